@@ -1,0 +1,79 @@
+# How the parts of this project are built. rp_library(), rp_program() and rp_test() are all a folder needs.
+
+# The parts, lowest first. A part may depend on parts before it only. Those up to `planner` never see LibTorch.
+set(RP_PARTS common hoststore scheduler optimizer device model_files worker coordinator launcher planner
+             models pipeline train)
+set(RP_LIBTORCH_PARTS models pipeline train)
+if(NOT RP_LIBTORCH)
+  list(REMOVE_ITEM RP_PARTS ${RP_LIBTORCH_PARTS})
+endif()
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+find_package(Threads REQUIRED)
+
+find_program(RP_CCACHE ccache)
+if(RP_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${RP_CCACHE})
+endif()
+
+add_library(rp_flags INTERFACE)
+target_include_directories(rp_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+# Without contraction the same source gives the same bits with and without fused multiply-add (DESIGN: equal bits).
+target_compile_options(rp_flags INTERFACE -Wall -Wextra -Wconversion -ffp-contract=off
+  $<$<BOOL:${RP_WERROR}>:-Werror> $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+target_link_libraries(rp_flags INTERFACE Threads::Threads)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(rp_flags INTERFACE -fpch-preprocess)
+endif()
+if(RP_SANITIZE)
+  target_compile_options(rp_flags INTERFACE -fsanitize=${RP_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(rp_flags INTERFACE -fsanitize=${RP_SANITIZE})
+endif()
+
+# rp_library(part SOURCES a.cc ... [DEPENDS part ...] [LIBRARIES target ...]): the static archive rp_<part>.
+function(rp_library part)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  list(FIND RP_PARTS ${part} place)
+  add_library(rp_${part} STATIC ${ARG_SOURCES})
+  target_link_libraries(rp_${part} PUBLIC rp_flags ${ARG_LIBRARIES})
+  foreach(needed IN LISTS ARG_DEPENDS)
+    list(FIND RP_PARTS ${needed} needed_place)
+    if(needed_place EQUAL -1 OR needed_place GREATER_EQUAL place)
+      message(FATAL_ERROR "${part} may not depend on ${needed}: dependencies point upwards in RP_PARTS")
+    endif()
+    target_link_libraries(rp_${part} PUBLIC rp_${needed})
+  endforeach()
+endfunction()
+
+# rp_program(name SOURCES a.cc ... LIBRARIES target ...): a program in bin/.
+function(rp_program name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBRARIES" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE rp_flags ${ARG_LIBRARIES})
+endfunction()
+
+# rp_test(name SOURCES a.cc ... LIBRARIES target ... [LABELS unit|system|slow|protocol ...] [TIMEOUT seconds]): a
+# GoogleTest program whose tests CTest knows one by one.
+function(rp_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;ENVIRONMENT" ${ARGN})
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 60)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  target_link_libraries(${name} PRIVATE rp_flags ${ARG_LIBRARIES} GTest::gtest GTest::gmock GTest::gtest_main)
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "${ARG_ENVIRONMENT}")
+endfunction()

@@ -1,0 +1,33 @@
+// common/text.h
+// Text for people: joined pieces, byte counts with units, the name that was probably meant.
+#pragma once
+
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rp {
+
+// The pieces one after the other, as `<<` prints them.
+template <typename... Pieces>
+std::string cat(const Pieces&... pieces) {
+  std::ostringstream out;
+  (out << ... << pieces);
+  return out.str();
+}
+
+// "1.50 GiB", "12 bytes": three significant digits, binary units.
+std::string bytes_text(std::uint64_t bytes);
+
+// The text of an errno value, as "No space left on device".
+std::string errno_text(int error_number);
+
+// The candidate nearest to `word` by edit distance, or "" if none is near enough to be a slip of the fingers.
+std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates);
+
+// " (did you mean --x?)", or "" where nearest_name() finds none.
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
+
+}  // namespace rp

