@@ -1,0 +1,61 @@
+// roundpipe/layer.h
+// What a model is made of: layers, given as factories so that no process ever holds the whole model.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rp {
+
+// What crosses a border between two layers: an ordered list of tensors, each possibly absent (undefined).
+using Tensors = std::vector<at::Tensor>;
+
+// A parameter of a layer: its name within the layer and the leaf tensor that the layer's forward reads.
+struct NamedParameter {
+  std::string name;
+  at::Tensor value;
+};
+
+// One element of the sequential model while it lives in a process. Made by the LayerSpec's factory, owned by the
+// runtime, used by one thread at a time.
+//
+// A layer that is read from files constructs its parameters as placeholders (see placeholder()): the right shape and
+// dtype without memory. The runtime points each parameter at its weights (`set_data`) before it calls forward().
+class Layer {
+ public:
+  virtual ~Layer() = default;
+
+  // The parameters, always the same leaves in the same order.
+  [[nodiscard]] virtual std::vector<NamedParameter> parameters() = 0;
+
+  // Runs the layer on one microbatch. Output shapes are free. May throw: the exception reaches the user's call as a
+  // WorkerError that names stage, layer and microbatch.
+  [[nodiscard]] virtual Tensors forward(const Tensors& inputs) = 0;
+};
+
+// A tensor of this shape and dtype that takes no memory: one element, expanded with zero strides.
+[[nodiscard]] at::Tensor placeholder(at::IntArrayRef shape, at::ScalarType dtype);
+
+// One layer of a model as it is described, before any process builds it.
+struct LayerSpec {
+  // What it is, as "LlamaBlock 7"; part of the fingerprint that all processes compare.
+  std::string name;
+  // A hash of the factory's arguments, as far as they can be hashed; part of the fingerprint.
+  std::uint64_t arguments_hash = 0;
+  // Builds the layer. Called in the coordinator once and in each worker at most once, when a stage first needs it.
+  std::function<std::unique_ptr<Layer>()> make;
+  // Writes the initial value of the named parameter into `value` (fp32, the parameter's shape; coordinator only). Empty
+  // for a layer whose factory fills its parameters, as torch::nn modules do.
+  std::function<void(const std::string& parameter, const at::Tensor& value)> initialize;
+  // Bytes and time per microbatch are measured; these are the first estimate: the relative cost of a forward, or 0 to
+  // take the number of parameters.
+  double forward_cost = 0;
+};
+
+}  // namespace rp

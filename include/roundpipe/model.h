@@ -1,0 +1,55 @@
+// roundpipe/model.h
+// A sequential model, described: a list of layers, which parameters are tied, and the dtype of the working weights.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "roundpipe/layer.h"
+
+namespace rp {
+
+// One of the places at which a tied parameter is used.
+struct ParameterUse {
+  int layer = 0;
+  std::string parameter;
+};
+
+// The description of a model. Cheap: nothing is allocated and no weight is read. Made by the same code in every
+// process; what it says must not depend on the process.
+class Model {
+ public:
+  Model() = default;
+  Model(std::initializer_list<LayerSpec> layers) : layers_(layers) {}
+  explicit Model(std::vector<LayerSpec> layers) : layers_(std::move(layers)) {}
+
+  Model& add(LayerSpec layer) {
+    layers_.push_back(std::move(layer));
+    return *this;
+  }
+
+  // Says that two parameters of equal shape are one: it is stored once (under the name of the use in the lower layer),
+  // its gradients are added in layer order, and the first use gives the initial value. Throws rp::Error if a layer does
+  // not exist or is the same; a shape or name that does not fit is found by Session::start().
+  Model& tie(ParameterUse first, ParameterUse second);
+
+  // The dtype that the layers compute in: at::kBFloat16, at::kHalf or at::kFloat (the default). The optimizer's master
+  // weights are fp32 in any case.
+  Model& set_dtype(at::ScalarType dtype) {
+    dtype_ = dtype;
+    return *this;
+  }
+
+  [[nodiscard]] const std::vector<LayerSpec>& layers() const { return layers_; }
+  [[nodiscard]] const std::vector<std::pair<ParameterUse, ParameterUse>>& ties() const { return ties_; }
+  [[nodiscard]] at::ScalarType dtype() const { return dtype_; }
+  [[nodiscard]] int num_layers() const { return static_cast<int>(layers_.size()); }
+
+ private:
+  std::vector<LayerSpec> layers_;
+  std::vector<std::pair<ParameterUse, ParameterUse>> ties_;
+  at::ScalarType dtype_ = at::kFloat;
+};
+
+}  // namespace rp

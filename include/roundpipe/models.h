@@ -1,0 +1,47 @@
+// roundpipe/models.h
+// Architectures that the library brings along, read from and written to Hugging Face directories.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "roundpipe/loss.h"
+#include "roundpipe/model.h"
+
+namespace rp {
+class Pipeline;
+}
+
+namespace rp::models {
+
+// What a program may want to know of a model before it runs.
+struct ModelInfo {
+  std::string architecture;      // as "llama"
+  std::int64_t vocabulary = 0;
+  std::int64_t num_parameters = 0;  // tied ones counted once
+  std::int64_t max_sequence_length = 0;
+  int num_layers = 0;            // of the pipeline: embedding, decoder blocks, head
+};
+
+// Describes the causal language model in a Hugging Face directory (config.json, *.safetensors, index where sharded).
+// Reads config.json and the headers of the weight files, no weights: the coordinator reads them at Session::start().
+// Inputs: token ids [batch, sequence] int64. The last layer gives {hidden states [batch, sequence, hidden], weight of
+// the LM head [vocabulary, hidden]}, which causal_lm_loss() takes. Throws rp::Error (kBadInput) naming the file, the
+// tensor and the rule that it breaks.
+[[nodiscard]] Model load(const std::filesystem::path& directory, at::ScalarType dtype);
+
+[[nodiscard]] ModelInfo inspect(const std::filesystem::path& directory);
+
+// The loss of a causal language model: the sum over trained tokens of the cross entropy, divided by a number given with
+// the call, so that it is a mean over the whole step whatever the microbatches are. Arguments of the call:
+// {labels [batch, sequence] int64, where -100 is not trained; divisor, a scalar}. Label i belongs to position i (shift
+// before the call). Works in chunks of tokens: whole logits never exist.
+[[nodiscard]] Loss causal_lm_loss();
+
+// Writes the working weights of `pipeline`, made from load(source), as a Hugging Face directory: *.safetensors with the
+// names and dtype of the source, and every other small file of the source (configuration, tokenizer). Written beside
+// `output` and renamed at the end. Throws rp::Error (kOutputFailed).
+void save(Pipeline& pipeline, const std::filesystem::path& source, const std::filesystem::path& output);
+
+}  // namespace rp::models

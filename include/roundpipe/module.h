@@ -1,0 +1,75 @@
+// roundpipe/module.h
+// The user's own torch::nn modules as layers.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "roundpipe/layer.h"
+
+namespace rp {
+
+namespace internal {
+
+std::string readable_type_name(const std::type_info& type);
+
+template <typename T>
+std::uint64_t hash_argument(const T& value) {
+  if constexpr (requires { std::hash<T>{}(value); }) {
+    return std::hash<T>{}(value);
+  } else {
+    return 0;
+  }
+}
+
+// A torch::nn module (its implementation class) as a Layer.
+template <typename Module>
+class ModuleLayer : public Layer {
+ public:
+  explicit ModuleLayer(std::shared_ptr<Module> module) : module_(std::move(module)) {}
+
+  std::vector<NamedParameter> parameters() override {
+    std::vector<NamedParameter> result;
+    for (auto& item : module_->named_parameters()) result.push_back({item.key(), item.value()});
+    return result;
+  }
+
+  Tensors forward(const Tensors& inputs) override {
+    if constexpr (std::is_invocable_v<decltype(&Module::forward), Module&, const Tensors&>) {
+      return module_->forward(inputs);
+    } else {
+      return {module_->forward(inputs.at(0))};
+    }
+  }
+
+ private:
+  std::shared_ptr<Module> module_;
+};
+
+}  // namespace internal
+
+// A layer that is a torch::nn module of the user's: rp::layer<MyBlock>(64, 4), where MyBlock (derived from
+// torch::nn::Module) has `at::Tensor forward(at::Tensor)` or `rp::Tensors forward(const rp::Tensors&)`; a holder such as
+// torch::nn::Linear works too. The arguments are copied and given to the constructor whenever a process builds it.
+template <typename Module, typename... Arguments>
+[[nodiscard]] LayerSpec layer(Arguments... arguments) {
+  LayerSpec spec;
+  spec.name = internal::readable_type_name(typeid(Module));
+  ((spec.arguments_hash = spec.arguments_hash * 1099511628211ULL + internal::hash_argument(arguments)), ...);
+  spec.make = [arguments...]() -> std::unique_ptr<Layer> {
+    if constexpr (std::is_base_of_v<torch::nn::Module, Module>) {
+      return std::make_unique<internal::ModuleLayer<Module>>(std::make_shared<Module>(arguments...));
+    } else {
+      using Implementation = typename Module::ContainedType;
+      return std::make_unique<internal::ModuleLayer<Implementation>>(std::make_shared<Implementation>(arguments...));
+    }
+  };
+  return spec;
+}
+
+}  // namespace rp

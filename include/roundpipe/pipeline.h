@@ -1,0 +1,134 @@
+// roundpipe/pipeline.h
+// A model in training: rounds of microbatches through the pipeline, and steps of the optimizer.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "roundpipe/loss.h"
+#include "roundpipe/model.h"
+#include "roundpipe/optimizer.h"
+
+namespace rp {
+
+class Session;
+
+struct PipelineOptions {
+  // The number M of microbatches of a round. It changes the bits of a run; the number of workers does not.
+  int num_microbatches = 8;
+  // Rounds that are accumulated before a step; decides what the store needs.
+  int rounds_per_step = 1;
+  // Steps will be asynchronous: the store keeps a second working copy of the weights.
+  bool asynchronous = false;
+  // The key of every random number of the run, with (round, layer, microbatch).
+  std::uint64_t seed = 0;
+};
+
+// A round that was accepted. Copyable; all copies mean the same round.
+class RoundResult {
+ public:
+  // The sum of the microbatches' losses. Waits until the round's loss is final. Throws WorkerError if the round
+  // failed, Interrupted never.
+  [[nodiscard]] double loss() const;
+
+  struct State;
+  explicit RoundResult(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+// A step that was accepted. Copyable.
+class StepResult {
+ public:
+  // The global L2 norm of the step's gradient before clipping. Waits until all gradients of the step are final.
+  [[nodiscard]] double grad_norm() const;
+
+  struct State;
+  explicit StepResult(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+// One parameter as the coordinator holds it. The tensors are views of the host store and live as long as the session;
+// read or write them only between synchronize() and the next call that starts work.
+struct ParameterState {
+  std::string name;    // "<layer index>.<name in the layer>" of its first use
+  int layer = 0;
+  std::string parameter;
+  at::Tensor master;   // fp32; the same memory as `working` never
+  at::Tensor moment1;  // fp32
+  at::Tensor moment2;  // fp32
+  at::Tensor working;  // the model's dtype: what workers compute with
+};
+
+// Host memory by purpose, in bytes.
+struct MemoryPlan {
+  struct Item {
+    std::string purpose;
+    std::uint64_t bytes = 0;
+  };
+  std::vector<Item> items;
+  std::int64_t num_parameters = 0;
+  double bytes_per_parameter = 0;  // without activations
+};
+
+// Trains one model. Made before Session::start() in every process; everything else is called in the coordinator after
+// it. Calls come from one thread.
+class Pipeline {
+ public:
+  // Describes; allocates nothing. Throws rp::Error for impossible options.
+  Pipeline(Session& session, Model model, Loss loss, PipelineOptions options = {});
+  ~Pipeline();
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
+
+  // Runs forward, loss and backward of one round: splits dimension 0 of every tensor into the microbatches, as equal as
+  // possible (the first ones are larger by one; scalars go to all), and adds the gradients. Returns when the round is
+  // accepted: the inputs are copied, at most two rounds are in flight.
+  // Throws WorkerError if an earlier round failed, Interrupted once a stop was requested, rp::Error for inputs that
+  // cannot be split.
+  RoundResult forward_backward(const Tensors& inputs, const Tensors& arguments);
+  RoundResult forward_backward(const at::Tensor& input, const at::Tensor& label) {
+    return forward_backward(Tensors{input}, Tensors{label});
+  }
+
+  // Updates the weights with the gradients since the last step. Returns when the step is accepted; layers that are
+  // updated may be used by the next round while others still wait. Throws rp::Error unless exactly
+  // `rounds_per_step` rounds came before.
+  StepResult step(const AdamW& rule, const StepOptions& options = {});
+
+  // Waits until every accepted round and step is done and the working weights are those of the last step.
+  void synchronize();
+
+  // The number of steps applied or accepted so far, those of a loaded state included.
+  [[nodiscard]] std::int64_t num_steps() const;
+
+  // The parameters in layer order, tied ones once.
+  [[nodiscard]] std::vector<ParameterState> parameters();
+
+  // Writes masters, moments, step number and `user_data` (any text: the program's own state, as JSON) to a new
+  // directory: beside it first, then renamed. Throws rp::Error (kOutputFailed) and leaves nothing behind.
+  void save_state(const std::filesystem::path& directory, const std::string& user_data);
+
+  // Reads what save_state() wrote, into the store; returns the user's text. Throws rp::Error (kBadInput) if it is
+  // damaged or of another model.
+  std::string load_state(const std::filesystem::path& directory);
+
+  [[nodiscard]] MemoryPlan memory_plan() const;
+
+  // The stages now in use, as text: "forward 0-9 10-19 | fused 20-31 | backward 10-19 0-9".
+  [[nodiscard]] std::string plan_text() const;
+
+  class Impl;
+  [[nodiscard]] Impl& impl() { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rp

@@ -1,0 +1,15 @@
+// roundpipe/roundpipe.h
+// Everything a program needs: Session, Model, Pipeline, losses, update rules, errors. Header by header:
+// session.h (roles), layer.h and model.h (description), module.h (torch::nn modules as layers), models.h (Llama),
+// loss.h, pipeline.h (rounds and steps), optimizer.h (AdamW, schedules), error.h.
+#pragma once
+
+#include "roundpipe/error.h"
+#include "roundpipe/layer.h"
+#include "roundpipe/loss.h"
+#include "roundpipe/model.h"
+#include "roundpipe/models.h"
+#include "roundpipe/module.h"
+#include "roundpipe/optimizer.h"
+#include "roundpipe/pipeline.h"
+#include "roundpipe/session.h"

@@ -1,0 +1,58 @@
+// roundpipe/session.h
+// The process's part in a run: coordinator, worker, or both at once where there is no rp-launch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace rp {
+
+// Settings of the runtime. A field that is set here wins over the option of rp-launch, which wins over the variable
+// RP_..., which wins over the default.
+struct SessionOptions {
+  std::optional<std::string> device;       // RP_DEVICE, default "cpu"
+  std::optional<std::string> store;        // RP_STORE: "shm", "memfd"; default: shm where it is large enough
+  std::optional<std::string> plan;         // RP_PLAN: "auto" or a file; default "auto"
+  std::optional<bool> prefetch;            // RP_PREFETCH, default on
+  std::optional<int> threads_per_worker;   // RP_THREADS_PER_WORKER, default 1
+};
+
+// Made first in main(), by every process of the run. Leaves the program's arguments alone.
+class Session {
+ public:
+  Session(int argc, char** argv, SessionOptions options = {});
+  // In the coordinator: waits for accepted work, ends the workers.
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // True in the process whose main() goes on after start().
+  [[nodiscard]] bool is_coordinator() const;
+
+  // In a worker: serves tasks and never returns. In the coordinator: makes the host store, fills it with the initial
+  // weights, starts the workers. Throws rp::Error: kNoResource with need, free and remedy if memory is short;
+  // kUserError if the processes describe different models.
+  void start();
+
+  // True once a signal (INT, TERM, HUP, USR1) asked for an end. The present step() completes; the next
+  // forward_backward() throws rp::Interrupted.
+  [[nodiscard]] bool stop_requested() const;
+  // The signal that asked for it, or 0.
+  [[nodiscard]] int stop_signal() const;
+
+  // Says that the program has saved its state: an end by TERM, HUP or USR1 then has exit code 75 (requeue).
+  void preempted();
+
+  // Workers of this run, 1 without rp-launch.
+  [[nodiscard]] int num_workers() const;
+
+  class Impl;
+  [[nodiscard]] Impl& impl() { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rp
