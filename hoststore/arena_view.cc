@@ -1,0 +1,69 @@
+#include "hoststore/arena_view.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "common/text.h"
+#include "hoststore/boundary.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+namespace {
+
+constexpr std::uint64_t kGrowBytes = std::uint64_t{1} << 20;  // files grow by whole pieces of this size
+
+}  // namespace
+
+ArenaView::ArenaView(Segment segment, std::uint64_t limit_bytes)
+    : segment_(std::move(segment)), limit_bytes_(align_up(limit_bytes, kGrowBytes)) {
+  void* range = mmap(nullptr, limit_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (range == MAP_FAILED) {
+    throw Error(ExitCode::kNoResource, cat("cannot reserve ", bytes_text(limit_bytes_), " of addresses for ",
+                                           segment_.purpose(), ": ", errno_text(errno), "; raise `ulimit -v`"));
+  }
+  base_ = static_cast<std::byte*>(range);
+}
+
+ArenaView::~ArenaView() {
+  {
+    MutexLock lock(mutex_);
+    pieces_.clear();
+  }
+  munmap(base_, limit_bytes_);
+}
+
+std::byte* ArenaView::data(std::uint64_t offset, std::uint64_t bytes) {
+  if (offset + bytes > mapped_bytes_.load(std::memory_order_acquire)) {
+    MutexLock lock(mutex_);
+    map_until(offset + bytes);
+  }
+  return base_ + offset;
+}
+
+void ArenaView::map_until(std::uint64_t end) {
+  const std::uint64_t mapped = mapped_bytes_.load(std::memory_order_relaxed);
+  if (end <= mapped) return;
+  const std::uint64_t length = std::min(segment_.bytes(), limit_bytes_);
+  if (end > length) {
+    throw Error(ExitCode::kUserError, cat("a block ends at byte ", end, " of ", segment_.purpose(), ", which has ",
+                                          length, " bytes: the host store is damaged"));
+  }
+  pieces_.emplace_back(segment_, Access::kReadWrite, mapped, length - mapped, base_ + mapped);
+  mapped_bytes_.store(length, std::memory_order_release);
+}
+
+void ArenaView::grow(std::uint64_t bytes) {
+  MutexLock lock(mutex_);
+  const std::uint64_t wanted = align_up(bytes, kGrowBytes);
+  if (wanted > limit_bytes_) {
+    throw Error(ExitCode::kNoResource,
+                cat(segment_.purpose(), " would need ", bytes_text(bytes), ", but the budget is ",
+                    bytes_text(limit_bytes_), "; use more microbatches, a shorter sequence or fewer workers"));
+  }
+  segment_.reserve(wanted);
+}
+
+}  // namespace rp

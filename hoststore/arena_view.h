@@ -1,0 +1,46 @@
+// hoststore/arena_view.h
+// An activation arena: a memory file that its owner lengthens and everybody maps piece by piece.
+//
+// Each process reserves an address range once and maps new parts of the file into it when it first meets them, so a
+// block's address never changes. Owned by the Store. data() and grow() may be called by several threads.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "common/mutex.h"
+#include "hoststore/segment.h"
+
+namespace rp {
+
+class ArenaView {
+ public:
+  // `limit_bytes`: how far the arena may ever grow (address space only).
+  ArenaView(Segment segment, std::uint64_t limit_bytes);
+  ~ArenaView();
+  ArenaView(const ArenaView&) = delete;
+  ArenaView& operator=(const ArenaView&) = delete;
+
+  // The memory of a block. Maps the file up to its end if that is new. Throws rp::Error if the file is shorter.
+  [[nodiscard]] std::byte* data(std::uint64_t offset, std::uint64_t bytes);
+
+  // Owner only: lengthens the arena to at least `bytes`, reserved. Throws rp::Error (kNoResource) with the limit.
+  void grow(std::uint64_t bytes);
+
+  [[nodiscard]] std::uint64_t limit_bytes() const { return limit_bytes_; }
+  [[nodiscard]] const Segment& segment() const { return segment_; }
+
+ private:
+  void map_until(std::uint64_t end) RP_REQUIRES(mutex_);
+
+  Segment segment_;
+  const std::uint64_t limit_bytes_;
+  std::byte* base_ = nullptr;
+  std::atomic<std::uint64_t> mapped_bytes_{0};
+  Mutex mutex_;
+  std::vector<Mapping> pieces_ RP_GUARDED_BY(mutex_);
+};
+
+}  // namespace rp

@@ -1,0 +1,76 @@
+#include "hoststore/block_allocator.h"
+
+#include "common/check.h"
+#include "hoststore/boundary.h"
+
+namespace rp {
+
+namespace {
+
+constexpr std::uint64_t kGranularity = 4096;
+
+}  // namespace
+
+void BlockAllocator::add_free(std::uint64_t offset, std::uint64_t bytes) {
+  free_.emplace(offset, bytes);
+  free_by_size_.emplace(bytes, offset);
+}
+
+void BlockAllocator::remove_free(std::uint64_t offset, std::uint64_t bytes) {
+  free_.erase(offset);
+  free_by_size_.erase({bytes, offset});
+}
+
+void BlockAllocator::extend(std::uint64_t bytes) {
+  bytes = align_up(bytes, kGranularity);
+  allocated_.emplace(total_, bytes);
+  used_ += bytes;
+  total_ += bytes;
+  free(total_ - bytes);
+}
+
+std::optional<std::uint64_t> BlockAllocator::allocate(std::uint64_t bytes) {
+  bytes = align_up(bytes == 0 ? 1 : bytes, kGranularity);
+  const auto best = free_by_size_.lower_bound({bytes, 0});
+  if (best == free_by_size_.end()) return std::nullopt;
+  const auto [range, offset] = *best;
+  remove_free(offset, range);
+  if (range > bytes) add_free(offset + bytes, range - bytes);
+  allocated_.emplace(offset, bytes);
+  used_ += bytes;
+  return offset;
+}
+
+void BlockAllocator::free(std::uint64_t offset) {
+  const auto block = allocated_.find(offset);
+  RP_ASSERT(block != allocated_.end());
+  std::uint64_t bytes = block->second;
+  allocated_.erase(block);
+  used_ -= bytes;
+  const auto after = free_.find(offset + bytes);
+  if (after != free_.end()) {
+    const std::uint64_t after_bytes = after->second;
+    remove_free(offset + bytes, after_bytes);
+    bytes += after_bytes;
+  }
+  const auto next = free_.lower_bound(offset);
+  if (next != free_.begin()) {
+    const auto [before, before_bytes] = *std::prev(next);
+    if (before + before_bytes == offset) {
+      remove_free(before, before_bytes);
+      offset = before;
+      bytes += before_bytes;
+    }
+  }
+  add_free(offset, bytes);
+}
+
+std::uint64_t BlockAllocator::missing(std::uint64_t bytes) const {
+  bytes = align_up(bytes == 0 ? 1 : bytes, kGranularity);
+  if (free_by_size_.lower_bound({bytes, 0}) != free_by_size_.end()) return 0;
+  if (free_.empty()) return bytes;
+  const auto [offset, last] = *free_.rbegin();
+  return offset + last == total_ ? bytes - last : bytes;
+}
+
+}  // namespace rp

@@ -1,0 +1,43 @@
+// hoststore/block_allocator.h
+// Which parts of an activation arena are in use: the arena owner's private book.
+//
+// Best fit over free ranges, neighbours merged; deterministic. Not thread-safe: the owner's one allocating thread uses it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+namespace rp {
+
+class BlockAllocator {
+ public:
+  // Adds memory at the end of the arena.
+  void extend(std::uint64_t bytes);
+
+  // The offset of a new block of at least `bytes` bytes, or nothing if no free range is long enough.
+  [[nodiscard]] std::optional<std::uint64_t> allocate(std::uint64_t bytes);
+
+  // REQUIRES: allocate() gave `offset` and it was not freed since.
+  void free(std::uint64_t offset);
+
+  // Bytes by which extend() must lengthen the arena for allocate(bytes) to succeed: the end may be free already.
+  [[nodiscard]] std::uint64_t missing(std::uint64_t bytes) const;
+
+  [[nodiscard]] std::uint64_t total_bytes() const { return total_; }
+  [[nodiscard]] std::uint64_t used_bytes() const { return used_; }
+
+ private:
+  void add_free(std::uint64_t offset, std::uint64_t bytes);
+  void remove_free(std::uint64_t offset, std::uint64_t bytes);
+
+  std::uint64_t total_ = 0;
+  std::uint64_t used_ = 0;
+  std::map<std::uint64_t, std::uint64_t> allocated_;               // offset -> bytes
+  std::map<std::uint64_t, std::uint64_t> free_;                    // offset -> bytes
+  std::set<std::pair<std::uint64_t, std::uint64_t>> free_by_size_; // (bytes, offset)
+};
+
+}  // namespace rp

@@ -1,0 +1,207 @@
+#include "hoststore/catalogue.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include <xxhash.h>
+
+#include "common/check.h"
+#include "common/text.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+namespace {
+
+// Parameters start on cache lines in each of their forms: 16 elements of fp32, 32 of 16 bits.
+constexpr std::uint64_t kElementAlignment = 32;
+constexpr std::uint64_t kBlockAlignment = 4096;
+
+template <std::size_t N>
+void copy_name(std::array<char, N>& to, const std::string& name) {
+  if (name.size() >= N) {
+    throw Error(ExitCode::kUsage, cat("the name '", name, "' is too long: at most ", N - 1, " characters"));
+  }
+  std::memcpy(to.data(), name.c_str(), name.size() + 1);
+}
+
+std::uint64_t take(std::uint64_t& end, std::uint64_t bytes) {
+  const std::uint64_t offset = end;
+  end = align_up(end + bytes, kBlockAlignment);
+  return offset;
+}
+
+struct CatalogueHeader {
+  std::uint64_t checksum = 0;  // of all that follows it
+  std::uint64_t num_layers = 0;
+  std::uint64_t num_blocks = 0;
+  std::uint64_t num_uses = 0;
+  std::uint64_t num_tensors = 0;
+  std::uint64_t parameter_bytes = 0;
+  std::uint64_t state_bytes = 0;
+  std::uint64_t gradient_bytes = 0;
+};
+
+std::uint64_t checksum_of(std::span<const std::byte> bytes) {
+  const std::span<const std::byte> rest = bytes.subspan(sizeof(std::uint64_t));
+  return XXH3_64bits(rest.data(), rest.size());
+}
+
+TensorDesc describe(const ParameterRequest& parameter) {
+  if (parameter.shape.size() > kMaxRank) {
+    throw Error(ExitCode::kUsage, cat("parameter ", parameter.name, " has ", parameter.shape.size(),
+                                      " dimensions; at most ", kMaxRank, " are possible"));
+  }
+  TensorDesc desc;
+  desc.dtype = parameter.dtype;
+  desc.rank = static_cast<std::int32_t>(parameter.shape.size());
+  std::copy(parameter.shape.begin(), parameter.shape.end(), desc.shape.begin());
+  return desc;
+}
+
+}  // namespace
+
+Catalogue Catalogue::lay_out(const std::vector<LayerRequest>& layers, std::uint32_t num_copies, bool with_sums) {
+  Catalogue result;
+  std::map<int, std::uint32_t> block_of_group;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> tensors_of_use;  // (block, layer) -> first tensor
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> use_of_tensor;
+  const auto new_block = [&](DType dtype) {
+    result.blocks_.push_back({.dtype = dtype, .num_copies = num_copies});
+    return static_cast<std::uint32_t>(result.blocks_.size() - 1);
+  };
+  for (std::uint32_t layer = 0; layer < layers.size(); ++layer) {
+    LayerRecord record{};
+    copy_name(record.name, layers[layer].name);
+    record.first_tensor = static_cast<std::uint32_t>(result.tensors_.size());
+    record.num_tensors = static_cast<std::uint32_t>(layers[layer].parameters.size());
+    std::map<DType, std::uint32_t> own_blocks;
+    for (const ParameterRequest& parameter : layers[layer].parameters) {
+      auto& blocks_by_key = block_of_group;
+      std::uint32_t block = 0;
+      bool is_first_use = true;
+      if (parameter.tied_group >= 0) {
+        const auto found = blocks_by_key.find(parameter.tied_group);
+        is_first_use = found == blocks_by_key.end();
+        block = is_first_use ? new_block(parameter.dtype) : found->second;
+        blocks_by_key[parameter.tied_group] = block;
+      } else {
+        const auto found = own_blocks.find(parameter.dtype);
+        block = found == own_blocks.end() ? new_block(parameter.dtype) : found->second;
+        own_blocks[parameter.dtype] = block;
+      }
+      TensorRecord tensor{};
+      copy_name(tensor.name, parameter.name);
+      tensor.desc = describe(parameter);
+      if (is_first_use) {
+        BlockRecord& owner = result.blocks_[block];
+        tensor.element_offset = owner.num_elements;
+        owner.num_elements += align_up(tensor.desc.bytes() / dtype_bytes(parameter.dtype), kElementAlignment);
+      }
+      result.tensors_.push_back(tensor);
+      use_of_tensor.emplace_back(block, layer);
+    }
+    result.layers_.push_back(record);
+  }
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> uses = use_of_tensor;
+  std::sort(uses.begin(), uses.end());
+  uses.erase(std::unique(uses.begin(), uses.end()), uses.end());
+  for (const auto& [block, layer] : uses) {
+    UseRecord use{.block = block, .layer = layer};
+    const BlockRecord& owner = result.blocks_[block];
+    use.gradient_offset = take(result.gradient_bytes_, owner.bytes());
+    if (with_sums) use.sum_offset = take(result.state_bytes_, owner.num_elements * 4);
+    result.uses_.push_back(use);
+  }
+  for (std::size_t i = 0; i < result.tensors_.size(); ++i) {
+    const auto use = std::lower_bound(uses.begin(), uses.end(), use_of_tensor[i]);
+    result.tensors_[i].use = static_cast<std::uint32_t>(use - uses.begin());
+  }
+  for (BlockRecord& block : result.blocks_) {
+    for (std::uint32_t copy = 0; copy < num_copies; ++copy) {
+      block.parameter_offset[copy] = take(result.parameter_bytes_, block.bytes());
+    }
+    block.master_offset = take(result.state_bytes_, block.num_elements * 4);
+    block.moment1_offset = take(result.state_bytes_, block.num_elements * 4);
+    block.moment2_offset = take(result.state_bytes_, block.num_elements * 4);
+  }
+  result.index_uses();
+  return result;
+}
+
+void Catalogue::index_uses() {
+  uses_of_layer_.assign(layers_.size(), {});
+  for (BlockRecord& block : blocks_) block.num_uses = 0;
+  for (std::uint32_t use = 0; use < uses_.size(); ++use) {
+    BlockRecord& block = blocks_[uses_[use].block];
+    if (block.num_uses++ == 0) block.first_use = use;
+    uses_of_layer_[uses_[use].layer].push_back(use);
+  }
+}
+
+std::vector<std::byte> Catalogue::to_bytes() const {
+  CatalogueHeader header{.num_layers = layers_.size(), .num_blocks = blocks_.size(), .num_uses = uses_.size(),
+                         .num_tensors = tensors_.size(), .parameter_bytes = parameter_bytes_,
+                         .state_bytes = state_bytes_, .gradient_bytes = gradient_bytes_};
+  std::vector<std::byte> bytes(sizeof(header));
+  const auto append = [&bytes](const auto& records) {
+    const auto* data = reinterpret_cast<const std::byte*>(records.data());
+    bytes.insert(bytes.end(), data, data + records.size() * sizeof(records[0]));
+  };
+  append(layers_);
+  append(blocks_);
+  append(uses_);
+  append(tensors_);
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  header.checksum = checksum_of(bytes);
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  return bytes;
+}
+
+Catalogue Catalogue::from_bytes(std::span<const std::byte> bytes) {
+  const Error damaged(ExitCode::kUserError, "the catalogue in the host store is damaged; start the run again");
+  CatalogueHeader header;
+  if (bytes.size() < sizeof(header)) throw damaged;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  if (checksum_of(bytes) != header.checksum) throw damaged;
+  Catalogue result;
+  std::size_t at = sizeof(header);
+  const auto extract = [&](auto& records, std::uint64_t count) {
+    const std::size_t record_bytes = sizeof(records[0]);
+    if (count > (bytes.size() - at) / record_bytes) throw damaged;
+    records.resize(count);
+    std::memcpy(static_cast<void*>(records.data()), bytes.data() + at, count * record_bytes);
+    at += count * record_bytes;
+  };
+  extract(result.layers_, header.num_layers);
+  extract(result.blocks_, header.num_blocks);
+  extract(result.uses_, header.num_uses);
+  extract(result.tensors_, header.num_tensors);
+  result.parameter_bytes_ = header.parameter_bytes;
+  result.state_bytes_ = header.state_bytes;
+  result.gradient_bytes_ = header.gradient_bytes;
+  result.index_uses();
+  return result;
+}
+
+std::span<const TensorRecord> Catalogue::tensors_of(int layer) const {
+  const LayerRecord& record = layers_[static_cast<std::size_t>(layer)];
+  return std::span(tensors_).subspan(record.first_tensor, record.num_tensors);
+}
+
+std::span<const UseRecord> Catalogue::uses_of_block(std::uint32_t block) const {
+  return std::span(uses_).subspan(blocks_[block].first_use, blocks_[block].num_uses);
+}
+
+std::uint64_t Catalogue::num_parameters() const {
+  std::uint64_t count = 0;
+  for (const TensorRecord& tensor : tensors_) {
+    const UseRecord& use = uses_[tensor.use];
+    if (use.layer == uses_[blocks_[use.block].first_use].layer) count += tensor.desc.bytes() / dtype_bytes(tensor.desc.dtype);
+  }
+  return count;
+}
+
+}  // namespace rp

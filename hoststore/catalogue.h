@@ -1,0 +1,123 @@
+// hoststore/catalogue.h
+// Where every parameter of the model lies in the arenas. Byte format: docs/formats/catalogue.md.
+//
+// Built by the coordinator before the workers start, written once into the control segment with a checksum, and copied
+// out by each worker at attach. Never changes afterwards.
+//
+// A *block* is the unit of upload, version and update: all untied parameters of a layer, or one tied parameter. A *use*
+// is one layer's use of a block, with a gradient block of its own. Offsets are from the start of the named arena.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hoststore/boundary.h"
+
+namespace rp {
+
+struct BlockRecord {
+  using ShmFormat = void;
+  DType dtype = DType::kFloat32;  // of the working copies and of gradients
+  std::uint32_t num_copies = 1;   // working copies: 2 if steps are asynchronous
+  std::uint64_t num_elements = 0; // padding between parameters included
+  std::array<std::uint64_t, 2> parameter_offset{};  // parameter arena, of each working copy
+  std::uint64_t master_offset = 0;   // state arena: fp32
+  std::uint64_t moment1_offset = 0;  // state arena: fp32
+  std::uint64_t moment2_offset = 0;  // state arena: fp32
+  std::uint32_t first_use = 0;       // in layer order
+  std::uint32_t num_uses = 0;
+
+  [[nodiscard]] std::uint64_t bytes() const { return num_elements * dtype_bytes(dtype); }
+};
+static_assert(sizeof(BlockRecord) == 64 && ShmSafe<BlockRecord>);
+
+// Uses are sorted by block, then by layer.
+struct UseRecord {
+  using ShmFormat = void;
+  std::uint32_t block = 0;
+  std::uint32_t layer = 0;
+  std::uint64_t gradient_offset = 0;  // gradient arena
+  std::uint64_t sum_offset = 0;       // state arena: fp32; only with several rounds per step
+};
+static_assert(sizeof(UseRecord) == 24 && ShmSafe<UseRecord>);
+
+struct TensorRecord {
+  using ShmFormat = void;
+  std::array<char, 128> name{};  // within its layer
+  std::uint32_t use = 0;         // the (block, layer) that it belongs to
+  std::uint32_t reserved = 0;
+  std::uint64_t element_offset = 0;  // within the block
+  TensorDesc desc;
+};
+static_assert(sizeof(TensorRecord) == 224 && ShmSafe<TensorRecord>);
+
+struct LayerRecord {
+  using ShmFormat = void;
+  std::array<char, 120> name{};
+  std::uint32_t first_tensor = 0;
+  std::uint32_t num_tensors = 0;
+};
+static_assert(sizeof(LayerRecord) == 128 && ShmSafe<LayerRecord>);
+
+// What a layer asks for: a parameter by name, and the tied group (>= 0) that it belongs to, or -1.
+struct ParameterRequest {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  std::vector<std::int64_t> shape;
+  int tied_group = -1;
+};
+
+struct LayerRequest {
+  std::string name;
+  std::vector<ParameterRequest> parameters;
+};
+
+class Catalogue {
+ public:
+  Catalogue() = default;
+
+  // Lays the arenas out. `num_copies`: working copies a block; `with_sums`: room for fp32 sums of several rounds.
+  // Throws rp::Error (kUsage) for a name that is too long or more than kMaxRank dimensions.
+  static Catalogue lay_out(const std::vector<LayerRequest>& layers, std::uint32_t num_copies, bool with_sums);
+
+  // The catalogue as bytes, checksum included; and back. from_bytes() throws rp::Error (kUserError) for bytes that do
+  // not fit together.
+  [[nodiscard]] std::vector<std::byte> to_bytes() const;
+  static Catalogue from_bytes(std::span<const std::byte> bytes);
+
+  [[nodiscard]] int num_layers() const { return static_cast<int>(layers_.size()); }
+  [[nodiscard]] const std::vector<BlockRecord>& blocks() const { return blocks_; }
+  [[nodiscard]] const std::vector<UseRecord>& uses() const { return uses_; }
+  [[nodiscard]] const std::vector<TensorRecord>& tensors() const { return tensors_; }
+  [[nodiscard]] const LayerRecord& layer(int layer) const { return layers_[static_cast<std::size_t>(layer)]; }
+  // Indices into tensors() of a layer's parameters, in the layer's order.
+  [[nodiscard]] std::span<const TensorRecord> tensors_of(int layer) const;
+  // Indices into uses() of a layer, by block.
+  [[nodiscard]] const std::vector<std::uint32_t>& uses_of(int layer) const {
+    return uses_of_layer_[static_cast<std::size_t>(layer)];
+  }
+  [[nodiscard]] std::span<const UseRecord> uses_of_block(std::uint32_t block) const;
+
+  [[nodiscard]] std::uint64_t parameter_bytes() const { return parameter_bytes_; }
+  [[nodiscard]] std::uint64_t state_bytes() const { return state_bytes_; }
+  [[nodiscard]] std::uint64_t gradient_bytes() const { return gradient_bytes_; }
+  // Elements of all parameters, tied ones once, padding not counted.
+  [[nodiscard]] std::uint64_t num_parameters() const;
+
+ private:
+  void index_uses();
+
+  std::vector<LayerRecord> layers_;
+  std::vector<BlockRecord> blocks_;
+  std::vector<UseRecord> uses_;
+  std::vector<TensorRecord> tensors_;
+  std::vector<std::vector<std::uint32_t>> uses_of_layer_;
+  std::uint64_t parameter_bytes_ = 0;
+  std::uint64_t state_bytes_ = 0;
+  std::uint64_t gradient_bytes_ = 0;
+};
+
+}  // namespace rp

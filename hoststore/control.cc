@@ -1,0 +1,50 @@
+#include "hoststore/control.h"
+
+namespace rp {
+
+namespace {
+
+constexpr std::uint64_t kRegionAlignment = 4096;
+
+}  // namespace
+
+const char* phase_name(Phase phase) {
+  switch (phase) {
+    case Phase::kForward: return "forward";
+    case Phase::kFused: return "fused";
+    case Phase::kBackward: return "backward";
+  }
+  return "?";
+}
+
+ControlLayout::ControlLayout(const ControlHeader& header) {
+  std::uint64_t end = align_up(sizeof(ControlHeader), kRegionAlignment);
+  const auto region = [&end](std::uint64_t bytes) {
+    const std::uint64_t offset = end;
+    end = align_up(end + bytes, kRegionAlignment);
+    return offset;
+  };
+  const std::uint64_t workers = header.num_workers;
+  epoch = region(sizeof(SequenceWord));
+  published = region(sizeof(SequenceWord) * header.num_blocks);
+  taken = region(sizeof(SequenceWord) * header.num_uses);
+  worker_words = region(align_up(sizeof(WorkerWords), 64) * workers);
+  commands = region(align_up(ring_bytes<Command>(kCommandRing), 64) * workers);
+  completions = region(align_up(ring_bytes<Completion>(kCompletionRing), 64) * workers);
+  frees = region(align_up(ring_bytes<FreeRecord>(kFreeRing), 64) * workers);
+  failures = region(sizeof(FailureRecord) * workers);
+
+  std::uint64_t table = sizeof(BlockPlace) * kBlockKinds * (header.num_layers + 1ULL) * header.num_microbatches;
+  losses = table;
+  table += sizeof(double) * header.num_microbatches;
+  square_sums = table;
+  table += sizeof(double) * header.num_uses;
+  layer_times = table;
+  table += sizeof(LayerTime) * header.num_layers;
+  round_bytes = align_up(table, 64);
+  round_places = region(round_bytes * kRoundPlaces);
+  catalogue = end;
+  bytes_before_catalogue = end;
+}
+
+}  // namespace rp

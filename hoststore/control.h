@@ -1,0 +1,182 @@
+// hoststore/control.h
+// The control segment: everything by which the coordinator and the workers tell each other what to do and what is done.
+// Byte format: docs/formats/control.md. Each field names its one writer.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "hoststore/boundary.h"
+#include "hoststore/ring.h"
+#include "hoststore/sequence_word.h"
+
+namespace rp {
+
+inline constexpr std::uint64_t kControlMagic = 0x31305f4550495052;  // "RPIPE_01"
+inline constexpr std::uint32_t kControlVersion = 1;
+inline constexpr int kMaxWorkers = 64;
+inline constexpr int kMaxLayers = 1024;
+inline constexpr std::uint32_t kCommandRing = 8;
+inline constexpr std::uint32_t kCompletionRing = 16;
+inline constexpr std::uint32_t kFreeRing = 4096;
+inline constexpr std::uint32_t kRoundPlaces = 4;  // tables of rounds that may be alive at once
+
+// Which of the coordinator's and the workers' memory a block lies in: worker w's arena, or the coordinator's.
+inline constexpr std::uint32_t kCoordinatorArena = kMaxWorkers;
+
+enum class Phase : std::uint32_t { kForward, kFused, kBackward };
+enum class RoundKind : std::uint16_t { kForwardBackward, kForward };
+enum class RoundMode : std::uint16_t { kTrain, kEvaluate };
+
+[[nodiscard]] const char* phase_name(Phase phase);
+
+// Where a task's input comes from: events of a worker, or (worker < 0) a block that is there already.
+struct InputSource {
+  using ShmFormat = void;
+  std::int64_t worker = -1;
+  std::uint64_t first_event = 0;  // event of microbatch m is first_event + m
+};
+
+enum class CommandKind : std::uint32_t { kTask, kStop };
+
+// Coordinator -> worker. `slot` carries the epoch.
+struct Command {
+  using ShmFormat = void;
+  CommandKind kind = CommandKind::kTask;
+  Phase phase = Phase::kForward;
+  std::uint32_t pipeline = 0;
+  RoundKind round_kind = RoundKind::kForwardBackward;
+  RoundMode round_mode = RoundMode::kTrain;
+  std::uint64_t slot = 0;
+  std::uint64_t round = 0;         // since the start of training: the key of random numbers
+  std::uint64_t step = 0;          // counted from 1
+  std::uint64_t attempt = 0;       // of a round; attempts are numbered on
+  std::uint64_t version = 0;       // of the weights
+  std::uint64_t taken_before = 0;  // what gradient writes wait for
+  std::uint64_t first_event = 0;   // of this task's outputs: microbatch m is event first_event + m (without epoch)
+  std::int32_t first_layer = 0;
+  std::int32_t end_layer = 0;
+  std::int32_t num_microbatches = 0;
+  std::int32_t loss = 0;
+  InputSource activation;  // at first_layer
+  InputSource gradient;    // at end_layer; backward only
+  std::array<std::uint64_t, kMaxLayers / 64> saved_boundaries{};  // bit b: the activation at boundary b is written
+
+  [[nodiscard]] bool saves(int boundary) const {
+    return (saved_boundaries[static_cast<std::size_t>(boundary / 64)] >> (boundary % 64) & 1) != 0;
+  }
+  void save(int boundary) {
+    saved_boundaries[static_cast<std::size_t>(boundary / 64)] |= std::uint64_t{1} << (boundary % 64);
+  }
+};
+static_assert(ShmSafe<Command> && sizeof(Command) % 8 == 0);
+
+enum class TaskOutcome : std::uint64_t { kDone, kFailed };
+
+// Worker -> coordinator, when everything that the task wrote is in place.
+struct Completion {
+  using ShmFormat = void;
+  std::uint64_t slot = 0;  // with epoch
+  TaskOutcome outcome = TaskOutcome::kDone;
+  std::int64_t start_ns = 0;  // of the first microbatch's compute, CLOCK_MONOTONIC
+  std::int64_t end_ns = 0;    // of the last one's
+  std::int64_t wait_ns = 0;   // of that, waiting for inputs
+};
+static_assert(ShmSafe<Completion>);
+
+// Coordinator -> worker: a block of the worker's arena that nobody reads any more.
+struct FreeRecord {
+  using ShmFormat = void;
+  std::uint64_t epoch = 0;
+  std::uint64_t offset = 0;
+};
+static_assert(ShmSafe<FreeRecord>);
+
+// Why a task failed. Written by its worker before the completion that says kFailed.
+struct FailureRecord {
+  using ShmFormat = void;
+  std::int64_t layer = -1;  // -1: the loss, or unknown
+  std::int64_t microbatch = -1;
+  std::array<char, 2032> message{};
+};
+static_assert(sizeof(FailureRecord) == 2048 && ShmSafe<FailureRecord>);
+
+// What a worker says of itself.
+struct WorkerWords {
+  using ShmFormat = void;
+  SequenceWord events;        // writer: the worker. (epoch, number of the last event whose data is in place)
+  SequenceWord acknowledged;  // writer: the worker. The epoch that it follows, plus one
+  SequenceWord stopped;       // writer: the worker. 1 when it served its last command
+  std::uint64_t reserved = 0;
+};
+static_assert(sizeof(WorkerWords) == 32 && ShmSafe<WorkerWords>);
+
+enum class BlockKind : std::uint32_t { kActivation, kGradient, kArguments };
+inline constexpr std::uint32_t kBlockKinds = 3;
+
+// Where a block of a round lies. Written by the worker of the slot that makes it (the coordinator for the round's
+// inputs) before the event that says so.
+struct BlockPlace {
+  using ShmFormat = void;
+  std::uint64_t slot = 0;  // with epoch: who wrote it; the coordinator writes 0
+  std::uint64_t arena = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+static_assert(sizeof(BlockPlace) == 32 && ShmSafe<BlockPlace>);
+
+// Time that a layer took in a round, over all microbatches. Writer: the worker of the slot that ran it.
+struct LayerTime {
+  using ShmFormat = void;
+  std::int64_t forward_ns = 0;
+  std::int64_t backward_ns = 0;  // recompute not counted
+};
+static_assert(ShmSafe<LayerTime>);
+
+// What all processes must agree on; the segment's first bytes. Writer: the coordinator, before anyone attaches.
+struct ControlHeader {
+  using ShmFormat = void;
+  std::uint64_t magic = kControlMagic;
+  std::uint32_t version = kControlVersion;
+  std::uint32_t num_workers = 0;
+  std::uint64_t bytes = 0;         // of the segment
+  std::array<std::uint64_t, 2> run_id{};
+  std::uint64_t build_id = 0;
+  std::uint64_t fingerprint = 0;   // of layers and losses, see pipeline/fingerprint.h
+  std::uint64_t catalogue_offset = 0;
+  std::uint64_t catalogue_bytes = 0;
+  std::uint32_t num_layers = 0;
+  std::uint32_t num_microbatches = 0;
+  std::uint32_t num_blocks = 0;
+  std::uint32_t num_uses = 0;
+  std::uint32_t stage_buffers = 2;  // 2 with prefetch, 1 without
+  std::uint32_t threads_per_worker = 1;
+  std::uint64_t seed = 0;
+  std::uint64_t arena_limit_bytes = 0;  // how far one activation arena may grow
+  std::int64_t wait_timeout_ns = 0;
+};
+static_assert(ShmSafe<ControlHeader>);
+
+// Offsets of everything in the control segment, a function of the header's numbers.
+struct ControlLayout {
+  explicit ControlLayout(const ControlHeader& header);
+
+  std::uint64_t epoch = 0;        // SequenceWord; writer: the coordinator
+  std::uint64_t published = 0;    // SequenceWord per block; writer: the coordinator
+  std::uint64_t taken = 0;        // SequenceWord per use; writer: the coordinator
+  std::uint64_t worker_words = 0; // WorkerWords per worker
+  std::uint64_t commands = 0;     // ring per worker
+  std::uint64_t completions = 0;  // ring per worker
+  std::uint64_t frees = 0;        // ring per worker
+  std::uint64_t failures = 0;     // FailureRecord per worker
+  std::uint64_t round_places = 0; // kRoundPlaces tables
+  std::uint64_t round_bytes = 0;  // of one table
+  // Within the table of a round:
+  std::uint64_t losses = 0;         // double per microbatch
+  std::uint64_t square_sums = 0;    // double per use
+  std::uint64_t layer_times = 0;    // LayerTime per layer
+  std::uint64_t catalogue = 0;
+  std::uint64_t bytes_before_catalogue = 0;
+};
+
+}  // namespace rp

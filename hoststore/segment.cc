@@ -1,0 +1,145 @@
+#include "hoststore/segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+
+#include "common/text.h"
+#include "hoststore/memory_limit.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+namespace ipc = boost::interprocess;
+
+const char* backing_name(Backing backing) { return backing == Backing::kShm ? "shm" : "memfd"; }
+
+namespace {
+
+constexpr int kNameAttempts = 16;
+
+std::string random_name() {
+  std::array<unsigned char, 16> random{};
+  if (getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size())) {
+    throw Error(ExitCode::kNoResource, cat("no random numbers from the kernel: ", errno_text(errno)));
+  }
+  std::string name = "/rp.";
+  for (const unsigned char byte : random) {
+    std::array<char, 3> text{};
+    std::snprintf(text.data(), text.size(), "%02x", byte);
+    name += text.data();
+  }
+  return name;
+}
+
+UniqueFd create_shm() {
+  for (int attempt = 0; attempt < kNameAttempts; ++attempt) {
+    const std::string name = random_name();
+    UniqueFd fd(shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
+    if (fd) {
+      shm_unlink(name.c_str());
+      return fd;
+    }
+    if (errno != EEXIST) break;
+  }
+  return UniqueFd();
+}
+
+std::uint64_t free_bytes_of_shm() {
+  struct statvfs info {};
+  if (statvfs("/dev/shm", &info) != 0) return 0;
+  return static_cast<std::uint64_t>(info.f_bavail) * info.f_frsize;
+}
+
+// What boost::interprocess needs to map a descriptor that it does not own.
+struct MappableDescriptor {
+  int fd;
+  [[nodiscard]] ipc::mapping_handle_t get_mapping_handle() const { return ipc::ipcdetail::mapping_handle_from_file_handle(fd); }
+};
+
+}  // namespace
+
+Segment Segment::create(Backing backing, std::string purpose) {
+  UniqueFd fd = backing == Backing::kShm ? create_shm() : UniqueFd(memfd_create(purpose.c_str(), MFD_CLOEXEC));
+  if (!fd) {
+    throw Error(ExitCode::kNoResource,
+                cat("cannot create shared memory (", backing_name(backing), ") for ", purpose, ": ", errno_text(errno),
+                    backing == Backing::kShm ? "; use --store memfd" : ""));
+  }
+  return Segment(std::move(fd), std::move(purpose));
+}
+
+Segment Segment::attach(UniqueFd fd, std::string purpose) {
+  struct stat info {};
+  if (fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    throw Error(ExitCode::kNoResource, cat("the descriptor of ", purpose, " is no memory file"));
+  }
+  return Segment(std::move(fd), std::move(purpose));
+}
+
+void Segment::reserve(std::uint64_t bytes) {
+  const std::uint64_t present = this->bytes();
+  if (bytes <= present) return;
+  int error = 0;
+  do {
+    error = posix_fallocate(fd_.get(), static_cast<off_t>(present), static_cast<off_t>(bytes - present));
+  } while (error == EINTR);
+  if (error != 0) {
+    // What was reserved of the new part goes back: the segment keeps its length.
+    if (ftruncate(fd_.get(), static_cast<off_t>(present)) != 0) error = errno;
+    throw Error(ExitCode::kNoResource,
+                cat("cannot reserve ", bytes_text(bytes - present), " of memory for ", purpose_, ": ",
+                    errno_text(error), " (", bytes_text(available_memory()), " of memory and ",
+                    bytes_text(free_bytes_of_shm()),
+                    " of /dev/shm are free); use --store memfd, a smaller model or shorter sequences"));
+  }
+}
+
+std::uint64_t Segment::bytes() const {
+  struct stat info {};
+  if (fstat(fd_.get(), &info) != 0) {
+    throw Error(ExitCode::kNoResource, cat("cannot look at the memory of ", purpose_, ": ", errno_text(errno)));
+  }
+  return static_cast<std::uint64_t>(info.st_size);
+}
+
+Mapping::Mapping(const Segment& segment, Access access, std::uint64_t offset, std::uint64_t bytes, void* address) {
+  if (bytes == 0) return;
+  const std::uint64_t present = segment.bytes();
+  if (offset > present || bytes > present - offset) {
+    throw Error(ExitCode::kNoResource, cat("the memory of ", segment.purpose(), " has ", present, " bytes, but ",
+                                           bytes, " from byte ", offset, " are needed"));
+  }
+  try {
+    region_ = ipc::mapped_region(MappableDescriptor{segment.fd()},
+                                 access == Access::kReadOnly ? ipc::read_only : ipc::read_write,
+                                 static_cast<ipc::offset_t>(offset), bytes, address,
+                                 address == nullptr ? ipc::default_map_options : MAP_SHARED | MAP_FIXED);
+  } catch (const ipc::interprocess_exception& error) {
+    throw Error(ExitCode::kNoResource,
+                cat("cannot map ", bytes_text(bytes), " of ", segment.purpose(), ": ", error.what()));
+  }
+}
+
+Backing choose_backing(const std::string& forced, std::uint64_t bytes) {
+  if (forced == "memfd") return Backing::kMemfd;
+  if (!forced.empty() && forced != "shm") {
+    throw Error(ExitCode::kUsage, cat("--store is '", forced, "', but it is shm or memfd"));
+  }
+  const std::uint64_t free = free_bytes_of_shm();
+  if (bytes <= free) return Backing::kShm;
+  if (forced == "shm") {
+    throw Error(ExitCode::kNoResource,
+                cat("the host store needs ", bytes_text(bytes), ", but /dev/shm has ", bytes_text(free),
+                    " free; use --store memfd, or a larger /dev/shm (docker run --shm-size)"));
+  }
+  return Backing::kMemfd;
+}
+
+}  // namespace rp

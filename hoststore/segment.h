@@ -1,0 +1,68 @@
+// hoststore/segment.h
+// One piece of shared memory: a file without a name, known by its descriptor only.
+//
+// The coordinator creates segments; rp-launch holds their descriptors and hands them to the workers, so that no crash
+// leaves a segment behind and nobody else can open one. A segment never shrinks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <boost/interprocess/mapped_region.hpp>
+
+#include "common/fd.h"
+
+namespace rp {
+
+// Where segments live. kShm: POSIX shared memory under /dev/shm, whose size an administrator limits (64 MiB in many
+// containers); kMemfd: anonymous memory files, limited by the memory control group only.
+enum class Backing : std::uint32_t { kShm, kMemfd };
+
+[[nodiscard]] const char* backing_name(Backing backing);
+
+// A segment's descriptor. Move-only.
+class Segment {
+ public:
+  // A new, empty segment. `purpose` is for error messages. Throws rp::Error (kNoResource).
+  static Segment create(Backing backing, std::string purpose);
+  // Takes over a descriptor that another process created. Throws rp::Error (kNoResource) if it is no file.
+  static Segment attach(UniqueFd fd, std::string purpose);
+
+  // Lengthens the segment to `bytes` and reserves the memory, so that no access can fail later. Throws rp::Error
+  // (kNoResource) with need, free and remedy; the segment keeps its length then.
+  void reserve(std::uint64_t bytes);
+
+  [[nodiscard]] std::uint64_t bytes() const;
+  [[nodiscard]] int fd() const { return fd_.get(); }
+  [[nodiscard]] const std::string& purpose() const { return purpose_; }
+
+ private:
+  Segment(UniqueFd fd, std::string purpose) : fd_(std::move(fd)), purpose_(std::move(purpose)) {}
+
+  UniqueFd fd_;
+  std::string purpose_;
+};
+
+enum class Access { kReadOnly, kReadWrite };
+
+// A segment (or a part of it) in the address space of this process.
+class Mapping {
+ public:
+  Mapping() = default;
+  // Maps `bytes` bytes from `offset` (a multiple of the page size). Throws rp::Error (kNoResource) if the segment is
+  // shorter than that. `address`: where to, or nullptr for anywhere.
+  Mapping(const Segment& segment, Access access, std::uint64_t offset, std::uint64_t bytes, void* address = nullptr);
+
+  [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(region_.get_address()); }
+  [[nodiscard]] std::uint64_t bytes() const { return region_.get_size(); }
+
+ private:
+  boost::interprocess::mapped_region region_;
+};
+
+// The backing to use for `bytes` bytes in all: `forced` if given ("shm" or "memfd"), else shm where /dev/shm has room
+// for it, else memfd. Throws rp::Error: kUsage for another word, kNoResource if shm is forced and too small.
+[[nodiscard]] Backing choose_backing(const std::string& forced, std::uint64_t bytes);
+
+}  // namespace rp

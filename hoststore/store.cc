@@ -1,0 +1,188 @@
+#include "hoststore/store.h"
+
+#include <sys/random.h>
+
+#include <cstring>
+
+#include "common/text.h"
+#include "hoststore/memory_limit.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+namespace {
+
+enum SegmentIndex : std::size_t { kControl, kParameters, kGradients, kState, kNumSegments };
+
+constexpr std::array<const char*, kNumSegments> kPurposes = {"control", "parameters", "gradients", "optimizer state"};
+
+std::string arena_purpose(std::uint64_t arena, std::uint64_t num_workers) {
+  return arena == num_workers ? "the round inputs" : cat("activations of worker ", arena);
+}
+
+ControlHeader header_for(const StoreSettings& settings, const Catalogue& catalogue) {
+  ControlHeader header;
+  header.num_workers = settings.num_workers;
+  header.build_id = settings.build_id;
+  header.fingerprint = settings.fingerprint;
+  header.num_layers = static_cast<std::uint32_t>(catalogue.num_layers());
+  header.num_microbatches = settings.num_microbatches;
+  header.num_blocks = static_cast<std::uint32_t>(catalogue.blocks().size());
+  header.num_uses = static_cast<std::uint32_t>(catalogue.uses().size());
+  header.stage_buffers = settings.stage_buffers;
+  header.threads_per_worker = settings.threads_per_worker;
+  header.seed = settings.seed;
+  header.arena_limit_bytes = settings.arena_limit_bytes;
+  header.wait_timeout_ns = settings.wait_timeout_ns;
+  const ControlLayout layout(header);
+  header.catalogue_offset = layout.catalogue;
+  header.catalogue_bytes = catalogue.to_bytes().size();
+  header.bytes = layout.catalogue + header.catalogue_bytes;
+  return header;
+}
+
+void check_memory(const StoreBytes& bytes) {
+  const std::uint64_t available = available_memory();
+  if (bytes.total() <= available) return;
+  throw Error(ExitCode::kNoResource,
+              cat("the host store needs ", bytes_text(bytes.total()), " (parameters ", bytes_text(bytes.parameters),
+                  ", optimizer state ", bytes_text(bytes.state), ", gradients ", bytes_text(bytes.gradients),
+                  "), but ", bytes_text(available),
+                  " of memory are available; use a smaller model, or a machine or memory limit with more"));
+}
+
+}  // namespace
+
+StoreBytes Store::needed(const StoreSettings& settings, const Catalogue& catalogue) {
+  return {.control = header_for(settings, catalogue).bytes,
+          .parameters = catalogue.parameter_bytes(),
+          .state = catalogue.state_bytes(),
+          .gradients = catalogue.gradient_bytes()};
+}
+
+std::unique_ptr<Store> Store::create(const StoreSettings& settings, const Catalogue& catalogue) {
+  const StoreBytes bytes = needed(settings, catalogue);
+  check_memory(bytes);
+  std::unique_ptr<Store> store(new Store);
+  store->backing_ = choose_backing(settings.backing, bytes.total());
+  const std::array<std::uint64_t, kNumSegments> lengths = {bytes.control, bytes.parameters, bytes.gradients, bytes.state};
+  for (std::size_t i = 0; i < kNumSegments; ++i) {
+    store->segments_.push_back(Segment::create(store->backing_, kPurposes[i]));
+    store->segments_.back().reserve(lengths[i]);
+  }
+  ControlHeader header = header_for(settings, catalogue);
+  if (getrandom(header.run_id.data(), sizeof(header.run_id), 0) != sizeof(header.run_id)) {
+    throw Error(ExitCode::kNoResource, "no random numbers from the kernel");
+  }
+  store->control_ = Mapping(store->segments_[kControl], Access::kReadWrite, 0, bytes.control);
+  std::memcpy(store->control_.data(), &header, sizeof(header));
+  const std::vector<std::byte> text = catalogue.to_bytes();
+  std::memcpy(store->control_.data() + header.catalogue_offset, text.data(), text.size());
+  const Backing arena_backing = settings.backing == "shm" ? Backing::kShm : Backing::kMemfd;
+  for (std::uint64_t i = 0; i <= settings.num_workers; ++i) {
+    store->arenas_.push_back(std::make_unique<ArenaView>(
+        Segment::create(arena_backing, arena_purpose(i, settings.num_workers)), settings.arena_limit_bytes));
+  }
+  store->map(true);
+  return store;
+}
+
+std::unique_ptr<Store> Store::attach(std::vector<UniqueFd> descriptors) {
+  const Error strange(ExitCode::kUserError,
+                      "the memory that was handed over is no host store of this version; all processes of a run must be "
+                      "the same program");
+  if (descriptors.size() <= kNumSegments) throw strange;
+  std::unique_ptr<Store> store(new Store);
+  for (std::size_t i = 0; i < kNumSegments; ++i) {
+    store->segments_.push_back(Segment::attach(std::move(descriptors[i]), kPurposes[i]));
+  }
+  const std::uint64_t length = store->segments_[kControl].bytes();
+  if (length < sizeof(ControlHeader)) throw strange;
+  store->control_ = Mapping(store->segments_[kControl], Access::kReadWrite, 0, length);
+  const ControlHeader& header = store->header();
+  if (header.magic != kControlMagic || header.version != kControlVersion || header.bytes != length ||
+      header.num_workers + 1 + kNumSegments != descriptors.size() ||
+      header.catalogue_offset > length || header.catalogue_bytes > length - header.catalogue_offset) {
+    throw strange;
+  }
+  for (std::uint64_t i = 0; i <= header.num_workers; ++i) {
+    store->arenas_.push_back(std::make_unique<ArenaView>(
+        Segment::attach(std::move(descriptors[kNumSegments + i]), arena_purpose(i, header.num_workers)),
+        header.arena_limit_bytes));
+  }
+  store->map(false);
+  return store;
+}
+
+void Store::map(bool is_coordinator) {
+  const ControlHeader& header = this->header();
+  layout_ = ControlLayout(header);
+  catalogue_ = Catalogue::from_bytes({control_.data() + header.catalogue_offset, header.catalogue_bytes});
+  parameters_ = Mapping(segments_[kParameters], is_coordinator ? Access::kReadWrite : Access::kReadOnly, 0,
+                        catalogue_.parameter_bytes());
+  gradients_ = Mapping(segments_[kGradients], Access::kReadWrite, 0, catalogue_.gradient_bytes());
+  if (is_coordinator) state_ = Mapping(segments_[kState], Access::kReadWrite, 0, catalogue_.state_bytes());
+}
+
+std::vector<int> Store::descriptors() const {
+  std::vector<int> result;
+  for (const Segment& segment : segments_) result.push_back(segment.fd());
+  for (const auto& arena : arenas_) result.push_back(arena->segment().fd());
+  return result;
+}
+
+std::byte* Store::ring_memory(std::uint64_t region, std::uint64_t bytes, int worker) {
+  return control_.data() + region + align_up(bytes, 64) * static_cast<std::uint64_t>(worker);
+}
+
+WorkerWords& Store::worker_words(int worker) {
+  return *reinterpret_cast<WorkerWords*>(ring_memory(layout_.worker_words, sizeof(WorkerWords), worker));
+}
+
+RingWriter<Command> Store::command_writer(int worker) {
+  return {ring_memory(layout_.commands, ring_bytes<Command>(kCommandRing), worker), kCommandRing};
+}
+RingReader<Command> Store::command_reader(int worker) {
+  return {ring_memory(layout_.commands, ring_bytes<Command>(kCommandRing), worker), kCommandRing};
+}
+RingWriter<Completion> Store::completion_writer(int worker) {
+  return {ring_memory(layout_.completions, ring_bytes<Completion>(kCompletionRing), worker), kCompletionRing};
+}
+RingReader<Completion> Store::completion_reader(int worker) {
+  return {ring_memory(layout_.completions, ring_bytes<Completion>(kCompletionRing), worker), kCompletionRing};
+}
+RingWriter<FreeRecord> Store::free_writer(int worker) {
+  return {ring_memory(layout_.frees, ring_bytes<FreeRecord>(kFreeRing), worker), kFreeRing};
+}
+RingReader<FreeRecord> Store::free_reader(int worker) {
+  return {ring_memory(layout_.frees, ring_bytes<FreeRecord>(kFreeRing), worker), kFreeRing};
+}
+
+std::byte* Store::round_table(std::uint64_t attempt) {
+  return control_.data() + layout_.round_places + layout_.round_bytes * (attempt % kRoundPlaces);
+}
+
+BlockPlace& Store::block_place(std::uint64_t attempt, BlockKind kind, int boundary, int microbatch) {
+  const ControlHeader& header = this->header();
+  const std::uint64_t row = static_cast<std::uint64_t>(kind) * (header.num_layers + 1ULL) + static_cast<std::uint64_t>(boundary);
+  return reinterpret_cast<BlockPlace*>(round_table(attempt))[row * header.num_microbatches +
+                                                             static_cast<std::uint64_t>(microbatch)];
+}
+
+double& Store::loss(std::uint64_t attempt, int microbatch) {
+  return reinterpret_cast<double*>(round_table(attempt) + layout_.losses)[microbatch];
+}
+
+double& Store::square_sum(std::uint64_t attempt, std::uint32_t use) {
+  return reinterpret_cast<double*>(round_table(attempt) + layout_.square_sums)[use];
+}
+
+LayerTime& Store::layer_time(std::uint64_t attempt, int layer) {
+  return reinterpret_cast<LayerTime*>(round_table(attempt) + layout_.layer_times)[layer];
+}
+
+ArenaView& Store::arena(std::uint64_t arena) {
+  return *arenas_[arena == kCoordinatorArena ? arenas_.size() - 1 : arena];
+}
+
+}  // namespace rp

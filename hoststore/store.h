@@ -1,0 +1,125 @@
+// hoststore/store.h
+// The host store as one process sees it: control, parameters, optimizer state, gradients, activation arenas.
+//
+// The coordinator creates it, rp-launch holds the descriptors, workers attach. Everything is mapped until the Store
+// ends; views that it gives out must not outlive it. Safe for use by the threads of one process: only the words, rings
+// and blocks inside are written, each by the one writer that control.h names.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hoststore/arena_view.h"
+#include "hoststore/catalogue.h"
+#include "hoststore/control.h"
+#include "hoststore/segment.h"
+
+namespace rp {
+
+struct StoreSettings {
+  std::string backing;  // "shm", "memfd" or "" for the best
+  std::uint32_t num_workers = 1;
+  std::uint32_t num_microbatches = 1;
+  std::uint32_t stage_buffers = 2;
+  std::uint32_t threads_per_worker = 1;
+  std::uint64_t seed = 0;
+  std::uint64_t fingerprint = 0;
+  std::uint64_t build_id = 0;
+  std::uint64_t arena_limit_bytes = std::uint64_t{1} << 40;
+  std::int64_t wait_timeout_ns = 600'000'000'000;
+};
+
+// Bytes of the store without activations, by arena.
+struct StoreBytes {
+  std::uint64_t control = 0;
+  std::uint64_t parameters = 0;
+  std::uint64_t state = 0;
+  std::uint64_t gradients = 0;
+  [[nodiscard]] std::uint64_t total() const { return control + parameters + state + gradients; }
+};
+
+class Store {
+ public:
+  // Creates and reserves all arenas. Throws rp::Error (kNoResource) with need, free and remedy.
+  static std::unique_ptr<Store> create(const StoreSettings& settings, const Catalogue& catalogue);
+
+  // What create() would reserve.
+  [[nodiscard]] static StoreBytes needed(const StoreSettings& settings, const Catalogue& catalogue);
+
+  // Maps the store of another process from descriptors() in their order; parameters read-only and without the
+  // optimizer's state. Throws rp::Error for what is no store or another version.
+  static std::unique_ptr<Store> attach(std::vector<UniqueFd> descriptors);
+
+  // All descriptors, in the order that attach() takes; they stay this Store's.
+  [[nodiscard]] std::vector<int> descriptors() const;
+
+  [[nodiscard]] const ControlHeader& header() const { return *reinterpret_cast<const ControlHeader*>(control_.data()); }
+  [[nodiscard]] const Catalogue& catalogue() const { return catalogue_; }
+  [[nodiscard]] Backing backing() const { return backing_; }
+  [[nodiscard]] int num_workers() const { return static_cast<int>(header().num_workers); }
+
+  // Words. Writers are named in control.h.
+  [[nodiscard]] SequenceWord& epoch() { return *at<SequenceWord>(layout_.epoch, 0); }
+  [[nodiscard]] SequenceWord& published(std::uint32_t block) { return *at<SequenceWord>(layout_.published, block); }
+  [[nodiscard]] SequenceWord& taken(std::uint32_t use) { return *at<SequenceWord>(layout_.taken, use); }
+  [[nodiscard]] WorkerWords& worker_words(int worker);
+
+  // Rings, as the private view of one side.
+  [[nodiscard]] RingWriter<Command> command_writer(int worker);
+  [[nodiscard]] RingReader<Command> command_reader(int worker);
+  [[nodiscard]] RingWriter<Completion> completion_writer(int worker);
+  [[nodiscard]] RingReader<Completion> completion_reader(int worker);
+  [[nodiscard]] RingWriter<FreeRecord> free_writer(int worker);
+  [[nodiscard]] RingReader<FreeRecord> free_reader(int worker);
+
+  [[nodiscard]] FailureRecord& failure(int worker) {
+    return *at<FailureRecord>(layout_.failures, static_cast<std::uint64_t>(worker));
+  }
+
+  // The table of a round's attempt. Valid until attempt + kRoundPlaces begins.
+  [[nodiscard]] BlockPlace& block_place(std::uint64_t attempt, BlockKind kind, int boundary, int microbatch);
+  [[nodiscard]] double& loss(std::uint64_t attempt, int microbatch);
+  [[nodiscard]] double& square_sum(std::uint64_t attempt, std::uint32_t use);
+  [[nodiscard]] LayerTime& layer_time(std::uint64_t attempt, int layer);
+
+  // Arenas.
+  [[nodiscard]] std::byte* parameters(std::uint64_t offset) { return parameters_.data() + offset; }
+  [[nodiscard]] const std::byte* parameters(std::uint64_t offset) const { return parameters_.data() + offset; }
+  [[nodiscard]] std::byte* gradients(std::uint64_t offset) { return gradients_.data() + offset; }
+  // Coordinator only.
+  [[nodiscard]] float* state(std::uint64_t offset) { return reinterpret_cast<float*>(state_.data() + offset); }
+  // Worker w's activation arena, or the coordinator's (kCoordinatorArena).
+  [[nodiscard]] ArenaView& arena(std::uint64_t arena);
+
+  // The data of a block, mapped on demand.
+  [[nodiscard]] const std::byte* block_data(const BlockPlace& place) {
+    return arena(place.arena).data(place.offset, place.bytes);
+  }
+
+ private:
+  Store() = default;
+  void map(bool is_coordinator);
+  template <typename T>
+  [[nodiscard]] T* at(std::uint64_t region, std::uint64_t index) {
+    return reinterpret_cast<T*>(control_.data() + region) + index;
+  }
+  [[nodiscard]] std::byte* ring_memory(std::uint64_t region, std::uint64_t bytes, int worker);
+  [[nodiscard]] std::byte* round_table(std::uint64_t attempt);
+
+  Backing backing_ = Backing::kMemfd;
+  Catalogue catalogue_;
+  ControlLayout layout_{ControlHeader{}};
+  std::vector<Segment> segments_;  // control, parameters, gradients, state
+  Mapping control_;
+  Mapping parameters_;
+  Mapping gradients_;
+  Mapping state_;
+  std::vector<std::unique_ptr<ArenaView>> arenas_;  // workers', then the coordinator's
+};
+
+}  // namespace rp
