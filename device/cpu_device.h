@@ -1,0 +1,71 @@
+// device/cpu_device.h
+// The processor itself as a device: its memory is this process's, its copies are memcpy, its streams are threads.
+//
+// The upload streams run in the threads that enqueue on them (the worker has one for each); the download stream has a
+// thread of its own, since its copies must not hold up the thread that computes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <thread>
+
+#include "common/mutex.h"
+#include "device/device.h"
+
+namespace rp {
+
+// Executes each operation at once, in the caller's thread.
+class InlineStream : public Stream {
+ public:
+  void copy(std::byte* to, const std::byte* from, std::uint64_t bytes) override;
+  void signal(SequenceWord& word, std::uint64_t value) override;
+  void call(void (*function)(void*), void* argument) override;
+  void drain() override {}
+};
+
+// Executes operations in a thread of its own. Enqueueing blocks while the queue is full.
+class ThreadStream : public Stream {
+ public:
+  explicit ThreadStream(const char* thread_name);
+  ~ThreadStream() override;  // finishes what is enqueued
+  void copy(std::byte* to, const std::byte* from, std::uint64_t bytes) override;
+  void signal(SequenceWord& word, std::uint64_t value) override;
+  void call(void (*function)(void*), void* argument) override;
+  void drain() override;
+
+ private:
+  enum class Kind { kCopy, kSignal, kCall, kEnd };
+  struct Operation {
+    Kind kind = Kind::kEnd;
+    void* to = nullptr;  // or the word, or the function's argument
+    const void* from = nullptr;
+    std::uint64_t value = 0;  // bytes, or the word's value
+    void (*function)(void*) = nullptr;
+  };
+  static constexpr std::uint64_t kCapacity = 256;
+
+  void enqueue(const Operation& operation);
+  void run(const char* thread_name);
+  static void execute(const Operation& operation);
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::array<Operation, kCapacity> operations_ RP_GUARDED_BY(mutex_);
+  std::uint64_t num_enqueued_ RP_GUARDED_BY(mutex_) = 0;
+  std::uint64_t num_done_ RP_GUARDED_BY(mutex_) = 0;
+  std::thread thread_;
+};
+
+class CpuDevice : public Device {
+ public:
+  [[nodiscard]] std::string name() const override { return "cpu"; }
+  [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes) override;
+  [[nodiscard]] Stream& stream(StreamKind kind) override;
+
+ private:
+  InlineStream upload_parameters_;
+  InlineStream upload_activations_;
+  ThreadStream download_{"rp-download"};
+};
+
+}  // namespace rp

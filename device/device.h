@@ -1,0 +1,81 @@
+// device/device.h
+// A device as the protocol sees it: memory, streams, copies, signals. Bytes only; what runs on it is the StageExecutor's.
+//
+// Owned by the worker. A Stream belongs to one thread, which enqueues on it; what it does happens in order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "hoststore/sequence_word.h"
+
+namespace rp {
+
+// Memory of a device. Move-only; the device that made it must outlive it.
+class DeviceMemory {
+ public:
+  using Release = void (*)(std::byte*, std::uint64_t);
+  DeviceMemory() = default;
+  DeviceMemory(std::byte* data, std::uint64_t bytes, Release release) : data_(data), bytes_(bytes), release_(release) {}
+  DeviceMemory(DeviceMemory&& other) noexcept { swap(other); }
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept {
+    DeviceMemory taken(std::move(other));
+    swap(taken);
+    return *this;
+  }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  ~DeviceMemory() {
+    if (data_ != nullptr) release_(data_, bytes_);
+  }
+
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  void swap(DeviceMemory& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(release_, other.release_);
+  }
+  std::byte* data_ = nullptr;
+  std::uint64_t bytes_ = 0;
+  Release release_ = nullptr;
+};
+
+// An in-order queue of operations.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+
+  // Copies between the host store and device memory.
+  virtual void copy(std::byte* to, const std::byte* from, std::uint64_t bytes) = 0;
+
+  // Publishes `value` in `word` once everything enqueued before is done.
+  virtual void signal(SequenceWord& word, std::uint64_t value) = 0;
+
+  // Calls `function(argument)` once everything enqueued before is done, in a thread of the stream's.
+  virtual void call(void (*function)(void*), void* argument) = 0;
+
+  // Returns when everything enqueued is done.
+  virtual void drain() = 0;
+};
+
+// The streams of a worker. Compute is the executor's and runs in the thread that calls it.
+enum class StreamKind { kUploadParameters, kUploadActivations, kDownload };
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  [[nodiscard]] virtual std::string name() const = 0;
+
+  // Memory aligned to at least 4096 bytes, contents undefined. Throws rp::Error (kNoResource).
+  [[nodiscard]] virtual DeviceMemory allocate(std::uint64_t bytes) = 0;
+
+  // The one stream of its kind, the device's.
+  [[nodiscard]] virtual Stream& stream(StreamKind kind) = 0;
+};
+
+}  // namespace rp

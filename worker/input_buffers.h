@@ -1,0 +1,59 @@
+// worker/input_buffers.h
+// Device memory for the inputs of two microbatches: one is computed while the next one is uploaded.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "device/device.h"
+#include "hoststore/boundary.h"
+#include "worker/running_task.h"
+#include "worker/stage_executor.h"
+
+namespace rp {
+
+// Written by the fetcher, read by the runner. Microbatches are numbered over all tasks of the worker, from 0;
+// number n lies in place n mod 2.
+class InputBuffers {
+ public:
+  explicit InputBuffers(Device& device) : device_(device) {}
+
+  // Fetcher: until the place of microbatch n is free.
+  [[nodiscard]] WaitResult wait_free(std::uint64_t n, const WaitLimits& limits) const {
+    return n < kPlaces ? WaitResult::kReached : computed_.wait_at_least(n - kPlaces + 1, limits);
+  }
+  // Fetcher: copies a block of the store into the place of microbatch n and appends its tensors to `views`.
+  void upload(std::uint64_t n, BlockKind kind, const std::byte* block, std::uint64_t bytes, Stream& stream);
+  // Fetcher: microbatch n is there once `stream` has done what is enqueued.
+  void publish_uploaded(std::uint64_t n, Stream& stream) { stream.signal(uploaded_, n + 1); }
+
+  // Runner: until microbatch n is there.
+  [[nodiscard]] WaitResult wait_uploaded(std::uint64_t n, const WaitLimits& limits) const {
+    return uploaded_.wait_at_least(n + 1, limits);
+  }
+  // Runner. REQUIRES: wait_uploaded(n).
+  [[nodiscard]] const MicrobatchInputs& inputs(std::uint64_t n) const { return places_[n % kPlaces].inputs; }
+  // Runner: the place of microbatch n may be filled again.
+  void publish_computed(std::uint64_t n) { computed_.publish(n + 1); }
+
+  void clear(std::uint64_t n) { places_[n % kPlaces].inputs = {}; }
+  void wake() const {
+    uploaded_.wake();
+    computed_.wake();
+  }
+
+ private:
+  static constexpr std::uint64_t kPlaces = 2;
+  struct Place {
+    std::array<ScratchMemory, kBlockKinds> memory;
+    MicrobatchInputs inputs;
+  };
+
+  Device& device_;
+  std::array<Place, kPlaces> places_;
+  SequenceWord uploaded_{};  // writer: the upload-activations stream. Number of microbatches that are there
+  SequenceWord computed_{};  // writer: the runner. Number of microbatches computed
+};
+
+}  // namespace rp

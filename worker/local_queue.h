@@ -1,0 +1,45 @@
+// worker/local_queue.h
+// A queue between two threads of a worker that ends when the worker drops its work.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "common/mutex.h"
+
+namespace rp {
+
+template <typename T>
+class LocalQueue {
+ public:
+  void push(T item) {
+    MutexLock lock(mutex_);
+    items_.push_back(std::move(item));
+    changed_.notify_all();
+  }
+
+  // The oldest item; waits for one. Nothing once close() was called.
+  [[nodiscard]] std::optional<T> pop() {
+    MutexLock lock(mutex_);
+    while (items_.empty() && !closed_) changed_.wait(mutex_);
+    if (closed_) return std::nullopt;
+    T item = std::move(items_.front());
+    items_.pop_front();
+    return item;
+  }
+
+  void close() {
+    MutexLock lock(mutex_);
+    closed_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<T> items_ RP_GUARDED_BY(mutex_);
+  bool closed_ RP_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace rp

@@ -1,0 +1,57 @@
+#include "worker/output_writer.h"
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace rp {
+
+OutputWriter::OutputWriter(Store& store, int worker, Device& device)
+    : store_(store),
+      worker_(worker),
+      stream_(device.stream(StreamKind::kDownload)),
+      frees_(store.free_reader(worker)) {}
+
+void OutputWriter::take_back_freed() {
+  FreeRecord record;
+  while (frees_.try_pop(record)) {
+    if (record.epoch == store_.epoch().observe()) allocator_.free(record.offset);
+  }
+}
+
+std::uint64_t OutputWriter::allocate(std::uint64_t bytes) {
+  take_back_freed();
+  if (const auto offset = allocator_.allocate(bytes)) return *offset;
+  const std::uint64_t missing = allocator_.missing(bytes);
+  store_.arena(static_cast<std::uint64_t>(worker_)).grow(allocator_.total_bytes() + missing);
+  allocator_.extend(missing);
+  return allocator_.allocate(bytes).value();
+}
+
+void OutputWriter::write_block(const Command& command, int microbatch, const OutputBlock& block) {
+  BlockHeader header;
+  const std::uint64_t bytes = lay_out_block(block.tensors, header);
+  const std::uint64_t offset = allocate(bytes);
+  std::byte* memory = store_.arena(static_cast<std::uint64_t>(worker_)).data(offset, bytes);
+  std::memcpy(memory, &header, sizeof(header));
+  for (std::size_t i = 0; i < block.tensors.size(); ++i) {
+    const TensorView& tensor = block.tensors[i];
+    if (!tensor.desc.is_absent()) {
+      stream_.copy(memory + header.tensors[i].offset, tensor.data, tensor.desc.bytes());
+    }
+  }
+  store_.block_place(command.attempt, block.kind, block.boundary, microbatch) = {
+      .slot = command.slot, .arena = static_cast<std::uint64_t>(worker_), .offset = offset, .bytes = bytes};
+}
+
+void OutputWriter::write(const Command& command, int microbatch, MicrobatchOutputs outputs) {
+  for (const OutputBlock& block : outputs.blocks) write_block(command, microbatch, block);
+  const std::uint64_t event = command.first_event + static_cast<std::uint64_t>(microbatch) + 1;
+  stream_.signal(store_.worker_words(worker_).events, in_epoch(epoch_of(command.slot), event));
+  if (outputs.blocks.empty()) return;
+  // The tensors live until the stream has copied them.
+  auto* owners = new std::vector<OutputBlock>(std::move(outputs.blocks));
+  stream_.call([](void* argument) { delete static_cast<std::vector<OutputBlock>*>(argument); }, owners);
+}
+
+}  // namespace rp

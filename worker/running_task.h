@@ -1,0 +1,57 @@
+// worker/running_task.h
+// A task on a worker, from its command to its completion, and the device buffers that it holds meanwhile.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "device/device.h"
+#include "hoststore/control.h"
+#include "worker/stage_executor.h"
+
+namespace rp {
+
+// Device memory that grows to what is needed and is kept.
+class ScratchMemory {
+ public:
+  // At least `bytes` bytes; the contents are lost if it had to grow.
+  std::byte* resize(Device& device, std::uint64_t bytes) {
+    if (memory_.bytes() < bytes) {
+      memory_ = DeviceMemory();
+      memory_ = device.allocate(bytes);
+    }
+    return memory_.data();
+  }
+
+ private:
+  DeviceMemory memory_;
+};
+
+// What a stage computes with. Held from the upload of the weights to the end of the last microbatch.
+struct StageBuffer {
+  ScratchMemory weights;       // working copies of the stage's blocks
+  ScratchMemory accumulators;  // fp32 gradients
+};
+
+// The rounded gradients of a stage. Held from the last microbatch to the end of their download.
+struct GradientBuffer {
+  ScratchMemory gradients;
+};
+
+class Worker;
+
+// Filled by the feeder, computed by the runner, given back by the finisher; each hands it to the next.
+struct RunningTask {
+  Command command;
+  std::uint64_t serial = 0;     // of the tasks of this worker, from 1
+  std::vector<UseMemory> uses;  // by (layer, use)
+  StageBuffer* stage_buffer = nullptr;
+  GradientBuffer* gradient_buffer = nullptr;
+  TaskTotals totals;
+  Completion completion;
+  Worker* worker = nullptr;  // for the last operation of its download
+
+  [[nodiscard]] StageTask stage_task() const { return {.command = &command, .uses = uses}; }
+};
+
+}  // namespace rp

@@ -1,0 +1,347 @@
+#include "worker/worker.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "common/check.h"
+#include "common/text.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+namespace {
+
+constexpr std::uint64_t kBlockAlignment = 4096;
+// A bulk copy is cut, so that activations that wait on the same stream come in between.
+constexpr std::uint64_t kChunkBytes = std::uint64_t{4} << 20;
+
+void copy_in_chunks(Stream& stream, std::byte* to, const std::byte* from, std::uint64_t bytes) {
+  for (std::uint64_t at = 0; at < bytes; at += kChunkBytes) {
+    stream.copy(to + at, from + at, std::min(kChunkBytes, bytes - at));
+  }
+}
+
+std::string task_text(const Command& command) {
+  return cat("slot ", number_of(command.slot), " (", phase_name(command.phase), " of layers ", command.first_layer, "-",
+             command.end_layer - 1, ", round ", command.round, ")");
+}
+
+}  // namespace
+
+Worker::Worker(Store& store, int number, Device& device, StageExecutor& executor, ProgressReport report)
+    : store_(store),
+      number_(number),
+      device_(device),
+      executor_(executor),
+      report_(std::move(report)),
+      commands_(store.command_reader(number)),
+      completions_(store.completion_writer(number)),
+      inputs_(device),
+      outputs_(store, number, device) {
+  for (RunningTask& task : tasks_) {
+    task.worker = this;
+    free_tasks_.push(&task);
+  }
+  for (std::size_t i = 0; i < std::min<std::size_t>(store.header().stage_buffers, stage_buffers_.size()); ++i) {
+    free_stage_buffers_.push(&stage_buffers_[i]);
+  }
+  for (GradientBuffer& buffer : gradient_buffers_) free_gradient_buffers_.push(&buffer);
+}
+
+Worker::~Worker() = default;
+
+void Worker::serve() {
+  WorkerWords& words = store_.worker_words(number_);
+  const std::uint64_t epoch = store_.epoch().observe();
+  words.acknowledged.publish(epoch + 1);
+  std::array<std::thread, 4> threads = {std::thread([this] { guard("rp-feeder", &Worker::feed); }),
+                                        std::thread([this] { guard("rp-fetcher", &Worker::fetch); }),
+                                        std::thread([this] { guard("rp-runner", &Worker::run); }),
+                                        std::thread([this] { guard("rp-finisher", &Worker::finish); })};
+  // Between two changes of the epoch there is nothing to do here, however long that is.
+  while (store_.epoch().wait_at_least(epoch + 1, {&stop_, kNsPerSecond}) == WaitResult::kTimedOut) {
+  }
+  stop_all();
+  for (std::thread& thread : threads) thread.join();
+  device_.stream(StreamKind::kDownload).drain();
+  MutexLock lock(mutex_);
+  if (error_) std::rethrow_exception(error_);
+  words.stopped.publish(1);
+}
+
+void Worker::guard(const char* thread_name, void (Worker::*function)()) {
+  pthread_setname_np(pthread_self(), thread_name);
+  try {
+    (this->*function)();
+  } catch (...) {
+    {
+      MutexLock lock(mutex_);
+      if (!error_) error_ = std::current_exception();
+    }
+    stop_all();
+  }
+}
+
+void Worker::stop_all() {
+  stop_.store(true, std::memory_order_release);
+  for (auto* queue : {&free_tasks_, &to_fetch_, &to_run_, &to_finish_}) queue->close();
+  free_stage_buffers_.close();
+  free_gradient_buffers_.close();
+  commands_.wake();
+  inputs_.wake();
+  weights_ready_.wake();
+  store_.epoch().wake();
+}
+
+void Worker::wait_failed(const std::string& what, const Command& command) {
+  throw Error(ExitCode::kHang, cat("worker ", number_, " waited ", store_.header().wait_timeout_ns / kNsPerSecond,
+                                   " s in vain for ", what, " in ", task_text(command),
+                                   "; is another process stopped?"));
+}
+
+// Feeder
+
+void Worker::feed() {
+  std::uint64_t serial = 0;
+  while (true) {
+    const auto task = free_tasks_.pop();
+    if (!task) return;
+    while (!commands_.try_pop((*task)->command)) {
+      // A run may pause between two rounds for as long as the user's program likes.
+      if (commands_.wait({&stop_, kNsPerSecond}) == WaitResult::kStopped) return;
+    }
+    (*task)->serial = ++serial;
+    if (!feed_task(**task)) return;
+  }
+}
+
+bool Worker::feed_task(RunningTask& task) {
+  const auto buffer = free_stage_buffers_.pop();  // granted in slot order: this thread is the only one who asks
+  if (!buffer) return false;
+  task.stage_buffer = *buffer;
+  task.gradient_buffer = nullptr;
+  place_uses(task);
+  to_fetch_.push(&task);
+  to_run_.push(&task);
+  return upload_weights(task);
+}
+
+void Worker::place_uses(RunningTask& task) {
+  const Catalogue& catalogue = store_.catalogue();
+  std::map<std::uint32_t, std::uint64_t> offset_of_block;  // a tied block that is used twice is uploaded once
+  std::uint64_t weight_bytes = 0;
+  std::uint64_t accumulator_bytes = 0;
+  task.uses.clear();
+  for (int layer = task.command.first_layer; layer < task.command.end_layer; ++layer) {
+    for (const std::uint32_t use : catalogue.uses_of(layer)) {
+      const BlockRecord& block = catalogue.blocks()[catalogue.uses()[use].block];
+      if (offset_of_block.emplace(catalogue.uses()[use].block, weight_bytes).second) {
+        weight_bytes += align_up(block.bytes(), kBlockAlignment);
+      }
+      accumulator_bytes += align_up(block.num_elements * sizeof(float), kBlockAlignment);
+      task.uses.push_back({.use = use});
+    }
+  }
+  std::byte* weights = task.stage_buffer->weights.resize(device_, weight_bytes);
+  std::byte* accumulators = nullptr;
+  if (task.command.phase != Phase::kForward) {
+    accumulators = task.stage_buffer->accumulators.resize(device_, accumulator_bytes);
+  }
+  for (UseMemory& memory : task.uses) {
+    const UseRecord& use = catalogue.uses()[memory.use];
+    memory.weights = weights + offset_of_block[use.block];
+    if (accumulators == nullptr) continue;
+    memory.accumulator = reinterpret_cast<float*>(accumulators);
+    accumulators += align_up(catalogue.blocks()[use.block].num_elements * sizeof(float), kBlockAlignment);
+  }
+}
+
+bool Worker::upload_weights(RunningTask& task) {
+  Stream& stream = device_.stream(StreamKind::kUploadParameters);
+  const Catalogue& catalogue = store_.catalogue();
+  const std::byte* last = nullptr;
+  for (const UseMemory& memory : task.uses) {
+    if (last != nullptr && memory.weights <= last) continue;  // a tied block that is there already
+    last = memory.weights;
+    const std::uint32_t index = catalogue.uses()[memory.use].block;
+    const BlockRecord& block = catalogue.blocks()[index];
+    const WaitResult result = store_.published(index).wait_at_least(task.command.version, limits());
+    if (result == WaitResult::kStopped) return false;
+    if (result == WaitResult::kTimedOut) {
+      wait_failed(cat("version ", task.command.version, " of weight block ", index), task.command);
+    }
+    const std::uint64_t offset = block.parameter_offset[task.command.version % block.num_copies];
+    copy_in_chunks(stream, const_cast<std::byte*>(memory.weights), store_.parameters(offset), block.bytes());
+  }
+  stream.signal(weights_ready_, task.serial);
+  return true;
+}
+
+// Fetcher
+
+void Worker::fetch() {
+  Stream& stream = device_.stream(StreamKind::kUploadActivations);
+  std::uint64_t n = 0;
+  while (const auto next = to_fetch_.pop()) {
+    const Command command = (*next)->command;
+    struct Input {
+      BlockKind kind;
+      int boundary;
+      InputSource source;
+    };
+    std::vector<Input> needed = {{BlockKind::kActivation, command.first_layer, command.activation}};
+    if (command.phase == Phase::kBackward) needed.push_back({BlockKind::kGradient, command.end_layer, command.gradient});
+    if (command.phase == Phase::kFused) needed.push_back({BlockKind::kArguments, 0, InputSource{}});
+    for (int microbatch = 0; microbatch < command.num_microbatches; ++microbatch, ++n) {
+      const WaitResult free = inputs_.wait_free(n, limits());
+      if (free == WaitResult::kStopped) return;
+      if (free == WaitResult::kTimedOut) wait_failed("a free input buffer", command);
+      inputs_.clear(n);
+      for (const Input& input : needed) {
+        if (input.source.worker >= 0) {
+          const std::uint64_t event = input.source.first_event + static_cast<std::uint64_t>(microbatch) + 1;
+          const WaitResult there = store_.worker_words(static_cast<int>(input.source.worker))
+                                       .events.wait_at_least(in_epoch(epoch_of(command.slot), event), limits());
+          if (there == WaitResult::kStopped) return;
+          if (there == WaitResult::kTimedOut) {
+            wait_failed(cat("microbatch ", microbatch, " from worker ", input.source.worker), command);
+          }
+        }
+        const BlockPlace& place = store_.block_place(command.attempt, input.kind, input.boundary, microbatch);
+        inputs_.upload(n, input.kind, store_.block_data(place), place.bytes, stream);
+      }
+      inputs_.publish_uploaded(n, stream);
+    }
+  }
+}
+
+// Runner
+
+void Worker::run() {
+  while (const auto task = to_run_.pop()) run_task(**task);
+}
+
+void Worker::run_task(RunningTask& task) {
+  if (halted_) return;
+  task.completion = {.slot = task.command.slot};
+  const WaitResult ready = weights_ready_.wait_at_least(task.serial, limits());
+  if (ready == WaitResult::kStopped) return;
+  if (ready == WaitResult::kTimedOut) wait_failed("its weights", task.command);
+  if (task.command.phase != Phase::kForward && !place_gradients(task)) return;
+  if (!run_microbatches(task)) return;
+  free_stage_buffers_.push(task.stage_buffer);
+  to_finish_.push(&task);
+}
+
+bool Worker::place_gradients(RunningTask& task) {
+  const auto buffer = free_gradient_buffers_.pop();
+  if (!buffer) return false;
+  task.gradient_buffer = *buffer;
+  const Catalogue& catalogue = store_.catalogue();
+  const auto block_bytes = [&catalogue](const UseMemory& memory) {
+    return align_up(catalogue.blocks()[catalogue.uses()[memory.use].block].bytes(), kBlockAlignment);
+  };
+  std::uint64_t bytes = 0;
+  for (const UseMemory& memory : task.uses) bytes += block_bytes(memory);
+  std::byte* gradient = task.gradient_buffer->gradients.resize(device_, bytes);
+  for (UseMemory& memory : task.uses) {
+    memory.gradient = gradient;
+    gradient += block_bytes(memory);
+  }
+  return true;
+}
+
+bool Worker::run_microbatches(RunningTask& task) {
+  const Command& command = task.command;
+  int microbatch = -1;
+  try {
+    executor_.begin(task.stage_task());
+    for (microbatch = 0; microbatch < command.num_microbatches; ++microbatch) {
+      const std::uint64_t n = next_microbatch_;
+      const std::int64_t wait_start = now_ns();
+      const WaitResult there = inputs_.wait_uploaded(n, limits());
+      if (there == WaitResult::kStopped) return false;
+      if (there == WaitResult::kTimedOut) wait_failed("its inputs", command);
+      const std::int64_t start = now_ns();
+      if (microbatch == 0) task.completion.start_ns = start;
+      if (microbatch > 0) task.completion.wait_ns += start - wait_start;
+      if (report_) report_(command, -1, microbatch);
+      MicrobatchOutputs outputs;
+      executor_.run(task.stage_task(), microbatch, inputs_.inputs(n), outputs);
+      inputs_.publish_computed(n);
+      ++next_microbatch_;
+      if (command.phase == Phase::kFused) store_.loss(command.attempt, microbatch) = outputs.loss;
+      outputs_.write(command, microbatch, std::move(outputs));
+    }
+    task.completion.end_ns = now_ns();
+    executor_.end(task.stage_task(), task.totals);
+  } catch (const LayerFailure& failure) {
+    fail_task(task, failure.layer(), microbatch, failure.what());
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    fail_task(task, -1, microbatch, error.what());
+  }
+  return true;
+}
+
+void Worker::fail_task(RunningTask& task, int layer, int microbatch, const std::string& message) {
+  FailureRecord& record = store_.failure(number_);
+  record.layer = layer;
+  record.microbatch = microbatch;
+  const std::size_t length = std::min(message.size(), record.message.size() - 1);
+  std::memcpy(record.message.data(), message.data(), length);
+  record.message[length] = '\0';
+  task.completion.outcome = TaskOutcome::kFailed;
+  halted_ = true;
+}
+
+// Finisher
+
+void Worker::finish() {
+  Stream& stream = device_.stream(StreamKind::kDownload);
+  while (const auto next = to_finish_.pop()) {
+    RunningTask& task = **next;
+    if (task.completion.outcome == TaskOutcome::kDone) {
+      for (std::size_t i = 0; i < task.totals.layer_times.size(); ++i) {
+        LayerTime& time = store_.layer_time(task.command.attempt, task.command.first_layer + static_cast<int>(i));
+        const LayerTime& measured = task.totals.layer_times[i];
+        // A forward stage says nothing of the backward, and the other way round.
+        if (task.command.phase != Phase::kBackward) time.forward_ns = measured.forward_ns;
+        if (task.command.phase != Phase::kForward) time.backward_ns = measured.backward_ns;
+      }
+      if (task.gradient_buffer != nullptr && !enqueue_gradients(task)) return;
+    }
+    stream.call(&Worker::complete, &task);
+  }
+}
+
+bool Worker::enqueue_gradients(RunningTask& task) {
+  Stream& stream = device_.stream(StreamKind::kDownload);
+  const Catalogue& catalogue = store_.catalogue();
+  // Deep layers first: their updates can start first.
+  for (std::size_t i = task.uses.size(); i-- > 0;) {
+    const UseMemory& memory = task.uses[i];
+    const UseRecord& use = catalogue.uses()[memory.use];
+    const WaitResult taken = store_.taken(memory.use).wait_at_least(task.command.taken_before, limits());
+    if (taken == WaitResult::kStopped) return false;
+    if (taken == WaitResult::kTimedOut) wait_failed(cat("gradient block ", memory.use), task.command);
+    copy_in_chunks(stream, store_.gradients(use.gradient_offset), memory.gradient, catalogue.blocks()[use.block].bytes());
+    store_.square_sum(task.command.attempt, memory.use) = task.totals.square_sums[i];
+  }
+  return true;
+}
+
+// Runs in the download stream, after everything that the task wrote.
+void Worker::complete(void* argument) {
+  auto& task = *static_cast<RunningTask*>(argument);
+  Worker& worker = *task.worker;
+  if (task.gradient_buffer != nullptr) worker.free_gradient_buffers_.push(task.gradient_buffer);
+  RP_ASSERT(worker.completions_.try_push(task.completion));  // the coordinator runs ahead by less than the ring holds
+  worker.free_tasks_.push(&task);
+}
+
+}  // namespace rp

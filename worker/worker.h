@@ -1,0 +1,103 @@
+// worker/worker.h
+// One worker: takes commands, uploads weights, fetches inputs, computes, downloads results. It has no state that
+// outlives it.
+//
+// Threads, each with a part of a task's life: the *feeder* uploads the weights of the next task; the *fetcher* uploads
+// inputs, one microbatch ahead; the *runner* computes and enqueues outputs on the download stream; the *finisher* waits
+// until gradient blocks may be written. serve()'s own thread watches the epoch. Every wait is for earlier slots or for
+// what the coordinator does with them (DESIGN 6).
+//
+// The Store, Device and StageExecutor must outlive it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "device/device.h"
+#include "hoststore/store.h"
+#include "worker/input_buffers.h"
+#include "worker/local_queue.h"
+#include "worker/output_writer.h"
+#include "worker/running_task.h"
+#include "worker/stage_executor.h"
+
+namespace rp {
+
+// The epoch that ends every worker.
+inline constexpr std::uint64_t kEndEpoch = 0xffff;
+
+// Says what the worker is doing, for the fault board; called by its threads. `layer` and `microbatch` may be -1.
+using ProgressReport = std::function<void(const Command& command, int layer, int microbatch)>;
+
+class Worker {
+ public:
+  Worker(Store& store, int number, Device& device, StageExecutor& executor, ProgressReport report = {});
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // Serves until the coordinator ends the run. Throws rp::Error for what is not a layer's or loss's fault, as memory
+  // that is missing.
+  void serve();
+
+ private:
+  void feed();
+  void fetch();
+  void run();
+  void finish();
+
+  // Feeder. A false result means: the worker stops.
+  [[nodiscard]] bool feed_task(RunningTask& task);
+  void place_uses(RunningTask& task);
+  [[nodiscard]] bool upload_weights(RunningTask& task);
+  // Runner.
+  void run_task(RunningTask& task);
+  [[nodiscard]] bool place_gradients(RunningTask& task);
+  [[nodiscard]] bool run_microbatches(RunningTask& task);
+  void fail_task(RunningTask& task, int layer, int microbatch, const std::string& message);
+  // Finisher.
+  [[nodiscard]] bool enqueue_gradients(RunningTask& task);
+  static void complete(void* task);
+
+  // Runs a thread's function; an exception ends the worker and is rethrown by serve().
+  void guard(const char* thread_name, void (Worker::*function)());
+  void stop_all();
+  void wait_failed(const std::string& what, const Command& command);
+  [[nodiscard]] WaitLimits limits() const { return {&stop_, store_.header().wait_timeout_ns}; }
+
+  Store& store_;
+  const int number_;
+  Device& device_;
+  StageExecutor& executor_;
+  ProgressReport report_;
+  RingReader<Command> commands_;            // feeder's
+  RingWriter<Completion> completions_;      // download stream's
+  InputBuffers inputs_;                     // filled by the fetcher, read by the runner
+  OutputWriter outputs_;                    // runner's
+
+  std::array<RunningTask, 4> tasks_;
+  std::array<StageBuffer, 2> stage_buffers_;
+  std::array<GradientBuffer, 2> gradient_buffers_;
+  LocalQueue<RunningTask*> free_tasks_;
+  LocalQueue<StageBuffer*> free_stage_buffers_;
+  LocalQueue<GradientBuffer*> free_gradient_buffers_;
+  LocalQueue<RunningTask*> to_fetch_;
+  LocalQueue<RunningTask*> to_run_;
+  LocalQueue<RunningTask*> to_finish_;
+
+  SequenceWord weights_ready_{};  // writer: the upload stream. Serial number of the last task whose weights are there
+  std::atomic<bool> stop_{false};
+  bool halted_ = false;  // runner's: a task failed, later ones are dropped
+  std::uint64_t next_microbatch_ = 0;  // runner's: of all that it computes
+
+  Mutex mutex_;
+  std::exception_ptr error_ RP_GUARDED_BY(mutex_);
+};
+
+}  // namespace rp
