@@ -123,7 +123,7 @@ Catalogue Catalogue::lay_out(const std::vector<LayerRequest>& layers, std::uint3
     for (std::uint32_t copy = 0; copy < num_copies; ++copy) {
       block.parameter_offset[copy] = take(result.parameter_bytes_, block.bytes());
     }
-    block.master_offset = take(result.state_bytes_, block.num_elements * 4);
+    if (block.dtype != DType::kFloat32) block.master_offset = take(result.state_bytes_, block.num_elements * 4);
     block.moment1_offset = take(result.state_bytes_, block.num_elements * 4);
     block.moment2_offset = take(result.state_bytes_, block.num_elements * 4);
   }

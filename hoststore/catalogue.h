@@ -24,7 +24,7 @@ struct BlockRecord {
   std::uint32_t num_copies = 1;   // working copies: 2 if steps are asynchronous
   std::uint64_t num_elements = 0; // padding between parameters included
   std::array<std::uint64_t, 2> parameter_offset{};  // parameter arena, of each working copy
-  std::uint64_t master_offset = 0;   // state arena: fp32
+  std::uint64_t master_offset = 0;   // state arena: fp32. None for fp32 blocks: the newest working copy is the master
   std::uint64_t moment1_offset = 0;  // state arena: fp32
   std::uint64_t moment2_offset = 0;  // state arena: fp32
   std::uint32_t first_use = 0;       // in layer order

@@ -1,0 +1,242 @@
+#include "coordinator/updates.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/check.h"
+
+namespace rp {
+
+namespace {
+
+FloatFormat format_of(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32: return FloatFormat::kFp32;
+    case DType::kBFloat16: return FloatFormat::kBf16;
+    case DType::kFloat16: return FloatFormat::kFp16;
+    default: RP_ASSERT(false);
+  }
+}
+
+}  // namespace
+
+Updates::Updates(Store& store, int num_threads, int rounds_per_step)
+    : store_(store), rounds_per_step_(rounds_per_step), team_(num_threads) {
+  std::size_t partial_sums = 0;
+  for (const BlockRecord& block : store.catalogue().blocks()) {
+    partial_sums = std::max(partial_sums, num_partial_sums(block.num_elements));
+  }
+  partial_sums_.resize(partial_sums);
+  thread_ = std::thread([this] { run(); });
+}
+
+Updates::~Updates() { stop(nullptr); }
+
+void Updates::stop(std::exception_ptr error) {
+  {
+    MutexLock lock(mutex_);
+    stopped_ = true;
+    if (!error_) error_ = std::move(error);
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void Updates::restart_at(std::uint64_t step) {
+  MutexLock lock(mutex_);
+  RP_ASSERT(steps_.empty());
+  num_applied_ = step;
+  for (std::uint32_t block = 0; block < store_.catalogue().blocks().size(); ++block) {
+    store_.published(block).publish(step);
+  }
+}
+
+Updates::Step& Updates::step_at(std::uint64_t step) {
+  const auto [place, is_new] = steps_.try_emplace(step);
+  if (is_new) {
+    const Catalogue& catalogue = store_.catalogue();
+    for (const BlockRecord& block : catalogue.blocks()) {
+      place->second.gradients_left.push_back(static_cast<int>(block.num_uses) * rounds_per_step_);
+    }
+    place->second.square_sums.resize(catalogue.blocks().size());
+    place->second.taken_after.resize(catalogue.uses().size());
+    place->second.outcome = std::make_shared<StepOutcome>();
+  }
+  return place->second;
+}
+
+std::shared_ptr<StepOutcome> Updates::accept_step(std::uint64_t number, const AdamW& rule, const StepOptions& options) {
+  MutexLock lock(mutex_);
+  Step& step = step_at(number);
+  step.called = true;
+  step.rule = rule;
+  step.options = options;
+  changed_.notify_all();
+  return step.outcome;
+}
+
+void Updates::gradient_committed(std::uint64_t number, std::uint32_t use, std::uint64_t taken_after, double square_sum) {
+  MutexLock lock(mutex_);
+  Step& step = step_at(number);
+  const std::uint32_t block = store_.catalogue().uses()[use].block;
+  step.taken_after[use] = taken_after;
+  if (rounds_per_step_ > 1) {
+    to_add_.push_back({number, {use, taken_after}});
+  } else {
+    step.square_sums[block] = square_sum;  // a tied block's is computed over all its uses, later
+    if (--step.gradients_left[block] == 0) block_is_final(step, block);
+  }
+  changed_.notify_all();
+}
+
+void Updates::block_is_final(Step& step, std::uint32_t block) {
+  step.ready.push_back(block);
+  ++step.num_ready;
+  // All there: with clipping they are updated in the order in which the next round needs them.
+  if (step.num_ready == step.gradients_left.size() && step.options.max_grad_norm > 0) {
+    std::sort(step.ready.begin(), step.ready.end());
+  }
+}
+
+bool Updates::has_work() {
+  if (!to_add_.empty()) return true;
+  if (steps_.empty()) return false;
+  const Step& step = steps_.begin()->second;
+  if (!step.called || step.ready.empty()) return false;
+  return step.options.max_grad_norm <= 0 || step.num_ready == step.gradients_left.size();
+}
+
+void Updates::run() {
+  pthread_setname_np(pthread_self(), "rp-updates");
+  MutexLock lock(mutex_);
+  while (true) {
+    while (!stopped_ && !has_work()) changed_.wait(mutex_);
+    if (stopped_) return;
+    if (!to_add_.empty()) {
+      add_one_gradient();
+    } else {
+      update_one_block();
+    }
+  }
+}
+
+BlockGradients Updates::gradients_of(std::uint32_t index, std::vector<const void*>& pointers) {
+  const BlockRecord& block = store_.catalogue().blocks()[index];
+  for (const UseRecord& use : store_.catalogue().uses_of_block(index)) {
+    pointers.push_back(rounds_per_step_ > 1 ? static_cast<const void*>(store_.state(use.sum_offset))
+                                            : store_.gradients(use.gradient_offset));
+  }
+  return {.uses = pointers.data(),
+          .num_uses = pointers.size(),
+          .format = rounds_per_step_ > 1 ? FloatFormat::kFp32 : format_of(block.dtype),
+          .num_elements = block.num_elements};
+}
+
+void Updates::add_one_gradient() {
+  const auto [number, gradient] = to_add_.front();
+  to_add_.pop_front();
+  const UseRecord& use = store_.catalogue().uses()[gradient.use];
+  const BlockRecord& block = store_.catalogue().blocks()[use.block];
+  Step& step = step_at(number);
+  const bool is_first = step.gradients_left[use.block] > static_cast<int>(block.num_uses) * (rounds_per_step_ - 1);
+  mutex_.unlock();
+  float* sum = store_.state(use.sum_offset);
+  if (is_first) std::fill_n(sum, block.num_elements, 0.0F);
+  const void* pointer = store_.gradients(use.gradient_offset);
+  add_gradients(sum, {.uses = &pointer, .num_uses = 1, .format = format_of(block.dtype), .num_elements = block.num_elements},
+                team_);
+  store_.taken(gradient.use).publish(gradient.taken_after);
+  mutex_.lock();
+  if (--step.gradients_left[use.block] == 0) block_is_final(step, use.block);
+}
+
+double Updates::square_sum(std::uint32_t block) {
+  std::vector<const void*> pointers;
+  return sum_of_squares(gradients_of(block, pointers), partial_sums_, team_);
+}
+
+void Updates::finish_norm(Step& step) {
+  double total = 0;
+  for (const double sum : step.square_sums) total += sum;
+  step.outcome->grad_norm = std::sqrt(total);
+  step.outcome->norm_known = true;
+  step.norm_done = true;
+  changed_.notify_all();
+}
+
+void Updates::update_one_block() {
+  const std::uint64_t number = steps_.begin()->first;
+  Step& step = steps_.begin()->second;
+  const Catalogue& catalogue = store_.catalogue();
+  const bool workers_summed = rounds_per_step_ == 1;
+  const bool clips = step.options.max_grad_norm > 0;
+  if (clips && !step.norm_done) {
+    for (std::uint32_t block = 0; block < catalogue.blocks().size(); ++block) {
+      if (workers_summed && catalogue.blocks()[block].num_uses == 1) continue;
+      mutex_.unlock();
+      const double sum = square_sum(block);
+      mutex_.lock();
+      step.square_sums[block] = sum;
+    }
+    finish_norm(step);
+  }
+  const std::uint32_t block = step.ready.front();
+  step.ready.pop_front();
+  AdamWStep coefficients = AdamWStep::of(step.rule, static_cast<std::int64_t>(number));
+  if (clips && step.outcome->grad_norm > step.options.max_grad_norm) {
+    coefficients.gradient_scale = static_cast<float>(step.options.max_grad_norm / (step.outcome->grad_norm + 1e-6));
+  }
+  const bool needs_sum = !clips && (!workers_summed || catalogue.blocks()[block].num_uses > 1);
+  mutex_.unlock();
+  const double sum = needs_sum ? square_sum(block) : 0;
+  apply(number, block, coefficients);
+  store_.published(block).publish(number);
+  if (workers_summed) {
+    for (const UseRecord& use : catalogue.uses_of_block(block)) {
+      const auto index = static_cast<std::uint32_t>(&use - catalogue.uses().data());
+      store_.taken(index).publish(step.taken_after[index]);
+    }
+  }
+  mutex_.lock();
+  if (needs_sum) step.square_sums[block] = sum;
+  if (++step.num_applied < catalogue.blocks().size()) return;
+  if (!step.norm_done) finish_norm(step);
+  num_applied_ = number;
+  steps_.erase(steps_.begin());
+  changed_.notify_all();
+}
+
+void Updates::apply(std::uint64_t step, std::uint32_t index, const AdamWStep& coefficients) {
+  const BlockRecord& block = store_.catalogue().blocks()[index];
+  std::vector<const void*> pointers;
+  const BlockGradients gradients = gradients_of(index, pointers);
+  BlockState state{.m = store_.state(block.moment1_offset), .v = store_.state(block.moment2_offset),
+                   .num_elements = block.num_elements};
+  std::byte* copy = store_.parameters(block.parameter_offset[step % block.num_copies]);
+  if (block.dtype == DType::kFloat32) {  // the newest working copy is the master
+    state.old_master = reinterpret_cast<const float*>(store_.parameters(block.parameter_offset[(step - 1) % block.num_copies]));
+    state.master = reinterpret_cast<float*>(copy);
+  } else {
+    state.old_master = state.master = store_.state(block.master_offset);
+    state.working = copy;
+    state.working_format = format_of(block.dtype);
+  }
+  update_block(state, gradients, coefficients, team_);
+}
+
+void Updates::wait_applied(std::uint64_t step) {
+  MutexLock lock(mutex_);
+  while (num_applied_ < step && !stopped_) changed_.wait(mutex_);
+  if (num_applied_ < step && error_) std::rethrow_exception(error_);
+}
+
+double Updates::wait_norm(const StepOutcome& outcome) {
+  MutexLock lock(mutex_);
+  while (!outcome.norm_known && !stopped_) changed_.wait(mutex_);
+  if (!outcome.norm_known && error_) std::rethrow_exception(error_);
+  return outcome.grad_norm;
+}
+
+}  // namespace rp

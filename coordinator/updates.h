@@ -1,0 +1,104 @@
+// coordinator/updates.h
+// The optimizer's part of a step: when which weights are updated, and who may go on then.
+//
+// A thread of its own takes blocks as their gradients become final and updates each in one fused pass by a ThreadTeam.
+// Order (DESIGN 6): a block is updated when step() was called and every task of the step that uses it is committed;
+// with clipping, when that holds for all blocks, then in layer order. Then published(block) = step, and taken(use)
+// gives the gradient blocks back. With several rounds per step each committed gradient is added to an fp32 sum first
+// and given back at once.
+//
+// Owned by the Coordinator, which calls it with its own mutex free. The Store must outlive it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <map>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "common/mutex.h"
+#include "hoststore/store.h"
+#include "optimizer/adamw.h"
+#include "optimizer/thread_team.h"
+#include "roundpipe/optimizer.h"
+
+namespace rp {
+
+// What the caller of a step waits for. Guarded by Updates' mutex.
+struct StepOutcome {
+  bool norm_known = false;
+  double grad_norm = 0;
+};
+
+class Updates {
+ public:
+  // `first_step`: the number of steps that the weights in the store have behind them.
+  Updates(Store& store, int num_threads, int rounds_per_step);
+  ~Updates();
+  Updates(const Updates&) = delete;
+  Updates& operator=(const Updates&) = delete;
+
+  // The weights in the store are version `step`; nothing is in flight. Publishes that version.
+  void restart_at(std::uint64_t step);
+
+  // step() was called: the update rule of step `step`.
+  std::shared_ptr<StepOutcome> accept_step(std::uint64_t step, const AdamW& rule, const StepOptions& options);
+
+  // The gradient of `use` by one round of step `step` is committed. Rounds of a step come in order.
+  void gradient_committed(std::uint64_t step, std::uint32_t use, std::uint64_t taken_after, double square_sum);
+
+  // Waits until step `step` is applied to all blocks.
+  void wait_applied(std::uint64_t step);
+  [[nodiscard]] double wait_norm(const StepOutcome& outcome);
+
+  // Ends the thread; what is not begun is dropped. Waiters get `error`.
+  void stop(std::exception_ptr error);
+
+ private:
+  struct Gradient {
+    std::uint32_t use = 0;
+    std::uint64_t taken_after = 0;
+  };
+  struct Step {
+    bool called = false;
+    AdamW rule;
+    StepOptions options;
+    std::shared_ptr<StepOutcome> outcome;
+    std::vector<int> gradients_left;        // per block: commits that are still to come
+    std::vector<double> square_sums;        // per block
+    std::vector<std::uint64_t> taken_after; // per use, of its last round
+    std::deque<std::uint32_t> ready;        // blocks whose gradients are final
+    std::uint32_t num_ready = 0;            // ever
+    std::uint32_t num_applied = 0;
+    bool norm_done = false;
+  };
+
+  void run();
+  [[nodiscard]] Step& step_at(std::uint64_t step) RP_REQUIRES(mutex_);
+  [[nodiscard]] bool has_work() RP_REQUIRES(mutex_);
+  void block_is_final(Step& step, std::uint32_t block) RP_REQUIRES(mutex_);
+  void add_one_gradient() RP_REQUIRES(mutex_);
+  void update_one_block() RP_REQUIRES(mutex_);
+  void finish_norm(Step& step) RP_REQUIRES(mutex_);
+  void apply(std::uint64_t step, std::uint32_t block, const AdamWStep& coefficients);
+  [[nodiscard]] BlockGradients gradients_of(std::uint32_t block, std::vector<const void*>& pointers);
+  [[nodiscard]] double square_sum(std::uint32_t block);
+
+  Store& store_;
+  const int rounds_per_step_;
+  ThreadTeam team_;                  // used by the thread only
+  std::vector<double> partial_sums_; // likewise
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::map<std::uint64_t, Step> steps_ RP_GUARDED_BY(mutex_);  // begun, not applied
+  std::deque<std::pair<std::uint64_t, Gradient>> to_add_ RP_GUARDED_BY(mutex_);
+  std::uint64_t num_applied_ RP_GUARDED_BY(mutex_) = 0;  // steps
+  bool stopped_ RP_GUARDED_BY(mutex_) = false;
+  std::exception_ptr error_ RP_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace rp
