@@ -1,0 +1,86 @@
+// optimizer/adamw.h
+// The passes over one block of parameters (a layer's, one after the other) that make an optimizer step: AdamW fused
+// with the conversions from and to 16 bits, the sum of squares for clipping, the sum of several rounds' gradients.
+//
+// All arrays are plain memory of the caller, which nobody else writes during a pass. Every result is a function of the
+// inputs alone: the number of threads, the processor's instruction set and the alignment of the arrays do not change a
+// bit (only which of several NaN patterns a NaN in a master or moment has).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "optimizer/thread_team.h"
+#include "roundpipe/optimizer.h"
+
+namespace rp {
+
+enum class FloatFormat : std::uint8_t { kBf16, kFp16, kFp32 };
+
+[[nodiscard]] constexpr std::size_t bytes_of(FloatFormat format) { return format == FloatFormat::kFp32 ? 4 : 2; }
+
+// The numbers of one step, computed in fp64 and then rounded to fp32. The arithmetic for one element, in fp32, one
+// rounding per operation (no fused multiply-add), in this order:
+//   g = 0 + g_0 + g_1 + …              gradients of the uses of the parameter, in order, each converted to fp32
+//   g = g * gradient_scale
+//   p = p * decay
+//   m = m + m_weight * (g - m)         where m_from_gradient: m = g + m_weight * (g - m)
+//   v = v * beta2 + (v_weight * g) * g
+//   p = p + (step_size * m) / (sqrt(v) / v_correction + epsilon)
+// That is torch.optim.AdamW's order (mul_, lerp_, mul_ and addcmul_, addcdiv_), which fuses some of the operations.
+struct AdamWStep {
+  // The coefficients of step `step`, counted from 1, at gradient_scale 1.
+  static AdamWStep of(const AdamW& settings, std::int64_t step);
+
+  float gradient_scale = 1;  // the clipping factor, or 1 over the loss scale; 1 changes nothing
+  float decay = 1;           // 1 - learning_rate * weight_decay
+  float m_weight = 0;        // 1 - beta1 if that is below 0.5, else -beta1
+  bool m_from_gradient = false;  // 1 - beta1 >= 0.5: exact for beta1 = 0
+  float beta2 = 0;
+  float v_weight = 0;      // 1 - beta2
+  float v_correction = 1;  // sqrt(1 - beta2^t)
+  float epsilon = 0;
+  float step_size = 0;     // -learning_rate / (1 - beta1^t)
+};
+
+// Gradients of one block: one array per use of the block's parameters (two for a tied embedding), added in this order.
+struct BlockGradients {
+  const void* const* uses = nullptr;
+  std::size_t num_uses = 0;
+  FloatFormat format = FloatFormat::kBf16;
+  std::size_t num_elements = 0;  // of each
+};
+
+// The weights and optimizer state of one block. Each array has num_elements elements and is aligned to its element;
+// passes are fastest where all are aligned to 64 bytes. Arrays do not overlap, but old_master may be master itself.
+struct BlockState {
+  const float* old_master = nullptr;  // read; another array than `master` where two fp32 copies take turns
+  float* master = nullptr;            // written
+  float* m = nullptr;                 // first moment, updated in place
+  float* v = nullptr;                 // second moment, updated in place
+  void* working = nullptr;            // the copy that workers read, written; null where `master` is that copy
+  FloatFormat working_format = FloatFormat::kBf16;
+  std::size_t num_elements = 0;
+};
+
+// One step of AdamW on a block: one pass, 28 bytes per parameter with 16-bit gradients and working copy.
+// REQUIRES: gradients.num_elements == state.num_elements, num_uses >= 1.
+void update_block(const BlockState& state, const BlockGradients& gradients, const AdamWStep& step, ThreadTeam& team);
+
+// A step that is skipped (overflow): the working copy and `master` are written anew from old_master; moments stay.
+void skip_block(const BlockState& state, ThreadTeam& team);
+
+// sum += the gradients, in the order 0 + g_0 + g_1 + … as above; `sum` is fp32, for several rounds per step.
+void add_gradients(float* sum, const BlockGradients& gradients, ThreadTeam& team);
+
+// The number of fp64 that sum_of_squares() needs as scratch for a block of num_elements.
+[[nodiscard]] std::size_t num_partial_sums(std::size_t num_elements);
+
+// Sum of the squares, in fp64, of g = 0 + g_0 + g_1 + … (fp32). The order is fixed: chunks of 65,536 elements; in a
+// chunk element i goes to partial sum i mod 16, then 0 + 1 + … + 15; then the chunks in order. NaN or infinity in,
+// NaN or infinity out.
+// REQUIRES: partial_sums.size() >= num_partial_sums(gradients.num_elements).
+[[nodiscard]] double sum_of_squares(const BlockGradients& gradients, std::span<double> partial_sums, ThreadTeam& team);
+
+}  // namespace rp

@@ -1,0 +1,185 @@
+// optimizer/kernel_loops.h
+// The loops of kernels.h, written once over a vector type. Included by one source per instruction set, which gives the
+// vector type V and is compiled with that set switched on; so everything here has internal linkage, and no inline
+// function of another header is called (the linker might keep the copy with the wrong instructions).
+//
+// V has:  Floats, kWidth;  all(x);  load<format>(array, i);  store<format>(array, i, x);  stream<format>(array, i, x),
+// which needs an aligned address;  square_root(x);  add_squares(lanes, i, x), which adds to lanes[(i + k) % 16];
+// stream_fence().
+#pragma once
+
+#include "optimizer/kernels.h"
+
+namespace rp {
+namespace {
+
+// Elements of one round of the update loop: a line (64 bytes) of each 16-bit array, two lines of each fp32 array.
+constexpr std::size_t kUpdateElements = 32;
+// How far the update loop asks ahead. The hardware's own prefetch stops at the end of every page; with five arrays that
+// is felt: 5 to 10 % of the bandwidth. 256 elements were too few, 768 and 1024 no better.
+constexpr std::size_t kPrefetchElements = 512;
+
+template <typename V, FloatFormat kFormat>
+typename V::Floats gradient_at(const BlockGradients& gradients, std::size_t i) {
+  typename V::Floats sum = V::all(0.0F) + V::template load<kFormat>(gradients.uses[0], i);
+  for (std::size_t use = 1; use < gradients.num_uses; ++use) sum += V::template load<kFormat>(gradients.uses[use], i);
+  return sum;
+}
+
+template <FloatFormat kFormat>
+constexpr std::size_t kBytes = kFormat == FloatFormat::kFp32 ? 4 : 2;
+
+// Beyond the end of an array this asks for nothing that exists, which is harmless.
+template <FloatFormat kFormat>
+void prefetch_update(const void* array, std::size_t i) {
+  const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(array) + i * kBytes<kFormat>;
+  __builtin_prefetch(reinterpret_cast<const void*>(address), 1);
+  if constexpr (kFormat == FloatFormat::kFp32) __builtin_prefetch(reinterpret_cast<const void*>(address + 64), 1);
+}
+
+// AdamWStep's coefficients in registers.
+template <typename V>
+struct Coefficients {
+  explicit Coefficients(const AdamWStep& step)
+      : gradient_scale(V::all(step.gradient_scale)), decay(V::all(step.decay)), m_weight(V::all(step.m_weight)),
+        m_from_gradient(step.m_from_gradient), beta2(V::all(step.beta2)), v_weight(V::all(step.v_weight)),
+        v_correction(V::all(step.v_correction)), epsilon(V::all(step.epsilon)), step_size(V::all(step.step_size)) {}
+
+  typename V::Floats gradient_scale, decay, m_weight;
+  bool m_from_gradient;
+  typename V::Floats beta2, v_weight, v_correction, epsilon, step_size;
+};
+
+// What happens to the working copy. Streaming saves reading the lines that are overwritten (2 of 30 bytes per
+// parameter: 3 to 5 % of the time) but needs them aligned. Master and moments have just been read: streaming them as
+// well gained nothing.
+enum class Working : std::uint8_t { kNone, kStore, kStream };
+
+// Updates whole groups of vectors from `i` on; returns the first element that it left out.
+template <typename V, FloatFormat kGradient, FloatFormat kFormat, Working kWorking>
+std::size_t update_vectors(const BlockState& state, const BlockGradients& gradients, const AdamWStep& step,
+                           std::size_t i, std::size_t end) {
+  constexpr FloatFormat kFp32 = FloatFormat::kFp32;
+  constexpr std::size_t kStride = V::kWidth == 1 ? 1 : kUpdateElements;
+  const Coefficients<V> c(step);
+  const BlockState s = state;
+  const BlockGradients grads = gradients;
+  for (; i + kStride <= end; i += kStride) {
+    if constexpr (kStride > 1) {
+      prefetch_update<kFp32>(s.m, i + kPrefetchElements);
+      prefetch_update<kFp32>(s.v, i + kPrefetchElements);
+      prefetch_update<kFp32>(s.old_master, i + kPrefetchElements);
+      prefetch_update<kGradient>(grads.uses[0], i + kPrefetchElements);
+    }
+#pragma GCC unroll 4
+    for (std::size_t at = i; at < i + kStride; at += V::kWidth) {
+      const auto g = gradient_at<V, kGradient>(grads, at) * c.gradient_scale;
+      const auto old_m = V::template load<kFp32>(s.m, at);
+      const auto m = (c.m_from_gradient ? g : old_m) + c.m_weight * (g - old_m);
+      const auto v = V::template load<kFp32>(s.v, at) * c.beta2 + (c.v_weight * g) * g;
+      const auto denominator = V::square_root(v) / c.v_correction + c.epsilon;
+      const auto p = V::template load<kFp32>(s.old_master, at) * c.decay + (c.step_size * m) / denominator;
+      V::template store<kFp32>(s.m, at, m);
+      V::template store<kFp32>(s.v, at, v);
+      V::template store<kFp32>(s.master, at, p);
+      if constexpr (kWorking == Working::kStore) V::template store<kFormat>(s.working, at, p);
+      if constexpr (kWorking == Working::kStream) V::template stream<kFormat>(s.working, at, p);
+    }
+  }
+  if constexpr (kWorking == Working::kStream) V::stream_fence();
+  return i;
+}
+
+template <typename V, FloatFormat kFormat>
+std::size_t add_vectors(float* sum, const BlockGradients& gradients, std::size_t i, std::size_t end) {
+  const BlockGradients grads = gradients;
+  for (; i + V::kWidth <= end; i += V::kWidth) {
+    const auto total = V::template load<FloatFormat::kFp32>(sum, i) + gradient_at<V, kFormat>(grads, i);
+    V::template store<FloatFormat::kFp32>(sum, i, total);
+  }
+  return i;
+}
+
+template <typename V, FloatFormat kFormat>
+std::size_t square_vectors(const BlockGradients& gradients, std::size_t i, std::size_t end, double* lanes) {
+  const BlockGradients grads = gradients;
+  typename V::Squares squares(lanes);
+  for (; i + kNumSquareLanes <= end; i += kNumSquareLanes) {
+#pragma GCC unroll 16
+    for (std::size_t k = 0; k < kNumSquareLanes; k += V::kWidth) squares.add(k, gradient_at<V, kFormat>(grads, i + k));
+  }
+  squares.put(lanes);
+  return i;
+}
+
+template <typename V, FloatFormat kWorking>
+std::size_t skip_vectors(const BlockState& state, std::size_t i, std::size_t end) {
+  const BlockState s = state;
+  for (; i + V::kWidth <= end; i += V::kWidth) {
+    V::template store<kWorking>(s.working, i, V::template load<FloatFormat::kFp32>(s.old_master, i));
+  }
+  return i;
+}
+
+// Calls visit(Format<f>()) for the format that is only known now.
+template <FloatFormat kValue>
+struct Format {
+  static constexpr FloatFormat value = kValue;
+};
+template <typename Visit>
+std::size_t with_format(FloatFormat format, const Visit& visit) {
+  switch (format) {
+    case FloatFormat::kBf16: return visit(Format<FloatFormat::kBf16>());
+    case FloatFormat::kFp16: return visit(Format<FloatFormat::kFp16>());
+    case FloatFormat::kFp32: break;
+  }
+  return visit(Format<FloatFormat::kFp32>());
+}
+
+// The ranges: whole vectors first, the rest by the scalar kernels.
+
+template <typename V>
+void update_range(const BlockState& state, const BlockGradients& gradients, const AdamWStep& step, std::size_t begin,
+                  std::size_t end) {
+  const std::uintptr_t working_address = reinterpret_cast<std::uintptr_t>(state.working);
+  const std::size_t done = with_format(gradients.format, [&](auto gradient) {
+    constexpr FloatFormat kGradient = decltype(gradient)::value;
+    if (state.working == nullptr) {
+      return update_vectors<V, kGradient, FloatFormat::kFp32, Working::kNone>(state, gradients, step, begin, end);
+    }
+    return with_format(state.working_format, [&](auto working) {
+      constexpr FloatFormat kFormat = decltype(working)::value;
+      const bool stream = V::kWidth > 1 && (working_address + begin * kBytes<kFormat>) % 64 == 0;
+      return stream ? update_vectors<V, kGradient, kFormat, Working::kStream>(state, gradients, step, begin, end)
+                    : update_vectors<V, kGradient, kFormat, Working::kStore>(state, gradients, step, begin, end);
+    });
+  });
+  if (done < end) kScalarKernels.update(state, gradients, step, done, end);
+}
+
+template <typename V>
+void skip_range(const BlockState& state, std::size_t begin, std::size_t end) {
+  const std::size_t done = with_format(state.working_format, [&](auto working) {
+    return skip_vectors<V, decltype(working)::value>(state, begin, end);
+  });
+  if (done < end) kScalarKernels.skip(state, done, end);
+}
+
+template <typename V>
+void add_range(float* sum, const BlockGradients& gradients, std::size_t begin, std::size_t end) {
+  const std::size_t done = with_format(gradients.format, [&](auto format) {
+    return add_vectors<V, decltype(format)::value>(sum, gradients, begin, end);
+  });
+  if (done < end) kScalarKernels.add(sum, gradients, done, end);
+}
+
+template <typename V>
+void square_range(const BlockGradients& gradients, std::size_t begin, std::size_t end, double* lanes) {
+  const std::size_t done = with_format(gradients.format, [&](auto format) {
+    return square_vectors<V, decltype(format)::value>(gradients, begin, end, lanes);
+  });
+  if (done < end) kScalarKernels.squares(gradients, done, end, lanes);
+}
+
+}  // namespace
+}  // namespace rp

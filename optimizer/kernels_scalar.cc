@@ -1,0 +1,66 @@
+#include <cmath>
+
+#include "optimizer/float16.h"
+#include "optimizer/kernel_loops.h"
+
+namespace rp {
+namespace {
+
+// A "vector" of one element: the definition that the other instruction sets are tested against.
+struct Scalar {
+  using Floats = float;
+  static constexpr std::size_t kWidth = 1;
+
+  static float all(float x) { return x; }
+  static float square_root(float x) { return std::sqrt(x); }
+  static void stream_fence() {}
+
+  template <FloatFormat kFormat>
+  static float load(const void* array, std::size_t i) {
+    if constexpr (kFormat == FloatFormat::kFp32) return static_cast<const float*>(array)[i];
+    const std::uint16_t bits = static_cast<const std::uint16_t*>(array)[i];
+    return kFormat == FloatFormat::kBf16 ? float_from_bf16(bits) : float_from_fp16(bits);
+  }
+
+  template <FloatFormat kFormat>
+  static void store(void* array, std::size_t i, float x) {
+    if constexpr (kFormat == FloatFormat::kFp32) {
+      static_cast<float*>(array)[i] = x;
+    } else {
+      static_cast<std::uint16_t*>(array)[i] = kFormat == FloatFormat::kBf16 ? bf16_from_float(x) : fp16_from_float(x);
+    }
+  }
+
+  template <FloatFormat kFormat>
+  static void stream(void* array, std::size_t i, float x) {
+    store<kFormat>(array, i, x);
+  }
+
+  struct Squares {
+    explicit Squares(double* all_lanes) : lanes(all_lanes) {}
+    void add(std::size_t lane, float x) { lanes[lane] += static_cast<double>(x) * static_cast<double>(x); }
+    void put(double*) const {}
+    double* lanes;
+  };
+};
+
+void scalar_squares(const BlockGradients& gradients, std::size_t begin, std::size_t end, double* lanes) {
+  const auto done = with_format(gradients.format, [&](auto format) {
+    constexpr FloatFormat kFormat = decltype(format)::value;
+    std::size_t i = square_vectors<Scalar, kFormat>(gradients, begin, end, lanes);
+    Scalar::Squares rest(lanes);
+    for (std::size_t lane = 0; i < end; ++i, ++lane) rest.add(lane, gradient_at<Scalar, kFormat>(gradients, i));
+    return i;
+  });
+  static_cast<void>(done);
+}
+
+}  // namespace
+
+const Kernels kScalarKernels = {.name = "scalar",
+                                .update = update_range<Scalar>,
+                                .skip = skip_range<Scalar>,
+                                .add = add_range<Scalar>,
+                                .squares = scalar_squares};
+
+}  // namespace rp

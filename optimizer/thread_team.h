@@ -1,0 +1,70 @@
+// optimizer/thread_team.h
+// A few threads that work through the chunks of one pass over memory.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "common/mutex.h"
+
+namespace rp {
+
+// A team of `num_threads`: the caller of run() and num_threads - 1 threads of its own, named NAME-1, NAME-2, … and
+// joined by the destructor. Made once by whoever updates weights; a team of one has no threads at all. Between two
+// runs the threads sleep.
+//
+// Contract: one run() at a time, from any thread. Which thread takes which chunk is left to chance, so the work of a
+// chunk must not depend on it.
+class ThreadTeam {
+ public:
+  // REQUIRES: num_threads >= 1. `name` has at most 10 characters (the kernel cuts thread names at 15).
+  explicit ThreadTeam(int num_threads, const std::string& name = "optimizer");
+  ~ThreadTeam();
+  ThreadTeam(const ThreadTeam&) = delete;
+  ThreadTeam& operator=(const ThreadTeam&) = delete;
+
+  [[nodiscard]] int num_threads() const { return static_cast<int>(threads_.size()) + 1; }
+
+  // Calls work(chunk) once for every chunk in [0, num_chunks), spread over the team, and returns when all are done:
+  // what the chunks wrote is then visible to the caller. `work` must not throw and must not call run(). Allocates
+  // nothing.
+  template <typename Work>
+  void run(std::size_t num_chunks, Work&& work) {
+    using Plain = std::remove_reference_t<Work>;
+    run_job({.call = [](const void* context,
+                        std::size_t chunk) { (*static_cast<Plain*>(const_cast<void*>(context)))(chunk); },
+             .context = &work,
+             .num_chunks = num_chunks});
+  }
+
+ private:
+  struct Job {
+    void (*call)(const void* context, std::size_t chunk) = nullptr;
+    const void* context = nullptr;
+    std::size_t num_chunks = 0;
+  };
+
+  void run_job(const Job& job) RP_EXCLUDES(mutex_);
+  void take_chunks(const Job& job);
+  void serve() RP_EXCLUDES(mutex_);
+
+  // The next chunk that nobody has taken. Relaxed: it only hands out numbers; data is ordered by mutex_.
+  std::atomic<std::size_t> next_chunk_{0};
+
+  Mutex mutex_;
+  CondVar job_posted_;
+  CondVar threads_done_;
+  Job job_ RP_GUARDED_BY(mutex_);
+  std::uint64_t num_jobs_ RP_GUARDED_BY(mutex_) = 0;  // posted so far; a thread serves each once
+  std::size_t num_busy_ RP_GUARDED_BY(mutex_) = 0;    // threads that have not finished the present job
+  bool stopping_ RP_GUARDED_BY(mutex_) = false;
+
+  std::vector<std::thread> threads_;  // last: they use everything above
+};
+
+}  // namespace rp

@@ -1,0 +1,376 @@
+#include "optimizer/adamw.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "optimizer/float16.h"
+#include "optimizer/kernels.h"
+#include "tests/optimizer/adamw_golden.h"
+
+namespace rp {
+namespace {
+
+constexpr std::array<FloatFormat, 3> kFormats = {FloatFormat::kBf16, FloatFormat::kFp16, FloatFormat::kFp32};
+constexpr AdamW kSettings = {.learning_rate = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+
+// `num_elements` numbers of a format, the first of them `offset` elements after the begin of a 64-byte line.
+class Numbers {
+ public:
+  Numbers(FloatFormat format, std::size_t num_elements, std::size_t offset)
+      : format_(format), num_bytes_(num_elements * bytes_of(format)), start_(offset * bytes_of(format)),
+        lines_((start_ + num_bytes_) / sizeof(Line) + 1) {}
+
+  [[nodiscard]] void* data() { return lines_.data()->bytes.data() + start_; }
+  [[nodiscard]] const void* data() const { return lines_.data()->bytes.data() + start_; }
+  [[nodiscard]] float* floats() { return static_cast<float*>(data()); }
+  void set(std::size_t i, float x) {
+    if (format_ == FloatFormat::kFp32) {
+      floats()[i] = x;
+    } else {
+      static_cast<std::uint16_t*>(data())[i] = format_ == FloatFormat::kBf16 ? bf16_from_float(x) : fp16_from_float(x);
+    }
+  }
+  [[nodiscard]] float get(std::size_t i) const {
+    if (format_ == FloatFormat::kFp32) return static_cast<const float*>(data())[i];
+    const std::uint16_t bits = static_cast<const std::uint16_t*>(data())[i];
+    return format_ == FloatFormat::kBf16 ? float_from_bf16(bits) : float_from_fp16(bits);
+  }
+  [[nodiscard]] bool same_bits(const Numbers& other) const {
+    return std::memcmp(data(), other.data(), num_bytes_) == 0;
+  }
+
+ private:
+  struct alignas(64) Line {
+    std::array<std::byte, 64> bytes{};
+  };
+  FloatFormat format_;
+  std::size_t num_bytes_;
+  std::size_t start_;
+  std::vector<Line> lines_;
+};
+
+struct Shape {
+  std::size_t num_elements = 0;
+  std::size_t offset = 0;
+  std::size_t num_uses = 1;
+  FloatFormat gradient = FloatFormat::kBf16;
+  FloatFormat working = FloatFormat::kBf16;
+  bool has_working = true;
+  bool two_masters = false;
+};
+
+// A block with numbers of many magnitudes, zeros and denormals among them, from a fixed seed.
+struct Block {
+  explicit Block(const Shape& its_shape)
+      : shape(its_shape), old_master(FloatFormat::kFp32, shape.num_elements, shape.offset),
+        master(old_master), m(old_master), v(old_master),
+        working(shape.working, shape.num_elements, shape.offset) {
+    std::mt19937 random(static_cast<unsigned>(shape.num_elements * 64 + shape.offset));
+    std::normal_distribution<float> normal;
+    std::uniform_real_distribution<float> exponent(-30, 10);
+    const auto number = [&] { return random() % 16 == 0 ? 0.0F : normal(random) * std::exp2(exponent(random)); };
+    for (std::size_t use = 0; use < shape.num_uses; ++use) {
+      gradients.emplace_back(shape.gradient, shape.num_elements, shape.offset);
+      for (std::size_t i = 0; i < shape.num_elements; ++i) gradients.back().set(i, number());
+    }
+    for (std::size_t i = 0; i < shape.num_elements; ++i) {
+      old_master.set(i, number());
+      m.set(i, i % 9 == 0 ? 1e-41F : number());
+      v.set(i, std::fabs(number()));
+      master.set(i, shape.two_masters ? -7.0F : old_master.get(i));
+    }
+  }
+
+  BlockGradients all_gradients() {
+    uses.clear();
+    for (Numbers& gradient : gradients) uses.push_back(gradient.data());
+    return {.uses = uses.data(), .num_uses = uses.size(), .format = shape.gradient, .num_elements = shape.num_elements};
+  }
+  BlockState state() {
+    return {.old_master = shape.two_masters ? old_master.floats() : master.floats(), .master = master.floats(),
+            .m = m.floats(), .v = v.floats(), .working = shape.has_working ? working.data() : nullptr,
+            .working_format = shape.working, .num_elements = shape.num_elements};
+  }
+  [[nodiscard]] bool same_bits(const Block& other) const {
+    return old_master.same_bits(other.old_master) && master.same_bits(other.master) && m.same_bits(other.m) &&
+           v.same_bits(other.v) && working.same_bits(other.working);
+  }
+
+  Shape shape;
+  std::vector<Numbers> gradients;
+  Numbers old_master, master, m, v, working;
+  std::vector<const void*> uses;
+};
+
+float gradient_of(const Block& block, std::size_t i) {
+  float g = 0;
+  for (const Numbers& gradient : block.gradients) g = g + gradient.get(i);
+  return g;
+}
+
+// What adamw.h says, word by word.
+void update_by_the_header(Block& block, const AdamWStep& s) {
+  for (std::size_t i = 0; i < block.shape.num_elements; ++i) {
+    const float g = gradient_of(block, i) * s.gradient_scale;
+    float p = block.old_master.get(i);
+    float m = block.m.get(i);
+    float v = block.v.get(i);
+    p = p * s.decay;
+    m = (s.m_from_gradient ? g : m) + s.m_weight * (g - m);
+    v = v * s.beta2 + (s.v_weight * g) * g;
+    p = p + (s.step_size * m) / (std::sqrt(v) / s.v_correction + s.epsilon);
+    block.master.set(i, p);
+    block.m.set(i, m);
+    block.v.set(i, v);
+    if (block.shape.has_working) block.working.set(i, p);
+  }
+}
+
+std::string text_of(const Kernels& kernels, const Shape& shape) {
+  return std::string(kernels.name) + ", " + std::to_string(shape.num_elements) + " elements, offset " +
+         std::to_string(shape.offset) + ", " + std::to_string(shape.num_uses) + " uses, formats " +
+         std::to_string(static_cast<int>(shape.gradient)) + " " + std::to_string(static_cast<int>(shape.working));
+}
+
+// Every instruction set of this machine does to a block of this shape what the header says.
+void expect_header_arithmetic(const Shape& shape, const AdamWStep& step) {
+  Block expected(shape);
+  update_by_the_header(expected, step);
+  for (const Kernels* kernels : usable_kernels()) {
+    Block block(shape);
+    kernels->update(block.state(), block.all_gradients(), step, 0, shape.num_elements);
+    if (!shape.two_masters) block.old_master = expected.old_master;
+    ASSERT_TRUE(block.same_bits(expected)) << text_of(*kernels, shape);
+  }
+}
+
+std::vector<std::size_t> sizes() {
+  std::vector<std::size_t> all(71);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  all.insert(all.end(), {127, 1023, 4097, 65'537});
+  return all;
+}
+
+TEST(AdamW, EveryInstructionSetDoesTheArithmeticOfTheHeaderForEverySizeAndFormat) {
+  AdamWStep step = AdamWStep::of(kSettings, 3);
+  for (const std::size_t size : sizes()) {
+    for (const FloatFormat gradient : kFormats) {
+      for (const FloatFormat working : kFormats) {
+        expect_header_arithmetic({.num_elements = size, .gradient = gradient, .working = working}, step);
+      }
+    }
+  }
+}
+
+TEST(AdamW, UnalignedArraysGiveTheSameBits) {
+  const AdamWStep step = AdamWStep::of(kSettings, 1);
+  for (const std::size_t offset : {1U, 3U, 8U, 16U, 31U}) {
+    for (const std::size_t size : {5U, 64U, 1001U}) {
+      for (const FloatFormat working : kFormats) {
+        expect_header_arithmetic({.num_elements = size, .offset = offset, .working = working}, step);
+      }
+    }
+  }
+}
+
+TEST(AdamW, GradientsOfATiedParameterAreAddedInOrder) {
+  for (const std::size_t num_uses : {2U, 3U}) {
+    for (const FloatFormat gradient : kFormats) {
+      expect_header_arithmetic({.num_elements = 999, .num_uses = num_uses, .gradient = gradient},
+                               AdamWStep::of(kSettings, 2));
+    }
+  }
+}
+
+TEST(AdamW, TheClippingFactorScalesTheSumOfTheGradients) {
+  AdamWStep step = AdamWStep::of(kSettings, 2);
+  step.gradient_scale = 0.37F;
+  expect_header_arithmetic({.num_elements = 999, .num_uses = 2}, step);
+}
+
+TEST(AdamW, ABeta1BelowOneHalfGoesTheOtherWayRound) {
+  for (const double beta1 : {0.0, 0.3, 0.5}) {
+    AdamW settings = kSettings;
+    settings.beta1 = beta1;
+    const AdamWStep step = AdamWStep::of(settings, 1);
+    EXPECT_TRUE(step.m_from_gradient);
+    expect_header_arithmetic({.num_elements = 999}, step);
+    Block block({.num_elements = 999});
+    kScalarKernels.update(block.state(), block.all_gradients(), step, 0, 999);
+    for (std::size_t i = 0; beta1 == 0 && i < 999; ++i) ASSERT_EQ(block.m.get(i), gradient_of(block, i));
+  }
+}
+
+TEST(AdamW, TheMasterMayBeTheWorkingCopyAndMayMoveFromOneCopyToTheOther) {
+  const AdamWStep step = AdamWStep::of(kSettings, 4);
+  for (const bool two_masters : {false, true}) {
+    expect_header_arithmetic({.num_elements = 999, .gradient = FloatFormat::kFp32, .has_working = false,
+                              .two_masters = two_masters}, step);
+  }
+}
+
+TEST(AdamW, AStepCountsItsCorrectionsFromOne) {
+  const AdamWStep step = AdamWStep::of(kSettings, 1);
+  EXPECT_EQ(step.gradient_scale, 1.0F);
+  EXPECT_EQ(step.decay, 0.999F);
+  EXPECT_EQ(step.m_weight, 0.1F);
+  EXPECT_EQ(step.v_weight, static_cast<float>(1.0 - 0.95));
+  EXPECT_EQ(step.v_correction, static_cast<float>(std::sqrt(1.0 - 0.95)));
+  EXPECT_EQ(step.step_size, static_cast<float>(-1e-2 / (1.0 - 0.9)));
+}
+
+TEST(AdamW, ASkippedStepRewritesTheWorkingCopyAndTheMasterAndNothingElse) {
+  for (const FloatFormat working : kFormats) {
+    for (const bool two_masters : {false, true}) {
+      for (const std::size_t size : {0U, 1U, 31U, 999U, 65'537U}) {
+        const Shape shape{.num_elements = size, .working = working, .two_masters = two_masters};
+        Block expected(shape);
+        for (std::size_t i = 0; i < size; ++i) {
+          expected.master.set(i, expected.old_master.get(i));
+          expected.working.set(i, expected.old_master.get(i));
+        }
+        for (const Kernels* kernels : usable_kernels()) {
+          Block block(shape);
+          kernels->skip(block.state(), 0, size);
+          ASSERT_TRUE(block.working.same_bits(expected.working)) << text_of(*kernels, shape);
+        }
+        Block block(shape);
+        ThreadTeam team(2);
+        skip_block(block.state(), team);
+        ASSERT_TRUE(block.same_bits(expected));
+      }
+    }
+  }
+}
+
+TEST(AdamW, InfinityAndNanReachTheWorkingCopyInEveryInstructionSet) {
+  for (const FloatFormat working : kFormats) {
+    for (const Kernels* kernels : usable_kernels()) {
+      Block block({.num_elements = 33, .working = working});
+      block.gradients[0].set(0, std::numeric_limits<float>::quiet_NaN());
+      block.gradients[0].set(1, std::numeric_limits<float>::infinity());
+      block.master.set(2, -std::numeric_limits<float>::infinity());
+      kernels->update(block.state(), block.all_gradients(), AdamWStep::of(kSettings, 1), 0, 33);
+      EXPECT_TRUE(std::isnan(block.working.get(0))) << kernels->name;
+      EXPECT_TRUE(std::isnan(block.working.get(1))) << kernels->name;
+      EXPECT_EQ(block.working.get(2), -std::numeric_limits<float>::infinity()) << kernels->name;
+      EXPECT_TRUE(std::isfinite(block.working.get(3))) << kernels->name;
+    }
+  }
+}
+
+TEST(GradientSum, EveryInstructionSetAddsTheUsesFirstAndThenTheSum) {
+  for (const std::size_t size : sizes()) {
+    for (const FloatFormat format : kFormats) {
+      const Shape shape{.num_elements = size, .offset = size % 3, .num_uses = 1 + size % 2, .gradient = format};
+      Block expected(shape);
+      for (std::size_t i = 0; i < size; ++i) expected.m.set(i, expected.m.get(i) + gradient_of(expected, i));
+      for (const Kernels* kernels : usable_kernels()) {
+        Block block(shape);
+        kernels->add(block.m.floats(), block.all_gradients(), 0, size);
+        ASSERT_TRUE(block.same_bits(expected)) << text_of(*kernels, shape);
+      }
+    }
+  }
+}
+
+// The order that adamw.h promises.
+double squares_by_the_header(const Block& block) {
+  double total = 0;
+  for (std::size_t begin = 0; begin < block.shape.num_elements; begin += 65'536) {
+    std::array<double, 16> lanes{};
+    for (std::size_t i = begin; i < std::min(begin + 65'536, block.shape.num_elements); ++i) {
+      const double g = static_cast<double>(gradient_of(block, i));
+      lanes[(i - begin) % 16] += g * g;
+    }
+    total += std::accumulate(lanes.begin(), lanes.end(), 0.0);
+  }
+  return total;
+}
+
+TEST(SumOfSquares, EveryInstructionSetFillsTheSameLanes) {
+  for (const std::size_t size : sizes()) {
+    for (const FloatFormat format : kFormats) {
+      Block block({.num_elements = size, .offset = size % 5, .num_uses = 1 + size % 2, .gradient = format});
+      std::array<double, 16> expected{};
+      for (std::size_t i = 0; i < size; ++i) {
+        expected[i % 16] += static_cast<double>(gradient_of(block, i)) * static_cast<double>(gradient_of(block, i));
+      }
+      for (const Kernels* kernels : usable_kernels()) {
+        std::array<double, 16> lanes{};
+        kernels->squares(block.all_gradients(), 0, size, lanes.data());
+        ASSERT_EQ(lanes, expected) << text_of(*kernels, block.shape);
+      }
+    }
+  }
+}
+
+TEST(Passes, TheNumberOfThreadsDoesNotChangeABit) {
+  const Shape shape{.num_elements = 5 * 65'536 + 777, .num_uses = 2};
+  const AdamWStep step = AdamWStep::of(kSettings, 7);
+  Block expected(shape);
+  const double squares = squares_by_the_header(expected);
+  update_by_the_header(expected, step);
+  Block expected_sums(shape);
+  for (std::size_t i = 0; i < shape.num_elements; ++i) {
+    expected_sums.m.set(i, expected_sums.m.get(i) + gradient_of(expected_sums, i));
+  }
+  for (const int num_threads : {1, 2, 3, 7}) {
+    ThreadTeam team(num_threads);
+    Block block(shape);
+    std::vector<double> partial_sums(num_partial_sums(shape.num_elements));
+    EXPECT_EQ(partial_sums.size(), 6U);
+    EXPECT_EQ(sum_of_squares(block.all_gradients(), partial_sums, team), squares);
+    update_block(block.state(), block.all_gradients(), step, team);
+    block.old_master = expected.old_master;
+    EXPECT_TRUE(block.same_bits(expected)) << num_threads;
+
+    Block sums(shape);
+    add_gradients(sums.m.floats(), sums.all_gradients(), team);
+    EXPECT_TRUE(sums.same_bits(expected_sums)) << num_threads;
+  }
+}
+
+TEST(SumOfSquares, NanAndInfinityAreKept) {
+  ThreadTeam team(2);
+  Block block({.num_elements = 100'000});
+  std::vector<double> partial_sums(num_partial_sums(100'000));
+  block.gradients[0].set(70'000, std::numeric_limits<float>::infinity());
+  EXPECT_EQ(sum_of_squares(block.all_gradients(), partial_sums, team), std::numeric_limits<double>::infinity());
+  block.gradients[0].set(5, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_TRUE(std::isnan(sum_of_squares(block.all_gradients(), partial_sums, team)));
+}
+
+TEST(AdamW, FiveStepsAgreeWithPyTorchToTheLastBitsOfFp32) {
+  using namespace adamw_golden;
+  ThreadTeam team(1);
+  for (const Case& golden : kCases) {
+    std::vector<float> p(kStart, kStart + kNumElements), m(kNumElements, 0.0F), v(kNumElements, 0.0F);
+    const AdamW settings{.learning_rate = golden.learning_rate, .beta1 = golden.beta1, .beta2 = golden.beta2,
+                         .epsilon = golden.epsilon, .weight_decay = golden.weight_decay};
+    for (int t = 0; t < kNumSteps; ++t) {
+      const void* uses[] = {kGradients + t * kNumElements};
+      update_block({.old_master = p.data(), .master = p.data(), .m = m.data(), .v = v.data(), .num_elements = p.size()},
+                   {.uses = uses, .num_uses = 1, .format = FloatFormat::kFp32, .num_elements = p.size()},
+                   AdamWStep::of(settings, t + 1), team);
+    }
+    for (std::size_t i = 0; i < p.size(); ++i) {
+      const std::string place = std::string(golden.name) + ", element " + std::to_string(i);
+      EXPECT_NEAR(p[i], golden.p[i], 2e-7 * std::fabs(golden.p[i])) << place;
+      EXPECT_NEAR(m[i], golden.m[i], 4e-7 * std::fabs(golden.m[i])) << place;
+      EXPECT_NEAR(v[i], golden.v[i], 4e-7 * std::fabs(golden.v[i])) << place;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rp
