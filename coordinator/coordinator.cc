@@ -47,7 +47,6 @@ Coordinator::~Coordinator() {
   stop_.store(true, std::memory_order_release);
   for (const RingReader<Completion>& ring : completions_) ring.wake();
   thread_.join();
-  updates_.stop(nullptr);
   store_.epoch().publish(kEndEpoch);
 }
 
@@ -203,9 +202,17 @@ void Coordinator::follow_completions() {
       }
       Completion completion;
       if (!next_completion(worker, completion)) return;
-      MutexLock lock(mutex_);
-      if (error_) return;
-      commit(completion);
+      std::exception_ptr error;
+      {
+        MutexLock lock(mutex_);
+        if (error_) return;
+        commit(completion);
+        error = error_;
+      }
+      if (error) {
+        fail(error);  // whoever waits for an update hears of it too
+        return;
+      }
     }
   } catch (...) {
     fail(std::current_exception());

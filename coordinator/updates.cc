@@ -32,16 +32,16 @@ Updates::Updates(Store& store, int num_threads, int rounds_per_step)
   thread_ = std::thread([this] { run(); });
 }
 
-Updates::~Updates() { stop(nullptr); }
+Updates::~Updates() {
+  stop(nullptr);
+  thread_.join();
+}
 
 void Updates::stop(std::exception_ptr error) {
-  {
-    MutexLock lock(mutex_);
-    stopped_ = true;
-    if (!error_) error_ = std::move(error);
-    changed_.notify_all();
-  }
-  if (thread_.joinable()) thread_.join();
+  MutexLock lock(mutex_);
+  stopped_ = true;
+  if (!error_) error_ = std::move(error);
+  changed_.notify_all();
 }
 
 void Updates::restart_at(std::uint64_t step) {

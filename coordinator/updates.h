@@ -53,7 +53,7 @@ class Updates {
   void wait_applied(std::uint64_t step);
   [[nodiscard]] double wait_norm(const StepOutcome& outcome);
 
-  // Ends the thread; what is not begun is dropped. Waiters get `error`.
+  // What is not begun is dropped; waiters, present and later, get `error`. The first call counts.
   void stop(std::exception_ptr error);
 
  private:

@@ -1,0 +1,244 @@
+// The protocol of DESIGN 6 and 7 on the toy model: same losses, norms and weights as a sequential loop, bit for bit, for
+// any number of workers, plan and prefetch depth; as threads over one mapping, threads over two mappings, processes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fcntl.h>
+
+#include <memory>
+#include <thread>
+
+#include "coordinator/coordinator.h"
+#include "device/cpu_device.h"
+#include "roundpipe/error.h"
+#include "tests/coordinator/toy_model.h"
+#include "worker/worker.h"
+
+namespace rp::test {
+namespace {
+
+enum class Harness { kOneMapping, kTwoMappings, kProcesses };
+
+struct RunSettings {
+  Harness harness = Harness::kOneMapping;
+  int num_workers = 1;
+  bool prefetch = true;
+  std::string plan;  // "" = by the coordinator, and cut anew on the way
+};
+
+std::vector<UniqueFd> duplicates(const std::vector<int>& descriptors) {
+  std::vector<UniqueFd> result;
+  for (const int fd : descriptors) result.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  return result;
+}
+
+void serve(Store& store, int worker, const ToyConfig& config) {
+  CpuDevice device;
+  ToyExecutor executor(config, store.catalogue());
+  Worker(store, worker, device, executor).serve();
+}
+
+// The workers of a run, ended by the coordinator's end.
+class Workers {
+ public:
+  Workers(Store& store, const RunSettings& settings, const ToyConfig& config) {
+    for (int i = 0; i < settings.num_workers; ++i) {
+      if (settings.harness == Harness::kOneMapping) {
+        threads_.emplace_back([&store, i, config] { serve(store, i, config); });
+      } else if (settings.harness == Harness::kTwoMappings) {
+        views_.push_back(Store::attach(duplicates(store.descriptors())));
+        threads_.emplace_back([view = views_.back().get(), i, config] { serve(*view, i, config); });
+      } else {
+        const pid_t child = fork();
+        if (child == 0) {
+          const auto view = Store::attach(duplicates(store.descriptors()));
+          serve(*view, i, config);
+          _exit(0);
+        }
+        children_.push_back(child);
+      }
+    }
+  }
+  ~Workers() {
+    for (std::thread& thread : threads_) thread.join();
+    for (const pid_t child : children_) {
+      int status = 0;
+      EXPECT_EQ(waitpid(child, &status, 0), child);
+      EXPECT_EQ(status, 0);
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<Store>> views_;
+  std::vector<std::thread> threads_;
+  std::vector<pid_t> children_;
+};
+
+void write_initial_weights(Store& store) {
+  for (std::uint32_t b = 0; b < store.catalogue().blocks().size(); ++b) {
+    const BlockRecord& block = store.catalogue().blocks()[b];
+    for (std::uint64_t i = 0; i < block.num_elements; ++i) {
+      const float value = toy_initial_weight(b, i);
+      std::byte* working = store.parameters(block.parameter_offset[0]);
+      if (block.dtype == DType::kFloat32) {
+        reinterpret_cast<float*>(working)[i] = value;
+      } else {
+        store.state(block.master_offset)[i] = value;
+        reinterpret_cast<std::uint16_t*>(working)[i] = bf16_from_float(value);
+      }
+    }
+  }
+}
+
+MicrobatchData microbatch_data(std::vector<std::vector<float>>& storage, const ToyConfig& config, int round, int m) {
+  const auto view = [&storage](std::vector<float> values) {
+    storage.push_back(std::move(values));
+    TensorView tensor;
+    tensor.desc = {.dtype = DType::kFloat32, .rank = 1};
+    tensor.desc.shape[0] = static_cast<std::int64_t>(storage.back().size());
+    tensor.data = reinterpret_cast<const std::byte*>(storage.back().data());
+    return tensor;
+  };
+  return {.inputs = {view(toy_input(config, round, m))}, .arguments = {view(toy_label(config, round, m))}};
+}
+
+ToyResult run_toy(const ToyConfig& config, const RunSettings& settings) {
+  StoreSettings store_settings;
+  store_settings.num_workers = static_cast<std::uint32_t>(settings.num_workers);
+  store_settings.num_microbatches = static_cast<std::uint32_t>(config.num_microbatches);
+  store_settings.stage_buffers = settings.prefetch ? 2 : 1;
+  store_settings.arena_limit_bytes = std::uint64_t{256} << 20;
+  store_settings.wait_timeout_ns = 20 * kNsPerSecond;
+  const auto store = Store::create(store_settings, toy_catalogue(config));
+  write_initial_weights(*store);
+  const Workers workers(*store, settings, config);
+  CoordinatorOptions options;
+  options.rounds_per_step = config.rounds_per_step;
+  options.asynchronous = config.asynchronous;
+  options.replan = settings.plan.empty();
+  options.plan = settings.plan.empty()
+                     ? balanced_plan(std::vector<LayerCost>(static_cast<std::size_t>(config.num_layers), {1, 2, 1}), 2, UINT64_MAX)
+                     : parse_plan(settings.plan, config.num_layers);
+  Coordinator coordinator(*store, options);
+  ToyResult result;
+  std::vector<std::shared_ptr<RoundOutcome>> rounds;
+  std::vector<std::shared_ptr<StepOutcome>> steps;
+  for (int step = 0; step < config.num_steps; ++step) {
+    for (int r = 0; r < config.rounds_per_step; ++r) {
+      std::vector<std::vector<float>> storage;
+      storage.reserve(2 * static_cast<std::size_t>(config.num_microbatches));
+      std::vector<MicrobatchData> data;
+      for (int m = 0; m < config.num_microbatches; ++m) {
+        data.push_back(microbatch_data(storage, config, step * config.rounds_per_step + r, m));
+      }
+      rounds.push_back(coordinator.accept_round(data, 0));
+    }
+    steps.push_back(coordinator.accept_step(
+        toy_rule(), {.asynchronous = config.asynchronous, .max_grad_norm = config.max_grad_norm}));
+  }
+  coordinator.synchronize();
+  for (const auto& round : rounds) result.losses.push_back(coordinator.wait_loss(*round));
+  for (const auto& step : steps) result.norms.push_back(coordinator.wait_norm(*step));
+  for (const BlockRecord& block : store->catalogue().blocks()) {
+    const std::uint64_t copy = static_cast<std::uint64_t>(config.num_steps) % block.num_copies;
+    const float* master = block.dtype == DType::kFloat32
+                              ? reinterpret_cast<const float*>(store->parameters(block.parameter_offset[copy]))
+                              : store->state(block.master_offset);
+    result.masters.insert(result.masters.end(), master, master + config.num_elements);
+  }
+  return result;
+}
+
+void expect_reference(const ToyConfig& config, const RunSettings& settings) {
+  const ToyResult expected = toy_reference(config);
+  const ToyResult actual = run_toy(config, settings);
+  EXPECT_EQ(actual.losses, expected.losses);
+  EXPECT_EQ(actual.norms, expected.norms);
+  EXPECT_EQ(actual.masters, expected.masters);
+}
+
+constexpr const char* kPlans[] = {"fused 0-4", "forward 0-1 2-3 | fused 4 | backward 3 1-2 0",
+                                  "forward 0 1 2 3 | fused 4 | backward 0-3", ""};
+
+class Protocol : public testing::TestWithParam<Harness> {};
+
+TEST_P(Protocol, AnyNumberOfWorkersPlanAndPrefetchGivesTheBitsOfTheSequentialLoop) {
+  ToyConfig config;
+  config.tied = true;
+  for (const bool asynchronous : {false, true}) {
+    config.asynchronous = asynchronous;
+    for (const int workers : {1, 2, 3, 4, 8}) {
+      for (const bool prefetch : {true, false}) {
+        for (const char* plan : kPlans) {
+          SCOPED_TRACE(testing::Message() << workers << " workers, prefetch " << prefetch << ", plan '" << plan
+                                          << "', asynchronous " << asynchronous);
+          expect_reference(config, {GetParam(), workers, prefetch, plan});
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Protocol, ClippingWaitsForAllGradientsAndScalesThem) {
+  ToyConfig config;
+  config.tied = true;
+  config.max_grad_norm = 0.5;
+  for (const bool asynchronous : {false, true}) {
+    config.asynchronous = asynchronous;
+    expect_reference(config, {GetParam(), 3, true, kPlans[1]});
+  }
+}
+
+TEST_P(Protocol, GradientsOfSeveralRoundsAreAddedInRoundOrder) {
+  ToyConfig config;
+  config.tied = true;
+  config.rounds_per_step = 3;
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    config.dtype = dtype;
+    for (const double max_grad_norm : {0.0, 0.5}) {
+      config.max_grad_norm = max_grad_norm;
+      expect_reference(config, {GetParam(), 2, true, kPlans[1]});
+    }
+  }
+}
+
+TEST_P(Protocol, SixteenBitWeightsAreTheRoundedMasters) {
+  ToyConfig config;
+  config.tied = true;
+  config.dtype = DType::kBFloat16;
+  for (const bool asynchronous : {false, true}) {
+    config.asynchronous = asynchronous;
+    expect_reference(config, {GetParam(), 4, true, kPlans[2]});
+  }
+}
+
+TEST_P(Protocol, ManyStepsReuseTheRingsAndTheMemory) {
+  ToyConfig config;
+  config.num_steps = 120;
+  config.asynchronous = true;
+  expect_reference(config, {GetParam(), 3, true, kPlans[1]});
+}
+
+TEST_P(Protocol, AFailingLayerReachesTheCallerWithItsPlace) {
+  ToyConfig config;
+  config.failing_layer = 2;
+  try {
+    (void)run_toy(config, {GetParam(), 3, true, kPlans[1]});
+    FAIL() << "no exception";
+  } catch (const WorkerError& error) {
+    EXPECT_EQ(error.place().layer, 2);
+    EXPECT_EQ(error.place().microbatch, config.num_microbatches - 1);
+    EXPECT_EQ(error.place().step, 2);
+    EXPECT_THAT(error.what(), testing::HasSubstr("layer 2 (toy) failed in the forward stage of layers 2-3"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("the toy layer fails"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, Protocol, testing::Values(Harness::kOneMapping));
+INSTANTIATE_TEST_SUITE_P(Mappings, Protocol, testing::Values(Harness::kTwoMappings));
+INSTANTIATE_TEST_SUITE_P(Processes, Protocol, testing::Values(Harness::kProcesses));
+
+}  // namespace
+}  // namespace rp::test

@@ -1,0 +1,302 @@
+#include "tests/coordinator/toy_model.h"
+
+#include <cmath>
+#include <memory>
+
+namespace rp::test {
+
+namespace {
+
+using Vector = std::vector<float>;
+
+float pseudo_random(std::uint64_t a, std::uint64_t b, std::uint64_t c) {
+  std::uint64_t x = a * 0x9e3779b97f4a7c15ULL + b * 0xbf58476d1ce4e5b9ULL + c * 0x94d049bb133111ebULL + 1;
+  x ^= x >> 31;
+  x *= 0xd6e8feb86659fd93ULL;
+  x ^= x >> 32;
+  return static_cast<float>(x % 4096) / 2048.0F - 1.0F;
+}
+
+float load(const std::byte* data, DType dtype, std::size_t i) {
+  if (dtype == DType::kFloat32) return reinterpret_cast<const float*>(data)[i];
+  return float_from_bf16(reinterpret_cast<const std::uint16_t*>(data)[i]);
+}
+
+void store(std::byte* data, DType dtype, std::size_t i, float value) {
+  if (dtype == DType::kFloat32) {
+    reinterpret_cast<float*>(data)[i] = value;
+  } else {
+    reinterpret_cast<std::uint16_t*>(data)[i] = bf16_from_float(value);
+  }
+}
+
+float rounded(DType dtype, float value) {
+  return dtype == DType::kFloat32 ? value : float_from_bf16(bf16_from_float(value));
+}
+
+// The arithmetic of a layer, shared by reference and executor: what is under test is what moves between them.
+Vector forward(const Vector& x, const Vector& w, const Vector& u) {
+  Vector y(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    y[i] = 0.75F * x[i] + 0.25F * w[i] * x[i];
+    if (!u.empty()) y[i] += 0.125F * u[i];
+  }
+  return y;
+}
+
+Vector backward(const Vector& x, const Vector& w, const Vector& gradient, float* w_sum, float* u_sum, bool is_first) {
+  Vector result(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const float gw = 0.25F * x[i] * gradient[i];
+    w_sum[i] = is_first ? gw : w_sum[i] + gw;
+    if (u_sum != nullptr) {
+      const float gu = 0.125F * gradient[i];
+      u_sum[i] = is_first ? gu : u_sum[i] + gu;
+    }
+    result[i] = 0.75F * gradient[i] + 0.25F * w[i] * gradient[i];
+  }
+  return result;
+}
+
+Vector to_vector(const TensorView& view) {
+  Vector values(view.desc.bytes() / sizeof(float));
+  std::memcpy(values.data(), view.data, view.desc.bytes());
+  return values;
+}
+
+TensorView view_of(const Vector& values) {
+  TensorView view;
+  view.desc = {.dtype = DType::kFloat32, .rank = 1};
+  view.desc.shape[0] = static_cast<std::int64_t>(values.size());
+  view.data = reinterpret_cast<const std::byte*>(values.data());
+  return view;
+}
+
+OutputBlock block_of(BlockKind kind, int boundary, Vector values) {
+  auto owner = std::make_shared<Vector>(std::move(values));
+  return {.kind = kind, .boundary = boundary, .tensors = {view_of(*owner)}, .owner = owner};
+}
+
+bool is_tied(const ToyConfig& config, int layer) {
+  return config.tied && (layer == 0 || layer == config.num_layers - 1);
+}
+
+}  // namespace
+
+Catalogue toy_catalogue(const ToyConfig& config) {
+  std::vector<LayerRequest> layers;
+  for (int i = 0; i < config.num_layers; ++i) {
+    LayerRequest layer{.name = "toy", .parameters = {}};
+    layer.parameters.push_back({.name = "w", .dtype = config.dtype, .shape = {config.num_elements}});
+    if (is_tied(config, i)) {
+      layer.parameters.push_back({.name = "u", .dtype = config.dtype, .shape = {config.num_elements}, .tied_group = 0});
+    }
+    layers.push_back(layer);
+  }
+  return Catalogue::lay_out(layers, config.asynchronous ? 2 : 1, config.rounds_per_step > 1);
+}
+
+float toy_initial_weight(std::uint32_t block, std::uint64_t element) { return pseudo_random(1, block, element); }
+
+Vector toy_input(const ToyConfig& config, int round, int microbatch) {
+  // Microbatches of unequal size, as when a batch cannot be split evenly, are the executor's affair; here all are equal.
+  Vector values;
+  for (int i = 0; i < config.num_elements; ++i) {
+    values.push_back(pseudo_random(2, static_cast<std::uint64_t>(round * 64 + microbatch), static_cast<std::uint64_t>(i)));
+  }
+  return values;
+}
+
+Vector toy_label(const ToyConfig& config, int round, int microbatch) {
+  Vector values;
+  for (int i = 0; i < config.num_elements; ++i) {
+    values.push_back(pseudo_random(3, static_cast<std::uint64_t>(round * 64 + microbatch), static_cast<std::uint64_t>(i)));
+  }
+  return values;
+}
+
+AdamW toy_rule() { return {.learning_rate = 0.02, .weight_decay = 0.01}; }
+
+namespace {
+
+// Per block: masters, moments, and the working copies of all versions so far.
+struct ReferenceState {
+  std::vector<Vector> masters, m, v;
+  std::vector<std::vector<Vector>> versions;
+};
+
+std::uint32_t block_of_use(const Catalogue& catalogue, int layer, std::size_t index) {
+  return catalogue.uses()[catalogue.uses_of(layer)[index]].block;
+}
+
+double run_round(const ToyConfig& config, const Catalogue& catalogue, const std::vector<Vector>& weights, int round,
+                 std::vector<Vector>& sums) {
+  std::vector<Vector> accumulators(catalogue.uses().size(), Vector(static_cast<std::size_t>(config.num_elements)));
+  double total = 0;
+  for (int m = 0; m < config.num_microbatches; ++m) {
+    std::vector<Vector> x = {toy_input(config, round, m)};
+    // uses_of() is sorted by block; layer 0's blocks are (w, u), the last layer's (u, w).
+    const auto w_block = [&](int layer) {
+      return block_of_use(catalogue, layer, is_tied(config, layer) && layer > 0 ? 1 : 0);
+    };
+    const auto u_block = [&](int layer) { return block_of_use(catalogue, layer, layer > 0 ? 0 : 1); };
+    for (int layer = 0; layer < config.num_layers; ++layer) {
+      x.push_back(forward(x.back(), weights[w_block(layer)],
+                          is_tied(config, layer) ? weights[u_block(layer)] : Vector()));
+    }
+    Vector gradient = toy_label(config, round, m);
+    double loss = 0;
+    for (std::size_t i = 0; i < gradient.size(); ++i) loss += static_cast<double>(x.back()[i]) * static_cast<double>(gradient[i]);
+    total += loss;
+    for (int layer = config.num_layers; layer-- > 0;) {
+      const auto& uses = catalogue.uses_of(layer);
+      const std::uint32_t w_use = uses[is_tied(config, layer) && layer > 0 ? 1 : 0];
+      float* u_sum = is_tied(config, layer) ? accumulators[uses[layer > 0 ? 0 : 1]].data() : nullptr;
+      gradient = backward(x[static_cast<std::size_t>(layer)], weights[w_block(layer)], gradient,
+                          accumulators[w_use].data(), u_sum, m == 0);
+    }
+  }
+  for (std::size_t use = 0; use < sums.size(); ++use) {
+    for (std::size_t i = 0; i < sums[use].size(); ++i) sums[use][i] += rounded(config.dtype, accumulators[use][i]);
+  }
+  return total;
+}
+
+Vector working_copy(const ToyConfig& config, const Vector& master) {
+  Vector copy = master;
+  for (float& value : copy) value = rounded(config.dtype, value);
+  return copy;
+}
+
+double norm_of(const Catalogue& catalogue, const std::vector<Vector>& sums) {
+  double total = 0;
+  for (std::uint32_t block = 0; block < catalogue.blocks().size(); ++block) {
+    Vector gradient(sums[0].size());
+    for (std::uint32_t use = 0; use < catalogue.uses().size(); ++use) {
+      if (catalogue.uses()[use].block != block) continue;
+      for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += sums[use][i];
+    }
+    ThreadTeam team(1);
+    std::vector<double> partial(num_partial_sums(gradient.size()));
+    const void* pointer = gradient.data();
+    total += sum_of_squares({.uses = &pointer, .num_uses = 1, .format = FloatFormat::kFp32, .num_elements = gradient.size()},
+                            partial, team);
+  }
+  return std::sqrt(total);
+}
+
+}  // namespace
+
+ToyResult toy_reference(const ToyConfig& config) {
+  const Catalogue catalogue = toy_catalogue(config);
+  const auto n = static_cast<std::size_t>(config.num_elements);
+  ReferenceState state;
+  for (std::uint32_t block = 0; block < catalogue.blocks().size(); ++block) {
+    Vector master(n);
+    for (std::size_t i = 0; i < n; ++i) master[i] = toy_initial_weight(block, i);
+    state.masters.push_back(master);
+    state.m.emplace_back(n);
+    state.v.emplace_back(n);
+    state.versions.push_back({working_copy(config, master)});
+  }
+  ToyResult result;
+  ThreadTeam team(1);
+  for (int step = 1; step <= config.num_steps; ++step) {
+    const int version = std::max(0, step - (config.asynchronous ? 2 : 1));
+    std::vector<Vector> weights;
+    for (const auto& versions : state.versions) weights.push_back(versions[static_cast<std::size_t>(version)]);
+    std::vector<Vector> sums(catalogue.uses().size(), Vector(n));
+    for (int r = 0; r < config.rounds_per_step; ++r) {
+      const int round = (step - 1) * config.rounds_per_step + r;
+      result.losses.push_back(run_round(config, catalogue, weights, round, sums));
+    }
+    result.norms.push_back(norm_of(catalogue, sums));
+    AdamWStep coefficients = AdamWStep::of(toy_rule(), step);
+    if (config.max_grad_norm > 0 && result.norms.back() > config.max_grad_norm) {
+      coefficients.gradient_scale = static_cast<float>(config.max_grad_norm / (result.norms.back() + 1e-6));
+    }
+    for (std::uint32_t block = 0; block < catalogue.blocks().size(); ++block) {
+      std::vector<const void*> uses;
+      for (std::uint32_t use = 0; use < catalogue.uses().size(); ++use) {
+        if (catalogue.uses()[use].block == block) uses.push_back(sums[use].data());
+      }
+      Vector& master = state.masters[block];
+      update_block({.old_master = master.data(), .master = master.data(), .m = state.m[block].data(),
+                    .v = state.v[block].data(), .num_elements = n},
+                   {.uses = uses.data(), .num_uses = uses.size(), .format = FloatFormat::kFp32, .num_elements = n},
+                   coefficients, team);
+      state.versions[block].push_back(working_copy(config, master));
+    }
+  }
+  for (const Vector& master : state.masters) result.masters.insert(result.masters.end(), master.begin(), master.end());
+  return result;
+}
+
+void ToyExecutor::begin(const StageTask& task) {
+  layers_.assign(static_cast<std::size_t>(config_.num_layers), {});
+  for (const UseMemory& memory : task.uses) {
+    const UseRecord& use = catalogue_.uses()[memory.use];
+    LayerMemory& layer = layers_[use.layer];
+    const bool is_u = catalogue_.blocks()[use.block].num_uses > 1;
+    (is_u ? layer.tied : layer.weight) = memory.weights;
+    (is_u ? layer.tied_sum : layer.weight_sum) = memory.accumulator;
+  }
+}
+
+void ToyExecutor::run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) {
+  const Command& command = *task.command;
+  const auto values_of = [this](const std::byte* data) {
+    Vector values;
+    for (int i = 0; data != nullptr && i < config_.num_elements; ++i) {
+      values.push_back(load(data, config_.dtype, static_cast<std::size_t>(i)));
+    }
+    return values;
+  };
+  std::vector<Vector> x = {to_vector(inputs.activation.at(0))};
+  for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
+    if (layer == config_.failing_layer && command.step == 2 && microbatch == config_.num_microbatches - 1) {
+      throw LayerFailure(layer, "the toy layer fails");
+    }
+    const LayerMemory& memory = layers_[static_cast<std::size_t>(layer)];
+    x.push_back(forward(x.back(), values_of(memory.weight), values_of(memory.tied)));
+    if (command.phase == Phase::kForward && command.saves(layer + 1)) {
+      outputs.blocks.push_back(block_of(BlockKind::kActivation, layer + 1, x.back()));
+    }
+  }
+  if (command.phase == Phase::kForward) return;
+  Vector gradient = to_vector(command.phase == Phase::kFused ? inputs.arguments.at(0) : inputs.gradient.at(0));
+  if (command.phase == Phase::kFused) {
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      outputs.loss += static_cast<double>(x.back()[i]) * static_cast<double>(gradient[i]);
+    }
+  }
+  for (int layer = command.end_layer; layer-- > command.first_layer;) {
+    const LayerMemory& memory = layers_[static_cast<std::size_t>(layer)];
+    gradient = backward(x[static_cast<std::size_t>(layer - command.first_layer)], values_of(memory.weight), gradient,
+                        memory.weight_sum, memory.tied_sum, microbatch == 0);
+  }
+  if (command.first_layer > 0) {
+    outputs.blocks.push_back(block_of(BlockKind::kGradient, command.first_layer, gradient));
+  }
+}
+
+void ToyExecutor::end(const StageTask& task, TaskTotals& totals) {
+  const auto n = static_cast<std::size_t>(config_.num_elements);
+  ThreadTeam team(1);
+  totals.square_sums.clear();
+  totals.layer_times.assign(static_cast<std::size_t>(task.command->end_layer - task.command->first_layer), {1000, 2000});
+  for (const UseMemory& memory : task.uses) {
+    if (memory.accumulator == nullptr) continue;
+    Vector gradient(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      store(memory.gradient, config_.dtype, i, memory.accumulator[i]);
+      gradient[i] = load(memory.gradient, config_.dtype, i);
+    }
+    std::vector<double> partial(num_partial_sums(n));
+    const void* pointer = gradient.data();
+    totals.square_sums.push_back(sum_of_squares(
+        {.uses = &pointer, .num_uses = 1, .format = FloatFormat::kFp32, .num_elements = n}, partial, team));
+  }
+}
+
+}  // namespace rp::test

@@ -1,0 +1,68 @@
+// tests/coordinator/toy_model.h
+// A model without LibTorch whose every number depends on all that came before: it shows whether the protocol moved the
+// right bytes. Layer: y = 0.75 x + 0.25 w x, element by element; loss: sum of y * label. The first and the last layer
+// can share a tied parameter u: y += 0.125 u.
+#pragma once
+
+#include <cstring>
+#include <stdexcept>
+#include <vector>
+
+#include "hoststore/catalogue.h"
+#include "optimizer/adamw.h"
+#include "optimizer/float16.h"
+#include "roundpipe/optimizer.h"
+#include "scheduler/plan.h"
+#include "worker/stage_executor.h"
+
+namespace rp::test {
+
+struct ToyConfig {
+  int num_layers = 5;
+  int num_elements = 96;  // of an activation and of a weight
+  int num_microbatches = 3;
+  int num_steps = 5;
+  int rounds_per_step = 1;
+  bool tied = false;
+  bool asynchronous = false;
+  DType dtype = DType::kFloat32;
+  double max_grad_norm = 0;
+  int failing_layer = -1;  // throws in the last microbatch of step 2
+};
+
+struct ToyResult {
+  std::vector<double> losses;  // by round
+  std::vector<double> norms;   // by step
+  std::vector<float> masters;  // all blocks
+  bool operator==(const ToyResult&) const = default;
+};
+
+Catalogue toy_catalogue(const ToyConfig& config);
+float toy_initial_weight(std::uint32_t block, std::uint64_t element);
+std::vector<float> toy_input(const ToyConfig& config, int round, int microbatch);
+std::vector<float> toy_label(const ToyConfig& config, int round, int microbatch);
+AdamW toy_rule();
+
+// What a run must give: one thing after the other, in one thread.
+ToyResult toy_reference(const ToyConfig& config);
+
+class ToyExecutor : public StageExecutor {
+ public:
+  ToyExecutor(const ToyConfig& config, const Catalogue& catalogue) : config_(config), catalogue_(catalogue) {}
+  void begin(const StageTask& task) override;
+  void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) override;
+  void end(const StageTask& task, TaskTotals& totals) override;
+
+ private:
+  struct LayerMemory {
+    const std::byte* weight = nullptr;
+    const std::byte* tied = nullptr;
+    float* weight_sum = nullptr;
+    float* tied_sum = nullptr;
+  };
+  ToyConfig config_;
+  const Catalogue& catalogue_;
+  std::vector<LayerMemory> layers_;
+};
+
+}  // namespace rp::test
