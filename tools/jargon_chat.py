@@ -120,7 +120,7 @@ def takes_article(entry: Entry) -> bool:
 def question(entry: Entry) -> str:
     word = entry.headword
     kind = kind_of(entry) if word[-1] not in ".!?" else "other"
-    if kind == "noun" and re.search(r"[a-z]{2}(?<![suia])s$", word) and not takes_article_in_text(entry):
+    if kind == "noun" and re.search(r"^[a-z].*[a-z](?<![suia])(?<!ic)s$", word) and not takes_article_in_text(entry):
         kind = "plural"
     if kind == "plural":
         return f"What are {word}?"
