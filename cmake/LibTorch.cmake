@@ -17,6 +17,10 @@ add_library(rp_torch SHARED IMPORTED)
 # The CUDA libraries that libtorch_cpu itself names are found through its own run path.
 set_target_properties(rp_torch PROPERTIES
   IMPORTED_LOCATION ${RP_TORCH_FOUND}/lib/libtorch_cpu.so
-  INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${RP_TORCH_FOUND}/include;${RP_TORCH_FOUND}/include/torch/csrc/api/include"
+  INTERFACE_INCLUDE_DIRECTORIES "${RP_TORCH_FOUND}/include;${RP_TORCH_FOUND}/include/torch/csrc/api/include"
   INTERFACE_LINK_LIBRARIES rp_c10
   INTERFACE_LINK_OPTIONS "-Wl,--unresolved-symbols=ignore-in-shared-libs")
+
+# The OpenMP runtime that libtorch_cpu itself uses; a second one would bring a second pool of threads.
+add_library(rp_torch_openmp SHARED IMPORTED)
+set_target_properties(rp_torch_openmp PROPERTIES IMPORTED_LOCATION ${RP_TORCH_FOUND}/lib/libgomp.so.1)

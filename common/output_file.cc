@@ -1,0 +1,63 @@
+#include "common/output_file.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "common/check.h"
+#include "common/text.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+namespace {
+
+Error output_failed(const std::filesystem::path& path, const char* what, int error_number, std::uint64_t total_bytes) {
+  std::string message = cat(path.string(), ": cannot be ", what, ": ", errno_text(error_number));
+  if (total_bytes > 0) message += cat(" (the file needs ", bytes_text(total_bytes), ")");
+  return Error(ExitCode::kOutputFailed, message);
+}
+
+}  // namespace
+
+OutputFile OutputFile::create(const std::filesystem::path& path, std::uint64_t total_bytes) {
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!fd) throw output_failed(path, "created", errno, 0);
+  // Reserved now, so that a full disk is known now; file systems that cannot do it find out later.
+  if (total_bytes > 0 && fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(total_bytes)) != 0 &&
+      (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
+    const int error_number = errno;
+    ::unlink(path.c_str());
+    throw output_failed(path, "created", error_number, total_bytes);
+  }
+  return OutputFile(path, std::move(fd), total_bytes);
+}
+
+void OutputFile::write(const void* data, std::uint64_t bytes) {
+  RP_ASSERT(static_cast<bool>(fd_));
+  constexpr std::uint64_t kChunk = std::uint64_t{64} << 20;
+  const auto* from = static_cast<const std::byte*>(data);
+  while (bytes > 0) {
+    const ssize_t put = ::write(fd_.get(), from, std::min(bytes, kChunk));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) throw output_failed(path_, "written", errno, total_bytes_);
+    from += put;
+    written_ += static_cast<std::uint64_t>(put);
+    bytes -= static_cast<std::uint64_t>(put);
+  }
+}
+
+void OutputFile::commit() {
+  RP_ASSERT(static_cast<bool>(fd_));
+  if (fsync(fd_.get()) != 0) throw output_failed(path_, "synced to disk", errno, total_bytes_);
+  // Network file systems report a full disk here.
+  if (::close(fd_.release()) != 0) throw output_failed(path_, "closed", errno, total_bytes_);
+}
+
+void sync_directory(const std::filesystem::path& directory) {
+  const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) throw output_failed(directory, "opened", errno, 0);
+  if (fsync(fd.get()) != 0 && errno != EINVAL) throw output_failed(directory, "synced to disk", errno, 0);
+}
+
+}  // namespace rp

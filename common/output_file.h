@@ -1,0 +1,41 @@
+// common/output_file.h
+// A file that we write and that must be on disk before anybody relies on it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "common/fd.h"
+
+namespace rp {
+
+// Writes a new file from its beginning to its end. Every failure throws rp::Error (kOutputFailed) with the path, the
+// system's reason and, where `total_bytes` was given, the space that the whole file needs. A file without commit() is
+// incomplete: remove it, or the directory it lies in (see OutputDirectory).
+class OutputFile {
+ public:
+  // Fails if the file exists.
+  static OutputFile create(const std::filesystem::path& path, std::uint64_t total_bytes = 0);
+
+  void write(const void* data, std::uint64_t bytes);
+  [[nodiscard]] std::uint64_t bytes_written() const { return written_; }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+  // fsync and close. An fsync that failed is never tried again: the kernel may have dropped the data by then.
+  void commit();
+
+ private:
+  OutputFile(std::filesystem::path path, UniqueFd fd, std::uint64_t total_bytes)
+      : path_(std::move(path)), fd_(std::move(fd)), total_bytes_(total_bytes) {}
+
+  std::filesystem::path path_;
+  UniqueFd fd_;
+  std::uint64_t total_bytes_;
+  std::uint64_t written_ = 0;
+};
+
+// Makes the names in a directory permanent. Throws rp::Error (kOutputFailed). File systems that cannot sync a
+// directory (EINVAL) are taken as they are.
+void sync_directory(const std::filesystem::path& directory);
+
+}  // namespace rp

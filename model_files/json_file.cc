@@ -1,0 +1,42 @@
+#include "model_files/json_file.h"
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/bad_input.h"
+#include "common/input_file.h"
+
+namespace rp {
+
+using nlohmann::json;
+
+json read_json_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
+  constexpr int kMaxDepth = 32;
+  const std::string text = InputFile::open(path).read_all(max_bytes);
+  if (text.find('\0') != std::string::npos) throw bad_input(path, "is not valid JSON: it has a NUL byte");
+  std::vector<std::set<std::string>> keys_by_depth;
+  const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
+    if (depth > kMaxDepth) throw bad_input(path, "is more than ", kMaxDepth, " levels deep");
+    const auto level = static_cast<std::size_t>(depth);
+    if (event == json::parse_event_t::object_start) {
+      keys_by_depth.resize(level + 1);
+      keys_by_depth.emplace_back();  // of the object's members, whose depth is one more
+    } else if (event == json::parse_event_t::key) {
+      const auto& key = parsed.get_ref<const std::string&>();
+      if (!keys_by_depth.at(level).insert(key).second) throw bad_input(path, "has the key ", quoted_name(key), " twice");
+    }
+    return true;
+  };
+  try {
+    json value = json::parse(text, check);
+    if (!value.is_object()) throw bad_input(path, "is not a JSON object");
+    return value;
+  } catch (const json::parse_error& error) {
+    throw bad_input(path, "is not valid JSON at its byte ", error.byte);
+  } catch (const json::exception&) {
+    throw bad_input(path, "is not valid JSON: it has a number that no computer holds");
+  }
+}
+
+}  // namespace rp

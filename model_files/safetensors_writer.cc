@@ -1,0 +1,59 @@
+#include "model_files/safetensors_writer.h"
+
+#include <nlohmann/json.hpp>
+
+#include "common/check.h"
+
+namespace rp {
+namespace {
+
+std::uint64_t tensor_bytes(const TensorDeclaration& tensor) {
+  std::uint64_t bytes = element_bytes(tensor.dtype);
+  for (const std::int64_t dimension : tensor.shape) {
+    RP_ASSERT(dimension >= 0 && !__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(dimension), &bytes));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+SafetensorsWriter SafetensorsWriter::create(const std::filesystem::path& path, std::vector<TensorDeclaration> tensors) {
+  nlohmann::ordered_json entries = {{"__metadata__", {{"format", "pt"}}}};
+  std::uint64_t offset = 0;
+  for (const TensorDeclaration& tensor : tensors) {
+    RP_ASSERT(!entries.contains(tensor.name));
+    const std::uint64_t end = offset + tensor_bytes(tensor);
+    entries[tensor.name] = {{"dtype", dtype_name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string header = entries.dump();
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  const std::uint64_t header_bytes = header.size();
+  OutputFile file = OutputFile::create(path, sizeof header_bytes + header_bytes + offset);
+  file.write(&header_bytes, sizeof header_bytes);
+  file.write(header.data(), header_bytes);
+  return SafetensorsWriter(std::move(file), std::move(tensors));
+}
+
+void SafetensorsWriter::write(std::string_view name, const void* data, std::uint64_t bytes) {
+  if (bytes == 0) return;
+  RP_ASSERT(current_ < tensors_.size() && tensors_[current_].name == name);
+  RP_ASSERT(bytes <= tensor_bytes(tensors_[current_]) - written_of_current_);
+  file_.write(data, bytes);
+  written_of_current_ += bytes;
+  skip_complete();
+}
+
+void SafetensorsWriter::skip_complete() {
+  while (current_ < tensors_.size() && written_of_current_ == tensor_bytes(tensors_[current_])) {
+    ++current_;
+    written_of_current_ = 0;
+  }
+}
+
+void SafetensorsWriter::commit() {
+  RP_ASSERT(current_ == tensors_.size());
+  file_.commit();
+}
+
+}  // namespace rp

@@ -1,0 +1,53 @@
+// model_files/safetensors_writer.h
+// One safetensors file, for writing.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/output_file.h"
+#include "model_files/tensor_dtype.h"
+
+namespace rp {
+
+// A tensor that a file will hold.
+struct TensorDeclaration {
+  std::string name;
+  TensorDType dtype = TensorDType::kF32;
+  std::vector<std::int64_t> shape;
+};
+
+// Streams tensors into a new file: declare all, write each in the declared order in as many pieces as you like, commit.
+// Holds no data. Every failure throws rp::Error (kOutputFailed) with path, reason and the bytes that the file needs;
+// space is reserved at the start where the file system can, so that a full disk is known before the work.
+class SafetensorsWriter {
+ public:
+  // Writes the header. Fails if the file exists.
+  // REQUIRES: names are distinct and good (safetensors_header.h); widest dtypes first, if alignment matters to readers.
+  static SafetensorsWriter create(const std::filesystem::path& path, std::vector<TensorDeclaration> tensors);
+
+  // The next `bytes` of tensor `name`. REQUIRES: it is that tensor's turn and the bytes fit into it.
+  void write(std::string_view name, const void* data, std::uint64_t bytes);
+
+  // Flushes to disk and closes. REQUIRES: every tensor is complete.
+  void commit();
+
+ private:
+  SafetensorsWriter(OutputFile file, std::vector<TensorDeclaration> tensors)
+      : file_(std::move(file)), tensors_(std::move(tensors)) {
+    skip_complete();
+  }
+
+  // Moves on to the next tensor that wants data.
+  void skip_complete();
+
+  OutputFile file_;
+  std::vector<TensorDeclaration> tensors_;
+  std::size_t current_ = 0;
+  std::uint64_t written_of_current_ = 0;
+};
+
+}  // namespace rp

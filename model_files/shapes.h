@@ -1,0 +1,31 @@
+// model_files/shapes.h
+// Which tensors a Llama checkpoint consists of.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model_files/config.h"
+#include "model_files/weight_files.h"
+
+namespace rp {
+
+// A tensor that a checkpoint must have.
+struct ExpectedTensor {
+  std::string name;  // as in the files, "model.layers.7.mlp.up_proj.weight"
+  std::vector<std::int64_t> shape;
+  // Place in the sequential model: 0 is the embedding, 1 to num_layers are the decoder blocks, num_layers + 1 is the
+  // head (final norm and LM head). A tied LM head has no tensor of its own.
+  std::int64_t layer = 0;
+};
+
+// All of them, in order of layer.
+[[nodiscard]] std::vector<ExpectedTensor> llama_tensors(const LlamaConfig& config);
+
+// Checks that `weights` holds exactly the tensors of `config`, each with its shape and a floating dtype that we read
+// (F32, F16, BF16). Two leftovers of old exporters are ignored: rotary_emb.inv_freq, and the LM head of a tied model.
+// Throws rp::Error (kBadInput) naming the tensor, and the expected and the found shape.
+void check_weights(const LlamaConfig& config, const WeightFiles& weights);
+
+}  // namespace rp

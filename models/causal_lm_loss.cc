@@ -1,0 +1,133 @@
+// The loss of a causal language model, in chunks of tokens. Gradients are made along with the loss, while a chunk's
+// logits exist; backward only hands them out.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+
+#include "common/text.h"
+#include "models/kernel_call.h"
+#include "roundpipe/error.h"
+#include "roundpipe/models.h"
+
+namespace rp::models {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr std::int64_t kNotTrained = -100;
+
+// Logits of a chunk take at most this: enough rows for an efficient product, little beside the model's weights.
+constexpr std::int64_t kMaxLogitBytes = std::int64_t{128} << 20;
+constexpr std::int64_t kMinChunkRows = 64;
+
+std::int64_t chunk_rows(std::int64_t vocabulary, std::size_t element_bytes) {
+  const std::int64_t rows = kMaxLogitBytes / (vocabulary * static_cast<std::int64_t>(element_bytes));
+  return std::max(kMinChunkRows, rows / kMinChunkRows * kMinChunkRows);
+}
+
+// What one call computes. Rows are trained tokens: r of them.
+struct LossAndGradients {
+  at::Tensor loss;            // fp32 scalar: the sum of the rows' cross entropies, divided
+  at::Tensor grad_hidden_rh;  // undefined where no gradient is wanted
+  at::Tensor grad_weight_vh;  // likewise, and where there are no rows; fp32 if there are several chunks
+};
+
+LossAndGradients cross_entropy(const at::Tensor& hidden_rh, const at::Tensor& weight_vh, const at::Tensor& labels_r,
+                               float divisor, bool with_gradient) {
+  const std::int64_t rows = hidden_rh.size(0), vocabulary = weight_vh.size(0);
+  const std::int64_t step = chunk_rows(vocabulary, hidden_rh.element_size());
+  const at::Tensor losses_r = at::empty({rows}, hidden_rh.options().dtype(at::kFloat));
+  LossAndGradients result;
+  if (with_gradient) result.grad_hidden_rh = at::empty_like(hidden_rh);
+  for (std::int64_t begin = 0; begin < rows; begin += step) {
+    const std::int64_t count = std::min(step, rows - begin);
+    const at::Tensor hidden_ch = hidden_rh.narrow(0, begin, count);
+    const at::Tensor logits_cv = at::mm(hidden_ch, weight_vh.t());
+    const CrossEntropyRows call{logits_cv.mutable_data_ptr(), labels_r.const_data_ptr<std::int64_t>() + begin,
+                                losses_r.mutable_data_ptr<float>() + begin, vocabulary, 1.0F / divisor, with_gradient};
+    const Element element = element_of(logits_cv);
+    share_rows(count, vocabulary, [&](std::int64_t first, std::int64_t last) {
+      kernels().cross_entropy(element, call, first, last);
+    });
+    if (!with_gradient) continue;
+    at::Tensor grad_ch = result.grad_hidden_rh.narrow(0, begin, count);
+    at::mm_out(grad_ch, logits_cv, weight_vh);
+    const at::Tensor grad_vh = at::mm(logits_cv.t(), hidden_ch);
+    if (begin == 0) {
+      result.grad_weight_vh = rows <= step ? grad_vh : grad_vh.to(at::kFloat);
+    } else {
+      result.grad_weight_vh.add_(grad_vh);
+    }
+  }
+  // fp64, row after row: the same for any chunks and threads.
+  double total = 0;
+  const float* losses = losses_r.const_data_ptr<float>();
+  for (std::int64_t i = 0; i < rows; ++i) total += losses[i];
+  result.loss = at::scalar_tensor(total / divisor, losses_r.options());
+  return result;
+}
+
+struct CausalLmLoss : torch::autograd::Function<CausalLmLoss> {
+  // hidden_nh: all n tokens. trained_r: the places of the trained ones, in order.
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden_nh, const at::Tensor& weight_vh,
+                            const at::Tensor& trained_r, const at::Tensor& labels_r, double divisor,
+                            bool with_gradient) {
+    const bool all = trained_r.size(0) == hidden_nh.size(0);
+    const at::Tensor hidden_rh = all ? hidden_nh.contiguous() : hidden_nh.index_select(0, trained_r);
+    const LossAndGradients result =
+        cross_entropy(hidden_rh, weight_vh, labels_r, static_cast<float>(divisor), with_gradient);
+    if (with_gradient) {
+      at::Tensor grad_nh = result.grad_hidden_rh;
+      if (!all) grad_nh = at::zeros_like(hidden_nh).index_copy_(0, trained_r, result.grad_hidden_rh);
+      context->save_for_backward({grad_nh, result.grad_weight_vh});
+    }
+    return result.loss;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    variable_list gradients = context->get_saved_variables();
+    // The loss is usually the end of the graph: then the factor is 1, and a pass over the gradients is saved.
+    const auto factor = grads[0].item<double>();
+    for (at::Tensor& gradient : gradients) {
+      if (factor != 1.0 && gradient.defined()) gradient = gradient * factor;
+    }
+    return {gradients[0], gradients[1], at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+void check_labels(const at::Tensor& labels_r, std::int64_t vocabulary) {
+  if (labels_r.numel() == 0) return;
+  const auto lowest = labels_r.min().item<std::int64_t>(), highest = labels_r.max().item<std::int64_t>();
+  if (lowest >= 0 && highest < vocabulary) return;
+  throw Error(ExitCode::kUserError, cat("label ", lowest < 0 ? lowest : highest, " is neither ", kNotTrained,
+                                        " (not trained) nor a token of the model's vocabulary of ", vocabulary,
+                                        ": prepare the data with this model's tokenizer"));
+}
+
+at::Tensor evaluate(const Tensors& outputs, const Tensors& arguments) {
+  const at::Tensor &hidden_bth = outputs.at(0), &weight_vh = outputs.at(1);
+  const at::Tensor labels_n = arguments.at(0).reshape({-1});
+  const auto divisor = arguments.at(1).item<double>();
+  TORCH_CHECK(hidden_bth.dim() == 3 && labels_n.numel() == hidden_bth.size(0) * hidden_bth.size(1),
+              "causal_lm_loss: labels ", arguments.at(0).sizes(), " do not fit hidden states ", hidden_bth.sizes());
+  if (!(divisor > 0)) {
+    throw Error(ExitCode::kUserError, cat("causal_lm_loss: the divisor is ", divisor,
+                                          "; give the number of trained tokens of the step, at least 1"));
+  }
+  const at::Tensor trained_r = labels_n.ne(kNotTrained).nonzero().squeeze(1);
+  const at::Tensor labels_r = labels_n.index_select(0, trained_r);
+  check_labels(labels_r, weight_vh.size(0));
+  const bool with_gradient = at::GradMode::is_enabled() && (hidden_bth.requires_grad() || weight_vh.requires_grad());
+  return CausalLmLoss::apply(hidden_bth.reshape({-1, hidden_bth.size(2)}), weight_vh, trained_r, labels_r, divisor,
+                             with_gradient);
+}
+
+}  // namespace
+
+Loss causal_lm_loss() { return loss("causal_lm_loss", evaluate); }
+
+}  // namespace rp::models

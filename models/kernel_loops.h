@@ -1,0 +1,151 @@
+// models/kernel_loops.h
+// The loops of kernels.h. Included by one source per instruction set (see vector16.h).
+#pragma once
+
+#include "models/kernels.h"
+#include "models/vector16.h"
+
+namespace rp::models {
+namespace {
+
+RP_INLINE float square_root(float x) { return __builtin_sqrtf(x); }
+
+template <typename T>
+void rms_norm_rows(const RmsNormRows& a, std::int64_t begin, std::int64_t end) {
+  const T* weight = static_cast<const T*>(a.weight);
+  for (std::int64_t row = begin; row < end; ++row) {
+    const T* x = static_cast<const T*>(a.x) + row * a.columns;
+    T* y = static_cast<T*>(a.y) + row * a.columns;
+    Floats squares = {};
+    for_each_sixteen(0, a.columns, [&](std::int64_t i, std::int64_t n, auto part) {
+      const Floats value = load(x + i, n, 0.0F, part);
+      squares += value * value;
+    });
+    const float rstd = 1.0F / square_root(sum(squares) / static_cast<float>(a.columns) + a.epsilon);
+    a.rstd[row] = rstd;
+    for_each_sixteen(0, a.columns, [&](std::int64_t i, std::int64_t n, auto part) {
+      const Floats normal = rounded_to(load(x + i, n, 0.0F, part) * rstd, x);
+      store(y + i, load(weight + i, n, 0.0F, part) * normal, n, part);
+    });
+  }
+}
+
+template <typename T>
+void rms_norm_grad_rows(const RmsNormGradRows& a, std::int64_t begin, std::int64_t end) {
+  const T* weight = static_cast<const T*>(a.weight);
+  for (std::int64_t row = begin; row < end; ++row) {
+    const T* x = static_cast<const T*>(a.x) + row * a.columns;
+    const T* grad_y = static_cast<const T*>(a.grad_y) + row * a.columns;
+    T* grad_x = static_cast<T*>(a.grad_x) + row * a.columns;
+    const float rstd = a.rstd[row];
+    Floats products = {};
+    for_each_sixteen(0, a.columns, [&](std::int64_t i, std::int64_t n, auto part) {
+      const Floats normal = load(x + i, n, 0.0F, part) * rstd;
+      const Floats grad = load(grad_y + i, n, 0.0F, part);
+      products += grad * load(weight + i, n, 0.0F, part) * normal;
+      const Floats total = load(a.grad_weight + i, n, 0.0F, part) + grad * rounded_to(normal, x);
+      store(a.grad_weight + i, total, n, part);
+    });
+    const float mean = sum(products) / static_cast<float>(a.columns);
+    for_each_sixteen(0, a.columns, [&](std::int64_t i, std::int64_t n, auto part) {
+      const Floats normal = load(x + i, n, 0.0F, part) * rstd;
+      const Floats grad = load(grad_y + i, n, 0.0F, part) * load(weight + i, n, 0.0F, part);
+      store(grad_x + i, (grad - normal * mean) * rstd, n, part);
+    });
+  }
+}
+
+template <typename T>
+void rotate_rows(const RotateRows& a, std::int64_t begin, std::int64_t end) {
+  const std::int64_t half = a.head_size / 2;
+  const float direction = a.back ? -1.0F : 1.0F;
+  for (std::int64_t row = begin; row < end; ++row) {
+    const std::int64_t batch = row / a.sequence;
+    const std::int64_t position = row % a.sequence;
+    const float* cosine = a.cosine + position * half;
+    const float* sine = a.sine + position * half;
+    for (std::int64_t head = 0; head < a.heads; ++head) {
+      const T* x = static_cast<const T*>(a.x) + batch * a.x_strides.batch + position * a.x_strides.position +
+                   head * a.x_strides.head;
+      T* y = static_cast<T*>(a.y) + batch * a.y_strides.batch + position * a.y_strides.position +
+             head * a.y_strides.head;
+      for_each_sixteen(0, half, [&](std::int64_t i, std::int64_t n, auto part) {
+        const Floats c = load(cosine + i, n, 0.0F, part);
+        const Floats s = load(sine + i, n, 0.0F, part) * direction;
+        const Floats first = load(x + i, n, 0.0F, part);
+        const Floats second = load(x + half + i, n, 0.0F, part);
+        store(y + i, first * c - second * s, n, part);
+        store(y + half + i, second * c + first * s, n, part);
+      });
+    }
+  }
+}
+
+template <typename T>
+void swiglu_elements(const SwiGlu& a, std::int64_t begin, std::int64_t end) {
+  const T* gate = static_cast<const T*>(a.gate);
+  const T* up = static_cast<const T*>(a.up);
+  for_each_sixteen(begin, end, [&](std::int64_t i, std::int64_t n, auto part) {
+    const Floats g = load(gate + i, n, 0.0F, part);
+    store(static_cast<T*>(a.y) + i, g * sigmoid(g) * load(up + i, n, 0.0F, part), n, part);
+  });
+}
+
+template <typename T>
+void swiglu_grad_elements(const SwiGluGrad& a, std::int64_t begin, std::int64_t end) {
+  const T* grad_y = static_cast<const T*>(a.grad_y);
+  const T* gate = static_cast<const T*>(a.gate);
+  const T* up = static_cast<const T*>(a.up);
+  for_each_sixteen(begin, end, [&](std::int64_t i, std::int64_t n, auto part) {
+    const Floats g = load(gate + i, n, 0.0F, part);
+    const Floats grad = load(grad_y + i, n, 0.0F, part);
+    const Floats s = sigmoid(g);
+    store(static_cast<T*>(a.grad_up) + i, grad * (g * s), n, part);
+    const Floats slope = s * (1.0F + g * (1.0F - s));
+    store(static_cast<T*>(a.grad_gate) + i, grad * load(up + i, n, 0.0F, part) * slope, n, part);
+  });
+}
+
+template <typename T>
+void cross_entropy_rows(const CrossEntropyRows& a, std::int64_t begin, std::int64_t end) {
+  constexpr float kNothing = -__builtin_inff();
+  for (std::int64_t row = begin; row < end; ++row) {
+    T* logits = static_cast<T*>(a.logits) + row * a.columns;
+    const std::int64_t label = a.labels[row];
+    Floats largest_lanes = all(kNothing);
+    for_each_sixteen(0, a.columns, [&](std::int64_t i, std::int64_t n, auto part) {
+      largest_lanes = larger(load(logits + i, n, kNothing, part), largest_lanes);
+    });
+    const float shift = largest(largest_lanes);
+    // A second sum takes the odd groups: two chains of additions run side by side.
+    Floats sums[2] = {};
+    for_each_sixteen(0, a.columns, [&](std::int64_t i, std::int64_t n, auto part) {
+      sums[(i / kLanes) % 2] += exponential(load(logits + i, n, kNothing, part) - shift);
+    });
+    const float total = sum(sums[0] + sums[1]);
+    const Floats at_label = load_some(logits + label, 1, 0.0F);
+    a.losses[row] = __builtin_logf(total) - (at_label[0] - shift);
+    if (!a.with_gradient) continue;
+    const float factor = a.scale / total;
+    for_each_sixteen(0, a.columns, [&](std::int64_t i, std::int64_t n, auto part) {
+      store(logits + i, exponential(load(logits + i, n, kNothing, part) - shift) * factor, n, part);
+    });
+    store_some(logits + label, exponential(at_label - shift) * factor - a.scale, 1);
+  }
+}
+
+// Calls the instance of a loop for the element type that is only known now.
+#define RP_DISPATCH(loop, Arguments)                                                               \
+  [](Element element, const Arguments& arguments, std::int64_t begin, std::int64_t end) {          \
+    element == Element::kBf16 ? loop<Bf16>(arguments, begin, end) : loop<float>(arguments, begin, end); \
+  }
+
+#define RP_KERNEL_TABLE(set)                                                                       \
+  {                                                                                                \
+    set, RP_DISPATCH(rms_norm_rows, RmsNormRows), RP_DISPATCH(rms_norm_grad_rows, RmsNormGradRows), \
+        RP_DISPATCH(rotate_rows, RotateRows), RP_DISPATCH(swiglu_elements, SwiGlu),                 \
+        RP_DISPATCH(swiglu_grad_elements, SwiGluGrad), RP_DISPATCH(cross_entropy_rows, CrossEntropyRows) \
+  }
+
+}  // namespace
+}  // namespace rp::models

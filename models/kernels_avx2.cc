@@ -1,0 +1,7 @@
+#include "models/kernel_loops.h"
+
+namespace rp::models {
+
+const Kernels kAvx2Kernels = RP_KERNEL_TABLE("avx2");
+
+}  // namespace rp::models

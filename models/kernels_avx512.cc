@@ -1,0 +1,7 @@
+#include "models/kernel_loops.h"
+
+namespace rp::models {
+
+const Kernels kAvx512Kernels = RP_KERNEL_TABLE("avx512");
+
+}  // namespace rp::models

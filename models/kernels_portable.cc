@@ -1,0 +1,7 @@
+#include "models/kernel_loops.h"
+
+namespace rp::models {
+
+const Kernels kPortableKernels = RP_KERNEL_TABLE("portable");
+
+}  // namespace rp::models

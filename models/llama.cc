@@ -1,0 +1,159 @@
+#include "models/llama.h"
+
+#include <ATen/ATen.h>
+
+#include <optional>
+#include <utility>
+
+#include "common/text.h"
+#include "models/ops.h"
+#include "models/rotary.h"
+#include "roundpipe/error.h"
+
+namespace rp::models {
+
+namespace {
+
+// y = x weight^T + bias.
+struct Linear {
+  Linear(std::int64_t out, std::int64_t in, bool with_bias, at::ScalarType dtype)
+      : weight_oi(placeholder({out, in}, dtype)) {
+    if (with_bias) bias_o = placeholder({out}, dtype);
+  }
+
+  void append_to(std::vector<NamedParameter>& parameters, const std::string& name) const {
+    parameters.push_back({name + ".weight", weight_oi});
+    if (bias_o.defined()) parameters.push_back({name + ".bias", bias_o});
+  }
+
+  [[nodiscard]] at::Tensor operator()(const at::Tensor& x) const {
+    return bias_o.defined() ? at::linear(x, weight_oi, bias_o) : at::linear(x, weight_oi);
+  }
+
+  at::Tensor weight_oi;
+  at::Tensor bias_o;
+};
+
+class LlamaEmbedding : public Layer {
+ public:
+  LlamaEmbedding(const LlamaConfig& config, at::ScalarType dtype)
+      : weight_vh_(placeholder({config.vocabulary, config.hidden_size}, dtype)) {}
+
+  std::vector<NamedParameter> parameters() override { return {{"weight", weight_vh_}}; }
+
+  Tensors forward(const Tensors& inputs) override { return {embed(weight_vh_, inputs.at(0))}; }
+
+ private:
+  at::Tensor weight_vh_;
+};
+
+class LlamaBlock : public Layer {
+ public:
+  LlamaBlock(const LlamaConfig& config, at::ScalarType dtype)
+      : config_(config),
+        frequencies_(rotary_frequencies(config)),
+        input_norm_h_(placeholder({config.hidden_size}, dtype)),
+        q_proj_(config.num_heads * config.head_dim, config.hidden_size, config.attention_bias, dtype),
+        k_proj_(config.num_kv_heads * config.head_dim, config.hidden_size, config.attention_bias, dtype),
+        v_proj_(config.num_kv_heads * config.head_dim, config.hidden_size, config.attention_bias, dtype),
+        o_proj_(config.hidden_size, config.num_heads * config.head_dim, config.attention_bias, dtype),
+        attention_norm_h_(placeholder({config.hidden_size}, dtype)),
+        gate_proj_(config.intermediate_size, config.hidden_size, config.mlp_bias, dtype),
+        up_proj_(config.intermediate_size, config.hidden_size, config.mlp_bias, dtype),
+        down_proj_(config.hidden_size, config.intermediate_size, config.mlp_bias, dtype) {}
+
+  std::vector<NamedParameter> parameters() override {
+    std::vector<NamedParameter> result = {{"input_layernorm.weight", input_norm_h_}};
+    q_proj_.append_to(result, "self_attn.q_proj");
+    k_proj_.append_to(result, "self_attn.k_proj");
+    v_proj_.append_to(result, "self_attn.v_proj");
+    o_proj_.append_to(result, "self_attn.o_proj");
+    result.push_back({"post_attention_layernorm.weight", attention_norm_h_});
+    gate_proj_.append_to(result, "mlp.gate_proj");
+    up_proj_.append_to(result, "mlp.up_proj");
+    down_proj_.append_to(result, "mlp.down_proj");
+    return result;
+  }
+
+  Tensors forward(const Tensors& inputs) override {
+    const at::Tensor& x_bth = inputs.at(0);
+    const at::Tensor y_bth = x_bth + attention(rms_norm(x_bth, input_norm_h_, config_.rms_norm_eps));
+    return {y_bth + mlp(rms_norm(y_bth, attention_norm_h_, config_.rms_norm_eps))};
+  }
+
+ private:
+  [[nodiscard]] at::Tensor attention(const at::Tensor& x_bth) {
+    const std::int64_t batch = x_bth.size(0), length = x_bth.size(1), head_dim = config_.head_dim;
+    const RotaryTable& table = rotary_table(length, x_bth.scalar_type());
+    const at::Tensor q_bntd = rotate_heads(q_proj_(x_bth).view({batch, length, config_.num_heads, head_dim}), table);
+    const at::Tensor k_bmtd = rotate_heads(k_proj_(x_bth).view({batch, length, config_.num_kv_heads, head_dim}), table);
+    const at::Tensor v_bmtd = v_proj_(x_bth).view({batch, length, config_.num_kv_heads, head_dim}).transpose(1, 2);
+    const at::Tensor out_bntd =
+        at::scaled_dot_product_attention(q_bntd, k_bmtd, v_bmtd, /*attn_mask=*/{}, /*dropout_p=*/0.0,
+                                         /*is_causal=*/true, /*scale=*/std::nullopt,
+                                         /*enable_gqa=*/config_.num_heads != config_.num_kv_heads);
+    return o_proj_(out_bntd.transpose(1, 2).reshape({batch, length, config_.num_heads * head_dim}));
+  }
+
+  [[nodiscard]] at::Tensor mlp(const at::Tensor& x_bth) const {
+    return down_proj_(swiglu(gate_proj_(x_bth), up_proj_(x_bth)));
+  }
+
+  // The table for `length` positions, computed anew only when the microbatches' length or dtype changes.
+  const RotaryTable& rotary_table(std::int64_t length, at::ScalarType dtype) {
+    if (!table_ || table_length_ != length || table_dtype_ != dtype) {
+      table_ = make_rotary_table(frequencies_, length, dtype);
+      table_length_ = length;
+      table_dtype_ = dtype;
+    }
+    return *table_;
+  }
+
+  LlamaConfig config_;
+  at::Tensor frequencies_;  // fp32 [d / 2]
+  at::Tensor input_norm_h_;
+  Linear q_proj_, k_proj_, v_proj_, o_proj_;
+  at::Tensor attention_norm_h_;
+  Linear gate_proj_, up_proj_, down_proj_;
+
+  std::optional<RotaryTable> table_;
+  std::int64_t table_length_ = 0;
+  at::ScalarType table_dtype_ = at::kFloat;
+};
+
+class LlamaHead : public Layer {
+ public:
+  LlamaHead(const LlamaConfig& config, at::ScalarType dtype)
+      : epsilon_(config.rms_norm_eps),
+        norm_h_(placeholder({config.hidden_size}, dtype)),
+        weight_vh_(placeholder({config.vocabulary, config.hidden_size}, dtype)) {}
+
+  std::vector<NamedParameter> parameters() override {
+    return {{"norm.weight", norm_h_}, {"lm_head.weight", weight_vh_}};
+  }
+
+  Tensors forward(const Tensors& inputs) override {
+    return {rms_norm(inputs.at(0), norm_h_, epsilon_), weight_vh_};
+  }
+
+ private:
+  double epsilon_;
+  at::Tensor norm_h_;
+  at::Tensor weight_vh_;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_llama_embedding(const LlamaConfig& config, at::ScalarType dtype) {
+  return std::make_unique<LlamaEmbedding>(config, dtype);
+}
+
+std::unique_ptr<Layer> make_llama_block(const LlamaConfig& config, at::ScalarType dtype) {
+  return std::make_unique<LlamaBlock>(config, dtype);
+}
+
+std::unique_ptr<Layer> make_llama_head(const LlamaConfig& config, at::ScalarType dtype) {
+  return std::make_unique<LlamaHead>(config, dtype);
+}
+
+}  // namespace rp::models

@@ -1,0 +1,39 @@
+// models/llama_weights.h
+// The weights of a Llama model between its layers and a Hugging Face directory.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "model_files/config.h"
+#include "model_files/weight_files.h"
+
+namespace rp::models {
+
+// The name in the files of parameter `parameter` of layer `layer`: 0 is the embedding, 1 to num_layers are the decoder
+// blocks, num_layers + 1 is the head. A tied LM head has the embedding's.
+[[nodiscard]] std::string llama_tensor_name(const LlamaConfig& config, std::int64_t layer,
+                                            const std::string& parameter);
+
+// The way back, of a tensor of llama_tensors(): the parameter's name in its layer.
+[[nodiscard]] std::string llama_parameter_name(const LlamaConfig& config, std::int64_t layer,
+                                               const std::string& tensor);
+
+// Reads a tensor into `value`, converting to its dtype, in pieces: no second copy of it is ever in memory. Throws
+// rp::Error (kBadInput).
+// REQUIRES: `value` is contiguous and has the tensor's number of elements.
+void read_tensor(const WeightFiles& weights, const std::string& name, const at::Tensor& value);
+
+// Gives the present value of a parameter, of any floating dtype.
+using WeightSource = std::function<at::Tensor(std::int64_t layer, const std::string& parameter)>;
+
+// Writes the model of directory `source`, with the weights that `weight` gives, to the new directory `output`:
+// model.safetensors with the names and dtypes of the source, and every other file of the source that is no weight file
+// (configuration, tokenizer). A tied LM head is written where the source has one. Appears whole or not at all. Throws
+// rp::Error: kBadInput for the source, kOutputFailed for the output.
+void export_llama(const std::filesystem::path& source, const std::filesystem::path& output, const WeightSource& weight);
+
+}  // namespace rp::models

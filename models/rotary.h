@@ -1,0 +1,19 @@
+// models/rotary.h
+// The angles of the rotary position embedding.
+#pragma once
+
+#include <cstdint>
+
+#include "model_files/config.h"
+#include "models/ops.h"
+
+namespace rp::models {
+
+// Radians per position of each pair of a head, fp32 [d / 2]: theta^(-2i/d), stretched where the config has llama3
+// scaling (transformers' ROPE_INIT_FUNCTIONS["llama3"]).
+[[nodiscard]] at::Tensor rotary_frequencies(const LlamaConfig& config);
+
+// The table for positions 0 … length - 1.
+[[nodiscard]] RotaryTable make_rotary_table(const at::Tensor& frequencies, std::int64_t length, at::ScalarType dtype);
+
+}  // namespace rp::models

@@ -1,0 +1,131 @@
+// models/vector16.h
+// Sixteen fp32 values at once, written with the compiler's vector extension: one AVX-512 register, two of AVX2, four of
+// SSE2, and the same bits on all of them.
+//
+// Included only by sources that are compiled once per instruction set, so everything here has internal linkage and is
+// inlined, and no inline function of another header is called: the linker might keep the copy of the wrong set.
+#pragma once
+
+#include <cstdint>
+
+namespace rp::models {
+namespace {
+
+constexpr std::int64_t kLanes = 16;
+
+using Floats = float __attribute__((vector_size(64)));
+using Words = std::uint32_t __attribute__((vector_size(64)));
+using Halves = std::uint16_t __attribute__((vector_size(32)));
+// The same in memory, at any address.
+using FloatsInMemory = float __attribute__((vector_size(64), aligned(4), may_alias));
+using HalvesInMemory = std::uint16_t __attribute__((vector_size(32), aligned(2), may_alias));
+
+struct Bf16 {
+  std::uint16_t bits;
+};
+
+#define RP_INLINE inline __attribute__((always_inline))
+
+RP_INLINE Floats all(float value) { return Floats{} + value; }
+
+// bf16 is the upper half of an fp32.
+RP_INLINE Floats widen(Halves bits) { return reinterpret_cast<Floats>(__builtin_convertvector(bits, Words) << 16); }
+
+// Rounds to nearest, ties to even; every NaN becomes the quiet NaN 0x7fc0, as in c10::BFloat16.
+RP_INLINE Halves narrow(Floats value) {
+  const Words bits = reinterpret_cast<Words>(value);
+  const Words rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
+  const Words result = value == value ? rounded : (Words{} + 0x7fc0U);
+  return __builtin_convertvector(result, Halves);
+}
+
+RP_INLINE Floats load(const float* array) { return *reinterpret_cast<const FloatsInMemory*>(array); }
+RP_INLINE Floats load(const Bf16* array) { return widen(*reinterpret_cast<const HalvesInMemory*>(array)); }
+RP_INLINE void store(float* array, Floats value) { *reinterpret_cast<FloatsInMemory*>(array) = value; }
+RP_INLINE void store(Bf16* array, Floats value) { *reinterpret_cast<HalvesInMemory*>(array) = narrow(value); }
+
+// What a value becomes when it is stored as T.
+RP_INLINE Floats rounded_to(Floats value, const float*) { return value; }
+RP_INLINE Floats rounded_to(Floats value, const Bf16*) { return widen(narrow(value)); }
+
+// The first `count` lanes from memory, `other` in the rest.
+template <typename T>
+RP_INLINE Floats load_some(const T* array, std::int64_t count, float other) {
+  T lanes[kLanes] = {};
+  for (std::int64_t k = 0; k < count; ++k) lanes[k] = array[k];
+  Floats value = load(lanes);
+  for (std::int64_t k = count; k < kLanes; ++k) value[k] = other;
+  return value;
+}
+template <typename T>
+RP_INLINE void store_some(T* array, Floats value, std::int64_t count) {
+  T lanes[kLanes];
+  store(lanes, value);
+  for (std::int64_t k = 0; k < count; ++k) array[k] = lanes[k];
+}
+
+// Calls visit(first element, count of elements) for each sixteen elements of [begin, end); `visit` is told whether the
+// group is whole by its third argument, a type, so that the common case has no branches.
+struct Whole {};
+struct Partial {};
+template <typename Visit>
+RP_INLINE void for_each_sixteen(std::int64_t begin, std::int64_t end, const Visit& visit) {
+  std::int64_t i = begin;
+  for (; i + kLanes <= end; i += kLanes) visit(i, kLanes, Whole());
+  if (i < end) visit(i, end - i, Partial());
+}
+template <typename T>
+RP_INLINE Floats load(const T* array, std::int64_t, float, Whole) {
+  return load(array);
+}
+template <typename T>
+RP_INLINE Floats load(const T* array, std::int64_t count, float other, Partial) {
+  return load_some(array, count, other);
+}
+template <typename T>
+RP_INLINE void store(T* array, Floats value, std::int64_t, Whole) {
+  store(array, value);
+}
+template <typename T>
+RP_INLINE void store(T* array, Floats value, std::int64_t count, Partial) {
+  store_some(array, value, count);
+}
+
+// The lanes in order, 0 + 1 + … + 15.
+RP_INLINE float sum(Floats value) {
+  float total = value[0];
+  for (int k = 1; k < kLanes; ++k) total += value[k];
+  return total;
+}
+RP_INLINE Floats larger(Floats a, Floats b) { return a > b ? a : b; }
+RP_INLINE float largest(Floats value) {
+  float result = value[0];
+  for (int k = 1; k < kLanes; ++k) result = value[k] > result ? value[k] : result;
+  return result;
+}
+
+// exp(x) to 2 units in the last place: x = n ln 2 + r, a polynomial of degree 6 in r (the coefficients of Cephes'
+// expf), times 2^n. Below -87.3 (the smallest normal fp32) the result is 0, above 88.3 it stays at exp(88.3).
+RP_INLINE Floats exponential(Floats x) {
+  const Floats clamped_above = x > 88.3F ? all(88.3F) : x;
+  const Floats clamped = clamped_above < -87.3F ? all(-87.3F) : clamped_above;
+  // Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits.
+  const Floats magic = all(12582912.0F);
+  const Floats shifted = clamped * 1.44269504F + magic;
+  const Floats n = shifted - magic;
+  const Floats r = (clamped - n * 0.693359375F) - n * -2.12194440e-4F;
+  Floats p = r * 1.9875691500e-4F + 1.3981999507e-3F;
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  p = p * (r * r) + r + 1.0F;
+  const Words power = (reinterpret_cast<Words>(shifted) + 127U) << 23;
+  const Floats result = p * reinterpret_cast<Floats>(power);
+  return x < -87.3F ? Floats{} : result;
+}
+
+RP_INLINE Floats sigmoid(Floats x) { return 1.0F / (1.0F + exponential(-x)); }
+
+}  // namespace
+}  // namespace rp::models

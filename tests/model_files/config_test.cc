@@ -1,0 +1,127 @@
+#include "model_files/config.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/common/expect_refusal.h"
+#include "tests/common/temp_directory.h"
+#include "tests/model_files/llama_directory.h"
+
+namespace rp {
+namespace {
+
+using nlohmann::json;
+
+// The tiny configuration with some members replaced; a null removes nothing, as in the files.
+LlamaConfig read_with(const json& changes) {
+  const TempDirectory directory;
+  json config = tiny_llama_json();
+  config.update(changes);
+  return read_llama_config(directory.write("config.json", config.dump()));
+}
+
+TEST(Config, EverySettingOfALlamaIsRead) {
+  const LlamaConfig config = read_with({{"attention_bias", true}});
+  EXPECT_EQ(config.hidden_size, 8);
+  EXPECT_EQ(config.intermediate_size, 12);
+  EXPECT_EQ(config.num_layers, 2);
+  EXPECT_EQ(config.num_heads, 4);
+  EXPECT_EQ(config.num_kv_heads, 2);
+  EXPECT_EQ(config.head_dim, 2);
+  EXPECT_EQ(config.vocabulary, 10);
+  EXPECT_EQ(config.max_sequence_length, 64);
+  EXPECT_EQ(config.rms_norm_eps, 1e-5);
+  EXPECT_EQ(config.rope_theta, 10000);
+  EXPECT_FALSE(config.rope_scaling.has_value());
+  EXPECT_TRUE(config.tie_word_embeddings);
+  EXPECT_TRUE(config.attention_bias);
+  EXPECT_FALSE(config.mlp_bias);
+  EXPECT_EQ(config.dtype, TensorDType::kBF16);
+}
+
+TEST(Config, AnAbsentOrNullHeadSettingFollowsFromTheOthers) {
+  const LlamaConfig config = read_with({{"num_key_value_heads", nullptr}, {"head_dim", nullptr}});
+  EXPECT_EQ(config.num_kv_heads, 4);
+  EXPECT_EQ(config.head_dim, 2);
+  EXPECT_EQ(read_with({{"head_dim", 6}}).head_dim, 6) << "need not be hidden_size / num_attention_heads";
+}
+
+TEST(Config, RotaryParametersAreReadInBothSpellings) {
+  const json scaling = {{"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 32}};
+  const Llama3RopeScaling expected{8, 1, 4, 32};
+  json old_style = scaling, old_type = scaling, new_style = scaling;
+  old_style["rope_type"] = "llama3";
+  old_type["type"] = "llama3";
+  new_style["rope_type"] = "llama3";
+  new_style["rope_theta"] = 500000.0;
+  EXPECT_EQ(read_with({{"rope_scaling", old_style}}).rope_scaling, expected);
+  EXPECT_EQ(read_with({{"rope_scaling", old_type}}).rope_scaling, expected);
+  const LlamaConfig config = read_with({{"rope_parameters", new_style}});
+  EXPECT_EQ(config.rope_scaling, expected);
+  EXPECT_EQ(config.rope_theta, 500000);
+  EXPECT_FALSE(read_with({{"rope_parameters", {{"rope_type", "default"}}}}).rope_scaling.has_value());
+  EXPECT_FALSE(read_with({{"rope_scaling", nullptr}}).rope_scaling.has_value());
+  old_style.erase("original_max_position_embeddings");
+  EXPECT_EQ(read_with({{"rope_scaling", old_style}}).rope_scaling->original_max_position_embeddings, 64);
+}
+
+TEST(Config, TheDtypeIsReadUnderItsOldName) {
+  EXPECT_EQ(read_with({{"dtype", nullptr}, {"torch_dtype", "float16"}}).dtype, TensorDType::kF16);
+  EXPECT_EQ(read_with({{"dtype", nullptr}}).dtype, TensorDType::kF32);
+}
+
+TEST(Config, EveryImpossibleValueIsRefusedWithItsKeyAndWhatItMustBe) {
+  const std::vector<std::pair<json, std::vector<std::string>>> cases = {
+      {{{"model_type", "mamba"}}, {"'mamba'", "'llama'"}},
+      {{{"model_type", 3}}, {"model_type", "a string"}},
+      {{{"hidden_act", "gelu"}}, {"'gelu'", "'silu'"}},
+      {{{"quantization_config", json::object()}}, {"quantized"}},
+      {{{"attention_dropout", 0.1}}, {"attention_dropout", "must be 0"}},
+      {{{"hidden_size", 0}}, {"hidden_size", "from 1 to 1048576"}},
+      {{{"hidden_size", -8}}, {"hidden_size", "from 1"}},
+      {{{"hidden_size", 8.0}}, {"hidden_size", "whole number"}},
+      {{{"hidden_size", "8"}}, {"hidden_size", "whole number"}},
+      {{{"hidden_size", nullptr}}, {"no hidden_size"}},
+      {{{"num_hidden_layers", 1'000'000'000}}, {"num_hidden_layers", "10000"}},
+      {{{"vocab_size", std::int64_t{1} << 31}}, {"vocab_size", "16777216"}},
+      {{{"vocab_size", UINT64_MAX}}, {"vocab_size", "18446744073709551615"}},
+      {{{"num_attention_heads", 0}}, {"num_attention_heads", "from 1"}},
+      {{{"num_key_value_heads", 3}}, {"num_key_value_heads 3", "num_attention_heads 4"}},
+      {{{"num_key_value_heads", 8}}, {"num_key_value_heads 8"}},
+      {{{"head_dim", nullptr}, {"hidden_size", 9}}, {"hidden_size 9"}},
+      {{{"head_dim", 3}}, {"head_dim is 3", "even"}},
+      {{{"head_dim", 4096}, {"num_attention_heads", 1024}}, {"head_dim 4096", "wider"}},
+      {{{"rms_norm_eps", 0}}, {"rms_norm_eps"}},
+      {{{"rms_norm_eps", -1e-5}}, {"rms_norm_eps"}},
+      {{{"rope_theta", 0}}, {"rope_theta"}},
+      {{{"tie_word_embeddings", 1}}, {"tie_word_embeddings", "true or false"}},
+      {{{"dtype", "int8"}}, {"'int8'", "'bfloat16'"}},
+      {{{"rope_scaling", {{"rope_type", "yarn"}}}}, {"rope_scaling", "'yarn'", "'llama3'"}},
+      {{{"rope_scaling", 2}}, {"rope_scaling", "an object"}},
+      {{{"rope_parameters", {{"rope_type", "llama3"}}}}, {"no factor"}},
+      {{{"rope_parameters", {{"partial_rotary_factor", 0.5}}}}, {"partial_rotary_factor"}},
+      {{{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 4}, {"high_freq_factor", 4}}}},
+       {"high_freq_factor 4", "low_freq_factor 4"}},
+  };
+  for (const auto& [changes, parts] : cases) {
+    SCOPED_TRACE(changes.dump());
+    std::vector<std::string> all = parts;
+    all.emplace_back("config.json");
+    expect_refusal(all, [&] { read_with(changes); });
+  }
+}
+
+TEST(Config, WhatIsNotAProperJsonObjectIsRefused) {
+  const TempDirectory directory;
+  const auto read = [&](const std::string& text) { (void)read_llama_config(directory.write("config.json", text)); };
+  expect_refusal({"config.json", "not valid JSON"}, [&] { read(""); });
+  expect_refusal({"config.json", "not valid JSON"}, [&] { read("{\"rms_norm_eps\":NaN}"); });
+  expect_refusal({"config.json", "number"}, [&] { read("{\"rms_norm_eps\":1e999}"); });
+  expect_refusal({"config.json", "not a JSON object"}, [&] { read("[]"); });
+  expect_refusal({"config.json", "'a' twice"}, [&] { read("{\"b\":{\"a\":1},\"a\":1,\"\\u0061\":2}"); });
+  expect_refusal({"config.json", "levels deep"}, [&] { read("{\"a\":" + std::string(100'000, '[')); });
+  expect_refusal({"config.json", "at most 1.00 MiB"}, [&] { read(std::string(2 << 20, ' ')); });
+  expect_refusal({"absent.json", "No such file"}, [&] { (void)read_llama_config(directory.file("absent.json")); });
+}
+
+}  // namespace
+}  // namespace rp

@@ -1,0 +1,96 @@
+#include "model_files/output_directory.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tests/common/expect_refusal.h"
+#include "tests/common/temp_directory.h"
+
+namespace rp {
+namespace {
+
+namespace fs = std::filesystem;
+using Existing = OutputDirectory::Existing;
+
+void put(const OutputDirectory& directory, const std::string& text) { std::ofstream(directory.path() / "file") << text; }
+
+std::string content(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::size_t num_entries(const fs::path& directory) {
+  return static_cast<std::size_t>(std::distance(fs::directory_iterator(directory), fs::directory_iterator()));
+}
+
+TEST(OutputDirectory, AppearsWithAllItsFilesWhenItIsCommitted) {
+  const TempDirectory parent;
+  const auto source = parent.write("source", "copied");
+  const fs::path target = parent.file("a/b/final");
+  auto directory = OutputDirectory::create(target / "");
+  put(directory, "new");
+  directory.copy_in(source, "copy");
+  EXPECT_FALSE(fs::exists(target));
+  directory.commit();
+  EXPECT_EQ(content(target / "file"), "new");
+  EXPECT_EQ(content(target / "copy"), "copied");
+  EXPECT_EQ(num_entries(target.parent_path()), 1U);
+}
+
+TEST(OutputDirectory, LeavesNothingIfItIsNotCommitted) {
+  const TempDirectory parent;
+  {
+    auto first = OutputDirectory::create(parent.file("final"));
+    put(first, "half");
+    const OutputDirectory second = std::move(first);
+    EXPECT_EQ(num_entries(parent.path()), 1U);
+  }
+  EXPECT_EQ(num_entries(parent.path()), 0U);
+}
+
+TEST(OutputDirectory, RefusesATargetThatExistsAtTheStartOrAppearsMeanwhile) {
+  const TempDirectory parent;
+  const fs::path target = parent.file("final");
+  auto directory = OutputDirectory::create(target);
+  put(directory, "new");
+  fs::create_directory(target);
+  std::ofstream(target / "file") << "theirs";
+  expect_error(ExitCode::kOutputFailed, {target.string(), "is there already"}, [&] { directory.commit(); });
+  expect_error(ExitCode::kOutputFailed, {target.string(), "is there already"}, [&] { OutputDirectory::create(target); });
+  EXPECT_EQ(content(target / "file"), "theirs");
+}
+
+TEST(OutputDirectory, ReplacesATargetWhereAskedTo) {
+  const TempDirectory parent;
+  const fs::path target = parent.file("final");
+  for (const char* text : {"old", "new"}) {
+    auto directory = OutputDirectory::create(target, Existing::kReplace);
+    put(directory, text);
+    directory.commit();
+    EXPECT_EQ(content(target / "file"), text);
+    EXPECT_EQ(num_entries(parent.path()), 1U);
+  }
+}
+
+TEST(OutputDirectory, RemovesWhatAKilledProcessLeftButNothingThatIsBeingFilled) {
+  const TempDirectory parent;
+  const fs::path target = parent.file("final");
+  fs::create_directory(parent.file(".final.partial-0123abcd"));
+  fs::create_directory(parent.file(".other.partial-0123abcd"));
+  const auto being_filled = OutputDirectory::create(target);
+  EXPECT_FALSE(fs::exists(parent.file(".final.partial-0123abcd")));
+  const auto second = OutputDirectory::create(target);
+  EXPECT_TRUE(fs::exists(being_filled.path()));
+  EXPECT_TRUE(fs::exists(second.path()));
+  EXPECT_TRUE(fs::exists(parent.file(".other.partial-0123abcd")));
+}
+
+TEST(OutputDirectory, AParentThatIsAFileIsAnErrorWithItsName) {
+  const TempDirectory parent;
+  const auto file = parent.write("file", "");
+  expect_error(ExitCode::kOutputFailed, {file.string()}, [&] { OutputDirectory::create(file / "final"); });
+}
+
+}  // namespace
+}  // namespace rp

@@ -1,0 +1,83 @@
+#include "model_files/shapes.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/common/expect_refusal.h"
+#include "tests/common/temp_directory.h"
+#include "tests/model_files/llama_directory.h"
+
+namespace rp {
+namespace {
+
+LlamaConfig tiny_config() {
+  const TempDirectory directory;
+  return read_llama_config(directory.write("config.json", tiny_llama_json().dump()));
+}
+
+void check(const LlamaConfig& config, const std::vector<TensorDeclaration>& tensors) {
+  const TempDirectory directory;
+  write_tensors(directory.file("model.safetensors"), tensors);
+  check_weights(config, WeightFiles::open(directory.path()));
+}
+
+TEST(Shapes, ATiedLlamaHasNineTensorsABlockAndTwoMore) {
+  const auto tensors = llama_tensors(tiny_config());
+  ASSERT_EQ(tensors.size(), 2U * 9 + 2);
+  EXPECT_EQ(tensors[0].name, "model.embed_tokens.weight");
+  EXPECT_EQ(tensors[0].shape, (std::vector<std::int64_t>{10, 8}));
+  EXPECT_EQ(tensors[0].layer, 0);
+  EXPECT_EQ(tensors[3].name, "model.layers.0.self_attn.k_proj.weight");
+  EXPECT_EQ(tensors[3].shape, (std::vector<std::int64_t>{4, 8}));
+  EXPECT_EQ(tensors[10].layer, 2);
+  EXPECT_EQ(tensors.back().name, "model.norm.weight");
+  EXPECT_EQ(tensors.back().layer, 3);
+}
+
+TEST(Shapes, BiasesAndAnUntiedHeadAreExpectedWhereTheConfigurationSaysSo) {
+  LlamaConfig config = tiny_config();
+  config.tie_word_embeddings = false;
+  config.attention_bias = true;
+  config.mlp_bias = true;
+  const auto tensors = llama_tensors(config);
+  EXPECT_EQ(tensors.size(), 2U * (9 + 4 + 3) + 3);
+  EXPECT_EQ(tensors.back().name, "lm_head.weight");
+}
+
+TEST(Shapes, AMatchingCheckpointPassesWithTheLeftoversOfOldExporters) {
+  const LlamaConfig config = tiny_config();
+  auto tensors = declarations(config);
+  check(config, tensors);
+  tensors.push_back({"lm_head.weight", TensorDType::kBF16, {10, 8}});
+  tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", TensorDType::kF32, {1}});
+  check(config, tensors);
+}
+
+TEST(Shapes, AMismatchNamesTheTensorAndBothShapes) {
+  const LlamaConfig config = tiny_config();
+  auto tensors = declarations(config);
+  tensors[5].shape = {8, 9};
+  expect_refusal({"model.safetensors", "'model.layers.0.self_attn.o_proj.weight'", "[8, 9]", "[8, 8]"},
+                 [&] { check(config, tensors); });
+  tensors = declarations(config);
+  tensors[0].shape = {8, 10};
+  expect_refusal({"'model.embed_tokens.weight'", "[8, 10]", "[10, 8]"}, [&] { check(config, tensors); });
+}
+
+TEST(Shapes, AMissingAnUnknownAndANonFloatTensorAreRefused) {
+  const LlamaConfig config = tiny_config();
+  auto tensors = declarations(config);
+  tensors.pop_back();
+  expect_refusal({"no tensor 'model.norm.weight'", "[8]"}, [&] { check(config, tensors); });
+  tensors = declarations(config);
+  tensors.push_back({"model.layers.0.self_attn.q_norm.weight", TensorDType::kBF16, {2}});
+  expect_refusal({"'model.layers.0.self_attn.q_norm.weight'", "another architecture"}, [&] { check(config, tensors); });
+  tensors = declarations(config);
+  tensors[2].dtype = TensorDType::kI8;
+  expect_refusal({"'model.layers.0.self_attn.q_proj.weight'", "I8"}, [&] { check(config, tensors); });
+  LlamaConfig untied = config;
+  untied.tie_word_embeddings = false;
+  expect_refusal({"no tensor 'lm_head.weight'"}, [&] { check(untied, declarations(config)); });
+}
+
+}  // namespace
+}  // namespace rp

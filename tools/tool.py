@@ -1,0 +1,71 @@
+"""What the tools share: errors with exit codes, and output that appears whole or not at all."""
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+
+class ToolError(Exception):
+    """The user's input or the environment is wrong; `code` is the exit code (docs/exit-codes.md)."""
+
+    def __init__(self, code: int, message: str):
+        super().__init__(message)
+        self.code = code
+
+
+USAGE = 2
+BAD_INPUT = 64
+NO_RESOURCE = 69
+OUTPUT_FAILED = 74
+
+
+@contextlib.contextmanager
+def partial_path(target: Path):
+    """Yields the name of a file or directory beside `target` for the caller to write; renames it to `target` if all
+    went well, removes it if not. An existing file `target` is replaced; an existing directory is the caller's to judge."""
+    target = target.absolute()
+    partial = target.parent / f".{target.name}.partial-{secrets.token_hex(4)}"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield partial
+        _sync(partial)
+        os.rename(partial, target)
+        _sync_one(target.parent)
+    except OSError as error:
+        raise ToolError(OUTPUT_FAILED, f"{error.filename or target}: cannot be written: {error.strerror or error}") from error
+    finally:
+        if partial.is_dir():
+            shutil.rmtree(partial, ignore_errors=True)
+        else:
+            partial.unlink(missing_ok=True)
+
+
+def _sync(path: Path):
+    if path.is_dir():
+        for child in path.iterdir():
+            _sync(child)
+    _sync_one(path)
+
+
+def _sync_one(path: Path):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def run_tool(main):
+    """Runs a tool's main(): a ToolError is one line on stderr and its exit code; TERM cleans up as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        main()
+    except ToolError as error:
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        sys.exit(error.code)
+    except KeyboardInterrupt:
+        sys.exit(130)
