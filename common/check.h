@@ -4,6 +4,12 @@
 
 namespace rp {
 
+// Called with the text of a broken invariant before the process aborts; records it where it outlives the process.
+using AssertionRecorder = void (*)(const char* text);
+
+// One per process; a later call replaces it, nullptr removes it.
+void set_assertion_recorder(AssertionRecorder recorder);
+
 [[noreturn]] void fail_assertion(const char* condition, const char* file, int line);
 
 }  // namespace rp

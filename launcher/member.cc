@@ -1,0 +1,126 @@
+#include "launcher/member.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "common/text.h"
+#include "launcher/process_role.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+namespace {
+
+constexpr int kWorkerOomScore = 500;
+
+UniqueFd open_log(const std::filesystem::path& file) {
+  // Appended, so that a job that is queued again keeps its first log; never through somebody's link.
+  UniqueFd fd(open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644));
+  if (!fd) {
+    throw Error(ExitCode::kOutputFailed,
+                cat("cannot write the log file ", file.string(), ": ", errno_text(errno), "; choose another --log-dir"));
+  }
+  return fd;
+}
+
+std::pair<UniqueFd, UniqueFd> make_output_pipe() {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+    throw Error(ExitCode::kNoResource,
+                cat("cannot make a pipe (", errno_text(errno), "); raise the limit on open files (ulimit -n)"));
+  }
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+std::string file_stem(std::string name) {
+  std::replace(name.begin(), name.end(), ' ', '-');
+  return name;
+}
+
+}  // namespace
+
+Member::Member(RunContext& run, const PlannedProcess& planned)
+    : planned_(planned), channel_(UniqueFd()), process_(start(run)) {}
+
+ChildProcess Member::start(RunContext& run) {
+  auto [ours, theirs] = Channel::create_pair();
+  channel_ = std::move(ours);
+  child_end_ = std::move(theirs);
+  ChildSpec spec;
+  spec.program = run.plan.program;
+  spec.arguments = run.plan.command;
+  spec.environment = environment(run);
+  spec.inherited = {child_end_->fd(), run.liveness_read.get(), run.board.fd()};
+  spec.cpus = planned_.cpus;
+  spec.own_group = is_worker() || !run.has_terminal;
+  spec.ignores_stop_signals = is_worker();
+  spec.oom_score_added = is_worker() ? kWorkerOomScore : 0;
+  spec.signal_mask = run.signal_mask;
+  spec.open_files = run.open_files;
+  if (is_worker()) spec.stdio[0] = run.no_input.get();
+  redirect_output(run, spec);
+  run.board.entry(board_index()).clear();
+  ChildProcess process = ChildProcess::start(spec);
+  child_end_.reset();
+  child_stdio_.clear();
+  return process;
+}
+
+void Member::redirect_output(RunContext& run, ChildSpec& spec) {
+  if (!run.plan.log_dir.empty()) {
+    const std::filesystem::path stem = run.plan.log_dir / file_stem(name());
+    child_stdio_.push_back(open_log(stem.string() + ".out"));
+    child_stdio_.push_back(open_log(stem.string() + ".err"));
+    log_file_ = stem.string() + ".err";
+  } else if (is_worker() || run.plan.tag_output) {
+    const std::string tag = run.plan.tag_output ? "[" + name() + "] " : "";
+    for (OutputSink* sink : {&run.out, &run.err}) {
+      auto [read_end, write_end] = make_output_pipe();
+      outputs_.push_back(std::make_unique<ProcessOutput>(std::move(read_end), tag, is_worker(), sink));
+      child_stdio_.push_back(std::move(write_end));
+    }
+  }
+  for (std::size_t i = 0; i < child_stdio_.size(); ++i) spec.stdio[1 + i] = child_stdio_[i].get();
+}
+
+std::vector<std::string> Member::environment(const RunContext& run) const {
+  Variables added = planned_.variables;
+  added.emplace_back(kChannelVariable, std::to_string(child_end_->fd()));
+  added.emplace_back(kLivenessVariable, std::to_string(run.liveness_read.get()));
+  added.emplace_back(kFaultBoardVariable, std::to_string(run.board.fd()));
+  std::vector<std::string> list;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const std::string name = text.substr(0, text.find('='));
+    const bool replaced = name == kWorkerVariable ||
+                          std::any_of(added.begin(), added.end(), [&name](const auto& v) { return v.first == name; });
+    if (!replaced) list.push_back(text);
+  }
+  for (const auto& [name, value] : added) list.push_back(cat(name, "=", value));
+  return list;
+}
+
+void Member::kill_on_purpose() {
+  if (alive()) killed_on_purpose_ = true;
+  process_.kill_group();
+}
+
+void Member::read_output() {
+  for (const auto& output : outputs_) output->read_available();
+}
+
+void Member::open_output() {
+  for (const auto& output : outputs_) output->open();
+}
+
+void Member::release_output() {
+  for (const auto& output : outputs_) output->release();
+}
+
+}  // namespace rp

@@ -1,0 +1,76 @@
+// launcher/member.h
+// One process of a run as rp-launch sees it: the child, its channel, its output.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hoststore/fault_board.h"
+#include "launcher/channel.h"
+#include "launcher/child_process.h"
+#include "launcher/launch_plan.h"
+#include "launcher/output.h"
+
+namespace rp {
+
+// What all members of a run share. Owned by the supervisor, outlives the members.
+struct RunContext {
+  LaunchPlan plan;
+  FaultBoard board;
+  UniqueFd liveness_read;    // inherited by every member
+  UniqueFd liveness_write;   // held for the launcher's life, by nobody else
+  UniqueFd no_input;         // /dev/null
+  sigset_t signal_mask{};    // the launcher's before it blocked its signals
+  rlimit open_files{};       // likewise
+  bool has_terminal = false; // the coordinator then stays in the launcher's process group
+  OutputSink out{1};
+  OutputSink err{2};
+};
+
+// Owned by the supervisor. Its process is started by the constructor and killed, at the latest, by the destructor.
+class Member {
+ public:
+  // REQUIRES: as ChildProcess::start(). Throws what that throws, and kOutputFailed if a log file cannot be made.
+  Member(RunContext& run, const PlannedProcess& planned);
+
+  [[nodiscard]] const std::string& name() const { return planned_.name; }
+  [[nodiscard]] int board_index() const { return planned_.board_index; }
+  [[nodiscard]] int worker() const { return planned_.board_index - 1; }
+  [[nodiscard]] bool is_worker() const { return planned_.is_worker(); }
+  [[nodiscard]] ChildProcess& process() { return process_; }
+  [[nodiscard]] const ChildProcess& process() const { return process_; }
+  [[nodiscard]] Channel& channel() { return channel_; }
+  [[nodiscard]] std::vector<std::unique_ptr<ProcessOutput>>& outputs() { return outputs_; }
+  // "" where it has none of its own.
+  [[nodiscard]] const std::string& log_file() const { return log_file_; }
+  [[nodiscard]] bool alive() const { return !process_.status().has_value(); }
+
+  // The launcher ended it on purpose: its death is no failure.
+  void kill_on_purpose();
+  [[nodiscard]] bool killed_on_purpose() const { return killed_on_purpose_; }
+
+  // Takes what it wrote until now; a dead process wrote all of it before.
+  void read_output();
+  // See ProcessOutput.
+  void open_output();
+  void release_output();
+
+ private:
+  // Makes the pipes or files of stdout and stderr where the coordinator's are not the launcher's own.
+  void redirect_output(RunContext& run, ChildSpec& spec);
+  [[nodiscard]] ChildProcess start(RunContext& run);
+  [[nodiscard]] std::vector<std::string> environment(const RunContext& run) const;
+
+  PlannedProcess planned_;
+  Channel channel_;
+  std::optional<Channel> child_end_;   // until the child is started
+  std::vector<UniqueFd> child_stdio_;  // likewise
+  std::vector<std::unique_ptr<ProcessOutput>> outputs_;
+  std::string log_file_;
+  bool killed_on_purpose_ = false;
+  ChildProcess process_;
+};
+
+}  // namespace rp

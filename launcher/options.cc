@@ -1,0 +1,180 @@
+#include "launcher/options.h"
+
+#include <algorithm>
+#include <cxxopts.hpp>
+#include <string_view>
+
+#include "common/text.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+namespace {
+
+constexpr int kMaxWorkers = 256;
+constexpr int kMaxThreads = 1024;
+
+const OptionSpec* find_spec(std::string_view name) {
+  for (const OptionSpec& spec : launch_option_specs()) {
+    if (name == spec.name) return &spec;
+  }
+  return nullptr;
+}
+
+const OptionSpec* find_letter(char letter) {
+  for (const OptionSpec& spec : launch_option_specs()) {
+    if (spec.letter[0] == letter && letter != '\0') return &spec;
+  }
+  return nullptr;
+}
+
+[[noreturn]] void throw_unknown(const std::string& word) {
+  std::vector<std::string> names;
+  for (const OptionSpec& spec : launch_option_specs()) names.push_back(cat("--", spec.name));
+  const std::string name = word.substr(0, word.find('='));
+  throw Error(ExitCode::kUsage, cat("unknown option ", name, did_you_mean(name, names),
+                                    "; rp-launch --help lists the options. Options of the program come after its name"));
+}
+
+// How many words the option at arguments[place] takes up, its value included.
+std::size_t option_length(const std::vector<std::string>& arguments, std::size_t place) {
+  const std::string& word = arguments[place];
+  const bool is_long = word.starts_with("--");
+  const std::size_t equals = is_long ? word.find('=') : std::string::npos;
+  const OptionSpec* spec = is_long ? find_spec(word.substr(2, equals - 2)) : find_letter(word[1]);
+  if (spec == nullptr) throw_unknown(word);
+  const bool has_argument = spec->argument[0] != '\0';
+  if (!is_long && word.size() > 2 && !has_argument) throw_unknown(word);
+  const bool value_follows = has_argument && (is_long ? equals == std::string::npos : word.size() == 2);
+  if (value_follows && place + 1 == arguments.size()) {
+    throw Error(ExitCode::kUsage, cat("option ", word, " needs a value: ", word, " ", spec->argument));
+  }
+  return value_follows ? 2 : 1;
+}
+
+// The place of the first word that is not an option, where the program's command starts.
+std::size_t command_start(const std::vector<std::string>& arguments) {
+  std::size_t place = 0;
+  while (place < arguments.size() && arguments[place].size() > 1 && arguments[place][0] == '-') {
+    if (arguments[place] == "--") break;
+    place += option_length(arguments, place);
+  }
+  return place;
+}
+
+cxxopts::Options make_parser() {
+  cxxopts::Options parser("rp-launch", "Runs a RoundPipe program: one coordinator and its workers.");
+  parser.custom_help("[options]").positional_help("program [arguments]");
+  for (const OptionSpec& spec : launch_option_specs()) {
+    const std::string names = spec.letter[0] == '\0' ? spec.name : cat(spec.letter, ",", spec.name);
+    const std::string help = spec.variable[0] == '\0' ? spec.help : cat(spec.help, " [", spec.variable, "]");
+    if (spec.argument[0] == '\0') {
+      parser.add_options()(names, help);
+    } else {
+      parser.add_options()(names, help, cxxopts::value<std::string>(), spec.argument);
+    }
+  }
+  return parser;
+}
+
+cxxopts::ParseResult parse_words(const std::vector<std::string>& arguments, std::size_t end) {
+  std::vector<const char*> words{"rp-launch"};
+  for (std::size_t i = 0; i < end; ++i) words.push_back(arguments[i].c_str());
+  try {
+    return make_parser().parse(static_cast<int>(words.size()), words.data());
+  } catch (const cxxopts::exceptions::exception& error) {
+    throw Error(ExitCode::kUsage, cat(error.what(), "; rp-launch --help lists the options"));
+  }
+}
+
+// A setting as it was asked for, and by which name.
+struct Asked {
+  std::string name;
+  std::string value;
+};
+
+class AskedSettings {
+ public:
+  explicit AskedSettings(const cxxopts::ParseResult& words) : words_(words) {}
+
+  // The option, else its variable, else nothing.
+  [[nodiscard]] std::optional<Asked> value(const char* option) const {
+    if (words_.count(option) > 0) {
+      const bool is_switch = find_spec(option)->argument[0] == '\0';
+      return Asked{cat("--", option), is_switch ? (words_[option].as<bool>() ? "1" : "0") : words_[option].as<std::string>()};
+    }
+    const char* variable = find_spec(option)->variable;
+    if (const auto text = environment_value(variable)) return Asked{variable, *text};
+    return std::nullopt;
+  }
+
+ private:
+  const cxxopts::ParseResult& words_;
+};
+
+void read_settings(const AskedSettings& asked, LaunchOptions& options) {
+  if (const auto a = asked.value("gpus")) {
+    (void)parse_count(a->name, a->value, 1, kMaxWorkers);
+    throw Error(ExitCode::kNoResource, cat(a->name, " ", a->value, ": this build has no CUDA device; use --device cpu"));
+  }
+  if (const auto a = asked.value("workers")) options.workers = parse_count(a->name, a->value, 1, kMaxWorkers);
+  if (const auto a = asked.value("device")) options.settings.device = parse_device(a->name, a->value);
+  if (const auto a = asked.value("threads-per-worker")) {
+    options.settings.threads_per_worker = parse_count(a->name, a->value, 1, kMaxThreads);
+  }
+  if (const auto a = asked.value("store")) options.settings.store = parse_store(a->name, a->value);
+  if (const auto a = asked.value("plan")) options.settings.plan = parse_plan(a->name, a->value);
+  if (const auto a = asked.value("prefetch")) options.settings.prefetch = parse_switch(a->name, a->value);
+  if (const auto a = asked.value("bind")) options.bind = parse_choice(a->name, a->value, {"numa", "none"});
+  if (const auto a = asked.value("tag-output")) options.tag_output = parse_switch(a->name, a->value);
+  if (const auto a = asked.value("log-dir")) options.log_dir = a->value;
+  if (const auto a = asked.value("dry-run")) options.dry_run = parse_switch(a->name, a->value);
+  if (options.tag_output && options.log_dir) {
+    throw Error(ExitCode::kUsage, "--tag-output and --log-dir are both set; files have no tags, choose one");
+  }
+}
+
+}  // namespace
+
+const std::vector<OptionSpec>& launch_option_specs() {
+  static const std::vector<OptionSpec> specs = {
+      {"n", "workers", "N", "RP_WORKERS", "Worker processes (default: the cores that may be used)"},
+      {"", "device", "cpu", "RP_DEVICE", "Device of the workers (default: cpu)"},
+      {"", "gpus", "N", "RP_GPUS", "Use N GPUs, one worker each"},
+      {"", "threads-per-worker", "K", "RP_THREADS_PER_WORKER", "CPU threads of each worker (default: 1)"},
+      {"", "store", "shm|memfd", "RP_STORE", "Memory behind the host store (default: shm where it is large enough)"},
+      {"", "plan", "auto|FILE", "RP_PLAN", "How layers are cut into stages (default: auto)"},
+      {"", "prefetch", "0|1", "RP_PREFETCH", "Upload the next stage while one computes (default: 1)"},
+      {"", "bind", "numa|none", "RP_BIND", "Bind workers to cores (default: numa where there are several nodes)"},
+      {"", "tag-output", "", "RP_TAG_OUTPUT", "Prefix each line of output with the name of its process"},
+      {"", "log-dir", "DIR", "RP_LOG_DIR", "Append each process's output to DIR/NAME.out and DIR/NAME.err instead"},
+      {"", "dry-run", "", "RP_DRY_RUN", "Print what would be started, then exit"},
+      {"h", "help", "", "", "Print this text"},
+      {"", "version", "", "", "Print the version"},
+  };
+  return specs;
+}
+
+LaunchOptions parse_launch_options(const std::vector<std::string>& arguments) {
+  const std::size_t end = command_start(arguments);
+  const cxxopts::ParseResult words = parse_words(arguments, end);
+  LaunchOptions options;
+  if (words.count("help") > 0) options.action = LaunchOptions::Action::kHelp;
+  if (words.count("version") > 0) options.action = LaunchOptions::Action::kVersion;
+  if (options.action != LaunchOptions::Action::kRun) return options;
+  read_settings(AskedSettings(words), options);
+  const std::size_t skipped = end < arguments.size() && arguments[end] == "--" ? 1 : 0;
+  options.command.assign(arguments.begin() + static_cast<std::ptrdiff_t>(end + skipped), arguments.end());
+  if (options.command.empty()) {
+    throw Error(ExitCode::kUsage, "no program to run; usage: rp-launch [options] program [arguments]");
+  }
+  return options;
+}
+
+std::string launch_help() {
+  return cat(make_parser().help(),
+             "\nThe options end at the first word that is none; all after it is the program's.\n"
+             "A variable in brackets sets the default of its option.\n");
+}
+
+}  // namespace rp

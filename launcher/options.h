@@ -1,0 +1,42 @@
+// launcher/options.h
+// What the person asked of rp-launch: its own options, the variables RP_... behind them, and the program to run.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/runtime_settings.h"
+
+namespace rp {
+
+// One option of rp-launch. The table of all of them makes the parser, --help and the documentation's test.
+struct OptionSpec {
+  const char* letter;    // "n", or "" for none
+  const char* name;      // "workers", for --workers
+  const char* argument;  // "N" in the help, or "" for a switch
+  const char* variable;  // "RP_WORKERS", or "" for none
+  const char* help;
+};
+[[nodiscard]] const std::vector<OptionSpec>& launch_option_specs();
+
+struct LaunchOptions {
+  enum class Action { kRun, kHelp, kVersion };
+
+  Action action = Action::kRun;
+  std::optional<int> workers;         // default: the usable cores
+  std::optional<std::string> bind;    // "numa", "none"; default: numa where there are several nodes
+  RuntimeSettings settings;
+  bool tag_output = false;
+  std::optional<std::string> log_dir;
+  bool dry_run = false;
+  std::vector<std::string> command;   // the program and its arguments, verbatim
+};
+
+// `arguments`: all after the program's own name. The options end at the first word that is none, or after "--". Throws
+// rp::Error: kUsage for what is unknown, wrong or missing, kNoResource for a device that this build does not have.
+[[nodiscard]] LaunchOptions parse_launch_options(const std::vector<std::string>& arguments);
+
+[[nodiscard]] std::string launch_help();
+
+}  // namespace rp

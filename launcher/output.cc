@@ -1,0 +1,110 @@
+#include "launcher/output.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <utility>
+
+namespace rp {
+
+namespace {
+constexpr std::size_t kMaxQueuedBytes = 256 << 10;
+}  // namespace
+
+std::string LineAssembler::add(std::string_view bytes) {
+  std::string lines;
+  while (!bytes.empty()) {
+    const std::size_t end = bytes.find('\n');
+    const bool whole = end != std::string_view::npos;
+    partial_ += bytes.substr(0, whole ? end + 1 : bytes.size());
+    bytes.remove_prefix(whole ? end + 1 : bytes.size());
+    if (whole) {
+      lines += tag_ + partial_;
+      partial_.clear();
+    } else if (partial_.size() >= kMaxLineBytes) {
+      lines += finish();
+    }
+  }
+  return lines;
+}
+
+std::string LineAssembler::finish() {
+  if (partial_.empty()) return "";
+  std::string line = tag_ + std::exchange(partial_, "");
+  return line + "\n";
+}
+
+void OutputSink::write_some() {
+  if (broken_) queue_.clear();
+  if (queue_.empty()) return;
+  // Up to PIPE_BUF bytes a write is never mixed with another process's.
+  const std::size_t last_newline = std::string_view(queue_).substr(0, PIPE_BUF).rfind('\n');
+  const std::size_t size =
+      last_newline == std::string_view::npos ? std::min<std::size_t>(queue_.size(), PIPE_BUF) : last_newline + 1;
+  const ssize_t written = write(fd_, queue_.data(), size);
+  if (written >= 0) {
+    queue_.erase(0, static_cast<std::size_t>(written));
+  } else if (errno != EINTR && errno != EAGAIN) {
+    broken_ = true;
+    queue_.clear();
+  }
+}
+
+void OutputSink::drain() {
+  while (!queue_.empty()) {
+    pollfd ready{.fd = fd_, .events = POLLOUT, .revents = 0};
+    if (poll(&ready, 1, -1) < 0 && errno != EINTR) return;
+    write_some();
+  }
+}
+
+ProcessOutput::ProcessOutput(UniqueFd pipe, std::string tag, bool held, OutputSink* sink)
+    : pipe_(std::move(pipe)), assembler_(std::move(tag)), holding_(held), sink_(sink) {}
+
+bool ProcessOutput::wants_more() const { return !ended() && (holding_ || sink_->queued_bytes() < kMaxQueuedBytes); }
+
+void ProcessOutput::read_available() {
+  std::array<char, 16384> bytes;
+  for (std::size_t total = 0; !ended() && total < kMaxReadBytes;) {
+    const ssize_t received = read(pipe_.get(), bytes.data(), bytes.size());
+    if (received < 0 && errno == EINTR) continue;
+    if (received < 0 && errno == EAGAIN) return;
+    if (received <= 0) {
+      pipe_.reset();
+      take(assembler_.finish());
+      return;
+    }
+    total += static_cast<std::size_t>(received);
+    take(assembler_.add({bytes.data(), static_cast<std::size_t>(received)}));
+  }
+}
+
+void ProcessOutput::open() {
+  if (!holding_) return;
+  read_available();
+  (void)assembler_.finish();
+  held_.clear();
+  holding_ = false;
+}
+
+void ProcessOutput::release() {
+  holding_ = false;
+  sink_->add(std::exchange(held_, ""));
+}
+
+void ProcessOutput::take(std::string_view lines) {
+  if (!holding_) {
+    sink_->add(lines);
+    return;
+  }
+  held_ += lines;
+  if (held_.size() <= kMaxHeldBytes) return;
+  const std::size_t cut = held_.find('\n', held_.size() - kMaxHeldBytes);
+  held_.erase(0, cut == std::string::npos ? held_.size() - kMaxHeldBytes : cut + 1);
+}
+
+}  // namespace rp

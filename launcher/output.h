@@ -1,0 +1,82 @@
+// launcher/output.h
+// Takes what processes write to whole lines, and those to rp-launch's own stdout and stderr.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "common/fd.h"
+
+namespace rp {
+
+// Cuts a stream of bytes into whole lines, each with the tag in front.
+class LineAssembler {
+ public:
+  explicit LineAssembler(std::string tag) : tag_(std::move(tag)) {}
+
+  // The lines that are whole now. A line of more than kMaxLineBytes is given in pieces, each as a line.
+  [[nodiscard]] std::string add(std::string_view bytes);
+  // The rest, as a line; "" if there is none.
+  [[nodiscard]] std::string finish();
+
+  static constexpr std::size_t kMaxLineBytes = 1 << 20;
+
+ private:
+  std::string tag_;
+  std::string partial_;
+};
+
+// A queue in front of a descriptor that others write to as well, which therefore stays blocking: one write of whole
+// lines, of at most PIPE_BUF bytes where they are no longer, whenever poll() says that there is room.
+class OutputSink {
+ public:
+  explicit OutputSink(int fd) : fd_(fd) {}
+
+  void add(std::string_view lines) { queue_ += lines; }
+  [[nodiscard]] int fd() const { return fd_; }
+  [[nodiscard]] bool empty() const { return queue_.empty(); }
+  [[nodiscard]] std::size_t queued_bytes() const { return queue_.size(); }
+  // REQUIRES: poll() reported POLLOUT or an error. Once nobody reads any more all further output is dropped.
+  void write_some();
+  // Writes all that is queued, however long the reader takes.
+  void drain();
+
+ private:
+  int fd_;
+  std::string queue_;
+  bool broken_ = false;
+};
+
+// One output stream of one process: a pipe, its lines, and where they go. Held at first, if asked for: then the newest
+// kMaxHeldBytes are kept until open() drops them or release() passes them on.
+class ProcessOutput {
+ public:
+  // `pipe`: the read end, non-blocking. The sink must outlive this.
+  ProcessOutput(UniqueFd pipe, std::string tag, bool held, OutputSink* sink);
+
+  [[nodiscard]] int fd() const { return pipe_.get(); }
+  [[nodiscard]] bool ended() const { return !pipe_; }
+  // False while the sink has so much to do that the process should wait.
+  [[nodiscard]] bool wants_more() const;
+  // Takes what is in the pipe now, at most kMaxReadBytes; at its end the last line too.
+  void read_available();
+  // What is in the pipe and what was held is dropped; what comes later is passed on.
+  void open();
+  // What was held is passed on, and all that comes later.
+  void release();
+
+  static constexpr std::size_t kMaxHeldBytes = 64 << 10;
+  static constexpr std::size_t kMaxReadBytes = 1 << 20;
+
+ private:
+  void take(std::string_view lines);
+
+  UniqueFd pipe_;
+  LineAssembler assembler_;
+  bool holding_;
+  std::string held_;
+  OutputSink* sink_;
+};
+
+}  // namespace rp

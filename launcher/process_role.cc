@@ -1,0 +1,61 @@
+#include "launcher/process_role.h"
+
+#include <fcntl.h>
+
+#include <cstdlib>
+
+#include "common/text.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+namespace {
+
+constexpr int kMaxWorkers = 256;
+
+std::string required_value(const char* name) {
+  const auto value = environment_value(name);
+  if (!value) {
+    throw Error(ExitCode::kLauncherFailed,
+                cat(kRoleVariable, " is set but ", name, " is not; start the program through rp-launch, or unset ",
+                    kRoleVariable));
+  }
+  return *value;
+}
+
+UniqueFd take_descriptor(const char* name) {
+  const int fd = parse_count(name, required_value(name), 3, 1 << 24);
+  if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
+    throw Error(ExitCode::kLauncherFailed, cat(name, " names descriptor ", fd, ", which is not open; a program between "
+                                               "rp-launch and this one must not close inherited descriptors"));
+  }
+  return UniqueFd(fd);
+}
+
+void take_inheritance(ProcessRole& role) {
+  role.num_workers = parse_count(kWorkersVariable, required_value(kWorkersVariable), 1, kMaxWorkers);
+  if (role.role == Role::kWorker) {
+    role.worker = parse_count(kWorkerVariable, required_value(kWorkerVariable), 0, role.num_workers - 1);
+  }
+  role.channel.emplace(take_descriptor(kChannelVariable));
+  role.liveness = take_descriptor(kLivenessVariable);
+  role.fault_board = take_descriptor(kFaultBoardVariable);
+  for (const char* name : {kRoleVariable, kWorkerVariable, kChannelVariable, kLivenessVariable, kFaultBoardVariable}) {
+    unsetenv(name);
+  }
+}
+
+}  // namespace
+
+ProcessRole ProcessRole::from_environment() {
+  ProcessRole role;
+  if (const auto name = environment_value(kRoleVariable)) {
+    const std::string word = parse_choice(kRoleVariable, *name, {"coordinator", "worker"});
+    role.role = word == "worker" ? Role::kWorker : Role::kCoordinator;
+    take_inheritance(role);
+  }
+  role.settings = RuntimeSettings::from_environment();
+  return role;
+}
+
+}  // namespace rp

@@ -1,0 +1,44 @@
+// launcher/process_role.h
+// Which part a process plays in a run, and what it inherited from rp-launch for it.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "common/fd.h"
+#include "launcher/channel.h"
+#include "launcher/runtime_settings.h"
+
+namespace rp {
+
+enum class Role {
+  kAlone,        // started without rp-launch
+  kCoordinator,
+  kWorker,
+};
+
+// What rp-launch passes on; read once, at the start of a Session.
+struct ProcessRole {
+  Role role = Role::kAlone;
+  int worker = -1;                 // of a worker
+  int num_workers = 1;
+  std::optional<Channel> channel;  // this and the next two: absent when alone
+  UniqueFd liveness;               // end of file: rp-launch is gone
+  UniqueFd fault_board;
+  RuntimeSettings settings;
+
+  // Takes the descriptors over: makes them close-on-exec and removes their variables and the role's, so that the
+  // programs that this one starts are not mistaken for a part of the run. Call once, before other threads exist.
+  // Throws rp::Error: kUsage for a wrong setting, kLauncherFailed for an incomplete inheritance.
+  [[nodiscard]] static ProcessRole from_environment();
+};
+
+// The variables' names, for the side that sets them.
+inline constexpr const char* kRoleVariable = "RP_ROLE";  // "coordinator", "worker"
+inline constexpr const char* kWorkerVariable = "RP_WORKER";
+inline constexpr const char* kWorkersVariable = "RP_WORKERS";
+inline constexpr const char* kChannelVariable = "RP_CHANNEL_FD";
+inline constexpr const char* kLivenessVariable = "RP_LIVENESS_FD";
+inline constexpr const char* kFaultBoardVariable = "RP_FAULT_BOARD_FD";
+
+}  // namespace rp

@@ -1,0 +1,53 @@
+#include "launcher/program_path.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <sstream>
+#include <system_error>
+#include <vector>
+
+#include "common/text.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+bool is_program(const fs::path& file) {
+  std::error_code ignored;
+  return fs::is_regular_file(file, ignored) && access(file.c_str(), X_OK) == 0;
+}
+
+[[noreturn]] void throw_unusable(const fs::path& file) {
+  std::error_code ignored;
+  if (!fs::exists(file, ignored)) {
+    throw Error(ExitCode::kNotFound, cat("cannot find the program ", file.string()));
+  }
+  const char* why = fs::is_directory(file, ignored) ? "it is a directory" : "it has no execute permission (chmod +x)";
+  throw Error(ExitCode::kCannotExecute, cat("cannot execute ", file.string(), ": ", why));
+}
+
+}  // namespace
+
+fs::path find_program(const std::string& name, const fs::path& own_directory, const std::string& search_path) {
+  if (name.find('/') != std::string::npos) {
+    if (!is_program(name)) throw_unusable(name);
+    return name;
+  }
+  std::vector<fs::path> directories{own_directory};
+  std::istringstream text(search_path);
+  for (std::string directory; std::getline(text, directory, ':');) {
+    directories.emplace_back(directory.empty() ? "." : directory);
+  }
+  for (const fs::path& directory : directories) {
+    if (!name.empty() && is_program(directory / name)) return directory / name;
+  }
+  const char* hint = is_program(name) ? "; there is one in this directory: write ./ before its name" : "";
+  throw Error(ExitCode::kNotFound,
+              cat("cannot find the program \"", name, "\" beside rp-launch or in PATH", hint));
+}
+
+}  // namespace rp

@@ -1,0 +1,114 @@
+#include "launcher/report.h"
+
+#include <cxxabi.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <memory>
+#include <sstream>
+#include <vector>
+
+#include "common/text.h"
+#include "launcher/ending.h"
+
+namespace rp {
+
+namespace {
+
+constexpr std::size_t kMaxMessageLines = 4;
+constexpr std::size_t kMaxFrameLines = 4;
+constexpr std::size_t kMaxLineChars = 400;
+
+std::vector<std::string> first_lines(const std::string& text, std::size_t most) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; lines.size() < most && std::getline(in, line);) {
+    if (!line.empty()) lines.push_back(line.substr(0, kMaxLineChars));
+  }
+  return lines;
+}
+
+// "#0 train!_ZN2rp3runEv+0x1f" -> "#0 train!rp::run()+0x1f".
+std::string readable_frame(const std::string& frame) {
+  const std::size_t name = frame.find('!');
+  const std::size_t plus = frame.rfind('+');
+  if (name == std::string::npos || plus == std::string::npos || plus < name) return frame;
+  const std::string symbol = frame.substr(name + 1, plus - name - 1);
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status),
+                                                         std::free);
+  if (status != 0) return frame;
+  return cat(frame.substr(0, name + 1), text.get(), frame.substr(plus)).substr(0, kMaxLineChars);
+}
+
+std::string how_it_ended(const Failure& failure) {
+  const int status = failure.status;
+  if (WIFSIGNALED(status)) return "was killed by " + signal_text(WTERMSIG(status));
+  if (WEXITSTATUS(status) == 0) return "ended before the coordinator told it to";
+  return cat("ended with exit code ", WEXITSTATUS(status));
+}
+
+std::string place_text(const Failure& failure) {
+  const BoardTask& task = failure.task;
+  if (task.slot < 0) {
+    switch (failure.state) {
+      case ProcessState::kNotStarted:
+      case ProcessState::kStarting: return "during its start, before session.start() was done";
+      case ProcessState::kEnding: return "while it ended";
+      default: return "between two tasks";
+    }
+  }
+  std::string text = cat("task ", task.slot, ", ", board_phase_name(task.phase), " stage of layers ", task.first_layer,
+                         " to ", task.end_layer - 1);
+  if (task.layer >= 0) text += cat(", layer ", task.layer);
+  if (task.microbatch >= 0) text += cat(", microbatch ", task.microbatch);
+  return text;
+}
+
+std::string advice(const Failure& failure) {
+  const int signal_number = WIFSIGNALED(failure.status) ? WTERMSIG(failure.status) : 0;
+  if (failure.out_of_memory) {
+    return "probably the kernel's out-of-memory killer (memory.events: oom_kill rose): give the job more memory, "
+           "or use fewer workers, a smaller batch or shorter sequences";
+  }
+  if (signal_number == SIGKILL) return "somebody or the kernel killed it: see dmesg, or the batch system's limits";
+  if (signal_number != 0) {
+    return "run the program without rp-launch under a debugger: one worker is then a thread of it";
+  }
+  if (WEXITSTATUS(failure.status) == 0) return "what the program does before session.start() must not end a worker";
+  return "the message above says what is wrong; docs/exit-codes.md lists the exit codes";
+}
+
+}  // namespace
+
+std::string signal_text(int signal_number) {
+  const char* name = sigabbrev_np(signal_number);
+  const char* meaning = sigdescr_np(signal_number);
+  if (name == nullptr || meaning == nullptr) return cat("signal ", signal_number);
+  return cat("SIG", name, " (", meaning, ")");
+}
+
+std::string failure_text(const Failure& failure) {
+  std::ostringstream out;
+  out << "rp-launch: " << failure.process << " (pid " << failure.pid << ") " << how_it_ended(failure) << "\n";
+  if (failure.fault) {
+    const char* label = "  what:   ";
+    for (const std::string& line : first_lines(failure.fault->message, kMaxMessageLines)) {
+      out << label << line << "\n";
+      label = "          ";
+    }
+  }
+  out << "  where:  " << place_text(failure) << "\n";
+  if (failure.fault) {
+    for (const std::string& frame : first_lines(failure.fault->backtrace, kMaxFrameLines)) {
+      out << "          " << readable_frame(frame) << "\n";
+    }
+  }
+  out << "  to do:  " << advice(failure) << "\n";
+  if (!failure.log_file.empty()) out << "  output: " << failure.log_file << "\n";
+  return out.str();
+}
+
+}  // namespace rp

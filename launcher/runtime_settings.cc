@@ -1,0 +1,90 @@
+#include "launcher/runtime_settings.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+
+#include "common/text.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+namespace {
+
+constexpr int kMaxThreadsPerWorker = 1024;
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) text += i + 1 == words.size() ? " or " : ", ";
+    text += words[i];
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string parse_choice(const std::string& name, const std::string& value, const std::vector<std::string>& allowed) {
+  if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return value;
+  throw Error(ExitCode::kUsage,
+              cat(name, " is \"", value, "\"", did_you_mean(value, allowed), "; allowed: ", joined(allowed)));
+}
+
+std::string parse_device(const std::string& name, const std::string& value) {
+  if (value == "cuda" || value == "gpu") {
+    throw Error(ExitCode::kNoResource, cat(name, " is \"", value, "\", but this build has no CUDA device; use --device cpu"));
+  }
+  return parse_choice(name, value, {"cpu"});
+}
+
+std::string parse_store(const std::string& name, const std::string& value) {
+  return parse_choice(name, value, {"shm", "memfd"});
+}
+
+std::string parse_plan(const std::string& name, const std::string& value) {
+  if (value.empty()) throw Error(ExitCode::kUsage, cat(name, " is empty; allowed: auto or a file"));
+  return value;
+}
+
+bool parse_switch(const std::string& name, const std::string& value) {
+  if (value == "0" || value == "1") return value == "1";
+  throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; allowed: 0 or 1"));
+}
+
+int parse_count(const std::string& name, const std::string& value, int least, int most) {
+  int number = 0;
+  const char* end = value.data() + value.size();
+  const auto result = std::from_chars(value.data(), end, number);
+  if (result.ec == std::errc{} && result.ptr == end && number >= least && number <= most) return number;
+  throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; allowed: a number from ", least, " to ", most));
+}
+
+std::optional<std::string> environment_value(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return value;
+}
+
+RuntimeSettings RuntimeSettings::from_environment() {
+  RuntimeSettings settings;
+  if (const auto value = environment_value("RP_DEVICE")) settings.device = parse_device("RP_DEVICE", *value);
+  if (const auto value = environment_value("RP_STORE")) settings.store = parse_store("RP_STORE", *value);
+  if (const auto value = environment_value("RP_PLAN")) settings.plan = parse_plan("RP_PLAN", *value);
+  if (const auto value = environment_value("RP_PREFETCH")) settings.prefetch = parse_switch("RP_PREFETCH", *value);
+  if (const auto value = environment_value("RP_THREADS_PER_WORKER")) {
+    settings.threads_per_worker = parse_count("RP_THREADS_PER_WORKER", *value, 1, kMaxThreadsPerWorker);
+  }
+  return settings;
+}
+
+std::vector<std::pair<std::string, std::string>> RuntimeSettings::variables() const {
+  std::vector<std::pair<std::string, std::string>> list;
+  if (device) list.emplace_back("RP_DEVICE", *device);
+  if (store) list.emplace_back("RP_STORE", *store);
+  if (plan) list.emplace_back("RP_PLAN", *plan);
+  if (prefetch) list.emplace_back("RP_PREFETCH", *prefetch ? "1" : "0");
+  if (threads_per_worker) list.emplace_back("RP_THREADS_PER_WORKER", std::to_string(*threads_per_worker));
+  return list;
+}
+
+}  // namespace rp

@@ -1,0 +1,347 @@
+#include "launcher/supervisor.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "common/check.h"
+#include "common/text.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+namespace {
+
+struct Transition {
+  RunPhase from;
+  RunPhase to;
+  const char* why;
+};
+constexpr std::array kTransitions = {
+    Transition{RunPhase::kRunning, RunPhase::kWorkerLost, "a worker failed"},
+    Transition{RunPhase::kRunning, RunPhase::kInterrupted, "second INT"},
+    Transition{RunPhase::kRunning, RunPhase::kWorkersEnding, "the coordinator ended"},
+    Transition{RunPhase::kWorkerLost, RunPhase::kTerminating, "the coordinator did not end by itself"},
+    Transition{RunPhase::kWorkerLost, RunPhase::kInterrupted, "second INT"},
+    Transition{RunPhase::kWorkerLost, RunPhase::kWorkersEnding, "the coordinator ended"},
+    Transition{RunPhase::kTerminating, RunPhase::kWorkersEnding, "the coordinator ended"},
+    Transition{RunPhase::kTerminating, RunPhase::kKilling, "the coordinator ignored TERM, or an INT"},
+    Transition{RunPhase::kInterrupted, RunPhase::kWorkersEnding, "the coordinator ended"},
+    Transition{RunPhase::kInterrupted, RunPhase::kKilling, "third INT, or too slow after the second"},
+    Transition{RunPhase::kWorkersEnding, RunPhase::kKilling, "a worker did not end by itself, or an INT"},
+    Transition{RunPhase::kWorkersEnding, RunPhase::kDone, "all ended"},
+    Transition{RunPhase::kKilling, RunPhase::kDone, "all ended, or one cannot be killed"},
+};
+
+std::int64_t patience_ns(RunPhase phase) {
+  switch (phase) {
+    case RunPhase::kWorkerLost: return kNsPerSecond;
+    case RunPhase::kTerminating: return kNsPerSecond / 2;
+    case RunPhase::kInterrupted: return 2 * kNsPerSecond;
+    case RunPhase::kWorkersEnding: return kNsPerSecond / 2;
+    case RunPhase::kKilling: return 5 * kNsPerSecond;
+    case RunPhase::kRunning:
+    case RunPhase::kDone: break;
+  }
+  return 0;  // no limit
+}
+
+sigset_t handled_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD}) sigaddset(&set, number);
+  struct sigaction present {};
+  sigaction(SIGHUP, nullptr, &present);
+  if (present.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);  // else: nohup
+  return set;
+}
+
+// Descriptors 0, 1 and 2 must be taken, or the launcher's own would get these numbers.
+void fill_standard_descriptors() {
+  int fd = 0;
+  do {
+    fd = open("/dev/null", O_RDWR);
+  } while (fd >= 0 && fd <= 2);
+  if (fd > 2) close(fd);
+}
+
+rlimit raise_open_files() {
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  rlimit raised = before;
+  raised.rlim_cur = raised.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &raised);
+  return before;
+}
+
+void make_log_directory(const std::filesystem::path& directory) {
+  if (directory.empty()) return;
+  std::error_code failed;
+  std::filesystem::create_directories(directory, failed);
+  if (failed) {
+    throw Error(ExitCode::kOutputFailed, cat("cannot make the log directory ", directory.string(), ": ",
+                                             failed.message(), "; choose another --log-dir"));
+  }
+}
+
+}  // namespace
+
+RunContext Supervisor::make_context(LaunchPlan plan) {
+  fill_standard_descriptors();
+  make_log_directory(plan.log_dir);
+  const rlimit open_files = raise_open_files();
+  std::array<int, 2> pipe{};
+  if (pipe2(pipe.data(), O_CLOEXEC) != 0) {
+    throw Error(ExitCode::kNoResource, cat("cannot make a pipe (", errno_text(errno), "); raise ulimit -n"));
+  }
+  const int num_processes = static_cast<int>(plan.processes.size());
+  RunContext run{.plan = std::move(plan),
+                 .board = FaultBoard::create(num_processes),
+                 .liveness_read = UniqueFd(pipe[0]),
+                 .liveness_write = UniqueFd(pipe[1]),
+                 .no_input = UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC))};
+  run.open_files = open_files;
+  // What a terminal sends (Ctrl-C) reaches its whole foreground group, so the coordinator must be in it: see forward().
+  run.has_terminal = static_cast<bool>(UniqueFd(open("/dev/tty", O_RDONLY | O_CLOEXEC)));
+  const sigset_t handled = handled_signals();
+  sigprocmask(SIG_BLOCK, &handled, &run.signal_mask);
+  return run;
+}
+
+Supervisor::Supervisor(LaunchPlan plan)
+    : run_(make_context(std::move(plan))), cgroup_(Cgroup::of_this_process()) {
+  const sigset_t handled = handled_signals();
+  signals_ = UniqueFd(signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
+  signal(SIGPIPE, SIG_IGN);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  oom_kills_before_ = cgroup_.num_oom_kills().value_or(0);
+}
+
+int Supervisor::run() {
+  members_.push_back(std::make_unique<Member>(run_, run_.plan.processes[0]));
+  while (phase_ != RunPhase::kDone) {
+    PollSet set;
+    add_to(set);
+    set.wait(deadline_);
+    handle_deaths();
+    if (all_dead() && phase_ != RunPhase::kDone) move_to(RunPhase::kDone);
+    if (deadline_.passed()) on_deadline();
+  }
+  finish();
+  return exit_code_of_run(end_);
+}
+
+void Supervisor::move_to(RunPhase to) {
+  const bool known = std::any_of(kTransitions.begin(), kTransitions.end(),
+                                 [this, to](const Transition& t) { return t.from == phase_ && t.to == to; });
+  RP_ASSERT(known);
+  phase_ = to;
+  const std::int64_t ns = patience_ns(to);
+  deadline_ = ns == 0 ? Deadline::never() : Deadline::after_ns(ns);
+  if (to == RunPhase::kTerminating) coordinator().process().send_signal(SIGTERM);
+  if (to == RunPhase::kKilling) {
+    for (const auto& member : members_) member->kill_on_purpose();
+  }
+}
+
+void Supervisor::on_deadline() {
+  switch (phase_) {
+    case RunPhase::kWorkerLost: return move_to(RunPhase::kTerminating);
+    case RunPhase::kInterrupted: end_.cut_short = true; return move_to(RunPhase::kKilling);
+    case RunPhase::kTerminating:
+    case RunPhase::kWorkersEnding: return move_to(RunPhase::kKilling);
+    case RunPhase::kKilling:
+      for (const auto& member : members_) {
+        if (!member->alive()) continue;
+        run_.err.add(cat("rp-launch: ", member->name(), " (pid ", member->process().pid(),
+                         ") does not end after SIGKILL: it hangs in the kernel; see /proc/", member->process().pid(),
+                         "/stack\n"));
+      }
+      return move_to(RunPhase::kDone);
+    case RunPhase::kRunning:
+    case RunPhase::kDone: break;
+  }
+}
+
+void Supervisor::add_to(PollSet& set) {
+  set.add(signals_.get(), POLLIN, [this] { read_signals(); });
+  for (OutputSink* sink : {&run_.out, &run_.err}) {
+    if (!sink->empty()) set.add(sink->fd(), POLLOUT, [sink] { sink->write_some(); });
+  }
+  for (const auto& owner : members_) {
+    Member* member = owner.get();
+    if (!member->channel().peer_gone()) set.add(member->channel().fd(), POLLIN, [this, member] { read_messages(*member); });
+    for (const auto& output : member->outputs()) {
+      ProcessOutput* stream = output.get();
+      if (stream->wants_more()) set.add(stream->fd(), POLLIN, [stream] { stream->read_available(); });
+    }
+    // Readiness is all that is needed: handle_deaths() follows each wait.
+    if (member->alive()) set.add(member->process().pidfd(), POLLIN, [] {});
+  }
+}
+
+void Supervisor::read_signals() {
+  signalfd_siginfo signal{};
+  while (read(signals_.get(), &signal, sizeof(signal)) == sizeof(signal)) {
+    if (signal.ssi_signo != SIGCHLD) forward(signal);
+  }
+  std::vector<pid_t> own;
+  for (const auto& member : members_) {
+    if (member->alive()) own.push_back(member->process().pid());
+  }
+  reap_adopted_processes(own);
+}
+
+// One signal to the launcher is one signal to the coordinator. What the terminal's driver sends (SI_KERNEL) has reached
+// the coordinator already, if it is in the launcher's process group.
+void Supervisor::forward(const signalfd_siginfo& signal) {
+  const int number = static_cast<int>(signal.ssi_signo);
+  const bool has_it = run_.has_terminal && signal.ssi_code == SI_KERNEL && getpgid(coordinator().process().pid()) == getpgrp();
+  if (!has_it) coordinator().process().send_signal(number);
+  end_.stop_signals.insert(number);
+  if (number == SIGINT) on_interrupt();
+}
+
+void Supervisor::on_interrupt() {
+  ++num_interrupts_;
+  if (num_interrupts_ < 2 || phase_ == RunPhase::kKilling || phase_ == RunPhase::kDone) return;
+  const bool may_wait = phase_ == RunPhase::kRunning || phase_ == RunPhase::kWorkerLost;
+  if (num_interrupts_ == 2 && may_wait) return move_to(RunPhase::kInterrupted);
+  if (coordinator().alive()) end_.cut_short = true;
+  move_to(RunPhase::kKilling);
+}
+
+void Supervisor::read_messages(Member& member) {
+  while (std::optional<Message> message = member.channel().receive(Deadline::after_ns(0))) {
+    on_message(member, std::move(*message));
+  }
+}
+
+void Supervisor::on_message(Member& member, Message message) {
+  if (member.is_worker()) {
+    if (message.kind != MessageKind::kAttached) return;
+    member.open_output();
+    Message go;
+    go.kind = MessageKind::kOutputOpen;
+    (void)member.channel().send(go);
+    send_attaches();
+    return;
+  }
+  switch (message.kind) {
+    case MessageKind::kStartWorkers: return start_workers(std::move(message));
+    case MessageKind::kPreempted: end_.preempted = true; return;
+    case MessageKind::kFinished: finished_ = true; return;
+    default: return;
+  }
+}
+
+void Supervisor::start_workers(Message store) {
+  if (store_ || phase_ != RunPhase::kRunning) return;
+  store_ = std::move(store);
+  store_->kind = MessageKind::kAttach;
+  for (std::size_t i = 1; i < run_.plan.processes.size(); ++i) {
+    members_.push_back(std::make_unique<Member>(run_, run_.plan.processes[i]));
+    to_attach_.push_back(members_.back().get());
+  }
+  send_attaches();
+}
+
+void Supervisor::send_attaches() {
+  std::erase_if(to_attach_, [this](Member* worker) {
+    store_->worker = worker->worker();
+    return worker->channel().send(*store_) || worker->channel().peer_gone();
+  });
+}
+
+void Supervisor::handle_deaths() {
+  std::vector<Member*> dead;
+  for (const auto& member : members_) {
+    if (!member->alive() || !member->process().try_reap()) continue;
+    read_messages(*member);
+    member->read_output();
+    dead.push_back(member.get());
+  }
+  // What the coordinator said before a worker ended (kFinished) must be known first.
+  if (!dead.empty()) read_messages(coordinator());
+  // Those who left no record count as of now, and workers before the coordinator, which may have ended because of them.
+  const auto fault_time = [this](const Member* member) {
+    const std::optional<Fault> fault = run_.board.entry(member->board_index()).fault();
+    return fault ? fault->time_ns : INT64_MAX;
+  };
+  std::stable_sort(dead.begin(), dead.end(), [&fault_time](const Member* a, const Member* b) {
+    return std::pair(fault_time(a), !a->is_worker()) < std::pair(fault_time(b), !b->is_worker());
+  });
+  for (Member* member : dead) {
+    member->process().kill_group();
+    member->is_worker() ? on_worker_death(*member) : on_coordinator_death(*member);
+  }
+}
+
+void Supervisor::on_coordinator_death(Member& coordinator) {
+  const int status = *coordinator.process().status();
+  end_.coordinator_status = status;
+  const bool asked = WIFSIGNALED(status) && end_.stop_signals.contains(WTERMSIG(status));
+  // An exit code other than 0 is the program's own word: it has said why.
+  if (WIFSIGNALED(status) && !asked && !coordinator.killed_on_purpose()) note_failure(coordinator);
+  if (phase_ != RunPhase::kKilling) move_to(RunPhase::kWorkersEnding);
+}
+
+void Supervisor::on_worker_death(Member& worker) {
+  const int status = *worker.process().status();
+  const bool told_to_end = finished_ || phase_ == RunPhase::kWorkersEnding;
+  if (worker.killed_on_purpose() || failure_ || (told_to_end && status == 0)) return;
+  if (phase_ == RunPhase::kWorkersEnding && end_.coordinator_status != 0) return;
+  note_failure(worker);
+  end_.failed_worker_status = status;
+  worker.release_output();
+  Message gone;
+  gone.kind = MessageKind::kWorkerGone;
+  gone.worker = worker.worker();
+  gone.status = status;
+  (void)coordinator().channel().send(gone);
+  kill_workers();
+  if (phase_ == RunPhase::kRunning) move_to(RunPhase::kWorkerLost);
+}
+
+void Supervisor::note_failure(Member& member) {
+  if (failure_) return;
+  const FaultBoardEntry entry = run_.board.entry(member.board_index());
+  const int status = *member.process().status();
+  failure_ = Failure{.process = member.name(),
+                     .pid = member.process().pid(),
+                     .status = status,
+                     .fault = entry.fault(),
+                     .state = entry.state(),
+                     .task = entry.task(),
+                     .out_of_memory = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL &&
+                                      cgroup_.num_oom_kills().value_or(0) > oom_kills_before_,
+                     .log_file = member.log_file()};
+}
+
+void Supervisor::kill_workers() {
+  for (const auto& member : members_) {
+    if (member->is_worker()) member->kill_on_purpose();
+  }
+}
+
+bool Supervisor::all_dead() const {
+  return std::none_of(members_.begin(), members_.end(), [](const auto& member) { return member->alive(); });
+}
+
+void Supervisor::finish() {
+  end_adopted_processes(kNsPerSecond);
+  for (const auto& member : members_) member->read_output();
+  if (failure_) run_.err.add(failure_text(*failure_));
+  run_.out.drain();
+  run_.err.drain();
+}
+
+}  // namespace rp

@@ -1,0 +1,85 @@
+// launcher/supervisor.h
+// Runs one launch from the first process to the exit code: starts, forwards, notices, ends, reports.
+//
+// Policy: docs/launcher.md. One thread; it waits for signals, messages, output and ends of processes in one poll().
+#pragma once
+
+#include <sys/signalfd.h>
+
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "launcher/cgroup.h"
+#include "launcher/ending.h"
+#include "launcher/member.h"
+#include "launcher/poll_set.h"
+#include "launcher/report.h"
+
+namespace rp {
+
+// How far a run is. The transitions are the table in supervisor.cc.
+enum class RunPhase {
+  kRunning,       // all is well
+  kWorkerLost,    // a worker failed: the coordinator may end by itself
+  kTerminating,   // the coordinator was sent TERM
+  kInterrupted,   // second INT: the coordinator has little time left
+  kWorkersEnding, // the coordinator has ended: the workers follow by themselves
+  kKilling,       // everything was sent KILL
+  kDone,          // nothing is left
+};
+
+// Owns everything of one run. Made and used in the main thread of a process without other threads.
+class Supervisor {
+ public:
+  // Blocks the signals that it handles, for good. Throws rp::Error.
+  explicit Supervisor(LaunchPlan plan);
+
+  // Starts the coordinator, stays until nothing of the run is left, and returns the exit code. Throws rp::Error if the
+  // coordinator cannot be started.
+  [[nodiscard]] int run();
+
+ private:
+  [[nodiscard]] static RunContext make_context(LaunchPlan plan);
+  void move_to(RunPhase to);
+  void on_deadline();
+
+  void add_to(PollSet& set);
+  void read_signals();
+  void forward(const signalfd_siginfo& signal);
+  void on_interrupt();
+
+  void read_messages(Member& member);
+  void on_message(Member& member, Message message);
+  void start_workers(Message store);
+  // Sends the host store to those workers that have not got it yet, as far as the kernel takes it.
+  void send_attaches();
+
+  // Reaps whoever ended; the earliest fault counts as the first failure.
+  void handle_deaths();
+  void on_coordinator_death(Member& coordinator);
+  void on_worker_death(Member& worker);
+  void note_failure(Member& member);
+  void kill_workers();
+  [[nodiscard]] bool all_dead() const;
+  void finish();
+
+  [[nodiscard]] Member& coordinator() { return *members_.front(); }
+
+  RunContext run_;
+  UniqueFd signals_;
+  Cgroup cgroup_;
+  std::uint64_t oom_kills_before_;
+  std::vector<std::unique_ptr<Member>> members_;  // the coordinator, then the workers
+  std::optional<Message> store_;                  // kAttach for all workers, with the descriptors that are held
+  std::vector<Member*> to_attach_;
+  RunPhase phase_ = RunPhase::kRunning;
+  Deadline deadline_ = Deadline::never();         // of the phase
+  int num_interrupts_ = 0;
+  bool finished_ = false;                         // the coordinator announced its normal end
+  RunEnd end_;
+  std::optional<Failure> failure_;
+};
+
+}  // namespace rp

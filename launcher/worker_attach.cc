@@ -1,0 +1,46 @@
+#include "launcher/worker_attach.h"
+
+#include <cstdio>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "common/text.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+namespace {
+
+Message receive_kind(Channel& channel, MessageKind kind, const char* what, const Deadline& deadline) {
+  while (true) {
+    std::optional<Message> message = channel.receive(deadline);
+    if (message && message->kind == kind) return std::move(*message);
+    if (channel.peer_gone()) {
+      throw Error(ExitCode::kLauncherFailed, cat("rp-launch is gone while this worker waited for ", what));
+    }
+    if (!message && deadline.passed()) {
+      throw Error(ExitCode::kHang, cat("rp-launch did not send ", what, " in time; is it stopped (state T in ps)?"));
+    }
+  }
+}
+
+}  // namespace
+
+Message receive_attach(Channel& channel, const Deadline& deadline) {
+  return receive_kind(channel, MessageKind::kAttach, "the host store", deadline);
+}
+
+void confirm_attached(Channel& channel, const Deadline& deadline) {
+  std::cout.flush();
+  std::fflush(nullptr);
+  Message attached;
+  attached.kind = MessageKind::kAttached;
+  if (!channel.send(attached) && !channel.peer_gone()) {
+    throw Error(ExitCode::kLauncherFailed, "rp-launch does not read this worker's messages; is it stopped?");
+  }
+  (void)receive_kind(channel, MessageKind::kOutputOpen, "the go-ahead", deadline);
+}
+
+}  // namespace rp

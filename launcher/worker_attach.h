@@ -1,0 +1,17 @@
+// launcher/worker_attach.h
+// The worker's side of its start: gets the host store, then has its output opened.
+#pragma once
+
+#include "launcher/channel.h"
+
+namespace rp {
+
+// Waits for kAttach, with the descriptors and the blob of the host store. Throws rp::Error kLauncherFailed if the
+// launcher is gone, kHang if the deadline passes.
+[[nodiscard]] Message receive_attach(Channel& channel, const Deadline& deadline);
+
+// Says that this worker's start succeeded. What it wrote to stdout and stderr until now is dropped, what it writes after
+// the return reaches the user. Throws as receive_attach().
+void confirm_attached(Channel& channel, const Deadline& deadline);
+
+}  // namespace rp

@@ -1,0 +1,93 @@
+#include "hoststore/crash_handler.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+
+#include "common/check.h"
+
+namespace rp {
+namespace {
+
+// Runs `crash` in a child with the handler installed; returns its wait status.
+int status_of_child(const FaultBoard& board, const std::function<void()>& crash) {
+  const pid_t child = fork();
+  if (child == 0) {
+    install_crash_handler(board.entry(0));
+    crash();
+    _exit(0);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return status;
+}
+
+TEST(CrashHandler, ASegmentationFaultIsRecordedWithItsAddressAndEndsByItsOwnSignal) {
+  const FaultBoard board = FaultBoard::create(1);
+  const int status = status_of_child(board, [] {
+    std::uintptr_t nowhere = 0x10;
+    asm volatile("" : "+r"(nowhere));
+    *reinterpret_cast<volatile int*>(nowhere) = 1;
+  });
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGSEGV);
+  const std::optional<Fault> fault = board.entry(0).fault();
+  ASSERT_TRUE(fault.has_value());
+  EXPECT_EQ(fault->kind, FaultKind::kSignal);
+  EXPECT_EQ(fault->code, SIGSEGV);
+  EXPECT_EQ(fault->message, "segmentation fault at address 0x10");
+  EXPECT_NE(fault->backtrace.find("#0 "), std::string::npos);
+}
+
+TEST(CrashHandler, ABrokenInvariantIsRecordedAsSuchAndAborts) {
+  const FaultBoard board = FaultBoard::create(1);
+  const int status = status_of_child(board, [] { RP_ASSERT(1 + 1 == 3); });
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGABRT);
+  const std::optional<Fault> fault = board.entry(0).fault();
+  ASSERT_TRUE(fault.has_value());
+  EXPECT_EQ(fault->kind, FaultKind::kAssertion);
+  EXPECT_NE(fault->message.find("1 + 1 == 3"), std::string::npos);
+}
+
+TEST(CrashHandler, AnErrorIsRecordedWithItsExitCode) {
+  const FaultBoard board = FaultBoard::create(2);
+  try {
+    throw Error(ExitCode::kBadInput, "model.safetensors is cut off");
+  } catch (...) {
+    EXPECT_EQ(record_current_exception(board.entry(0)), ExitCode::kBadInput);
+  }
+  try {
+    throw std::runtime_error("a user's exception");
+  } catch (...) {
+    EXPECT_EQ(record_current_exception(board.entry(1)), ExitCode::kUserError);
+  }
+  EXPECT_EQ(board.entry(0).fault()->message, "model.safetensors is cut off");
+  EXPECT_EQ(board.entry(0).fault()->code, 64);
+  EXPECT_EQ(board.entry(1).fault()->kind, FaultKind::kException);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+int overflow_stack(int depth) {
+  volatile char frame[4096];
+  frame[0] = static_cast<char>(depth);
+  return overflow_stack(depth + 1) + frame[0];
+}
+
+TEST(CrashHandler, AStackOverflowIsRecorded) {
+  const FaultBoard board = FaultBoard::create(1);
+  const int status = status_of_child(board, [] { overflow_stack(0); });
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGSEGV);
+  ASSERT_TRUE(board.entry(0).fault().has_value());
+  EXPECT_NE(board.entry(0).fault()->message.find("at address 0x"), std::string::npos);
+}
+#endif
+
+}  // namespace
+}  // namespace rp

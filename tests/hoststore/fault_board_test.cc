@@ -1,0 +1,102 @@
+#include "hoststore/fault_board.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "roundpipe/error.h"
+
+namespace rp {
+namespace {
+
+TEST(FaultBoard, WhatOneMappingWritesAnotherReads) {
+  const FaultBoard writer = FaultBoard::create(3);
+  const FaultBoard reader = FaultBoard::attach(UniqueFd(dup(writer.fd())));
+  ASSERT_EQ(reader.num_entries(), 3);
+  FaultBoardEntry entry = writer.entry(2);
+  entry.publish_start(4711);
+  entry.publish_task({.epoch = 1, .slot = 12, .phase = BoardPhase::kFused, .first_layer = 3, .end_layer = 5,
+                      .layer = 3, .microbatch = 0});
+  entry.publish_position(4, 7);
+  entry.publish_heartbeat();
+  EXPECT_EQ(reader.entry(2).pid(), 4711);
+  EXPECT_EQ(reader.entry(2).state(), ProcessState::kStarting);
+  EXPECT_EQ(reader.entry(2).heartbeat(), 1U);
+  EXPECT_EQ(reader.entry(2).task().slot, 12);
+  EXPECT_EQ(reader.entry(2).task().phase, BoardPhase::kFused);
+  EXPECT_EQ(reader.entry(2).task().layer, 4);
+  EXPECT_EQ(reader.entry(2).task().microbatch, 7);
+  EXPECT_EQ(reader.entry(1).pid(), 0);
+  EXPECT_EQ(reader.entry(1).task().slot, -1);
+}
+
+TEST(FaultBoard, OnlyTheFirstFaultOfAProcessIsKept) {
+  const FaultBoard board = FaultBoard::create(1);
+  EXPECT_TRUE(board.entry(0).record_fault(FaultKind::kError, 64, "first", "#0 here\n"));
+  EXPECT_FALSE(board.entry(0).record_fault(FaultKind::kSignal, 11, "second"));
+  const std::optional<Fault> fault = board.entry(0).fault();
+  ASSERT_TRUE(fault.has_value());
+  EXPECT_EQ(fault->kind, FaultKind::kError);
+  EXPECT_EQ(fault->code, 64);
+  EXPECT_EQ(fault->message, "first");
+  EXPECT_EQ(fault->backtrace, "#0 here\n");
+}
+
+TEST(FaultBoard, AHalfWrittenFaultIsNeverRead) {
+  const FaultBoard board = FaultBoard::create(1);
+  FaultBoardEntry entry = board.entry(0);
+  ASSERT_TRUE(entry.claim_fault());
+  entry.set_fault(FaultKind::kSignal, 11, nullptr);
+  entry.append_message("half");
+  EXPECT_FALSE(entry.fault().has_value());
+  entry.publish_fault();
+  EXPECT_EQ(entry.fault()->message, "half");
+}
+
+TEST(FaultBoard, ATextThatIsTooLongIsCut) {
+  const FaultBoard board = FaultBoard::create(1);
+  board.entry(0).record_fault(FaultKind::kException, 1, std::string(2000, 'm'), std::string(9000, 'b'));
+  EXPECT_EQ(board.entry(0).fault()->message, std::string(kFaultMessageBytes, 'm'));
+  EXPECT_EQ(board.entry(0).fault()->backtrace, std::string(kFaultBacktraceBytes, 'b'));
+}
+
+TEST(FaultBoard, OfManyThreadsThatFailOneRecordsAndAReaderSeesItWhole) {
+  const FaultBoard board = FaultBoard::create(1);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&board, i] {
+      board.entry(0).record_fault(FaultKind::kError, i, std::string(500, static_cast<char>('a' + i)));
+    });
+  }
+  std::optional<Fault> fault;
+  while (!fault) fault = board.entry(0).fault();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(fault->message, std::string(500, static_cast<char>('a' + fault->code)));
+}
+
+TEST(FaultBoard, AClearedEntryTakesTheFaultOfTheReplacement) {
+  const FaultBoard board = FaultBoard::create(1);
+  board.entry(0).record_fault(FaultKind::kError, 1, "old");
+  board.entry(0).clear();
+  EXPECT_FALSE(board.entry(0).fault().has_value());
+  EXPECT_TRUE(board.entry(0).record_fault(FaultKind::kError, 2, "new"));
+}
+
+TEST(FaultBoard, AFileOfAnotherFormatIsRefused) {
+  UniqueFd fd(memfd_create("other", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(fd.get(), 3 * 4096), 0);
+  EXPECT_THROW((void)FaultBoard::attach(std::move(fd)), Error);
+  EXPECT_THROW((void)FaultBoard::attach(UniqueFd(memfd_create("empty", MFD_CLOEXEC))), Error);
+}
+
+TEST(FaultBoard, NobodyCanShortenIt) {
+  const FaultBoard board = FaultBoard::create(1);
+  EXPECT_NE(ftruncate(board.fd(), 0), 0);
+}
+
+}  // namespace
+}  // namespace rp

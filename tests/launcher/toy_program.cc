@@ -1,0 +1,222 @@
+// A program as small as can be that rp-launch runs: coordinator and workers without a pipeline. Its first argument is
+// what it is to do; see kModes. The system test is launch_test.cc.
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/futex.h"
+#include "hoststore/crash_handler.h"
+#include "launcher/liveness_watch.h"
+#include "launcher/process_role.h"
+#include "launcher/worker_attach.h"
+#include "roundpipe/error.h"
+
+namespace {
+
+using rp::Deadline;
+
+// What the processes of a toy run share: how many workers are attached, and whether they may end.
+struct ToyStore {
+  std::atomic<std::uint32_t> num_attached;
+  std::atomic<std::uint32_t> stopped;
+};
+
+volatile sig_atomic_t g_signal = 0;
+volatile sig_atomic_t g_num_signals = 0;
+void on_signal(int number) {
+  g_signal = number;
+  g_num_signals = g_num_signals + 1;
+}
+
+class Toy {
+ public:
+  Toy(std::string mode, std::vector<std::string> arguments)
+      : mode_(std::move(mode)),
+        arguments_(std::move(arguments)),
+        role_(rp::ProcessRole::from_environment()),
+        board_(rp::FaultBoard::attach(std::move(role_.fault_board))),
+        watch_(std::move(role_.liveness)) {
+    entry().publish_start(getpid());
+    rp::install_crash_handler(entry());
+  }
+
+  int run() {
+    if (role_.role == rp::Role::kWorker) return run_worker();
+    return run_coordinator();
+  }
+
+ private:
+  rp::FaultBoardEntry entry() { return board_.entry(1 + role_.worker); }
+  bool is(const char* mode) const { return mode_ == mode; }
+
+  static ToyStore* map_store(int fd) {
+    void* base = mmap(nullptr, sizeof(ToyStore), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return static_cast<ToyStore*>(base);
+  }
+
+  static void wait_word(std::atomic<std::uint32_t>& word, std::uint32_t least) {
+    while (word.load() < least && g_signal == 0) rp::futex_wait(&word, word.load(), 20 * rp::kNsPerMs);
+  }
+
+  void send(rp::MessageKind kind) {
+    rp::Message message;
+    message.kind = kind;
+    (void)role_.channel->send(message);
+  }
+
+  void start_workers() {
+    rp::Message message;
+    message.kind = rp::MessageKind::kStartWorkers;
+    message.descriptors.emplace_back(memfd_create("toy-store", MFD_CLOEXEC));
+    if (ftruncate(message.descriptors[0].get(), 4096) != 0) std::abort();
+    store_ = map_store(message.descriptors[0].get());
+    if (!role_.channel->send(message)) std::abort();
+  }
+
+  int end_normally(int code) {
+    send(rp::MessageKind::kFinished);
+    store_->stopped.store(1);
+    rp::futex_wake_all(&store_->stopped);
+    return code;
+  }
+
+  // Serves signals as a program with a Session does.
+  int wait_for_signal() {
+    std::cout << "ready" << std::endl;
+    while (g_signal == 0) poll(nullptr, 0, 20);
+    if (is("preempted")) send(rp::MessageKind::kPreempted);
+    if (is("count_signals")) {
+      poll(nullptr, 0, 200);
+      std::cout << "signals " << g_num_signals << std::endl;
+    }
+    return end_normally(128 + g_signal);
+  }
+
+  int run_coordinator() {
+    if (is("exit_early")) return std::atoi(arguments_[0].c_str());
+    if (is("environment")) return print_environment();
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) signal(number, is("deaf") ? SIG_IGN : on_signal);
+    start_workers();
+    if (is("crash_before_attach") || is("fail_all") || is("exit_before_attach")) return wait_for_worker_gone();
+    wait_word(store_->num_attached, static_cast<std::uint32_t>(role_.num_workers));
+    if (is("exit")) return end_normally(std::atoi(arguments_[0].c_str()));
+    if (is("abort")) std::abort();
+    if (is("segfault")) raise(SIGSEGV);
+    if (is("crash_in_task") || is("chatty_crash")) return wait_for_worker_gone();
+    if (is("crash_silently")) pause_for_ever();
+    if (is("hang") || is("deaf")) print_pids_and_hang();
+    if (is("chatty")) wait_word(store_->stopped, static_cast<std::uint32_t>(role_.num_workers));
+    if (is("wait") || is("preempted") || is("count_signals")) return wait_for_signal();
+    return end_normally(0);
+  }
+
+  static int print_environment() {
+    for (const char* name : {"RP_ROLE", "RP_CHANNEL_FD", "RP_WORKERS", "RP_STORE", "RP_PREFETCH"}) {
+      const char* value = std::getenv(name);
+      std::cout << name << "=" << (value == nullptr ? "unset" : value) << "\n";
+    }
+    return 0;
+  }
+
+  // As a Session does: says nothing, rp-launch reports it.
+  int wait_for_worker_gone() {
+    while (const auto message = role_.channel->receive(Deadline::after_seconds(30))) {
+      if (message->kind == rp::MessageKind::kWorkerGone) return 1;
+    }
+    return 99;
+  }
+
+  [[noreturn]] static void pause_for_ever() {
+    while (true) poll(nullptr, 0, -1);
+  }
+
+  [[noreturn]] void print_pids_and_hang() {
+    std::cout << "pid " << getpid() << std::endl;
+    for (int w = 0; w < role_.num_workers; ++w) std::cout << "pid " << board_.entry(1 + w).pid() << std::endl;
+    std::cout << "ready" << std::endl;
+    pause_for_ever();
+  }
+
+  int run_worker() {
+    std::cout << "before attach " << role_.worker << std::endl;
+    if (is("crash_before_attach") && role_.worker == 0) raise(SIGSEGV);
+    if (is("exit_before_attach") && role_.worker == 0) return 0;
+    if (is("fail_all")) throw rp::Error(rp::ExitCode::kUserError, "layer 3 differs between the processes");
+    const rp::Message store = rp::receive_attach(*role_.channel, Deadline::after_seconds(30));
+    store_ = map_store(store.descriptors.at(0).get());
+    rp::confirm_attached(*role_.channel, Deadline::after_seconds(30));
+    entry().publish_state(rp::ProcessState::kAttached);
+    if (is("exit") || is("chatty_crash")) std::cout << "after attach " << role_.worker << std::endl;
+    store_->num_attached.fetch_add(1);
+    rp::futex_wake_all(&store_->num_attached);
+    if (is("crash_in_task") && role_.worker == 0) crash_in_task();
+    if (is("crash_silently") && role_.worker == 0) _exit(7);
+    if (is("chatty")) chat();
+    if (is("chatty_crash") && role_.worker == 0) chat_and_crash();
+    while (store_->stopped.load() == 0 || is("chatty")) rp::futex_wait(&store_->stopped, store_->stopped.load(), INT64_MAX);
+    return is("ignore_end") ? (pause_for_ever(), 0) : 0;
+  }
+
+  void crash_in_task() {
+    entry().publish_task({.epoch = 0, .slot = 12, .phase = rp::BoardPhase::kFused, .first_layer = 3, .end_layer = 5,
+                          .layer = 4, .microbatch = 7});
+    raise(SIGSEGV);
+  }
+
+  void chat() {
+    for (int i = 0; i < 500; ++i) {
+      std::printf("worker %d line %d %s end\n", role_.worker, i, std::string(static_cast<std::size_t>(i % 300), 'x').c_str());
+    }
+    std::fflush(stdout);
+    store_->stopped.fetch_add(1);
+    rp::futex_wake_all(&store_->stopped);
+  }
+
+  static void chat_and_crash() {
+    for (int i = 0; i < 200; ++i) std::printf("last words %d\n", i);
+    std::printf("torn");
+    std::fflush(stdout);
+    raise(SIGKILL);
+  }
+
+  std::string mode_;
+  std::vector<std::string> arguments_;
+  rp::ProcessRole role_;
+  rp::FaultBoard board_;
+  rp::LivenessWatch watch_;
+  ToyStore* store_ = nullptr;
+
+ public:
+  // As a Session's terminate handler: a worker records, rp-launch prints; a coordinator prints itself.
+  int run_caught() {
+    try {
+      return run();
+    } catch (...) {
+      return static_cast<int>(rp::record_current_exception(entry()));
+    }
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "exit";
+  Toy toy(mode, {argv + std::min(argc, 2), argv + argc});
+  const int code = toy.run_caught();
+  std::cout.flush();
+  std::fflush(nullptr);
+  _exit(code);
+}
