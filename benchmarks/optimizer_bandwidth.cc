@@ -1,10 +1,15 @@
 // benchmarks/optimizer_bandwidth.cc
 // How near the fused optimizer pass comes to the bandwidth of the memory, and what fusing gains.
 //
-//   optimizer_bandwidth [GiB of one fp32 array, default 1] [repetitions, default 7]
+//   optimizer_bandwidth [GiB of one fp32 array, default 1] [repetitions, default 9]
 //
-// Needs 5 GiB of memory for arrays of 1 GiB. In every repetition each pass runs once, one after the other, so that a
-// busy machine slows all alike; the figures are medians, the ratios medians of the ratios within a repetition.
+// Needs 5 GiB of memory for arrays of 1 GiB. Beside each other, with the same threads on the same arrays:
+//   triad         a[i] += s * b[i] in fp32: 12 bytes an element
+//   fused         the product's pass with each instruction set of this machine: 28 bytes a parameter
+//   three passes  gradient cast to fp32, fp32 update, weight cast to bf16: 40 bytes, or 46 with ordinary stores, which
+//                 read what they overwrite. The update is the product's own loop, prefetch included.
+// In every repetition each of them runs once, one after the other, so that a busy machine slows all alike. Times are
+// medians; ratios are medians of the ratios within a repetition.
 #include <sys/mman.h>
 
 #if defined(__x86_64__)
@@ -14,6 +19,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "common/clock.h"
@@ -24,7 +31,7 @@
 namespace rp {
 namespace {
 
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__)
 #define RP_EVERY_INSTRUCTION_SET __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define RP_EVERY_INSTRUCTION_SET
@@ -96,9 +103,96 @@ RP_EVERY_INSTRUCTION_SET void triad(float* a, const float* b, float s, std::size
   for (std::size_t i = 0; i < n; ++i) a[i] += s * b[i];
 }
 
-double seconds_of(const auto& pass) {
+RP_EVERY_INSTRUCTION_SET void cast_gradient(float* to, const std::uint16_t* from, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) to[i] = float_from_bf16(from[i]);
+}
+
+RP_EVERY_INSTRUCTION_SET void cast_weights(std::uint16_t* to, const float* from, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) to[i] = bf16_from_float(from[i]);
+}
+
+// The casts with streaming stores, for a multiple of 8 finite numbers. Four at a time are fast enough for the memory.
+#if defined(__x86_64__)
+void stream_gradient(float* to, const std::uint16_t* from, std::size_t n) {
+  const __m128i zero = _mm_setzero_si128();
+  for (std::size_t i = 0; i < n; i += 8) {
+    const __m128i bits = _mm_load_si128(reinterpret_cast<const __m128i*>(from + i));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), _mm_unpacklo_epi16(zero, bits));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i + 4), _mm_unpackhi_epi16(zero, bits));
+  }
+  _mm_sfence();
+}
+
+__m128i rounded_upper_halves(const float* from) {
+  const __m128i bits = _mm_load_si128(reinterpret_cast<const __m128i*>(from));
+  const __m128i odd = _mm_and_si128(_mm_srli_epi32(bits, 16), _mm_set1_epi32(1));
+  return _mm_srai_epi32(_mm_add_epi32(_mm_add_epi32(bits, _mm_set1_epi32(0x7fff)), odd), 16);
+}
+
+void stream_weights(std::uint16_t* to, const float* from, std::size_t n) {
+  for (std::size_t i = 0; i < n; i += 8) {
+    const __m128i packed = _mm_packs_epi32(rounded_upper_halves(from + i), rounded_upper_halves(from + i + 4));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), packed);
+  }
+  _mm_sfence();
+}
+#endif
+
+// Something to be timed: its stages one after the other, each over the whole arrays, and what it counts for.
+struct Candidate {
+  std::string name;
+  double bytes_per_parameter;
+  std::vector<std::function<void(std::size_t begin, std::size_t end)>> stages;
+};
+
+const AdamWStep kStep = AdamWStep::of({.learning_rate = 1e-4, .weight_decay = 0.01}, 10);
+
+Candidate fused(Arrays& a, const Kernels& kernels) {
+  return {std::string("fused, ") + kernels.name, 28, {[&a, &kernels](std::size_t begin, std::size_t end) {
+            const void* uses[] = {a.gradient.data()};
+            kernels.update({.old_master = a.master.data(), .master = a.master.data(), .m = a.m.data(),
+                            .v = a.v.data(), .working = a.working.data(), .num_elements = a.n},
+                           {.uses = uses, .num_uses = 1, .num_elements = a.n}, kStep, begin, end);
+          }}};
+}
+
+using CastGradient = void (*)(float* to, const std::uint16_t* from, std::size_t n);
+using CastWeights = void (*)(std::uint16_t* to, const float* from, std::size_t n);
+
+Candidate three_passes(Arrays& a, const char* name, double bytes, CastGradient gradient, CastWeights weights) {
+  return {name, bytes,
+          {[&a, gradient](std::size_t begin, std::size_t end) {
+             gradient(a.gradient_fp32.data() + begin, a.gradient.data() + begin, end - begin);
+           },
+           [&a](std::size_t begin, std::size_t end) {
+             const void* uses[] = {a.gradient_fp32.data()};
+             usable_kernels().front()->update(
+                 {.old_master = a.master.data(), .master = a.master.data(), .m = a.m.data(), .v = a.v.data(),
+                  .num_elements = a.n},
+                 {.uses = uses, .num_uses = 1, .format = FloatFormat::kFp32, .num_elements = a.n}, kStep, begin, end);
+           },
+           [&a, weights](std::size_t begin, std::size_t end) {
+             weights(a.working.data() + begin, a.master.data() + begin, end - begin);
+           }}};
+}
+
+// The triad first, then the fused pass of the best instruction set, then the others.
+std::vector<Candidate> candidates(Arrays& a) {
+  std::vector<Candidate> all;
+  all.push_back({"triad", 12, {[&a](std::size_t begin, std::size_t end) {
+                   triad(a.master.data() + begin, a.m.data() + begin, 1e-9F, end - begin);
+                 }}});
+  for (const Kernels* kernels : usable_kernels()) all.push_back(fused(a, *kernels));
+  all.push_back(three_passes(a, "three passes, ordinary stores", 46, cast_gradient, cast_weights));
+#if defined(__x86_64__)
+  all.push_back(three_passes(a, "three passes, streaming stores", 40, stream_gradient, stream_weights));
+#endif
+  return all;
+}
+
+double seconds_of(const Candidate& candidate, std::size_t n, ThreadTeam& team) {
   const std::int64_t start = now_ns();
-  pass();
+  for (const auto& stage : candidate.stages) for_each_chunk(n, team, stage);
   return static_cast<double>(now_ns() - start) * 1e-9;
 }
 
@@ -109,39 +203,30 @@ double median(std::vector<double> values) {
 
 void compare(Arrays& a, int num_threads, int repetitions, const char* pages) {
   ThreadTeam team(num_threads);
-  const AdamWStep step = AdamWStep::of({.learning_rate = 1e-4, .weight_decay = 0.01}, 10);
-  const void* uses[] = {a.gradient.data()};
-  const BlockGradients gradients{.uses = uses, .num_uses = 1, .format = FloatFormat::kBf16, .num_elements = a.n};
-  const BlockState state{.old_master = a.master.data(), .master = a.master.data(), .m = a.m.data(), .v = a.v.data(),
-                         .working = a.working.data(), .working_format = FloatFormat::kBf16, .num_elements = a.n};
-  std::vector<std::vector<double>> rates(1 + usable_kernels().size()), ratios = rates;
-  for (int r = 0; r <= repetitions; ++r) {
-    const double triad_seconds = seconds_of([&] {
-      for_each_chunk(a.n, team, [&](std::size_t begin, std::size_t end) {
-        triad(a.master.data() + begin, a.m.data() + begin, 1e-9F, end - begin);
-      });
-    });
-    const double triad_rate = 12e-9 * static_cast<double>(a.n) / triad_seconds;
-    if (r > 0) rates[0].push_back(triad_rate);
-    for (std::size_t k = 0; k < usable_kernels().size(); ++k) {
-      const Kernels& kernels = *usable_kernels()[k];
-      const double seconds = seconds_of([&] {
-        for_each_chunk(a.n, team, [&](std::size_t begin, std::size_t end) {
-          kernels.update(state, gradients, step, begin, end);
-        });
-      });
-      const double rate = 28e-9 * static_cast<double>(a.n) / seconds;
-      if (r > 0) {
-        rates[k + 1].push_back(rate);
-        ratios[k + 1].push_back(rate / triad_rate);
-      }
+  const std::vector<Candidate> all = candidates(a);
+  struct Measured {
+    std::vector<double> seconds, of_triad_rate, of_fused_time;
+  };
+  std::vector<Measured> measured(all.size());
+  for (int r = -1; r < repetitions; ++r) {  // the first is a warm-up
+    std::vector<double> seconds;
+    for (const Candidate& candidate : all) seconds.push_back(seconds_of(candidate, a.n, team));
+    for (std::size_t i = 0; r >= 0 && i < all.size(); ++i) {
+      measured[i].seconds.push_back(seconds[i]);
+      measured[i].of_triad_rate.push_back(all[i].bytes_per_parameter / seconds[i] * seconds[0] / 12);
+      measured[i].of_fused_time.push_back(seconds[i] / seconds[1]);
     }
   }
-  std::printf("%s pages, %d threads: triad %.1f GB/s", pages, num_threads, median(rates[0]));
-  for (std::size_t k = 1; k < rates.size(); ++k) {
-    std::printf("; %s %.1f GB/s (%.3f)", usable_kernels()[k - 1]->name, median(rates[k]), median(ratios[k]));
+  std::printf("%s pages, %d thread%s, %zu Mi parameters, %d repetitions\n", pages, num_threads,
+              num_threads == 1 ? "" : "s", a.n >> 20, repetitions);
+  std::printf("  %-32s %8s %8s %8s %9s %12s\n", "", "bytes", "ms", "GB/s", "of triad", "fused = 1.00");
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const double seconds = median(measured[i].seconds);
+    std::printf("  %-32s %8.0f %8.1f %8.1f %8.1f%% %12.2f\n", all[i].name.c_str(), all[i].bytes_per_parameter,
+                seconds * 1e3, all[i].bytes_per_parameter * static_cast<double>(a.n) / seconds * 1e-9,
+                100 * median(measured[i].of_triad_rate), median(measured[i].of_fused_time));
   }
-  std::printf("\n");
+  std::fflush(stdout);
 }
 
 }  // namespace
@@ -149,14 +234,18 @@ void compare(Arrays& a, int num_threads, int repetitions, const char* pages) {
 
 int main(int argc, char** argv) {
   const double gib = argc > 1 ? std::atof(argv[1]) : 1.0;
-  const int repetitions = argc > 2 ? std::atoi(argv[2]) : 7;
-  const std::size_t n = static_cast<std::size_t>(gib * 0x1p28);
+  const int repetitions = argc > 2 ? std::atoi(argv[2]) : 9;
+  const std::size_t n = static_cast<std::size_t>(gib * 0x1p28) / 8 * 8;
+  if (argc > 3 || n == 0 || repetitions < 1) {
+    std::fprintf(stderr, "usage: optimizer_bandwidth [GiB of one fp32 array] [repetitions]\n");
+    return 2;
+  }
   for (const bool huge : {false, true}) {
     rp::Arrays arrays(n, huge);
     {
       rp::ThreadTeam team(2);
       rp::fill(arrays, team);
     }
-    for (const int threads : {1, 2}) rp::compare(arrays, threads, repetitions, huge ? "huge" : "ordinary");
+    for (const int num_threads : {1, 2}) rp::compare(arrays, num_threads, repetitions, huge ? "huge" : "ordinary");
   }
 }

@@ -16,7 +16,7 @@ namespace {
 // Elements of one round of the update loop: a line (64 bytes) of each 16-bit array, two lines of each fp32 array.
 constexpr std::size_t kUpdateElements = 32;
 // How far the update loop asks ahead. The hardware's own prefetch stops at the end of every page; with five arrays that
-// is felt: 5 to 10 % of the bandwidth. 256 elements were too few, 768 and 1024 no better.
+// is felt: 3 to 10 % of the bandwidth (Zen 5, one and two threads). 256 elements were too few, 768 and 1024 worse.
 constexpr std::size_t kPrefetchElements = 512;
 
 template <typename V, FloatFormat kFormat>
@@ -51,8 +51,8 @@ struct Coefficients {
 };
 
 // What happens to the working copy. Streaming saves reading the lines that are overwritten (2 of 30 bytes per
-// parameter: 3 to 5 % of the time) but needs them aligned. Master and moments have just been read: streaming them as
-// well gained nothing.
+// parameter; measured 3 to 6 % of the time) but needs them aligned. Master and moments have just been read: streaming
+// them as well gained nothing.
 enum class Working : std::uint8_t { kNone, kStore, kStream };
 
 // Updates whole groups of vectors from `i` on; returns the first element that it left out.

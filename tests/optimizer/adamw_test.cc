@@ -77,7 +77,10 @@ struct Block {
     std::mt19937 random(static_cast<unsigned>(shape.num_elements * 64 + shape.offset));
     std::normal_distribution<float> normal;
     std::uniform_real_distribution<float> exponent(-30, 10);
-    const auto number = [&] { return random() % 16 == 0 ? 0.0F : normal(random) * std::exp2(exponent(random)); };
+    const auto number = [&] {
+      const auto kind = random() % 16;
+      return kind == 0 ? 0.0F : kind == 1 ? -0.0F : normal(random) * std::exp2(exponent(random));
+    };
     for (std::size_t use = 0; use < shape.num_uses; ++use) {
       gradients.emplace_back(shape.gradient, shape.num_elements, shape.offset);
       for (std::size_t i = 0; i < shape.num_elements; ++i) gradients.back().set(i, number());
@@ -264,6 +267,25 @@ TEST(AdamW, InfinityAndNanReachTheWorkingCopyInEveryInstructionSet) {
       EXPECT_TRUE(std::isnan(block.working.get(1))) << kernels->name;
       EXPECT_EQ(block.working.get(2), -std::numeric_limits<float>::infinity()) << kernels->name;
       EXPECT_TRUE(std::isfinite(block.working.get(3))) << kernels->name;
+    }
+  }
+}
+
+TEST(AdamW, ANanOfAnyPatternIsRoundedAsInTheScalarConversion) {
+  for (const FloatFormat working : {FloatFormat::kBf16, FloatFormat::kFp16}) {
+    for (const Kernels* kernels : usable_kernels()) {
+      Block block({.num_elements = 64, .working = working});
+      for (std::uint32_t i = 0; i < 64; ++i) {
+        const std::uint32_t payload = i < 23 ? 1U << i : i < 46 ? 0x7fffffU >> (i - 23) : 0x7fffffU - (i - 46);
+        const std::uint32_t bits = (i % 2 == 0 ? 0x7f800000U : 0xff800000U) | payload;
+        std::memcpy(block.master.floats() + i, &bits, sizeof bits);
+      }
+      kernels->skip(block.state(), 0, 64);
+      for (std::size_t i = 0; i < 64; ++i) {
+        const float nan = block.master.get(i);
+        const std::uint16_t bits = static_cast<const std::uint16_t*>(block.working.data())[i];
+        ASSERT_EQ(bits, working == FloatFormat::kBf16 ? bf16_from_float(nan) : fp16_from_float(nan)) << kernels->name;
+      }
     }
   }
 }
