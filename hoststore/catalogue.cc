@@ -75,6 +75,7 @@ Catalogue Catalogue::lay_out(const std::vector<LayerRequest>& layers, std::uint3
   for (std::uint32_t layer = 0; layer < layers.size(); ++layer) {
     LayerRecord record{};
     copy_name(record.name, layers[layer].name);
+    record.arguments_hash = layers[layer].arguments_hash;
     record.first_tensor = static_cast<std::uint32_t>(result.tensors_.size());
     record.num_tensors = static_cast<std::uint32_t>(layers[layer].parameters.size());
     std::map<DType, std::uint32_t> own_blocks;

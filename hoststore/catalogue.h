@@ -56,7 +56,8 @@ static_assert(sizeof(TensorRecord) == 224 && ShmSafe<TensorRecord>);
 
 struct LayerRecord {
   using ShmFormat = void;
-  std::array<char, 120> name{};
+  std::array<char, 112> name{};
+  std::uint64_t arguments_hash = 0;  // of the factory's arguments: part of what processes compare
   std::uint32_t first_tensor = 0;
   std::uint32_t num_tensors = 0;
 };
@@ -72,6 +73,7 @@ struct ParameterRequest {
 
 struct LayerRequest {
   std::string name;
+  std::uint64_t arguments_hash = 0;
   std::vector<ParameterRequest> parameters;
 };
 

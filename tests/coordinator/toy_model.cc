@@ -86,7 +86,7 @@ bool is_tied(const ToyConfig& config, int layer) {
 Catalogue toy_catalogue(const ToyConfig& config) {
   std::vector<LayerRequest> layers;
   for (int i = 0; i < config.num_layers; ++i) {
-    LayerRequest layer{.name = "toy", .parameters = {}};
+    LayerRequest layer{.name = "toy", .arguments_hash = 0, .parameters = {}};
     layer.parameters.push_back({.name = "w", .dtype = config.dtype, .shape = {config.num_elements}});
     if (is_tied(config, i)) {
       layer.parameters.push_back({.name = "u", .dtype = config.dtype, .shape = {config.num_elements}, .tied_group = 0});

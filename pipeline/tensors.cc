@@ -1,0 +1,65 @@
+#include "pipeline/tensors.h"
+
+#include <array>
+
+#include "common/check.h"
+#include "common/text.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+namespace {
+
+constexpr std::array<at::ScalarType, 10> kTypes = {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble, at::kLong,
+                                                   at::kInt,   at::kShort,    at::kChar, at::kByte,   at::kBool};
+
+}  // namespace
+
+DType dtype_of(at::ScalarType type) {
+  for (std::size_t i = 0; i < kTypes.size(); ++i) {
+    if (kTypes[i] == type) return static_cast<DType>(i);
+  }
+  throw Error(ExitCode::kUsage, cat("tensors of dtype ", at::toString(type), " cannot travel between stages"));
+}
+
+at::ScalarType scalar_type_of(DType dtype) { return kTypes[static_cast<std::size_t>(dtype)]; }
+
+at::Tensor tensor_over(const std::byte* data, at::IntArrayRef shape, at::ScalarType type) {
+  return at::from_blob(const_cast<std::byte*>(data), shape, at::TensorOptions().dtype(type));
+}
+
+at::Tensor tensor_over(const TensorView& view) {
+  if (view.desc.is_absent()) return {};
+  return tensor_over(view.data, at::IntArrayRef(view.desc.shape.data(), static_cast<std::size_t>(view.desc.rank)),
+                     scalar_type_of(view.desc.dtype));
+}
+
+Tensors tensors_over(const std::vector<TensorView>& views) {
+  Tensors tensors;
+  for (const TensorView& view : views) tensors.push_back(tensor_over(view));
+  return tensors;
+}
+
+std::vector<TensorView> views_of(Tensors& tensors) {
+  if (tensors.size() > kMaxTensors) {
+    throw Error(ExitCode::kUsage, cat(tensors.size(), " tensors at once; at most ", kMaxTensors, " can travel"));
+  }
+  std::vector<TensorView> views;
+  for (at::Tensor& tensor : tensors) {
+    TensorView view;
+    if (tensor.defined()) {
+      if (tensor.dim() > kMaxRank) {
+        throw Error(ExitCode::kUsage, cat("a tensor with ", tensor.dim(), " dimensions; at most ", kMaxRank, " can travel"));
+      }
+      tensor = tensor.to(at::kCPU).contiguous();
+      view.desc.dtype = dtype_of(tensor.scalar_type());
+      view.desc.rank = static_cast<std::int32_t>(tensor.dim());
+      for (std::int64_t i = 0; i < tensor.dim(); ++i) view.desc.shape[static_cast<std::size_t>(i)] = tensor.size(i);
+      view.data = static_cast<const std::byte*>(tensor.const_data_ptr());
+    }
+    views.push_back(view);
+  }
+  return views;
+}
+
+}  // namespace rp
