@@ -137,9 +137,15 @@ def trained_spans(tokenizer, place: str, messages: list[dict]) -> tuple[str, lis
     return whole, spans
 
 
+def disable_post_processing(tokenizer) -> None:
+    """For chat: the template writes the special tokens, and some post-processors take white space out of the offsets."""
+    from tokenizers import processors
+
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
+
+
 def tokenize_chat(tokenizer, place: str, messages: list[dict]) -> tuple[list[int], list[int]]:
     whole, spans = trained_spans(tokenizer, place, messages)
-    # The template has written the special tokens.
     encoded = tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)
     mask = [0] * len(encoded["input_ids"])
     span = 0
@@ -169,8 +175,10 @@ def main() -> None:
     arguments = parser.parse_args()
     examples = Examples(arguments.input)  # before the tokenizer, which takes seconds to load
     tokenizer = load_tokenizer(arguments.tokenizer)
-    if examples.kind == "chat" and not tokenizer.chat_template:
-        raise ToolError(BAD_INPUT, f"{arguments.tokenizer}: its tokenizer has no chat template, so it cannot render messages")
+    if examples.kind == "chat":
+        if not tokenizer.chat_template:
+            raise ToolError(BAD_INPUT, f"{arguments.tokenizer}: has no chat template, so messages cannot be rendered")
+        disable_post_processing(tokenizer)
     writer = TokenFileWriter(len(tokenizer), tokenizer.eos_token_id, examples.kind)
     for place, content in examples.items:
         if examples.kind == "chat":
