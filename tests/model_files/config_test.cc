@@ -103,7 +103,8 @@ TEST(Config, EveryImpossibleValueIsRefusedWithItsKeyAndWhatItMustBe) {
       {{{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 4}, {"high_freq_factor", 4}}}},
        {"high_freq_factor 4", "low_freq_factor 4"}},
   };
-  for (const auto& [changes, parts] : cases) {
+  for (const auto& [bad_changes, parts] : cases) {
+    const json& changes = bad_changes;  // clang captures no structured bindings
     SCOPED_TRACE(changes.dump());
     std::vector<std::string> all = parts;
     all.emplace_back("config.json");
