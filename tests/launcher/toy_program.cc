@@ -165,7 +165,7 @@ class Toy {
     store_ = map_store(store.descriptors.at(0).get());
     rp::confirm_attached(*role_.channel, Deadline::after_seconds(30));
     entry().publish_state(rp::ProcessState::kAttached);
-    if (is("exit") || is("chatty_crash")) std::cout << "after attach " << role_.worker << std::endl;
+    if (is("exit")) std::cout << "after attach " << role_.worker << std::endl;
     store_->num_attached.fetch_add(1);
     rp::futex_wake_all(&store_->num_attached);
     if (is("crash_in_task") && role_.worker == 0) crash_in_task();
