@@ -41,7 +41,8 @@ def partial_path(target: Path):
         if partial.is_dir():
             shutil.rmtree(partial, ignore_errors=True)
         else:
-            partial.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                partial.unlink()
 
 
 def _sync(path: Path):
