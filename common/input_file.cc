@@ -30,7 +30,8 @@ void InputFile::read_at(std::uint64_t offset, void* destination, std::uint64_t b
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw bad_input(path_, "cannot be read at byte ", offset, ": ", errno_text(errno));
     if (got == 0) {
-      throw bad_input(path_, "ends at byte ", offset, ", but had ", size_, " bytes when it was opened; is it being written?");
+      throw bad_input(path_, "ends at byte ", offset, ", but had ", size_,
+                      " bytes when it was opened; is it being written?");
     }
     to += got;
     offset += static_cast<std::uint64_t>(got);
@@ -39,7 +40,9 @@ void InputFile::read_at(std::uint64_t offset, void* destination, std::uint64_t b
 }
 
 std::string InputFile::read_all(std::uint64_t max_bytes) const {
-  if (size_ > max_bytes) throw bad_input(path_, "has ", bytes_text(size_), "; at most ", bytes_text(max_bytes), " are read");
+  if (size_ > max_bytes) {
+    throw bad_input(path_, "has ", bytes_text(size_), "; at most ", bytes_text(max_bytes), " are read");
+  }
   std::string text(size_, '\0');
   read_at(0, text.data(), size_);
   return text;

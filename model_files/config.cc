@@ -10,8 +10,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kMaxWidth = std::int64_t{1} << 20;       // hidden size, heads
-constexpr std::int64_t kMaxInner = std::int64_t{1} << 22;       // intermediate size
+constexpr std::int64_t kMaxWidth = std::int64_t{1} << 20;  // hidden size, heads
+constexpr std::int64_t kMaxInner = std::int64_t{1} << 22;  // intermediate size
 constexpr std::int64_t kMaxLayers = 10'000;
 constexpr std::int64_t kMaxHeadDim = 4096;
 constexpr std::int64_t kMaxVocabulary = std::int64_t{1} << 24;
@@ -102,7 +102,9 @@ void check_architecture(const Section& file) {
     throw file.refuse("the weights are quantized (quantization_config); convert them to bf16 first");
   }
   const std::string activation = file.text("hidden_act", "silu");
-  if (activation != "silu") throw file.refuse("hidden_act is ", quoted_name(activation), "; the supported one is 'silu'");
+  if (activation != "silu") {
+    throw file.refuse("hidden_act is ", quoted_name(activation), "; the supported one is 'silu'");
+  }
   file.require("attention_dropout", 0);
 }
 
@@ -114,9 +116,11 @@ void read_sizes(const Section& file, LlamaConfig& config) {
   config.num_kv_heads =
       file.has("num_key_value_heads") ? file.integer("num_key_value_heads", kMaxWidth) : config.num_heads;
   config.vocabulary = file.integer("vocab_size", kMaxVocabulary);
-  config.max_sequence_length = file.has("max_position_embeddings") ? file.integer("max_position_embeddings", kMaxPositions) : 2048;
+  config.max_sequence_length =
+      file.has("max_position_embeddings") ? file.integer("max_position_embeddings", kMaxPositions) : 2048;
   if (config.num_heads % config.num_kv_heads != 0) {
-    throw file.refuse("num_key_value_heads ", config.num_kv_heads, " does not divide num_attention_heads ", config.num_heads);
+    throw file.refuse("num_key_value_heads ", config.num_kv_heads, " does not divide num_attention_heads ",
+                      config.num_heads);
   }
   if (file.has("head_dim")) {
     config.head_dim = file.integer("head_dim", kMaxHeadDim);
@@ -131,7 +135,8 @@ void read_sizes(const Section& file, LlamaConfig& config) {
     throw file.refuse("head_dim is ", config.head_dim, ", but must be even (rotary halves) and at most ", kMaxHeadDim);
   }
   if (config.num_heads * config.head_dim > kMaxWidth) {
-    throw file.refuse("num_attention_heads ", config.num_heads, " of head_dim ", config.head_dim, " are wider than ", kMaxWidth);
+    throw file.refuse("num_attention_heads ", config.num_heads, " of head_dim ", config.head_dim, " are wider than ",
+                      kMaxWidth);
   }
 }
 

@@ -34,8 +34,8 @@ struct LlamaConfig {
   double rope_theta = 0;
   std::optional<Llama3RopeScaling> rope_scaling;  // absent: plain rotary frequencies
   bool tie_word_embeddings = false;
-  bool attention_bias = false;  // on q, k, v and o
-  bool mlp_bias = false;        // on gate, up and down
+  bool attention_bias = false;            // on q, k, v and o
+  bool mlp_bias = false;                  // on gate, up and down
   TensorDType dtype = TensorDType::kF32;  // of the weights, as the file says: kF32, kF16 or kBF16
 };
 

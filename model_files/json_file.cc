@@ -24,7 +24,9 @@ json read_json_file(const std::filesystem::path& path, std::uint64_t max_bytes) 
       keys_by_depth.emplace_back();  // of the object's members, whose depth is one more
     } else if (event == json::parse_event_t::key) {
       const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys_by_depth.at(level).insert(key).second) throw bad_input(path, "has the key ", quoted_name(key), " twice");
+      if (!keys_by_depth.at(level).insert(key).second) {
+        throw bad_input(path, "has the key ", quoted_name(key), " twice");
+      }
     }
     return true;
   };

@@ -8,8 +8,8 @@
 
 namespace rp {
 
-// Reads a JSON object. Throws rp::Error (kBadInput) naming the file and the rule: a regular file of at most `max_bytes`,
-// valid UTF-8 and JSON, an object, no key twice, at most 32 levels deep.
+// Reads a JSON object. Throws rp::Error (kBadInput) naming the file and the rule: a regular file of at most
+// `max_bytes`, valid UTF-8 and JSON, an object, no key twice, at most 32 levels deep.
 [[nodiscard]] nlohmann::json read_json_file(const std::filesystem::path& path, std::uint64_t max_bytes);
 
 }  // namespace rp

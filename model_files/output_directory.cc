@@ -43,7 +43,9 @@ std::string partial_prefix(const fs::path& target) { return "." + target.filenam
 UniqueFd lock_directory(const fs::path& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
   struct stat status {};
-  if (!fd || flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || fstat(fd.get(), &status) != 0 || status.st_nlink == 0) return {};
+  if (!fd || flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || fstat(fd.get(), &status) != 0 || status.st_nlink == 0) {
+    return {};
+  }
   return fd;
 }
 

@@ -32,8 +32,8 @@ class OutputDirectory {
   void copy_in(const std::filesystem::path& source, const std::filesystem::path& name) const;
 
   // Makes all names permanent and renames. The files' contents are the business of those who wrote them (OutputFile).
-  // After a crash there is the old target or the new one; on file systems that cannot exchange two names the old one may
-  // lie beside its place, as `.<name>.old-<random>`.
+  // After a crash there is the old target or the new one; on file systems that cannot exchange two names the old one
+  // may lie beside its place, as `.<name>.old-<random>`.
   void commit();
 
  private:

@@ -11,8 +11,8 @@
 
 namespace rp {
 
-// Headers longer than this are refused; 16 MiB describe more than 100 000 tensors. (The format allows 100 MB.)
-inline constexpr std::uint64_t kMaxSafetensorsHeaderBytes = std::uint64_t{16} << 20;
+// Headers longer than this are refused; 8 MiB describe about 70 000 tensors. (The format allows 100 MB.)
+inline constexpr std::uint64_t kMaxSafetensorsHeaderBytes = std::uint64_t{8} << 20;
 
 // An open file whose header obeys every rule of safetensors_header.h. Reads may come from several threads at once.
 class SafetensorsFile {

@@ -47,7 +47,9 @@ class HeaderReader : public nlohmann::json_sax<json> {
     switch (state_) {
       case State::kTop: return top_key(key);
       case State::kMetadata:
-        if (!metadata_keys_.insert(key).second) throw bad_input(file_, "__metadata__ has the key ", quoted_name(key), " twice");
+        if (!metadata_keys_.insert(key).second) {
+          throw bad_input(file_, "__metadata__ has the key ", quoted_name(key), " twice");
+        }
         return true;
       default: return tensor_key(key);
     }
@@ -131,7 +133,8 @@ class HeaderReader : public nlohmann::json_sax<json> {
       return true;
     }
     if (!is_good_name(key)) {
-      throw bad_tensor("the name is not 1 to ", kMaxNameBytes, " printable ASCII characters without spaces and slashes");
+      throw bad_tensor("the name is not 1 to ", kMaxNameBytes,
+                       " printable ASCII characters without spaces and slashes");
     }
     if (tensors_.contains(key)) throw bad_tensor("is there twice");
     return true;
@@ -209,8 +212,8 @@ void check_coverage(const std::filesystem::path& file, const TensorMap& tensors,
     const auto& [name, tensor] = *entry;
     if (tensor.offset != end) {
       throw bad_input(file, "tensor ", quoted_name(name), ": begins at byte ", tensor.offset, " of the data, ",
-                      tensor.offset < end ? "inside the one before, which ends at " : "but the one before ends at ", end,
-                      tensor.offset < end ? " (overlap)" : " (hole)");
+                      tensor.offset < end ? "inside the one before, which ends at " : "but the one before ends at ",
+                      end, tensor.offset < end ? " (overlap)" : " (hole)");
     }
     end += tensor.bytes;  // cannot overflow: offset + bytes was an offset in the header
   }
@@ -233,7 +236,9 @@ TensorMap parse_safetensors_header(const std::filesystem::path& file, std::strin
   // The JSON library skips a byte order mark and takes a NUL for the end of its input; neither may pass.
   const std::size_t first = header.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos || header[first] != '{') throw bad_input(file, "the header is not a JSON object");
-  if (header.find('\0') != std::string_view::npos) throw bad_input(file, "the header is not valid JSON: it has a NUL byte");
+  if (header.find('\0') != std::string_view::npos) {
+    throw bad_input(file, "the header is not valid JSON: it has a NUL byte");
+  }
   HeaderReader reader(file);
   json::sax_parse(header.begin(), header.end(), &reader);
   TensorMap tensors = reader.take_tensors();

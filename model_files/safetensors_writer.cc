@@ -23,7 +23,8 @@ SafetensorsWriter SafetensorsWriter::create(const std::filesystem::path& path, s
   for (const TensorDeclaration& tensor : tensors) {
     RP_ASSERT(!entries.contains(tensor.name));
     const std::uint64_t end = offset + tensor_bytes(tensor);
-    entries[tensor.name] = {{"dtype", dtype_name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
+    entries[tensor.name] = {
+        {"dtype", dtype_name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string header = entries.dump();

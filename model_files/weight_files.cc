@@ -65,7 +65,8 @@ void WeightFiles::open_shards(const fs::path& index_path) {
     const auto [place, is_new] = places.emplace(name, shards_.size());
     if (is_new) shards_.push_back(SafetensorsFile::open(directory_ / name));
     if (!shards_[place->second].tensors().contains(tensor)) {
-      throw bad_input(index_path, "tensor ", quoted_name(tensor), ": is not in ", quoted_name(name), ", where the index has it");
+      throw bad_input(index_path, "tensor ", quoted_name(tensor), ": is not in ", quoted_name(name),
+                      ", where the index has it");
     }
     shard_of_.emplace(tensor, place->second);
   }
@@ -73,8 +74,8 @@ void WeightFiles::open_shards(const fs::path& index_path) {
     for (const auto& entry : shards_[place].tensors()) {
       const auto listed = shard_names.find(entry.first);
       if (listed != shard_names.end() && listed->second != name) {
-        throw bad_input(index_path, "tensor ", quoted_name(entry.first), ": is in two shards, ", quoted_name(listed->second), " and ",
-                        quoted_name(name));
+        throw bad_input(index_path, "tensor ", quoted_name(entry.first), ": is in two shards, ",
+                        quoted_name(listed->second), " and ", quoted_name(name));
       }
     }
   }

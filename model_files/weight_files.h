@@ -18,9 +18,9 @@ namespace rp {
 // read(); reads may come from several threads at once.
 class WeightFiles {
  public:
-  // Throws rp::Error (kBadInput) naming file, tensor and rule. Rules of an index: a shard is a plain file name ending in
-  // .safetensors, in the same directory, and exists; each listed tensor is in the shard that the index names, and in no
-  // other listed shard. Files and tensors that are not listed are ignored, and so is metadata.total_size.
+  // Throws rp::Error (kBadInput) naming file, tensor and rule. Rules of an index: a shard is a plain file name ending
+  // in .safetensors, in the same directory, and exists; each listed tensor is in the shard that the index names, and in
+  // no other listed shard. Files and tensors that are not listed are ignored, and so is metadata.total_size.
   static WeightFiles open(const std::filesystem::path& directory);
 
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }

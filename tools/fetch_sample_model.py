@@ -51,12 +51,11 @@ def read_state(gguf_path: Path, config) -> dict:
     import gguf
     import numpy
     import torch
+    from transformers import LlamaForCausalLM
 
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
     tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(gguf_path).tensors}
     with torch.device("meta"):
-        from transformers import LlamaForCausalLM
-
         expected = LlamaForCausalLM(config).state_dict()
     state = {}
     for name, like in expected.items():

@@ -8,7 +8,8 @@
 
 namespace rp {
 
-BatchSource::BatchSource(const TokenFile& file, std::int64_t sequence_length, std::int64_t batch_size, std::uint64_t seed)
+BatchSource::BatchSource(const TokenFile& file, std::int64_t sequence_length, std::int64_t batch_size,
+                         std::uint64_t seed)
     : file_(file),
       length_(static_cast<std::uint64_t>(sequence_length)),
       batch_size_(static_cast<std::uint64_t>(batch_size)),
@@ -17,8 +18,8 @@ BatchSource::BatchSource(const TokenFile& file, std::int64_t sequence_length, st
   for (std::uint64_t document = 0; document < file.num_documents(); ++document) add_rows(document);
   counts_.sequences = rows_.size();
   if (rows_.empty()) {
-    throw bad_input(file.path(), "none of its ", file.num_documents(), " documents has a trained token among its first ",
-                    length_, "; raise the sequence length");
+    throw bad_input(file.path(), "none of its ", file.num_documents(),
+                    " documents has a trained token among its first ", length_, "; raise the sequence length");
   }
 }
 

@@ -30,12 +30,12 @@ struct SequenceCounts {
 // order.
 //
 // One document a row, never two, so that no attention goes from one to another: shorter ones are padded (token 0, not
-// trained; behind the document, where causal attention does not look), longer ones are cut. Of a chat the first T tokens
-// count; plain text is cut into consecutive pieces of T tokens, the label of a piece's last token being the next
+// trained; behind the document, where causal attention does not look), longer ones are cut. Of a chat the first T
+// tokens count; plain text is cut into consecutive pieces of T tokens, the label of a piece's last token being the next
 // piece's first, so that each token is trained once an epoch. Sequences without a trained label are dropped.
 //
-// The order of epoch e is a pure function of the seed, e and the number of sequences, the same on every machine; a batch
-// may span two epochs. The file must outlive this. Used by one thread at a time.
+// The order of epoch e is a pure function of the seed, e and the number of sequences, the same on every machine; a
+// batch may span two epochs. The file must outlive this. Used by one thread at a time.
 class BatchSource {
  public:
   // Throws rp::Error (kBadInput) if no sequence has a trained label.

@@ -7,8 +7,8 @@
 
 namespace rp {
 
-// The numbers 0 to count - 1 in the order of (seed, stream): Fisher-Yates over xoshiro256** (Blackman and Vigna), seeded
-// by splitmix64.
+// The numbers 0 to count - 1 in the order of (seed, stream): Fisher-Yates over xoshiro256** (Blackman and Vigna),
+// seeded by splitmix64.
 [[nodiscard]] std::vector<std::uint64_t> shuffled(std::uint64_t count, std::uint64_t seed, std::uint64_t stream);
 
 }  // namespace rp

@@ -39,15 +39,17 @@ static_assert(sizeof(Header) == 80 && offsetof(Header, max_token) == 48 && offse
 Header read_header(const InputFile& file) {
   Header header{};
   if (file.size() < sizeof header) {
-    throw bad_input(file.path(), "has ", file.size(), " bytes, too few for a token file; make it with tools/prepare_data.py");
+    throw bad_input(file.path(), "has ", file.size(),
+                    " bytes, too few for a token file; make it with tools/prepare_data.py");
   }
   file.read_at(0, &header, sizeof header);
   if (std::string_view(header.magic.data(), header.magic.size()) != kMagic) {
     throw bad_input(file.path(), "is not a token file; make one with tools/prepare_data.py");
   }
   if (header.version != 1 || header.header_bytes != sizeof header) {
-    throw bad_input(file.path(), "is a token file of version ", header.version, " with a header of ", header.header_bytes,
-                    " bytes; version 1 with ", sizeof header, " is read. Make it again with tools/prepare_data.py");
+    throw bad_input(file.path(), "is a token file of version ", header.version, " with a header of ",
+                    header.header_bytes, " bytes; version 1 with ", sizeof header,
+                    " is read. Make it again with tools/prepare_data.py");
   }
   return header;
 }
@@ -61,13 +63,15 @@ void check_header(const InputFile& file, const Header& header) {
   // Divided, not multiplied: the numbers may be anything.
   if (header.num_documents >= payload / 8 || header.num_tokens > payload / 5 ||
       (header.num_documents + 1) * 8 + header.num_tokens * 5 != payload) {
-    refuse("says that it has ", header.num_documents, " documents of ", header.num_tokens, " tokens, which does not fit its ",
-           file.size(), " bytes (is it truncated?)");
+    refuse("says that it has ", header.num_documents, " documents of ", header.num_tokens,
+           " tokens, which does not fit its ", file.size(), " bytes (is it truncated?)");
   }
   if (header.num_trained > header.num_tokens) {
     refuse("says that ", header.num_trained, " of its ", header.num_tokens, " tokens are trained");
   }
-  if (header.vocabulary == 0 || header.vocabulary > kMaxVocabulary) refuse("says that its vocabulary is ", header.vocabulary);
+  if (header.vocabulary == 0 || header.vocabulary > kMaxVocabulary) {
+    refuse("says that its vocabulary is ", header.vocabulary);
+  }
   if (header.max_token >= header.vocabulary) {
     refuse("says that its largest token is ", header.max_token, " of a vocabulary of ", header.vocabulary);
   }
@@ -91,7 +95,8 @@ void check_document_ends(const InputFile& file, const Header& header, const std:
     longest = std::max(longest, ends[i] - ends[i - 1]);
   }
   if (longest != header.longest_document) {
-    throw bad_input(file.path(), "says that its longest document has ", header.longest_document, " tokens, but one has ", longest);
+    throw bad_input(file.path(), "says that its longest document has ", header.longest_document,
+                    " tokens, but one has ", longest);
   }
 }
 
@@ -142,22 +147,28 @@ void TokenFile::check_content(std::uint64_t max_token) const {
     mask.resize(std::min(kPiece, num_tokens() - begin));
     file_.read_at(mask_offset_ + begin, mask.data(), mask.size());
     checksum = crc32(checksum, mask.data(), mask.size());
-    if (*std::max_element(mask.begin(), mask.end()) > 1) throw bad_input(path(), "its mask holds something else than 0 and 1");
+    if (*std::max_element(mask.begin(), mask.end()) > 1) {
+      throw bad_input(path(), "its mask holds something else than 0 and 1");
+    }
     found_trained += static_cast<std::uint64_t>(std::count(mask.begin(), mask.end(), std::uint8_t{1}));
   }
   if (found_trained != num_trained_) {
     throw bad_input(path(), "says that ", num_trained_, " tokens are trained, but marks ", found_trained);
   }
-  if (checksum != checksum_) throw bad_input(path(), "is damaged: its checksum is not that of its content; make it again");
+  if (checksum != checksum_) {
+    throw bad_input(path(), "is damaged: its checksum is not that of its content; make it again");
+  }
 }
 
 TokenSpan TokenFile::read(std::uint64_t begin, std::uint64_t end) const {
   RP_ASSERT(begin <= end && end <= num_tokens());
   TokenSpan span{std::vector<std::uint32_t>(end - begin), std::vector<std::uint8_t>(end - begin)};
-  file_.read_at(tokens_offset_ + begin * sizeof(std::uint32_t), span.tokens.data(), (end - begin) * sizeof(std::uint32_t));
+  file_.read_at(tokens_offset_ + begin * sizeof(std::uint32_t), span.tokens.data(),
+                (end - begin) * sizeof(std::uint32_t));
   file_.read_at(mask_offset_ + begin, span.is_trained.data(), end - begin);
   for (const std::uint32_t token : span.tokens) {
-    // It was checked when the file was opened, but an id beyond the vocabulary would be a read outside of the embedding.
+    // It was checked when the file was opened, but an id beyond the vocabulary would be a read outside of the
+    // embedding.
     if (token >= vocabulary_) throw bad_input(path(), "was changed while it was used (token ", token, ")");
   }
   return span;

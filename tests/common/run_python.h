@@ -16,7 +16,8 @@ inline void run_python(const std::string& script, const std::filesystem::path& a
   const char* python = std::getenv("RP_PYTHON");
   ASSERT_NE(python, nullptr) << "RP_PYTHON is not set; run this test through ctest";
   const TempDirectory directory;
-  const std::string command = std::string(python) + " " + directory.write("script.py", script).string() + " " + argument.string();
+  const std::string command =
+      std::string(python) + " " + directory.write("script.py", script).string() + " " + argument.string();
   ASSERT_EQ(std::system(command.c_str()), 0) << script;
 }
 

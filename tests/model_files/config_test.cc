@@ -46,7 +46,8 @@ TEST(Config, AnAbsentOrNullHeadSettingFollowsFromTheOthers) {
 }
 
 TEST(Config, RotaryParametersAreReadInBothSpellings) {
-  const json scaling = {{"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 32}};
+  const json scaling = {
+      {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 32}};
   const Llama3RopeScaling expected{8, 1, 4, 32};
   json old_style = scaling, old_type = scaling, new_style = scaling;
   old_style["rope_type"] = "llama3";
@@ -102,7 +103,8 @@ TEST(Config, EveryImpossibleValueIsRefusedWithItsKeyAndWhatItMustBe) {
       {{{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 4}, {"high_freq_factor", 4}}}},
        {"high_freq_factor 4", "low_freq_factor 4"}},
   };
-  for (const auto& [changes, parts] : cases) {
+  for (const auto& [bad_changes, parts] : cases) {
+    const json& changes = bad_changes;  // clang captures no structured bindings
     SCOPED_TRACE(changes.dump());
     std::vector<std::string> all = parts;
     all.emplace_back("config.json");

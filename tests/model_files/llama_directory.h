@@ -13,11 +13,11 @@
 namespace rp {
 
 inline nlohmann::json tiny_llama_json() {
-  return {{"model_type", "llama"},       {"hidden_size", 8},          {"intermediate_size", 12},
-          {"num_hidden_layers", 2},      {"num_attention_heads", 4},  {"num_key_value_heads", 2},
-          {"head_dim", 2},               {"vocab_size", 10},          {"max_position_embeddings", 64},
-          {"rms_norm_eps", 1e-5},        {"rope_theta", 10000.0},     {"tie_word_embeddings", true},
-          {"hidden_act", "silu"},        {"dtype", "bfloat16"}};
+  return {{"model_type", "llama"},  {"hidden_size", 8},         {"intermediate_size", 12},
+          {"num_hidden_layers", 2}, {"num_attention_heads", 4}, {"num_key_value_heads", 2},
+          {"head_dim", 2},          {"vocab_size", 10},         {"max_position_embeddings", 64},
+          {"rms_norm_eps", 1e-5},   {"rope_theta", 10000.0},    {"tie_word_embeddings", true},
+          {"hidden_act", "silu"},   {"dtype", "bfloat16"}};
 }
 
 // Writes tensors of zeros.
@@ -34,7 +34,9 @@ inline void write_tensors(const std::filesystem::path& path, const std::vector<T
 
 inline std::vector<TensorDeclaration> declarations(const LlamaConfig& config) {
   std::vector<TensorDeclaration> tensors;
-  for (const ExpectedTensor& tensor : llama_tensors(config)) tensors.push_back({tensor.name, config.dtype, tensor.shape});
+  for (const ExpectedTensor& tensor : llama_tensors(config)) {
+    tensors.push_back({tensor.name, config.dtype, tensor.shape});
+  }
   return tensors;
 }
 

@@ -13,7 +13,9 @@ namespace {
 namespace fs = std::filesystem;
 using Existing = OutputDirectory::Existing;
 
-void put(const OutputDirectory& directory, const std::string& text) { std::ofstream(directory.path() / "file") << text; }
+void put(const OutputDirectory& directory, const std::string& text) {
+  std::ofstream(directory.path() / "file") << text;
+}
 
 std::string content(const fs::path& path) {
   std::ifstream file(path);
@@ -57,7 +59,8 @@ TEST(OutputDirectory, RefusesATargetThatExistsAtTheStartOrAppearsMeanwhile) {
   fs::create_directory(target);
   std::ofstream(target / "file") << "theirs";
   expect_error(ExitCode::kOutputFailed, {target.string(), "is there already"}, [&] { directory.commit(); });
-  expect_error(ExitCode::kOutputFailed, {target.string(), "is there already"}, [&] { OutputDirectory::create(target); });
+  expect_error(ExitCode::kOutputFailed, {target.string(), "is there already"},
+               [&] { OutputDirectory::create(target); });
   EXPECT_EQ(content(target / "file"), "theirs");
 }
 

@@ -13,7 +13,8 @@ TEST(PythonRoundTrip, ThePackageReadsWhatWeWrite) {
   const TempDirectory directory;
   const auto path = directory.file("ours.safetensors");
   const float values[] = {1, -2, 0.5};
-  auto writer = SafetensorsWriter::create(path, {{"w.x", TensorDType::kF32, {3, 1}}, {"scalar", TensorDType::kI64, {}}});
+  auto writer =
+      SafetensorsWriter::create(path, {{"w.x", TensorDType::kF32, {3, 1}}, {"scalar", TensorDType::kI64, {}}});
   writer.write("w.x", values, sizeof values);
   const std::int64_t number = -7;
   writer.write("scalar", &number, sizeof number);
@@ -26,7 +27,8 @@ assert file.metadata() == {"format": "pt"}
 assert sorted(file.keys()) == ["scalar", "w.x"]
 assert file.get_tensor("w.x").tolist() == [[1], [-2], [0.5]]
 assert file.get_tensor("scalar").item() == -7
-)", path);
+)",
+             path);
 }
 
 TEST(PythonRoundTrip, WeReadWhatThePackageWrites) {
@@ -38,7 +40,8 @@ from safetensors.numpy import save_file
 types = "float64 float32 float16 int64 int32 int16 int8 uint8 bool".split()
 save_file({name: numpy.arange(6).astype(name).reshape(2, 3) for name in types} | {"none": numpy.zeros((0, 4), "float32")},
           sys.argv[1], metadata={"format": "np"})
-)", path);
+)",
+             path);
   const auto file = SafetensorsFile::open(path);
   EXPECT_EQ(file.tensors().size(), 10U);
   EXPECT_EQ(file.tensor("float16").dtype, TensorDType::kF16);

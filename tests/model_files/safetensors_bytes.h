@@ -22,7 +22,8 @@ inline std::string safetensors_bytes(std::string_view header, std::size_t data_b
 }
 
 // A header's entry: "name":{"dtype":…,"shape":…,"data_offsets":…}, with the JSON of each given.
-inline std::string entry(std::string_view name, std::string_view dtype, std::string_view shape, std::string_view offsets) {
+inline std::string entry(std::string_view name, std::string_view dtype, std::string_view shape,
+                         std::string_view offsets) {
   std::string text = "\"";
   text.append(name).append("\":{\"dtype\":\"").append(dtype).append("\",\"shape\":").append(shape);
   return text.append(",\"data_offsets\":").append(offsets).append("}");

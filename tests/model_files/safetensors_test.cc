@@ -41,8 +41,8 @@ BadFile bad_header(const std::string& what, const std::string& header, std::size
 BadFile bad_tensor(const std::string& what, const std::string& dtype, const std::string& shape,
                    const std::string& offsets, std::vector<std::string> parts) {
   parts.emplace_back("'w'");
-  return bad_header(what, "{\"w\":{\"dtype\":" + dtype + ",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}}", 8,
-                    std::move(parts));
+  return bad_header(what, "{\"w\":{\"dtype\":" + dtype + ",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}}",
+                    8, std::move(parts));
 }
 
 std::vector<BadFile> bad_lengths() {
@@ -75,7 +75,8 @@ std::vector<BadFile> bad_json() {
       bad_header("number at the top", "17", 0, {"not a JSON object"}),
       bad_header("something after the object", "{" + w + "}{}", 1, {"not valid JSON"}),
       bad_header("cut off", "{" + w, 1, {"not valid JSON"}),
-      bad_header("nested 100 000 deep", "{\"w\":" + repeat("{\"dtype\":", 100'000), 0, {"'w'", "dtype is not a string"}),
+      bad_header("nested 100 000 deep", "{\"w\":" + repeat("{\"dtype\":", 100'000), 0,
+                 {"'w'", "dtype is not a string"}),
       bad_header("arrays 100 000 deep", "{\"w\":{\"shape\":" + repeat("[", 100'000), 0, {"'w'", "shape"}),
       bad_header("a million keys of no use", "{" + repeat("\"k\":0,", 1'000'000) + "\"k\":0}", 0, {"'k'"}),
       {"10 million keys", little_endian(70'000'000) + std::string(70'000'000, ' '), {"70000000 bytes"}},
@@ -88,7 +89,8 @@ std::vector<BadFile> bad_json() {
       bad_header("name that differs by Unicode normalisation", "{" + entry("\xc3\xa9", "U8", "[1]", "[0,1]") + "}", 1,
                  {"printable ASCII"}),
       bad_header("name twice, same value", "{" + w + "," + w + "}", 1, {"'w'", "twice"}),
-      bad_header("name twice, other value", "{" + w + "," + entry("w", "U8", "[1]", "[1,2]") + "}", 2, {"'w'", "twice"}),
+      bad_header("name twice, other value", "{" + w + "," + entry("w", "U8", "[1]", "[1,2]") + "}", 2,
+                 {"'w'", "twice"}),
       bad_header("name twice after unescaping", "{" + w + "," + entry("\\u0077", "U8", "[1]", "[1,2]") + "}", 2,
                  {"'w'", "twice"}),
       bad_header("metadata that is no string", "{\"__metadata__\":{\"a\":1}," + w + "}", 1, {"__metadata__", "string"}),
@@ -148,8 +150,8 @@ std::vector<BadFile> bad_offsets() {
       bad_tensor("float offset", "\"F32\"", "[2]", "[0,8.0]", {"data_offsets hold"}),
       bad_tensor("offsets no list", "\"F32\"", "[2]", "\"0,8\"", {"data_offsets is not a list"}),
       bad_header("offsets beyond the file", "{" + entry("w", "U8", "[16]", "[0,16]") + "}", 8, {"need 16", "has 8"}),
-      bad_header("offset near 2^64", "{" + entry("w", "U8", "[1]", "[18446744073709551614,18446744073709551615]") + "}", 8,
-                 {"'w'", "hole"}),
+      bad_header("offset near 2^64", "{" + entry("w", "U8", "[1]", "[18446744073709551614,18446744073709551615]") + "}",
+                 8, {"'w'", "hole"}),
       bad_header("overlap", two("[0,4]", "[3,7]"), 7, {"'b'", "begins at byte 3", "overlap"}),
       bad_header("hole at the beginning", two("[1,5]", "[5,9]"), 9, {"'a'", "begins at byte 1", "hole"}),
       bad_header("hole in the middle", two("[0,4]", "[5,9]"), 9, {"'b'", "begins at byte 5", "hole"}),
@@ -211,7 +213,8 @@ TEST(Safetensors, TensorsAreReadWholeAndInPieces) {
 
 TEST(Safetensors, AFileThatShrinksWhileItIsReadIsAnErrorAndNotACrash) {
   const TempDirectory directory;
-  const auto path = directory.write("shrinks.safetensors", safetensors_bytes("{" + entry("w", "U8", "[100]", "[0,100]") + "}", 100));
+  const auto path =
+      directory.write("shrinks.safetensors", safetensors_bytes("{" + entry("w", "U8", "[100]", "[0,100]") + "}", 100));
   const auto file = SafetensorsFile::open(path);
   std::filesystem::resize_file(path, 80);
   std::string bytes(100, '?');

@@ -50,8 +50,8 @@ TEST_F(WeightFilesTest, ASingleFileNeedsNoIndex) {
 }
 
 TEST_F(WeightFilesTest, AShardNameThatCouldLeaveTheDirectoryIsRefused) {
-  for (const char* name : {"../one.safetensors", "/etc/one.safetensors", "sub/one.safetensors", "..\\one.safetensors", "",
-                           ".", "..", ".hidden.safetensors", "one.bin", "one.safetensors/"}) {
+  for (const char* name : {"../one.safetensors", "/etc/one.safetensors", "sub/one.safetensors", "..\\one.safetensors",
+                           "", ".", "..", ".hidden.safetensors", "one.bin", "one.safetensors/"}) {
     SCOPED_TRACE(name);
     expect_refusal({"index.json", "'a'", "plain name"}, [&] { open_with({{"a", name}}); });
   }
@@ -66,8 +66,9 @@ TEST_F(WeightFilesTest, AnIndexThatDoesNotFitItsShardsIsRefused) {
   expect_refusal({"index.json", "weight_map"}, [&] { open_with(json::array()); });
   expect_refusal({"index.json", "empty"}, [&] { open_with(json::object()); });
   write_tensors(directory_.file("copy.safetensors"), {{"a", TensorDType::kU8, {1}}, {"d", TensorDType::kU8, {1}}});
-  expect_refusal({"index.json", "'a'", "two shards", "one.safetensors", "copy.safetensors"},
-                 [&] { open_with({{"a", "one.safetensors"}, {"d", "copy.safetensors"}}); });
+  expect_refusal({"index.json", "'a'", "two shards", "one.safetensors", "copy.safetensors"}, [&] {
+    open_with({{"a", "one.safetensors"}, {"d", "copy.safetensors"}});
+  });
 }
 
 TEST_F(WeightFilesTest, AnIndexWithAKeyTwiceIsRefused) {

@@ -41,16 +41,18 @@ TEST_F(BatchesTest, AShortDocumentIsPaddedAndItsLabelsAreTheNextTokensThatAreTra
 }
 
 TEST_F(BatchesTest, ALongChatIsTruncatedAndCountedAndOneWithoutATrainedLabelIsDropped) {
-  const TokenFile file = open(TokenFileContent(
-      {{{1, 2, 3, 4, 5}, {0, 0, 1, 1, 1}}, {{6, 7, 8, 9, 10}, {0, 0, 0, 0, 1}}, {{11}, {1}}, {{12, 13, 14, 15}, {0, 1, 1, 1}}}, 1));
+  const TokenFile file = open(TokenFileContent({{{1, 2, 3, 4, 5}, {0, 0, 1, 1, 1}},
+                                                {{6, 7, 8, 9, 10}, {0, 0, 0, 0, 1}},
+                                                {{11}, {1}},
+                                                {{12, 13, 14, 15}, {0, 1, 1, 1}}},
+                                               1));
   BatchSource source(file, 3, 2, 1);
   EXPECT_EQ(source.counts().sequences, 2U);
   EXPECT_EQ(source.counts().truncated, 2U);
   EXPECT_EQ(source.counts().dropped, 2U);
   Batch batch = source.next();
-  std::map<std::int64_t, Tokens> labels_of = {
-      {batch.tokens[0], Tokens(batch.labels.begin(), batch.labels.begin() + 3)},
-      {batch.tokens[3], Tokens(batch.labels.begin() + 3, batch.labels.end())}};
+  std::map<std::int64_t, Tokens> labels_of = {{batch.tokens[0], Tokens(batch.labels.begin(), batch.labels.begin() + 3)},
+                                              {batch.tokens[3], Tokens(batch.labels.begin() + 3, batch.labels.end())}};
   EXPECT_EQ(labels_of[1], (Tokens{kNo, 3, 4}));
   EXPECT_EQ(labels_of[12], (Tokens{13, 14, 15}));
 }

@@ -10,7 +10,9 @@ namespace {
 
 TEST(PythonTokenFile, WhatTheToolsWritePassesEveryCheckOfTheReader) {
   const TempDirectory directory;
-  run_python("tools = '" RP_TOOLS "'" R"(
+  run_python("tools = '" RP_TOOLS
+             "'"
+             R"(
 import sys
 from pathlib import Path
 sys.path.insert(0, tools)
@@ -20,7 +22,8 @@ writer.add([5, 69999, 7], [0, 1, 1])
 writer.add([], [])
 writer.add([9], [0])
 writer.write(Path(sys.argv[1]))
-)", directory.file("data"));
+)",
+             directory.file("data"));
   const auto file = TokenFile::open(directory.file("data"), 70000);
   EXPECT_EQ(file.num_documents(), 2U);
   EXPECT_EQ(file.num_trained(), 2U);

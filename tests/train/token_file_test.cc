@@ -35,7 +35,10 @@ TEST(TokenFile, EveryLieIsRefusedWithTheFileAndTheRule) {
       {"version 2", [](auto& f) { f.version = 2; }},
       {"header of 96 bytes", [](auto& f) { f.header_bytes = 96; }},
       {"has no tokens", [](auto& f) { f = TokenFileContent({}, 0); }},
-      {"has no trained tokens", [](auto& f) { f = TokenFileContent({{{1}, {0}}}, 0); }},
+      {"has no trained tokens",
+       [](auto& f) {
+         f = TokenFileContent({{{1}, {0}}}, 0);
+       }},
       {"does not fit", [](auto& f) { f.num_documents = 3; }},
       {"does not fit", [](auto& f) { f.num_documents = UINT64_MAX; }},
       {"does not fit", [](auto& f) { f.num_documents = (std::uint64_t{1} << 61) + 2; }},
@@ -82,7 +85,8 @@ TEST(TokenFile, AFileThatIsCutAnywhereIsRefused) {
 TEST(TokenFile, DataOfAnotherTokenizerIsRefusedWithBothVocabularies) {
   const TempDirectory directory;
   const auto path = directory.write("data", two_documents().bytes());
-  expect_refusal({path.string(), "up to 9", "tokenizer of 100 tokens", "vocabulary is 9"}, [&] { TokenFile::open(path, 9); });
+  expect_refusal({path.string(), "up to 9", "tokenizer of 100 tokens", "vocabulary is 9"},
+                 [&] { TokenFile::open(path, 9); });
 }
 
 TEST(TokenFile, AFileThatChangesWhileItIsReadIsAnErrorAndNotAnIdBeyondTheVocabulary) {
