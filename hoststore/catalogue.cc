@@ -61,66 +61,81 @@ TensorDesc describe(const ParameterRequest& parameter) {
   return desc;
 }
 
+// Collects blocks, uses and tensors while it goes through the layers; then gives them their places.
+class CatalogueBuilder {
+ public:
+  explicit CatalogueBuilder(std::uint32_t num_copies) : num_copies_(num_copies) {}
+
+  void add_layer(const LayerRequest& layer) {
+    LayerRecord record{};
+    copy_name(record.name, layer.name);
+    record.arguments_hash = layer.arguments_hash;
+    record.first_tensor = static_cast<std::uint32_t>(tensors.size());
+    record.num_tensors = static_cast<std::uint32_t>(layer.parameters.size());
+    own_blocks_.clear();
+    for (const ParameterRequest& parameter : layer.parameters) {
+      add_parameter(parameter, static_cast<std::uint32_t>(layers.size()));
+    }
+    layers.push_back(record);
+  }
+
+  // The distinct (block, layer) pairs, sorted; and each tensor's place among them.
+  void make_uses() {
+    std::vector<BlockInLayer> pairs = block_of_tensor_;
+    std::sort(pairs.begin(), pairs.end());
+    pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
+    for (const auto& [block, layer] : pairs) uses.push_back({.block = block, .layer = layer});
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const auto use = std::lower_bound(pairs.begin(), pairs.end(), block_of_tensor_[i]);
+      tensors[i].use = static_cast<std::uint32_t>(use - pairs.begin());
+    }
+  }
+
+  std::vector<LayerRecord> layers;
+  std::vector<BlockRecord> blocks;
+  std::vector<UseRecord> uses;
+  std::vector<TensorRecord> tensors;
+
+ private:
+  using BlockInLayer = std::pair<std::uint32_t, std::uint32_t>;
+
+  void add_parameter(const ParameterRequest& parameter, std::uint32_t layer) {
+    // Untied parameters of a layer share a block per dtype.
+    auto& known = parameter.tied_group >= 0 ? tied_blocks_ : own_blocks_;
+    const int key = parameter.tied_group >= 0 ? parameter.tied_group : static_cast<int>(parameter.dtype);
+    const auto [place, is_new] = known.try_emplace(key, static_cast<std::uint32_t>(blocks.size()));
+    if (is_new) blocks.push_back({.dtype = parameter.dtype, .num_copies = num_copies_});
+    TensorRecord tensor{};
+    copy_name(tensor.name, parameter.name);
+    tensor.desc = describe(parameter);
+    if (is_new || parameter.tied_group < 0) {
+      BlockRecord& block = blocks[place->second];
+      tensor.element_offset = block.num_elements;
+      block.num_elements += align_up(tensor.desc.bytes() / dtype_bytes(parameter.dtype), kElementAlignment);
+    }
+    tensors.push_back(tensor);
+    block_of_tensor_.emplace_back(place->second, layer);
+  }
+
+  const std::uint32_t num_copies_;
+  std::map<int, std::uint32_t> tied_blocks_;  // by tied group
+  std::map<int, std::uint32_t> own_blocks_;   // of the present layer, by dtype
+  std::vector<BlockInLayer> block_of_tensor_;
+};
+
 }  // namespace
 
 Catalogue Catalogue::lay_out(const std::vector<LayerRequest>& layers, std::uint32_t num_copies, bool with_sums) {
+  CatalogueBuilder builder(num_copies);
+  for (const LayerRequest& layer : layers) builder.add_layer(layer);
+  builder.make_uses();
   Catalogue result;
-  std::map<int, std::uint32_t> block_of_group;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> tensors_of_use;  // (block, layer) -> first tensor
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> use_of_tensor;
-  const auto new_block = [&](DType dtype) {
-    result.blocks_.push_back({.dtype = dtype, .num_copies = num_copies});
-    return static_cast<std::uint32_t>(result.blocks_.size() - 1);
-  };
-  for (std::uint32_t layer = 0; layer < layers.size(); ++layer) {
-    LayerRecord record{};
-    copy_name(record.name, layers[layer].name);
-    record.arguments_hash = layers[layer].arguments_hash;
-    record.first_tensor = static_cast<std::uint32_t>(result.tensors_.size());
-    record.num_tensors = static_cast<std::uint32_t>(layers[layer].parameters.size());
-    std::map<DType, std::uint32_t> own_blocks;
-    for (const ParameterRequest& parameter : layers[layer].parameters) {
-      auto& blocks_by_key = block_of_group;
-      std::uint32_t block = 0;
-      bool is_first_use = true;
-      if (parameter.tied_group >= 0) {
-        const auto found = blocks_by_key.find(parameter.tied_group);
-        is_first_use = found == blocks_by_key.end();
-        block = is_first_use ? new_block(parameter.dtype) : found->second;
-        blocks_by_key[parameter.tied_group] = block;
-      } else {
-        const auto found = own_blocks.find(parameter.dtype);
-        block = found == own_blocks.end() ? new_block(parameter.dtype) : found->second;
-        own_blocks[parameter.dtype] = block;
-      }
-      TensorRecord tensor{};
-      copy_name(tensor.name, parameter.name);
-      tensor.desc = describe(parameter);
-      if (is_first_use) {
-        BlockRecord& owner = result.blocks_[block];
-        tensor.element_offset = owner.num_elements;
-        owner.num_elements += align_up(tensor.desc.bytes() / dtype_bytes(parameter.dtype), kElementAlignment);
-      }
-      result.tensors_.push_back(tensor);
-      use_of_tensor.emplace_back(block, layer);
-    }
-    result.layers_.push_back(record);
+  for (UseRecord& use : builder.uses) {
+    const BlockRecord& block = builder.blocks[use.block];
+    use.gradient_offset = take(result.gradient_bytes_, block.bytes());
+    if (with_sums) use.sum_offset = take(result.state_bytes_, block.num_elements * 4);
   }
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> uses = use_of_tensor;
-  std::sort(uses.begin(), uses.end());
-  uses.erase(std::unique(uses.begin(), uses.end()), uses.end());
-  for (const auto& [block, layer] : uses) {
-    UseRecord use{.block = block, .layer = layer};
-    const BlockRecord& owner = result.blocks_[block];
-    use.gradient_offset = take(result.gradient_bytes_, owner.bytes());
-    if (with_sums) use.sum_offset = take(result.state_bytes_, owner.num_elements * 4);
-    result.uses_.push_back(use);
-  }
-  for (std::size_t i = 0; i < result.tensors_.size(); ++i) {
-    const auto use = std::lower_bound(uses.begin(), uses.end(), use_of_tensor[i]);
-    result.tensors_[i].use = static_cast<std::uint32_t>(use - uses.begin());
-  }
-  for (BlockRecord& block : result.blocks_) {
+  for (BlockRecord& block : builder.blocks) {
     for (std::uint32_t copy = 0; copy < num_copies; ++copy) {
       block.parameter_offset[copy] = take(result.parameter_bytes_, block.bytes());
     }
@@ -128,6 +143,10 @@ Catalogue Catalogue::lay_out(const std::vector<LayerRequest>& layers, std::uint3
     block.moment1_offset = take(result.state_bytes_, block.num_elements * 4);
     block.moment2_offset = take(result.state_bytes_, block.num_elements * 4);
   }
+  result.layers_ = std::move(builder.layers);
+  result.blocks_ = std::move(builder.blocks);
+  result.uses_ = std::move(builder.uses);
+  result.tensors_ = std::move(builder.tensors);
   result.index_uses();
   return result;
 }
@@ -146,10 +165,13 @@ std::vector<std::byte> Catalogue::to_bytes() const {
   CatalogueHeader header{.num_layers = layers_.size(), .num_blocks = blocks_.size(), .num_uses = uses_.size(),
                          .num_tensors = tensors_.size(), .parameter_bytes = parameter_bytes_,
                          .state_bytes = state_bytes_, .gradient_bytes = gradient_bytes_};
-  std::vector<std::byte> bytes(sizeof(header));
-  const auto append = [&bytes](const auto& records) {
-    const auto* data = reinterpret_cast<const std::byte*>(records.data());
-    bytes.insert(bytes.end(), data, data + records.size() * sizeof(records[0]));
+  std::vector<std::byte> bytes(sizeof(header) + layers_.size() * sizeof(LayerRecord) + blocks_.size() * sizeof(BlockRecord) +
+                               uses_.size() * sizeof(UseRecord) + tensors_.size() * sizeof(TensorRecord));
+  std::size_t at = sizeof(header);
+  const auto append = [&bytes, &at](const auto& records) {
+    const std::size_t length = records.size() * sizeof(records[0]);
+    if (length > 0) std::memcpy(bytes.data() + at, records.data(), length);
+    at += length;
   };
   append(layers_);
   append(blocks_);

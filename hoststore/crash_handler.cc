@@ -5,8 +5,10 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -83,10 +85,26 @@ void append_frame(FaultBoardEntry& entry, int number, void* frame) {
   entry.append_backtrace("\n");
 }
 
-void append_frames(FaultBoardEntry& entry, int skipped) {
+// From the frame that lies at `first` on; all but this function's own if it is not among them.
+void append_frames(FaultBoardEntry& entry, const void* first) {
   std::array<void*, kMaxFrames> frames{};
-  const int num_frames = backtrace(frames.data(), kMaxFrames);
-  for (int i = skipped; i < num_frames; ++i) append_frame(entry, i - skipped, frames[static_cast<std::size_t>(i)]);
+  const auto end = frames.begin() + backtrace(frames.data(), kMaxFrames);
+  auto frame = std::find(frames.begin(), end, first);
+  if (frame == end && frame != frames.begin()) frame = frames.begin() + 1;
+  for (int number = 0; frame < end; ++frame, ++number) append_frame(entry, number, *frame);
+}
+
+// The instruction that a signal interrupted; nullptr where this code does not know the processor.
+const void* interrupted_instruction(const void* context) {
+#if defined(__x86_64__)
+  const auto& registers = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs;
+  return reinterpret_cast<const void*>(registers[REG_RIP]);
+#elif defined(__aarch64__)
+  return reinterpret_cast<const void*>(static_cast<const ucontext_t*>(context)->uc_mcontext.pc);
+#else
+  (void)context;
+  return nullptr;
+#endif
 }
 
 [[noreturn]] void die_by(int signal_number) {
@@ -137,7 +155,7 @@ void append_cause(FaultBoardEntry& entry, int signal_number, const siginfo_t& in
   entry.append_message(NumberText(reinterpret_cast<std::uintptr_t>(info.si_addr), 16).view());
 }
 
-void on_fatal_signal(int signal_number, siginfo_t* info, void*) {
+void on_fatal_signal(int signal_number, siginfo_t* info, void* context) {
   g_fatal_signal.store(signal_number);
   FaultBoardEntry entry = *g_entry;
   if (!entry.claim_fault()) {
@@ -147,7 +165,7 @@ void on_fatal_signal(int signal_number, siginfo_t* info, void*) {
   entry.set_fault(FaultKind::kSignal, signal_number, info->si_addr);
   append_cause(entry, signal_number, *info);
   arm_backtrace_timeout();
-  append_frames(entry, 3);
+  append_frames(entry, interrupted_instruction(context));
   entry.publish_fault();
   die_by(signal_number);
 }
@@ -157,7 +175,7 @@ void on_broken_invariant(const char* text) {
   if (!entry.claim_fault()) return;
   entry.set_fault(FaultKind::kAssertion, SIGABRT, nullptr);
   entry.append_message(text);
-  append_frames(entry, 3);
+  append_frames(entry, __builtin_return_address(0));
   entry.publish_fault();
 }
 

@@ -61,8 +61,8 @@ struct Fault {
   std::int32_t code = 0;
   std::uint64_t address = 0;  // of a memory fault
   std::int64_t time_ns = 0;   // CLOCK_MONOTONIC
-  std::string message;
-  std::string backtrace;  // one frame a line
+  std::string message = {};
+  std::string backtrace = {};  // one frame a line
 };
 
 inline constexpr std::size_t kFaultMessageBytes = 512;

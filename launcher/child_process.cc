@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sched.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -126,7 +125,7 @@ ChildProcess ChildProcess::start(const ChildSpec& spec) {
   if (pid < 0) throw_no_process("fork");
   if (pid == 0) become(spec, launcher, write_end.get());
   write_end.reset();
-  UniqueFd pidfd(pidfd_open(pid, 0));
+  UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   ChildProcess child(pid, std::move(pidfd), spec.own_group);
   if (!child.pidfd_) throw_no_process("pidfd_open (Linux 5.4 or newer is needed)");
   int error_number = 0;

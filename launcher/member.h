@@ -25,8 +25,8 @@ struct RunContext {
   sigset_t signal_mask{};    // the launcher's before it blocked its signals
   rlimit open_files{};       // likewise
   bool has_terminal = false; // the coordinator then stays in the launcher's process group
-  OutputSink out{1};
-  OutputSink err{2};
+  OutputSink out = OutputSink(1);
+  OutputSink err = OutputSink(2);
 };
 
 // Owned by the supervisor. Its process is started by the constructor and killed, at the latest, by the destructor.

@@ -64,7 +64,7 @@ std::size_t command_start(const std::vector<std::string>& arguments) {
 
 cxxopts::Options make_parser() {
   cxxopts::Options parser("rp-launch", "Runs a RoundPipe program: one coordinator and its workers.");
-  parser.custom_help("[options]").positional_help("program [arguments]");
+  parser.custom_help("[options] program [arguments]").set_width(110);
   for (const OptionSpec& spec : launch_option_specs()) {
     const std::string names = spec.letter[0] == '\0' ? spec.name : cat(spec.letter, ",", spec.name);
     const std::string help = spec.variable[0] == '\0' ? spec.help : cat(spec.help, " [", spec.variable, "]");

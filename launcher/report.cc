@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <memory>
 #include <sstream>
@@ -18,16 +20,30 @@ namespace rp {
 namespace {
 
 constexpr std::size_t kMaxMessageLines = 4;
-constexpr std::size_t kMaxFrameLines = 4;
+constexpr std::ptrdiff_t kMaxFrameLines = 4;
 constexpr std::size_t kMaxLineChars = 400;
 
-std::vector<std::string> first_lines(const std::string& text, std::size_t most) {
+std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream in(text);
-  for (std::string line; lines.size() < most && std::getline(in, line);) {
+  for (std::string line; std::getline(in, line);) {
     if (!line.empty()) lines.push_back(line.substr(0, kMaxLineChars));
   }
   return lines;
+}
+
+bool is_in_c_library(const std::string& frame) {
+  const std::size_t space = frame.find(' ');
+  return frame.compare(space + 1, 7, "libc.so") == 0 || frame.compare(space + 1, 12, "libstdc++.so") == 0;
+}
+
+// The first frames from the one on that called abort() or the like.
+std::vector<std::string> telling_frames(const std::string& backtrace) {
+  const std::vector<std::string> frames = lines_of(backtrace);
+  auto first = std::find_if_not(frames.begin(), frames.end(), is_in_c_library);
+  if (first == frames.end()) first = frames.begin();
+  const auto most = std::min<std::ptrdiff_t>(kMaxFrameLines, frames.end() - first);
+  return {first, first + most};
 }
 
 // "#0 train!_ZN2rp3runEv+0x1f" -> "#0 train!rp::run()+0x1f".
@@ -53,6 +69,7 @@ std::string how_it_ended(const Failure& failure) {
 std::string place_text(const Failure& failure) {
   const BoardTask& task = failure.task;
   if (task.slot < 0) {
+    if (failure.process == "coordinator" && failure.state > ProcessState::kStarting) return "after session.start()";
     switch (failure.state) {
       case ProcessState::kNotStarted:
       case ProcessState::kStarting: return "during its start, before session.start() was done";
@@ -95,14 +112,16 @@ std::string failure_text(const Failure& failure) {
   out << "rp-launch: " << failure.process << " (pid " << failure.pid << ") " << how_it_ended(failure) << "\n";
   if (failure.fault) {
     const char* label = "  what:   ";
-    for (const std::string& line : first_lines(failure.fault->message, kMaxMessageLines)) {
+    std::vector<std::string> lines = lines_of(failure.fault->message);
+    lines.resize(std::min(lines.size(), kMaxMessageLines));
+    for (const std::string& line : lines) {
       out << label << line << "\n";
       label = "          ";
     }
   }
   out << "  where:  " << place_text(failure) << "\n";
   if (failure.fault) {
-    for (const std::string& frame : first_lines(failure.fault->backtrace, kMaxFrameLines)) {
+    for (const std::string& frame : telling_frames(failure.fault->backtrace)) {
       out << "          " << readable_frame(frame) << "\n";
     }
   }

@@ -16,11 +16,11 @@ struct Failure {
   std::string process;         // "worker 3"
   pid_t pid = 0;
   int status = 0;              // as waitpid() gives it
-  std::optional<Fault> fault;  // what it recorded itself
+  std::optional<Fault> fault = std::nullopt;  // what it recorded itself
   ProcessState state = ProcessState::kNotStarted;
-  BoardTask task;
+  BoardTask task = {};
   bool out_of_memory = false;  // the kernel's out-of-memory killer struck meanwhile
-  std::string log_file;        // where its output is, or ""
+  std::string log_file = {};        // where its output is, or ""
 };
 
 inline constexpr int kMaxReportLines = 12;

@@ -1,5 +1,5 @@
-// The loss of a causal language model, in chunks of tokens. Gradients are made along with the loss, while a chunk's
-// logits exist; backward only hands them out.
+#include "models/causal_lm_loss.h"
+
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -9,7 +9,6 @@
 #include "common/text.h"
 #include "models/kernel_call.h"
 #include "roundpipe/error.h"
-#include "roundpipe/models.h"
 
 namespace rp::models {
 
@@ -20,14 +19,9 @@ using torch::autograd::variable_list;
 
 constexpr std::int64_t kNotTrained = -100;
 
-// Logits of a chunk take at most this: enough rows for an efficient product, little beside the model's weights.
-constexpr std::int64_t kMaxLogitBytes = std::int64_t{128} << 20;
-constexpr std::int64_t kMinChunkRows = 64;
-
-std::int64_t chunk_rows(std::int64_t vocabulary, std::size_t element_bytes) {
-  const std::int64_t rows = kMaxLogitBytes / (vocabulary * static_cast<std::int64_t>(element_bytes));
-  return std::max(kMinChunkRows, rows / kMinChunkRows * kMinChunkRows);
-}
+// Logits of a chunk take about this many bytes: enough tokens for an efficient product, little beside the weights.
+constexpr std::int64_t kLogitBytes = std::int64_t{128} << 20;
+constexpr std::int64_t kTokenMultiple = 64;
 
 // What one call computes. Rows are trained tokens: r of them.
 struct LossAndGradients {
@@ -37,9 +31,8 @@ struct LossAndGradients {
 };
 
 LossAndGradients cross_entropy(const at::Tensor& hidden_rh, const at::Tensor& weight_vh, const at::Tensor& labels_r,
-                               float divisor, bool with_gradient) {
+                               float divisor, std::int64_t step, bool with_gradient) {
   const std::int64_t rows = hidden_rh.size(0), vocabulary = weight_vh.size(0);
-  const std::int64_t step = chunk_rows(vocabulary, hidden_rh.element_size());
   const at::Tensor losses_r = at::empty({rows}, hidden_rh.options().dtype(at::kFloat));
   LossAndGradients result;
   if (with_gradient) result.grad_hidden_rh = at::empty_like(hidden_rh);
@@ -75,11 +68,11 @@ struct CausalLmLoss : torch::autograd::Function<CausalLmLoss> {
   // hidden_nh: all n tokens. trained_r: the places of the trained ones, in order.
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden_nh, const at::Tensor& weight_vh,
                             const at::Tensor& trained_r, const at::Tensor& labels_r, double divisor,
-                            bool with_gradient) {
+                            std::int64_t chunk_tokens, bool with_gradient) {
     const bool all = trained_r.size(0) == hidden_nh.size(0);
     const at::Tensor hidden_rh = all ? hidden_nh.contiguous() : hidden_nh.index_select(0, trained_r);
     const LossAndGradients result =
-        cross_entropy(hidden_rh, weight_vh, labels_r, static_cast<float>(divisor), with_gradient);
+        cross_entropy(hidden_rh, weight_vh, labels_r, static_cast<float>(divisor), chunk_tokens, with_gradient);
     if (with_gradient) {
       at::Tensor grad_nh = result.grad_hidden_rh;
       if (!all) grad_nh = at::zeros_like(hidden_nh).index_copy_(0, trained_r, result.grad_hidden_rh);
@@ -95,7 +88,8 @@ struct CausalLmLoss : torch::autograd::Function<CausalLmLoss> {
     for (at::Tensor& gradient : gradients) {
       if (factor != 1.0 && gradient.defined()) gradient = gradient * factor;
     }
-    return {gradients[0], gradients[1], at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    gradients.resize(7);  // nothing for the other arguments
+    return gradients;
   }
 };
 
@@ -108,7 +102,14 @@ void check_labels(const at::Tensor& labels_r, std::int64_t vocabulary) {
                                         ": prepare the data with this model's tokenizer"));
 }
 
-at::Tensor evaluate(const Tensors& outputs, const Tensors& arguments) {
+}  // namespace
+
+std::int64_t default_chunk_tokens(std::int64_t vocabulary, at::ScalarType dtype) {
+  const std::int64_t tokens = kLogitBytes / (vocabulary * static_cast<std::int64_t>(c10::elementSize(dtype)));
+  return std::max(kTokenMultiple, tokens / kTokenMultiple * kTokenMultiple);
+}
+
+at::Tensor causal_lm_loss_of(const Tensors& outputs, const Tensors& arguments, std::int64_t chunk_tokens) {
   const at::Tensor &hidden_bth = outputs.at(0), &weight_vh = outputs.at(1);
   const at::Tensor labels_n = arguments.at(0).reshape({-1});
   const auto divisor = arguments.at(1).item<double>();
@@ -123,11 +124,15 @@ at::Tensor evaluate(const Tensors& outputs, const Tensors& arguments) {
   check_labels(labels_r, weight_vh.size(0));
   const bool with_gradient = at::GradMode::is_enabled() && (hidden_bth.requires_grad() || weight_vh.requires_grad());
   return CausalLmLoss::apply(hidden_bth.reshape({-1, hidden_bth.size(2)}), weight_vh, trained_r, labels_r, divisor,
-                             with_gradient);
+                             chunk_tokens, with_gradient);
 }
 
-}  // namespace
-
-Loss causal_lm_loss() { return loss("causal_lm_loss", evaluate); }
+Loss causal_lm_loss() {
+  return loss("causal_lm_loss", [](const Tensors& outputs, const Tensors& arguments) {
+    const at::Tensor& weight_vh = outputs.at(1);
+    return causal_lm_loss_of(outputs, arguments,
+                             default_chunk_tokens(weight_vh.size(0), weight_vh.scalar_type()));
+  });
+}
 
 }  // namespace rp::models

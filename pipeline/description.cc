@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "common/text.h"
+#include "hoststore/control.h"
 #include "pipeline/tensors.h"
 #include "roundpipe/error.h"
 

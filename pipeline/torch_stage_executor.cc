@@ -2,7 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/generated/variable_factories.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <cstring>
@@ -148,7 +148,7 @@ void TorchStageExecutor::run(const StageTask& task, int /*microbatch*/, const Mi
 }
 
 void TorchStageExecutor::run_forward(const Command& command, Tensors activation, MicrobatchOutputs& outputs) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
     Stopwatch watch(time_of(command, layer).forward_ns);
     activation = run_layer(layer, activation);
@@ -160,7 +160,7 @@ void TorchStageExecutor::run_forward(const Command& command, Tensors activation,
 
 std::vector<TorchStageExecutor::Graph> TorchStageExecutor::run_forward_with_graphs(const Command& command,
                                                                                   Tensors activation) {
-  const at::AutoGradMode with_grad(true);
+  const c10::AutoGradMode with_grad(true);
   std::vector<Graph> graphs;
   for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
     Stopwatch watch(time_of(command, layer).forward_ns);
@@ -180,7 +180,7 @@ std::vector<TorchStageExecutor::Graph> TorchStageExecutor::run_forward_with_grap
 
 // The loss belongs to the last layer's graph: its backward runs through both.
 double TorchStageExecutor::run_loss(const Graph& last, const Tensors& arguments) {
-  const at::AutoGradMode with_grad(true);
+  const c10::AutoGradMode with_grad(true);
   try {
     const at::Tensor loss = loss_.function(last.outputs, arguments);
     if (!loss.defined() || loss.numel() != 1) {
@@ -225,7 +225,7 @@ Tensors TorchStageExecutor::run_backward(const Command& command, std::vector<Gra
 }
 
 void TorchStageExecutor::end(const StageTask& task, TaskTotals& totals) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   totals.layer_times = times_;
   totals.square_sums.clear();
   for (const UseMemory& memory : task.uses) {

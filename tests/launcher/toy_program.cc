@@ -1,5 +1,5 @@
 // A program as small as can be that rp-launch runs: coordinator and workers without a pipeline. Its first argument is
-// what it is to do; see kModes. The system test is launch_test.cc.
+// what it is to do. The system test is launch_test.cc.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -7,12 +7,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -53,9 +52,13 @@ class Toy {
     rp::install_crash_handler(entry());
   }
 
-  int run() {
-    if (role_.role == rp::Role::kWorker) return run_worker();
-    return run_coordinator();
+  // As a Session's terminate handler: a worker records, rp-launch prints; a coordinator prints itself.
+  int run_recorded() {
+    try {
+      return role_.role == rp::Role::kWorker ? run_worker() : run_coordinator();
+    } catch (...) {
+      return static_cast<int>(rp::record_current_exception(entry()));
+    }
   }
 
  private:
@@ -83,6 +86,8 @@ class Toy {
     message.descriptors.emplace_back(memfd_create("toy-store", MFD_CLOEXEC));
     if (ftruncate(message.descriptors[0].get(), 4096) != 0) std::abort();
     store_ = map_store(message.descriptors[0].get());
+    const std::size_t num_descriptors = is("many_descriptors") ? rp::kMaxDescriptors : 1;
+    while (message.descriptors.size() < num_descriptors) message.descriptors.emplace_back(dup(0));
     if (!role_.channel->send(message)) std::abort();
   }
 
@@ -156,10 +161,11 @@ class Toy {
     if (is("exit_before_attach") && role_.worker == 0) return 0;
     if (is("fail_all")) throw rp::Error(rp::ExitCode::kUserError, "layer 3 differs between the processes");
     const rp::Message store = rp::receive_attach(*role_.channel, Deadline::after_seconds(30));
+    if (is("many_descriptors") && store.descriptors.size() != rp::kMaxDescriptors) std::abort();
     store_ = map_store(store.descriptors.at(0).get());
     rp::confirm_attached(*role_.channel, Deadline::after_seconds(30));
     entry().publish_state(rp::ProcessState::kAttached);
-    if (is("exit") || is("chatty_crash")) std::cout << "after attach " << role_.worker << std::endl;
+    if (is("exit")) std::cout << "after attach " << role_.worker << std::endl;
     store_->num_attached.fetch_add(1);
     rp::futex_wake_all(&store_->num_attached);
     if (is("crash_in_task") && role_.worker == 0) crash_in_task();
@@ -198,16 +204,6 @@ class Toy {
   rp::FaultBoard board_;
   rp::LivenessWatch watch_;
   ToyStore* store_ = nullptr;
-
- public:
-  // As a Session's terminate handler: a worker records, rp-launch prints; a coordinator prints itself.
-  int run_caught() {
-    try {
-      return run();
-    } catch (...) {
-      return static_cast<int>(rp::record_current_exception(entry()));
-    }
-  }
 };
 
 }  // namespace
@@ -215,7 +211,7 @@ class Toy {
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "exit";
   Toy toy(mode, {argv + std::min(argc, 2), argv + argc});
-  const int code = toy.run_caught();
+  const int code = toy.run_recorded();
   std::cout.flush();
   std::fflush(nullptr);
   _exit(code);

@@ -1,0 +1,87 @@
+#include "pipeline/process_end.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <exception>
+#include <iostream>
+
+#include "pipeline/session_impl.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+namespace {
+
+std::atomic<int> g_stop_signal{0};
+std::atomic<int> g_num_interrupts{0};
+std::atomic<bool> g_preempted{false};
+std::string g_program;
+void (*g_record)() = nullptr;
+
+void on_stop_signal(int signal_number) {
+  int none = 0;
+  g_stop_signal.compare_exchange_strong(none, signal_number);
+  if (signal_number != SIGINT || g_num_interrupts.fetch_add(1) == 0) return;
+  _exit(128 + SIGINT);
+}
+
+int code_of_interrupt(int signal_number) {
+  if (g_preempted.load() && signal_number != SIGINT) return static_cast<int>(ExitCode::kPreempted);
+  return 128 + signal_number;
+}
+
+// Prints the exception in flight, unless it was told elsewhere, and returns the exit code.
+int describe_current_exception() {
+  try {
+    throw;
+  } catch (const Interrupted& interrupted) {
+    return code_of_interrupt(interrupted.signal_number());
+  } catch (const WorkerGone& error) {
+    return static_cast<int>(error.code());
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s: error: %s\n", g_program.c_str(), error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: error: %s\n", g_program.c_str(), error.what());
+  } catch (...) {
+    std::fprintf(stderr, "%s: error: an exception of unknown type\n", g_program.c_str());
+  }
+  return static_cast<int>(ExitCode::kUserError);
+}
+
+[[noreturn]] void on_terminate() {
+  if (!std::current_exception()) std::abort();  // a broken rule of the language: keep the core
+  if (g_record != nullptr) g_record();
+  std::cout.flush();
+  std::fflush(nullptr);
+  const int code = describe_current_exception();
+  std::fflush(nullptr);
+  _exit(code);
+}
+
+}  // namespace
+
+void install_stop_handlers() {
+  struct sigaction action {};
+  action.sa_handler = on_stop_signal;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  for (const int signal_number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) sigaction(signal_number, &action, nullptr);
+}
+
+int stop_signal() { return g_stop_signal.load(); }
+
+void set_preempted() { g_preempted.store(true); }
+
+void install_terminate_handler(const char* program, void (*record)()) {
+  g_program = program == nullptr ? "program" : program;
+  const std::size_t slash = g_program.find_last_of('/');
+  if (slash != std::string::npos) g_program = g_program.substr(slash + 1);
+  g_record = record;
+  std::set_terminate(on_terminate);
+}
+
+}  // namespace rp

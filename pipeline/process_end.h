@@ -1,0 +1,22 @@
+// pipeline/process_end.h
+// How a process of a run is asked to stop, and with which code it ends.
+#pragma once
+
+#include <string>
+
+namespace rp {
+
+// Catches INT, TERM, HUP and USR1: stop_signal() tells of the first. A second INT ends the process at once.
+void install_stop_handlers();
+
+// The signal that asked for an end, or 0.
+[[nodiscard]] int stop_signal();
+
+// The program has saved its state: an end by TERM, HUP or USR1 has the exit code of a preemption.
+void set_preempted();
+
+// An exception that leaves main() is printed once and ends the process with its code. `record` is called with the
+// exception in flight; it may be null.
+void install_terminate_handler(const char* program, void (*record)());
+
+}  // namespace rp

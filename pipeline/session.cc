@@ -1,0 +1,215 @@
+#include "roundpipe/session.h"
+
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <iostream>
+
+#include "common/check.h"
+#include "common/text.h"
+#include "hoststore/crash_handler.h"
+#include "launcher/worker_attach.h"
+#include "pipeline/pipeline_impl.h"
+#include "pipeline/process_end.h"
+#include "pipeline/session_impl.h"
+
+namespace rp {
+
+namespace {
+
+constexpr double kAttachSeconds = 120;
+
+// The entry of this process, for the terminate handler, which gets no argument.
+std::optional<FaultBoardEntry> g_board_entry;
+
+void record_for_launcher() {
+  if (!g_board_entry) return;
+  try {
+    throw;
+  } catch (const Interrupted&) {
+    return;  // an end that was asked for
+  } catch (const WorkerGone&) {
+    return;  // the worker's own record tells more
+  } catch (...) {
+    (void)record_current_exception(*g_board_entry);
+  }
+}
+
+BoardPhase board_phase(Phase phase) {
+  switch (phase) {
+    case Phase::kForward: return BoardPhase::kForward;
+    case Phase::kFused: return BoardPhase::kFused;
+    case Phase::kBackward: return BoardPhase::kBackward;
+  }
+  return BoardPhase::kNone;
+}
+
+// One setting: the program's option, else the launcher's or the variable, else the default.
+template <typename T>
+void choose(T& effective, const std::optional<T>& option, const std::optional<T>& setting) {
+  if (setting) effective = *setting;
+  if (option) effective = *option;
+}
+
+[[noreturn]] void leave(int code) {
+  std::cout.flush();
+  std::fflush(nullptr);
+  _exit(code);
+}
+
+}  // namespace
+
+Session::Impl::Impl(int argc, char** argv, const SessionOptions& options) : role_(ProcessRole::from_environment()) {
+  install_terminate_handler(argc > 0 ? argv[0] : nullptr, record_for_launcher);
+  const RuntimeSettings& settings = role_.settings;
+  choose(settings_.device, options.device, settings.device);
+  choose(settings_.store, options.store, settings.store);
+  choose(settings_.plan, options.plan, settings.plan);
+  choose(settings_.prefetch, options.prefetch, settings.prefetch);
+  choose(settings_.threads_per_worker, options.threads_per_worker, settings.threads_per_worker);
+  settings_.device = parse_device("SessionOptions::device", settings_.device);
+  if (!settings_.store.empty()) settings_.store = parse_store("SessionOptions::store", settings_.store);
+  if (role_.fault_board) {
+    board_.emplace(FaultBoard::attach(std::move(role_.fault_board)));
+    g_board_entry = board_entry();
+    g_board_entry->publish_start(getpid());
+    install_crash_handler(*g_board_entry);
+  }
+  if (role_.liveness) liveness_.emplace(std::move(role_.liveness));
+  if (is_coordinator()) install_stop_handlers();
+}
+
+Session::Impl::~Impl() {
+  ending_.store(true);
+  if (role_.role == Role::kCoordinator && started_) {
+    (void)role_.channel->send({.kind = MessageKind::kFinished, .blob = {}, .descriptors = {}});
+  }
+  if (pipeline_ != nullptr) pipeline_->end_coordinator();
+  if (worker_.joinable()) worker_.join();
+  if (watcher_.joinable()) {
+    ::shutdown(role_.channel->fd(), SHUT_RD);
+    watcher_.join();
+  }
+}
+
+FaultBoardEntry Session::Impl::board_entry() {
+  return board_->entry(role_.role == Role::kWorker ? 1 + role_.worker : 0);
+}
+
+void Session::Impl::add(Pipeline::Impl* pipeline) {
+  if (started_) throw Error(ExitCode::kUsage, "a pipeline must be made before Session::start()");
+  if (pipeline_ != nullptr) throw Error(ExitCode::kUsage, "a session runs one pipeline; this is the second");
+  pipeline_ = pipeline;
+}
+
+void Session::Impl::remove(Pipeline::Impl* pipeline) {
+  if (pipeline_ == pipeline) pipeline_ = nullptr;
+}
+
+void Session::Impl::start() {
+  if (started_) throw Error(ExitCode::kUsage, "Session::start() was called before");
+  if (pipeline_ == nullptr) throw Error(ExitCode::kUsage, "make a Pipeline before Session::start()");
+  if (role_.role == Role::kWorker) serve_as_worker();
+  pipeline_->create_store();
+  start_workers();
+  started_ = true;
+  pipeline_->start_coordinator();
+}
+
+void Session::Impl::serve_as_worker() {
+  try {
+    const Deadline deadline = Deadline::after_seconds(kAttachSeconds);
+    Message attach = receive_attach(*role_.channel, deadline);
+    const std::unique_ptr<Store> store = Store::attach(std::move(attach.descriptors));
+    pipeline_->compare_with(*store);
+    std::cout.flush();
+    std::fflush(nullptr);
+    confirm_attached(*role_.channel, deadline);
+    board_entry().publish_state(ProcessState::kAttached);
+    pipeline_->serve(*store, role_.worker, [entry = board_entry()](const Command& command, int layer, int microbatch) mutable {
+      entry.publish_task({.epoch = static_cast<std::int64_t>(epoch_of(command.slot)),
+                          .slot = static_cast<std::int64_t>(number_of(command.slot)),
+                          .phase = board_phase(command.phase),
+                          .first_layer = command.first_layer,
+                          .end_layer = command.end_layer,
+                          .layer = layer,
+                          .microbatch = microbatch});
+    });
+    leave(0);
+  } catch (...) {
+    // rp-launch prints the record of the worker that failed first.
+    leave(static_cast<int>(record_current_exception(board_entry())));
+  }
+}
+
+void Session::Impl::start_workers() {
+  if (is_alone()) {
+    worker_ = std::thread([this] {
+      pthread_setname_np(pthread_self(), "rp-worker");
+      try {
+        pipeline_->serve(pipeline_->store(), 0, {});
+      } catch (...) {
+        if (Coordinator* coordinator = pipeline_->coordinator_if_started()) coordinator->fail(std::current_exception());
+      }
+    });
+    return;
+  }
+  Message message{.kind = MessageKind::kStartWorkers, .blob = {}, .descriptors = {}};
+  for (const int fd : pipeline_->store().descriptors()) message.descriptors.emplace_back(dup(fd));
+  if (!role_.channel->send(message)) throw Error(ExitCode::kLauncherFailed, "rp-launch does not take the host store");
+  wait_until_attached();
+  watcher_ = std::thread([this] { watch_workers(); });
+}
+
+void Session::Impl::wait_until_attached() {
+  const Deadline deadline = Deadline::after_seconds(kAttachSeconds);
+  Store& store = pipeline_->store();
+  for (int worker = 0; worker < num_workers(); ++worker) {
+    while (store.worker_words(worker).acknowledged.observe() == 0) {
+      if (const auto message = role_.channel->receive(Deadline::after_ns(5 * kNsPerMs))) {
+        if (message->kind == MessageKind::kWorkerGone) {
+          throw WorkerGone(ExitCode::kUserError, cat("worker ", message->worker, " ended while it started"));
+        }
+      }
+      if (rp::stop_signal() != 0) throw Interrupted(rp::stop_signal());
+      if (role_.channel->peer_gone()) throw Error(ExitCode::kLauncherFailed, "rp-launch is gone");
+      if (deadline.passed()) {
+        throw Error(ExitCode::kHang, cat("worker ", worker, " did not start within ", kAttachSeconds, " s"));
+      }
+    }
+  }
+}
+
+void Session::Impl::watch_workers() {
+  pthread_setname_np(pthread_self(), "rp-watch");
+  while (!ending_.load()) {
+    const auto message = role_.channel->receive(Deadline::after_seconds(3600));
+    if (role_.channel->peer_gone()) return;
+    if (!message || message->kind != MessageKind::kWorkerGone || ending_.load()) continue;
+    if (Coordinator* coordinator = pipeline_->coordinator_if_started()) {
+      coordinator->fail(std::make_exception_ptr(
+          WorkerGone(ExitCode::kUserError, cat("worker ", message->worker, " ended unexpectedly"))));
+    }
+  }
+}
+
+void Session::Impl::preempted() {
+  set_preempted();
+  if (role_.role == Role::kCoordinator) {
+    (void)role_.channel->send({.kind = MessageKind::kPreempted, .blob = {}, .descriptors = {}});
+  }
+}
+
+Session::Session(int argc, char** argv, SessionOptions options)
+    : impl_(std::make_unique<Impl>(argc, argv, options)) {}
+Session::~Session() = default;
+bool Session::is_coordinator() const { return impl_->is_coordinator(); }
+void Session::start() { impl_->start(); }
+bool Session::stop_requested() const { return rp::stop_signal() != 0; }
+int Session::stop_signal() const { return rp::stop_signal(); }
+void Session::preempted() { impl_->preempted(); }
+int Session::num_workers() const { return impl_->num_workers(); }
+
+}  // namespace rp

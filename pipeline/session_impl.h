@@ -1,0 +1,72 @@
+// pipeline/session_impl.h
+// What a Session is made of: the process's role, its signals, its connection to rp-launch, its pipeline.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "hoststore/fault_board.h"
+#include "launcher/channel.h"
+#include "launcher/liveness_watch.h"
+#include "launcher/process_role.h"
+#include "roundpipe/error.h"
+#include "roundpipe/pipeline.h"
+#include "roundpipe/session.h"
+
+namespace rp {
+
+// The effective settings of the runtime.
+struct EffectiveSettings {
+  std::string device = "cpu";
+  std::string store;        // "" = the best
+  std::string plan = "auto";
+  bool prefetch = true;
+  int threads_per_worker = 1;
+};
+
+// The end of a worker that rp-launch reports itself: the coordinator ends without another message.
+class WorkerGone : public Error {
+ public:
+  using Error::Error;
+};
+
+class Session::Impl {
+ public:
+  Impl(int argc, char** argv, const SessionOptions& options);
+  ~Impl();
+
+  [[nodiscard]] bool is_coordinator() const { return role_.role != Role::kWorker; }
+  [[nodiscard]] bool is_alone() const { return role_.role == Role::kAlone; }
+  [[nodiscard]] bool started() const { return started_; }
+  [[nodiscard]] int num_workers() const { return role_.num_workers; }
+  [[nodiscard]] const EffectiveSettings& settings() const { return settings_; }
+
+  // The one pipeline of the run. Throws rp::Error for a second one, or after start().
+  void add(Pipeline::Impl* pipeline);
+  void remove(Pipeline::Impl* pipeline);
+
+  void start();
+  void preempted();
+
+ private:
+  [[noreturn]] void serve_as_worker();
+  void start_workers();
+  void wait_until_attached();
+  void watch_workers();
+  [[nodiscard]] FaultBoardEntry board_entry();
+
+  ProcessRole role_;
+  EffectiveSettings settings_;
+  std::optional<FaultBoard> board_;
+  std::optional<LivenessWatch> liveness_;
+  Pipeline::Impl* pipeline_ = nullptr;
+  bool started_ = false;
+  std::atomic<bool> ending_{false};
+  std::thread worker_;   // alone: the one worker
+  std::thread watcher_;  // with rp-launch: reads the channel
+};
+
+}  // namespace rp

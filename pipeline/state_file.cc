@@ -1,0 +1,114 @@
+// Pipeline::save_state() and load_state(): docs/formats/checkpoint.md.
+#include <c10/core/GradMode.h>
+
+#include <nlohmann/json.hpp>
+
+#include "common/output_file.h"
+#include "common/text.h"
+#include "model_files/json_file.h"
+#include "model_files/output_directory.h"
+#include "model_files/safetensors.h"
+#include "model_files/safetensors_writer.h"
+#include "pipeline/pipeline_impl.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+namespace {
+
+constexpr int kStateVersion = 1;
+constexpr std::uint64_t kMaxStateJsonBytes = std::uint64_t{16} << 20;
+
+TensorDType file_dtype(at::ScalarType type) {
+  return type == at::kFloat ? TensorDType::kF32 : type == at::kBFloat16 ? TensorDType::kBF16 : TensorDType::kF16;
+}
+
+// A tensor of a state file: its name there and where it lies in the store.
+struct StateTensor {
+  std::string name;
+  at::Tensor value;
+};
+
+// Masters and moments; asynchronous also the working weights of one step before, which the next round computes with.
+std::vector<StateTensor> state_tensors(Pipeline::Impl& pipeline) {
+  std::vector<StateTensor> tensors;
+  for (const ParameterState& parameter : pipeline.parameters()) {
+    tensors.push_back({parameter.name + ".master", parameter.master});
+    tensors.push_back({parameter.name + ".moment1", parameter.moment1});
+    tensors.push_back({parameter.name + ".moment2", parameter.moment2});
+  }
+  if (pipeline.options().asynchronous) {
+    for (const ParameterState& parameter : pipeline.parameters(1)) {
+      tensors.push_back({parameter.name + ".previous", parameter.working});
+    }
+  }
+  return tensors;
+}
+
+}  // namespace
+
+void Pipeline::save_state(const std::filesystem::path& directory, const std::string& user_data) {
+  synchronize();
+  OutputDirectory output = OutputDirectory::create(directory);
+  const std::vector<StateTensor> tensors = state_tensors(*impl_);
+  std::vector<TensorDeclaration> declarations;
+  for (const StateTensor& tensor : tensors) {
+    declarations.push_back({tensor.name, file_dtype(tensor.value.scalar_type()), tensor.value.sizes().vec()});
+  }
+  SafetensorsWriter writer = SafetensorsWriter::create(output.path() / "state.safetensors", declarations);
+  for (const StateTensor& tensor : tensors) {
+    writer.write(tensor.name, tensor.value.const_data_ptr(), tensor.value.nbytes());
+  }
+  writer.commit();
+  const nlohmann::json description = {{"version", kStateVersion},
+                                      {"step", num_steps()},
+                                      {"rounds_per_step", impl_->options().rounds_per_step},
+                                      {"asynchronous", impl_->options().asynchronous},
+                                      {"user_data", user_data}};
+  const std::string text = description.dump(2) + "\n";
+  OutputFile file = OutputFile::create(output.path() / "state.json", text.size());
+  file.write(text.data(), text.size());
+  file.commit();
+  output.commit();
+}
+
+std::string Pipeline::load_state(const std::filesystem::path& directory) {
+  synchronize();
+  const std::filesystem::path path = directory / "state.json";
+  const nlohmann::json description = read_json_file(path, kMaxStateJsonBytes);
+  const auto refuse = [&path](const std::string& what) { throw Error(ExitCode::kBadInput, cat(path.string(), ": ", what)); };
+  std::uint64_t step = 0;
+  std::string user_data;
+  try {
+    if (description.at("version").get<int>() != kStateVersion) refuse("was written by another version of the program");
+    step = description.at("step").get<std::uint64_t>();
+    user_data = description.at("user_data").get<std::string>();
+    if (description.at("asynchronous").get<bool>() != impl_->options().asynchronous) {
+      refuse(cat("was saved by ", impl_->options().asynchronous ? "a synchronous" : "an asynchronous",
+                 " run; go on in the same way"));
+    }
+    if (description.at("rounds_per_step").get<int>() != impl_->options().rounds_per_step) {
+      refuse(cat("was saved with ", description.at("rounds_per_step").get<int>(), " rounds per step, not ",
+                 impl_->options().rounds_per_step));
+    }
+  } catch (const nlohmann::json::exception& error) {
+    refuse(cat("is no state of a pipeline: ", error.what()));
+  }
+  const SafetensorsFile file = SafetensorsFile::open(directory / "state.safetensors");
+  impl_->coordinator().restart_at(step);  // which working copy is the newest depends on it
+  for (const StateTensor& tensor : state_tensors(*impl_)) {
+    const TensorInfo& info = file.tensor(tensor.name);
+    if (at::IntArrayRef(info.shape) != tensor.value.sizes() || info.dtype != file_dtype(tensor.value.scalar_type())) {
+      throw Error(ExitCode::kBadInput, cat(file.path().string(), ": tensor ", tensor.name,
+                                           " has another shape or dtype than in this model"));
+    }
+    file.read(tensor.name, tensor.value.data_ptr(), info.bytes);
+  }
+  const c10::NoGradGuard no_grad;
+  for (const ParameterState& parameter : impl_->parameters()) {
+    if (parameter.working.scalar_type() != at::kFloat) at::Tensor(parameter.working).copy_(parameter.master);
+  }
+  return user_data;
+}
+
+}  // namespace rp

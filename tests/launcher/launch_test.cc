@@ -1,0 +1,122 @@
+// What a run looks like from outside while all is well: programs found, settings passed on, output.
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+
+#include "common/text.h"
+#include "tests/launcher/launched_run.h"
+
+namespace rp {
+namespace {
+
+namespace fs = std::filesystem;
+
+class TempDirectory {
+ public:
+  TempDirectory() : path_((fs::temp_directory_path() / "rp-test-XXXXXX").string()) {
+    if (mkdtemp(path_.data()) == nullptr) std::abort();
+  }
+  ~TempDirectory() { fs::remove_all(path_); }
+  [[nodiscard]] fs::path path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::string file_text(const fs::path& file) {
+  std::ifstream in(file);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+TEST(Launch, TheLinesOfEightChattyWorkersAreWholeAndAllThere) {
+  LaunchedRun run({"-n", "8", "TOY", "chatty"});
+  EXPECT_EQ(run.wait_for_end(), 0);
+  std::map<int, int> next;  // by worker
+  for (const std::string& line : lines_of(run.out())) {
+    int worker = -1;
+    ASSERT_EQ(std::sscanf(line.c_str(), "worker %d line", &worker), 1) << line;
+    const int number = next[worker]++;
+    const std::string filling(static_cast<std::size_t>(number % 300), 'x');
+    EXPECT_EQ(line, cat("worker ", worker, " line ", number, " ", filling, " end"));
+  }
+  ASSERT_EQ(next.size(), 8U);
+  for (const auto& [worker, count] : next) EXPECT_EQ(count, 500) << worker;
+}
+
+TEST(Launch, WhatAWorkerWroteJustBeforeItWasKilledIsThere) {
+  LaunchedRun run({"-n", "2", "TOY", "chatty_crash"});
+  EXPECT_EQ(run.wait_for_end(), 137);
+  EXPECT_NE(run.out().find("last words 199\ntorn\n"), std::string::npos);
+}
+
+TEST(Launch, TaggedLinesNameTheirProcess) {
+  LaunchedRun run({"--tag-output", "-n", "2", "TOY", "exit", "0"});
+  EXPECT_EQ(run.wait_for_end(), 0);
+  EXPECT_EQ(count_of(run.out(), "[worker 1] after attach 1\n"), 1) << run.out();
+  EXPECT_EQ(count_of(run.out(), "before attach"), 0) << run.out();
+}
+
+TEST(Launch, LogFilesTakeAllThatAProcessWrites) {
+  const TempDirectory directory;
+  LaunchedRun run({"--log-dir", (directory.path() / "logs").string(), "-n", "2", "TOY", "exit", "0"});
+  EXPECT_EQ(run.wait_for_end(), 0);
+  EXPECT_EQ(run.out() + run.err(), "");
+  EXPECT_EQ(file_text(directory.path() / "logs/worker-1.out"), "before attach 1\nafter attach 1\n");
+  EXPECT_TRUE(fs::exists(directory.path() / "logs/coordinator.err"));
+}
+
+TEST(Launch, AnOptionWinsOverItsVariableAndBothReachTheProgram) {
+  LaunchedRun run({"-n", "3", "--store", "memfd", "TOY", "environment"}, {{"RP_STORE", "shm"}, {"RP_PREFETCH", "0"}});
+  EXPECT_EQ(run.wait_for_end(), 0);
+  EXPECT_EQ(run.out(), "RP_ROLE=unset\nRP_CHANNEL_FD=unset\nRP_WORKERS=3\nRP_STORE=memfd\nRP_PREFETCH=0\n");
+}
+
+TEST(Launch, AWrongCommandLineIsExplainedAndNothingStarts) {
+  LaunchedRun unknown({"--wrokers", "3", "TOY", "exit", "0"});
+  EXPECT_EQ(unknown.wait_for_end(), 2);
+  EXPECT_NE(unknown.err().find("did you mean --workers?"), std::string::npos) << unknown.err();
+  LaunchedRun gpus({"--gpus", "8", "train"});
+  EXPECT_EQ(gpus.wait_for_end(), 69);
+  EXPECT_NE(gpus.err().find("--device cpu"), std::string::npos) << gpus.err();
+}
+
+TEST(Launch, AProgramThatIsNotThereIs127AndOneThatCannotRunIs126) {
+  LaunchedRun missing({"no-such-program"});
+  EXPECT_EQ(missing.wait_for_end(), 127);
+  const TempDirectory directory;
+  const fs::path text = directory.path() / "text";
+  std::ofstream(text) << "no program\n";
+  LaunchedRun plain({text.string()});
+  EXPECT_EQ(plain.wait_for_end(), 126);
+  fs::permissions(text, fs::perms::owner_all);
+  LaunchedRun unreadable({text.string()});
+  EXPECT_EQ(unreadable.wait_for_end(), 126);
+  EXPECT_EQ(lines_of(unreadable.err()).size(), 1U) << unreadable.err();
+}
+
+TEST(Launch, ADryRunPrintsEachProcessAndStartsNone) {
+  LaunchedRun run({"-n", "2", "--dry-run", "--threads-per-worker", "3", "TOY", "exit", "1"});
+  EXPECT_EQ(run.wait_for_end(), 0);
+  const std::vector<std::string> lines = lines_of(run.out());
+  ASSERT_EQ(lines.size(), 4U) << run.out();
+  EXPECT_NE(lines[1].find("coordinator"), std::string::npos);
+  EXPECT_NE(lines[3].find("OMP_NUM_THREADS=3"), std::string::npos) << lines[3];
+}
+
+TEST(Launch, ManyDescriptorsOfTheStoreReachEveryWorker) {
+  LaunchedRun run({"-n", "8", "TOY", "many_descriptors"});
+  EXPECT_EQ(run.wait_for_end(), 0) << run.err();
+}
+
+}  // namespace
+}  // namespace rp

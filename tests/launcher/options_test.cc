@@ -1,0 +1,97 @@
+#include "launcher/options.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "common/text.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+namespace {
+
+ExitCode code_of(const std::vector<std::string>& arguments) {
+  try {
+    (void)parse_launch_options(arguments);
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return ExitCode::kOk;
+}
+
+std::string message_of(const std::vector<std::string>& arguments) {
+  try {
+    (void)parse_launch_options(arguments);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Options, EndAtTheFirstWordThatIsNoneAndTheRestGoesThroughVerbatim) {
+  const LaunchOptions options =
+      parse_launch_options({"-n", "3", "--tag-output", "train", "--workers", "9", "-x", "--", "--help"});
+  EXPECT_EQ(options.workers, 3);
+  EXPECT_TRUE(options.tag_output);
+  EXPECT_EQ(options.command, (std::vector<std::string>{"train", "--workers", "9", "-x", "--", "--help"}));
+}
+
+TEST(Options, TakeTheirValuesInEveryCommonForm) {
+  EXPECT_EQ(parse_launch_options({"--workers=4", "train"}).workers, 4);
+  EXPECT_EQ(parse_launch_options({"-n4", "train"}).workers, 4);
+  EXPECT_EQ(parse_launch_options({"--", "-train"}).command[0], "-train");
+  EXPECT_EQ(parse_launch_options({"--prefetch", "0", "train"}).settings.prefetch, false);
+  EXPECT_EQ(parse_launch_options({"--help"}).action, LaunchOptions::Action::kHelp);
+}
+
+TEST(Options, AWrongOneIsAUsageErrorThatSaysWhatIsAllowed) {
+  EXPECT_EQ(code_of({"--wrokers", "2", "train"}), ExitCode::kUsage);
+  EXPECT_NE(message_of({"--wrokers=2", "train"}).find("did you mean --workers?"), std::string::npos);
+  EXPECT_NE(message_of({"--store", "memdf", "train"}).find("did you mean memfd?"), std::string::npos);
+  EXPECT_NE(message_of({"-n", "0", "train"}).find("from 1 to 256"), std::string::npos);
+  EXPECT_NE(message_of({"-n", "2x", "train"}).find("\"2x\""), std::string::npos);
+  EXPECT_EQ(code_of({"-n"}), ExitCode::kUsage);
+  EXPECT_EQ(code_of({"-q", "train"}), ExitCode::kUsage);
+  EXPECT_EQ(code_of({"-n", "2"}), ExitCode::kUsage);
+  EXPECT_EQ(code_of({"--prefetch", "maybe", "train"}), ExitCode::kUsage);
+  EXPECT_EQ(code_of({"--tag-output", "--log-dir", "logs", "train"}), ExitCode::kUsage);
+}
+
+TEST(Options, ADeviceThatThisBuildLacksIsAMissingResource) {
+  EXPECT_EQ(code_of({"--gpus", "8", "train"}), ExitCode::kNoResource);
+  EXPECT_EQ(code_of({"--device", "cuda", "train"}), ExitCode::kNoResource);
+  EXPECT_EQ(code_of({"--device", "cpu", "train"}), ExitCode::kOk);
+}
+
+TEST(Options, AVariableIsTheDefaultOfItsOption) {
+  setenv("RP_WORKERS", "5", 1);
+  setenv("RP_STORE", "nonsense", 1);
+  EXPECT_EQ(parse_launch_options({"--store", "shm", "train"}).workers, 5);
+  EXPECT_EQ(parse_launch_options({"--store", "shm", "-n", "2", "train"}).workers, 2);
+  EXPECT_NE(message_of({"train"}).find("RP_STORE is \"nonsense\""), std::string::npos);
+  setenv("RP_STORE", "", 1);
+  EXPECT_EQ(parse_launch_options({"train"}).settings.store, std::nullopt);
+  unsetenv("RP_WORKERS");
+  unsetenv("RP_STORE");
+}
+
+TEST(Options, TheManualAndTheHelpNameExactlyTheOptionsThatThereAre) {
+  std::ifstream file(std::filesystem::path(RP_SOURCE_DIR) / "docs/launcher.md");
+  std::vector<std::string> documented;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("| `-")) documented.push_back(line);
+  }
+  ASSERT_EQ(documented.size(), launch_option_specs().size());
+  for (std::size_t i = 0; i < documented.size(); ++i) {
+    const OptionSpec& spec = launch_option_specs()[i];
+    EXPECT_NE(documented[i].find(cat("--", spec.name)), std::string::npos) << documented[i];
+    EXPECT_NE(documented[i].find(spec.variable), std::string::npos) << documented[i];
+    EXPECT_NE(launch_help().find(cat("--", spec.name)), std::string::npos) << spec.name;
+  }
+}
+
+}  // namespace
+}  // namespace rp

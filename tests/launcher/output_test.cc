@@ -1,0 +1,94 @@
+#include "launcher/output.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <utility>
+
+namespace rp {
+namespace {
+
+std::pair<UniqueFd, UniqueFd> make_pipe() {
+  std::array<int, 2> ends{};
+  EXPECT_EQ(pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK), 0);
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+void write_text(const UniqueFd& fd, const std::string& text) {
+  ASSERT_EQ(write(fd.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+}
+
+std::string read_text(const UniqueFd& fd) {
+  std::string text;
+  std::array<char, 4096> bytes;
+  for (ssize_t size = 0; (size = read(fd.get(), bytes.data(), bytes.size())) > 0;) {
+    text.append(bytes.data(), static_cast<std::size_t>(size));
+  }
+  return text;
+}
+
+TEST(LineAssembler, GivesOnlyWholeLinesEachWithItsTag) {
+  LineAssembler lines("[w] ");
+  EXPECT_EQ(lines.add("one\ntw"), "[w] one\n");
+  EXPECT_EQ(lines.add("o"), "");
+  EXPECT_EQ(lines.add("\n\nthree"), "[w] two\n[w] \n");
+  EXPECT_EQ(lines.finish(), "[w] three\n");
+  EXPECT_EQ(lines.finish(), "");
+}
+
+TEST(LineAssembler, ALineWithoutEndIsGivenInPieces) {
+  LineAssembler lines("");
+  EXPECT_EQ(lines.add(std::string(LineAssembler::kMaxLineBytes, 'x')).size(), LineAssembler::kMaxLineBytes + 1);
+}
+
+TEST(ProcessOutput, WhatWasHeldIsDroppedWhenTheOutputOpens) {
+  auto [read_end, write_end] = make_pipe();
+  OutputSink sink(-1);
+  ProcessOutput output(std::move(read_end), "", true, &sink);
+  write_text(write_end, "header\n");
+  output.read_available();
+  write_text(write_end, "more of it\nunfinished");
+  output.open();
+  EXPECT_TRUE(sink.empty());
+  write_text(write_end, "kept\n");
+  output.read_available();
+  EXPECT_EQ(sink.queued_bytes(), 5U);
+}
+
+TEST(ProcessOutput, TheNewestOfWhatWasHeldIsPassedOnWhenTheProcessFails) {
+  auto [read_end, write_end] = make_pipe();
+  auto [sink_read, sink_write] = make_pipe();
+  OutputSink sink(sink_write.get());
+  ProcessOutput output(std::move(read_end), "", true, &sink);
+  for (int i = 0; i < 20; ++i) {
+    write_text(write_end, std::string(9999, static_cast<char>('a' + i)) + "\n");
+    output.read_available();
+  }
+  write_text(write_end, "the reason");
+  write_end.reset();
+  output.read_available();
+  EXPECT_TRUE(output.ended());
+  output.release();
+  EXPECT_LE(sink.queued_bytes(), ProcessOutput::kMaxHeldBytes);
+  sink.drain();
+  const std::string text = read_text(sink_read);
+  EXPECT_EQ(text.substr(text.size() - 13), "t\nthe reason\n");
+  EXPECT_TRUE(text.starts_with(std::string(9999, text[0]) + "\n"));
+}
+
+TEST(OutputSink, WhenNobodyReadsAnyMoreOutputIsDropped) {
+  signal(SIGPIPE, SIG_IGN);
+  auto [read_end, write_end] = make_pipe();
+  read_end.reset();
+  OutputSink sink(write_end.get());
+  sink.add("lost\n");
+  sink.drain();
+  EXPECT_TRUE(sink.empty());
+  signal(SIGPIPE, SIG_DFL);
+}
+
+}  // namespace
+}  // namespace rp

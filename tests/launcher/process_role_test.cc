@@ -1,0 +1,68 @@
+#include "launcher/process_role.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "roundpipe/error.h"
+
+namespace rp {
+namespace {
+
+class ProcessRoleTest : public testing::Test {
+ protected:
+  ~ProcessRoleTest() override {
+    for (const char* name : {kRoleVariable, kWorkerVariable, kWorkersVariable, kChannelVariable, kLivenessVariable,
+                             kFaultBoardVariable, "RP_STORE"}) {
+      unsetenv(name);
+    }
+  }
+  static void set(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
+};
+
+TEST_F(ProcessRoleTest, WithoutRpLaunchAProcessIsAlone) {
+  set("RP_STORE", "memfd");
+  const ProcessRole role = ProcessRole::from_environment();
+  EXPECT_EQ(role.role, Role::kAlone);
+  EXPECT_FALSE(role.channel.has_value());
+  EXPECT_EQ(role.settings.store, "memfd");
+}
+
+TEST_F(ProcessRoleTest, AWorkerTakesItsInheritanceAndHidesItFromItsChildren) {
+  set(kRoleVariable, "worker");
+  set(kWorkerVariable, "2");
+  set(kWorkersVariable, "3");
+  for (const char* name : {kChannelVariable, kLivenessVariable, kFaultBoardVariable}) set(name, std::to_string(dup(0)));
+  const ProcessRole role = ProcessRole::from_environment();
+  EXPECT_EQ(role.role, Role::kWorker);
+  EXPECT_EQ(role.worker, 2);
+  EXPECT_EQ(role.num_workers, 3);
+  EXPECT_EQ(fcntl(role.liveness.get(), F_GETFD), FD_CLOEXEC);
+  EXPECT_EQ(std::getenv(kRoleVariable), nullptr);
+  EXPECT_EQ(std::getenv(kChannelVariable), nullptr);
+}
+
+TEST_F(ProcessRoleTest, AnInheritanceThatIsIncompleteOrClosedIsAnError) {
+  set(kRoleVariable, "coordinator");
+  EXPECT_THROW((void)ProcessRole::from_environment(), Error);
+  set(kWorkersVariable, "3");
+  for (const char* name : {kChannelVariable, kLivenessVariable, kFaultBoardVariable}) set(name, "9999");
+  EXPECT_THROW((void)ProcessRole::from_environment(), Error);
+}
+
+TEST_F(ProcessRoleTest, AWrongSettingNamesItsVariable) {
+  set("RP_STORE", "disk");
+  try {
+    (void)ProcessRole::from_environment();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    EXPECT_NE(std::string(error.what()).find("RP_STORE"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace rp

@@ -1,0 +1,53 @@
+#include "launcher/report.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+
+namespace rp {
+namespace {
+
+Failure crash() {
+  Failure failure{.process = "worker 3", .pid = 4711, .status = SIGSEGV};
+  failure.state = ProcessState::kBusy;
+  failure.task = {.epoch = 0, .slot = 12, .phase = BoardPhase::kBackward, .first_layer = 3, .end_layer = 6,
+                  .layer = 4, .microbatch = 7};
+  return failure;
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(Report, SaysWhichProcessWhatWhereAndWhatToDo) {
+  Failure failure = crash();
+  failure.fault = Fault{.kind = FaultKind::kSignal, .code = SIGSEGV, .message = "segmentation fault at address 0x10",
+                        .backtrace = "#0 libc.so.6!abort+0x1\n#1 train!_ZN2rp3runEv+0x1f\n#2 train+0x20\n"};
+  const std::string text = failure_text(failure);
+  EXPECT_TRUE(has(text, "worker 3 (pid 4711) was killed by SIGSEGV")) << text;
+  EXPECT_TRUE(has(text, "segmentation fault at address 0x10")) << text;
+  EXPECT_TRUE(has(text, "task 12, backward stage of layers 3 to 5, layer 4, microbatch 7")) << text;
+  EXPECT_TRUE(has(text, "#1 train!rp::run()+0x1f")) << text;
+  EXPECT_FALSE(has(text, "abort")) << text;
+  EXPECT_TRUE(has(text, "debugger")) << text;
+}
+
+TEST(Report, HasAtMostTwelveLinesWhateverWasRecorded) {
+  Failure failure = crash();
+  std::string many;
+  for (int i = 0; i < 50; ++i) many += "line\n";
+  failure.fault = Fault{.message = many, .backtrace = many};
+  failure.log_file = "logs/worker-3.err";
+  const std::string text = failure_text(failure);
+  EXPECT_LE(std::count(text.begin(), text.end(), '\n'), kMaxReportLines) << text;
+}
+
+TEST(Report, NamesTheOutOfMemoryKillerWhereItStruck) {
+  Failure failure = crash();
+  failure.status = SIGKILL;
+  EXPECT_FALSE(has(failure_text(failure), "out-of-memory"));
+  failure.out_of_memory = true;
+  EXPECT_TRUE(has(failure_text(failure), "out-of-memory killer"));
+}
+
+}  // namespace
+}  // namespace rp

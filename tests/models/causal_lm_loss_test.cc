@@ -1,0 +1,135 @@
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+
+#include "models/causal_lm_loss.h"
+#include "roundpipe/error.h"
+#include "tests/models/golden.h"
+
+namespace rp::models {
+namespace {
+
+struct Case {
+  at::Tensor hidden_bth, weight_vh, labels_bt;
+};
+
+Case make_case(std::int64_t batch, std::int64_t length, std::int64_t hidden, std::int64_t vocabulary,
+               at::ScalarType dtype = at::kFloat) {
+  at::manual_seed(11);
+  return {at::randn({batch, length, hidden}).to(dtype).requires_grad_(true),
+          at::randn({vocabulary, hidden}).to(dtype).requires_grad_(true),
+          at::randint(vocabulary, {batch, length}, at::kLong)};
+}
+
+at::Tensor our_loss(const Case& c, double divisor, std::int64_t chunk_tokens = 0) {
+  const Tensors outputs = {c.hidden_bth, c.weight_vh};
+  const Tensors arguments = {c.labels_bt, at::scalar_tensor(divisor)};
+  return chunk_tokens == 0 ? causal_lm_loss().function(outputs, arguments)
+                           : causal_lm_loss_of(outputs, arguments, chunk_tokens);
+}
+
+// The same with whole logits, in fp64. Returns {loss, gradient of hidden, gradient of weight}.
+std::vector<at::Tensor> plain_loss(const Case& c, double divisor, double factor = 1) {
+  const at::Tensor hidden = c.hidden_bth.detach().to(at::kDouble).requires_grad_(true);
+  const at::Tensor weight = c.weight_vh.detach().to(at::kDouble).requires_grad_(true);
+  const at::Tensor logits = at::linear(hidden, weight).flatten(0, 1);
+  const at::Tensor loss = at::cross_entropy_loss(logits, c.labels_bt.flatten(), {}, at::Reduction::Sum, -100) / divisor;
+  torch::autograd::backward({loss * factor});
+  return {loss.detach(), hidden.grad(), weight.grad()};
+}
+
+void expect_plain_values(const Case& c, double divisor, double tolerance, double factor = 1,
+                         std::int64_t chunk_tokens = 0) {
+  const at::Tensor loss = our_loss(c, divisor, chunk_tokens);
+  torch::autograd::backward({factor == 1 ? loss : loss * factor});
+  const std::vector<at::Tensor> expected = plain_loss(c, divisor, factor);
+  EXPECT_LE(relative_difference(loss.detach(), expected[0]), tolerance);
+  EXPECT_LE(relative_difference(c.hidden_bth.grad(), expected[1]), tolerance);
+  EXPECT_LE(relative_difference(c.weight_vh.grad(), expected[2]), tolerance);
+}
+
+TEST(CausalLmLoss, AgreesWithWholeLogitsWhenSomeTokensAreNotTrained) {
+  const Case c = make_case(3, 17, 24, 101);
+  c.labels_bt.narrow(1, 3, 6).fill_(-100);
+  c.labels_bt[2].fill_(-100);
+  expect_plain_values(c, 29, 2e-6);
+}
+
+TEST(CausalLmLoss, AgreesWithWholeLogitsAtEveryBorderOfAChunk) {
+  for (const std::int64_t tokens : {1, 7, 8, 9, 15, 16, 17, 30}) {
+    expect_plain_values(make_case(1, tokens, 12, 101), static_cast<double>(tokens), 3e-6, 1, /*chunk_tokens=*/8);
+  }
+}
+
+TEST(CausalLmLoss, TrainedTokensThatFillAChunkExactlyAgreeToo) {
+  const Case c = make_case(1, 20, 12, 101);
+  c.labels_bt.narrow(1, 3, 4).fill_(-100);  // 16 are left: two whole chunks
+  expect_plain_values(c, 16, 3e-6, 1, 8);
+}
+
+TEST(CausalLmLoss, ChunksInBf16AddTheWeightsGradientInFp32) {
+  expect_plain_values(make_case(1, 64, 32, 300, at::kBFloat16), 64, 3e-2, 1, 4);
+}
+
+TEST(CausalLmLoss, ChunkIsSmallerForALargerVocabularyButNeverTiny) {
+  EXPECT_EQ(default_chunk_tokens(49152, at::kBFloat16), 1344);
+  EXPECT_EQ(default_chunk_tokens(151936, at::kBFloat16), 384);
+  EXPECT_EQ(default_chunk_tokens(10'000'000, at::kFloat), 64);
+}
+
+TEST(CausalLmLoss, Bf16LogitsStayNearFp64) {
+  expect_plain_values(make_case(2, 40, 32, 300, at::kBFloat16), 80, 3e-2);
+}
+
+TEST(CausalLmLoss, GradientFromBehindTheLossIsMultipliedIn) {
+  expect_plain_values(make_case(2, 5, 8, 30), 10, 2e-6, -2.5);
+}
+
+TEST(CausalLmLoss, MicrobatchWithoutTrainedTokensHasZeroLossAndZeroGradients) {
+  const Case c = make_case(2, 5, 8, 30);
+  c.labels_bt.fill_(-100);
+  const at::Tensor loss = our_loss(c, 10);
+  EXPECT_EQ(loss.item<float>(), 0.0F);
+  torch::autograd::backward({loss});
+  EXPECT_TRUE(same_bits(c.hidden_bth.grad(), at::zeros({2, 5, 8})));
+  if (c.weight_vh.grad().defined()) { EXPECT_TRUE(same_bits(c.weight_vh.grad(), at::zeros({30, 8}))); }
+}
+
+TEST(CausalLmLoss, SumOverMicrobatchesIsTheLossOfTheBatch) {
+  const Case c = make_case(4, 9, 8, 30);
+  double parts = 0;
+  for (int i = 0; i < 4; ++i) {
+    const Case part{c.hidden_bth.narrow(0, i, 1), c.weight_vh, c.labels_bt.narrow(0, i, 1)};
+    parts += our_loss(part, 36).item<double>();
+  }
+  EXPECT_NEAR(parts, our_loss(c, 36).item<double>(), 1e-6);
+}
+
+TEST(CausalLmLoss, WithoutGradientsItOnlyEvaluates) {
+  const Case c = make_case(2, 5, 8, 30);
+  const at::Tensor with = our_loss(c, 10).detach();
+  const c10::NoGradGuard no_grad;
+  const at::Tensor without = our_loss(c, 10);
+  EXPECT_FALSE(without.requires_grad());
+  EXPECT_TRUE(same_bits(with, without));
+}
+
+void expect_refusal(const Case& c, double divisor, const std::string& text) {
+  try {
+    (void)our_loss(c, divisor);
+    FAIL() << "no exception";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+  }
+}
+
+TEST(CausalLmLoss, RefusesLabelsOutsideTheVocabularyAndADivisorOfZero) {
+  Case c = make_case(2, 5, 8, 30);
+  expect_refusal(c, 0, "divisor is 0");
+  c.labels_bt[1][2] = 30;
+  expect_refusal(c, 10, "label 30");
+  c.labels_bt[1][2] = -1;
+  expect_refusal(c, 10, "label -1");
+}
+
+}  // namespace
+}  // namespace rp::models

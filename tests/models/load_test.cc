@@ -1,0 +1,95 @@
+#include <gtest/gtest.h>
+
+#include "models/llama_weights.h"
+#include "roundpipe/error.h"
+#include "roundpipe/models.h"
+#include "tests/common/temp_directory.h"
+#include "tests/models/golden.h"
+
+namespace rp::models {
+namespace {
+
+TEST(Load, DescribesEmbeddingBlocksAndHeadOfATiedModel) {
+  const Model model = load(tiny_directory(), at::kBFloat16);
+  ASSERT_EQ(model.num_layers(), 4);
+  EXPECT_EQ(model.layers()[0].name, "LlamaEmbedding");
+  EXPECT_EQ(model.layers()[2].name, "LlamaBlock 1");
+  EXPECT_EQ(model.dtype(), at::kBFloat16);
+  ASSERT_EQ(model.ties().size(), 1U);
+  EXPECT_EQ(model.ties()[0].first.parameter, "weight");
+  EXPECT_EQ(model.ties()[0].second.layer, 3);
+  EXPECT_EQ(model.ties()[0].second.parameter, "lm_head.weight");
+}
+
+TEST(Load, SameDirectoryAndDtypeGiveTheSameFingerprint) {
+  const Model a = load(tiny_directory(), at::kFloat), b = load(tiny_directory(), at::kFloat);
+  EXPECT_EQ(a.layers()[1].arguments_hash, b.layers()[1].arguments_hash);
+  EXPECT_NE(a.layers()[1].arguments_hash, load(tiny_directory(), at::kBFloat16).layers()[1].arguments_hash);
+}
+
+TEST(Load, InitializesEveryParameterFromItsTensor) {
+  const Model model = load(tiny_directory(), at::kFloat);
+  const auto file = read_safetensors(tiny_directory() / "model.safetensors");
+  const LlamaConfig config = read_llama_config(tiny_directory() / "config.json");
+  std::size_t count = 0;
+  for (int i = 0; i < model.num_layers(); ++i) {
+    const LayerSpec& spec = model.layers()[static_cast<std::size_t>(i)];
+    for (const NamedParameter& parameter : spec.make()->parameters()) {
+      const at::Tensor value = at::full(parameter.value.sizes(), -1.0F);
+      spec.initialize(parameter.name, value);
+      EXPECT_TRUE(same_bits(value, file.at(llama_tensor_name(config, i, parameter.name)))) << parameter.name;
+      ++count;
+    }
+  }
+  EXPECT_EQ(count, file.size() + 1);  // the tied head reads the embedding's tensor
+}
+
+TEST(Load, RefusesADtypeThatLayersCannotComputeIn) {
+  EXPECT_THROW((void)load(tiny_directory(), at::kHalf), Error);
+}
+
+TEST(Inspect, CountsATiedParameterOnce) {
+  const ModelInfo info = inspect(tiny_directory());
+  EXPECT_EQ(info.architecture, "llama");
+  EXPECT_EQ(info.vocabulary, 61);
+  EXPECT_EQ(info.num_layers, 4);
+  EXPECT_EQ(info.max_sequence_length, 256);
+  std::int64_t elements = 0;
+  for (const auto& [name, value] : read_safetensors(tiny_directory() / "model.safetensors")) elements += value.numel();
+  EXPECT_EQ(info.num_parameters, elements);
+}
+
+TEST(Export, WritesTheGivenWeightsUnderTheNamesAndDtypesOfTheSource) {
+  const TempDirectory directory;
+  const auto output = directory.file("final");
+  const Model model = load(tiny_directory(), at::kFloat);
+  // bf16 working weights that are twice those of the source.
+  export_llama(tiny_directory(), output, [&](std::int64_t layer, const std::string& parameter) {
+    const LayerSpec& spec = model.layers()[static_cast<std::size_t>(layer)];
+    for (const NamedParameter& p : spec.make()->parameters()) {
+      if (p.name != parameter) continue;
+      const at::Tensor value = at::empty(p.value.sizes(), at::kFloat);
+      spec.initialize(parameter, value);
+      return value.mul_(2).to(at::kBFloat16);
+    }
+    throw std::logic_error("export asked for '" + parameter + "' of layer " + std::to_string(layer));
+  });
+  const auto source = read_safetensors(tiny_directory() / "model.safetensors");
+  const auto written = read_safetensors(output / "model.safetensors");
+  EXPECT_EQ(written.size(), source.size());
+  for (const auto& [name, value] : source) {
+    EXPECT_TRUE(same_bits(written.at(name), (value * 2).to(at::kBFloat16).to(at::kFloat))) << name;
+  }
+  EXPECT_TRUE(std::filesystem::exists(output / "config.json"));
+  EXPECT_EQ(inspect(output).num_parameters, inspect(tiny_directory()).num_parameters);
+}
+
+TEST(Tie, RefusesALayerThatDoesNotExistAndTheSameLayerTwice) {
+  Model model = load(tiny_directory(), at::kFloat);
+  EXPECT_THROW(model.tie({0, "weight"}, {4, "x"}), Error);
+  EXPECT_THROW(model.tie({0, "weight"}, {-1, "x"}), Error);
+  EXPECT_THROW(model.tie({1, "a"}, {1, "b"}), Error);
+}
+
+}  // namespace
+}  // namespace rp::models
