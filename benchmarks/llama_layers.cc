@@ -1,6 +1,6 @@
 // Time of a Llama training step on the CPU, layer by layer as a worker runs it (forward, then per layer recompute and
 // backward), by kind of layer. Shapes of SmolLM2-135M; weights are random.
-//   llama_layers [--threads N] [--batch B] [--length T] [--microbatches M] [--fp32] [--fused LAYERS]
+//   llama_layers [--threads N] [--batch B] [--length T] [--microbatches M] [--fp32] [--chunk TOKENS]
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "models/causal_lm_loss.h"
 #include "models/llama.h"
-#include "roundpipe/models.h"
 
 namespace {
 
@@ -27,6 +27,7 @@ struct Settings {
   std::int64_t batch = 4;
   std::int64_t length = 256;
   std::int64_t microbatches = 1;
+  std::int64_t chunk_tokens = rp::models::kChunkTokens;
   at::ScalarType dtype = at::kBFloat16;
 };
 
@@ -39,6 +40,7 @@ Settings parse(int argc, char** argv) {
     if (option == "--batch") settings.batch = value();
     if (option == "--length") settings.length = value();
     if (option == "--microbatches") settings.microbatches = value();
+    if (option == "--chunk") settings.chunk_tokens = value();
     if (option == "--fp32") settings.dtype = at::kFloat;
   }
   return settings;
@@ -77,7 +79,7 @@ class Model {
   }
 
   // One microbatch; returns its loss.
-  double run(const at::Tensor& ids, const rp::Tensors& arguments) {
+  double run(const at::Tensor& ids, const rp::Tensors& arguments, std::int64_t chunk_tokens) {
     std::vector<rp::Tensors> inputs = {{ids}};
     {
       const c10::NoGradGuard no_grad;
@@ -89,7 +91,7 @@ class Model {
     }
     auto start = Clock::now();
     at::Tensor x = inputs.back()[0].detach().requires_grad_(true);
-    const at::Tensor loss = rp::models::causal_lm_loss().function(layers_.back()->forward({x}), arguments);
+    const at::Tensor loss = rp::models::causal_lm_loss_of(layers_.back()->forward({x}), arguments, chunk_tokens);
     torch::autograd::backward({loss});
     times_["head, loss and backward"] += seconds_since(start);
     at::Tensor grad = x.grad();
@@ -127,9 +129,12 @@ int main(int argc, char** argv) {
     model.times_.clear();
     const auto start = Clock::now();
     double loss = 0;
-    for (const at::Tensor& part : ids.tensor_split(settings.microbatches)) loss += model.run(part, {part, divisor});
+    for (const at::Tensor& part : ids.tensor_split(settings.microbatches)) {
+      loss += model.run(part, {part, divisor}, settings.chunk_tokens);
+    }
     const double seconds = seconds_since(start);
-    std::printf("step %d: loss %.4f, %.3f s, %.1f tokens/s\n", step, loss, seconds, static_cast<double>(tokens) / seconds);
+    std::printf("step %d: loss %.4f, %.3f s, %.1f tokens/s\n", step, loss, seconds,
+                static_cast<double>(tokens) / seconds);
   }
   for (const auto& [name, seconds] : model.times_) std::printf("  %-26s %8.1f ms\n", name.c_str(), seconds * 1e3);
 }

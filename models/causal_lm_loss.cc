@@ -19,10 +19,6 @@ using torch::autograd::variable_list;
 
 constexpr std::int64_t kNotTrained = -100;
 
-// Logits of a chunk take about this many bytes: enough tokens for an efficient product, little beside the weights.
-constexpr std::int64_t kLogitBytes = std::int64_t{128} << 20;
-constexpr std::int64_t kTokenMultiple = 64;
-
 // What one call computes. Rows are trained tokens: r of them.
 struct LossAndGradients {
   at::Tensor loss;            // fp32 scalar: the sum of the rows' cross entropies, divided
@@ -104,11 +100,6 @@ void check_labels(const at::Tensor& labels_r, std::int64_t vocabulary) {
 
 }  // namespace
 
-std::int64_t default_chunk_tokens(std::int64_t vocabulary, at::ScalarType dtype) {
-  const std::int64_t tokens = kLogitBytes / (vocabulary * static_cast<std::int64_t>(c10::elementSize(dtype)));
-  return std::max(kTokenMultiple, tokens / kTokenMultiple * kTokenMultiple);
-}
-
 at::Tensor causal_lm_loss_of(const Tensors& outputs, const Tensors& arguments, std::int64_t chunk_tokens) {
   const at::Tensor &hidden_bth = outputs.at(0), &weight_vh = outputs.at(1);
   const at::Tensor labels_n = arguments.at(0).reshape({-1});
@@ -129,9 +120,7 @@ at::Tensor causal_lm_loss_of(const Tensors& outputs, const Tensors& arguments, s
 
 Loss causal_lm_loss() {
   return loss("causal_lm_loss", [](const Tensors& outputs, const Tensors& arguments) {
-    const at::Tensor& weight_vh = outputs.at(1);
-    return causal_lm_loss_of(outputs, arguments,
-                             default_chunk_tokens(weight_vh.size(0), weight_vh.scalar_type()));
+    return causal_lm_loss_of(outputs, arguments);
   });
 }
 

@@ -73,10 +73,7 @@ Pipeline::Impl::Impl(Session::Impl& session, Model model, Loss loss, PipelineOpt
   session_.add(this);
 }
 
-Pipeline::Impl::~Impl() {
-  end_coordinator();
-  session_.remove(this);
-}
+Pipeline::Impl::~Impl() { session_.remove(this); }
 
 // The coordinator's start
 

@@ -81,8 +81,10 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options) : role
   if (is_coordinator()) install_stop_handlers();
 }
 
-Session::Impl::~Impl() {
-  ending_.store(true);
+Session::Impl::~Impl() { end(); }
+
+void Session::Impl::end() {
+  if (ending_.exchange(true)) return;
   if (role_.role == Role::kCoordinator && started_) {
     (void)role_.channel->send({.kind = MessageKind::kFinished, .blob = {}, .descriptors = {}});
   }
@@ -105,7 +107,9 @@ void Session::Impl::add(Pipeline::Impl* pipeline) {
 }
 
 void Session::Impl::remove(Pipeline::Impl* pipeline) {
-  if (pipeline_ == pipeline) pipeline_ = nullptr;
+  if (pipeline_ != pipeline) return;
+  end();
+  pipeline_ = nullptr;
 }
 
 void Session::Impl::start() {

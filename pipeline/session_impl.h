@@ -46,6 +46,7 @@ class Session::Impl {
 
   // The one pipeline of the run. Throws rp::Error for a second one, or after start().
   void add(Pipeline::Impl* pipeline);
+  // Ends the run first: nobody uses the pipeline's store afterwards.
   void remove(Pipeline::Impl* pipeline);
 
   void start();
@@ -53,6 +54,7 @@ class Session::Impl {
 
  private:
   [[noreturn]] void serve_as_worker();
+  void end();
   void start_workers();
   void wait_until_attached();
   void watch_workers();

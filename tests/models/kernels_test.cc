@@ -25,7 +25,9 @@ std::vector<float> random_floats(std::size_t count, float scale = 1) {
 
 std::vector<std::uint16_t> as_bf16(const std::vector<float>& values) {
   std::vector<std::uint16_t> result;
-  for (const float value : values) result.push_back(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16));
+  for (const float value : values) {
+    result.push_back(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16));
+  }
   return result;
 }
 

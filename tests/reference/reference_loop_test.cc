@@ -78,7 +78,8 @@ LibTorchRun train_with_libtorch(const Model& model, const std::vector<Round>& ro
       late[i] = masters[i].clone();
     }
     late.back() = late.front();
-    for (const at::Tensor& master : distinct) master.mutable_grad().mul_(std::min(1.0, kClip / (std::sqrt(squares) + 1e-6)));
+    const double scale = std::min(1.0, kClip / (std::sqrt(squares) + 1e-6));
+    for (const at::Tensor& master : distinct) master.mutable_grad().mul_(scale);
     optimizer.step();
   }
   for (const at::Tensor& master : distinct) run.weights.push_back(master.detach());
