@@ -30,7 +30,7 @@ bool is_setting(std::string_view name) { return name != "config" && name != "hel
 
 cxxopts::Options make_parser() {
   cxxopts::Options parser("train", "Trains a causal language model on tokenized text.\n");
-  parser.custom_help("--model DIR --data FILE --output DIR [options]");
+  parser.custom_help("--model DIR --data FILE --output DIR [options]").set_width(110);
   for (const TrainOption& option : train_options()) {
     std::string help = option.help;
     if (option.default_value[0] != '\0') help += cat(" (default: ", option.default_value, ")");

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "common/text.h"
+#include "roundpipe/pipeline.h"
 #include "train/problems.h"
 #include "train/run_directory.h"
 
@@ -39,13 +40,14 @@ void check_length(const TrainSettings& settings, const models::ModelInfo& model,
   }
 }
 
-void check_disk(const TrainSettings& settings, const models::ModelInfo& model, Problems& problems) {
+void check_disk(const TrainSettings& settings, const models::ModelInfo& model, std::int64_t steps_done, Problems& problems) {
   fs::path place = fs::absolute(settings.output);
   std::error_code failure;
   while (!fs::exists(place, failure) && place.has_relative_path()) place = place.parent_path();
   const fs::space_info space = fs::space(place, failure);
-  if (failure) return;
-  const std::int64_t num_checkpoints = settings.save_every > 0 ? settings.max_steps / settings.save_every : 0;
+  if (failure || space.capacity == 0) return;
+  const std::int64_t num_checkpoints =
+      settings.save_every > 0 ? (settings.max_steps / settings.save_every - steps_done / settings.save_every) : 0;
   const std::uint64_t final_bytes = weight_file_bytes(settings.model);
   const std::uint64_t each = checkpoint_bytes(settings, model.num_parameters);
   // In doubles: steps times parameters may be any number.
@@ -56,6 +58,23 @@ void check_disk(const TrainSettings& settings, const models::ModelInfo& model, P
   problems.add(ExitCode::kNoResource,
                cat("--output ", settings.output.string(), " needs ", what, ", but ", bytes_text(space.available),
                    " are free there; make room, name another place", num_checkpoints > 0 ? " or raise --save-every" : ""));
+}
+
+// Where to resume, and whether that run can go on as this one is set up.
+void find_checkpoint(const TrainSettings& settings, RunInputs& inputs, Problems& problems) {
+  const fs::path checkpoint = checkpoint_to_resume(*settings.resume);
+  const SavedRun saved = parse_run_state(checkpoint, Pipeline::saved_user_data(checkpoint));
+  if (inputs.batches == nullptr) return;  // what is wrong with the data is told
+  inputs.notes = check_resume(checkpoint, saved, settings, inputs.identity(), problems);
+  const std::vector<std::int64_t> present = RunDirectory(settings.output).checkpoints();
+  if (!present.empty() && present.back() > saved.step) {
+    problems.add(ExitCode::kUsage, cat("--output ", settings.output.string(), " has a checkpoint of step ", present.back(),
+                                       ", but --resume ", checkpoint.string(), " is of step ", saved.step,
+                                       "; remove the later ones or name another --output"));
+  }
+  inputs.checkpoint = checkpoint;
+  inputs.steps_done = saved.step;
+  inputs.batches->seek(saved.data_cursor);
 }
 
 }  // namespace
@@ -72,8 +91,8 @@ RunInputs find_run_inputs(const TrainSettings& settings) {
     inputs.batches = std::make_unique<BatchSource>(*inputs.data, settings.sequence_length, settings.batch_size, settings.seed);
   });
   RunDirectory(settings.output).check(settings.resume.has_value(), problems);
-  if (settings.resume) problems.collect([&] { inputs.checkpoint = checkpoint_to_resume(*settings.resume); });
-  if (has_model) check_disk(settings, inputs.model, problems);
+  if (settings.resume) problems.collect([&] { find_checkpoint(settings, inputs, problems); });
+  if (has_model) check_disk(settings, inputs.model, inputs.steps_done, problems);
   problems.throw_if_any();
   return inputs;
 }

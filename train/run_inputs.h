@@ -2,9 +2,12 @@
 // What a run works on, found and checked before anything is allocated or written.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "roundpipe/models.h"
 #include "train/batches.h"
@@ -20,6 +23,8 @@ struct RunInputs {
   std::unique_ptr<TokenFile> data;
   std::unique_ptr<BatchSource> batches;  // whole steps; refers to `data`
   std::optional<std::filesystem::path> checkpoint;  // to resume from
+  std::int64_t steps_done = 0;                      // at the checkpoint
+  std::vector<std::string> notes;                   // settings that change at the checkpoint
 
   [[nodiscard]] DataIdentity identity() const { return {data->checksum(), batches->counts().sequences}; }
 };

@@ -6,7 +6,6 @@
 
 #include "common/bad_input.h"
 #include "common/text.h"
-#include "train/problems.h"
 
 namespace rp {
 namespace {
@@ -56,8 +55,7 @@ SavedRun parse_run_state(const std::filesystem::path& checkpoint, const std::str
 }
 
 std::vector<std::string> check_resume(const std::filesystem::path& checkpoint, const SavedRun& saved,
-                                      const TrainSettings& settings, const DataIdentity& data) {
-  Problems problems;
+                                      const TrainSettings& settings, const DataIdentity& data, Problems& problems) {
   std::vector<std::string> notes;
   for (const SettingRow& row : setting_rows(settings)) {
     const auto before = saved.settings.find(row.name);
@@ -78,7 +76,6 @@ std::vector<std::string> check_resume(const std::filesystem::path& checkpoint, c
     problems.add(ExitCode::kUsage, cat("--max-steps ", settings.max_steps, " is reached: ", checkpoint.string(),
                                        " is of step ", saved.step, "; raise it to train on"));
   }
-  problems.throw_if_any();
   return notes;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "train/problems.h"
 #include "train/settings.h"
 
 namespace rp {
@@ -40,9 +41,10 @@ struct SavedRun {
 [[nodiscard]] SavedRun parse_run_state(const std::filesystem::path& checkpoint, const std::string& text);
 
 // Whether `saved` can go on as `settings` and `data` ask, which takes the seed, the cut into batches and microbatches,
-// the dtype and the data as they were, and at least one step to go. Throws one rp::Error (kUsage) that tells of each
-// difference. Returns a line for each setting that may differ and does, such as the learning rate.
+// the dtype and the data as they were, and at least one step to go. Each difference is a problem (kUsage). Returns a line
+// for each setting that may differ and does, such as the learning rate.
 [[nodiscard]] std::vector<std::string> check_resume(const std::filesystem::path& checkpoint, const SavedRun& saved,
-                                                    const TrainSettings& settings, const DataIdentity& data);
+                                                    const TrainSettings& settings, const DataIdentity& data,
+                                                    Problems& problems);
 
 }  // namespace rp

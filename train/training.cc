@@ -43,29 +43,16 @@ Training::Training(Session& session, Pipeline& pipeline, const TrainSettings& se
       settings_(settings),
       inputs_(inputs),
       directory_(settings.output),
+      done_(inputs.steps_done),
       progress_(settings.max_steps, ProgressStyle::observe()),
       clock_(now_ns()) {
-  if (inputs.checkpoint) resume(*inputs.checkpoint);
+  if (inputs.checkpoint) (void)pipeline.load_state(*inputs.checkpoint);
   directory_.create();
-  metrics_ = MetricsFile::open(directory_.metrics(), first_step_);
-}
-
-void Training::resume(const std::filesystem::path& checkpoint) {
-  const SavedRun saved = parse_run_state(checkpoint, pipeline_.load_state(checkpoint));
-  resume_notes_ = check_resume(checkpoint, saved, settings_, inputs_.identity());
-  const std::vector<std::int64_t> present = directory_.checkpoints();
-  if (!present.empty() && present.back() > saved.step) {
-    throw Error(ExitCode::kUsage, cat("--output ", directory_.path().string(), " has a checkpoint of step ", present.back(),
-                                      ", but --resume ", checkpoint.string(), " is of step ", saved.step,
-                                      "; remove the later ones or name another --output"));
-  }
-  first_step_ = saved.step;
-  done_ = saved.step;
-  inputs_.batches->seek(saved.data_cursor);
+  metrics_ = MetricsFile::open(directory_.metrics(), done_);
 }
 
 void Training::run() {
-  for (const std::string& note : resume_notes_) progress_.note("note: " + note);
+  for (const std::string& note : inputs_.notes) progress_.note("note: " + note);
   clock_ = StepClock(now_ns());
   const std::int64_t start_ns = now_ns();
   try {
@@ -76,7 +63,7 @@ void Training::run() {
   }
   progress_.remove_bar();
   save_final();
-  progress_.note(cat("trained ", done_ - first_step_, " steps in ", duration_text(static_cast<double>(now_ns() - start_ns) / 1e9),
+  progress_.note(cat("trained ", done_ - inputs_.steps_done, " steps in ", duration_text(static_cast<double>(now_ns() - start_ns) / 1e9),
                      "; the model is in ", directory_.final_model().string()));
 }
 

@@ -20,8 +20,7 @@ namespace rp {
 // One run in the coordinator, made after Session::start(). All arguments must outlive it.
 class Training {
  public:
-  // Loads the checkpoint, if there is one, and makes the output directory. Throws rp::Error if the checkpoint is of
-  // another run, before anything in the output directory is changed.
+  // Loads the checkpoint, if there is one, and makes the output directory.
   Training(Session& session, Pipeline& pipeline, const TrainSettings& settings, RunInputs& inputs);
 
   // Trains to the last step and writes the trained model. Once a signal asks for an end: writes a checkpoint, says so to
@@ -39,7 +38,6 @@ class Training {
     std::optional<StepResult> result;
   };
 
-  void resume(const std::filesystem::path& checkpoint);
   void train_steps();
   // All rounds of the next step, and its update.
   [[nodiscard]] AcceptedStep accept_step(std::int64_t step);
@@ -55,9 +53,7 @@ class Training {
   const TrainSettings& settings_;
   RunInputs& inputs_;
   RunDirectory directory_;
-  std::vector<std::string> resume_notes_;
-  std::int64_t first_step_ = 0;  // steps that were done before this run
-  std::int64_t done_ = 0;        // steps accepted
+  std::int64_t done_;  // steps accepted, those of the checkpoint included
   std::optional<MetricsFile> metrics_;
   Progress progress_;
   StepClock clock_;

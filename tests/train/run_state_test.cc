@@ -28,12 +28,20 @@ constexpr DataIdentity kData{.checksum = 0xFFFFFFFF, .sequences = 100};
 
 SavedRun saved() { return parse_run_state(kPlace, run_state_text({20, 160, settings(), kData})); }
 
+// The notes; differences that matter are thrown as one error.
+std::vector<std::string> checked(const TrainSettings& s, const DataIdentity& data = kData) {
+  Problems problems;
+  std::vector<std::string> notes = check_resume(kPlace, saved(), s, data, problems);
+  problems.throw_if_any();
+  return notes;
+}
+
 TEST(RunState, ComesBackAsItWasWritten) {
   const SavedRun run = saved();
   EXPECT_EQ(run.step, 20);
   EXPECT_EQ(run.data_cursor, 160U);
   EXPECT_EQ(run.data.checksum, kData.checksum);
-  EXPECT_TRUE(check_resume(kPlace, run, settings(), kData).empty());
+  EXPECT_TRUE(checked(settings()).empty());
 }
 
 TEST(RunState, PathsAndWhenToSaveMayChangeWithoutAWord) {
@@ -42,15 +50,15 @@ TEST(RunState, PathsAndWhenToSaveMayChangeWithoutAWord) {
   s.output = "other";
   s.save_every = 3;
   s.resume = "x";
-  EXPECT_TRUE(check_resume(kPlace, saved(), s, kData).empty());
+  EXPECT_TRUE(checked(s).empty());
 }
 
 TEST(RunState, WhatMayDifferIsTold) {
   TrainSettings s = settings();
   s.learning_rate = 5e-5;
   s.max_steps = 90;
-  EXPECT_THAT(check_resume(kPlace, saved(), s, kData),
-              ElementsAre("max-steps is 90 from here on; it was 60", "learning-rate is 5e-05 from here on; it was 0.0001"));
+  EXPECT_THAT(checked(s),
+              ElementsAre("max-steps is 90 from here on; it was 60", "learning-rate is 5e-05 from here on; it was 1e-04"));
 }
 
 TEST(RunState, EveryDifferenceThatMattersIsRefusedTogether) {
@@ -66,12 +74,12 @@ TEST(RunState, EveryDifferenceThatMattersIsRefusedTogether) {
   expect_error(ExitCode::kUsage,
                {"8 problems", "--seed is 8, but run/checkpoint-20 was saved with 7", "--batch-size", "--num-microbatches",
                 "--sequence-length", "--rounds-per-step", "--async is true", "--dtype is fp32", "--max-steps 20 is reached"},
-               [&] { (void)check_resume(kPlace, saved(), s, kData); });
+               [&] { (void)checked(s); });
 }
 
 TEST(RunState, OtherDataIsRefused) {
   expect_error(ExitCode::kUsage, {"--data", "is not the data"},
-               [&] { (void)check_resume(kPlace, saved(), settings(), {.checksum = 1, .sequences = 100}); });
+               [&] { (void)checked(settings(), {.checksum = 1, .sequences = 100}); });
 }
 
 TEST(RunState, TextThatIsNotOursIsBadInput) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/common/expect_refusal.h"
 #include "tests/common/temp_directory.h"
 #include "train/options.h"
@@ -93,7 +95,9 @@ TEST(Settings, NumbersOutOfTheirRangeAreRefused) {
   expect_usage({"--weight-decay must be a number from 0 to 1"}, command({"--weight-decay", "2"}));
   expect_usage({"--warmup-steps 61 is more than --max-steps 60"}, command({"--warmup-steps", "61"}));
   expect_usage({"--save-every must be"}, command({"--save-every", "0"}));
-  expect_usage({"tokens a step"}, command_without("--sequence-length", {"--sequence-length", "16777216", "--rounds-per-step", "2", "--batch-size", "1000"}));
+  Words large = command_without("--sequence-length", {"--sequence-length", "16777216"});
+  *(std::find(large.begin(), large.end(), "--batch-size") + 1) = "1000";
+  expect_usage({"--batch-size 1000 times --sequence-length 16777216 is 16777216000 tokens a step"}, large);
 }
 
 TEST(Settings, WordsThatBelongToNothingAndRepeatedOptionsAreRefused) {
