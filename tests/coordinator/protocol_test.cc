@@ -199,7 +199,11 @@ TEST_P(Protocol, GradientsOfSeveralRoundsAreAddedInRoundOrder) {
     config.dtype = dtype;
     for (const double max_grad_norm : {0.0, 0.5}) {
       config.max_grad_norm = max_grad_norm;
-      expect_reference(config, {GetParam(), 2, true, kPlans[1]});
+      for (const bool asynchronous : {false, true}) {
+        config.asynchronous = asynchronous;
+        config.num_steps = asynchronous ? 40 : 5;  // the next step's gradients come while this one's are still read
+        expect_reference(config, {GetParam(), 2, true, kPlans[1]});
+      }
     }
   }
 }
