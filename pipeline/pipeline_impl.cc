@@ -54,6 +54,15 @@ class InitialSeed {
   at::Tensor saved_;
 };
 
+BoardPhase board_phase(Phase phase) {
+  switch (phase) {
+    case Phase::kForward: return BoardPhase::kForward;
+    case Phase::kFused: return BoardPhase::kFused;
+    case Phase::kBackward: return BoardPhase::kBackward;
+  }
+  return BoardPhase::kNone;
+}
+
 at::IntArrayRef shape_of(const TensorRecord& tensor) {
   return {tensor.desc.shape.data(), static_cast<std::size_t>(tensor.desc.rank)};
 }
@@ -183,10 +192,25 @@ void Pipeline::Impl::compare_with(const Store& store) const {
   }
 }
 
-void Pipeline::Impl::serve(Store& store, int worker, ProgressReport report) {
+void Pipeline::Impl::serve(Store& store, int worker, std::optional<FaultBoardEntry> board) {
+  ProgressReport report_task;
+  TorchStageExecutor::LayerReport report_layer;
+  if (board) {
+    report_task = [board](const Command& command, int layer, int microbatch) mutable {
+      board->publish_task({.epoch = static_cast<std::int64_t>(epoch_of(command.slot)),
+                           .slot = static_cast<std::int64_t>(number_of(command.slot)),
+                           .phase = board_phase(command.phase),
+                           .first_layer = command.first_layer,
+                           .end_layer = command.end_layer,
+                           .layer = layer,
+                           .microbatch = microbatch});
+    };
+    report_layer = [board](int layer, int microbatch) mutable { board->publish_position(layer, microbatch); };
+  }
   CpuDevice device;
-  TorchStageExecutor executor(model_, loss_, store.catalogue(), static_cast<int>(store.header().threads_per_worker));
-  Worker(store, worker, device, executor, std::move(report)).serve();
+  TorchStageExecutor executor(model_, loss_, store.catalogue(), static_cast<int>(store.header().threads_per_worker),
+                              std::move(report_layer));
+  Worker(store, worker, device, executor, std::move(report_task)).serve();
 }
 
 // Rounds and steps

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,7 @@ class Pipeline::Impl {
   void start_coordinator();
   void end_coordinator();
   // Worker: serves the store until the run ends.
-  void serve(Store& store, int worker, ProgressReport report);
+  void serve(Store& store, int worker, std::optional<FaultBoardEntry> board);
   // Worker: throws if this process describes another model than the coordinator.
   void compare_with(const Store& store) const;
 

@@ -37,15 +37,6 @@ void record_for_launcher() {
   }
 }
 
-BoardPhase board_phase(Phase phase) {
-  switch (phase) {
-    case Phase::kForward: return BoardPhase::kForward;
-    case Phase::kFused: return BoardPhase::kFused;
-    case Phase::kBackward: return BoardPhase::kBackward;
-  }
-  return BoardPhase::kNone;
-}
-
 // One setting: the program's option, else the launcher's or the variable, else the default.
 template <typename T>
 void choose(T& effective, const std::optional<T>& option, const std::optional<T>& setting) {
@@ -120,6 +111,7 @@ void Session::Impl::start() {
   start_workers();
   started_ = true;
   pipeline_->start_coordinator();
+  if (board_) board_entry().publish_state(ProcessState::kAttached);
 }
 
 void Session::Impl::serve_as_worker() {
@@ -132,15 +124,7 @@ void Session::Impl::serve_as_worker() {
     std::fflush(nullptr);
     confirm_attached(*role_.channel, deadline);
     board_entry().publish_state(ProcessState::kAttached);
-    pipeline_->serve(*store, role_.worker, [entry = board_entry()](const Command& command, int layer, int microbatch) mutable {
-      entry.publish_task({.epoch = static_cast<std::int64_t>(epoch_of(command.slot)),
-                          .slot = static_cast<std::int64_t>(number_of(command.slot)),
-                          .phase = board_phase(command.phase),
-                          .first_layer = command.first_layer,
-                          .end_layer = command.end_layer,
-                          .layer = layer,
-                          .microbatch = microbatch});
-    });
+    pipeline_->serve(*store, role_.worker, board_entry());
     leave(0);
   } catch (...) {
     // rp-launch prints the record of the worker that failed first.

@@ -45,6 +45,33 @@ std::vector<StateTensor> state_tensors(Pipeline::Impl& pipeline) {
   return tensors;
 }
 
+// state.json.
+struct Description {
+  std::uint64_t step = 0;
+  int rounds_per_step = 1;
+  bool asynchronous = false;
+  std::string user_data;
+};
+
+Description read_description(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / "state.json";
+  if (!std::filesystem::exists(path)) {
+    throw Error(ExitCode::kBadInput, cat(directory.string(), ": is no saved state (it has no state.json)"));
+  }
+  const nlohmann::json object = read_json_file(path, kMaxStateJsonBytes);
+  try {
+    if (object.at("version").get<int>() != kStateVersion) {
+      throw Error(ExitCode::kBadInput, cat(path.string(), ": was written by another version of the program"));
+    }
+    return {.step = object.at("step").get<std::uint64_t>(),
+            .rounds_per_step = object.at("rounds_per_step").get<int>(),
+            .asynchronous = object.at("asynchronous").get<bool>(),
+            .user_data = object.at("user_data").get<std::string>()};
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ExitCode::kBadInput, cat(path.string(), ": is no state of a pipeline: ", error.what()));
+  }
+}
+
 }  // namespace
 
 void Pipeline::save_state(const std::filesystem::path& directory, const std::string& user_data) {
@@ -72,30 +99,20 @@ void Pipeline::save_state(const std::filesystem::path& directory, const std::str
   output.commit();
 }
 
+std::string Pipeline::saved_user_data(const std::filesystem::path& directory) { return read_description(directory).user_data; }
+
 std::string Pipeline::load_state(const std::filesystem::path& directory) {
   synchronize();
-  const std::filesystem::path path = directory / "state.json";
-  const nlohmann::json description = read_json_file(path, kMaxStateJsonBytes);
-  const auto refuse = [&path](const std::string& what) { throw Error(ExitCode::kBadInput, cat(path.string(), ": ", what)); };
-  std::uint64_t step = 0;
-  std::string user_data;
-  try {
-    if (description.at("version").get<int>() != kStateVersion) refuse("was written by another version of the program");
-    step = description.at("step").get<std::uint64_t>();
-    user_data = description.at("user_data").get<std::string>();
-    if (description.at("asynchronous").get<bool>() != impl_->options().asynchronous) {
-      refuse(cat("was saved by ", impl_->options().asynchronous ? "a synchronous" : "an asynchronous",
-                 " run; go on in the same way"));
-    }
-    if (description.at("rounds_per_step").get<int>() != impl_->options().rounds_per_step) {
-      refuse(cat("was saved with ", description.at("rounds_per_step").get<int>(), " rounds per step, not ",
-                 impl_->options().rounds_per_step));
-    }
-  } catch (const nlohmann::json::exception& error) {
-    refuse(cat("is no state of a pipeline: ", error.what()));
+  const Description saved = read_description(directory);
+  const auto refuse = [&](const std::string& what) { throw Error(ExitCode::kBadInput, cat(directory.string(), ": ", what)); };
+  if (saved.asynchronous != impl_->options().asynchronous) {
+    refuse(cat("was saved by ", impl_->options().asynchronous ? "a synchronous" : "an asynchronous", " run; go on in the same way"));
+  }
+  if (saved.rounds_per_step != impl_->options().rounds_per_step) {
+    refuse(cat("was saved with ", saved.rounds_per_step, " rounds per step, not ", impl_->options().rounds_per_step));
   }
   const SafetensorsFile file = SafetensorsFile::open(directory / "state.safetensors");
-  impl_->coordinator().restart_at(step);  // which working copy is the newest depends on it
+  impl_->coordinator().restart_at(saved.step);  // which working copy is the newest depends on it
   for (const StateTensor& tensor : state_tensors(*impl_)) {
     const TensorInfo& info = file.tensor(tensor.name);
     if (at::IntArrayRef(info.shape) != tensor.value.sizes() || info.dtype != file_dtype(tensor.value.scalar_type())) {
@@ -108,7 +125,7 @@ std::string Pipeline::load_state(const std::filesystem::path& directory) {
   for (const ParameterState& parameter : impl_->parameters()) {
     if (parameter.working.scalar_type() != at::kFloat) at::Tensor(parameter.working).copy_(parameter.master);
   }
-  return user_data;
+  return saved.user_data;
 }
 
 }  // namespace rp

@@ -50,11 +50,13 @@ FloatFormat format_of(DType dtype) {
 
 }  // namespace
 
-TorchStageExecutor::TorchStageExecutor(const Model& model, const Loss& loss, const Catalogue& catalogue, int num_threads)
+TorchStageExecutor::TorchStageExecutor(const Model& model, const Loss& loss, const Catalogue& catalogue, int num_threads,
+                                       LayerReport report)
     : model_(model),
       loss_(loss),
       catalogue_(catalogue),
       num_threads_(num_threads),
+      report_(std::move(report)),
       layers_(static_cast<std::size_t>(model.num_layers())),
       team_(num_threads) {
   std::size_t most = 0;
@@ -112,6 +114,7 @@ void TorchStageExecutor::bind_layer(const StageTask& task, int layer) {
 }
 
 Tensors TorchStageExecutor::run_layer(int layer, const Tensors& inputs) {
+  if (report_) report_(layer, microbatch_);
   try {
     Tensors outputs = built(layer).layer->forward(inputs);
     // Dense in memory, as they are after a transport to another stage.
@@ -124,9 +127,10 @@ Tensors TorchStageExecutor::run_layer(int layer, const Tensors& inputs) {
   }
 }
 
-void TorchStageExecutor::run(const StageTask& task, int /*microbatch*/, const MicrobatchInputs& inputs,
+void TorchStageExecutor::run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs,
                              MicrobatchOutputs& outputs) {
   const Command& command = *task.command;
+  microbatch_ = microbatch;
   Tensors activation = tensors_over(inputs.activation);
   if (command.phase == Phase::kForward) {
     run_forward(command, std::move(activation), outputs);
@@ -201,6 +205,7 @@ Tensors TorchStageExecutor::run_backward(const Command& command, std::vector<Gra
     Stopwatch watch(time_of(command, layer).backward_ns);
     Graph graph = std::move(graphs.back());
     graphs.pop_back();
+    if (report_) report_(layer, microbatch_);
     if (!(last_is_done && layer == command.end_layer - 1)) {
       std::vector<at::Tensor> roots;
       std::vector<at::Tensor> root_gradients;

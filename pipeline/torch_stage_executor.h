@@ -6,6 +6,7 @@
 // stage's weights, their gradients at its fp32 accumulators, which autograd adds to in place.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -19,8 +20,12 @@ namespace rp {
 
 class TorchStageExecutor : public StageExecutor {
  public:
+  // Called before each layer runs, forward or backward; for the fault board.
+  using LayerReport = std::function<void(int layer, int microbatch)>;
+
   // Model, loss and catalogue must outlive it.
-  TorchStageExecutor(const Model& model, const Loss& loss, const Catalogue& catalogue, int num_threads);
+  TorchStageExecutor(const Model& model, const Loss& loss, const Catalogue& catalogue, int num_threads,
+                     LayerReport report = {});
 
   void begin(const StageTask& task) override;
   void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) override;
@@ -51,6 +56,8 @@ class TorchStageExecutor : public StageExecutor {
   const Loss& loss_;
   const Catalogue& catalogue_;
   const int num_threads_;
+  const LayerReport report_;
+  int microbatch_ = -1;
   bool threads_set_ = false;
   std::vector<BuiltLayer> layers_;
   std::vector<LayerTime> times_;  // by layer of the stage

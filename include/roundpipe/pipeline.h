@@ -119,6 +119,10 @@ class Pipeline {
   // damaged or of another model.
   std::string load_state(const std::filesystem::path& directory);
 
+  // The text that save_state() was given, without loading anything: a program can see whether it may go on from a state
+  // before Session::start() allocates. Throws rp::Error (kBadInput).
+  [[nodiscard]] static std::string saved_user_data(const std::filesystem::path& directory);
+
   [[nodiscard]] MemoryPlan memory_plan() const;
 
   // The stages now in use, as text: "forward 0-9 10-19 | fused 20-31 | backward 10-19 0-9".

@@ -1,7 +1,10 @@
 #include "tests/launcher/launched_run.h"
 
+#include <gtest/gtest.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +23,8 @@
 
 namespace rp {
 
+namespace fs = std::filesystem;
+
 namespace {
 
 constexpr int kPollMs = 5;
@@ -32,6 +37,33 @@ bool wait_until(const std::function<bool()>& condition, double seconds) {
   }
   return true;
 }
+
+// Gives this test program a /dev/shm and a TMPDIR of its own, before its first test.
+class OwnFiles : public testing::Environment {
+ public:
+  void SetUp() override {
+    temp_ = (fs::temp_directory_path() / "rp-test-XXXXXX").string();
+    if (mkdtemp(temp_.data()) == nullptr) std::abort();
+    setenv("TMPDIR", temp_.c_str(), 1);
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return;
+    owns_shm_ = mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=64m") == 0;
+  }
+  void TearDown() override { fs::remove_all(temp_); }
+
+  [[nodiscard]] std::vector<std::string> files() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(temp_)) names.push_back(entry.path());
+    if (!owns_shm_) return names;
+    for (const auto& entry : fs::directory_iterator("/dev/shm")) names.push_back(entry.path());
+    return names;
+  }
+
+ private:
+  std::string temp_;
+  bool owns_shm_ = false;
+};
+const OwnFiles* const g_own_files =
+    static_cast<OwnFiles*>(testing::AddGlobalTestEnvironment(new OwnFiles));  // gtest owns it
 
 [[noreturn]] void become_launcher(std::vector<std::string> words) {
   std::vector<char*> pointers;
@@ -80,7 +112,7 @@ int LaunchedRun::wait_for_end(double seconds) {
 
 std::vector<pid_t> LaunchedRun::processes() const {
   std::vector<pid_t> pids;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+  for (const auto& entry : fs::directory_iterator("/proc")) {
     const std::string name = entry.path().filename();
     if (std::isdigit(static_cast<unsigned char>(name[0])) == 0) continue;
     std::ifstream file(entry.path() / "environ");
@@ -101,6 +133,8 @@ std::string LaunchedRun::text_of(int fd) {
   text << file.rdbuf();
   return text.str();
 }
+
+std::vector<std::string> files_left() { return g_own_files->files(); }
 
 int count_of(const std::string& text, const std::string& part) {
   int count = 0;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <array>
@@ -21,10 +22,11 @@ void write_text(const UniqueFd& fd, const std::string& text) {
   ASSERT_EQ(write(fd.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
 }
 
-std::string read_text(const UniqueFd& fd) {
+std::string read_text(const UniqueFd& file) {
+  lseek(file.get(), 0, SEEK_SET);
   std::string text;
   std::array<char, 4096> bytes;
-  for (ssize_t size = 0; (size = read(fd.get(), bytes.data(), bytes.size())) > 0;) {
+  for (ssize_t size = 0; (size = read(file.get(), bytes.data(), bytes.size())) > 0;) {
     text.append(bytes.data(), static_cast<std::size_t>(size));
   }
   return text;
@@ -60,8 +62,8 @@ TEST(ProcessOutput, WhatWasHeldIsDroppedWhenTheOutputOpens) {
 
 TEST(ProcessOutput, TheNewestOfWhatWasHeldIsPassedOnWhenTheProcessFails) {
   auto [read_end, write_end] = make_pipe();
-  auto [sink_read, sink_write] = make_pipe();
-  OutputSink sink(sink_write.get());
+  const UniqueFd file(memfd_create("output", MFD_CLOEXEC));
+  OutputSink sink(file.get());
   ProcessOutput output(std::move(read_end), "", true, &sink);
   for (int i = 0; i < 20; ++i) {
     write_text(write_end, std::string(9999, static_cast<char>('a' + i)) + "\n");
@@ -74,7 +76,7 @@ TEST(ProcessOutput, TheNewestOfWhatWasHeldIsPassedOnWhenTheProcessFails) {
   output.release();
   EXPECT_LE(sink.queued_bytes(), ProcessOutput::kMaxHeldBytes);
   sink.drain();
-  const std::string text = read_text(sink_read);
+  const std::string text = read_text(file);
   EXPECT_EQ(text.substr(text.size() - 13), "t\nthe reason\n");
   EXPECT_TRUE(text.starts_with(std::string(9999, text[0]) + "\n"));
 }

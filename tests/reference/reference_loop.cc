@@ -19,7 +19,8 @@ struct Stored {
   Parameter state;
   std::vector<at::Tensor> uses;
   at::Tensor late_working;  // the working copy of one step before
-  at::Tensor sum;           // fp32: the step's gradient
+  std::vector<at::Tensor> use_sums;  // fp32, of each use: the rounds of the step in order
+  at::Tensor gradient;               // fp32: the uses' sums, added in layer order
 };
 
 using Layers = std::vector<std::unique_ptr<Layer>>;
@@ -37,7 +38,9 @@ std::vector<Stored> store_parameters(const Model& model, Layers& layers) {
     for (const NamedParameter& parameter : layers[i]->parameters()) {
       const std::string name = cat(i, '.', parameter.name);
       if (const auto tied = first_use.find(name); tied != first_use.end()) {
-        stored[place.at(tied->second)].uses.push_back(parameter.value);
+        Stored& first = stored[place.at(tied->second)];
+        first.uses.push_back(parameter.value);
+        first.use_sums.push_back(at::zeros_like(first.state.master));
         continue;
       }
       place[name] = stored.size();
@@ -45,7 +48,7 @@ std::vector<Stored> store_parameters(const Model& model, Layers& layers) {
       if (model.layers()[i].initialize) model.layers()[i].initialize(parameter.name, master);
       const at::Tensor working = master.to(model.dtype(), /*non_blocking=*/false, /*copy=*/true);
       stored.push_back({{name, master, at::zeros_like(master), at::zeros_like(master), working}, {parameter.value},
-                        working.clone(), at::zeros_like(master)});
+                        working.clone(), {at::zeros_like(master)}, at::zeros_like(master)});
     }
   }
   return stored;
@@ -70,20 +73,29 @@ double run_round(Layers& layers, const Loss& loss, const Round& round, std::vect
     total += part.item<double>();
   }
   for (Stored& parameter : stored) {
-    at::Tensor gradient = at::zeros_like(parameter.state.master);
-    for (const at::Tensor& use : parameter.uses) {
-      gradient += use.grad().to(parameter.state.working.scalar_type()).to(at::kFloat);
+    for (std::size_t i = 0; i < parameter.uses.size(); ++i) {
+      parameter.use_sums[i] += parameter.uses[i].grad().to(parameter.state.working.scalar_type()).to(at::kFloat);
     }
-    parameter.sum += gradient;
   }
   return total;
+}
+
+// The step's gradients; the sums begin anew.
+void add_uses(std::vector<Stored>& stored) {
+  for (Stored& parameter : stored) {
+    parameter.gradient.zero_();
+    for (at::Tensor& sum : parameter.use_sums) {
+      parameter.gradient += sum;
+      sum.zero_();
+    }
+  }
 }
 
 double grad_norm(const std::vector<Stored>& stored) {
   double squares = 0;
   for (const Stored& parameter : stored) {
-    const float* g = parameter.sum.const_data_ptr<float>();
-    for (std::int64_t i = 0; i < parameter.sum.numel(); ++i) squares += static_cast<double>(g[i]) * g[i];
+    const float* g = parameter.gradient.const_data_ptr<float>();
+    for (std::int64_t i = 0; i < parameter.gradient.numel(); ++i) squares += static_cast<double>(g[i]) * g[i];
   }
   return std::sqrt(squares);
 }
@@ -101,8 +113,8 @@ void update(Stored& parameter, const AdamW& rule, double step, float gradient_sc
   float* p = parameter.state.master.mutable_data_ptr<float>();
   float* m = parameter.state.moment1.mutable_data_ptr<float>();
   float* v = parameter.state.moment2.mutable_data_ptr<float>();
-  const float* gradient = parameter.sum.const_data_ptr<float>();
-  for (std::int64_t i = 0; i < parameter.sum.numel(); ++i) {
+  const float* gradient = parameter.gradient.const_data_ptr<float>();
+  for (std::int64_t i = 0; i < parameter.gradient.numel(); ++i) {
     const float g = gradient[i] * gradient_scale;
     p[i] = p[i] * decay;
     m[i] = (from_gradient ? g : m[i]) + weight * (g - m[i]);
@@ -132,6 +144,7 @@ Result train(const Model& model, const Loss& loss, const std::vector<Round>& rou
     result.losses.push_back(run_round(layers, loss, rounds[i], stored, settings));
     if ((i + 1) % static_cast<std::size_t>(settings.rounds_per_step) != 0) continue;
     ++step;
+    add_uses(stored);
     const double norm = grad_norm(stored);
     result.grad_norms.push_back(norm);
     const double scale = settings.max_grad_norm > 0 ? std::min(1.0, settings.max_grad_norm / (norm + 1e-6)) : 1.0;
@@ -139,7 +152,6 @@ Result train(const Model& model, const Loss& loss, const std::vector<Round>& rou
       parameter.late_working.copy_(parameter.state.working);
       update(parameter, settings.rule, step, static_cast<float>(scale));
       parameter.state.working.copy_(parameter.state.master);
-      parameter.sum.zero_();
     }
   }
   for (Stored& parameter : stored) result.parameters.push_back(parameter.state);

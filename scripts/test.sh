@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Builds and runs all tests: with LibTorch (release), and the half without it under AddressSanitizer and ThreadSanitizer.
+#   scripts/test.sh [--slow]     --slow: the long ones, too
+# Exit code 0 only if everything was built and passed.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+exclude=(-LE slow)
+if [[ ${1:-} == --slow ]]; then
+  exclude=()
+  shift
+fi
+if (($#)); then
+  echo "test.sh: unknown option '$1'; usage: scripts/test.sh [--slow]" >&2
+  exit 2
+fi
+
+results=build/test-results
+rm -rf "$results"
+mkdir -p "$results"
+failed_phases=()
+
+note() { printf '\n== %s (after %d s)\n' "$1" "$SECONDS"; }
+
+# suite PRESET [ctest options...]: builds the preset and runs its tests.
+suite() {
+  local preset=$1
+  shift
+  note "$preset: build"
+  if ! scripts/build.sh "$preset" >"$results/$preset.build.log" 2>&1; then
+    tail -n 40 "$results/$preset.build.log"
+    echo "test.sh: the build of $preset failed; all of its output is in $results/$preset.build.log" >&2
+    failed_phases+=("build of $preset")
+    return
+  fi
+  note "$preset: tests"
+  ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --output-junit "$PWD/$results/$preset.xml" \
+    "${exclude[@]}" "$@" >"$results/$preset.log" 2>&1 || {
+    failed_phases+=("tests of $preset")
+    # What failed, with its output, and not the list of what passed.
+    grep -vE '^ *(Start|[0-9]+/[0-9]+ Test).*|^$' "$results/$preset.log" | tail -n 200
+  }
+  grep -E 'tests passed|No tests' "$results/$preset.log"
+}
+
+note "set-up"
+scripts/setup.sh || exit $?
+# System tests run several processes each: one at a time, so that their deadlines mean something.
+suite release -j1
+jobs=$(nproc)
+suite asan -j"$jobs" -L 'unit|protocol'
+suite tsan -j"$jobs" -L 'unit|protocol'
+
+/usr/bin/python3 - "$results" <<'PYTHON'
+import sys
+import xml.etree.ElementTree
+from pathlib import Path
+
+passed, failed, skipped, times = 0, [], 0, []
+for file in sorted(Path(sys.argv[1]).glob("*.xml")):
+    for case in xml.etree.ElementTree.parse(file).getroot().iter("testcase"):
+        name = f"{file.stem}: {case.get('name')}"
+        times.append((float(case.get("time") or 0), name))
+        if case.get("status") == "run":
+            passed += 1
+        elif case.get("status") in ("notrun", "disabled"):
+            skipped += 1
+        else:
+            failed.append(name)
+print("\nThe ten slowest tests:")
+for seconds, name in sorted(times, reverse=True)[:10]:
+    print(f"  {seconds:7.1f} s  {name}")
+for name in failed:
+    print(f"FAILED  {name}")
+print(f"\n{passed} passed, {len(failed)} failed" + (f", {skipped} skipped" if skipped else ""))
+PYTHON
+echo "in $SECONDS s"
+if ((${#failed_phases[@]})); then
+  printf 'test.sh: failed: %s\n' "${failed_phases[@]}" >&2
+  exit 1
+fi

@@ -1,0 +1,79 @@
+#include "pipeline/description.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "roundpipe/error.h"
+
+namespace rp {
+namespace {
+
+class PlainLayer : public Layer {
+ public:
+  PlainLayer(std::string name, std::int64_t size) : parameters_{{std::move(name), placeholder({size, 2}, at::kFloat)}} {}
+  std::vector<NamedParameter> parameters() override { return parameters_; }
+  Tensors forward(const Tensors& inputs) override { return inputs; }
+
+ private:
+  std::vector<NamedParameter> parameters_;
+};
+
+LayerSpec plain(const std::string& layer, const std::string& parameter, std::int64_t size) {
+  LayerSpec spec;
+  spec.name = layer;
+  spec.arguments_hash = static_cast<std::uint64_t>(size);
+  spec.make = [parameter, size] { return std::make_unique<PlainLayer>(parameter, size); };
+  return spec;
+}
+
+Catalogue catalogue_of(const Model& model) { return Catalogue::lay_out(describe_layers(model), 1, false); }
+
+template <typename Function>
+std::string error_of(Function function, ExitCode code) {
+  try {
+    function();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code);
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Description, TiesJoinGroupsAcrossSeveralCalls) {
+  Model model{plain("A", "w", 4), plain("B", "w", 4), plain("C", "w", 4), plain("D", "w", 4)};
+  model.tie({0, "w"}, {1, "w"}).tie({2, "w"}, {3, "w"}).tie({1, "w"}, {2, "w"});
+  const Catalogue catalogue = catalogue_of(model);
+  EXPECT_EQ(catalogue.blocks().size(), 1U);
+  EXPECT_EQ(catalogue.uses().size(), 4U);
+  EXPECT_EQ(catalogue.num_parameters(), 8U);
+}
+
+TEST(Description, ATieThatDoesNotFitIsNamed) {
+  Model names{plain("A", "weight", 4), plain("B", "weight", 4)};
+  names.tie({0, "weight"}, {1, "wieght"});
+  EXPECT_THAT(error_of([&] { (void)describe_layers(names); }, ExitCode::kUsage),
+              testing::HasSubstr("layer 1 (B) has no parameter 'wieght' (did you mean weight?)"));
+  Model shapes{plain("A", "w", 4), plain("B", "w", 5)};
+  shapes.tie({0, "w"}, {1, "w"});
+  EXPECT_THAT(error_of([&] { (void)describe_layers(shapes); }, ExitCode::kUsage), testing::HasSubstr("is [4, 2], but"));
+  EXPECT_THAT(error_of([] { (void)describe_layers(Model()); }, ExitCode::kUsage), testing::HasSubstr("no layers"));
+}
+
+TEST(Description, TheFirstLayerThatDiffersBetweenProcessesIsNamed) {
+  const Model coordinator{plain("A", "w", 4), plain("B", "w", 4)};
+  const Catalogue catalogue = catalogue_of(coordinator);
+  EXPECT_NO_THROW(compare_layers(coordinator, catalogue));
+  const auto difference = [&](const Model& worker) {
+    return error_of([&] { compare_layers(worker, catalogue); }, ExitCode::kUserError);
+  };
+  EXPECT_THAT(difference(Model{plain("A", "w", 4)}), testing::HasSubstr("has 2 layers, this worker's has 1"));
+  EXPECT_THAT(difference(Model{plain("A", "w", 4), plain("C", "w", 4)}),
+              testing::HasSubstr("layer 1 is B in the coordinator and C in this worker"));
+  EXPECT_THAT(difference(Model{plain("A", "w", 5), plain("B", "w", 4)}),
+              testing::HasSubstr("layer 0 (A) was given other arguments"));
+  EXPECT_THAT(error_of([&] { compare_parameters(PlainLayer("w", 5).parameters(), catalogue, 0); }, ExitCode::kUserError),
+              testing::HasSubstr("w [4, 2] in the coordinator and w [5, 2] in this worker"));
+}
+
+}  // namespace
+}  // namespace rp

@@ -1,0 +1,100 @@
+// tests/pipeline/tiny_run.h
+// Short training runs of a tiny Llama (tied, grouped queries) in this process, one worker as a thread.
+#pragma once
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "roundpipe/models.h"
+#include "roundpipe/pipeline.h"
+#include "roundpipe/session.h"
+#include "tests/models/golden.h"
+#include "tests/reference/reference_loop.h"
+
+namespace rp::test {
+
+// A directory that goes with its test.
+class ScratchDirectory {
+ public:
+  ScratchDirectory() {
+    std::string name = (std::filesystem::temp_directory_path() / "roundpipe-test-XXXXXX").string();
+    path_ = mkdtemp(name.data());
+  }
+  ~ScratchDirectory() { std::filesystem::remove_all(path_); }
+  ScratchDirectory(const ScratchDirectory&) = delete;
+  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Seven sequences a round, which no number of microbatches but 1 and 7 divides; some tokens are not trained.
+inline std::vector<reference::Round> tiny_rounds(int count) {
+  at::manual_seed(5);
+  std::vector<reference::Round> rounds;
+  for (int i = 0; i < count; ++i) {
+    const at::Tensor ids = at::randint(61, {7, 6}, at::kLong);
+    const at::Tensor labels = at::randint(61, {7, 6}, at::kLong);
+    labels.narrow(0, i % 7, 1).narrow(1, 0, 3).fill_(-100);
+    rounds.push_back({{ids}, {labels, at::scalar_tensor(39.0)}});
+  }
+  return rounds;
+}
+
+struct TinySettings {
+  at::ScalarType dtype = at::kFloat;
+  PipelineOptions options;
+  double max_grad_norm = 0;
+  std::string plan = {};  // "" = automatic
+  bool prefetch = true;
+};
+
+inline AdamW tiny_rule() { return {.learning_rate = 1e-3, .weight_decay = 0.1}; }
+
+// A session with its pipeline, started.
+class TinyRun {
+ public:
+  explicit TinyRun(const TinySettings& settings) : settings_(settings) {
+    SessionOptions options;
+    options.prefetch = settings.prefetch;
+    if (!settings.plan.empty()) {
+      std::ofstream(scratch_.path() / "plan") << settings.plan << "\n";
+      options.plan = (scratch_.path() / "plan").string();
+    }
+    session_ = std::make_unique<Session>(0, nullptr, options);
+    pipeline_ = std::make_unique<Pipeline>(*session_, models::load(models::tiny_directory(), settings.dtype),
+                                           models::causal_lm_loss(), settings.options);
+    session_->start();
+  }
+
+  // Trains on rounds [first, end) and adds their losses.
+  void train(const std::vector<reference::Round>& rounds, std::size_t first, std::size_t end,
+             std::vector<double>& losses) {
+    std::vector<RoundResult> results;
+    for (std::size_t i = first; i < end; ++i) {
+      results.push_back(pipeline_->forward_backward(rounds[i].inputs, rounds[i].arguments));
+      if ((i + 1) % static_cast<std::size_t>(settings_.options.rounds_per_step) == 0) {
+        steps.push_back(pipeline_->step(tiny_rule(), {.asynchronous = settings_.options.asynchronous,
+                                                      .max_grad_norm = settings_.max_grad_norm}));
+      }
+    }
+    pipeline_->synchronize();
+    for (const RoundResult& result : results) losses.push_back(result.loss());
+  }
+
+  [[nodiscard]] Pipeline& pipeline() { return *pipeline_; }
+  std::vector<StepResult> steps;
+
+ private:
+  TinySettings settings_;
+  ScratchDirectory scratch_;
+  std::unique_ptr<Session> session_;
+  std::unique_ptr<Pipeline> pipeline_;
+};
+
+}  // namespace rp::test

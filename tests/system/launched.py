@@ -1,0 +1,75 @@
+"""What the whole-program tests share: runs of train under rp-launch, each with a deadline, and what they must not leave."""
+
+import hashlib
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+PROGRAMS = Path(os.environ["RP_PROGRAMS"])  # the folder with rp-launch and train
+SAMPLE = Path(os.environ["RP_TINY_MODEL"])  # made by make_tiny_model.py
+DEADLINE_S = 60
+
+
+def settings(output: Path, **changes) -> list[str]:
+    """The command line of a small run; changes by option name, None to leave one out, True for a switch."""
+    values = {"model": SAMPLE / "model", "data": SAMPLE / "data.tokens", "output": output, "max_steps": 4, "batch_size": 8,
+              "num_microbatches": 3, "sequence_length": 32, "learning_rate": "1e-3", "seed": 1} | changes
+    words = []
+    for name, value in values.items():
+        option = "--" + name.replace("_", "-")
+        if value is True:
+            words.append(option)
+        elif value is not None:
+            words += [option, str(value)]
+    return words
+
+
+class LaunchedTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory(prefix="rp-system-")
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
+        self.output = self.directory / "output"
+
+    def command(self, train: list[str], launch: list[str]) -> list[str]:
+        return [str(PROGRAMS / "rp-launch"), *launch, "train", *train]
+
+    def run_train(self, train: list[str], launch: tuple = ("--workers", "2"), expect: int = 0, **options):
+        """Runs to its end and checks the exit code, and that no process is left over. Returns the finished process."""
+        process = subprocess.run(self.command(train, list(launch)), capture_output=True, text=True, timeout=DEADLINE_S, **options)
+        self.assertEqual(process.returncode, expect, process.stdout[-2000:] + process.stderr[-2000:])
+        self.assert_nothing_left()
+        return process
+
+    def assert_nothing_left(self):
+        mine = str(self.directory).encode()
+        for entry in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = entry.read_bytes()
+            except OSError:
+                continue
+            self.assertFalse(mine in words and b"train" in words, f"process {entry.parent.name} is left: {words!r}")
+        self.assertEqual([p.name for p in Path("/dev/shm").iterdir() if p.name.startswith("roundpipe")], [])
+
+    def refused(self, expect: int, *parts: str, launch: tuple = ("--workers", "8"), untouched: bool = True, **changes) -> str:
+        """A run that must fail with this code and one message on stderr that has these parts."""
+        process = self.run_train(settings(self.output, **changes), launch, expect)
+        for part in parts:
+            self.assertEqual(process.stderr.count(part), 1, f"{part!r} once in:\n{process.stderr}")
+        self.assertEqual(process.stderr.count("error"), 1, process.stderr)
+        if untouched:
+            self.assertFalse(self.output.exists(), "an output directory is left")
+        return process.stderr
+
+
+def metrics(output: Path) -> list[dict]:
+    return [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+
+
+def bits(output: Path) -> tuple:
+    """What must be equal between two runs: every loss to its last bit, and the trained model's file."""
+    losses = [line.split('"loss": ')[1].split(",")[0] for line in (output / "metrics.jsonl").read_text().splitlines()]
+    return losses, hashlib.sha256((output / "final" / "model.safetensors").read_bytes()).hexdigest()

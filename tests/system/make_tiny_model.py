@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""Makes what the whole-program tests work on: a tiny random Llama (tied embedding, grouped queries) with a tokenizer, and
+a small token file of text. The same bytes on every call. Usage: make_tiny_model.py DIR"""
+
+import random
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path += [str(ROOT / "tools"), str(ROOT / "tests" / "tools")]
+
+import tiny_tokenizer  # noqa: E402
+from token_file import TokenFileWriter  # noqa: E402
+
+VOCABULARY = 300
+WORDS = "the of a bogon emits quantum bogosity when hacker program machine fails and users know it".split()
+
+
+def make_model(directory: Path) -> None:
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    torch.manual_seed(7)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=48, intermediate_size=96, num_hidden_layers=6, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=128, tie_word_embeddings=True, rms_norm_eps=1e-5,
+        bos_token_id=None, eos_token_id=257, dtype=torch.bfloat16)
+    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(directory)
+    tiny_tokenizer.make(directory)
+
+
+def make_data(path: Path, vocabulary: int) -> None:
+    """Documents of different lengths, as bytes."""
+    choose = random.Random(11)
+    file = TokenFileWriter(vocabulary=vocabulary, eos_token=257, kind="text")
+    for _ in range(60):
+        text = " ".join(choose.choice(WORDS) for _ in range(choose.randint(2, 14)))
+        tokens = [byte % 256 for byte in text.encode()] + [257]
+        if vocabulary > VOCABULARY:
+            tokens.append(vocabulary - 1)
+        file.add(tokens, [1] * len(tokens))
+    file.write(path)
+
+
+def main() -> None:
+    directory = Path(sys.argv[1])
+    directory.mkdir(parents=True, exist_ok=True)
+    make_data(directory / "data.tokens", VOCABULARY)
+    make_data(directory / "other_tokenizer.tokens", 5000)
+    make_model(directory / "model")
+
+
+if __name__ == "__main__":
+    main()

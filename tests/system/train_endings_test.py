@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""How runs of train end: by signals, by bad input, by a full disk. Each with its exit code, one message, nothing left."""
+
+import json
+import os
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+
+from launched import DEADLINE_S, SAMPLE, LaunchedTest, metrics, settings
+
+
+class SignalTest(LaunchedTest):
+    def start(self, **changes):
+        """A run that would take for ever, after its first step."""
+        process = subprocess.Popen(self.command(settings(self.output, max_steps=1000000, **changes), ["--workers", "2"]),
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        for line in process.stdout:
+            if line.startswith("step"):
+                return process
+        self.fail(process.stderr.read())
+
+    def ended_by(self, signal_number: int, code: int, **changes):
+        process = self.start(**changes)
+        process.send_signal(signal_number)
+        start = time.monotonic()
+        out, err = process.communicate(timeout=DEADLINE_S)
+        self.assertEqual(process.returncode, code, out[-1000:] + err)
+        self.assertLess(time.monotonic() - start, 10)
+        self.assert_nothing_left()
+        self.assertEqual(out.count("stopped by " + signal_number.name), 1, out[-1000:])
+        steps = metrics(self.output)[-1]["step"]
+        self.assertEqual([p.name for p in self.output.iterdir() if p.is_dir()], [f"checkpoint-{steps}"])
+        return steps
+
+    def test_int_ends_with_130_and_a_checkpoint(self):
+        self.ended_by(signal.SIGINT, 130)
+
+    def test_term_ends_with_75_and_the_run_goes_on_from_there(self):
+        steps = self.ended_by(signal.SIGTERM, 75)
+        self.run_train(settings(self.output, max_steps=steps + 2, resume=self.output))
+        self.assertEqual([m["step"] for m in metrics(self.output)], list(range(1, steps + 3)))
+
+    def test_usr1_and_hup_end_with_75(self):
+        self.ended_by(signal.SIGUSR1, 75)
+        shutil.rmtree(self.output)
+        self.ended_by(signal.SIGHUP, 75, **{"async": True, "rounds_per_step": 2})
+
+
+class BadInputTest(LaunchedTest):
+    def copy_of_model(self):
+        model = self.directory / "model"
+        shutil.copytree(SAMPLE / "model", model)
+        return model
+
+    def test_settings(self):
+        self.refused(2, "--batch-size 2 is too small for --num-microbatches 3", batch_size=2)
+        self.refused(2, "--batch-size 8 does not split evenly", rounds_per_step=3)
+        self.refused(2, "--learnin-rate (did you mean --learning-rate?)", learnin_rate=1)
+        self.refused(2, "missing: --seed S", seed=None)
+        self.refused(2, "--sequence-length 4096 is beyond the 128 positions", sequence_length=4096)
+
+    def test_config_file(self):
+        config = self.directory / "run.toml"
+        config.write_text("save-evry = 2\n")
+        self.refused(64, "run.toml:1: save-evry: no such setting (did you mean save-every?)", config=config)
+        config.write_text("save-every = 2\nseed = 5\n")
+        out = self.run_train(settings(self.output, seed=None, config=config)).stdout
+        self.assertRegex(out, r"seed +5\n")
+        self.assertTrue((self.output / "checkpoint-4").is_dir())
+
+    def test_data(self):
+        self.refused(64, "token ids up to 4999", "vocabulary is 300", data=SAMPLE / "other_tokenizer.tokens")
+        self.refused(64, "nowhere.tokens", data=self.directory / "nowhere.tokens")
+        broken = self.directory / "broken.tokens"
+        broken.write_bytes((SAMPLE / "data.tokens").read_bytes()[:-7])
+        self.refused(64, "broken.tokens", "truncated", data=broken)
+        broken.write_bytes(b"")
+        self.refused(64, "broken.tokens", data=broken)
+
+    def test_model(self):
+        self.refused(64, "nowhere", model=self.directory / "nowhere")
+        model = self.copy_of_model()
+        weights = (model / "model.safetensors").read_bytes()
+        (model / "model.safetensors").write_bytes(weights[:-100])
+        self.refused(64, "model.safetensors", model=model)
+        (model / "model.safetensors").write_bytes((1 << 40).to_bytes(8, "little") + weights[8:])
+        self.refused(64, "model.safetensors", model=model)
+        (model / "model.safetensors").write_bytes(weights)
+        config = json.loads((model / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps(config | {"hidden_size": 64}))
+        self.refused(64, "model.safetensors", model=model)
+
+    def test_both_model_and_data_are_told_at_once(self):
+        self.refused(64, "2 problems", "no_model", "no.tokens", model=self.directory / "no_model", data=self.directory / "no.tokens")
+
+    def test_output_that_is_not_ours(self):
+        self.output.mkdir()
+        (self.output / "letter.txt").write_text("dear")
+        self.refused(2, "holds something else", untouched=False)
+        self.assertEqual([p.name for p in self.output.iterdir()], ["letter.txt"])
+
+    def test_output_of_another_run(self):
+        self.run_train(settings(self.output, save_every=2))
+        before = {p: p.stat().st_mtime_ns for p in self.output.rglob("*")}
+        self.refused(2, "holds a run already; go on with --resume", untouched=False)
+        self.refused(2, "has ended", untouched=False, resume=self.output, max_steps=8)
+        shutil.rmtree(self.output / "final")
+        before = {p: t for p, t in before.items() if p.exists()} | {self.output: self.output.stat().st_mtime_ns}
+        self.refused(2, "--max-steps 4 is reached", untouched=False, resume=self.output)
+        self.refused(2, "--seed is 2, but", untouched=False, resume=self.output, seed=2, max_steps=8)
+        self.refused(2, "has a checkpoint of step 4", untouched=False, resume=self.output / "checkpoint-2", max_steps=8)
+        self.refused(64, "is no saved state", untouched=False, resume=self.directory, max_steps=8)
+        (self.output / "checkpoint-4" / "state.safetensors").write_bytes(b"short")
+        self.refused(64, "state.safetensors", untouched=False, resume=self.output, max_steps=8)
+        del before[self.output / "checkpoint-4" / "state.safetensors"]
+        self.assertEqual(before, {p: p.stat().st_mtime_ns for p in before})
+
+    def test_two_runs_in_one_output(self):
+        self.run_train(settings(self.output, save_every=2, max_steps=2))
+        shutil.rmtree(self.output / "final")
+        import fcntl
+        with open(self.output / "metrics.jsonl") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self.refused(2, "another run is writing it", untouched=False, resume=self.output)
+
+
+class OutputFailureTest(LaunchedTest):
+    """A disk that is full: a small tmpfs in a mount namespace of the run's own."""
+
+    def on_small_disk(self, kib: int, script: str, train: list[str]):
+        disk = self.directory / "disk"
+        disk.mkdir(exist_ok=True)
+        command = ["unshare", "--mount", "bash", "-c",
+                   f'mount -t tmpfs -o size={kib}k rp-test "$1" || exit 99; shift; "$@" & run=$!; {script}; wait $run; code=$?; '
+                   f'ls -A {disk}/output 2>/dev/null; exit $code', "bash", str(disk), *self.command(train, ["--workers", "2"])]
+        process = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+        if process.returncode == 99 or "unshare" in process.stderr:
+            self.skipTest("needs the right to mount: " + process.stderr)
+        self.assert_nothing_left()
+        return process
+
+    def test_too_little_disk_before_the_start(self):
+        process = self.on_small_disk(100, "true", settings(self.directory / "disk" / "output"))
+        self.assertEqual(process.returncode, 69, process.stderr)
+        self.assertIn("are free there", process.stderr)
+        self.assertEqual(process.stdout, "", "nothing is left")
+
+    def test_a_disk_that_fills_up_ends_with_74_and_leaves_nothing_half_written(self):
+        fill = f'sleep 0.2; until grep -q step {self.directory}/disk/output/metrics.jsonl; do sleep 0.05; done; ' \
+               f'head -c 1000000 /dev/zero > {self.directory}/disk/fill'
+        process = self.on_small_disk(600, fill, settings(self.directory / "disk" / "output", max_steps=60))
+        self.assertEqual(process.returncode, 74, process.stderr)
+        self.assertEqual(process.stderr.count("No space left"), 1 + process.stderr.count("head:"), process.stderr)
+        self.assertEqual(process.stdout.splitlines()[-1], "metrics.jsonl")
+
+
+class TerminalTest(LaunchedTest):
+    def test_a_terminal_gets_a_bar_that_is_removed_and_no_lines(self):
+        leader, follower = pty.openpty()
+        environment = {**os.environ, "TERM": "xterm"}
+        process = subprocess.Popen(self.command(settings(self.output, max_steps=10), ["--workers", "2"]), stdin=follower,
+                                   stdout=follower, stderr=follower, env=environment)
+        os.close(follower)
+        shown = b""
+        end = time.monotonic() + DEADLINE_S
+        while time.monotonic() < end:
+            if not select.select([leader], [], [], 1)[0]:
+                continue
+            try:
+                part = os.read(leader, 65536)
+            except OSError:
+                break
+            if not part:
+                break
+            shown += part
+        os.close(leader)
+        self.assertEqual(process.wait(timeout=DEADLINE_S), 0)
+        text = shown.decode()
+        self.assertIn("\rstep 10/10", text)
+        self.assertIn("[########################]", text)
+        self.assertNotIn("\nstep", text.replace("\r\n", "\n").split("\nstep", 1)[-1])
+        # What stands on the terminal in the end: after the last removal of the bar, the closing line only.
+        self.assertRegex(text.rsplit("\r\x1b[K", 1)[1], r"^trained 10 steps in [^\r\n]*\r\n$")
+
+    def test_elsewhere_there_is_a_line_a_step_and_no_control_character(self):
+        process = self.run_train(settings(self.output))
+        lines = [line for line in process.stdout.splitlines() if line.startswith("step ")]
+        self.assertEqual(len(lines), 4)
+        self.assertRegex(lines[2], r"^step 3/4  loss \d\.\d{4}  grad norm \d+\.\d{3}  lr 1\.00e-03  \d+ tokens/s  host .*iB  eta 0:00:0\d$")
+        self.assertNotIn("\x1b", process.stdout + process.stderr)
+        self.assertEqual(process.stderr, "")
+
+
+if __name__ == "__main__":
+    unittest.main()

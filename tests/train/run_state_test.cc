@@ -1,0 +1,92 @@
+#include "train/run_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/common/expect_refusal.h"
+
+namespace rp {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const std::filesystem::path kPlace = "run/checkpoint-20";
+
+TrainSettings settings() {
+  TrainSettings s;
+  s.max_steps = 60;
+  s.batch_size = 8;
+  s.num_microbatches = 4;
+  s.sequence_length = 64;
+  s.learning_rate = 1e-4;
+  s.seed = 7;
+  return s;
+}
+
+constexpr DataIdentity kData{.checksum = 0xFFFFFFFF, .sequences = 100};
+
+SavedRun saved() { return parse_run_state(kPlace, run_state_text({20, 160, settings(), kData})); }
+
+// The notes; differences that matter are thrown as one error.
+std::vector<std::string> checked(const TrainSettings& s, const DataIdentity& data = kData) {
+  Problems problems;
+  std::vector<std::string> notes = check_resume(kPlace, saved(), s, data, problems);
+  problems.throw_if_any();
+  return notes;
+}
+
+TEST(RunState, ComesBackAsItWasWritten) {
+  const SavedRun run = saved();
+  EXPECT_EQ(run.step, 20);
+  EXPECT_EQ(run.data_cursor, 160U);
+  EXPECT_EQ(run.data.checksum, kData.checksum);
+  EXPECT_TRUE(checked(settings()).empty());
+}
+
+TEST(RunState, PathsAndWhenToSaveMayChangeWithoutAWord) {
+  TrainSettings s = settings();
+  s.model = "elsewhere";
+  s.output = "other";
+  s.save_every = 3;
+  s.resume = "x";
+  EXPECT_TRUE(checked(s).empty());
+}
+
+TEST(RunState, WhatMayDifferIsTold) {
+  TrainSettings s = settings();
+  s.learning_rate = 5e-5;
+  s.max_steps = 90;
+  EXPECT_THAT(checked(s),
+              ElementsAre("max-steps is 90 from here on; it was 60", "learning-rate is 5e-05 from here on; it was 1e-04"));
+}
+
+TEST(RunState, EveryDifferenceThatMattersIsRefusedTogether) {
+  TrainSettings s = settings();
+  s.seed = 8;
+  s.batch_size = 16;
+  s.num_microbatches = 8;
+  s.sequence_length = 32;
+  s.rounds_per_step = 2;
+  s.asynchronous = true;
+  s.dtype = TrainSettings::DType::kFloat32;
+  s.max_steps = 20;
+  expect_error(ExitCode::kUsage,
+               {"8 problems", "--seed is 8, but run/checkpoint-20 was saved with 7", "--batch-size", "--num-microbatches",
+                "--sequence-length", "--rounds-per-step", "--async is true", "--dtype is fp32", "--max-steps 20 is reached"},
+               [&] { (void)checked(s); });
+}
+
+TEST(RunState, OtherDataIsRefused) {
+  expect_error(ExitCode::kUsage, {"--data", "is not the data"},
+               [&] { (void)checked(settings(), {.checksum = 1, .sequences = 100}); });
+}
+
+TEST(RunState, TextThatIsNotOursIsBadInput) {
+  for (const char* text : {"", "{}", "[1]", R"({"program": "other", "version": 1})", R"({"program": "train", "version": 9})"}) {
+    expect_refusal({kPlace.string()}, [&] { (void)parse_run_state(kPlace, text); });
+  }
+}
+
+}  // namespace
+}  // namespace rp

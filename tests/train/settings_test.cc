@@ -1,0 +1,164 @@
+#include "train/settings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/common/expect_refusal.h"
+#include "tests/common/temp_directory.h"
+#include "train/options.h"
+
+namespace rp {
+namespace {
+
+using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+// A command line that is right, with `more` behind it.
+Words command(const Words& more = {}) {
+  Words words = {"--model", "m", "--data", "d", "--output", "o", "--max-steps", "60", "--batch-size", "8",
+                 "--num-microbatches", "4", "--sequence-length", "256", "--learning-rate", "1e-4", "--seed", "7"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+// The same without the named option, so that it can be given in another way.
+Words command_without(const std::string& option, const Words& more) {
+  Words words = command();
+  const auto at = std::find(words.begin(), words.end(), option);
+  words.erase(at, at + 2);
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+void expect_usage(const std::vector<std::string>& parts, const Words& words) {
+  expect_error(ExitCode::kUsage, parts, [&] { (void)parse_train_command(words); });
+}
+
+TEST(Settings, WhatIsNotGivenHasItsDocumentedDefault) {
+  const TrainSettings s = parse_train_command(command()).settings;
+  EXPECT_EQ(s.max_steps, 60);
+  EXPECT_EQ(s.learning_rate, 1e-4);
+  EXPECT_EQ(s.seed, 7U);
+  EXPECT_EQ(s.rounds_per_step, 1);
+  EXPECT_FALSE(s.asynchronous);
+  EXPECT_EQ(s.dtype, TrainSettings::DType::kBFloat16);
+  EXPECT_EQ(s.max_grad_norm, 1.0);
+  EXPECT_EQ(s.weight_decay, 0.0);
+  EXPECT_EQ(s.warmup_steps, 0);
+  EXPECT_EQ(s.schedule, LearningRateSchedule::kConstant);
+  EXPECT_EQ(s.save_every, 0);
+  EXPECT_FALSE(s.resume);
+}
+
+TEST(Settings, EveryOptionReachesItsSetting) {
+  const TrainSettings s =
+      parse_train_command(command({"--rounds-per-step", "2", "--async", "--dtype", "fp32", "--max-grad-norm=0", "--weight-decay",
+                                   "0.1", "--warmup-steps", "5", "--lr-schedule", "cosine", "--save-every", "20", "--resume", "r"}))
+          .settings;
+  EXPECT_EQ(s.sequences_of_round(), 4);
+  EXPECT_TRUE(s.asynchronous);
+  EXPECT_EQ(s.dtype, TrainSettings::DType::kFloat32);
+  EXPECT_EQ(s.max_grad_norm, 0.0);
+  EXPECT_EQ(s.weight_decay, 0.1);
+  EXPECT_EQ(s.warmup_steps, 5);
+  EXPECT_EQ(s.schedule, LearningRateSchedule::kCosine);
+  EXPECT_EQ(s.save_every, 20);
+  EXPECT_EQ(*s.resume, "r");
+}
+
+TEST(Settings, AllProblemsAreToldTogether) {
+  expect_usage({"4 problems:", "--max-steps must be a whole number from 1", "(got 'ten')", "--dtype must be bf16 or fp32",
+                "did you mean fp32?", "--num-microbatches", "unknown option --batchsize (did you mean --batch-size?)"},
+               {"--model", "m", "--data", "d", "--output", "o", "--max-steps", "ten", "--batch-size", "8", "--num-microbatches",
+                "0", "--sequence-length", "256", "--learning-rate", "1e-4", "--seed", "7", "--dtype", "fp23", "--batchsize", "9"});
+}
+
+TEST(Settings, MissingOptionsAreOneLine) {
+  expect_usage({"missing: --model DIR, --data FILE, --output DIR", "--seed S"}, {});
+  expect_usage({"missing: --seed S; train --help"}, command_without("--seed", {}));
+}
+
+TEST(Settings, ABatchMustSplitIntoRoundsAndMicrobatches) {
+  expect_usage({"--batch-size 3 is too small for --num-microbatches 4", "raise the batch size to 4", "microbatches to 3"},
+               command_without("--batch-size", {"--batch-size", "3"}));
+  expect_usage({"--batch-size 8 does not split evenly over --rounds-per-step 3", "such as 9"}, command({"--rounds-per-step", "3"}));
+  expect_usage({"(a round has 2 of them)", "raise the batch size to 16"}, command({"--rounds-per-step", "4"}));
+}
+
+TEST(Settings, NumbersOutOfTheirRangeAreRefused) {
+  expect_usage({"--learning-rate must be above 0"}, command_without("--learning-rate", {"--learning-rate", "0"}));
+  expect_usage({"--learning-rate must be a number from 0 to 10 (got 'nan')"},
+               command_without("--learning-rate", {"--learning-rate", "nan"}));
+  expect_usage({"--seed must be a whole number", "(got '-1')"}, command_without("--seed", {"--seed", "-1"}));
+  expect_usage({"--weight-decay must be a number from 0 to 1"}, command({"--weight-decay", "2"}));
+  expect_usage({"--warmup-steps 61 is more than --max-steps 60"}, command({"--warmup-steps", "61"}));
+  expect_usage({"--save-every must be"}, command({"--save-every", "0"}));
+  Words large = command_without("--sequence-length", {"--sequence-length", "16777216"});
+  *(std::find(large.begin(), large.end(), "--batch-size") + 1) = "1000";
+  expect_usage({"--batch-size 1000 times --sequence-length 16777216 is 16777216000 tokens a step"}, large);
+}
+
+TEST(Settings, WordsThatBelongToNothingAndRepeatedOptionsAreRefused) {
+  expect_usage({"'model' belongs to no option"}, command({"model"}));
+  expect_usage({"--seed is given more than once"}, command({"--seed", "8"}));
+  expect_usage({"save-every"}, command({"--save-every"}));
+  expect_usage({"unknown option -x"}, command({"-x"}));
+}
+
+TEST(Settings, HelpAndVersionWinOverProblems) {
+  EXPECT_EQ(parse_train_command({"--help"}).action, TrainCommand::Action::kHelp);
+  EXPECT_EQ(parse_train_command({"-h"}).action, TrainCommand::Action::kHelp);
+  EXPECT_EQ(parse_train_command({"--nonsense", "--version"}).action, TrainCommand::Action::kVersion);
+  for (const TrainOption& option : train_options()) EXPECT_THAT(train_help(), HasSubstr(std::string("--") + option.name));
+}
+
+TEST(ConfigFile, GivesWhatTheCommandLineDoesNot) {
+  const TempDirectory directory;
+  const auto file = directory.write("run.toml", "learning-rate = 2e-5\nasync = true\nbatch-size = 16\ndtype = \"fp32\"\n");
+  const TrainSettings s =
+      parse_train_command(command_without("--learning-rate", {"--config", file.string()})).settings;
+  EXPECT_EQ(s.learning_rate, 2e-5);
+  EXPECT_TRUE(s.asynchronous);
+  EXPECT_EQ(s.dtype, TrainSettings::DType::kFloat32);
+  EXPECT_EQ(s.batch_size, 8) << "the command line wins";
+}
+
+TEST(ConfigFile, ProblemsNameFileAndLineAndAreBadInput) {
+  const TempDirectory directory;
+  const auto refuse = [&](const std::string& text, const std::vector<std::string>& parts) {
+    const auto file = directory.write("run.toml", text);
+    expect_refusal(parts, [&] { (void)parse_train_command(command({"--config", file.string()})); });
+  };
+  refuse("\nsave_every = 3\n", {"run.toml:2: save_every: no such setting (did you mean save-every?)"});
+  refuse("weight-decay = -1\n", {"run.toml:1: weight-decay must be a number from 0 to 1 (got '-1')"});
+  refuse("save-every = 2.5\n", {"run.toml:1: save-every must be a whole number", "(got '2.5')"});
+  refuse("async = 1\n", {"run.toml:1: async must be true or false"});
+  refuse("save-every = [1]\n", {"run.toml:1: save-every must be a number, a string or true / false"});
+  refuse("config = \"x\"\n", {"no such setting"});
+  refuse("x = = 1\n", {"run.toml:1:"});
+  refuse("weight-decay = 3\nlr-schedule = \"cosin\"\n", {"2 problems", "run.toml:2", "did you mean cosine?"});
+  expect_refusal({"nowhere.toml"}, [&] { (void)parse_train_command(command({"--config", "nowhere.toml"})); });
+}
+
+TEST(ConfigFile, AProblemBetweenFileAndCommandLineIsOneOfUsage) {
+  const TempDirectory directory;
+  const auto file = directory.write("run.toml", "rounds-per-step = 3\n");
+  expect_usage({"--batch-size 8 does not split evenly over", "run.toml:1: rounds-per-step 3"}, command({"--config", file.string()}));
+}
+
+TEST(Settings, TheHeaderTellsEveryOneOfThem) {
+  const auto rows = setting_rows(parse_train_command(command()).settings);
+  std::size_t num_settings = 0;
+  for (const TrainOption& option : train_options()) {
+    const std::string name = option.name;
+    if (name == "config" || name == "help" || name == "version") continue;
+    ASSERT_LT(num_settings, rows.size());
+    EXPECT_EQ(rows[num_settings++].name, name);
+  }
+  EXPECT_EQ(rows.size(), num_settings);
+}
+
+}  // namespace
+}  // namespace rp

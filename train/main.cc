@@ -1,0 +1,53 @@
+// train: fine-tunes a causal language model from a Hugging Face directory on tokenized text. docs/train.md.
+#include <cstdio>
+#include <optional>
+
+#include "roundpipe/roundpipe.h"
+#include "train/options.h"
+#include "train/run_header.h"
+#include "train/run_inputs.h"
+#include "train/settings.h"
+#include "train/training.h"
+
+namespace {
+
+void print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+rp::PipelineOptions pipeline_options(const rp::TrainSettings& settings) {
+  return {.num_microbatches = static_cast<int>(settings.num_microbatches),
+          .rounds_per_step = static_cast<int>(settings.rounds_per_step),
+          .asynchronous = settings.asynchronous,
+          .seed = settings.seed};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  rp::Session session(argc, argv);
+  const rp::TrainCommand command = rp::parse_train_command({argv + 1, argv + argc});
+  if (command.action != rp::TrainCommand::Action::kRun) {
+    print(command.action == rp::TrainCommand::Action::kHelp ? rp::train_help() : "train " RP_VERSION "\n");
+    return 0;
+  }
+  const rp::TrainSettings& settings = command.settings;
+  std::optional<rp::RunInputs> inputs;
+  if (session.is_coordinator()) {
+    inputs = rp::find_run_inputs(settings);
+    print(rp::settings_text(settings, *inputs));
+  }
+  const auto dtype = settings.dtype == rp::TrainSettings::DType::kFloat32 ? at::kFloat : at::kBFloat16;
+  rp::Pipeline pipeline(session, rp::models::load(settings.model, dtype), rp::models::causal_lm_loss(),
+                        pipeline_options(settings));
+  session.start();
+  try {
+    rp::Training training(session, pipeline, settings, *inputs);
+    print(rp::memory_text(pipeline.memory_plan()) + rp::speed_text(session.num_workers(), pipeline.plan_text()));
+    training.run();
+  } catch (...) {
+    throw;  // caught, so that what is half-written is removed on the way here
+  }
+  return 0;
+}

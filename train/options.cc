@@ -1,0 +1,179 @@
+#include "train/options.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cxxopts.hpp>
+#include <optional>
+#include <toml++/toml.h>
+#include <utility>
+
+#include "common/input_file.h"
+#include "common/text.h"
+
+namespace rp {
+namespace {
+
+constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{1} << 20;
+
+const TrainOption* find_option(std::string_view name) {
+  for (const TrainOption& option : train_options()) {
+    if (name == option.name) return &option;
+  }
+  return nullptr;
+}
+
+bool is_switch(const TrainOption& option) { return option.argument[0] == '\0'; }
+
+// Those that mean something in a configuration file.
+bool is_setting(std::string_view name) { return name != "config" && name != "help" && name != "version"; }
+
+cxxopts::Options make_parser() {
+  cxxopts::Options parser("train", "Trains a causal language model on tokenized text.\n");
+  parser.custom_help("--model DIR --data FILE --output DIR [options]").set_width(110);
+  for (const TrainOption& option : train_options()) {
+    std::string help = option.help;
+    if (option.default_value[0] != '\0') help += cat(" (default: ", option.default_value, ")");
+    if (is_switch(option)) {
+      parser.add_options()(cat(option.name == std::string_view("help") ? "h," : "", option.name), help);
+    } else {
+      parser.add_options()(option.name, help, cxxopts::value<std::string>(), option.argument);
+    }
+  }
+  return parser;
+}
+
+// Reports the words that no option took. A word after an unknown option is probably its value.
+void report_unmatched(const std::vector<std::string>& words, Problems& problems) {
+  std::vector<std::string> names;
+  for (const TrainOption& option : train_options()) names.push_back(cat("--", option.name));
+  bool is_value = false;
+  for (const std::string& word : words) {
+    if (word.size() > 1 && word[0] == '-') {
+      const std::string name = word.substr(0, word.find('='));
+      problems.add(ExitCode::kUsage,
+                   cat("unknown option ", name, did_you_mean(name, names), "; train --help lists the options"));
+      is_value = name.size() == word.size();
+    } else {
+      if (!is_value) problems.add(ExitCode::kUsage, cat("'", word, "' belongs to no option; train --help lists the options"));
+      is_value = false;
+    }
+  }
+}
+
+// The text of a scalar, as it would stand on the command line.
+std::optional<std::string> scalar_text(const toml::node& node) {
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* number = node.as_integer()) return std::to_string(number->get());
+  if (const auto* truth = node.as_boolean()) return truth->get() ? "true" : "false";
+  if (const auto* number = node.as_floating_point()) {
+    std::array<char, 40> digits{};
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number->get());
+    return std::string(digits.data(), end.ptr);
+  }
+  return std::nullopt;
+}
+
+struct ConfigEntry {
+  std::uint32_t line;
+  std::string key;
+  const toml::node* node;
+};
+
+std::vector<ConfigEntry> entries_by_line(const toml::table& table) {
+  std::vector<ConfigEntry> entries;
+  for (const auto& [key, node] : table) {
+    entries.push_back({key.source().begin.line, std::string(key.str()), &node});
+  }
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.line < b.line; });
+  return entries;
+}
+
+void add_entry(const std::filesystem::path& file, const ConfigEntry& entry, OptionValues& values, Problems& problems) {
+  const std::string source = cat(file.string(), ":", entry.line, ": ", entry.key);
+  if (find_option(entry.key) == nullptr || !is_setting(entry.key)) {
+    std::vector<std::string> names;
+    for (const TrainOption& option : train_options()) {
+      if (is_setting(option.name)) names.push_back(option.name);
+    }
+    problems.add(ExitCode::kBadInput, cat(source, ": no such setting", did_you_mean(entry.key, names),
+                                          "; the keys are the options of train --help without the dashes in front"));
+    return;
+  }
+  const std::optional<std::string> text = scalar_text(*entry.node);
+  if (!text) {
+    problems.add(ExitCode::kBadInput, cat(source, " must be a number, a string or true / false"));
+    return;
+  }
+  values.insert({entry.key, {*text, source, true}});
+}
+
+}  // namespace
+
+const std::vector<TrainOption>& train_options() {
+  static const std::vector<TrainOption> options = {
+      {"model", "DIR", "", true, "Hugging Face directory of the model to start from"},
+      {"data", "FILE", "", true, "Token file, made by tools/prepare_data.py"},
+      {"output", "DIR", "", true, "Where metrics, checkpoints and the trained model go; new or empty"},
+      {"max-steps", "N", "", true, "Number of optimizer steps"},
+      {"batch-size", "B", "", true, "Sequences a step"},
+      {"num-microbatches", "M", "", true, "Microbatches a round; changes the rounding of the result"},
+      {"sequence-length", "T", "", true, "Tokens a sequence; shorter documents are padded"},
+      {"learning-rate", "X", "", true, "Learning rate of AdamW, at its highest"},
+      {"seed", "S", "", true, "Seed of the order of the data"},
+      {"rounds-per-step", "R", "1", false, "Rounds that a step's sequences are split over"},
+      {"async", "", "", false, "Update beside the next round, which uses weights one step older"},
+      {"dtype", "bf16|fp32", "bf16", false, "What the layers compute in; the master weights are fp32"},
+      {"max-grad-norm", "X", "1.0", false, "Clip the gradient to this global norm; 0: do not clip"},
+      {"weight-decay", "X", "0", false, "Weight decay of AdamW"},
+      {"warmup-steps", "N", "0", false, "Steps in which the learning rate rises from 0"},
+      {"lr-schedule", "constant|cosine", "constant", false, "Learning rate after the warm-up; cosine falls to 0"},
+      {"save-every", "N", "", false, "Write a checkpoint every N steps (without it: only when a signal ends the run)"},
+      {"resume", "DIR", "", false, "Go on from this checkpoint, or from the newest one of this output directory"},
+      {"config", "FILE.toml", "", false, "Read options from a file: batch-size = 8; the command line wins"},
+      {"help", "", "", false, "Print this text"},
+      {"version", "", "", false, "Print the version"},
+  };
+  return options;
+}
+
+OptionValues read_command_line(const std::vector<std::string>& arguments, Problems& problems) {
+  std::vector<const char*> words{"train"};
+  for (const std::string& argument : arguments) words.push_back(argument.c_str());
+  OptionValues values;
+  try {
+    cxxopts::Options parser = make_parser();
+    parser.allow_unrecognised_options();
+    const cxxopts::ParseResult result = parser.parse(static_cast<int>(words.size()), words.data());
+    report_unmatched(result.unmatched(), problems);
+    for (const auto& given : result.arguments()) {
+      const std::string source = cat("--", given.key());
+      if (!values.insert({given.key(), {given.value(), source, false}}).second) {
+        problems.add(ExitCode::kUsage, cat(source, " is given more than once; give it once"));
+      }
+    }
+  } catch (const cxxopts::exceptions::exception& error) {
+    problems.add(ExitCode::kUsage, cat(error.what(), "; train --help lists the options"));
+  }
+  return values;
+}
+
+void add_config_file(const std::filesystem::path& file, OptionValues& values, Problems& problems) {
+  problems.collect([&] {
+    const std::string text = InputFile::open(file).read_all(kMaxConfigBytes);
+    try {
+      const toml::table table = toml::parse(text, file.string());
+      for (const ConfigEntry& entry : entries_by_line(table)) add_entry(file, entry, values, problems);
+    } catch (const toml::parse_error& error) {
+      problems.add(ExitCode::kBadInput, cat(file.string(), ":", error.source().begin.line, ": ", error.description()));
+    }
+  });
+}
+
+std::string train_help() {
+  return cat(make_parser().help(),
+             "\nThe first nine are required. B sequences a step are split evenly over R rounds, each of M microbatches.\n"
+             "docs/train.md says more, and what lies in the output directory afterwards.\n");
+}
+
+}  // namespace rp

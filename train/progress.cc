@@ -1,0 +1,114 @@
+#include "train/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/text.h"
+
+namespace rp {
+namespace {
+
+constexpr std::int64_t kRedrawNs = 100 * kNsPerMs;
+constexpr std::size_t kBarColumns = 24;
+constexpr int kMostColumns = 160;
+
+template <typename... Values>
+std::string formatted(const char* format, Values... values) {
+  std::array<char, 96> text{};
+  std::snprintf(text.data(), text.size(), format, values...);
+  return text.data();
+}
+
+std::string step_text(std::int64_t step, std::int64_t max_steps) {
+  const std::string last = std::to_string(max_steps);
+  return formatted("%*lld/%s", static_cast<int>(last.size()), static_cast<long long>(step), last.c_str());
+}
+
+// Everything after the step's number, the most important first.
+std::vector<std::string> details(const StepReport& report) {
+  return {formatted("loss %.4f", report.loss), formatted(report.grad_norm < 1e-3 ? "grad norm %.2e" : "grad norm %.3f", report.grad_norm),
+          formatted("lr %.2e", report.learning_rate), formatted("%.0f tokens/s", report.tokens_per_second),
+          "host " + bytes_text(report.host_bytes), "eta " + duration_text(report.eta_seconds)};
+}
+
+int terminal_width() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+bool is_terminal(int fd) {
+  const char* kind = std::getenv("TERM");
+  return isatty(fd) == 1 && (kind == nullptr || std::string_view(kind) != "dumb");
+}
+
+}  // namespace
+
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<long long>(std::ceil(std::max(0.0, seconds)));
+  return formatted("%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+std::string step_line(const StepReport& report, std::int64_t max_steps) {
+  std::string line = "step " + step_text(report.step, max_steps);
+  for (const std::string& detail : details(report)) line += "  " + detail;
+  return line;
+}
+
+std::string bar_line(const StepReport& report, std::int64_t max_steps, int width) {
+  const auto most = static_cast<std::size_t>(std::clamp(width, 1, kMostColumns) - 1);  // the last column may wrap
+  std::string line = "step " + step_text(report.step, max_steps);
+  const std::vector<std::string> all = details(report);
+  const std::size_t done = kBarColumns * static_cast<std::size_t>(report.step) / static_cast<std::size_t>(max_steps);
+  const std::string bar = " [" + std::string(done, '#') + std::string(kBarColumns - done, '.') + "]";
+  // Loss, ETA and speed before the bar itself, then the rest.
+  for (const std::string& piece : {"  " + all[0], "  " + all[5], bar, "  " + all[3], "  " + all[1], "  " + all[4], "  " + all[2]}) {
+    if (line.size() + piece.size() > most) break;
+    line += piece;
+  }
+  return line.substr(0, most);
+}
+
+ProgressStyle ProgressStyle::observe() {
+  const bool bar = is_terminal(STDERR_FILENO);
+  return {bar, !bar || isatty(STDOUT_FILENO) != 1};
+}
+
+void Progress::show(const StepReport& report) {
+  if (style_.lines) note(step_line(report, max_steps_));
+  if (!style_.bar) return;
+  const std::int64_t now = now_ns();
+  if (report.step < max_steps_ && drawn_at_ns_ != 0 && now - drawn_at_ns_ < kRedrawNs) return;
+  drawn_at_ns_ = now;
+  bar_ = bar_line(report, max_steps_, terminal_width());
+  std::fprintf(stderr, "\r%s\x1b[K", bar_.c_str());
+  std::fflush(stderr);
+}
+
+void Progress::note(const std::string& line) {
+  const std::string bar = bar_;
+  remove_bar();
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+  if (bar.empty()) return;
+  bar_ = bar;
+  std::fprintf(stderr, "\r%s\x1b[K", bar_.c_str());
+  std::fflush(stderr);
+}
+
+void Progress::remove_bar() {
+  if (bar_.empty()) return;
+  std::fputs("\r\x1b[K", stderr);
+  std::fflush(stderr);
+  bar_.clear();
+}
+
+}  // namespace rp

@@ -1,0 +1,53 @@
+// train/progress.h
+// How a run is shown: a bar that is redrawn in place on a terminal, a line a step elsewhere.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "train/step_report.h"
+
+namespace rp {
+
+// "step 12/60  loss 1.8467  grad norm 0.812  lr 1.00e-05  1234 tokens/s  host 3.10 GiB  eta 0:04:10".
+[[nodiscard]] std::string step_line(const StepReport& report, std::int64_t max_steps);
+
+// The same as a bar of at most `width` columns: what does not fit is left out, the least important first.
+[[nodiscard]] std::string bar_line(const StepReport& report, std::int64_t max_steps, int width);
+
+// "0:04:10".
+[[nodiscard]] std::string duration_text(double seconds);
+
+// Where and how to show it.
+struct ProgressStyle {
+  bool bar = false;    // on stderr
+  bool lines = true;   // on stdout
+  // A bar if stderr is a terminal; lines unless both are.
+  static ProgressStyle observe();
+};
+
+// Shows steps. Made by the training loop; used by one thread. The destructor removes the bar.
+class Progress {
+ public:
+  Progress(std::int64_t max_steps, ProgressStyle style) : max_steps_(max_steps), style_(style) {}
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress() { remove_bar(); }
+
+  // Redraws the bar at most ten times a second, and after the last step.
+  void show(const StepReport& report);
+
+  // A line on stdout that stays, above the bar.
+  void note(const std::string& line);
+
+  // Leaves no trace of the bar.
+  void remove_bar();
+
+ private:
+  std::int64_t max_steps_;
+  ProgressStyle style_;
+  std::int64_t drawn_at_ns_ = 0;
+  std::string bar_;  // as it stands on the terminal, or ""
+};
+
+}  // namespace rp

@@ -1,0 +1,44 @@
+// train/run_directory.h
+// The output directory of a run: metrics.jsonl, checkpoint-N/, final/.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "train/problems.h"
+
+namespace rp {
+
+// Names only; the directory need not exist.
+class RunDirectory {
+ public:
+  explicit RunDirectory(std::filesystem::path path) : path_(std::move(path)) {}
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  [[nodiscard]] std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
+  [[nodiscard]] std::filesystem::path checkpoint(std::int64_t step) const;
+  [[nodiscard]] std::filesystem::path final_model() const { return path_ / "final"; }
+
+  // The steps of the checkpoints that are there, ascending.
+  [[nodiscard]] std::vector<std::int64_t> checkpoints() const;
+
+  // Whether a run may write here; changes nothing. Fine are: no such directory, an empty one, one of `train`'s in which
+  // no step was made yet, and with `is_resumed` one of `train`'s whose run has not ended. Else a problem (kUsage), or
+  // kOutputFailed where the file system does not let us.
+  void check(bool is_resumed, Problems& problems) const;
+
+  // Makes it, with its parents. Throws rp::Error (kOutputFailed).
+  void create() const;
+
+ private:
+  [[nodiscard]] bool has_steps() const;
+
+  std::filesystem::path path_;
+};
+
+// The checkpoint that --resume means: `directory` itself, or the newest one in it if it is an output directory. Throws
+// rp::Error (kBadInput) if there is none.
+[[nodiscard]] std::filesystem::path checkpoint_to_resume(const std::filesystem::path& directory);
+
+}  // namespace rp

@@ -1,0 +1,81 @@
+#include "train/run_header.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <vector>
+
+#include "common/text.h"
+
+namespace rp {
+namespace {
+
+constexpr std::size_t kNameColumns = 18;
+
+std::string row(const std::string& name, const std::string& value) {
+  const std::size_t fill = name.size() < kNameColumns ? kNameColumns - name.size() : 1;
+  return cat("  ", name, std::string(fill, ' '), value, "\n");
+}
+
+// "134,515,008".
+std::string grouped(std::int64_t number) {
+  std::string text = std::to_string(number);
+  for (std::ptrdiff_t place = static_cast<std::ptrdiff_t>(text.size()) - 3; place > 0; place -= 3) {
+    text.insert(static_cast<std::size_t>(place), ",");
+  }
+  return text;
+}
+
+std::string grouped(std::uint64_t number) { return grouped(static_cast<std::int64_t>(number)); }
+
+std::string data_text(const RunInputs& inputs) {
+  const SequenceCounts& counts = inputs.batches->counts();
+  std::string text = cat(grouped(inputs.data->num_documents()),
+                         inputs.data->kind() == TokenFile::Kind::kChat ? " chats, " : " documents, ",
+                         grouped(inputs.data->num_tokens()), " tokens, ", grouped(inputs.data->num_trained()),
+                         " of them trained; ", grouped(counts.sequences), " sequences an epoch");
+  if (counts.truncated > 0) text += cat(", ", grouped(counts.truncated), " of them cut at the sequence length");
+  if (counts.dropped > 0) text += cat("; ", grouped(counts.dropped), " without a trained token left out");
+  return text;
+}
+
+std::string memory_row(const std::string& purpose, std::uint64_t bytes) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%12s", bytes_text(bytes).c_str());
+  const std::size_t columns = std::max<std::size_t>(30, purpose.size() + 1);
+  return cat("  ", purpose, std::string(columns - purpose.size(), ' '), text.data(), "\n");
+}
+
+}  // namespace
+
+std::string settings_text(const TrainSettings& settings, const RunInputs& inputs) {
+  std::string text = "settings\n";
+  for (const SettingRow& setting : setting_rows(settings)) text += row(setting.name, setting.value);
+  text += "inputs\n";
+  text += row("model", cat(inputs.model.architecture, ", ", grouped(inputs.model.num_parameters), " parameters, ",
+                           inputs.model.num_layers, " layers, vocabulary ", grouped(inputs.model.vocabulary),
+                           ", up to ", grouped(inputs.model.max_sequence_length), " tokens a sequence"));
+  text += row("data", data_text(inputs));
+  if (inputs.checkpoint) text += row("checkpoint", inputs.checkpoint->string());
+  return text;
+}
+
+std::string memory_text(const MemoryPlan& plan) {
+  std::string text = "host memory\n";
+  std::uint64_t total = 0;
+  for (const MemoryPlan::Item& item : plan.items) {
+    text += memory_row(item.purpose, item.bytes);
+    total += item.bytes;
+  }
+  std::array<char, 64> share{};
+  std::snprintf(share.data(), share.size(), "  (%.1f bytes a parameter; activations come on top)", plan.bytes_per_parameter);
+  std::string last = memory_row("total", total);
+  last.pop_back();
+  return text + last + share.data() + "\n";
+}
+
+std::string speed_text(int num_workers, const std::string& plan) {
+  return cat("speed: ", num_workers, num_workers == 1 ? " worker" : " workers", "; stages: ", plan, "\n");
+}
+
+}  // namespace rp

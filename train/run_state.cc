@@ -1,0 +1,82 @@
+#include "train/run_state.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "common/bad_input.h"
+#include "common/text.h"
+
+namespace rp {
+namespace {
+
+constexpr int kVersion = 1;
+
+// Where files lie does not change a run, nor when it is saved.
+const std::set<std::string> kIgnored = {"model", "data", "output", "resume", "save-every"};
+// What may change from here on; the others decide which numbers a step works on.
+const std::set<std::string> kMayDiffer = {"max-steps",    "learning-rate", "max-grad-norm", "weight-decay",
+                                          "warmup-steps", "lr-schedule"};
+
+}  // namespace
+
+std::string run_state_text(const RunState& state) {
+  nlohmann::json settings = nlohmann::json::object();
+  for (const SettingRow& row : setting_rows(state.settings)) {
+    if (!kIgnored.contains(row.name)) settings[row.name] = row.value;
+  }
+  const nlohmann::json text = {{"program", "train"},
+                               {"version", kVersion},
+                               {"step", state.step},
+                               {"data_cursor", state.data_cursor},
+                               {"data_checksum", state.data.checksum},
+                               {"data_sequences", state.data.sequences},
+                               {"settings", settings}};
+  return text.dump();
+}
+
+SavedRun parse_run_state(const std::filesystem::path& checkpoint, const std::string& text) {
+  SavedRun saved;
+  try {
+    const nlohmann::json object = nlohmann::json::parse(text);
+    if (object.at("program") != "train" || object.at("version") != kVersion) {
+      throw bad_input(checkpoint, "was not written by this version of train");
+    }
+    saved.step = object.at("step").get<std::int64_t>();
+    saved.data_cursor = object.at("data_cursor").get<std::uint64_t>();
+    saved.data.checksum = object.at("data_checksum").get<std::uint32_t>();
+    saved.data.sequences = object.at("data_sequences").get<std::uint64_t>();
+    saved.settings = object.at("settings").get<std::map<std::string, std::string>>();
+  } catch (const nlohmann::json::exception& error) {
+    throw bad_input(checkpoint, "is no checkpoint of train (", error.what(), ")");
+  }
+  if (saved.step < 0) throw bad_input(checkpoint, "says that it is of step ", saved.step);
+  return saved;
+}
+
+std::vector<std::string> check_resume(const std::filesystem::path& checkpoint, const SavedRun& saved,
+                                      const TrainSettings& settings, const DataIdentity& data, Problems& problems) {
+  std::vector<std::string> notes;
+  for (const SettingRow& row : setting_rows(settings)) {
+    const auto before = saved.settings.find(row.name);
+    if (before == saved.settings.end() || before->second == row.value) continue;
+    if (kMayDiffer.contains(row.name)) {
+      notes.push_back(cat(row.name, " is ", row.value, " from here on; it was ", before->second));
+    } else {
+      problems.add(ExitCode::kUsage, cat("--", row.name, " is ", row.value, ", but ", checkpoint.string(), " was saved with ",
+                                         before->second, "; give the same"));
+    }
+  }
+  if (data.checksum != saved.data.checksum || data.sequences != saved.data.sequences) {
+    problems.add(ExitCode::kUsage, cat("--data ", settings.data.string(), " is not the data that ", checkpoint.string(),
+                                       " was saved with (", data.sequences, " sequences, then ", saved.data.sequences,
+                                       "); give the same file"));
+  }
+  if (saved.step >= settings.max_steps) {
+    problems.add(ExitCode::kUsage, cat("--max-steps ", settings.max_steps, " is reached: ", checkpoint.string(),
+                                       " is of step ", saved.step, "; raise it to train on"));
+  }
+  return notes;
+}
+
+}  // namespace rp

@@ -1,0 +1,50 @@
+// train/run_state.h
+// What a checkpoint says beside the weights: how far the data was used, and by which settings.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "train/problems.h"
+#include "train/settings.h"
+
+namespace rp {
+
+// The data as a checkpoint remembers it.
+struct DataIdentity {
+  std::uint32_t checksum = 0;  // of the token file
+  std::uint64_t sequences = 0;
+};
+
+struct RunState {
+  std::int64_t step = 0;             // steps done
+  std::uint64_t data_cursor = 0;     // sequences dealt out
+  TrainSettings settings;
+  DataIdentity data;
+};
+
+// The same as read back: settings as text, by option name.
+struct SavedRun {
+  std::int64_t step = 0;
+  std::uint64_t data_cursor = 0;
+  std::map<std::string, std::string> settings;
+  DataIdentity data;
+};
+
+// As JSON, for Pipeline::save_state().
+[[nodiscard]] std::string run_state_text(const RunState& state);
+
+// Throws rp::Error (kBadInput) naming `checkpoint` if it is not what run_state_text() made.
+[[nodiscard]] SavedRun parse_run_state(const std::filesystem::path& checkpoint, const std::string& text);
+
+// Whether `saved` can go on as `settings` and `data` ask, which takes the seed, the cut into batches and microbatches,
+// the dtype and the data as they were, and at least one step to go. Each difference is a problem (kUsage). Returns a line
+// for each setting that may differ and does, such as the learning rate.
+[[nodiscard]] std::vector<std::string> check_resume(const std::filesystem::path& checkpoint, const SavedRun& saved,
+                                                    const TrainSettings& settings, const DataIdentity& data,
+                                                    Problems& problems);
+
+}  // namespace rp

@@ -1,0 +1,63 @@
+// train/settings.h
+// What a run of `train` was asked to do, checked.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "roundpipe/optimizer.h"
+
+namespace rp {
+
+struct TrainSettings {
+  enum class DType { kBFloat16, kFloat32 };
+
+  std::filesystem::path model;
+  std::filesystem::path data;
+  std::filesystem::path output;
+  std::int64_t max_steps = 0;
+  std::int64_t batch_size = 0;  // sequences of a step
+  std::int64_t num_microbatches = 0;  // of a round
+  std::int64_t sequence_length = 0;
+  double learning_rate = 0;
+  std::uint64_t seed = 0;
+  std::int64_t rounds_per_step = 1;
+  bool asynchronous = false;
+  DType dtype = DType::kBFloat16;
+  double max_grad_norm = 1.0;
+  double weight_decay = 0;
+  std::int64_t warmup_steps = 0;
+  LearningRateSchedule schedule = LearningRateSchedule::kConstant;
+  std::int64_t save_every = 0;  // 0: never
+  std::optional<std::filesystem::path> resume;
+
+  [[nodiscard]] std::int64_t sequences_of_round() const { return batch_size / rounds_per_step; }
+  [[nodiscard]] std::int64_t tokens_of_step() const { return batch_size * sequence_length; }
+};
+
+struct TrainCommand {
+  enum class Action { kRun, kHelp, kVersion };
+
+  Action action = Action::kRun;
+  TrainSettings settings;  // of kRun
+};
+
+// `arguments`: all after the program's own name. Reads the configuration file that they name, and nothing else. Throws
+// one rp::Error that tells of every problem, each with its option (or file and line), the value, the limit and what to
+// do: kBadInput if all of them lie in the configuration file, else kUsage.
+[[nodiscard]] TrainCommand parse_train_command(const std::vector<std::string>& arguments);
+
+// A line of the header: an option's name and the value in effect.
+struct SettingRow {
+  std::string name;
+  std::string value;
+};
+// All of them, in the order of --help.
+[[nodiscard]] std::vector<SettingRow> setting_rows(const TrainSettings& settings);
+
+[[nodiscard]] const char* dtype_name(TrainSettings::DType dtype);
+
+}  // namespace rp

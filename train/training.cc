@@ -1,0 +1,164 @@
+#include "train/training.h"
+
+#include <ATen/ATen.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+#include <utility>
+
+#include "common/clock.h"
+#include "common/text.h"
+#include "roundpipe/models.h"
+#include "train/run_state.h"
+
+namespace rp {
+namespace {
+
+// Resident memory of this process, which maps the whole host store.
+std::uint64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::uint64_t pages = 0;
+  std::uint64_t resident = 0;
+  file >> pages >> resident;
+  return resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+// Sequences `begin` to `end` of B sequences of T numbers, without a copy: [end - begin, T].
+at::Tensor rows(std::vector<std::int64_t>& numbers, std::int64_t length, std::int64_t begin, std::int64_t end) {
+  return at::from_blob(numbers.data() + begin * length, {end - begin, length}, at::kLong);
+}
+
+std::string seconds_text(std::int64_t since_ns) {
+  const double seconds = static_cast<double>(now_ns() - since_ns) / static_cast<double>(kNsPerSecond);
+  return cat(std::round(seconds * 10) / 10, " s");
+}
+
+}  // namespace
+
+Training::Training(Session& session, Pipeline& pipeline, const TrainSettings& settings, RunInputs& inputs)
+    : session_(session),
+      pipeline_(pipeline),
+      settings_(settings),
+      inputs_(inputs),
+      directory_(settings.output),
+      done_(inputs.steps_done),
+      progress_(settings.max_steps, ProgressStyle::observe()),
+      clock_(now_ns()) {
+  if (inputs.checkpoint) (void)pipeline.load_state(*inputs.checkpoint);
+  directory_.create();
+  metrics_ = MetricsFile::open(directory_.metrics(), done_);
+}
+
+void Training::run() {
+  for (const std::string& note : inputs_.notes) progress_.note("note: " + note);
+  clock_ = StepClock(now_ns());
+  const std::int64_t start_ns = now_ns();
+  try {
+    train_steps();
+  } catch (const Interrupted& interrupted) {
+    save_interrupted(interrupted);
+    throw;
+  }
+  progress_.remove_bar();
+  save_final();
+  progress_.note(cat("trained ", done_ - inputs_.steps_done, " steps in ", duration_text(static_cast<double>(now_ns() - start_ns) / 1e9),
+                     "; the model is in ", directory_.final_model().string()));
+}
+
+void Training::train_steps() {
+  while (done_ < settings_.max_steps) {
+    AcceptedStep next = accept_step(done_ + 1);
+    ++done_;
+    // Only now: while one step's numbers are waited for, the next one is at work.
+    report_accepted();
+    accepted_ = std::move(next);
+    if (settings_.save_every > 0 && done_ % settings_.save_every == 0) {
+      report_accepted();
+      save_checkpoint();
+    }
+  }
+  report_accepted();
+}
+
+Training::AcceptedStep Training::accept_step(std::int64_t step) {
+  AcceptedStep accepted;
+  accepted.step = step;
+  accepted.epoch = inputs_.batches->epoch();
+  Batch batch = inputs_.batches->next();
+  accepted.trained_tokens = batch.num_trained;
+  if (batch.num_trained == 0) {
+    throw Error(ExitCode::kBadInput, cat(settings_.data.string(), ": none of the tokens of step ", step,
+                                         " is trained; raise --batch-size or --sequence-length"));
+  }
+  // Of the whole step, so that the loss is a mean over its trained tokens however it is split.
+  const at::Tensor divisor = at::scalar_tensor(static_cast<double>(batch.num_trained), at::kFloat);
+  const std::int64_t size = settings_.sequences_of_round();
+  const std::int64_t length = settings_.sequence_length;
+  for (std::int64_t round = 0; round < settings_.rounds_per_step; ++round) {
+    const std::int64_t begin = round * size;
+    accepted.rounds.push_back(pipeline_.forward_backward({rows(batch.tokens, length, begin, begin + size)},
+                                                         {rows(batch.labels, length, begin, begin + size), divisor}));
+  }
+  accepted.learning_rate = scheduled_learning_rate(settings_.schedule, settings_.learning_rate, step,
+                                                   settings_.warmup_steps, settings_.max_steps);
+  AdamW rule;
+  rule.learning_rate = accepted.learning_rate;
+  rule.weight_decay = settings_.weight_decay;
+  accepted.result = pipeline_.step(rule, {.asynchronous = settings_.asynchronous, .max_grad_norm = settings_.max_grad_norm});
+  return accepted;
+}
+
+void Training::report_accepted() {
+  if (!accepted_) return;
+  const AcceptedStep step = *std::exchange(accepted_, std::nullopt);
+  StepReport report;
+  report.step = step.step;
+  for (const RoundResult& round : step.rounds) report.loss += round.loss();
+  report.grad_norm = step.result->grad_norm();
+  report.learning_rate = step.learning_rate;
+  report.trained_tokens = step.trained_tokens;
+  report.epoch = step.epoch;
+  report.seconds = clock_.on_step(now_ns());
+  report.tokens_per_second = static_cast<double>(settings_.tokens_of_step()) / report.seconds;
+  report.host_bytes = resident_bytes();
+  report.eta_seconds = clock_.seconds_for(settings_.max_steps - step.step);
+  metrics_->add(report);
+  progress_.show(report);
+  if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
+    throw Error(ExitCode::kUserError,
+                cat("the loss of step ", report.step, " is ", report.loss, " and its gradient norm ", report.grad_norm,
+                    ": the weights are spoiled; lower --learning-rate or add --warmup-steps, and resume from a checkpoint before"));
+  }
+}
+
+void Training::save_checkpoint() {
+  const std::filesystem::path path = directory_.checkpoint(done_);
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored)) return;
+  const std::int64_t start_ns = now_ns();
+  RunState state;
+  state.step = done_;
+  // A step that was not accepted as a whole is drawn again.
+  state.data_cursor = static_cast<std::uint64_t>(done_ * settings_.batch_size);
+  state.settings = settings_;
+  state.data = inputs_.identity();
+  pipeline_.save_state(path, run_state_text(state));
+  progress_.note(cat("checkpoint of step ", done_, " written to ", path.string(), " in ", seconds_text(start_ns)));
+}
+
+void Training::save_interrupted(const Interrupted& interrupted) {
+  report_accepted();
+  progress_.remove_bar();
+  save_checkpoint();
+  session_.preempted();
+  progress_.note(cat("stopped by SIG", sigabbrev_np(interrupted.signal_number()), " after step ", done_,
+                     "; go on with --resume ", directory_.path().string()));
+}
+
+void Training::save_final() {
+  models::save(pipeline_, settings_.model, directory_.final_model());
+}
+
+}  // namespace rp

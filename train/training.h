@@ -1,0 +1,63 @@
+// train/training.h
+// The training loop: rounds, steps, metrics, checkpoints, the trained model.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "roundpipe/pipeline.h"
+#include "roundpipe/session.h"
+#include "train/metrics_file.h"
+#include "train/progress.h"
+#include "train/run_directory.h"
+#include "train/run_inputs.h"
+#include "train/settings.h"
+#include "train/step_clock.h"
+
+namespace rp {
+
+// One run in the coordinator, made after Session::start(). All arguments must outlive it.
+class Training {
+ public:
+  // Loads the checkpoint, if there is one, and makes the output directory.
+  Training(Session& session, Pipeline& pipeline, const TrainSettings& settings, RunInputs& inputs);
+
+  // Trains to the last step and writes the trained model. Once a signal asks for an end: writes a checkpoint, says so to
+  // the session, and throws Interrupted.
+  void run();
+
+ private:
+  // A step that was accepted and whose numbers were not read yet.
+  struct AcceptedStep {
+    std::int64_t step = 0;
+    double learning_rate = 0;
+    std::int64_t trained_tokens = 0;
+    std::uint64_t epoch = 0;
+    std::vector<RoundResult> rounds;
+    std::optional<StepResult> result;
+  };
+
+  void train_steps();
+  // All rounds of the next step, and its update.
+  [[nodiscard]] AcceptedStep accept_step(std::int64_t step);
+  // Waits for the numbers of the step that was accepted last, if they are still to be read, and tells them.
+  void report_accepted();
+  // Writes the checkpoint of the steps done so far, unless it is there.
+  void save_checkpoint();
+  void save_interrupted(const Interrupted& interrupted);
+  void save_final();
+
+  Session& session_;
+  Pipeline& pipeline_;
+  const TrainSettings& settings_;
+  RunInputs& inputs_;
+  RunDirectory directory_;
+  std::int64_t done_;  // steps accepted, those of the checkpoint included
+  std::optional<MetricsFile> metrics_;
+  Progress progress_;
+  StepClock clock_;
+  std::optional<AcceptedStep> accepted_;
+};
+
+}  // namespace rp
