@@ -94,17 +94,22 @@ void Updates::gradient_committed(std::uint64_t number, std::uint32_t use, std::u
 void Updates::block_is_final(Step& step, std::uint32_t block) {
   step.ready.push_back(block);
   ++step.num_ready;
-  // All there: with clipping they are updated in the order in which the next round needs them.
-  if (step.num_ready == step.gradients_left.size() && step.options.max_grad_norm > 0) {
-    std::sort(step.ready.begin(), step.ready.end());
-  }
 }
 
-bool Updates::has_work() {
-  if (!to_add_.empty()) return true;
+// The sum of a block belongs to one step until that step is applied to the block: an asynchronous run's next step may
+// have gradients before.
+bool Updates::can_add() {
+  if (to_add_.empty()) return false;
+  const auto& [number, gradient] = to_add_.front();
+  return store_.published(store_.catalogue().uses()[gradient.use].block).observe() + 1 >= number;
+}
+
+bool Updates::can_update() {
   if (steps_.empty()) return false;
   const Step& step = steps_.begin()->second;
-  if (!step.called || step.ready.empty()) return false;
+  if (!step.called) return false;
+  if (step.gradients_left.empty()) return true;  // a model without parameters
+  if (step.ready.empty()) return false;
   return step.options.max_grad_norm <= 0 || step.num_ready == step.gradients_left.size();
 }
 
@@ -112,9 +117,9 @@ void Updates::run() {
   pthread_setname_np(pthread_self(), "rp-updates");
   MutexLock lock(mutex_);
   while (true) {
-    while (!stopped_ && !has_work()) changed_.wait(mutex_);
+    while (!stopped_ && !can_add() && !can_update()) changed_.wait(mutex_);
     if (stopped_) return;
-    if (!to_add_.empty()) {
+    if (can_add()) {
       add_one_gradient();
     } else {
       update_one_block();
@@ -170,6 +175,10 @@ void Updates::update_one_block() {
   const std::uint64_t number = steps_.begin()->first;
   Step& step = steps_.begin()->second;
   const Catalogue& catalogue = store_.catalogue();
+  if (catalogue.blocks().empty()) {
+    end_step(number, step);
+    return;
+  }
   const bool workers_summed = rounds_per_step_ == 1;
   const bool clips = step.options.max_grad_norm > 0;
   if (clips && !step.norm_done) {
@@ -181,6 +190,7 @@ void Updates::update_one_block() {
       step.square_sums[block] = sum;
     }
     finish_norm(step);
+    std::sort(step.ready.begin(), step.ready.end());  // the order in which the next round needs them
   }
   const std::uint32_t block = step.ready.front();
   step.ready.pop_front();
@@ -201,7 +211,10 @@ void Updates::update_one_block() {
   }
   mutex_.lock();
   if (needs_sum) step.square_sums[block] = sum;
-  if (++step.num_applied < catalogue.blocks().size()) return;
+  if (++step.num_applied == catalogue.blocks().size()) end_step(number, step);
+}
+
+void Updates::end_step(std::uint64_t number, Step& step) {
   if (!step.norm_done) finish_norm(step);
   num_applied_ = number;
   steps_.erase(steps_.begin());

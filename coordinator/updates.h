@@ -5,7 +5,7 @@
 // Order (DESIGN 6): a block is updated when step() was called and every task of the step that uses it is committed;
 // with clipping, when that holds for all blocks, then in layer order. Then published(block) = step, and taken(use)
 // gives the gradient blocks back. With several rounds per step each committed gradient is added to an fp32 sum first
-// and given back at once.
+// and given back at once; the sum is the next step's once this one is applied to the block.
 //
 // Owned by the Coordinator, which calls it with its own mutex free. The Store must outlive it.
 #pragma once
@@ -34,7 +34,6 @@ struct StepOutcome {
 
 class Updates {
  public:
-  // `first_step`: the number of steps that the weights in the store have behind them.
   Updates(Store& store, int num_threads, int rounds_per_step);
   ~Updates();
   Updates(const Updates&) = delete;
@@ -77,11 +76,13 @@ class Updates {
 
   void run();
   [[nodiscard]] Step& step_at(std::uint64_t step) RP_REQUIRES(mutex_);
-  [[nodiscard]] bool has_work() RP_REQUIRES(mutex_);
+  [[nodiscard]] bool can_add() RP_REQUIRES(mutex_);
+  [[nodiscard]] bool can_update() RP_REQUIRES(mutex_);
   void block_is_final(Step& step, std::uint32_t block) RP_REQUIRES(mutex_);
   void add_one_gradient() RP_REQUIRES(mutex_);
   void update_one_block() RP_REQUIRES(mutex_);
   void finish_norm(Step& step) RP_REQUIRES(mutex_);
+  void end_step(std::uint64_t number, Step& step) RP_REQUIRES(mutex_);  // `step` is gone then
   void apply(std::uint64_t step, std::uint32_t block, const AdamWStep& coefficients);
   [[nodiscard]] BlockGradients gradients_of(std::uint32_t block, std::vector<const void*>& pointers);
   [[nodiscard]] double square_sum(std::uint32_t block);

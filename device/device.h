@@ -1,7 +1,8 @@
 // device/device.h
 // A device as the protocol sees it: memory, streams, copies, signals. Bytes only; what runs on it is the StageExecutor's.
 //
-// Owned by the worker. A Stream belongs to one thread, which enqueues on it; what it does happens in order.
+// Owned by the worker. Several threads may enqueue on a stream that runs elsewhere (the download stream); an upload
+// stream belongs to one thread. What a thread enqueues happens in its order.
 #pragma once
 
 #include <cstddef>

@@ -139,7 +139,7 @@ void Worker::place_uses(RunningTask& task) {
     for (const std::uint32_t use : catalogue.uses_of(layer)) {
       const BlockRecord& block = catalogue.blocks()[catalogue.uses()[use].block];
       if (offset_of_block.emplace(catalogue.uses()[use].block, weight_bytes).second) {
-        weight_bytes += align_up(block.bytes(), kBlockAlignment);
+        weight_bytes += align_up(std::max<std::uint64_t>(block.bytes(), 1), kBlockAlignment);  // a place of its own
       }
       accumulator_bytes += align_up(block.num_elements * sizeof(float), kBlockAlignment);
       task.uses.push_back({.use = use});

@@ -13,6 +13,7 @@
 #include "coordinator/coordinator.h"
 #include "device/cpu_device.h"
 #include "roundpipe/error.h"
+#include "tests/coordinator/random_plan.h"
 #include "tests/coordinator/toy_model.h"
 #include "worker/worker.h"
 
@@ -237,6 +238,32 @@ TEST_P(Protocol, AFailingLayerReachesTheCallerWithItsPlace) {
     EXPECT_EQ(error.place().step, 2);
     EXPECT_THAT(error.what(), testing::HasSubstr("layer 2 (toy) failed in the forward stage of layers 2-3"));
     EXPECT_THAT(error.what(), testing::HasSubstr("the toy layer fails"));
+  }
+}
+
+TEST(RandomProtocol, GivesTheBitsOfTheSequentialLoopInAnyConfiguration) {
+  for (unsigned seed = 1; seed <= 60; ++seed) {
+    std::mt19937 random(seed);
+    const auto draw = [&random](int low, int high) { return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1)); };
+    ToyConfig config;
+    config.num_layers = draw(2, 9);
+    config.num_elements = 32 * draw(1, 4);
+    config.num_microbatches = draw(1, 5);
+    config.rounds_per_step = draw(0, 2) == 0 ? draw(2, 3) : 1;
+    config.num_steps = draw(2, 6);
+    config.tied = draw(0, 1) == 1;
+    config.asynchronous = draw(0, 1) == 1;
+    config.dtype = draw(0, 1) == 1 ? DType::kBFloat16 : DType::kFloat32;
+    config.max_grad_norm = draw(0, 2) == 0 ? 0.5 : 0.0;
+    RunSettings settings{.harness = Harness::kOneMapping, .num_workers = draw(1, 6), .prefetch = draw(0, 1) == 1, .plan = ""};
+    if (draw(0, 4) > 0) settings.plan = plan_text(random_plan(random, config.num_layers), config.num_layers);
+    SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << config.num_layers << " layers, plan '" << settings.plan
+                                    << "', " << settings.num_workers << " workers, prefetch " << settings.prefetch << ", "
+                                    << config.num_microbatches << " microbatches, " << config.rounds_per_step
+                                    << " rounds a step, asynchronous " << config.asynchronous << ", tied " << config.tied
+                                    << ", clipping " << config.max_grad_norm << ", "
+                                    << dtype_bytes(config.dtype) << "-byte weights");
+    expect_reference(config, settings);
   }
 }
 

@@ -1,0 +1,82 @@
+#include "worker/output_writer.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/common/expect_refusal.h"
+#include "tests/worker/worker_harness.h"
+
+namespace rp {
+namespace {
+
+class OutputWriterTest : public testing::Test {
+ protected:
+  MicrobatchOutputs output(int boundary, std::vector<float> values) {
+    auto owner = std::make_shared<std::vector<float>>(std::move(values));
+    last_owner_ = owner;
+    MicrobatchOutputs outputs;
+    outputs.blocks.push_back({.kind = BlockKind::kActivation, .boundary = boundary, .tensors = {test::float_tensor(*owner)}, .owner = owner});
+    return outputs;
+  }
+  void wait_for_event(std::uint64_t value) {
+    ASSERT_EQ(store_->worker_words(0).events.wait_at_least(value, test::kLong), WaitResult::kReached);
+  }
+  const BlockPlace& place(int boundary, int microbatch) {
+    return store_->block_place(command_.attempt, BlockKind::kActivation, boundary, microbatch);
+  }
+
+  std::unique_ptr<Store> store_ = test::two_layer_store(kNsPerSecond);
+  CpuDevice device_;
+  OutputWriter writer_{*store_, 0, device_};
+  Command command_ = test::forward_command();
+  std::weak_ptr<std::vector<float>> last_owner_;
+};
+
+TEST_F(OutputWriterTest, WritesABlockThatOthersFindByItsEvent) {
+  command_.slot = in_epoch(0, 9);
+  command_.first_event = 20;
+  writer_.write(command_, 1, output(1, {5, 6, 7}));
+  wait_for_event(22);
+  EXPECT_EQ(place(1, 1).slot, 9U);
+  EXPECT_EQ(place(1, 1).arena, 0U);
+  const std::byte* block = store_->block_data(place(1, 1));
+  BlockHeader header;
+  std::memcpy(&header, block, sizeof(header));
+  ASSERT_EQ(header.num_tensors, 1U);
+  EXPECT_EQ(header.tensors[0].shape[0], 3);
+  EXPECT_EQ(reinterpret_cast<const float*>(block + header.tensors[0].offset)[2], 7);
+  device_.stream(StreamKind::kDownload).drain();
+  EXPECT_TRUE(last_owner_.expired()) << "the tensors live until they are copied, and no longer";
+}
+
+TEST_F(OutputWriterTest, PublishesTheEventOfAMicrobatchWithoutOutput) {
+  command_.slot = in_epoch(3, 9);
+  writer_.write(command_, 0, {});
+  wait_for_event(in_epoch(3, 1));
+}
+
+TEST_F(OutputWriterTest, UsesAgainWhatTheCoordinatorFreed) {
+  RingWriter<FreeRecord> frees = store_->free_writer(0);
+  for (int turn = 0; turn < 200; ++turn) {
+    writer_.write(command_, 0, output(1, std::vector<float>(30'000, 1)));
+    device_.stream(StreamKind::kDownload).drain();
+    ASSERT_TRUE(frees.try_push({.epoch = 0, .offset = place(1, 0).offset}));
+  }
+  EXPECT_EQ(store_->arena(0).segment().bytes(), std::uint64_t{1} << 20);
+}
+
+TEST_F(OutputWriterTest, TakesNothingForFreeThatAnotherEpochFreed) {
+  writer_.write(command_, 0, output(1, {1}));
+  const std::uint64_t offset = place(1, 0).offset;
+  ASSERT_TRUE(store_->free_writer(0).try_push({.epoch = 7, .offset = offset}));
+  writer_.write(command_, 0, output(1, {2}));
+  EXPECT_NE(place(1, 0).offset, offset);
+}
+
+TEST_F(OutputWriterTest, SaysWhenTheBudgetIsSpent) {
+  expect_error(ExitCode::kNoResource, {"activations of worker 0", "budget"}, [&] {
+    for (int i = 0; i < 10; ++i) writer_.write(command_, 0, output(1, std::vector<float>(250'000, 1)));
+  });
+}
+
+}  // namespace
+}  // namespace rp

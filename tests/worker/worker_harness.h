@@ -1,0 +1,143 @@
+// tests/worker/worker_harness.h
+// A worker whose coordinator is the test: it writes commands and words itself.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "device/cpu_device.h"
+#include "roundpipe/error.h"
+#include "worker/worker.h"
+
+namespace rp::test {
+
+inline constexpr std::atomic<bool> kNeverStop{false};
+inline constexpr WaitLimits kLong{&kNeverStop, 20 * kNsPerSecond};
+
+// Two layers of one fp32 weight each; worker 0 is under test, worker 1 only a name.
+inline std::unique_ptr<Store> two_layer_store(std::int64_t wait_timeout_ns) {
+  StoreSettings settings;
+  settings.backing = "memfd";
+  settings.num_workers = 2;
+  settings.num_microbatches = 2;
+  settings.arena_limit_bytes = 4 << 20;
+  settings.wait_timeout_ns = wait_timeout_ns;
+  std::vector<LayerRequest> layers(2, LayerRequest{.name = "l"});
+  for (LayerRequest& layer : layers) layer.parameters.push_back({.name = "w", .shape = {8}});
+  return Store::create(settings, Catalogue::lay_out(layers, 1, false));
+}
+
+inline TensorView float_tensor(const std::vector<float>& values) {
+  TensorView view;
+  view.desc = {.dtype = DType::kFloat32, .rank = 1};
+  view.desc.shape[0] = static_cast<std::int64_t>(values.size());
+  view.data = reinterpret_cast<const std::byte*>(values.data());
+  return view;
+}
+
+// Writes `values` as a block at `offset` of the coordinator's arena, as an input of every microbatch.
+inline void place_input(Store& store, BlockKind kind, int boundary, const std::vector<float>& values, std::uint64_t offset) {
+  const std::vector<TensorView> tensors = {float_tensor(values)};
+  BlockHeader header;
+  const std::uint64_t bytes = lay_out_block(tensors, header);
+  ArenaView& arena = store.arena(kCoordinatorArena);
+  arena.grow(offset + bytes);
+  std::byte* memory = arena.data(offset, bytes);
+  std::memcpy(memory, &header, sizeof(header));
+  std::memcpy(memory + header.tensors[0].offset, values.data(), values.size() * sizeof(float));
+  for (int m = 0; m < static_cast<int>(store.header().num_microbatches); ++m) {
+    store.block_place(0, kind, boundary, m) = {.slot = 0, .arena = kCoordinatorArena, .offset = offset, .bytes = bytes};
+  }
+}
+
+// Passes its input on; throws `failure` in microbatch 1 if that is not empty.
+class PassingExecutor : public StageExecutor {
+ public:
+  std::string failure;
+
+  void begin(const StageTask&) override {}
+  void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) override {
+    if (microbatch == 1 && !failure.empty()) throw std::runtime_error(failure);
+    const TensorView& input = inputs.activation.at(0);
+    auto values = std::make_shared<std::vector<float>>(input.desc.bytes() / sizeof(float));
+    std::memcpy(values->data(), input.data, input.desc.bytes());
+    outputs.loss = (*values)[0];
+    if (task.command->phase != Phase::kForward) return;
+    outputs.blocks.push_back({.kind = BlockKind::kActivation, .boundary = task.command->end_layer,
+                              .tensors = {float_tensor(*values)}, .owner = values});
+  }
+  void end(const StageTask& task, TaskTotals& totals) override {
+    totals.square_sums.assign(task.uses.size(), 0);
+    totals.layer_times.assign(static_cast<std::size_t>(task.command->end_layer - task.command->first_layer), {});
+    for (const UseMemory& memory : task.uses) {
+      if (memory.gradient != nullptr) std::memset(memory.gradient, 1, 8 * sizeof(float));
+    }
+  }
+};
+
+// Serves in a thread until finish().
+class ServedWorker {
+ public:
+  explicit ServedWorker(std::int64_t wait_timeout_ns = 20 * kNsPerSecond)
+      : store(two_layer_store(wait_timeout_ns)), worker_(*store, 0, device_, executor) {
+    place_input(*store, BlockKind::kActivation, 0, {1, 2, 3}, 0);
+    place_input(*store, BlockKind::kActivation, 1, {4, 5, 6}, 8192);
+    place_input(*store, BlockKind::kArguments, 0, {7}, 16384);
+    // The first wait of serve()'s is for an epoch; the command is there before or after.
+  }
+  void start() {
+    thread_ = std::thread([this] {
+      try {
+        worker_.serve();
+      } catch (...) {
+        error_ = std::current_exception();
+      }
+    });
+  }
+  // Ends the worker and rethrows what serve() threw.
+  void finish() {
+    store->epoch().publish(kEndEpoch);
+    join();
+  }
+  // Waits until serve() ended by itself.
+  void join() {
+    thread_.join();
+    if (error_) std::rethrow_exception(error_);
+  }
+  void push(const Command& command) { ASSERT_TRUE(store->command_writer(0).try_push(command)); }
+
+  std::unique_ptr<Store> store;
+  PassingExecutor executor;
+
+ private:
+  CpuDevice device_;
+  Worker worker_;
+  std::thread thread_;
+  std::exception_ptr error_;
+};
+
+inline Command forward_command() {
+  Command command;
+  command.end_layer = 1;
+  command.num_microbatches = 2;
+  command.save(1);
+  return command;
+}
+
+inline Command fused_command() {
+  Command command;
+  command.phase = Phase::kFused;
+  command.slot = 1;
+  command.first_event = 2;
+  command.first_layer = 1;
+  command.end_layer = 2;
+  command.num_microbatches = 2;
+  return command;
+}
+
+}  // namespace rp::test

@@ -1,0 +1,121 @@
+#include "worker/worker.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/common/expect_refusal.h"
+#include "tests/worker/worker_harness.h"
+
+namespace rp {
+namespace {
+
+using test::kLong;
+using test::ServedWorker;
+
+constexpr std::int64_t kShort = 100 * kNsPerMs;
+
+Completion next_completion(Store& store) {
+  RingReader<Completion> ring = store.completion_reader(0);
+  Completion completion;
+  EXPECT_EQ(ring.wait(kLong), WaitResult::kReached);
+  EXPECT_TRUE(ring.try_pop(completion));
+  return completion;
+}
+
+TEST(Worker, DoesItsTasksAndSaysSo) {
+  ServedWorker worker;
+  worker.start();
+  worker.push(test::forward_command());
+  Command fused = test::fused_command();
+  fused.activation = {.worker = 0, .first_event = 0};
+  worker.push(fused);
+  for (std::uint64_t slot = 0; slot < 2; ++slot) {
+    const Completion completion = next_completion(*worker.store);
+    EXPECT_EQ(completion.slot, slot);
+    EXPECT_EQ(completion.outcome, TaskOutcome::kDone);
+    EXPECT_LE(completion.start_ns, completion.end_ns);
+  }
+  EXPECT_EQ(worker.store->worker_words(0).events.observe(), 4U);
+  EXPECT_EQ(worker.store->loss(0, 1), 1.0);
+  EXPECT_EQ(*worker.store->gradients(worker.store->catalogue().uses()[1].gradient_offset), std::byte{1});
+  EXPECT_EQ(*worker.store->gradients(worker.store->catalogue().uses()[0].gradient_offset), std::byte{0});
+  worker.finish();
+  EXPECT_EQ(worker.store->worker_words(0).stopped.observe(), 1U);
+  EXPECT_EQ(worker.store->worker_words(0).acknowledged.observe(), 1U);
+}
+
+TEST(Worker, MakesDataOfAnExceptionInTheUsersCode) {
+  ServedWorker worker;
+  worker.executor.failure = std::string(5000, 'x') + "end";
+  worker.start();
+  worker.push(test::forward_command());
+  EXPECT_EQ(next_completion(*worker.store).outcome, TaskOutcome::kFailed);
+  const FailureRecord& record = worker.store->failure(0);
+  EXPECT_EQ(record.layer, -1);
+  EXPECT_EQ(record.microbatch, 1);
+  EXPECT_EQ(std::string(record.message.data()), std::string(record.message.size() - 1, 'x')) << "cut, with a zero at the end";
+  worker.push(test::fused_command());  // dropped: it may stand on the failed one
+  worker.finish();
+  Completion completion;
+  EXPECT_FALSE(worker.store->completion_reader(0).try_pop(completion));
+}
+
+void expect_names_what_was_missing(const Command& command, const std::vector<std::string>& parts) {
+  ServedWorker worker(kShort);
+  worker.start();
+  worker.push(command);
+  expect_error(ExitCode::kHang, parts, [&] { worker.join(); });
+}
+
+TEST(Worker, SaysForWhichWeightsItWaitedInVain) {
+  Command command = test::forward_command();
+  command.version = 3;
+  expect_names_what_was_missing(command, {"worker 0", "version 3 of weight block 0", "slot 0 (forward of layers 0-0, round 0)"});
+}
+
+TEST(Worker, SaysForWhoseOutputItWaitedInVain) {
+  Command command = test::fused_command();
+  command.activation = {.worker = 1, .first_event = 6};
+  expect_names_what_was_missing(command, {"microbatch 0 from worker 1", "fused of layers 1-1"});
+}
+
+TEST(Worker, SaysForWhichGradientBlockItWaitedInVain) {
+  Command command = test::fused_command();
+  command.taken_before = 2;
+  expect_names_what_was_missing(command, {"gradient block 1", "slot 1"});
+}
+
+TEST(Worker, SurvivesAPauseOfItsUserThatIsLongerThanTheTimeout) {
+  ServedWorker worker(kNsPerMs);
+  worker.start();
+  const std::atomic<bool> never{false};
+  SequenceWord nothing{};
+  EXPECT_EQ(nothing.wait_at_least(1, {&never, 50 * kNsPerMs}), WaitResult::kTimedOut);  // the pause itself
+  worker.finish();
+}
+
+// What keeps a worker waiting must not keep it from ending.
+TEST(Worker, EndsWhateverItWaitsFor) {
+  Command no_weights = test::forward_command();
+  no_weights.version = 1;
+  Command no_input = test::fused_command();
+  no_input.activation = {.worker = 1, .first_event = 0};
+  Command no_gradient_block = test::fused_command();
+  no_gradient_block.taken_before = 1;
+  const std::vector<std::vector<Command>> cases = {{}, {no_weights}, {no_input}, {no_gradient_block},
+                                                   {no_gradient_block, no_gradient_block, no_gradient_block, no_gradient_block},
+                                                   {no_input, no_weights}};
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "case " << i);
+    ServedWorker worker(60 * kNsPerSecond);
+    worker.start();
+    for (const Command& command : cases[i]) worker.push(command);
+    EXPECT_EQ(worker.store->worker_words(0).acknowledged.wait_at_least(1, kLong), WaitResult::kReached);
+    const std::int64_t start = now_ns();
+    worker.finish();
+    EXPECT_LT(now_ns() - start, 5 * kNsPerSecond);
+  }
+}
+
+}  // namespace
+}  // namespace rp
