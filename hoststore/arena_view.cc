@@ -27,31 +27,31 @@ ArenaView::ArenaView(Segment segment, std::uint64_t limit_bytes)
   base_ = static_cast<std::byte*>(range);
 }
 
-ArenaView::~ArenaView() {
-  {
-    MutexLock lock(mutex_);
-    pieces_.clear();
-  }
-  munmap(base_, limit_bytes_);
-}
+ArenaView::~ArenaView() { munmap(base_, limit_bytes_); }  // in one piece: no other thread's mapping can get in between
 
 std::byte* ArenaView::data(std::uint64_t offset, std::uint64_t bytes) {
-  if (offset + bytes > mapped_bytes_.load(std::memory_order_acquire)) {
+  // SYNC: acquire; pairs with the release in map_until(): the pages are mapped before the number says so.
+  const std::uint64_t mapped = mapped_bytes_.load(std::memory_order_acquire);
+  if (offset > mapped || bytes > mapped - offset) {
     MutexLock lock(mutex_);
-    map_until(offset + bytes);
+    map_until(offset, bytes);
   }
   return base_ + offset;
 }
 
-void ArenaView::map_until(std::uint64_t end) {
+void ArenaView::map_until(std::uint64_t offset, std::uint64_t bytes) {
   const std::uint64_t mapped = mapped_bytes_.load(std::memory_order_relaxed);
-  if (end <= mapped) return;
+  if (offset <= mapped && bytes <= mapped - offset) return;
   const std::uint64_t length = std::min(segment_.bytes(), limit_bytes_);
-  if (end > length) {
-    throw Error(ExitCode::kUserError, cat("a block ends at byte ", end, " of ", segment_.purpose(), ", which has ",
-                                          length, " bytes: the host store is damaged"));
+  if (offset > length || bytes > length - offset) {
+    throw Error(ExitCode::kUserError, cat("a block of ", bytes, " bytes at byte ", offset, " of ", segment_.purpose(),
+                                          " ends beyond its ", length, " bytes: the host store is damaged"));
   }
-  pieces_.emplace_back(segment_, Access::kReadWrite, mapped, length - mapped, base_ + mapped);
+  if (mmap(base_ + mapped, length - mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, segment_.fd(),
+           static_cast<off_t>(mapped)) == MAP_FAILED) {
+    throw Error(ExitCode::kNoResource, cat("cannot map ", bytes_text(length - mapped), " of ", segment_.purpose(), ": ",
+                                           errno_text(errno), "; raise `ulimit -v` or vm.max_map_count"));
+  }
   mapped_bytes_.store(length, std::memory_order_release);
 }
 

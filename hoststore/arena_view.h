@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "common/mutex.h"
 #include "hoststore/segment.h"
@@ -33,14 +32,13 @@ class ArenaView {
   [[nodiscard]] const Segment& segment() const { return segment_; }
 
  private:
-  void map_until(std::uint64_t end) RP_REQUIRES(mutex_);
+  void map_until(std::uint64_t offset, std::uint64_t bytes) RP_REQUIRES(mutex_);
 
   Segment segment_;
   const std::uint64_t limit_bytes_;
   std::byte* base_ = nullptr;
   std::atomic<std::uint64_t> mapped_bytes_{0};
-  Mutex mutex_;
-  std::vector<Mapping> pieces_ RP_GUARDED_BY(mutex_);
+  Mutex mutex_;  // one thread at a time maps or grows
 };
 
 }  // namespace rp

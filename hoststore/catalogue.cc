@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 #include <utility>
 
 #include <xxhash.h>
@@ -108,6 +109,8 @@ class CatalogueBuilder {
     TensorRecord tensor{};
     copy_name(tensor.name, parameter.name);
     tensor.desc = describe(parameter);
+    if (is_new && parameter.tied_group >= 0) first_of_tied_.emplace(parameter.tied_group, tensor.desc);
+    if (parameter.tied_group >= 0) check_tied(parameter, tensor.desc);
     if (is_new || parameter.tied_group < 0) {
       BlockRecord& block = blocks[place->second];
       tensor.element_offset = block.num_elements;
@@ -117,8 +120,16 @@ class CatalogueBuilder {
     block_of_tensor_.emplace_back(place->second, layer);
   }
 
+  void check_tied(const ParameterRequest& parameter, const TensorDesc& desc) const {
+    const TensorDesc& first = first_of_tied_.at(parameter.tied_group);
+    if (desc.dtype == first.dtype && desc.rank == first.rank && desc.shape == first.shape) return;
+    throw Error(ExitCode::kUsage, cat("parameter ", parameter.name, " is tied to one of another shape or dtype (group ",
+                                      parameter.tied_group, "); tied parameters must be alike"));
+  }
+
   const std::uint32_t num_copies_;
   std::map<int, std::uint32_t> tied_blocks_;  // by tied group
+  std::map<int, TensorDesc> first_of_tied_;   // likewise
   std::map<int, std::uint32_t> own_blocks_;   // of the present layer, by dtype
   std::vector<BlockInLayer> block_of_tensor_;
 };
@@ -202,6 +213,7 @@ Catalogue Catalogue::from_bytes(std::span<const std::byte> bytes) {
   extract(result.blocks_, header.num_blocks);
   extract(result.uses_, header.num_uses);
   extract(result.tensors_, header.num_tensors);
+  if (at != bytes.size()) throw damaged;
   result.parameter_bytes_ = header.parameter_bytes;
   result.state_bytes_ = header.state_bytes;
   result.gradient_bytes_ = header.gradient_bytes;
@@ -220,9 +232,10 @@ std::span<const UseRecord> Catalogue::uses_of_block(std::uint32_t block) const {
 
 std::uint64_t Catalogue::num_parameters() const {
   std::uint64_t count = 0;
+  std::set<std::pair<std::uint32_t, std::uint64_t>> counted;  // (block, place in it)
   for (const TensorRecord& tensor : tensors_) {
-    const UseRecord& use = uses_[tensor.use];
-    if (use.layer == uses_[blocks_[use.block].first_use].layer) count += tensor.desc.bytes() / dtype_bytes(tensor.desc.dtype);
+    if (tensor.desc.bytes() == 0 || !counted.emplace(uses_[tensor.use].block, tensor.element_offset).second) continue;
+    count += tensor.desc.bytes() / dtype_bytes(tensor.desc.dtype);
   }
   return count;
 }

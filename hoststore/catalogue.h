@@ -67,14 +67,14 @@ static_assert(sizeof(LayerRecord) == 128 && ShmSafe<LayerRecord>);
 struct ParameterRequest {
   std::string name;
   DType dtype = DType::kFloat32;
-  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> shape{};
   int tied_group = -1;
 };
 
 struct LayerRequest {
   std::string name;
   std::uint64_t arguments_hash = 0;
-  std::vector<ParameterRequest> parameters;
+  std::vector<ParameterRequest> parameters{};
 };
 
 class Catalogue {
@@ -82,7 +82,8 @@ class Catalogue {
   Catalogue() = default;
 
   // Lays the arenas out. `num_copies`: working copies a block; `with_sums`: room for fp32 sums of several rounds.
-  // Throws rp::Error (kUsage) for a name that is too long or more than kMaxRank dimensions.
+  // Throws rp::Error (kUsage) for a name that is too long, more than kMaxRank dimensions, or tied parameters of
+  // different shapes.
   static Catalogue lay_out(const std::vector<LayerRequest>& layers, std::uint32_t num_copies, bool with_sums);
 
   // The catalogue as bytes, checksum included; and back. from_bytes() throws rp::Error (kUserError) for bytes that do
@@ -95,7 +96,7 @@ class Catalogue {
   [[nodiscard]] const std::vector<UseRecord>& uses() const { return uses_; }
   [[nodiscard]] const std::vector<TensorRecord>& tensors() const { return tensors_; }
   [[nodiscard]] const LayerRecord& layer(int layer) const { return layers_[static_cast<std::size_t>(layer)]; }
-  // Indices into tensors() of a layer's parameters, in the layer's order.
+  // The parameters of a layer, in the layer's order.
   [[nodiscard]] std::span<const TensorRecord> tensors_of(int layer) const;
   // Indices into uses() of a layer, by block.
   [[nodiscard]] const std::vector<std::uint32_t>& uses_of(int layer) const {

@@ -58,8 +58,8 @@ struct Command {
   std::int32_t end_layer = 0;
   std::int32_t num_microbatches = 0;
   std::int32_t loss = 0;
-  InputSource activation;  // at first_layer
-  InputSource gradient;    // at end_layer; backward only
+  InputSource activation{};  // at first_layer
+  InputSource gradient{};    // at end_layer; backward only
   std::array<std::uint64_t, kMaxLayers / 64> saved_boundaries{};  // bit b: the activation at boundary b is written
 
   [[nodiscard]] bool saves(int boundary) const {

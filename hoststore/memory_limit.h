@@ -7,7 +7,8 @@
 
 namespace rp {
 
-// The least of what the machine has available and what the memory control groups (v1 and v2) of this process leave.
+// The least of what the machine has available and what the memory control groups (v1 and v2) of this process leave;
+// file pages that they cache count as free, since the kernel drops them first.
 // `root` stands before /proc and /sys, for tests.
 [[nodiscard]] std::uint64_t available_memory(const std::string& root = "");
 

@@ -86,19 +86,20 @@ Segment Segment::attach(UniqueFd fd, std::string purpose) {
 void Segment::reserve(std::uint64_t bytes) {
   const std::uint64_t present = this->bytes();
   if (bytes <= present) return;
-  int error = 0;
-  do {
+  const std::uint64_t available = available_memory();
+  // The kernel would give anonymous files all there is and then kill somebody: look first.
+  int error = bytes - present > available ? ENOMEM : 0;
+  while (error == 0) {
     error = posix_fallocate(fd_.get(), static_cast<off_t>(present), static_cast<off_t>(bytes - present));
-  } while (error == EINTR);
-  if (error != 0) {
-    // What was reserved of the new part goes back: the segment keeps its length.
-    if (ftruncate(fd_.get(), static_cast<off_t>(present)) != 0) error = errno;
-    throw Error(ExitCode::kNoResource,
-                cat("cannot reserve ", bytes_text(bytes - present), " of memory for ", purpose_, ": ",
-                    errno_text(error), " (", bytes_text(available_memory()), " of memory and ",
-                    bytes_text(free_bytes_of_shm()),
-                    " of /dev/shm are free); use --store memfd, a smaller model or shorter sequences"));
+    if (error == 0) return;
+    if (error == EINTR) error = 0;
   }
+  // What was reserved of the new part goes back: the segment keeps its length.
+  if (ftruncate(fd_.get(), static_cast<off_t>(present)) != 0) error = errno;
+  throw Error(ExitCode::kNoResource,
+              cat("cannot reserve ", bytes_text(bytes - present), " of memory for ", purpose_, ": ", errno_text(error),
+                  " (", bytes_text(available), " of memory and ", bytes_text(free_bytes_of_shm()),
+                  " of /dev/shm are free); use --store memfd, a smaller model or shorter sequences"));
 }
 
 std::uint64_t Segment::bytes() const {

@@ -41,6 +41,26 @@ ControlHeader header_for(const StoreSettings& settings, const Catalogue& catalog
   return header;
 }
 
+void check_numbers(const StoreSettings& settings, const Catalogue& catalogue) {
+  if (settings.num_workers < 1 || settings.num_workers > kMaxWorkers) {
+    throw Error(ExitCode::kUsage, cat(settings.num_workers, " workers were asked for; 1 to ", kMaxWorkers, " are possible"));
+  }
+  if (catalogue.num_layers() < 1 || catalogue.num_layers() > kMaxLayers) {
+    throw Error(ExitCode::kUsage, cat("the model has ", catalogue.num_layers(), " layers; 1 to ", kMaxLayers,
+                                      " are possible; join small layers into one"));
+  }
+  if (settings.num_microbatches < 1) throw Error(ExitCode::kUsage, "a round needs at least one microbatch");
+}
+
+// Whether all that the header says fits together and into the control segment of `length` bytes.
+bool is_sound(const ControlHeader& header, std::uint64_t length) {
+  return header.magic == kControlMagic && header.version == kControlVersion && header.bytes == length &&
+         header.num_workers >= 1 && header.num_workers <= kMaxWorkers && header.num_layers <= kMaxLayers &&
+         header.num_microbatches <= length && header.num_blocks <= length && header.num_uses <= length &&
+         header.catalogue_offset == ControlLayout(header).catalogue && header.catalogue_offset <= length &&
+         header.catalogue_bytes == length - header.catalogue_offset;
+}
+
 void check_memory(const StoreBytes& bytes) {
   const std::uint64_t available = available_memory();
   if (bytes.total() <= available) return;
@@ -61,6 +81,7 @@ StoreBytes Store::needed(const StoreSettings& settings, const Catalogue& catalog
 }
 
 std::unique_ptr<Store> Store::create(const StoreSettings& settings, const Catalogue& catalogue) {
+  check_numbers(settings, catalogue);
   const StoreBytes bytes = needed(settings, catalogue);
   check_memory(bytes);
   std::unique_ptr<Store> store(new Store);
@@ -100,17 +121,18 @@ std::unique_ptr<Store> Store::attach(std::vector<UniqueFd> descriptors) {
   if (length < sizeof(ControlHeader)) throw strange;
   store->control_ = Mapping(store->segments_[kControl], Access::kReadWrite, 0, length);
   const ControlHeader& header = store->header();
-  if (header.magic != kControlMagic || header.version != kControlVersion || header.bytes != length ||
-      header.num_workers + 1 + kNumSegments != descriptors.size() ||
-      header.catalogue_offset > length || header.catalogue_bytes > length - header.catalogue_offset) {
-    throw strange;
-  }
+  if (!is_sound(header, length) || header.num_workers + 1 + kNumSegments != descriptors.size()) throw strange;
   for (std::uint64_t i = 0; i <= header.num_workers; ++i) {
     store->arenas_.push_back(std::make_unique<ArenaView>(
         Segment::attach(std::move(descriptors[kNumSegments + i]), arena_purpose(i, header.num_workers)),
         header.arena_limit_bytes));
   }
   store->map(false);
+  const Catalogue& catalogue = store->catalogue_;
+  if (catalogue.num_layers() != static_cast<int>(header.num_layers) || catalogue.blocks().size() != header.num_blocks ||
+      catalogue.uses().size() != header.num_uses) {
+    throw strange;
+  }
   return store;
 }
 

@@ -45,7 +45,8 @@ struct StoreBytes {
 
 class Store {
  public:
-  // Creates and reserves all arenas. Throws rp::Error (kNoResource) with need, free and remedy.
+  // Creates and reserves all arenas. Throws rp::Error: kNoResource with need, free and remedy; kUsage for more workers
+  // or layers than control.h has room for.
   static std::unique_ptr<Store> create(const StoreSettings& settings, const Catalogue& catalogue);
 
   // What create() would reserve.

@@ -60,15 +60,12 @@ void rotate_rows(const RotateRows& a, std::int64_t begin, std::int64_t end) {
   const std::int64_t half = a.head_size / 2;
   const float direction = a.back ? -1.0F : 1.0F;
   for (std::int64_t row = begin; row < end; ++row) {
-    const std::int64_t batch = row / a.sequence;
-    const std::int64_t position = row % a.sequence;
-    const float* cosine = a.cosine + position * half;
-    const float* sine = a.sine + position * half;
+    const float* cosine = a.cosine + row % a.sequence * half;
+    const float* sine = a.sine + row % a.sequence * half;
     for (std::int64_t head = 0; head < a.heads; ++head) {
-      const T* x = static_cast<const T*>(a.x) + batch * a.x_strides.batch + position * a.x_strides.position +
-                   head * a.x_strides.head;
-      T* y = static_cast<T*>(a.y) + batch * a.y_strides.batch + position * a.y_strides.position +
-             head * a.y_strides.head;
+      const std::int64_t offset = (row * a.heads + head) * a.head_size;
+      const T* x = static_cast<const T*>(a.x) + offset;
+      T* y = static_cast<T*>(a.y) + offset;
       for_each_sixteen(0, half, [&](std::int64_t i, std::int64_t n, auto part) {
         const Floats c = load(cosine + i, n, 0.0F, part);
         const Floats s = load(sine + i, n, 0.0F, part) * direction;
@@ -133,19 +130,6 @@ void cross_entropy_rows(const CrossEntropyRows& a, std::int64_t begin, std::int6
     store_some(logits + label, exponential(at_label - shift) * factor - a.scale, 1);
   }
 }
-
-// Calls the instance of a loop for the element type that is only known now.
-#define RP_DISPATCH(loop, Arguments)                                                               \
-  [](Element element, const Arguments& arguments, std::int64_t begin, std::int64_t end) {          \
-    element == Element::kBf16 ? loop<Bf16>(arguments, begin, end) : loop<float>(arguments, begin, end); \
-  }
-
-#define RP_KERNEL_TABLE(set)                                                                       \
-  {                                                                                                \
-    set, RP_DISPATCH(rms_norm_rows, RmsNormRows), RP_DISPATCH(rms_norm_grad_rows, RmsNormGradRows), \
-        RP_DISPATCH(rotate_rows, RotateRows), RP_DISPATCH(swiglu_elements, SwiGlu),                 \
-        RP_DISPATCH(swiglu_grad_elements, SwiGluGrad), RP_DISPATCH(cross_entropy_rows, CrossEntropyRows) \
-  }
 
 }  // namespace
 }  // namespace rp::models

@@ -37,7 +37,7 @@ struct RmsNormGradRows {
 };
 
 // Rotates pairs (x[i], x[i + head_size / 2]) of every head by the angle of its position, forwards or back. A row is one
-// position of one sequence: row r is position r % sequence of sequence r / sequence. Strides are in elements.
+// position of one sequence, [heads, head_size]: row r is position r % sequence.
 struct RotateRows {
   const void* x = nullptr;
   void* y = nullptr;
@@ -46,13 +46,6 @@ struct RotateRows {
   std::int64_t sequence = 0;
   std::int64_t heads = 0;
   std::int64_t head_size = 0;
-  struct Strides {
-    std::int64_t batch = 0;
-    std::int64_t position = 0;
-    std::int64_t head = 0;
-  };
-  Strides x_strides;
-  Strides y_strides;
   bool back = false;
 };
 
@@ -82,7 +75,51 @@ struct CrossEntropyRows {
   bool with_gradient = true;
 };
 
-// One table per instruction set; `begin` and `end` bound the rows (elements for SwiGlu) of the call.
+// Blocks of attention (attention.h). Queries and columns of a block are a multiple of 16; unused ones are zero.
+
+// Softmax of a block of causal scores; row r sees the first `first_visible` + r of `columns` columns.
+struct CausalSoftmaxRows {
+  float* scores = nullptr;        // [rows, stride], before scaling; overwritten
+  void* probabilities = nullptr;  // [rows, stride], written up to `columns`
+  float* log_sums = nullptr;      // one per row, written: log of the sum of exp(scale * score)
+  std::int64_t stride = 0;
+  std::int64_t first_visible = 0;
+  std::int64_t columns = 0;
+  float scale = 1;
+};
+
+// From scores and gradients of probabilities, both transposed, to probabilities and gradients of scores:
+//   p = exp(scale * score - log_sum of the query),  grad_score = scale * p * (grad_p - delta of the query)
+// Query r sees key c if c <= first_visible + r. Rows are pairs of keys: row i is keys 2i and 2i + 1.
+struct AttentionGradRows {
+  const float* scores = nullptr;  // [keys, queries]
+  const float* grads = nullptr;   // [keys, queries]
+  const float* log_sums = nullptr;
+  const float* deltas = nullptr;
+  void* probabilities = nullptr;      // [keys, queries]
+  void* grad_scores = nullptr;        // [keys, queries]
+  void* grad_scores_pairs = nullptr;  // the same as [keys / 2, queries, 2]; in bf16 only
+  std::int64_t queries = 0;
+  std::int64_t keys = 0;              // those behind are written as zero
+  std::int64_t first_visible = 0;
+  float scale = 1;
+};
+
+// Rows of a matrix in the order that a product wants for its right-hand side: as they are in fp32; in bf16 pairs of
+// rows interleaved, [rows / 2, columns, 2]. `transposed`: the product's right-hand side is the transposed matrix, whose
+// rows are these columns: [columns, width] in fp32, [columns / 2, width, 2] in bf16, `width` being the padded number of
+// rows. Rows behind the end of the matrix are zero.
+struct PackRows {
+  const void* from = nullptr;
+  std::int64_t stride = 0;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;  // even
+  void* to = nullptr;
+  std::int64_t width = 0;  // even; rows are padded to this many
+  bool transposed = false;
+};
+
+// One table per instruction set; `begin` and `end` bound the rows (elements for SwiGlu) of the call. pack() does all.
 struct Kernels {
   const char* name;
   void (*rms_norm)(Element, const RmsNormRows&, std::int64_t begin, std::int64_t end);
@@ -91,6 +128,13 @@ struct Kernels {
   void (*swiglu)(Element, const SwiGlu&, std::int64_t begin, std::int64_t end);
   void (*swiglu_grad)(Element, const SwiGluGrad&, std::int64_t begin, std::int64_t end);
   void (*cross_entropy)(Element, const CrossEntropyRows&, std::int64_t begin, std::int64_t end);
+  void (*causal_softmax)(Element, const CausalSoftmaxRows&, std::int64_t begin, std::int64_t end);
+  void (*attention_grad)(Element, const AttentionGradRows&, std::int64_t begin, std::int64_t end);
+  void (*pack)(Element, const PackRows&);
+  // to[i] = from[i], rounded.
+  void (*round)(Element, const float* from, void* to, std::int64_t count);
+  // Sum of a[i] * b[i] in fp32.
+  float (*dot)(Element, const void* a, const void* b, std::int64_t count);
 };
 
 extern const Kernels kPortableKernels;

@@ -1,4 +1,4 @@
-#include "models/kernel_loops.h"
+#include "models/kernel_table.h"
 
 namespace rp::models {
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/text.h"
+#include "models/attention.h"
 #include "models/ops.h"
 #include "models/rotary.h"
 #include "roundpipe/error.h"
@@ -85,14 +86,13 @@ class LlamaBlock : public Layer {
   [[nodiscard]] at::Tensor attention(const at::Tensor& x_bth) {
     const std::int64_t batch = x_bth.size(0), length = x_bth.size(1), head_dim = config_.head_dim;
     const RotaryTable& table = rotary_table(length, x_bth.scalar_type());
-    const at::Tensor q_bntd = rotate_heads(q_proj_(x_bth).view({batch, length, config_.num_heads, head_dim}), table);
-    const at::Tensor k_bmtd = rotate_heads(k_proj_(x_bth).view({batch, length, config_.num_kv_heads, head_dim}), table);
-    const at::Tensor v_bmtd = v_proj_(x_bth).view({batch, length, config_.num_kv_heads, head_dim}).transpose(1, 2);
-    const at::Tensor out_bntd =
-        at::scaled_dot_product_attention(q_bntd, k_bmtd, v_bmtd, /*attn_mask=*/{}, /*dropout_p=*/0.0,
-                                         /*is_causal=*/true, /*scale=*/std::nullopt,
-                                         /*enable_gqa=*/config_.num_heads != config_.num_kv_heads);
-    return o_proj_(out_bntd.transpose(1, 2).reshape({batch, length, config_.num_heads * head_dim}));
+    const auto heads = [&](const at::Tensor& x, std::int64_t count) {
+      return x.view({batch, length, count, head_dim});
+    };
+    const at::Tensor q_btnd = rotate_heads(heads(q_proj_(x_bth), config_.num_heads), table);
+    const at::Tensor k_btmd = rotate_heads(heads(k_proj_(x_bth), config_.num_kv_heads), table);
+    const at::Tensor v_btmd = heads(v_proj_(x_bth), config_.num_kv_heads);
+    return o_proj_(causal_attention(q_btnd, k_btmd, v_btmd).flatten(2));
   }
 
   [[nodiscard]] at::Tensor mlp(const at::Tensor& x_bth) const {

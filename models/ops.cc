@@ -65,39 +65,27 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
 };
 
 struct Rotate : torch::autograd::Function<Rotate> {
-  static RotateRows::Strides strides_btnd(const at::Tensor& x) { return {x.stride(0), x.stride(1), x.stride(2)}; }
-  static RotateRows::Strides strides_bntd(const at::Tensor& x) { return {x.stride(0), x.stride(2), x.stride(1)}; }
-
-  static void run(RotateRows& call, const at::Tensor& cosine, const at::Tensor& sine, Element element,
-                  std::int64_t batch) {
-    call.cosine = cosine.const_data_ptr<float>();
-    call.sine = sine.const_data_ptr<float>();
-    share_rows(batch * call.sequence, call.heads * call.head_size, [&](std::int64_t begin, std::int64_t end) {
+  static at::Tensor run(const at::Tensor& x_any, const at::Tensor& cosine, const at::Tensor& sine, bool back) {
+    const at::Tensor x = x_any.contiguous();
+    const at::Tensor y = at::empty_like(x);
+    const RotateRows call{x.const_data_ptr(), y.mutable_data_ptr(), cosine.const_data_ptr<float>(),
+                          sine.const_data_ptr<float>(), x.size(1), x.size(2), x.size(3), back};
+    const Element element = element_of(x);
+    share_rows(x.size(0) * x.size(1), x.size(2) * x.size(3), [&](std::int64_t begin, std::int64_t end) {
       kernels().rotate(element, call, begin, end);
     });
+    return y;
   }
 
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_any, const at::Tensor& cosine,
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_btnd, const at::Tensor& cosine,
                             const at::Tensor& sine) {
-    const at::Tensor x = x_any.stride(3) == 1 ? x_any : x_any.contiguous();
-    const at::Tensor y = at::empty({x.size(0), x.size(2), x.size(1), x.size(3)}, x.options());
-    RotateRows call{.x = x.const_data_ptr(), .y = y.mutable_data_ptr(), .sequence = x.size(1), .heads = x.size(2),
-                    .head_size = x.size(3), .x_strides = strides_btnd(x), .y_strides = strides_bntd(y)};
-    run(call, cosine, sine, element_of(x), x.size(0));
     context->save_for_backward({cosine, sine});
-    return y;
+    return run(x_btnd, cosine, sine, /*back=*/false);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor grad_y = grads[0].stride(3) == 1 ? grads[0] : grads[0].contiguous();
-    const at::Tensor grad_x =
-        at::empty({grad_y.size(0), grad_y.size(2), grad_y.size(1), grad_y.size(3)}, grad_y.options());
-    RotateRows call{.x = grad_y.const_data_ptr(), .y = grad_x.mutable_data_ptr(), .sequence = grad_y.size(2),
-                    .heads = grad_y.size(1), .head_size = grad_y.size(3), .x_strides = strides_bntd(grad_y),
-                    .y_strides = strides_btnd(grad_x), .back = true};
-    run(call, saved[0], saved[1], element_of(grad_y), grad_y.size(0));
-    return {grad_x, at::Tensor(), at::Tensor()};
+    return {run(grads[0], saved[0], saved[1], /*back=*/true), at::Tensor(), at::Tensor()};
   }
 };
 

@@ -21,8 +21,8 @@ struct RotaryTable {
   at::Tensor sine_td2;
 };
 
-// Applies the rotary position embedding (halves of a head are the pairs' elements) and brings heads before positions:
-// x_btnd -> [b, n, t, d], contiguous. Products and sum are fp32, rounded once.
+// Applies the rotary position embedding; the halves of a head are the pairs' elements. Products and sum are fp32,
+// rounded once.
 [[nodiscard]] at::Tensor rotate_heads(const at::Tensor& x_btnd, const RotaryTable& table);
 
 // silu(gate) * up, element by element.

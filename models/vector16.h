@@ -18,6 +18,8 @@ using Words = std::uint32_t __attribute__((vector_size(64)));
 using Halves = std::uint16_t __attribute__((vector_size(32)));
 // The same in memory, at any address.
 using FloatsInMemory = float __attribute__((vector_size(64), aligned(4), may_alias));
+using WordsInMemory = std::uint32_t __attribute__((vector_size(64), aligned(2), may_alias));
+using WordInMemory = std::uint32_t __attribute__((aligned(2), may_alias));
 using HalvesInMemory = std::uint16_t __attribute__((vector_size(32), aligned(2), may_alias));
 
 struct Bf16 {

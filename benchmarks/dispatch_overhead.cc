@@ -1,0 +1,250 @@
+// What the runtime costs between two tasks: worker processes with empty layers, one microbatch in flight, so that at
+// most the producer and the consumer of one block can run.
+//
+//   publish -> start   from the producer's clock just before it publishes the event of its output, to the first
+//                      instruction of the consumer's run()
+//   end -> start       from the last instruction of the producer's run(): allocation, copy and publishing included
+//   futex              one way of a ping-pong of two processes over a bare futex, for the same machine in the same run
+//
+//   dispatch_overhead [--workers N] [--rounds N]      (defaults: 8 workers, 1000 rounds)
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "common/futex.h"
+#include "coordinator/coordinator.h"
+#include "device/cpu_device.h"
+#include "roundpipe/error.h"
+#include "worker/worker.h"
+
+namespace rp {
+namespace {
+
+constexpr int kNumLayers = 9;
+constexpr const char* kPlan = "forward 0 1 2 3 4 5 6 7 | fused 8 | backward 7 6 5 4 3 2 1 0";
+constexpr std::uint64_t kEvents = 256;  // of a worker that are remembered: far more than are in flight
+constexpr std::size_t kMaxSamples = std::size_t{1} << 18;
+constexpr int kWarmUpRounds = 50;
+
+// Shared by all processes of the benchmark.
+struct Samples {
+  std::array<std::array<std::atomic<std::int64_t>, kEvents>, kMaxWorkers> published_ns;  // writer: the producer
+  std::atomic<bool> counts;                                                              // writer: the coordinator
+  std::atomic<std::size_t> num;
+  std::array<std::int64_t, kMaxSamples> publish_to_start_ns;
+  std::array<std::int64_t, kMaxSamples> end_to_start_ns;
+};
+
+template <typename T>
+T* new_shared() {
+  void* memory = mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw Error(ExitCode::kNoResource, "no shared memory for the benchmark");
+  return new (memory) T;
+}
+
+// The download stream of a device that notes the time just before it publishes an event.
+class StampingStream : public Stream {
+ public:
+  StampingStream(Stream& inner, std::array<std::atomic<std::int64_t>, kEvents>& published_ns)
+      : inner_(inner), published_ns_(published_ns) {}
+  void copy(std::byte* to, const std::byte* from, std::uint64_t bytes) override { inner_.copy(to, from, bytes); }
+  void signal(SequenceWord& word, std::uint64_t value) override {
+    inner_.call(&StampingStream::stamp, &published_ns_[number_of(value) % kEvents]);
+    inner_.signal(word, value);
+  }
+  void call(void (*function)(void*), void* argument) override { inner_.call(function, argument); }
+  void drain() override { inner_.drain(); }
+
+ private:
+  static void stamp(void* slot) {
+    static_cast<std::atomic<std::int64_t>*>(slot)->store(now_ns(), std::memory_order_relaxed);
+  }
+  Stream& inner_;
+  std::array<std::atomic<std::int64_t>, kEvents>& published_ns_;
+};
+
+class StampingDevice : public Device {
+ public:
+  explicit StampingDevice(std::array<std::atomic<std::int64_t>, kEvents>& published_ns)
+      : download_(inner_.stream(StreamKind::kDownload), published_ns) {}
+  [[nodiscard]] std::string name() const override { return inner_.name(); }
+  [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes) override { return inner_.allocate(bytes); }
+  [[nodiscard]] Stream& stream(StreamKind kind) override {
+    return kind == StreamKind::kDownload ? static_cast<Stream&>(download_) : inner_.stream(kind);
+  }
+
+ private:
+  CpuDevice inner_;
+  StampingStream download_;
+};
+
+TensorView view_of(const std::int64_t& value) {
+  TensorView view;
+  view.desc = {.dtype = DType::kInt64, .rank = 0};
+  view.data = reinterpret_cast<const std::byte*>(&value);
+  return view;
+}
+
+// Passes on one number: the time at which its run() ended.
+class EmptyExecutor : public StageExecutor {
+ public:
+  explicit EmptyExecutor(Samples& samples) : samples_(samples) {}
+  void begin(const StageTask&) override {}
+  void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) override {
+    const std::int64_t start_ns = now_ns();
+    const Command& command = *task.command;
+    const bool is_backward = command.phase == Phase::kBackward;
+    record(is_backward ? command.gradient : command.activation, microbatch,
+           is_backward ? inputs.gradient.at(0) : inputs.activation.at(0), start_ns);
+    if (command.phase != Phase::kForward && command.first_layer == 0) return;
+    auto end_ns = std::make_shared<std::int64_t>();
+    outputs.blocks.push_back({.kind = command.phase == Phase::kForward ? BlockKind::kActivation : BlockKind::kGradient,
+                              .boundary = command.phase == Phase::kForward ? command.end_layer : command.first_layer,
+                              .tensors = {view_of(*end_ns)},
+                              .owner = end_ns});
+    *end_ns = now_ns();
+  }
+  void end(const StageTask& task, TaskTotals& totals) override {
+    totals.square_sums.clear();
+    totals.layer_times.assign(static_cast<std::size_t>(task.command->end_layer - task.command->first_layer), {});
+  }
+
+ private:
+  void record(const InputSource& source, int microbatch, const TensorView& input, std::int64_t start_ns) {
+    if (source.worker < 0 || !samples_.counts.load(std::memory_order_relaxed)) return;  // the first of a round
+    const std::size_t index = samples_.num.fetch_add(1, std::memory_order_relaxed);
+    if (index >= kMaxSamples) return;
+    const std::uint64_t event = source.first_event + static_cast<std::uint64_t>(microbatch) + 1;
+    std::int64_t end_ns = 0;
+    std::memcpy(&end_ns, input.data, sizeof(end_ns));
+    samples_.publish_to_start_ns[index] =
+        start_ns - samples_.published_ns[static_cast<std::size_t>(source.worker)][event % kEvents].load(std::memory_order_relaxed);
+    samples_.end_to_start_ns[index] = start_ns - end_ns;
+  }
+
+  Samples& samples_;
+};
+
+void report(const char* name, std::vector<std::int64_t> samples_ns) {
+  std::sort(samples_ns.begin(), samples_ns.end());
+  const auto at = [&samples_ns](double part) {
+    return static_cast<double>(samples_ns[static_cast<std::size_t>(part * static_cast<double>(samples_ns.size() - 1))]) * 1e-3;
+  };
+  std::printf("%-18s median %7.1f us   p99 %7.1f us   (%zu samples)\n", name, at(0.5), at(0.99), samples_ns.size());
+}
+
+// One way: half of each round trip.
+std::vector<std::int64_t> futex_ping_pong(int num_trips) {
+  auto* word = new_shared<std::atomic<std::uint32_t>>();
+  const auto wait_for = [word](std::uint32_t value) {
+    for (std::uint32_t present = word->load(); present < value; present = word->load()) {
+      futex_wait(word, present, kNsPerSecond);
+    }
+  };
+  const auto publish = [word](std::uint32_t value) {
+    word->store(value);
+    futex_wake_all(word);
+  };
+  const auto num = static_cast<std::uint32_t>(num_trips);
+  const pid_t child = fork();
+  if (child == 0) {
+    for (std::uint32_t i = 0; i < num; ++i) {
+      wait_for(2 * i + 1);
+      publish(2 * i + 2);
+    }
+    _exit(0);
+  }
+  std::vector<std::int64_t> samples_ns;
+  for (std::uint32_t i = 0; i < num; ++i) {
+    const std::int64_t start_ns = now_ns();
+    publish(2 * i + 1);
+    wait_for(2 * i + 2);
+    samples_ns.push_back((now_ns() - start_ns) / 2);
+  }
+  waitpid(child, nullptr, 0);
+  return samples_ns;
+}
+
+pid_t fork_worker(Store& store, int worker, Samples& samples) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  std::vector<UniqueFd> descriptors;
+  for (const int fd : store.descriptors()) descriptors.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  const auto view = Store::attach(std::move(descriptors));
+  StampingDevice device(samples.published_ns[static_cast<std::size_t>(worker)]);
+  EmptyExecutor executor(samples);
+  Worker(*view, worker, device, executor).serve();
+  _exit(0);
+}
+
+void measure(int num_workers, int num_rounds, Samples& samples) {
+  StoreSettings settings;
+  settings.num_workers = static_cast<std::uint32_t>(num_workers);
+  settings.arena_limit_bytes = std::uint64_t{64} << 20;
+  settings.wait_timeout_ns = 60 * kNsPerSecond;
+  const std::vector<LayerRequest> layers(kNumLayers, LayerRequest{.name = "empty", .arguments_hash = 0, .parameters = {}});
+  const auto store = Store::create(settings, Catalogue::lay_out(layers, 1, false));
+  std::vector<pid_t> children;
+  for (int worker = 0; worker < num_workers; ++worker) children.push_back(fork_worker(*store, worker, samples));
+  {
+    CoordinatorOptions options;
+    options.plan = parse_plan(kPlan, kNumLayers);
+    options.replan = false;
+    Coordinator coordinator(*store, options);
+    const std::int64_t nothing = 0;
+    for (int round = 0; round < kWarmUpRounds + num_rounds; ++round) {
+      samples.counts.store(round >= kWarmUpRounds, std::memory_order_relaxed);
+      coordinator.accept_round({{.inputs = {view_of(nothing)}, .arguments = {view_of(nothing)}}}, 0);
+      coordinator.synchronize();
+    }
+  }
+  for (const pid_t child : children) waitpid(child, nullptr, 0);
+}
+
+int run(int argc, char** argv) {
+  int num_workers = 8;
+  int num_rounds = 1000;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    if (std::strcmp(argv[i], "--workers") == 0) num_workers = std::atoi(argv[i + 1]);
+    if (std::strcmp(argv[i], "--rounds") == 0) num_rounds = std::atoi(argv[i + 1]);
+  }
+  auto* samples = new_shared<Samples>();
+  const std::vector<std::int64_t> futex_ns = futex_ping_pong(20'000);
+  measure(num_workers, num_rounds, *samples);
+  const std::size_t num = std::min(samples->num.load(), kMaxSamples);
+  if (num == 0) throw Error(ExitCode::kUserError, "no task had its input from another worker: nothing was measured");
+  std::printf("%d workers, %d rounds of one microbatch through %d stages of empty layers, %ld cores\n", num_workers,
+              num_rounds, 2 * kNumLayers - 1, sysconf(_SC_NPROCESSORS_ONLN));
+  report("publish -> start", {samples->publish_to_start_ns.begin(), samples->publish_to_start_ns.begin() + static_cast<std::ptrdiff_t>(num)});
+  report("end -> start", {samples->end_to_start_ns.begin(), samples->end_to_start_ns.begin() + static_cast<std::ptrdiff_t>(num)});
+  report("futex, one way", futex_ns);
+  return 0;
+}
+
+}  // namespace
+}  // namespace rp
+
+int main(int argc, char** argv) {
+  try {
+    return rp::run(argc, argv);
+  } catch (const rp::Error& error) {
+    std::fprintf(stderr, "dispatch_overhead: %s\n", error.what());
+    return static_cast<int>(error.code());
+  }
+}

@@ -1,0 +1,280 @@
+#include "models/attention.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/native/CPUBlas.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "models/kernel_call.h"
+
+namespace rp::models {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr std::int64_t kQueryBlock = 64;
+constexpr std::int64_t kKeyBlock = 64;
+
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+// C [m, n] (+)= A [m, k] B [k, n]; B packed (PackRows). `ld_b` is n unless B is part of a wider matrix.
+template <typename T>
+void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std::int64_t ld_a, const T* b,
+              std::int64_t ld_b, float* c, std::int64_t ld_c, bool add) {
+  constexpr bool kPairs = sizeof(T) == 2;
+  at::native::cpublas::brgemm(m, n, k, ld_a, ld_b, ld_c, add, a, b, c, kPairs);
+}
+
+template <typename T>
+constexpr Element kElement = sizeof(T) == 2 ? Element::kBf16 : Element::kFp32;
+
+// One head of one sequence as a matrix [t, d] within a tensor [b, t, n, d].
+template <typename T>
+struct HeadRows {
+  HeadRows(const at::Tensor& x_btnd, std::int64_t batch, std::int64_t head)
+      : first(static_cast<T*>(x_btnd.data_ptr()) + batch * x_btnd.stride(0) + head * x_btnd.stride(2)),
+        stride(x_btnd.stride(1)) {}
+  [[nodiscard]] T* row(std::int64_t i) const { return first + i * stride; }
+
+  T* first;
+  std::int64_t stride;
+};
+
+template <typename T>
+void pack(const HeadRows<T>& from, std::int64_t begin, std::int64_t rows, std::int64_t columns, T* to,
+          std::int64_t width, bool transposed) {
+  kernels().pack(kElement<T>, {from.row(begin), from.stride, rows, columns, to, width, transposed});
+}
+
+struct Shape {
+  explicit Shape(const at::Tensor& q_btnd, const at::Tensor& k_btmd)
+      : b(q_btnd.size(0)), t(q_btnd.size(1)), n(q_btnd.size(2)), m(k_btmd.size(2)), d(q_btnd.size(3)),
+        scale(1.0F / std::sqrt(static_cast<float>(d))) {}
+  std::int64_t b, t, n, m, d;
+  float scale;
+};
+
+// Attention of one query head.
+template <typename T>
+class HeadForward {
+ public:
+  explicit HeadForward(const Shape& shape)
+      : s_(shape), padded_(round_up(shape.t, kKeyBlock)), keys_(element_count()), values_(element_count()),
+        scores_(static_cast<std::size_t>(kQueryBlock * padded_)), probabilities_(scores_.size()),
+        out_(static_cast<std::size_t>(kQueryBlock * s_.d)) {}
+
+  void run(const HeadRows<T>& q, const HeadRows<T>& k, const HeadRows<T>& v, const HeadRows<T>& out, float* log_sums) {
+    pack(k, 0, s_.t, s_.d, keys_.data(), padded_, /*transposed=*/true);
+    pack(v, 0, s_.t, s_.d, values_.data(), padded_, /*transposed=*/false);
+    for (std::int64_t query = 0; query < s_.t; query += kQueryBlock) {
+      const std::int64_t rows = std::min(kQueryBlock, s_.t - query);
+      const std::int64_t columns = round_up(query + rows, kKeyBlock);
+      for (std::int64_t key = 0; key < columns; key += kKeyBlock) {
+        multiply(rows, kKeyBlock, s_.d, q.row(query), q.stride, keys_.data() + pairs() * key, padded_,
+                 scores_.data() + key, padded_, /*add=*/false);
+      }
+      const CausalSoftmaxRows call{scores_.data(), probabilities_.data(), log_sums + query, padded_, query + 1,
+                                   columns,        s_.scale};
+      kernels().causal_softmax(kElement<T>, call, 0, rows);
+      for (std::int64_t key = 0; key < columns; key += kKeyBlock) {
+        multiply(rows, s_.d, kKeyBlock, probabilities_.data() + key, padded_, values_.data() + key * s_.d, s_.d,
+                 out_.data(), s_.d, /*add=*/key > 0);
+      }
+      for (std::int64_t i = 0; i < rows; ++i) {
+        kernels().round(kElement<T>, out_.data() + i * s_.d, out.row(query + i), s_.d);
+      }
+    }
+  }
+
+ private:
+  // How far apart neighbouring columns of a packed matrix are.
+  static constexpr std::int64_t pairs() { return sizeof(T) == 2 ? 2 : 1; }
+  [[nodiscard]] std::size_t element_count() const { return static_cast<std::size_t>(padded_ * s_.d); }
+
+  const Shape s_;
+  const std::int64_t padded_;  // t, rounded up to whole key blocks
+  std::vector<T> keys_, values_;
+  std::vector<float> scores_;
+  std::vector<T> probabilities_;
+  std::vector<float> out_;
+};
+
+// Gradients of one key/value head and of the query heads that share it. Works on transposed scores [keys, queries]: so
+// the products for keys and values need no transposition, and that for queries takes the interleaved copy.
+template <typename T>
+class GroupBackward {
+ public:
+  explicit GroupBackward(const Shape& shape)
+      : s_(shape), padded_(round_up(shape.t, kKeyBlock)), keys_t_(floats(padded_ * s_.d)),
+        grad_k_(keys_t_.size()), grad_v_(keys_t_.size()) {
+    for (auto* buffer : {&q_, &q_t_, &grad_out_, &grad_out_t_}) buffer->resize(floats(kQueryBlock * s_.d));
+    for (auto* buffer : {&probabilities_, &grad_scores_, &grad_score_pairs_}) {
+      buffer->resize(floats(kKeyBlock * kQueryBlock));
+    }
+    for (auto* buffer : {&scores_, &grads_}) buffer->resize(floats(kKeyBlock * kQueryBlock));
+    grad_q_t_.resize(floats(kQueryBlock * s_.d));
+  }
+
+  void start(const HeadRows<T>& k) {
+    // As the left-hand side of a product: not interleaved.
+    for (std::int64_t i = 0; i < s_.d; ++i) {
+      T* row = keys_t_.data() + i * padded_;
+      for (std::int64_t key = 0; key < s_.t; ++key) row[key] = k.row(key)[i];
+    }
+    std::fill(grad_k_.begin(), grad_k_.end(), 0.0F);
+    std::fill(grad_v_.begin(), grad_v_.end(), 0.0F);
+  }
+
+  void add_head(const HeadRows<T>& q, const HeadRows<T>& k, const HeadRows<T>& v, const HeadRows<T>& out,
+                const HeadRows<T>& grad_out, const float* log_sums, const HeadRows<T>& grad_q) {
+    for (std::int64_t query = 0; query < s_.t; query += kQueryBlock) {
+      const std::int64_t rows = std::min(kQueryBlock, s_.t - query);
+      pack(q, query, rows, s_.d, q_.data(), kQueryBlock, false);
+      pack(q, query, rows, s_.d, q_t_.data(), kQueryBlock, true);
+      pack(grad_out, query, rows, s_.d, grad_out_.data(), kQueryBlock, false);
+      pack(grad_out, query, rows, s_.d, grad_out_t_.data(), kQueryBlock, true);
+      for (std::int64_t i = 0; i < kQueryBlock; ++i) {
+        // Queries behind the end have zero gradients; these keep their probabilities finite.
+        log_sums_[i] = i < rows ? log_sums[query + i] : 0.0F;
+        deltas_[i] = i < rows ? kernels().dot(kElement<T>, out.row(query + i), grad_out.row(query + i), s_.d) : 0.0F;
+      }
+      for (std::int64_t key = 0; key < query + rows; key += kKeyBlock) add_block(k, v, query, key);
+      for (std::int64_t i = 0; i < rows; ++i) {
+        T* row = grad_q.row(query + i);
+        for (std::int64_t j = 0; j < s_.d; ++j) {
+          row[j] = static_cast<T>(grad_q_t_[static_cast<std::size_t>(j * kQueryBlock + i)]);
+        }
+      }
+    }
+  }
+
+  void finish(const HeadRows<T>& grad_k, const HeadRows<T>& grad_v) const {
+    for (std::int64_t i = 0; i < s_.t; ++i) {
+      kernels().round(kElement<T>, grad_k_.data() + i * s_.d, grad_k.row(i), s_.d);
+      kernels().round(kElement<T>, grad_v_.data() + i * s_.d, grad_v.row(i), s_.d);
+    }
+  }
+
+ private:
+  static std::size_t floats(std::int64_t count) { return static_cast<std::size_t>(count); }
+
+  void add_block(const HeadRows<T>& k, const HeadRows<T>& v, std::int64_t query, std::int64_t key) {
+    const std::int64_t d = s_.d, rows = std::min(kKeyBlock, s_.t - key);
+    multiply(rows, kQueryBlock, d, k.row(key), k.stride, q_t_.data(), kQueryBlock, scores_.data(), kQueryBlock, false);
+    multiply(rows, kQueryBlock, d, v.row(key), v.stride, grad_out_t_.data(), kQueryBlock, grads_.data(), kQueryBlock,
+             false);
+    const AttentionGradRows call{scores_.data(), grads_.data(), log_sums_, deltas_, probabilities_.data(),
+                                 grad_scores_.data(), grad_score_pairs_.data(), kQueryBlock, rows, query - key,
+                                 s_.scale};
+    kernels().attention_grad(kElement<T>, call, 0, kKeyBlock / 2);
+    multiply(rows, d, kQueryBlock, probabilities_.data(), kQueryBlock, grad_out_.data(), d, grad_v_.data() + key * d, d,
+             true);
+    multiply(rows, d, kQueryBlock, grad_scores_.data(), kQueryBlock, q_.data(), d, grad_k_.data() + key * d, d, true);
+    const T* grad_scores = sizeof(T) == 2 ? grad_score_pairs_.data() : grad_scores_.data();
+    multiply(d, kQueryBlock, kKeyBlock, keys_t_.data() + key, padded_, grad_scores, kQueryBlock, grad_q_t_.data(),
+             kQueryBlock, key > 0);
+  }
+
+  const Shape s_;
+  const std::int64_t padded_;
+  std::vector<T> keys_t_;              // [d, padded_], zero behind the end
+  std::vector<float> grad_k_, grad_v_;  // [padded_, d]
+  std::vector<T> q_, q_t_, grad_out_, grad_out_t_;
+  std::vector<T> probabilities_, grad_scores_, grad_score_pairs_;  // [keys, queries] of a block
+  std::vector<float> scores_, grads_;
+  std::vector<float> grad_q_t_;  // [d, queries]
+  float log_sums_[kQueryBlock] = {}, deltas_[kQueryBlock] = {};
+};
+
+template <typename T>
+void run_forward(const Shape& shape, const variable_list& qkv, const at::Tensor& out_btnd, float* log_sums) {
+  at::parallel_for(0, shape.b * shape.n, 1, [&](std::int64_t begin, std::int64_t end) {
+    HeadForward<T> head_forward(shape);
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t batch = i / shape.n, head = i % shape.n, group = head / (shape.n / shape.m);
+      head_forward.run({qkv[0], batch, head}, {qkv[1], batch, group}, {qkv[2], batch, group}, {out_btnd, batch, head},
+                       log_sums + i * shape.t);
+    }
+    at::native::cpublas::brgemm_release();
+  });
+}
+
+template <typename T>
+void run_backward(const Shape& shape, const variable_list& qkv, const at::Tensor& out_btnd, const float* log_sums,
+                  const at::Tensor& grad_out, const variable_list& grads) {
+  at::parallel_for(0, shape.b * shape.m, 1, [&](std::int64_t begin, std::int64_t end) {
+    GroupBackward<T> group_backward(shape);
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t batch = i / shape.m, group = i % shape.m, members = shape.n / shape.m;
+      const HeadRows<T> k(qkv[1], batch, group), v(qkv[2], batch, group);
+      group_backward.start(k);
+      for (std::int64_t head = group * members; head < (group + 1) * members; ++head) {
+        group_backward.add_head({qkv[0], batch, head}, k, v, {out_btnd, batch, head}, {grad_out, batch, head},
+                                log_sums + (batch * shape.n + head) * shape.t, {grads[0], batch, head});
+      }
+      group_backward.finish({grads[1], batch, group}, {grads[2], batch, group});
+    }
+    at::native::cpublas::brgemm_release();
+  });
+}
+
+struct BlockedAttention : torch::autograd::Function<BlockedAttention> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    const variable_list qkv = {q.contiguous(), k.contiguous(), v.contiguous()};
+    const Shape shape(q, k);
+    const at::Tensor out = at::empty_like(qkv[0]);
+    const at::Tensor log_sums = at::empty({shape.b, shape.n, shape.t}, out.options().dtype(at::kFloat));
+    float* sums = log_sums.mutable_data_ptr<float>();
+    element_of(q) == Element::kBf16 ? run_forward<at::BFloat16>(shape, qkv, out, sums)
+                                    : run_forward<float>(shape, qkv, out, sums);
+    context->save_for_backward({qkv[0], qkv[1], qkv[2], out, log_sums});
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& grad_outputs) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor grad_out = grad_outputs[0].contiguous();
+    const variable_list grads = {at::empty_like(saved[0]), at::empty_like(saved[1]), at::empty_like(saved[2])};
+    const Shape shape(saved[0], saved[1]);
+    const float* sums = saved[4].const_data_ptr<float>();
+    element_of(grad_out) == Element::kBf16
+        ? run_backward<at::BFloat16>(shape, saved, saved[3], sums, grad_out, grads)
+        : run_backward<float>(shape, saved, saved[3], sums, grad_out, grads);
+    return grads;
+  }
+};
+
+// Whether oneDNN has its small products for this processor: it says so by an exception.
+template <typename T>
+bool has_small_products() {
+  const std::vector<T> a(4), b(4);
+  std::vector<float> c(4);
+  try {
+    multiply<T>(2, 2, 2, a.data(), 2, b.data(), 2, c.data(), 2, false);
+    return true;
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+at::Tensor causal_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd) {
+  static const bool has_bf16 = has_small_products<at::BFloat16>();
+  static const bool has_fp32 = has_small_products<float>();
+  const bool blocked = element_of(q_btnd) == Element::kBf16 ? has_bf16 : has_fp32;
+  if (blocked && q_btnd.size(3) % 2 == 0) return BlockedAttention::apply(q_btnd, k_btmd, v_btmd);
+  return at::scaled_dot_product_attention(q_btnd.transpose(1, 2), k_btmd.transpose(1, 2), v_btmd.transpose(1, 2),
+                                          /*attn_mask=*/{}, /*dropout_p=*/0.0, /*is_causal=*/true,
+                                          /*scale=*/std::nullopt, /*enable_gqa=*/q_btnd.size(2) != k_btmd.size(2))
+      .transpose(1, 2);
+}
+
+}  // namespace rp::models

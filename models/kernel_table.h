@@ -1,0 +1,28 @@
+// models/kernel_table.h
+// RP_KERNEL_TABLE(name): the table of kernels.h, with the loops as this source compiles them.
+#pragma once
+
+#include "models/attention_loops.h"
+#include "models/kernel_loops.h"
+
+// Calls the instance of a loop for the element type that is only known now.
+#define RP_DISPATCH(loop, Arguments)                                                                    \
+  [](Element element, const Arguments& arguments, std::int64_t begin, std::int64_t end) {               \
+    element == Element::kBf16 ? loop<Bf16>(arguments, begin, end) : loop<float>(arguments, begin, end); \
+  }
+
+#define RP_KERNEL_TABLE(set)                                                                                     \
+  {.name = set,                                                                                                  \
+   .rms_norm = RP_DISPATCH(rms_norm_rows, RmsNormRows),                                                          \
+   .rms_norm_grad = RP_DISPATCH(rms_norm_grad_rows, RmsNormGradRows),                                            \
+   .rotate = RP_DISPATCH(rotate_rows, RotateRows),                                                               \
+   .swiglu = RP_DISPATCH(swiglu_elements, SwiGlu),                                                               \
+   .swiglu_grad = RP_DISPATCH(swiglu_grad_elements, SwiGluGrad),                                                 \
+   .cross_entropy = RP_DISPATCH(cross_entropy_rows, CrossEntropyRows),                                           \
+   .causal_softmax = RP_DISPATCH(causal_softmax_rows, CausalSoftmaxRows),                                        \
+   .attention_grad = RP_DISPATCH(attention_grad_rows, AttentionGradRows),                                        \
+   .pack = pack_matrix,                                                                                          \
+   .round = round_floats,                                                                                        \
+   .dot = [](Element element, const void* a, const void* b, std::int64_t count) {                                \
+     return element == Element::kBf16 ? dot_of<Bf16>(a, b, count) : dot_of<float>(a, b, count);                  \
+   }}

@@ -1,0 +1,186 @@
+#include "hoststore/catalogue.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include "tests/common/expect_refusal.h"
+
+namespace rp {
+namespace {
+
+struct Range {
+  std::uint64_t first;
+  std::uint64_t end;
+};
+
+void expect_apart_and_inside(std::vector<Range> ranges, std::uint64_t arena_bytes) {
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.first < b.first; });
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    EXPECT_EQ(ranges[i].first % 4096, 0U);
+    EXPECT_LE(ranges[i].end, i + 1 < ranges.size() ? ranges[i + 1].first : arena_bytes);
+  }
+}
+
+void expect_no_overlap(const Catalogue& catalogue, bool with_sums) {
+  std::vector<Range> parameters, state, gradients;
+  const auto add = [](std::vector<Range>& to, std::uint64_t offset, std::uint64_t bytes) {
+    to.push_back({offset, offset + bytes});
+  };
+  for (const BlockRecord& block : catalogue.blocks()) {
+    for (std::uint32_t copy = 0; copy < block.num_copies; ++copy) add(parameters, block.parameter_offset[copy], block.bytes());
+    if (block.dtype != DType::kFloat32) add(state, block.master_offset, 4 * block.num_elements);
+    add(state, block.moment1_offset, 4 * block.num_elements);
+    add(state, block.moment2_offset, 4 * block.num_elements);
+  }
+  for (const UseRecord& use : catalogue.uses()) {
+    add(gradients, use.gradient_offset, catalogue.blocks()[use.block].bytes());
+    if (with_sums) add(state, use.sum_offset, 4 * catalogue.blocks()[use.block].num_elements);
+  }
+  expect_apart_and_inside(parameters, catalogue.parameter_bytes());
+  expect_apart_and_inside(state, catalogue.state_bytes());
+  expect_apart_and_inside(gradients, catalogue.gradient_bytes());
+}
+
+// A little language model: tied embedding and head, uneven shapes between.
+std::vector<LayerRequest> model(DType dtype) {
+  const ParameterRequest table{.name = "table", .dtype = dtype, .shape = {101, 12}, .tied_group = 5};
+  return {{.name = "embedding", .arguments_hash = 1, .parameters = {table}},
+          {.name = "block", .arguments_hash = 2,
+           .parameters = {{.name = "a", .dtype = dtype, .shape = {12, 13}}, {.name = "b", .dtype = dtype, .shape = {7}}}},
+          {.name = "nothing", .arguments_hash = 3, .parameters = {}},
+          {.name = "head", .arguments_hash = 4,
+           .parameters = {{.name = "norm", .dtype = dtype, .shape = {12}}, table}}};
+}
+
+TEST(Catalogue, PutsAllUntiedParametersOfALayerIntoOneBlock) {
+  const Catalogue catalogue = Catalogue::lay_out(model(DType::kBFloat16), 1, false);
+  ASSERT_EQ(catalogue.num_layers(), 4);
+  ASSERT_EQ(catalogue.blocks().size(), 3U);  // table, block, head's norm
+  ASSERT_EQ(catalogue.uses_of(1).size(), 1U);
+  const BlockRecord& block = catalogue.blocks()[catalogue.uses()[catalogue.uses_of(1)[0]].block];
+  const auto tensors = catalogue.tensors_of(1);
+  ASSERT_EQ(tensors.size(), 2U);
+  EXPECT_STREQ(tensors[0].name.data(), "a");
+  EXPECT_EQ(tensors[0].element_offset, 0U);
+  EXPECT_STREQ(tensors[1].name.data(), "b");
+  EXPECT_EQ(tensors[1].element_offset, 160U);  // 156, rounded up to whole cache lines
+  EXPECT_EQ(block.num_elements, 160U + 32U);
+  EXPECT_TRUE(catalogue.uses_of(2).empty());
+  EXPECT_TRUE(catalogue.tensors_of(2).empty());
+}
+
+TEST(Catalogue, GivesATiedParameterOneBlockWithAGradientBlockPerUse) {
+  const Catalogue catalogue = Catalogue::lay_out(model(DType::kBFloat16), 2, true);
+  const std::uint32_t table = catalogue.uses()[catalogue.uses_of(0)[0]].block;
+  ASSERT_EQ(catalogue.blocks()[table].num_uses, 2U);
+  const auto uses = catalogue.uses_of_block(table);
+  EXPECT_EQ(uses[0].layer, 0U);  // in layer order
+  EXPECT_EQ(uses[1].layer, 3U);
+  EXPECT_NE(uses[0].gradient_offset, uses[1].gradient_offset);
+  EXPECT_NE(uses[0].sum_offset, uses[1].sum_offset);
+  EXPECT_EQ(catalogue.uses_of(3).size(), 2U);
+  EXPECT_EQ(catalogue.num_parameters(), 101U * 12U + 12U * 13U + 7U + 12U);
+}
+
+TEST(Catalogue, CountsAParameterOnceThatOneLayerUsesTwice) {
+  const ParameterRequest once{.name = "u", .dtype = DType::kFloat32, .shape = {8}, .tied_group = 0};
+  const ParameterRequest again{.name = "v", .dtype = DType::kFloat32, .shape = {8}, .tied_group = 0};
+  const ParameterRequest none{.name = "none", .dtype = DType::kFloat32, .shape = {0}};
+  const ParameterRequest own{.name = "own", .dtype = DType::kFloat32, .shape = {3}};
+  const Catalogue catalogue = Catalogue::lay_out({{.name = "l", .parameters = {once, again, none, own}}}, 1, false);
+  EXPECT_EQ(catalogue.num_parameters(), 11U);
+  EXPECT_EQ(catalogue.uses_of(0).size(), 2U);
+}
+
+TEST(Catalogue, AlignsBlocksToPagesWithoutOverlap) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const std::uint32_t copies : {1U, 2U}) {
+      for (const bool with_sums : {false, true}) expect_no_overlap(Catalogue::lay_out(model(dtype), copies, with_sums), with_sums);
+    }
+  }
+}
+
+TEST(Catalogue, AlignsBlocksOfRandomModelsWithoutOverlap) {
+  for (unsigned seed = 1; seed <= 30; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    std::vector<LayerRequest> layers(1 + random() % 6);
+    for (LayerRequest& layer : layers) {
+      layer.name = "layer";
+      const std::size_t num = random() % 5;
+      for (std::size_t i = 0; i < num; ++i) {
+        const bool tied = random() % 4 == 0;
+        layer.parameters.push_back({.name = "p" + std::to_string(i), .dtype = random() % 2 == 0 || tied ? DType::kFloat32 : DType::kBFloat16,
+                                    .shape = {tied ? 77 : static_cast<std::int64_t>(random() % 3000)},
+                                    .tied_group = tied ? static_cast<int>(random() % 2) : -1});
+      }
+    }
+    const bool with_sums = random() % 2 == 0;
+    expect_no_overlap(Catalogue::lay_out(layers, 1 + random() % 2, with_sums), with_sums);
+  }
+}
+
+// Host memory per trained parameter, DESIGN 3 and docs/design/host-store.md.
+TEST(Catalogue, TakesThePromisedBytesPerParameter) {
+  constexpr std::int64_t kRows = 4096;
+  const auto bytes_per_parameter = [](DType dtype, std::uint32_t copies, bool with_sums) {
+    const Catalogue catalogue = Catalogue::lay_out(
+        {{.name = "big", .parameters = {{.name = "w", .dtype = dtype, .shape = {kRows, kRows}}}}}, copies, with_sums);
+    const std::uint64_t bytes = catalogue.parameter_bytes() + catalogue.state_bytes() + catalogue.gradient_bytes();
+    return static_cast<double>(bytes) / static_cast<double>(catalogue.num_parameters());
+  };
+  EXPECT_EQ(bytes_per_parameter(DType::kBFloat16, 1, false), 16.0);
+  EXPECT_EQ(bytes_per_parameter(DType::kBFloat16, 2, false), 18.0);
+  EXPECT_EQ(bytes_per_parameter(DType::kFloat32, 1, false), 16.0);
+  EXPECT_EQ(bytes_per_parameter(DType::kFloat32, 2, false), 20.0);
+  EXPECT_EQ(bytes_per_parameter(DType::kBFloat16, 1, true), 20.0);
+}
+
+TEST(Catalogue, IsTheSameAfterATripThroughBytes) {
+  const Catalogue catalogue = Catalogue::lay_out(model(DType::kBFloat16), 2, true);
+  const std::vector<std::byte> bytes = catalogue.to_bytes();
+  const Catalogue copy = Catalogue::from_bytes(bytes);
+  EXPECT_EQ(copy.to_bytes(), bytes);
+  EXPECT_EQ(copy.num_layers(), catalogue.num_layers());
+  EXPECT_EQ(copy.parameter_bytes(), catalogue.parameter_bytes());
+  EXPECT_EQ(copy.uses_of(3), catalogue.uses_of(3));
+  EXPECT_STREQ(copy.layer(3).name.data(), "head");
+  EXPECT_EQ(copy.layer(3).arguments_hash, 4U);
+  EXPECT_EQ(copy.num_parameters(), catalogue.num_parameters());
+}
+
+TEST(Catalogue, IsRefusedWithAnyByteChangedOrMissing) {
+  std::vector<std::byte> bytes = Catalogue::lay_out(model(DType::kFloat32), 1, false).to_bytes();
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] ^= std::byte{0x10};
+    EXPECT_THROW((void)Catalogue::from_bytes(bytes), Error) << "byte " << i;
+    bytes[i] ^= std::byte{0x10};
+  }
+  for (std::size_t length = 0; length < bytes.size(); length += 41) {
+    EXPECT_THROW((void)Catalogue::from_bytes(std::span(bytes).first(length)), Error) << "length " << length;
+  }
+  expect_error(ExitCode::kUserError, {"catalogue", "damaged"}, [&] { (void)Catalogue::from_bytes({}); });
+  EXPECT_NO_THROW((void)Catalogue::from_bytes(bytes));
+}
+
+TEST(Catalogue, RefusesWhatItCannotDescribe) {
+  const auto lay_out = [](ParameterRequest parameter) {
+    (void)Catalogue::lay_out({{.name = "l", .parameters = {std::move(parameter)}}}, 1, false);
+  };
+  expect_error(ExitCode::kUsage, {"too long", "127"}, [&] { lay_out({.name = std::string(128, 'x')}); });
+  expect_error(ExitCode::kUsage, {"p has 9 dimensions", "at most 8"},
+               [&] { lay_out({.name = "p", .shape = std::vector<std::int64_t>(9, 1)}); });
+  expect_error(ExitCode::kUsage, {"too long", "111"},
+               [] { (void)Catalogue::lay_out({{.name = std::string(112, 'x')}}, 1, false); });
+  const ParameterRequest wide{.name = "wide", .shape = {8}, .tied_group = 1};
+  const ParameterRequest high{.name = "high", .shape = {9}, .tied_group = 1};
+  expect_error(ExitCode::kUsage, {"high", "tied"}, [&] {
+    (void)Catalogue::lay_out({{.name = "l", .parameters = {wide}}, {.name = "m", .parameters = {high}}}, 1, false);
+  });
+}
+
+}  // namespace
+}  // namespace rp

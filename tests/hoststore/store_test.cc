@@ -1,0 +1,172 @@
+#include "hoststore/store.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <csignal>
+#include <set>
+
+#include "tests/common/expect_refusal.h"
+#include "tests/hoststore/processes.h"
+
+namespace rp {
+namespace {
+
+StoreSettings small_settings() {
+  StoreSettings settings;
+  settings.backing = "memfd";
+  settings.num_workers = 3;
+  settings.num_microbatches = 2;
+  settings.seed = 77;
+  settings.arena_limit_bytes = std::uint64_t{16} << 20;
+  return settings;
+}
+
+Catalogue small_catalogue() {
+  const ParameterRequest weight{.name = "w", .dtype = DType::kBFloat16, .shape = {300}};
+  return Catalogue::lay_out({{.name = "a", .parameters = {weight}}, {.name = "b", .parameters = {weight}}}, 2, false);
+}
+
+std::unique_ptr<Store> small_store() { return Store::create(small_settings(), small_catalogue()); }
+
+std::unique_ptr<Store> attached(const Store& store) { return Store::attach(test::duplicates(store.descriptors())); }
+
+TEST(Store, IsTheSameInTheProcessThatAttachesToIt) {
+  const auto store = small_store();
+  const auto view = attached(*store);
+  EXPECT_EQ(view->num_workers(), 3);
+  EXPECT_EQ(view->header().seed, 77U);
+  EXPECT_EQ(view->header().run_id, store->header().run_id);
+  EXPECT_EQ(view->catalogue().to_bytes(), store->catalogue().to_bytes());
+  store->published(1).publish(5);
+  EXPECT_EQ(view->published(1).observe(), 5U);
+  EXPECT_EQ(view->published(0).observe(), 0U);
+  view->worker_words(2).events.publish(9);
+  EXPECT_EQ(store->worker_words(2).events.observe(), 9U);
+  *store->parameters(0) = std::byte{3};
+  EXPECT_EQ(*std::as_const(*view).parameters(0), std::byte{3});
+  *view->gradients(600) = std::byte{4};
+  EXPECT_EQ(*store->gradients(600), std::byte{4});
+  ASSERT_TRUE(store->command_writer(1).try_push({.slot = 12}));
+  Command command;
+  EXPECT_FALSE(view->command_reader(0).try_pop(command));
+  ASSERT_TRUE(view->command_reader(1).try_pop(command));
+  EXPECT_EQ(command.slot, 12U);
+  view->arena(1).grow(1);
+  *view->arena(1).data(5, 1) = std::byte{6};
+  EXPECT_EQ(*store->block_data({.arena = 1, .offset = 5, .bytes = 1}), std::byte{6});
+  EXPECT_EQ(store->arena(0).segment().bytes(), 0U);
+}
+
+TEST(Store, HasAPlaceOfItsOwnForEachFact) {
+  const auto store = small_store();
+  std::set<const void*> places;
+  std::size_t num = 0;
+  const auto add = [&](const void* place) {
+    places.insert(place);
+    ++num;
+  };
+  add(&store->epoch());
+  for (std::uint32_t i = 0; i < 2; ++i) add(&store->published(i));
+  for (std::uint32_t i = 0; i < 2; ++i) add(&store->taken(i));
+  for (int worker = 0; worker < 3; ++worker) {
+    add(&store->worker_words(worker));
+    add(&store->failure(worker));
+  }
+  for (std::uint64_t attempt = 0; attempt < kRoundPlaces; ++attempt) {
+    for (const BlockKind kind : {BlockKind::kActivation, BlockKind::kGradient, BlockKind::kArguments}) {
+      for (int boundary = 0; boundary <= 2; ++boundary) {
+        for (int m = 0; m < 2; ++m) add(&store->block_place(attempt, kind, boundary, m));
+      }
+    }
+    for (int m = 0; m < 2; ++m) add(&store->loss(attempt, m));
+    for (std::uint32_t use = 0; use < 2; ++use) add(&store->square_sum(attempt, use));
+    for (int layer = 0; layer < 2; ++layer) add(&store->layer_time(attempt, layer));
+  }
+  EXPECT_EQ(places.size(), num);
+  EXPECT_EQ(&store->loss(1, 0), &store->loss(1 + kRoundPlaces, 0)) << "tables are used in turns";
+}
+
+TEST(Store, ReservesExactlyWhatItSaysItNeeds) {
+  const StoreBytes needed = Store::needed(small_settings(), small_catalogue());
+  const auto store = small_store();
+  const std::vector<int> descriptors = store->descriptors();
+  std::uint64_t reserved = 0;
+  for (std::size_t i = 0; i < 4; ++i) {
+    reserved += Segment::attach(UniqueFd(dup(descriptors[i])), "").bytes();
+  }
+  EXPECT_EQ(reserved, needed.total());
+  EXPECT_EQ(descriptors.size(), 4U + 3U + 1U);
+}
+
+TEST(Store, RefusesAModelThatDoesNotFitIntoMemoryBeforeItTakesAny) {
+  const Catalogue huge = Catalogue::lay_out(
+      {{.name = "l", .parameters = {{.name = "w", .dtype = DType::kBFloat16, .shape = {std::int64_t{1} << 40}}}}}, 1, false);
+  expect_error(ExitCode::kNoResource, {"16.0 TiB", "parameters 2.00 TiB", "optimizer state 12.0 TiB", "available"},
+               [&] { (void)Store::create(small_settings(), huge); });
+}
+
+TEST(Store, RefusesMoreWorkersAndLayersThanTheFormatHasRoomFor) {
+  StoreSettings settings = small_settings();
+  for (const std::uint32_t workers : {0U, 65U}) {
+    settings.num_workers = workers;
+    expect_error(ExitCode::kUsage, {"workers", "1 to 64"}, [&] { (void)Store::create(settings, small_catalogue()); });
+  }
+  const Catalogue deep = Catalogue::lay_out(std::vector<LayerRequest>(1025, LayerRequest{.name = "l"}), 1, false);
+  expect_error(ExitCode::kUsage, {"1025 layers", "1024"}, [&] { (void)Store::create(small_settings(), deep); });
+}
+
+// Attaches to a store whose control header `spoil` changed.
+void expect_lie_is_refused(const char* what, void (*spoil)(ControlHeader&)) {
+  const auto store = small_store();
+  void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, store->descriptors()[0], 0);
+  ASSERT_NE(page, MAP_FAILED);
+  spoil(*static_cast<ControlHeader*>(page));
+  EXPECT_THROW((void)attached(*store), Error) << what;
+  munmap(page, 4096);
+}
+
+TEST(Store, IsNotAttachedToWhereItsHeaderLies) {
+  expect_lie_is_refused("magic", [](ControlHeader& header) { header.magic ^= 1; });
+  expect_lie_is_refused("version", [](ControlHeader& header) { ++header.version; });
+  expect_lie_is_refused("bytes", [](ControlHeader& header) { header.bytes += 4096; });
+  expect_lie_is_refused("workers", [](ControlHeader& header) { ++header.num_workers; });
+  expect_lie_is_refused("no workers", [](ControlHeader& header) { header.num_workers = 0; });
+  expect_lie_is_refused("layers", [](ControlHeader& header) { header.num_layers = 1u << 31; });
+  expect_lie_is_refused("few layers", [](ControlHeader& header) { header.num_layers = 1; });
+  expect_lie_is_refused("microbatches", [](ControlHeader& header) { header.num_microbatches = 1u << 31; });
+  expect_lie_is_refused("blocks", [](ControlHeader& header) { header.num_blocks = UINT32_MAX; });
+  expect_lie_is_refused("few blocks", [](ControlHeader& header) { header.num_blocks = 1; });
+  expect_lie_is_refused("uses", [](ControlHeader& header) { header.num_uses = UINT32_MAX; });
+  expect_lie_is_refused("few uses", [](ControlHeader& header) { header.num_uses = 1; });
+  expect_lie_is_refused("catalogue offset", [](ControlHeader& header) { header.catalogue_offset -= 64; });
+  expect_lie_is_refused("far catalogue", [](ControlHeader& header) { header.catalogue_offset = UINT64_MAX; });
+  expect_lie_is_refused("catalogue bytes", [](ControlHeader& header) { header.catalogue_bytes -= 1; });
+}
+
+TEST(Store, IsNotAttachedToByTheWrongDescriptors) {
+  const auto store = small_store();
+  const std::vector<int> all = store->descriptors();
+  const auto attach = [](std::vector<int> fds) { (void)Store::attach(test::duplicates(fds)); };
+  expect_error(ExitCode::kUserError, {"no host store of this version"}, [&] { attach({}); });
+  expect_error(ExitCode::kUserError, {"no host store"}, [&] { attach({all.begin(), all.end() - 1}); });
+  EXPECT_THROW(attach({all[1], all[0], all[2], all[3], all[4], all[5], all[6], all[7]}), Error);
+  EXPECT_THROW(attach({all[0], all[4], all[2], all[3], all[4], all[5], all[6], all[7]}), Error) << "parameters too short";
+  EXPECT_NO_THROW(attach(all));
+}
+
+TEST(StoreDeathTest, AWorkerThatWritesWeightsDiesOfIt) {
+  const auto store = small_store();
+  const int status = test::status_of_process([&] {
+    std::signal(SIGSEGV, SIG_DFL);  // a sanitizer's handler would turn it into an exit
+    const auto view = attached(*store);
+    *view->parameters(8) = std::byte{1};
+    return true;
+  });
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGSEGV);
+  EXPECT_EQ(*store->parameters(8), std::byte{0});
+}
+
+}  // namespace
+}  // namespace rp
