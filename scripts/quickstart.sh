@@ -70,9 +70,9 @@ echo "    took $((SECONDS - start)) s"
 echo
 echo "$question"
 echo "  before:"
-show_answer() { fold -s -w 100 "$1" | sed 's/^/    /'; }
+show_answer "$logs/before.log"
 echo "  after:"
-show_answer() { fold -s -w 100 "$1" | sed 's/^/    /'; }
+show_answer "$logs/after.log"
 echo
 .venv/bin/python - "$place/output/metrics.jsonl" <<'PYTHON'
 import json
