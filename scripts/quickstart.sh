@@ -35,9 +35,9 @@ prepare_data() {
     --output "$place/jargon.tokens"
 }
 
-show_answer() { sed 's/^/    /' "$1" | cut -c1-160; }
+show_answer() { fold -s -w 100 "$1" | sed 's/^/    /'; }
 
-echo "RoundPipe quickstart: about 10 minutes on 2 cores the first time. Logs: $logs"
+echo "RoundPipe quickstart: about a quarter of an hour on 2 cores the first time. Logs: $logs"
 phase "set-up: packages, PyTorch as LibTorch (scripts/setup.sh)" setup scripts/setup.sh
 phase "build of rp-launch and train, without tests" build scripts/build.sh release --no-tests rp-launch train
 phase "sample model: SmolLM2-135M-Instruct in bf16" model \

@@ -33,12 +33,15 @@ def make_model(directory: Path) -> None:
 
 
 def make_data(path: Path, vocabulary: int) -> None:
-    """Documents of different lengths, as bytes."""
+    """Documents of different lengths, in the ids of the tiny tokenizer (one a character)."""
+    from tokenizers import pre_tokenizers
+
+    ids = {character: i for i, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     choose = random.Random(11)
     file = TokenFileWriter(vocabulary=vocabulary, eos_token=257, kind="text")
     for _ in range(60):
-        text = " ".join(choose.choice(WORDS) for _ in range(choose.randint(2, 14)))
-        tokens = [byte % 256 for byte in text.encode()] + [257]
+        text = "Ġ".join(choose.choice(WORDS) for _ in range(choose.randint(2, 14)))
+        tokens = [ids[character] for character in text] + [257]
         if vocabulary > VOCABULARY:
             tokens.append(vocabulary - 1)
         file.add(tokens, [1] * len(tokens))

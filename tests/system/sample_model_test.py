@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+"""SmolLM2-135M on the Jargon File: the same bits with 1, 2 and 3 workers."""
+
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+import launched
+from launched import LaunchedTest, bits, settings
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+launched.DEADLINE_S = 300
+
+
+class SampleModelTest(LaunchedTest):
+    def tool(self, name: str, *words):
+        subprocess.run([sys.executable, TOOLS / f"{name}.py", *map(str, words)], check=True, timeout=300)
+
+    def test_same_bits_with_1_2_and_3_workers(self):
+        model, chats, data = (self.directory / name for name in ("model", "jargon.jsonl", "jargon.tokens"))
+        self.tool("fetch_sample_model", "--output", model)
+        self.tool("jargon_chat", "--output", chats)
+        self.tool("prepare_data", "--tokenizer", model, "--input", chats, "--output", data)
+        results = []
+        for workers in (1, 2, 3):
+            output = self.directory / f"output-{workers}"
+            self.run_train(settings(output, model=model, data=data, batch_size=5, sequence_length=64, learning_rate="1e-4"),
+                           ("--workers", str(workers)))
+            results.append(bits(output))
+        self.assertEqual(results[0], results[1])
+        self.assertEqual(results[0], results[2])
+
+
+if __name__ == "__main__":
+    unittest.main()
