@@ -11,7 +11,8 @@ struct Inputs {
   at::Tensor q, k, v, grad_out;
 };
 
-Inputs make_inputs(std::int64_t b, std::int64_t t, std::int64_t n, std::int64_t m, std::int64_t d, at::ScalarType dtype) {
+Inputs make_inputs(std::int64_t b, std::int64_t t, std::int64_t n, std::int64_t m, std::int64_t d,
+                   at::ScalarType dtype) {
   at::manual_seed(9);
   const auto leaf = [&](std::int64_t heads) { return at::randn({b, t, heads, d}).to(dtype).requires_grad_(true); };
   return {leaf(n), leaf(m), leaf(m), at::randn({b, t, n, d}).to(dtype)};
