@@ -14,7 +14,7 @@ namespace rp {
 namespace {
 
 // The sanitizers make the code about ten times slower.
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr std::int64_t kRefusalTime = 2'000 * kNsPerMs;
 #else
 constexpr std::int64_t kRefusalTime = 100 * kNsPerMs;
