@@ -35,7 +35,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
       case State::kTop:
         state_ = name_ == kMetadataKey ? State::kMetadata : State::kTensor;
         field_ = Field::kNone;
-        seen_fields_.clear();
+        seen_fields_ = 0;
         tensor_ = {};
         offsets_.clear();
         return true;
@@ -120,6 +120,9 @@ class HeaderReader : public nlohmann::json_sax<json> {
   enum class State { kStart, kTop, kTensor, kShape, kOffsets, kMetadata };
   enum class Field { kNone, kDtype, kShape, kOffsets };
 
+  static unsigned bit(Field field) { return 1U << static_cast<unsigned>(field); }
+  [[nodiscard]] bool has_seen(Field field) const { return (seen_fields_ & bit(field)) != 0; }
+
   template <typename... Pieces>
   Error bad_tensor(const Pieces&... pieces) const {
     return bad_input(file_, "tensor ", quoted_name(name_), ": ", pieces...);
@@ -146,14 +149,15 @@ class HeaderReader : public nlohmann::json_sax<json> {
              : key == "data_offsets" ? Field::kOffsets
                                      : Field::kNone;
     if (field_ == Field::kNone) throw bad_tensor("has the unknown key ", quoted_name(key));
-    if (!seen_fields_.insert(field_).second) throw bad_tensor("has the key ", quoted_name(key), " twice");
+    if (has_seen(field_)) throw bad_tensor("has the key ", quoted_name(key), " twice");
+    seen_fields_ |= bit(field_);
     return true;
   }
 
   void finish_tensor() {
-    if (!seen_fields_.contains(Field::kDtype)) throw bad_tensor("has no dtype");
-    if (!seen_fields_.contains(Field::kShape)) throw bad_tensor("has no shape");
-    if (!seen_fields_.contains(Field::kOffsets)) throw bad_tensor("has no data_offsets");
+    if (!has_seen(Field::kDtype)) throw bad_tensor("has no dtype");
+    if (!has_seen(Field::kShape)) throw bad_tensor("has no shape");
+    if (!has_seen(Field::kOffsets)) throw bad_tensor("has no data_offsets");
     if (offsets_[1] < offsets_[0]) {
       throw bad_tensor("data_offsets end at ", offsets_[1], ", before their beginning at ", offsets_[0]);
     }
@@ -194,7 +198,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
   // Of the entry that is being read.
   std::string name_;
   Field field_ = Field::kNone;
-  std::set<Field> seen_fields_;
+  unsigned seen_fields_ = 0;  // a bit() each
   TensorInfo tensor_;
   std::vector<std::uint64_t> offsets_;
 };

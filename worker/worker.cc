@@ -196,7 +196,7 @@ void Worker::fetch() {
     if (command.phase == Phase::kBackward) needed.push_back({BlockKind::kGradient, command.end_layer, command.gradient});
     if (command.phase == Phase::kFused) needed.push_back({BlockKind::kArguments, 0, InputSource{}});
     for (int microbatch = 0; microbatch < command.num_microbatches; ++microbatch, ++n) {
-      const WaitResult free = inputs_.wait_free(n, limits());
+      const WaitResult free = inputs_.wait_free(n, inner_limits());
       if (free == WaitResult::kStopped) return;
       if (free == WaitResult::kTimedOut) wait_failed("a free input buffer", command);
       inputs_.clear(n);
@@ -227,7 +227,7 @@ void Worker::run() {
 void Worker::run_task(RunningTask& task) {
   if (halted_) return;
   task.completion = {.slot = task.command.slot};
-  const WaitResult ready = weights_ready_.wait_at_least(task.serial, limits());
+  const WaitResult ready = weights_ready_.wait_at_least(task.serial, inner_limits());
   if (ready == WaitResult::kStopped) return;
   if (ready == WaitResult::kTimedOut) wait_failed("its weights", task.command);
   if (task.command.phase != Phase::kForward && !place_gradients(task)) return;
@@ -262,7 +262,7 @@ bool Worker::run_microbatches(RunningTask& task) {
     for (microbatch = 0; microbatch < command.num_microbatches; ++microbatch) {
       const std::uint64_t n = next_microbatch_;
       const std::int64_t wait_start = now_ns();
-      const WaitResult there = inputs_.wait_uploaded(n, limits());
+      const WaitResult there = inputs_.wait_uploaded(n, inner_limits());
       if (there == WaitResult::kStopped) return false;
       if (there == WaitResult::kTimedOut) wait_failed("its inputs", command);
       const std::int64_t start = now_ns();

@@ -69,7 +69,10 @@ class Worker {
   void guard(const char* thread_name, void (Worker::*function)());
   void stop_all();
   void wait_failed(const std::string& what, const Command& command);
+  // For what other processes do.
   [[nodiscard]] WaitLimits limits() const { return {&stop_, store_.header().wait_timeout_ns}; }
+  // For what this worker's own threads do: longer, so that the thread that knows what is missing speaks first.
+  [[nodiscard]] WaitLimits inner_limits() const { return {&stop_, 2 * store_.header().wait_timeout_ns}; }
 
   Store& store_;
   const int number_;

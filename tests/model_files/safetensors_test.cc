@@ -20,6 +20,13 @@ constexpr std::int64_t kRefusalTime = 2'000 * kNsPerMs;
 constexpr std::int64_t kRefusalTime = 100 * kNsPerMs;
 #endif
 
+// Other tests may run on the same core.
+std::int64_t thread_cpu_ns() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return time.tv_sec * kNsPerSecond + time.tv_nsec;
+}
+
 struct BadFile {
   std::string what;
   std::string bytes;
@@ -172,9 +179,9 @@ TEST(Safetensors, EveryBadFileOfTheCorpusIsRefusedAtOnceWithFileAndRule) {
     SCOPED_TRACE(file.what);
     const auto path = directory.write("bad.safetensors", file.bytes);
     file.message_parts.emplace_back(path.string());
-    const std::int64_t start = now_ns();
+    const std::int64_t start = thread_cpu_ns();
     expect_refusal(file.message_parts, [&] { SafetensorsFile::open(path); });
-    EXPECT_LT(now_ns() - start, kRefusalTime);
+    EXPECT_LT(thread_cpu_ns() - start, kRefusalTime);
   }
 }
 

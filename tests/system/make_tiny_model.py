@@ -16,7 +16,7 @@ VOCABULARY = 300
 WORDS = "the of a bogon emits quantum bogosity when hacker program machine fails and users know it".split()
 
 
-def make_model(directory: Path) -> None:
+def make_model(directory: Path, dtype_name: str) -> None:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
     from transformers.utils import logging
@@ -27,8 +27,8 @@ def make_model(directory: Path) -> None:
     config = LlamaConfig(
         vocab_size=VOCABULARY, hidden_size=48, intermediate_size=96, num_hidden_layers=6, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=128, tie_word_embeddings=True, rms_norm_eps=1e-5,
-        bos_token_id=None, eos_token_id=257, dtype=torch.bfloat16)
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(directory)
+        bos_token_id=None, eos_token_id=257, dtype=dtype_name)
+    LlamaForCausalLM(config).to(getattr(torch, dtype_name)).save_pretrained(directory)
     tiny_tokenizer.make(directory)
 
 
@@ -53,7 +53,8 @@ def main() -> None:
     directory.mkdir(parents=True, exist_ok=True)
     make_data(directory / "data.tokens", VOCABULARY)
     make_data(directory / "other_tokenizer.tokens", 5000)
-    make_model(directory / "model")
+    make_model(directory / "model", "bfloat16")
+    make_model(directory / "model_fp32", "float32")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,85 @@
+// reference_train: takes the options of `train` and gives its losses (on stdout, as metrics.jsonl writes them) and its
+// OUTPUT/final, computed by the reference loop: no launcher, no worker, no coordinator, no store.
+#include <ATen/Parallel.h>
+
+#include <cstdio>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/llama_weights.h"
+#include "roundpipe/models.h"
+#include "tests/reference/reference_loop.h"
+#include "train/batches.h"
+#include "train/settings.h"
+#include "train/token_file.h"
+
+namespace rp {
+namespace {
+
+// The rounds of all steps, in order.
+std::vector<reference::Round> make_rounds(const TrainSettings& settings) {
+  const TokenFile file = TokenFile::open(settings.data, models::inspect(settings.model).vocabulary);
+  BatchSource batches(file, settings.sequence_length, settings.batch_size, settings.seed);
+  std::vector<reference::Round> rounds;
+  for (std::int64_t step = 0; step < settings.max_steps; ++step) {
+    Batch batch = batches.next();
+    const std::vector<std::int64_t> shape{settings.batch_size, settings.sequence_length};
+    const at::Tensor tokens = at::from_blob(batch.tokens.data(), shape, at::kLong).clone();
+    const at::Tensor labels = at::from_blob(batch.labels.data(), shape, at::kLong).clone();
+    const at::Tensor divisor = at::scalar_tensor(static_cast<double>(batch.num_trained), at::kFloat);
+    for (std::int64_t round = 0; round < settings.rounds_per_step; ++round) {
+      const std::int64_t size = settings.sequences_of_round();
+      rounds.push_back({{tokens.narrow(0, round * size, size)}, {labels.narrow(0, round * size, size), divisor}});
+    }
+  }
+  return rounds;
+}
+
+void print_losses(const std::vector<double>& losses, std::int64_t rounds_per_step) {
+  double step_loss = 0;
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    step_loss += losses[i];
+    if ((i + 1) % static_cast<std::size_t>(rounds_per_step) != 0) continue;
+    std::printf("%.17g\n", step_loss);
+    step_loss = 0;
+  }
+}
+
+void save(const std::vector<reference::Parameter>& parameters, const TrainSettings& settings) {
+  std::map<std::string, at::Tensor> working;
+  for (const reference::Parameter& parameter : parameters) working[parameter.name] = parameter.working;
+  models::export_llama(settings.model, settings.output / "final", [&](std::int64_t layer, const std::string& name) {
+    return working.at(std::to_string(layer) + "." + name);
+  });
+}
+
+int run(const TrainSettings& settings) {
+  at::set_num_threads(1);
+  reference::Settings loop{.num_microbatches = static_cast<int>(settings.num_microbatches),
+                           .rounds_per_step = static_cast<int>(settings.rounds_per_step),
+                           .asynchronous = settings.asynchronous,
+                           .max_grad_norm = settings.max_grad_norm,
+                           .rule = {}};
+  loop.rule.learning_rate = settings.learning_rate;
+  loop.rule.weight_decay = settings.weight_decay;
+  const auto dtype = settings.dtype == TrainSettings::DType::kFloat32 ? at::kFloat : at::kBFloat16;
+  const reference::Result result =
+      reference::train(models::load(settings.model, dtype), models::causal_lm_loss(), make_rounds(settings), loop);
+  print_losses(result.losses, settings.rounds_per_step);
+  save(result.parameters, settings);
+  return 0;
+}
+
+}  // namespace
+}  // namespace rp
+
+int main(int argc, char** argv) {
+  try {
+    return rp::run(rp::parse_train_command({argv + 1, argv + argc}).settings);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "reference_train: %s\n", error.what());
+    return 1;
+  }
+}
