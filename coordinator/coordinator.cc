@@ -3,12 +3,10 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "common/check.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
-#include "worker/worker.h"
 
 namespace rp {
 
@@ -29,15 +27,16 @@ Coordinator::Coordinator(Store& store, CoordinatorOptions options)
     : store_(store),
       options_(std::move(options)),
       updates_(store, options_.optimizer_threads, options_.rounds_per_step),
+      inputs_(store),
       outstanding_(static_cast<std::size_t>(store.num_workers())),
       next_event_(static_cast<std::size_t>(store.num_workers())),
+      frees_(store),
       plan_(options_.plan),
       layer_times_(store.catalogue().num_layers()) {
   validate_plan(plan_, store.catalogue().num_layers());
   for (int worker = 0; worker < store.num_workers(); ++worker) {
     commands_.push_back(store.command_writer(worker));
     completions_.push_back(store.completion_reader(worker));
-    frees_.push_back(store.free_writer(worker));
   }
   thread_ = std::thread([this] { follow_completions(); });
 }
@@ -51,9 +50,12 @@ Coordinator::~Coordinator() {
 }
 
 void Coordinator::restart_at(std::uint64_t steps) {
+  RP_ASSERT(rounds_since_step_ == 0);
+  const std::uint64_t next = version() + 2;  // an asynchronous step computes with the version before, too
   num_steps_ = steps;
   num_rounds_ = steps * static_cast<std::uint64_t>(options_.rounds_per_step);
-  updates_.restart_at(steps);
+  version_offset_ = next - steps;
+  updates_.restart_at(next);
 }
 
 void Coordinator::fail(std::exception_ptr error) {
@@ -62,6 +64,7 @@ void Coordinator::fail(std::exception_ptr error) {
     if (!error_) error_ = error;
     changed_.notify_all();
   }
+  store_.failed().publish(1);
   updates_.stop(error);
 }
 
@@ -73,26 +76,31 @@ void Coordinator::check_failure() {
 
 std::shared_ptr<RoundOutcome> Coordinator::accept_round(const std::vector<MicrobatchData>& microbatches, int loss) {
   RP_ASSERT(microbatches.size() == store_.header().num_microbatches);
-  MutexLock lock(mutex_);
-  while (!error_ && rounds_.size() >= kRoundsInFlight) changed_.wait(mutex_);
-  check_failure();
+  {
+    MutexLock lock(mutex_);
+    while (!error_ && rounds_.size() >= kRoundsInFlight) changed_.wait(mutex_);
+    check_failure();
+  }
   Round round;
-  round.attempt = num_rounds_;
+  round.attempt = num_attempts_;
   round.number = num_rounds_;
   round.step = num_steps_ + 1;
   const std::uint64_t staleness = options_.asynchronous ? 2 : 1;
-  round.version = round.step >= staleness ? round.step - staleness : 0;
-  round.taken_before = num_accepted_ == 0 ? 0 : round.attempt;  // what the attempt before this one gives back
+  round.version = (round.step >= staleness ? round.step - staleness : 0) + version_offset_;
+  round.next_version = version() + 1;
+  round.taken_before = round.attempt;  // what the attempt before this one gives back
   round.loss = loss;
   round.num_microbatches = static_cast<int>(microbatches.size());
+  inputs_.place(round.attempt, microbatches);
+  MutexLock lock(mutex_);
+  check_failure();
   round.plan = plan_;
   round.slots = slots_of(plan_, store_.catalogue().num_layers(), next_slot_);
   round.outcome = std::make_shared<RoundOutcome>();
-  place_inputs(round, microbatches);
   next_slot_ += round.slots.size();
   rounds_.push_back(round);
   ++num_rounds_;
-  ++num_accepted_;
+  ++num_attempts_;
   ++rounds_since_step_;
   dispatch();
   changed_.notify_all();
@@ -107,35 +115,7 @@ std::shared_ptr<StepOutcome> Coordinator::accept_step(const AdamW& rule, const S
   }
   rounds_since_step_ = 0;
   ++num_steps_;
-  return updates_.accept_step(num_steps_, rule, options);
-}
-
-void Coordinator::place_inputs(const Round& round, const std::vector<MicrobatchData>& microbatches) {
-  for (int m = 0; m < round.num_microbatches; ++m) {
-    const MicrobatchData& data = microbatches[static_cast<std::size_t>(m)];
-    place_block(store_.block_place(round.attempt, BlockKind::kActivation, 0, m), data.inputs);
-    place_block(store_.block_place(round.attempt, BlockKind::kArguments, 0, m), data.arguments);
-  }
-}
-
-void Coordinator::place_block(BlockPlace& place, const std::vector<TensorView>& tensors) {
-  BlockHeader header;
-  const std::uint64_t bytes = lay_out_block(tensors, header);
-  ArenaView& arena = store_.arena(kCoordinatorArena);
-  auto offset = inputs_.allocate(bytes);
-  if (!offset) {
-    const std::uint64_t missing = inputs_.missing(bytes);
-    arena.grow(inputs_.total_bytes() + missing);
-    inputs_.extend(missing);
-    offset = inputs_.allocate(bytes);
-  }
-  std::byte* memory = arena.data(*offset, bytes);
-  std::memcpy(memory, &header, sizeof(header));
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].desc.is_absent()) continue;
-    std::memcpy(memory + header.tensors[i].offset, tensors[i].data, tensors[i].desc.bytes());
-  }
-  place = {.slot = 0, .arena = kCoordinatorArena, .offset = *offset, .bytes = bytes};
+  return updates_.accept_step(version(), AdamWStep::of(rule, static_cast<std::int64_t>(num_steps_)), options);
 }
 
 // Dispatch
@@ -222,18 +202,20 @@ void Coordinator::follow_completions() {
 // Waits for the worker's next completion: the one of the commit point, since a worker keeps slot order.
 bool Coordinator::next_completion(int worker, Completion& completion) {
   RingReader<Completion>& ring = completions_[static_cast<std::size_t>(worker)];
-  const Deadline deadline = Deadline::after_ns(store_.header().wait_timeout_ns);
+  std::uint64_t progress = store_.progress();
+  std::int64_t silent_ns = 0;  // counted in waits and not on the clock: a pause of the whole run is none
   while (!ring.try_pop(completion)) {
-    bool has_late_frees = false;
+    std::int64_t wait_ns = 100 * kNsPerMs;
     {
       MutexLock lock(mutex_);
       if (error_) return false;
-      flush_frees();
-      has_late_frees = !late_frees_.empty();
+      if (!frees_.flush()) wait_ns = kNsPerMs;
     }
-    if (ring.wait({&stop_, has_late_frees ? kNsPerMs : 100 * kNsPerMs}) == WaitResult::kStopped) return false;
-    if (deadline.passed()) {
-      throw Error(ExitCode::kHang, cat("worker ", worker, " did not complete its task within ",
+    if (ring.wait({&stop_, wait_ns}) == WaitResult::kStopped) return false;
+    silent_ns = store_.progress() == progress ? silent_ns + wait_ns : 0;
+    progress = store_.progress();
+    if (silent_ns > store_.header().wait_timeout_ns) {
+      throw Error(ExitCode::kHang, cat("worker ", worker, " does not complete its task, and no worker computed anything for ",
                                        store_.header().wait_timeout_ns / kNsPerSecond, " s; is it stopped?"));
     }
   }
@@ -277,13 +259,15 @@ void Coordinator::commit_failure(const Round& round, const Slot& slot) {
                   .end_layer = slot.layers.end,
                   .layer = record.layer,
                   .microbatch = record.microbatch};
-  std::string where = cat(" in the ", phase_name(slot.phase), " stage of layers ", slot.layers.first, "-",
-                          slot.layers.end - 1, ", microbatch ", record.microbatch, ", step ", round.step, ", on worker ",
-                          slot.worker);
-  const std::string who = record.layer >= 0
-                              ? cat("layer ", record.layer, " (",
-                                    store_.catalogue().layer(static_cast<int>(record.layer)).name.data(), ")")
-                              : "the loss";
+  const std::string microbatch = record.microbatch >= 0 ? cat(", microbatch ", record.microbatch) : "";
+  const std::string where = cat(" in the ", phase_name(slot.phase), " stage of layers ", slot.layers.first, "-",
+                                slot.layers.end - 1, microbatch, ", step ", round.step, ", on worker ", slot.worker);
+  std::string who = "the task";
+  if (record.layer >= 0) {
+    who = cat("layer ", record.layer, " (", store_.catalogue().layer(static_cast<int>(record.layer)).name.data(), ")");
+  } else if (record.layer == FailureRecord::kLoss) {
+    who = "the loss";
+  }
   error_ = std::make_exception_ptr(WorkerError(cat(who, " failed", where, ": ", record.message.data()), place));
   changed_.notify_all();
 }
@@ -293,22 +277,13 @@ void Coordinator::free_block(const BlockPlace& place) {
     inputs_.free(place.offset);
     return;
   }
-  late_frees_.push_back({place.arena, {.epoch = store_.epoch().observe(), .offset = place.offset}});
-  flush_frees();
-}
-
-void Coordinator::flush_frees() {
-  while (!late_frees_.empty()) {
-    const auto& [arena, record] = late_frees_.front();
-    if (!frees_[arena].try_push(record)) return;
-    late_frees_.pop_front();
-  }
+  frees_.send(place.arena, {.epoch = store_.epoch().observe(), .offset = place.offset});
 }
 
 void Coordinator::commit_gradients(const Round& round, const Slot& slot) {
   for (int layer = slot.layers.end; layer-- > slot.layers.first;) {
     for (const std::uint32_t use : store_.catalogue().uses_of(layer)) {
-      updates_.gradient_committed(round.step, use, round.taken_after(), store_.square_sum(round.attempt, use));
+      updates_.gradient_committed(round.next_version, use, round.taken_after(), store_.square_sum(round.attempt, use));
     }
   }
 }
@@ -350,7 +325,7 @@ void Coordinator::synchronize() {
     while (!rounds_.empty() && !error_) changed_.wait(mutex_);
     check_failure();
   }
-  updates_.wait_applied(num_steps_);
+  updates_.wait_applied(version());
 }
 
 Plan Coordinator::plan() {

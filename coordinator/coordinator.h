@@ -19,9 +19,10 @@
 #include <vector>
 
 #include "common/mutex.h"
+#include "coordinator/free_sender.h"
+#include "coordinator/input_blocks.h"
 #include "coordinator/round.h"
 #include "coordinator/updates.h"
-#include "hoststore/block_allocator.h"
 #include "hoststore/store.h"
 #include "scheduler/partition.h"
 
@@ -36,12 +37,6 @@ struct CoordinatorOptions {
   std::uint64_t max_stage_bytes = UINT64_MAX;
 };
 
-// Inputs of one microbatch.
-struct MicrobatchData {
-  std::vector<TensorView> inputs;
-  std::vector<TensorView> arguments;
-};
-
 class Coordinator {
  public:
   Coordinator(Store& store, CoordinatorOptions options);
@@ -50,7 +45,8 @@ class Coordinator {
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  // The weights in the store have `steps` steps behind them. REQUIRES: nothing in flight.
+  // Other weights will be written to the store, as a new version that has `steps` steps behind it.
+  // REQUIRES: nothing in flight, no round since the last step.
   void restart_at(std::uint64_t steps);
 
   // Copies the inputs and dispatches the round. Waits while two rounds are in flight. Throws what fail() was told.
@@ -60,7 +56,8 @@ class Coordinator {
   std::shared_ptr<StepOutcome> accept_step(const AdamW& rule, const StepOptions& options);
 
   [[nodiscard]] double wait_loss(const RoundOutcome& outcome);
-  [[nodiscard]] double wait_norm(const StepOutcome& outcome) { return updates_.wait_norm(outcome); }
+  // Waits until norm_known; what it returns does not change any more.
+  [[nodiscard]] const StepOutcome& wait_norm(const StepOutcome& outcome) { return updates_.wait_norm(outcome); }
 
   // Waits until everything accepted is committed and applied.
   void synchronize();
@@ -69,13 +66,13 @@ class Coordinator {
   void fail(std::exception_ptr error);
 
   [[nodiscard]] std::uint64_t num_steps() const { return num_steps_; }
+  // Of the weights after the last accepted step; they lie in working copy version() mod copies.
+  [[nodiscard]] std::uint64_t version() const { return num_steps_ + version_offset_; }
   [[nodiscard]] int rounds_since_step() const { return rounds_since_step_; }
   [[nodiscard]] Plan plan();
 
  private:
   void check_failure() RP_REQUIRES(mutex_);
-  void place_inputs(const Round& round, const std::vector<MicrobatchData>& microbatches) RP_REQUIRES(mutex_);
-  void place_block(BlockPlace& place, const std::vector<TensorView>& tensors) RP_REQUIRES(mutex_);
   void dispatch() RP_REQUIRES(mutex_);
   [[nodiscard]] Command command_for(const Round& round, const Slot& slot) const RP_REQUIRES(mutex_);
   [[nodiscard]] InputSource source_of(const Slot& producer) const RP_REQUIRES(mutex_);
@@ -85,7 +82,6 @@ class Coordinator {
   void commit(const Completion& completion) RP_REQUIRES(mutex_);
   void commit_failure(const Round& round, const Slot& slot) RP_REQUIRES(mutex_);
   void free_block(const BlockPlace& place) RP_REQUIRES(mutex_);
-  void flush_frees() RP_REQUIRES(mutex_);
   void commit_gradients(const Round& round, const Slot& slot) RP_REQUIRES(mutex_);
   void end_round(const Round& round) RP_REQUIRES(mutex_);
 
@@ -94,12 +90,13 @@ class Coordinator {
   Updates updates_;
   std::vector<RingWriter<Command>> commands_;
   std::vector<RingReader<Completion>> completions_;  // the commit thread's
-  std::vector<RingWriter<FreeRecord>> frees_;
+  InputBlocks inputs_;
 
   // The caller's thread only.
   std::uint64_t num_rounds_ = 0;    // since the start of training, those before a loaded state included
-  std::uint64_t num_accepted_ = 0;  // by this object
-  std::uint64_t num_steps_ = 0;
+  std::uint64_t num_attempts_ = 0;  // of rounds, by this object: never the same number twice
+  std::uint64_t num_steps_ = 0;     // since the start of training
+  std::uint64_t version_offset_ = 0;  // version - steps, modulo 2^64: versions only grow, also when a state is loaded
   int rounds_since_step_ = 0;
 
   Mutex mutex_;
@@ -110,8 +107,7 @@ class Coordinator {
   std::uint64_t commit_point_ RP_GUARDED_BY(mutex_) = 0;    // slot number
   std::vector<int> outstanding_ RP_GUARDED_BY(mutex_);      // dispatched, not committed; per worker
   std::vector<std::uint64_t> next_event_ RP_GUARDED_BY(mutex_);  // per worker
-  BlockAllocator inputs_ RP_GUARDED_BY(mutex_);             // the coordinator's arena
-  std::deque<std::pair<std::uint64_t, FreeRecord>> late_frees_ RP_GUARDED_BY(mutex_);  // their ring was full
+  FreeSender frees_ RP_GUARDED_BY(mutex_);
   Plan plan_ RP_GUARDED_BY(mutex_);
   LayerTimes layer_times_ RP_GUARDED_BY(mutex_);
   std::exception_ptr error_ RP_GUARDED_BY(mutex_);

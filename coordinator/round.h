@@ -32,7 +32,8 @@ struct Round {
   std::uint64_t attempt = 0;
   std::uint64_t number = 0;  // over the whole run
   std::uint64_t step = 0;    // counted from 1
-  std::uint64_t version = 0; // of the weights
+  std::uint64_t version = 0;      // of the weights that it computes with
+  std::uint64_t next_version = 0; // of the weights that its step makes
   std::uint64_t taken_before = 0;
   std::int32_t loss = 0;
   int num_microbatches = 0;

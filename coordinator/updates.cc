@@ -44,17 +44,17 @@ void Updates::stop(std::exception_ptr error) {
   changed_.notify_all();
 }
 
-void Updates::restart_at(std::uint64_t step) {
+void Updates::restart_at(std::uint64_t version) {
   MutexLock lock(mutex_);
-  RP_ASSERT(steps_.empty());
-  num_applied_ = step;
+  RP_ASSERT(steps_.empty() && version > version_);
+  version_ = version;
   for (std::uint32_t block = 0; block < store_.catalogue().blocks().size(); ++block) {
-    store_.published(block).publish(step);
+    store_.published(block).publish(version);
   }
 }
 
-Updates::Step& Updates::step_at(std::uint64_t step) {
-  const auto [place, is_new] = steps_.try_emplace(step);
+Updates::Step& Updates::step_at(std::uint64_t version) {
+  const auto [place, is_new] = steps_.try_emplace(version);
   if (is_new) {
     const Catalogue& catalogue = store_.catalogue();
     for (const BlockRecord& block : catalogue.blocks()) {
@@ -67,23 +67,24 @@ Updates::Step& Updates::step_at(std::uint64_t step) {
   return place->second;
 }
 
-std::shared_ptr<StepOutcome> Updates::accept_step(std::uint64_t number, const AdamW& rule, const StepOptions& options) {
+std::shared_ptr<StepOutcome> Updates::accept_step(std::uint64_t version, const AdamWStep& rule, const StepOptions& options) {
   MutexLock lock(mutex_);
-  Step& step = step_at(number);
+  Step& step = step_at(version);
   step.called = true;
   step.rule = rule;
-  step.options = options;
+  step.max_grad_norm = options.max_grad_norm;
   changed_.notify_all();
   return step.outcome;
 }
 
-void Updates::gradient_committed(std::uint64_t number, std::uint32_t use, std::uint64_t taken_after, double square_sum) {
+void Updates::gradient_committed(std::uint64_t version, std::uint32_t use, std::uint64_t taken_after,
+                                 double square_sum) {
   MutexLock lock(mutex_);
-  Step& step = step_at(number);
+  Step& step = step_at(version);
   const std::uint32_t block = store_.catalogue().uses()[use].block;
   step.taken_after[use] = taken_after;
   if (rounds_per_step_ > 1) {
-    to_add_.push_back({number, {use, taken_after}});
+    to_add_.push_back({version, {use, taken_after}});
   } else {
     step.square_sums[block] = square_sum;  // a tied block's is computed over all its uses, later
     if (--step.gradients_left[block] == 0) block_is_final(step, block);
@@ -92,7 +93,7 @@ void Updates::gradient_committed(std::uint64_t number, std::uint32_t use, std::u
 }
 
 void Updates::block_is_final(Step& step, std::uint32_t block) {
-  step.ready.push_back(block);
+  step.ready.insert(block);
   ++step.num_ready;
 }
 
@@ -100,8 +101,8 @@ void Updates::block_is_final(Step& step, std::uint32_t block) {
 // have gradients before.
 bool Updates::can_add() {
   if (to_add_.empty()) return false;
-  const auto& [number, gradient] = to_add_.front();
-  return store_.published(store_.catalogue().uses()[gradient.use].block).observe() + 1 >= number;
+  const auto& [version, gradient] = to_add_.front();
+  return store_.published(store_.catalogue().uses()[gradient.use].block).observe() + 1 >= version;
 }
 
 bool Updates::can_update() {
@@ -110,7 +111,7 @@ bool Updates::can_update() {
   if (!step.called) return false;
   if (step.gradients_left.empty()) return true;  // a model without parameters
   if (step.ready.empty()) return false;
-  return step.options.max_grad_norm <= 0 || step.num_ready == step.gradients_left.size();
+  return step.max_grad_norm <= 0 || step.num_ready == step.gradients_left.size();
 }
 
 void Updates::run() {
@@ -140,11 +141,11 @@ BlockGradients Updates::gradients_of(std::uint32_t index, std::vector<const void
 }
 
 void Updates::add_one_gradient() {
-  const auto [number, gradient] = to_add_.front();
+  const auto [version, gradient] = to_add_.front();
   to_add_.pop_front();
   const UseRecord& use = store_.catalogue().uses()[gradient.use];
   const BlockRecord& block = store_.catalogue().blocks()[use.block];
-  Step& step = step_at(number);
+  Step& step = step_at(version);
   const bool is_first = step.gradients_left[use.block] > static_cast<int>(block.num_uses) * (rounds_per_step_ - 1);
   mutex_.unlock();
   float* sum = store_.state(use.sum_offset);
@@ -166,43 +167,47 @@ void Updates::finish_norm(Step& step) {
   double total = 0;
   for (const double sum : step.square_sums) total += sum;
   step.outcome->grad_norm = std::sqrt(total);
+  step.outcome->skipped = step.max_grad_norm > 0 && !std::isfinite(step.outcome->grad_norm);
   step.outcome->norm_known = true;
   step.norm_done = true;
   changed_.notify_all();
 }
 
+void Updates::finish_norms_of_blocks(Step& step) {
+  for (std::uint32_t block = 0; block < step.square_sums.size(); ++block) {
+    if (rounds_per_step_ == 1 && store_.catalogue().blocks()[block].num_uses == 1) continue;  // the workers did it
+    mutex_.unlock();
+    const double sum = square_sum(block);
+    mutex_.lock();
+    step.square_sums[block] = sum;
+  }
+  finish_norm(step);
+}
+
 void Updates::update_one_block() {
-  const std::uint64_t number = steps_.begin()->first;
+  const std::uint64_t version = steps_.begin()->first;
   Step& step = steps_.begin()->second;
   const Catalogue& catalogue = store_.catalogue();
   if (catalogue.blocks().empty()) {
-    end_step(number, step);
+    end_step(version, step);
     return;
   }
+  const bool clips = step.max_grad_norm > 0;
+  if (clips && !step.norm_done) finish_norms_of_blocks(step);
+  const std::uint32_t block = *step.ready.begin();
+  step.ready.erase(step.ready.begin());
+  std::optional<AdamWStep> rule = step.rule;
+  if (step.outcome->skipped) {
+    rule.reset();
+  } else if (clips && step.outcome->grad_norm > step.max_grad_norm) {
+    rule->gradient_scale = static_cast<float>(step.max_grad_norm / (step.outcome->grad_norm + 1e-6));
+  }
   const bool workers_summed = rounds_per_step_ == 1;
-  const bool clips = step.options.max_grad_norm > 0;
-  if (clips && !step.norm_done) {
-    for (std::uint32_t block = 0; block < catalogue.blocks().size(); ++block) {
-      if (workers_summed && catalogue.blocks()[block].num_uses == 1) continue;
-      mutex_.unlock();
-      const double sum = square_sum(block);
-      mutex_.lock();
-      step.square_sums[block] = sum;
-    }
-    finish_norm(step);
-    std::sort(step.ready.begin(), step.ready.end());  // the order in which the next round needs them
-  }
-  const std::uint32_t block = step.ready.front();
-  step.ready.pop_front();
-  AdamWStep coefficients = AdamWStep::of(step.rule, static_cast<std::int64_t>(number));
-  if (clips && step.outcome->grad_norm > step.options.max_grad_norm) {
-    coefficients.gradient_scale = static_cast<float>(step.options.max_grad_norm / (step.outcome->grad_norm + 1e-6));
-  }
   const bool needs_sum = !clips && (!workers_summed || catalogue.blocks()[block].num_uses > 1);
   mutex_.unlock();
   const double sum = needs_sum ? square_sum(block) : 0;
-  apply(number, block, coefficients);
-  store_.published(block).publish(number);
+  apply(version, block, rule);
+  store_.published(block).publish(version);
   if (workers_summed) {
     for (const UseRecord& use : catalogue.uses_of_block(block)) {
       const auto index = static_cast<std::uint32_t>(&use - catalogue.uses().data());
@@ -211,45 +216,49 @@ void Updates::update_one_block() {
   }
   mutex_.lock();
   if (needs_sum) step.square_sums[block] = sum;
-  if (++step.num_applied == catalogue.blocks().size()) end_step(number, step);
+  if (++step.num_applied == catalogue.blocks().size()) end_step(version, step);
 }
 
-void Updates::end_step(std::uint64_t number, Step& step) {
+void Updates::end_step(std::uint64_t version, Step& step) {
   if (!step.norm_done) finish_norm(step);
-  num_applied_ = number;
+  version_ = version;
   steps_.erase(steps_.begin());
   changed_.notify_all();
 }
 
-void Updates::apply(std::uint64_t step, std::uint32_t index, const AdamWStep& coefficients) {
+void Updates::apply(std::uint64_t version, std::uint32_t index, const std::optional<AdamWStep>& rule) {
   const BlockRecord& block = store_.catalogue().blocks()[index];
   std::vector<const void*> pointers;
   const BlockGradients gradients = gradients_of(index, pointers);
   BlockState state{.m = store_.state(block.moment1_offset), .v = store_.state(block.moment2_offset),
                    .num_elements = block.num_elements};
-  std::byte* copy = store_.parameters(block.parameter_offset[step % block.num_copies]);
+  std::byte* copy = store_.parameters(block.parameter_offset[version % block.num_copies]);
   if (block.dtype == DType::kFloat32) {  // the newest working copy is the master
-    state.old_master = reinterpret_cast<const float*>(store_.parameters(block.parameter_offset[(step - 1) % block.num_copies]));
+    state.old_master = reinterpret_cast<const float*>(store_.parameters(block.parameter_offset[(version - 1) % block.num_copies]));
     state.master = reinterpret_cast<float*>(copy);
   } else {
     state.old_master = state.master = store_.state(block.master_offset);
     state.working = copy;
     state.working_format = format_of(block.dtype);
   }
-  update_block(state, gradients, coefficients, team_);
+  if (rule) {
+    update_block(state, gradients, *rule, team_);
+  } else {
+    skip_block(state, team_);
+  }
 }
 
-void Updates::wait_applied(std::uint64_t step) {
+void Updates::wait_applied(std::uint64_t version) {
   MutexLock lock(mutex_);
-  while (num_applied_ < step && !stopped_) changed_.wait(mutex_);
-  if (num_applied_ < step && error_) std::rethrow_exception(error_);
+  while (version_ < version && !stopped_) changed_.wait(mutex_);
+  if (version_ < version && error_) std::rethrow_exception(error_);
 }
 
-double Updates::wait_norm(const StepOutcome& outcome) {
+const StepOutcome& Updates::wait_norm(const StepOutcome& outcome) {
   MutexLock lock(mutex_);
   while (!outcome.norm_known && !stopped_) changed_.wait(mutex_);
   if (!outcome.norm_known && error_) std::rethrow_exception(error_);
-  return outcome.grad_norm;
+  return outcome;
 }
 
 }  // namespace rp

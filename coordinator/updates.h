@@ -3,11 +3,14 @@
 //
 // A thread of its own takes blocks as their gradients become final and updates each in one fused pass by a ThreadTeam.
 // Order (DESIGN 6): a block is updated when step() was called and every task of the step that uses it is committed;
-// with clipping, when that holds for all blocks, then in layer order. Then published(block) = step, and taken(use)
-// gives the gradient blocks back. With several rounds per step each committed gradient is added to an fp32 sum first
-// and given back at once; the sum is the next step's once this one is applied to the block.
+// with clipping, when that holds for all blocks; of several that may be, the first in layer order, which the next round
+// needs first. Then published(block) = the version that the step makes, and taken(use) gives the gradient blocks back.
+// With several rounds per step each committed gradient is added to an fp32 sum first and given back at once; the sum is
+// the next step's once this one is applied to the block.
 //
-// Owned by the Coordinator, which calls it with its own mutex free. The Store must outlive it.
+// Steps are named by the version of the weights that they make.
+//
+// Owned by the Coordinator, which may call it with its own mutex held. The Store must outlive it.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +18,8 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -30,6 +35,7 @@ namespace rp {
 struct StepOutcome {
   bool norm_known = false;
   double grad_norm = 0;
+  bool skipped = false;  // known with the norm
 };
 
 class Updates {
@@ -39,18 +45,19 @@ class Updates {
   Updates(const Updates&) = delete;
   Updates& operator=(const Updates&) = delete;
 
-  // The weights in the store are version `step`; nothing is in flight. Publishes that version.
-  void restart_at(std::uint64_t step);
+  // The weights in the store are `version`, above all before; nothing is in flight. Publishes it.
+  void restart_at(std::uint64_t version);
 
-  // step() was called: the update rule of step `step`.
-  std::shared_ptr<StepOutcome> accept_step(std::uint64_t step, const AdamW& rule, const StepOptions& options);
+  // step() was called for the step that makes `version`. With clipping it is skipped if the norm is not finite: weights
+  // and moments stay.
+  std::shared_ptr<StepOutcome> accept_step(std::uint64_t version, const AdamWStep& rule, const StepOptions& options);
 
-  // The gradient of `use` by one round of step `step` is committed. Rounds of a step come in order.
-  void gradient_committed(std::uint64_t step, std::uint32_t use, std::uint64_t taken_after, double square_sum);
+  // The gradient of `use` by one round of the step that makes `version` is committed. Rounds of a step come in order.
+  void gradient_committed(std::uint64_t version, std::uint32_t use, std::uint64_t taken_after, double square_sum);
 
-  // Waits until step `step` is applied to all blocks.
-  void wait_applied(std::uint64_t step);
-  [[nodiscard]] double wait_norm(const StepOutcome& outcome);
+  // Waits until `version` is there in all blocks.
+  void wait_applied(std::uint64_t version);
+  [[nodiscard]] const StepOutcome& wait_norm(const StepOutcome& outcome);
 
   // What is not begun is dropped; waiters, present and later, get `error`. The first call counts.
   void stop(std::exception_ptr error);
@@ -62,28 +69,30 @@ class Updates {
   };
   struct Step {
     bool called = false;
-    AdamW rule;
-    StepOptions options;
+    AdamWStep rule;
+    double max_grad_norm = 0;  // 0: no clipping
     std::shared_ptr<StepOutcome> outcome;
     std::vector<int> gradients_left;        // per block: commits that are still to come
     std::vector<double> square_sums;        // per block
     std::vector<std::uint64_t> taken_after; // per use, of its last round
-    std::deque<std::uint32_t> ready;        // blocks whose gradients are final
+    std::set<std::uint32_t> ready;          // blocks whose gradients are final, in layer order
     std::uint32_t num_ready = 0;            // ever
     std::uint32_t num_applied = 0;
     bool norm_done = false;
   };
 
   void run();
-  [[nodiscard]] Step& step_at(std::uint64_t step) RP_REQUIRES(mutex_);
+  [[nodiscard]] Step& step_at(std::uint64_t version) RP_REQUIRES(mutex_);
   [[nodiscard]] bool can_add() RP_REQUIRES(mutex_);
   [[nodiscard]] bool can_update() RP_REQUIRES(mutex_);
   void block_is_final(Step& step, std::uint32_t block) RP_REQUIRES(mutex_);
   void add_one_gradient() RP_REQUIRES(mutex_);
   void update_one_block() RP_REQUIRES(mutex_);
+  void finish_norms_of_blocks(Step& step) RP_REQUIRES(mutex_);
   void finish_norm(Step& step) RP_REQUIRES(mutex_);
-  void end_step(std::uint64_t number, Step& step) RP_REQUIRES(mutex_);  // `step` is gone then
-  void apply(std::uint64_t step, std::uint32_t block, const AdamWStep& coefficients);
+  void end_step(std::uint64_t version, Step& step) RP_REQUIRES(mutex_);  // `step` is gone then
+  // Makes `version` of a block; nothing as rule: the version before, once more.
+  void apply(std::uint64_t version, std::uint32_t block, const std::optional<AdamWStep>& rule);
   [[nodiscard]] BlockGradients gradients_of(std::uint32_t block, std::vector<const void*>& pointers);
   [[nodiscard]] double square_sum(std::uint32_t block);
 
@@ -96,7 +105,7 @@ class Updates {
   CondVar changed_;
   std::map<std::uint64_t, Step> steps_ RP_GUARDED_BY(mutex_);  // begun, not applied
   std::deque<std::pair<std::uint64_t, Gradient>> to_add_ RP_GUARDED_BY(mutex_);
-  std::uint64_t num_applied_ RP_GUARDED_BY(mutex_) = 0;  // steps
+  std::uint64_t version_ RP_GUARDED_BY(mutex_) = 0;  // there in all blocks
   bool stopped_ RP_GUARDED_BY(mutex_) = false;
   std::exception_ptr error_ RP_GUARDED_BY(mutex_);
   std::thread thread_;

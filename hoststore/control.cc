@@ -26,6 +26,7 @@ ControlLayout::ControlLayout(const ControlHeader& header) {
   };
   const std::uint64_t workers = header.num_workers;
   epoch = region(sizeof(SequenceWord));
+  failed = region(sizeof(SequenceWord));
   published = region(sizeof(SequenceWord) * header.num_blocks);
   taken = region(sizeof(SequenceWord) * header.num_uses);
   worker_words = region(align_up(sizeof(WorkerWords), 64) * workers);

@@ -21,6 +21,9 @@ inline constexpr std::uint32_t kCompletionRing = 16;
 inline constexpr std::uint32_t kFreeRing = 4096;
 inline constexpr std::uint32_t kRoundPlaces = 4;  // tables of rounds that may be alive at once
 
+// The epoch that ends every worker.
+inline constexpr std::uint64_t kEndEpoch = 0xffff;
+
 // Which of the coordinator's and the workers' memory a block lies in: worker w's arena, or the coordinator's.
 inline constexpr std::uint32_t kCoordinatorArena = kMaxWorkers;
 
@@ -37,16 +40,14 @@ struct InputSource {
   std::uint64_t first_event = 0;  // event of microbatch m is first_event + m
 };
 
-enum class CommandKind : std::uint32_t { kTask, kStop };
-
 // Coordinator -> worker. `slot` carries the epoch.
 struct Command {
   using ShmFormat = void;
-  CommandKind kind = CommandKind::kTask;
-  Phase phase = Phase::kForward;
   std::uint32_t pipeline = 0;
+  Phase phase = Phase::kForward;
   RoundKind round_kind = RoundKind::kForwardBackward;
   RoundMode round_mode = RoundMode::kTrain;
+  std::int32_t loss = 0;  // which of the declared ones
   std::uint64_t slot = 0;
   std::uint64_t round = 0;         // since the start of training: the key of random numbers
   std::uint64_t step = 0;          // counted from 1
@@ -57,7 +58,7 @@ struct Command {
   std::int32_t first_layer = 0;
   std::int32_t end_layer = 0;
   std::int32_t num_microbatches = 0;
-  std::int32_t loss = 0;
+  std::uint32_t reserved = 0;
   InputSource activation{};  // at first_layer
   InputSource gradient{};    // at end_layer; backward only
   std::array<std::uint64_t, kMaxLayers / 64> saved_boundaries{};  // bit b: the activation at boundary b is written
@@ -95,8 +96,10 @@ static_assert(ShmSafe<FreeRecord>);
 // Why a task failed. Written by its worker before the completion that says kFailed.
 struct FailureRecord {
   using ShmFormat = void;
-  std::int64_t layer = -1;  // -1: the loss, or unknown
-  std::int64_t microbatch = -1;
+  static constexpr std::int64_t kLoss = -1;
+  static constexpr std::int64_t kElsewhere = -2;  // neither in a layer nor in the loss
+  std::int64_t layer = kElsewhere;
+  std::int64_t microbatch = -1;  // -1: outside of any
   std::array<char, 2032> message{};
 };
 static_assert(sizeof(FailureRecord) == 2048 && ShmSafe<FailureRecord>);
@@ -106,7 +109,7 @@ struct WorkerWords {
   using ShmFormat = void;
   SequenceWord events;        // writer: the worker. (epoch, number of the last event whose data is in place)
   SequenceWord acknowledged;  // writer: the worker. The epoch that it follows, plus one
-  SequenceWord stopped;       // writer: the worker. 1 when it served its last command
+  SequenceWord heartbeat;     // writer: the worker's compute thread. Grows with every layer that it begins
   std::uint64_t reserved = 0;
 };
 static_assert(sizeof(WorkerWords) == 32 && ShmSafe<WorkerWords>);
@@ -162,6 +165,7 @@ struct ControlLayout {
   explicit ControlLayout(const ControlHeader& header);
 
   std::uint64_t epoch = 0;        // SequenceWord; writer: the coordinator
+  std::uint64_t failed = 0;       // SequenceWord; writer: the coordinator. 1: the run failed, wait for its end
   std::uint64_t published = 0;    // SequenceWord per block; writer: the coordinator
   std::uint64_t taken = 0;        // SequenceWord per use; writer: the coordinator
   std::uint64_t worker_words = 0; // WorkerWords per worker

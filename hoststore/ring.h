@@ -41,14 +41,26 @@ class RingWriter {
   // blocks.
   // SYNC: publish(tail) is a release and pairs with observe(tail) in the reader: the item is written before it.
   [[nodiscard]] bool try_push(const T& item) {
-    const std::uint64_t tail = header_->tail.observe();
-    if (tail - header_->head.observe() >= capacity_) return false;
-    items_[tail % capacity_] = item;
-    header_->tail.publish(tail + 1);
+    if (!put(item)) return false;
+    header_->tail.publish(header_->tail.observe() + 1);
+    return true;
+  }
+
+  // The same for a ring whose reader never sleeps in wait(): no system call.
+  [[nodiscard]] bool try_push_quietly(const T& item) {
+    if (!put(item)) return false;
+    header_->tail.publish_quietly(header_->tail.observe() + 1);
     return true;
   }
 
  private:
+  [[nodiscard]] bool put(const T& item) {
+    const std::uint64_t tail = header_->tail.observe();
+    if (tail - header_->head.observe() >= capacity_) return false;
+    items_[tail % capacity_] = item;
+    return true;
+  }
+
   RingHeader* header_ = nullptr;
   T* items_ = nullptr;
   std::uint32_t capacity_ = 0;
@@ -63,13 +75,13 @@ class RingReader {
         items_(reinterpret_cast<const T*>(memory + sizeof(RingHeader))),
         capacity_(capacity) {}
 
-  // Copies the oldest item out. Returns false if the ring is empty. Never blocks.
-  // SYNC: publish(head) is a release and pairs with observe(head) in the writer: the slot is read before it is reused.
+  // Copies the oldest item out. Returns false if the ring is empty. Never blocks. No writer sleeps on a full ring.
+  // SYNC: publish_quietly(head) is a release and pairs with observe(head) in the writer: the slot is read before it is reused.
   [[nodiscard]] bool try_pop(T& item) {
     const std::uint64_t head = header_->head.observe();
     if (header_->tail.observe() <= head) return false;
     item = items_[head % capacity_];
-    header_->head.publish(head + 1);
+    header_->head.publish_quietly(head + 1);
     return true;
   }
 

@@ -39,7 +39,11 @@ class SequenceWord {
   // SYNC: release; pairs with observe(). Wakes everybody who waits.
   void publish(std::uint64_t value);
 
-  // SYNC: acquire; pairs with publish().
+  // The same for a word that nobody sleeps on: no system call.
+  // SYNC: release; pairs with observe().
+  void publish_quietly(std::uint64_t value) { value_.store(value, std::memory_order_release); }
+
+  // SYNC: acquire; pairs with publish() and publish_quietly().
   [[nodiscard]] std::uint64_t observe() const { return value_.load(std::memory_order_acquire); }
 
   // Sleeps until the word is at least `value`.

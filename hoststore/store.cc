@@ -161,6 +161,12 @@ WorkerWords& Store::worker_words(int worker) {
   return *reinterpret_cast<WorkerWords*>(ring_memory(layout_.worker_words, sizeof(WorkerWords), worker));
 }
 
+std::uint64_t Store::progress() {
+  std::uint64_t sum = 0;
+  for (int worker = 0; worker < num_workers(); ++worker) sum += worker_words(worker).heartbeat.observe();
+  return sum;
+}
+
 RingWriter<Command> Store::command_writer(int worker) {
   return {ring_memory(layout_.commands, ring_bytes<Command>(kCommandRing), worker), kCommandRing};
 }

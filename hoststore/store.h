@@ -66,9 +66,12 @@ class Store {
 
   // Words. Writers are named in control.h.
   [[nodiscard]] SequenceWord& epoch() { return *at<SequenceWord>(layout_.epoch, 0); }
+  [[nodiscard]] SequenceWord& failed() { return *at<SequenceWord>(layout_.failed, 0); }
   [[nodiscard]] SequenceWord& published(std::uint32_t block) { return *at<SequenceWord>(layout_.published, block); }
   [[nodiscard]] SequenceWord& taken(std::uint32_t use) { return *at<SequenceWord>(layout_.taken, use); }
   [[nodiscard]] WorkerWords& worker_words(int worker);
+  // Grows while any worker computes: what waits in vain while this stands still waits for something that hangs.
+  [[nodiscard]] std::uint64_t progress();
 
   // Rings, as the private view of one side.
   [[nodiscard]] RingWriter<Command> command_writer(int worker);

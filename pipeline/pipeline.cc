@@ -7,7 +7,8 @@ namespace rp {
 
 double RoundResult::loss() const { return state_->pipeline->coordinator().wait_loss(*state_->outcome); }
 
-double StepResult::grad_norm() const { return state_->pipeline->coordinator().wait_norm(*state_->outcome); }
+double StepResult::grad_norm() const { return state_->pipeline->coordinator().wait_norm(*state_->outcome).grad_norm; }
+bool StepResult::skipped() const { return state_->pipeline->coordinator().wait_norm(*state_->outcome).skipped; }
 
 Pipeline::Pipeline(Session& session, Model model, Loss loss, PipelineOptions options)
     : impl_(std::make_unique<Impl>(session.impl(), std::move(model), std::move(loss), options)) {}

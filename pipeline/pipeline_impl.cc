@@ -176,7 +176,10 @@ void Pipeline::Impl::start_coordinator() {
   coordinator_ = std::make_unique<Coordinator>(*store_, options);
 }
 
-void Pipeline::Impl::end_coordinator() { coordinator_.reset(); }
+void Pipeline::Impl::end_coordinator() {
+  coordinator_.reset();
+  if (store_) store_->epoch().publish(kEndEpoch);  // also where it never began: a worker may be there
+}
 
 // The worker's part
 
@@ -194,19 +197,27 @@ void Pipeline::Impl::compare_with(const Store& store) const {
 
 void Pipeline::Impl::serve(Store& store, int worker, std::optional<FaultBoardEntry> board) {
   ProgressReport report_task;
-  TorchStageExecutor::LayerReport report_layer;
   if (board) {
-    report_task = [board](const Command& command, int layer, int microbatch) mutable {
-      board->publish_task({.epoch = static_cast<std::int64_t>(epoch_of(command.slot)),
-                           .slot = static_cast<std::int64_t>(number_of(command.slot)),
-                           .phase = board_phase(command.phase),
-                           .first_layer = command.first_layer,
-                           .end_layer = command.end_layer,
-                           .layer = layer,
+    board->publish_state(ProcessState::kIdle);
+    report_task = [board](const Command* command, int microbatch) mutable {
+      board->publish_state(command == nullptr ? ProcessState::kIdle : ProcessState::kBusy);
+      if (command == nullptr) return board->publish_no_task();
+      board->publish_task({.epoch = static_cast<std::int64_t>(epoch_of(command->slot)),
+                           .slot = static_cast<std::int64_t>(number_of(command->slot)),
+                           .phase = board_phase(command->phase),
+                           .first_layer = command->first_layer,
+                           .end_layer = command->end_layer,
+                           .layer = -1,
                            .microbatch = microbatch});
     };
-    report_layer = [board](int layer, int microbatch) mutable { board->publish_position(layer, microbatch); };
   }
+  SequenceWord& heartbeat = store.worker_words(worker).heartbeat;
+  auto report_layer = [board, &heartbeat](int layer, int microbatch) mutable {
+    heartbeat.publish_quietly(heartbeat.observe() + 1);
+    if (!board) return;
+    board->publish_heartbeat();
+    board->publish_position(layer, microbatch);
+  };
   CpuDevice device;
   TorchStageExecutor executor(model_, loss_, store.catalogue(), static_cast<int>(store.header().threads_per_worker),
                               std::move(report_layer));
@@ -251,8 +262,7 @@ StepResult Pipeline::Impl::step(const AdamW& rule, const StepOptions& options) {
 // Reading
 
 std::vector<ParameterState> Pipeline::Impl::parameters(std::uint64_t steps_ago) {
-  const std::uint64_t present = coordinator().num_steps();
-  const std::uint64_t step = present - std::min(present, steps_ago);
+  const std::uint64_t version = coordinator().version() - std::min(coordinator().num_steps(), steps_ago);
   const Catalogue& catalogue = store_->catalogue();
   std::vector<ParameterState> result;
   for (int layer = 0; layer < catalogue.num_layers(); ++layer) {
@@ -267,7 +277,7 @@ std::vector<ParameterState> Pipeline::Impl::parameters(std::uint64_t steps_ago) 
       parameter.layer = layer;
       parameter.parameter = tensor.name.data();
       parameter.name = cat(layer, ".", parameter.parameter);
-      parameter.working = tensor_over(store_->parameters(block.parameter_offset[step % block.num_copies]) +
+      parameter.working = tensor_over(store_->parameters(block.parameter_offset[version % block.num_copies]) +
                                           tensor.element_offset * dtype_bytes(block.dtype),
                                       shape_of(tensor), scalar_type_of(block.dtype));
       parameter.master = block.dtype == DType::kFloat32 ? parameter.working : state(block.master_offset);

@@ -32,13 +32,18 @@ class Stopwatch {
 // True for tensors over memory that the worker reuses: they must be copied before they outlive the microbatch.
 bool borrows_memory(const at::Tensor& tensor) { return tensor.storage().allocator() == nullptr; }
 
-// A block's tensors, kept alive until they are copied to the store.
-OutputBlock output_block(BlockKind kind, int boundary, const Tensors& tensors) {
+// A block's tensors, kept alive until they are copied to the store. `layer` made them.
+OutputBlock output_block(BlockKind kind, int boundary, const Tensors& tensors, int layer) {
   auto owner = std::make_shared<Tensors>();
   for (const at::Tensor& tensor : tensors) {
     owner->push_back(tensor.defined() && borrows_memory(tensor) ? tensor.detach().clone() : tensor);
   }
-  std::vector<TensorView> views = views_of(*owner);
+  std::vector<TensorView> views;
+  try {
+    views = views_of(*owner);
+  } catch (const std::exception& error) {
+    throw LayerFailure(layer, error.what());  // a dtype or shape that cannot travel
+  }
   return {.kind = kind, .boundary = boundary, .tensors = std::move(views), .owner = std::move(owner)};
 }
 
@@ -147,7 +152,7 @@ void TorchStageExecutor::run(const StageTask& task, int microbatch, const Microb
   }
   gradients = run_backward(command, std::move(graphs), std::move(gradients), is_fused);
   if (command.first_layer > 0) {
-    outputs.blocks.push_back(output_block(BlockKind::kGradient, command.first_layer, gradients));
+    outputs.blocks.push_back(output_block(BlockKind::kGradient, command.first_layer, gradients, command.first_layer));
   }
 }
 
@@ -157,7 +162,7 @@ void TorchStageExecutor::run_forward(const Command& command, Tensors activation,
     Stopwatch watch(time_of(command, layer).forward_ns);
     activation = run_layer(layer, activation);
     if (command.saves(layer + 1)) {
-      outputs.blocks.push_back(output_block(BlockKind::kActivation, layer + 1, activation));
+      outputs.blocks.push_back(output_block(BlockKind::kActivation, layer + 1, activation, layer));
     }
   }
 }

@@ -10,7 +10,8 @@ OutputWriter::OutputWriter(Store& store, int worker, Device& device)
     : store_(store),
       worker_(worker),
       stream_(device.stream(StreamKind::kDownload)),
-      frees_(store.free_reader(worker)) {}
+      frees_(store.free_reader(worker)),
+      allocator_(store.arena(static_cast<std::uint64_t>(worker))) {}
 
 void OutputWriter::take_back_freed() {
   FreeRecord record;
@@ -19,19 +20,11 @@ void OutputWriter::take_back_freed() {
   }
 }
 
-std::uint64_t OutputWriter::allocate(std::uint64_t bytes) {
-  take_back_freed();
-  if (const auto offset = allocator_.allocate(bytes)) return *offset;
-  const std::uint64_t missing = allocator_.missing(bytes);
-  store_.arena(static_cast<std::uint64_t>(worker_)).grow(allocator_.total_bytes() + missing);
-  allocator_.extend(missing);
-  return allocator_.allocate(bytes).value();
-}
-
 void OutputWriter::write_block(const Command& command, int microbatch, const OutputBlock& block) {
   BlockHeader header;
   const std::uint64_t bytes = lay_out_block(block.tensors, header);
-  const std::uint64_t offset = allocate(bytes);
+  take_back_freed();
+  const std::uint64_t offset = allocator_.allocate(bytes);
   std::byte* memory = store_.arena(static_cast<std::uint64_t>(worker_)).data(offset, bytes);
   std::memcpy(memory, &header, sizeof(header));
   for (std::size_t i = 0; i < block.tensors.size(); ++i) {

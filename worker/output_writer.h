@@ -1,15 +1,14 @@
 // worker/output_writer.h
 // Writes a task's outputs into the worker's activation arena and tells the readers where they are.
 //
-// Used by the runner only. The arena grows when no free part is long enough; what is free again comes through the
-// coordinator's free ring.
+// Used by the runner only. What is free again comes through the coordinator's free ring.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
 #include "device/device.h"
-#include "hoststore/block_allocator.h"
+#include "hoststore/arena_allocator.h"
 #include "hoststore/store.h"
 #include "worker/stage_executor.h"
 
@@ -25,14 +24,13 @@ class OutputWriter {
 
  private:
   void take_back_freed();
-  std::uint64_t allocate(std::uint64_t bytes);
   void write_block(const Command& command, int microbatch, const OutputBlock& block);
 
   Store& store_;
   const int worker_;
   Stream& stream_;
   RingReader<FreeRecord> frees_;
-  BlockAllocator allocator_;
+  ArenaAllocator allocator_;
 };
 
 }  // namespace rp

@@ -14,7 +14,9 @@ namespace rp {
 
 namespace {
 
-constexpr std::uint64_t kBlockAlignment = 4096;
+// Bytes that a block takes in a stage's memory: a place of its own even where it has no elements.
+std::uint64_t place_bytes(std::uint64_t bytes) { return align_up(std::max<std::uint64_t>(bytes, 1), 4096); }
+
 // A bulk copy is cut, so that activations that wait on the same stream come in between.
 constexpr std::uint64_t kChunkBytes = std::uint64_t{4} << 20;
 
@@ -57,6 +59,7 @@ void Worker::serve() {
   WorkerWords& words = store_.worker_words(number_);
   const std::uint64_t epoch = store_.epoch().observe();
   words.acknowledged.publish(epoch + 1);
+  if (epoch == kEndEpoch) return;  // the run ended before this worker began
   std::array<std::thread, 4> threads = {std::thread([this] { guard("rp-feeder", &Worker::feed); }),
                                         std::thread([this] { guard("rp-fetcher", &Worker::fetch); }),
                                         std::thread([this] { guard("rp-runner", &Worker::run); }),
@@ -69,7 +72,6 @@ void Worker::serve() {
   device_.stream(StreamKind::kDownload).drain();
   MutexLock lock(mutex_);
   if (error_) std::rethrow_exception(error_);
-  words.stopped.publish(1);
 }
 
 void Worker::guard(const char* thread_name, void (Worker::*function)()) {
@@ -96,10 +98,30 @@ void Worker::stop_all() {
   store_.epoch().wake();
 }
 
+template <typename WaitOnce, typename What>
+bool Worker::wait(Waited waited, const Command& command, WaitOnce wait_once, What what) {
+  // Two waits or more: after a pause of the whole run (Ctrl-Z, a debugger) the first one is over at once.
+  const int patience = waited == Waited::kOtherProcess ? 2 : 4;
+  int silent_waits = 0;
+  while (silent_waits < patience) {
+    const std::uint64_t progress = store_.progress();
+    const WaitResult result = wait_once(WaitLimits{&stop_, store_.header().wait_timeout_ns / 2});
+    if (result != WaitResult::kTimedOut) return result == WaitResult::kReached;
+    const bool goes_on = store_.progress() != progress || store_.failed().observe() != 0;
+    silent_waits = goes_on ? 0 : silent_waits + 1;
+  }
+  wait_failed(what(), command);
+}
+
+void Worker::publish_heartbeat() {
+  SequenceWord& heartbeat = store_.worker_words(number_).heartbeat;
+  heartbeat.publish_quietly(heartbeat.observe() + 1);
+}
+
 void Worker::wait_failed(const std::string& what, const Command& command) {
-  throw Error(ExitCode::kHang, cat("worker ", number_, " waited ", store_.header().wait_timeout_ns / kNsPerSecond,
-                                   " s in vain for ", what, " in ", task_text(command),
-                                   "; is another process stopped?"));
+  throw Error(ExitCode::kHang, cat("worker ", number_, " waited in vain for ", what, " in ", task_text(command),
+                                   ": no worker computed anything for ", store_.header().wait_timeout_ns / kNsPerSecond,
+                                   " s; is another process stopped?"));
 }
 
 // Feeder
@@ -139,9 +161,9 @@ void Worker::place_uses(RunningTask& task) {
     for (const std::uint32_t use : catalogue.uses_of(layer)) {
       const BlockRecord& block = catalogue.blocks()[catalogue.uses()[use].block];
       if (offset_of_block.emplace(catalogue.uses()[use].block, weight_bytes).second) {
-        weight_bytes += align_up(std::max<std::uint64_t>(block.bytes(), 1), kBlockAlignment);  // a place of its own
+        weight_bytes += place_bytes(block.bytes());
       }
-      accumulator_bytes += align_up(block.num_elements * sizeof(float), kBlockAlignment);
+      accumulator_bytes += place_bytes(block.num_elements * sizeof(float));
       task.uses.push_back({.use = use});
     }
   }
@@ -155,7 +177,7 @@ void Worker::place_uses(RunningTask& task) {
     memory.weights = weights + offset_of_block[use.block];
     if (accumulators == nullptr) continue;
     memory.accumulator = reinterpret_cast<float*>(accumulators);
-    accumulators += align_up(catalogue.blocks()[use.block].num_elements * sizeof(float), kBlockAlignment);
+    accumulators += place_bytes(catalogue.blocks()[use.block].num_elements * sizeof(float));
   }
 }
 
@@ -168,10 +190,12 @@ bool Worker::upload_weights(RunningTask& task) {
     last = memory.weights;
     const std::uint32_t index = catalogue.uses()[memory.use].block;
     const BlockRecord& block = catalogue.blocks()[index];
-    const WaitResult result = store_.published(index).wait_at_least(task.command.version, limits());
-    if (result == WaitResult::kStopped) return false;
-    if (result == WaitResult::kTimedOut) {
-      wait_failed(cat("version ", task.command.version, " of weight block ", index), task.command);
+    const auto is_published = [&](const WaitLimits& limits) {
+      return store_.published(index).wait_at_least(task.command.version, limits);
+    };
+    if (!wait(Waited::kOtherProcess, task.command, is_published,
+              [&] { return cat("version ", task.command.version, " of weight block ", index); })) {
+      return false;
     }
     const std::uint64_t offset = block.parameter_offset[task.command.version % block.num_copies];
     copy_in_chunks(stream, const_cast<std::byte*>(memory.weights), store_.parameters(offset), block.bytes());
@@ -196,18 +220,21 @@ void Worker::fetch() {
     if (command.phase == Phase::kBackward) needed.push_back({BlockKind::kGradient, command.end_layer, command.gradient});
     if (command.phase == Phase::kFused) needed.push_back({BlockKind::kArguments, 0, InputSource{}});
     for (int microbatch = 0; microbatch < command.num_microbatches; ++microbatch, ++n) {
-      const WaitResult free = inputs_.wait_free(n, inner_limits());
-      if (free == WaitResult::kStopped) return;
-      if (free == WaitResult::kTimedOut) wait_failed("a free input buffer", command);
+      if (!wait(Waited::kOwnThread, command, [&](const WaitLimits& limits) { return inputs_.wait_free(n, limits); },
+                [] { return "a free input buffer"; })) {
+        return;
+      }
       inputs_.clear(n);
       for (const Input& input : needed) {
         if (input.source.worker >= 0) {
           const std::uint64_t event = input.source.first_event + static_cast<std::uint64_t>(microbatch) + 1;
-          const WaitResult there = store_.worker_words(static_cast<int>(input.source.worker))
-                                       .events.wait_at_least(in_epoch(epoch_of(command.slot), event), limits());
-          if (there == WaitResult::kStopped) return;
-          if (there == WaitResult::kTimedOut) {
-            wait_failed(cat("microbatch ", microbatch, " from worker ", input.source.worker), command);
+          const SequenceWord& events = store_.worker_words(static_cast<int>(input.source.worker)).events;
+          const auto is_there = [&](const WaitLimits& limits) {
+            return events.wait_at_least(in_epoch(epoch_of(command.slot), event), limits);
+          };
+          if (!wait(Waited::kOtherProcess, command, is_there,
+                    [&] { return cat("microbatch ", microbatch, " from worker ", input.source.worker); })) {
+            return;
           }
         }
         const BlockPlace& place = store_.block_place(command.attempt, input.kind, input.boundary, microbatch);
@@ -221,15 +248,17 @@ void Worker::fetch() {
 // Runner
 
 void Worker::run() {
-  while (const auto task = to_run_.pop()) run_task(**task);
+  while (const auto task = to_run_.pop()) {
+    run_task(**task);
+    if (report_) report_(nullptr, -1);
+  }
 }
 
 void Worker::run_task(RunningTask& task) {
   if (halted_) return;
   task.completion = {.slot = task.command.slot};
-  const WaitResult ready = weights_ready_.wait_at_least(task.serial, inner_limits());
-  if (ready == WaitResult::kStopped) return;
-  if (ready == WaitResult::kTimedOut) wait_failed("its weights", task.command);
+  const auto are_ready = [&](const WaitLimits& limits) { return weights_ready_.wait_at_least(task.serial, limits); };
+  if (!wait(Waited::kOwnThread, task.command, are_ready, [] { return "its weights"; })) return;
   if (task.command.phase != Phase::kForward && !place_gradients(task)) return;
   if (!run_microbatches(task)) return;
   free_stage_buffers_.push(task.stage_buffer);
@@ -242,7 +271,7 @@ bool Worker::place_gradients(RunningTask& task) {
   task.gradient_buffer = *buffer;
   const Catalogue& catalogue = store_.catalogue();
   const auto block_bytes = [&catalogue](const UseMemory& memory) {
-    return align_up(catalogue.blocks()[catalogue.uses()[memory.use].block].bytes(), kBlockAlignment);
+    return place_bytes(catalogue.blocks()[catalogue.uses()[memory.use].block].bytes());
   };
   std::uint64_t bytes = 0;
   for (const UseMemory& memory : task.uses) bytes += block_bytes(memory);
@@ -262,13 +291,15 @@ bool Worker::run_microbatches(RunningTask& task) {
     for (microbatch = 0; microbatch < command.num_microbatches; ++microbatch) {
       const std::uint64_t n = next_microbatch_;
       const std::int64_t wait_start = now_ns();
-      const WaitResult there = inputs_.wait_uploaded(n, inner_limits());
-      if (there == WaitResult::kStopped) return false;
-      if (there == WaitResult::kTimedOut) wait_failed("its inputs", command);
+      if (!wait(Waited::kOwnThread, command, [&](const WaitLimits& limits) { return inputs_.wait_uploaded(n, limits); },
+                [] { return "its inputs"; })) {
+        return false;
+      }
       const std::int64_t start = now_ns();
       if (microbatch == 0) task.completion.start_ns = start;
       if (microbatch > 0) task.completion.wait_ns += start - wait_start;
-      if (report_) report_(command, -1, microbatch);
+      if (report_) report_(&command, microbatch);
+      publish_heartbeat();
       MicrobatchOutputs outputs;
       executor_.run(task.stage_task(), microbatch, inputs_.inputs(n), outputs);
       inputs_.publish_computed(n);
@@ -277,18 +308,19 @@ bool Worker::run_microbatches(RunningTask& task) {
       outputs_.write(command, microbatch, std::move(outputs));
     }
     task.completion.end_ns = now_ns();
+    microbatch = -1;
     executor_.end(task.stage_task(), task.totals);
   } catch (const LayerFailure& failure) {
     fail_task(task, failure.layer(), microbatch, failure.what());
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    fail_task(task, -1, microbatch, error.what());
+    fail_task(task, FailureRecord::kElsewhere, microbatch, error.what());
   }
   return true;
 }
 
-void Worker::fail_task(RunningTask& task, int layer, int microbatch, const std::string& message) {
+void Worker::fail_task(RunningTask& task, std::int64_t layer, int microbatch, const std::string& message) {
   FailureRecord& record = store_.failure(number_);
   record.layer = layer;
   record.microbatch = microbatch;
@@ -326,9 +358,10 @@ bool Worker::enqueue_gradients(RunningTask& task) {
   for (std::size_t i = task.uses.size(); i-- > 0;) {
     const UseMemory& memory = task.uses[i];
     const UseRecord& use = catalogue.uses()[memory.use];
-    const WaitResult taken = store_.taken(memory.use).wait_at_least(task.command.taken_before, limits());
-    if (taken == WaitResult::kStopped) return false;
-    if (taken == WaitResult::kTimedOut) wait_failed(cat("gradient block ", memory.use), task.command);
+    const auto is_taken = [&](const WaitLimits& limits) {
+      return store_.taken(memory.use).wait_at_least(task.command.taken_before, limits);
+    };
+    if (!wait(Waited::kOtherProcess, task.command, is_taken, [&] { return cat("gradient block ", memory.use); })) return false;
     copy_in_chunks(stream, store_.gradients(use.gradient_offset), memory.gradient, catalogue.blocks()[use.block].bytes());
     store_.square_sum(task.command.attempt, memory.use) = task.totals.square_sums[i];
   }

@@ -29,11 +29,9 @@
 
 namespace rp {
 
-// The epoch that ends every worker.
-inline constexpr std::uint64_t kEndEpoch = 0xffff;
-
-// Says what the worker is doing, for the fault board; called by its threads. `layer` and `microbatch` may be -1.
-using ProgressReport = std::function<void(const Command& command, int layer, int microbatch)>;
+// Says what the worker is doing, for the fault board; called by its compute thread before each microbatch, and with a
+// null command when it begins to wait for the next task.
+using ProgressReport = std::function<void(const Command* command, int microbatch)>;
 
 class Worker {
  public:
@@ -60,7 +58,8 @@ class Worker {
   void run_task(RunningTask& task);
   [[nodiscard]] bool place_gradients(RunningTask& task);
   [[nodiscard]] bool run_microbatches(RunningTask& task);
-  void fail_task(RunningTask& task, int layer, int microbatch, const std::string& message);
+  void publish_heartbeat();
+  void fail_task(RunningTask& task, std::int64_t layer, int microbatch, const std::string& message);
   // Finisher.
   [[nodiscard]] bool enqueue_gradients(RunningTask& task);
   static void complete(void* task);
@@ -68,11 +67,14 @@ class Worker {
   // Runs a thread's function; an exception ends the worker and is rethrown by serve().
   void guard(const char* thread_name, void (Worker::*function)());
   void stop_all();
-  void wait_failed(const std::string& what, const Command& command);
-  // For what other processes do.
-  [[nodiscard]] WaitLimits limits() const { return {&stop_, store_.header().wait_timeout_ns}; }
-  // For what this worker's own threads do: longer, so that the thread that knows what is missing speaks first.
-  [[nodiscard]] WaitLimits inner_limits() const { return {&stop_, 2 * store_.header().wait_timeout_ns}; }
+  // Waits by wait_once(limits), again and again while any worker of the run computes or once the run has failed and is
+  // to be ended by others. False: this worker stops. Throws what() and the task if all stands still for too long: for
+  // what other processes do after the store's wait_timeout_ns, for what this worker's own threads do later, so that the
+  // thread that knows what is missing speaks first.
+  enum class Waited { kOtherProcess, kOwnThread };
+  template <typename WaitOnce, typename What>
+  [[nodiscard]] bool wait(Waited waited, const Command& command, WaitOnce wait_once, What what);
+  [[noreturn]] void wait_failed(const std::string& what, const Command& command);
 
   Store& store_;
   const int number_;

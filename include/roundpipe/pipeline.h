@@ -47,6 +47,9 @@ class StepResult {
   // The global L2 norm of the step's gradient before clipping. Waits until all gradients of the step are final.
   [[nodiscard]] double grad_norm() const;
 
+  // True if the step changed nothing, because it clips and the norm is not finite. Waits as grad_norm() does.
+  [[nodiscard]] bool skipped() const;
+
   struct State;
   explicit StepResult(std::shared_ptr<State> state) : state_(std::move(state)) {}
 

@@ -77,17 +77,21 @@ class Workers {
   std::vector<pid_t> children_;
 };
 
+// Both working copies, where there are two: an asynchronous run begins with the version before, too.
 void write_initial_weights(Store& store) {
   for (std::uint32_t b = 0; b < store.catalogue().blocks().size(); ++b) {
     const BlockRecord& block = store.catalogue().blocks()[b];
     for (std::uint64_t i = 0; i < block.num_elements; ++i) {
       const float value = toy_initial_weight(b, i);
-      std::byte* working = store.parameters(block.parameter_offset[0]);
-      if (block.dtype == DType::kFloat32) {
-        reinterpret_cast<float*>(working)[i] = value;
-      } else {
-        store.state(block.master_offset)[i] = value;
-        reinterpret_cast<std::uint16_t*>(working)[i] = bf16_from_float(value);
+      store.state(block.moment1_offset)[i] = store.state(block.moment2_offset)[i] = 0;
+      if (block.dtype != DType::kFloat32) store.state(block.master_offset)[i] = value;
+      for (std::uint32_t copy = 0; copy < block.num_copies; ++copy) {
+        std::byte* working = store.parameters(block.parameter_offset[copy]);
+        if (block.dtype == DType::kFloat32) {
+          reinterpret_cast<float*>(working)[i] = value;
+        } else {
+          reinterpret_cast<std::uint16_t*>(working)[i] = bf16_from_float(value);
+        }
       }
     }
   }
@@ -105,24 +109,7 @@ MicrobatchData microbatch_data(std::vector<std::vector<float>>& storage, const T
   return {.inputs = {view(toy_input(config, round, m))}, .arguments = {view(toy_label(config, round, m))}};
 }
 
-ToyResult run_toy(const ToyConfig& config, const RunSettings& settings) {
-  StoreSettings store_settings;
-  store_settings.num_workers = static_cast<std::uint32_t>(settings.num_workers);
-  store_settings.num_microbatches = static_cast<std::uint32_t>(config.num_microbatches);
-  store_settings.stage_buffers = settings.prefetch ? 2 : 1;
-  store_settings.arena_limit_bytes = std::uint64_t{256} << 20;
-  store_settings.wait_timeout_ns = 20 * kNsPerSecond;
-  const auto store = Store::create(store_settings, toy_catalogue(config));
-  write_initial_weights(*store);
-  const Workers workers(*store, settings, config);
-  CoordinatorOptions options;
-  options.rounds_per_step = config.rounds_per_step;
-  options.asynchronous = config.asynchronous;
-  options.replan = settings.plan.empty();
-  options.plan = settings.plan.empty()
-                     ? balanced_plan(std::vector<LayerCost>(static_cast<std::size_t>(config.num_layers), {1, 2, 1}), 2, UINT64_MAX)
-                     : parse_plan(settings.plan, config.num_layers);
-  Coordinator coordinator(*store, options);
+ToyResult train(Store& store, Coordinator& coordinator, const ToyConfig& config) {
   ToyResult result;
   std::vector<std::shared_ptr<RoundOutcome>> rounds;
   std::vector<std::shared_ptr<StepOutcome>> steps;
@@ -141,23 +128,52 @@ ToyResult run_toy(const ToyConfig& config, const RunSettings& settings) {
   }
   coordinator.synchronize();
   for (const auto& round : rounds) result.losses.push_back(coordinator.wait_loss(*round));
-  for (const auto& step : steps) result.norms.push_back(coordinator.wait_norm(*step));
-  for (const BlockRecord& block : store->catalogue().blocks()) {
-    const std::uint64_t copy = static_cast<std::uint64_t>(config.num_steps) % block.num_copies;
+  for (const auto& step : steps) result.norms.push_back(coordinator.wait_norm(*step).grad_norm);
+  for (const BlockRecord& block : store.catalogue().blocks()) {
     const float* master = block.dtype == DType::kFloat32
-                              ? reinterpret_cast<const float*>(store->parameters(block.parameter_offset[copy]))
-                              : store->state(block.master_offset);
+                              ? reinterpret_cast<const float*>(
+                                    store.parameters(block.parameter_offset[coordinator.version() % block.num_copies]))
+                              : store.state(block.master_offset);
     result.masters.insert(result.masters.end(), master, master + config.num_elements);
   }
   return result;
 }
 
-void expect_reference(const ToyConfig& config, const RunSettings& settings) {
+// The results of `trainings` from the same weights, one after the other in one run.
+std::vector<ToyResult> run_toy(const ToyConfig& config, const RunSettings& settings, int trainings = 1) {
+  StoreSettings store_settings;
+  store_settings.num_workers = static_cast<std::uint32_t>(settings.num_workers);
+  store_settings.num_microbatches = static_cast<std::uint32_t>(config.num_microbatches);
+  store_settings.stage_buffers = settings.prefetch ? 2 : 1;
+  store_settings.arena_limit_bytes = std::uint64_t{256} << 20;
+  store_settings.wait_timeout_ns = 20 * kNsPerSecond;
+  const auto store = Store::create(store_settings, toy_catalogue(config));
+  write_initial_weights(*store);
+  const Workers workers(*store, settings, config);
+  CoordinatorOptions options;
+  options.rounds_per_step = config.rounds_per_step;
+  options.asynchronous = config.asynchronous;
+  options.replan = settings.plan.empty();
+  options.plan = settings.plan.empty()
+                     ? balanced_plan(std::vector<LayerCost>(static_cast<std::size_t>(config.num_layers), {1, 2, 1}), 2, UINT64_MAX)
+                     : parse_plan(settings.plan, config.num_layers);
+  Coordinator coordinator(*store, options);
+  std::vector<ToyResult> results = {train(*store, coordinator, config)};
+  while (results.size() < static_cast<std::size_t>(trainings)) {
+    coordinator.restart_at(0);
+    write_initial_weights(*store);
+    results.push_back(train(*store, coordinator, config));
+  }
+  return results;
+}
+
+void expect_reference(const ToyConfig& config, const RunSettings& settings, int trainings = 1) {
   const ToyResult expected = toy_reference(config);
-  const ToyResult actual = run_toy(config, settings);
-  EXPECT_EQ(actual.losses, expected.losses);
-  EXPECT_EQ(actual.norms, expected.norms);
-  EXPECT_EQ(actual.masters, expected.masters);
+  for (const ToyResult& actual : run_toy(config, settings, trainings)) {
+    EXPECT_EQ(actual.losses, expected.losses);
+    EXPECT_EQ(actual.norms, expected.norms);
+    EXPECT_EQ(actual.masters, expected.masters);
+  }
 }
 
 constexpr const char* kPlans[] = {"fused 0-4", "forward 0-1 2-3 | fused 4 | backward 3 1-2 0",
@@ -226,11 +242,36 @@ TEST_P(Protocol, ManyStepsReuseTheRingsAndTheMemory) {
   expect_reference(config, {GetParam(), 3, true, kPlans[1]});
 }
 
+// Words of versions and attempts only grow, also where training begins anew with other weights.
+TEST_P(Protocol, LoadedWeightsAreANewVersionAndGiveTheSameBitsAgain) {
+  ToyConfig config;
+  config.tied = true;
+  for (const int rounds_per_step : {1, 2}) {
+    config.rounds_per_step = rounds_per_step;
+    for (const bool asynchronous : {false, true}) {
+      config.asynchronous = asynchronous;
+      expect_reference(config, {GetParam(), 3, true, kPlans[1]}, 3);
+    }
+  }
+}
+
+TEST_P(Protocol, AWorkerThatComesAfterTheEndOfTheRunEnds) {
+  const ToyConfig config;
+  StoreSettings settings;
+  settings.num_workers = 2;
+  settings.arena_limit_bytes = 1 << 20;
+  const auto store = Store::create(settings, toy_catalogue(config));
+  CoordinatorOptions options;
+  options.plan = parse_plan("fused 0-4", config.num_layers);
+  { Coordinator coordinator(*store, options); }
+  const Workers workers(*store, {GetParam(), 2, true, ""}, config);
+}
+
 TEST_P(Protocol, AFailingLayerReachesTheCallerWithItsPlace) {
   ToyConfig config;
   config.failing_layer = 2;
   try {
-    (void)run_toy(config, {GetParam(), 3, true, kPlans[1]});
+    (void)run_toy(config, {GetParam(), 3, true, kPlans[1]}, 1);
     FAIL() << "no exception";
   } catch (const WorkerError& error) {
     EXPECT_EQ(error.place().layer, 2);

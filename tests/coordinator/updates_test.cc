@@ -16,7 +16,7 @@ constexpr std::uint32_t kNumBlocks = 4;
 constexpr std::int64_t kNumElements = 1 << 18;  // an update takes long enough to be seen
 
 std::unique_ptr<Store> new_store(bool tied, std::int64_t num_elements = kNumElements, std::uint32_t num_layers = kNumBlocks,
-                                 bool with_sums = false) {
+                                 bool with_sums = false, int num_copies = 1) {
   std::vector<LayerRequest> layers(num_layers, LayerRequest{.name = "l"});
   for (LayerRequest& layer : layers) {
     layer.parameters.push_back({.name = "w", .shape = {num_elements}, .tied_group = tied ? 0 : -1});
@@ -24,7 +24,7 @@ std::unique_ptr<Store> new_store(bool tied, std::int64_t num_elements = kNumElem
   StoreSettings settings;
   settings.backing = "memfd";
   settings.arena_limit_bytes = 1 << 20;
-  return Store::create(settings, Catalogue::lay_out(layers, 1, with_sums));
+  return Store::create(settings, Catalogue::lay_out(layers, num_copies, with_sums));
 }
 
 float* weights(Store& store, std::uint32_t block) {
@@ -67,7 +67,7 @@ TEST(Updates, WaitForTheCallOfStep) {
   for (std::uint32_t block = 0; block < kNumBlocks; ++block) EXPECT_EQ(store->published(block).observe(), 0U);
   const auto outcome = updates.accept_step(1, {}, {});
   updates.wait_applied(1);
-  EXPECT_EQ(updates.wait_norm(*outcome), 0);
+  EXPECT_EQ(updates.wait_norm(*outcome).grad_norm, 0);
 }
 
 // With clipping the updates run in the order in which the next round needs the layers, whichever came first: the call
@@ -98,7 +98,7 @@ TEST(Updates, WithClippingScaleByTheNormOfAllGradients) {
   rule.epsilon = 1;  // makes the step depend on the gradient's size
   rule.weight_decay = 0;
   Updates updates(*store, 1, 1);
-  const auto outcome = updates.accept_step(1, rule, {.max_grad_norm = 1});
+  const auto outcome = updates.accept_step(1, AdamWStep::of(rule, 1), {.max_grad_norm = 1});
   double total = 0;
   for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
     const float value = static_cast<float>(block + 1);
@@ -108,11 +108,38 @@ TEST(Updates, WithClippingScaleByTheNormOfAllGradients) {
     updates.gradient_committed(1, block, 1, square_sum(value));
   }
   updates.wait_applied(1);
-  EXPECT_DOUBLE_EQ(updates.wait_norm(*outcome), std::sqrt(total));
+  EXPECT_DOUBLE_EQ(updates.wait_norm(*outcome).grad_norm, std::sqrt(total));
   for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
     const double g = (block + 1) / (std::sqrt(total) + 1e-6);
     EXPECT_NEAR(weights(*store, block)[0], -0.1 * g / (g + 1), 1e-6);
   }
+}
+
+// A gradient that is not finite must not spoil weights and moments.
+TEST(Updates, WithClippingSkipAStepWhoseNormIsNotFinite) {
+  const auto store = new_store(false, kNumElements, kNumBlocks, false, 2);
+  Updates updates(*store, 1, 1);
+  const BlockRecord& block = store->catalogue().blocks()[1];
+  const auto* copy = reinterpret_cast<const float*>(store->parameters(block.parameter_offset[1]));
+  weights(*store, 1)[7] = 3;
+  for (std::uint32_t b = 0; b < kNumBlocks; ++b) {
+    fill_gradient(*store, b, 1);
+    updates.gradient_committed(1, b, 1, b == 2 ? INFINITY : square_sum(1));
+  }
+  const auto outcome = updates.accept_step(1, AdamWStep::of({}, 1), {.max_grad_norm = 1});
+  updates.wait_applied(1);
+  EXPECT_TRUE(updates.wait_norm(*outcome).skipped);
+  EXPECT_EQ(copy[7], 3) << "the other working copy is the new version";
+  EXPECT_EQ(store->state(block.moment1_offset)[7], 0);
+  for (std::uint32_t b = 0; b < kNumBlocks; ++b) {
+    EXPECT_EQ(store->published(b).observe(), 1U);
+    EXPECT_EQ(store->taken(b).observe(), 1U);
+    updates.gradient_committed(2, b, 2, square_sum(1));
+  }
+  const auto next = updates.accept_step(2, AdamWStep::of({}, 2), {.max_grad_norm = 1});
+  updates.wait_applied(2);
+  EXPECT_FALSE(updates.wait_norm(*next).skipped);
+  EXPECT_NE(store->state(block.moment1_offset)[7], 0);
 }
 
 TEST(Updates, OfATiedBlockWaitForAllItsUses) {
@@ -126,7 +153,7 @@ TEST(Updates, OfATiedBlockWaitForAllItsUses) {
     updates.gradient_committed(1, use, 1, 0);  // the workers' sums of a tied block mean nothing
   }
   updates.wait_applied(1);
-  EXPECT_DOUBLE_EQ(updates.wait_norm(*outcome), std::sqrt(square_sum(6)));
+  EXPECT_DOUBLE_EQ(updates.wait_norm(*outcome).grad_norm, std::sqrt(square_sum(6)));
   for (std::uint32_t use = 0; use < 3; ++use) EXPECT_EQ(store->taken(use).observe(), 1U);
 }
 
@@ -141,7 +168,7 @@ TEST(Updates, OfSeveralRoundsGiveAGradientBlockBackWhenItIsAdded) {
   }
   const auto outcome = updates.accept_step(1, {}, {});
   updates.wait_applied(1);
-  EXPECT_DOUBLE_EQ(updates.wait_norm(*outcome), std::sqrt(square_sum(6)));
+  EXPECT_DOUBLE_EQ(updates.wait_norm(*outcome).grad_norm, std::sqrt(square_sum(6)));
 }
 
 // An asynchronous run: the next step's gradients are there before this step is applied.
@@ -160,8 +187,8 @@ TEST(Updates, OfSeveralRoundsKeepTheSumOfAStepUntilItIsApplied) {
   updates.gradient_committed(2, 0, 4, 0);
   const auto second = updates.accept_step(2, {}, {.max_grad_norm = 1});
   updates.wait_applied(2);
-  EXPECT_DOUBLE_EQ(updates.wait_norm(*first), std::sqrt(square_sum(2)));
-  EXPECT_DOUBLE_EQ(updates.wait_norm(*second), std::sqrt(square_sum(10)));
+  EXPECT_DOUBLE_EQ(updates.wait_norm(*first).grad_norm, std::sqrt(square_sum(2)));
+  EXPECT_DOUBLE_EQ(updates.wait_norm(*second).grad_norm, std::sqrt(square_sum(10)));
 }
 
 TEST(Updates, OfAModelWithoutParametersAreDoneAtOnce) {
@@ -173,8 +200,24 @@ TEST(Updates, OfAModelWithoutParametersAreDoneAtOnce) {
   for (std::uint64_t step = 1; step <= 3; ++step) {
     const auto outcome = updates.accept_step(step, {}, {.max_grad_norm = 1});
     updates.wait_applied(step);
-    EXPECT_EQ(updates.wait_norm(*outcome), 0);
+    EXPECT_EQ(updates.wait_norm(*outcome).grad_norm, 0);
   }
+}
+
+// Of several blocks that may be updated, the next round needs the first one first.
+TEST(Updates, WithoutClippingTakeTheFirstLayerOfThoseThatAreReady) {
+  const auto store = new_store(false);
+  Updates updates(*store, 1, 1);
+  std::vector<std::thread> watchers;
+  for (std::uint32_t block = 1; block < kNumBlocks; ++block) {
+    watchers.emplace_back([&store, block] {
+      expect_published(*store, block, 1);
+      for (std::uint32_t before = 0; before < block; ++before) EXPECT_EQ(store->published(before).observe(), 1U);
+    });
+  }
+  for (std::uint32_t block = kNumBlocks; block-- > 0;) updates.gradient_committed(1, block, 1, 0);
+  updates.accept_step(1, {}, {});
+  for (std::thread& watcher : watchers) watcher.join();
 }
 
 TEST(Updates, GoOnFromALoadedState) {

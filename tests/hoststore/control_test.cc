@@ -28,7 +28,7 @@ TEST(Control, HasTheDocumentedOffsetsAndSizes) {
   EXPECT_EQ(sizeof(FreeRecord), 16U);
   EXPECT_EQ(offsetof(FailureRecord, message), 16U);
   EXPECT_EQ(offsetof(WorkerWords, acknowledged), 8U);
-  EXPECT_EQ(offsetof(WorkerWords, stopped), 16U);
+  EXPECT_EQ(offsetof(WorkerWords, heartbeat), 16U);
   EXPECT_EQ(sizeof(LayerTime), 16U);
 }
 
@@ -43,6 +43,7 @@ TEST(Control, LaysItsRegionsOutOnPagesInOrderWithoutOverlap) {
   const std::vector<std::pair<std::uint64_t, std::uint64_t>> regions = {
       {0, sizeof(ControlHeader)},
       {layout.epoch, 8},
+      {layout.failed, 8},
       {layout.published, 8 * 40},
       {layout.taken, 8 * 41},
       {layout.worker_words, 64 * 5},
