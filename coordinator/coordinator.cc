@@ -69,7 +69,9 @@ void Coordinator::fail(std::exception_ptr error) {
 }
 
 void Coordinator::check_failure() {
-  if (error_) std::rethrow_exception(error_);
+  if (!error_) return;
+  error_is_known_ = true;
+  std::rethrow_exception(error_);
 }
 
 // Accepting
@@ -319,13 +321,42 @@ double Coordinator::wait_loss(const RoundOutcome& outcome) {
   return outcome.loss;
 }
 
+template <typename Wait>
+void Coordinator::wait_for_updates(Wait wait) {
+  try {
+    wait();
+  } catch (...) {
+    MutexLock lock(mutex_);
+    error_is_known_ = true;
+    throw;
+  }
+}
+
 void Coordinator::synchronize() {
   {
     MutexLock lock(mutex_);
     while (!rounds_.empty() && !error_) changed_.wait(mutex_);
     check_failure();
   }
-  updates_.wait_applied(version());
+  wait_for_updates([this] { updates_.wait_applied(version()); });
+}
+
+const StepOutcome& Coordinator::wait_norm(const StepOutcome& outcome) {
+  wait_for_updates([&] { (void)updates_.wait_norm(outcome); });
+  return outcome;
+}
+
+std::exception_ptr Coordinator::finish() {
+  {
+    MutexLock lock(mutex_);
+    if (error_is_known_) return nullptr;
+  }
+  try {
+    synchronize();
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
 }
 
 Plan Coordinator::plan() {

@@ -57,10 +57,13 @@ class Coordinator {
 
   [[nodiscard]] double wait_loss(const RoundOutcome& outcome);
   // Waits until norm_known; what it returns does not change any more.
-  [[nodiscard]] const StepOutcome& wait_norm(const StepOutcome& outcome) { return updates_.wait_norm(outcome); }
+  [[nodiscard]] const StepOutcome& wait_norm(const StepOutcome& outcome);
 
   // Waits until everything accepted is committed and applied.
   void synchronize();
+
+  // The same at the end of a run: returns the run's failure if no call has thrown it before.
+  [[nodiscard]] std::exception_ptr finish();
 
   // The run cannot go on: every wait, present or later, throws `error`. The first call counts.
   void fail(std::exception_ptr error);
@@ -73,6 +76,9 @@ class Coordinator {
 
  private:
   void check_failure() RP_REQUIRES(mutex_);
+  // Runs a wait for the updates; what it throws is known to the caller then.
+  template <typename Wait>
+  void wait_for_updates(Wait wait);
   void dispatch() RP_REQUIRES(mutex_);
   [[nodiscard]] Command command_for(const Round& round, const Slot& slot) const RP_REQUIRES(mutex_);
   [[nodiscard]] InputSource source_of(const Slot& producer) const RP_REQUIRES(mutex_);
@@ -111,6 +117,7 @@ class Coordinator {
   Plan plan_ RP_GUARDED_BY(mutex_);
   LayerTimes layer_times_ RP_GUARDED_BY(mutex_);
   std::exception_ptr error_ RP_GUARDED_BY(mutex_);
+  bool error_is_known_ RP_GUARDED_BY(mutex_) = false;  // a call has thrown it
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

@@ -6,21 +6,9 @@
 #include <cmath>
 
 #include "common/check.h"
+#include "coordinator/float_format.h"
 
 namespace rp {
-
-namespace {
-
-FloatFormat format_of(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32: return FloatFormat::kFp32;
-    case DType::kBFloat16: return FloatFormat::kBf16;
-    case DType::kFloat16: return FloatFormat::kFp16;
-    default: RP_ASSERT(false);
-  }
-}
-
-}  // namespace
 
 Updates::Updates(Store& store, int num_threads, int rounds_per_step)
     : store_(store), rounds_per_step_(rounds_per_step), team_(num_threads) {
@@ -136,7 +124,7 @@ BlockGradients Updates::gradients_of(std::uint32_t index, std::vector<const void
   }
   return {.uses = pointers.data(),
           .num_uses = pointers.size(),
-          .format = rounds_per_step_ > 1 ? FloatFormat::kFp32 : format_of(block.dtype),
+          .format = rounds_per_step_ > 1 ? FloatFormat::kFp32 : float_format_of(block.dtype),
           .num_elements = block.num_elements};
 }
 
@@ -151,7 +139,7 @@ void Updates::add_one_gradient() {
   float* sum = store_.state(use.sum_offset);
   if (is_first) std::fill_n(sum, block.num_elements, 0.0F);
   const void* pointer = store_.gradients(use.gradient_offset);
-  add_gradients(sum, {.uses = &pointer, .num_uses = 1, .format = format_of(block.dtype), .num_elements = block.num_elements},
+  add_gradients(sum, {.uses = &pointer, .num_uses = 1, .format = float_format_of(block.dtype), .num_elements = block.num_elements},
                 team_);
   store_.taken(gradient.use).publish(gradient.taken_after);
   mutex_.lock();
@@ -239,7 +227,7 @@ void Updates::apply(std::uint64_t version, std::uint32_t index, const std::optio
   } else {
     state.old_master = state.master = store_.state(block.master_offset);
     state.working = copy;
-    state.working_format = format_of(block.dtype);
+    state.working_format = float_format_of(block.dtype);
   }
   if (rule) {
     update_block(state, gradients, *rule, team_);

@@ -4,9 +4,10 @@
 // One message is one packet: a fixed header, at most kMaxBlobBytes bytes that the launcher does not look into, and at
 // most kMaxDescriptors descriptors, which the receiver then owns. Who sends what: the list at MessageKind.
 //
-// Contract: one thread at a time on each end.
+// Contract: on each end one thread at a time sends and one receives; they may be two.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -50,6 +51,12 @@ struct Message {
 class Channel {
  public:
   explicit Channel(UniqueFd socket) : socket_(std::move(socket)) {}
+  Channel(Channel&& other) noexcept : socket_(std::move(other.socket_)), peer_gone_(other.peer_gone()) {}
+  Channel& operator=(Channel&& other) noexcept {
+    socket_ = std::move(other.socket_);
+    peer_gone_.store(other.peer_gone());
+    return *this;
+  }
 
   // Two connected ends, both close-on-exec. Throws rp::Error kLauncherFailed.
   [[nodiscard]] static std::pair<Channel, Channel> create_pair();
@@ -62,12 +69,12 @@ class Channel {
   // kNoResource if this process may not open as many descriptors as were sent.
   [[nodiscard]] std::optional<Message> receive(const Deadline& deadline);
 
-  [[nodiscard]] bool peer_gone() const { return peer_gone_; }
+  [[nodiscard]] bool peer_gone() const { return peer_gone_.load(); }
   [[nodiscard]] int fd() const { return socket_.get(); }
 
  private:
   UniqueFd socket_;
-  bool peer_gone_ = false;
+  std::atomic<bool> peer_gone_{false};
 };
 
 }  // namespace rp

@@ -75,6 +75,11 @@ std::vector<LayerRequest> describe_layers(const Model& model) {
                                           ") is of dtype ", at::toString(parameter.value.scalar_type()),
                                           "; only floating point can be trained"));
       }
+      if (!parameter.value.requires_grad()) {
+        throw Error(ExitCode::kUsage, cat("parameter '", parameter.name, "' of layer ", layers.size(), " (", spec.name,
+                                          ") does not require a gradient; frozen parameters cannot be kept apart yet: "
+                                          "make it a buffer, or train it"));
+      }
       request.parameters.push_back({.name = parameter.name,
                                     .dtype = dtype_of(model.dtype()),
                                     .shape = parameter.value.sizes().vec(),

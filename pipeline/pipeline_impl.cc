@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <sstream>
@@ -67,18 +68,34 @@ at::IntArrayRef shape_of(const TensorRecord& tensor) {
   return {tensor.desc.shape.data(), static_cast<std::size_t>(tensor.desc.rank)};
 }
 
-void check_options(const PipelineOptions& options, const Loss& loss) {
+void check_options(const PipelineOptions& options, const Model& model, const Loss& loss) {
   const auto refuse = [](const std::string& what) { throw Error(ExitCode::kUsage, what); };
   if (options.num_microbatches < 1) refuse(cat("num_microbatches is ", options.num_microbatches, ", but must be at least 1"));
   if (options.rounds_per_step < 1) refuse(cat("rounds_per_step is ", options.rounds_per_step, ", but must be at least 1"));
+  if (model.dtype() != at::kFloat && model.dtype() != at::kBFloat16 && model.dtype() != at::kHalf) {
+    refuse(cat("the model's dtype is ", at::toString(model.dtype()), "; at::kFloat, at::kBFloat16 and at::kHalf are possible"));
+  }
   if (!loss.function) refuse("the pipeline has no loss function; make one with rp::loss(name, function)");
+}
+
+void check_rule(const AdamW& rule, const StepOptions& options) {
+  const auto check = [](const char* name, double value, bool is_good, const char* range) {
+    if (!is_good) throw Error(ExitCode::kUsage, cat("step(): ", name, " is ", value, ", but must be ", range));
+  };
+  const auto is_rate = [](double value) { return std::isfinite(value) && value >= 0; };
+  check("learning_rate", rule.learning_rate, is_rate(rule.learning_rate), "a number from 0 on");
+  check("weight_decay", rule.weight_decay, is_rate(rule.weight_decay), "a number from 0 on");
+  check("beta1", rule.beta1, rule.beta1 >= 0 && rule.beta1 < 1, "from 0 to below 1");
+  check("beta2", rule.beta2, rule.beta2 >= 0 && rule.beta2 < 1, "from 0 to below 1");
+  check("epsilon", rule.epsilon, is_rate(rule.epsilon), "a number from 0 on");
+  check("max_grad_norm", options.max_grad_norm, is_rate(options.max_grad_norm), "a number from 0 on (0: no clipping)");
 }
 
 }  // namespace
 
 Pipeline::Impl::Impl(Session::Impl& session, Model model, Loss loss, PipelineOptions options)
     : session_(session), model_(std::move(model)), loss_(std::move(loss)), options_(options) {
-  check_options(options_, loss_);
+  check_options(options_, model_, loss_);
   session_.add(this);
 }
 
@@ -220,7 +237,7 @@ void Pipeline::Impl::serve(Store& store, int worker, std::optional<FaultBoardEnt
   };
   CpuDevice device;
   TorchStageExecutor executor(model_, loss_, store.catalogue(), static_cast<int>(store.header().threads_per_worker),
-                              std::move(report_layer));
+                              store.header().seed, std::move(report_layer));
   Worker(store, worker, device, executor, std::move(report_task)).serve();
 }
 
@@ -247,6 +264,7 @@ RoundResult Pipeline::Impl::forward_backward(const Tensors& inputs, const Tensor
 
 StepResult Pipeline::Impl::step(const AdamW& rule, const StepOptions& options) {
   Coordinator& coordinator = this->coordinator();
+  check_rule(rule, options);
   if (coordinator.rounds_since_step() != options_.rounds_per_step) {
     throw Error(ExitCode::kUsage, cat("step() after ", coordinator.rounds_since_step(), " rounds, but rounds_per_step is ",
                                       options_.rounds_per_step));
@@ -304,7 +322,7 @@ MemoryPlan Pipeline::Impl::memory_plan() const {
 }
 
 std::string Pipeline::Impl::plan_text() {
-  return rp::plan_text(coordinator_ ? coordinator_->plan() : first_plan(), model_.num_layers());
+  return rp::plan_text(coordinator().plan(), model_.num_layers());
 }
 
 }  // namespace rp

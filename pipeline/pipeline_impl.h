@@ -22,7 +22,7 @@ class Pipeline::Impl {
 
   // Coordinator: the store with the initial weights, not yet any thread.
   void create_store();
-  // Coordinator: when the workers are there.
+  // Coordinator: before the workers.
   void start_coordinator();
   void end_coordinator();
   // Worker: serves the store until the run ends.
@@ -34,7 +34,7 @@ class Pipeline::Impl {
   [[nodiscard]] Coordinator& coordinator();
   [[nodiscard]] Coordinator* coordinator_if_started() { return coordinator_.get(); }
   [[nodiscard]] Store& store() { return *store_; }
-  [[nodiscard]] const Model& model() const { return model_; }
+  [[nodiscard]] at::ScalarType dtype() const { return model_.dtype(); }
   [[nodiscard]] const PipelineOptions& options() const { return options_; }
 
   RoundResult forward_backward(const Tensors& inputs, const Tensors& arguments);

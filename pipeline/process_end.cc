@@ -1,5 +1,6 @@
 #include "pipeline/process_end.h"
 
+#include <c10/util/Exception.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -44,6 +45,8 @@ int describe_current_exception() {
   } catch (const Error& error) {
     std::fprintf(stderr, "%s: error: %s\n", g_program.c_str(), error.what());
     return static_cast<int>(error.code());
+  } catch (const c10::Error& error) {
+    std::fprintf(stderr, "%s: error: %s\n", g_program.c_str(), error.what_without_backtrace());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s: error: %s\n", g_program.c_str(), error.what());
   } catch (...) {
@@ -63,6 +66,14 @@ int describe_current_exception() {
 }
 
 }  // namespace
+
+void end_process(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (...) {
+    on_terminate();
+  }
+}
 
 void install_stop_handlers() {
   struct sigaction action {};

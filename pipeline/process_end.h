@@ -2,6 +2,7 @@
 // How a process of a run is asked to stop, and with which code it ends.
 #pragma once
 
+#include <exception>
 #include <string>
 
 namespace rp {
@@ -18,5 +19,8 @@ void set_preempted();
 // An exception that leaves main() is printed once and ends the process with its code. `record` is called with the
 // exception in flight; it may be null.
 void install_terminate_handler(const char* program, void (*record)());
+
+// What happens to an exception that leaves main(), for one that can leave no other way.
+[[noreturn]] void end_process(const std::exception_ptr& error);
 
 }  // namespace rp

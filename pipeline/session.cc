@@ -1,10 +1,12 @@
 #include "roundpipe/session.h"
 
+#include <c10/util/Exception.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <exception>
 #include <iostream>
 
 #include "common/check.h"
@@ -32,6 +34,8 @@ void record_for_launcher() {
     return;  // an end that was asked for
   } catch (const WorkerGone&) {
     return;  // the worker's own record tells more
+  } catch (const c10::Error& error) {
+    g_board_entry->record_fault(FaultKind::kException, static_cast<int>(ExitCode::kUserError), error.what_without_backtrace());
   } catch (...) {
     (void)record_current_exception(*g_board_entry);
   }
@@ -44,6 +48,12 @@ void choose(T& effective, const std::optional<T>& option, const std::optional<T>
   if (option) effective = *option;
 }
 
+// The role, with whatever is wrong about it told as any other error.
+ProcessRole find_role(const char* program) {
+  install_terminate_handler(program, record_for_launcher);
+  return ProcessRole::from_environment();
+}
+
 [[noreturn]] void leave(int code) {
   std::cout.flush();
   std::fflush(nullptr);
@@ -52,8 +62,8 @@ void choose(T& effective, const std::optional<T>& option, const std::optional<T>
 
 }  // namespace
 
-Session::Impl::Impl(int argc, char** argv, const SessionOptions& options) : role_(ProcessRole::from_environment()) {
-  install_terminate_handler(argc > 0 ? argv[0] : nullptr, record_for_launcher);
+Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
+    : role_(find_role(argc > 0 ? argv[0] : nullptr)), num_exceptions_(std::uncaught_exceptions()) {
   const RuntimeSettings& settings = role_.settings;
   choose(settings_.device, options.device, settings.device);
   choose(settings_.store, options.store, settings.store);
@@ -61,6 +71,10 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options) : role
   choose(settings_.prefetch, options.prefetch, settings.prefetch);
   choose(settings_.threads_per_worker, options.threads_per_worker, settings.threads_per_worker);
   settings_.device = parse_device("SessionOptions::device", settings_.device);
+  if (settings_.threads_per_worker < 1) {
+    throw Error(ExitCode::kUsage, cat("SessionOptions::threads_per_worker is ", settings_.threads_per_worker,
+                                      ", but must be at least 1"));
+  }
   if (!settings_.store.empty()) settings_.store = parse_store("SessionOptions::store", settings_.store);
   if (role_.fault_board) {
     board_.emplace(FaultBoard::attach(std::move(role_.fault_board)));
@@ -75,16 +89,23 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options) : role
 Session::Impl::~Impl() { end(); }
 
 void Session::Impl::end() {
-  if (ending_.exchange(true)) return;
-  if (role_.role == Role::kCoordinator && started_) {
+  if (ended_) return;
+  ended_ = true;
+  Coordinator* coordinator = pipeline_ == nullptr ? nullptr : pipeline_->coordinator_if_started();
+  std::exception_ptr error;
+  // An exception on its way out of main() ends the run at once.
+  if (started_ && coordinator != nullptr && std::uncaught_exceptions() <= num_exceptions_) error = coordinator->finish();
+  ending_.store(true);
+  if (role_.role == Role::kCoordinator && started_ && !error) {
     (void)role_.channel->send({.kind = MessageKind::kFinished, .blob = {}, .descriptors = {}});
   }
-  if (pipeline_ != nullptr) pipeline_->end_coordinator();
-  if (worker_.joinable()) worker_.join();
-  if (watcher_.joinable()) {
+  if (watcher_.joinable()) {  // before the coordinator that it uses
     ::shutdown(role_.channel->fd(), SHUT_RD);
     watcher_.join();
   }
+  if (error) end_process(error);  // nobody was told; a destructor cannot throw it
+  if (pipeline_ != nullptr) pipeline_->end_coordinator();
+  if (worker_.joinable()) worker_.join();
 }
 
 FaultBoardEntry Session::Impl::board_entry() {
@@ -108,9 +129,9 @@ void Session::Impl::start() {
   if (pipeline_ == nullptr) throw Error(ExitCode::kUsage, "make a Pipeline before Session::start()");
   if (role_.role == Role::kWorker) serve_as_worker();
   pipeline_->create_store();
+  pipeline_->start_coordinator();  // first: what happens to a worker from now on is told to it
   start_workers();
   started_ = true;
-  pipeline_->start_coordinator();
   if (board_) board_entry().publish_state(ProcessState::kAttached);
 }
 
@@ -126,6 +147,9 @@ void Session::Impl::serve_as_worker() {
     board_entry().publish_state(ProcessState::kAttached);
     pipeline_->serve(*store, role_.worker, board_entry());
     leave(0);
+  } catch (const c10::Error& error) {
+    board_entry().record_fault(FaultKind::kException, static_cast<int>(ExitCode::kUserError), error.what_without_backtrace());
+    leave(static_cast<int>(ExitCode::kUserError));
   } catch (...) {
     // rp-launch prints the record of the worker that failed first.
     leave(static_cast<int>(record_current_exception(board_entry())));
@@ -139,7 +163,7 @@ void Session::Impl::start_workers() {
       try {
         pipeline_->serve(pipeline_->store(), 0, {});
       } catch (...) {
-        if (Coordinator* coordinator = pipeline_->coordinator_if_started()) coordinator->fail(std::current_exception());
+        pipeline_->coordinator().fail(std::current_exception());
       }
     });
     return;
@@ -176,10 +200,8 @@ void Session::Impl::watch_workers() {
     const auto message = role_.channel->receive(Deadline::after_seconds(3600));
     if (role_.channel->peer_gone()) return;
     if (!message || message->kind != MessageKind::kWorkerGone || ending_.load()) continue;
-    if (Coordinator* coordinator = pipeline_->coordinator_if_started()) {
-      coordinator->fail(std::make_exception_ptr(
-          WorkerGone(ExitCode::kUserError, cat("worker ", message->worker, " ended unexpectedly"))));
-    }
+    pipeline_->coordinator().fail(std::make_exception_ptr(
+        WorkerGone(ExitCode::kUserError, cat("worker ", message->worker, " ended unexpectedly"))));
   }
 }
 
@@ -198,6 +220,7 @@ void Session::start() { impl_->start(); }
 bool Session::stop_requested() const { return rp::stop_signal() != 0; }
 int Session::stop_signal() const { return rp::stop_signal(); }
 void Session::preempted() { impl_->preempted(); }
+int Session::threads_per_worker() const { return impl_->settings().threads_per_worker; }
 int Session::num_workers() const { return impl_->num_workers(); }
 
 }  // namespace rp

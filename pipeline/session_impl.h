@@ -40,7 +40,6 @@ class Session::Impl {
 
   [[nodiscard]] bool is_coordinator() const { return role_.role != Role::kWorker; }
   [[nodiscard]] bool is_alone() const { return role_.role == Role::kAlone; }
-  [[nodiscard]] bool started() const { return started_; }
   [[nodiscard]] int num_workers() const { return role_.num_workers; }
   [[nodiscard]] const EffectiveSettings& settings() const { return settings_; }
 
@@ -65,8 +64,10 @@ class Session::Impl {
   std::optional<FaultBoard> board_;
   std::optional<LivenessWatch> liveness_;
   Pipeline::Impl* pipeline_ = nullptr;
+  const int num_exceptions_;  // in flight when the session was made
   bool started_ = false;
-  std::atomic<bool> ending_{false};
+  bool ended_ = false;
+  std::atomic<bool> ending_{false};  // tells the watcher
   std::thread worker_;   // alone: the one worker
   std::thread watcher_;  // with rp-launch: reads the channel
 };

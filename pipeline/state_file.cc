@@ -1,6 +1,8 @@
 // Pipeline::save_state() and load_state(): docs/formats/checkpoint.md.
 #include <c10/core/GradMode.h>
+#include <xxhash.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "common/output_file.h"
@@ -45,9 +47,25 @@ std::vector<StateTensor> state_tensors(Pipeline::Impl& pipeline) {
   return tensors;
 }
 
+// Of what the tensors hold, in the order of the file.
+class Checksum {
+ public:
+  Checksum() : state_(XXH3_createState()) { XXH3_64bits_reset(state_.get()); }
+  void add(const at::Tensor& tensor) { XXH3_64bits_update(state_.get(), tensor.const_data_ptr(), tensor.nbytes()); }
+  [[nodiscard]] std::uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
+
+ private:
+  struct Free {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+  };
+  std::unique_ptr<XXH3_state_t, Free> state_;
+};
+
 // state.json.
 struct Description {
   std::uint64_t step = 0;
+  std::string dtype;  // of the model's weights
+  std::uint64_t checksum = 0;
   int rounds_per_step = 1;
   bool asynchronous = false;
   std::string user_data;
@@ -63,7 +81,11 @@ Description read_description(const std::filesystem::path& directory) {
     if (object.at("version").get<int>() != kStateVersion) {
       throw Error(ExitCode::kBadInput, cat(path.string(), ": was written by another version of the program"));
     }
-    return {.step = object.at("step").get<std::uint64_t>(),
+    const auto step = object.at("step").get<std::int64_t>();
+    if (step < 0) throw Error(ExitCode::kBadInput, cat(path.string(), ": is of step ", step));
+    return {.step = static_cast<std::uint64_t>(step),
+            .dtype = object.at("dtype").get<std::string>(),
+            .checksum = object.at("checksum").get<std::uint64_t>(),
             .rounds_per_step = object.at("rounds_per_step").get<int>(),
             .asynchronous = object.at("asynchronous").get<bool>(),
             .user_data = object.at("user_data").get<std::string>()};
@@ -72,9 +94,31 @@ Description read_description(const std::filesystem::path& directory) {
   }
 }
 
+void check_between_steps(Pipeline::Impl& pipeline, const char* call) {
+  if (pipeline.coordinator().rounds_since_step() == 0) return;
+  throw Error(ExitCode::kUsage, cat(call, " after ", pipeline.coordinator().rounds_since_step(),
+                                    " rounds without step(): their gradients belong to no state; call step() first"));
+}
+
+// The file must have these tensors and no others.
+void check_tensors(const SafetensorsFile& file, const std::vector<StateTensor>& tensors) {
+  for (const StateTensor& tensor : tensors) {
+    const TensorInfo& info = file.tensor(tensor.name);
+    if (at::IntArrayRef(info.shape) != tensor.value.sizes() || info.dtype != file_dtype(tensor.value.scalar_type())) {
+      throw Error(ExitCode::kBadInput, cat(file.path().string(), ": tensor ", tensor.name,
+                                           " has another shape or dtype than in this model"));
+    }
+  }
+  if (file.tensors().size() != tensors.size()) {
+    throw Error(ExitCode::kBadInput, cat(file.path().string(), ": has ", file.tensors().size(),
+                                         " tensors, this model's state ", tensors.size(), ": it is of a larger model"));
+  }
+}
+
 }  // namespace
 
 void Pipeline::save_state(const std::filesystem::path& directory, const std::string& user_data) {
+  check_between_steps(*impl_, "save_state()");
   synchronize();
   OutputDirectory output = OutputDirectory::create(directory);
   const std::vector<StateTensor> tensors = state_tensors(*impl_);
@@ -83,12 +127,16 @@ void Pipeline::save_state(const std::filesystem::path& directory, const std::str
     declarations.push_back({tensor.name, file_dtype(tensor.value.scalar_type()), tensor.value.sizes().vec()});
   }
   SafetensorsWriter writer = SafetensorsWriter::create(output.path() / "state.safetensors", declarations);
+  Checksum checksum;
   for (const StateTensor& tensor : tensors) {
     writer.write(tensor.name, tensor.value.const_data_ptr(), tensor.value.nbytes());
+    checksum.add(tensor.value);
   }
   writer.commit();
   const nlohmann::json description = {{"version", kStateVersion},
                                       {"step", num_steps()},
+                                      {"dtype", at::toString(impl_->dtype())},
+                                      {"checksum", checksum.value()},
                                       {"rounds_per_step", impl_->options().rounds_per_step},
                                       {"asynchronous", impl_->options().asynchronous},
                                       {"user_data", user_data}};
@@ -102,6 +150,7 @@ void Pipeline::save_state(const std::filesystem::path& directory, const std::str
 std::string Pipeline::saved_user_data(const std::filesystem::path& directory) { return read_description(directory).user_data; }
 
 std::string Pipeline::load_state(const std::filesystem::path& directory) {
+  check_between_steps(*impl_, "load_state()");
   synchronize();
   const Description saved = read_description(directory);
   const auto refuse = [&](const std::string& what) { throw Error(ExitCode::kBadInput, cat(directory.string(), ": ", what)); };
@@ -111,15 +160,19 @@ std::string Pipeline::load_state(const std::filesystem::path& directory) {
   if (saved.rounds_per_step != impl_->options().rounds_per_step) {
     refuse(cat("was saved with ", saved.rounds_per_step, " rounds per step, not ", impl_->options().rounds_per_step));
   }
+  if (saved.dtype != at::toString(impl_->dtype())) {
+    refuse(cat("was saved with weights of ", saved.dtype, ", not ", at::toString(impl_->dtype())));
+  }
   const SafetensorsFile file = SafetensorsFile::open(directory / "state.safetensors");
+  check_tensors(file, state_tensors(*impl_));
   impl_->coordinator().restart_at(saved.step);  // which working copy is the newest depends on it
+  Checksum checksum;
   for (const StateTensor& tensor : state_tensors(*impl_)) {
-    const TensorInfo& info = file.tensor(tensor.name);
-    if (at::IntArrayRef(info.shape) != tensor.value.sizes() || info.dtype != file_dtype(tensor.value.scalar_type())) {
-      throw Error(ExitCode::kBadInput, cat(file.path().string(), ": tensor ", tensor.name,
-                                           " has another shape or dtype than in this model"));
-    }
-    file.read(tensor.name, tensor.value.data_ptr(), info.bytes);
+    file.read(tensor.name, tensor.value.data_ptr(), tensor.value.nbytes());
+    checksum.add(tensor.value);
+  }
+  if (checksum.value() != saved.checksum) {
+    refuse("state.safetensors does not have the checksum of state.json: one of them is damaged; use another saved state");
   }
   const c10::NoGradGuard no_grad;
   for (const ParameterState& parameter : impl_->parameters()) {

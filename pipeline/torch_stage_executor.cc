@@ -1,13 +1,17 @@
 #include "pipeline/torch_stage_executor.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
 #include "common/clock.h"
+#include "common/random_seed.h"
+#include "coordinator/float_format.h"
 #include "optimizer/adamw.h"
 #include "pipeline/description.h"
 #include "pipeline/tensors.h"
@@ -29,6 +33,22 @@ class Stopwatch {
   std::int64_t start_;
 };
 
+// Runs a piece of the user's code: whatever it throws becomes a failure of `layer` (or of the loss), in one line.
+template <typename Code>
+auto run_user_code(std::int64_t layer, Code&& code) {
+  try {
+    return code();
+  } catch (const LayerFailure&) {
+    throw;
+  } catch (const c10::Error& error) {
+    throw LayerFailure(layer, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    throw LayerFailure(layer, error.what());
+  } catch (...) {
+    throw LayerFailure(layer, "an exception of unknown type");
+  }
+}
+
 // True for tensors over memory that the worker reuses: they must be copied before they outlive the microbatch.
 bool borrows_memory(const at::Tensor& tensor) { return tensor.storage().allocator() == nullptr; }
 
@@ -38,30 +58,23 @@ OutputBlock output_block(BlockKind kind, int boundary, const Tensors& tensors, i
   for (const at::Tensor& tensor : tensors) {
     owner->push_back(tensor.defined() && borrows_memory(tensor) ? tensor.detach().clone() : tensor);
   }
-  std::vector<TensorView> views;
-  try {
-    views = views_of(*owner);
-  } catch (const std::exception& error) {
-    throw LayerFailure(layer, error.what());  // a dtype or shape that cannot travel
-  }
+  std::vector<TensorView> views = run_user_code(layer, [&] { return views_of(*owner); });  // throws for what cannot travel
   return {.kind = kind, .boundary = boundary, .tensors = std::move(views), .owner = std::move(owner)};
 }
 
 bool needs_gradient(const at::Tensor& tensor) { return tensor.defined() && at::isFloatingType(tensor.scalar_type()); }
 
-FloatFormat format_of(DType dtype) {
-  return dtype == DType::kFloat32 ? FloatFormat::kFp32 : dtype == DType::kBFloat16 ? FloatFormat::kBf16 : FloatFormat::kFp16;
-}
-
 }  // namespace
 
 TorchStageExecutor::TorchStageExecutor(const Model& model, const Loss& loss, const Catalogue& catalogue, int num_threads,
-                                       LayerReport report)
+                                       std::uint64_t seed, LayerReport report)
     : model_(model),
       loss_(loss),
       catalogue_(catalogue),
       num_threads_(num_threads),
+      seed_(seed),
       report_(std::move(report)),
+      generator_(at::detail::getDefaultCPUGenerator()),
       layers_(static_cast<std::size_t>(model.num_layers())),
       team_(num_threads) {
   std::size_t most = 0;
@@ -72,8 +85,10 @@ TorchStageExecutor::TorchStageExecutor(const Model& model, const Loss& loss, con
 TorchStageExecutor::BuiltLayer& TorchStageExecutor::built(int layer) {
   BuiltLayer& place = layers_[static_cast<std::size_t>(layer)];
   if (!place.layer) {
-    place.layer = model_.layers()[static_cast<std::size_t>(layer)].make();
-    place.parameters = place.layer->parameters();
+    run_user_code(layer, [&] {
+      place.layer = model_.layers()[static_cast<std::size_t>(layer)].make();
+      place.parameters = place.layer->parameters();
+    });
     compare_parameters(place.parameters, catalogue_, layer);
   }
   return place;
@@ -118,18 +133,22 @@ void TorchStageExecutor::bind_layer(const StageTask& task, int layer) {
   }
 }
 
-Tensors TorchStageExecutor::run_layer(int layer, const Tensors& inputs) {
+Tensors TorchStageExecutor::run_layer(const Command& command, int layer, const Tensors& inputs) {
   if (report_) report_(layer, microbatch_);
-  try {
-    Tensors outputs = built(layer).layer->forward(inputs);
+  Layer& built_layer = *built(layer).layer;
+  {
+    const std::lock_guard<std::mutex> lock(generator_.mutex());
+    generator_.set_current_seed(random_seed(seed_, command.round, static_cast<std::uint64_t>(layer),
+                                            static_cast<std::uint64_t>(microbatch_)));
+  }
+  return run_user_code(layer, [&] {
+    Tensors outputs = built_layer.forward(inputs);
     // Dense in memory, as they are after a transport to another stage.
     for (at::Tensor& output : outputs) {
       if (output.defined()) output = output.contiguous();
     }
     return outputs;
-  } catch (const std::exception& error) {
-    throw LayerFailure(layer, error.what());
-  }
+  });
 }
 
 void TorchStageExecutor::run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs,
@@ -160,7 +179,7 @@ void TorchStageExecutor::run_forward(const Command& command, Tensors activation,
   const c10::NoGradGuard no_grad;
   for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
     Stopwatch watch(time_of(command, layer).forward_ns);
-    activation = run_layer(layer, activation);
+    activation = run_layer(command, layer, activation);
     if (command.saves(layer + 1)) {
       outputs.blocks.push_back(output_block(BlockKind::kActivation, layer + 1, activation, layer));
     }
@@ -180,7 +199,7 @@ std::vector<TorchStageExecutor::Graph> TorchStageExecutor::run_forward_with_grap
       if (layer > 0 && needs_gradient(input)) input.requires_grad_(true);
       graph.inputs.push_back(std::move(input));
     }
-    graph.outputs = run_layer(layer, graph.inputs);
+    graph.outputs = run_layer(command, layer, graph.inputs);
     activation = graph.outputs;
     graphs.push_back(std::move(graph));
   }
@@ -190,18 +209,14 @@ std::vector<TorchStageExecutor::Graph> TorchStageExecutor::run_forward_with_grap
 // The loss belongs to the last layer's graph: its backward runs through both.
 double TorchStageExecutor::run_loss(const Graph& last, const Tensors& arguments) {
   const c10::AutoGradMode with_grad(true);
-  try {
+  return run_user_code(FailureRecord::kLoss, [&] {
     const at::Tensor loss = loss_.function(last.outputs, arguments);
     if (!loss.defined() || loss.numel() != 1) {
       throw std::runtime_error("the loss function must return one number, a tensor with one element");
     }
     if (loss.requires_grad()) torch::autograd::backward({loss});
     return loss.item<double>();
-  } catch (const LayerFailure&) {
-    throw;
-  } catch (const std::exception& error) {
-    throw LayerFailure(-1, error.what());
-  }
+  });
 }
 
 Tensors TorchStageExecutor::run_backward(const Command& command, std::vector<Graph> graphs, Tensors gradients,
@@ -219,11 +234,7 @@ Tensors TorchStageExecutor::run_backward(const Command& command, std::vector<Gra
         roots.push_back(graph.outputs[i]);
         root_gradients.push_back(gradients[i]);
       }
-      try {
-        if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
-      } catch (const std::exception& error) {
-        throw LayerFailure(layer, error.what());
-      }
+      if (!roots.empty()) run_user_code(layer, [&] { torch::autograd::backward(roots, root_gradients); });
     }
     gradients.clear();
     for (const at::Tensor& input : graph.inputs) {
@@ -246,7 +257,7 @@ void TorchStageExecutor::end(const StageTask& task, TaskTotals& totals) {
     gradient.copy_(tensor_over(reinterpret_cast<const std::byte*>(memory.accumulator), {count}, at::kFloat));
     const void* pointer = memory.gradient;
     totals.square_sums.push_back(sum_of_squares(
-        {.uses = &pointer, .num_uses = 1, .format = format_of(block.dtype), .num_elements = block.num_elements},
+        {.uses = &pointer, .num_uses = 1, .format = float_format_of(block.dtype), .num_elements = block.num_elements},
         partial_sums_, team_));
   }
 }

@@ -6,6 +6,9 @@
 // stage's weights, their gradients at its fp32 accumulators, which autograd adds to in place.
 #pragma once
 
+#include <ATen/core/Generator.h>
+
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -23,9 +26,10 @@ class TorchStageExecutor : public StageExecutor {
   // Called before each layer runs, forward or backward; for the fault board.
   using LayerReport = std::function<void(int layer, int microbatch)>;
 
-  // Model, loss and catalogue must outlive it.
+  // Model, loss and catalogue must outlive it. Before each layer, LibTorch's default generator of the CPU, which dropout
+  // draws from, is seeded from `seed`, round, layer and microbatch: a recompute draws what the forward drew.
   TorchStageExecutor(const Model& model, const Loss& loss, const Catalogue& catalogue, int num_threads,
-                     LayerReport report = {});
+                     std::uint64_t seed, LayerReport report = {});
 
   void begin(const StageTask& task) override;
   void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) override;
@@ -44,7 +48,7 @@ class TorchStageExecutor : public StageExecutor {
 
   BuiltLayer& built(int layer);
   void bind_layer(const StageTask& task, int layer);
-  [[nodiscard]] Tensors run_layer(int layer, const Tensors& inputs);
+  [[nodiscard]] Tensors run_layer(const Command& command, int layer, const Tensors& inputs);
   void run_forward(const Command& command, Tensors activation, MicrobatchOutputs& outputs);
   [[nodiscard]] std::vector<Graph> run_forward_with_graphs(const Command& command, Tensors activation);
   [[nodiscard]] double run_loss(const Graph& last, const Tensors& arguments);
@@ -56,7 +60,9 @@ class TorchStageExecutor : public StageExecutor {
   const Loss& loss_;
   const Catalogue& catalogue_;
   const int num_threads_;
+  const std::uint64_t seed_;
   const LayerReport report_;
+  at::Generator generator_;
   int microbatch_ = -1;
   bool threads_set_ = false;
   std::vector<BuiltLayer> layers_;

@@ -35,8 +35,8 @@ int main(int argc, char** argv) {
   const rp::TrainSettings& settings = command.settings;
   std::optional<rp::RunInputs> inputs;
   if (session.is_coordinator()) {
-    inputs = rp::find_run_inputs(settings);
-    print(rp::settings_text(settings, *inputs));
+    inputs = rp::find_run_inputs(settings, session.threads_per_worker());
+    print(rp::settings_text(settings, *inputs, session.threads_per_worker()));
   }
   const auto dtype = settings.dtype == rp::TrainSettings::DType::kFloat32 ? at::kFloat : at::kBFloat16;
   rp::Pipeline pipeline(session, rp::models::load(settings.model, dtype), rp::models::causal_lm_loss(),

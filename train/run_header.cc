@@ -10,7 +10,7 @@
 namespace rp {
 namespace {
 
-constexpr std::size_t kNameColumns = 18;
+constexpr std::size_t kNameColumns = 20;
 
 std::string row(const std::string& name, const std::string& value) {
   const std::size_t fill = name.size() < kNameColumns ? kNameColumns - name.size() : 1;
@@ -48,9 +48,10 @@ std::string memory_row(const std::string& purpose, std::uint64_t bytes) {
 
 }  // namespace
 
-std::string settings_text(const TrainSettings& settings, const RunInputs& inputs) {
+std::string settings_text(const TrainSettings& settings, const RunInputs& inputs, int threads_per_worker) {
   std::string text = "settings\n";
   for (const SettingRow& setting : setting_rows(settings)) text += row(setting.name, setting.value);
+  text += row("threads-per-worker", cat(threads_per_worker, "  (of rp-launch)"));
   text += "inputs\n";
   text += row("model", cat(inputs.model.architecture, ", ", grouped(inputs.model.num_parameters), " parameters, ",
                            inputs.model.num_layers, " layers, vocabulary ", grouped(inputs.model.vocabulary),

@@ -11,7 +11,7 @@
 namespace rp {
 
 // Every setting in effect, the model and the data. Known before Session::start().
-[[nodiscard]] std::string settings_text(const TrainSettings& settings, const RunInputs& inputs);
+[[nodiscard]] std::string settings_text(const TrainSettings& settings, const RunInputs& inputs, int threads_per_worker);
 
 // Host memory by purpose.
 [[nodiscard]] std::string memory_text(const MemoryPlan& plan);

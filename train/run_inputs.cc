@@ -46,18 +46,20 @@ void check_disk(const TrainSettings& settings, const models::ModelInfo& model, s
   while (!fs::exists(place, failure) && place.has_relative_path()) place = place.parent_path();
   const fs::space_info space = fs::space(place, failure);
   if (failure || space.capacity == 0) return;
-  const std::int64_t num_checkpoints =
-      settings.save_every > 0 ? (settings.max_steps / settings.save_every - steps_done / settings.save_every) : 0;
+  // One at least: a signal ends the run with a checkpoint.
+  const std::int64_t num_checkpoints = std::max<std::int64_t>(
+      1, settings.save_every > 0 ? (settings.max_steps / settings.save_every - steps_done / settings.save_every) : 0);
   const std::uint64_t final_bytes = weight_file_bytes(settings.model);
   const std::uint64_t each = checkpoint_bytes(settings, model.num_parameters);
   // In doubles: steps times parameters may be any number.
   const double need = static_cast<double>(final_bytes) + static_cast<double>(num_checkpoints) * static_cast<double>(each);
   if (need <= static_cast<double>(space.available)) return;
   std::string what = bytes_text(final_bytes) + " for the trained model";
-  if (num_checkpoints > 0) what += cat(" and ", num_checkpoints, " times ", bytes_text(each), " for checkpoints");
+  what += num_checkpoints == 1 ? cat(" and ", bytes_text(each), " for a checkpoint")
+                               : cat(" and ", num_checkpoints, " times ", bytes_text(each), " for checkpoints");
   problems.add(ExitCode::kNoResource,
                cat("--output ", settings.output.string(), " needs ", what, ", but ", bytes_text(space.available),
-                   " are free there; make room, name another place", num_checkpoints > 0 ? " or raise --save-every" : ""));
+                   " are free there; make room, name another place", settings.save_every > 0 ? " or raise --save-every" : ""));
 }
 
 // Where to resume, and whether that run can go on as this one is set up.
@@ -65,7 +67,7 @@ void find_checkpoint(const TrainSettings& settings, RunInputs& inputs, Problems&
   const fs::path checkpoint = checkpoint_to_resume(*settings.resume);
   const SavedRun saved = parse_run_state(checkpoint, Pipeline::saved_user_data(checkpoint));
   if (inputs.batches == nullptr) return;  // what is wrong with the data is told
-  inputs.notes = check_resume(checkpoint, saved, settings, inputs.identity(), problems);
+  inputs.notes = check_resume(checkpoint, saved, settings, inputs.threads_per_worker, inputs.identity(), problems);
   const std::vector<std::int64_t> present = RunDirectory(settings.output).checkpoints();
   if (!present.empty() && present.back() > saved.step) {
     problems.add(ExitCode::kUsage, cat("--output ", settings.output.string(), " has a checkpoint of step ", present.back(),
@@ -79,8 +81,9 @@ void find_checkpoint(const TrainSettings& settings, RunInputs& inputs, Problems&
 
 }  // namespace
 
-RunInputs find_run_inputs(const TrainSettings& settings) {
+RunInputs find_run_inputs(const TrainSettings& settings, int threads_per_worker) {
   RunInputs inputs;
+  inputs.threads_per_worker = threads_per_worker;
   Problems problems;
   problems.collect([&] { inputs.model = models::inspect(settings.model); });
   const bool has_model = problems.empty();

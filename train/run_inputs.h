@@ -25,12 +25,13 @@ struct RunInputs {
   std::optional<std::filesystem::path> checkpoint;  // to resume from
   std::int64_t steps_done = 0;                      // at the checkpoint
   std::vector<std::string> notes;                   // settings that change at the checkpoint
+  int threads_per_worker = 1;
 
   [[nodiscard]] DataIdentity identity() const { return {data->checksum(), batches->counts().sequences}; }
 };
 
 // Looks at model, data, output directory, checkpoint and free disk space; changes nothing. Throws one rp::Error that
 // tells of everything that is wrong.
-[[nodiscard]] RunInputs find_run_inputs(const TrainSettings& settings);
+[[nodiscard]] RunInputs find_run_inputs(const TrainSettings& settings, int threads_per_worker);
 
 }  // namespace rp

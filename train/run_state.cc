@@ -12,6 +12,8 @@ namespace {
 
 constexpr int kVersion = 1;
 
+constexpr const char* kThreads = "threads-per-worker";  // of rp-launch
+
 // Where files lie does not change a run, nor when it is saved.
 const std::set<std::string> kIgnored = {"model", "data", "output", "resume", "save-every"};
 // What may change from here on; the others decide which numbers a step works on.
@@ -25,6 +27,7 @@ std::string run_state_text(const RunState& state) {
   for (const SettingRow& row : setting_rows(state.settings)) {
     if (!kIgnored.contains(row.name)) settings[row.name] = row.value;
   }
+  settings[kThreads] = std::to_string(state.threads_per_worker);
   const nlohmann::json text = {{"program", "train"},
                                {"version", kVersion},
                                {"step", state.step},
@@ -55,8 +58,14 @@ SavedRun parse_run_state(const std::filesystem::path& checkpoint, const std::str
 }
 
 std::vector<std::string> check_resume(const std::filesystem::path& checkpoint, const SavedRun& saved,
-                                      const TrainSettings& settings, const DataIdentity& data, Problems& problems) {
+                                      const TrainSettings& settings, int threads_per_worker, const DataIdentity& data,
+                                      Problems& problems) {
   std::vector<std::string> notes;
+  const auto threads = saved.settings.find(kThreads);
+  if (threads != saved.settings.end() && threads->second != std::to_string(threads_per_worker)) {
+    notes.push_back(cat(kThreads, " is ", threads_per_worker, " from here on; it was ", threads->second,
+                        ", and the last bits of the results may depend on it"));
+  }
   for (const SettingRow& row : setting_rows(settings)) {
     const auto before = saved.settings.find(row.name);
     if (before == saved.settings.end() || before->second == row.value) continue;

@@ -23,6 +23,7 @@ struct RunState {
   std::int64_t step = 0;             // steps done
   std::uint64_t data_cursor = 0;     // sequences dealt out
   TrainSettings settings;
+  int threads_per_worker = 1;
   DataIdentity data;
 };
 
@@ -44,7 +45,7 @@ struct SavedRun {
 // the dtype and the data as they were, and at least one step to go. Each difference is a problem (kUsage). Returns a line
 // for each setting that may differ and does, such as the learning rate.
 [[nodiscard]] std::vector<std::string> check_resume(const std::filesystem::path& checkpoint, const SavedRun& saved,
-                                                    const TrainSettings& settings, const DataIdentity& data,
-                                                    Problems& problems);
+                                                    const TrainSettings& settings, int threads_per_worker,
+                                                    const DataIdentity& data, Problems& problems);
 
 }  // namespace rp

@@ -5,15 +5,10 @@
 #include <numeric>
 #include <utility>
 
+#include "common/random_seed.h"
+
 namespace rp {
 namespace {
-
-std::uint64_t splitmix64(std::uint64_t& state) {
-  std::uint64_t z = (state += 0x9E3779B97F4A7C15U);
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-  return z ^ (z >> 31);
-}
 
 class Xoshiro256 {
  public:

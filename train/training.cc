@@ -88,10 +88,6 @@ Training::AcceptedStep Training::accept_step(std::int64_t step) {
   accepted.epoch = inputs_.batches->epoch();
   Batch batch = inputs_.batches->next();
   accepted.trained_tokens = batch.num_trained;
-  if (batch.num_trained == 0) {
-    throw Error(ExitCode::kBadInput, cat(settings_.data.string(), ": none of the tokens of step ", step,
-                                         " is trained; raise --batch-size or --sequence-length"));
-  }
   // Of the whole step, so that the loss is a mean over its trained tokens however it is split.
   const at::Tensor divisor = at::scalar_tensor(static_cast<double>(batch.num_trained), at::kFloat);
   const std::int64_t size = settings_.sequences_of_round();
@@ -129,7 +125,8 @@ void Training::report_accepted() {
   if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
     throw Error(ExitCode::kUserError,
                 cat("the loss of step ", report.step, " is ", report.loss, " and its gradient norm ", report.grad_norm,
-                    ": the weights are spoiled; lower --learning-rate or add --warmup-steps, and resume from a checkpoint before"));
+                    step.result->skipped() ? ": the step was left out" : ": the weights are spoiled",
+                    "; lower --learning-rate or add --warmup-steps, and resume from a checkpoint before"));
   }
 }
 
@@ -143,6 +140,7 @@ void Training::save_checkpoint() {
   // A step that was not accepted as a whole is drawn again.
   state.data_cursor = static_cast<std::uint64_t>(done_ * settings_.batch_size);
   state.settings = settings_;
+  state.threads_per_worker = inputs_.threads_per_worker;
   state.data = inputs_.identity();
   pipeline_.save_state(path, run_state_text(state));
   progress_.note(cat("checkpoint of step ", done_, " written to ", path.string(), " in ", seconds_text(start_ns)));

@@ -55,14 +55,14 @@ struct TaskTotals {
   std::vector<LayerTime> layer_times;
 };
 
-// An exception of the user's, with the layer that threw it (-1: the loss).
+// An exception of the user's, with the layer that threw it, or FailureRecord::kLoss.
 class LayerFailure : public std::runtime_error {
  public:
-  LayerFailure(int layer, const std::string& message) : std::runtime_error(message), layer_(layer) {}
-  [[nodiscard]] int layer() const { return layer_; }
+  LayerFailure(std::int64_t layer, const std::string& message) : std::runtime_error(message), layer_(layer) {}
+  [[nodiscard]] std::int64_t layer() const { return layer_; }
 
  private:
-  int layer_;
+  std::int64_t layer_;
 };
 
 class StageExecutor {

@@ -53,8 +53,8 @@ struct LayerSpec {
   // Writes the initial value of the named parameter into `value` (fp32, the parameter's shape; coordinator only). Empty
   // for a layer whose factory fills its parameters, as torch::nn modules do.
   std::function<void(const std::string& parameter, const at::Tensor& value)> initialize;
-  // Bytes and time per microbatch are measured; these are the first estimate: the relative cost of a forward, or 0 to
-  // take the number of parameters.
+  // The relative cost of a forward, for the plan of the first rounds; later plans use measured times. Either all layers
+  // give one or none does: 0 takes the bytes of the parameters.
   double forward_cost = 0;
 };
 

@@ -6,9 +6,12 @@
 
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "roundpipe/layer.h"
 
@@ -20,7 +23,11 @@ std::string readable_type_name(const std::type_info& type);
 
 template <typename T>
 std::uint64_t hash_argument(const T& value) {
-  if constexpr (requires { std::hash<T>{}(value); }) {
+  if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+    return std::hash<std::string_view>{}(value);
+  } else if constexpr (std::is_pointer_v<T> || requires { value.get(); }) {
+    return 0;  // an address differs between processes
+  } else if constexpr (requires { std::hash<T>{}(value); }) {
     return std::hash<T>{}(value);
   } else {
     return 0;
@@ -40,15 +47,29 @@ class ModuleLayer : public Layer {
   }
 
   Tensors forward(const Tensors& inputs) override {
+    const std::vector<std::int64_t> versions = buffer_versions();
+    Tensors outputs;
     if constexpr (std::is_invocable_v<decltype(&Module::forward), Module&, const Tensors&>) {
-      return module_->forward(inputs);
+      outputs = module_->forward(inputs);
     } else {
-      return {module_->forward(inputs.at(0))};
+      outputs = {module_->forward(inputs.at(0))};
     }
+    if (buffer_versions() != versions) {
+      throw std::runtime_error("its forward() changes a buffer of the module (as BatchNorm's running statistics), which "
+                               "cannot be trained yet: a worker keeps nothing between two tasks");
+    }
+    return outputs;
   }
 
  private:
+  [[nodiscard]] std::vector<std::int64_t> buffer_versions() const {
+    std::vector<std::int64_t> versions;
+    for (const at::Tensor& buffer : buffers_) versions.push_back(buffer._version());
+    return versions;
+  }
+
   std::shared_ptr<Module> module_;
+  std::vector<at::Tensor> buffers_ = module_->buffers();
 };
 
 }  // namespace internal

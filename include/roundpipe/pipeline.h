@@ -27,7 +27,7 @@ struct PipelineOptions {
   std::uint64_t seed = 0;
 };
 
-// A round that was accepted. Copyable; all copies mean the same round.
+// A round that was accepted. Copyable; all copies mean the same round. Used while its Pipeline lives.
 class RoundResult {
  public:
   // The sum of the microbatches' losses. Waits until the round's loss is final. Throws WorkerError if the round
@@ -41,7 +41,7 @@ class RoundResult {
   std::shared_ptr<State> state_;
 };
 
-// A step that was accepted. Copyable.
+// A step that was accepted. Copyable. Used while its Pipeline lives.
 class StepResult {
  public:
   // The global L2 norm of the step's gradient before clipping. Waits until all gradients of the step are final.
@@ -63,7 +63,7 @@ struct ParameterState {
   std::string name;    // "<layer index>.<name in the layer>" of its first use
   int layer = 0;
   std::string parameter;
-  at::Tensor master;   // fp32; the same memory as `working` never
+  at::Tensor master;   // fp32; of an fp32 model the same memory as `working`
   at::Tensor moment1;  // fp32
   at::Tensor moment2;  // fp32
   at::Tensor working;  // the model's dtype: what workers compute with
@@ -101,8 +101,8 @@ class Pipeline {
   }
 
   // Updates the weights with the gradients since the last step. Returns when the step is accepted; layers that are
-  // updated may be used by the next round while others still wait. Throws rp::Error unless exactly
-  // `rounds_per_step` rounds came before.
+  // updated may be used by the next round while others still wait. Throws rp::Error (kUsage) unless exactly
+  // `rounds_per_step` rounds came before, and for coefficients that no AdamW has.
   StepResult step(const AdamW& rule, const StepOptions& options = {});
 
   // Waits until every accepted round and step is done and the working weights are those of the last step.
@@ -115,11 +115,13 @@ class Pipeline {
   [[nodiscard]] std::vector<ParameterState> parameters();
 
   // Writes masters, moments, step number and `user_data` (any text: the program's own state, as JSON) to a new
-  // directory: beside it first, then renamed. Throws rp::Error (kOutputFailed) and leaves nothing behind.
+  // directory: beside it first, then renamed. Throws rp::Error: kUsage after a round without its step(), kOutputFailed;
+  // leaves nothing behind then.
   void save_state(const std::filesystem::path& directory, const std::string& user_data);
 
-  // Reads what save_state() wrote, into the store; returns the user's text. Throws rp::Error (kBadInput) if it is
-  // damaged or of another model.
+  // Reads what save_state() wrote, into the store; returns the user's text. Throws rp::Error: kUsage after a round
+  // without its step(); kBadInput if the state is of another model or damaged. A damaged file is found while it is read:
+  // then the weights are of no use until another state is loaded.
   std::string load_state(const std::filesystem::path& directory);
 
   // The text that save_state() was given, without loading anything: a program can see whether it may go on from a state
@@ -128,7 +130,7 @@ class Pipeline {
 
   [[nodiscard]] MemoryPlan memory_plan() const;
 
-  // The stages now in use, as text: "forward 0-9 10-19 | fused 20-31 | backward 10-19 0-9".
+  // After Session::start(): the stages now in use, as text: "forward 0-9 10-19 | fused 20-31 | backward 10-19 0-9".
   [[nodiscard]] std::string plan_text() const;
 
   class Impl;

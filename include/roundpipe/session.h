@@ -23,7 +23,8 @@ struct SessionOptions {
 class Session {
  public:
   Session(int argc, char** argv, SessionOptions options = {});
-  // In the coordinator: waits for accepted work, ends the workers.
+  // In the coordinator: waits for accepted work and ends the workers; at once if an exception is on its way out of
+  // main(). A failure of accepted work that no call has thrown yet is printed and ends the process with its code.
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -44,6 +45,9 @@ class Session {
 
   // Says that the program has saved its state: an end by TERM, HUP or USR1 then has exit code 75 (requeue).
   void preempted();
+
+  // Threads that each worker computes with. Some results depend on it to the last bit, as on no other setting here.
+  [[nodiscard]] int threads_per_worker() const;
 
   // Workers of this run, 1 without rp-launch.
   [[nodiscard]] int num_workers() const;

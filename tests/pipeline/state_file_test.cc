@@ -56,5 +56,51 @@ TEST(StateFile, AStateOfAnotherKindOfRunIsRefusedWithTheDifference) {
   }
 }
 
+std::string refusal(Pipeline& pipeline, const std::filesystem::path& state) {
+  try {
+    (void)pipeline.load_state(state);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(StateFile, DamagedBytesAndAnotherDtypeAreRefused) {
+  const ScratchDirectory scratch;
+  const std::filesystem::path state = scratch.path() / "state";
+  {
+    TinyRun run({});
+    run.pipeline().save_state(state, "");
+  }
+  EXPECT_THAT(refusal(TinyRun({.dtype = at::kBFloat16, .options = {}}).pipeline(), state), testing::HasSubstr("was saved with weights of Float"));
+  TinyRun run({});
+  std::fstream file(state / "state.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-5, std::ios::end);
+  file.put('\x55');
+  file.close();
+  EXPECT_THAT(refusal(run.pipeline(), state), testing::HasSubstr("checksum"));
+}
+
+TEST(StateFile, AStateCanBeLoadedIntoARunThatHasTrained) {
+  const ScratchDirectory scratch;
+  const auto rounds = tiny_rounds(4);
+  for (const bool asynchronous : {false, true}) {
+    TinyRun run({.options = {.num_microbatches = 3, .asynchronous = asynchronous}});
+    const std::filesystem::path state = scratch.path() / (asynchronous ? "async" : "sync");
+    std::vector<double> first, second;
+    run.pipeline().save_state(state, "");
+    run.train(rounds, 0, 4, first);
+    for (int i = 0; i < 2; ++i) {
+      (void)run.pipeline().load_state(state);
+      EXPECT_EQ(run.pipeline().num_steps(), 0);
+      second.clear();
+      run.train(rounds, 0, 4, second);
+      EXPECT_EQ(second, first) << "asynchronous " << asynchronous;
+    }
+    (void)run.pipeline().forward_backward(rounds[0].inputs, rounds[0].arguments);
+    EXPECT_THAT(refusal(run.pipeline(), state), testing::HasSubstr("1 rounds without step()"));
+  }
+}
+
 }  // namespace
 }  // namespace rp::test

@@ -16,7 +16,7 @@ struct Block : torch::nn::Module {
   explicit Block(int layer) : layer_(layer), linear_(register_module("linear", torch::nn::Linear(8, 8))) {}
   at::Tensor forward(at::Tensor x) {
     if (layer_ == 1) {
-      if (g_mode == "throw-in-layer") throw std::runtime_error("the layer's own message");
+      if (g_mode == "throw-in-layer" || g_mode == "throw-unheard") throw std::runtime_error("the layer's own message");
       if (g_mode == "segfault-in-layer") *g_nowhere = 1;
       if (g_mode == "abort-in-layer") std::abort();
       if (g_mode == "worker-killed" && ++num_calls_ == 20) raise(SIGKILL);
@@ -51,6 +51,10 @@ int main(int argc, char** argv) {
   const bool runs_until_signal = g_mode == "until-signal" || g_mode == "until-preempted" || g_mode == "ignore-stop";
   const int num_steps = runs_until_signal ? 1'000'000'000 : 50;
   const at::Tensor x = torch::ones({4, 8});
+  if (g_mode == "throw-unheard") {
+    (void)pipe.forward_backward(x, x);
+    return 0;
+  }
   try {
     for (int step = 1; step <= num_steps; ++step) {
       const auto result = pipe.forward_backward(x, x);

@@ -86,6 +86,14 @@ class Endings(unittest.TestCase):
     def test_an_exception_in_a_layer_is_1_and_names_its_place(self):
         self.repeat("throw-in-layer", 1, "the layer's own message", "layer 1 ", "microbatch 0", workers=8)
 
+    def test_an_exception_that_no_call_has_thrown_is_told_at_the_end(self):
+        self.repeat("throw-unheard", 1, "the layer's own message", "layer 1 ")
+
+    def test_without_rp_launch_a_wrong_variable_is_one_message(self):
+        result = subprocess.run([PROGRAM, "success"], env=dict(os.environ, RP_STORE="foo"), capture_output=True, text=True)
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertEqual((result.stderr.count("RP_STORE"), result.stderr.count("\n")), (1, 1), result.stderr)
+
     def test_an_exception_in_the_loss_is_1(self):
         self.repeat("throw-in-loss", 1, "the loss's own message")
 

@@ -26,12 +26,12 @@ TrainSettings settings() {
 
 constexpr DataIdentity kData{.checksum = 0xFFFFFFFF, .sequences = 100};
 
-SavedRun saved() { return parse_run_state(kPlace, run_state_text({20, 160, settings(), kData})); }
+SavedRun saved() { return parse_run_state(kPlace, run_state_text({20, 160, settings(), 1, kData})); }
 
 // The notes; differences that matter are thrown as one error.
-std::vector<std::string> checked(const TrainSettings& s, const DataIdentity& data = kData) {
+std::vector<std::string> checked(const TrainSettings& s, const DataIdentity& data = kData, int threads_per_worker = 1) {
   Problems problems;
-  std::vector<std::string> notes = check_resume(kPlace, saved(), s, data, problems);
+  std::vector<std::string> notes = check_resume(kPlace, saved(), s, threads_per_worker, data, problems);
   problems.throw_if_any();
   return notes;
 }
@@ -51,6 +51,11 @@ TEST(RunState, PathsAndWhenToSaveMayChangeWithoutAWord) {
   s.save_every = 3;
   s.resume = "x";
   EXPECT_TRUE(checked(s).empty());
+}
+
+TEST(RunState, AnotherNumberOfThreadsIsTold) {
+  EXPECT_THAT(checked(settings(), kData, 2),
+              ElementsAre(HasSubstr("threads-per-worker is 2 from here on; it was 1")));
 }
 
 TEST(RunState, WhatMayDifferIsTold) {
