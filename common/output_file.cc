@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 
 #include "common/check.h"
@@ -18,7 +19,22 @@ Error output_failed(const std::filesystem::path& path, const char* what, int err
   return Error(ExitCode::kOutputFailed, message);
 }
 
+std::atomic<int> g_num_unfinished{0};
+std::atomic<int> g_interrupted_by{0};
+
 }  // namespace
+
+UnfinishedOutput::UnfinishedOutput() { g_num_unfinished.fetch_add(1); }
+
+UnfinishedOutput::~UnfinishedOutput() {
+  if (counts_) g_num_unfinished.fetch_sub(1);
+}
+
+bool interrupt_unfinished_output(int signal_number) {
+  if (g_num_unfinished.load() == 0) return false;
+  g_interrupted_by.store(signal_number);
+  return true;
+}
 
 OutputFile OutputFile::create(const std::filesystem::path& path, std::uint64_t total_bytes) {
   UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
@@ -38,6 +54,7 @@ void OutputFile::write(const void* data, std::uint64_t bytes) {
   constexpr std::uint64_t kChunk = std::uint64_t{64} << 20;
   const auto* from = static_cast<const std::byte*>(data);
   while (bytes > 0) {
+    if (const int signal_number = g_interrupted_by.load(); signal_number != 0) throw Interrupted(signal_number);
     const ssize_t put = ::write(fd_.get(), from, std::min(bytes, kChunk));
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) throw output_failed(path_, "written", errno, total_bytes_);

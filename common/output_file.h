@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <utility>
 
 #include "common/fd.h"
 
@@ -17,6 +18,7 @@ class OutputFile {
   // Fails if the file exists.
   static OutputFile create(const std::filesystem::path& path, std::uint64_t total_bytes = 0);
 
+  // Throws Interrupted, too: interrupt_unfinished_output().
   void write(const void* data, std::uint64_t bytes);
   [[nodiscard]] std::uint64_t bytes_written() const { return written_; }
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
@@ -33,6 +35,22 @@ class OutputFile {
   std::uint64_t total_bytes_;
   std::uint64_t written_ = 0;
 };
+
+// Held while something half-written lies on disk that its owner's destructor removes.
+class UnfinishedOutput {
+ public:
+  UnfinishedOutput();
+  UnfinishedOutput(UnfinishedOutput&& other) noexcept : counts_(std::exchange(other.counts_, false)) {}
+  UnfinishedOutput& operator=(UnfinishedOutput&&) = delete;
+  ~UnfinishedOutput();
+
+ private:
+  bool counts_ = true;
+};
+
+// If something half-written lies on disk: every OutputFile::write() of this process throws Interrupted from now on, so
+// that it is removed on the way out. False if there is nothing. Async-signal-safe.
+[[nodiscard]] bool interrupt_unfinished_output(int signal_number);
 
 // Makes the names in a directory permanent. Throws rp::Error (kOutputFailed). File systems that cannot sync a
 // directory (EINVAL) are taken as they are.

@@ -13,7 +13,6 @@
 
 #include "common/check.h"
 #include "common/input_file.h"
-#include "common/output_file.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
 
@@ -49,12 +48,22 @@ UniqueFd lock_directory(const fs::path& path) {
   return fd;
 }
 
+// Whether `name` is a partial directory of `target`, or of another number where the target's name ends with one.
+bool is_partial_of(std::string name, const fs::path& target) {
+  const std::string whole = target.filename().string();
+  const std::size_t stem = whole.find_last_not_of("0123456789") + 1;
+  const std::size_t end = name.find(".partial-", 1);
+  if (end == std::string::npos || !name.starts_with("." + whole.substr(0, stem))) return false;
+  const std::string number = name.substr(1 + stem, end - 1 - stem);
+  return (stem < whole.size() || number.empty()) && number.find_first_not_of("0123456789") == std::string::npos;
+}
+
 // What killed processes left. Best effort: an error here is no reason not to go on.
 void remove_stale_partials(const fs::path& target) {
   std::error_code error;
   std::vector<fs::path> candidates;
   for (fs::directory_iterator entry(target.parent_path(), error), end; !error && entry != end; entry.increment(error)) {
-    if (entry->path().filename().string().starts_with(partial_prefix(target))) candidates.push_back(entry->path());
+    if (is_partial_of(entry->path().filename().string(), target)) candidates.push_back(entry->path());
   }
   for (const fs::path& candidate : candidates) {
     if (lock_directory(candidate)) fs::remove_all(candidate, error);

@@ -5,12 +5,13 @@
 #include <filesystem>
 
 #include "common/fd.h"
+#include "common/output_file.h"
 
 namespace rp {
 
 // Lies as `.<name>.partial-<random>` beside its target while it is filled, and is renamed by commit(). One that is not
 // committed is removed by the destructor; one whose process was killed is removed by the next create() for the same
-// target (a lock tells it from one still being filled).
+// target, or another number of its series as `checkpoint-7` (a lock tells it from one still being filled).
 //
 // Every failure throws rp::Error (kOutputFailed) with path and reason.
 class OutputDirectory {
@@ -43,6 +44,7 @@ class OutputDirectory {
 
   std::filesystem::path target_;
   std::filesystem::path partial_;
+  UnfinishedOutput unfinished_;
   UniqueFd lock_;  // open on partial_, flock()ed; closed once committed or moved from
   Existing existing_;
 };

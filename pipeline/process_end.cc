@@ -9,6 +9,7 @@
 #include <exception>
 #include <iostream>
 
+#include "common/output_file.h"
 #include "pipeline/session_impl.h"
 #include "roundpipe/error.h"
 
@@ -25,8 +26,10 @@ void (*g_record)() = nullptr;
 void on_stop_signal(int signal_number) {
   int none = 0;
   g_stop_signal.compare_exchange_strong(none, signal_number);
-  if (signal_number != SIGINT || g_num_interrupts.fetch_add(1) == 0) return;
-  _exit(128 + SIGINT);
+  if (signal_number != SIGINT) return;
+  const int interrupts = g_num_interrupts.fetch_add(1) + 1;
+  if (interrupts == 2 && interrupt_unfinished_output(SIGINT)) return;
+  if (interrupts >= 2) _exit(128 + SIGINT);
 }
 
 int code_of_interrupt(int signal_number) {

@@ -7,7 +7,8 @@
 
 namespace rp {
 
-// Catches INT, TERM, HUP and USR1: stop_signal() tells of the first. A second INT ends the process at once.
+// Catches INT, TERM, HUP and USR1: stop_signal() tells of the first. A second INT ends the process
+// at once, or where something half-written lies on disk, as soon as that is removed; a third one at once.
 void install_stop_handlers();
 
 // The signal that asked for an end, or 0.

@@ -94,10 +94,10 @@ Description read_description(const std::filesystem::path& directory) {
   }
 }
 
-void check_between_steps(Pipeline::Impl& pipeline, const char* call) {
+void check_between_steps(Pipeline::Impl& pipeline) {
   if (pipeline.coordinator().rounds_since_step() == 0) return;
-  throw Error(ExitCode::kUsage, cat(call, " after ", pipeline.coordinator().rounds_since_step(),
-                                    " rounds without step(): their gradients belong to no state; call step() first"));
+  throw Error(ExitCode::kUsage, cat("load_state() after ", pipeline.coordinator().rounds_since_step(),
+                                    " rounds without step(): their gradients are not those of other weights; call step() first"));
 }
 
 // The file must have these tensors and no others.
@@ -118,7 +118,6 @@ void check_tensors(const SafetensorsFile& file, const std::vector<StateTensor>& 
 }  // namespace
 
 void Pipeline::save_state(const std::filesystem::path& directory, const std::string& user_data) {
-  check_between_steps(*impl_, "save_state()");
   synchronize();
   OutputDirectory output = OutputDirectory::create(directory);
   const std::vector<StateTensor> tensors = state_tensors(*impl_);
@@ -150,7 +149,7 @@ void Pipeline::save_state(const std::filesystem::path& directory, const std::str
 std::string Pipeline::saved_user_data(const std::filesystem::path& directory) { return read_description(directory).user_data; }
 
 std::string Pipeline::load_state(const std::filesystem::path& directory) {
-  check_between_steps(*impl_, "load_state()");
+  check_between_steps(*impl_);
   synchronize();
   const Description saved = read_description(directory);
   const auto refuse = [&](const std::string& what) { throw Error(ExitCode::kBadInput, cat(directory.string(), ": ", what)); };

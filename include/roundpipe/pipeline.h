@@ -115,8 +115,8 @@ class Pipeline {
   [[nodiscard]] std::vector<ParameterState> parameters();
 
   // Writes masters, moments, step number and `user_data` (any text: the program's own state, as JSON) to a new
-  // directory: beside it first, then renamed. Throws rp::Error: kUsage after a round without its step(), kOutputFailed;
-  // leaves nothing behind then.
+  // directory: beside it first, then renamed. Rounds since the last step() are not part of it. Throws rp::Error
+  // (kOutputFailed), or Interrupted by a second INT, and leaves nothing behind then.
   void save_state(const std::filesystem::path& directory, const std::string& user_data);
 
   // Reads what save_state() wrote, into the store; returns the user's text. Throws rp::Error: kUsage after a round

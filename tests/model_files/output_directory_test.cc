@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <fstream>
 
 #include "tests/common/expect_refusal.h"
@@ -38,6 +40,38 @@ TEST(OutputDirectory, AppearsWithAllItsFilesWhenItIsCommitted) {
   EXPECT_EQ(content(target / "file"), "new");
   EXPECT_EQ(content(target / "copy"), "copied");
   EXPECT_EQ(num_entries(target.parent_path()), 1U);
+}
+
+TEST(OutputDirectory, RemovesWhatAKilledProcessLeftOfItsSeriesAndNothingElse) {
+  const TempDirectory parent;
+  for (const char* name : {".checkpoint-20.partial-12345678", ".checkpoint-3.partial-00000000", ".checkpoint-.partial-1",
+                           ".checkpoint-x.partial-12345678", ".final.partial-12345678", "checkpoint-3"}) {
+    fs::create_directory(parent.file(name));
+  }
+  OutputDirectory::create(parent.file("checkpoint-21")).commit();
+  EXPECT_EQ(num_entries(parent.path()), 4U) << "two of another name, one committed before, one now";
+  OutputDirectory::create(parent.file("final")).commit();
+  EXPECT_FALSE(fs::exists(parent.file(".final.partial-12345678")));
+  EXPECT_TRUE(fs::exists(parent.file(".checkpoint-x.partial-12345678")));
+}
+
+// In a process of its own: the request stands for good.
+TEST(OutputDirectory, AnInterruptOfUnfinishedOutputMakesItsWritersGiveUpAndLeaveNothing) {
+  const TempDirectory parent;
+  const auto interrupted = [&parent] {
+    if (interrupt_unfinished_output(2)) _exit(1);  // nothing is unfinished
+    try {
+      const auto directory = OutputDirectory::create(parent.file("final"));
+      OutputFile file = OutputFile::create(directory.path() / "file");
+      file.write("a", 1);
+      if (!interrupt_unfinished_output(2)) _exit(2);
+      file.write("b", 1);
+    } catch (const Interrupted&) {
+      _exit(num_entries(parent.path()) == 0 && !interrupt_unfinished_output(2) ? 0 : 3);
+    }
+    _exit(4);
+  };
+  EXPECT_EXIT(interrupted(), testing::ExitedWithCode(0), "");
 }
 
 TEST(OutputDirectory, LeavesNothingIfItIsNotCommitted) {

@@ -17,7 +17,7 @@ from launched import DEADLINE_S, SAMPLE, LaunchedTest, metrics, settings
 class SignalTest(LaunchedTest):
     def start(self, **changes):
         """A run that would take for ever, after its first step."""
-        process = subprocess.Popen(self.command(settings(self.output, max_steps=1000000, **changes), ["--workers", "2"]),
+        process = subprocess.Popen(self.command(settings(self.output, **({"max_steps": 1000000} | changes)), ["--workers", "2"]),
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.kill)
         for line in process.stdout:
@@ -50,6 +50,20 @@ class SignalTest(LaunchedTest):
         self.ended_by(signal.SIGUSR1, 75)
         shutil.rmtree(self.output)
         self.ended_by(signal.SIGHUP, 75, **{"async": True, "rounds_per_step": 2})
+
+
+    def test_a_second_int_while_checkpoints_are_written_leaves_nothing_half_written(self):
+        for repetition in range(8):
+            process = self.start(save_every=1, max_steps=2000)
+            time.sleep(0.02 * repetition)
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.01 * (repetition % 3))
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=DEADLINE_S)
+            self.assertEqual(process.returncode, 130, out[-1000:] + err)
+            self.assert_nothing_left()
+            self.assertEqual([p.name for p in self.output.iterdir() if p.name.startswith(".")], [])
+            shutil.rmtree(self.output)
 
 
 class BadInputTest(LaunchedTest):
@@ -153,8 +167,8 @@ class OutputFailureTest(LaunchedTest):
 
     def test_a_disk_that_fills_up_ends_with_74_and_leaves_nothing_half_written(self):
         fill = f'sleep 0.2; until grep -q step {self.directory}/disk/output/metrics.jsonl; do sleep 0.05; done; ' \
-               f'head -c 1000000 /dev/zero > {self.directory}/disk/fill'
-        process = self.on_small_disk(600, fill, settings(self.directory / "disk" / "output", max_steps=60))
+               f'head -c 10000000 /dev/zero > {self.directory}/disk/fill'
+        process = self.on_small_disk(4096, fill, settings(self.directory / "disk" / "output", max_steps=60))
         self.assertEqual(process.returncode, 74, process.stderr)
         self.assertEqual(process.stderr.count("No space left"), 1 + process.stderr.count("head:"), process.stderr)
         self.assertEqual(process.stdout.splitlines()[-1], "metrics.jsonl")
