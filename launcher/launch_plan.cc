@@ -4,7 +4,6 @@
 #include <sstream>
 
 #include "common/text.h"
-#include "launcher/cgroup.h"
 #include "launcher/process_role.h"
 #include "launcher/program_path.h"
 
@@ -62,9 +61,7 @@ std::string command_text(const LaunchPlan& plan) {
 }  // namespace
 
 Machine observe_machine() {
-  const CpuList allowed = allowed_cpus();
-  return Machine{.usable_cores = usable_cores(allowed, Cgroup::of_this_process().cpu_quota()),
-                 .nodes = cpus_by_node(allowed)};
+  return Machine{.usable_cores = usable_cores(), .nodes = cpus_by_node(allowed_cpus())};
 }
 
 LaunchPlan make_launch_plan(const LaunchOptions& options, const Machine& machine,

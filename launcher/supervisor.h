@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/cgroup.h"
+#include "common/cgroup.h"
 #include "launcher/ending.h"
 #include "launcher/member.h"
 #include "launcher/poll_set.h"
