@@ -66,7 +66,7 @@ class ChildProcess {
 };
 
 // Kills and reaps whatever processes of others were handed to this one as their reaper, until none is left or
-// `deadline_ns` more have passed. REQUIRES: SIGCHLD is blocked; this process has no children of its own any more.
+// `timeout_ns` more have passed. REQUIRES: SIGCHLD is blocked; this process has no children of its own any more.
 void end_adopted_processes(std::int64_t timeout_ns);
 // Reaps those of them that have ended; leaves own children, given by their pids, alone.
 void reap_adopted_processes(const std::vector<pid_t>& own);

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "common/text.h"
+#include "hoststore/control.h"
 #include "launcher/process_role.h"
 #include "launcher/program_path.h"
 
@@ -66,7 +67,6 @@ Machine observe_machine() {
 
 LaunchPlan make_launch_plan(const LaunchOptions& options, const Machine& machine,
                             const std::filesystem::path& own_directory) {
-  constexpr int kMaxWorkers = 256;
   LaunchPlan plan;
   plan.program = find_program(options.command[0], own_directory, environment_value("PATH").value_or(""));
   plan.command = options.command;
