@@ -31,7 +31,8 @@ struct ChildSpec {
   rlimit open_files{};                                    // likewise its limit on descriptors
 };
 
-// Owns the child until it is reaped; kills it at its own destruction.
+// Owns the child until it is reaped; kills it at its own destruction, and leaves one that then hangs in the kernel to
+// whoever reaps next.
 class ChildProcess {
  public:
   // REQUIRES: called in the main thread of a process with one thread (the parent-death signal belongs to the thread

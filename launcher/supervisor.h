@@ -41,7 +41,6 @@ class Supervisor {
   [[nodiscard]] int run();
 
  private:
-  [[nodiscard]] static RunContext make_context(LaunchPlan plan);
   void move_to(RunPhase to);
   void on_deadline();
 
