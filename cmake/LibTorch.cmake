@@ -3,10 +3,10 @@
 set(RP_TORCH_DIR "" CACHE PATH "Folder of the torch package (default: that of .venv)")
 if(NOT RP_TORCH_DIR)
   file(GLOB candidates ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
-  list(GET candidates 0 RP_TORCH_FOUND)
 else()
-  set(RP_TORCH_FOUND ${RP_TORCH_DIR})
+  set(candidates ${RP_TORCH_DIR})
 endif()
+list(POP_FRONT candidates RP_TORCH_FOUND)
 if(NOT EXISTS "${RP_TORCH_FOUND}/lib/libtorch_cpu.so")
   message(FATAL_ERROR "LibTorch not found: run scripts/setup.sh, or give -DRP_TORCH_DIR=<folder of the torch package>, "
                       "or build only the half without it with -DRP_LIBTORCH=OFF")

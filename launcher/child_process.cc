@@ -1,6 +1,7 @@
 #include "launcher/child_process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -21,6 +22,8 @@
 namespace rp {
 
 namespace {
+
+constexpr int kKillPatienceMs = 1000;
 
 std::vector<char*> pointers(const std::vector<std::string>& words) {
   std::vector<char*> list;
@@ -149,8 +152,10 @@ ChildProcess::ChildProcess(ChildProcess&& other) noexcept
 ChildProcess::~ChildProcess() {
   if (pid_ < 0 || status_) return;
   kill_group();
-  int status = 0;
-  waitpid(pid_, &status, 0);
+  // Killed processes end at once, but for those that hang in the kernel: nobody may wait for these.
+  pollfd ended{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
+  poll(&ended, 1, kKillPatienceMs);
+  waitpid(pid_, nullptr, WNOHANG);
 }
 
 bool ChildProcess::try_reap() {

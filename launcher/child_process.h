@@ -31,7 +31,8 @@ struct ChildSpec {
   rlimit open_files{};                                    // likewise its limit on descriptors
 };
 
-// Owns the child until it is reaped; kills it at its own destruction.
+// Owns the child until it is reaped; kills it at its own destruction, and leaves one that then hangs in the kernel to
+// whoever reaps next.
 class ChildProcess {
  public:
   // REQUIRES: called in the main thread of a process with one thread (the parent-death signal belongs to the thread
@@ -66,7 +67,7 @@ class ChildProcess {
 };
 
 // Kills and reaps whatever processes of others were handed to this one as their reaper, until none is left or
-// `deadline_ns` more have passed. REQUIRES: SIGCHLD is blocked; this process has no children of its own any more.
+// `timeout_ns` more have passed. REQUIRES: SIGCHLD is blocked; this process has no children of its own any more.
 void end_adopted_processes(std::int64_t timeout_ns);
 // Reaps those of them that have ended; leaves own children, given by their pids, alone.
 void reap_adopted_processes(const std::vector<pid_t>& own);

@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "common/text.h"
-#include "launcher/cgroup.h"
+#include "hoststore/control.h"
 #include "launcher/process_role.h"
 #include "launcher/program_path.h"
 
@@ -62,14 +62,11 @@ std::string command_text(const LaunchPlan& plan) {
 }  // namespace
 
 Machine observe_machine() {
-  const CpuList allowed = allowed_cpus();
-  return Machine{.usable_cores = usable_cores(allowed, Cgroup::of_this_process().cpu_quota()),
-                 .nodes = cpus_by_node(allowed)};
+  return Machine{.usable_cores = usable_cores(), .nodes = cpus_by_node(allowed_cpus())};
 }
 
 LaunchPlan make_launch_plan(const LaunchOptions& options, const Machine& machine,
                             const std::filesystem::path& own_directory) {
-  constexpr int kMaxWorkers = 256;
   LaunchPlan plan;
   plan.program = find_program(options.command[0], own_directory, environment_value("PATH").value_or(""));
   plan.command = options.command;

@@ -119,8 +119,10 @@ void Member::open_output() {
   for (const auto& output : outputs_) output->open();
 }
 
-void Member::release_output() {
-  for (const auto& output : outputs_) output->release();
+std::string Member::release_output() {
+  std::string held;
+  for (const auto& output : outputs_) held += output->release();
+  return held;
 }
 
 }  // namespace rp

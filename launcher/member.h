@@ -7,27 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "hoststore/fault_board.h"
 #include "launcher/channel.h"
 #include "launcher/child_process.h"
 #include "launcher/launch_plan.h"
 #include "launcher/output.h"
+#include "launcher/run_context.h"
 
 namespace rp {
-
-// What all members of a run share. Owned by the supervisor, outlives the members.
-struct RunContext {
-  LaunchPlan plan;
-  FaultBoard board;
-  UniqueFd liveness_read;    // inherited by every member
-  UniqueFd liveness_write;   // held for the launcher's life, by nobody else
-  UniqueFd no_input;         // /dev/null
-  sigset_t signal_mask{};    // the launcher's before it blocked its signals
-  rlimit open_files{};       // likewise
-  bool has_terminal = false; // the coordinator then stays in the launcher's process group
-  OutputSink out = OutputSink(1);
-  OutputSink err = OutputSink(2);
-};
 
 // Owned by the supervisor. Its process is started by the constructor and killed, at the latest, by the destructor.
 class Member {
@@ -53,9 +39,9 @@ class Member {
 
   // Takes what it wrote until now; a dead process wrote all of it before.
   void read_output();
-  // See ProcessOutput.
+  // See ProcessOutput; of both streams.
   void open_output();
-  void release_output();
+  std::string release_output();
 
  private:
   // Makes the pipes or files of stdout and stderr where the coordinator's are not the launcher's own.

@@ -5,14 +5,12 @@
 #include <string_view>
 
 #include "common/text.h"
+#include "hoststore/control.h"
 #include "roundpipe/error.h"
 
 namespace rp {
 
 namespace {
-
-constexpr int kMaxWorkers = 256;
-constexpr int kMaxThreads = 1024;
 
 const OptionSpec* find_spec(std::string_view name) {
   for (const OptionSpec& spec : launch_option_specs()) {
@@ -91,6 +89,7 @@ cxxopts::ParseResult parse_words(const std::vector<std::string>& arguments, std:
 struct Asked {
   std::string name;
   std::string value;
+  bool by_option;
 };
 
 class AskedSettings {
@@ -101,10 +100,10 @@ class AskedSettings {
   [[nodiscard]] std::optional<Asked> value(const char* option) const {
     if (words_.count(option) > 0) {
       const bool is_switch = find_spec(option)->argument[0] == '\0';
-      return Asked{cat("--", option), is_switch ? (words_[option].as<bool>() ? "1" : "0") : words_[option].as<std::string>()};
+      return Asked{cat("--", option), is_switch ? (words_[option].as<bool>() ? "1" : "0") : words_[option].as<std::string>(), true};
     }
     const char* variable = find_spec(option)->variable;
-    if (const auto text = environment_value(variable)) return Asked{variable, *text};
+    if (const auto text = environment_value(variable)) return Asked{variable, *text, false};
     return std::nullopt;
   }
 
@@ -112,15 +111,24 @@ class AskedSettings {
   const cxxopts::ParseResult& words_;
 };
 
+void refuse_gpus(const Asked& gpus, const std::optional<Asked>& device) {
+  const bool on_cpu = device && device->by_option;
+  if (on_cpu && !gpus.by_option) return;  // an option wins over the variable
+  if (on_cpu) throw Error(ExitCode::kUsage, "--gpus and --device cpu are both set, choose one: drop --gpus");
+  (void)parse_count(gpus.name, gpus.value, 1, kMaxWorkers);
+  throw Error(ExitCode::kNoResource, cat(gpus.name, " ", gpus.value, ": this build has no CUDA device; use --device cpu",
+                                         gpus.by_option ? " instead" : ""));
+}
+
 void read_settings(const AskedSettings& asked, LaunchOptions& options) {
-  if (const auto a = asked.value("gpus")) {
-    (void)parse_count(a->name, a->value, 1, kMaxWorkers);
-    throw Error(ExitCode::kNoResource, cat(a->name, " ", a->value, ": this build has no CUDA device; use --device cpu"));
+  const auto device = asked.value("device");
+  if (device) options.settings.device = parse_device(device->name, device->value);
+  if (const auto a = asked.value("gpus")) refuse_gpus(*a, device);
+  if (const auto a = asked.value("workers")) {
+    options.workers = parse_count(a->name, a->value, 1, kMaxWorkers, "; for more cores raise --threads-per-worker");
   }
-  if (const auto a = asked.value("workers")) options.workers = parse_count(a->name, a->value, 1, kMaxWorkers);
-  if (const auto a = asked.value("device")) options.settings.device = parse_device(a->name, a->value);
   if (const auto a = asked.value("threads-per-worker")) {
-    options.settings.threads_per_worker = parse_count(a->name, a->value, 1, kMaxThreads);
+    options.settings.threads_per_worker = parse_count(a->name, a->value, 1, kMaxThreadsPerWorker);
   }
   if (const auto a = asked.value("store")) options.settings.store = parse_store(a->name, a->value);
   if (const auto a = asked.value("plan")) options.settings.plan = parse_plan(a->name, a->value);

@@ -91,9 +91,10 @@ void ProcessOutput::open() {
   holding_ = false;
 }
 
-void ProcessOutput::release() {
+std::string ProcessOutput::release() {
   holding_ = false;
-  sink_->add(std::exchange(held_, ""));
+  sink_->add(held_);
+  return std::exchange(held_, "");
 }
 
 void ProcessOutput::take(std::string_view lines) {

@@ -63,8 +63,8 @@ class ProcessOutput {
   void read_available();
   // What is in the pipe and what was held is dropped; what comes later is passed on.
   void open();
-  // What was held is passed on, and all that comes later.
-  void release();
+  // What was held is passed on, and all that comes later. Returns what was held.
+  std::string release();
 
   static constexpr std::size_t kMaxHeldBytes = 64 << 10;
   static constexpr std::size_t kMaxReadBytes = 1 << 20;

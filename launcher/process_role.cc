@@ -5,13 +5,12 @@
 #include <cstdlib>
 
 #include "common/text.h"
+#include "hoststore/control.h"
 #include "roundpipe/error.h"
 
 namespace rp {
 
 namespace {
-
-constexpr int kMaxWorkers = 256;
 
 std::string required_value(const char* name) {
   const auto value = environment_value(name);
@@ -40,7 +39,8 @@ void take_inheritance(ProcessRole& role) {
   role.channel.emplace(take_descriptor(kChannelVariable));
   role.liveness = take_descriptor(kLivenessVariable);
   role.fault_board = take_descriptor(kFaultBoardVariable);
-  for (const char* name : {kRoleVariable, kWorkerVariable, kChannelVariable, kLivenessVariable, kFaultBoardVariable}) {
+  for (const char* name : {kRoleVariable, kWorkerVariable, kWorkersVariable, kChannelVariable, kLivenessVariable,
+                           kFaultBoardVariable}) {
     unsetenv(name);
   }
 }

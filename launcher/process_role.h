@@ -27,7 +27,7 @@ struct ProcessRole {
   UniqueFd fault_board;
   RuntimeSettings settings;
 
-  // Takes the descriptors over: makes them close-on-exec and removes their variables and the role's, so that the
+  // Takes the descriptors over: makes them close-on-exec and removes all variables named below, so that the
   // programs that this one starts are not mistaken for a part of the run. Call once, before other threads exist.
   // Throws rp::Error: kUsage for a wrong setting, kLauncherFailed for an incomplete inheritance.
   [[nodiscard]] static ProcessRole from_environment();

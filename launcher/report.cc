@@ -59,6 +59,14 @@ std::string readable_frame(const std::string& frame) {
   return cat(frame.substr(0, name + 1), text.get(), frame.substr(plus)).substr(0, kMaxLineChars);
 }
 
+// The lines of what it recorded, unless its own output says so, as an exception that left main() does.
+std::vector<std::string> untold_lines(const Failure& failure) {
+  std::vector<std::string> lines = lines_of(failure.fault->message);
+  if (!lines.empty() && failure.said.find(lines.front()) != std::string::npos) return {};
+  lines.resize(std::min(lines.size(), kMaxMessageLines));
+  return lines;
+}
+
 std::string how_it_ended(const Failure& failure) {
   const int status = failure.status;
   if (WIFSIGNALED(status)) return "was killed by " + signal_text(WTERMSIG(status));
@@ -112,9 +120,7 @@ std::string failure_text(const Failure& failure) {
   out << "rp-launch: " << failure.process << " (pid " << failure.pid << ") " << how_it_ended(failure) << "\n";
   if (failure.fault) {
     const char* label = "  what:   ";
-    std::vector<std::string> lines = lines_of(failure.fault->message);
-    lines.resize(std::min(lines.size(), kMaxMessageLines));
-    for (const std::string& line : lines) {
+    for (const std::string& line : untold_lines(failure)) {
       out << label << line << "\n";
       label = "          ";
     }

@@ -21,6 +21,7 @@ struct Failure {
   BoardTask task = {};
   bool out_of_memory = false;  // the kernel's out-of-memory killer struck meanwhile
   std::string log_file = {};        // where its output is, or ""
+  std::string said = {};            // what rp-launch printed of its output: not repeated
 };
 
 inline constexpr int kMaxReportLines = 12;

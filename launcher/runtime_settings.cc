@@ -11,8 +11,6 @@ namespace rp {
 
 namespace {
 
-constexpr int kMaxThreadsPerWorker = 1024;
-
 std::string joined(const std::vector<std::string>& words) {
   std::string text;
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -51,12 +49,12 @@ bool parse_switch(const std::string& name, const std::string& value) {
   throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; allowed: 0 or 1"));
 }
 
-int parse_count(const std::string& name, const std::string& value, int least, int most) {
+int parse_count(const std::string& name, const std::string& value, int least, int most, const char* advice) {
   int number = 0;
   const char* end = value.data() + value.size();
   const auto result = std::from_chars(value.data(), end, number);
   if (result.ec == std::errc{} && result.ptr == end && number >= least && number <= most) return number;
-  throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; allowed: a number from ", least, " to ", most));
+  throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; allowed: a number from ", least, " to ", most, advice));
 }
 
 std::optional<std::string> environment_value(const std::string& name) {

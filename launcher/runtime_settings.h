@@ -9,13 +9,15 @@
 
 namespace rp {
 
+inline constexpr int kMaxThreadsPerWorker = 1024;
+
 // Settings that were asked for; nullopt: not asked for, the default of whoever uses it holds.
 struct RuntimeSettings {
   std::optional<std::string> device;     // RP_DEVICE: "cpu"
   std::optional<std::string> store;      // RP_STORE: "shm", "memfd"
   std::optional<std::string> plan;       // RP_PLAN: "auto" or a file
   std::optional<bool> prefetch;          // RP_PREFETCH: 0, 1
-  std::optional<int> threads_per_worker; // RP_THREADS_PER_WORKER: 1 ... 1024
+  std::optional<int> threads_per_worker; // RP_THREADS_PER_WORKER
 
   // Reads the variables; an empty one counts as unset. Throws rp::Error kUsage that names the variable, or kNoResource
   // for a device that this build does not have.
@@ -26,12 +28,13 @@ struct RuntimeSettings {
 };
 
 // A value of an option or variable. `name` is what the person wrote it as ("--store", "RP_STORE"). Each throws rp::Error
-// kUsage saying what is allowed; parse_device also kNoResource.
+// kUsage saying what is allowed; parse_device also kNoResource. `advice` ends the message of parse_count.
 [[nodiscard]] std::string parse_device(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_store(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_plan(const std::string& name, const std::string& value);
 [[nodiscard]] bool parse_switch(const std::string& name, const std::string& value);
-[[nodiscard]] int parse_count(const std::string& name, const std::string& value, int least, int most);
+[[nodiscard]] int parse_count(const std::string& name, const std::string& value, int least, int most,
+                              const char* advice = "");
 // One of `allowed`.
 [[nodiscard]] std::string parse_choice(const std::string& name, const std::string& value,
                                        const std::vector<std::string>& allowed);

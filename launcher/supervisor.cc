@@ -1,15 +1,11 @@
 #include "launcher/supervisor.h"
 
-#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "common/check.h"
@@ -64,60 +60,10 @@ sigset_t handled_signals() {
   return set;
 }
 
-// Descriptors 0, 1 and 2 must be taken, or the launcher's own would get these numbers.
-void fill_standard_descriptors() {
-  int fd = 0;
-  do {
-    fd = open("/dev/null", O_RDWR);
-  } while (fd >= 0 && fd <= 2);
-  if (fd > 2) close(fd);
-}
-
-rlimit raise_open_files() {
-  rlimit before{};
-  getrlimit(RLIMIT_NOFILE, &before);
-  rlimit raised = before;
-  raised.rlim_cur = raised.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &raised);
-  return before;
-}
-
-void make_log_directory(const std::filesystem::path& directory) {
-  if (directory.empty()) return;
-  std::error_code failed;
-  std::filesystem::create_directories(directory, failed);
-  if (failed) {
-    throw Error(ExitCode::kOutputFailed, cat("cannot make the log directory ", directory.string(), ": ",
-                                             failed.message(), "; choose another --log-dir"));
-  }
-}
-
 }  // namespace
 
-RunContext Supervisor::make_context(LaunchPlan plan) {
-  fill_standard_descriptors();
-  make_log_directory(plan.log_dir);
-  const rlimit open_files = raise_open_files();
-  std::array<int, 2> pipe{};
-  if (pipe2(pipe.data(), O_CLOEXEC) != 0) {
-    throw Error(ExitCode::kNoResource, cat("cannot make a pipe (", errno_text(errno), "); raise ulimit -n"));
-  }
-  const int num_processes = static_cast<int>(plan.processes.size());
-  RunContext run{.plan = std::move(plan),
-                 .board = FaultBoard::create(num_processes),
-                 .liveness_read = UniqueFd(pipe[0]),
-                 .liveness_write = UniqueFd(pipe[1]),
-                 .no_input = UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC))};
-  run.open_files = open_files;
-  // What a terminal sends (Ctrl-C) reaches its whole foreground group, so the coordinator must be in it: see forward().
-  run.has_terminal = static_cast<bool>(UniqueFd(open("/dev/tty", O_RDONLY | O_CLOEXEC)));
-  const sigset_t handled = handled_signals();
-  sigprocmask(SIG_BLOCK, &handled, &run.signal_mask);
-  return run;
-}
-
 Supervisor::Supervisor(LaunchPlan plan)
-    : run_(make_context(std::move(plan))), cgroup_(Cgroup::of_this_process()) {
+    : run_(RunContext::create(std::move(plan), handled_signals())), cgroup_(Cgroup::of_this_process()) {
   const sigset_t handled = handled_signals();
   signals_ = UniqueFd(signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
   signal(SIGPIPE, SIG_IGN);
@@ -301,7 +247,7 @@ void Supervisor::on_worker_death(Member& worker) {
   if (phase_ == RunPhase::kWorkersEnding && end_.coordinator_status != 0) return;
   note_failure(worker);
   end_.failed_worker_status = status;
-  worker.release_output();
+  failure_->said = worker.release_output();
   Message gone;
   gone.kind = MessageKind::kWorkerGone;
   gone.worker = worker.worker();

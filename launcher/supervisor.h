@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/cgroup.h"
+#include "common/cgroup.h"
 #include "launcher/ending.h"
 #include "launcher/member.h"
 #include "launcher/poll_set.h"
@@ -41,7 +41,6 @@ class Supervisor {
   [[nodiscard]] int run();
 
  private:
-  [[nodiscard]] static RunContext make_context(LaunchPlan plan);
   void move_to(RunPhase to);
   void on_deadline();
 

@@ -1,20 +1,12 @@
 // launcher/topology.h
-// Which cores a run may use, and which of them each worker gets.
+// Which of the usable cores each worker gets.
 #pragma once
 
-#include <optional>
 #include <vector>
 
+#include "common/usable_cores.h"
+
 namespace rp {
-
-// CPUs by their numbers in the operating system.
-using CpuList = std::vector<int>;
-
-// The CPUs that this process may run on (its affinity mask).
-[[nodiscard]] CpuList allowed_cpus();
-
-// How many cores' worth of work may run at once: the allowed CPUs, cut to the quota (rounded up); at least 1.
-[[nodiscard]] int usable_cores(const CpuList& allowed, std::optional<double> cpu_quota);
 
 // The allowed CPUs by NUMA node, nodes without any left out; one list where the machine does not tell.
 [[nodiscard]] std::vector<CpuList> cpus_by_node(const CpuList& allowed);

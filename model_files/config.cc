@@ -67,6 +67,27 @@ class Section {
     return Section(file_, value);
   }
 
+  // A setting that we have not. One that is spelled out as off counts as absent.
+  void require_absent(const char* key) const {
+    if (has(key) && need(key) != false) throw wrong(key, need(key), "absent or null; it is not supported");
+  }
+
+  // A list of which we have one value only.
+  void require_all(const char* key, const char* supported) const {
+    if (!has(key)) return;
+    for (const json& value : need(key)) {
+      if (value != supported) throw wrong(key, value, cat(quoted_name(supported), " only; others are not supported"));
+    }
+  }
+
+  // The first member that is an object itself, or "".
+  [[nodiscard]] std::string nested() const {
+    for (const auto& [key, value] : object_.items()) {
+      if (value.is_object()) return key;
+    }
+    return "";
+  }
+
   // A setting of which we have one value only.
   void require(const char* key, double supported) const {
     if (has(key) && number(key, -1e30, 1e30) != supported) {
@@ -93,6 +114,13 @@ class Section {
   const json& object_;
 };
 
+struct Rope {
+  double theta = 10'000;
+  std::optional<Llama3RopeScaling> scaling;
+
+  bool operator==(const Rope&) const = default;
+};
+
 void check_architecture(const Section& file) {
   const std::string type = file.text("model_type", "");
   if (type != "llama") {
@@ -105,7 +133,15 @@ void check_architecture(const Section& file) {
   if (activation != "silu") {
     throw file.refuse("hidden_act is ", quoted_name(activation), "; the supported one is 'silu'");
   }
+  if (file.boolean("use_sliding_window", true)) file.require_absent("sliding_window");
+  file.require_all("layer_types", "full_attention");
   file.require("attention_dropout", 0);
+  // What relatives of this architecture add to it.
+  for (const char* key : {"embedding_multiplier", "residual_multiplier", "logits_scaling"}) file.require(key, 1);
+  for (const char* key : {"attention_multiplier", "attn_logit_softcapping", "final_logit_softcapping", "clip_qkv",
+                          "rope_interleaved"}) {
+    file.require_absent(key);
+  }
 }
 
 void read_sizes(const Section& file, LlamaConfig& config) {
@@ -140,15 +176,29 @@ void read_sizes(const Section& file, LlamaConfig& config) {
   }
 }
 
-void read_rope(const Section& file, LlamaConfig& config) {
-  const char* key = file.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+// Some exporters write it beside the rotary parameters; transformers then prefers it to theirs.
+std::int64_t original_positions(const Section& file, const Section& rope, const LlamaConfig& config) {
+  constexpr const char* kKey = "original_max_position_embeddings";
+  if (file.has(kKey) && rope.has(kKey) && file.integer(kKey, kMaxPositions) != rope.integer(kKey, kMaxPositions)) {
+    throw file.refuse(kKey, " is ", file.integer(kKey, kMaxPositions), " beside and ", rope.integer(kKey, kMaxPositions),
+                      " within the rotary parameters; remove the wrong one");
+  }
+  if (rope.has(kKey)) return rope.integer(kKey, kMaxPositions);
+  return file.has(kKey) ? file.integer(kKey, kMaxPositions) : config.max_sequence_length;
+}
+
+Rope read_rope(const Section& file, const char* key, const LlamaConfig& config) {
   const Section rope = file.section(key);
+  if (const std::string member = rope.nested(); !member.empty()) {
+    throw file.refuse(key, " has parameters of its own for ", quoted_name(member), "; different ones by type of layer are "
+                      "not supported");
+  }
+  Rope result;
   const Section& theta_place = rope.has("rope_theta") ? rope : file;
-  config.rope_theta = theta_place.has("rope_theta") ? theta_place.number("rope_theta", 1, 1e15) : 10'000;
+  if (theta_place.has("rope_theta")) result.theta = theta_place.number("rope_theta", 1, 1e15);
   rope.require("partial_rotary_factor", 1);
-  file.require("partial_rotary_factor", 1);
   const std::string type = rope.text("rope_type", rope.text("type", "default").c_str());
-  if (type == "default") return;
+  if (type == "default") return result;
   if (type != "llama3") {
     throw file.refuse(key, ": rope_type is ", quoted_name(type), "; the supported ones are 'default' and 'llama3'");
   }
@@ -156,14 +206,23 @@ void read_rope(const Section& file, LlamaConfig& config) {
   scaling.factor = rope.number("factor", 1, 1e6);
   scaling.low_freq_factor = rope.number("low_freq_factor", 1e-6, 1e6);
   scaling.high_freq_factor = rope.number("high_freq_factor", 1e-6, 1e6);
-  scaling.original_max_position_embeddings = rope.has("original_max_position_embeddings")
-                                                 ? rope.integer("original_max_position_embeddings", kMaxPositions)
-                                                 : config.max_sequence_length;
+  scaling.original_max_position_embeddings = original_positions(file, rope, config);
   if (scaling.high_freq_factor <= scaling.low_freq_factor) {
     throw file.refuse(key, ": high_freq_factor ", scaling.high_freq_factor, " is not above low_freq_factor ",
                       scaling.low_freq_factor);
   }
-  config.rope_scaling = scaling;
+  result.scaling = scaling;
+  return result;
+}
+
+// Readers disagree about which of the two spellings counts, so that both must say the same.
+Rope read_rope(const Section& file, const LlamaConfig& config) {
+  file.require("partial_rotary_factor", 1);
+  const Rope rope = read_rope(file, file.has("rope_parameters") ? "rope_parameters" : "rope_scaling", config);
+  if (file.has("rope_scaling") && read_rope(file, "rope_scaling", config) != rope) {
+    throw file.refuse("rope_parameters and rope_scaling describe different rotary frequencies; remove the wrong one");
+  }
+  return rope;
 }
 
 TensorDType read_dtype(const Section& file) {
@@ -184,7 +243,9 @@ LlamaConfig read_llama_config(const std::filesystem::path& path) {
   LlamaConfig config;
   read_sizes(file, config);
   config.rms_norm_eps = file.has("rms_norm_eps") ? file.number("rms_norm_eps", 1e-15, 1) : 1e-6;
-  read_rope(file, config);
+  const Rope rope = read_rope(file, config);
+  config.rope_theta = rope.theta;
+  config.rope_scaling = rope.scaling;
   config.tie_word_embeddings = file.boolean("tie_word_embeddings", false);
   config.attention_bias = file.boolean("attention_bias", false);
   config.mlp_bias = file.boolean("mlp_bias", false);

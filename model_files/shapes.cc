@@ -8,6 +8,7 @@ namespace rp {
 namespace {
 
 constexpr std::string_view kLmHead = "lm_head.weight";
+constexpr std::string_view kEmbedding = "model.embed_tokens.weight";
 
 void add_block(const LlamaConfig& config, std::int64_t index, std::vector<ExpectedTensor>& tensors) {
   const std::string prefix = "model.layers." + std::to_string(index) + ".";
@@ -36,11 +37,26 @@ bool is_leftover(const LlamaConfig& config, std::string_view name) {
   return name.ends_with(".rotary_emb.inv_freq") || (config.tie_word_embeddings && name == kLmHead);
 }
 
+// A head of its own would be lost in a model that ties it to the embedding.
+void check_tied_head(const WeightFiles& weights) {
+  const TensorInfo& head = weights.tensor(kLmHead);
+  const TensorInfo& embedding = weights.tensor(kEmbedding);
+  if (head.shape == embedding.shape && head.dtype == embedding.dtype) return;
+  throw untied_head(weights, cat("is ", dtype_name(head.dtype), " ", shape_text(head.shape), ", and the embedding ",
+                                 dtype_name(embedding.dtype), " ", shape_text(embedding.shape)));
+}
+
 }  // namespace
+
+Error untied_head(const WeightFiles& weights, std::string_view difference) {
+  return bad_input(weights.file_of(kLmHead), "tensor ", quoted_name(kLmHead), " ", difference,
+                   ", but config.json ties the two (tie_word_embeddings); set that to false if the head has weights of "
+                   "its own, or remove the tensor");
+}
 
 std::vector<ExpectedTensor> llama_tensors(const LlamaConfig& config) {
   std::vector<ExpectedTensor> tensors;
-  tensors.push_back({"model.embed_tokens.weight", {config.vocabulary, config.hidden_size}, 0});
+  tensors.push_back({std::string(kEmbedding), {config.vocabulary, config.hidden_size}, 0});
   for (std::int64_t i = 0; i < config.num_layers; ++i) add_block(config, i, tensors);
   tensors.push_back({"model.norm.weight", {config.hidden_size}, config.num_layers + 1});
   if (!config.tie_word_embeddings) {
@@ -67,6 +83,7 @@ void check_weights(const LlamaConfig& config, const WeightFiles& weights) {
     }
     expected_names.insert(expected.name);
   }
+  if (config.tie_word_embeddings && weights.contains(kLmHead)) check_tied_head(weights);
   for (const std::string& name : weights.names()) {
     if (!expected_names.contains(name) && !is_leftover(config, name)) {
       throw bad_input(weights.file_of(name), "tensor ", quoted_name(name),

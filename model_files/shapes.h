@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model_files/config.h"
 #include "model_files/weight_files.h"
+#include "roundpipe/error.h"
 
 namespace rp {
 
@@ -24,8 +26,12 @@ struct ExpectedTensor {
 [[nodiscard]] std::vector<ExpectedTensor> llama_tensors(const LlamaConfig& config);
 
 // Checks that `weights` holds exactly the tensors of `config`, each with its shape and a floating dtype that we read
-// (F32, F16, BF16). Two leftovers of old exporters are ignored: rotary_emb.inv_freq, and the LM head of a tied model.
+// (F32, F16, BF16). Two leftovers of old exporters are ignored: rotary_emb.inv_freq, and the LM head of a tied model
+// if it has the embedding's shape and dtype (check_tied_head() of models/llama_weights.h compares the values).
 // Throws rp::Error (kBadInput) naming the tensor, and the expected and the found shape.
 void check_weights(const LlamaConfig& config, const WeightFiles& weights);
+
+// To be thrown: the LM head in the files of a tied model is not the embedding. REQUIRES: it is there.
+[[nodiscard]] Error untied_head(const WeightFiles& weights, std::string_view difference);
 
 }  // namespace rp

@@ -3,7 +3,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string_view>
+#include <vector>
 
 #include "common/check.h"
 #include "common/text.h"
@@ -86,6 +88,20 @@ void read_tensor(const WeightFiles& weights, const std::string& name, const at::
     weights.read(name, buffer.mutable_data_ptr(), static_cast<std::uint64_t>(count * element_size),
                  static_cast<std::uint64_t>(first * element_size));
     elements.narrow(0, first, count).copy_(buffer.narrow(0, 0, count));
+  }
+}
+
+void check_tied_head(const LlamaConfig& config, const WeightFiles& weights) {
+  if (!config.tie_word_embeddings || !weights.contains(kLmHead)) return;
+  const std::string embedding = llama_tensor_name(config, 0, "weight");
+  const std::uint64_t bytes = weights.tensor(embedding).bytes;
+  std::vector<char> ours(std::min<std::uint64_t>(kPieceElements, bytes));
+  std::vector<char> heads(ours.size());
+  for (std::uint64_t first = 0; first < bytes; first += ours.size()) {
+    const std::uint64_t count = std::min<std::uint64_t>(ours.size(), bytes - first);
+    weights.read(embedding, ours.data(), count, first);
+    weights.read(kLmHead, heads.data(), count, first);
+    if (std::memcmp(ours.data(), heads.data(), count) != 0) throw untied_head(weights, "has other values than the embedding");
   }
 }
 

@@ -27,6 +27,10 @@ namespace rp::models {
 // REQUIRES: `value` is contiguous and has the tensor's number of elements.
 void read_tensor(const WeightFiles& weights, const std::string& name, const at::Tensor& value);
 
+// Compares the LM head of a tied model with the embedding, where the files have one. Throws rp::Error (kBadInput) if any
+// value differs. REQUIRES: check_weights() found no fault.
+void check_tied_head(const LlamaConfig& config, const WeightFiles& weights);
+
 // Gives the present value of a parameter, of any floating dtype.
 using WeightSource = std::function<at::Tensor(std::int64_t layer, const std::string& parameter)>;
 

@@ -59,6 +59,7 @@ LayerSpec describe(const LlamaConfig& config, std::int64_t layer, at::ScalarType
     spec.make = [config, dtype] { return make_llama_head(config, dtype); };
   }
   spec.initialize = [config, layer, weights](const std::string& parameter, const at::Tensor& value) {
+    if (layer == 0) check_tied_head(config, *weights);
     read_tensor(*weights, llama_tensor_name(config, layer, parameter), value);
   };
   return spec;

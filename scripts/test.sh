@@ -33,6 +33,11 @@ suite() {
     failed_phases+=("build of $preset")
     return
   fi
+  # The other presets have -Werror: docs/design/build.md.
+  if grep -B 1 -A 6 ': warning: ' "$results/$preset.build.log"; then
+    echo "test.sh: the build of $preset gave warnings (above)" >&2
+    failed_phases+=("warnings of $preset")
+  fi
   note "$preset: tests"
   ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --output-junit "$PWD/$results/$preset.xml" \
     "${exclude[@]}" "$@" >"$results/$preset.log" 2>&1 || {

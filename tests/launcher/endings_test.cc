@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 
 #include <string>
 #include <vector>
@@ -148,6 +150,19 @@ TEST(Endings, AnErrorThatEightWorkersHaveIsSaidOnce) {
   expect_nothing_left(run);
 }
 
+TEST(Endings, AnExceptionThatAWorkerPrintedAndRecordedIsSaidOnce) {
+  for (const std::vector<std::string>& options : std::vector<std::vector<std::string>>{{"-n", "4"}, {"-n", "4", "--tag-output"}}) {
+    std::vector<std::string> words = options;
+    words.insert(words.end(), {"TOY", "throw_all"});
+    LaunchedRun run(words);
+    EXPECT_EQ(run.wait_for_end(), 64);
+    EXPECT_EQ(count_of(run.err(), "no file model.bin"), 1) << run.err();
+    EXPECT_EQ(count_of(run.err(), "in any folder"), 1) << run.err();
+    EXPECT_EQ(count_of(run.err(), "ended with exit code 64"), 1) << run.err();
+    expect_nothing_left(run);
+  }
+}
+
 TEST(Endings, AWorkerThatLeavesMainIsAFailureThoughItsCodeIsZero) {
   LaunchedRun run({"-n", "2", "TOY", "exit_before_attach"});
   EXPECT_EQ(run.wait_for_end(), 1);
@@ -189,6 +204,20 @@ TEST(Endings, WhenTheLauncherIsKilledNothingIsLeft) {
   EXPECT_EQ(run.processes().size(), 10U);
   run.send_signal(SIGKILL);
   EXPECT_EQ(run.wait_for_end(), 137);
+  expect_nothing_left(run);
+}
+
+// A killed process that stays: one under ptrace is reaped by its tracer before its parent sees its end.
+TEST(Endings, AWorkerThatCannotBeKilledDoesNotHoldUpTheExitCode) {
+  LaunchedRun run({"-n", "2", "TOY", "hang"});
+  ASSERT_TRUE(run.wait_for_output("ready"));
+  const std::vector<pid_t> pids = printed_pids(run.out());
+  ASSERT_EQ(pids.size(), 3U);
+  if (ptrace(PTRACE_SEIZE, pids[2], nullptr, nullptr) != 0) GTEST_SKIP() << "needs the right to trace";
+  kill(pids[0], SIGKILL);
+  EXPECT_EQ(run.wait_for_end(15), 137);
+  EXPECT_EQ(count_of(run.err(), "does not end after SIGKILL"), 1) << run.err();
+  waitpid(pids[2], nullptr, __WALL);
   expect_nothing_left(run);
 }
 

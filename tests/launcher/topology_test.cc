@@ -7,16 +7,6 @@
 namespace rp {
 namespace {
 
-TEST(Topology, UsableCoresAreTheAllowedOnesCutToTheQuotaRoundedUp) {
-  const CpuList eight = {0, 1, 2, 3, 4, 5, 6, 7};
-  EXPECT_EQ(usable_cores(eight, std::nullopt), 8);
-  EXPECT_EQ(usable_cores(eight, 2.0), 2);
-  EXPECT_EQ(usable_cores(eight, 1.5), 2);
-  EXPECT_EQ(usable_cores(eight, 100.0), 8);
-  EXPECT_EQ(usable_cores(eight, 0.1), 1);
-  EXPECT_EQ(usable_cores({}, std::nullopt), 1);
-}
-
 TEST(Topology, EveryAllowedCpuOfThisMachineIsOnExactlyOneNode) {
   CpuList placed;
   for (const CpuList& node : cpus_by_node(allowed_cpus())) placed.insert(placed.end(), node.begin(), node.end());

@@ -115,7 +115,7 @@ class Toy {
     if (is("environment")) return print_environment();
     for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) signal(number, is("deaf") ? SIG_IGN : on_signal);
     start_workers();
-    if (is("crash_before_attach") || is("fail_all") || is("exit_before_attach")) return wait_for_worker_gone();
+    if (is("crash_before_attach") || is("fail_all") || is("throw_all") || is("exit_before_attach")) return wait_for_worker_gone();
     wait_word(store_->num_attached, static_cast<std::uint32_t>(role_.num_workers));
     if (is("exit")) return end_normally(std::atoi(arguments_[0].c_str()));
     if (is("abort")) std::abort();
@@ -160,6 +160,7 @@ class Toy {
     if (is("crash_before_attach") && role_.worker == 0) raise(SIGSEGV);
     if (is("exit_before_attach") && role_.worker == 0) return 0;
     if (is("fail_all")) throw rp::Error(rp::ExitCode::kUserError, "layer 3 differs between the processes");
+    if (is("throw_all")) throw_before_attach();
     const rp::Message store = rp::receive_attach(*role_.channel, Deadline::after_seconds(30));
     if (is("many_descriptors") && store.descriptors.size() != rp::kMaxDescriptors) std::abort();
     store_ = map_store(store.descriptors.at(0).get());
@@ -174,6 +175,12 @@ class Toy {
     if (is("chatty_crash") && role_.worker == 0) chat_and_crash();
     while (store_->stopped.load() == 0 || is("chatty")) rp::futex_wait(&store_->stopped, store_->stopped.load(), INT64_MAX);
     return is("ignore_end") ? (pause_for_ever(), 0) : 0;
+  }
+
+  // As an exception that leaves main() before Session::start(): the terminate handler records it and prints it, too.
+  [[noreturn]] static void throw_before_attach() {
+    std::cerr << "toy: error: no file model.bin\nin any folder" << std::endl;
+    throw rp::Error(rp::ExitCode::kBadInput, "no file model.bin\nin any folder");
   }
 
   void crash_in_task() {

@@ -65,6 +65,35 @@ TEST(Config, RotaryParametersAreReadInBothSpellings) {
   EXPECT_EQ(read_with({{"rope_scaling", old_style}}).rope_scaling->original_max_position_embeddings, 64);
 }
 
+TEST(Config, RotaryParametersInTwoSpellingsMustAgree) {
+  const json scaling = {{"rope_type", "llama3"},    {"factor", 8.0}, {"low_freq_factor", 1.0},
+                        {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 32}};
+  json other = scaling;
+  other["factor"] = 32.0;
+  const std::vector<std::string> parts = {"rope_parameters and rope_scaling", "different", "remove the wrong one"};
+  EXPECT_EQ(read_with({{"rope_parameters", scaling}, {"rope_scaling", scaling}}).rope_scaling->factor, 8);
+  expect_refusal(parts, [&] { read_with({{"rope_parameters", scaling}, {"rope_scaling", other}}); });
+  expect_refusal(parts, [&] { read_with({{"rope_parameters", {{"rope_type", "default"}}}, {"rope_scaling", scaling}}); });
+  json theta = scaling;
+  theta["rope_theta"] = 500000.0;
+  expect_refusal(parts, [&] { read_with({{"rope_parameters", theta}, {"rope_scaling", scaling}}); });
+}
+
+TEST(Config, TheOriginalLengthIsReadBesideTheRotaryParametersTooWhereBothAgree) {
+  constexpr const char* kKey = "original_max_position_embeddings";
+  json scaling = {{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}};
+  EXPECT_EQ(read_with({{"rope_scaling", scaling}, {kKey, 16}}).rope_scaling->original_max_position_embeddings, 16);
+  scaling[kKey] = 32;
+  EXPECT_EQ(read_with({{"rope_scaling", scaling}, {kKey, 32}}).rope_scaling->original_max_position_embeddings, 32);
+  expect_refusal({kKey, "16", "32", "remove"}, [&] { read_with({{"rope_scaling", scaling}, {kKey, 16}}); });
+}
+
+TEST(Config, WhatIsSpelledOutAsOffIsNoObstacle) {
+  EXPECT_EQ(read_with({{"sliding_window", 4096}, {"use_sliding_window", false}}).num_layers, 2);
+  EXPECT_EQ(read_with({{"sliding_window", nullptr}, {"rope_interleaved", false}}).num_layers, 2);
+  EXPECT_EQ(read_with({{"layer_types", {"full_attention", "full_attention"}}, {"logits_scaling", 1.0}}).num_layers, 2);
+}
+
 TEST(Config, TheDtypeIsReadUnderItsOldName) {
   EXPECT_EQ(read_with({{"dtype", nullptr}, {"torch_dtype", "float16"}}).dtype, TensorDType::kF16);
   EXPECT_EQ(read_with({{"dtype", nullptr}}).dtype, TensorDType::kF32);
@@ -77,6 +106,17 @@ TEST(Config, EveryImpossibleValueIsRefusedWithItsKeyAndWhatItMustBe) {
       {{{"hidden_act", "gelu"}}, {"'gelu'", "'silu'"}},
       {{{"quantization_config", json::object()}}, {"quantized"}},
       {{{"attention_dropout", 0.1}}, {"attention_dropout", "must be 0"}},
+      {{{"sliding_window", 4096}}, {"sliding_window is '4096'", "absent or null"}},
+      {{{"layer_types", {"full_attention", "sliding_attention"}}}, {"layer_types", "sliding_attention", "'full_attention'"}},
+      {{{"logits_scaling", 8.0}}, {"logits_scaling", "must be 1"}},
+      {{{"embedding_multiplier", 12.0}}, {"embedding_multiplier"}},
+      {{{"residual_multiplier", 0.2}}, {"residual_multiplier"}},
+      {{{"attention_multiplier", 0.1}}, {"attention_multiplier", "not supported"}},
+      {{{"final_logit_softcapping", 30.0}}, {"final_logit_softcapping"}},
+      {{{"attn_logit_softcapping", 50.0}}, {"attn_logit_softcapping"}},
+      {{{"clip_qkv", 8.0}}, {"clip_qkv"}},
+      {{{"rope_interleaved", true}}, {"rope_interleaved"}},
+      {{{"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}}}, {"rope_parameters", "'full_attention'"}},
       {{{"hidden_size", 0}}, {"hidden_size", "from 1 to 1048576"}},
       {{{"hidden_size", -8}}, {"hidden_size", "from 1"}},
       {{{"hidden_size", 8.0}}, {"hidden_size", "whole number"}},

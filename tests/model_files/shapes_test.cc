@@ -52,6 +52,20 @@ TEST(Shapes, AMatchingCheckpointPassesWithTheLeftoversOfOldExporters) {
   check(config, tensors);
 }
 
+TEST(Shapes, AHeadBesideATiedModelMustBeItsEmbedding) {
+  const LlamaConfig config = tiny_config();
+  const std::vector<std::pair<TensorDeclaration, std::string>> heads = {
+      {{"lm_head.weight", TensorDType::kBF16, {12, 8}}, "[12, 8]"},
+      {{"lm_head.weight", TensorDType::kF32, {10, 8}}, "F32 [10, 8]"},
+      {{"lm_head.weight", TensorDType::kI8, {10, 8}}, "I8"}};
+  for (const auto& [head, found] : heads) {
+    auto tensors = declarations(config);
+    tensors.push_back(head);
+    expect_refusal({"model.safetensors", "'lm_head.weight'", found, "tie_word_embeddings", "false"},
+                   [&] { check(config, tensors); });
+  }
+}
+
 TEST(Shapes, AMismatchNamesTheTensorAndBothShapes) {
   const LlamaConfig config = tiny_config();
   auto tensors = declarations(config);

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
+#include "model_files/safetensors_writer.h"
 #include "models/llama_weights.h"
 #include "roundpipe/error.h"
 #include "roundpipe/models.h"
+#include "tests/common/expect_refusal.h"
 #include "tests/common/temp_directory.h"
 #include "tests/models/golden.h"
 
@@ -42,6 +44,36 @@ TEST(Load, InitializesEveryParameterFromItsTensor) {
     }
   }
   EXPECT_EQ(count, file.size() + 1);  // the tied head reads the embedding's tensor
+}
+
+TEST(Load, RefusesATiedModelWhoseFilesHoldAnotherHead) {
+  const SafetensorsFile source = SafetensorsFile::open(tiny_directory() / "model.safetensors");
+  for (const bool same : {true, false}) {
+    const TempDirectory directory;
+    std::filesystem::copy(tiny_directory() / "config.json", directory.file("config.json"));
+    std::vector<TensorDeclaration> tensors;
+    for (const auto& [name, info] : source.tensors()) tensors.push_back({name, info.dtype, info.shape});
+    const TensorInfo& embedding = source.tensor("model.embed_tokens.weight");
+    tensors.push_back({"lm_head.weight", embedding.dtype, embedding.shape});
+    SafetensorsWriter writer = SafetensorsWriter::create(directory.file("model.safetensors"), tensors);
+    for (const TensorDeclaration& tensor : tensors) {
+      const bool is_head = tensor.name == "lm_head.weight";
+      const std::string from = is_head ? "model.embed_tokens.weight" : tensor.name;
+      std::string bytes(source.tensor(from).bytes, '\0');
+      source.read(from, bytes.data(), bytes.size());
+      if (is_head && !same) bytes.back() = static_cast<char>(bytes.back() ^ 1);
+      writer.write(tensor.name, bytes.data(), bytes.size());
+    }
+    writer.commit();
+    const Model model = load(directory.path(), at::kFloat);
+    const at::Tensor value = at::empty(embedding.shape, at::kFloat);
+    const auto read = [&] { model.layers()[0].initialize("weight", value); };
+    if (same) {
+      EXPECT_NO_THROW(read());
+    } else {
+      expect_refusal({"'lm_head.weight'", "other values", "tie_word_embeddings", "false"}, read);
+    }
+  }
 }
 
 TEST(Load, RefusesADtypeThatLayersCannotComputeIn) {

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""The examples print the same losses however they are run."""
+"""The examples print the same losses however they are run; the batch script starts, stops and queues a job again."""
 
 import os
 import re
+import signal
 import subprocess
+import tempfile
 import unittest
 from pathlib import Path
 
 PROGRAMS = Path(os.environ["RP_PROGRAMS"])
+BATCH_SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "batch" / "train.sbatch"
 
 
 class ExamplesTest(unittest.TestCase):
@@ -23,6 +26,39 @@ class ExamplesTest(unittest.TestCase):
         self.assertGreater(len(set(alone)), 3, "the losses change")
         self.assertEqual(self.losses(launch, "--workers", "1", program), alone)
         self.assertEqual(self.losses(launch, "--workers", "2", program), alone)
+
+
+class BatchScriptTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory(prefix="rp-batch-")
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
+
+    def start(self, programs: Path) -> subprocess.Popen:
+        names = {"MODEL": "no-model", "DATA": "no-data", "OUTPUT": "output", "PROGRAMS": str(programs), "SLURM_JOB_ID": "7",
+                 "PATH": f"{self.directory}:{os.environ['PATH']}"}
+        return subprocess.Popen(["bash", BATCH_SCRIPT], cwd=self.directory, env=os.environ | names, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def stand_in(self, name: str, text: str):
+        path = self.directory / name
+        path.write_text("#!/bin/bash\n" + text)
+        path.chmod(0o755)
+
+    def test_train_takes_all_of_its_options(self):
+        process = self.start(PROGRAMS)
+        _, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 64, errors)  # the model is not there; 2 would be an option
+        self.assertIn("no-model", errors)
+
+    def test_a_job_that_is_told_of_its_end_is_queued_again(self):
+        self.stand_in("rp-launch", "trap 'exit 75' USR1\necho ready\nwhile :; do sleep 0.05; done\n")
+        self.stand_in("scontrol", 'echo "$@"\n')
+        process = self.start(self.directory)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        process.send_signal(signal.SIGUSR1)
+        output, errors = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, output), (75, "requeue 7\n"), errors)
 
 
 if __name__ == "__main__":

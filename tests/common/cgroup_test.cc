@@ -1,4 +1,4 @@
-#include "launcher/cgroup.h"
+#include "common/cgroup.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

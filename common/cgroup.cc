@@ -1,6 +1,7 @@
-#include "launcher/cgroup.h"
+#include "common/cgroup.h"
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <sstream>
 #include <system_error>
@@ -36,6 +37,23 @@ std::optional<double> quota_v1(const fs::path& level) {
   return quota_us / period_us;
 }
 
+// Where a version of control groups keeps its numbers of memory.
+struct MemoryFiles {
+  const char* limit;
+  const char* usage;
+  std::array<const char*, 2> cache;  // lines of memory.stat: file pages
+};
+constexpr MemoryFiles kMemoryV1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
+                                   {"total_inactive_file", "total_active_file"}};
+constexpr MemoryFiles kMemoryV2 = {"memory.max", "memory.current", {"inactive_file", "active_file"}};
+
+std::optional<std::uint64_t> number_in(const fs::path& file) {
+  std::ifstream in(file);
+  std::uint64_t number = 0;
+  if (!(in >> number)) return std::nullopt;  // absent, or "max"
+  return number;
+}
+
 // The number after `key` in a file of lines "key number".
 std::optional<std::uint64_t> number_of(const fs::path& file, const std::string& key) {
   std::istringstream text(file_text(file));
@@ -45,6 +63,21 @@ std::optional<std::uint64_t> number_of(const fs::path& file, const std::string& 
     if (word == key) return number;
   }
   return std::nullopt;
+}
+
+std::optional<std::uint64_t> memory_left(const fs::path& level, const MemoryFiles& files) {
+  const auto most = number_in(level / files.limit);
+  const auto used = number_in(level / files.usage);
+  if (!most || !used) return std::nullopt;
+  std::uint64_t cached = 0;
+  for (const char* line : files.cache) cached += number_of(level / "memory.stat", line).value_or(0);
+  const std::uint64_t needed = *used - std::min(*used, cached);
+  return *most - std::min(*most, needed);
+}
+
+template <typename T>
+void take_least(std::optional<T>& least, std::optional<T> value) {
+  if (value) least = least ? std::min(*least, *value) : *value;
 }
 
 bool names_controller(const std::string& list, const std::string& controller) {
@@ -74,7 +107,9 @@ std::vector<fs::path> existing_levels(const fs::path& root, const fs::path& path
 
 }  // namespace
 
-Cgroup Cgroup::of_this_process() { return Cgroup("/sys/fs/cgroup", file_text("/proc/self/cgroup")); }
+Cgroup Cgroup::of_this_process(const std::string& root) {
+  return Cgroup(root + "/sys/fs/cgroup", file_text(root + "/proc/self/cgroup"));
+}
 
 Cgroup::Cgroup(fs::path mount, const std::string& membership) : mount_(std::move(mount)), membership_(membership) {}
 
@@ -97,11 +132,15 @@ std::vector<fs::path> Cgroup::levels(const std::string& controller) const {
 
 std::optional<double> Cgroup::cpu_quota() const {
   std::optional<double> least;
-  const auto take = [&least](std::optional<double> quota) {
-    if (quota) least = least ? std::min(*least, *quota) : *quota;
-  };
-  for (const fs::path& level : levels("")) take(quota_v2(level));
-  for (const fs::path& level : levels("cpu")) take(quota_v1(level));
+  for (const fs::path& level : levels("")) take_least(least, quota_v2(level));
+  for (const fs::path& level : levels("cpu")) take_least(least, quota_v1(level));
+  return least;
+}
+
+std::optional<std::uint64_t> Cgroup::memory_left_bytes() const {
+  std::optional<std::uint64_t> least;
+  for (const fs::path& level : levels("")) take_least(least, memory_left(level, kMemoryV2));
+  for (const fs::path& level : levels("memory")) take_least(least, memory_left(level, kMemoryV1));
   return least;
 }
 
