@@ -2,7 +2,6 @@
 // A mutex and a condition variable that clang's thread-safety analysis understands; std::mutex is invisible to it.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
@@ -41,16 +40,10 @@ class RP_THREAD_ANNOTATION(scoped_lockable) MutexLock {
 
 class CondVar {
  public:
-  // Both may return for no reason: wait in a loop over the condition.
+  // May return for no reason: wait in a loop over the condition.
   void wait(Mutex& mutex) RP_REQUIRES(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     condition_.wait(lock);
-    lock.release();
-  }
-  void wait_for(Mutex& mutex, std::chrono::nanoseconds time) RP_REQUIRES(mutex) {
-    std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
-    // wait_until on the system clock is what ThreadSanitizer of this compiler understands.
-    condition_.wait_until(lock, std::chrono::system_clock::now() + time);
     lock.release();
   }
   void notify_all() { condition_.notify_all(); }

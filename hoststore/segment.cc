@@ -110,7 +110,7 @@ std::uint64_t Segment::bytes() const {
   return static_cast<std::uint64_t>(info.st_size);
 }
 
-Mapping::Mapping(const Segment& segment, Access access, std::uint64_t offset, std::uint64_t bytes, void* address) {
+Mapping::Mapping(const Segment& segment, Access access, std::uint64_t offset, std::uint64_t bytes) {
   if (bytes == 0) return;
   const std::uint64_t present = segment.bytes();
   if (offset > present || bytes > present - offset) {
@@ -120,8 +120,7 @@ Mapping::Mapping(const Segment& segment, Access access, std::uint64_t offset, st
   try {
     region_ = ipc::mapped_region(MappableDescriptor{segment.fd()},
                                  access == Access::kReadOnly ? ipc::read_only : ipc::read_write,
-                                 static_cast<ipc::offset_t>(offset), bytes, address,
-                                 address == nullptr ? ipc::default_map_options : MAP_SHARED | MAP_FIXED);
+                                 static_cast<ipc::offset_t>(offset), bytes);
   } catch (const ipc::interprocess_exception& error) {
     throw Error(ExitCode::kNoResource,
                 cat("cannot map ", bytes_text(bytes), " of ", segment.purpose(), ": ", error.what()));

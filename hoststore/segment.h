@@ -51,8 +51,8 @@ class Mapping {
  public:
   Mapping() = default;
   // Maps `bytes` bytes from `offset` (a multiple of the page size). Throws rp::Error (kNoResource) if the segment is
-  // shorter than that. `address`: where to, or nullptr for anywhere.
-  Mapping(const Segment& segment, Access access, std::uint64_t offset, std::uint64_t bytes, void* address = nullptr);
+  // shorter than that.
+  Mapping(const Segment& segment, Access access, std::uint64_t offset, std::uint64_t bytes);
 
   [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(region_.get_address()); }
   [[nodiscard]] std::uint64_t bytes() const { return region_.get_size(); }

@@ -4,8 +4,7 @@
 // function of another header is called (the linker might keep the copy with the wrong instructions).
 //
 // V has:  Floats, kWidth;  all(x);  load<format>(array, i);  store<format>(array, i, x);  stream<format>(array, i, x),
-// which needs an aligned address;  square_root(x);  add_squares(lanes, i, x), which adds to lanes[(i + k) % 16];
-// stream_fence().
+// which needs an aligned address;  square_root(x);  Squares, the 16 partial sums of squares;  stream_fence().
 #pragma once
 
 #include "optimizer/kernels.h"

@@ -121,7 +121,7 @@ Plan balanced_plan(const std::vector<LayerCost>& layers, int num_workers, std::u
       best = {*forward_stages, *start, *backward_stages};
     }
   }
-  if (best_cost == std::numeric_limits<double>::infinity()) {  // all layers cost nothing, or the head costs most
+  if (best_cost == std::numeric_limits<double>::infinity()) {  // nothing fits the memory: as little at once as possible
     best.forward = spread(load, load.forward, best.fused_start, static_cast<std::size_t>(load.num_layers));
     best.backward = best.forward;
   } else {
@@ -136,13 +136,13 @@ Plan balanced_plan(const std::vector<LayerCost>& layers, int num_workers, std::u
 void LayerTimes::add(const std::vector<std::int64_t>& forward_ns, const std::vector<std::int64_t>& backward_ns) {
   constexpr double kSmoothing = 0.9;
   ++num_records_;
-  for (std::size_t i = 0; i < seconds_.size(); ++i) {
+  for (std::size_t i = 0; i < times_.size(); ++i) {
     const auto mix = [this](double& value, std::int64_t record) {
       value = num_records_ <= 2 ? static_cast<double>(record)
                                 : kSmoothing * value + (1 - kSmoothing) * static_cast<double>(record);
     };
-    mix(seconds_[i].forward, forward_ns[i]);
-    mix(seconds_[i].backward, backward_ns[i]);
+    mix(times_[i].forward, forward_ns[i]);
+    mix(times_[i].backward, backward_ns[i]);
   }
 }
 

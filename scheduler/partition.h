@@ -26,24 +26,22 @@ struct LayerCost {
 // Layer times over rounds: the first record is dropped, the second taken, later ones smoothed.
 class LayerTimes {
  public:
-  explicit LayerTimes(int num_layers) : seconds_(static_cast<std::size_t>(num_layers)) {}
+  explicit LayerTimes(int num_layers) : times_(static_cast<std::size_t>(num_layers)) {}
 
   // Adds the times of one round, in nanoseconds for all its microbatches.
   void add(const std::vector<std::int64_t>& forward_ns, const std::vector<std::int64_t>& backward_ns);
 
-  // True once there is a record that counts.
-  [[nodiscard]] bool known() const { return num_records_ >= 2; }
   [[nodiscard]] int num_records() const { return num_records_; }
   // Time of a layer in nanoseconds.
-  [[nodiscard]] double forward(int layer) const { return seconds_[static_cast<std::size_t>(layer)].forward; }
-  [[nodiscard]] double backward(int layer) const { return seconds_[static_cast<std::size_t>(layer)].backward; }
+  [[nodiscard]] double forward(int layer) const { return times_[static_cast<std::size_t>(layer)].forward; }
+  [[nodiscard]] double backward(int layer) const { return times_[static_cast<std::size_t>(layer)].backward; }
 
  private:
   struct Times {
     double forward = 0;
     double backward = 0;
   };
-  std::vector<Times> seconds_;
+  std::vector<Times> times_;  // ns
   int num_records_ = 0;
 };
 

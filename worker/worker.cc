@@ -8,6 +8,7 @@
 
 #include "common/check.h"
 #include "common/text.h"
+#include "hoststore/crash_handler.h"
 #include "roundpipe/error.h"
 
 namespace rp {
@@ -17,7 +18,7 @@ namespace {
 // Bytes that a block takes in a stage's memory: a place of its own even where it has no elements.
 std::uint64_t place_bytes(std::uint64_t bytes) { return align_up(std::max<std::uint64_t>(bytes, 1), 4096); }
 
-// A bulk copy is cut, so that activations that wait on the same stream come in between.
+// A bulk copy is cut into pieces: one operation of a stream is never long.
 constexpr std::uint64_t kChunkBytes = std::uint64_t{4} << 20;
 
 void copy_in_chunks(Stream& stream, std::byte* to, const std::byte* from, std::uint64_t bytes) {
@@ -76,6 +77,7 @@ void Worker::serve() {
 
 void Worker::guard(const char* thread_name, void (Worker::*function)()) {
   pthread_setname_np(pthread_self(), thread_name);
+  const SignalStack stack;  // a layer that overflows the stack is told of, too
   try {
     (this->*function)();
   } catch (...) {

@@ -29,7 +29,7 @@ struct ModelInfo {
 // Inputs: token ids [batch, sequence] int64. The last layer gives {hidden states [batch, sequence, hidden], weight of
 // the LM head [vocabulary, hidden]}, which causal_lm_loss() takes. Throws rp::Error (kBadInput) naming the file, the
 // tensor and the rule that it breaks.
-[[nodiscard]] Model load(const std::filesystem::path& directory, at::ScalarType dtype);
+[[nodiscard]] Model load(const std::filesystem::path& directory, at::ScalarType dtype = at::kBFloat16);
 
 [[nodiscard]] ModelInfo inspect(const std::filesystem::path& directory);
 
