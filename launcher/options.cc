@@ -100,7 +100,10 @@ class AskedSettings {
   [[nodiscard]] std::optional<Asked> value(const char* option) const {
     if (words_.count(option) > 0) {
       const bool is_switch = find_spec(option)->argument[0] == '\0';
-      return Asked{cat("--", option), is_switch ? (words_[option].as<bool>() ? "1" : "0") : words_[option].as<std::string>(), true};
+      const std::string value = !is_switch                   ? words_[option].as<std::string>()
+                                : words_[option].as<bool>() ? "1"
+                                                            : "0";
+      return Asked{cat("--", option), value, true};
     }
     const char* variable = find_spec(option)->variable;
     if (const auto text = environment_value(variable)) return Asked{variable, *text, false};

@@ -40,8 +40,9 @@ struct LlamaConfig {
 };
 
 // Reads and checks a config.json. Rotary parameters are understood in the spelling of transformers 5 (rope_parameters)
-// and before (rope_theta, rope_scaling); where both are there they must agree. Settings that would change the model's mathematics and that we do not have are
-// errors; keys that we do not know are ignored, as every reader of these files must.
+// and before (rope_theta, rope_scaling); where both are there they must agree. Settings that would change the model's
+// mathematics and that we do not have are errors; keys that we do not know are ignored, as every reader of these files
+// must.
 // Throws rp::Error (kBadInput) naming the file, the key and what it must be.
 [[nodiscard]] LlamaConfig read_llama_config(const std::filesystem::path& path);
 

@@ -71,7 +71,7 @@ TEST(BlockAllocator, NeedsLessOfTheArenaWhereItsEndIsFree) {
 TEST(BlockAllocator, MergesWithBothNeighbours) {
   BlockAllocator allocator;
   allocator.extend(3 * kPage);
-  for (const std::uint64_t page : {0, 1, 2}) EXPECT_EQ(allocator.allocate(1), page * kPage);
+  for (const std::uint64_t page : {0U, 1U, 2U}) EXPECT_EQ(allocator.allocate(1), page * kPage);
   allocator.free(0);
   allocator.free(2 * kPage);
   EXPECT_EQ(allocator.allocate(2 * kPage), std::nullopt);
