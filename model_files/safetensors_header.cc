@@ -36,7 +36,6 @@ class HeaderReader : public nlohmann::json_sax<json> {
         state_ = name_ == kMetadataKey ? State::kMetadata : State::kTensor;
         field_ = Field::kNone;
         seen_fields_ = 0;
-        tensor_ = {};
         offsets_.clear();
         return true;
       default: return refuse_value();
@@ -83,9 +82,9 @@ class HeaderReader : public nlohmann::json_sax<json> {
 
   bool number_unsigned(std::uint64_t value) override {
     if (state_ == State::kShape) {
-      if (tensor_.shape.size() == kMaxRank) throw bad_tensor("shape has more than ", kMaxRank, " dimensions");
+      if (tensor_->shape.size() == kMaxRank) throw bad_tensor("shape has more than ", kMaxRank, " dimensions");
       if (value > kMaxDimension) throw bad_tensor("shape has the dimension ", value, ", more than 2^48");
-      tensor_.shape.push_back(static_cast<std::int64_t>(value));
+      tensor_->shape.push_back(static_cast<std::int64_t>(value));
       return true;
     }
     if (state_ == State::kOffsets) {
@@ -101,7 +100,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
     if (state_ != State::kTensor || field_ != Field::kDtype) return refuse_value();
     const auto dtype = dtype_from_name(value);
     if (!dtype) throw bad_tensor("dtype ", quoted_name(value), " is not supported");
-    tensor_.dtype = *dtype;
+    tensor_->dtype = *dtype;
     return true;
   }
 
@@ -139,7 +138,9 @@ class HeaderReader : public nlohmann::json_sax<json> {
       throw bad_tensor("the name is not 1 to ", kMaxNameBytes,
                        " printable ASCII characters without spaces and slashes");
     }
-    if (tensors_.contains(key)) throw bad_tensor("is there twice");
+    const auto [place, is_new] = tensors_.try_emplace(key);  // the one look into the map; the rest goes to `tensor_`
+    if (!is_new) throw bad_tensor("is there twice");
+    tensor_ = &place->second;
     return true;
   }
 
@@ -161,19 +162,23 @@ class HeaderReader : public nlohmann::json_sax<json> {
     if (offsets_[1] < offsets_[0]) {
       throw bad_tensor("data_offsets end at ", offsets_[1], ", before their beginning at ", offsets_[0]);
     }
-    tensor_.offset = offsets_[0];
-    tensor_.bytes = offsets_[1] - offsets_[0];
-    std::uint64_t needed = element_bytes(tensor_.dtype);
-    for (const std::int64_t dimension : tensor_.shape) {
+    tensor_->offset = offsets_[0];
+    tensor_->bytes = offsets_[1] - offsets_[0];
+    std::uint64_t needed = element_bytes(tensor_->dtype);
+    for (const std::int64_t dimension : tensor_->shape) {
       if (__builtin_mul_overflow(needed, static_cast<std::uint64_t>(dimension), &needed)) {
-        throw bad_tensor("the size of shape ", shape_text(tensor_.shape), " overflows 64 bits");
+        throw bad_tensor("the size of shape ", shape_text(tensor_->shape), " overflows 64 bits");
       }
     }
-    if (needed != tensor_.bytes) {
-      throw bad_tensor("dtype ", dtype_name(tensor_.dtype), " and shape ", shape_text(tensor_.shape), " need ", needed,
-                       " bytes, but data_offsets give it ", tensor_.bytes);
+    if (needed != tensor_->bytes) {
+      throw bad_tensor("dtype ", dtype_name(tensor_->dtype), " and shape ", shape_text(tensor_->shape), " need ", needed,
+                       " bytes, but data_offsets give it ", tensor_->bytes);
     }
-    tensors_.emplace(name_, std::move(tensor_));
+    // More bytes than places for them: known before a header of 100 MB that says so again and again is read to its end.
+    end_ = std::max(end_, offsets_[1]);
+    if (__builtin_add_overflow(total_bytes_, tensor_->bytes, &total_bytes_) || total_bytes_ > end_) {
+      throw bad_tensor("begins at byte ", offsets_[0], " of the data and ends at ", offsets_[1], ", where others lie (overlap)");
+    }
   }
 
   // A value of the wrong kind, whatever it is.
@@ -193,13 +198,15 @@ class HeaderReader : public nlohmann::json_sax<json> {
   const std::filesystem::path& file_;
   State state_ = State::kStart;
   TensorMap tensors_;
+  std::uint64_t total_bytes_ = 0;  // of tensors_
+  std::uint64_t end_ = 0;          // of the last one in the data
   std::set<std::string> metadata_keys_;
   bool has_metadata_ = false;
   // Of the entry that is being read.
   std::string name_;
   Field field_ = Field::kNone;
   unsigned seen_fields_ = 0;  // a bit() each
-  TensorInfo tensor_;
+  TensorInfo* tensor_ = nullptr;
   std::vector<std::uint64_t> offsets_;
 };
 
