@@ -144,6 +144,14 @@ void check_architecture(const Section& file) {
   }
 }
 
+// torch counts a negative one from the end of the vocabulary.
+std::int64_t read_padding_id(const Section& file, std::int64_t vocabulary) {
+  constexpr const char* kKey = "pad_token_id";
+  if (!file.has(kKey)) return -1;
+  const auto id = static_cast<std::int64_t>(file.number(kKey, -static_cast<double>(vocabulary), static_cast<double>(vocabulary - 1)));
+  return id < 0 ? vocabulary + id : id;
+}
+
 void read_sizes(const Section& file, LlamaConfig& config) {
   config.hidden_size = file.integer("hidden_size", kMaxWidth);
   config.intermediate_size = file.integer("intermediate_size", kMaxInner);
@@ -152,6 +160,7 @@ void read_sizes(const Section& file, LlamaConfig& config) {
   config.num_kv_heads =
       file.has("num_key_value_heads") ? file.integer("num_key_value_heads", kMaxWidth) : config.num_heads;
   config.vocabulary = file.integer("vocab_size", kMaxVocabulary);
+  config.padding_id = read_padding_id(file, config.vocabulary);
   config.max_sequence_length =
       file.has("max_position_embeddings") ? file.integer("max_position_embeddings", kMaxPositions) : 2048;
   if (config.num_heads % config.num_kv_heads != 0) {

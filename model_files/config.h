@@ -30,6 +30,7 @@ struct LlamaConfig {
   std::int64_t head_dim = 0;      // need not be hidden_size / num_heads
   std::int64_t vocabulary = 0;
   std::int64_t max_sequence_length = 0;
+  std::int64_t padding_id = -1;  // the token whose embedding is not trained, as in transformers; -1: none
   double rms_norm_eps = 0;
   double rope_theta = 0;
   std::optional<Llama3RopeScaling> rope_scaling;  // absent: plain rotary frequencies

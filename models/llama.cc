@@ -38,13 +38,14 @@ struct Linear {
 class LlamaEmbedding : public Layer {
  public:
   LlamaEmbedding(const LlamaConfig& config, at::ScalarType dtype)
-      : weight_vh_(placeholder({config.vocabulary, config.hidden_size}, dtype)) {}
+      : padding_id_(config.padding_id), weight_vh_(placeholder({config.vocabulary, config.hidden_size}, dtype)) {}
 
   std::vector<NamedParameter> parameters() override { return {{"weight", weight_vh_}}; }
 
-  Tensors forward(const Tensors& inputs) override { return {embed(weight_vh_, inputs.at(0))}; }
+  Tensors forward(const Tensors& inputs) override { return {embed(weight_vh_, inputs.at(0), padding_id_)}; }
 
  private:
+  std::int64_t padding_id_;
   at::Tensor weight_vh_;
 };
 

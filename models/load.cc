@@ -24,7 +24,7 @@ std::int64_t num_elements(const ExpectedTensor& tensor) {
 std::uint64_t hash_of(const LlamaConfig& config, at::ScalarType dtype) {
   std::string text = cat(config.hidden_size, ' ', config.intermediate_size, ' ', config.num_layers, ' ',
                          config.num_heads, ' ', config.num_kv_heads, ' ', config.head_dim, ' ', config.vocabulary, ' ',
-                         std::hexfloat, config.rms_norm_eps, ' ', config.rope_theta, ' ', config.tie_word_embeddings,
+                         config.padding_id, ' ', std::hexfloat, config.rms_norm_eps, ' ', config.rope_theta, ' ', config.tie_word_embeddings,
                          ' ', config.attention_bias, ' ', config.mlp_bias, ' ', static_cast<int>(dtype));
   if (config.rope_scaling) {
     const Llama3RopeScaling& scaling = *config.rope_scaling;

@@ -126,10 +126,12 @@ std::vector<std::int64_t> places_by_id(const at::Tensor& ids) {
 }
 
 struct Embed : torch::autograd::Function<Embed> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& weight_vh, const at::Tensor& ids_bt) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& weight_vh, const at::Tensor& ids_bt,
+                            std::int64_t padding_id) {
     const at::Tensor ids = ids_bt.contiguous();
     context->save_for_backward({ids});
     context->saved_data["vocabulary"] = weight_vh.size(0);
+    context->saved_data["padding_id"] = padding_id;
     return weight_vh.index_select(0, ids.reshape({-1})).view({ids.size(0), ids.size(1), weight_vh.size(1)});
   }
 
@@ -137,12 +139,14 @@ struct Embed : torch::autograd::Function<Embed> {
     const at::Tensor ids = context->get_saved_variables()[0];
     const std::int64_t hidden = grads[0].size(-1);
     const at::Tensor grad_y = grads[0].to(at::kFloat).contiguous();
-    const std::vector<std::int64_t> places = places_by_id(ids);
     const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
+    const std::vector<std::int64_t> places = places_by_id(ids);
+    const std::int64_t padding_id = context->saved_data["padding_id"].toInt();
     // One row per distinct id; the rows of its positions are added in order of position.
     std::vector<std::int64_t> distinct;
-    std::vector<std::int64_t> row_of(places.size());
+    std::vector<std::int64_t> row_of(places.size(), -1);
     for (const std::int64_t place : places) {
+      if (id[place] == padding_id) continue;
       if (distinct.empty() || distinct.back() != id[place]) distinct.push_back(id[place]);
       row_of[static_cast<std::size_t>(place)] = static_cast<std::int64_t>(distinct.size()) - 1;
     }
@@ -152,6 +156,7 @@ struct Embed : torch::autograd::Function<Embed> {
     float* to = values.mutable_data_ptr<float>();
     at::parallel_for(0, hidden, 64, [&](std::int64_t begin, std::int64_t end) {
       for (std::size_t place = 0; place < row_of.size(); ++place) {
+        if (row_of[place] < 0) continue;
         const float* source = from + static_cast<std::int64_t>(place) * hidden;
         float* target = to + row_of[place] * hidden;
         for (std::int64_t i = begin; i < end; ++i) target[i] += source[i];
@@ -161,7 +166,7 @@ struct Embed : torch::autograd::Function<Embed> {
     const std::int64_t vocabulary = context->saved_data["vocabulary"].toInt();
     return {at::_sparse_coo_tensor_unsafe(rows, values, {vocabulary, hidden}, values.options().layout(at::kSparse),
                                           /*is_coalesced=*/true),
-            at::Tensor()};
+            at::Tensor(), at::Tensor()};
   }
 };
 
@@ -177,7 +182,7 @@ at::Tensor rotate_heads(const at::Tensor& x_btnd, const RotaryTable& table) {
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) { return Swiglu::apply(gate, up); }
 
-at::Tensor embed(const at::Tensor& weight_vh, const at::Tensor& ids_bt) {
+at::Tensor embed(const at::Tensor& weight_vh, const at::Tensor& ids_bt, std::int64_t padding_id) {
   const std::int64_t lowest = ids_bt.numel() == 0 ? 0 : ids_bt.min().item<std::int64_t>();
   const std::int64_t highest = ids_bt.numel() == 0 ? 0 : ids_bt.max().item<std::int64_t>();
   if (lowest < 0 || highest >= weight_vh.size(0)) {
@@ -185,7 +190,7 @@ at::Tensor embed(const at::Tensor& weight_vh, const at::Tensor& ids_bt) {
                 cat("token id ", lowest < 0 ? lowest : highest, " is outside the model's vocabulary of ",
                     weight_vh.size(0), " tokens: prepare the data with this model's tokenizer"));
   }
-  return Embed::apply(weight_vh, ids_bt);
+  return Embed::apply(weight_vh, ids_bt, padding_id);
 }
 
 }  // namespace rp::models

@@ -29,8 +29,8 @@ struct RotaryTable {
 [[nodiscard]] at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 
 // The rows of weight_vh named by ids_bt: [b, t, h]. The weight's gradient is a sparse fp32 tensor with one row per
-// distinct id (its positions added in order), so that accumulating into a dense gradient touches those rows only.
-// Throws rp::Error (kUserError) for an id outside the vocabulary.
-[[nodiscard]] at::Tensor embed(const at::Tensor& weight_vh, const at::Tensor& ids_bt);
+// distinct id (its positions added in order), so that accumulating into a dense gradient touches those rows only; the row
+// of `padding_id` gets none. Throws rp::Error (kUserError) for an id outside the vocabulary.
+[[nodiscard]] at::Tensor embed(const at::Tensor& weight_vh, const at::Tensor& ids_bt, std::int64_t padding_id = -1);
 
 }  // namespace rp::models

@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 
+#include <cstdlib>
 #include <memory>
 #include <thread>
 
@@ -283,7 +284,9 @@ TEST_P(Protocol, AFailingLayerReachesTheCallerWithItsPlace) {
 }
 
 TEST(RandomProtocol, GivesTheBitsOfTheSequentialLoopInAnyConfiguration) {
-  for (unsigned seed = 1; seed <= 60; ++seed) {
+  const char* runs = std::getenv("RP_RANDOM_RUNS");  // the slow tests ask for more
+  const auto num_runs = static_cast<unsigned>(runs == nullptr ? 60 : std::atoi(runs));
+  for (unsigned seed = 1; seed <= num_runs; ++seed) {
     std::mt19937 random(seed);
     const auto draw = [&random](int low, int high) { return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1)); };
     ToyConfig config;

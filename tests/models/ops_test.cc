@@ -81,6 +81,19 @@ TEST_P(Ops, EmbeddingAddsTheGradientsOfATokenThatOccursOften) {
   EXPECT_LE(relative_difference(weight.grad(), expected), 1e-6);
 }
 
+TEST_P(Ops, EmbeddingGivesThePaddingTokenNoGradient) {
+  const at::Tensor ids = at::tensor({4, 1, 4, 2, 0, 1}, at::kLong).view({2, 3});
+  const at::Tensor weight = leaf({6, 5}, dtype());
+  const at::Tensor plain = weight.detach().clone().requires_grad_(true);
+  weight.set_grad_dtype(at::kFloat);
+  weight.mutable_grad() = at::zeros({6, 5});
+  const at::Tensor grad = at::randn({2, 3, 5}).to(dtype());
+  torch::autograd::backward({embed(weight, ids, 4)}, {grad});
+  torch::autograd::backward({at::embedding(plain, ids, 4)}, {grad});
+  EXPECT_LE(relative_difference(weight.grad(), plain.grad().to(at::kFloat)), tolerance());
+  EXPECT_EQ(weight.grad()[4].abs().sum().item<float>(), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Dtypes, Ops, testing::Values(at::kFloat, at::kBFloat16),
                          [](const auto& info) { return std::string(c10::toString(info.param)); });
 

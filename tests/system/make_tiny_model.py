@@ -13,6 +13,7 @@ import tiny_tokenizer  # noqa: E402
 from token_file import TokenFileWriter  # noqa: E402
 
 VOCABULARY = 300
+PADDING = 97  # a token that occurs in texts: its embedding is not trained
 WORDS = "the of a bogon emits quantum bogosity when hacker program machine fails and users know it".split()
 
 
@@ -27,7 +28,7 @@ def make_model(directory: Path, dtype_name: str) -> None:
     config = LlamaConfig(
         vocab_size=VOCABULARY, hidden_size=48, intermediate_size=96, num_hidden_layers=6, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=128, tie_word_embeddings=True, rms_norm_eps=1e-5,
-        bos_token_id=None, eos_token_id=257, dtype=dtype_name)
+        bos_token_id=None, eos_token_id=257, pad_token_id=PADDING, dtype=dtype_name)
     LlamaForCausalLM(config).to(getattr(torch, dtype_name)).save_pretrained(directory)
     tiny_tokenizer.make(directory)
 

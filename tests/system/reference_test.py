@@ -59,6 +59,7 @@ class Parity:
         self.rows = []
         for row in range(self.ROWS):
             tokens = torch.randint(0, self.vocabulary, (sequence_length - 2 * row,), generator=generator).tolist()
+            tokens[3] = json.loads((model / "config.json").read_text())["pad_token_id"]  # its embedding is not trained
             self.rows.append((tokens, [int(i >= row) for i in range(len(tokens))]))
 
     def ours(self) -> list[float]:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""SmolLM2-135M on the Jargon File: the same bits with 1, 2 and 3 workers."""
+"""SmolLM2-135M: the same bits with 1, 2 and 3 workers on the Jargon File; in fp32 the numbers of transformers."""
 
 import subprocess
 import sys
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import launched
 from launched import LaunchedTest, bits, settings
+from reference_test import Parity
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 launched.DEADLINE_S = 300
@@ -30,6 +31,14 @@ class SampleModelTest(LaunchedTest):
             results.append(bits(output))
         self.assertEqual(results[0], results[1])
         self.assertEqual(results[0], results[2])
+
+    def test_five_fp32_steps_are_those_of_transformers(self):
+        from transformers import AutoModelForCausalLM
+
+        model = self.directory / "model"
+        self.tool("fetch_sample_model", "--output", model)
+        AutoModelForCausalLM.from_pretrained(model, dtype="float32").save_pretrained(self.directory / "fp32")
+        Parity(self, self.directory / "fp32", 64).check()
 
 
 if __name__ == "__main__":

@@ -90,10 +90,11 @@ class TooLargeModelTest(LaunchedTest):
         with open(model / "model.safetensors", "wb") as file:
             file.write(len(text).to_bytes(8, "little") + text)
             file.truncate(8 + len(text) + end)
-        start = time.monotonic()
-        message = self.refused(69, "the host store needs", model=model)
-        self.assertLess(time.monotonic() - start, 5)
-        self.assertIn("of memory are available", message)
+        for _ in range(5):
+            start = time.monotonic()
+            message = self.refused(69, "the host store needs", model=model)
+            self.assertLess(time.monotonic() - start, 5)
+            self.assertIn("of memory are available", message)
 
 
 if __name__ == "__main__":
