@@ -28,7 +28,7 @@ endif()
 
 add_library(rp_flags INTERFACE)
 target_include_directories(rp_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
-# Without contraction the same source gives the same bits with and without fused multiply-add (DESIGN: equal bits).
+# Without contraction the same source gives the same bits with and without fused multiply-add.
 target_compile_options(rp_flags INTERFACE -Wall -Wextra -Wconversion -ffp-contract=off
   $<$<BOOL:${RP_WERROR}>:-Werror> $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
 target_link_libraries(rp_flags INTERFACE Threads::Threads)

@@ -2,8 +2,8 @@
 // The side of a run that decides: which worker gets which stage, what is final, when weights change.
 //
 // Rounds are accepted in the caller's thread; a thread of its own follows the completions and moves the commit point
-// over the slots, in slot order (DESIGN 7). Only then are inputs freed and gradients given to the Updates. Dispatch
-// happens in both threads, under the mutex, and runs ahead of the workers.
+// over the slots, in slot order (docs/design/protocol.md). Only then are inputs freed and gradients given to the Updates.
+// Dispatch happens in both threads, under the mutex, and runs ahead of the workers.
 //
 // Owned by the Session's pipeline. The Store must outlive it. accept_*(), synchronize() come from one thread.
 #pragma once

@@ -2,9 +2,9 @@
 // The optimizer's part of a step: when which weights are updated, and who may go on then.
 //
 // A thread of its own takes blocks as their gradients become final and updates each in one fused pass by a ThreadTeam.
-// Order (DESIGN 6): a block is updated when step() was called and every task of the step that uses it is committed;
-// with clipping, when that holds for all blocks; of several that may be, the first in layer order, which the next round
-// needs first. Then published(block) = the version that the step makes, and taken(use) gives the gradient blocks back.
+// Order (docs/design/protocol.md): a block is updated when step() was called and every task of the step that uses it is
+// committed; with clipping, when that holds for all blocks; of several that may be, the first in layer order, which the
+// next round needs first. Then published(block) = the version that the step makes, and taken(use) gives the gradient blocks back.
 // With several rounds per step each committed gradient is added to an fp32 sum first and given back at once; the sum is
 // the next step's once this one is applied to the block.
 //

@@ -24,14 +24,18 @@ namespace rp {
 
 namespace {
 
-std::string read_plan_file(const std::string& path) {
+Plan read_plan_file(const std::string& path, int num_layers) {
   std::ifstream file(path);
   std::ostringstream text;
   if (!file || !(text << file.rdbuf())) {
     throw Error(ExitCode::kUsage, cat("cannot read the plan file ", path, "; --plan takes `auto` or a file such as "
                                       "`forward 0-3 | fused 4-7 | backward 0-3`"));
   }
-  return text.str();
+  try {
+    return parse_plan(text.str(), num_layers);
+  } catch (const Error& error) {
+    throw Error(error.code(), cat(path, ": ", error.what()));
+  }
 }
 
 // Seeds the default generator for the initial weights of one layer and puts the program's own state back at the end.
@@ -160,7 +164,7 @@ std::uint64_t Pipeline::Impl::max_stage_bytes() const {
 Plan Pipeline::Impl::first_plan() const {
   const Catalogue& catalogue = store_->catalogue();
   if (session_.settings().plan != "auto") {
-    return parse_plan(read_plan_file(session_.settings().plan), catalogue.num_layers());
+    return read_plan_file(session_.settings().plan, catalogue.num_layers());
   }
   std::vector<LayerCost> costs;
   for (int layer = 0; layer < catalogue.num_layers(); ++layer) {

@@ -5,7 +5,7 @@
 // Threads, each with a part of a task's life: the *feeder* uploads the weights of the next task; the *fetcher* uploads
 // inputs, one microbatch ahead; the *runner* computes and enqueues outputs on the download stream; the *finisher* waits
 // until gradient blocks may be written. serve()'s own thread watches the epoch. Every wait is for earlier slots or for
-// what the coordinator does with them (DESIGN 6).
+// what the coordinator does with them (docs/design/protocol.md).
 //
 // The Store, Device and StageExecutor must outlive it.
 #pragma once

@@ -1,5 +1,5 @@
-// The protocol of DESIGN 6 and 7 on the toy model: same losses, norms and weights as a sequential loop, bit for bit, for
-// any number of workers, plan and prefetch depth; as threads over one mapping, threads over two mappings, processes.
+// The protocol (docs/design/protocol.md) on the toy model: same losses, norms and weights as a sequential loop, bit for
+// bit, for any number of workers, plan and prefetch depth; as threads over one mapping, over two, and as processes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -123,7 +123,7 @@ TEST(Catalogue, AlignsBlocksOfRandomModelsWithoutOverlap) {
   }
 }
 
-// Host memory per trained parameter, DESIGN 3 and docs/design/host-store.md.
+// Host memory per trained parameter, docs/design/host-store.md.
 TEST(Catalogue, TakesThePromisedBytesPerParameter) {
   constexpr std::int64_t kRows = 4096;
   const auto bytes_per_parameter = [](DType dtype, std::uint32_t copies, bool with_sums) {
