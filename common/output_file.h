@@ -36,7 +36,7 @@ class OutputFile {
   std::uint64_t written_ = 0;
 };
 
-// Held while something half-written lies on disk that its owner's destructor removes.
+// Held from before something half-written lies on disk until its owner's destructor has removed it.
 class UnfinishedOutput {
  public:
   UnfinishedOutput();

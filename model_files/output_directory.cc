@@ -94,6 +94,7 @@ OutputDirectory OutputDirectory::create(const fs::path& target, Existing existin
   fs::create_directories(whole.parent_path(), error);
   if (error) throw failed(whole.parent_path(), "created", error.value());
   remove_stale_partials(whole);
+  UnfinishedOutput unfinished;  // before there is anything: no signal may find a directory that does not count
   for (;;) {
     const fs::path partial = whole.parent_path() / (partial_prefix(whole) + random_suffix());
     if (mkdir(partial.c_str(), 0777) != 0) {
@@ -102,7 +103,7 @@ OutputDirectory OutputDirectory::create(const fs::path& target, Existing existin
     }
     // Another process may have found it stale before the lock was ours; then there is no lock, and a new name is due.
     UniqueFd lock = lock_directory(partial);
-    if (lock) return OutputDirectory(whole, partial, std::move(lock), existing);
+    if (lock) return OutputDirectory(whole, partial, std::move(unfinished), std::move(lock), existing);
     if (fs::exists(partial, error)) throw failed(partial, "locked", EWOULDBLOCK);
   }
 }

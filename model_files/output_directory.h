@@ -38,8 +38,13 @@ class OutputDirectory {
   void commit();
 
  private:
-  OutputDirectory(std::filesystem::path target, std::filesystem::path partial, UniqueFd lock, Existing existing)
-      : target_(std::move(target)), partial_(std::move(partial)), lock_(std::move(lock)), existing_(existing) {}
+  OutputDirectory(std::filesystem::path target, std::filesystem::path partial, UnfinishedOutput unfinished,
+                  UniqueFd lock, Existing existing)
+      : target_(std::move(target)),
+        partial_(std::move(partial)),
+        unfinished_(std::move(unfinished)),
+        lock_(std::move(lock)),
+        existing_(existing) {}
   void replace_target();
 
   std::filesystem::path target_;

@@ -16,7 +16,7 @@ constexpr std::uint32_t kNumBlocks = 4;
 constexpr std::int64_t kNumElements = 1 << 18;  // an update takes long enough to be seen
 
 std::unique_ptr<Store> new_store(bool tied, std::int64_t num_elements = kNumElements, std::uint32_t num_layers = kNumBlocks,
-                                 bool with_sums = false, int num_copies = 1) {
+                                 bool with_sums = false, std::uint32_t num_copies = 1) {
   std::vector<LayerRequest> layers(num_layers, LayerRequest{.name = "l"});
   for (LayerRequest& layer : layers) {
     layer.parameters.push_back({.name = "w", .shape = {num_elements}, .tied_group = tied ? 0 : -1});

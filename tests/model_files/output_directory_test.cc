@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
+#include <thread>
 
 #include "tests/common/expect_refusal.h"
 #include "tests/common/temp_directory.h"
@@ -72,6 +76,37 @@ TEST(OutputDirectory, AnInterruptOfUnfinishedOutputMakesItsWritersGiveUpAndLeave
     _exit(4);
   };
   EXPECT_EXIT(interrupted(), testing::ExitedWithCode(0), "");
+}
+
+// A program's second INT, as pipeline/process_end.cc takes it: at once if nothing is unfinished, else by unwinding.
+[[noreturn]] void write_until_interrupted(const fs::path& target) {
+  signal(SIGINT, [](int) {
+    if (!interrupt_unfinished_output(SIGINT)) _exit(0);
+  });
+  try {
+    for (;;) {
+      auto directory = OutputDirectory::create(target, Existing::kReplace);
+      OutputFile file = OutputFile::create(directory.path() / "file");
+      file.write("a", 1);
+      directory.commit();
+    }
+  } catch (const Interrupted&) {
+    _exit(0);
+  }
+}
+
+TEST(OutputDirectory, ASignalAtAnyMomentLeavesNothingHalfWritten) {
+  const TempDirectory parent;
+  for (int repetition = 0; repetition < 300; ++repetition) {
+    const pid_t child = fork();
+    if (child == 0) write_until_interrupted(parent.file("final"));
+    std::this_thread::sleep_for(std::chrono::microseconds(1000 + 7 * repetition));
+    kill(child, SIGINT);
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(status == 0 || (WIFSIGNALED(status) && WTERMSIG(status) == SIGINT)) << status;
+    ASSERT_LE(num_entries(parent.path()), 1U) << "in repetition " << repetition;
+  }
 }
 
 TEST(OutputDirectory, LeavesNothingIfItIsNotCommitted) {
