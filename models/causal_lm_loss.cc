@@ -19,7 +19,11 @@ using torch::autograd::variable_list;
 
 constexpr std::int64_t kNotTrained = -100;
 
-// What one call computes. Rows are trained tokens: r of them.
+// The number of trained tokens is another one in every microbatch, and oneDNN makes and keeps code for each shape of a
+// product that it meets (0.6 MB and 1 ms each): rows are filled up with zeros to a multiple of this.
+constexpr std::int64_t kRowGrain = 64;
+
+// What one call computes. Rows are trained tokens, r of them; hidden states may have further rows, of zeros.
 struct LossAndGradients {
   at::Tensor loss;            // fp32 scalar: the sum of the rows' cross entropies, divided
   at::Tensor grad_hidden_rh;  // undefined where no gradient is wanted
@@ -28,26 +32,28 @@ struct LossAndGradients {
 
 LossAndGradients cross_entropy(const at::Tensor& hidden_rh, const at::Tensor& weight_vh, const at::Tensor& labels_r,
                                float divisor, std::int64_t step, bool with_gradient) {
-  const std::int64_t rows = hidden_rh.size(0), vocabulary = weight_vh.size(0);
-  const at::Tensor losses_r = at::empty({rows}, hidden_rh.options().dtype(at::kFloat));
+  const std::int64_t trained = labels_r.size(0), rows = hidden_rh.size(0), vocabulary = weight_vh.size(0);
+  const at::Tensor losses_r = at::empty({trained}, hidden_rh.options().dtype(at::kFloat));
   LossAndGradients result;
   if (with_gradient) result.grad_hidden_rh = at::empty_like(hidden_rh);
-  for (std::int64_t begin = 0; begin < rows; begin += step) {
+  for (std::int64_t begin = 0; begin < trained; begin += step) {
     const std::int64_t count = std::min(step, rows - begin);
     const at::Tensor hidden_ch = hidden_rh.narrow(0, begin, count);
     const at::Tensor logits_cv = at::mm(hidden_ch, weight_vh.t());
     const CrossEntropyRows call{logits_cv.mutable_data_ptr(), labels_r.const_data_ptr<std::int64_t>() + begin,
                                 losses_r.mutable_data_ptr<float>() + begin, vocabulary, 1.0F / divisor, with_gradient};
     const Element element = element_of(logits_cv);
-    share_rows(count, vocabulary, [&](std::int64_t first, std::int64_t last) {
+    const std::int64_t count_trained = std::min(count, trained - begin);
+    share_rows(count_trained, vocabulary, [&](std::int64_t first, std::int64_t last) {
       kernels().cross_entropy(element, call, first, last);
     });
     if (!with_gradient) continue;
+    logits_cv.narrow(0, count_trained, count - count_trained).zero_();
     at::Tensor grad_ch = result.grad_hidden_rh.narrow(0, begin, count);
     at::mm_out(grad_ch, logits_cv, weight_vh);
     const at::Tensor grad_vh = at::mm(logits_cv.t(), hidden_ch);
     if (begin == 0) {
-      result.grad_weight_vh = rows <= step ? grad_vh : grad_vh.to(at::kFloat);
+      result.grad_weight_vh = trained <= step ? grad_vh : grad_vh.to(at::kFloat);
     } else {
       result.grad_weight_vh.add_(grad_vh);
     }
@@ -55,9 +61,19 @@ LossAndGradients cross_entropy(const at::Tensor& hidden_rh, const at::Tensor& we
   // fp64, row after row: the same for any chunks and threads.
   double total = 0;
   const float* losses = losses_r.const_data_ptr<float>();
-  for (std::int64_t i = 0; i < rows; ++i) total += losses[i];
+  for (std::int64_t i = 0; i < trained; ++i) total += losses[i];
   result.loss = at::scalar_tensor(total / divisor, losses_r.options());
   return result;
+}
+
+// The rows of the trained tokens, and zeros up to a multiple of kRowGrain.
+at::Tensor gather_rows(const at::Tensor& hidden_nh, const at::Tensor& trained_r) {
+  const std::int64_t trained = trained_r.size(0), rows = (trained + kRowGrain - 1) / kRowGrain * kRowGrain;
+  const at::Tensor hidden_rh = at::empty({rows, hidden_nh.size(1)}, hidden_nh.options());
+  at::Tensor gathered = hidden_rh.narrow(0, 0, trained);
+  at::index_select_out(gathered, hidden_nh, 0, trained_r);
+  hidden_rh.narrow(0, trained, rows - trained).zero_();
+  return hidden_rh;
 }
 
 struct CausalLmLoss : torch::autograd::Function<CausalLmLoss> {
@@ -66,12 +82,12 @@ struct CausalLmLoss : torch::autograd::Function<CausalLmLoss> {
                             const at::Tensor& trained_r, const at::Tensor& labels_r, double divisor,
                             std::int64_t chunk_tokens, bool with_gradient) {
     const bool all = trained_r.size(0) == hidden_nh.size(0);
-    const at::Tensor hidden_rh = all ? hidden_nh.contiguous() : hidden_nh.index_select(0, trained_r);
+    const at::Tensor hidden_rh = all ? hidden_nh.contiguous() : gather_rows(hidden_nh, trained_r);
     const LossAndGradients result =
         cross_entropy(hidden_rh, weight_vh, labels_r, static_cast<float>(divisor), chunk_tokens, with_gradient);
     if (with_gradient) {
       at::Tensor grad_nh = result.grad_hidden_rh;
-      if (!all) grad_nh = at::zeros_like(hidden_nh).index_copy_(0, trained_r, result.grad_hidden_rh);
+      if (!all) grad_nh = at::zeros_like(hidden_nh).index_copy_(0, trained_r, result.grad_hidden_rh.narrow(0, 0, trained_r.size(0)));
       context->save_for_backward({grad_nh, result.grad_weight_vh});
     }
     return result.loss;

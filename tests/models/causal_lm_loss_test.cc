@@ -1,6 +1,8 @@
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "models/causal_lm_loss.h"
 #include "roundpipe/error.h"
 #include "tests/models/golden.h"
@@ -54,6 +56,16 @@ TEST(CausalLmLoss, AgreesWithWholeLogitsWhenSomeTokensAreNotTrained) {
 TEST(CausalLmLoss, AgreesWithWholeLogitsAtEveryBorderOfAChunk) {
   for (const std::int64_t tokens : {1, 7, 8, 9, 15, 16, 17, 30}) {
     expect_plain_values(make_case(1, tokens, 12, 101), static_cast<double>(tokens), 3e-6, 1, /*chunk_tokens=*/8);
+  }
+}
+
+TEST(CausalLmLoss, AnyNumberOfTrainedTokensAgreesWhateverItIsFilledUpTo) {
+  for (const std::int64_t chunk_tokens : {64, 100, 512}) {
+    for (const std::int64_t trained : {1, 63, 64, 65, 99, 100, 101, 128, 129}) {
+      const Case c = make_case(2, 70, 12, 101);
+      c.labels_bt.view({-1}).narrow(0, std::min<std::int64_t>(trained, 5), 140 - trained).fill_(-100);
+      expect_plain_values(c, static_cast<double>(trained), 3e-6, 1, chunk_tokens);
+    }
   }
 }
 
