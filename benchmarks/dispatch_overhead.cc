@@ -103,18 +103,18 @@ TensorView view_of(const std::int64_t& value) {
 // Passes on one number: the time at which its run() ended.
 class EmptyExecutor : public StageExecutor {
  public:
-  explicit EmptyExecutor(Samples& samples) : samples_(samples) {}
+  EmptyExecutor(Store& store, Samples& samples) : store_(store), samples_(samples) {}
   void begin(const StageTask&) override {}
   void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) override {
     const std::int64_t start_ns = now_ns();
     const Command& command = *task.command;
     const bool is_backward = command.phase == Phase::kBackward;
-    record(is_backward ? command.gradient : command.activation, microbatch,
-           is_backward ? inputs.gradient.at(0) : inputs.activation.at(0), start_ns);
-    if (command.phase != Phase::kForward && command.first_layer == 0) return;
+    const BlockKind kind = is_backward ? BlockKind::kGradient : BlockKind::kActivation;
+    const int boundary = is_backward ? command.end_layer : command.first_layer;
+    record(store_.round_table(command).source(kind, boundary), microbatch, inputs.tensors(kind, boundary).at(0), start_ns);
     auto end_ns = std::make_shared<std::int64_t>();
     outputs.blocks.push_back({.kind = command.phase == Phase::kForward ? BlockKind::kActivation : BlockKind::kGradient,
-                              .boundary = command.phase == Phase::kForward ? command.end_layer : command.first_layer,
+                              .index = command.phase == Phase::kForward ? command.end_layer : command.first_layer,
                               .tensors = {view_of(*end_ns)},
                               .owner = end_ns});
     *end_ns = now_ns();
@@ -137,6 +137,7 @@ class EmptyExecutor : public StageExecutor {
     samples_.end_to_start_ns[index] = start_ns - end_ns;
   }
 
+  Store& store_;
   Samples& samples_;
 };
 
@@ -188,7 +189,7 @@ pid_t fork_worker(Store& store, int worker, Samples& samples) {
   for (const int fd : store.descriptors()) descriptors.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
   const auto view = Store::attach(std::move(descriptors));
   StampingDevice device(samples.published_ns[static_cast<std::size_t>(worker)]);
-  EmptyExecutor executor(samples);
+  EmptyExecutor executor(*view, samples);
   Worker(*view, worker, device, executor).serve();
   _exit(0);
 }
@@ -203,15 +204,15 @@ void measure(int num_workers, int num_rounds, Samples& samples) {
   std::vector<pid_t> children;
   for (int worker = 0; worker < num_workers; ++worker) children.push_back(fork_worker(*store, worker, samples));
   {
-    CoordinatorOptions options;
-    options.plan = parse_plan(kPlan, kNumLayers);
-    options.replan = false;
-    Coordinator coordinator(*store, options);
+    const PipelineSettings settings_of_pipeline{.plan = parse_plan(kPlan, kNumLayers), .replan = false};
+    Coordinator coordinator(*store, {.pipelines = {settings_of_pipeline}});
     const std::int64_t nothing = 0;
     for (int round = 0; round < kWarmUpRounds + num_rounds; ++round) {
       samples.counts.store(round >= kWarmUpRounds, std::memory_order_relaxed);
-      coordinator.accept_round({{.inputs = {view_of(nothing)}, .arguments = {view_of(nothing)}}}, 0);
+      const RoundInputs inputs{.inputs = {{.tensors = {view_of(nothing)}}}, .arguments = {{.tensors = {view_of(nothing)}}}};
+      const auto accepted = coordinator.accept_round({.input_gradient = true}, inputs);  // else nothing asks for a backward
       coordinator.synchronize();
+      coordinator.drop({accepted, {BlockKind::kGradient, 0}});
     }
   }
   for (const pid_t child : children) waitpid(child, nullptr, 0);

@@ -12,10 +12,9 @@ namespace rp {
 
 namespace {
 
-constexpr std::size_t kRoundsInFlight = 2;
+constexpr int kRoundsInFlight = 2;  // of each pipeline
 constexpr int kTasksAhead = 2;  // behind the one that runs
 static_assert(kTasksAhead + 1 < static_cast<int>(kCommandRing) && kTasksAhead + 1 < static_cast<int>(kCompletionRing));
-static_assert(kRoundsInFlight < kRoundPlaces);
 
 // Layer times are taken over into the plan after these rounds: soon, and once more when they are smooth.
 constexpr int kReplanAfter = 2;
@@ -26,14 +25,28 @@ constexpr int kReplanAgainAfter = 10;
 Coordinator::Coordinator(Store& store, CoordinatorOptions options)
     : store_(store),
       options_(std::move(options)),
-      updates_(store, options_.optimizer_threads, options_.rounds_per_step),
       inputs_(store),
       outstanding_(static_cast<std::size_t>(store.num_workers())),
       next_event_(static_cast<std::size_t>(store.num_workers())),
-      frees_(store),
-      plan_(options_.plan),
-      layer_times_(store.catalogue().num_layers()) {
-  validate_plan(plan_, store.catalogue().num_layers());
+      frees_(store) {
+  const Catalogue& catalogue = store.catalogue();
+  RP_ASSERT(options_.pipelines.size() == catalogue.pipelines().size());
+  for (std::uint32_t number = 0; number < options_.pipelines.size(); ++number) {
+    const PipelineSettings& settings = options_.pipelines[number];
+    const PipelineRecord& record = catalogue.pipelines()[number];
+    const int num_layers = static_cast<int>(record.num_layers);
+    validate_plan(settings.plan, num_layers);
+    auto state = std::make_unique<PipelineState>();
+    state->settings = settings;
+    state->plan = settings.plan;
+    state->layer_times = LayerTimes(num_layers);
+    while (state->first_trained_layer < num_layers &&
+           !catalogue.is_trained(static_cast<int>(record.first_layer) + state->first_trained_layer)) {
+      ++state->first_trained_layer;
+    }
+    state->updates = std::make_unique<Updates>(store, number, options_.optimizer_threads, settings.adds_rounds);
+    pipelines_.push_back(std::move(state));
+  }
   for (int worker = 0; worker < store.num_workers(); ++worker) {
     commands_.push_back(store.command_writer(worker));
     completions_.push_back(store.completion_reader(worker));
@@ -49,13 +62,39 @@ Coordinator::~Coordinator() {
   store_.epoch().publish(kEndEpoch);
 }
 
-void Coordinator::restart_at(std::uint64_t steps) {
-  RP_ASSERT(rounds_since_step_ == 0);
-  const std::uint64_t next = version() + 2;  // an asynchronous step computes with the version before, too
-  num_steps_ = steps;
-  num_rounds_ = steps * static_cast<std::uint64_t>(options_.rounds_per_step);
-  version_offset_ = next - steps;
-  updates_.restart_at(next);
+void Coordinator::set_buffers(int pipeline, const std::map<int, BlockContents>& buffers) {
+  if (buffers.empty()) return;
+  auto round = std::make_shared<Round>();
+  round->traits.pipeline = pipeline;
+  round->num_layers = static_cast<int>(store_.catalogue().pipelines()[static_cast<std::size_t>(pipeline)].num_layers);
+  round->forward_done = round->all_done = true;
+  const RoundShape shape{.num_layers = static_cast<std::uint32_t>(round->num_layers), .num_microbatches = 1};
+  round->table_bytes = RoundTable::bytes(shape);
+  round->table = inputs_.place_table(shape);
+  for (const auto& [layer, contents] : buffers) table_of(*round).place(BlockKind::kBuffers, layer, 0) = inputs_.place(contents);
+  MutexLock lock(mutex_);
+  PipelineState& state = at(pipeline);
+  for (const auto& [layer, contents] : buffers) {
+    const BlockRow row{BlockKind::kBuffers, layer};
+    round->readers[row] = 1;
+    if (const auto old = state.buffers.find(layer); old != state.buffers.end()) release(old->second.round, row);
+    state.buffers[layer] = {round, row};
+  }
+}
+
+std::map<int, BlockOfRound> Coordinator::buffers(int pipeline) {
+  MutexLock lock(mutex_);
+  return at(pipeline).buffers;
+}
+
+void Coordinator::restart_at(int pipeline, std::uint64_t steps, std::uint64_t rounds) {
+  PipelineState& state = at(pipeline);
+  RP_ASSERT(state.rounds_since_step == 0);
+  const std::uint64_t next = state.version() + 2;  // an asynchronous step computes with the version before, too
+  state.num_steps = steps;
+  state.num_rounds = rounds;
+  state.version_offset = next - steps;
+  state.updates->restart_at(next);
 }
 
 void Coordinator::fail(std::exception_ptr error) {
@@ -65,7 +104,7 @@ void Coordinator::fail(std::exception_ptr error) {
     changed_.notify_all();
   }
   store_.failed().publish(1);
-  updates_.stop(error);
+  for (const auto& pipeline : pipelines_) pipeline->updates->stop(error);
 }
 
 void Coordinator::check_failure() {
@@ -76,97 +115,236 @@ void Coordinator::check_failure() {
 
 // Accepting
 
-std::shared_ptr<RoundOutcome> Coordinator::accept_round(const std::vector<MicrobatchData>& microbatches, int loss) {
-  RP_ASSERT(microbatches.size() == store_.header().num_microbatches);
-  {
-    MutexLock lock(mutex_);
-    while (!error_ && rounds_.size() >= kRoundsInFlight) changed_.wait(mutex_);
-    check_failure();
-  }
-  Round round;
-  round.attempt = num_attempts_;
-  round.number = num_rounds_;
-  round.step = num_steps_ + 1;
-  const std::uint64_t staleness = options_.asynchronous ? 2 : 1;
-  round.version = (round.step >= staleness ? round.step - staleness : 0) + version_offset_;
-  round.next_version = version() + 1;
-  round.taken_before = round.attempt;  // what the attempt before this one gives back
-  round.loss = loss;
-  round.num_microbatches = static_cast<int>(microbatches.size());
-  inputs_.place(round.attempt, microbatches);
+RoundTable Coordinator::table_of(const Round& round) { return store_.round_table(round); }
+
+void Coordinator::wait_for_flight(PipelineState& pipeline) {
   MutexLock lock(mutex_);
+  while (!error_ && pipeline.num_in_flight >= kRoundsInFlight) changed_.wait(mutex_);
   check_failure();
-  round.plan = plan_;
-  round.slots = slots_of(plan_, store_.catalogue().num_layers(), next_slot_);
-  round.outcome = std::make_shared<RoundOutcome>();
-  next_slot_ += round.slots.size();
-  rounds_.push_back(round);
-  ++num_rounds_;
-  ++num_attempts_;
-  ++rounds_since_step_;
-  dispatch();
-  changed_.notify_all();
-  return rounds_.back().outcome;
 }
 
-std::shared_ptr<StepOutcome> Coordinator::accept_step(const AdamW& rule, const StepOptions& options) {
-  RP_ASSERT(rounds_since_step_ == options_.rounds_per_step);
+std::shared_ptr<Round> Coordinator::new_round(const RoundTraits& traits, const RoundInputs& inputs, const Plan* plan) {
+  PipelineState& state = at(traits.pipeline);
+  const PipelineRecord& record = store_.catalogue().pipelines()[static_cast<std::size_t>(traits.pipeline)];
+  auto round = std::make_shared<Round>();
+  round->traits = traits;
+  round->first_layer = static_cast<int>(record.first_layer);
+  round->num_layers = static_cast<int>(record.num_layers);
+  round->first_trained_layer = traits.input_gradient ? 0 : state.first_trained_layer;
+  round->num_input_imports = static_cast<int>(inputs.input_imports.size());
+  round->num_argument_imports = static_cast<int>(inputs.argument_imports.size());
+  // Evaluations have numbers of their own: they change nothing in what is trained afterwards.
+  constexpr std::uint64_t kEvaluation = std::uint64_t{1} << 48;
+  round->number = traits.mode == RoundMode::kTrain ? state.num_rounds : (kEvaluation | state.num_evaluations);
+  round->step = state.num_steps + 1;
+  const bool newest = !state.settings.asynchronous || (traits.mode == RoundMode::kEvaluate && state.evaluates_newest);
+  const std::uint64_t staleness = newest ? 1 : 2;
+  round->version = (round->step >= staleness ? round->step - staleness : 0) + state.version_offset;
+  round->next_version = state.version() + 1;
+  round->attempt = state.num_attempts;
+  round->graph_is_open = traits.keeps_graph;
+  MutexLock lock(mutex_);
+  round->plan = plan != nullptr ? *plan : state.plan;
+  if (traits.kind == RoundKind::kForward) round->plan = without_fused_stage(round->plan, round->num_layers, traits.keeps_graph);
+  round->slots = slots_of(round->plan, round->num_layers, round->first_trained_layer);
+  return round;
+}
+
+void Coordinator::place_inputs(Round& round, const RoundInputs& inputs) {
+  const RoundShape shape{.num_layers = static_cast<std::uint32_t>(round.num_layers),
+                         .num_microbatches = static_cast<std::uint32_t>(round.traits.num_microbatches),
+                         .num_uses = static_cast<std::uint32_t>(store_.catalogue().uses().size())};
+  round.table_bytes = RoundTable::bytes(shape);
+  std::vector<std::uint64_t> placed = {inputs_.place_table(shape)};
+  round.table = placed.front();
+  const RoundTable table = table_of(round);
+  const auto place_all = [&](BlockKind kind, const std::vector<BlockContents>& blocks) {
+    for (std::size_t m = 0; m < blocks.size(); ++m) {
+      BlockPlace& place = table.place(kind, 0, static_cast<int>(m));
+      place = inputs_.place(blocks[m]);
+      placed.push_back(place.offset);
+    }
+  };
+  try {
+    place_all(BlockKind::kActivation, inputs.inputs);
+    place_all(BlockKind::kArguments, inputs.arguments);
+  } catch (...) {
+    for (const std::uint64_t offset : placed) inputs_.free(offset);
+    throw;
+  }
+}
+
+std::shared_ptr<Round> Coordinator::accept_round(const RoundTraits& traits, const RoundInputs& inputs, const Plan* plan) {
+  PipelineState& state = at(traits.pipeline);
+  RP_ASSERT(inputs.inputs.size() == static_cast<std::size_t>(traits.num_microbatches));
+  wait_for_flight(state);
+  const std::shared_ptr<Round> round = new_round(traits, inputs, plan);
+  place_inputs(*round, inputs);
+  if (traits.mode == RoundMode::kTrain) {
+    ++state.num_rounds;
+  } else {
+    ++state.num_evaluations;
+  }
+  if (traits.kind == RoundKind::kForwardBackward) {
+    ++state.num_attempts;
+    ++state.rounds_since_step;
+  }
+  MutexLock lock(mutex_);
+  check_failure();
+  for (int i = 0; i < round->num_input_imports; ++i) {
+    round->origins[{BlockKind::kInputImport, i}] = inputs.input_imports[static_cast<std::size_t>(i)];
+  }
+  for (int i = 0; i < round->num_argument_imports; ++i) {
+    round->origins[{BlockKind::kArgumentImport, i}] = inputs.argument_imports[static_cast<std::size_t>(i)];
+  }
+  const std::vector<BlockOfRound> old_buffers = take_over_buffers(round);
+  add_readers(round);
+  for (const BlockOfRound& old : old_buffers) release(old.round, old.row);
+  const auto is_first = [](const Slot& slot) { return slot.phase != Phase::kBackward; };
+  const auto end = traits.kind == RoundKind::kForwardBackward ? round->slots.end()
+                                                              : std::find_if_not(round->slots.begin(), round->slots.end(), is_first);
+  launch(round, 0, static_cast<std::size_t>(end - round->slots.begin()));
+  return round;
+}
+
+// The buffers that the round begins with are those that the last training round made; a training round makes new ones.
+// Returns what is not the newest any more.
+std::vector<BlockOfRound> Coordinator::take_over_buffers(const std::shared_ptr<Round>& round) {
+  std::vector<BlockOfRound> old;
+  for (auto& [layer, newest] : at(round->traits.pipeline).buffers) {
+    const BlockRow row{BlockKind::kBuffers, layer};
+    round->origins[row] = newest;
+    if (round->traits.mode != RoundMode::kTrain) continue;
+    old.push_back(newest);
+    newest = {round, row};
+    ++round->readers[row];
+  }
+  return old;
+}
+
+void Coordinator::add_readers(const std::shared_ptr<Round>& round) {
+  const RoundTable table = table_of(*round);
+  for (const auto& [row, origin] : round->origins) {
+    table.origin(row.kind, row.index) = {.table = origin.round->table, .table_bytes = origin.round->table_bytes,
+                                         .kind = origin.row.kind, .index = origin.row.index};
+  }
+  for (const Slot& slot : round->slots) {
+    for (const BlockRow& row : input_rows(command_of(*round, slot), store_.catalogue())) {
+      const auto origin = round->origins.find(row);
+      ++(origin == round->origins.end() ? round->readers[row] : origin->second.round->readers[origin->second.row]);
+    }
+  }
+  if (round->traits.kind == RoundKind::kForward || round->traits.keeps_outputs) {
+    ++round->readers[{BlockKind::kActivation, round->num_layers}];
+  }
+  if (round->traits.input_gradient) ++round->readers[{BlockKind::kGradient, 0}];
+}
+
+void Coordinator::launch(const std::shared_ptr<Round>& round, std::size_t first_slot, std::size_t end_slot) {
+  PipelineState& state = at(round->traits.pipeline);
+  for (std::size_t i = first_slot; i < end_slot; ++i) {
+    round->slots[i].number = next_slot_++;
+    for_trained_uses(*round, round->slots[i].layers,
+                     [&](std::uint32_t use) { state.updates->task_accepted(round->next_version, use); });
+  }
+  flights_.push_back({round, first_slot, end_slot});
+  ++state.num_in_flight;
+  dispatch();
+  changed_.notify_all();
+}
+
+void Coordinator::accept_backward(const std::shared_ptr<Round>& round, const std::vector<BlockContents>& gradients) {
+  PipelineState& state = at(round->traits.pipeline);
+  RP_ASSERT(gradients.size() == static_cast<std::size_t>(round->traits.num_microbatches));
+  wait_for_flight(state);
+  const RoundTable table = table_of(*round);
+  for (std::size_t m = 0; m < gradients.size(); ++m) {
+    table.place(BlockKind::kGradient, round->num_layers, static_cast<int>(m)) = inputs_.place(gradients[m]);
+  }
+  MutexLock lock(mutex_);
+  check_failure();
+  RP_ASSERT(round->graph_is_open);
+  round->graph_is_open = false;
+  round->attempt = state.num_attempts++;
+  ++state.rounds_since_step;
+  const auto first = std::find_if(round->slots.begin(), round->slots.end(),
+                                  [](const Slot& slot) { return slot.phase == Phase::kBackward; });
+  launch(round, static_cast<std::size_t>(first - round->slots.begin()), round->slots.size());
+}
+
+void Coordinator::drop_graph(const std::shared_ptr<Round>& round) {
+  MutexLock lock(mutex_);
+  if (!round->graph_is_open) return;
+  round->graph_is_open = false;
+  std::vector<Slot> dropped;
+  while (!round->slots.empty() && round->slots.back().phase == Phase::kBackward) {
+    dropped.push_back(round->slots.back());
+    round->slots.pop_back();
+  }
+  for (const Slot& slot : dropped) release_inputs(round, slot);
+  if (round->num_committed == round->slots.size()) end_round(*round);
+  free_table_if_unused(*round);
+}
+
+bool Coordinator::graph_is_open(const Round& round) {
+  MutexLock lock(mutex_);
+  return round.graph_is_open;
+}
+
+void Coordinator::drop(const BlockOfRound& block) {
+  MutexLock lock(mutex_);
+  release(block.round, block.row);
+}
+
+std::shared_ptr<StepOutcome> Coordinator::accept_step(int pipeline, const AdamW& rule, const StepOptions& options) {
+  PipelineState& state = at(pipeline);
+  RP_ASSERT(state.rounds_since_step > 0);
   {
     MutexLock lock(mutex_);
     check_failure();
   }
-  rounds_since_step_ = 0;
-  ++num_steps_;
-  return updates_.accept_step(version(), AdamWStep::of(rule, static_cast<std::int64_t>(num_steps_)), options);
+  state.rounds_since_step = 0;
+  state.evaluates_newest = false;
+  ++state.num_steps;
+  return state.updates->accept_step(state.version(), AdamWStep::of(rule, static_cast<std::int64_t>(state.num_steps)), options);
+}
+
+template <typename Do>
+void Coordinator::for_trained_uses(const Round& round, const LayerRange& layers, Do&& action) {
+  const Catalogue& catalogue = store_.catalogue();
+  for (int layer = layers.end; layer-- > layers.first;) {
+    for (const std::uint32_t use : catalogue.uses_of(round.first_layer + layer)) {
+      if (catalogue.blocks()[catalogue.uses()[use].block].is_trained != 0) action(use);
+    }
+  }
 }
 
 // Dispatch
 
 void Coordinator::dispatch() {
-  for (Round& round : rounds_) {
-    for (Slot& slot : round.slots) {
+  for (const Flight& flight : flights_) {
+    for (std::size_t i = flight.first_slot; i < flight.end_slot; ++i) {
+      Slot& slot = flight.round->slots[i];
       if (slot.number < next_dispatch_) continue;
       const auto worker = static_cast<std::size_t>(slot.number % commands_.size());
       if (outstanding_[worker] > kTasksAhead) return;  // in slot order: later slots wait as well
+      const auto num_microbatches = static_cast<std::uint64_t>(flight.round->traits.num_microbatches);
       slot.worker = static_cast<int>(worker);
       slot.first_event = next_event_[worker];
-      next_event_[worker] += static_cast<std::uint64_t>(round.num_microbatches);
+      next_event_[worker] += num_microbatches;
       ++outstanding_[worker];
       ++next_dispatch_;
-      RP_ASSERT(commands_[worker].try_push(command_for(round, slot)));
+      Command command = command_of(*flight.round, slot);
+      command.slot = in_epoch(store_.epoch().observe(), slot.number);
+      command.first_event = slot.first_event;
+      const RoundTable table = table_of(*flight.round);
+      for (const BlockRow& row : output_rows(command, store_.catalogue())) {
+        table.source(row.kind, row.index) = {
+            .worker = slot.worker, .first_event = slot.first_event + (is_once_a_task(row.kind) ? num_microbatches - 1 : 0)};
+      }
+      RP_ASSERT(commands_[worker].try_push(command));
     }
   }
-}
-
-InputSource Coordinator::source_of(const Slot& producer) const {
-  if (producer.number < commit_point_) return {};
-  return {.worker = producer.worker, .first_event = producer.first_event};
-}
-
-Command Coordinator::command_for(const Round& round, const Slot& slot) const {
-  Command command;
-  command.phase = slot.phase;
-  command.slot = in_epoch(store_.epoch().observe(), slot.number);
-  command.round = round.number;
-  command.step = round.step;
-  command.attempt = round.attempt;
-  command.version = round.version;
-  command.taken_before = round.taken_before;
-  command.first_event = slot.first_event;
-  command.first_layer = slot.layers.first;
-  command.end_layer = slot.layers.end;
-  command.num_microbatches = round.num_microbatches;
-  command.loss = round.loss;
-  if (slot.layers.first > 0) {
-    command.activation = source_of(round.slots[activation_producer(round.slots, slot.layers.first)]);
-  }
-  if (slot.phase == Phase::kBackward) {
-    command.gradient = source_of(round.slots[gradient_producer(round.slots, slot.layers.end)]);
-  }
-  if (slot.phase == Phase::kForward) {
-    for (const int boundary : saved_boundaries(round.plan, slot.layers)) command.save(boundary);
-  }
-  return command;
 }
 
 // Commit
@@ -225,31 +403,60 @@ bool Coordinator::next_completion(int worker, Completion& completion) {
 }
 
 void Coordinator::commit(const Completion& completion) {
-  Round& round = rounds_.front();
-  const Slot& slot = round.slots[commit_point_ - round.slots.front().number];
+  const Flight flight = flights_.front();
+  Round& round = *flight.round;
+  const Slot& slot = round.slots[flight.first_slot + (commit_point_ - round.slots[flight.first_slot].number)];
   RP_ASSERT(completion.slot == in_epoch(store_.epoch().observe(), slot.number));
   if (completion.outcome == TaskOutcome::kFailed) {
     commit_failure(round, slot);
     return;
   }
-  if (slot.phase == Phase::kFused) {
-    for (int m = 0; m < round.num_microbatches; ++m) round.outcome->loss += store_.loss(round.attempt, m);
-    round.outcome->done = true;
-  }
-  for (const FreedBlock& freed : freed_blocks(round.plan, slot)) {
-    for (int m = 0; m < round.num_microbatches; ++m) {
-      free_block(store_.block_place(round.attempt, freed.kind, freed.boundary, m));
-    }
-  }
   --outstanding_[static_cast<std::size_t>(slot.worker)];
   ++commit_point_;
-  if (slot.phase != Phase::kForward) commit_gradients(round, slot);
-  if (commit_point_ == round.slots.back().number + 1) {
-    end_round(round);
-    rounds_.pop_front();
+  ++round.num_committed;
+  if (slot.phase == Phase::kFused) commit_losses(round);
+  if (slot.layers.end == round.num_layers && slot.phase != Phase::kBackward) round.forward_done = true;
+  release_inputs(flight.round, slot);
+  commit_gradients(round, slot);
+  if (commit_point_ == round.slots[flight.end_slot - 1].number + 1) {
+    flights_.pop_front();
+    --at(round.traits.pipeline).num_in_flight;
+    if (round.num_committed == round.slots.size()) end_round(round);
   }
   dispatch();
   changed_.notify_all();
+}
+
+void Coordinator::commit_losses(Round& round) {
+  const RoundTable table = table_of(round);
+  round.losses.assign(table.loss(0).num, 0);
+  for (int m = 0; m < round.traits.num_microbatches; ++m) {
+    for (std::size_t i = 0; i < round.losses.size(); ++i) round.losses[i] += table.loss(m).values[i];
+  }
+}
+
+void Coordinator::release_inputs(const std::shared_ptr<Round>& round, const Slot& slot) {
+  for (const BlockRow& row : input_rows(command_of(*round, slot), store_.catalogue())) {
+    const auto origin = round->origins.find(row);
+    if (origin == round->origins.end()) {
+      release(round, row);
+    } else {
+      release(origin->second.round, origin->second.row);
+    }
+  }
+}
+
+void Coordinator::release(const std::shared_ptr<Round>& round, BlockRow row) {
+  const auto readers = round->readers.find(row);
+  RP_ASSERT(readers != round->readers.end() && readers->second > 0);
+  if (--readers->second > 0) return;
+  round->readers.erase(readers);
+  const RoundTable table = table_of(*round);
+  for (int m = 0; m < (is_once_a_task(row.kind) ? 1 : table.num_microbatches()); ++m) {
+    const BlockPlace& place = table.place(row.kind, row.index, m);
+    if (place.bytes > 0) free_block(place);
+  }
+  free_table_if_unused(*round);
 }
 
 void Coordinator::commit_failure(const Round& round, const Slot& slot) {
@@ -266,7 +473,7 @@ void Coordinator::commit_failure(const Round& round, const Slot& slot) {
                                 slot.layers.end - 1, microbatch, ", step ", round.step, ", on worker ", slot.worker);
   std::string who = "the task";
   if (record.layer >= 0) {
-    who = cat("layer ", record.layer, " (", store_.catalogue().layer(static_cast<int>(record.layer)).name.data(), ")");
+    who = cat("layer ", record.layer, " (", store_.catalogue().layer(round.first_layer + static_cast<int>(record.layer)).name.data(), ")");
   } else if (record.layer == FailureRecord::kLoss) {
     who = "the loss";
   }
@@ -282,43 +489,72 @@ void Coordinator::free_block(const BlockPlace& place) {
   frees_.send(place.arena, {.epoch = store_.epoch().observe(), .offset = place.offset});
 }
 
-void Coordinator::commit_gradients(const Round& round, const Slot& slot) {
-  for (int layer = slot.layers.end; layer-- > slot.layers.first;) {
-    for (const std::uint32_t use : store_.catalogue().uses_of(layer)) {
-      updates_.gradient_committed(round.next_version, use, round.taken_after(), store_.square_sum(round.attempt, use));
-    }
-  }
+void Coordinator::free_table_if_unused(Round& round) {
+  if (!round.all_done || !round.readers.empty() || round.table_bytes == 0) return;
+  inputs_.free(round.table);
+  round.table_bytes = 0;
 }
 
-void Coordinator::end_round(const Round& round) {
-  const int num_layers = store_.catalogue().num_layers();
-  std::vector<std::int64_t> forward_ns, backward_ns;
-  for (int layer = 0; layer < num_layers; ++layer) {
-    const LayerTime& time = store_.layer_time(round.attempt, layer);
-    forward_ns.push_back(time.forward_ns);
-    backward_ns.push_back(time.backward_ns);
-  }
-  layer_times_.add(forward_ns, backward_ns);
-  const int records = layer_times_.num_records();
-  if (!options_.replan || (records != kReplanAfter && records != kReplanAgainAfter)) return;
-  std::vector<LayerCost> costs;
-  for (int layer = 0; layer < num_layers; ++layer) {
-    std::uint64_t bytes = 0;
-    for (const std::uint32_t use : store_.catalogue().uses_of(layer)) {
-      bytes += store_.catalogue().blocks()[store_.catalogue().uses()[use].block].bytes();
+void Coordinator::commit_gradients(const Round& round, const Slot& slot) {
+  Updates& updates = *at(round.traits.pipeline).updates;
+  for_trained_uses(round, slot.layers, [&](std::uint32_t use) {
+    if (slot.phase == Phase::kForward) {
+      updates.task_committed(round.next_version, use);
+    } else {
+      updates.gradient_committed(round.next_version, use, round.attempt + 1, table_of(round).square_sum(use));
     }
-    costs.push_back({layer_times_.forward(layer), layer_times_.backward(layer), bytes});
+  });
+}
+
+// The round's last slot is committed, or its graph dropped.
+void Coordinator::end_round(Round& round) {
+  if (round.graph_is_open) return;
+  round.all_done = true;
+  round.origins.clear();  // else each round would hold the one before
+  if (round.traits.kind == RoundKind::kForwardBackward) learn_times(at(round.traits.pipeline), round);
+  free_table_if_unused(round);
+}
+
+void Coordinator::learn_times(PipelineState& pipeline, const Round& round) {
+  const RoundTable table = table_of(round);
+  std::vector<std::int64_t> forward_ns, backward_ns;
+  for (int layer = 0; layer < round.num_layers; ++layer) {
+    forward_ns.push_back(table.layer_time(layer).forward_ns);
+    backward_ns.push_back(table.layer_time(layer).backward_ns);
   }
-  plan_ = balanced_plan(costs, store_.num_workers(), options_.max_stage_bytes);
+  pipeline.layer_times.add(forward_ns, backward_ns);
+  const int records = pipeline.layer_times.num_records();
+  if (!pipeline.settings.replan || (records != kReplanAfter && records != kReplanAgainAfter)) return;
+  const Catalogue& catalogue = store_.catalogue();
+  std::vector<LayerCost> costs;
+  for (int layer = 0; layer < round.num_layers; ++layer) {
+    std::uint64_t bytes = 0;
+    for (const std::uint32_t use : catalogue.uses_of(round.first_layer + layer)) {
+      bytes += catalogue.blocks()[catalogue.uses()[use].block].bytes();
+    }
+    costs.push_back({pipeline.layer_times.forward(layer), pipeline.layer_times.backward(layer), bytes});
+  }
+  pipeline.plan = balanced_plan(costs, store_.num_workers(), pipeline.settings.max_stage_bytes);
 }
 
 // Waiting
 
-double Coordinator::wait_loss(const RoundOutcome& outcome) {
+void Coordinator::wait_forward(const Round& round) {
   MutexLock lock(mutex_);
-  while (!outcome.done && !error_) changed_.wait(mutex_);
-  if (!outcome.done) check_failure();
-  return outcome.loss;
+  while (!round.forward_done && !error_) changed_.wait(mutex_);
+  if (!round.forward_done) check_failure();
+}
+
+void Coordinator::wait_all(const Round& round) {
+  MutexLock lock(mutex_);
+  while (!round.all_done && !error_) changed_.wait(mutex_);
+  if (!round.all_done) check_failure();
+}
+
+const std::byte* Coordinator::block(const Round& round, BlockRow row, int microbatch, std::uint64_t& bytes) {
+  const BlockPlace& place = table_of(round).place(row.kind, row.index, microbatch);
+  bytes = place.bytes;
+  return store_.block_data(place);
 }
 
 template <typename Wait>
@@ -335,14 +571,18 @@ void Coordinator::wait_for_updates(Wait wait) {
 void Coordinator::synchronize() {
   {
     MutexLock lock(mutex_);
-    while (!rounds_.empty() && !error_) changed_.wait(mutex_);
+    while (!flights_.empty() && !error_) changed_.wait(mutex_);
     check_failure();
   }
-  wait_for_updates([this] { updates_.wait_applied(version()); });
+  for (const auto& pipeline : pipelines_) {
+    wait_for_updates([&] { pipeline->updates->wait_applied(pipeline->version()); });
+  }
 }
 
-const StepOutcome& Coordinator::wait_norm(const StepOutcome& outcome) {
-  wait_for_updates([&] { (void)updates_.wait_norm(outcome); });
+void Coordinator::use_newest_weights(int pipeline) { at(pipeline).evaluates_newest = true; }
+
+const StepOutcome& Coordinator::wait_norm(int pipeline, const StepOutcome& outcome) {
+  wait_for_updates([&] { (void)at(pipeline).updates->wait_norm(outcome); });
   return outcome;
 }
 
@@ -359,9 +599,9 @@ std::exception_ptr Coordinator::finish() {
   return nullptr;
 }
 
-Plan Coordinator::plan() {
+Plan Coordinator::plan(int pipeline) {
   MutexLock lock(mutex_);
-  return plan_;
+  return at(pipeline).plan;
 }
 
 }  // namespace rp

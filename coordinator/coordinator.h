@@ -1,5 +1,6 @@
 // coordinator/coordinator.h
-// The side of a run that decides: which worker gets which stage, what is final, when weights change.
+// The side of a run that decides: which worker gets which stage, what is final, when weights change. One order of slots
+// for the rounds of all pipelines.
 //
 // Rounds are accepted in the caller's thread; a thread of its own follows the completions and moves the commit point
 // over the slots, in slot order (docs/design/protocol.md). Only then are inputs freed and gradients given to the Updates.
@@ -12,7 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
-#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -28,13 +29,25 @@
 
 namespace rp {
 
-struct CoordinatorOptions {
-  int rounds_per_step = 1;
+struct PipelineSettings {
+  bool adds_rounds = false;  // steps may have several rounds; the store has sums
   bool asynchronous = false;
-  int optimizer_threads = 1;
-  Plan plan;            // of the first rounds
-  bool replan = true;   // cut anew when layer times are known
+  Plan plan;                 // of the first rounds
+  bool replan = true;        // cut anew when layer times are known
   std::uint64_t max_stage_bytes = UINT64_MAX;
+};
+
+struct CoordinatorOptions {
+  int optimizer_threads = 1;
+  std::vector<PipelineSettings> pipelines;
+};
+
+// What a round is given, by microbatch; and parts of it that other rounds made: outputs, in all microbatches.
+struct RoundInputs {
+  std::vector<BlockContents> inputs;
+  std::vector<BlockContents> arguments{};  // with a loss only
+  std::vector<BlockOfRound> input_imports{};
+  std::vector<BlockOfRound> argument_imports{};
 };
 
 class Coordinator {
@@ -45,77 +58,136 @@ class Coordinator {
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  // Other weights will be written to the store, as a new version that has `steps` steps behind it.
+  // The buffers of a pipeline's layers before its first round, by layer, for those that have some.
+  void set_buffers(int pipeline, const std::map<int, BlockContents>& buffers);
+  // The newest ones, by layer. REQUIRES: nothing in flight.
+  [[nodiscard]] std::map<int, BlockOfRound> buffers(int pipeline);
+
+  // Other weights will be written to the store, as a new version that has `steps` steps and `rounds` rounds behind it.
   // REQUIRES: nothing in flight, no round since the last step.
-  void restart_at(std::uint64_t steps);
+  void restart_at(int pipeline, std::uint64_t steps, std::uint64_t rounds);
 
-  // Copies the inputs and dispatches the round. Waits while two rounds are in flight. Throws what fail() was told.
-  std::shared_ptr<RoundOutcome> accept_round(const std::vector<MicrobatchData>& microbatches, int loss);
+  // Copies the inputs and dispatches the round. Waits while two rounds of the pipeline are in flight. Throws what fail()
+  // was told. Keeps for the caller, until drop(): the outputs and the inputs' gradient as the traits say.
+  std::shared_ptr<Round> accept_round(const RoundTraits& traits, const RoundInputs& inputs, const Plan* plan = nullptr);
 
-  // Accepts the step that ends the rounds since the last one. REQUIRES: exactly rounds_per_step rounds came before.
-  std::shared_ptr<StepOutcome> accept_step(const AdamW& rule, const StepOptions& options);
+  // Dispatches the backward of a round that keeps its graph. `gradients`: of its outputs, by microbatch.
+  // REQUIRES: graph_is_open(); the pipeline's step is still the round's.
+  void accept_backward(const std::shared_ptr<Round>& round, const std::vector<BlockContents>& gradients);
+  // There will be no backward. Nothing if there was one.
+  void drop_graph(const std::shared_ptr<Round>& round);
+  [[nodiscard]] bool graph_is_open(const Round& round);
 
-  [[nodiscard]] double wait_loss(const RoundOutcome& outcome);
+  // The caller does not read a block any more that was kept for it.
+  void drop(const BlockOfRound& block);
+
+  // Accepts the step that ends the rounds since the last one. REQUIRES: rounds_since_step() > 0.
+  std::shared_ptr<StepOutcome> accept_step(int pipeline, const AdamW& rule, const StepOptions& options);
+
+  // Waits for the losses and outputs of a round, for its last slot.
+  void wait_forward(const Round& round);
+  void wait_all(const Round& round);
+  // The block of a microbatch. REQUIRES: waited for, and kept.
+  [[nodiscard]] const std::byte* block(const Round& round, BlockRow row, int microbatch, std::uint64_t& bytes);
+
   // Waits until norm_known; what it returns does not change any more.
-  [[nodiscard]] const StepOutcome& wait_norm(const StepOutcome& outcome);
+  [[nodiscard]] const StepOutcome& wait_norm(int pipeline, const StepOutcome& outcome);
 
   // Waits until everything accepted is committed and applied.
   void synchronize();
+  // The next forward without gradients computes with the newest weights, also in an asynchronous run.
+  void use_newest_weights(int pipeline);
 
-  // The same at the end of a run: returns the run's failure if no call has thrown it before.
+  // synchronize() at the end of a run: returns the run's failure if no call has thrown it before.
   [[nodiscard]] std::exception_ptr finish();
 
   // The run cannot go on: every wait, present or later, throws `error`. The first call counts.
   void fail(std::exception_ptr error);
 
-  [[nodiscard]] std::uint64_t num_steps() const { return num_steps_; }
+  [[nodiscard]] std::uint64_t num_steps(int pipeline) const { return at(pipeline).num_steps; }
+  [[nodiscard]] std::uint64_t num_rounds(int pipeline) const { return at(pipeline).num_rounds; }
   // Of the weights after the last accepted step; they lie in working copy version() mod copies.
-  [[nodiscard]] std::uint64_t version() const { return num_steps_ + version_offset_; }
-  [[nodiscard]] int rounds_since_step() const { return rounds_since_step_; }
-  [[nodiscard]] Plan plan();
+  [[nodiscard]] std::uint64_t version(int pipeline) const { return at(pipeline).version(); }
+  // Rounds with gradients.
+  [[nodiscard]] int rounds_since_step(int pipeline) const { return at(pipeline).rounds_since_step; }
+  [[nodiscard]] Plan plan(int pipeline);
 
  private:
+  // What the caller's thread knows of a pipeline, and, guarded by the mutex, what it shares with the commit thread.
+  struct PipelineState {
+    PipelineSettings settings;
+    int first_trained_layer = 0;
+    std::unique_ptr<Updates> updates;
+
+    std::uint64_t num_rounds = 0;       // with gradients or graph, since the start of training
+    std::uint64_t num_evaluations = 0;  // rounds without, in this run
+    std::uint64_t num_attempts = 0;     // of rounds with gradients, by this object: never the same number twice
+    std::uint64_t num_steps = 0;        // since the start of training
+    std::uint64_t version_offset = 0;   // version - steps, modulo 2^64: versions only grow, also when a state is loaded
+    int rounds_since_step = 0;
+    bool evaluates_newest = false;
+
+    Plan plan;                           // guarded
+    LayerTimes layer_times{0};           // guarded
+    std::map<int, BlockOfRound> buffers; // guarded: the newest, by layer
+    int num_in_flight = 0;               // guarded: rounds with a slot that is not committed
+
+    [[nodiscard]] std::uint64_t version() const { return num_steps + version_offset; }
+  };
+  // Slots of a round that were accepted together.
+  struct Flight {
+    std::shared_ptr<Round> round;
+    std::size_t first_slot = 0;
+    std::size_t end_slot = 0;
+  };
+
+  [[nodiscard]] PipelineState& at(int pipeline) { return *pipelines_[static_cast<std::size_t>(pipeline)]; }
+  [[nodiscard]] const PipelineState& at(int pipeline) const { return *pipelines_[static_cast<std::size_t>(pipeline)]; }
   void check_failure() RP_REQUIRES(mutex_);
   // Runs a wait for the updates; what it throws is known to the caller then.
   template <typename Wait>
   void wait_for_updates(Wait wait);
+  void wait_for_flight(PipelineState& pipeline);
+  [[nodiscard]] std::shared_ptr<Round> new_round(const RoundTraits& traits, const RoundInputs& inputs, const Plan* plan);
+  void place_inputs(Round& round, const RoundInputs& inputs);
+  void add_readers(const std::shared_ptr<Round>& round) RP_REQUIRES(mutex_);
+  [[nodiscard]] std::vector<BlockOfRound> take_over_buffers(const std::shared_ptr<Round>& round) RP_REQUIRES(mutex_);
+  void launch(const std::shared_ptr<Round>& round, std::size_t first_slot, std::size_t end_slot) RP_REQUIRES(mutex_);
   void dispatch() RP_REQUIRES(mutex_);
-  [[nodiscard]] Command command_for(const Round& round, const Slot& slot) const RP_REQUIRES(mutex_);
-  [[nodiscard]] InputSource source_of(const Slot& producer) const RP_REQUIRES(mutex_);
+  [[nodiscard]] RoundTable table_of(const Round& round);
 
   void follow_completions();
   [[nodiscard]] bool next_completion(int worker, Completion& completion);
   void commit(const Completion& completion) RP_REQUIRES(mutex_);
   void commit_failure(const Round& round, const Slot& slot) RP_REQUIRES(mutex_);
+  void commit_losses(Round& round) RP_REQUIRES(mutex_);
+  void release_inputs(const std::shared_ptr<Round>& round, const Slot& slot) RP_REQUIRES(mutex_);
+  // One reader less; a block without readers is freed, a round without blocks and slots as well.
+  void release(const std::shared_ptr<Round>& round, BlockRow row) RP_REQUIRES(mutex_);
   void free_block(const BlockPlace& place) RP_REQUIRES(mutex_);
+  void free_table_if_unused(Round& round) RP_REQUIRES(mutex_);
+  template <typename Do>
+  void for_trained_uses(const Round& round, const LayerRange& layers, Do&& action);
   void commit_gradients(const Round& round, const Slot& slot) RP_REQUIRES(mutex_);
-  void end_round(const Round& round) RP_REQUIRES(mutex_);
+  void end_round(Round& round) RP_REQUIRES(mutex_);
+  void learn_times(PipelineState& pipeline, const Round& round) RP_REQUIRES(mutex_);
 
   Store& store_;
   const CoordinatorOptions options_;
-  Updates updates_;
   std::vector<RingWriter<Command>> commands_;
   std::vector<RingReader<Completion>> completions_;  // the commit thread's
   InputBlocks inputs_;
-
-  // The caller's thread only.
-  std::uint64_t num_rounds_ = 0;    // since the start of training, those before a loaded state included
-  std::uint64_t num_attempts_ = 0;  // of rounds, by this object: never the same number twice
-  std::uint64_t num_steps_ = 0;     // since the start of training
-  std::uint64_t version_offset_ = 0;  // version - steps, modulo 2^64: versions only grow, also when a state is loaded
-  int rounds_since_step_ = 0;
+  std::vector<std::unique_ptr<PipelineState>> pipelines_;
 
   Mutex mutex_;
   CondVar changed_;
-  std::deque<Round> rounds_ RP_GUARDED_BY(mutex_);          // in flight, oldest first
+  std::deque<Flight> flights_ RP_GUARDED_BY(mutex_);        // oldest first
   std::uint64_t next_slot_ RP_GUARDED_BY(mutex_) = 0;       // to number
   std::uint64_t next_dispatch_ RP_GUARDED_BY(mutex_) = 0;   // slot number
   std::uint64_t commit_point_ RP_GUARDED_BY(mutex_) = 0;    // slot number
   std::vector<int> outstanding_ RP_GUARDED_BY(mutex_);      // dispatched, not committed; per worker
   std::vector<std::uint64_t> next_event_ RP_GUARDED_BY(mutex_);  // per worker
   FreeSender frees_ RP_GUARDED_BY(mutex_);
-  Plan plan_ RP_GUARDED_BY(mutex_);
-  LayerTimes layer_times_ RP_GUARDED_BY(mutex_);
   std::exception_ptr error_ RP_GUARDED_BY(mutex_);
   bool error_is_known_ RP_GUARDED_BY(mutex_) = false;  // a call has thrown it
   std::atomic<bool> stop_{false};

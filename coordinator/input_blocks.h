@@ -1,10 +1,11 @@
 // coordinator/input_blocks.h
-// The coordinator's own arena: inputs and loss arguments of the rounds in flight.
+// The coordinator's own arena: the tables of rounds, and the blocks that it gives to workers.
 //
-// Owned by the Coordinator. place() is called by the user's thread, free() by the commit thread.
+// Owned by the Coordinator. Filled by the user's thread, freed by any.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "common/mutex.h"
@@ -13,28 +14,33 @@
 
 namespace rp {
 
-// Inputs of one microbatch.
-struct MicrobatchData {
-  std::vector<TensorView> inputs;
-  std::vector<TensorView> arguments;
+// Tensors and what they mean, as a block carries them.
+struct BlockContents {
+  std::vector<TensorView> tensors;
+  std::vector<std::byte> structure{};
 };
 
 class InputBlocks {
  public:
   explicit InputBlocks(Store& store) : store_(store), allocator_(store.arena(kCoordinatorArena)) {}
 
-  // Copies the inputs of a round's attempt and writes their places. Throws rp::Error (kNoResource) if they do not fit,
-  // keeping none of them.
-  void place(std::uint64_t attempt, const std::vector<MicrobatchData>& microbatches);
+  // Copies the contents into a new block. Throws rp::Error (kNoResource) if it does not fit.
+  [[nodiscard]] BlockPlace place(const BlockContents& contents);
 
-  // REQUIRES: place() gave a block this offset and it was not freed since.
+  // A new empty table: its place. Throws likewise.
+  [[nodiscard]] std::uint64_t place_table(const RoundShape& shape);
+
+  // REQUIRES: place() or place_table() gave this offset and it was not freed since.
   void free(std::uint64_t offset) {
     MutexLock lock(mutex_);
     allocator_.free(offset);
   }
 
  private:
-  void place_block(BlockPlace& place, const std::vector<TensorView>& tensors);
+  [[nodiscard]] std::uint64_t allocate(std::uint64_t bytes) {
+    MutexLock lock(mutex_);
+    return allocator_.allocate(bytes);
+  }
 
   Store& store_;
   Mutex mutex_;

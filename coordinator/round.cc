@@ -2,70 +2,66 @@
 
 #include <algorithm>
 
-#include "common/check.h"
-
 namespace rp {
 
 namespace {
 
-bool begins_backward(const Plan& plan, int boundary) {
-  return std::any_of(plan.backward.begin(), plan.backward.end(),
+// Whether a forward stage must give the activation at a boundary inside or at the end of it.
+bool is_saved(const Round& round, const LayerRange& stage, int boundary) {
+  const RoundTraits& traits = round.traits;
+  if (boundary == round.num_layers) return traits.kind == RoundKind::kForward || traits.keeps_outputs;
+  if (boundary == stage.end) return true;  // the next stage's input
+  if (!traits.has_backward() || boundary < round.first_trained_layer) return false;
+  if (traits.grain_layer || boundary == round.first_trained_layer) return true;
+  return std::any_of(round.plan.backward.begin(), round.plan.backward.end(),
                      [boundary](const LayerRange& range) { return range.first == boundary; });
 }
 
 }  // namespace
 
-std::vector<Slot> slots_of(const Plan& plan, int num_layers, std::uint64_t first_number) {
+std::vector<Slot> slots_of(const Plan& plan, int num_layers, int first_trained_layer) {
   std::vector<Slot> slots;
-  const auto add = [&](Phase phase, LayerRange layers) {
-    slots.push_back({.number = first_number + slots.size(), .phase = phase, .layers = layers});
-  };
-  for (const LayerRange& range : plan.forward) add(Phase::kForward, range);
-  add(Phase::kFused, {plan.fused_start, num_layers});
-  for (const LayerRange& range : plan.backward) add(Phase::kBackward, range);
+  for (const LayerRange& range : plan.forward) slots.push_back({.phase = Phase::kForward, .layers = range});
+  if (plan.fused_start < num_layers) slots.push_back({.phase = Phase::kFused, .layers = {plan.fused_start, num_layers}});
+  for (LayerRange range : plan.backward) {
+    range.first = std::max(range.first, first_trained_layer);
+    if (range.first < range.end) slots.push_back({.phase = Phase::kBackward, .layers = range});
+  }
   return slots;
 }
 
-std::vector<int> saved_boundaries(const Plan& plan, const LayerRange& forward_stage) {
-  std::vector<int> boundaries;
-  for (int boundary = forward_stage.first + 1; boundary < forward_stage.end; ++boundary) {
-    if (begins_backward(plan, boundary)) boundaries.push_back(boundary);
+Command command_of(const Round& round, const Slot& slot) {
+  const RoundTraits& traits = round.traits;
+  Command command;
+  command.pipeline = static_cast<std::uint32_t>(traits.pipeline);
+  command.phase = slot.phase;
+  command.round_kind = traits.kind;
+  command.round_mode = traits.mode;
+  command.loss = traits.loss;
+  command.round = round.number;
+  command.step = round.step;
+  command.version = round.version;
+  command.taken_before = round.attempt;  // what the attempt before this one gives back
+  command.table = round.table;
+  command.table_bytes = round.table_bytes;
+  command.layer_base = static_cast<std::uint32_t>(round.first_layer);
+  command.first_layer = slot.layers.first;
+  command.end_layer = slot.layers.end;
+  command.first_trained_layer = round.first_trained_layer;
+  command.num_microbatches = traits.num_microbatches;
+  command.num_input_imports = round.num_input_imports;
+  command.num_argument_imports = round.num_argument_imports;
+  if (traits.input_gradient) command.flags |= Command::kInputGradient;
+  if (traits.grain_layer) command.flags |= Command::kGrainLayer;
+  if (traits.has_backward()) command.flags |= Command::kSavesForRecompute;
+  if (!traits.random_numbers) command.flags |= Command::kNoRandomNumbers;
+  if (slot.phase != Phase::kBackward) {
+    for (int boundary = slot.layers.first + 1; boundary <= slot.layers.end; ++boundary) {
+      if (slot.phase == Phase::kFused && boundary < round.num_layers) continue;
+      if (is_saved(round, slot.layers, boundary)) command.save(boundary);
+    }
   }
-  boundaries.push_back(forward_stage.end);
-  return boundaries;
-}
-
-std::vector<FreedBlock> freed_blocks(const Plan& plan, const Slot& slot) {
-  std::vector<FreedBlock> freed;
-  switch (slot.phase) {
-    case Phase::kForward:
-      if (!begins_backward(plan, slot.layers.first)) freed.push_back({BlockKind::kActivation, slot.layers.first});
-      break;
-    case Phase::kFused:
-      freed.push_back({BlockKind::kActivation, slot.layers.first});
-      freed.push_back({BlockKind::kArguments, 0});
-      break;
-    case Phase::kBackward:
-      freed.push_back({BlockKind::kActivation, slot.layers.first});
-      freed.push_back({BlockKind::kGradient, slot.layers.end});
-      break;
-  }
-  return freed;
-}
-
-std::size_t activation_producer(const std::vector<Slot>& slots, int boundary) {
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    const Slot& slot = slots[i];
-    if (slot.phase == Phase::kForward && slot.layers.first < boundary && boundary <= slot.layers.end) return i;
-  }
-  RP_ASSERT(false);
-}
-
-std::size_t gradient_producer(const std::vector<Slot>& slots, int boundary) {
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    if (slots[i].phase != Phase::kForward && slots[i].layers.first == boundary) return i;
-  }
-  RP_ASSERT(false);
+  return command;
 }
 
 }  // namespace rp

@@ -1,22 +1,17 @@
 // coordinator/round.h
-// A round in flight, and the slots that its plan makes of it.
+// A round from its acceptance to the moment when nobody reads its blocks any more, and the slots that its plan makes.
 #pragma once
 
 #include <cstdint>
-#include <exception>
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "hoststore/control.h"
+#include "hoststore/task_rows.h"
 #include "scheduler/plan.h"
 
 namespace rp {
-
-// What the caller of a round waits for. Guarded by the Coordinator's mutex.
-struct RoundOutcome {
-  bool done = false;
-  double loss = 0;
-};
 
 // One stage of one round at its place in the order of dispatch.
 struct Slot {
@@ -27,40 +22,64 @@ struct Slot {
   std::uint64_t first_event = 0;  // once dispatched
 };
 
-// One attempt of one round.
+// What a caller asks of a round besides its inputs.
+struct RoundTraits {
+  int pipeline = 0;
+  RoundKind kind = RoundKind::kForwardBackward;
+  RoundMode mode = RoundMode::kTrain;
+  bool keeps_graph = false;    // of a forward: a backward may follow
+  bool keeps_outputs = false;  // for the caller; a forward always does
+  bool input_gradient = false; // likewise: the gradient of the model's inputs
+  bool grain_layer = false;
+  bool random_numbers = true;
+  int loss = 0;
+  int num_microbatches = 1;
+
+  // Whether tasks of the round compute gradients.
+  [[nodiscard]] bool has_backward() const { return kind == RoundKind::kForwardBackward || keeps_graph; }
+};
+
+struct Round;
+
+// A block of a round, in every microbatch.
+struct BlockOfRound {
+  std::shared_ptr<Round> round;
+  BlockRow row;
+};
+
+// Guarded by the Coordinator's mutex; what accept() writes does not change afterwards.
 struct Round {
-  std::uint64_t attempt = 0;
-  std::uint64_t number = 0;  // over the whole run
-  std::uint64_t step = 0;    // counted from 1
-  std::uint64_t version = 0;      // of the weights that it computes with
-  std::uint64_t next_version = 0; // of the weights that its step makes
-  std::uint64_t taken_before = 0;
-  std::int32_t loss = 0;
-  int num_microbatches = 0;
+  RoundTraits traits;
+  std::uint64_t number = 0;        // over the whole run: the key of random numbers
+  std::uint64_t step = 0;          // counted from 1
+  std::uint64_t version = 0;       // of the weights that it computes with
+  std::uint64_t next_version = 0;  // of the weights that its step makes
+  std::uint64_t attempt = 0;       // of rounds with gradients
   Plan plan;
-  std::vector<Slot> slots;
-  std::shared_ptr<RoundOutcome> outcome;
+  int first_layer = 0;             // the catalogue's number of layer 0
+  int num_layers = 0;
+  int first_trained_layer = 0;     // no gradient goes below
+  int num_input_imports = 0;
+  int num_argument_imports = 0;
+  std::uint64_t table = 0;
+  std::uint64_t table_bytes = 0;
 
-  [[nodiscard]] std::uint64_t taken_after() const { return attempt + 1; }
+  std::vector<Slot> slots;         // those of a graph's backward once it was asked for
+  std::size_t num_committed = 0;   // of slots
+  bool graph_is_open = false;      // backward slots may still come
+  std::map<BlockRow, int> readers; // of this round's blocks; a block without any is freed
+  // Blocks of other rounds that slots of this one read.
+  std::map<BlockRow, BlockOfRound> origins;
+  std::vector<double> losses;      // sums over the microbatches
+  bool forward_done = false;       // outputs and losses are final
+  bool all_done = false;           // no slot is left, and none will come
 };
 
-// A block that the commit of a slot frees, in every microbatch.
-struct FreedBlock {
-  BlockKind kind = BlockKind::kActivation;
-  int boundary = 0;
-};
+// The slots of a round in the order of dispatch, without numbers: forward, fused, backward stages. Backward stages end
+// at `first_trained_layer`.
+[[nodiscard]] std::vector<Slot> slots_of(const Plan& plan, int num_layers, int first_trained_layer);
 
-// The slots of a plan in the order of dispatch, numbered from `first_number`.
-[[nodiscard]] std::vector<Slot> slots_of(const Plan& plan, int num_layers, std::uint64_t first_number);
-
-// The boundaries whose activation a forward stage writes: its end, and inside it where backward stages begin.
-[[nodiscard]] std::vector<int> saved_boundaries(const Plan& plan, const LayerRange& forward_stage);
-
-// The blocks whose last reader is this slot.
-[[nodiscard]] std::vector<FreedBlock> freed_blocks(const Plan& plan, const Slot& slot);
-
-// The index in `slots` of the slot that writes the activation at `boundary` (> 0), or the gradient there.
-[[nodiscard]] std::size_t activation_producer(const std::vector<Slot>& slots, int boundary);
-[[nodiscard]] std::size_t gradient_producer(const std::vector<Slot>& slots, int boundary);
+// All of a slot's command but what is known at its dispatch.
+[[nodiscard]] Command command_of(const Round& round, const Slot& slot);
 
 }  // namespace rp

@@ -10,11 +10,14 @@
 
 namespace rp {
 
-Updates::Updates(Store& store, int num_threads, int rounds_per_step)
-    : store_(store), rounds_per_step_(rounds_per_step), team_(num_threads) {
+Updates::Updates(Store& store, std::uint32_t pipeline, int num_threads, bool adds_rounds)
+    : store_(store), adds_rounds_(adds_rounds), team_(num_threads) {
   std::size_t partial_sums = 0;
-  for (const BlockRecord& block : store.catalogue().blocks()) {
-    partial_sums = std::max(partial_sums, num_partial_sums(block.num_elements));
+  const PipelineRecord& record = store.catalogue().pipelines()[pipeline];
+  for (std::uint32_t block = record.first_block; block < record.first_block + record.num_blocks; ++block) {
+    if (store.catalogue().blocks()[block].is_trained == 0) continue;
+    blocks_.push_back(block);
+    partial_sums = std::max(partial_sums, num_partial_sums(store.catalogue().blocks()[block].num_elements));
   }
   partial_sums_.resize(partial_sums);
   thread_ = std::thread([this] { run(); });
@@ -36,20 +39,13 @@ void Updates::restart_at(std::uint64_t version) {
   MutexLock lock(mutex_);
   RP_ASSERT(steps_.empty() && version > version_);
   version_ = version;
-  for (std::uint32_t block = 0; block < store_.catalogue().blocks().size(); ++block) {
-    store_.published(block).publish(version);
-  }
+  for (const std::uint32_t block : blocks_) store_.published(block).publish(version);
 }
 
 Updates::Step& Updates::step_at(std::uint64_t version) {
   const auto [place, is_new] = steps_.try_emplace(version);
   if (is_new) {
-    const Catalogue& catalogue = store_.catalogue();
-    for (const BlockRecord& block : catalogue.blocks()) {
-      place->second.gradients_left.push_back(static_cast<int>(block.num_uses) * rounds_per_step_);
-    }
-    place->second.square_sums.resize(catalogue.blocks().size());
-    place->second.taken_after.resize(catalogue.uses().size());
+    for (const std::uint32_t block : blocks_) place->second.open[block] = 0;
     place->second.outcome = std::make_shared<StepOutcome>();
   }
   return place->second;
@@ -61,8 +57,22 @@ std::shared_ptr<StepOutcome> Updates::accept_step(std::uint64_t version, const A
   step.called = true;
   step.rule = rule;
   step.max_grad_norm = options.max_grad_norm;
+  for (const auto& [block, open] : step.open) {
+    if (open == 0) step.ready.insert(block);
+  }
+  step.num_ready = static_cast<std::uint32_t>(step.ready.size());
   changed_.notify_all();
   return step.outcome;
+}
+
+void Updates::task_accepted(std::uint64_t version, std::uint32_t use) {
+  MutexLock lock(mutex_);
+  ++step_at(version).open[store_.catalogue().uses()[use].block];
+}
+
+void Updates::task_committed(std::uint64_t version, std::uint32_t use) {
+  MutexLock lock(mutex_);
+  close_one(step_at(version), store_.catalogue().uses()[use].block);
 }
 
 void Updates::gradient_committed(std::uint64_t version, std::uint32_t use, std::uint64_t taken_after,
@@ -71,18 +81,21 @@ void Updates::gradient_committed(std::uint64_t version, std::uint32_t use, std::
   Step& step = step_at(version);
   const std::uint32_t block = store_.catalogue().uses()[use].block;
   step.taken_after[use] = taken_after;
-  if (rounds_per_step_ > 1) {
-    to_add_.push_back({version, {use, taken_after}});
-  } else {
-    step.square_sums[block] = square_sum;  // a tied block's is computed over all its uses, later
-    if (--step.gradients_left[block] == 0) block_is_final(step, block);
+  if (adds_rounds_) {
+    to_add_.push_back({version, {use, taken_after}});  // the task is open until it is added
+    changed_.notify_all();
+    return;
   }
-  changed_.notify_all();
+  step.square_sums[block] = square_sum;  // a tied block's is computed over all its uses, later
+  close_one(step, block);
 }
 
-void Updates::block_is_final(Step& step, std::uint32_t block) {
+void Updates::close_one(Step& step, std::uint32_t block) {
+  RP_ASSERT(step.open[block] > 0);
+  if (--step.open[block] > 0 || !step.called) return;
   step.ready.insert(block);
   ++step.num_ready;
+  changed_.notify_all();
 }
 
 // The sum of a block belongs to one step until that step is applied to the block: an asynchronous run's next step may
@@ -97,9 +110,9 @@ bool Updates::can_update() {
   if (steps_.empty()) return false;
   const Step& step = steps_.begin()->second;
   if (!step.called) return false;
-  if (step.gradients_left.empty()) return true;  // a model without parameters
+  if (blocks_.empty()) return true;  // nothing to train
   if (step.ready.empty()) return false;
-  return step.max_grad_norm <= 0 || step.num_ready == step.gradients_left.size();
+  return step.max_grad_norm <= 0 || step.num_ready == blocks_.size();
 }
 
 void Updates::run() {
@@ -119,12 +132,12 @@ void Updates::run() {
 BlockGradients Updates::gradients_of(std::uint32_t index, std::vector<const void*>& pointers) {
   const BlockRecord& block = store_.catalogue().blocks()[index];
   for (const UseRecord& use : store_.catalogue().uses_of_block(index)) {
-    pointers.push_back(rounds_per_step_ > 1 ? static_cast<const void*>(store_.state(use.sum_offset))
-                                            : store_.gradients(use.gradient_offset));
+    pointers.push_back(adds_rounds_ ? static_cast<const void*>(store_.state(use.sum_offset))
+                                    : store_.gradients(use.gradient_offset));
   }
   return {.uses = pointers.data(),
           .num_uses = pointers.size(),
-          .format = rounds_per_step_ > 1 ? FloatFormat::kFp32 : float_format_of(block.dtype),
+          .format = adds_rounds_ ? FloatFormat::kFp32 : float_format_of(block.dtype),
           .num_elements = block.num_elements};
 }
 
@@ -134,7 +147,7 @@ void Updates::add_one_gradient() {
   const UseRecord& use = store_.catalogue().uses()[gradient.use];
   const BlockRecord& block = store_.catalogue().blocks()[use.block];
   Step& step = step_at(version);
-  const bool is_first = step.gradients_left[use.block] > static_cast<int>(block.num_uses) * (rounds_per_step_ - 1);
+  const bool is_first = step.summed.insert(gradient.use).second;
   mutex_.unlock();
   float* sum = store_.state(use.sum_offset);
   if (is_first) std::fill_n(sum, block.num_elements, 0.0F);
@@ -143,7 +156,7 @@ void Updates::add_one_gradient() {
                 team_);
   store_.taken(gradient.use).publish(gradient.taken_after);
   mutex_.lock();
-  if (--step.gradients_left[use.block] == 0) block_is_final(step, use.block);
+  close_one(step, use.block);
 }
 
 double Updates::square_sum(std::uint32_t block) {
@@ -153,7 +166,7 @@ double Updates::square_sum(std::uint32_t block) {
 
 void Updates::finish_norm(Step& step) {
   double total = 0;
-  for (const double sum : step.square_sums) total += sum;
+  for (const auto& [block, sum] : step.square_sums) total += sum;
   step.outcome->grad_norm = std::sqrt(total);
   step.outcome->skipped = step.max_grad_norm > 0 && !std::isfinite(step.outcome->grad_norm);
   step.outcome->norm_known = true;
@@ -162,8 +175,8 @@ void Updates::finish_norm(Step& step) {
 }
 
 void Updates::finish_norms_of_blocks(Step& step) {
-  for (std::uint32_t block = 0; block < step.square_sums.size(); ++block) {
-    if (rounds_per_step_ == 1 && store_.catalogue().blocks()[block].num_uses == 1) continue;  // the workers did it
+  for (const std::uint32_t block : blocks_) {
+    if (!adds_rounds_ && store_.catalogue().blocks()[block].num_uses == 1) continue;  // the workers did it
     mutex_.unlock();
     const double sum = square_sum(block);
     mutex_.lock();
@@ -176,7 +189,7 @@ void Updates::update_one_block() {
   const std::uint64_t version = steps_.begin()->first;
   Step& step = steps_.begin()->second;
   const Catalogue& catalogue = store_.catalogue();
-  if (catalogue.blocks().empty()) {
+  if (blocks_.empty()) {
     end_step(version, step);
     return;
   }
@@ -190,21 +203,21 @@ void Updates::update_one_block() {
   } else if (clips && step.outcome->grad_norm > step.max_grad_norm) {
     rule->gradient_scale = static_cast<float>(step.max_grad_norm / (step.outcome->grad_norm + 1e-6));
   }
-  const bool workers_summed = rounds_per_step_ == 1;
+  const bool workers_summed = !adds_rounds_;
   const bool needs_sum = !clips && (!workers_summed || catalogue.blocks()[block].num_uses > 1);
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> taken;  // gradient blocks to give back
+  for (const UseRecord& use : catalogue.uses_of_block(block)) {
+    const auto index = static_cast<std::uint32_t>(&use - catalogue.uses().data());
+    if (workers_summed) taken.emplace_back(index, step.taken_after[index]);
+  }
   mutex_.unlock();
   const double sum = needs_sum ? square_sum(block) : 0;
   apply(version, block, rule);
   store_.published(block).publish(version);
-  if (workers_summed) {
-    for (const UseRecord& use : catalogue.uses_of_block(block)) {
-      const auto index = static_cast<std::uint32_t>(&use - catalogue.uses().data());
-      store_.taken(index).publish(step.taken_after[index]);
-    }
-  }
+  for (const auto& [use, attempts] : taken) store_.taken(use).publish(attempts);
   mutex_.lock();
   if (needs_sum) step.square_sums[block] = sum;
-  if (++step.num_applied == catalogue.blocks().size()) end_step(version, step);
+  if (++step.num_applied == blocks_.size()) end_step(version, step);
 }
 
 void Updates::end_step(std::uint64_t version, Step& step) {

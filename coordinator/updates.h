@@ -2,13 +2,14 @@
 // The optimizer's part of a step: when which weights are updated, and who may go on then.
 //
 // A thread of its own takes blocks as their gradients become final and updates each in one fused pass by a ThreadTeam.
-// Order (docs/design/protocol.md): a block is updated when step() was called and every task of the step that uses it is
-// committed; with clipping, when that holds for all blocks; of several that may be, the first in layer order, which the
-// next round needs first. Then published(block) = the version that the step makes, and taken(use) gives the gradient blocks back.
-// With several rounds per step each committed gradient is added to an fp32 sum first and given back at once; the sum is
-// the next step's once this one is applied to the block.
+// Order (docs/design/protocol.md): a block is updated when step() was called and every task that was accepted before and
+// uses it is committed, those of evaluations too: they may still read the copy that is overwritten. With clipping, when
+// that holds for all blocks; of several that may be, the first in layer order, which the next round needs first. Then
+// published(block) = the version that the step makes, and taken(use) gives the gradient blocks back.
+// Where a step may have several rounds each committed gradient is added to an fp32 sum first and given back at once; the
+// sum is the next step's once this one is applied to the block.
 //
-// Steps are named by the version of the weights that they make.
+// Steps are named by the version of the weights that they make. Blocks are those of one pipeline that are trained.
 //
 // Owned by the Coordinator, which may call it with its own mutex held. The Store must outlive it.
 #pragma once
@@ -40,7 +41,8 @@ struct StepOutcome {
 
 class Updates {
  public:
-  Updates(Store& store, int num_threads, int rounds_per_step);
+  // `adds_rounds`: steps may have several rounds; the store has sums.
+  Updates(Store& store, std::uint32_t pipeline, int num_threads, bool adds_rounds);
   ~Updates();
   Updates(const Updates&) = delete;
   Updates& operator=(const Updates&) = delete;
@@ -52,7 +54,10 @@ class Updates {
   // and moments stay.
   std::shared_ptr<StepOutcome> accept_step(std::uint64_t version, const AdamWStep& rule, const StepOptions& options);
 
-  // The gradient of `use` by one round of the step that makes `version` is committed. Rounds of a step come in order.
+  // A task that uses a trained block was accepted before the step that makes `version`.
+  void task_accepted(std::uint64_t version, std::uint32_t use);
+  // It is committed: without a gradient, or with one. Rounds of a step come in order.
+  void task_committed(std::uint64_t version, std::uint32_t use);
   void gradient_committed(std::uint64_t version, std::uint32_t use, std::uint64_t taken_after, double square_sum);
 
   // Waits until `version` is there in all blocks.
@@ -72,9 +77,10 @@ class Updates {
     AdamWStep rule;
     double max_grad_norm = 0;  // 0: no clipping
     std::shared_ptr<StepOutcome> outcome;
-    std::vector<int> gradients_left;        // per block: commits that are still to come
-    std::vector<double> square_sums;        // per block
-    std::vector<std::uint64_t> taken_after; // per use, of its last round
+    std::map<std::uint32_t, int> open;      // by block: tasks that are not committed, gradients that are not added
+    std::map<std::uint32_t, double> square_sums;        // by block
+    std::map<std::uint32_t, std::uint64_t> taken_after; // by use, of its last round
+    std::set<std::uint32_t> summed;         // uses whose sum has begun
     std::set<std::uint32_t> ready;          // blocks whose gradients are final, in layer order
     std::uint32_t num_ready = 0;            // ever
     std::uint32_t num_applied = 0;
@@ -85,7 +91,7 @@ class Updates {
   [[nodiscard]] Step& step_at(std::uint64_t version) RP_REQUIRES(mutex_);
   [[nodiscard]] bool can_add() RP_REQUIRES(mutex_);
   [[nodiscard]] bool can_update() RP_REQUIRES(mutex_);
-  void block_is_final(Step& step, std::uint32_t block) RP_REQUIRES(mutex_);
+  void close_one(Step& step, std::uint32_t block) RP_REQUIRES(mutex_);
   void add_one_gradient() RP_REQUIRES(mutex_);
   void update_one_block() RP_REQUIRES(mutex_);
   void finish_norms_of_blocks(Step& step) RP_REQUIRES(mutex_);
@@ -97,7 +103,8 @@ class Updates {
   [[nodiscard]] double square_sum(std::uint32_t block);
 
   Store& store_;
-  const int rounds_per_step_;
+  const bool adds_rounds_;
+  std::vector<std::uint32_t> blocks_;  // trained ones
   ThreadTeam team_;                  // used by the thread only
   std::vector<double> partial_sums_; // likewise
 

@@ -7,13 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "common/shm_safe.h"
 
 namespace rp {
 
 inline constexpr int kMaxRank = 8;
-inline constexpr int kMaxTensors = 16;  // of one layer boundary or one list of arguments
 inline constexpr std::uint64_t kTensorAlignment = 64;
 
 [[nodiscard]] constexpr std::uint64_t align_up(std::uint64_t value, std::uint64_t alignment) {
@@ -45,13 +45,14 @@ struct TensorDesc {
 };
 static_assert(sizeof(TensorDesc) == 80 && ShmSafe<TensorDesc>);
 
-// The start of a block; the tensors' data follows, each aligned to kTensorAlignment.
+// The start of a block. TensorDesc[num_tensors] follows, then the structure, then the tensors' data, each aligned to
+// kTensorAlignment.
 struct BlockHeader {
   using ShmFormat = void;
   std::uint64_t num_tensors = 0;
-  std::array<TensorDesc, kMaxTensors> tensors{};
+  std::uint64_t structure_bytes = 0;  // what the tensors mean to those who wrote and read the block
 };
-static_assert(sizeof(BlockHeader) == 8 + 80 * kMaxTensors && ShmSafe<BlockHeader>);
+static_assert(sizeof(BlockHeader) == 16 && ShmSafe<BlockHeader>);
 
 // A tensor somewhere in this process's memory, or (rank -1) an absent one. Does not own its data.
 struct TensorView {
@@ -59,8 +60,28 @@ struct TensorView {
   const std::byte* data = nullptr;
 };
 
-// Fills in the header of a block that holds `tensors` and returns the bytes that the block needs.
-// REQUIRES: at most kMaxTensors tensors.
-[[nodiscard]] std::uint64_t lay_out_block(std::span<const TensorView> tensors, BlockHeader& header);
+// Where the parts of a block lie in it.
+struct BlockLayout {
+  std::vector<TensorDesc> tensors;  // with their offsets
+  std::uint64_t structure_bytes = 0;
+  std::uint64_t data_offset = 0;
+  std::uint64_t bytes = 0;
+};
+[[nodiscard]] BlockLayout lay_out_block(std::span<const TensorView> tensors, std::uint64_t structure_bytes = 0);
+
+// Writes all of a block but the tensors' data. REQUIRES: `structure` has the layout's length.
+void write_block_head(std::byte* block, const BlockLayout& layout, std::span<const std::byte> structure = {});
+
+// The same, read. Views of the block.
+struct BlockHead {
+  std::span<const TensorDesc> tensors;
+  std::span<const std::byte> structure;
+  std::uint64_t data_offset = 0;
+
+  // The tensors where the block's data lies at `data - data_offset`.
+  [[nodiscard]] std::vector<TensorView> views(const std::byte* data) const;
+};
+// REQUIRES: `block` of `bytes` bytes, aligned to 8, was written by write_block_head().
+[[nodiscard]] BlockHead read_block_head(const std::byte* block, std::uint64_t bytes);
 
 }  // namespace rp

@@ -36,6 +36,7 @@ std::uint64_t take(std::uint64_t& end, std::uint64_t bytes) {
 
 struct CatalogueHeader {
   std::uint64_t checksum = 0;  // of all that follows it
+  std::uint64_t num_pipelines = 0;
   std::uint64_t num_layers = 0;
   std::uint64_t num_blocks = 0;
   std::uint64_t num_uses = 0;
@@ -65,19 +66,19 @@ TensorDesc describe(const ParameterRequest& parameter) {
 // Collects blocks, uses and tensors while it goes through the layers; then gives them their places.
 class CatalogueBuilder {
  public:
-  explicit CatalogueBuilder(std::uint32_t num_copies) : num_copies_(num_copies) {}
-
-  void add_layer(const LayerRequest& layer) {
-    LayerRecord record{};
-    copy_name(record.name, layer.name);
-    record.arguments_hash = layer.arguments_hash;
-    record.first_tensor = static_cast<std::uint32_t>(tensors.size());
-    record.num_tensors = static_cast<std::uint32_t>(layer.parameters.size());
-    own_blocks_.clear();
-    for (const ParameterRequest& parameter : layer.parameters) {
-      add_parameter(parameter, static_cast<std::uint32_t>(layers.size()));
-    }
-    layers.push_back(record);
+  void add_pipeline(const PipelineRequest& pipeline) {
+    PipelineRecord record{};
+    copy_name(record.name, pipeline.name);
+    record.seed = pipeline.seed;
+    record.first_layer = static_cast<std::uint32_t>(layers.size());
+    record.num_layers = static_cast<std::uint32_t>(pipeline.layers.size());
+    record.first_block = static_cast<std::uint32_t>(blocks.size());
+    num_copies_ = pipeline.num_copies;
+    tied_blocks_.clear();
+    first_of_tied_.clear();
+    for (const LayerRequest& layer : pipeline.layers) add_layer(layer);
+    record.num_blocks = static_cast<std::uint32_t>(blocks.size()) - record.first_block;
+    pipelines.push_back(record);
   }
 
   // The distinct (block, layer) pairs, sorted; and each tensor's place among them.
@@ -92,6 +93,7 @@ class CatalogueBuilder {
     }
   }
 
+  std::vector<PipelineRecord> pipelines;
   std::vector<LayerRecord> layers;
   std::vector<BlockRecord> blocks;
   std::vector<UseRecord> uses;
@@ -100,17 +102,38 @@ class CatalogueBuilder {
  private:
   using BlockInLayer = std::pair<std::uint32_t, std::uint32_t>;
 
+  void add_layer(const LayerRequest& layer) {
+    LayerRecord record{};
+    copy_name(record.name, layer.name);
+    record.arguments_hash = layer.arguments_hash;
+    record.first_tensor = static_cast<std::uint32_t>(tensors.size());
+    record.num_tensors = static_cast<std::uint32_t>(layer.parameters.size());
+    record.num_buffers = layer.num_buffers;
+    record.pipeline = static_cast<std::uint32_t>(pipelines.size());
+    own_blocks_.clear();
+    for (const ParameterRequest& parameter : layer.parameters) {
+      add_parameter(parameter, static_cast<std::uint32_t>(layers.size()));
+    }
+    layers.push_back(record);
+  }
+
   void add_parameter(const ParameterRequest& parameter, std::uint32_t layer) {
-    // Untied parameters of a layer share a block per dtype.
+    // Untied parameters of a layer share a block per dtype, those that are trained one and those that are frozen one.
     auto& known = parameter.tied_group >= 0 ? tied_blocks_ : own_blocks_;
-    const int key = parameter.tied_group >= 0 ? parameter.tied_group : static_cast<int>(parameter.dtype);
+    const int key = parameter.tied_group >= 0 ? parameter.tied_group
+                                              : 2 * static_cast<int>(parameter.dtype) + static_cast<int>(parameter.is_trained);
     const auto [place, is_new] = known.try_emplace(key, static_cast<std::uint32_t>(blocks.size()));
-    if (is_new) blocks.push_back({.dtype = parameter.dtype, .num_copies = num_copies_});
+    if (is_new) {
+      blocks.push_back({.dtype = parameter.dtype,
+                        .num_copies = parameter.is_trained ? num_copies_ : 1,
+                        .pipeline = static_cast<std::uint32_t>(pipelines.size()),
+                        .is_trained = parameter.is_trained});
+    }
     TensorRecord tensor{};
     copy_name(tensor.name, parameter.name);
     tensor.desc = describe(parameter);
     if (is_new && parameter.tied_group >= 0) first_of_tied_.emplace(parameter.tied_group, tensor.desc);
-    if (parameter.tied_group >= 0) check_tied(parameter, tensor.desc);
+    if (parameter.tied_group >= 0) check_tied(parameter, tensor.desc, blocks[place->second].is_trained != 0);
     if (is_new || parameter.tied_group < 0) {
       BlockRecord& block = blocks[place->second];
       tensor.element_offset = block.num_elements;
@@ -120,40 +143,48 @@ class CatalogueBuilder {
     block_of_tensor_.emplace_back(place->second, layer);
   }
 
-  void check_tied(const ParameterRequest& parameter, const TensorDesc& desc) const {
+  void check_tied(const ParameterRequest& parameter, const TensorDesc& desc, bool is_trained) const {
+    if (parameter.is_trained != is_trained) {
+      throw Error(ExitCode::kUsage, cat("parameter ", parameter.name, " is ", parameter.is_trained ? "trained" : "frozen",
+                                        ", but tied to one that is ", is_trained ? "trained" : "frozen",
+                                        "; freeze both or none"));
+    }
     const TensorDesc& first = first_of_tied_.at(parameter.tied_group);
     if (desc.dtype == first.dtype && desc.rank == first.rank && desc.shape == first.shape) return;
     throw Error(ExitCode::kUsage, cat("parameter ", parameter.name, " is tied to one of another shape or dtype (group ",
                                       parameter.tied_group, "); tied parameters must be alike"));
   }
 
-  const std::uint32_t num_copies_;
+  std::uint32_t num_copies_ = 1;              // of the present pipeline
   std::map<int, std::uint32_t> tied_blocks_;  // by tied group
   std::map<int, TensorDesc> first_of_tied_;   // likewise
-  std::map<int, std::uint32_t> own_blocks_;   // of the present layer, by dtype
+  std::map<int, std::uint32_t> own_blocks_;   // of the present layer, by dtype and whether trained
   std::vector<BlockInLayer> block_of_tensor_;
 };
 
 }  // namespace
 
-Catalogue Catalogue::lay_out(const std::vector<LayerRequest>& layers, std::uint32_t num_copies, bool with_sums) {
-  CatalogueBuilder builder(num_copies);
-  for (const LayerRequest& layer : layers) builder.add_layer(layer);
+Catalogue Catalogue::lay_out(const std::vector<PipelineRequest>& pipelines) {
+  CatalogueBuilder builder;
+  for (const PipelineRequest& pipeline : pipelines) builder.add_pipeline(pipeline);
   builder.make_uses();
   Catalogue result;
   for (UseRecord& use : builder.uses) {
     const BlockRecord& block = builder.blocks[use.block];
+    if (block.is_trained == 0) continue;
     use.gradient_offset = take(result.gradient_bytes_, block.bytes());
-    if (with_sums) use.sum_offset = take(result.state_bytes_, block.num_elements * 4);
+    if (pipelines[block.pipeline].with_sums) use.sum_offset = take(result.state_bytes_, block.num_elements * 4);
   }
   for (BlockRecord& block : builder.blocks) {
-    for (std::uint32_t copy = 0; copy < num_copies; ++copy) {
+    for (std::uint32_t copy = 0; copy < block.num_copies; ++copy) {
       block.parameter_offset[copy] = take(result.parameter_bytes_, block.bytes());
     }
+    if (block.is_trained == 0) continue;
     if (block.dtype != DType::kFloat32) block.master_offset = take(result.state_bytes_, block.num_elements * 4);
     block.moment1_offset = take(result.state_bytes_, block.num_elements * 4);
     block.moment2_offset = take(result.state_bytes_, block.num_elements * 4);
   }
+  result.pipelines_ = std::move(builder.pipelines);
   result.layers_ = std::move(builder.layers);
   result.blocks_ = std::move(builder.blocks);
   result.uses_ = std::move(builder.uses);
@@ -173,10 +204,10 @@ void Catalogue::index_uses() {
 }
 
 std::vector<std::byte> Catalogue::to_bytes() const {
-  CatalogueHeader header{.num_layers = layers_.size(), .num_blocks = blocks_.size(), .num_uses = uses_.size(),
+  CatalogueHeader header{.num_pipelines = pipelines_.size(), .num_layers = layers_.size(), .num_blocks = blocks_.size(), .num_uses = uses_.size(),
                          .num_tensors = tensors_.size(), .parameter_bytes = parameter_bytes_,
                          .state_bytes = state_bytes_, .gradient_bytes = gradient_bytes_};
-  std::vector<std::byte> bytes(sizeof(header) + layers_.size() * sizeof(LayerRecord) + blocks_.size() * sizeof(BlockRecord) +
+  std::vector<std::byte> bytes(sizeof(header) + pipelines_.size() * sizeof(PipelineRecord) + layers_.size() * sizeof(LayerRecord) + blocks_.size() * sizeof(BlockRecord) +
                                uses_.size() * sizeof(UseRecord) + tensors_.size() * sizeof(TensorRecord));
   std::size_t at = sizeof(header);
   const auto append = [&bytes, &at](const auto& records) {
@@ -184,6 +215,7 @@ std::vector<std::byte> Catalogue::to_bytes() const {
     if (length > 0) std::memcpy(bytes.data() + at, records.data(), length);
     at += length;
   };
+  append(pipelines_);
   append(layers_);
   append(blocks_);
   append(uses_);
@@ -206,9 +238,10 @@ Catalogue Catalogue::from_bytes(std::span<const std::byte> bytes) {
     const std::size_t record_bytes = sizeof(records[0]);
     if (count > (bytes.size() - at) / record_bytes) throw damaged;
     records.resize(count);
-    std::memcpy(static_cast<void*>(records.data()), bytes.data() + at, count * record_bytes);
+    if (count > 0) std::memcpy(static_cast<void*>(records.data()), bytes.data() + at, count * record_bytes);
     at += count * record_bytes;
   };
+  extract(result.pipelines_, header.num_pipelines);
   extract(result.layers_, header.num_layers);
   extract(result.blocks_, header.num_blocks);
   extract(result.uses_, header.num_uses);
@@ -228,6 +261,11 @@ std::span<const TensorRecord> Catalogue::tensors_of(int layer) const {
 
 std::span<const UseRecord> Catalogue::uses_of_block(std::uint32_t block) const {
   return std::span(uses_).subspan(blocks_[block].first_use, blocks_[block].num_uses);
+}
+
+bool Catalogue::is_trained(int layer) const {
+  const auto& uses = uses_of(layer);
+  return std::any_of(uses.begin(), uses.end(), [this](std::uint32_t use) { return blocks_[uses_[use].block].is_trained != 0; });
 }
 
 std::uint64_t Catalogue::num_parameters() const {

@@ -4,19 +4,24 @@
 // Built by the coordinator before the workers start, written once into the control segment with a checksum, and copied
 // out by each worker at attach. Never changes afterwards.
 //
-// A *block* is the unit of upload, version and update: all untied parameters of a layer, or one tied parameter. A *use*
-// is one layer's use of a block, with a gradient block of its own. Offsets are from the start of the named arena.
+// The layers of all pipelines are numbered through. A *block* is the unit of upload, version and update: all untied
+// parameters of a layer that are trained, those that are frozen, or one tied parameter. A *use* is one layer's use of a
+// block, with a gradient block of its own if it is trained. Offsets are from the start of the named arena.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hoststore/boundary.h"
 
 namespace rp {
+
+// An offset of what is not there.
+inline constexpr std::uint64_t kNoOffset = UINT64_MAX;
 
 struct BlockRecord {
   using ShmFormat = void;
@@ -24,23 +29,25 @@ struct BlockRecord {
   std::uint32_t num_copies = 1;   // working copies: 2 if steps are asynchronous
   std::uint64_t num_elements = 0; // padding between parameters included
   std::array<std::uint64_t, 2> parameter_offset{};  // parameter arena, of each working copy
-  std::uint64_t master_offset = 0;   // state arena: fp32. None for fp32 blocks: the newest working copy is the master
-  std::uint64_t moment1_offset = 0;  // state arena: fp32
-  std::uint64_t moment2_offset = 0;  // state arena: fp32
+  std::uint64_t master_offset = kNoOffset;   // state arena: fp32. None for fp32: the newest working copy is the master
+  std::uint64_t moment1_offset = kNoOffset;  // state arena: fp32. None of a frozen block, as of masters
+  std::uint64_t moment2_offset = kNoOffset;  // state arena: fp32
   std::uint32_t first_use = 0;       // in layer order
   std::uint32_t num_uses = 0;
+  std::uint32_t pipeline = 0;
+  std::uint32_t is_trained = 1;      // 0: frozen, in one working copy
 
   [[nodiscard]] std::uint64_t bytes() const { return num_elements * dtype_bytes(dtype); }
 };
-static_assert(sizeof(BlockRecord) == 64 && ShmSafe<BlockRecord>);
+static_assert(sizeof(BlockRecord) == 72 && ShmSafe<BlockRecord>);
 
 // Uses are sorted by block, then by layer.
 struct UseRecord {
   using ShmFormat = void;
   std::uint32_t block = 0;
   std::uint32_t layer = 0;
-  std::uint64_t gradient_offset = 0;  // gradient arena
-  std::uint64_t sum_offset = 0;       // state arena: fp32; only with several rounds per step
+  std::uint64_t gradient_offset = kNoOffset;  // gradient arena; trained blocks only
+  std::uint64_t sum_offset = kNoOffset;       // state arena: fp32; only where gradients of several rounds are added
 };
 static_assert(sizeof(UseRecord) == 24 && ShmSafe<UseRecord>);
 
@@ -60,31 +67,57 @@ struct LayerRecord {
   std::uint64_t arguments_hash = 0;  // of the factory's arguments: part of what processes compare
   std::uint32_t first_tensor = 0;
   std::uint32_t num_tensors = 0;
+  std::uint32_t num_buffers = 0;
+  std::uint32_t pipeline = 0;
 };
-static_assert(sizeof(LayerRecord) == 128 && ShmSafe<LayerRecord>);
+static_assert(sizeof(LayerRecord) == 136 && ShmSafe<LayerRecord>);
 
-// What a layer asks for: a parameter by name, and the tied group (>= 0) that it belongs to, or -1.
+struct PipelineRecord {
+  using ShmFormat = void;
+  std::array<char, 104> name{};
+  std::uint64_t seed = 0;  // of its random numbers
+  std::uint32_t first_layer = 0;
+  std::uint32_t num_layers = 0;
+  std::uint32_t first_block = 0;
+  std::uint32_t num_blocks = 0;
+};
+static_assert(sizeof(PipelineRecord) == 128 && ShmSafe<PipelineRecord>);
+
+// What a layer asks for: a parameter by name, and the tied group (>= 0, within the pipeline) that it belongs to, or -1.
 struct ParameterRequest {
   std::string name;
   DType dtype = DType::kFloat32;
   std::vector<std::int64_t> shape{};
   int tied_group = -1;
+  bool is_trained = true;
 };
 
 struct LayerRequest {
   std::string name;
   std::uint64_t arguments_hash = 0;
   std::vector<ParameterRequest> parameters{};
+  std::uint32_t num_buffers = 0;
+};
+
+struct PipelineRequest {
+  std::string name;
+  std::uint64_t seed = 0;
+  std::vector<LayerRequest> layers;
+  std::uint32_t num_copies = 1;  // working copies of a trained block
+  bool with_sums = false;        // room for the fp32 sum of several rounds' gradients
 };
 
 class Catalogue {
  public:
   Catalogue() = default;
 
-  // Lays the arenas out. `num_copies`: working copies a block; `with_sums`: room for fp32 sums of several rounds.
-  // Throws rp::Error (kUsage) for a name that is too long, more than kMaxRank dimensions, or tied parameters of
-  // different shapes.
-  static Catalogue lay_out(const std::vector<LayerRequest>& layers, std::uint32_t num_copies, bool with_sums);
+  // Lays the arenas out. Throws rp::Error (kUsage) for a name that is too long, more than kMaxRank dimensions, or tied
+  // parameters of different shapes or of which only some are trained.
+  static Catalogue lay_out(const std::vector<PipelineRequest>& pipelines);
+  // The same for one pipeline without a name.
+  static Catalogue lay_out(std::vector<LayerRequest> layers, std::uint32_t num_copies, bool with_sums) {
+    return lay_out({PipelineRequest{.name = "", .seed = 0, .layers = std::move(layers), .num_copies = num_copies, .with_sums = with_sums}});
+  }
 
   // The catalogue as bytes, checksum included; and back. from_bytes() throws rp::Error (kUserError) for bytes that do
   // not fit together.
@@ -92,6 +125,7 @@ class Catalogue {
   static Catalogue from_bytes(std::span<const std::byte> bytes);
 
   [[nodiscard]] int num_layers() const { return static_cast<int>(layers_.size()); }
+  [[nodiscard]] const std::vector<PipelineRecord>& pipelines() const { return pipelines_; }
   [[nodiscard]] const std::vector<BlockRecord>& blocks() const { return blocks_; }
   [[nodiscard]] const std::vector<UseRecord>& uses() const { return uses_; }
   [[nodiscard]] const std::vector<TensorRecord>& tensors() const { return tensors_; }
@@ -103,6 +137,8 @@ class Catalogue {
     return uses_of_layer_[static_cast<std::size_t>(layer)];
   }
   [[nodiscard]] std::span<const UseRecord> uses_of_block(std::uint32_t block) const;
+  // Whether a parameter of this layer is trained.
+  [[nodiscard]] bool is_trained(int layer) const;
 
   [[nodiscard]] std::uint64_t parameter_bytes() const { return parameter_bytes_; }
   [[nodiscard]] std::uint64_t state_bytes() const { return state_bytes_; }
@@ -113,6 +149,7 @@ class Catalogue {
  private:
   void index_uses();
 
+  std::vector<PipelineRecord> pipelines_;
   std::vector<LayerRecord> layers_;
   std::vector<BlockRecord> blocks_;
   std::vector<UseRecord> uses_;

@@ -34,16 +34,6 @@ ControlLayout::ControlLayout(const ControlHeader& header) {
   completions = region(align_up(ring_bytes<Completion>(kCompletionRing), 64) * workers);
   frees = region(align_up(ring_bytes<FreeRecord>(kFreeRing), 64) * workers);
   failures = region(sizeof(FailureRecord) * workers);
-
-  std::uint64_t table = sizeof(BlockPlace) * kBlockKinds * (header.num_layers + 1ULL) * header.num_microbatches;
-  losses = table;
-  table += sizeof(double) * header.num_microbatches;
-  square_sums = table;
-  table += sizeof(double) * header.num_uses;
-  layer_times = table;
-  table += sizeof(LayerTime) * header.num_layers;
-  round_bytes = align_up(table, 64);
-  round_places = region(round_bytes * kRoundPlaces);
   catalogue = end;
   bytes_before_catalogue = end;
 }

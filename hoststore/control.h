@@ -8,18 +8,18 @@
 
 #include "hoststore/boundary.h"
 #include "hoststore/ring.h"
+#include "hoststore/round_table.h"
 #include "hoststore/sequence_word.h"
 
 namespace rp {
 
 inline constexpr std::uint64_t kControlMagic = 0x31305f4550495052;  // "RPIPE_01"
-inline constexpr std::uint32_t kControlVersion = 1;
+inline constexpr std::uint32_t kControlVersion = 2;
 inline constexpr int kMaxWorkers = 64;
 inline constexpr int kMaxLayers = 1024;
 inline constexpr std::uint32_t kCommandRing = 8;
 inline constexpr std::uint32_t kCompletionRing = 16;
 inline constexpr std::uint32_t kFreeRing = 4096;
-inline constexpr std::uint32_t kRoundPlaces = 4;  // tables of rounds that may be alive at once
 
 // The epoch that ends every worker.
 inline constexpr std::uint64_t kEndEpoch = 0xffff;
@@ -33,36 +33,45 @@ enum class RoundMode : std::uint16_t { kTrain, kEvaluate };
 
 [[nodiscard]] const char* phase_name(Phase phase);
 
-// Where a task's input comes from: events of a worker, or (worker < 0) a block that is there already.
-struct InputSource {
-  using ShmFormat = void;
-  std::int64_t worker = -1;
-  std::uint64_t first_event = 0;  // event of microbatch m is first_event + m
-};
-
 // Coordinator -> worker. `slot` carries the epoch.
 struct Command {
   using ShmFormat = void;
+  // What a task does beyond its phase.
+  enum Flag : std::uint32_t {
+    kInputGradient = 1,      // the gradient of the model's inputs is wanted
+    kGrainLayer = 2,         // backward: recompute from the saved input of each layer, one layer at a time
+    kSavesForRecompute = 4,  // forward: a backward will recompute these layers
+    kNoRandomNumbers = 8,    // the layers draw none: the generator need not be set for each
+  };
+
   std::uint32_t pipeline = 0;
   Phase phase = Phase::kForward;
   RoundKind round_kind = RoundKind::kForwardBackward;
   RoundMode round_mode = RoundMode::kTrain;
-  std::int32_t loss = 0;  // which of the declared ones
+  std::int32_t loss = 0;  // which of the pipeline's declared ones
   std::uint64_t slot = 0;
   std::uint64_t round = 0;         // since the start of training: the key of random numbers
   std::uint64_t step = 0;          // counted from 1
-  std::uint64_t attempt = 0;       // of a round; attempts are numbered on
   std::uint64_t version = 0;       // of the weights
   std::uint64_t taken_before = 0;  // what gradient writes wait for
-  std::uint64_t first_event = 0;   // of this task's outputs: microbatch m is event first_event + m (without epoch)
-  std::int32_t first_layer = 0;
+  std::uint64_t first_event = 0;   // of this task's outputs: microbatch m is event first_event + m + 1 (without epoch)
+  std::uint64_t table = 0;         // the round's table: its place in the coordinator's arena
+  std::uint64_t table_bytes = 0;
+  std::uint32_t layer_base = 0;    // the catalogue's number of the pipeline's layer 0
+  std::uint32_t flags = 0;
+  std::int32_t first_layer = 0;    // layers and boundaries are the pipeline's
   std::int32_t end_layer = 0;
+  std::int32_t first_trained_layer = 0;  // no gradient goes below
   std::int32_t num_microbatches = 0;
-  std::uint32_t reserved = 0;
-  InputSource activation{};  // at first_layer
-  InputSource gradient{};    // at end_layer; backward only
-  std::array<std::uint64_t, kMaxLayers / 64> saved_boundaries{};  // bit b: the activation at boundary b is written
+  std::int32_t num_input_imports = 0;     // lists of tensors that other rounds made
+  std::int32_t num_argument_imports = 0;
+  std::array<std::uint64_t, kMaxLayers / 64 + 1> saved_boundaries{};  // bit b: the activation at boundary b is written
 
+  [[nodiscard]] bool has(Flag flag) const { return (flags & flag) != 0; }
+  // Whether a backward or fused task gives the gradient at its first boundary.
+  [[nodiscard]] bool wants_input_gradient() const {
+    return first_layer > first_trained_layer || (first_layer == 0 && has(kInputGradient));
+  }
   [[nodiscard]] bool saves(int boundary) const {
     return (saved_boundaries[static_cast<std::size_t>(boundary / 64)] >> (boundary % 64) & 1) != 0;
   }
@@ -114,28 +123,6 @@ struct WorkerWords {
 };
 static_assert(sizeof(WorkerWords) == 32 && ShmSafe<WorkerWords>);
 
-enum class BlockKind : std::uint32_t { kActivation, kGradient, kArguments };
-inline constexpr std::uint32_t kBlockKinds = 3;
-
-// Where a block of a round lies. Written by the worker of the slot that makes it (the coordinator for the round's
-// inputs) before the event that says so.
-struct BlockPlace {
-  using ShmFormat = void;
-  std::uint64_t slot = 0;  // with epoch: who wrote it; the coordinator writes 0
-  std::uint64_t arena = 0;
-  std::uint64_t offset = 0;
-  std::uint64_t bytes = 0;
-};
-static_assert(sizeof(BlockPlace) == 32 && ShmSafe<BlockPlace>);
-
-// Time that a layer took in a round, over all microbatches. Writer: the worker of the slot that ran it.
-struct LayerTime {
-  using ShmFormat = void;
-  std::int64_t forward_ns = 0;
-  std::int64_t backward_ns = 0;  // recompute not counted
-};
-static_assert(ShmSafe<LayerTime>);
-
 // What all processes must agree on; the segment's first bytes. Writer: the coordinator, before anyone attaches.
 struct ControlHeader {
   using ShmFormat = void;
@@ -149,12 +136,11 @@ struct ControlHeader {
   std::uint64_t catalogue_offset = 0;
   std::uint64_t catalogue_bytes = 0;
   std::uint32_t num_layers = 0;
-  std::uint32_t num_microbatches = 0;
+  std::uint32_t num_pipelines = 0;
   std::uint32_t num_blocks = 0;
   std::uint32_t num_uses = 0;
   std::uint32_t stage_buffers = 2;  // 2 with prefetch, 1 without
   std::uint32_t threads_per_worker = 1;
-  std::uint64_t seed = 0;
   std::uint64_t arena_limit_bytes = 0;  // how far one activation arena may grow
   std::int64_t wait_timeout_ns = 0;
 };
@@ -173,12 +159,6 @@ struct ControlLayout {
   std::uint64_t completions = 0;  // ring per worker
   std::uint64_t frees = 0;        // ring per worker
   std::uint64_t failures = 0;     // FailureRecord per worker
-  std::uint64_t round_places = 0; // kRoundPlaces tables
-  std::uint64_t round_bytes = 0;  // of one table
-  // Within the table of a round:
-  std::uint64_t losses = 0;         // double per microbatch
-  std::uint64_t square_sums = 0;    // double per use
-  std::uint64_t layer_times = 0;    // LayerTime per layer
   std::uint64_t catalogue = 0;
   std::uint64_t bytes_before_catalogue = 0;
 };

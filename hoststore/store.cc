@@ -26,12 +26,11 @@ ControlHeader header_for(const StoreSettings& settings, const Catalogue& catalog
   header.build_id = settings.build_id;
   header.fingerprint = settings.fingerprint;
   header.num_layers = static_cast<std::uint32_t>(catalogue.num_layers());
-  header.num_microbatches = settings.num_microbatches;
+  header.num_pipelines = static_cast<std::uint32_t>(catalogue.pipelines().size());
   header.num_blocks = static_cast<std::uint32_t>(catalogue.blocks().size());
   header.num_uses = static_cast<std::uint32_t>(catalogue.uses().size());
   header.stage_buffers = settings.stage_buffers;
   header.threads_per_worker = settings.threads_per_worker;
-  header.seed = settings.seed;
   header.arena_limit_bytes = settings.arena_limit_bytes;
   header.wait_timeout_ns = settings.wait_timeout_ns;
   const ControlLayout layout(header);
@@ -49,14 +48,13 @@ void check_numbers(const StoreSettings& settings, const Catalogue& catalogue) {
     throw Error(ExitCode::kUsage, cat("the model has ", catalogue.num_layers(), " layers; 1 to ", kMaxLayers,
                                       " are possible; join small layers into one"));
   }
-  if (settings.num_microbatches < 1) throw Error(ExitCode::kUsage, "a round needs at least one microbatch");
 }
 
 // Whether all that the header says fits together and into the control segment of `length` bytes.
 bool is_sound(const ControlHeader& header, std::uint64_t length) {
   return header.magic == kControlMagic && header.version == kControlVersion && header.bytes == length &&
          header.num_workers >= 1 && header.num_workers <= kMaxWorkers && header.num_layers <= kMaxLayers &&
-         header.num_microbatches <= length && header.num_blocks <= length && header.num_uses <= length &&
+         header.num_pipelines <= kMaxLayers && header.num_blocks <= length && header.num_uses <= length &&
          header.catalogue_offset == ControlLayout(header).catalogue && header.catalogue_offset <= length &&
          header.catalogue_bytes == length - header.catalogue_offset;
 }
@@ -129,7 +127,7 @@ std::unique_ptr<Store> Store::attach(std::vector<UniqueFd> descriptors) {
   }
   store->map(false);
   const Catalogue& catalogue = store->catalogue_;
-  if (catalogue.num_layers() != static_cast<int>(header.num_layers) || catalogue.blocks().size() != header.num_blocks ||
+  if (catalogue.num_layers() != static_cast<int>(header.num_layers) || catalogue.pipelines().size() != header.num_pipelines || catalogue.blocks().size() != header.num_blocks ||
       catalogue.uses().size() != header.num_uses) {
     throw strange;
   }
@@ -184,29 +182,6 @@ RingWriter<FreeRecord> Store::free_writer(int worker) {
 }
 RingReader<FreeRecord> Store::free_reader(int worker) {
   return {ring_memory(layout_.frees, ring_bytes<FreeRecord>(kFreeRing), worker), kFreeRing};
-}
-
-std::byte* Store::round_table(std::uint64_t attempt) {
-  return control_.data() + layout_.round_places + layout_.round_bytes * (attempt % kRoundPlaces);
-}
-
-BlockPlace& Store::block_place(std::uint64_t attempt, BlockKind kind, int boundary, int microbatch) {
-  const ControlHeader& header = this->header();
-  const std::uint64_t row = static_cast<std::uint64_t>(kind) * (header.num_layers + 1ULL) + static_cast<std::uint64_t>(boundary);
-  return reinterpret_cast<BlockPlace*>(round_table(attempt))[row * header.num_microbatches +
-                                                             static_cast<std::uint64_t>(microbatch)];
-}
-
-double& Store::loss(std::uint64_t attempt, int microbatch) {
-  return reinterpret_cast<double*>(round_table(attempt) + layout_.losses)[microbatch];
-}
-
-double& Store::square_sum(std::uint64_t attempt, std::uint32_t use) {
-  return reinterpret_cast<double*>(round_table(attempt) + layout_.square_sums)[use];
-}
-
-LayerTime& Store::layer_time(std::uint64_t attempt, int layer) {
-  return reinterpret_cast<LayerTime*>(round_table(attempt) + layout_.layer_times)[layer];
 }
 
 ArenaView& Store::arena(std::uint64_t arena) {

@@ -24,10 +24,8 @@ namespace rp {
 struct StoreSettings {
   std::string backing;  // "shm", "memfd" or "" for the best
   std::uint32_t num_workers = 1;
-  std::uint32_t num_microbatches = 1;
   std::uint32_t stage_buffers = 2;
   std::uint32_t threads_per_worker = 1;
-  std::uint64_t seed = 0;
   std::uint64_t fingerprint = 0;
   std::uint64_t build_id = 0;
   std::uint64_t arena_limit_bytes = std::uint64_t{1} << 40;
@@ -85,11 +83,11 @@ class Store {
     return *at<FailureRecord>(layout_.failures, static_cast<std::uint64_t>(worker));
   }
 
-  // The table of a round's attempt. Valid until attempt + kRoundPlaces begins.
-  [[nodiscard]] BlockPlace& block_place(std::uint64_t attempt, BlockKind kind, int boundary, int microbatch);
-  [[nodiscard]] double& loss(std::uint64_t attempt, int microbatch);
-  [[nodiscard]] double& square_sum(std::uint64_t attempt, std::uint32_t use);
-  [[nodiscard]] LayerTime& layer_time(std::uint64_t attempt, int layer);
+  // The table that a command or an origin names.
+  template <typename Reference>
+  [[nodiscard]] RoundTable round_table(const Reference& reference) {
+    return RoundTable(arena(kCoordinatorArena).data(reference.table, reference.table_bytes));
+  }
 
   // Arenas.
   [[nodiscard]] std::byte* parameters(std::uint64_t offset) { return parameters_.data() + offset; }
@@ -100,7 +98,7 @@ class Store {
   // Worker w's activation arena, or the coordinator's (kCoordinatorArena).
   [[nodiscard]] ArenaView& arena(std::uint64_t arena);
 
-  // The data of a block, mapped on demand.
+  // The memory of a block, mapped on demand.
   [[nodiscard]] const std::byte* block_data(const BlockPlace& place) {
     return arena(place.arena).data(place.offset, place.bytes);
   }
@@ -113,7 +111,6 @@ class Store {
     return reinterpret_cast<T*>(control_.data() + region) + index;
   }
   [[nodiscard]] std::byte* ring_memory(std::uint64_t region, std::uint64_t bytes, int worker);
-  [[nodiscard]] std::byte* round_table(std::uint64_t attempt);
 
   Backing backing_ = Backing::kMemfd;
   Catalogue catalogue_;

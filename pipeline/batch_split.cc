@@ -44,10 +44,8 @@ BatchSplit::BatchSplit(const Tensors& inputs, const Tensors& arguments, int num_
       }
       return views_of(parts);
     };
-    MicrobatchData data;
-    data.inputs = part(inputs);
-    data.arguments = part(arguments);
-    microbatches_.push_back(std::move(data));
+    blocks_.inputs.push_back({.tensors = part(inputs)});
+    blocks_.arguments.push_back({.tensors = part(arguments)});
     first += length;
   }
 }

@@ -16,11 +16,12 @@ class BatchSplit {
   // without dimensions go to all. Throws rp::Error (kUsage) with numbers for what cannot be split.
   BatchSplit(const Tensors& inputs, const Tensors& arguments, int num_microbatches);
 
-  [[nodiscard]] const std::vector<MicrobatchData>& microbatches() const { return microbatches_; }
+  // As views of this object's tensors.
+  [[nodiscard]] const RoundInputs& blocks() const { return blocks_; }
 
  private:
   std::vector<Tensors> storage_;
-  std::vector<MicrobatchData> microbatches_;
+  RoundInputs blocks_;
 };
 
 }  // namespace rp

@@ -69,21 +69,24 @@ std::vector<LayerRequest> describe_layers(const Model& model) {
   std::vector<LayerRequest> layers;
   for (const LayerSpec& spec : model.layers()) {
     LayerRequest request{.name = spec.name, .arguments_hash = spec.arguments_hash, .parameters = {}};
-    for (const NamedParameter& parameter : spec.make()->parameters()) {
+    const std::string of_layer = cat(" of layer ", layers.size(), " (", spec.name, ")");
+    const std::unique_ptr<Layer> layer = spec.make();
+    for (const NamedParameter& parameter : layer->parameters()) {
       if (!at::isFloatingType(parameter.value.scalar_type())) {
-        throw Error(ExitCode::kUsage, cat("parameter '", parameter.name, "' of layer ", layers.size(), " (", spec.name,
-                                          ") is of dtype ", at::toString(parameter.value.scalar_type()),
-                                          "; only floating point can be trained"));
-      }
-      if (!parameter.value.requires_grad()) {
-        throw Error(ExitCode::kUsage, cat("parameter '", parameter.name, "' of layer ", layers.size(), " (", spec.name,
-                                          ") does not require a gradient; frozen parameters cannot be kept apart yet: "
-                                          "make it a buffer, or train it"));
+        throw Error(ExitCode::kUsage, cat("parameter '", parameter.name, "'", of_layer, " is of dtype ",
+                                          at::toString(parameter.value.scalar_type()), "; only floating point can be trained"));
       }
       request.parameters.push_back({.name = parameter.name,
                                     .dtype = dtype_of(model.dtype()),
                                     .shape = parameter.value.sizes().vec(),
-                                    .tied_group = -1});
+                                    .tied_group = -1,
+                                    .is_trained = parameter.value.requires_grad()});
+    }
+    for (const NamedBuffer& buffer : layer->buffers()) {
+      ++request.num_buffers;
+      if (buffer.value.defined() && buffer.value.requires_grad()) {
+        throw Error(ExitCode::kUsage, cat("buffer '", buffer.name, "'", of_layer, " requires a gradient; make it a parameter"));
+      }
     }
     layers.push_back(std::move(request));
   }
@@ -91,40 +94,43 @@ std::vector<LayerRequest> describe_layers(const Model& model) {
   return layers;
 }
 
-std::uint64_t fingerprint(const Model& model, const Loss& loss) {
-  std::uint64_t hash = hash_text(loss.name);
-  hash = hash_text(at::toString(model.dtype()), hash);
+std::uint64_t fingerprint(const Model& model, const std::vector<Loss>& losses) {
+  std::uint64_t hash = hash_text(at::toString(model.dtype()));
+  for (const Loss& loss : losses) hash = hash_text(loss.name + "\n", hash);
   for (const auto& [first, second] : model.ties()) {
     hash = hash_text(cat(first.layer, " ", first.parameter, " ", second.layer, " ", second.parameter), hash);
   }
   return hash;
 }
 
-void compare_layers(const Model& model, const Catalogue& catalogue) {
+void compare_layers(const Model& model, const Catalogue& catalogue, const PipelineRecord& pipeline) {
   const std::string remedy =
       "; every process must describe the same model: what stands before Session::start() may not depend on the process, "
       "the time or on random numbers";
-  if (model.num_layers() != catalogue.num_layers()) {
-    throw Error(ExitCode::kUserError, cat("the processes differ: the coordinator's model has ", catalogue.num_layers(),
-                                          " layers, this worker's has ", model.num_layers(), remedy));
+  const std::string of_pipeline = catalogue.pipelines().size() > 1 ? cat(" of pipeline '", pipeline.name.data(), "'") : "";
+  if (model.num_layers() != static_cast<int>(pipeline.num_layers)) {
+    throw Error(ExitCode::kUserError, cat("the processes differ: the coordinator's model", of_pipeline, " has ",
+                                          pipeline.num_layers, " layers, this worker's has ", model.num_layers(), remedy));
   }
   for (int layer = 0; layer < model.num_layers(); ++layer) {
     const LayerSpec& spec = model.layers()[static_cast<std::size_t>(layer)];
-    const LayerRecord& record = catalogue.layer(layer);
+    const LayerRecord& record = catalogue.layer(static_cast<int>(pipeline.first_layer) + layer);
+    const std::string who = cat("the processes differ: layer ", layer, of_pipeline);
     if (spec.name != record.name.data()) {
-      throw Error(ExitCode::kUserError, cat("the processes differ: layer ", layer, " is ", record.name.data(),
-                                            " in the coordinator and ", spec.name, " in this worker", remedy));
+      throw Error(ExitCode::kUserError, cat(who, " is ", record.name.data(), " in the coordinator and ", spec.name,
+                                            " in this worker", remedy));
     }
     if (spec.arguments_hash != record.arguments_hash) {
-      throw Error(ExitCode::kUserError, cat("the processes differ: layer ", layer, " (", spec.name,
-                                            ") was given other arguments than in the coordinator", remedy));
+      throw Error(ExitCode::kUserError, cat(who, " (", spec.name, ") was given other arguments than in the coordinator", remedy));
     }
   }
 }
 
 void compare_parameters(const std::vector<NamedParameter>& parameters, const Catalogue& catalogue, int layer) {
   const auto expected = catalogue.tensors_of(layer);
-  const std::string who = cat("the processes differ: layer ", layer, " (", catalogue.layer(layer).name.data(), ")");
+  const LayerRecord& record = catalogue.layer(layer);
+  const auto local = static_cast<std::uint32_t>(layer) - catalogue.pipelines()[record.pipeline].first_layer;
+  const std::string who = cat("the processes differ: layer ", local, " (", record.name.data(), ")");
   if (parameters.size() != expected.size()) {
     throw Error(ExitCode::kUserError, cat(who, " has ", expected.size(), " parameters in the coordinator and ",
                                           parameters.size(), " in this worker"));
@@ -137,6 +143,11 @@ void compare_parameters(const std::vector<NamedParameter>& parameters, const Cat
                   cat(who, " has the parameter ", expected[i].name.data(), " ", shape_text(shape),
                       " in the coordinator and ", parameters[i].name, " ", shape_text(parameters[i].value.sizes()),
                       " in this worker"));
+    }
+    const bool is_trained = catalogue.blocks()[catalogue.uses()[expected[i].use].block].is_trained != 0;
+    if (parameters[i].value.requires_grad() != is_trained) {
+      throw Error(ExitCode::kUserError, cat(who, ": the parameter ", parameters[i].name, " is ",
+                                            is_trained ? "trained" : "frozen", " in the coordinator, but not in this worker"));
     }
   }
 }

@@ -1,17 +1,35 @@
 #include "roundpipe/pipeline.h"
 
+#include <numeric>
+
 #include "pipeline/pipeline_impl.h"
 #include "roundpipe/session.h"
 
 namespace rp {
 
-double RoundResult::loss() const { return state_->pipeline->coordinator().wait_loss(*state_->outcome); }
+std::vector<double> RoundResult::losses() const {
+  state_->pipeline->coordinator().wait_forward(*state_->round);
+  return state_->round->losses;
+}
 
-double StepResult::grad_norm() const { return state_->pipeline->coordinator().wait_norm(*state_->outcome).grad_norm; }
-bool StepResult::skipped() const { return state_->pipeline->coordinator().wait_norm(*state_->outcome).skipped; }
+double RoundResult::loss() const {
+  const std::vector<double> all = losses();
+  return std::accumulate(all.begin(), all.end(), 0.0);
+}
+
+double StepResult::grad_norm() const {
+  return state_->pipeline->coordinator().wait_norm(state_->pipeline->number(), *state_->outcome).grad_norm;
+}
+
+bool StepResult::skipped() const {
+  return state_->pipeline->coordinator().wait_norm(state_->pipeline->number(), *state_->outcome).skipped;
+}
 
 Pipeline::Pipeline(Session& session, Model model, Loss loss, PipelineOptions options)
-    : impl_(std::make_unique<Impl>(session.impl(), std::move(model), std::move(loss), options)) {}
+    : Pipeline(session, std::move(model), std::vector<Loss>{std::move(loss)}, std::move(options)) {}
+
+Pipeline::Pipeline(Session& session, Model model, std::vector<Loss> losses, PipelineOptions options)
+    : impl_(std::make_unique<Impl>(session.impl(), std::move(model), std::move(losses), std::move(options))) {}
 
 Pipeline::~Pipeline() = default;
 
@@ -23,9 +41,14 @@ StepResult Pipeline::step(const AdamW& rule, const StepOptions& options) { retur
 
 void Pipeline::synchronize() { impl_->coordinator().synchronize(); }
 
-std::int64_t Pipeline::num_steps() const { return static_cast<std::int64_t>(impl_->coordinator().num_steps()); }
+std::int64_t Pipeline::num_steps() const { return static_cast<std::int64_t>(impl_->coordinator().num_steps(impl_->number())); }
 
 std::vector<ParameterState> Pipeline::parameters() { return impl_->parameters(); }
+
+std::vector<BufferState> Pipeline::buffers() {
+  synchronize();
+  return impl_->buffers();
+}
 
 MemoryPlan Pipeline::memory_plan() const { return impl_->memory_plan(); }
 

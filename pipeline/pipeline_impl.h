@@ -1,65 +1,57 @@
 // pipeline/pipeline_impl.h
-// What a Pipeline is made of: the description in every process, store and coordinator in one of them.
+// What a Pipeline is made of: its description, in every process; its rounds and steps, in the coordinator.
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "coordinator/coordinator.h"
-#include "hoststore/store.h"
+#include "pipeline/runtime.h"
 #include "pipeline/session_impl.h"
 #include "roundpipe/pipeline.h"
-#include "worker/worker.h"
 
 namespace rp {
 
 class Pipeline::Impl {
  public:
-  Impl(Session::Impl& session, Model model, Loss loss, PipelineOptions options);
+  Impl(Session::Impl& session, Model model, std::vector<Loss> losses, PipelineOptions options);
   ~Impl();
 
-  // Coordinator: the store with the initial weights, not yet any thread.
-  void create_store();
-  // Coordinator: before the workers.
-  void start_coordinator();
-  void end_coordinator();
-  // Worker: serves the store until the run ends.
-  void serve(Store& store, int worker, std::optional<FaultBoardEntry> board);
-  // Worker: throws if this process describes another model than the coordinator.
-  void compare_with(const Store& store) const;
+  [[nodiscard]] const Model& model() const { return model_; }
+  [[nodiscard]] const std::vector<Loss>& losses() const { return losses_; }
+  [[nodiscard]] const PipelineOptions& options() const { return options_; }
+  [[nodiscard]] int number() const { return number_; }
+  // What it needs of the store. Builds each layer once.
+  [[nodiscard]] PipelineRequest request() const;
 
   // Throws rp::Error if start() was not called.
-  [[nodiscard]] Coordinator& coordinator();
-  [[nodiscard]] Coordinator* coordinator_if_started() { return coordinator_.get(); }
-  [[nodiscard]] Store& store() { return *store_; }
-  [[nodiscard]] at::ScalarType dtype() const { return model_.dtype(); }
-  [[nodiscard]] const PipelineOptions& options() const { return options_; }
+  [[nodiscard]] Coordinator& coordinator() { return runtime_.coordinator(); }
 
   RoundResult forward_backward(const Tensors& inputs, const Tensors& arguments);
   StepResult step(const AdamW& rule, const StepOptions& options);
   // With the working weights of `steps_ago` steps ago, as far as the store keeps them.
   [[nodiscard]] std::vector<ParameterState> parameters(std::uint64_t steps_ago = 0);
+  // Copies. REQUIRES: nothing in flight.
+  [[nodiscard]] std::vector<BufferState> buffers();
+  // The round that comes next begins with them: all buffers, as buffers() names them. REQUIRES: nothing in flight.
+  void set_buffers(const std::vector<BufferState>& buffers);
   [[nodiscard]] MemoryPlan memory_plan() const;
   [[nodiscard]] std::string plan_text();
 
  private:
-  void write_initial_weights();
-  [[nodiscard]] Plan first_plan() const;
-  [[nodiscard]] std::uint64_t max_stage_bytes() const;
+  [[nodiscard]] const PipelineRecord& record() const;
 
   Session::Impl& session_;
+  Runtime& runtime_;
   const Model model_;
-  const Loss loss_;
+  const std::vector<Loss> losses_;
   const PipelineOptions options_;
-  std::unique_ptr<Store> store_;
-  std::unique_ptr<Coordinator> coordinator_;
+  int number_ = 0;
 };
 
 struct RoundResult::State {
   Pipeline::Impl* pipeline = nullptr;
-  std::shared_ptr<RoundOutcome> outcome;
+  std::shared_ptr<Round> round;
 };
 
 struct StepResult::State {

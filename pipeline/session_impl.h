@@ -1,5 +1,5 @@
 // pipeline/session_impl.h
-// What a Session is made of: the process's role, its signals, its connection to rp-launch, its pipeline.
+// What a Session is made of: the process's role, its signals, its connection to rp-launch, its pipelines.
 #pragma once
 
 #include <atomic>
@@ -12,20 +12,12 @@
 #include "launcher/channel.h"
 #include "launcher/liveness_watch.h"
 #include "launcher/process_role.h"
+#include "pipeline/runtime.h"
 #include "roundpipe/error.h"
 #include "roundpipe/pipeline.h"
 #include "roundpipe/session.h"
 
 namespace rp {
-
-// The effective settings of the runtime.
-struct EffectiveSettings {
-  std::string device = "cpu";
-  std::string store;        // "" = the best
-  std::string plan = "auto";
-  bool prefetch = true;
-  int threads_per_worker = 1;
-};
 
 // The end of a worker that rp-launch reports itself: the coordinator ends without another message.
 class WorkerGone : public Error {
@@ -43,9 +35,11 @@ class Session::Impl {
   [[nodiscard]] int num_workers() const { return role_.num_workers; }
   [[nodiscard]] const EffectiveSettings& settings() const { return settings_; }
 
-  // The one pipeline of the run. Throws rp::Error for a second one, or after start().
-  void add(Pipeline::Impl* pipeline);
-  // Ends the run first: nobody uses the pipeline's store afterwards.
+  [[nodiscard]] Runtime& runtime() { return runtime_; }
+
+  // Returns the pipeline's number. Throws rp::Error after start().
+  int add(Pipeline::Impl* pipeline);
+  // Ends the run first: nobody uses any pipeline's store afterwards.
   void remove(Pipeline::Impl* pipeline);
 
   void start();
@@ -61,9 +55,9 @@ class Session::Impl {
 
   ProcessRole role_;
   EffectiveSettings settings_;
+  Runtime runtime_{settings_, role_.num_workers};
   std::optional<FaultBoard> board_;
   std::optional<LivenessWatch> liveness_;
-  Pipeline::Impl* pipeline_ = nullptr;
   const int num_exceptions_;  // in flight when the session was made
   bool started_ = false;
   bool ended_ = false;

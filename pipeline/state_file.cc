@@ -22,7 +22,19 @@ constexpr int kStateVersion = 1;
 constexpr std::uint64_t kMaxStateJsonBytes = std::uint64_t{16} << 20;
 
 TensorDType file_dtype(at::ScalarType type) {
-  return type == at::kFloat ? TensorDType::kF32 : type == at::kBFloat16 ? TensorDType::kBF16 : TensorDType::kF16;
+  switch (type) {
+    case at::kFloat: return TensorDType::kF32;
+    case at::kBFloat16: return TensorDType::kBF16;
+    case at::kHalf: return TensorDType::kF16;
+    case at::kDouble: return TensorDType::kF64;
+    case at::kLong: return TensorDType::kI64;
+    case at::kInt: return TensorDType::kI32;
+    case at::kShort: return TensorDType::kI16;
+    case at::kChar: return TensorDType::kI8;
+    case at::kByte: return TensorDType::kU8;
+    case at::kBool: return TensorDType::kBool;
+    default: throw Error(ExitCode::kUsage, cat("tensors of dtype ", at::toString(type), " cannot be saved"));
+  }
 }
 
 // A tensor of a state file: its name there and where it lies in the store.
@@ -32,17 +44,21 @@ struct StateTensor {
 };
 
 // Masters and moments; asynchronous also the working weights of one step before, which the next round computes with.
-std::vector<StateTensor> state_tensors(Pipeline::Impl& pipeline) {
+std::vector<StateTensor> state_tensors(Pipeline::Impl& pipeline, const std::vector<BufferState>& buffers) {
   std::vector<StateTensor> tensors;
   for (const ParameterState& parameter : pipeline.parameters()) {
+    if (!parameter.master.defined()) continue;  // frozen
     tensors.push_back({parameter.name + ".master", parameter.master});
     tensors.push_back({parameter.name + ".moment1", parameter.moment1});
     tensors.push_back({parameter.name + ".moment2", parameter.moment2});
   }
   if (pipeline.options().asynchronous) {
     for (const ParameterState& parameter : pipeline.parameters(1)) {
-      tensors.push_back({parameter.name + ".previous", parameter.working});
+      if (parameter.master.defined()) tensors.push_back({parameter.name + ".previous", parameter.working});
     }
+  }
+  for (const BufferState& buffer : buffers) {
+    if (buffer.value.defined()) tensors.push_back({buffer.name + ".buffer", buffer.value.contiguous()});
   }
   return tensors;
 }
@@ -95,8 +111,8 @@ Description read_description(const std::filesystem::path& directory) {
 }
 
 void check_between_steps(Pipeline::Impl& pipeline) {
-  if (pipeline.coordinator().rounds_since_step() == 0) return;
-  throw Error(ExitCode::kUsage, cat("load_state() after ", pipeline.coordinator().rounds_since_step(),
+  if (pipeline.coordinator().rounds_since_step(pipeline.number()) == 0) return;
+  throw Error(ExitCode::kUsage, cat("load_state() after ", pipeline.coordinator().rounds_since_step(pipeline.number()),
                                     " rounds without step(): their gradients are not those of other weights; call step() first"));
 }
 
@@ -120,7 +136,7 @@ void check_tensors(const SafetensorsFile& file, const std::vector<StateTensor>& 
 void Pipeline::save_state(const std::filesystem::path& directory, const std::string& user_data) {
   synchronize();
   OutputDirectory output = OutputDirectory::create(directory);
-  const std::vector<StateTensor> tensors = state_tensors(*impl_);
+  const std::vector<StateTensor> tensors = state_tensors(*impl_, impl_->buffers());
   std::vector<TensorDeclaration> declarations;
   for (const StateTensor& tensor : tensors) {
     declarations.push_back({tensor.name, file_dtype(tensor.value.scalar_type()), tensor.value.sizes().vec()});
@@ -134,7 +150,7 @@ void Pipeline::save_state(const std::filesystem::path& directory, const std::str
   writer.commit();
   const nlohmann::json description = {{"version", kStateVersion},
                                       {"step", num_steps()},
-                                      {"dtype", at::toString(impl_->dtype())},
+                                      {"dtype", at::toString(impl_->model().dtype())},
                                       {"checksum", checksum.value()},
                                       {"rounds_per_step", impl_->options().rounds_per_step},
                                       {"asynchronous", impl_->options().asynchronous},
@@ -159,23 +175,28 @@ std::string Pipeline::load_state(const std::filesystem::path& directory) {
   if (saved.rounds_per_step != impl_->options().rounds_per_step) {
     refuse(cat("was saved with ", saved.rounds_per_step, " rounds per step, not ", impl_->options().rounds_per_step));
   }
-  if (saved.dtype != at::toString(impl_->dtype())) {
-    refuse(cat("was saved with weights of ", saved.dtype, ", not ", at::toString(impl_->dtype())));
+  if (saved.dtype != at::toString(impl_->model().dtype())) {
+    refuse(cat("was saved with weights of ", saved.dtype, ", not ", at::toString(impl_->model().dtype())));
   }
   const SafetensorsFile file = SafetensorsFile::open(directory / "state.safetensors");
-  check_tensors(file, state_tensors(*impl_));
-  impl_->coordinator().restart_at(saved.step);  // which working copy is the newest depends on it
+  std::vector<BufferState> buffers = impl_->buffers();
+  for (BufferState& buffer : buffers) {
+    if (buffer.value.defined()) buffer.value = buffer.value.contiguous();  // state_tensors() gives what is read into
+  }
+  check_tensors(file, state_tensors(*impl_, buffers));
+  impl_->coordinator().restart_at(impl_->number(), saved.step, saved.step * static_cast<std::uint64_t>(saved.rounds_per_step));  // which working copy is the newest depends on it
   Checksum checksum;
-  for (const StateTensor& tensor : state_tensors(*impl_)) {
+  for (const StateTensor& tensor : state_tensors(*impl_, buffers)) {
     file.read(tensor.name, tensor.value.data_ptr(), tensor.value.nbytes());
     checksum.add(tensor.value);
   }
   if (checksum.value() != saved.checksum) {
     refuse("state.safetensors does not have the checksum of state.json: one of them is damaged; use another saved state");
   }
+  impl_->set_buffers(buffers);
   const c10::NoGradGuard no_grad;
   for (const ParameterState& parameter : impl_->parameters()) {
-    if (parameter.working.scalar_type() != at::kFloat) at::Tensor(parameter.working).copy_(parameter.master);
+    if (parameter.master.defined() && parameter.working.scalar_type() != at::kFloat) at::Tensor(parameter.working).copy_(parameter.master);
   }
   return saved.user_data;
 }

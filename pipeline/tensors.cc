@@ -40,10 +40,23 @@ Tensors tensors_over(const std::vector<TensorView>& views) {
   return tensors;
 }
 
+at::Tensor parameter_view(Store& store, const TensorRecord& parameter, std::uint64_t copy) {
+  const BlockRecord& block = store.catalogue().blocks()[store.catalogue().uses()[parameter.use].block];
+  const std::byte* data = store.parameters(block.parameter_offset[copy] + parameter.element_offset * dtype_bytes(block.dtype));
+  return tensor_over({parameter.desc, data});
+}
+
+at::Tensor state_view(Store& store, const TensorRecord& parameter, std::uint64_t offset) {
+  TensorDesc desc = parameter.desc;
+  desc.dtype = DType::kFloat32;
+  return tensor_over({desc, reinterpret_cast<const std::byte*>(store.state(offset) + parameter.element_offset)});
+}
+
+bool is_first_use(const Catalogue& catalogue, const TensorRecord& parameter) {
+  return catalogue.blocks()[catalogue.uses()[parameter.use].block].first_use == parameter.use;
+}
+
 std::vector<TensorView> views_of(Tensors& tensors) {
-  if (tensors.size() > kMaxTensors) {
-    throw Error(ExitCode::kUsage, cat(tensors.size(), " tensors at once; at most ", kMaxTensors, " can travel"));
-  }
   std::vector<TensorView> views;
   for (at::Tensor& tensor : tensors) {
     TensorView view;

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "hoststore/boundary.h"
+#include "hoststore/store.h"
 #include "roundpipe/layer.h"
 
 namespace rp {
@@ -22,8 +22,16 @@ namespace rp {
 // A tensor of this shape over `data`.
 [[nodiscard]] at::Tensor tensor_over(const std::byte* data, at::IntArrayRef shape, at::ScalarType type);
 
+// A parameter in the store: working copy `copy` of its block, or, in fp32, what the state arena holds of the block at
+// `offset`.
+[[nodiscard]] at::Tensor parameter_view(Store& store, const TensorRecord& parameter, std::uint64_t copy);
+[[nodiscard]] at::Tensor state_view(Store& store, const TensorRecord& parameter, std::uint64_t offset);
+
+// False for a tied parameter that a lower layer has, too: the lowest one gives name and initial value.
+[[nodiscard]] bool is_first_use(const Catalogue& catalogue, const TensorRecord& parameter);
+
 // The description of dense row-major tensors. `tensors` is made so (contiguous, on the CPU) and must outlive the views.
-// Throws rp::Error (kUsage) for more tensors or dimensions than a boundary holds.
+// Throws rp::Error (kUsage) for more dimensions than a block can describe.
 [[nodiscard]] std::vector<TensorView> views_of(Tensors& tensors);
 
 }  // namespace rp

@@ -53,43 +53,55 @@ auto run_user_code(std::int64_t layer, Code&& code) {
 bool borrows_memory(const at::Tensor& tensor) { return tensor.storage().allocator() == nullptr; }
 
 // A block's tensors, kept alive until they are copied to the store. `layer` made them.
-OutputBlock output_block(BlockKind kind, int boundary, const Tensors& tensors, int layer) {
+OutputBlock output_block(BlockKind kind, int index, const Tensors& tensors, int layer) {
   auto owner = std::make_shared<Tensors>();
   for (const at::Tensor& tensor : tensors) {
     owner->push_back(tensor.defined() && borrows_memory(tensor) ? tensor.detach().clone() : tensor);
   }
   std::vector<TensorView> views = run_user_code(layer, [&] { return views_of(*owner); });  // throws for what cannot travel
-  return {.kind = kind, .boundary = boundary, .tensors = std::move(views), .owner = std::move(owner)};
+  return {.kind = kind, .index = index, .tensors = std::move(views), .owner = std::move(owner)};
 }
 
-bool needs_gradient(const at::Tensor& tensor) { return tensor.defined() && at::isFloatingType(tensor.scalar_type()); }
+bool can_have_gradient(const at::Tensor& tensor) { return tensor.defined() && at::isFloatingType(tensor.scalar_type()); }
+
+// Whether somebody asks for the gradient of what enters a layer.
+bool wants_gradient_at(const Command& command, int boundary) {
+  return boundary > command.first_trained_layer || (boundary == 0 && command.has(Command::kInputGradient));
+}
+
+std::vector<std::int64_t> versions_of(const Tensors& tensors) {
+  std::vector<std::int64_t> versions;
+  for (const at::Tensor& tensor : tensors) versions.push_back(tensor.defined() ? tensor._version() : -1);
+  return versions;
+}
 
 }  // namespace
 
-TorchStageExecutor::TorchStageExecutor(const Model& model, const Loss& loss, const Catalogue& catalogue, int num_threads,
-                                       std::uint64_t seed, LayerReport report)
-    : model_(model),
-      loss_(loss),
+TorchStageExecutor::TorchStageExecutor(std::vector<PipelineCode> pipelines, const Catalogue& catalogue, int num_threads,
+                                       LayerReport report)
+    : pipelines_(std::move(pipelines)),
       catalogue_(catalogue),
       num_threads_(num_threads),
-      seed_(seed),
       report_(std::move(report)),
       generator_(at::detail::getDefaultCPUGenerator()),
-      layers_(static_cast<std::size_t>(model.num_layers())),
+      layers_(static_cast<std::size_t>(catalogue.num_layers())),
       team_(num_threads) {
   std::size_t most = 0;
   for (const BlockRecord& block : catalogue.blocks()) most = std::max(most, num_partial_sums(block.num_elements));
   partial_sums_.resize(most);
 }
 
-TorchStageExecutor::BuiltLayer& TorchStageExecutor::built(int layer) {
-  BuiltLayer& place = layers_[static_cast<std::size_t>(layer)];
+TorchStageExecutor::BuiltLayer& TorchStageExecutor::built(const Command& command, int layer) {
+  const int number = static_cast<int>(command.layer_base) + layer;
+  BuiltLayer& place = layers_[static_cast<std::size_t>(number)];
   if (!place.layer) {
     run_user_code(layer, [&] {
-      place.layer = model_.layers()[static_cast<std::size_t>(layer)].make();
+      place.layer = pipelines_[command.pipeline].model->layers()[static_cast<std::size_t>(layer)].make();
       place.parameters = place.layer->parameters();
+      place.buffers = place.layer->buffers();
+      place.layer->train(place.trains);
     });
-    compare_parameters(place.parameters, catalogue_, layer);
+    compare_parameters(place.parameters, catalogue_, number);
   }
   return place;
 }
@@ -114,135 +126,230 @@ void TorchStageExecutor::begin(const StageTask& task) {
 }
 
 void TorchStageExecutor::bind_layer(const StageTask& task, int layer) {
-  BuiltLayer& place = built(layer);
-  const auto tensors = catalogue_.tensors_of(layer);
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const auto memory = std::find_if(task.uses.begin(), task.uses.end(),
-                                     [&](const UseMemory& use) { return use.use == tensors[i].use; });
-    const TensorDesc& desc = tensors[i].desc;
-    const at::IntArrayRef shape(desc.shape.data(), static_cast<std::size_t>(desc.rank));
-    at::Tensor& parameter = place.parameters[i].value;
-    parameter.set_data(tensor_over(memory->weights + tensors[i].element_offset * dtype_bytes(desc.dtype), shape,
-                                   scalar_type_of(desc.dtype)));
-    parameter.set_grad_dtype(at::kFloat);
-    parameter.mutable_grad() =
-        memory->accumulator == nullptr
-            ? at::Tensor()
-            : tensor_over(reinterpret_cast<const std::byte*>(memory->accumulator + tensors[i].element_offset), shape,
-                          at::kFloat);
+  const Command& command = *task.command;
+  BuiltLayer& place = built(command, layer);
+  const auto tensors = catalogue_.tensors_of(static_cast<int>(command.layer_base) + layer);
+  for (std::size_t i = 0; i < tensors.size(); ++i) bind_parameter(task, tensors[i], place.parameters[i].value);
+  const bool trains = command.round_mode == RoundMode::kTrain;
+  if (place.trains == trains) return;
+  place.trains = trains;
+  run_user_code(layer, [&] { place.layer->train(trains); });
+}
+
+void TorchStageExecutor::bind_parameter(const StageTask& task, const TensorRecord& record, at::Tensor& parameter) {
+  const auto memory = std::find_if(task.uses.begin(), task.uses.end(),
+                                   [&record](const UseMemory& use) { return use.use == record.use; });
+  const TensorDesc& desc = record.desc;
+  const at::IntArrayRef shape(desc.shape.data(), static_cast<std::size_t>(desc.rank));
+  parameter.set_data(tensor_over(memory->weights + record.element_offset * dtype_bytes(desc.dtype), shape,
+                                 scalar_type_of(desc.dtype)));
+  if (!parameter.requires_grad()) return;
+  parameter.set_grad_dtype(at::kFloat);
+  parameter.mutable_grad() = memory->accumulator == nullptr
+                                 ? at::Tensor()
+                                 : tensor_over(reinterpret_cast<const std::byte*>(memory->accumulator + record.element_offset),
+                                               shape, at::kFloat);
+}
+
+// Buffers
+
+// A task's first microbatch begins with the round's buffers; the next one with what this one leaves.
+void TorchStageExecutor::take_buffers(const Run& run) {
+  const c10::NoGradGuard no_grad;
+  for (int layer = run.command.first_layer; layer < run.command.end_layer; ++layer) {
+    std::vector<NamedBuffer>& buffers = built(run.command, layer).buffers;
+    const InputBlock* block = buffers.empty() ? nullptr : run.inputs.find(BlockKind::kBuffers, layer);
+    if (block == nullptr) continue;
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+      if (buffers[i].value.defined()) buffers[i].value.copy_(tensor_over(block->tensors.at(i)));
+    }
   }
 }
 
-Tensors TorchStageExecutor::run_layer(const Command& command, int layer, const Tensors& inputs) {
-  if (report_) report_(layer, microbatch_);
-  Layer& built_layer = *built(layer).layer;
-  {
-    const std::lock_guard<std::mutex> lock(generator_.mutex());
-    generator_.set_current_seed(random_seed(seed_, command.round, static_cast<std::uint64_t>(layer),
-                                            static_cast<std::uint64_t>(microbatch_)));
-  }
-  return run_user_code(layer, [&] {
-    Tensors outputs = built_layer.forward(inputs);
-    // Dense in memory, as they are after a transport to another stage.
-    for (at::Tensor& output : outputs) {
-      if (output.defined()) output = output.contiguous();
+void TorchStageExecutor::give_buffers(const Run& run) {
+  const c10::NoGradGuard no_grad;
+  for (int layer = run.command.first_layer; layer < run.command.end_layer; ++layer) {
+    Tensors values;
+    for (const NamedBuffer& buffer : built(run.command, layer).buffers) {
+      values.push_back(buffer.value.defined() ? buffer.value.clone() : buffer.value);  // the next task may change it
     }
-    return outputs;
-  });
+    if (!values.empty()) run.outputs.blocks.push_back(output_block(BlockKind::kBuffers, layer, values, layer));
+  }
 }
+
+// Layers
+
+void TorchStageExecutor::set_random_seed(const Run& run, int layer) {
+  if (run.command.has(Command::kNoRandomNumbers)) return;
+  const std::lock_guard<std::mutex> lock(generator_.mutex());
+  generator_.set_current_seed(random_seed(catalogue_.pipelines()[run.command.pipeline].seed, run.command.round,
+                                          run.command.layer_base + static_cast<std::uint64_t>(layer),
+                                          static_cast<std::uint64_t>(run.microbatch)));
+}
+
+Tensors TorchStageExecutor::run_layer(const Run& run, int layer, const Tensors& inputs) {
+  const Command& command = run.command;
+  if (report_) report_(layer, run.microbatch);
+  Layer& built_layer = *built(command, layer).layer;
+  set_random_seed(run, layer);
+  RecomputeContext context;
+  context.keeps = command.phase == Phase::kForward && command.has(Command::kSavesForRecompute) &&
+                  layer >= command.first_trained_layer;
+  context.is_recompute = command.phase == Phase::kBackward;
+  Tensors data;
+  if (const InputBlock* block = context.is_recompute ? run.inputs.find(BlockKind::kRecompute, layer) : nullptr) {
+    data = tensors_over(block->tensors);
+    context.data = &data;
+  }
+  Tensors outputs = run_user_code(layer, [&] {
+    const RecomputeScope scope(context);
+    const std::vector<std::int64_t> versions = versions_of(inputs);
+    Tensors results = built_layer.forward(inputs);
+    if (versions_of(inputs) != versions) {
+      throw std::runtime_error("its forward() changes an input in place; other layers or a recompute still read it");
+    }
+    // Dense in memory, as they are after a transport to another stage.
+    for (at::Tensor& result : results) {
+      if (result.defined()) result = result.contiguous();
+    }
+    return results;
+  });
+  if (!context.saved.empty()) run.outputs.blocks.push_back(output_block(BlockKind::kRecompute, layer, context.saved, layer));
+  return outputs;
+}
+
+// Layers from the stage's first to `end_layer` without graphs; gives the activation there.
+Tensors TorchStageExecutor::forward(const Run& run, int end_layer) {
+  const c10::NoGradGuard no_grad;
+  Tensors activation = tensors_over(run.inputs.tensors(BlockKind::kActivation, run.command.first_layer));
+  for (int layer = run.command.first_layer; layer < end_layer; ++layer) {
+    Stopwatch watch(time_of(run.command, layer).forward_ns);
+    activation = run_layer(run, layer, activation);
+    if (run.command.saves(layer + 1)) {
+      run.outputs.blocks.push_back(output_block(BlockKind::kActivation, layer + 1, activation, layer));
+    }
+  }
+  return activation;
+}
+
+TorchStageExecutor::Graph TorchStageExecutor::forward_with_graph(const Run& run, int layer, const Tensors& activation) {
+  const c10::AutoGradMode with_grad(true);
+  LayerTime& time = time_of(run.command, layer);
+  Stopwatch watch(run.command.phase == Phase::kBackward ? time.recompute_ns : time.forward_ns);
+  Graph graph;
+  for (const at::Tensor& tensor : activation) {
+    at::Tensor input = tensor.defined() ? tensor.detach() : tensor;
+    if (wants_gradient_at(run.command, layer) && can_have_gradient(input)) input.requires_grad_(true);
+    graph.inputs.push_back(std::move(input));
+  }
+  graph.outputs = run_layer(run, layer, graph.inputs);
+  return graph;
+}
+
+Tensors TorchStageExecutor::backward(const Run& run, int layer, const Graph& graph, const Tensors& gradients, bool is_done) {
+  Stopwatch watch(time_of(run.command, layer).backward_ns);
+  if (report_) report_(layer, run.microbatch);
+  if (!is_done) {
+    std::vector<at::Tensor> roots;
+    std::vector<at::Tensor> root_gradients;
+    for (std::size_t i = 0; i < graph.outputs.size() && i < gradients.size(); ++i) {
+      if (!gradients[i].defined() || !graph.outputs[i].defined() || !graph.outputs[i].requires_grad()) continue;
+      roots.push_back(graph.outputs[i]);
+      root_gradients.push_back(gradients[i]);
+    }
+    if (!roots.empty()) run_user_code(layer, [&] { torch::autograd::backward(roots, root_gradients); });
+  }
+  Tensors result;
+  for (const at::Tensor& input : graph.inputs) {
+    const at::Tensor gradient = input.defined() ? input.grad() : input;
+    result.push_back(gradient.defined() ? gradient.contiguous() : at::Tensor());
+  }
+  return result;
+}
+
+// Stages
 
 void TorchStageExecutor::run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs,
                              MicrobatchOutputs& outputs) {
   const Command& command = *task.command;
-  microbatch_ = microbatch;
-  Tensors activation = tensors_over(inputs.activation);
-  if (command.phase == Phase::kForward) {
-    run_forward(command, std::move(activation), outputs);
-    return;
+  const Run run{command, microbatch, inputs, outputs};
+  if (microbatch == 0) take_buffers(run);
+  switch (command.phase) {
+    case Phase::kForward: (void)forward(run, command.end_layer); break;
+    case Phase::kFused: run_fused(run); break;
+    case Phase::kBackward: return run_backward(run);
   }
-  std::vector<Graph> graphs = run_forward_with_graphs(command, std::move(activation));
-  Tensors gradients;
-  const bool is_fused = command.phase == Phase::kFused;
-  if (is_fused) {
-    Stopwatch watch(time_of(command, command.end_layer - 1).backward_ns);
-    outputs.loss = run_loss(graphs.back(), tensors_over(inputs.arguments));
-  } else {
-    gradients = tensors_over(inputs.gradient);
-  }
-  gradients = run_backward(command, std::move(graphs), std::move(gradients), is_fused);
-  if (command.first_layer > 0) {
-    outputs.blocks.push_back(output_block(BlockKind::kGradient, command.first_layer, gradients, command.first_layer));
-  }
+  if (command.round_mode == RoundMode::kTrain && microbatch == command.num_microbatches - 1) give_buffers(run);
 }
 
-void TorchStageExecutor::run_forward(const Command& command, Tensors activation, MicrobatchOutputs& outputs) {
-  const c10::NoGradGuard no_grad;
-  for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
-    Stopwatch watch(time_of(command, layer).forward_ns);
-    activation = run_layer(command, layer, activation);
-    if (command.saves(layer + 1)) {
-      outputs.blocks.push_back(output_block(BlockKind::kActivation, layer + 1, activation, layer));
-    }
-  }
-}
-
-std::vector<TorchStageExecutor::Graph> TorchStageExecutor::run_forward_with_graphs(const Command& command,
-                                                                                  Tensors activation) {
-  const c10::AutoGradMode with_grad(true);
+void TorchStageExecutor::run_fused(const Run& run) {
+  const Command& command = run.command;
+  // What is frozen at the bottom needs no graph.
+  const int first = std::min(std::max(command.first_layer, command.first_trained_layer), command.end_layer);
+  Tensors activation = forward(run, first);
   std::vector<Graph> graphs;
-  for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
-    Stopwatch watch(time_of(command, layer).forward_ns);
-    Graph graph;
-    for (const at::Tensor& tensor : activation) {
-      at::Tensor input = tensor.defined() ? tensor.detach() : tensor;
-      // Nobody asks for the gradient of the model's own input.
-      if (layer > 0 && needs_gradient(input)) input.requires_grad_(true);
-      graph.inputs.push_back(std::move(input));
-    }
-    graph.outputs = run_layer(command, layer, graph.inputs);
-    activation = graph.outputs;
-    graphs.push_back(std::move(graph));
+  for (int layer = first; layer < command.end_layer; ++layer) {
+    graphs.push_back(forward_with_graph(run, layer, activation));
+    activation = graphs.back().outputs;
   }
-  return graphs;
+  if (command.saves(command.end_layer) && first < command.end_layer) {
+    run.outputs.blocks.push_back(output_block(BlockKind::kActivation, command.end_layer, activation, command.end_layer - 1));
+  }
+  run_loss(run, activation);
+  bool is_done = true;  // the loss's backward went through the last layer's graph
+  Tensors gradients;
+  for (int layer = command.end_layer; layer-- > first;) {
+    gradients = backward(run, layer, graphs.back(), gradients, is_done);
+    graphs.pop_back();
+    is_done = false;
+  }
+  if (command.wants_input_gradient()) {
+    run.outputs.blocks.push_back(output_block(BlockKind::kGradient, command.first_layer, gradients, command.first_layer));
+  }
+}
+
+void TorchStageExecutor::run_backward(const Run& run) {
+  const Command& command = run.command;
+  const bool by_layer = command.has(Command::kGrainLayer);
+  std::vector<Graph> graphs;
+  Tensors activation = tensors_over(run.inputs.tensors(BlockKind::kActivation, command.first_layer));
+  for (int layer = command.first_layer; !by_layer && layer < command.end_layer; ++layer) {
+    graphs.push_back(forward_with_graph(run, layer, activation));
+    activation = graphs.back().outputs;
+  }
+  Tensors gradients = tensors_over(run.inputs.tensors(BlockKind::kGradient, command.end_layer));
+  for (int layer = command.end_layer; layer-- > command.first_layer;) {
+    if (by_layer) graphs.push_back(forward_with_graph(run, layer, tensors_over(run.inputs.tensors(BlockKind::kActivation, layer))));
+    gradients = backward(run, layer, graphs.back(), gradients, false);
+    graphs.pop_back();
+  }
+  if (command.wants_input_gradient()) {
+    run.outputs.blocks.push_back(output_block(BlockKind::kGradient, command.first_layer, gradients, command.first_layer));
+  }
 }
 
 // The loss belongs to the last layer's graph: its backward runs through both.
-double TorchStageExecutor::run_loss(const Graph& last, const Tensors& arguments) {
+void TorchStageExecutor::run_loss(const Run& run, const Tensors& outputs) {
   const c10::AutoGradMode with_grad(true);
-  return run_user_code(FailureRecord::kLoss, [&] {
-    const at::Tensor loss = loss_.function(last.outputs, arguments);
-    if (!loss.defined() || loss.numel() != 1) {
-      throw std::runtime_error("the loss function must return one number, a tensor with one element");
+  Stopwatch watch(time_of(run.command, run.command.end_layer - 1).backward_ns);
+  run_user_code(FailureRecord::kLoss, [&] {
+    const Loss& loss = (*pipelines_[run.command.pipeline].losses)[static_cast<std::size_t>(run.command.loss)];
+    const Tensors values = loss.function(outputs, tensors_over(run.inputs.tensors(BlockKind::kArguments, 0)));
+    LossRecord& record = run.outputs.losses;
+    if (values.empty() || values.size() > record.values.size()) {
+      throw std::runtime_error("the loss function must return one number, or a list of at most " +
+                               std::to_string(record.values.size()));
     }
-    if (loss.requires_grad()) torch::autograd::backward({loss});
-    return loss.item<double>();
-  });
-}
-
-Tensors TorchStageExecutor::run_backward(const Command& command, std::vector<Graph> graphs, Tensors gradients,
-                                         bool last_is_done) {
-  for (int layer = command.end_layer; layer-- > command.first_layer;) {
-    Stopwatch watch(time_of(command, layer).backward_ns);
-    Graph graph = std::move(graphs.back());
-    graphs.pop_back();
-    if (report_) report_(layer, microbatch_);
-    if (!(last_is_done && layer == command.end_layer - 1)) {
-      std::vector<at::Tensor> roots;
-      std::vector<at::Tensor> root_gradients;
-      for (std::size_t i = 0; i < graph.outputs.size() && i < gradients.size(); ++i) {
-        if (!gradients[i].defined() || !graph.outputs[i].defined() || !graph.outputs[i].requires_grad()) continue;
-        roots.push_back(graph.outputs[i]);
-        root_gradients.push_back(gradients[i]);
+    Tensors roots;
+    for (const at::Tensor& value : values) {
+      if (!value.defined() || value.numel() != 1) {
+        throw std::runtime_error("the loss function must return one number, a tensor with one element");
       }
-      if (!roots.empty()) run_user_code(layer, [&] { torch::autograd::backward(roots, root_gradients); });
+      if (value.requires_grad()) roots.push_back(value);
     }
-    gradients.clear();
-    for (const at::Tensor& input : graph.inputs) {
-      at::Tensor gradient = input.defined() ? input.grad() : input;
-      gradients.push_back(gradient.defined() ? gradient.contiguous() : at::Tensor());
-    }
-  }
-  return gradients;
+    if (!roots.empty()) torch::autograd::backward(roots);
+    for (const at::Tensor& value : values) record.values[record.num++] = value.item<double>();
+  });
 }
 
 void TorchStageExecutor::end(const StageTask& task, TaskTotals& totals) {
@@ -250,7 +357,10 @@ void TorchStageExecutor::end(const StageTask& task, TaskTotals& totals) {
   totals.layer_times = times_;
   totals.square_sums.clear();
   for (const UseMemory& memory : task.uses) {
-    if (memory.accumulator == nullptr) continue;
+    if (memory.accumulator == nullptr) {
+      totals.square_sums.push_back(0);
+      continue;
+    }
     const BlockRecord& block = catalogue_.blocks()[catalogue_.uses()[memory.use].block];
     const auto count = static_cast<std::int64_t>(block.num_elements);
     at::Tensor gradient = tensor_over(memory.gradient, {count}, scalar_type_of(block.dtype));

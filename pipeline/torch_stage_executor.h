@@ -15,21 +15,28 @@
 
 #include "hoststore/catalogue.h"
 #include "optimizer/thread_team.h"
+#include "pipeline/recompute_context.h"
 #include "roundpipe/loss.h"
 #include "roundpipe/model.h"
 #include "worker/stage_executor.h"
 
 namespace rp {
 
+// What a pipeline runs, as its user described it.
+struct PipelineCode {
+  const Model* model = nullptr;
+  const std::vector<Loss>* losses = nullptr;
+};
+
 class TorchStageExecutor : public StageExecutor {
  public:
   // Called before each layer runs, forward or backward; for the fault board.
   using LayerReport = std::function<void(int layer, int microbatch)>;
 
-  // Model, loss and catalogue must outlive it. Before each layer, LibTorch's default generator of the CPU, which dropout
-  // draws from, is seeded from `seed`, round, layer and microbatch: a recompute draws what the forward drew.
-  TorchStageExecutor(const Model& model, const Loss& loss, const Catalogue& catalogue, int num_threads,
-                     std::uint64_t seed, LayerReport report = {});
+  // The code of each pipeline and the catalogue must outlive it. Before each layer, LibTorch's default generator of the
+  // CPU, which dropout draws from, is seeded from the pipeline's seed, round, layer and microbatch: a recompute draws what
+  // the forward drew.
+  TorchStageExecutor(std::vector<PipelineCode> pipelines, const Catalogue& catalogue, int num_threads, LayerReport report = {});
 
   void begin(const StageTask& task) override;
   void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) override;
@@ -39,34 +46,46 @@ class TorchStageExecutor : public StageExecutor {
   struct BuiltLayer {
     std::unique_ptr<Layer> layer;
     std::vector<NamedParameter> parameters;
+    std::vector<NamedBuffer> buffers;
+    bool trains = true;  // what train() was told last
   };
   // One layer's part of a microbatch between its forward and its backward.
   struct Graph {
     Tensors inputs;
     Tensors outputs;
   };
+  // The microbatch that runs.
+  struct Run {
+    const Command& command;
+    int microbatch;
+    const MicrobatchInputs& inputs;
+    MicrobatchOutputs& outputs;
+  };
 
-  BuiltLayer& built(int layer);
+  BuiltLayer& built(const Command& command, int layer);
   void bind_layer(const StageTask& task, int layer);
-  [[nodiscard]] Tensors run_layer(const Command& command, int layer, const Tensors& inputs);
-  void run_forward(const Command& command, Tensors activation, MicrobatchOutputs& outputs);
-  [[nodiscard]] std::vector<Graph> run_forward_with_graphs(const Command& command, Tensors activation);
-  [[nodiscard]] double run_loss(const Graph& last, const Tensors& arguments);
-  [[nodiscard]] Tensors run_backward(const Command& command, std::vector<Graph> graphs, Tensors gradients,
-                                     bool last_is_done);
+  void bind_parameter(const StageTask& task, const TensorRecord& record, at::Tensor& parameter);
+  void take_buffers(const Run& run);
+  void give_buffers(const Run& run);
+  void set_random_seed(const Run& run, int layer);
+  [[nodiscard]] Tensors run_layer(const Run& run, int layer, const Tensors& inputs);
+  [[nodiscard]] Tensors forward(const Run& run, int end_layer);
+  [[nodiscard]] Graph forward_with_graph(const Run& run, int layer, const Tensors& activation);
+  void run_fused(const Run& run);
+  void run_backward(const Run& run);
+  // Runs the loss, and the backward through it and the last layer.
+  void run_loss(const Run& run, const Tensors& outputs);
+  [[nodiscard]] Tensors backward(const Run& run, int layer, const Graph& graph, const Tensors& gradients, bool is_done);
   [[nodiscard]] LayerTime& time_of(const Command& command, int layer);
 
-  const Model& model_;
-  const Loss& loss_;
+  const std::vector<PipelineCode> pipelines_;
   const Catalogue& catalogue_;
   const int num_threads_;
-  const std::uint64_t seed_;
   const LayerReport report_;
   at::Generator generator_;
-  int microbatch_ = -1;
   bool threads_set_ = false;
-  std::vector<BuiltLayer> layers_;
-  std::vector<LayerTime> times_;  // by layer of the stage
+  std::vector<BuiltLayer> layers_;  // by the catalogue's number
+  std::vector<LayerTime> times_;    // by layer of the stage
   ThreadTeam team_;
   std::vector<double> partial_sums_;
 };

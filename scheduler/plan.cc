@@ -38,6 +38,19 @@ LayerRange parse_range(const std::string& word) {
 
 }  // namespace
 
+Plan without_fused_stage(const Plan& plan, int num_layers, bool with_backward) {
+  Plan result = plan;
+  const LayerRange fused{plan.fused_start, num_layers};
+  result.fused_start = num_layers;
+  if (fused.first < fused.end) result.forward.push_back(fused);
+  if (!with_backward) {
+    result.backward.clear();
+  } else if (fused.first < fused.end) {
+    result.backward.insert(result.backward.begin(), fused);
+  }
+  return result;
+}
+
 void validate_plan(const Plan& plan, int num_layers) {
   if (plan.fused_start < 0 || plan.fused_start >= num_layers) {
     fail(cat("the fused stage must begin at a layer from 0 to ", num_layers - 1, ", not at ", plan.fused_start));

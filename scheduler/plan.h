@@ -25,6 +25,10 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
+// The same cuts for a round without a loss: the fused stage is a forward stage, and the first backward stage where
+// `with_backward`, else there are none. (fused_start is num_layers then.)
+[[nodiscard]] Plan without_fused_stage(const Plan& plan, int num_layers, bool with_backward);
+
 // Throws rp::Error (kUsage) naming the first layer that a stage misses, repeats or has out of order.
 void validate_plan(const Plan& plan, int num_layers);
 

@@ -23,8 +23,8 @@ class InputBuffers {
   [[nodiscard]] WaitResult wait_free(std::uint64_t n, const WaitLimits& limits) const {
     return n < kPlaces ? WaitResult::kReached : computed_.wait_at_least(n - kPlaces + 1, limits);
   }
-  // Fetcher: copies a block of the store into the place of microbatch n and appends its tensors to `views`.
-  void upload(std::uint64_t n, BlockKind kind, const std::byte* block, std::uint64_t bytes, Stream& stream);
+  // Fetcher: copies a block of the store into the place of microbatch n and adds it to its inputs.
+  void upload(std::uint64_t n, BlockKind kind, int index, const std::byte* block, std::uint64_t bytes, Stream& stream);
   // Fetcher: microbatch n is there once `stream` has done what is enqueued.
   void publish_uploaded(std::uint64_t n, Stream& stream) { stream.signal(uploaded_, n + 1); }
 
@@ -37,7 +37,7 @@ class InputBuffers {
   // Runner: the place of microbatch n may be filled again.
   void publish_computed(std::uint64_t n) { computed_.publish(n + 1); }
 
-  void clear(std::uint64_t n) { places_[n % kPlaces].inputs = {}; }
+  void clear(std::uint64_t n) { places_[n % kPlaces].inputs.blocks.clear(); }
   void wake() const {
     uploaded_.wake();
     computed_.wake();
@@ -46,7 +46,7 @@ class InputBuffers {
  private:
   static constexpr std::uint64_t kPlaces = 2;
   struct Place {
-    std::array<ScratchMemory, kBlockKinds> memory;
+    std::vector<ScratchMemory> memory;  // by place in inputs.blocks
     MicrobatchInputs inputs;
   };
 

@@ -1,6 +1,5 @@
 #include "worker/output_writer.h"
 
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -21,20 +20,21 @@ void OutputWriter::take_back_freed() {
 }
 
 void OutputWriter::write_block(const Command& command, int microbatch, const OutputBlock& block) {
-  BlockHeader header;
-  const std::uint64_t bytes = lay_out_block(block.tensors, header);
+  const BlockLayout layout = lay_out_block(block.tensors);
   take_back_freed();
-  const std::uint64_t offset = allocator_.allocate(bytes);
-  std::byte* memory = store_.arena(static_cast<std::uint64_t>(worker_)).data(offset, bytes);
-  std::memcpy(memory, &header, sizeof(header));
+  const std::uint64_t offset = allocator_.allocate(layout.bytes);
+  std::byte* memory = store_.arena(static_cast<std::uint64_t>(worker_)).data(offset, layout.bytes);
+  write_block_head(memory, layout);
   for (std::size_t i = 0; i < block.tensors.size(); ++i) {
     const TensorView& tensor = block.tensors[i];
     if (!tensor.desc.is_absent()) {
-      stream_.copy(memory + header.tensors[i].offset, tensor.data, tensor.desc.bytes());
+      stream_.copy(memory + layout.tensors[i].offset, tensor.data, tensor.desc.bytes());
     }
   }
-  store_.block_place(command.attempt, block.kind, block.boundary, microbatch) = {
-      .slot = command.slot, .arena = static_cast<std::uint64_t>(worker_), .offset = offset, .bytes = bytes};
+  // Buffers are made by all microbatches together.
+  const int place = block.kind == BlockKind::kBuffers ? 0 : microbatch;
+  store_.round_table(command).place(block.kind, block.index, place) = {
+      .slot = command.slot, .arena = static_cast<std::uint64_t>(worker_), .offset = offset, .bytes = layout.bytes};
 }
 
 void OutputWriter::write(const Command& command, int microbatch, MicrobatchOutputs outputs) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/check.h"
 #include "hoststore/boundary.h"
 #include "hoststore/control.h"
 
@@ -19,8 +20,8 @@ namespace rp {
 struct UseMemory {
   std::uint32_t use = 0;
   const std::byte* weights = nullptr;  // the block's working copy
-  float* accumulator = nullptr;        // fp32 gradient over the microbatches; null in a forward stage
-  std::byte* gradient = nullptr;       // the rounded gradient for the download; null in a forward stage
+  float* accumulator = nullptr;        // fp32 gradient over the microbatches; null in a forward stage and where frozen
+  std::byte* gradient = nullptr;       // the rounded gradient for the download; likewise
 };
 
 // A task with its memory. `uses` is sorted by (layer, use).
@@ -29,33 +30,53 @@ struct StageTask {
   std::span<const UseMemory> uses;
 };
 
-// Inputs of one microbatch in device memory, valid during run().
+// A block from the host store in device memory.
+struct InputBlock {
+  BlockKind kind = BlockKind::kActivation;
+  int index = 0;  // boundary or layer of the pipeline
+  std::vector<TensorView> tensors;
+  std::vector<std::byte> structure;
+};
+
+// Inputs of one microbatch, valid during run(): what input_rows() of its command names, as far as it exists.
 struct MicrobatchInputs {
-  std::vector<TensorView> activation;  // at the stage's first layer
-  std::vector<TensorView> gradient;    // at its end; backward only
-  std::vector<TensorView> arguments;   // of the loss; fused only
+  std::vector<InputBlock> blocks;
+
+  // Null if there is none.
+  [[nodiscard]] const InputBlock* find(BlockKind kind, int index) const {
+    for (const InputBlock& block : blocks) {
+      if (block.kind == kind && block.index == index) return &block;
+    }
+    return nullptr;
+  }
+  // REQUIRES: it is there.
+  [[nodiscard]] const std::vector<TensorView>& tensors(BlockKind kind, int index) const {
+    const InputBlock* block = find(kind, index);
+    RP_ASSERT(block != nullptr);
+    return block->tensors;
+  }
 };
 
 // A block that goes back to the host store: the tensors, and what keeps them alive until the copy is done.
 struct OutputBlock {
   BlockKind kind = BlockKind::kActivation;
-  int boundary = 0;
+  int index = 0;  // boundary or layer of the pipeline
   std::vector<TensorView> tensors;
   std::shared_ptr<const void> owner;
 };
 
 struct MicrobatchOutputs {
   std::vector<OutputBlock> blocks;
-  double loss = 0;  // fused only
+  LossRecord losses;  // fused only
 };
 
 // What a task gives besides its blocks, by use (as in StageTask::uses) and by layer of the stage.
 struct TaskTotals {
-  std::vector<double> square_sums;
+  std::vector<double> square_sums;  // of the rounded gradients; 0 for uses without one
   std::vector<LayerTime> layer_times;
 };
 
-// An exception of the user's, with the layer that threw it, or FailureRecord::kLoss.
+// An exception of the user's, with the layer of the pipeline that threw it, or FailureRecord::kLoss.
 class LayerFailure : public std::runtime_error {
  public:
   LayerFailure(std::int64_t layer, const std::string& message) : std::runtime_error(message), layer_(layer) {}
@@ -72,7 +93,8 @@ class StageExecutor {
   // Binds the weights of the stage. The memory stays the task's until end() returned.
   virtual void begin(const StageTask& task) = 0;
 
-  // Runs one microbatch, 0..M-1 in order: forward; forward, loss and backward (fused); or recompute and backward.
+  // Runs one microbatch, 0..M-1 in order: forward; forward, loss and backward (fused); or recompute and backward. The
+  // blocks that it gives are those that docs/design/rounds.md names for the command.
   // Gradients are added to the accumulators (the first microbatch sets them). Throws LayerFailure, or anything else,
   // which then has no layer.
   virtual void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs,

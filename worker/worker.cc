@@ -160,27 +160,33 @@ void Worker::place_uses(RunningTask& task) {
   std::uint64_t accumulator_bytes = 0;
   task.uses.clear();
   for (int layer = task.command.first_layer; layer < task.command.end_layer; ++layer) {
-    for (const std::uint32_t use : catalogue.uses_of(layer)) {
+    for (const std::uint32_t use : catalogue.uses_of(static_cast<int>(task.command.layer_base) + layer)) {
       const BlockRecord& block = catalogue.blocks()[catalogue.uses()[use].block];
       if (offset_of_block.emplace(catalogue.uses()[use].block, weight_bytes).second) {
         weight_bytes += place_bytes(block.bytes());
       }
-      accumulator_bytes += place_bytes(block.num_elements * sizeof(float));
+      if (has_gradient(task.command, use)) accumulator_bytes += place_bytes(block.num_elements * sizeof(float));
       task.uses.push_back({.use = use});
     }
   }
   std::byte* weights = task.stage_buffer->weights.resize(device_, weight_bytes);
   std::byte* accumulators = nullptr;
-  if (task.command.phase != Phase::kForward) {
+  if (accumulator_bytes > 0) {
     accumulators = task.stage_buffer->accumulators.resize(device_, accumulator_bytes);
   }
   for (UseMemory& memory : task.uses) {
     const UseRecord& use = catalogue.uses()[memory.use];
     memory.weights = weights + offset_of_block[use.block];
-    if (accumulators == nullptr) continue;
+    if (!has_gradient(task.command, memory.use)) continue;
     memory.accumulator = reinterpret_cast<float*>(accumulators);
     accumulators += place_bytes(catalogue.blocks()[use.block].num_elements * sizeof(float));
   }
+}
+
+// Whether the task makes a gradient of this use of a block.
+bool Worker::has_gradient(const Command& command, std::uint32_t use) const {
+  const Catalogue& catalogue = store_.catalogue();
+  return command.phase != Phase::kForward && catalogue.blocks()[catalogue.uses()[use].block].is_trained != 0;
 }
 
 bool Worker::upload_weights(RunningTask& task) {
@@ -192,14 +198,13 @@ bool Worker::upload_weights(RunningTask& task) {
     last = memory.weights;
     const std::uint32_t index = catalogue.uses()[memory.use].block;
     const BlockRecord& block = catalogue.blocks()[index];
-    const auto is_published = [&](const WaitLimits& limits) {
-      return store_.published(index).wait_at_least(task.command.version, limits);
-    };
+    const std::uint64_t version = block.is_trained != 0 ? task.command.version : 0;
+    const auto is_published = [&](const WaitLimits& limits) { return store_.published(index).wait_at_least(version, limits); };
     if (!wait(Waited::kOtherProcess, task.command, is_published,
-              [&] { return cat("version ", task.command.version, " of weight block ", index); })) {
+              [&] { return cat("version ", version, " of weight block ", index); })) {
       return false;
     }
-    const std::uint64_t offset = block.parameter_offset[task.command.version % block.num_copies];
+    const std::uint64_t offset = block.parameter_offset[version % block.num_copies];
     copy_in_chunks(stream, const_cast<std::byte*>(memory.weights), store_.parameters(offset), block.bytes());
   }
   stream.signal(weights_ready_, task.serial);
@@ -209,42 +214,52 @@ bool Worker::upload_weights(RunningTask& task) {
 // Fetcher
 
 void Worker::fetch() {
-  Stream& stream = device_.stream(StreamKind::kUploadActivations);
   std::uint64_t n = 0;
   while (const auto next = to_fetch_.pop()) {
     const Command command = (*next)->command;
-    struct Input {
-      BlockKind kind;
-      int boundary;
-      InputSource source;
-    };
-    std::vector<Input> needed = {{BlockKind::kActivation, command.first_layer, command.activation}};
-    if (command.phase == Phase::kBackward) needed.push_back({BlockKind::kGradient, command.end_layer, command.gradient});
-    if (command.phase == Phase::kFused) needed.push_back({BlockKind::kArguments, 0, InputSource{}});
+    const std::vector<BlockRow> rows = input_rows(command, store_.catalogue());
     for (int microbatch = 0; microbatch < command.num_microbatches; ++microbatch, ++n) {
       if (!wait(Waited::kOwnThread, command, [&](const WaitLimits& limits) { return inputs_.wait_free(n, limits); },
                 [] { return "a free input buffer"; })) {
         return;
       }
       inputs_.clear(n);
-      for (const Input& input : needed) {
-        if (input.source.worker >= 0) {
-          const std::uint64_t event = input.source.first_event + static_cast<std::uint64_t>(microbatch) + 1;
-          const SequenceWord& events = store_.worker_words(static_cast<int>(input.source.worker)).events;
-          const auto is_there = [&](const WaitLimits& limits) {
-            return events.wait_at_least(in_epoch(epoch_of(command.slot), event), limits);
-          };
-          if (!wait(Waited::kOtherProcess, command, is_there,
-                    [&] { return cat("microbatch ", microbatch, " from worker ", input.source.worker); })) {
-            return;
-          }
-        }
-        const BlockPlace& place = store_.block_place(command.attempt, input.kind, input.boundary, microbatch);
-        inputs_.upload(n, input.kind, store_.block_data(place), place.bytes, stream);
+      for (const BlockRow& row : rows) {
+        if (is_once_a_task(row.kind) && microbatch > 0) continue;
+        if (!fetch_block(command, row, microbatch, n)) return;
       }
-      inputs_.publish_uploaded(n, stream);
+      inputs_.publish_uploaded(n, device_.stream(StreamKind::kUploadActivations));
     }
   }
+}
+
+bool Worker::fetch_block(const Command& command, BlockRow row, int microbatch, std::uint64_t n) {
+  const BlockRow wanted = row;
+  RoundTable table = store_.round_table(command);
+  if (const BlockOrigin& origin = table.origin(row.kind, row.index); origin.table_bytes > 0) {
+    row = {origin.kind, origin.index};
+    table = store_.round_table(origin);
+  }
+  const InputSource& source = table.source(row.kind, row.index);
+  if (source.worker >= 0) {
+    const std::uint64_t event = source.first_event + static_cast<std::uint64_t>(microbatch) + 1;
+    const SequenceWord& events = store_.worker_words(static_cast<int>(source.worker)).events;
+    const auto is_there = [&](const WaitLimits& limits) {
+      return events.wait_at_least(in_epoch(epoch_of(command.slot), event), limits);
+    };
+    if (!wait(Waited::kOtherProcess, command, is_there,
+              [&] { return cat("microbatch ", microbatch, " from worker ", source.worker); })) {
+      return false;
+    }
+  }
+  const BlockPlace& place = table.place(row.kind, row.index, microbatch);
+  if (place.bytes == 0) {  // the layer saved nothing
+    RP_ASSERT(row.kind == BlockKind::kRecompute);
+    return true;
+  }
+  inputs_.upload(n, wanted.kind, wanted.index, store_.block_data(place), place.bytes,
+                 device_.stream(StreamKind::kUploadActivations));
+  return true;
 }
 
 // Runner
@@ -276,9 +291,12 @@ bool Worker::place_gradients(RunningTask& task) {
     return place_bytes(catalogue.blocks()[catalogue.uses()[memory.use].block].bytes());
   };
   std::uint64_t bytes = 0;
-  for (const UseMemory& memory : task.uses) bytes += block_bytes(memory);
+  for (const UseMemory& memory : task.uses) {
+    if (memory.accumulator != nullptr) bytes += block_bytes(memory);
+  }
   std::byte* gradient = task.gradient_buffer->gradients.resize(device_, bytes);
   for (UseMemory& memory : task.uses) {
+    if (memory.accumulator == nullptr) continue;
     memory.gradient = gradient;
     gradient += block_bytes(memory);
   }
@@ -306,7 +324,7 @@ bool Worker::run_microbatches(RunningTask& task) {
       executor_.run(task.stage_task(), microbatch, inputs_.inputs(n), outputs);
       inputs_.publish_computed(n);
       ++next_microbatch_;
-      if (command.phase == Phase::kFused) store_.loss(command.attempt, microbatch) = outputs.loss;
+      if (command.phase == Phase::kFused) store_.round_table(command).loss(microbatch) = outputs.losses;
       outputs_.write(command, microbatch, std::move(outputs));
     }
     task.completion.end_ns = now_ns();
@@ -340,11 +358,13 @@ void Worker::finish() {
   while (const auto next = to_finish_.pop()) {
     RunningTask& task = **next;
     if (task.completion.outcome == TaskOutcome::kDone) {
+      const RoundTable table = store_.round_table(task.command);
       for (std::size_t i = 0; i < task.totals.layer_times.size(); ++i) {
-        LayerTime& time = store_.layer_time(task.command.attempt, task.command.first_layer + static_cast<int>(i));
+        LayerTime& time = table.layer_time(task.command.first_layer + static_cast<int>(i));
         const LayerTime& measured = task.totals.layer_times[i];
         // A forward stage says nothing of the backward, and the other way round.
         if (task.command.phase != Phase::kBackward) time.forward_ns = measured.forward_ns;
+        if (task.command.phase == Phase::kBackward) time.recompute_ns = measured.recompute_ns;
         if (task.command.phase != Phase::kForward) time.backward_ns = measured.backward_ns;
       }
       if (task.gradient_buffer != nullptr && !enqueue_gradients(task)) return;
@@ -359,13 +379,14 @@ bool Worker::enqueue_gradients(RunningTask& task) {
   // Deep layers first: their updates can start first.
   for (std::size_t i = task.uses.size(); i-- > 0;) {
     const UseMemory& memory = task.uses[i];
+    if (memory.gradient == nullptr) continue;
     const UseRecord& use = catalogue.uses()[memory.use];
     const auto is_taken = [&](const WaitLimits& limits) {
       return store_.taken(memory.use).wait_at_least(task.command.taken_before, limits);
     };
     if (!wait(Waited::kOtherProcess, task.command, is_taken, [&] { return cat("gradient block ", memory.use); })) return false;
     copy_in_chunks(stream, store_.gradients(use.gradient_offset), memory.gradient, catalogue.blocks()[use.block].bytes());
-    store_.square_sum(task.command.attempt, memory.use) = task.totals.square_sums[i];
+    store_.round_table(task.command).square_sum(memory.use) = task.totals.square_sums[i];
   }
   return true;
 }

@@ -21,6 +21,7 @@
 
 #include "device/device.h"
 #include "hoststore/store.h"
+#include "hoststore/task_rows.h"
 #include "worker/input_buffers.h"
 #include "worker/local_queue.h"
 #include "worker/output_writer.h"
@@ -53,7 +54,10 @@ class Worker {
   // Feeder. A false result means: the worker stops.
   [[nodiscard]] bool feed_task(RunningTask& task);
   void place_uses(RunningTask& task);
+  [[nodiscard]] bool has_gradient(const Command& command, std::uint32_t use) const;
   [[nodiscard]] bool upload_weights(RunningTask& task);
+  // Fetcher: the block of `row`, for microbatch n of all.
+  [[nodiscard]] bool fetch_block(const Command& command, BlockRow row, int microbatch, std::uint64_t n);
   // Runner.
   void run_task(RunningTask& task);
   [[nodiscard]] bool place_gradients(RunningTask& task);

@@ -16,8 +16,16 @@ namespace rp {
 // What crosses a border between two layers: an ordered list of tensors, each possibly absent (undefined).
 using Tensors = std::vector<at::Tensor>;
 
-// A parameter of a layer: its name within the layer and the leaf tensor that the layer's forward reads.
+// A parameter of a layer: its name within the layer and the leaf tensor that the layer's forward reads. One that does not
+// require a gradient is frozen: it is neither updated nor does it take memory for gradients and optimizer state.
 struct NamedParameter {
+  std::string name;
+  at::Tensor value;
+};
+
+// A buffer of a layer, as BatchNorm's running statistics: a tensor of any dtype that forward() reads, and in training may
+// change in place, but that no optimizer updates.
+struct NamedBuffer {
   std::string name;
   at::Tensor value;
 };
@@ -34,8 +42,15 @@ class Layer {
   // The parameters, always the same leaves in the same order.
   [[nodiscard]] virtual std::vector<NamedParameter> parameters() = 0;
 
-  // Runs the layer on one microbatch. Output shapes are free. May throw: the exception reaches the user's call as a
-  // WorkerError that names stage, layer and microbatch.
+  // The buffers, always the same tensors in the same order. In training each microbatch of a round finds them as the one
+  // before left them, though a forward may run twice; an evaluation changes nothing.
+  [[nodiscard]] virtual std::vector<NamedBuffer> buffers() { return {}; }
+
+  // Whether the next forward() is part of training or of an evaluation, as for dropout.
+  virtual void train(bool on) { (void)on; }
+
+  // Runs the layer on one microbatch. Output shapes are free. The inputs must stay as they are. May throw: the exception
+  // reaches the user's call as a WorkerError that names stage, layer and microbatch.
   [[nodiscard]] virtual Tensors forward(const Tensors& inputs) = 0;
 };
 

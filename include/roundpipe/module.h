@@ -6,7 +6,6 @@
 
 #include <functional>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -46,30 +45,24 @@ class ModuleLayer : public Layer {
     return result;
   }
 
+  std::vector<NamedBuffer> buffers() override {
+    std::vector<NamedBuffer> result;
+    for (auto& item : module_->named_buffers()) result.push_back({item.key(), item.value()});
+    return result;
+  }
+
+  void train(bool on) override { module_->train(on); }
+
   Tensors forward(const Tensors& inputs) override {
-    const std::vector<std::int64_t> versions = buffer_versions();
-    Tensors outputs;
     if constexpr (std::is_invocable_v<decltype(&Module::forward), Module&, const Tensors&>) {
-      outputs = module_->forward(inputs);
+      return module_->forward(inputs);
     } else {
-      outputs = {module_->forward(inputs.at(0))};
+      return {module_->forward(inputs.at(0))};
     }
-    if (buffer_versions() != versions) {
-      throw std::runtime_error("its forward() changes a buffer of the module (as BatchNorm's running statistics), which "
-                               "cannot be trained yet: a worker keeps nothing between two tasks");
-    }
-    return outputs;
   }
 
  private:
-  [[nodiscard]] std::vector<std::int64_t> buffer_versions() const {
-    std::vector<std::int64_t> versions;
-    for (const at::Tensor& buffer : buffers_) versions.push_back(buffer._version());
-    return versions;
-  }
-
   std::shared_ptr<Module> module_;
-  std::vector<at::Tensor> buffers_ = module_->buffers();
 };
 
 }  // namespace internal

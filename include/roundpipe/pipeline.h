@@ -25,14 +25,19 @@ struct PipelineOptions {
   bool asynchronous = false;
   // The key of every random number of the run, with (round, layer, microbatch).
   std::uint64_t seed = 0;
+  // Names it in messages, where a session has several.
+  std::string name{};
 };
 
 // A round that was accepted. Copyable; all copies mean the same round. Used while its Pipeline lives.
 class RoundResult {
  public:
-  // The sum of the microbatches' losses. Waits until the round's loss is final. Throws WorkerError if the round
-  // failed, Interrupted never.
+  // The sum of the microbatches' losses, of all numbers that the loss function gives. Waits until the round's loss is
+  // final. Throws WorkerError if the round failed, Interrupted never.
   [[nodiscard]] double loss() const;
+
+  // Each number that the loss function gives, as a sum over the microbatches.
+  [[nodiscard]] std::vector<double> losses() const;
 
   struct State;
   explicit RoundResult(std::shared_ptr<State> state) : state_(std::move(state)) {}
@@ -63,10 +68,18 @@ struct ParameterState {
   std::string name;    // "<layer index>.<name in the layer>" of its first use
   int layer = 0;
   std::string parameter;
-  at::Tensor master;   // fp32; of an fp32 model the same memory as `working`
+  at::Tensor master;   // fp32; of an fp32 model the same memory as `working`. Undefined if frozen, as the moments
   at::Tensor moment1;  // fp32
   at::Tensor moment2;  // fp32
   at::Tensor working;  // the model's dtype: what workers compute with
+};
+
+// A buffer after the last accepted round, as a copy.
+struct BufferState {
+  std::string name;  // "<layer index>.<name in the layer>"
+  int layer = 0;
+  std::string buffer;
+  at::Tensor value;
 };
 
 // Host memory by purpose, in bytes.
@@ -86,6 +99,8 @@ class Pipeline {
  public:
   // Describes; allocates nothing. Throws rp::Error for impossible options.
   Pipeline(Session& session, Model model, Loss loss, PipelineOptions options = {});
+  // With several losses, or none.
+  Pipeline(Session& session, Model model, std::vector<Loss> losses, PipelineOptions options = {});
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
@@ -114,7 +129,10 @@ class Pipeline {
   // The parameters in layer order, tied ones once.
   [[nodiscard]] std::vector<ParameterState> parameters();
 
-  // Writes masters, moments, step number and `user_data` (any text: the program's own state, as JSON) to a new
+  // The buffers of all layers (see Layer::buffers()), in layer order. Waits as synchronize() does.
+  [[nodiscard]] std::vector<BufferState> buffers();
+
+  // Writes masters, moments, buffers, step number and `user_data` (any text: the program's own state, as JSON) to a new
   // directory: beside it first, then renamed. Rounds since the last step() are not part of it. Throws rp::Error
   // (kOutputFailed), or Interrupted by a second INT, and leaves nothing behind then.
   void save_state(const std::filesystem::path& directory, const std::string& user_data);

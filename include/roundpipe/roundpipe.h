@@ -1,7 +1,7 @@
 // roundpipe/roundpipe.h
 // Everything a program needs: Session, Model, Pipeline, losses, update rules, errors. Header by header:
 // session.h (roles), layer.h and model.h (description), module.h (torch::nn modules as layers), models.h (Llama),
-// loss.h, pipeline.h (rounds and steps), optimizer.h (AdamW, schedules), error.h.
+// loss.h, recompute.h (data for the second forward), pipeline.h (rounds and steps), optimizer.h (AdamW, schedules), error.h.
 #pragma once
 
 #include "roundpipe/error.h"
@@ -12,4 +12,5 @@
 #include "roundpipe/module.h"
 #include "roundpipe/optimizer.h"
 #include "roundpipe/pipeline.h"
+#include "roundpipe/recompute.h"
 #include "roundpipe/session.h"

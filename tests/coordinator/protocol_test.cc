@@ -98,7 +98,7 @@ void write_initial_weights(Store& store) {
   }
 }
 
-MicrobatchData microbatch_data(std::vector<std::vector<float>>& storage, const ToyConfig& config, int round, int m) {
+void add_microbatch(RoundInputs& inputs, std::vector<std::vector<float>>& storage, const ToyConfig& config, int round, int m) {
   const auto view = [&storage](std::vector<float> values) {
     storage.push_back(std::move(values));
     TensorView tensor;
@@ -107,33 +107,37 @@ MicrobatchData microbatch_data(std::vector<std::vector<float>>& storage, const T
     tensor.data = reinterpret_cast<const std::byte*>(storage.back().data());
     return tensor;
   };
-  return {.inputs = {view(toy_input(config, round, m))}, .arguments = {view(toy_label(config, round, m))}};
+  inputs.inputs.push_back({.tensors = {view(toy_input(config, round, m))}});
+  inputs.arguments.push_back({.tensors = {view(toy_label(config, round, m))}});
 }
 
 ToyResult train(Store& store, Coordinator& coordinator, const ToyConfig& config) {
   ToyResult result;
-  std::vector<std::shared_ptr<RoundOutcome>> rounds;
+  std::vector<std::shared_ptr<Round>> rounds;
   std::vector<std::shared_ptr<StepOutcome>> steps;
   for (int step = 0; step < config.num_steps; ++step) {
     for (int r = 0; r < config.rounds_per_step; ++r) {
       std::vector<std::vector<float>> storage;
       storage.reserve(2 * static_cast<std::size_t>(config.num_microbatches));
-      std::vector<MicrobatchData> data;
+      RoundInputs data;
       for (int m = 0; m < config.num_microbatches; ++m) {
-        data.push_back(microbatch_data(storage, config, step * config.rounds_per_step + r, m));
+        add_microbatch(data, storage, config, step * config.rounds_per_step + r, m);
       }
-      rounds.push_back(coordinator.accept_round(data, 0));
+      rounds.push_back(coordinator.accept_round({.num_microbatches = config.num_microbatches}, data));
     }
     steps.push_back(coordinator.accept_step(
-        toy_rule(), {.asynchronous = config.asynchronous, .max_grad_norm = config.max_grad_norm}));
+        0, toy_rule(), {.asynchronous = config.asynchronous, .max_grad_norm = config.max_grad_norm}));
   }
   coordinator.synchronize();
-  for (const auto& round : rounds) result.losses.push_back(coordinator.wait_loss(*round));
-  for (const auto& step : steps) result.norms.push_back(coordinator.wait_norm(*step).grad_norm);
+  for (const auto& round : rounds) {
+    coordinator.wait_forward(*round);
+    result.losses.push_back(round->losses.at(0));
+  }
+  for (const auto& step : steps) result.norms.push_back(coordinator.wait_norm(0, *step).grad_norm);
   for (const BlockRecord& block : store.catalogue().blocks()) {
     const float* master = block.dtype == DType::kFloat32
                               ? reinterpret_cast<const float*>(
-                                    store.parameters(block.parameter_offset[coordinator.version() % block.num_copies]))
+                                    store.parameters(block.parameter_offset[coordinator.version(0) % block.num_copies]))
                               : store.state(block.master_offset);
     result.masters.insert(result.masters.end(), master, master + config.num_elements);
   }
@@ -144,24 +148,23 @@ ToyResult train(Store& store, Coordinator& coordinator, const ToyConfig& config)
 std::vector<ToyResult> run_toy(const ToyConfig& config, const RunSettings& settings, int trainings = 1) {
   StoreSettings store_settings;
   store_settings.num_workers = static_cast<std::uint32_t>(settings.num_workers);
-  store_settings.num_microbatches = static_cast<std::uint32_t>(config.num_microbatches);
   store_settings.stage_buffers = settings.prefetch ? 2 : 1;
   store_settings.arena_limit_bytes = std::uint64_t{256} << 20;
   store_settings.wait_timeout_ns = 20 * kNsPerSecond;
   const auto store = Store::create(store_settings, toy_catalogue(config));
   write_initial_weights(*store);
   const Workers workers(*store, settings, config);
-  CoordinatorOptions options;
-  options.rounds_per_step = config.rounds_per_step;
+  PipelineSettings options;
+  options.adds_rounds = config.rounds_per_step > 1;
   options.asynchronous = config.asynchronous;
   options.replan = settings.plan.empty();
   options.plan = settings.plan.empty()
                      ? balanced_plan(std::vector<LayerCost>(static_cast<std::size_t>(config.num_layers), {1, 2, 1}), 2, UINT64_MAX)
                      : parse_plan(settings.plan, config.num_layers);
-  Coordinator coordinator(*store, options);
+  Coordinator coordinator(*store, {.pipelines = {options}});
   std::vector<ToyResult> results = {train(*store, coordinator, config)};
   while (results.size() < static_cast<std::size_t>(trainings)) {
-    coordinator.restart_at(0);
+    coordinator.restart_at(0, 0, 0);
     write_initial_weights(*store);
     results.push_back(train(*store, coordinator, config));
   }
@@ -262,9 +265,9 @@ TEST_P(Protocol, AWorkerThatComesAfterTheEndOfTheRunEnds) {
   settings.num_workers = 2;
   settings.arena_limit_bytes = 1 << 20;
   const auto store = Store::create(settings, toy_catalogue(config));
-  CoordinatorOptions options;
+  PipelineSettings options;
   options.plan = parse_plan("fused 0-4", config.num_layers);
-  { Coordinator coordinator(*store, options); }
+  { Coordinator coordinator(*store, {.pipelines = {options}}); }
   const Workers workers(*store, {GetParam(), 2, true, ""}, config);
 }
 

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
 #include <random>
 #include <set>
 
@@ -11,101 +10,128 @@
 namespace rp {
 namespace {
 
-using Block = std::pair<BlockKind, int>;
-
-// The blocks that a slot writes and reads, said without the code under test: what a stage needs to run.
-std::set<Block> written_by(const Plan& plan, const Slot& slot) {
-  std::set<Block> blocks;
-  if (slot.phase == Phase::kForward) {
-    for (const int boundary : saved_boundaries(plan, slot.layers)) blocks.insert({BlockKind::kActivation, boundary});
-  } else if (slot.layers.first > 0) {
-    blocks.insert({BlockKind::kGradient, slot.layers.first});
-  }
-  return blocks;
+Catalogue catalogue_of(int num_layers, const std::set<int>& with_buffers) {
+  std::vector<LayerRequest> layers(static_cast<std::size_t>(num_layers), LayerRequest{.name = "l"});
+  for (const int layer : with_buffers) layers[static_cast<std::size_t>(layer)].num_buffers = 1;
+  return Catalogue::lay_out(layers, 1, false);
 }
 
-std::set<Block> read_by(const Slot& slot) {
-  std::set<Block> blocks = {{BlockKind::kActivation, slot.layers.first}};
-  if (slot.phase == Phase::kFused) blocks.insert({BlockKind::kArguments, 0});
-  if (slot.phase == Phase::kBackward) blocks.insert({BlockKind::kGradient, slot.layers.end});
-  return blocks;
-}
-
+// Rounds of all kinds with random plans; what is seeded, printed.
 template <typename Check>
-void for_random_plans(Check&& check) {
-  for (unsigned seed = 1; seed <= 500; ++seed) {
+void for_random_rounds(Check&& check) {
+  for (unsigned seed = 1; seed <= 1000; ++seed) {
     std::mt19937 random(seed);
-    const int num_layers = 1 + static_cast<int>(random() % 12);
-    const Plan plan = test::random_plan(random, num_layers);
-    SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << plan_text(plan, num_layers));
-    check(plan, num_layers);
+    const auto draw = [&random](int low, int high) { return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1)); };
+    Round round;
+    round.num_layers = draw(1, 12);
+    round.plan = test::random_plan(random, round.num_layers);
+    round.traits.kind = draw(0, 1) == 0 ? RoundKind::kForwardBackward : RoundKind::kForward;
+    round.traits.keeps_graph = round.traits.kind == RoundKind::kForward && draw(0, 1) == 1;
+    round.traits.keeps_outputs = draw(0, 1) == 1;
+    round.traits.grain_layer = draw(0, 1) == 1;
+    round.traits.input_gradient = round.traits.has_backward() && draw(0, 3) == 0;
+    round.traits.mode = round.traits.has_backward() || draw(0, 1) == 1 ? RoundMode::kTrain : RoundMode::kEvaluate;
+    round.first_trained_layer = round.traits.input_gradient ? 0 : draw(0, round.num_layers);
+    if (round.traits.kind == RoundKind::kForward) {
+      round.plan = without_fused_stage(round.plan, round.num_layers, round.traits.keeps_graph);
+    }
+    round.slots = slots_of(round.plan, round.num_layers, round.first_trained_layer);
+    std::set<int> with_buffers;
+    for (int layer = 0; layer < round.num_layers; ++layer) {
+      if (draw(0, 3) == 0) with_buffers.insert(layer);
+    }
+    SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << plan_text(round.plan, round.num_layers) << ", first trained layer "
+                                    << round.first_trained_layer << ", grain " << round.traits.grain_layer);
+    check(round, catalogue_of(round.num_layers, with_buffers));
   }
 }
 
-TEST(Slots, FollowThePlanAndAreNumberedOn) {
+TEST(Slots, FollowThePlan) {
   const Plan plan = parse_plan("forward 0-1 2 | fused 3-4 | backward 1-2 0", 5);
-  const std::vector<Slot> slots = slots_of(plan, 5, 40);
-  ASSERT_EQ(slots.size(), 5U);
   const std::vector<std::pair<Phase, LayerRange>> expected = {{Phase::kForward, {0, 2}}, {Phase::kForward, {2, 3}},
                                                               {Phase::kFused, {3, 5}},   {Phase::kBackward, {1, 3}},
                                                               {Phase::kBackward, {0, 1}}};
+  const std::vector<Slot> slots = slots_of(plan, 5, 0);
+  ASSERT_EQ(slots.size(), expected.size());
   for (std::size_t i = 0; i < slots.size(); ++i) {
-    EXPECT_EQ(slots[i].number, 40 + i);
     EXPECT_EQ(slots[i].phase, expected[i].first);
     EXPECT_EQ(slots[i].layers, expected[i].second);
   }
 }
 
-TEST(SavedBoundaries, AreTheStagesEndAndWhereBackwardStagesBeginInside) {
-  const Plan plan = parse_plan("forward 0-3 4 | fused 5 | backward 3-4 2 0-1", 6);
-  EXPECT_EQ(saved_boundaries(plan, {0, 4}), (std::vector<int>{2, 3, 4}));
-  EXPECT_EQ(saved_boundaries(plan, {4, 5}), (std::vector<int>{5}));
+TEST(Slots, EndTheBackwardAtTheFirstLayerThatIsTrained) {
+  const Plan plan = parse_plan("forward 0-1 2 | fused 3-4 | backward 1-2 0", 5);
+  ASSERT_EQ(slots_of(plan, 5, 2).size(), 4U);
+  EXPECT_EQ(slots_of(plan, 5, 2)[3].layers, (LayerRange{2, 3}));
+  EXPECT_EQ(slots_of(plan, 5, 3).size(), 3U) << "no backward stage is left";
 }
 
-TEST(Blocks, AreWrittenOnceBeforeTheyAreReadForAnyPlan) {
-  for_random_plans([](const Plan& plan, int num_layers) {
-    std::set<Block> there = {{BlockKind::kActivation, 0}, {BlockKind::kArguments, 0}};  // the coordinator's
-    for (const Slot& slot : slots_of(plan, num_layers, 0)) {
-      for (const Block& block : read_by(slot)) EXPECT_TRUE(there.contains(block)) << "boundary " << block.second;
-      for (const Block& block : written_by(plan, slot)) EXPECT_TRUE(there.insert(block).second) << "boundary " << block.second;
+TEST(Commands, OfAForwardStageSaveWhatTheNextStageAndTheBackwardBeginWith) {
+  Round round;
+  round.num_layers = 6;
+  round.plan = parse_plan("forward 0-3 4 | fused 5 | backward 3-4 2 0-1", 6);
+  const auto saved = [&round](LayerRange layers) {
+    std::vector<int> boundaries;
+    const Command command = command_of(round, {.phase = Phase::kForward, .layers = layers});
+    for (int boundary = 0; boundary <= 6; ++boundary) {
+      if (command.saves(boundary)) boundaries.push_back(boundary);
+    }
+    return boundaries;
+  };
+  EXPECT_EQ(saved({0, 4}), (std::vector<int>{2, 3, 4}));
+  EXPECT_EQ(saved({4, 5}), (std::vector<int>{5}));
+  round.first_trained_layer = 3;
+  EXPECT_EQ(saved({0, 4}), (std::vector<int>{3, 4})) << "nothing for a backward that is not done";
+  round.traits.grain_layer = true;
+  round.first_trained_layer = 1;
+  EXPECT_EQ(saved({0, 4}), (std::vector<int>{1, 2, 3, 4})) << "the input of each layer";
+  round.traits.kind = RoundKind::kForward;
+  EXPECT_EQ(saved({0, 4}), (std::vector<int>{4}));
+  EXPECT_EQ(saved({4, 6}), (std::vector<int>{6}));
+}
+
+// What is placed by the coordinator, by kind and index.
+std::set<BlockRow> placed_before(const Round& round) {
+  std::set<BlockRow> rows = {{BlockKind::kActivation, 0}};
+  if (round.traits.kind == RoundKind::kForwardBackward) rows.insert({BlockKind::kArguments, 0});
+  if (round.traits.keeps_graph) rows.insert({BlockKind::kGradient, round.num_layers});
+  return rows;
+}
+
+TEST(Blocks, AreWrittenOnceBeforeTheyAreReadInRoundsOfAllKinds) {
+  for_random_rounds([](const Round& round, const Catalogue& catalogue) {
+    std::set<BlockRow> there = placed_before(round);
+    for (const Slot& slot : round.slots) {
+      const Command command = command_of(round, slot);
+      for (const BlockRow& row : input_rows(command, catalogue)) {
+        // Buffers are another round's.
+        EXPECT_TRUE(row.kind == BlockKind::kBuffers || there.contains(row)) << "kind " << static_cast<int>(row.kind) << ", index " << row.index;
+      }
+      for (const BlockRow& row : output_rows(command, catalogue)) {
+        EXPECT_TRUE(there.insert(row).second) << "kind " << static_cast<int>(row.kind) << ", index " << row.index;
+      }
     }
   });
 }
 
-TEST(Blocks, AreFreedExactlyOnceByTheirLastReaderForAnyPlan) {
-  for_random_plans([](const Plan& plan, int num_layers) {
-    const std::vector<Slot> slots = slots_of(plan, num_layers, 0);
-    std::map<Block, std::uint64_t> last_reader;
-    std::set<Block> written = {{BlockKind::kActivation, 0}, {BlockKind::kArguments, 0}};
-    for (const Slot& slot : slots) {
-      for (const Block& block : read_by(slot)) last_reader[block] = slot.number;
-      written.merge(written_by(plan, slot));
+TEST(Blocks, AreReadByASlotOrTheCallerInRoundsOfAllKinds) {
+  for_random_rounds([](const Round& round, const Catalogue& catalogue) {
+    std::set<BlockRow> read;
+    std::set<BlockRow> written = placed_before(round);
+    for (const Slot& slot : round.slots) {
+      const Command command = command_of(round, slot);
+      for (const BlockRow& row : input_rows(command, catalogue)) read.insert(row);
+      for (const BlockRow& row : output_rows(command, catalogue)) written.insert(row);
     }
-    std::set<Block> freed;
-    for (const Slot& slot : slots) {
-      for (const FreedBlock& block : freed_blocks(plan, slot)) {
-        EXPECT_TRUE(freed.insert({block.kind, block.boundary}).second) << "boundary " << block.boundary << " twice";
-        EXPECT_EQ(slot.number, (last_reader[{block.kind, block.boundary}])) << "boundary " << block.boundary;
-      }
+    const bool keeps_outputs = round.traits.kind == RoundKind::kForward || round.traits.keeps_outputs;
+    if (keeps_outputs) read.insert({BlockKind::kActivation, round.num_layers});
+    if (round.traits.input_gradient) read.insert({BlockKind::kGradient, 0});
+    if (round.traits.keeps_graph) read.insert({BlockKind::kGradient, round.num_layers});  // also where nothing is trained
+    for (const BlockRow& row : written) {
+      EXPECT_TRUE(row.kind == BlockKind::kBuffers || read.contains(row)) << "lost: kind " << static_cast<int>(row.kind) << ", index " << row.index;
     }
-    EXPECT_EQ(freed, written) << "what is written and not freed is lost";
-  });
-}
-
-TEST(Producers, AreTheSlotsThatWriteABoundaryForAnyPlan) {
-  for_random_plans([](const Plan& plan, int num_layers) {
-    const std::vector<Slot> slots = slots_of(plan, num_layers, 7);
-    for (const Slot& slot : slots) {
-      if (slot.layers.first > 0) {
-        const Slot& producer = slots[activation_producer(slots, slot.layers.first)];
-        EXPECT_TRUE(written_by(plan, producer).contains({BlockKind::kActivation, slot.layers.first}));
-      }
-      if (slot.phase == Phase::kBackward) {
-        const Slot& producer = slots[gradient_producer(slots, slot.layers.end)];
-        EXPECT_TRUE(written_by(plan, producer).contains({BlockKind::kGradient, slot.layers.end}));
-        EXPECT_LT(producer.number, slot.number);
-      }
-    }
+    EXPECT_EQ(written.contains({BlockKind::kActivation, round.num_layers}), keeps_outputs);
+    EXPECT_EQ(written.contains({BlockKind::kGradient, 0}), round.traits.input_gradient);
   });
 }
 

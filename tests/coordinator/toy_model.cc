@@ -72,9 +72,9 @@ TensorView view_of(const Vector& values) {
   return view;
 }
 
-OutputBlock block_of(BlockKind kind, int boundary, Vector values) {
+OutputBlock block_of(BlockKind kind, int index, Vector values) {
   auto owner = std::make_shared<Vector>(std::move(values));
-  return {.kind = kind, .boundary = boundary, .tensors = {view_of(*owner)}, .owner = owner};
+  return {.kind = kind, .index = index, .tensors = {view_of(*owner)}, .owner = owner};
 }
 
 bool is_tied(const ToyConfig& config, int layer) {
@@ -252,7 +252,7 @@ void ToyExecutor::run(const StageTask& task, int microbatch, const MicrobatchInp
     }
     return values;
   };
-  std::vector<Vector> x = {to_vector(inputs.activation.at(0))};
+  std::vector<Vector> x = {to_vector(inputs.tensors(BlockKind::kActivation, command.first_layer).at(0))};
   for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
     if (layer == config_.failing_layer && command.step == 2 && microbatch == config_.num_microbatches - 1) {
       throw LayerFailure(layer, "the toy layer fails");
@@ -264,10 +264,13 @@ void ToyExecutor::run(const StageTask& task, int microbatch, const MicrobatchInp
     }
   }
   if (command.phase == Phase::kForward) return;
-  Vector gradient = to_vector(command.phase == Phase::kFused ? inputs.arguments.at(0) : inputs.gradient.at(0));
-  if (command.phase == Phase::kFused) {
+  const bool fused = command.phase == Phase::kFused;
+  Vector gradient = to_vector(fused ? inputs.tensors(BlockKind::kArguments, 0).at(0)
+                                    : inputs.tensors(BlockKind::kGradient, command.end_layer).at(0));
+  if (fused) {
+    outputs.losses.num = 1;
     for (std::size_t i = 0; i < gradient.size(); ++i) {
-      outputs.loss += static_cast<double>(x.back()[i]) * static_cast<double>(gradient[i]);
+      outputs.losses.values[0] += static_cast<double>(x.back()[i]) * static_cast<double>(gradient[i]);
     }
   }
   for (int layer = command.end_layer; layer-- > command.first_layer;) {
@@ -275,7 +278,7 @@ void ToyExecutor::run(const StageTask& task, int microbatch, const MicrobatchInp
     gradient = backward(x[static_cast<std::size_t>(layer - command.first_layer)], values_of(memory.weight), gradient,
                         memory.weight_sum, memory.tied_sum, microbatch == 0);
   }
-  if (command.first_layer > 0) {
+  if (command.wants_input_gradient()) {
     outputs.blocks.push_back(block_of(BlockKind::kGradient, command.first_layer, gradient));
   }
 }
@@ -284,9 +287,12 @@ void ToyExecutor::end(const StageTask& task, TaskTotals& totals) {
   const auto n = static_cast<std::size_t>(config_.num_elements);
   ThreadTeam team(1);
   totals.square_sums.clear();
-  totals.layer_times.assign(static_cast<std::size_t>(task.command->end_layer - task.command->first_layer), {1000, 2000});
+  totals.layer_times.assign(static_cast<std::size_t>(task.command->end_layer - task.command->first_layer), {1000, 0, 2000});
   for (const UseMemory& memory : task.uses) {
-    if (memory.accumulator == nullptr) continue;
+    if (memory.accumulator == nullptr) {
+      totals.square_sums.push_back(0);
+      continue;
+    }
     Vector gradient(n);
     for (std::size_t i = 0; i < n; ++i) {
       store(memory.gradient, config_.dtype, i, memory.accumulator[i]);

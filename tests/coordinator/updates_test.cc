@@ -37,6 +37,11 @@ void fill_gradient(Store& store, std::uint32_t use, float value) {
   std::fill_n(gradient, store.catalogue().blocks()[record.block].num_elements, value);
 }
 
+// A round was accepted: a task for each use.
+void accept_tasks(Updates& updates, const Store& store, std::uint64_t version = 1) {
+  for (std::uint32_t use = 0; use < store.catalogue().uses().size(); ++use) updates.task_accepted(version, use);
+}
+
 double square_sum(float value) { return static_cast<double>(value) * static_cast<double>(value) * kNumElements; }
 
 void expect_published(Store& store, std::uint32_t block, std::uint64_t version) {
@@ -45,7 +50,8 @@ void expect_published(Store& store, std::uint32_t block, std::uint64_t version) 
 
 TEST(Updates, PublishABlockAsSoonAsItsGradientIsCommittedAndNoOther) {
   const auto store = new_store(false);
-  Updates updates(*store, 1, 1);
+  Updates updates(*store, 0, 1, false);
+  accept_tasks(updates, *store);
   updates.accept_step(1, {}, {});
   for (std::uint32_t block = kNumBlocks; block-- > 0;) {  // backward: the last layer first
     fill_gradient(*store, block, 1);
@@ -62,7 +68,8 @@ TEST(Updates, PublishABlockAsSoonAsItsGradientIsCommittedAndNoOther) {
 
 TEST(Updates, WaitForTheCallOfStep) {
   const auto store = new_store(false);
-  Updates updates(*store, 1, 1);
+  Updates updates(*store, 0, 1, false);
+  accept_tasks(updates, *store);
   for (std::uint32_t block = 0; block < kNumBlocks; ++block) updates.gradient_committed(1, block, 1, 0);
   for (std::uint32_t block = 0; block < kNumBlocks; ++block) EXPECT_EQ(store->published(block).observe(), 0U);
   const auto outcome = updates.accept_step(1, {}, {});
@@ -75,7 +82,8 @@ TEST(Updates, WaitForTheCallOfStep) {
 TEST(Updates, WithClippingAreDoneInLayerOrder) {
   for (const bool is_called_first : {true, false}) {
     const auto store = new_store(false);
-    Updates updates(*store, 1, 1);
+    Updates updates(*store, 0, 1, false);
+    accept_tasks(updates, *store);
     std::vector<std::thread> watchers;
     for (std::uint32_t block = 1; block < kNumBlocks; ++block) {
       watchers.emplace_back([&store, block] {
@@ -97,7 +105,8 @@ TEST(Updates, WithClippingScaleByTheNormOfAllGradients) {
   rule.learning_rate = 0.1;
   rule.epsilon = 1;  // makes the step depend on the gradient's size
   rule.weight_decay = 0;
-  Updates updates(*store, 1, 1);
+  Updates updates(*store, 0, 1, false);
+  accept_tasks(updates, *store);
   const auto outcome = updates.accept_step(1, AdamWStep::of(rule, 1), {.max_grad_norm = 1});
   double total = 0;
   for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
@@ -118,7 +127,9 @@ TEST(Updates, WithClippingScaleByTheNormOfAllGradients) {
 // A gradient that is not finite must not spoil weights and moments.
 TEST(Updates, WithClippingSkipAStepWhoseNormIsNotFinite) {
   const auto store = new_store(false, kNumElements, kNumBlocks, false, 2);
-  Updates updates(*store, 1, 1);
+  Updates updates(*store, 0, 1, false);
+  accept_tasks(updates, *store);
+  accept_tasks(updates, *store, 2);
   const BlockRecord& block = store->catalogue().blocks()[1];
   const auto* copy = reinterpret_cast<const float*>(store->parameters(block.parameter_offset[1]));
   weights(*store, 1)[7] = 3;
@@ -142,10 +153,43 @@ TEST(Updates, WithClippingSkipAStepWhoseNormIsNotFinite) {
   EXPECT_NE(store->state(block.moment1_offset)[7], 0);
 }
 
+// An evaluation may still read the copy that the update overwrites.
+TEST(Updates, WaitForTasksWithoutGradientsToo) {
+  const auto store = new_store(false);
+  Updates updates(*store, 0, 1, false);
+  accept_tasks(updates, *store);
+  updates.task_accepted(1, 2);
+  updates.accept_step(1, {}, {});
+  for (std::uint32_t block = 0; block < kNumBlocks; ++block) updates.gradient_committed(1, block, 1, 0);
+  for (const std::uint32_t block : {0U, 1U, 3U}) expect_published(*store, block, 1);
+  EXPECT_EQ(store->published(2).observe(), 0U);
+  updates.task_committed(1, 2);
+  updates.wait_applied(1);
+}
+
+TEST(Updates, LeaveFrozenBlocksAndOtherPipelinesAlone) {
+  std::vector<LayerRequest> layers(2, LayerRequest{.name = "l"});
+  layers[0].parameters.push_back({.name = "w", .shape = {64}});
+  layers[1].parameters.push_back({.name = "f", .shape = {64}, .is_trained = false});
+  StoreSettings settings;
+  settings.backing = "memfd";
+  settings.arena_limit_bytes = 1 << 20;
+  const auto store = Store::create(
+      settings, Catalogue::lay_out({{.name = "a", .layers = layers}, {.name = "b", .layers = layers}}));
+  Updates updates(*store, 1, 1, false);
+  updates.task_accepted(1, 2);
+  updates.accept_step(1, {}, {});
+  updates.gradient_committed(1, 2, 1, 0);
+  updates.wait_applied(1);
+  for (const std::uint32_t block : {0U, 1U, 3U}) EXPECT_EQ(store->published(block).observe(), 0U);
+  EXPECT_EQ(store->published(2).observe(), 1U);
+}
+
 TEST(Updates, OfATiedBlockWaitForAllItsUses) {
   const auto store = new_store(true, kNumElements, 3);
   ASSERT_EQ(store->catalogue().blocks().size(), 1U);
-  Updates updates(*store, 1, 1);
+  Updates updates(*store, 0, 1, false);
+  accept_tasks(updates, *store);
   const auto outcome = updates.accept_step(1, {}, {});
   for (std::uint32_t use = 3; use-- > 0;) {
     EXPECT_EQ(store->published(0).observe(), 0U);
@@ -159,7 +203,10 @@ TEST(Updates, OfATiedBlockWaitForAllItsUses) {
 
 TEST(Updates, OfSeveralRoundsGiveAGradientBlockBackWhenItIsAdded) {
   const auto store = new_store(false, kNumElements, 1, true);
-  Updates updates(*store, 1, 3);
+  Updates updates(*store, 0, 1, true);
+  accept_tasks(updates, *store);
+  accept_tasks(updates, *store);
+  accept_tasks(updates, *store);
   for (std::uint64_t round = 0; round < 3; ++round) {
     fill_gradient(*store, 0, static_cast<float>(round + 1));
     updates.gradient_committed(1, 0, round + 1, 0);
@@ -174,7 +221,11 @@ TEST(Updates, OfSeveralRoundsGiveAGradientBlockBackWhenItIsAdded) {
 // An asynchronous run: the next step's gradients are there before this step is applied.
 TEST(Updates, OfSeveralRoundsKeepTheSumOfAStepUntilItIsApplied) {
   const auto store = new_store(false, kNumElements, 1, true);
-  Updates updates(*store, 1, 2);
+  Updates updates(*store, 0, 1, true);
+  accept_tasks(updates, *store);
+  accept_tasks(updates, *store);
+  accept_tasks(updates, *store, 2);
+  accept_tasks(updates, *store, 2);
   fill_gradient(*store, 0, 1);
   updates.gradient_committed(1, 0, 1, 0);
   ASSERT_EQ(store->taken(0).wait_at_least(1, kLong), WaitResult::kReached);
@@ -196,7 +247,7 @@ TEST(Updates, OfAModelWithoutParametersAreDoneAtOnce) {
   settings.backing = "memfd";
   settings.arena_limit_bytes = 1 << 20;
   const auto store = Store::create(settings, Catalogue::lay_out({{.name = "empty"}}, 1, false));
-  Updates updates(*store, 1, 1);
+  Updates updates(*store, 0, 1, false);
   for (std::uint64_t step = 1; step <= 3; ++step) {
     const auto outcome = updates.accept_step(step, {}, {.max_grad_norm = 1});
     updates.wait_applied(step);
@@ -207,7 +258,8 @@ TEST(Updates, OfAModelWithoutParametersAreDoneAtOnce) {
 // Of several blocks that may be updated, the next round needs the first one first.
 TEST(Updates, WithoutClippingTakeTheFirstLayerOfThoseThatAreReady) {
   const auto store = new_store(false);
-  Updates updates(*store, 1, 1);
+  Updates updates(*store, 0, 1, false);
+  accept_tasks(updates, *store);
   std::vector<std::thread> watchers;
   for (std::uint32_t block = 1; block < kNumBlocks; ++block) {
     watchers.emplace_back([&store, block] {
@@ -222,9 +274,10 @@ TEST(Updates, WithoutClippingTakeTheFirstLayerOfThoseThatAreReady) {
 
 TEST(Updates, GoOnFromALoadedState) {
   const auto store = new_store(false);
-  Updates updates(*store, 1, 1);
+  Updates updates(*store, 0, 1, false);
   updates.restart_at(41);
   for (std::uint32_t block = 0; block < kNumBlocks; ++block) EXPECT_EQ(store->published(block).observe(), 41U);
+  accept_tasks(updates, *store, 42);
   updates.accept_step(42, {}, {});
   for (std::uint32_t block = 0; block < kNumBlocks; ++block) updates.gradient_committed(42, block, 1, 0);
   updates.wait_applied(42);
@@ -232,7 +285,8 @@ TEST(Updates, GoOnFromALoadedState) {
 
 TEST(Updates, ThatAreStoppedGiveTheFirstErrorToAllWhoWait) {
   const auto store = new_store(false);
-  Updates updates(*store, 1, 1);
+  Updates updates(*store, 0, 1, false);
+  accept_tasks(updates, *store);
   const auto outcome = updates.accept_step(1, {}, {});
   std::thread waiter([&] {
     expect_error(ExitCode::kHang, {"first"}, [&] { updates.wait_applied(1); });

@@ -31,11 +31,13 @@ void expect_no_overlap(const Catalogue& catalogue, bool with_sums) {
   };
   for (const BlockRecord& block : catalogue.blocks()) {
     for (std::uint32_t copy = 0; copy < block.num_copies; ++copy) add(parameters, block.parameter_offset[copy], block.bytes());
+    if (block.is_trained == 0) continue;
     if (block.dtype != DType::kFloat32) add(state, block.master_offset, 4 * block.num_elements);
     add(state, block.moment1_offset, 4 * block.num_elements);
     add(state, block.moment2_offset, 4 * block.num_elements);
   }
   for (const UseRecord& use : catalogue.uses()) {
+    if (catalogue.blocks()[use.block].is_trained == 0) continue;
     add(gradients, use.gradient_offset, catalogue.blocks()[use.block].bytes());
     if (with_sums) add(state, use.sum_offset, 4 * catalogue.blocks()[use.block].num_elements);
   }
@@ -115,12 +117,52 @@ TEST(Catalogue, AlignsBlocksOfRandomModelsWithoutOverlap) {
         const bool tied = random() % 4 == 0;
         layer.parameters.push_back({.name = "p" + std::to_string(i), .dtype = random() % 2 == 0 || tied ? DType::kFloat32 : DType::kBFloat16,
                                     .shape = {tied ? 77 : static_cast<std::int64_t>(random() % 3000)},
-                                    .tied_group = tied ? static_cast<int>(random() % 2) : -1});
+                                    .tied_group = tied ? static_cast<int>(random() % 2) : -1,
+                                    .is_trained = tied || random() % 3 != 0});
       }
     }
     const bool with_sums = random() % 2 == 0;
     expect_no_overlap(Catalogue::lay_out(layers, 1 + random() % 2, with_sums), with_sums);
   }
+}
+
+TEST(Catalogue, KeepsFrozenParametersApartInOneWorkingCopyAndNothingElse) {
+  const ParameterRequest trained{.name = "w", .dtype = DType::kBFloat16, .shape = {4096}};
+  ParameterRequest frozen = trained;
+  frozen.name = "f";
+  frozen.is_trained = false;
+  const Catalogue catalogue = Catalogue::lay_out({{.name = "l", .parameters = {frozen, trained, frozen}},
+                                                  {.name = "m", .parameters = {frozen}}}, 2, true);
+  ASSERT_EQ(catalogue.uses_of(0).size(), 2U);
+  const UseRecord& use = catalogue.uses()[catalogue.uses_of(0)[0]];
+  const BlockRecord& block = catalogue.blocks()[use.block];
+  EXPECT_EQ(block.is_trained, 0U);
+  EXPECT_EQ(block.num_copies, 1U);
+  EXPECT_EQ(block.num_elements, 2 * 4096U);
+  for (const std::uint64_t offset : {block.master_offset, block.moment1_offset, use.gradient_offset, use.sum_offset}) {
+    EXPECT_EQ(offset, kNoOffset);
+  }
+  EXPECT_TRUE(catalogue.is_trained(0));
+  EXPECT_FALSE(catalogue.is_trained(1));
+  EXPECT_EQ(catalogue.parameter_bytes(), 2 * 4096U * 2 + 3 * 4096U * 2);
+  EXPECT_EQ(catalogue.gradient_bytes(), 4096U * 2);
+  EXPECT_EQ(catalogue.state_bytes(), 4096U * 4 * 4);
+}
+
+TEST(Catalogue, NumbersTheLayersOfAllPipelinesThrough) {
+  const PipelineRequest first{.name = "teacher", .layers = model(DType::kBFloat16), .num_copies = 1};
+  const PipelineRequest second{.name = "student", .layers = model(DType::kFloat32), .num_copies = 2, .with_sums = true};
+  const Catalogue catalogue = Catalogue::from_bytes(Catalogue::lay_out({first, second}).to_bytes());
+  ASSERT_EQ(catalogue.pipelines().size(), 2U);
+  EXPECT_STREQ(catalogue.pipelines()[1].name.data(), "student");
+  EXPECT_EQ(catalogue.pipelines()[1].first_layer, 4U);
+  EXPECT_EQ(catalogue.pipelines()[1].first_block, 3U);
+  EXPECT_EQ(catalogue.num_layers(), 8);
+  EXPECT_EQ(catalogue.layer(5).pipeline, 1U);
+  for (const BlockRecord& block : catalogue.blocks()) EXPECT_EQ(block.num_copies, block.pipeline + 1);
+  // A tied group is its pipeline's.
+  EXPECT_NE(catalogue.uses()[catalogue.uses_of(0)[0]].block, catalogue.uses()[catalogue.uses_of(4)[0]].block);
+  EXPECT_EQ(catalogue.num_parameters(), 2 * (101U * 12U + 12U * 13U + 7U + 12U));
 }
 
 // Host memory per trained parameter, docs/design/host-store.md.
@@ -177,6 +219,12 @@ TEST(Catalogue, RefusesWhatItCannotDescribe) {
                [] { (void)Catalogue::lay_out({{.name = std::string(112, 'x')}}, 1, false); });
   const ParameterRequest wide{.name = "wide", .shape = {8}, .tied_group = 1};
   const ParameterRequest high{.name = "high", .shape = {9}, .tied_group = 1};
+  ParameterRequest frozen = wide;
+  frozen.name = "frozen";
+  frozen.is_trained = false;
+  expect_error(ExitCode::kUsage, {"frozen", "tied", "trained"}, [&] {
+    (void)Catalogue::lay_out({{.name = "l", .parameters = {wide}}, {.name = "m", .parameters = {frozen}}}, 1, false);
+  });
   expect_error(ExitCode::kUsage, {"high", "tied"}, [&] {
     (void)Catalogue::lay_out({{.name = "l", .parameters = {wide}}, {.name = "m", .parameters = {high}}}, 1, false);
   });

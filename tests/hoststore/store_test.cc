@@ -16,8 +16,6 @@ StoreSettings small_settings() {
   StoreSettings settings;
   settings.backing = "memfd";
   settings.num_workers = 3;
-  settings.num_microbatches = 2;
-  settings.seed = 77;
   settings.arena_limit_bytes = std::uint64_t{16} << 20;
   return settings;
 }
@@ -35,7 +33,6 @@ TEST(Store, IsTheSameInTheProcessThatAttachesToIt) {
   const auto store = small_store();
   const auto view = attached(*store);
   EXPECT_EQ(view->num_workers(), 3);
-  EXPECT_EQ(view->header().seed, 77U);
   EXPECT_EQ(view->header().run_id, store->header().run_id);
   EXPECT_EQ(view->catalogue().to_bytes(), store->catalogue().to_bytes());
   store->published(1).publish(5);
@@ -73,18 +70,7 @@ TEST(Store, HasAPlaceOfItsOwnForEachFact) {
     add(&store->worker_words(worker));
     add(&store->failure(worker));
   }
-  for (std::uint64_t attempt = 0; attempt < kRoundPlaces; ++attempt) {
-    for (const BlockKind kind : {BlockKind::kActivation, BlockKind::kGradient, BlockKind::kArguments}) {
-      for (int boundary = 0; boundary <= 2; ++boundary) {
-        for (int m = 0; m < 2; ++m) add(&store->block_place(attempt, kind, boundary, m));
-      }
-    }
-    for (int m = 0; m < 2; ++m) add(&store->loss(attempt, m));
-    for (std::uint32_t use = 0; use < 2; ++use) add(&store->square_sum(attempt, use));
-    for (int layer = 0; layer < 2; ++layer) add(&store->layer_time(attempt, layer));
-  }
   EXPECT_EQ(places.size(), num);
-  EXPECT_EQ(&store->loss(1, 0), &store->loss(1 + kRoundPlaces, 0)) << "tables are used in turns";
 }
 
 TEST(Store, ReservesExactlyWhatItSaysItNeeds) {
@@ -134,7 +120,7 @@ TEST(Store, IsNotAttachedToWhereItsHeaderLies) {
   expect_lie_is_refused("no workers", [](ControlHeader& header) { header.num_workers = 0; });
   expect_lie_is_refused("layers", [](ControlHeader& header) { header.num_layers = 1u << 31; });
   expect_lie_is_refused("few layers", [](ControlHeader& header) { header.num_layers = 1; });
-  expect_lie_is_refused("microbatches", [](ControlHeader& header) { header.num_microbatches = 1u << 31; });
+  expect_lie_is_refused("pipelines", [](ControlHeader& header) { header.num_pipelines = 2; });
   expect_lie_is_refused("blocks", [](ControlHeader& header) { header.num_blocks = UINT32_MAX; });
   expect_lie_is_refused("few blocks", [](ControlHeader& header) { header.num_blocks = 1; });
   expect_lie_is_refused("uses", [](ControlHeader& header) { header.num_uses = UINT32_MAX; });

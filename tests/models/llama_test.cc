@@ -26,7 +26,7 @@ class TinyLlama : public testing::Test {
     std::vector<at::Tensor> inputs = {ids};
     for (std::size_t i = 0; i + 1 < layers.size(); ++i) inputs.push_back(layers[i]({inputs[i]})[0].detach());
     const at::Tensor x = inputs.back().requires_grad_(true);
-    const at::Tensor loss = causal_lm_loss().function(layers.back()({x}), arguments);
+    const at::Tensor loss = causal_lm_loss().function(layers.back()({x}), arguments).at(0);
     torch::autograd::backward({loss});
     at::Tensor grad = x.grad();
     for (std::size_t i = layers.size() - 1; i-- > 0;) {
@@ -83,7 +83,7 @@ TEST_F(TinyLlama, HeadAndLossAgreeWithTransformersForwardAndBackward) {
   const Tensors outputs = head({x});
   EXPECT_LE(relative_difference(outputs[0].detach(), output_of(3)), kTolerance);
   EXPECT_LE(relative_difference(at::linear(outputs[0], outputs[1]).detach(), golden("logits")), kTolerance);
-  const at::Tensor loss = causal_lm_loss().function(outputs, arguments());
+  const at::Tensor loss = causal_lm_loss().function(outputs, arguments()).at(0);
   EXPECT_EQ(loss.scalar_type(), at::kFloat);
   EXPECT_LE(relative_difference(loss.detach(), golden("loss")), 1e-6);
   torch::autograd::backward({loss});

@@ -22,19 +22,20 @@ std::string error_of(const Tensors& inputs, const Tensors& arguments, int num_mi
 TEST(BatchSplit, PartsAreAsEqualAsPossibleAndScalarsGoToAll) {
   const BatchSplit split({at::arange(14).view({7, 2})}, {at::arange(7), at::scalar_tensor(2.5)}, 3);
   std::vector<std::int64_t> sizes;
-  for (const MicrobatchData& data : split.microbatches()) {
-    sizes.push_back(data.inputs[0].desc.shape[0]);
-    EXPECT_EQ(data.arguments[0].desc.shape[0], sizes.back());
-    EXPECT_EQ(tensor_over(data.arguments[1]).item<double>(), 2.5);
+  for (std::size_t m = 0; m < split.blocks().inputs.size(); ++m) {
+    sizes.push_back(split.blocks().inputs[m].tensors[0].desc.shape[0]);
+    const std::vector<TensorView>& arguments = split.blocks().arguments[m].tensors;
+    EXPECT_EQ(arguments[0].desc.shape[0], sizes.back());
+    EXPECT_EQ(tensor_over(arguments[1]).item<double>(), 2.5);
   }
   EXPECT_THAT(sizes, testing::ElementsAre(3, 2, 2));
-  EXPECT_TRUE(at::equal(tensor_over(split.microbatches()[1].inputs[0]), at::arange(6, 10).view({2, 2})));
+  EXPECT_TRUE(at::equal(tensor_over(split.blocks().inputs[1].tensors[0]), at::arange(6, 10).view({2, 2})));
 }
 
 TEST(BatchSplit, TensorsThatAreNotDenseAreCopied) {
   const at::Tensor input = at::arange(12).view({3, 4}).t();  // [4, 3]
   const BatchSplit split({input}, {}, 2);
-  EXPECT_TRUE(at::equal(tensor_over(split.microbatches()[1].inputs[0]), input.narrow(0, 2, 2)));
+  EXPECT_TRUE(at::equal(tensor_over(split.blocks().inputs[1].tensors[0]), input.narrow(0, 2, 2)));
 }
 
 TEST(BatchSplit, WhatCannotBeSplitIsRefusedWithNumbers) {

@@ -62,9 +62,9 @@ TEST(Description, ATieThatDoesNotFitIsNamed) {
 TEST(Description, TheFirstLayerThatDiffersBetweenProcessesIsNamed) {
   const Model coordinator{plain("A", "w", 4), plain("B", "w", 4)};
   const Catalogue catalogue = catalogue_of(coordinator);
-  EXPECT_NO_THROW(compare_layers(coordinator, catalogue));
+  EXPECT_NO_THROW(compare_layers(coordinator, catalogue, catalogue.pipelines()[0]));
   const auto difference = [&](const Model& worker) {
-    return error_of([&] { compare_layers(worker, catalogue); }, ExitCode::kUserError);
+    return error_of([&] { compare_layers(worker, catalogue, catalogue.pipelines()[0]); }, ExitCode::kUserError);
   };
   EXPECT_THAT(difference(Model{plain("A", "w", 4)}), testing::HasSubstr("has 2 layers, this worker's has 1"));
   EXPECT_THAT(difference(Model{plain("A", "w", 4), plain("C", "w", 4)}),

@@ -51,10 +51,13 @@ TEST(Reference, SynchronousAndAsynchronousRunsHaveTheBitsOfThePlainLoop) {
         for (const bool prefetch : {true, false}) {
           SCOPED_TRACE(testing::Message() << at::toString(dtype) << " asynchronous " << asynchronous << " plan '" << plan
                                           << "' prefetch " << prefetch);
-          expect_reference({.dtype = dtype,
-                            .options = {.num_microbatches = 3, .asynchronous = asynchronous},
-                            .plan = plan,
-                            .prefetch = prefetch});
+          TinySettings settings;
+          settings.dtype = dtype;
+          settings.options.num_microbatches = 3;
+          settings.options.asynchronous = asynchronous;
+          settings.plan = plan;
+          settings.prefetch = prefetch;
+          expect_reference(settings);
         }
       }
     }
@@ -67,10 +70,14 @@ TEST(Reference, ClippedStepsOfSeveralRoundsHaveTheBitsOfThePlainLoop) {
       for (const int rounds_per_step : {1, 3}) {
         SCOPED_TRACE(testing::Message() << at::toString(dtype) << " asynchronous " << asynchronous << " rounds per step "
                                         << rounds_per_step);
-        expect_reference({.dtype = dtype,
-                          .options = {.num_microbatches = 2, .rounds_per_step = rounds_per_step, .asynchronous = asynchronous},
-                          .max_grad_norm = 0.5,
-                          .plan = kPlans[2]});
+        TinySettings settings;
+        settings.dtype = dtype;
+        settings.options.num_microbatches = 2;
+        settings.options.rounds_per_step = rounds_per_step;
+        settings.options.asynchronous = asynchronous;
+        settings.max_grad_norm = 0.5;
+        settings.plan = kPlans[2];
+        expect_reference(settings);
       }
     }
   }

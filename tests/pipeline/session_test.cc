@@ -39,7 +39,7 @@ TEST(Session, ImpossibleOptionsAreRefusedWithTheirValue) {
   const Model model = models::load(models::tiny_directory(), at::kFloat);
   EXPECT_THAT(error_of([&] { Pipeline p(session, model, models::causal_lm_loss(), {.num_microbatches = 0}); }),
               testing::HasSubstr("num_microbatches is 0"));
-  EXPECT_THAT(error_of([&] { Pipeline p(session, model, {}); }), testing::HasSubstr("no loss function"));
+  EXPECT_THAT(error_of([&] { Pipeline p(session, model, Loss{}); }), testing::HasSubstr("has no function"));
 }
 
 TEST(Session, AnExceptionInALossReachesTheCallWithStageAndMicrobatch) {

@@ -68,9 +68,9 @@ double run_round(Layers& layers, const Loss& loss, const Round& round, std::vect
   for (int i = 0; i < settings.num_microbatches; ++i) {
     Tensors values = microbatch(round.inputs, i, settings.num_microbatches);
     for (auto& layer : layers) values = layer->forward(values);
-    const at::Tensor part = loss.function(values, microbatch(round.arguments, i, settings.num_microbatches));
-    torch::autograd::backward({part});
-    total += part.item<double>();
+    const Tensors parts = loss.function(values, microbatch(round.arguments, i, settings.num_microbatches));
+    torch::autograd::backward(parts);
+    for (const at::Tensor& part : parts) total += part.item<double>();
   }
   for (Stored& parameter : stored) {
     for (std::size_t i = 0; i < parameter.uses.size(); ++i) {

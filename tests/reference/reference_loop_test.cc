@@ -68,7 +68,7 @@ LibTorchRun train_with_libtorch(const Model& model, const std::vector<Round>& ro
     }
     Tensors values = round.inputs;
     for (auto& layer : layers) values = layer->forward(values);
-    const at::Tensor loss = models::causal_lm_loss().function(values, round.arguments);
+    const at::Tensor loss = models::causal_lm_loss().function(values, round.arguments).at(0);
     torch::autograd::backward({loss});
     run.losses.push_back(loss.item<double>());
     double squares = 0;

@@ -11,12 +11,20 @@ namespace {
 
 using test::kLong;
 
-std::vector<std::byte> block_of(const std::vector<TensorView>& tensors) {
-  BlockHeader header;
-  std::vector<std::byte> block(lay_out_block(tensors, header));
-  std::memcpy(block.data(), &header, sizeof(header));
+// Aligned as blocks of an arena are.
+struct Block {
+  std::vector<std::uint64_t> memory;
+  std::uint64_t bytes = 0;
+  [[nodiscard]] const std::byte* data() const { return reinterpret_cast<const std::byte*>(memory.data()); }
+};
+
+Block block_of(const std::vector<TensorView>& tensors, const std::vector<std::byte>& structure = {}) {
+  const BlockLayout layout = lay_out_block(tensors, structure.size());
+  Block block{std::vector<std::uint64_t>(layout.bytes / 8), layout.bytes};
+  auto* data = reinterpret_cast<std::byte*>(block.memory.data());
+  write_block_head(data, layout, structure);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].data != nullptr) std::memcpy(block.data() + header.tensors[i].offset, tensors[i].data, tensors[i].desc.bytes());
+    if (tensors[i].data != nullptr) std::memcpy(data + layout.tensors[i].offset, tensors[i].data, tensors[i].desc.bytes());
   }
   return block;
 }
@@ -29,21 +37,26 @@ TEST(InputBuffers, GiveTheTensorsOfEachKindWithTheirPlaces) {
   Stream& stream = device.stream(StreamKind::kUploadActivations);
   const std::vector<float> one = {1, 1, 1}, two = {2, 2}, three = {3};
   const auto activation = block_of({test::float_tensor(one), TensorView{}, test::float_tensor(two)});
-  const auto arguments = block_of({test::float_tensor(three)});
-  inputs.upload(0, BlockKind::kActivation, activation.data(), activation.size(), stream);
-  inputs.upload(0, BlockKind::kArguments, arguments.data(), arguments.size(), stream);
+  const auto arguments = block_of({test::float_tensor(three)}, {std::byte{7}});
+  inputs.upload(0, BlockKind::kActivation, 2, activation.data(), activation.bytes, stream);
+  inputs.upload(0, BlockKind::kArguments, 0, arguments.data(), arguments.bytes, stream);
   inputs.publish_uploaded(0, stream);
   ASSERT_EQ(inputs.wait_uploaded(0, kLong), WaitResult::kReached);
   const MicrobatchInputs& got = inputs.inputs(0);
-  ASSERT_EQ(got.activation.size(), 3U);
-  EXPECT_EQ(first_value(got.activation[0]), 1);
-  EXPECT_EQ(got.activation[0].desc.shape[0], 3);
-  EXPECT_TRUE(got.activation[1].desc.is_absent());
-  EXPECT_EQ(got.activation[1].data, nullptr);
-  EXPECT_EQ(first_value(got.activation[2]), 2);
-  ASSERT_EQ(got.arguments.size(), 1U);
-  EXPECT_EQ(first_value(got.arguments[0]), 3);
-  EXPECT_TRUE(got.gradient.empty());
+  const std::vector<TensorView>& tensors = got.tensors(BlockKind::kActivation, 2);
+  ASSERT_EQ(tensors.size(), 3U);
+  EXPECT_EQ(first_value(tensors[0]), 1);
+  EXPECT_EQ(tensors[0].desc.shape[0], 3);
+  EXPECT_TRUE(tensors[1].desc.is_absent());
+  EXPECT_EQ(tensors[1].data, nullptr);
+  EXPECT_EQ(first_value(tensors[2]), 2);
+  const InputBlock* loss = got.find(BlockKind::kArguments, 0);
+  ASSERT_NE(loss, nullptr);
+  ASSERT_EQ(loss->tensors.size(), 1U);
+  EXPECT_EQ(first_value(loss->tensors[0]), 3);
+  EXPECT_EQ(loss->structure, std::vector<std::byte>{std::byte{7}});
+  EXPECT_EQ(got.find(BlockKind::kActivation, 1), nullptr);
+  EXPECT_EQ(got.find(BlockKind::kGradient, 2), nullptr);
 }
 
 TEST(InputBuffers, HoldTwoMicrobatchesAndNoThirdBeforeOneIsComputed) {
@@ -70,15 +83,16 @@ TEST(InputBuffers, CarryManyMicrobatchesFromTheFetcherToTheRunner) {
       const auto block = block_of({test::float_tensor(values)});
       ASSERT_EQ(inputs.wait_free(n, kLong), WaitResult::kReached);
       inputs.clear(n);
-      inputs.upload(n, BlockKind::kActivation, block.data(), block.size(), stream);
+      inputs.upload(n, BlockKind::kActivation, 0, block.data(), block.bytes, stream);
       inputs.publish_uploaded(n, stream);
     }
   });
   for (std::uint64_t n = 0; n < kNum; ++n) {
     ASSERT_EQ(inputs.wait_uploaded(n, kLong), WaitResult::kReached);
-    ASSERT_EQ(inputs.inputs(n).activation.size(), 1U);
-    EXPECT_EQ(inputs.inputs(n).activation[0].desc.shape[0], static_cast<std::int64_t>(1 + n % 7));
-    EXPECT_EQ(first_value(inputs.inputs(n).activation[0]), static_cast<float>(n));
+    const std::vector<TensorView>& tensors = inputs.inputs(n).tensors(BlockKind::kActivation, 0);
+    ASSERT_EQ(tensors.size(), 1U);
+    EXPECT_EQ(tensors[0].desc.shape[0], static_cast<std::int64_t>(1 + n % 7));
+    EXPECT_EQ(first_value(tensors[0]), static_cast<float>(n));
     inputs.publish_computed(n);
   }
   fetcher.join();

@@ -10,21 +10,22 @@ namespace {
 
 class OutputWriterTest : public testing::Test {
  protected:
-  MicrobatchOutputs output(int boundary, std::vector<float> values) {
+  MicrobatchOutputs output(int index, std::vector<float> values) {
     auto owner = std::make_shared<std::vector<float>>(std::move(values));
     last_owner_ = owner;
     MicrobatchOutputs outputs;
-    outputs.blocks.push_back({.kind = BlockKind::kActivation, .boundary = boundary, .tensors = {test::float_tensor(*owner)}, .owner = owner});
+    outputs.blocks.push_back({.kind = BlockKind::kActivation, .index = index, .tensors = {test::float_tensor(*owner)}, .owner = owner});
     return outputs;
   }
   void wait_for_event(std::uint64_t value) {
     ASSERT_EQ(store_->worker_words(0).events.wait_at_least(value, test::kLong), WaitResult::kReached);
   }
   const BlockPlace& place(int boundary, int microbatch) {
-    return store_->block_place(command_.attempt, BlockKind::kActivation, boundary, microbatch);
+    return table_.place(BlockKind::kActivation, boundary, microbatch);
   }
 
   std::unique_ptr<Store> store_ = test::two_layer_store(kNsPerSecond);
+  RoundTable table_ = test::make_table(*store_);
   CpuDevice device_;
   OutputWriter writer_{*store_, 0, device_};
   Command command_ = test::forward_command();
@@ -39,11 +40,10 @@ TEST_F(OutputWriterTest, WritesABlockThatOthersFindByItsEvent) {
   EXPECT_EQ(place(1, 1).slot, 9U);
   EXPECT_EQ(place(1, 1).arena, 0U);
   const std::byte* block = store_->block_data(place(1, 1));
-  BlockHeader header;
-  std::memcpy(&header, block, sizeof(header));
-  ASSERT_EQ(header.num_tensors, 1U);
-  EXPECT_EQ(header.tensors[0].shape[0], 3);
-  EXPECT_EQ(reinterpret_cast<const float*>(block + header.tensors[0].offset)[2], 7);
+  const BlockHead head = read_block_head(block, place(1, 1).bytes);
+  ASSERT_EQ(head.tensors.size(), 1U);
+  EXPECT_EQ(head.tensors[0].shape[0], 3);
+  EXPECT_EQ(reinterpret_cast<const float*>(block + head.tensors[0].offset)[2], 7);
   device_.stream(StreamKind::kDownload).drain();
   EXPECT_TRUE(last_owner_.expired()) << "the tensors live until they are copied, and no longer";
 }

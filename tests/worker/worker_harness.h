@@ -24,7 +24,6 @@ inline std::unique_ptr<Store> two_layer_store(std::int64_t wait_timeout_ns) {
   StoreSettings settings;
   settings.backing = "memfd";
   settings.num_workers = 2;
-  settings.num_microbatches = 2;
   settings.arena_limit_bytes = 4 << 20;
   settings.wait_timeout_ns = wait_timeout_ns;
   std::vector<LayerRequest> layers(2, LayerRequest{.name = "l"});
@@ -40,18 +39,25 @@ inline TensorView float_tensor(const std::vector<float>& values) {
   return view;
 }
 
-// Writes `values` as a block at `offset` of the coordinator's arena, as an input of every microbatch.
-inline void place_input(Store& store, BlockKind kind, int boundary, const std::vector<float>& values, std::uint64_t offset) {
-  const std::vector<TensorView> tensors = {float_tensor(values)};
-  BlockHeader header;
-  const std::uint64_t bytes = lay_out_block(tensors, header);
+inline constexpr RoundShape kTwoLayers{.num_layers = 2, .num_microbatches = 2, .num_uses = 2};
+
+// The one round of the tests: its table is the first thing in the coordinator's arena.
+inline RoundTable make_table(Store& store) {
   ArenaView& arena = store.arena(kCoordinatorArena);
-  arena.grow(offset + bytes);
-  std::byte* memory = arena.data(offset, bytes);
-  std::memcpy(memory, &header, sizeof(header));
-  std::memcpy(memory + header.tensors[0].offset, values.data(), values.size() * sizeof(float));
-  for (int m = 0; m < static_cast<int>(store.header().num_microbatches); ++m) {
-    store.block_place(0, kind, boundary, m) = {.slot = 0, .arena = kCoordinatorArena, .offset = offset, .bytes = bytes};
+  arena.grow(1 << 16);
+  return RoundTable::create(arena.data(0, RoundTable::bytes(kTwoLayers)), kTwoLayers);
+}
+
+// Writes `values` as a block at `offset` of the coordinator's arena, as an input of every microbatch.
+inline void place_input(Store& store, const RoundTable& table, BlockKind kind, int index, const std::vector<float>& values,
+                        std::uint64_t offset) {
+  const std::vector<TensorView> tensors = {float_tensor(values)};
+  const BlockLayout layout = lay_out_block(tensors);
+  std::byte* memory = store.arena(kCoordinatorArena).data(offset, layout.bytes);
+  write_block_head(memory, layout);
+  std::memcpy(memory + layout.tensors[0].offset, values.data(), values.size() * sizeof(float));
+  for (int m = 0; m < table.num_microbatches(); ++m) {
+    table.place(kind, index, m) = {.slot = 0, .arena = kCoordinatorArena, .offset = offset, .bytes = layout.bytes};
   }
 }
 
@@ -63,12 +69,12 @@ class PassingExecutor : public StageExecutor {
   void begin(const StageTask&) override {}
   void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) override {
     if (microbatch == 1 && !failure.empty()) throw std::runtime_error(failure);
-    const TensorView& input = inputs.activation.at(0);
+    const TensorView& input = inputs.tensors(BlockKind::kActivation, task.command->first_layer).at(0);
     auto values = std::make_shared<std::vector<float>>(input.desc.bytes() / sizeof(float));
     std::memcpy(values->data(), input.data, input.desc.bytes());
-    outputs.loss = (*values)[0];
+    outputs.losses = {.num = 1, .values = {(*values)[0]}};
     if (task.command->phase != Phase::kForward) return;
-    outputs.blocks.push_back({.kind = BlockKind::kActivation, .boundary = task.command->end_layer,
+    outputs.blocks.push_back({.kind = BlockKind::kActivation, .index = task.command->end_layer,
                               .tensors = {float_tensor(*values)}, .owner = values});
   }
   void end(const StageTask& task, TaskTotals& totals) override {
@@ -84,10 +90,10 @@ class PassingExecutor : public StageExecutor {
 class ServedWorker {
  public:
   explicit ServedWorker(std::int64_t wait_timeout_ns = 20 * kNsPerSecond)
-      : store(two_layer_store(wait_timeout_ns)), worker_(*store, 0, device_, executor) {
-    place_input(*store, BlockKind::kActivation, 0, {1, 2, 3}, 0);
-    place_input(*store, BlockKind::kActivation, 1, {4, 5, 6}, 8192);
-    place_input(*store, BlockKind::kArguments, 0, {7}, 16384);
+      : store(two_layer_store(wait_timeout_ns)), table(make_table(*store)), worker_(*store, 0, device_, executor) {
+    place_input(*store, table, BlockKind::kActivation, 0, {1, 2, 3}, 8192);
+    place_input(*store, table, BlockKind::kActivation, 1, {4, 5, 6}, 16384);
+    place_input(*store, table, BlockKind::kArguments, 0, {7}, 24576);
     // The first wait of serve()'s is for an epoch; the command is there before or after.
   }
   void start() {
@@ -112,6 +118,7 @@ class ServedWorker {
   void push(const Command& command) { ASSERT_TRUE(store->command_writer(0).try_push(command)); }
 
   std::unique_ptr<Store> store;
+  RoundTable table;
   PassingExecutor executor;
 
  private:
@@ -123,6 +130,7 @@ class ServedWorker {
 
 inline Command forward_command() {
   Command command;
+  command.table_bytes = RoundTable::bytes(kTwoLayers);
   command.end_layer = 1;
   command.num_microbatches = 2;
   command.save(1);
@@ -131,6 +139,7 @@ inline Command forward_command() {
 
 inline Command fused_command() {
   Command command;
+  command.table_bytes = RoundTable::bytes(kTwoLayers);
   command.phase = Phase::kFused;
   command.slot = 1;
   command.first_event = 2;

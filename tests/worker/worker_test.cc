@@ -26,9 +26,8 @@ TEST(Worker, DoesItsTasksAndSaysSo) {
   ServedWorker worker;
   worker.start();
   worker.push(test::forward_command());
-  Command fused = test::fused_command();
-  fused.activation = {.worker = 0, .first_event = 0};
-  worker.push(fused);
+  worker.table.source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = 0};
+  worker.push(test::fused_command());
   for (std::uint64_t slot = 0; slot < 2; ++slot) {
     const Completion completion = next_completion(*worker.store);
     EXPECT_EQ(completion.slot, slot);
@@ -36,7 +35,8 @@ TEST(Worker, DoesItsTasksAndSaysSo) {
     EXPECT_LE(completion.start_ns, completion.end_ns);
   }
   EXPECT_EQ(worker.store->worker_words(0).events.observe(), 4U);
-  EXPECT_EQ(worker.store->loss(0, 1), 1.0);
+  EXPECT_EQ(worker.table.loss(1).num, 1U);
+  EXPECT_EQ(worker.table.loss(1).values[0], 1.0);
   EXPECT_EQ(*worker.store->gradients(worker.store->catalogue().uses()[1].gradient_offset), std::byte{1});
   EXPECT_EQ(*worker.store->gradients(worker.store->catalogue().uses()[0].gradient_offset), std::byte{0});
   worker.finish();
@@ -60,8 +60,9 @@ TEST(Worker, MakesDataOfAnExceptionInTheUsersCode) {
   EXPECT_FALSE(worker.store->completion_reader(0).try_pop(completion));
 }
 
-void expect_names_what_was_missing(const Command& command, const std::vector<std::string>& parts) {
+void expect_names_what_was_missing(const Command& command, const std::vector<std::string>& parts, const InputSource& input = {}) {
   ServedWorker worker(kShort);
+  worker.table.source(BlockKind::kActivation, 1) = input;
   worker.start();
   worker.push(command);
   expect_error(ExitCode::kHang, parts, [&] { worker.join(); });
@@ -74,9 +75,8 @@ TEST(Worker, SaysForWhichWeightsItWaitedInVain) {
 }
 
 TEST(Worker, SaysForWhoseOutputItWaitedInVain) {
-  Command command = test::fused_command();
-  command.activation = {.worker = 1, .first_event = 6};
-  expect_names_what_was_missing(command, {"microbatch 0 from worker 1", "fused of layers 1-1"});
+  expect_names_what_was_missing(test::fused_command(), {"microbatch 0 from worker 1", "fused of layers 1-1"},
+                                {.worker = 1, .first_event = 6});
 }
 
 TEST(Worker, SaysForWhichGradientBlockItWaitedInVain) {
@@ -98,8 +98,7 @@ TEST(Worker, SurvivesAPauseOfItsUserThatIsLongerThanTheTimeout) {
 TEST(Worker, EndsWhateverItWaitsFor) {
   Command no_weights = test::forward_command();
   no_weights.version = 1;
-  Command no_input = test::fused_command();
-  no_input.activation = {.worker = 1, .first_event = 0};
+  const Command no_input = test::fused_command();  // see the source below
   Command no_gradient_block = test::fused_command();
   no_gradient_block.taken_before = 1;
   const std::vector<std::vector<Command>> cases = {{}, {no_weights}, {no_input}, {no_gradient_block},
@@ -108,6 +107,7 @@ TEST(Worker, EndsWhateverItWaitsFor) {
   for (std::size_t i = 0; i < cases.size(); ++i) {
     SCOPED_TRACE(testing::Message() << "case " << i);
     ServedWorker worker(60 * kNsPerSecond);
+    if (i == 2 || i == 5) worker.table.source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = 0};
     worker.start();
     for (const Command& command : cases[i]) worker.push(command);
     EXPECT_EQ(worker.store->worker_words(0).acknowledged.wait_at_least(1, kLong), WaitResult::kReached);

@@ -1,0 +1,17 @@
+// pipeline/effective_settings.h
+#pragma once
+
+#include <string>
+
+namespace rp {
+
+// The settings of the runtime as they hold for this run.
+struct EffectiveSettings {
+  std::string device = "cpu";
+  std::string store;        // "" = the best
+  std::string plan = "auto";
+  bool prefetch = true;
+  int threads_per_worker = 1;
+};
+
+}  // namespace rp

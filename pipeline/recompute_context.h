@@ -1,0 +1,26 @@
+// pipeline/recompute_context.h
+// What save_for_recompute() and its kin work on while a layer's forward runs.
+#pragma once
+
+#include "roundpipe/recompute.h"
+
+namespace rp {
+
+struct RecomputeContext {
+  bool keeps = false;             // what is saved will be needed
+  bool is_recompute = false;
+  const Tensors* data = nullptr;  // in a recompute: what was saved, or null
+  bool has_saved = false;
+  Tensors saved;
+};
+
+// Makes `context` the one of this thread until its end. Not nested.
+class RecomputeScope {
+ public:
+  explicit RecomputeScope(RecomputeContext& context);
+  ~RecomputeScope();
+  RecomputeScope(const RecomputeScope&) = delete;
+  RecomputeScope& operator=(const RecomputeScope&) = delete;
+};
+
+}  // namespace rp

@@ -1,0 +1,211 @@
+#include "pipeline/runtime.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "common/text.h"
+#include "common/usable_cores.h"
+#include "device/cpu_device.h"
+#include "hoststore/memory_limit.h"
+#include "pipeline/description.h"
+#include "pipeline/initial_weights.h"
+#include "pipeline/pipeline_impl.h"
+#include "pipeline/tensors.h"
+#include "pipeline/torch_stage_executor.h"
+#include "roundpipe/error.h"
+#include "worker/worker.h"
+
+namespace rp {
+
+namespace {
+
+Plan read_plan_file(const std::string& path, int num_layers) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf())) {
+    throw Error(ExitCode::kUsage, cat("cannot read the plan file ", path, "; --plan takes `auto` or a file such as "
+                                      "`forward 0-3 | fused 4-7 | backward 0-3`"));
+  }
+  try {
+    return parse_plan(text.str(), num_layers);
+  } catch (const Error& error) {
+    throw Error(error.code(), cat(path, ": ", error.what()));
+  }
+}
+
+BoardPhase board_phase(Phase phase) {
+  switch (phase) {
+    case Phase::kForward: return BoardPhase::kForward;
+    case Phase::kFused: return BoardPhase::kFused;
+    case Phase::kBackward: return BoardPhase::kBackward;
+  }
+  return BoardPhase::kNone;
+}
+
+// Tells the fault board what the worker is doing.
+ProgressReport task_report(std::optional<FaultBoardEntry> board) {
+  if (!board) return {};
+  board->publish_state(ProcessState::kIdle);
+  return [board](const Command* command, int microbatch) mutable {
+    board->publish_state(command == nullptr ? ProcessState::kIdle : ProcessState::kBusy);
+    if (command == nullptr) return board->publish_no_task();
+    board->publish_task({.epoch = static_cast<std::int64_t>(epoch_of(command->slot)),
+                         .slot = static_cast<std::int64_t>(number_of(command->slot)),
+                         .phase = board_phase(command->phase),
+                         .first_layer = command->first_layer,
+                         .end_layer = command->end_layer,
+                         .layer = -1,
+                         .microbatch = microbatch});
+  };
+}
+
+}  // namespace
+
+int Runtime::add(Pipeline::Impl* pipeline) {
+  pipelines_.push_back(pipeline);
+  return static_cast<int>(pipelines_.size()) - 1;
+}
+
+bool Runtime::has(const Pipeline::Impl* pipeline) const {
+  return std::find(pipelines_.begin(), pipelines_.end(), pipeline) != pipelines_.end();
+}
+
+// The coordinator's start
+
+std::uint64_t Runtime::fingerprint_of_all() const {
+  std::uint64_t hash = 0;
+  for (const Pipeline::Impl* pipeline : pipelines_) {
+    hash = hash * 1099511628211ULL + fingerprint(pipeline->model(), pipeline->losses());
+  }
+  return hash;
+}
+
+void Runtime::create_store() {
+  StoreSettings settings;
+  settings.backing = settings_.store;
+  settings.num_workers = static_cast<std::uint32_t>(num_workers_);
+  settings.stage_buffers = settings_.prefetch ? 2 : 1;
+  settings.threads_per_worker = static_cast<std::uint32_t>(settings_.threads_per_worker);
+  settings.fingerprint = fingerprint_of_all();
+  settings.build_id = build_id();
+  settings.arena_limit_bytes = available_memory();
+  std::vector<PipelineRequest> requests;
+  for (const Pipeline::Impl* pipeline : pipelines_) requests.push_back(pipeline->request());
+  const Catalogue catalogue = Catalogue::lay_out(requests);
+  store_ = Store::create(settings, catalogue);
+  for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) (void)first_plan(i);  // wrong ones before any worker starts
+  for (std::size_t i = 0; i < pipelines_.size(); ++i) {
+    initial_buffers_.emplace_back();
+    buffer_names_.emplace_back();
+    for (const auto& [layer, buffers] : write_initial_weights(pipelines_[i]->model(), catalogue.pipelines()[i], *store_)) {
+      for (const NamedBuffer& buffer : buffers) {
+        initial_buffers_.back()[layer].push_back(buffer.value);
+        buffer_names_.back()[layer].push_back(buffer.name);
+      }
+    }
+  }
+  if (settings_.store.empty() && store_->backing() == Backing::kMemfd) {
+    std::fprintf(stderr, "roundpipe: /dev/shm is too small for the host store (%s): using memfd instead\n",
+                 bytes_text(Store::needed(settings, catalogue).total()).c_str());
+  }
+}
+
+std::uint64_t Runtime::max_stage_bytes() const {
+  // A worker holds two stages' weights, gradients in fp32 and in the working dtype: about six times a stage.
+  return available_memory() / (12 * static_cast<std::uint64_t>(num_workers_));
+}
+
+Plan Runtime::first_plan(int pipeline) const {
+  const Catalogue& catalogue = store_->catalogue();
+  const PipelineRecord& record = catalogue.pipelines()[static_cast<std::size_t>(pipeline)];
+  const int num_layers = static_cast<int>(record.num_layers);
+  if (settings_.plan != "auto") {
+    if (pipelines_.size() > 1) {
+      throw Error(ExitCode::kUsage, cat("--plan ", settings_.plan, ": the session has ", pipelines_.size(),
+                                        " pipelines, and a file gives the plan of one; leave it out"));
+    }
+    return read_plan_file(settings_.plan, num_layers);
+  }
+  std::vector<LayerCost> costs;
+  for (int layer = 0; layer < num_layers; ++layer) {
+    LayerCost cost;
+    for (const std::uint32_t use : catalogue.uses_of(static_cast<int>(record.first_layer) + layer)) {
+      cost.bytes += catalogue.blocks()[catalogue.uses()[use].block].bytes();
+    }
+    const double given = pipelines_[static_cast<std::size_t>(pipeline)]->model().layers()[static_cast<std::size_t>(layer)].forward_cost;
+    cost.forward = given > 0 ? given : static_cast<double>(cost.bytes);
+    cost.backward = 2 * cost.forward;
+    costs.push_back(cost);
+  }
+  return balanced_plan(costs, num_workers_, max_stage_bytes());
+}
+
+void Runtime::start_coordinator() {
+  CoordinatorOptions options;
+  options.optimizer_threads = usable_cores();
+  for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) {
+    const PipelineOptions& pipeline = pipelines_[static_cast<std::size_t>(i)]->options();
+    options.pipelines.push_back({.adds_rounds = pipeline.rounds_per_step > 1,
+                                 .asynchronous = pipeline.asynchronous,
+                                 .plan = first_plan(i),
+                                 .replan = settings_.plan == "auto",
+                                 .max_stage_bytes = max_stage_bytes()});
+  }
+  coordinator_ = std::make_unique<Coordinator>(*store_, options);
+  for (std::size_t i = 0; i < initial_buffers_.size(); ++i) {
+    std::map<int, BlockContents> buffers;
+    for (auto& [layer, values] : initial_buffers_[i]) buffers[layer] = {.tensors = views_of(values)};
+    coordinator_->set_buffers(static_cast<int>(i), buffers);
+  }
+  initial_buffers_.clear();
+}
+
+void Runtime::end_coordinator() {
+  coordinator_.reset();
+  if (store_) store_->epoch().publish(kEndEpoch);  // also where it never began: a worker may be there
+}
+
+// The worker's part
+
+void Runtime::compare_with(const Store& store) const {
+  if (store.header().build_id != build_id()) {
+    throw Error(ExitCode::kUserError, "the processes differ: the program's file was replaced between the start of the "
+                                      "coordinator and of this worker; start the run again");
+  }
+  const std::vector<PipelineRecord>& records = store.catalogue().pipelines();
+  if (records.size() != pipelines_.size()) {
+    throw Error(ExitCode::kUserError, cat("the processes differ: the coordinator has ", records.size(),
+                                          " pipelines, this worker ", pipelines_.size()));
+  }
+  for (std::size_t i = 0; i < records.size(); ++i) compare_layers(pipelines_[i]->model(), store.catalogue(), records[i]);
+  if (store.header().fingerprint != fingerprint_of_all()) {
+    throw Error(ExitCode::kUserError, "the processes differ: losses, tied parameters or dtype in this worker are not those "
+                                      "of the coordinator");
+  }
+}
+
+void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> board) {
+  SequenceWord& heartbeat = store.worker_words(worker).heartbeat;
+  auto report_layer = [board, &heartbeat](int layer, int microbatch) mutable {
+    heartbeat.publish_quietly(heartbeat.observe() + 1);
+    if (!board) return;
+    board->publish_heartbeat();
+    board->publish_position(layer, microbatch);
+  };
+  std::vector<PipelineCode> code;
+  for (const Pipeline::Impl* pipeline : pipelines_) code.push_back({&pipeline->model(), &pipeline->losses()});
+  CpuDevice device;
+  TorchStageExecutor executor(code, store.catalogue(), static_cast<int>(store.header().threads_per_worker), std::move(report_layer));
+  Worker(store, worker, device, executor, task_report(board)).serve();
+}
+
+Coordinator& Runtime::coordinator() {
+  if (!coordinator_) {
+    throw Error(ExitCode::kUsage, "call Session::start() first: before it a pipeline is only described");
+  }
+  return *coordinator_;
+}
+
+}  // namespace rp

@@ -1,0 +1,66 @@
+// pipeline/runtime.h
+// What the pipelines of a session share: one store, one order of slots, the same workers.
+//
+// Owned by the Session. Every process has the descriptions; store and coordinator live in one.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "coordinator/coordinator.h"
+#include "hoststore/fault_board.h"
+#include "hoststore/store.h"
+#include "pipeline/effective_settings.h"
+#include "roundpipe/pipeline.h"
+
+namespace rp {
+
+class Runtime {
+ public:
+  Runtime(const EffectiveSettings& settings, int num_workers) : settings_(settings), num_workers_(num_workers) {}
+
+  // Returns the pipeline's number. It must outlive the run.
+  int add(Pipeline::Impl* pipeline);
+  [[nodiscard]] bool is_empty() const { return pipelines_.empty(); }
+  [[nodiscard]] bool has(const Pipeline::Impl* pipeline) const;
+  void clear() { pipelines_.clear(); }
+
+  // Coordinator: the store with the initial weights, not yet any thread.
+  void create_store();
+  // Coordinator: before the workers.
+  void start_coordinator();
+  void end_coordinator();
+
+  // Worker: throws rp::Error (kUserError) if this process describes other pipelines than the coordinator.
+  void compare_with(const Store& store) const;
+  // Worker: serves the store until the run ends.
+  void serve(Store& store, int worker, std::optional<FaultBoardEntry> board);
+
+  // Throws rp::Error (kUsage) if start() was not called.
+  [[nodiscard]] Coordinator& coordinator();
+  [[nodiscard]] Coordinator* coordinator_if_started() { return coordinator_.get(); }
+  // Of the layers that have some. REQUIRES: create_store().
+  [[nodiscard]] const std::map<int, std::vector<std::string>>& buffer_names(int pipeline) const {
+    return buffer_names_[static_cast<std::size_t>(pipeline)];
+  }
+  [[nodiscard]] Store& store() { return *store_; }
+  [[nodiscard]] const Store* store_if_created() const { return store_.get(); }
+
+ private:
+  [[nodiscard]] std::uint64_t fingerprint_of_all() const;
+  [[nodiscard]] std::uint64_t max_stage_bytes() const;
+  [[nodiscard]] Plan first_plan(int pipeline) const;
+
+  const EffectiveSettings& settings_;
+  const int num_workers_;
+  std::vector<Pipeline::Impl*> pipelines_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Coordinator> coordinator_;
+  // By pipeline and layer, where there are some.
+  std::vector<std::map<int, std::vector<std::string>>> buffer_names_;
+  std::vector<std::map<int, Tensors>> initial_buffers_;  // until start_coordinator()
+};
+
+}  // namespace rp
