@@ -167,7 +167,8 @@ void Coordinator::place_inputs(Round& round, const RoundInputs& inputs) {
   };
   try {
     place_all(BlockKind::kActivation, inputs.inputs);
-    place_all(BlockKind::kArguments, inputs.arguments);
+    // Without a loss nobody would read them.
+    if (round.traits.kind == RoundKind::kForwardBackward) place_all(BlockKind::kArguments, inputs.arguments);
   } catch (...) {
     for (const std::uint64_t offset : placed) inputs_.free(offset);
     throw;
@@ -229,7 +230,9 @@ void Coordinator::add_readers(const std::shared_ptr<Round>& round) {
                                          .kind = origin.row.kind, .index = origin.row.index};
   }
   for (const Slot& slot : round->slots) {
-    for (const BlockRow& row : input_rows(command_of(*round, slot), store_.catalogue())) {
+    const Command command = command_of(*round, slot);
+    for (const BlockRow& row : output_rows(command, store_.catalogue())) round->unwritten.insert(row);
+    for (const BlockRow& row : input_rows(command, store_.catalogue())) {
       const auto origin = round->origins.find(row);
       ++(origin == round->origins.end() ? round->readers[row] : origin->second.round->readers[origin->second.row]);
     }
@@ -281,7 +284,12 @@ void Coordinator::drop_graph(const std::shared_ptr<Round>& round) {
     dropped.push_back(round->slots.back());
     round->slots.pop_back();
   }
+  for (const Slot& slot : dropped) {
+    for (const BlockRow& row : output_rows(command_of(*round, slot), store_.catalogue())) round->unwritten.erase(row);
+  }
   for (const Slot& slot : dropped) release_inputs(round, slot);
+  // Nobody will make what the caller was to have of the backward.
+  if (round->traits.input_gradient) release(round, {BlockKind::kGradient, 0});
   if (round->num_committed == round->slots.size()) end_round(*round);
   free_table_if_unused(*round);
 }
@@ -416,6 +424,7 @@ void Coordinator::commit(const Completion& completion) {
   ++round.num_committed;
   if (slot.phase == Phase::kFused) commit_losses(round);
   if (slot.layers.end == round.num_layers && slot.phase != Phase::kBackward) round.forward_done = true;
+  commit_outputs(flight.round, slot);
   release_inputs(flight.round, slot);
   commit_gradients(round, slot);
   if (commit_point_ == round.slots[flight.end_slot - 1].number + 1) {
@@ -425,6 +434,13 @@ void Coordinator::commit(const Completion& completion) {
   }
   dispatch();
   changed_.notify_all();
+}
+
+void Coordinator::commit_outputs(const std::shared_ptr<Round>& round, const Slot& slot) {
+  for (const BlockRow& row : output_rows(command_of(*round, slot), store_.catalogue())) {
+    round->unwritten.erase(row);
+    if (const auto readers = round->readers.find(row); readers != round->readers.end() && readers->second == 0) free_row(round, row);
+  }
 }
 
 void Coordinator::commit_losses(Round& round) {
@@ -449,8 +465,12 @@ void Coordinator::release_inputs(const std::shared_ptr<Round>& round, const Slot
 void Coordinator::release(const std::shared_ptr<Round>& round, BlockRow row) {
   const auto readers = round->readers.find(row);
   RP_ASSERT(readers != round->readers.end() && readers->second > 0);
-  if (--readers->second > 0) return;
-  round->readers.erase(readers);
+  // What the caller drops early is freed when it is there.
+  if (--readers->second == 0 && !round->unwritten.contains(row)) free_row(round, row);
+}
+
+void Coordinator::free_row(const std::shared_ptr<Round>& round, BlockRow row) {
+  round->readers.erase(row);
   const RoundTable table = table_of(*round);
   for (int m = 0; m < (is_once_a_task(row.kind) ? 1 : table.num_microbatches()); ++m) {
     const BlockPlace& place = table.place(row.kind, row.index, m);

@@ -164,6 +164,8 @@ class Coordinator {
   void release_inputs(const std::shared_ptr<Round>& round, const Slot& slot) RP_REQUIRES(mutex_);
   // One reader less; a block without readers is freed, a round without blocks and slots as well.
   void release(const std::shared_ptr<Round>& round, BlockRow row) RP_REQUIRES(mutex_);
+  void free_row(const std::shared_ptr<Round>& round, BlockRow row) RP_REQUIRES(mutex_);
+  void commit_outputs(const std::shared_ptr<Round>& round, const Slot& slot) RP_REQUIRES(mutex_);
   void free_block(const BlockPlace& place) RP_REQUIRES(mutex_);
   void free_table_if_unused(Round& round) RP_REQUIRES(mutex_);
   template <typename Do>

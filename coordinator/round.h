@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "hoststore/control.h"
@@ -68,6 +69,7 @@ struct Round {
   std::size_t num_committed = 0;   // of slots
   bool graph_is_open = false;      // backward slots may still come
   std::map<BlockRow, int> readers; // of this round's blocks; a block without any is freed
+  std::set<BlockRow> unwritten;    // blocks of slots that are not committed: not freed before
   // Blocks of other rounds that slots of this one read.
   std::map<BlockRow, BlockOfRound> origins;
   std::vector<double> losses;      // sums over the microbatches

@@ -1,6 +1,7 @@
 #include "pipeline/batch_split.h"
 
 #include "common/text.h"
+#include "pipeline/packed_tensors.h"
 #include "pipeline/tensors.h"
 #include "roundpipe/error.h"
 
@@ -8,46 +9,104 @@ namespace rp {
 
 namespace {
 
-// The size of dimension 0 that all tensors share.
-std::int64_t batch_size(const Tensors& inputs, const Tensors& arguments) {
-  std::int64_t size = -1;
-  for (const Tensors* tensors : {&inputs, &arguments}) {
-    for (const at::Tensor& tensor : *tensors) {
-      if (!tensor.defined() || tensor.dim() == 0) continue;
-      if (size >= 0 && tensor.size(0) != size) {
-        throw Error(ExitCode::kUsage, cat("inputs and labels of a round must have the same size in dimension 0, but one "
-                                          "has ", size, " and another ", tensor.size(0)));
-      }
-      size = tensor.size(0);
+[[noreturn]] void refuse(const std::string& what) { throw Error(ExitCode::kUsage, what); }
+
+void check_devices(const Tensors& tensors, const char* what) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].defined() || tensors[i].is_cpu()) continue;
+    refuse(cat(what, " ", i, " is on device ", tensors[i].device().str(), "; give all tensors on the CPU, workers take them from there"));
+  }
+}
+
+// The dimension along which a tensor is cut, or kWhole.
+int dimension_of(const Tensors& tensors, std::size_t index, const Split& split, const char* what) {
+  const at::Tensor& tensor = tensors[index];
+  if (!split.dimensions.empty() && split.dimensions.size() != tensors.size()) {
+    refuse(cat("Split::dimensions says how to cut ", split.dimensions.size(), " tensors, but there are ", tensors.size(), " ", what, "s"));
+  }
+  if (!tensor.defined()) return Split::kWhole;
+  if (split.dimensions.empty()) return tensor.dim() > 0 ? 0 : Split::kWhole;
+  const int dimension = split.dimensions[index];
+  if (dimension < Split::kWhole || dimension >= tensor.dim()) {
+    refuse(cat("Split::dimensions cuts ", what, " ", index, " along dimension ", dimension, ", but it has ", tensor.dim(),
+               " dimensions; Split::kWhole (-1) gives it to all microbatches"));
+  }
+  return dimension;
+}
+
+std::vector<Tensors> cut_by_function(const Tensors& tensors, const Split& split, int num_microbatches, const char* what) {
+  std::vector<Tensors> result = split.function(tensors, num_microbatches);
+  if (result.size() != static_cast<std::size_t>(num_microbatches)) {
+    refuse(cat("Split::function gave ", result.size(), " lists of ", what, "s for ", num_microbatches, " microbatches"));
+  }
+  for (const Tensors& part : result) {
+    if (part.size() != result.front().size()) {
+      refuse(cat("Split::function gave lists of different lengths: ", result.front().size(), " and ", part.size(), " ", what, "s"));
     }
   }
-  return size;
+  return result;
+}
+
+// `size`: what all default cuts share, -1 as long as it is unknown.
+std::vector<Tensors> cut(const Tensors& tensors, const Split& split, int num_microbatches, const char* what, std::int64_t& size) {
+  check_devices(tensors, what);
+  if (split.function) return cut_by_function(tensors, split, num_microbatches, what);
+  std::vector<Tensors> result(static_cast<std::size_t>(num_microbatches));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const int dimension = dimension_of(tensors, i, split, what);
+    if (dimension == Split::kWhole) {
+      for (Tensors& part : result) part.push_back(tensors[i]);
+      continue;
+    }
+    const std::int64_t length = tensors[i].size(dimension);
+    if (split.dimensions.empty() && size >= 0 && length != size) {
+      refuse(cat("inputs and labels of a round must have the same size in dimension 0, but one has ", size, " and another ", length));
+    }
+    size = std::max(size, length);
+    if (length < num_microbatches) {
+      refuse(cat("a batch of ", length, " cannot be split into ", num_microbatches,
+                 " microbatches; use a larger batch or fewer microbatches"));
+    }
+    const std::vector<at::Tensor> parts = tensors[i].detach().tensor_split(num_microbatches, dimension);
+    for (std::size_t m = 0; m < parts.size(); ++m) result[m].push_back(parts[m]);
+  }
+  return result;
+}
+
+std::vector<BlockOfRound> imports_of(const Batch& batch, int num_microbatches, const char* what) {
+  if (batch.packed.size() > kMaxImports) {
+    refuse(cat(batch.packed.size(), " packed lists of ", what, "s; at most ", kMaxImports, " are possible"));
+  }
+  std::vector<BlockOfRound> result;
+  for (const PackedTensors& packed : batch.packed) {
+    if (packed.num_microbatches() != num_microbatches) {
+      refuse(cat("a packed list of ", what, "s has ", packed.num_microbatches(), " microbatches, but the round has ", num_microbatches,
+                 "; both calls must have as many"));
+    }
+    result.push_back(packed.state()->block());
+  }
+  return result;
 }
 
 }  // namespace
 
-BatchSplit::BatchSplit(const Tensors& inputs, const Tensors& arguments, int num_microbatches) {
-  const std::int64_t size = batch_size(inputs, arguments);
-  if (size < num_microbatches) {
-    throw Error(ExitCode::kUsage, cat("a batch of ", std::max<std::int64_t>(size, 0), " cannot be split into ",
-                                      num_microbatches, " microbatches; use a larger batch or fewer microbatches"));
+BatchSplit::BatchSplit(const Batch& inputs, const Split& split_inputs, const Batch& arguments, const Split& split_arguments,
+                       int num_microbatches) {
+  std::int64_t size = -1;
+  blocks_.inputs = views(cut(inputs.tensors, split_inputs, num_microbatches, "input", size));
+  blocks_.arguments = views(cut(arguments.tensors, split_arguments, num_microbatches, "argument", size));
+  blocks_.input_imports = imports_of(inputs, num_microbatches, "input");
+  blocks_.argument_imports = imports_of(arguments, num_microbatches, "argument");
+  if (size < 0 && inputs.packed.empty() && !split_inputs.function) {
+    refuse(cat("a batch of 0 cannot be split into ", num_microbatches, " microbatches; no input has a dimension to cut"));
   }
-  std::int64_t first = 0;
-  storage_.reserve(2 * static_cast<std::size_t>(num_microbatches));
-  for (int m = 0; m < num_microbatches; ++m) {
-    const std::int64_t length = size / num_microbatches + (m < size % num_microbatches ? 1 : 0);
-    const auto part = [&](const Tensors& tensors) {
-      Tensors& parts = storage_.emplace_back();
-      for (const at::Tensor& tensor : tensors) {
-        const bool is_split = tensor.defined() && tensor.dim() > 0;
-        parts.push_back(is_split ? tensor.detach().narrow(0, first, length) : tensor);
-      }
-      return views_of(parts);
-    };
-    blocks_.inputs.push_back({.tensors = part(inputs)});
-    blocks_.arguments.push_back({.tensors = part(arguments)});
-    first += length;
-  }
+}
+
+std::vector<BlockContents> BatchSplit::views(std::vector<Tensors> microbatches) {
+  std::vector<BlockContents> blocks;
+  storage_.push_back(std::move(microbatches));
+  for (Tensors& tensors : storage_.back()) blocks.push_back({.tensors = views_of(tensors)});
+  return blocks;
 }
 
 }  // namespace rp

@@ -5,22 +5,25 @@
 #include <vector>
 
 #include "coordinator/coordinator.h"
-#include "roundpipe/layer.h"
+#include "roundpipe/batch.h"
 
 namespace rp {
 
-// The tensors of a call, split; holds what the microbatches' views point to.
+// The tensors of a call, cut; holds what the blocks' views point to.
 class BatchSplit {
  public:
-  // Splits dimension 0 into `num_microbatches` parts as equal as possible, the first ones larger by one; tensors
-  // without dimensions go to all. Throws rp::Error (kUsage) with numbers for what cannot be split.
-  BatchSplit(const Tensors& inputs, const Tensors& arguments, int num_microbatches);
+  // Throws rp::Error (kUsage), with numbers, for what cannot be cut into `num_microbatches` parts, for tensors that are not
+  // on the CPU and for packed lists of another number of microbatches.
+  BatchSplit(const Batch& inputs, const Split& split_inputs, const Batch& arguments, const Split& split_arguments,
+             int num_microbatches);
 
   // As views of this object's tensors.
   [[nodiscard]] const RoundInputs& blocks() const { return blocks_; }
 
  private:
-  std::vector<Tensors> storage_;
+  [[nodiscard]] std::vector<BlockContents> views(std::vector<Tensors> microbatches);
+
+  std::vector<std::vector<Tensors>> storage_;
   RoundInputs blocks_;
 };
 

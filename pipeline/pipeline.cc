@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "pipeline/pipeline_impl.h"
+#include "roundpipe/error.h"
 #include "roundpipe/session.h"
 
 namespace rp {
@@ -16,6 +17,15 @@ double RoundResult::loss() const {
   const std::vector<double> all = losses();
   return std::accumulate(all.begin(), all.end(), 0.0);
 }
+
+PackedTensors RoundResult::packed_outputs() const {
+  if (!state_->outputs) {
+    throw Error(ExitCode::kUsage, "the round's outputs were not kept; call forward_backward() with {.return_outputs = true}");
+  }
+  return *state_->outputs;
+}
+
+Tensors RoundResult::outputs() const { return merge(microbatches_of(packed_outputs()), state_->merge); }
 
 double StepResult::grad_norm() const {
   return state_->pipeline->coordinator().wait_norm(state_->pipeline->number(), *state_->outcome).grad_norm;
@@ -33,13 +43,22 @@ Pipeline::Pipeline(Session& session, Model model, std::vector<Loss> losses, Pipe
 
 Pipeline::~Pipeline() = default;
 
-RoundResult Pipeline::forward_backward(const Tensors& inputs, const Tensors& arguments) {
-  return impl_->forward_backward(inputs, arguments);
+RoundResult Pipeline::forward_backward(const Batch& inputs, const Batch& arguments, const CallOptions& options) {
+  return impl_->forward_backward(inputs, arguments, options);
+}
+
+Tensors Pipeline::forward(const Batch& inputs, const CallOptions& options) { return impl_->forward(inputs, options); }
+
+PackedTensors Pipeline::forward_packed(const Batch& inputs, const CallOptions& options) {
+  return impl_->forward_packed(inputs, options);
 }
 
 StepResult Pipeline::step(const AdamW& rule, const StepOptions& options) { return impl_->step(rule, options); }
 
-void Pipeline::synchronize() { impl_->coordinator().synchronize(); }
+void Pipeline::synchronize() {
+  impl_->coordinator().synchronize();
+  impl_->coordinator().use_newest_weights(impl_->number());
+}
 
 std::int64_t Pipeline::num_steps() const { return static_cast<std::int64_t>(impl_->coordinator().num_steps(impl_->number())); }
 

@@ -1,9 +1,13 @@
 #include "pipeline/pipeline_impl.h"
 
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "common/text.h"
+#include "pipeline/backward_node.h"
 #include "pipeline/batch_split.h"
 #include "pipeline/description.h"
 #include "pipeline/process_end.h"
@@ -62,35 +66,121 @@ PipelineRequest Pipeline::Impl::request() const {
 }
 
 const PipelineRecord& Pipeline::Impl::record() const {
-  return runtime_.store_if_created()->catalogue().pipelines()[static_cast<std::size_t>(number_)];
+  return runtime_->store_if_created()->catalogue().pipelines()[static_cast<std::size_t>(number_)];
 }
 
 // Rounds and steps
 
-RoundResult Pipeline::Impl::forward_backward(const Tensors& inputs, const Tensors& arguments) {
-  Coordinator& coordinator = this->coordinator();
-  if (stop_signal() != 0) throw Interrupted(stop_signal());
+RoundTraits Pipeline::Impl::traits_of(const Batch& inputs, const CallOptions& options) const {
+  RoundTraits traits;
+  traits.pipeline = number_;
+  traits.num_microbatches = options.num_microbatches.value_or(
+      inputs.packed.empty() ? options_.num_microbatches : inputs.packed.front().num_microbatches());
+  if (traits.num_microbatches < 1) {
+    throw Error(ExitCode::kUsage, cat("num_microbatches is ", traits.num_microbatches, ", but must be at least 1"));
+  }
+  traits.grain_layer = options.recompute_grain.value_or(options_.recompute_grain) == RecomputeGrain::kLayer;
+  traits.random_numbers = options.preserve_random_state.value_or(options_.preserve_random_state);
+  return traits;
+}
+
+std::optional<Plan> Pipeline::Impl::plan_of(const CallOptions& options) const {
+  if (!options.plan || options.plan->empty()) return std::nullopt;
+  return parse_plan(*options.plan, model_.num_layers());
+}
+
+int Pipeline::Impl::loss_number(const CallOptions& options) const {
   if (losses_.empty()) {
     throw Error(ExitCode::kUsage, "forward_backward() of a pipeline without a loss; declare one when the pipeline is made");
   }
-  if (coordinator.rounds_since_step(number_) >= options_.rounds_per_step) {
-    throw Error(ExitCode::kUsage, cat("rounds_per_step is ", options_.rounds_per_step, ": call step() before round ",
-                                      options_.rounds_per_step + 1));
+  if (!options.loss) return 0;
+  std::vector<std::string> names;
+  for (const Loss& loss : losses_) names.push_back(loss.name);
+  const auto found = std::find(names.begin(), names.end(), *options.loss);
+  if (found == names.end()) {
+    throw Error(ExitCode::kUsage, cat("the pipeline has no loss '", *options.loss, "'", did_you_mean(*options.loss, names),
+                                      "; losses are declared when it is made"));
   }
-  const BatchSplit split(inputs, arguments, options_.num_microbatches);
-  RoundTraits traits;
-  traits.pipeline = number_;
-  traits.num_microbatches = options_.num_microbatches;
-  return RoundResult(std::make_shared<RoundResult::State>(
-      RoundResult::State{.pipeline = this, .round = coordinator.accept_round(traits, split.blocks())}));
+  return static_cast<int>(found - names.begin());
+}
+
+void Pipeline::Impl::note_few_microbatches(const RoundTraits& traits) {
+  if (has_noted_few_ || traits.num_microbatches >= session_.num_workers()) return;
+  has_noted_few_ = true;
+  std::fprintf(stderr, "roundpipe: %d microbatches for %d workers: some workers will wait; at least as many microbatches as "
+                       "workers keep all busy\n", traits.num_microbatches, session_.num_workers());
+}
+
+std::shared_ptr<Round> Pipeline::Impl::accept(const RoundTraits& traits, const Batch& inputs, const Batch& arguments,
+                                              const CallOptions& options) {
+  Coordinator& coordinator = this->coordinator();
+  if (stop_signal() != 0) throw Interrupted(stop_signal());
+  note_few_microbatches(traits);
+  const std::optional<Plan> plan = plan_of(options);
+  const BatchSplit split(inputs, options.split_inputs.value_or(options_.split_inputs), arguments,
+                         options.split_arguments.value_or(options_.split_arguments), traits.num_microbatches);
+  return coordinator.accept_round(traits, split.blocks(), plan ? &*plan : nullptr);
+}
+
+RoundResult Pipeline::Impl::forward_backward(const Batch& inputs, const Batch& arguments, const CallOptions& options) {
+  Coordinator& coordinator = this->coordinator();
+  RoundTraits traits = traits_of(inputs, options);
+  traits.loss = loss_number(options);
+  traits.keeps_outputs = options.return_outputs;
+  check_room_for_gradients(coordinator, number_, options_.rounds_per_step);
+  RoundResult::State state{.pipeline = this, .round = accept(traits, inputs, arguments, options), .outputs = {},
+                           .merge = options.merge_outputs.value_or(options_.merge_outputs)};
+  if (traits.keeps_outputs) {
+    state.outputs.emplace(std::make_shared<PackedTensors::State>(
+        runtime_, BlockOfRound{state.round, {BlockKind::kActivation, model_.num_layers()}}));
+  }
+  return RoundResult(std::make_shared<RoundResult::State>(std::move(state)));
+}
+
+PackedTensors Pipeline::Impl::forward_packed(const Batch& inputs, const CallOptions& options) {
+  RoundTraits traits = traits_of(inputs, options);
+  traits.kind = RoundKind::kForward;
+  traits.mode = RoundMode::kEvaluate;
+  const std::shared_ptr<Round> round = accept(traits, inputs, {}, options);
+  return PackedTensors(std::make_shared<PackedTensors::State>(runtime_, BlockOfRound{round, {BlockKind::kActivation, model_.num_layers()}}));
+}
+
+Tensors Pipeline::Impl::forward(const Batch& inputs, const CallOptions& options) {
+  const Merge how = options.merge_outputs.value_or(options_.merge_outputs);
+  if (!options.requires_grad.value_or(at::GradMode::is_enabled())) {
+    return merge(microbatches_of(forward_packed(inputs, options)), how);
+  }
+  if (!at::GradMode::is_enabled()) {
+    throw Error(ExitCode::kUsage, "forward() with requires_grad, but autograd is switched off in this thread (no_grad)");
+  }
+  if (how.function) {
+    throw Error(ExitCode::kUsage, "Merge::function is not for a forward() with gradients: nobody could split them; use dimensions");
+  }
+  RoundTraits traits = traits_of(inputs, options);
+  traits.kind = RoundKind::kForward;
+  traits.keeps_graph = true;
+  const Split split = options.split_inputs.value_or(options_.split_inputs);
+  for (const at::Tensor& input : inputs.tensors) traits.input_gradient |= input.defined() && input.requires_grad();
+  if (traits.input_gradient && split.function) {
+    throw Error(ExitCode::kUsage, "Split::function is not for inputs that require gradients: nobody could put those together");
+  }
+  const std::shared_ptr<Round> round = accept(traits, inputs, {}, options);
+  auto graph = std::make_shared<OpenGraph>(runtime_, round, options_.rounds_per_step);
+  const std::vector<Tensors> microbatches = microbatches_of(PackedTensors(
+      std::make_shared<PackedTensors::State>(runtime_, BlockOfRound{round, {BlockKind::kActivation, model_.num_layers()}})));
+  Tensors outputs;
+  {
+    const c10::NoGradGuard no_grad;
+    outputs = merge(microbatches, how);
+  }
+  return join_graph(std::move(graph), inputs.tensors, split, std::move(outputs), microbatches, how);
 }
 
 StepResult Pipeline::Impl::step(const AdamW& rule, const StepOptions& options) {
   Coordinator& coordinator = this->coordinator();
   check_rule(rule, options);
-  if (coordinator.rounds_since_step(number_) != options_.rounds_per_step) {
-    throw Error(ExitCode::kUsage, cat("step() after ", coordinator.rounds_since_step(number_), " rounds, but rounds_per_step is ",
-                                      options_.rounds_per_step));
+  if (coordinator.rounds_since_step(number_) == 0) {
+    throw Error(ExitCode::kUsage, "step() after 0 rounds with gradients since the last one; call forward_backward() first");
   }
   if (options.asynchronous != options_.asynchronous) {
     throw Error(ExitCode::kUsage, cat("step() is ", options.asynchronous ? "" : "not ", "asynchronous, but the pipeline is ",
@@ -104,7 +194,7 @@ StepResult Pipeline::Impl::step(const AdamW& rule, const StepOptions& options) {
 
 std::vector<ParameterState> Pipeline::Impl::parameters(std::uint64_t steps_ago) {
   Coordinator& coordinator = this->coordinator();
-  Store& store = runtime_.store();
+  Store& store = runtime_->store();
   const std::uint64_t version = coordinator.version(number_) - std::min(coordinator.num_steps(number_), steps_ago);
   const Catalogue& catalogue = store.catalogue();
   std::vector<ParameterState> result;
@@ -136,7 +226,7 @@ std::vector<BufferState> Pipeline::Impl::buffers() {
     const std::byte* block = coordinator.block(*newest.round, newest.row, 0, bytes);
     const BlockHead head = read_block_head(block, bytes);
     const Tensors values = tensors_over(head.views(block + head.data_offset));
-    const std::vector<std::string>& names = runtime_.buffer_names(number_).at(layer);
+    const std::vector<std::string>& names = runtime_->buffer_names(number_).at(layer);
     for (std::size_t i = 0; i < values.size(); ++i) {
       result.push_back({.name = cat(layer, ".", names[i]), .layer = layer, .buffer = names[i],
                         .value = values[i].defined() ? values[i].clone() : values[i]});
@@ -155,8 +245,8 @@ void Pipeline::Impl::set_buffers(const std::vector<BufferState>& buffers) {
 
 MemoryPlan Pipeline::Impl::memory_plan() const {
   MemoryPlan plan;
-  if (runtime_.store_if_created() == nullptr) return plan;
-  const Catalogue& catalogue = runtime_.store_if_created()->catalogue();
+  if (runtime_->store_if_created() == nullptr) return plan;
+  const Catalogue& catalogue = runtime_->store_if_created()->catalogue();
   plan.num_parameters = static_cast<std::int64_t>(catalogue.num_parameters());
   const auto add = [&plan](std::string purpose, std::uint64_t bytes) { plan.items.push_back({std::move(purpose), bytes}); };
   add(options_.asynchronous ? "weights (two working copies)" : "weights", catalogue.parameter_bytes());

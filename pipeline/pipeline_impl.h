@@ -3,9 +3,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "pipeline/packed_tensors.h"
 #include "pipeline/runtime.h"
 #include "pipeline/session_impl.h"
 #include "roundpipe/pipeline.h"
@@ -25,9 +27,11 @@ class Pipeline::Impl {
   [[nodiscard]] PipelineRequest request() const;
 
   // Throws rp::Error if start() was not called.
-  [[nodiscard]] Coordinator& coordinator() { return runtime_.coordinator(); }
+  [[nodiscard]] Coordinator& coordinator() { return runtime_->coordinator(); }
 
-  RoundResult forward_backward(const Tensors& inputs, const Tensors& arguments);
+  RoundResult forward_backward(const Batch& inputs, const Batch& arguments, const CallOptions& options);
+  [[nodiscard]] Tensors forward(const Batch& inputs, const CallOptions& options);
+  [[nodiscard]] PackedTensors forward_packed(const Batch& inputs, const CallOptions& options);
   StepResult step(const AdamW& rule, const StepOptions& options);
   // With the working weights of `steps_ago` steps ago, as far as the store keeps them.
   [[nodiscard]] std::vector<ParameterState> parameters(std::uint64_t steps_ago = 0);
@@ -40,18 +44,28 @@ class Pipeline::Impl {
 
  private:
   [[nodiscard]] const PipelineRecord& record() const;
+  // What a call's options and the pipeline's say together.
+  [[nodiscard]] RoundTraits traits_of(const Batch& inputs, const CallOptions& options) const;
+  [[nodiscard]] std::optional<Plan> plan_of(const CallOptions& options) const;
+  [[nodiscard]] int loss_number(const CallOptions& options) const;
+  [[nodiscard]] std::shared_ptr<Round> accept(const RoundTraits& traits, const Batch& inputs, const Batch& arguments,
+                                              const CallOptions& options);
+  void note_few_microbatches(const RoundTraits& traits);
 
   Session::Impl& session_;
-  Runtime& runtime_;
+  const std::shared_ptr<Runtime> runtime_;
   const Model model_;
   const std::vector<Loss> losses_;
   const PipelineOptions options_;
   int number_ = 0;
+  bool has_noted_few_ = false;
 };
 
 struct RoundResult::State {
   Pipeline::Impl* pipeline = nullptr;
   std::shared_ptr<Round> round;
+  std::optional<PackedTensors> outputs;
+  Merge merge;
 };
 
 struct StepResult::State {

@@ -121,6 +121,8 @@ Plan Runtime::first_plan(int pipeline) const {
   const Catalogue& catalogue = store_->catalogue();
   const PipelineRecord& record = catalogue.pipelines()[static_cast<std::size_t>(pipeline)];
   const int num_layers = static_cast<int>(record.num_layers);
+  const Pipeline::Impl& description = *pipelines_[static_cast<std::size_t>(pipeline)];
+  if (!description.options().plan.empty()) return parse_plan(description.options().plan, num_layers);
   if (settings_.plan != "auto") {
     if (pipelines_.size() > 1) {
       throw Error(ExitCode::kUsage, cat("--plan ", settings_.plan, ": the session has ", pipelines_.size(),
@@ -134,7 +136,7 @@ Plan Runtime::first_plan(int pipeline) const {
     for (const std::uint32_t use : catalogue.uses_of(static_cast<int>(record.first_layer) + layer)) {
       cost.bytes += catalogue.blocks()[catalogue.uses()[use].block].bytes();
     }
-    const double given = pipelines_[static_cast<std::size_t>(pipeline)]->model().layers()[static_cast<std::size_t>(layer)].forward_cost;
+    const double given = description.model().layers()[static_cast<std::size_t>(layer)].forward_cost;
     cost.forward = given > 0 ? given : static_cast<double>(cost.bytes);
     cost.backward = 2 * cost.forward;
     costs.push_back(cost);
@@ -150,7 +152,7 @@ void Runtime::start_coordinator() {
     options.pipelines.push_back({.adds_rounds = pipeline.rounds_per_step > 1,
                                  .asynchronous = pipeline.asynchronous,
                                  .plan = first_plan(i),
-                                 .replan = settings_.plan == "auto",
+                                 .replan = settings_.plan == "auto" && pipeline.plan.empty(),
                                  .max_stage_bytes = max_stage_bytes()});
   }
   coordinator_ = std::make_unique<Coordinator>(*store_, options);

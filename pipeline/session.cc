@@ -91,7 +91,7 @@ Session::Impl::~Impl() { end(); }
 void Session::Impl::end() {
   if (ended_) return;
   ended_ = true;
-  Coordinator* coordinator = runtime_.coordinator_if_started();
+  Coordinator* coordinator = runtime_->coordinator_if_started();
   std::exception_ptr error;
   // An exception on its way out of main() ends the run at once.
   if (started_ && coordinator != nullptr && std::uncaught_exceptions() <= num_exceptions_) error = coordinator->finish();
@@ -104,7 +104,7 @@ void Session::Impl::end() {
     watcher_.join();
   }
   if (error) end_process(error);  // nobody was told; a destructor cannot throw it
-  runtime_.end_coordinator();
+  runtime_->end_coordinator();
   if (worker_.joinable()) worker_.join();
 }
 
@@ -114,21 +114,21 @@ FaultBoardEntry Session::Impl::board_entry() {
 
 int Session::Impl::add(Pipeline::Impl* pipeline) {
   if (started_) throw Error(ExitCode::kUsage, "a pipeline must be made before Session::start()");
-  return runtime_.add(pipeline);
+  return runtime_->add(pipeline);
 }
 
 void Session::Impl::remove(Pipeline::Impl* pipeline) {
-  if (!runtime_.has(pipeline)) return;
+  if (!runtime_->has(pipeline)) return;
   end();
-  runtime_.clear();
+  runtime_->clear();
 }
 
 void Session::Impl::start() {
   if (started_) throw Error(ExitCode::kUsage, "Session::start() was called before");
-  if (runtime_.is_empty()) throw Error(ExitCode::kUsage, "make a Pipeline before Session::start()");
+  if (runtime_->is_empty()) throw Error(ExitCode::kUsage, "make a Pipeline before Session::start()");
   if (role_.role == Role::kWorker) serve_as_worker();
-  runtime_.create_store();
-  runtime_.start_coordinator();  // first: what happens to a worker from now on is told to it
+  runtime_->create_store();
+  runtime_->start_coordinator();  // first: what happens to a worker from now on is told to it
   start_workers();
   started_ = true;
   if (board_) board_entry().publish_state(ProcessState::kAttached);
@@ -139,12 +139,12 @@ void Session::Impl::serve_as_worker() {
     const Deadline deadline = Deadline::after_seconds(kAttachSeconds);
     Message attach = receive_attach(*role_.channel, deadline);
     const std::unique_ptr<Store> store = Store::attach(std::move(attach.descriptors));
-    runtime_.compare_with(*store);
+    runtime_->compare_with(*store);
     std::cout.flush();
     std::fflush(nullptr);
     confirm_attached(*role_.channel, deadline);
     board_entry().publish_state(ProcessState::kAttached);
-    runtime_.serve(*store, role_.worker, board_entry());
+    runtime_->serve(*store, role_.worker, board_entry());
     leave(0);
   } catch (const c10::Error& error) {
     board_entry().record_fault(FaultKind::kException, static_cast<int>(ExitCode::kUserError), error.what_without_backtrace());
@@ -160,15 +160,15 @@ void Session::Impl::start_workers() {
     worker_ = std::thread([this] {
       pthread_setname_np(pthread_self(), "rp-worker");
       try {
-        runtime_.serve(runtime_.store(), 0, {});
+        runtime_->serve(runtime_->store(), 0, {});
       } catch (...) {
-        runtime_.coordinator().fail(std::current_exception());
+        runtime_->coordinator().fail(std::current_exception());
       }
     });
     return;
   }
   Message message{.kind = MessageKind::kStartWorkers, .blob = {}, .descriptors = {}};
-  for (const int fd : runtime_.store().descriptors()) message.descriptors.emplace_back(dup(fd));
+  for (const int fd : runtime_->store().descriptors()) message.descriptors.emplace_back(dup(fd));
   if (!role_.channel->send(message)) throw Error(ExitCode::kLauncherFailed, "rp-launch does not take the host store");
   wait_until_attached();
   watcher_ = std::thread([this] { watch_workers(); });
@@ -176,7 +176,7 @@ void Session::Impl::start_workers() {
 
 void Session::Impl::wait_until_attached() {
   const Deadline deadline = Deadline::after_seconds(kAttachSeconds);
-  Store& store = runtime_.store();
+  Store& store = runtime_->store();
   for (int worker = 0; worker < num_workers(); ++worker) {
     while (store.worker_words(worker).acknowledged.observe() == 0) {
       if (const auto message = role_.channel->receive(Deadline::after_ns(5 * kNsPerMs))) {
@@ -199,7 +199,7 @@ void Session::Impl::watch_workers() {
     const auto message = role_.channel->receive(Deadline::after_seconds(3600));
     if (role_.channel->peer_gone()) return;
     if (!message || message->kind != MessageKind::kWorkerGone || ending_.load()) continue;
-    runtime_.coordinator().fail(std::make_exception_ptr(
+    runtime_->coordinator().fail(std::make_exception_ptr(
         WorkerGone(ExitCode::kUserError, cat("worker ", message->worker, " ended unexpectedly"))));
   }
 }

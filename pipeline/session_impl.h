@@ -35,7 +35,7 @@ class Session::Impl {
   [[nodiscard]] int num_workers() const { return role_.num_workers; }
   [[nodiscard]] const EffectiveSettings& settings() const { return settings_; }
 
-  [[nodiscard]] Runtime& runtime() { return runtime_; }
+  [[nodiscard]] const std::shared_ptr<Runtime>& runtime() { return runtime_; }
 
   // Returns the pipeline's number. Throws rp::Error after start().
   int add(Pipeline::Impl* pipeline);
@@ -55,7 +55,7 @@ class Session::Impl {
 
   ProcessRole role_;
   EffectiveSettings settings_;
-  Runtime runtime_{settings_, role_.num_workers};
+  const std::shared_ptr<Runtime> runtime_ = std::make_shared<Runtime>(settings_, role_.num_workers);
   std::optional<FaultBoard> board_;
   std::optional<LivenessWatch> liveness_;
   const int num_exceptions_;  // in flight when the session was made

@@ -18,7 +18,7 @@ namespace rp {
 
 namespace {
 
-constexpr int kStateVersion = 1;
+constexpr int kStateVersion = 2;
 constexpr std::uint64_t kMaxStateJsonBytes = std::uint64_t{16} << 20;
 
 TensorDType file_dtype(at::ScalarType type) {
@@ -80,6 +80,7 @@ class Checksum {
 // state.json.
 struct Description {
   std::uint64_t step = 0;
+  std::uint64_t round = 0;    // rounds of training so far
   std::string dtype;  // of the model's weights
   std::uint64_t checksum = 0;
   int rounds_per_step = 1;
@@ -100,6 +101,7 @@ Description read_description(const std::filesystem::path& directory) {
     const auto step = object.at("step").get<std::int64_t>();
     if (step < 0) throw Error(ExitCode::kBadInput, cat(path.string(), ": is of step ", step));
     return {.step = static_cast<std::uint64_t>(step),
+            .round = object.at("round").get<std::uint64_t>(),
             .dtype = object.at("dtype").get<std::string>(),
             .checksum = object.at("checksum").get<std::uint64_t>(),
             .rounds_per_step = object.at("rounds_per_step").get<int>(),
@@ -150,6 +152,7 @@ void Pipeline::save_state(const std::filesystem::path& directory, const std::str
   writer.commit();
   const nlohmann::json description = {{"version", kStateVersion},
                                       {"step", num_steps()},
+                                      {"round", impl_->coordinator().num_rounds(impl_->number())},
                                       {"dtype", at::toString(impl_->model().dtype())},
                                       {"checksum", checksum.value()},
                                       {"rounds_per_step", impl_->options().rounds_per_step},
@@ -184,7 +187,7 @@ std::string Pipeline::load_state(const std::filesystem::path& directory) {
     if (buffer.value.defined()) buffer.value = buffer.value.contiguous();  // state_tensors() gives what is read into
   }
   check_tensors(file, state_tensors(*impl_, buffers));
-  impl_->coordinator().restart_at(impl_->number(), saved.step, saved.step * static_cast<std::uint64_t>(saved.rounds_per_step));  // which working copy is the newest depends on it
+  impl_->coordinator().restart_at(impl_->number(), saved.step, saved.round);  // which working copy is the newest depends on it
   Checksum checksum;
   for (const StateTensor& tensor : state_tensors(*impl_, buffers)) {
     file.read(tensor.name, tensor.value.data_ptr(), tensor.value.nbytes());

@@ -218,10 +218,25 @@ Tensors TorchStageExecutor::run_layer(const Run& run, int layer, const Tensors& 
   return outputs;
 }
 
+// The tensors of a block, and of those that other rounds made, behind them.
+Tensors TorchStageExecutor::with_imports(const Run& run, BlockKind kind, int index, BlockKind import, int num_imports) {
+  Tensors tensors = tensors_over(run.inputs.tensors(kind, index));
+  for (int i = 0; i < num_imports; ++i) {
+    const Tensors imported = tensors_over(run.inputs.tensors(import, i));
+    tensors.insert(tensors.end(), imported.begin(), imported.end());
+  }
+  return tensors;
+}
+
+Tensors TorchStageExecutor::activation_at(const Run& run, int boundary) {
+  return with_imports(run, BlockKind::kActivation, boundary, BlockKind::kInputImport,
+                      boundary == 0 ? run.command.num_input_imports : 0);
+}
+
 // Layers from the stage's first to `end_layer` without graphs; gives the activation there.
 Tensors TorchStageExecutor::forward(const Run& run, int end_layer) {
   const c10::NoGradGuard no_grad;
-  Tensors activation = tensors_over(run.inputs.tensors(BlockKind::kActivation, run.command.first_layer));
+  Tensors activation = activation_at(run, run.command.first_layer);
   for (int layer = run.command.first_layer; layer < end_layer; ++layer) {
     Stopwatch watch(time_of(run.command, layer).forward_ns);
     activation = run_layer(run, layer, activation);
@@ -312,14 +327,14 @@ void TorchStageExecutor::run_backward(const Run& run) {
   const Command& command = run.command;
   const bool by_layer = command.has(Command::kGrainLayer);
   std::vector<Graph> graphs;
-  Tensors activation = tensors_over(run.inputs.tensors(BlockKind::kActivation, command.first_layer));
+  Tensors activation = activation_at(run, command.first_layer);
   for (int layer = command.first_layer; !by_layer && layer < command.end_layer; ++layer) {
     graphs.push_back(forward_with_graph(run, layer, activation));
     activation = graphs.back().outputs;
   }
   Tensors gradients = tensors_over(run.inputs.tensors(BlockKind::kGradient, command.end_layer));
   for (int layer = command.end_layer; layer-- > command.first_layer;) {
-    if (by_layer) graphs.push_back(forward_with_graph(run, layer, tensors_over(run.inputs.tensors(BlockKind::kActivation, layer))));
+    if (by_layer) graphs.push_back(forward_with_graph(run, layer, activation_at(run, layer)));
     gradients = backward(run, layer, graphs.back(), gradients, false);
     graphs.pop_back();
   }
@@ -334,7 +349,7 @@ void TorchStageExecutor::run_loss(const Run& run, const Tensors& outputs) {
   Stopwatch watch(time_of(run.command, run.command.end_layer - 1).backward_ns);
   run_user_code(FailureRecord::kLoss, [&] {
     const Loss& loss = (*pipelines_[run.command.pipeline].losses)[static_cast<std::size_t>(run.command.loss)];
-    const Tensors values = loss.function(outputs, tensors_over(run.inputs.tensors(BlockKind::kArguments, 0)));
+    const Tensors values = loss.function(outputs, with_imports(run, BlockKind::kArguments, 0, BlockKind::kArgumentImport, run.command.num_argument_imports));
     LossRecord& record = run.outputs.losses;
     if (values.empty() || values.size() > record.values.size()) {
       throw std::runtime_error("the loss function must return one number, or a list of at most " +

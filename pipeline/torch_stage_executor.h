@@ -68,6 +68,8 @@ class TorchStageExecutor : public StageExecutor {
   void take_buffers(const Run& run);
   void give_buffers(const Run& run);
   void set_random_seed(const Run& run, int layer);
+  [[nodiscard]] static Tensors with_imports(const Run& run, BlockKind kind, int index, BlockKind import, int num_imports);
+  [[nodiscard]] static Tensors activation_at(const Run& run, int boundary);
   [[nodiscard]] Tensors run_layer(const Run& run, int layer, const Tensors& inputs);
   [[nodiscard]] Tensors forward(const Run& run, int end_layer);
   [[nodiscard]] Graph forward_with_graph(const Run& run, int layer, const Tensors& activation);

@@ -41,8 +41,8 @@ void BatchSource::add_rows(std::uint64_t document) {
   } while (is_text && begin + 1 < end);
 }
 
-Batch BatchSource::next() {
-  Batch batch;
+TokenBatch BatchSource::next() {
+  TokenBatch batch;
   batch.tokens.assign(batch_size_ * length_, 0);
   batch.labels.assign(batch_size_ * length_, kNotTrained);
   for (std::size_t place = 0; place < batch_size_; ++place, ++cursor_) {
@@ -51,7 +51,7 @@ Batch BatchSource::next() {
   return batch;
 }
 
-void BatchSource::fill_row(const Row& row, std::size_t place, Batch& batch) const {
+void BatchSource::fill_row(const Row& row, std::size_t place, TokenBatch& batch) const {
   const TokenSpan span = file_.read(row.begin, row.end);
   const std::size_t first = place * length_;
   for (std::size_t i = 0; i < std::min<std::size_t>(span.tokens.size(), length_); ++i) {

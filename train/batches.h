@@ -13,7 +13,7 @@ inline constexpr std::int64_t kNotTrained = -100;  // as a label
 
 // B sequences of T tokens, row-major. Row b, position t: the model sees tokens up to t and learns to predict labels[t],
 // which is the document's token t + 1, or kNotTrained.
-struct Batch {
+struct TokenBatch {
   std::vector<std::int64_t> tokens;  // [B, T]
   std::vector<std::int64_t> labels;  // [B, T]
   std::int64_t num_trained = 0;      // labels that are not kNotTrained
@@ -42,7 +42,7 @@ class BatchSource {
   BatchSource(const TokenFile& file, std::int64_t sequence_length, std::int64_t batch_size, std::uint64_t seed);
 
   // The next batch_size sequences. Throws rp::Error (kBadInput) if the file was changed meanwhile.
-  [[nodiscard]] Batch next();
+  [[nodiscard]] TokenBatch next();
 
   // How many sequences next() has dealt out since the start of the first epoch. A source of the same file, length and
   // seed goes on from there after seek(), also with another batch size.
@@ -59,7 +59,7 @@ class BatchSource {
     std::uint64_t end;
   };
   void add_rows(std::uint64_t document);
-  void fill_row(const Row& row, std::size_t place, Batch& batch) const;
+  void fill_row(const Row& row, std::size_t place, TokenBatch& batch) const;
   // The place in rows_ of the cursor's sequence.
   [[nodiscard]] std::uint64_t row_at(std::uint64_t cursor);
 

@@ -86,7 +86,7 @@ Training::AcceptedStep Training::accept_step(std::int64_t step) {
   AcceptedStep accepted;
   accepted.step = step;
   accepted.epoch = inputs_.batches->epoch();
-  Batch batch = inputs_.batches->next();
+  TokenBatch batch = inputs_.batches->next();
   accepted.trained_tokens = batch.num_trained;
   // Of the whole step, so that the loss is a mean over its trained tokens however it is split.
   const at::Tensor divisor = at::scalar_tensor(static_cast<double>(batch.num_trained), at::kFloat);

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "roundpipe/batch.h"
 #include "roundpipe/loss.h"
 #include "roundpipe/model.h"
 #include "roundpipe/optimizer.h"
@@ -16,10 +18,26 @@ namespace rp {
 
 class Session;
 
+// What a backward stage recomputes and keeps on the device at once.
+enum class RecomputeGrain : std::uint8_t {
+  kStage,  // all its layers, from the stage's saved input
+  kLayer,  // one layer, from its own saved input: least memory on the device, more in the host store
+};
+
 struct PipelineOptions {
   // The number M of microbatches of a round. It changes the bits of a run; the number of workers does not.
   int num_microbatches = 8;
-  // Rounds that are accumulated before a step; decides what the store needs.
+  // How much a backward recomputes at once. It changes memory and time, no result.
+  RecomputeGrain recompute_grain = RecomputeGrain::kStage;
+  // Layers draw the same random numbers in the recompute as in the forward, as dropout must. Without it the generator is
+  // not set, which is for models whose layers draw none.
+  bool preserve_random_state = true;
+  Split split_inputs{};
+  Split split_arguments{};
+  Merge merge_outputs{};
+  // The stages, as Pipeline::plan_text() gives them; empty: as rp-launch's --plan says, which is automatic by default.
+  std::string plan{};
+  // The most rounds whose gradients are added before a step; more than one needs fp32 sums in the store.
   int rounds_per_step = 1;
   // Steps will be asynchronous: the store keeps a second working copy of the weights.
   bool asynchronous = false;
@@ -27,6 +45,23 @@ struct PipelineOptions {
   std::uint64_t seed = 0;
   // Names it in messages, where a session has several.
   std::string name{};
+};
+
+// Options of one call; what is not set holds as in PipelineOptions.
+struct CallOptions {
+  std::optional<int> num_microbatches{};
+  std::optional<RecomputeGrain> recompute_grain{};
+  std::optional<bool> preserve_random_state{};
+  std::optional<Split> split_inputs{};
+  std::optional<Split> split_arguments{};
+  std::optional<Merge> merge_outputs{};
+  std::optional<std::string> plan{};
+  // Of forward_backward(): the name of a declared loss; the first one if not set.
+  std::optional<std::string> loss{};
+  // Of forward_backward(): outputs are kept, for RoundResult::outputs().
+  bool return_outputs = false;
+  // Of forward(): whether a backward may follow; if not set, whether autograd is on in this thread.
+  std::optional<bool> requires_grad{};
 };
 
 // A round that was accepted. Copyable; all copies mean the same round. Used while its Pipeline lives.
@@ -38,6 +73,11 @@ class RoundResult {
 
   // Each number that the loss function gives, as a sum over the microbatches.
   [[nodiscard]] std::vector<double> losses() const;
+
+  // The outputs of the last layer, merged, or microbatch by microbatch. Waits for them. Throws rp::Error (kUsage) unless the
+  // call asked for them (CallOptions::return_outputs).
+  [[nodiscard]] Tensors outputs() const;
+  [[nodiscard]] PackedTensors packed_outputs() const;
 
   struct State;
   explicit RoundResult(std::shared_ptr<State> state) : state_(std::move(state)) {}
@@ -105,22 +145,32 @@ class Pipeline {
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
-  // Runs forward, loss and backward of one round: splits dimension 0 of every tensor into the microbatches, as equal as
-  // possible (the first ones are larger by one; scalars go to all), and adds the gradients. Returns when the round is
-  // accepted: the inputs are copied, at most two rounds are in flight.
+  // Runs forward, loss and backward of one round: splits inputs and the loss's arguments into the microbatches (see Split)
+  // and adds the gradients. Returns when the round is accepted: the inputs are copied, at most two rounds are in flight.
   // Throws WorkerError if an earlier round failed, Interrupted once a stop was requested, rp::Error for inputs that
   // cannot be split.
-  RoundResult forward_backward(const Tensors& inputs, const Tensors& arguments);
-  RoundResult forward_backward(const at::Tensor& input, const at::Tensor& label) {
-    return forward_backward(Tensors{input}, Tensors{label});
-  }
+  RoundResult forward_backward(const Batch& inputs, const Batch& arguments, const CallOptions& options = {});
+
+  // Runs the layers forward and returns the outputs of the last one, merged; waits for them.
+  // Without gradients (no_grad, or CallOptions::requires_grad) it is an evaluation: layers run in their evaluation mode, no
+  // buffer and no random number of the training changes.
+  // With gradients it is the first half of a training round: the outputs are part of autograd's graph, and backward() from
+  // them runs the pipeline's backward, adds to its gradients, and gives the gradients of inputs that require some. Outputs
+  // that are dropped without a backward() free what was kept for it. A backward() throws rp::Error (kUsage) if it is the
+  // second one, or if a step() came in between.
+  // Throws as forward_backward().
+  [[nodiscard]] Tensors forward(const Batch& inputs, const CallOptions& options = {});
+
+  // The same as an evaluation, without waiting: the outputs stay with the workers.
+  [[nodiscard]] PackedTensors forward_packed(const Batch& inputs, const CallOptions& options = {});
 
   // Updates the weights with the gradients since the last step. Returns when the step is accepted; layers that are
-  // updated may be used by the next round while others still wait. Throws rp::Error (kUsage) unless exactly
-  // `rounds_per_step` rounds came before, and for coefficients that no AdamW has.
+  // updated may be used by the next round while others still wait. Throws rp::Error (kUsage) if there was no round with
+  // gradients since the last one, and for coefficients that no AdamW has.
   StepResult step(const AdamW& rule, const StepOptions& options = {});
 
-  // Waits until every accepted round and step is done and the working weights are those of the last step.
+  // Waits until every accepted round and step is done and the working weights are those of the last step. Evaluations up to
+  // the next step compute with them, also in an asynchronous run.
   void synchronize();
 
   // The number of steps applied or accepted so far, those of a loaded state included.

@@ -4,6 +4,7 @@
 // loss.h, recompute.h (data for the second forward), pipeline.h (rounds and steps), optimizer.h (AdamW, schedules), error.h.
 #pragma once
 
+#include "roundpipe/batch.h"
 #include "roundpipe/error.h"
 #include "roundpipe/layer.h"
 #include "roundpipe/loss.h"

@@ -24,7 +24,7 @@ std::vector<reference::Round> make_rounds(const TrainSettings& settings) {
   BatchSource batches(file, settings.sequence_length, settings.batch_size, settings.seed);
   std::vector<reference::Round> rounds;
   for (std::int64_t step = 0; step < settings.max_steps; ++step) {
-    Batch batch = batches.next();
+    TokenBatch batch = batches.next();
     const std::vector<std::int64_t> shape{settings.batch_size, settings.sequence_length};
     const at::Tensor tokens = at::from_blob(batch.tokens.data(), shape, at::kLong).clone();
     const at::Tensor labels = at::from_blob(batch.labels.data(), shape, at::kLong).clone();

@@ -34,7 +34,7 @@ class BatchesTest : public ::testing::Test {
 TEST_F(BatchesTest, AShortDocumentIsPaddedAndItsLabelsAreTheNextTokensThatAreTrained) {
   const TokenFile file = open(TokenFileContent({{{5, 6, 7, 8}, {0, 0, 1, 1}}}, 1));
   BatchSource source(file, 6, 1, 1);
-  const Batch batch = source.next();
+  const TokenBatch batch = source.next();
   EXPECT_EQ(batch.tokens, (Tokens{5, 6, 7, 8, 0, 0}));
   EXPECT_EQ(batch.labels, (Tokens{kNo, 7, 8, kNo, kNo, kNo}));
   EXPECT_EQ(batch.num_trained, 2);
@@ -50,7 +50,7 @@ TEST_F(BatchesTest, ALongChatIsTruncatedAndCountedAndOneWithoutATrainedLabelIsDr
   EXPECT_EQ(source.counts().sequences, 2U);
   EXPECT_EQ(source.counts().truncated, 2U);
   EXPECT_EQ(source.counts().dropped, 2U);
-  Batch batch = source.next();
+  TokenBatch batch = source.next();
   std::map<std::int64_t, Tokens> labels_of = {{batch.tokens[0], Tokens(batch.labels.begin(), batch.labels.begin() + 3)},
                                               {batch.tokens[3], Tokens(batch.labels.begin() + 3, batch.labels.end())}};
   EXPECT_EQ(labels_of[1], (Tokens{kNo, 3, 4}));
@@ -65,7 +65,7 @@ TEST_F(BatchesTest, LongTextIsCutSoThatEveryTokenButTheFirstIsALabelOnce) {
     const TokenFile file = open(TokenFileContent({document}, 0));
     const BatchSource counted(file, 3, 1, 1);
     BatchSource source(file, 3, static_cast<std::int64_t>(counted.counts().sequences), 1);
-    Batch batch = source.next();
+    TokenBatch batch = source.next();
     EXPECT_EQ(batch.num_trained, length - 1);
     std::sort(batch.labels.begin(), batch.labels.end());
     Tokens expected;
@@ -78,9 +78,9 @@ TEST_F(BatchesTest, LongTextIsCutSoThatEveryTokenButTheFirstIsALabelOnce) {
 TEST_F(BatchesTest, EachEpochHasEverySequenceOnceInAnotherOrder) {
   const TokenFile file = thirty_chats();
   BatchSource source(file, 2, 30, 5);
-  const Batch first = source.next();
+  const TokenBatch first = source.next();
   EXPECT_EQ(source.epoch(), 1U);
-  const Batch second = source.next();
+  const TokenBatch second = source.next();
   EXPECT_NE(first.tokens, second.tokens);
   auto a = first.tokens, b = second.tokens;
   std::sort(a.begin(), a.end());
@@ -97,9 +97,9 @@ TEST_F(BatchesTest, ASourceGoesOnAtACursorAlsoInTheMiddleOfAnEpochAndWithAnother
   EXPECT_EQ(source.cursor(), 21U);
   BatchSource resumed(file, 2, 14, 5);
   resumed.seek(21);
-  const Batch both = resumed.next();  // spans two epochs
+  const TokenBatch both = resumed.next();  // spans two epochs
   Tokens one_by_one = source.next().tokens;
-  const Batch next = source.next();
+  const TokenBatch next = source.next();
   one_by_one.insert(one_by_one.end(), next.tokens.begin(), next.tokens.end());
   EXPECT_EQ(both.tokens, one_by_one);
   EXPECT_EQ(resumed.cursor(), source.cursor());

@@ -1,0 +1,68 @@
+// roundpipe/batch.h
+// What a call is given and what it gives back: tensors that are cut into microbatches and put together again.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "roundpipe/layer.h"
+
+namespace rp {
+
+// The outputs of a round where the workers put them: a list of tensors for each microbatch. Given to another pipeline they
+// need not come back in between, and nobody waits for them. Copyable; all copies mean the same outputs, which take memory
+// of the host store until the last copy is gone. Used while its Pipeline lives.
+class PackedTensors {
+ public:
+  [[nodiscard]] int num_microbatches() const;
+
+  // The tensors of one microbatch, as copies. Waits for them. Throws WorkerError if the round failed.
+  [[nodiscard]] Tensors microbatch(int index) const;
+
+  struct State;
+  explicit PackedTensors(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  [[nodiscard]] const std::shared_ptr<State>& state() const { return state_; }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+// A list of tensors (on the CPU; undefined ones stay absent) that is cut into microbatches, followed by the tensors of
+// packed lists, which are cut already and must have as many microbatches.
+struct Batch {
+  Batch() = default;
+  Batch(at::Tensor tensor) : tensors{std::move(tensor)} {}
+  Batch(Tensors list) : tensors(std::move(list)) {}
+  Batch(std::initializer_list<at::Tensor> list) : tensors(list) {}
+  Batch(PackedTensors list) : packed{std::move(list)} {}
+  Batch(Tensors list, std::vector<PackedTensors> packed_lists) : tensors(std::move(list)), packed(std::move(packed_lists)) {}
+
+  Tensors tensors;
+  std::vector<PackedTensors> packed;
+};
+
+// How the tensors of a Batch are cut. By default along dimension 0, into parts as equal as possible, the first ones larger
+// by one; what has no dimensions goes to all microbatches whole.
+struct Split {
+  // A tensor that all microbatches get whole.
+  static constexpr int kWhole = -1;
+
+  // For each tensor the dimension that is cut, or kWhole; empty: the default.
+  std::vector<int> dimensions{};
+  // Instead: gives the lists of all microbatches. It must give `num_microbatches` lists of equal length.
+  std::function<std::vector<Tensors>(const Tensors& tensors, int num_microbatches)> function{};
+};
+
+// How the outputs of the microbatches become one list. By default floating-point scalars are averaged, other scalars must
+// be equal, and the rest is concatenated along dimension 0.
+struct Merge {
+  // For each tensor the dimension along which it is concatenated; empty: the default. Scalars ignore it.
+  std::vector<int> dimensions{};
+  // Instead: gets the lists of all microbatches. Not for outputs with gradients.
+  std::function<Tensors(const std::vector<Tensors>& microbatches)> function{};
+};
+
+}  // namespace rp

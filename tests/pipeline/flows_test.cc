@@ -1,0 +1,291 @@
+// What a training loop may do besides forward_backward() and step(): evaluate, train through autograd, chain pipelines,
+// choose per call.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "pipeline/pipeline_impl.h"
+#include "roundpipe/roundpipe.h"
+#include "tests/pipeline/tiny_run.h"
+
+namespace rp::test {
+namespace {
+
+using models::same_bits;
+
+struct Block : torch::nn::Module {
+  explicit Block(int size) : linear(register_module("linear", torch::nn::Linear(size, size))) {}
+  at::Tensor forward(at::Tensor x) { return x + torch::tanh(linear(x)); }
+  torch::nn::Linear linear;
+};
+
+// Noise in training only; counts its forwards in training.
+struct Training : torch::nn::Module {
+  Training() : count(register_buffer("count", at::zeros({1}))) {}
+  at::Tensor forward(at::Tensor x) {
+    if (!is_training()) return x;
+    count += 1;
+    return at::dropout(x, 0.25, true);
+  }
+  at::Tensor count;
+};
+
+struct Frozen : torch::nn::Module {
+  explicit Frozen(int size) : linear(register_module("linear", torch::nn::Linear(size, size))) {
+    for (at::Tensor& parameter : linear->parameters()) parameter.requires_grad_(false);
+  }
+  at::Tensor forward(at::Tensor x) { return torch::tanh(linear(x)); }
+  torch::nn::Linear linear;
+};
+
+// Two tensors in, three out: one absent, one of integers.
+struct Several : torch::nn::Module {
+  explicit Several(int size) : weight(register_parameter("weight", at::full({size}, 0.5))) {}
+  Tensors forward(const Tensors& x) {
+    if (x.size() == 1) return {x[0] * weight, at::Tensor(), at::ones({x[0].size(0)}, at::kLong)};
+    return {x[0] * weight * x[2].to(at::kFloat).unsqueeze(1), x[1], x[2] + 1};
+  }
+  at::Tensor weight;
+};
+
+at::Tensor mean_square(at::Tensor output, at::Tensor label) { return (output - label).square().sum() / 128; }
+
+at::Tensor batch_of(int seed, std::int64_t rows = 7) {
+  return at::randn({rows, 4}, at::make_generator<at::CPUGeneratorImpl>(static_cast<std::uint64_t>(seed)));
+}
+
+std::vector<at::Tensor> weights_of(Pipeline& pipeline) {
+  pipeline.synchronize();
+  std::vector<at::Tensor> weights;
+  for (const ParameterState& parameter : pipeline.parameters()) weights.push_back(parameter.working.clone());
+  return weights;
+}
+
+void expect_same(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(same_bits(actual[i], expected[i])) << "tensor " << i;
+}
+
+template <typename Call>
+std::string error_of(Call&& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+// A session of one worker with one pipeline of three blocks, started.
+struct OneWorkerRun {
+  explicit OneWorkerRun(Model model = {layer<Block>(4), layer<Block>(4), layer<Block>(4)}, PipelineOptions options = {})
+      : pipeline(session, std::move(model), {loss("mean square", mean_square), loss("sums", &OneWorkerRun::sums)}, with_default(options)) {
+    at::set_num_threads(1);
+    session.start();
+  }
+  static PipelineOptions with_default(PipelineOptions options) {
+    options.num_microbatches = 3;
+    return options;
+  }
+  static Tensors sums(const Tensors& outputs, const Tensors& arguments) {
+    return {outputs[0].sum() / 64, (outputs[0] * arguments[0]).sum() / 64};
+  }
+  [[nodiscard]] std::uint64_t activation_bytes() {
+    Store& store = session.impl().runtime()->store();
+    return store.arena(0).segment().bytes() + store.arena(kCoordinatorArena).segment().bytes();
+  }
+
+  Session session{0, nullptr};
+  Pipeline pipeline;
+};
+
+TEST(Flows, AnEvaluationGivesTheOutputsAndLeavesTheTrainingsBitsAlone) {
+  std::vector<at::Tensor> weights, buffers;
+  for (const bool evaluates : {false, true}) {
+    OneWorkerRun run({layer<Block>(4), layer<Training>(), layer<Block>(4)});
+    for (int step = 0; step < 4; ++step) {
+      if (evaluates) {
+        const c10::NoGradGuard no_grad;
+        const at::Tensor x = batch_of(100);
+        const Tensors outputs = run.pipeline.forward(x);
+        at::Tensor expected = x;
+        const std::vector<at::Tensor> now = weights_of(run.pipeline);
+        for (const std::size_t i : {0U, 2U}) expected = expected + torch::tanh(at::linear(expected, now[i], now[i + 1]));
+        ASSERT_EQ(outputs.size(), 1U);
+        EXPECT_TRUE(at::allclose(outputs[0], expected, 1e-6, 1e-6)) << "in step " << step;
+        EXPECT_FALSE(outputs[0].requires_grad());
+      }
+      (void)run.pipeline.forward_backward(batch_of(step), batch_of(step + 50));
+      if (evaluates) (void)run.pipeline.forward_packed(batch_of(101));  // its weights wait for it
+      run.pipeline.step({.learning_rate = 0.05});
+    }
+    std::vector<at::Tensor> these = weights_of(run.pipeline), counts;
+    for (const BufferState& buffer : run.pipeline.buffers()) counts.push_back(buffer.value);
+    EXPECT_EQ(counts.at(0).item<double>(), 4 * 3);
+    if (evaluates) expect_same(these, weights);
+    weights = these;
+  }
+}
+
+TEST(Flows, TrainingThroughAutogradHasTheBitsOfTheFusedRound) {
+  std::vector<double> losses;
+  std::vector<at::Tensor> weights;
+  for (const bool outside : {false, true}) {
+    OneWorkerRun run({layer<Block>(4), layer<Training>(), layer<Block>(4)});
+    for (int step = 0; step < 3; ++step) {
+      const at::Tensor x = batch_of(step), y = batch_of(step + 50);
+      if (outside) {
+        const Tensors outputs = run.pipeline.forward(x);
+        const at::Tensor loss = mean_square(outputs.at(0), y);
+        EXPECT_NEAR(loss.item<double>(), losses.at(static_cast<std::size_t>(step)), 1e-5);
+        torch::autograd::backward({loss});
+      } else {
+        losses.push_back(run.pipeline.forward_backward(x, y).loss());
+      }
+      run.pipeline.step({.learning_rate = 0.05});
+    }
+    const std::vector<at::Tensor> these = weights_of(run.pipeline);
+    if (outside) expect_same(these, weights);
+    weights = these;
+    EXPECT_EQ(run.pipeline.buffers().at(0).value.item<double>(), 9);
+  }
+}
+
+TEST(Flows, GradientsOfInputsReachWhatIsBeforeThePipeline) {
+  OneWorkerRun run;
+  const at::Tensor scale = at::ones({4}).requires_grad_(true);
+  const at::Tensor x = batch_of(1), y = batch_of(2);
+  const Tensors outputs = run.pipeline.forward(x * scale);
+  torch::autograd::backward({mean_square(outputs.at(0), y)});
+  const at::Tensor expected_scale = at::ones({4}).requires_grad_(true);
+  at::Tensor value = x * expected_scale;
+  const std::vector<at::Tensor> weights = weights_of(run.pipeline);
+  for (std::size_t i = 0; i < 6; i += 2) value = value + torch::tanh(at::linear(value, weights[i], weights[i + 1]));
+  torch::autograd::backward({mean_square(value, y)});
+  EXPECT_TRUE(at::allclose(scale.grad(), expected_scale.grad(), 1e-5, 1e-7));
+}
+
+TEST(Flows, OutputsThatAreDroppedFreeWhatTheirBackwardWouldNeed) {
+  OneWorkerRun run;
+  std::uint64_t bytes = 0;
+  for (int i = 0; i < 400; ++i) {
+    const Tensors dropped = run.pipeline.forward(batch_of(i, 3000));
+    const RoundResult result = run.pipeline.forward_backward(batch_of(i, 3000), batch_of(i, 3000), {.return_outputs = true});
+    run.pipeline.step({.learning_rate = 1e-4});
+    if (i == 20) bytes = run.activation_bytes();
+  }
+  run.pipeline.synchronize();
+  EXPECT_EQ(run.activation_bytes(), bytes);
+}
+
+TEST(Flows, ABackwardThatComesTwiceOrTooLateIsRefused) {
+  OneWorkerRun run;
+  const Tensors outputs = run.pipeline.forward(batch_of(1));
+  const at::Tensor sum = outputs[0].sum();
+  torch::autograd::backward({sum}, {}, /*retain_graph=*/true);
+  EXPECT_THAT(error_of([&] { torch::autograd::backward({sum}); }), testing::HasSubstr("a second backward()"));
+  run.pipeline.step({});
+  const Tensors old = run.pipeline.forward(batch_of(1));
+  (void)run.pipeline.forward_backward(batch_of(2), batch_of(3));
+  EXPECT_THAT(error_of([&] { torch::autograd::backward({old[0].sum()}); }), testing::HasSubstr("rounds_per_step is 1"));
+  run.pipeline.step({});
+  EXPECT_THAT(error_of([&] { torch::autograd::backward({old[0].sum()}); }), testing::HasSubstr("before its last step()"));
+}
+
+TEST(Flows, PackedOutputsOfOnePipelineAreInputsAndArgumentsOfAnother) {
+  std::vector<at::Tensor> weights;
+  for (const bool packed : {false, true}) {
+    at::set_num_threads(1);
+    Session session(0, nullptr);
+    Pipeline teacher(session, {layer<Frozen>(4), layer<Frozen>(4)}, std::vector<Loss>{}, {.num_microbatches = 3, .name = "teacher"});
+    Pipeline student(session, {layer<Block>(4), layer<Block>(4)}, loss("distance", mean_square), {.num_microbatches = 3, .seed = 5, .name = "student"});
+    session.start();
+    for (int step = 0; step < 4; ++step) {
+      const at::Tensor x = batch_of(step);
+      const c10::NoGradGuard no_grad;
+      if (packed) {
+        const PackedTensors hidden = teacher.forward_packed(x);
+        const PackedTensors target = teacher.forward_packed(hidden);
+        (void)student.forward_backward(hidden, target);
+      } else {
+        const Tensors hidden = teacher.forward(x);
+        const Tensors target = teacher.forward(hidden);
+        (void)student.forward_backward(hidden, target);
+      }
+      student.step({.learning_rate = 0.05});
+    }
+    const std::vector<at::Tensor> these = weights_of(student);
+    if (packed) expect_same(these, weights);
+    weights = these;
+  }
+}
+
+TEST(Flows, SeveralTensorsAbsentOnesAndIntegersCrossBorders) {
+  const Model model{layer<Several>(4), layer<Several>(4), layer<Several>(4)};
+  std::vector<at::Tensor> weights;
+  for (const char* plan : {"fused 0-2", "forward 0 1 | fused 2 | backward 0-1", "forward 0-1 | fused 2 | backward 1 0"}) {
+    PipelineOptions options;
+    options.plan = plan;
+    OneWorkerRun run(model, options);
+    const RoundResult result = run.pipeline.forward_backward(batch_of(1), batch_of(2), {.return_outputs = true});
+    const Tensors outputs = result.outputs();
+    ASSERT_EQ(outputs.size(), 3U);
+    EXPECT_FALSE(outputs[1].defined());
+    EXPECT_TRUE(at::equal(outputs[2], at::full({7}, 3, at::kLong)));
+    EXPECT_EQ(result.packed_outputs().microbatch(2)[0].size(0), 2);
+    run.pipeline.step({.learning_rate = 0.05});
+    const std::vector<at::Tensor> these = weights_of(run.pipeline);
+    if (!weights.empty()) expect_same(these, weights);
+    weights = these;
+  }
+}
+
+TEST(Flows, ALossIsChosenPerCallAndMayGiveSeveralNumbers) {
+  OneWorkerRun run;
+  const at::Tensor x = batch_of(1), y = batch_of(2);
+  const RoundResult result = run.pipeline.forward_backward(x, y, {.loss = "sums", .return_outputs = true});
+  const at::Tensor output = result.outputs().at(0);
+  ASSERT_EQ(result.losses().size(), 2U);
+  EXPECT_NEAR(result.losses()[0], output.sum().item<double>() / 64, 1e-5);
+  EXPECT_NEAR(result.losses()[1], (output * y).sum().item<double>() / 64, 1e-5);
+  EXPECT_DOUBLE_EQ(result.loss(), result.losses()[0] + result.losses()[1]);
+  run.pipeline.step({});
+  EXPECT_THAT(error_of([&] { (void)run.pipeline.forward_backward(x, y, {.loss = "sum"}); }), testing::HasSubstr("no loss 'sum' (did you mean sums?)"));
+  EXPECT_THAT(error_of([&] { (void)run.pipeline.forward_backward(x, y).outputs(); }), testing::HasSubstr("return_outputs"));
+}
+
+TEST(Flows, GrainAndPlanOfACallChangeNoBit) {
+  const Model model{layer<Block>(4), layer<Training>(), layer<Block>(4), layer<Block>(4)};
+  std::vector<at::Tensor> weights;
+  const std::vector<CallOptions> all = {{},
+                                        {.recompute_grain = RecomputeGrain::kLayer},
+                                        {.plan = "forward 0-2 | fused 3 | backward 1-2 0"},
+                                        {.recompute_grain = RecomputeGrain::kLayer, .plan = "forward 0-2 | fused 3 | backward 0-2"}};
+  for (const CallOptions& options : all) {
+    OneWorkerRun run(model);
+    for (int step = 0; step < 3; ++step) {
+      (void)run.pipeline.forward_backward(batch_of(step), batch_of(step + 50), options);
+      run.pipeline.step({.learning_rate = 0.05});
+    }
+    const std::vector<at::Tensor> these = weights_of(run.pipeline);
+    if (!weights.empty()) expect_same(these, weights);
+    weights = these;
+  }
+}
+
+TEST(Flows, ACallMayHaveAnotherNumberOfMicrobatches) {
+  OneWorkerRun run;
+  const RoundResult result = run.pipeline.forward_backward(batch_of(1), batch_of(2), {.num_microbatches = 7, .return_outputs = true});
+  EXPECT_EQ(result.packed_outputs().num_microbatches(), 7);
+  run.pipeline.step({});
+  for (const int wrong : {0, -3}) {
+    EXPECT_THAT(error_of([&] { (void)run.pipeline.forward_backward(batch_of(1), batch_of(2), {.num_microbatches = wrong}); }),
+                testing::HasSubstr("must be at least 1"));
+  }
+  EXPECT_THAT(error_of([&] { (void)run.pipeline.forward_backward(batch_of(1), batch_of(2), {.num_microbatches = 8}); }),
+              testing::HasSubstr("a batch of 7 cannot be split into 8 microbatches"));
+}
+
+}  // namespace
+}  // namespace rp::test
