@@ -19,13 +19,22 @@ class ExamplesTest(unittest.TestCase):
         self.assertEqual((process.returncode, process.stderr), (0, ""), process.stdout)
         return re.findall(r"loss.*", process.stdout)
 
-    def test_minimal_gives_the_same_losses_with_1_and_2_workers_and_without_rp_launch(self):
-        program, launch = str(PROGRAMS / "minimal"), str(PROGRAMS / "rp-launch")
+    def same_losses(self, example: str) -> list[float]:
+        """With 1 and 2 workers, and without rp-launch."""
+        program, launch = str(PROGRAMS / example), str(PROGRAMS / "rp-launch")
         alone = self.losses(program)
         self.assertGreater(len(alone), 3)
         self.assertGreater(len(set(alone)), 3, "the losses change")
         self.assertEqual(self.losses(launch, "--workers", "1", program), alone)
         self.assertEqual(self.losses(launch, "--workers", "2", program), alone)
+        return [float(loss.split()[1]) for loss in alone]
+
+    def test_minimal(self):
+        self.same_losses("minimal")
+
+    def test_two_models(self):
+        losses = self.same_losses("two_models")
+        self.assertLess(losses[-1], losses[0] / 2, "the student learns")
 
 
 class BatchScriptTest(unittest.TestCase):
