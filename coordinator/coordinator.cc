@@ -44,7 +44,8 @@ Coordinator::Coordinator(Store& store, CoordinatorOptions options)
            !catalogue.is_trained(static_cast<int>(record.first_layer) + state->first_trained_layer)) {
       ++state->first_trained_layer;
     }
-    state->updates = std::make_unique<Updates>(store, number, options_.optimizer_threads, settings.adds_rounds);
+    const bool is_trained = state->first_trained_layer < num_layers;  // else its updates have nothing to do
+    state->updates = std::make_unique<Updates>(store, number, is_trained ? options_.optimizer_threads : 1, settings.adds_rounds);
     pipelines_.push_back(std::move(state));
   }
   for (int worker = 0; worker < store.num_workers(); ++worker) {
@@ -76,15 +77,17 @@ void Coordinator::set_buffers(int pipeline, const std::map<int, BlockContents>& 
   PipelineState& state = at(pipeline);
   for (const auto& [layer, contents] : buffers) {
     const BlockRow row{BlockKind::kBuffers, layer};
-    round->readers[row] = 1;
-    if (const auto old = state.buffers.find(layer); old != state.buffers.end()) release(old->second.round, row);
-    state.buffers[layer] = {round, row};
+    for (auto* kept : {&state.buffers, &state.buffers_of_step}) {
+      ++round->readers[row];
+      if (const auto old = kept->find(layer); old != kept->end()) release(old->second.round, row);
+      (*kept)[layer] = {round, row};
+    }
   }
 }
 
-std::map<int, BlockOfRound> Coordinator::buffers(int pipeline) {
+std::map<int, BlockOfRound> Coordinator::buffers(int pipeline, BuffersOf which) {
   MutexLock lock(mutex_);
-  return at(pipeline).buffers;
+  return which == BuffersOf::kLastRound ? at(pipeline).buffers : at(pipeline).buffers_of_step;
 }
 
 void Coordinator::restart_at(int pipeline, std::uint64_t steps, std::uint64_t rounds) {
@@ -92,7 +95,7 @@ void Coordinator::restart_at(int pipeline, std::uint64_t steps, std::uint64_t ro
   RP_ASSERT(state.rounds_since_step == 0);
   const std::uint64_t next = state.version() + 2;  // an asynchronous step computes with the version before, too
   state.num_steps = steps;
-  state.num_rounds = rounds;
+  state.num_rounds = state.num_rounds_of_steps = rounds;
   state.version_offset = next - steps;
   state.updates->restart_at(next);
 }
@@ -272,6 +275,7 @@ void Coordinator::accept_backward(const std::shared_ptr<Round>& round, const std
   ++state.rounds_since_step;
   const auto first = std::find_if(round->slots.begin(), round->slots.end(),
                                   [](const Slot& slot) { return slot.phase == Phase::kBackward; });
+  RP_ASSERT(first != round->slots.end());
   launch(round, static_cast<std::size_t>(first - round->slots.begin()), round->slots.size());
 }
 
@@ -287,16 +291,11 @@ void Coordinator::drop_graph(const std::shared_ptr<Round>& round) {
   for (const Slot& slot : dropped) {
     for (const BlockRow& row : output_rows(command_of(*round, slot), store_.catalogue())) round->unwritten.erase(row);
   }
-  for (const Slot& slot : dropped) release_inputs(round, slot);
+  for (const Slot& slot : dropped) release_inputs(round, command_of(*round, slot));
   // Nobody will make what the caller was to have of the backward.
   if (round->traits.input_gradient) release(round, {BlockKind::kGradient, 0});
   if (round->num_committed == round->slots.size()) end_round(*round);
   free_table_if_unused(*round);
-}
-
-bool Coordinator::graph_is_open(const Round& round) {
-  MutexLock lock(mutex_);
-  return round.graph_is_open;
 }
 
 void Coordinator::drop(const BlockOfRound& block) {
@@ -310,7 +309,14 @@ std::shared_ptr<StepOutcome> Coordinator::accept_step(int pipeline, const AdamW&
   {
     MutexLock lock(mutex_);
     check_failure();
+    for (const auto& [layer, newest] : state.buffers) {
+      ++newest.round->readers[newest.row];
+      BlockOfRound& kept = state.buffers_of_step.at(layer);
+      release(kept.round, kept.row);
+      kept = newest;
+    }
   }
+  state.num_rounds_of_steps = state.num_rounds;
   state.rounds_since_step = 0;
   state.evaluates_newest = false;
   ++state.num_steps;
@@ -424,8 +430,9 @@ void Coordinator::commit(const Completion& completion) {
   ++round.num_committed;
   if (slot.phase == Phase::kFused) commit_losses(round);
   if (slot.layers.end == round.num_layers && slot.phase != Phase::kBackward) round.forward_done = true;
-  commit_outputs(flight.round, slot);
-  release_inputs(flight.round, slot);
+  const Command command = command_of(round, slot);
+  commit_outputs(flight.round, command);
+  release_inputs(flight.round, command);
   commit_gradients(round, slot);
   if (commit_point_ == round.slots[flight.end_slot - 1].number + 1) {
     flights_.pop_front();
@@ -436,8 +443,8 @@ void Coordinator::commit(const Completion& completion) {
   changed_.notify_all();
 }
 
-void Coordinator::commit_outputs(const std::shared_ptr<Round>& round, const Slot& slot) {
-  for (const BlockRow& row : output_rows(command_of(*round, slot), store_.catalogue())) {
+void Coordinator::commit_outputs(const std::shared_ptr<Round>& round, const Command& command) {
+  for (const BlockRow& row : output_rows(command, store_.catalogue())) {
     round->unwritten.erase(row);
     if (const auto readers = round->readers.find(row); readers != round->readers.end() && readers->second == 0) free_row(round, row);
   }
@@ -451,8 +458,8 @@ void Coordinator::commit_losses(Round& round) {
   }
 }
 
-void Coordinator::release_inputs(const std::shared_ptr<Round>& round, const Slot& slot) {
-  for (const BlockRow& row : input_rows(command_of(*round, slot), store_.catalogue())) {
+void Coordinator::release_inputs(const std::shared_ptr<Round>& round, const Command& command) {
+  for (const BlockRow& row : input_rows(command, store_.catalogue())) {
     const auto origin = round->origins.find(row);
     if (origin == round->origins.end()) {
       release(round, row);

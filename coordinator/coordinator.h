@@ -6,7 +6,7 @@
 // over the slots, in slot order (docs/design/protocol.md). Only then are inputs freed and gradients given to the Updates.
 // Dispatch happens in both threads, under the mutex, and runs ahead of the workers.
 //
-// Owned by the Session's pipeline. The Store must outlive it. accept_*(), synchronize() come from one thread.
+// Owned by the Runtime. The Store must outlive it. accept_*(), synchronize() come from one thread.
 #pragma once
 
 #include <atomic>
@@ -60,8 +60,9 @@ class Coordinator {
 
   // The buffers of a pipeline's layers before its first round, by layer, for those that have some.
   void set_buffers(int pipeline, const std::map<int, BlockContents>& buffers);
-  // The newest ones, by layer. REQUIRES: nothing in flight.
-  [[nodiscard]] std::map<int, BlockOfRound> buffers(int pipeline);
+  // The newest ones, by layer, or those after the last round that is part of a step. REQUIRES: nothing in flight.
+  enum class BuffersOf { kLastRound, kLastStep };
+  [[nodiscard]] std::map<int, BlockOfRound> buffers(int pipeline, BuffersOf which);
 
   // Other weights will be written to the store, as a new version that has `steps` steps and `rounds` rounds behind it.
   // REQUIRES: nothing in flight, no round since the last step.
@@ -72,11 +73,10 @@ class Coordinator {
   std::shared_ptr<Round> accept_round(const RoundTraits& traits, const RoundInputs& inputs, const Plan* plan = nullptr);
 
   // Dispatches the backward of a round that keeps its graph. `gradients`: of its outputs, by microbatch.
-  // REQUIRES: graph_is_open(); the pipeline's step is still the round's.
+  // REQUIRES: there was none; the round has backward stages; the pipeline's step is still the round's.
   void accept_backward(const std::shared_ptr<Round>& round, const std::vector<BlockContents>& gradients);
   // There will be no backward. Nothing if there was one.
   void drop_graph(const std::shared_ptr<Round>& round);
-  [[nodiscard]] bool graph_is_open(const Round& round);
 
   // The caller does not read a block any more that was kept for it.
   void drop(const BlockOfRound& block);
@@ -105,7 +105,13 @@ class Coordinator {
   void fail(std::exception_ptr error);
 
   [[nodiscard]] std::uint64_t num_steps(int pipeline) const { return at(pipeline).num_steps; }
-  [[nodiscard]] std::uint64_t num_rounds(int pipeline) const { return at(pipeline).num_rounds; }
+  // Of training, up to the last step.
+  [[nodiscard]] std::uint64_t num_rounds_of_steps(int pipeline) const { return at(pipeline).num_rounds_of_steps; }
+  // False if all parameters are frozen.
+  [[nodiscard]] bool is_trained(int pipeline) const {
+    const auto number = static_cast<std::size_t>(pipeline);
+    return at(pipeline).first_trained_layer < static_cast<int>(store_.catalogue().pipelines()[number].num_layers);
+  }
   // Of the weights after the last accepted step; they lie in working copy version() mod copies.
   [[nodiscard]] std::uint64_t version(int pipeline) const { return at(pipeline).version(); }
   // Rounds with gradients.
@@ -120,6 +126,7 @@ class Coordinator {
     std::unique_ptr<Updates> updates;
 
     std::uint64_t num_rounds = 0;       // with gradients or graph, since the start of training
+    std::uint64_t num_rounds_of_steps = 0;  // of these, those before the last step
     std::uint64_t num_evaluations = 0;  // rounds without, in this run
     std::uint64_t num_attempts = 0;     // of rounds with gradients, by this object: never the same number twice
     std::uint64_t num_steps = 0;        // since the start of training
@@ -130,6 +137,7 @@ class Coordinator {
     Plan plan;                           // guarded
     LayerTimes layer_times{0};           // guarded
     std::map<int, BlockOfRound> buffers; // guarded: the newest, by layer
+    std::map<int, BlockOfRound> buffers_of_step;  // guarded: those after the last step's rounds
     int num_in_flight = 0;               // guarded: rounds with a slot that is not committed
 
     [[nodiscard]] std::uint64_t version() const { return num_steps + version_offset; }
@@ -161,11 +169,11 @@ class Coordinator {
   void commit(const Completion& completion) RP_REQUIRES(mutex_);
   void commit_failure(const Round& round, const Slot& slot) RP_REQUIRES(mutex_);
   void commit_losses(Round& round) RP_REQUIRES(mutex_);
-  void release_inputs(const std::shared_ptr<Round>& round, const Slot& slot) RP_REQUIRES(mutex_);
+  void release_inputs(const std::shared_ptr<Round>& round, const Command& command) RP_REQUIRES(mutex_);
   // One reader less; a block without readers is freed, a round without blocks and slots as well.
   void release(const std::shared_ptr<Round>& round, BlockRow row) RP_REQUIRES(mutex_);
   void free_row(const std::shared_ptr<Round>& round, BlockRow row) RP_REQUIRES(mutex_);
-  void commit_outputs(const std::shared_ptr<Round>& round, const Slot& slot) RP_REQUIRES(mutex_);
+  void commit_outputs(const std::shared_ptr<Round>& round, const Command& command) RP_REQUIRES(mutex_);
   void free_block(const BlockPlace& place) RP_REQUIRES(mutex_);
   void free_table_if_unused(Round& round) RP_REQUIRES(mutex_);
   template <typename Do>

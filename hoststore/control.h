@@ -132,7 +132,7 @@ struct ControlHeader {
   std::uint64_t bytes = 0;         // of the segment
   std::array<std::uint64_t, 2> run_id{};
   std::uint64_t build_id = 0;
-  std::uint64_t fingerprint = 0;   // of layers and losses, see pipeline/fingerprint.h
+  std::uint64_t fingerprint = 0;   // of layers and losses, see pipeline/description.h
   std::uint64_t catalogue_offset = 0;
   std::uint64_t catalogue_bytes = 0;
   std::uint32_t num_layers = 0;

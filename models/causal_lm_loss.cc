@@ -20,7 +20,7 @@ using torch::autograd::variable_list;
 constexpr std::int64_t kNotTrained = -100;
 
 // The number of trained tokens is another one in every microbatch, and oneDNN makes and keeps code for each shape of a
-// product that it meets (0.6 MB and 1 ms each): rows are filled up with zeros to a multiple of this.
+// product that it meets (half a megabyte each): rows are filled up with zeros to a multiple of this.
 constexpr std::int64_t kRowGrain = 64;
 
 // What one call computes. Rows are trained tokens, r of them; hidden states may have further rows, of zeros.

@@ -2,7 +2,7 @@
 
 #include <torch/csrc/autograd/functions/utils.h>
 
-#include "common/text.h"
+#include "pipeline/batch_split.h"
 #include "pipeline/packed_tensors.h"
 #include "pipeline/tensors.h"
 #include "roundpipe/error.h"
@@ -13,25 +13,33 @@ namespace {
 
 using torch::autograd::variable_list;
 
+// Tensors like these that take no memory.
+Tensors shapes_of(const Tensors& tensors) {
+  Tensors shapes;
+  for (const at::Tensor& tensor : tensors) {
+    shapes.push_back(tensor.defined() ? placeholder(tensor.sizes(), tensor.scalar_type()) : tensor);
+  }
+  return shapes;
+}
+
 class BackwardNode : public torch::autograd::Node {
  public:
-  BackwardNode(std::shared_ptr<OpenGraph> graph, torch::autograd::edge_list edges, const std::vector<Tensors>& microbatches,
-               Merge merge, Split split, std::size_t num_inputs)
-      : Node(std::move(edges)), graph_(std::move(graph)), merge_(std::move(merge)), split_(std::move(split)), num_inputs_(num_inputs) {
-    for (const Tensors& microbatch : microbatches) {
-      Tensors& shapes = shapes_.emplace_back();
-      for (const at::Tensor& tensor : microbatch) {
-        shapes.push_back(tensor.defined() ? placeholder(tensor.sizes(), tensor.scalar_type()) : tensor);
-      }
-    }
+  BackwardNode(std::shared_ptr<OpenGraph> graph, const Tensors& inputs, const Split& split,
+               const std::vector<Tensors>& microbatches, Merge merge)
+      : Node(torch::autograd::collect_next_edges(inputs)),
+        graph_(std::move(graph)),
+        merge_(std::move(merge)),
+        inputs_(shapes_of(inputs)),
+        dimensions_(split.function ? std::vector<int>() : split_dimensions(inputs, split, "input")) {
+    for (const Tensors& microbatch : microbatches) shapes_.push_back(shapes_of(microbatch));
   }
 
   [[nodiscard]] std::string name() const override { return "RoundPipeBackward"; }
 
   variable_list apply(variable_list&& gradients) override {
     const std::vector<Tensors> of_inputs = graph_->backward(split_gradients(gradients, shapes_, merge_));
-    variable_list result(num_inputs_);
-    for (std::size_t i = 0; i < num_inputs_ && !of_inputs.empty(); ++i) {
+    variable_list result(inputs_.size());
+    for (std::size_t i = 0; i < result.size() && !of_inputs.empty(); ++i) {
       if (task_should_compute_output(i)) result[i] = input_gradient(of_inputs, i);
     }
     return result;
@@ -40,31 +48,27 @@ class BackwardNode : public torch::autograd::Node {
   void release_variables() override {}  // a second backward() is told by the graph
 
  private:
-  // The microbatches' gradients of an input: together again as it was cut, or added where all got it whole.
+  // The microbatches' gradients of an input: together again as it was cut, zeros where a microbatch has none; added where
+  // all got it whole.
   [[nodiscard]] at::Tensor input_gradient(const std::vector<Tensors>& of_inputs, std::size_t index) const {
-    std::vector<at::Tensor> parts;
-    for (const Tensors& microbatch : of_inputs) {
-      if (microbatch.at(index).defined()) parts.push_back(microbatch[index]);
+    const at::Tensor whole = at::zeros(inputs_[index].sizes(), inputs_[index].options());
+    const int dimension = dimensions_[index];
+    std::vector<at::Tensor> parts(of_inputs.size(), whole);
+    if (dimension != Split::kWhole) parts = whole.tensor_split(static_cast<std::int64_t>(of_inputs.size()), dimension);
+    for (std::size_t m = 0; m < parts.size(); ++m) {
+      if (const at::Tensor& gradient = of_inputs[m].at(index); gradient.defined()) parts[m].add_(gradient);
     }
-    if (parts.empty()) return {};
-    const bool by_default = split_.dimensions.empty();
-    const int dimension = by_default ? (parts.front().dim() > 0 ? 0 : Split::kWhole) : split_.dimensions.at(index);
-    return dimension == Split::kWhole ? at::stack(parts).sum(0) : at::cat(parts, dimension);
+    return whole;
   }
 
   const std::shared_ptr<OpenGraph> graph_;
   std::vector<Tensors> shapes_;  // of the outputs, by microbatch; without memory
   const Merge merge_;
-  const Split split_;
-  const std::size_t num_inputs_;
+  Tensors inputs_;  // without memory
+  const std::vector<int> dimensions_;  // along which they were cut
 };
 
 }  // namespace
-
-void check_room_for_gradients(const Coordinator& coordinator, int pipeline, int rounds_per_step) {
-  if (coordinator.rounds_since_step(pipeline) < rounds_per_step) return;
-  throw Error(ExitCode::kUsage, cat("rounds_per_step is ", rounds_per_step, ": call step() before round ", rounds_per_step + 1));
-}
 
 OpenGraph::~OpenGraph() {
   if (const std::shared_ptr<Runtime> runtime = runtime_.lock()) {
@@ -81,7 +85,7 @@ std::vector<Tensors> OpenGraph::backward(std::vector<Tensors> gradients) {
   if (round_->step != coordinator.num_steps(round_->traits.pipeline) + 1) {
     refuse("backward() through a forward() of a pipeline that came before its last step(): the weights are others now; call forward() again");
   }
-  check_room_for_gradients(coordinator, round_->traits.pipeline, rounds_per_step_);
+  runtime->check_room_for_gradients(round_->traits.pipeline);
   is_done_ = true;
   std::vector<BlockContents> blocks;
   for (Tensors& microbatch : gradients) blocks.push_back({.tensors = views_of(microbatch)});
@@ -92,8 +96,7 @@ std::vector<Tensors> OpenGraph::backward(std::vector<Tensors> gradients) {
 
 Tensors join_graph(std::shared_ptr<OpenGraph> graph, const Tensors& inputs, const Split& split, Tensors outputs,
                    const std::vector<Tensors>& microbatches, const Merge& merge) {
-  auto node = std::make_shared<BackwardNode>(std::move(graph), torch::autograd::collect_next_edges(inputs), microbatches, merge,
-                                             split, inputs.size());
+  auto node = std::make_shared<BackwardNode>(std::move(graph), inputs, split, microbatches, merge);
   for (at::Tensor& output : outputs) {
     if (output.defined() && at::isFloatingType(output.scalar_type())) {
       torch::autograd::set_history(output, node);

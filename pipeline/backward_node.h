@@ -12,14 +12,10 @@
 
 namespace rp {
 
-// Throws rp::Error (kUsage) if no further round's gradients can be added before step().
-void check_room_for_gradients(const Coordinator& coordinator, int pipeline, int rounds_per_step);
-
 // A round whose backward may still come; dropped with the last owner.
 class OpenGraph {
  public:
-  OpenGraph(std::weak_ptr<Runtime> runtime, std::shared_ptr<Round> round, int rounds_per_step)
-      : runtime_(std::move(runtime)), round_(std::move(round)), rounds_per_step_(rounds_per_step) {}
+  OpenGraph(std::weak_ptr<Runtime> runtime, std::shared_ptr<Round> round) : runtime_(std::move(runtime)), round_(std::move(round)) {}
   ~OpenGraph();
   OpenGraph(const OpenGraph&) = delete;
   OpenGraph& operator=(const OpenGraph&) = delete;
@@ -31,7 +27,6 @@ class OpenGraph {
  private:
   const std::weak_ptr<Runtime> runtime_;
   const std::shared_ptr<Round> round_;
-  const int rounds_per_step_;
   bool is_done_ = false;
 };
 

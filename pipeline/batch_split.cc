@@ -18,22 +18,6 @@ void check_devices(const Tensors& tensors, const char* what) {
   }
 }
 
-// The dimension along which a tensor is cut, or kWhole.
-int dimension_of(const Tensors& tensors, std::size_t index, const Split& split, const char* what) {
-  const at::Tensor& tensor = tensors[index];
-  if (!split.dimensions.empty() && split.dimensions.size() != tensors.size()) {
-    refuse(cat("Split::dimensions says how to cut ", split.dimensions.size(), " tensors, but there are ", tensors.size(), " ", what, "s"));
-  }
-  if (!tensor.defined()) return Split::kWhole;
-  if (split.dimensions.empty()) return tensor.dim() > 0 ? 0 : Split::kWhole;
-  const int dimension = split.dimensions[index];
-  if (dimension < Split::kWhole || dimension >= tensor.dim()) {
-    refuse(cat("Split::dimensions cuts ", what, " ", index, " along dimension ", dimension, ", but it has ", tensor.dim(),
-               " dimensions; Split::kWhole (-1) gives it to all microbatches"));
-  }
-  return dimension;
-}
-
 std::vector<Tensors> cut_by_function(const Tensors& tensors, const Split& split, int num_microbatches, const char* what) {
   std::vector<Tensors> result = split.function(tensors, num_microbatches);
   if (result.size() != static_cast<std::size_t>(num_microbatches)) {
@@ -52,8 +36,9 @@ std::vector<Tensors> cut(const Tensors& tensors, const Split& split, int num_mic
   check_devices(tensors, what);
   if (split.function) return cut_by_function(tensors, split, num_microbatches, what);
   std::vector<Tensors> result(static_cast<std::size_t>(num_microbatches));
+  const std::vector<int> dimensions = split_dimensions(tensors, split, what);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const int dimension = dimension_of(tensors, i, split, what);
+    const int dimension = dimensions[i];
     if (dimension == Split::kWhole) {
       for (Tensors& part : result) part.push_back(tensors[i]);
       continue;
@@ -89,6 +74,24 @@ std::vector<BlockOfRound> imports_of(const Batch& batch, int num_microbatches, c
 }
 
 }  // namespace
+
+std::vector<int> split_dimensions(const Tensors& tensors, const Split& split, const char* what) {
+  if (!split.dimensions.empty() && split.dimensions.size() != tensors.size()) {
+    refuse(cat("Split::dimensions says how to cut ", split.dimensions.size(), " tensors, but there are ", tensors.size(), " ", what, "s"));
+  }
+  std::vector<int> result;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::int64_t rank = tensors[i].defined() ? tensors[i].dim() : 0;
+    const int by_default = rank > 0 ? 0 : Split::kWhole;
+    const int dimension = split.dimensions.empty() || !tensors[i].defined() ? by_default : split.dimensions[i];
+    if (dimension < Split::kWhole || dimension >= rank) {
+      refuse(cat("Split::dimensions cuts ", what, " ", i, " along dimension ", dimension, ", but it has ", rank,
+                 " dimensions; Split::kWhole (-1) gives it to all microbatches"));
+    }
+    result.push_back(dimension);
+  }
+  return result;
+}
 
 BatchSplit::BatchSplit(const Batch& inputs, const Split& split_inputs, const Batch& arguments, const Split& split_arguments,
                        int num_microbatches) {

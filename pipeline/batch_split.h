@@ -9,6 +9,10 @@
 
 namespace rp {
 
+// For each tensor the dimension along which it is cut, or Split::kWhole. `what`: "input" or "argument", for messages.
+// Throws rp::Error (kUsage) for a Split that does not fit.
+[[nodiscard]] std::vector<int> split_dimensions(const Tensors& tensors, const Split& split, const char* what);
+
 // The tensors of a call, cut; holds what the blocks' views point to.
 class BatchSplit {
  public:

@@ -66,7 +66,7 @@ std::vector<ParameterState> Pipeline::parameters() { return impl_->parameters();
 
 std::vector<BufferState> Pipeline::buffers() {
   synchronize();
-  return impl_->buffers();
+  return impl_->buffers(Coordinator::BuffersOf::kLastRound);
 }
 
 MemoryPlan Pipeline::memory_plan() const { return impl_->memory_plan(); }

@@ -123,11 +123,10 @@ std::shared_ptr<Round> Pipeline::Impl::accept(const RoundTraits& traits, const B
 }
 
 RoundResult Pipeline::Impl::forward_backward(const Batch& inputs, const Batch& arguments, const CallOptions& options) {
-  Coordinator& coordinator = this->coordinator();
   RoundTraits traits = traits_of(inputs, options);
   traits.loss = loss_number(options);
   traits.keeps_outputs = options.return_outputs;
-  check_room_for_gradients(coordinator, number_, options_.rounds_per_step);
+  runtime_->check_room_for_gradients(number_);
   RoundResult::State state{.pipeline = this, .round = accept(traits, inputs, arguments, options), .outputs = {},
                            .merge = options.merge_outputs.value_or(options_.merge_outputs)};
   if (traits.keeps_outputs) {
@@ -158,14 +157,15 @@ Tensors Pipeline::Impl::forward(const Batch& inputs, const CallOptions& options)
   }
   RoundTraits traits = traits_of(inputs, options);
   traits.kind = RoundKind::kForward;
-  traits.keeps_graph = true;
   const Split split = options.split_inputs.value_or(options_.split_inputs);
   for (const at::Tensor& input : inputs.tensors) traits.input_gradient |= input.defined() && input.requires_grad();
+  // With nothing to train below and nobody who asks for the inputs' gradient there is no backward.
+  traits.keeps_graph = traits.input_gradient || coordinator().is_trained(number_);
   if (traits.input_gradient && split.function) {
     throw Error(ExitCode::kUsage, "Split::function is not for inputs that require gradients: nobody could put those together");
   }
   const std::shared_ptr<Round> round = accept(traits, inputs, {}, options);
-  auto graph = std::make_shared<OpenGraph>(runtime_, round, options_.rounds_per_step);
+  auto graph = std::make_shared<OpenGraph>(runtime_, round);  // also where an exception comes before the outputs
   const std::vector<Tensors> microbatches = microbatches_of(PackedTensors(
       std::make_shared<PackedTensors::State>(runtime_, BlockOfRound{round, {BlockKind::kActivation, model_.num_layers()}})));
   Tensors outputs;
@@ -173,6 +173,7 @@ Tensors Pipeline::Impl::forward(const Batch& inputs, const CallOptions& options)
     const c10::NoGradGuard no_grad;
     outputs = merge(microbatches, how);
   }
+  if (!traits.keeps_graph) return outputs;
   return join_graph(std::move(graph), inputs.tensors, split, std::move(outputs), microbatches, how);
 }
 
@@ -218,12 +219,12 @@ std::vector<ParameterState> Pipeline::Impl::parameters(std::uint64_t steps_ago) 
   return result;
 }
 
-std::vector<BufferState> Pipeline::Impl::buffers() {
+std::vector<BufferState> Pipeline::Impl::buffers(Coordinator::BuffersOf which) {
   Coordinator& coordinator = this->coordinator();
   std::vector<BufferState> result;
-  for (const auto& [layer, newest] : coordinator.buffers(number_)) {
+  for (const auto& [layer, kept] : coordinator.buffers(number_, which)) {
     std::uint64_t bytes = 0;
-    const std::byte* block = coordinator.block(*newest.round, newest.row, 0, bytes);
+    const std::byte* block = coordinator.block(*kept.round, kept.row, 0, bytes);
     const BlockHead head = read_block_head(block, bytes);
     const Tensors values = tensors_over(head.views(block + head.data_offset));
     const std::vector<std::string>& names = runtime_->buffer_names(number_).at(layer);

@@ -36,7 +36,7 @@ class Pipeline::Impl {
   // With the working weights of `steps_ago` steps ago, as far as the store keeps them.
   [[nodiscard]] std::vector<ParameterState> parameters(std::uint64_t steps_ago = 0);
   // Copies. REQUIRES: nothing in flight.
-  [[nodiscard]] std::vector<BufferState> buffers();
+  [[nodiscard]] std::vector<BufferState> buffers(Coordinator::BuffersOf which);
   // The round that comes next begins with them: all buffers, as buffers() names them. REQUIRES: nothing in flight.
   void set_buffers(const std::vector<BufferState>& buffers);
   [[nodiscard]] MemoryPlan memory_plan() const;

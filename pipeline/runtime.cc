@@ -203,6 +203,12 @@ void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> boa
   Worker(store, worker, device, executor, task_report(board)).serve();
 }
 
+void Runtime::check_room_for_gradients(int pipeline) {
+  const int most = pipelines_[static_cast<std::size_t>(pipeline)]->options().rounds_per_step;
+  if (coordinator().rounds_since_step(pipeline) < most) return;
+  throw Error(ExitCode::kUsage, cat("rounds_per_step is ", most, ": call step() before round ", most + 1));
+}
+
 Coordinator& Runtime::coordinator() {
   if (!coordinator_) {
     throw Error(ExitCode::kUsage, "call Session::start() first: before it a pipeline is only described");

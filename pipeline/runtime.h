@@ -38,6 +38,9 @@ class Runtime {
   // Worker: serves the store until the run ends.
   void serve(Store& store, int worker, std::optional<FaultBoardEntry> board);
 
+  // Throws rp::Error (kUsage) if the gradients of no further round can be added before the pipeline's step().
+  void check_room_for_gradients(int pipeline);
+
   // Throws rp::Error (kUsage) if start() was not called.
   [[nodiscard]] Coordinator& coordinator();
   [[nodiscard]] Coordinator* coordinator_if_started() { return coordinator_.get(); }

@@ -43,7 +43,8 @@ struct StateTensor {
   at::Tensor value;
 };
 
-// Masters and moments; asynchronous also the working weights of one step before, which the next round computes with.
+// Masters and moments; asynchronous also the working weights of one step before, which the next round computes with; and
+// the buffers, all as of the last step.
 std::vector<StateTensor> state_tensors(Pipeline::Impl& pipeline, const std::vector<BufferState>& buffers) {
   std::vector<StateTensor> tensors;
   for (const ParameterState& parameter : pipeline.parameters()) {
@@ -58,7 +59,7 @@ std::vector<StateTensor> state_tensors(Pipeline::Impl& pipeline, const std::vect
     }
   }
   for (const BufferState& buffer : buffers) {
-    if (buffer.value.defined()) tensors.push_back({buffer.name + ".buffer", buffer.value.contiguous()});
+    if (buffer.value.defined()) tensors.push_back({buffer.name + ".buffer", buffer.value});
   }
   return tensors;
 }
@@ -80,7 +81,7 @@ class Checksum {
 // state.json.
 struct Description {
   std::uint64_t step = 0;
-  std::uint64_t round = 0;    // rounds of training so far
+  std::uint64_t round = 0;  // rounds of training up to this step
   std::string dtype;  // of the model's weights
   std::uint64_t checksum = 0;
   int rounds_per_step = 1;
@@ -138,7 +139,7 @@ void check_tensors(const SafetensorsFile& file, const std::vector<StateTensor>& 
 void Pipeline::save_state(const std::filesystem::path& directory, const std::string& user_data) {
   synchronize();
   OutputDirectory output = OutputDirectory::create(directory);
-  const std::vector<StateTensor> tensors = state_tensors(*impl_, impl_->buffers());
+  const std::vector<StateTensor> tensors = state_tensors(*impl_, impl_->buffers(Coordinator::BuffersOf::kLastStep));
   std::vector<TensorDeclaration> declarations;
   for (const StateTensor& tensor : tensors) {
     declarations.push_back({tensor.name, file_dtype(tensor.value.scalar_type()), tensor.value.sizes().vec()});
@@ -152,7 +153,7 @@ void Pipeline::save_state(const std::filesystem::path& directory, const std::str
   writer.commit();
   const nlohmann::json description = {{"version", kStateVersion},
                                       {"step", num_steps()},
-                                      {"round", impl_->coordinator().num_rounds(impl_->number())},
+                                      {"round", impl_->coordinator().num_rounds_of_steps(impl_->number())},
                                       {"dtype", at::toString(impl_->model().dtype())},
                                       {"checksum", checksum.value()},
                                       {"rounds_per_step", impl_->options().rounds_per_step},
@@ -182,10 +183,7 @@ std::string Pipeline::load_state(const std::filesystem::path& directory) {
     refuse(cat("was saved with weights of ", saved.dtype, ", not ", at::toString(impl_->model().dtype())));
   }
   const SafetensorsFile file = SafetensorsFile::open(directory / "state.safetensors");
-  std::vector<BufferState> buffers = impl_->buffers();
-  for (BufferState& buffer : buffers) {
-    if (buffer.value.defined()) buffer.value = buffer.value.contiguous();  // state_tensors() gives what is read into
-  }
+  const std::vector<BufferState> buffers = impl_->buffers(Coordinator::BuffersOf::kLastStep);  // copies, to be read into
   check_tensors(file, state_tensors(*impl_, buffers));
   impl_->coordinator().restart_at(impl_->number(), saved.step, saved.round);  // which working copy is the newest depends on it
   Checksum checksum;

@@ -221,6 +221,66 @@ TEST(Flows, PackedOutputsOfOnePipelineAreInputsAndArgumentsOfAnother) {
   }
 }
 
+TEST(Flows, AForwardWithNothingToTrainHasNoBackward) {
+  OneWorkerRun run({layer<Frozen>(4), layer<Frozen>(4)});
+  const Tensors outputs = run.pipeline.forward(batch_of(1));
+  EXPECT_FALSE(outputs.at(0).requires_grad());
+  const at::Tensor x = batch_of(1).requires_grad_(true);
+  torch::autograd::backward({run.pipeline.forward(x).at(0).sum()});
+  EXPECT_GT(x.grad().abs().sum().item<double>(), 0) << "who asks for the inputs' gradient gets it";
+  run.pipeline.synchronize();
+}
+
+// Uses only what comes with a positive first number: the other microbatches have no gradient of their input.
+struct Choosy : torch::nn::Module {
+  Choosy() : weight(register_parameter("weight", at::ones({4}))) {}
+  at::Tensor forward(at::Tensor x) { return x.flatten()[0].item<double>() > 0 ? x * weight : x.detach() + weight; }
+  at::Tensor weight;
+};
+
+TEST(Flows, AMicrobatchWithoutAnInputGradientGivesZeros) {
+  OneWorkerRun run({layer<Choosy>(), layer<Block>(4)});
+  const at::Tensor x = batch_of(1);
+  x.abs_();
+  x.narrow(0, 3, 2).neg_();  // the second of three microbatches
+  x.requires_grad_(true);
+  torch::autograd::backward({run.pipeline.forward(x).at(0).sum()});
+  EXPECT_EQ(x.grad().narrow(0, 3, 2).abs().sum().item<double>(), 0);
+  EXPECT_GT(x.grad().narrow(0, 0, 3).abs().sum().item<double>(), 0);
+  EXPECT_GT(x.grad().narrow(0, 5, 2).abs().sum().item<double>(), 0);
+}
+
+TEST(Flows, ASavedStateKnowsNothingOfRoundsAfterTheLastStep) {
+  const ScratchDirectory scratch;
+  const Model model{layer<Block>(4), layer<Training>(), layer<Block>(4)};
+  PipelineOptions options;
+  options.rounds_per_step = 2;
+  const auto step = [](OneWorkerRun& run, int number) {
+    for (int round = 2 * number; round < 2 * number + 2; ++round) (void)run.pipeline.forward_backward(batch_of(round), batch_of(round + 50));
+    run.pipeline.step({.learning_rate = 0.05});
+  };
+  std::vector<at::Tensor> weights;
+  double count = 0;
+  {
+    OneWorkerRun run(model, options);
+    step(run, 0);
+    step(run, 1);
+    weights = weights_of(run.pipeline);
+    count = run.pipeline.buffers().at(0).value.item<double>();
+  }
+  {
+    OneWorkerRun run(model, options);
+    step(run, 0);
+    (void)run.pipeline.forward_backward(batch_of(2), batch_of(52));
+    run.pipeline.save_state(scratch.path() / "state", "");
+  }
+  OneWorkerRun run(model, options);
+  (void)run.pipeline.load_state(scratch.path() / "state");
+  step(run, 1);
+  expect_same(weights_of(run.pipeline), weights);
+  EXPECT_EQ(run.pipeline.buffers().at(0).value.item<double>(), count);
+}
+
 TEST(Flows, SeveralTensorsAbsentOnesAndIntegersCrossBorders) {
   const Model model{layer<Several>(4), layer<Several>(4), layer<Several>(4)};
   std::vector<at::Tensor> weights;
