@@ -8,6 +8,7 @@
 //   fused         the product's pass with each instruction set of this machine: 28 bytes a parameter
 //   three passes  gradient cast to fp32, fp32 update, weight cast to bf16: 40 bytes, or 46 with ordinary stores, which
 //                 read what they overwrite. The update is the product's own loop, prefetch included.
+//   LibTorch      its _fused_adamw_ and two copy_(), 46 bytes; not in a build without LibTorch
 // In every repetition each of them runs once, one after the other, so that a busy machine slows all alike. Times are
 // medians; ratios are medians of the ratios within a repetition.
 #include <sys/mman.h>
@@ -23,8 +24,11 @@
 #include <string>
 #include <vector>
 
+#ifdef RP_WITH_LIBTORCH
+#include "benchmarks/libtorch_adamw.h"
+#endif
 #include "common/clock.h"
-#include "optimizer/adamw.h"
+#include "optimizer/update.h"
 #include "optimizer/float16.h"
 #include "optimizer/kernels.h"
 
@@ -142,10 +146,11 @@ void stream_weights(std::uint16_t* to, const float* from, std::size_t n) {
 struct Candidate {
   std::string name;
   double bytes_per_parameter;
-  std::vector<std::function<void(std::size_t begin, std::size_t end)>> stages;
+  std::vector<std::function<void(std::size_t begin, std::size_t end)>> stages{};
+  std::function<void(int num_threads)> whole{};  // instead: by threads of its own
 };
 
-const AdamWStep kStep = AdamWStep::of({.learning_rate = 1e-4, .weight_decay = 0.01}, 10);
+const UpdateStep kStep = UpdateStep::of(AdamW{.learning_rate = 1e-4, .weight_decay = 0.01}, 10);
 
 Candidate fused(Arrays& a, const Kernels& kernels) {
   return {std::string("fused, ") + kernels.name, 28, {[&a, &kernels](std::size_t begin, std::size_t end) {
@@ -187,11 +192,17 @@ std::vector<Candidate> candidates(Arrays& a) {
 #if defined(__x86_64__)
   all.push_back(three_passes(a, "three passes, streaming stores", 40, stream_gradient, stream_weights));
 #endif
+#ifdef RP_WITH_LIBTORCH
+  const AdamWArrays arrays{.n = a.n, .gradient = a.gradient.data(), .gradient_fp32 = a.gradient_fp32.data(),
+                           .master = a.master.data(), .m = a.m.data(), .v = a.v.data(), .working = a.working.data()};
+  all.push_back({"LibTorch, _fused_adamw_ and casts", 46, {}, [arrays](int num_threads) { libtorch_adamw(arrays, num_threads); }});
+#endif
   return all;
 }
 
 double seconds_of(const Candidate& candidate, std::size_t n, ThreadTeam& team) {
   const std::int64_t start = now_ns();
+  if (candidate.whole) candidate.whole(team.num_threads());
   for (const auto& stage : candidate.stages) for_each_chunk(n, team, stage);
   return static_cast<double>(now_ns() - start) * 1e-9;
 }
@@ -219,10 +230,10 @@ void compare(Arrays& a, int num_threads, int repetitions, const char* pages) {
   }
   std::printf("%s pages, %d thread%s, %zu Mi parameters, %d repetitions\n", pages, num_threads,
               num_threads == 1 ? "" : "s", a.n >> 20, repetitions);
-  std::printf("  %-32s %8s %8s %8s %9s %12s\n", "", "bytes", "ms", "GB/s", "of triad", "fused = 1.00");
+  std::printf("  %-33s %8s %8s %8s %9s %12s\n", "", "bytes", "ms", "GB/s", "of triad", "fused = 1.00");
   for (std::size_t i = 0; i < all.size(); ++i) {
     const double seconds = median(measured[i].seconds);
-    std::printf("  %-32s %8.0f %8.1f %8.1f %8.1f%% %12.2f\n", all[i].name.c_str(), all[i].bytes_per_parameter,
+    std::printf("  %-33s %8.0f %8.1f %8.1f %8.1f%% %12.2f\n", all[i].name.c_str(), all[i].bytes_per_parameter,
                 seconds * 1e3, all[i].bytes_per_parameter * static_cast<double>(a.n) / seconds * 1e-9,
                 100 * median(measured[i].of_triad_rate), median(measured[i].of_fused_time));
   }

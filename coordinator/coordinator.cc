@@ -45,7 +45,11 @@ Coordinator::Coordinator(Store& store, CoordinatorOptions options)
       ++state->first_trained_layer;
     }
     const bool is_trained = state->first_trained_layer < num_layers;  // else its updates have nothing to do
-    state->updates = std::make_unique<Updates>(store, number, is_trained ? options_.optimizer_threads : 1, settings.adds_rounds);
+    state->updates = std::make_unique<Updates>(
+        store, number, UpdatesOptions{.num_threads = is_trained ? options_.optimizer_threads : 1,
+                                      .adds_rounds = settings.adds_rounds,
+                                      .loss_scaling = settings.loss_scaling,
+                                      .report_failure = [this](std::exception_ptr error) { fail(std::move(error)); }});
     pipelines_.push_back(std::move(state));
   }
   for (int worker = 0; worker < store.num_workers(); ++worker) {
@@ -90,14 +94,14 @@ std::map<int, BlockOfRound> Coordinator::buffers(int pipeline, BuffersOf which) 
   return which == BuffersOf::kLastRound ? at(pipeline).buffers : at(pipeline).buffers_of_step;
 }
 
-void Coordinator::restart_at(int pipeline, std::uint64_t steps, std::uint64_t rounds) {
+void Coordinator::restart_at(int pipeline, std::uint64_t steps, std::uint64_t rounds, const UpdateHistory& history) {
   PipelineState& state = at(pipeline);
   RP_ASSERT(state.rounds_since_step == 0);
   const std::uint64_t next = state.version() + 2;  // an asynchronous step computes with the version before, too
   state.num_steps = steps;
   state.num_rounds = state.num_rounds_of_steps = rounds;
   state.version_offset = next - steps;
-  state.updates->restart_at(next);
+  state.updates->restart_at(next, history);
 }
 
 void Coordinator::fail(std::exception_ptr error) {
@@ -141,8 +145,8 @@ std::shared_ptr<Round> Coordinator::new_round(const RoundTraits& traits, const R
   round->number = traits.mode == RoundMode::kTrain ? state.num_rounds : (kEvaluation | state.num_evaluations);
   round->step = state.num_steps + 1;
   const bool newest = !state.settings.asynchronous || (traits.mode == RoundMode::kEvaluate && state.evaluates_newest);
-  const std::uint64_t staleness = newest ? 1 : 2;
-  round->version = (round->step >= staleness ? round->step - staleness : 0) + state.version_offset;
+  round->version = state.used_version(newest);
+  round->traits.scales_loss = state.settings.loss_scaling.has_value();
   round->next_version = state.version() + 1;
   round->attempt = state.num_attempts;
   round->graph_is_open = traits.keeps_graph;
@@ -303,7 +307,7 @@ void Coordinator::drop(const BlockOfRound& block) {
   release(block.round, block.row);
 }
 
-std::shared_ptr<StepOutcome> Coordinator::accept_step(int pipeline, const AdamW& rule, const StepOptions& options) {
+std::shared_ptr<StepOutcome> Coordinator::accept_step(int pipeline, StepRequest request) {
   PipelineState& state = at(pipeline);
   RP_ASSERT(state.rounds_since_step > 0);
   {
@@ -316,11 +320,12 @@ std::shared_ptr<StepOutcome> Coordinator::accept_step(int pipeline, const AdamW&
       kept = newest;
     }
   }
+  const std::uint64_t used_version = state.used_version(!state.settings.asynchronous);
   state.num_rounds_of_steps = state.num_rounds;
   state.rounds_since_step = 0;
   state.evaluates_newest = false;
   ++state.num_steps;
-  return state.updates->accept_step(state.version(), AdamWStep::of(rule, static_cast<std::int64_t>(state.num_steps)), options);
+  return state.updates->accept_step(state.version(), used_version, std::move(request));
 }
 
 template <typename Do>
@@ -595,15 +600,17 @@ void Coordinator::wait_for_updates(Wait wait) {
   }
 }
 
+void Coordinator::wait_step(int pipeline) {
+  wait_for_updates([&] { at(pipeline).updates->wait_applied(at(pipeline).version()); });
+}
+
 void Coordinator::synchronize() {
   {
     MutexLock lock(mutex_);
     while (!flights_.empty() && !error_) changed_.wait(mutex_);
     check_failure();
   }
-  for (const auto& pipeline : pipelines_) {
-    wait_for_updates([&] { pipeline->updates->wait_applied(pipeline->version()); });
-  }
+  for (int pipeline = 0; pipeline < static_cast<int>(pipelines_.size()); ++pipeline) wait_step(pipeline);
 }
 
 void Coordinator::use_newest_weights(int pipeline) { at(pipeline).evaluates_newest = true; }

@@ -15,6 +15,7 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -35,6 +36,7 @@ struct PipelineSettings {
   Plan plan;                 // of the first rounds
   bool replan = true;        // cut anew when layer times are known
   std::uint64_t max_stage_bytes = UINT64_MAX;
+  std::optional<LossScaling> loss_scaling{};
 };
 
 struct CoordinatorOptions {
@@ -66,7 +68,9 @@ class Coordinator {
 
   // Other weights will be written to the store, as a new version that has `steps` steps and `rounds` rounds behind it.
   // REQUIRES: nothing in flight, no round since the last step.
-  void restart_at(int pipeline, std::uint64_t steps, std::uint64_t rounds);
+  void restart_at(int pipeline, std::uint64_t steps, std::uint64_t rounds, const UpdateHistory& history);
+  // REQUIRES: nothing in flight.
+  [[nodiscard]] UpdateHistory update_history(int pipeline) { return at(pipeline).updates->history(); }
 
   // Copies the inputs and dispatches the round. Waits while two rounds of the pipeline are in flight. Throws what fail()
   // was told. Keeps for the caller, until drop(): the outputs and the inputs' gradient as the traits say.
@@ -82,7 +86,7 @@ class Coordinator {
   void drop(const BlockOfRound& block);
 
   // Accepts the step that ends the rounds since the last one. REQUIRES: rounds_since_step() > 0.
-  std::shared_ptr<StepOutcome> accept_step(int pipeline, const AdamW& rule, const StepOptions& options);
+  std::shared_ptr<StepOutcome> accept_step(int pipeline, StepRequest request);
 
   // Waits for the losses and outputs of a round, for its last slot.
   void wait_forward(const Round& round);
@@ -93,6 +97,8 @@ class Coordinator {
   // Waits until norm_known; what it returns does not change any more.
   [[nodiscard]] const StepOutcome& wait_norm(int pipeline, const StepOutcome& outcome);
 
+  // Waits until the last accepted step is applied.
+  void wait_step(int pipeline);
   // Waits until everything accepted is committed and applied.
   void synchronize();
   // The next forward without gradients computes with the newest weights, also in an asynchronous run.
@@ -141,6 +147,11 @@ class Coordinator {
     int num_in_flight = 0;               // guarded: rounds with a slot that is not committed
 
     [[nodiscard]] std::uint64_t version() const { return num_steps + version_offset; }
+    // Of the weights that the next round computes with.
+    [[nodiscard]] std::uint64_t used_version(bool newest) const {
+      const std::uint64_t staleness = newest ? 1 : 2;
+      return (num_steps + 1 >= staleness ? num_steps + 1 - staleness : 0) + version_offset;
+    }
   };
   // Slots of a round that were accepted together.
   struct Flight {

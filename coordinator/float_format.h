@@ -4,7 +4,7 @@
 
 #include "common/check.h"
 #include "hoststore/boundary.h"
-#include "optimizer/adamw.h"
+#include "optimizer/update.h"
 
 namespace rp {
 

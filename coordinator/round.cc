@@ -55,6 +55,7 @@ Command command_of(const Round& round, const Slot& slot) {
   if (traits.grain_layer) command.flags |= Command::kGrainLayer;
   if (traits.has_backward()) command.flags |= Command::kSavesForRecompute;
   if (!traits.random_numbers) command.flags |= Command::kNoRandomNumbers;
+  if (traits.scales_loss) command.flags |= Command::kScalesLoss;
   if (slot.phase != Phase::kBackward) {
     for (int boundary = slot.layers.first + 1; boundary <= slot.layers.end; ++boundary) {
       if (slot.phase == Phase::kFused && boundary < round.num_layers) continue;

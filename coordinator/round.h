@@ -33,6 +33,7 @@ struct RoundTraits {
   bool input_gradient = false; // likewise: the gradient of the model's inputs
   bool grain_layer = false;
   bool random_numbers = true;
+  bool scales_loss = false;
   int loss = 0;
   int num_microbatches = 1;
 

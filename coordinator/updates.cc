@@ -10,8 +10,8 @@
 
 namespace rp {
 
-Updates::Updates(Store& store, std::uint32_t pipeline, int num_threads, bool adds_rounds)
-    : store_(store), adds_rounds_(adds_rounds), team_(num_threads) {
+Updates::Updates(Store& store, std::uint32_t pipeline, UpdatesOptions options)
+    : store_(store), pipeline_(pipeline), options_(std::move(options)), team_(options_.num_threads), loss_scaler_(store, pipeline, options_.loss_scaling) {
   std::size_t partial_sums = 0;
   const PipelineRecord& record = store.catalogue().pipelines()[pipeline];
   for (std::uint32_t block = record.first_block; block < record.first_block + record.num_blocks; ++block) {
@@ -35,13 +35,20 @@ void Updates::stop(std::exception_ptr error) {
   changed_.notify_all();
 }
 
-void Updates::restart_at(std::uint64_t version) {
+void Updates::restart_at(std::uint64_t version, const UpdateHistory& history) {
   MutexLock lock(mutex_);
   RP_ASSERT(version > version_);
   for (const auto& [_, step] : steps_) RP_ASSERT(!step.called);  // there may be one whose evaluations are done
   steps_.clear();
   version_ = version;
+  num_applied_ = history.num_applied;
+  loss_scaler_.restart_at(version, history.loss_scale);
   for (const std::uint32_t block : blocks_) store_.published(block).publish(version);
+}
+
+UpdateHistory Updates::history() {
+  MutexLock lock(mutex_);
+  return {.num_applied = num_applied_, .loss_scale = loss_scaler_.history(version_)};
 }
 
 Updates::Step& Updates::step_at(std::uint64_t version) {
@@ -53,12 +60,12 @@ Updates::Step& Updates::step_at(std::uint64_t version) {
   return place->second;
 }
 
-std::shared_ptr<StepOutcome> Updates::accept_step(std::uint64_t version, const AdamWStep& rule, const StepOptions& options) {
+std::shared_ptr<StepOutcome> Updates::accept_step(std::uint64_t version, std::uint64_t used_version, StepRequest request) {
   MutexLock lock(mutex_);
   Step& step = step_at(version);
   step.called = true;
-  step.rule = rule;
-  step.max_grad_norm = options.max_grad_norm;
+  step.used_version = used_version;
+  step.request = std::move(request);
   for (const auto& [block, open] : step.open) {
     if (open == 0) step.ready.insert(block);
   }
@@ -83,7 +90,7 @@ void Updates::gradient_committed(std::uint64_t version, std::uint32_t use, std::
   Step& step = step_at(version);
   const std::uint32_t block = store_.catalogue().uses()[use].block;
   step.taken_after[use] = taken_after;
-  if (adds_rounds_) {
+  if (options_.adds_rounds) {
     to_add_.push_back({version, {use, taken_after}});  // the task is open until it is added
     changed_.notify_all();
     return;
@@ -114,7 +121,12 @@ bool Updates::can_update() {
   if (!step.called) return false;
   if (blocks_.empty()) return true;  // nothing to train
   if (step.ready.empty()) return false;
-  return step.max_grad_norm <= 0 || step.num_ready == blocks_.size();
+  return !is_barrier(step) || step.num_ready == blocks_.size();
+}
+
+bool Updates::is_barrier(const Step& step) const {
+  const StepOptions& options = step.request.options;
+  return options.max_grad_norm > 0 || options.skip_nonfinite || loss_scaler_.is_on() || step.request.function;
 }
 
 void Updates::run() {
@@ -126,7 +138,7 @@ void Updates::run() {
     if (can_add()) {
       add_one_gradient();
     } else {
-      update_one_block();
+      update();
     }
   }
 }
@@ -134,12 +146,12 @@ void Updates::run() {
 BlockGradients Updates::gradients_of(std::uint32_t index, std::vector<const void*>& pointers) {
   const BlockRecord& block = store_.catalogue().blocks()[index];
   for (const UseRecord& use : store_.catalogue().uses_of_block(index)) {
-    pointers.push_back(adds_rounds_ ? static_cast<const void*>(store_.state(use.sum_offset))
+    pointers.push_back(options_.adds_rounds ? static_cast<const void*>(store_.state(use.sum_offset))
                                     : store_.gradients(use.gradient_offset));
   }
   return {.uses = pointers.data(),
           .num_uses = pointers.size(),
-          .format = adds_rounds_ ? FloatFormat::kFp32 : float_format_of(block.dtype),
+          .format = options_.adds_rounds ? FloatFormat::kFp32 : float_format_of(block.dtype),
           .num_elements = block.num_elements};
 }
 
@@ -167,18 +179,27 @@ double Updates::square_sum(std::uint32_t block) {
 }
 
 void Updates::finish_norm(Step& step) {
+  StepOutcome& outcome = *step.outcome;
   double total = 0;
-  for (const auto& [block, sum] : step.square_sums) total += sum;
-  step.outcome->grad_norm = std::sqrt(total);
-  step.outcome->skipped = step.max_grad_norm > 0 && !std::isfinite(step.outcome->grad_norm);
-  step.outcome->norm_known = true;
+  for (const auto& [block, sum] : step.square_sums) {
+    total += sum;
+    if (std::isfinite(sum)) continue;
+    const Catalogue& catalogue = store_.catalogue();
+    const std::uint32_t layer = catalogue.uses()[catalogue.blocks()[block].first_use].layer;
+    outcome.nonfinite_layers.push_back(static_cast<int>(layer - catalogue.pipelines()[pipeline_].first_layer));
+  }
+  outcome.loss_scale = loss_scaler_.scale_of(step.used_version);
+  outcome.grad_norm = std::sqrt(total) / outcome.loss_scale;
+  const StepOptions& options = step.request.options;
+  outcome.skipped = (options.max_grad_norm > 0 || options.skip_nonfinite || loss_scaler_.is_on()) && !std::isfinite(total);
+  outcome.norm_known = true;
   step.norm_done = true;
   changed_.notify_all();
 }
 
 void Updates::finish_norms_of_blocks(Step& step) {
   for (const std::uint32_t block : blocks_) {
-    if (!adds_rounds_ && store_.catalogue().blocks()[block].num_uses == 1) continue;  // the workers did it
+    if (!options_.adds_rounds && store_.catalogue().blocks()[block].num_uses == 1) continue;  // the workers did it
     mutex_.unlock();
     const double sum = square_sum(block);
     mutex_.lock();
@@ -187,34 +208,65 @@ void Updates::finish_norms_of_blocks(Step& step) {
   finish_norm(step);
 }
 
-void Updates::update_one_block() {
-  const std::uint64_t version = steps_.begin()->first;
-  Step& step = steps_.begin()->second;
+void Updates::set_scaling(UpdateStep& rule, const Step& step) const {
+  const StepOptions& options = step.request.options;
+  double scale = 1 / loss_scaler_.scale_of(step.used_version);
+  if (options.max_grad_norm > 0 && step.outcome->grad_norm > options.max_grad_norm) {
+    scale *= options.max_grad_norm / (step.outcome->grad_norm + 1e-6);
+  }
+  rule.gradient_scale = static_cast<float>(scale);
+  rule.clips_values = options.max_grad_value > 0;
+  if (rule.clips_values) rule.max_value = static_cast<float>(options.max_grad_value);
+}
+
+std::vector<UpdateSpan> Updates::rules_of(std::uint32_t block, const Step& step) const {
+  std::vector<UpdateSpan> rules;
+  const auto found = step.request.spans.find(block);
+  const std::vector<GroupSpan> whole = {{.begin = 0, .end = store_.catalogue().blocks()[block].num_elements, .group = 0}};
+  for (const GroupSpan& span : found == step.request.spans.end() ? whole : found->second) {
+    UpdateStep rule = UpdateStep::of(step.request.rules[span.group], static_cast<std::int64_t>(num_applied_ + 1));
+    set_scaling(rule, step);
+    rules.push_back({.begin = span.begin, .end = span.end, .step = rule});
+  }
+  return rules;
+}
+
+std::vector<std::pair<std::uint32_t, std::uint64_t>> Updates::taken_by(std::uint32_t block, Step& step) {
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> taken;
+  if (options_.adds_rounds) return taken;  // each went back when it was added
   const Catalogue& catalogue = store_.catalogue();
-  if (blocks_.empty()) {
-    end_step(version, step);
-    return;
-  }
-  const bool clips = step.max_grad_norm > 0;
-  if (clips && !step.norm_done) finish_norms_of_blocks(step);
-  const std::uint32_t block = *step.ready.begin();
-  step.ready.erase(step.ready.begin());
-  std::optional<AdamWStep> rule = step.rule;
-  if (step.outcome->skipped) {
-    rule.reset();
-  } else if (clips && step.outcome->grad_norm > step.max_grad_norm) {
-    rule->gradient_scale = static_cast<float>(step.max_grad_norm / (step.outcome->grad_norm + 1e-6));
-  }
-  const bool workers_summed = !adds_rounds_;
-  const bool needs_sum = !clips && (!workers_summed || catalogue.blocks()[block].num_uses > 1);
-  std::vector<std::pair<std::uint32_t, std::uint64_t>> taken;  // gradient blocks to give back
   for (const UseRecord& use : catalogue.uses_of_block(block)) {
     const auto index = static_cast<std::uint32_t>(&use - catalogue.uses().data());
-    if (workers_summed) taken.emplace_back(index, step.taken_after[index]);
+    taken.emplace_back(index, step.taken_after[index]);
   }
+  return taken;
+}
+
+void Updates::update() {
+  const std::uint64_t version = steps_.begin()->first;
+  Step& step = steps_.begin()->second;
+  if (is_barrier(step) && !step.norm_done) {
+    finish_norms_of_blocks(step);
+    loss_scaler_.publish(version, step.outcome->skipped);
+  }
+  if (blocks_.empty()) {
+    end_step(version, step);
+  } else if (step.request.function) {
+    update_by_function(version, step);
+  } else {
+    update_one_block(version, step);
+  }
+}
+
+void Updates::update_one_block(std::uint64_t version, Step& step) {
+  const std::uint32_t block = *step.ready.begin();
+  step.ready.erase(step.ready.begin());
+  const std::vector<UpdateSpan> rules = step.outcome->skipped ? std::vector<UpdateSpan>() : rules_of(block, step);
+  const bool needs_sum = !step.norm_done && (options_.adds_rounds || store_.catalogue().blocks()[block].num_uses > 1);
+  const auto taken = taken_by(block, step);
   mutex_.unlock();
   const double sum = needs_sum ? square_sum(block) : 0;
-  apply(version, block, rule);
+  apply(version, block, rules);
   store_.published(block).publish(version);
   for (const auto& [use, attempts] : taken) store_.taken(use).publish(attempts);
   mutex_.lock();
@@ -222,21 +274,50 @@ void Updates::update_one_block() {
   if (++step.num_applied == blocks_.size()) end_step(version, step);
 }
 
+void Updates::update_by_function(std::uint64_t version, Step& step) {
+  UpdateStep scaling;
+  set_scaling(scaling, step);
+  const WholeUpdate& function = step.request.function;
+  const bool skipped = step.outcome->skipped;
+  mutex_.unlock();
+  const auto write = [&](std::uint32_t block, float* gradient) {
+    std::vector<const void*> pointers;
+    write_gradient(gradient, gradients_of(block, pointers), scaling, team_);
+  };
+  std::exception_ptr error;
+  try {
+    function(version, skipped, write);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  if (error) {
+    options_.report_failure(error);  // comes back as stop()
+    mutex_.lock();
+    return;
+  }
+  for (const std::uint32_t block : blocks_) store_.published(block).publish(version);
+  mutex_.lock();
+  for (const std::uint32_t block : blocks_) {
+    for (const auto& [use, attempts] : taken_by(block, step)) store_.taken(use).publish(attempts);
+  }
+  end_step(version, step);
+}
+
 void Updates::end_step(std::uint64_t version, Step& step) {
   if (!step.norm_done) finish_norm(step);
+  if (!step.outcome->skipped) ++num_applied_;
   version_ = version;
   steps_.erase(steps_.begin());
   changed_.notify_all();
 }
 
-void Updates::apply(std::uint64_t version, std::uint32_t index, const std::optional<AdamWStep>& rule) {
+// REQUIRES: fp32 masters.
+BlockState Updates::state_of(std::uint32_t index, std::uint64_t version) {
   const BlockRecord& block = store_.catalogue().blocks()[index];
-  std::vector<const void*> pointers;
-  const BlockGradients gradients = gradients_of(index, pointers);
-  BlockState state{.m = store_.state(block.moment1_offset), .v = store_.state(block.moment2_offset),
-                   .num_elements = block.num_elements};
+  const auto moment = [&](std::uint64_t offset) { return offset == kNoOffset ? nullptr : store_.state(offset); };
+  BlockState state{.m = moment(block.moment1_offset), .v = moment(block.moment2_offset), .num_elements = block.num_elements};
   std::byte* copy = store_.parameters(block.parameter_offset[version % block.num_copies]);
-  if (block.dtype == DType::kFloat32) {  // the newest working copy is the master
+  if (block.working_is_master()) {
     state.old_master = reinterpret_cast<const float*>(store_.parameters(block.parameter_offset[(version - 1) % block.num_copies]));
     state.master = reinterpret_cast<float*>(copy);
   } else {
@@ -244,11 +325,17 @@ void Updates::apply(std::uint64_t version, std::uint32_t index, const std::optio
     state.working = copy;
     state.working_format = float_format_of(block.dtype);
   }
-  if (rule) {
-    update_block(state, gradients, *rule, team_);
-  } else {
+  return state;
+}
+
+void Updates::apply(std::uint64_t version, std::uint32_t block, std::span<const UpdateSpan> rules) {
+  const BlockState state = state_of(block, version);
+  if (rules.empty()) {
     skip_block(state, team_);
+    return;
   }
+  std::vector<const void*> pointers;
+  update_block(state, gradients_of(block, pointers), rules, team_);
 }
 
 void Updates::wait_applied(std::uint64_t version) {

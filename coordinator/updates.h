@@ -9,6 +9,8 @@
 // Where a step may have several rounds each committed gradient is added to an fp32 sum first and given back at once; the
 // sum is the next step's once this one is applied to the block.
 //
+// A step with a function instead of rules is applied to all blocks at once, by the function.
+//
 // Steps are named by the version of the weights that they make. Blocks are those of one pipeline that are trained.
 //
 // Owned by the Coordinator, which may call it with its own mutex held. The Store must outlive it.
@@ -17,6 +19,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -25,34 +28,38 @@
 #include <vector>
 
 #include "common/mutex.h"
+#include "coordinator/loss_scaler.h"
+#include "coordinator/step_request.h"
 #include "hoststore/store.h"
-#include "optimizer/adamw.h"
 #include "optimizer/thread_team.h"
+#include "optimizer/update.h"
 #include "roundpipe/optimizer.h"
 
 namespace rp {
 
-// What the caller of a step waits for. Guarded by Updates' mutex.
-struct StepOutcome {
-  bool norm_known = false;
-  double grad_norm = 0;
-  bool skipped = false;  // known with the norm
+struct UpdatesOptions {
+  int num_threads = 1;
+  bool adds_rounds = false;  // steps may have several rounds; the store has sums
+  std::optional<LossScaling> loss_scaling{};
+  // Told what the function of a step throws; the run cannot go on then.
+  std::function<void(std::exception_ptr)> report_failure{};
 };
 
 class Updates {
  public:
-  // `adds_rounds`: steps may have several rounds; the store has sums.
-  Updates(Store& store, std::uint32_t pipeline, int num_threads, bool adds_rounds);
+  Updates(Store& store, std::uint32_t pipeline, UpdatesOptions options);
   ~Updates();
   Updates(const Updates&) = delete;
   Updates& operator=(const Updates&) = delete;
 
   // The weights in the store are `version`, above all before; nothing is in flight. Publishes it.
-  void restart_at(std::uint64_t version);
+  void restart_at(std::uint64_t version, const UpdateHistory& history);
+  // After the last step. REQUIRES: nothing in flight.
+  [[nodiscard]] UpdateHistory history();
 
-  // step() was called for the step that makes `version`. With clipping it is skipped if the norm is not finite: weights
-  // and moments stay.
-  std::shared_ptr<StepOutcome> accept_step(std::uint64_t version, const AdamWStep& rule, const StepOptions& options);
+  // step() was called for the step that makes `version` from gradients of rounds that computed with `used_version`. A step
+  // that clips by norm, scales the loss or is told to is skipped if a gradient is not finite: weights and moments stay.
+  std::shared_ptr<StepOutcome> accept_step(std::uint64_t version, std::uint64_t used_version, StepRequest request);
 
   // A task that uses a trained block was accepted before the step that makes `version`.
   void task_accepted(std::uint64_t version, std::uint32_t use);
@@ -74,8 +81,8 @@ class Updates {
   };
   struct Step {
     bool called = false;
-    AdamWStep rule;
-    double max_grad_norm = 0;  // 0: no clipping
+    std::uint64_t used_version = 0;
+    StepRequest request;
     std::shared_ptr<StepOutcome> outcome;
     std::map<std::uint32_t, int> open;      // by block: tasks that are not committed, gradients that are not added
     std::map<std::uint32_t, double> square_sums;        // by block
@@ -91,19 +98,30 @@ class Updates {
   [[nodiscard]] Step& step_at(std::uint64_t version) RP_REQUIRES(mutex_);
   [[nodiscard]] bool can_add() RP_REQUIRES(mutex_);
   [[nodiscard]] bool can_update() RP_REQUIRES(mutex_);
+  // Whether all gradients must be there before the first block is updated.
+  [[nodiscard]] bool is_barrier(const Step& step) const RP_REQUIRES(mutex_);
   void close_one(Step& step, std::uint32_t block) RP_REQUIRES(mutex_);
   void add_one_gradient() RP_REQUIRES(mutex_);
-  void update_one_block() RP_REQUIRES(mutex_);
+  void update() RP_REQUIRES(mutex_);
+  void update_one_block(std::uint64_t version, Step& step) RP_REQUIRES(mutex_);
+  void update_by_function(std::uint64_t version, Step& step) RP_REQUIRES(mutex_);
   void finish_norms_of_blocks(Step& step) RP_REQUIRES(mutex_);
   void finish_norm(Step& step) RP_REQUIRES(mutex_);
+  // What clipping and loss scaling do to a gradient.
+  void set_scaling(UpdateStep& rule, const Step& step) const RP_REQUIRES(mutex_);
+  [[nodiscard]] std::vector<UpdateSpan> rules_of(std::uint32_t block, const Step& step) const RP_REQUIRES(mutex_);
+  // Gradient blocks to give back after an update of this block.
+  [[nodiscard]] std::vector<std::pair<std::uint32_t, std::uint64_t>> taken_by(std::uint32_t block, Step& step) RP_REQUIRES(mutex_);
   void end_step(std::uint64_t version, Step& step) RP_REQUIRES(mutex_);  // `step` is gone then
-  // Makes `version` of a block; nothing as rule: the version before, once more.
-  void apply(std::uint64_t version, std::uint32_t block, const std::optional<AdamWStep>& rule);
+  // Makes `version` of a block; without rules: the version before, once more.
+  void apply(std::uint64_t version, std::uint32_t block, std::span<const UpdateSpan> rules);
+  [[nodiscard]] BlockState state_of(std::uint32_t block, std::uint64_t version);
   [[nodiscard]] BlockGradients gradients_of(std::uint32_t block, std::vector<const void*>& pointers);
   [[nodiscard]] double square_sum(std::uint32_t block);
 
   Store& store_;
-  const bool adds_rounds_;
+  const std::uint32_t pipeline_;
+  const UpdatesOptions options_;
   std::vector<std::uint32_t> blocks_;  // trained ones
   ThreadTeam team_;                  // used by the thread only
   std::vector<double> partial_sums_; // likewise
@@ -113,6 +131,8 @@ class Updates {
   std::map<std::uint64_t, Step> steps_ RP_GUARDED_BY(mutex_);  // begun, not applied
   std::deque<std::pair<std::uint64_t, Gradient>> to_add_ RP_GUARDED_BY(mutex_);
   std::uint64_t version_ RP_GUARDED_BY(mutex_) = 0;  // there in all blocks
+  std::uint64_t num_applied_ RP_GUARDED_BY(mutex_) = 0;   // steps that were not skipped
+  LossScaler loss_scaler_ RP_GUARDED_BY(mutex_);
   bool stopped_ RP_GUARDED_BY(mutex_) = false;
   std::exception_ptr error_ RP_GUARDED_BY(mutex_);
   std::thread thread_;

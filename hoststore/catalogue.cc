@@ -180,9 +180,13 @@ Catalogue Catalogue::lay_out(const std::vector<PipelineRequest>& pipelines) {
       block.parameter_offset[copy] = take(result.parameter_bytes_, block.bytes());
     }
     if (block.is_trained == 0) continue;
-    if (block.dtype != DType::kFloat32) block.master_offset = take(result.state_bytes_, block.num_elements * 4);
-    block.moment1_offset = take(result.state_bytes_, block.num_elements * 4);
-    block.moment2_offset = take(result.state_bytes_, block.num_elements * 4);
+    block.master_dtype = pipelines[block.pipeline].master_dtype;
+    if (!block.working_is_master()) {
+      block.master_offset = take(result.state_bytes_, block.num_elements * dtype_bytes(block.master_dtype));
+    }
+    const int num_moments = pipelines[block.pipeline].num_moments;
+    if (num_moments >= 1) block.moment1_offset = take(result.state_bytes_, block.num_elements * 4);
+    if (num_moments >= 2) block.moment2_offset = take(result.state_bytes_, block.num_elements * 4);
   }
   result.pipelines_ = std::move(builder.pipelines);
   result.layers_ = std::move(builder.layers);

@@ -29,17 +29,21 @@ struct BlockRecord {
   std::uint32_t num_copies = 1;   // working copies: 2 if steps are asynchronous
   std::uint64_t num_elements = 0; // padding between parameters included
   std::array<std::uint64_t, 2> parameter_offset{};  // parameter arena, of each working copy
-  std::uint64_t master_offset = kNoOffset;   // state arena: fp32. None for fp32: the newest working copy is the master
+  // State arena. None if the master has the working copies' dtype: the newest of them is the master then.
+  std::uint64_t master_offset = kNoOffset;
   std::uint64_t moment1_offset = kNoOffset;  // state arena: fp32. None of a frozen block, as of masters
-  std::uint64_t moment2_offset = kNoOffset;  // state arena: fp32
+  std::uint64_t moment2_offset = kNoOffset;  // state arena: fp32. Of each moment none that no rule needs
   std::uint32_t first_use = 0;       // in layer order
   std::uint32_t num_uses = 0;
   std::uint32_t pipeline = 0;
   std::uint32_t is_trained = 1;      // 0: frozen, in one working copy
+  DType master_dtype = DType::kFloat32;
+  std::uint32_t reserved = 0;
 
   [[nodiscard]] std::uint64_t bytes() const { return num_elements * dtype_bytes(dtype); }
+  [[nodiscard]] bool working_is_master() const { return dtype == master_dtype; }
 };
-static_assert(sizeof(BlockRecord) == 72 && ShmSafe<BlockRecord>);
+static_assert(sizeof(BlockRecord) == 80 && ShmSafe<BlockRecord>);
 
 // Uses are sorted by block, then by layer.
 struct UseRecord {
@@ -105,6 +109,8 @@ struct PipelineRequest {
   std::vector<LayerRequest> layers;
   std::uint32_t num_copies = 1;  // working copies of a trained block
   bool with_sums = false;        // room for the fp32 sum of several rounds' gradients
+  int num_moments = 2;           // fp32 values that the update rule keeps per parameter
+  DType master_dtype = DType::kFloat32;
 };
 
 class Catalogue {

@@ -29,6 +29,7 @@ ControlLayout::ControlLayout(const ControlHeader& header) {
   failed = region(sizeof(SequenceWord));
   published = region(sizeof(SequenceWord) * header.num_blocks);
   taken = region(sizeof(SequenceWord) * header.num_uses);
+  loss_scales = region(sizeof(LossScaleRecord) * header.num_pipelines);
   worker_words = region(align_up(sizeof(WorkerWords), 64) * workers);
   commands = region(align_up(ring_bytes<Command>(kCommandRing), 64) * workers);
   completions = region(align_up(ring_bytes<Completion>(kCompletionRing), 64) * workers);

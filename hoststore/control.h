@@ -14,7 +14,7 @@
 namespace rp {
 
 inline constexpr std::uint64_t kControlMagic = 0x31305f4550495052;  // "RPIPE_01"
-inline constexpr std::uint32_t kControlVersion = 2;
+inline constexpr std::uint32_t kControlVersion = 3;
 inline constexpr int kMaxWorkers = 64;
 inline constexpr int kMaxLayers = 1024;
 inline constexpr std::uint32_t kCommandRing = 8;
@@ -42,6 +42,7 @@ struct Command {
     kGrainLayer = 2,         // backward: recompute from the saved input of each layer, one layer at a time
     kSavesForRecompute = 4,  // forward: a backward will recompute these layers
     kNoRandomNumbers = 8,    // the layers draw none: the generator need not be set for each
+    kScalesLoss = 16,        // the loss is scaled: see LossScaleRecord
   };
 
   std::uint32_t pipeline = 0;
@@ -123,6 +124,16 @@ struct WorkerWords {
 };
 static_assert(sizeof(WorkerWords) == 32 && ShmSafe<WorkerWords>);
 
+// What the losses of a pipeline's rounds are multiplied by, by the version of the weights that a round computes with. Four
+// are enough: a version's tasks are committed before the version after the next one is made.
+struct LossScaleRecord {
+  using ShmFormat = void;
+  static constexpr std::size_t kNumScales = 4;
+  SequenceWord version;  // writer: the coordinator. The newest one whose scale is known
+  std::array<double, kNumScales> scales{};  // writer: the coordinator, before `version`. Of version v at v mod 4
+};
+static_assert(sizeof(LossScaleRecord) == 40 && ShmSafe<LossScaleRecord>);
+
 // What all processes must agree on; the segment's first bytes. Writer: the coordinator, before anyone attaches.
 struct ControlHeader {
   using ShmFormat = void;
@@ -154,6 +165,7 @@ struct ControlLayout {
   std::uint64_t failed = 0;       // SequenceWord; writer: the coordinator. 1: the run failed, wait for its end
   std::uint64_t published = 0;    // SequenceWord per block; writer: the coordinator
   std::uint64_t taken = 0;        // SequenceWord per use; writer: the coordinator
+  std::uint64_t loss_scales = 0;  // LossScaleRecord per pipeline; writer: the coordinator
   std::uint64_t worker_words = 0; // WorkerWords per worker
   std::uint64_t commands = 0;     // ring per worker
   std::uint64_t completions = 0;  // ring per worker

@@ -67,6 +67,7 @@ class Store {
   [[nodiscard]] SequenceWord& failed() { return *at<SequenceWord>(layout_.failed, 0); }
   [[nodiscard]] SequenceWord& published(std::uint32_t block) { return *at<SequenceWord>(layout_.published, block); }
   [[nodiscard]] SequenceWord& taken(std::uint32_t use) { return *at<SequenceWord>(layout_.taken, use); }
+  [[nodiscard]] LossScaleRecord& loss_scale(std::uint32_t pipeline) { return *at<LossScaleRecord>(layout_.loss_scales, pipeline); }
   [[nodiscard]] WorkerWords& worker_words(int worker);
   // Grows while any worker computes: what waits in vain while this stands still waits for something that hangs.
   [[nodiscard]] std::uint64_t progress();

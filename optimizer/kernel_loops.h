@@ -4,7 +4,7 @@
 // function of another header is called (the linker might keep the copy with the wrong instructions).
 //
 // V has:  Floats, kWidth;  all(x);  load<format>(array, i);  store<format>(array, i, x);  stream<format>(array, i, x),
-// which needs an aligned address;  square_root(x);  Squares, the 16 partial sums of squares;  stream_fence().
+// which needs an aligned address;  square_root(x);  smaller(x, y), larger(x, y), which give y where one is NaN;  Squares, the 16 partial sums of squares;  stream_fence().
 #pragma once
 
 #include "optimizer/kernels.h"
@@ -36,18 +36,43 @@ void prefetch_update(const void* array, std::size_t i) {
   if constexpr (kFormat == FloatFormat::kFp32) __builtin_prefetch(reinterpret_cast<const void*>(address + 64), 1);
 }
 
-// AdamWStep's coefficients in registers.
+// UpdateStep's coefficients in registers.
 template <typename V>
 struct Coefficients {
-  explicit Coefficients(const AdamWStep& step)
-      : gradient_scale(V::all(step.gradient_scale)), decay(V::all(step.decay)), m_weight(V::all(step.m_weight)),
-        m_from_gradient(step.m_from_gradient), beta2(V::all(step.beta2)), v_weight(V::all(step.v_weight)),
-        v_correction(V::all(step.v_correction)), epsilon(V::all(step.epsilon)), step_size(V::all(step.step_size)) {}
+  explicit Coefficients(const UpdateStep& step)
+      : gradient_scale(V::all(step.gradient_scale)), max_value(V::all(step.max_value)), min_value(V::all(-step.max_value)),
+        coupled_decay(V::all(step.coupled_decay)), decay(V::all(step.decay)), m_decay(V::all(step.m_decay)),
+        m_weight(V::all(step.m_weight)), nesterov_weight(V::all(step.nesterov_weight)), beta2(V::all(step.beta2)),
+        v_weight(V::all(step.v_weight)), v_correction(V::all(step.v_correction)), epsilon(V::all(step.epsilon)),
+        step_size(V::all(step.step_size)), clips_values(step.clips_values), couples_decay(step.couples_decay),
+        m_from_gradient(step.m_from_gradient), nesterov(step.nesterov) {}
 
-  typename V::Floats gradient_scale, decay, m_weight;
-  bool m_from_gradient;
-  typename V::Floats beta2, v_weight, v_correction, epsilon, step_size;
+  typename V::Floats gradient_scale, max_value, min_value, coupled_decay, decay, m_decay, m_weight, nesterov_weight, beta2,
+      v_weight, v_correction, epsilon, step_size;
+  bool clips_values, couples_decay, m_from_gradient, nesterov;
 };
+
+// The new value of the parameters `p` from their gradient; the moments are read and written.
+template <typename V, UpdateKind kKind>
+typename V::Floats updated(const BlockState& s, const Coefficients<V>& c, typename V::Floats p, typename V::Floats g,
+                           std::size_t at) {
+  constexpr FloatFormat kFp32 = FloatFormat::kFp32;
+  if (c.clips_values) g = V::larger(c.min_value, V::smaller(c.max_value, g));
+  if (c.couples_decay) g = g + c.coupled_decay * p;
+  if constexpr (kKind == UpdateKind::kPlain) return p + c.step_size * g;
+  const auto old_m = V::template load<kFp32>(s.m, at);
+  if constexpr (kKind == UpdateKind::kMomentum) {
+    const auto m = old_m * c.m_decay + c.m_weight * g;
+    V::template store<kFp32>(s.m, at, m);
+    return p + c.step_size * (c.nesterov ? g + c.nesterov_weight * m : m);
+  }
+  const auto m = (c.m_from_gradient ? g : old_m) + c.m_weight * (g - old_m);
+  const auto v = V::template load<kFp32>(s.v, at) * c.beta2 + (c.v_weight * g) * g;
+  const auto denominator = V::square_root(v) / c.v_correction + c.epsilon;
+  V::template store<kFp32>(s.m, at, m);
+  V::template store<kFp32>(s.v, at, v);
+  return p * c.decay + (c.step_size * m) / denominator;
+}
 
 // What happens to the working copy. Streaming saves reading the lines that are overwritten (2 of 30 bytes per
 // parameter; measured 3 to 6 % of the time) but needs them aligned. Master and moments have just been read: streaming
@@ -55,8 +80,8 @@ struct Coefficients {
 enum class Working : std::uint8_t { kNone, kStore, kStream };
 
 // Updates whole groups of vectors from `i` on; returns the first element that it left out.
-template <typename V, FloatFormat kGradient, FloatFormat kFormat, Working kWorking>
-std::size_t update_vectors(const BlockState& state, const BlockGradients& gradients, const AdamWStep& step,
+template <typename V, UpdateKind kKind, FloatFormat kGradient, FloatFormat kFormat, Working kWorking>
+std::size_t update_vectors(const BlockState& state, const BlockGradients& gradients, const UpdateStep& step,
                            std::size_t i, std::size_t end) {
   constexpr FloatFormat kFp32 = FloatFormat::kFp32;
   constexpr std::size_t kStride = V::kWidth == 1 ? 1 : kUpdateElements;
@@ -65,21 +90,15 @@ std::size_t update_vectors(const BlockState& state, const BlockGradients& gradie
   const BlockGradients grads = gradients;
   for (; i + kStride <= end; i += kStride) {
     if constexpr (kStride > 1) {
-      prefetch_update<kFp32>(s.m, i + kPrefetchElements);
-      prefetch_update<kFp32>(s.v, i + kPrefetchElements);
+      if constexpr (num_moments(kKind) >= 1) prefetch_update<kFp32>(s.m, i + kPrefetchElements);
+      if constexpr (num_moments(kKind) == 2) prefetch_update<kFp32>(s.v, i + kPrefetchElements);
       prefetch_update<kFp32>(s.old_master, i + kPrefetchElements);
       prefetch_update<kGradient>(grads.uses[0], i + kPrefetchElements);
     }
 #pragma GCC unroll 4
     for (std::size_t at = i; at < i + kStride; at += V::kWidth) {
       const auto g = gradient_at<V, kGradient>(grads, at) * c.gradient_scale;
-      const auto old_m = V::template load<kFp32>(s.m, at);
-      const auto m = (c.m_from_gradient ? g : old_m) + c.m_weight * (g - old_m);
-      const auto v = V::template load<kFp32>(s.v, at) * c.beta2 + (c.v_weight * g) * g;
-      const auto denominator = V::square_root(v) / c.v_correction + c.epsilon;
-      const auto p = V::template load<kFp32>(s.old_master, at) * c.decay + (c.step_size * m) / denominator;
-      V::template store<kFp32>(s.m, at, m);
-      V::template store<kFp32>(s.v, at, v);
+      const auto p = updated<V, kKind>(s, c, V::template load<kFp32>(s.old_master, at), g, at);
       V::template store<kFp32>(s.master, at, p);
       if constexpr (kWorking == Working::kStore) V::template store<kFormat>(s.working, at, p);
       if constexpr (kWorking == Working::kStream) V::template stream<kFormat>(s.working, at, p);
@@ -137,22 +156,33 @@ std::size_t with_format(FloatFormat format, const Visit& visit) {
 
 // The ranges: whole vectors first, the rest by the scalar kernels.
 
-template <typename V>
-void update_range(const BlockState& state, const BlockGradients& gradients, const AdamWStep& step, std::size_t begin,
-                  std::size_t end) {
+template <typename V, UpdateKind kKind>
+std::size_t update_kind(const BlockState& state, const BlockGradients& gradients, const UpdateStep& step, std::size_t begin,
+                        std::size_t end) {
   const std::uintptr_t working_address = reinterpret_cast<std::uintptr_t>(state.working);
-  const std::size_t done = with_format(gradients.format, [&](auto gradient) {
+  return with_format(gradients.format, [&](auto gradient) {
     constexpr FloatFormat kGradient = decltype(gradient)::value;
     if (state.working == nullptr) {
-      return update_vectors<V, kGradient, FloatFormat::kFp32, Working::kNone>(state, gradients, step, begin, end);
+      return update_vectors<V, kKind, kGradient, FloatFormat::kFp32, Working::kNone>(state, gradients, step, begin, end);
     }
     return with_format(state.working_format, [&](auto working) {
       constexpr FloatFormat kFormat = decltype(working)::value;
       const bool stream = V::kWidth > 1 && (working_address + begin * kBytes<kFormat>) % 64 == 0;
-      return stream ? update_vectors<V, kGradient, kFormat, Working::kStream>(state, gradients, step, begin, end)
-                    : update_vectors<V, kGradient, kFormat, Working::kStore>(state, gradients, step, begin, end);
+      return stream ? update_vectors<V, kKind, kGradient, kFormat, Working::kStream>(state, gradients, step, begin, end)
+                    : update_vectors<V, kKind, kGradient, kFormat, Working::kStore>(state, gradients, step, begin, end);
     });
   });
+}
+
+template <typename V>
+void update_range(const BlockState& state, const BlockGradients& gradients, const UpdateStep& step, std::size_t begin,
+                  std::size_t end) {
+  std::size_t done = begin;
+  switch (step.kind) {
+    case UpdateKind::kAdam: done = update_kind<V, UpdateKind::kAdam>(state, gradients, step, begin, end); break;
+    case UpdateKind::kMomentum: done = update_kind<V, UpdateKind::kMomentum>(state, gradients, step, begin, end); break;
+    case UpdateKind::kPlain: done = update_kind<V, UpdateKind::kPlain>(state, gradients, step, begin, end); break;
+  }
   if (done < end) kScalarKernels.update(state, gradients, step, done, end);
 }
 

@@ -1,11 +1,11 @@
 // optimizer/kernels.h
-// The inner loops behind adamw.h, once per instruction set, all with the same result bit for bit. Internal: only
-// adamw.cc, its tests and benchmarks look in here.
+// The inner loops behind update.h, once per instruction set, all with the same result bit for bit. Internal: only
+// update.cc, its tests and benchmarks look in here.
 #pragma once
 
 #include <cstddef>
 
-#include "optimizer/adamw.h"
+#include "optimizer/update.h"
 
 namespace rp {
 
@@ -15,7 +15,7 @@ inline constexpr std::size_t kNumSquareLanes = 16;
 // Each function works on the elements [begin, end).
 struct Kernels {
   const char* name;
-  void (*update)(const BlockState&, const BlockGradients&, const AdamWStep&, std::size_t begin, std::size_t end);
+  void (*update)(const BlockState&, const BlockGradients&, const UpdateStep&, std::size_t begin, std::size_t end);
   void (*skip)(const BlockState&, std::size_t begin, std::size_t end);
   void (*add)(float* sum, const BlockGradients&, std::size_t begin, std::size_t end);
   // Adds the square of element i to lanes[(i - begin) % kNumSquareLanes].

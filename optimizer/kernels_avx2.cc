@@ -12,6 +12,8 @@ struct Avx2 {
 
   static Floats all(float x) { return _mm256_set1_ps(x); }
   static Floats square_root(Floats x) { return _mm256_sqrt_ps(x); }
+  static Floats smaller(Floats x, Floats y) { return _mm256_min_ps(x, y); }
+  static Floats larger(Floats x, Floats y) { return _mm256_max_ps(x, y); }
   static void stream_fence() { _mm_sfence(); }
 
   template <FloatFormat kFormat>

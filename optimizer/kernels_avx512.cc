@@ -12,6 +12,8 @@ struct Avx512 {
 
   static Floats all(float x) { return _mm512_set1_ps(x); }
   static Floats square_root(Floats x) { return _mm512_sqrt_ps(x); }
+  static Floats smaller(Floats x, Floats y) { return _mm512_min_ps(x, y); }
+  static Floats larger(Floats x, Floats y) { return _mm512_max_ps(x, y); }
   static void stream_fence() { _mm_sfence(); }
 
   template <FloatFormat kFormat>

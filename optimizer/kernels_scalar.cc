@@ -13,6 +13,8 @@ struct Scalar {
 
   static float all(float x) { return x; }
   static float square_root(float x) { return std::sqrt(x); }
+  static float smaller(float x, float y) { return x < y ? x : y; }
+  static float larger(float x, float y) { return x > y ? x : y; }
   static void stream_fence() {}
 
   template <FloatFormat kFormat>

@@ -19,6 +19,7 @@ double scheduled_learning_rate(LearningRateSchedule schedule, double learning_ra
   if (schedule == LearningRateSchedule::kConstant) return learning_rate;
   if (step >= max_steps) return 0.0;
   const double progress = static_cast<double>(step - warmup_steps) / static_cast<double>(max_steps - warmup_steps);
+  if (schedule == LearningRateSchedule::kLinear) return learning_rate * (1.0 - progress);
   return learning_rate * 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
 }
 

@@ -28,17 +28,16 @@ class InitialSeed {
 void write_parameter(const TensorRecord& record, const NamedParameter& parameter, const LayerSpec& spec, Store& store) {
   const BlockRecord& block = store.catalogue().blocks()[store.catalogue().uses()[record.use].block];
   const at::Tensor working = parameter_view(store, record, 0);
-  // The master of an fp32 parameter is its working copy; a frozen one has none.
-  at::Tensor master = working;
-  if (block.dtype != DType::kFloat32) {
-    master = block.is_trained != 0 ? state_view(store, record, block.master_offset) : at::empty(working.sizes(), at::kFloat);
-  }
+  const at::Tensor master = block.is_trained != 0 ? master_view(store, record, 0) : working;
   if (spec.initialize) {
-    spec.initialize(parameter.name, master);
+    const bool is_fp32 = master.scalar_type() == at::kFloat;
+    const at::Tensor value = is_fp32 ? master : at::empty(master.sizes(), at::kFloat);
+    spec.initialize(parameter.name, value);
+    if (!is_fp32) master.copy_(value);
   } else {
     master.copy_(parameter.value);
   }
-  if (block.dtype != DType::kFloat32) working.copy_(master);
+  if (master.data_ptr() != working.data_ptr()) working.copy_(master);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "common/text.h"
 #include "pipeline/pipeline_impl.h"
 #include "roundpipe/error.h"
 #include "roundpipe/session.h"
@@ -35,6 +36,14 @@ bool StepResult::skipped() const {
   return state_->pipeline->coordinator().wait_norm(state_->pipeline->number(), *state_->outcome).skipped;
 }
 
+std::vector<int> StepResult::nonfinite_layers() const {
+  return state_->pipeline->coordinator().wait_norm(state_->pipeline->number(), *state_->outcome).nonfinite_layers;
+}
+
+double StepResult::loss_scale() const {
+  return state_->pipeline->coordinator().wait_norm(state_->pipeline->number(), *state_->outcome).loss_scale;
+}
+
 Pipeline::Pipeline(Session& session, Model model, Loss loss, PipelineOptions options)
     : Pipeline(session, std::move(model), std::vector<Loss>{std::move(loss)}, std::move(options)) {}
 
@@ -53,7 +62,7 @@ PackedTensors Pipeline::forward_packed(const Batch& inputs, const CallOptions& o
   return impl_->forward_packed(inputs, options);
 }
 
-StepResult Pipeline::step(const AdamW& rule, const StepOptions& options) { return impl_->step(rule, options); }
+StepResult Pipeline::step(const Update& update, const StepOptions& options) { return impl_->step(update, options); }
 
 void Pipeline::synchronize() {
   impl_->coordinator().synchronize();
@@ -63,6 +72,24 @@ void Pipeline::synchronize() {
 std::int64_t Pipeline::num_steps() const { return static_cast<std::int64_t>(impl_->coordinator().num_steps(impl_->number())); }
 
 std::vector<ParameterState> Pipeline::parameters() { return impl_->parameters(); }
+
+ParameterState Pipeline::parameter(const std::string& name) {
+  std::vector<std::string> names;
+  for (ParameterState& parameter : parameters()) {
+    if (parameter.name == name) return std::move(parameter);
+    names.push_back(parameter.name);
+  }
+  throw Error(ExitCode::kUsage, cat("the pipeline has no parameter '", name, "'", did_you_mean(name, names),
+                                    "; a tied one has the name of its first use"));
+}
+
+std::vector<NamedParameter> Pipeline::named_optimizer_parameters() { return impl_->optimizer_parameters(); }
+
+std::vector<at::Tensor> Pipeline::optimizer_parameters() {
+  std::vector<at::Tensor> result;
+  for (const NamedParameter& parameter : impl_->optimizer_parameters()) result.push_back(parameter.value);
+  return result;
+}
 
 std::vector<BufferState> Pipeline::buffers() {
   synchronize();

@@ -11,6 +11,7 @@
 #include "pipeline/batch_split.h"
 #include "pipeline/description.h"
 #include "pipeline/process_end.h"
+#include "pipeline/step_check.h"
 #include "pipeline/tensors.h"
 #include "roundpipe/error.h"
 
@@ -25,22 +26,15 @@ void check_options(const PipelineOptions& options, const Model& model, const std
   if (model.dtype() != at::kFloat && model.dtype() != at::kBFloat16 && model.dtype() != at::kHalf) {
     refuse(cat("the model's dtype is ", at::toString(model.dtype()), "; at::kFloat, at::kBFloat16 and at::kHalf are possible"));
   }
+  if (options.num_moments < 0 || options.num_moments > 2) refuse(cat("num_moments is ", options.num_moments, ", but must be 0, 1 or 2"));
+  if (options.optimizer_dtype != at::kFloat && options.optimizer_dtype != at::kDouble && options.optimizer_dtype != model.dtype()) {
+    refuse(cat("optimizer_dtype is ", at::toString(options.optimizer_dtype),
+               "; at::kFloat, at::kDouble and the model's dtype, ", at::toString(model.dtype()), ", are possible"));
+  }
+  if (options.loss_scaling) check_loss_scaling(*options.loss_scaling);
   for (const Loss& loss : losses) {
     if (!loss.function) refuse(cat("the loss '", loss.name, "' has no function; make one with rp::loss(name, function)"));
   }
-}
-
-void check_rule(const AdamW& rule, const StepOptions& options) {
-  const auto check = [](const char* name, double value, bool is_good, const char* range) {
-    if (!is_good) throw Error(ExitCode::kUsage, cat("step(): ", name, " is ", value, ", but must be ", range));
-  };
-  const auto is_rate = [](double value) { return std::isfinite(value) && value >= 0; };
-  check("learning_rate", rule.learning_rate, is_rate(rule.learning_rate), "a number from 0 on");
-  check("weight_decay", rule.weight_decay, is_rate(rule.weight_decay), "a number from 0 on");
-  check("beta1", rule.beta1, rule.beta1 >= 0 && rule.beta1 < 1, "from 0 to below 1");
-  check("beta2", rule.beta2, rule.beta2 >= 0 && rule.beta2 < 1, "from 0 to below 1");
-  check("epsilon", rule.epsilon, is_rate(rule.epsilon), "a number from 0 on");
-  check("max_grad_norm", options.max_grad_norm, is_rate(options.max_grad_norm), "a number from 0 on (0: no clipping)");
 }
 
 }  // namespace
@@ -62,7 +56,9 @@ PipelineRequest Pipeline::Impl::request() const {
           .seed = options_.seed,
           .layers = describe_layers(model_),
           .num_copies = options_.asynchronous ? 2U : 1U,
-          .with_sums = options_.rounds_per_step > 1};
+          .with_sums = options_.rounds_per_step > 1,
+          .num_moments = options_.num_moments,
+          .master_dtype = dtype_of(options_.optimizer_dtype)};
 }
 
 const PipelineRecord& Pipeline::Impl::record() const {
@@ -177,18 +173,35 @@ Tensors Pipeline::Impl::forward(const Batch& inputs, const CallOptions& options)
   return join_graph(std::move(graph), inputs.tensors, split, std::move(outputs), microbatches, how);
 }
 
-StepResult Pipeline::Impl::step(const AdamW& rule, const StepOptions& options) {
+FunctionUpdate& Pipeline::Impl::function_update() {
+  if (!function_update_) function_update_ = std::make_unique<FunctionUpdate>(runtime_->store(), number_);
+  return *function_update_;
+}
+
+const std::vector<NamedParameter>& Pipeline::Impl::optimizer_parameters() {
+  const std::uint64_t version = coordinator().version(number_);
+  return function_update().parameters(version);
+}
+
+StepResult Pipeline::Impl::step(const Update& update, const StepOptions& options) {
   Coordinator& coordinator = this->coordinator();
-  check_rule(rule, options);
+  check_step(update, options, options_);
   if (coordinator.rounds_since_step(number_) == 0) {
     throw Error(ExitCode::kUsage, "step() after 0 rounds with gradients since the last one; call forward_backward() first");
   }
-  if (options.asynchronous != options_.asynchronous) {
-    throw Error(ExitCode::kUsage, cat("step() is ", options.asynchronous ? "" : "not ", "asynchronous, but the pipeline is ",
-                                      options_.asynchronous ? "" : "not ", "(PipelineOptions::asynchronous)"));
+  StepRequest request{.rules = {}, .options = options};
+  for (const ParameterGroup& group : update.groups()) request.rules.push_back(group.rule);
+  if (update.function()) {
+    request.function = [function = update.function(), &runner = function_update()](
+                           std::uint64_t version, bool skipped, const GradientWriter& write_gradient) {
+      runner.run(version, skipped, write_gradient, function);
+    };
+  } else if (update.groups().size() != 1 || update.groups().front().contains) {
+    request.spans = group_parameters(runtime_->store().catalogue(), number_, update.groups());
   }
-  return StepResult(std::make_shared<StepResult::State>(
-      StepResult::State{.pipeline = this, .outcome = coordinator.accept_step(number_, rule, options)}));
+  auto outcome = coordinator.accept_step(number_, std::move(request));
+  if (update.function() && !options.asynchronous) coordinator.wait_step(number_);
+  return StepResult(std::make_shared<StepResult::State>(StepResult::State{.pipeline = this, .outcome = std::move(outcome)}));
 }
 
 // Reading
@@ -209,9 +222,9 @@ std::vector<ParameterState> Pipeline::Impl::parameters(std::uint64_t steps_ago) 
       parameter.name = cat(layer, ".", parameter.parameter);
       parameter.working = parameter_view(store, tensor, version % block.num_copies);
       if (block.is_trained != 0) {
-        parameter.master = block.dtype == DType::kFloat32 ? parameter.working : state_view(store, tensor, block.master_offset);
-        parameter.moment1 = state_view(store, tensor, block.moment1_offset);
-        parameter.moment2 = state_view(store, tensor, block.moment2_offset);
+        parameter.master = master_view(store, tensor, version);
+        parameter.moment1 = moment_view(store, tensor, block.moment1_offset);
+        parameter.moment2 = moment_view(store, tensor, block.moment2_offset);
       }
       result.push_back(std::move(parameter));
     }

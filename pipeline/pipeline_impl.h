@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "pipeline/function_update.h"
 #include "pipeline/packed_tensors.h"
 #include "pipeline/runtime.h"
 #include "pipeline/session_impl.h"
@@ -32,7 +33,8 @@ class Pipeline::Impl {
   RoundResult forward_backward(const Batch& inputs, const Batch& arguments, const CallOptions& options);
   [[nodiscard]] Tensors forward(const Batch& inputs, const CallOptions& options);
   [[nodiscard]] PackedTensors forward_packed(const Batch& inputs, const CallOptions& options);
-  StepResult step(const AdamW& rule, const StepOptions& options);
+  StepResult step(const Update& update, const StepOptions& options);
+  [[nodiscard]] const std::vector<NamedParameter>& optimizer_parameters();
   // With the working weights of `steps_ago` steps ago, as far as the store keeps them.
   [[nodiscard]] std::vector<ParameterState> parameters(std::uint64_t steps_ago = 0);
   // Copies. REQUIRES: nothing in flight.
@@ -50,6 +52,7 @@ class Pipeline::Impl {
   [[nodiscard]] int loss_number(const CallOptions& options) const;
   [[nodiscard]] std::shared_ptr<Round> accept(const RoundTraits& traits, const Batch& inputs, const Batch& arguments,
                                               const CallOptions& options);
+  [[nodiscard]] FunctionUpdate& function_update();
   void note_few_microbatches(const RoundTraits& traits);
 
   Session::Impl& session_;
@@ -59,6 +62,7 @@ class Pipeline::Impl {
   const PipelineOptions options_;
   int number_ = 0;
   bool has_noted_few_ = false;
+  std::unique_ptr<FunctionUpdate> function_update_;  // once it is needed
 };
 
 struct RoundResult::State {

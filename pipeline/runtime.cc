@@ -153,7 +153,8 @@ void Runtime::start_coordinator() {
                                  .asynchronous = pipeline.asynchronous,
                                  .plan = first_plan(i),
                                  .replan = settings_.plan == "auto" && pipeline.plan.empty(),
-                                 .max_stage_bytes = max_stage_bytes()});
+                                 .max_stage_bytes = max_stage_bytes(),
+                                 .loss_scaling = pipeline.loss_scaling});
   }
   coordinator_ = std::make_unique<Coordinator>(*store_, options);
   for (std::size_t i = 0; i < initial_buffers_.size(); ++i) {

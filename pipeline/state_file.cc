@@ -18,7 +18,7 @@ namespace rp {
 
 namespace {
 
-constexpr int kStateVersion = 2;
+constexpr int kStateVersion = 3;
 constexpr std::uint64_t kMaxStateJsonBytes = std::uint64_t{16} << 20;
 
 TensorDType file_dtype(at::ScalarType type) {
@@ -50,8 +50,8 @@ std::vector<StateTensor> state_tensors(Pipeline::Impl& pipeline, const std::vect
   for (const ParameterState& parameter : pipeline.parameters()) {
     if (!parameter.master.defined()) continue;  // frozen
     tensors.push_back({parameter.name + ".master", parameter.master});
-    tensors.push_back({parameter.name + ".moment1", parameter.moment1});
-    tensors.push_back({parameter.name + ".moment2", parameter.moment2});
+    if (parameter.moment1.defined()) tensors.push_back({parameter.name + ".moment1", parameter.moment1});
+    if (parameter.moment2.defined()) tensors.push_back({parameter.name + ".moment2", parameter.moment2});
   }
   if (pipeline.options().asynchronous) {
     for (const ParameterState& parameter : pipeline.parameters(1)) {
@@ -82,12 +82,27 @@ class Checksum {
 struct Description {
   std::uint64_t step = 0;
   std::uint64_t round = 0;  // rounds of training up to this step
+  UpdateHistory updates;
   std::string dtype;  // of the model's weights
   std::uint64_t checksum = 0;
   int rounds_per_step = 1;
   bool asynchronous = false;
   std::string user_data;
 };
+
+UpdateHistory read_history(const nlohmann::json& object) {
+  const nlohmann::json& scale = object.at("loss_scale");
+  return {.num_applied = object.at("updates").get<std::uint64_t>(),
+          .loss_scale = {.scale = scale.at("scale").get<double>(),
+                         .previous_scale = scale.at("previous_scale").get<double>(),
+                         .steps_since_overflow = scale.at("steps_since_overflow").get<int>()}};
+}
+
+nlohmann::json loss_scale_json(const LossScaleHistory& history) {
+  return {{"scale", history.scale},
+          {"previous_scale", history.previous_scale},
+          {"steps_since_overflow", history.steps_since_overflow}};
+}
 
 Description read_description(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "state.json";
@@ -103,6 +118,7 @@ Description read_description(const std::filesystem::path& directory) {
     if (step < 0) throw Error(ExitCode::kBadInput, cat(path.string(), ": is of step ", step));
     return {.step = static_cast<std::uint64_t>(step),
             .round = object.at("round").get<std::uint64_t>(),
+            .updates = read_history(object),
             .dtype = object.at("dtype").get<std::string>(),
             .checksum = object.at("checksum").get<std::uint64_t>(),
             .rounds_per_step = object.at("rounds_per_step").get<int>(),
@@ -151,9 +167,12 @@ void Pipeline::save_state(const std::filesystem::path& directory, const std::str
     checksum.add(tensor.value);
   }
   writer.commit();
+  const UpdateHistory history = impl_->coordinator().update_history(impl_->number());
   const nlohmann::json description = {{"version", kStateVersion},
                                       {"step", num_steps()},
                                       {"round", impl_->coordinator().num_rounds_of_steps(impl_->number())},
+                                      {"updates", history.num_applied},
+                                      {"loss_scale", loss_scale_json(history.loss_scale)},
                                       {"dtype", at::toString(impl_->model().dtype())},
                                       {"checksum", checksum.value()},
                                       {"rounds_per_step", impl_->options().rounds_per_step},
@@ -185,7 +204,7 @@ std::string Pipeline::load_state(const std::filesystem::path& directory) {
   const SafetensorsFile file = SafetensorsFile::open(directory / "state.safetensors");
   const std::vector<BufferState> buffers = impl_->buffers(Coordinator::BuffersOf::kLastStep);  // copies, to be read into
   check_tensors(file, state_tensors(*impl_, buffers));
-  impl_->coordinator().restart_at(impl_->number(), saved.step, saved.round);  // which working copy is the newest depends on it
+  impl_->coordinator().restart_at(impl_->number(), saved.step, saved.round, saved.updates);  // which working copy is the newest depends on it
   Checksum checksum;
   for (const StateTensor& tensor : state_tensors(*impl_, buffers)) {
     file.read(tensor.name, tensor.value.data_ptr(), tensor.value.nbytes());
@@ -197,7 +216,9 @@ std::string Pipeline::load_state(const std::filesystem::path& directory) {
   impl_->set_buffers(buffers);
   const c10::NoGradGuard no_grad;
   for (const ParameterState& parameter : impl_->parameters()) {
-    if (parameter.master.defined() && parameter.working.scalar_type() != at::kFloat) at::Tensor(parameter.working).copy_(parameter.master);
+    if (parameter.master.defined() && parameter.working.data_ptr() != parameter.master.data_ptr()) {
+      at::Tensor(parameter.working).copy_(parameter.master);
+    }
   }
   return saved.user_data;
 }

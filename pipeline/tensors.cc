@@ -46,7 +46,17 @@ at::Tensor parameter_view(Store& store, const TensorRecord& parameter, std::uint
   return tensor_over({parameter.desc, data});
 }
 
-at::Tensor state_view(Store& store, const TensorRecord& parameter, std::uint64_t offset) {
+at::Tensor master_view(Store& store, const TensorRecord& parameter, std::uint64_t version) {
+  const BlockRecord& block = store.catalogue().blocks()[store.catalogue().uses()[parameter.use].block];
+  if (block.working_is_master()) return parameter_view(store, parameter, version % block.num_copies);
+  TensorDesc desc = parameter.desc;
+  desc.dtype = block.master_dtype;
+  const auto* data = reinterpret_cast<const std::byte*>(store.state(block.master_offset));
+  return tensor_over({desc, data + parameter.element_offset * dtype_bytes(desc.dtype)});
+}
+
+at::Tensor moment_view(Store& store, const TensorRecord& parameter, std::uint64_t offset) {
+  if (offset == kNoOffset) return {};
   TensorDesc desc = parameter.desc;
   desc.dtype = DType::kFloat32;
   return tensor_over({desc, reinterpret_cast<const std::byte*>(store.state(offset) + parameter.element_offset)});

@@ -22,10 +22,11 @@ namespace rp {
 // A tensor of this shape over `data`.
 [[nodiscard]] at::Tensor tensor_over(const std::byte* data, at::IntArrayRef shape, at::ScalarType type);
 
-// A parameter in the store: working copy `copy` of its block, or, in fp32, what the state arena holds of the block at
-// `offset`.
+// A parameter in the store: working copy `copy` of its block; its master, where the newest weights are `version` (not of a
+// frozen one); the moment that the state arena holds of the block at `offset`, undefined if that is kNoOffset.
 [[nodiscard]] at::Tensor parameter_view(Store& store, const TensorRecord& parameter, std::uint64_t copy);
-[[nodiscard]] at::Tensor state_view(Store& store, const TensorRecord& parameter, std::uint64_t offset);
+[[nodiscard]] at::Tensor master_view(Store& store, const TensorRecord& parameter, std::uint64_t version);
+[[nodiscard]] at::Tensor moment_view(Store& store, const TensorRecord& parameter, std::uint64_t offset);
 
 // False for a tied parameter that a lower layer has, too: the lowest one gives name and initial value.
 [[nodiscard]] bool is_first_use(const Catalogue& catalogue, const TensorRecord& parameter);

@@ -12,7 +12,7 @@
 #include "common/clock.h"
 #include "common/random_seed.h"
 #include "coordinator/float_format.h"
-#include "optimizer/adamw.h"
+#include "optimizer/update.h"
 #include "pipeline/description.h"
 #include "pipeline/tensors.h"
 
@@ -67,6 +67,21 @@ bool can_have_gradient(const at::Tensor& tensor) { return tensor.defined() && at
 // Whether somebody asks for the gradient of what enters a layer.
 bool wants_gradient_at(const Command& command, int boundary) {
   return boundary > command.first_trained_layer || (boundary == 0 && command.has(Command::kInputGradient));
+}
+
+void multiply(Tensors& tensors, double factor) {
+  if (factor == 1) return;
+  const c10::NoGradGuard no_grad;
+  for (at::Tensor& tensor : tensors) {
+    if (tensor.defined()) tensor = tensor * factor;
+  }
+}
+
+// The gradients from which the backward of the losses begins.
+Tensors scaled_ones(const Tensors& losses, double scale) {
+  Tensors ones;
+  for (const at::Tensor& loss : losses) ones.push_back(at::full_like(loss, scale));
+  return ones;
 }
 
 std::vector<std::int64_t> versions_of(const Tensors& tensors) {
@@ -287,7 +302,7 @@ Tensors TorchStageExecutor::backward(const Run& run, int layer, const Graph& gra
 void TorchStageExecutor::run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs,
                              MicrobatchOutputs& outputs) {
   const Command& command = *task.command;
-  const Run run{command, microbatch, inputs, outputs};
+  const Run run{command, microbatch, inputs, outputs, task.loss_scale};
   if (microbatch == 0) take_buffers(run);
   switch (command.phase) {
     case Phase::kForward: (void)forward(run, command.end_layer); break;
@@ -318,10 +333,17 @@ void TorchStageExecutor::run_fused(const Run& run) {
     graphs.pop_back();
     is_done = false;
   }
-  if (command.wants_input_gradient()) {
-    run.outputs.blocks.push_back(output_block(BlockKind::kGradient, command.first_layer, gradients, command.first_layer));
-  }
+  give_input_gradient(run, gradients);
 }
+
+void TorchStageExecutor::give_input_gradient(const Run& run, Tensors gradients) {
+  const int layer = run.command.first_layer;
+  if (!run.command.wants_input_gradient()) return;
+  if (layer == 0) multiply(gradients, 1 / run.loss_scale);
+  run.outputs.blocks.push_back(output_block(BlockKind::kGradient, layer, gradients, layer));
+}
+
+int TorchStageExecutor::num_layers_of(const Command& command) const { return pipelines_[command.pipeline].model->num_layers(); }
 
 void TorchStageExecutor::run_backward(const Run& run) {
   const Command& command = run.command;
@@ -333,14 +355,14 @@ void TorchStageExecutor::run_backward(const Run& run) {
     activation = graphs.back().outputs;
   }
   Tensors gradients = tensors_over(run.inputs.tensors(BlockKind::kGradient, command.end_layer));
+  // Outside of the pipeline gradients are not scaled.
+  if (command.end_layer == num_layers_of(command)) multiply(gradients, run.loss_scale);
   for (int layer = command.end_layer; layer-- > command.first_layer;) {
     if (by_layer) graphs.push_back(forward_with_graph(run, layer, activation_at(run, layer)));
     gradients = backward(run, layer, graphs.back(), gradients, false);
     graphs.pop_back();
   }
-  if (command.wants_input_gradient()) {
-    run.outputs.blocks.push_back(output_block(BlockKind::kGradient, command.first_layer, gradients, command.first_layer));
-  }
+  give_input_gradient(run, gradients);
 }
 
 // The loss belongs to the last layer's graph: its backward runs through both.
@@ -362,7 +384,7 @@ void TorchStageExecutor::run_loss(const Run& run, const Tensors& outputs) {
       }
       if (value.requires_grad()) roots.push_back(value);
     }
-    if (!roots.empty()) torch::autograd::backward(roots);
+    if (!roots.empty()) torch::autograd::backward(roots, scaled_ones(roots, run.loss_scale));
     for (const at::Tensor& value : values) record.values[record.num++] = value.item<double>();
   });
 }

@@ -60,6 +60,7 @@ class TorchStageExecutor : public StageExecutor {
     int microbatch;
     const MicrobatchInputs& inputs;
     MicrobatchOutputs& outputs;
+    double loss_scale;
   };
 
   BuiltLayer& built(const Command& command, int layer);
@@ -77,6 +78,8 @@ class TorchStageExecutor : public StageExecutor {
   void run_backward(const Run& run);
   // Runs the loss, and the backward through it and the last layer.
   void run_loss(const Run& run, const Tensors& outputs);
+  static void give_input_gradient(const Run& run, Tensors gradients);
+  [[nodiscard]] int num_layers_of(const Command& command) const;
   [[nodiscard]] Tensors backward(const Run& run, int layer, const Graph& graph, const Tensors& gradients, bool is_done);
   [[nodiscard]] LayerTime& time_of(const Command& command, int layer);
 

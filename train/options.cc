@@ -127,7 +127,7 @@ const std::vector<TrainOption>& train_options() {
       {"max-grad-norm", "X", "1.0", false, "Clip the gradient to this global norm; 0: do not clip"},
       {"weight-decay", "X", "0", false, "Weight decay of AdamW"},
       {"warmup-steps", "N", "0", false, "Steps in which the learning rate rises from 0"},
-      {"lr-schedule", "constant|cosine", "constant", false, "Learning rate after the warm-up; cosine falls to 0"},
+      {"lr-schedule", "constant|linear|cosine", "constant", false, "Learning rate after the warm-up; linear and cosine fall to 0"},
       {"save-every", "N", "", false, "Write a checkpoint every N steps (without it: only when a signal ends the run)"},
       {"resume", "DIR", "", false, "Go on from this checkpoint, or from the newest one of this output directory"},
       {"config", "FILE.toml", "", false, "Read options from a file: batch-size = 8; the command line wins"},

@@ -12,6 +12,15 @@
 namespace rp {
 namespace {
 
+const char* schedule_name(LearningRateSchedule schedule) {
+  switch (schedule) {
+    case LearningRateSchedule::kConstant: return "constant";
+    case LearningRateSchedule::kLinear: return "linear";
+    case LearningRateSchedule::kCosine: return "cosine";
+  }
+  return "?";
+}
+
 constexpr std::int64_t kMaxSteps = 1'000'000'000;
 constexpr std::int64_t kMaxBatch = 1'000'000;
 constexpr std::int64_t kMaxLength = std::int64_t{1} << 24;
@@ -143,7 +152,9 @@ TrainSettings read_settings(SettingReader& reader) {
   reader.read_number("weight-decay", s.weight_decay, 0.0, 1.0);
   reader.read_number("warmup-steps", s.warmup_steps, std::int64_t{0}, kMaxSteps);
   reader.read_choice("lr-schedule", s.schedule,
-                     {{"constant", LearningRateSchedule::kConstant}, {"cosine", LearningRateSchedule::kCosine}});
+                     {{"constant", LearningRateSchedule::kConstant},
+                      {"linear", LearningRateSchedule::kLinear},
+                      {"cosine", LearningRateSchedule::kCosine}});
   reader.read_number("save-every", s.save_every, std::int64_t{1}, kMaxSteps);
   if (reader.find("resume") != nullptr) {
     std::filesystem::path path;
@@ -224,7 +235,7 @@ std::vector<SettingRow> setting_rows(const TrainSettings& s) {
           {"max-grad-norm", s.max_grad_norm == 0 ? "0 (no clipping)" : number_text(s.max_grad_norm)},
           {"weight-decay", number_text(s.weight_decay)},
           {"warmup-steps", std::to_string(s.warmup_steps)},
-          {"lr-schedule", s.schedule == LearningRateSchedule::kCosine ? "cosine" : "constant"},
+          {"lr-schedule", schedule_name(s.schedule)},
           {"save-every", s.save_every == 0 ? "never" : std::to_string(s.save_every)},
           {"resume", s.resume ? s.resume->string() : "no"}};
 }

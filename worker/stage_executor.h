@@ -28,6 +28,7 @@ struct UseMemory {
 struct StageTask {
   const Command* command = nullptr;
   std::span<const UseMemory> uses;
+  double loss_scale = 1;  // what the gradients inside the pipeline are multiplied by
 };
 
 // A block from the host store in device memory.

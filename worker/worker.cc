@@ -207,7 +207,22 @@ bool Worker::upload_weights(RunningTask& task) {
     const std::uint64_t offset = block.parameter_offset[version % block.num_copies];
     copy_in_chunks(stream, const_cast<std::byte*>(memory.weights), store_.parameters(offset), block.bytes());
   }
+  if (!find_loss_scale(task)) return false;
   stream.signal(weights_ready_, task.serial);
+  return true;
+}
+
+// A task without trained weights has waited for nothing that would have told it.
+bool Worker::find_loss_scale(RunningTask& task) {
+  const Command& command = task.command;
+  task.loss_scale = 1;
+  if (command.phase == Phase::kForward || !command.has(Command::kScalesLoss)) return true;
+  const LossScaleRecord& record = store_.loss_scale(command.pipeline);
+  const auto is_known = [&](const WaitLimits& limits) { return record.version.wait_at_least(command.version, limits); };
+  if (!wait(Waited::kOtherProcess, command, is_known, [&] { return cat("the loss scale of version ", command.version); })) {
+    return false;
+  }
+  task.loss_scale = record.scales[command.version % LossScaleRecord::kNumScales];
   return true;
 }
 

@@ -56,6 +56,7 @@ class Worker {
   void place_uses(RunningTask& task);
   [[nodiscard]] bool has_gradient(const Command& command, std::uint32_t use) const;
   [[nodiscard]] bool upload_weights(RunningTask& task);
+  [[nodiscard]] bool find_loss_scale(RunningTask& task);
   // Fetcher: the block of `row`, for microbatch n of all.
   [[nodiscard]] bool fetch_block(const Command& command, BlockRow row, int microbatch, std::uint64_t n);
   // Runner.

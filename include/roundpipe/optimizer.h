@@ -1,12 +1,20 @@
 // roundpipe/optimizer.h
-// Update rules that run on the coordinator, and learning-rate schedules.
+// What a step does with the gradients: update rules that run on the coordinator, by group of parameters; clipping; loss
+// scaling; learning-rate schedules.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
 
 namespace rp {
 
-// AdamW (decoupled weight decay; Loshchilov and Hutter 2019) over fp32 masters and moments, with bias correction:
+// AdamW (decoupled weight decay; Loshchilov and Hutter 2019) over fp32 masters and moments, with bias correction, t being
+// the number of steps that changed the weights, this one included:
 //   p -= learning_rate * weight_decay * p;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
 //   p -= learning_rate / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)
 struct AdamW {
@@ -17,18 +25,99 @@ struct AdamW {
   double weight_decay = 0.0;
 };
 
+// Adam (Kingma and Ba 2015): as AdamW, but the weight decay is part of the gradient: g += weight_decay * p.
+struct Adam {
+  double learning_rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.0;
+};
+
+// Stochastic gradient descent, with momentum if that is not 0:
+//   g += weight_decay * p;  m = momentum m + (1 - dampening) g, in the first step m = g;  nesterov: m' = g + momentum m
+//   p -= learning_rate * m (m' with nesterov, g without momentum)
+struct Sgd {
+  double learning_rate = 1e-2;
+  double momentum = 0.0;
+  double dampening = 0.0;
+  double weight_decay = 0.0;
+  bool nesterov = false;
+};
+
+// A rule of the library's: one fused pass over a layer's gradients, weights and moments as soon as its gradients are
+// final.
+using UpdateRule = std::variant<AdamW, Adam, Sgd>;
+
+// What a group of parameters can be told by.
+struct ParameterInfo {
+  std::string name;  // "<layer index>.<name in the layer>" of its first use
+  int layer = 0;
+  std::string parameter;
+  std::vector<std::int64_t> shape;
+};
+
+// Parameters with a rule of their own, as for a weight decay that spares biases. The first group of the list that contains
+// a parameter counts; no `contains` means all.
+struct ParameterGroup {
+  std::function<bool(const ParameterInfo&)> contains;
+  UpdateRule rule;
+};
+
+// What a step does: a rule for all parameters; a list of groups; or a function of the user's.
+//
+// The function is called once a step when the gradients are final, in a thread of the runtime's. It finds the gradients
+// (clipped, unscaled) in grad() of Pipeline::optimizer_parameters() and changes those parameters, as torch::optim does.
+// With a synchronous step it has returned when step() returns, and step() throws what it throws; of an asynchronous step it
+// runs beside the next round, so what it uses must be left alone until synchronize(), which throws.
+class Update {
+ public:
+  Update(const AdamW& rule) : Update(UpdateRule(rule)) {}
+  Update(const Adam& rule) : Update(UpdateRule(rule)) {}
+  Update(const Sgd& rule) : Update(UpdateRule(rule)) {}
+  Update(UpdateRule rule) : groups_{{.contains = {}, .rule = rule}} {}
+  Update(std::vector<ParameterGroup> groups) : groups_(std::move(groups)) {}
+  template <typename Function, typename = std::enable_if_t<std::is_invocable_r_v<void, Function&>>>
+  Update(Function function) : function_(std::move(function)) {}
+
+  // Empty if there is a function.
+  [[nodiscard]] const std::vector<ParameterGroup>& groups() const { return groups_; }
+  [[nodiscard]] const std::function<void()>& function() const { return function_; }
+
+ private:
+  std::vector<ParameterGroup> groups_;
+  std::function<void()> function_;
+};
+
 struct StepOptions {
   // The update runs beside the next round, which uses weights one step older (staleness 1). All steps of a run are
   // alike: mixing is an error.
   bool asynchronous = false;
   // Gradients are scaled down to this global L2 norm; 0 switches clipping off. A barrier: all gradients of the step
-  // are there before the first update.
+  // are there before the first update. A step whose norm is not finite is skipped.
   double max_grad_norm = 0.0;
+  // Each element of a gradient is moved into [-max_grad_value, max_grad_value]; 0 switches it off. Not beside max_grad_norm.
+  double max_grad_value = 0.0;
+  // A step with an infinite or NaN gradient changes no weight and no moment; StepResult tells. A barrier, as clipping by
+  // norm, which skips in any case, as loss scaling does.
+  bool skip_nonfinite = false;
 };
 
-// Learning rate of step `step` (counted from 1): rises linearly over `warmup_steps`, then constant or falling as half a
-// cosine to 0 at `max_steps`.
-enum class LearningRateSchedule : std::uint8_t { kConstant, kCosine };
+// Loss scaling, for gradients in fp16, whose small values would become 0: the loss is multiplied by a scale before the
+// backward, and the gradients are divided by it before the update. A step that overflowed is skipped, and the scale
+// shrinks; after `growth_interval` steps without overflow it grows. What crosses the pipeline's ends in a training through
+// autograd is not scaled. Each step is a barrier, as clipping by norm. Asynchronous steps find a new scale one step later,
+// as they find weights. Saved and loaded with the pipeline's state.
+struct LossScaling {
+  double initial_scale = 65536.0;
+  double growth_factor = 2.0;
+  double backoff_factor = 0.5;
+  int growth_interval = 2000;
+};
+
+// Learning rate of step `step` (counted from 1): rises linearly over `warmup_steps`, then constant, or falling to 0 at
+// `max_steps` along a line or half a cosine. Throws rp::Error (kUsage) for a step below 1 or negative numbers.
+enum class LearningRateSchedule : std::uint8_t { kConstant, kLinear, kCosine };
 [[nodiscard]] double scheduled_learning_rate(LearningRateSchedule schedule, double learning_rate, std::int64_t step,
                                              std::int64_t warmup_steps, std::int64_t max_steps);
 

@@ -41,6 +41,14 @@ struct PipelineOptions {
   int rounds_per_step = 1;
   // Steps will be asynchronous: the store keeps a second working copy of the weights.
   bool asynchronous = false;
+  // The fp32 values that the update rules keep per parameter: 2 for AdamW and Adam, 1 for SGD with momentum, 0 for SGD
+  // without, and for a function with an optimizer that has its own.
+  int num_moments = 2;
+  // The dtype of the master weights that a function changes (see Update): at::kFloat, at::kDouble, or the model's own, which
+  // needs no masters beside the working weights. The library's rules need at::kFloat.
+  at::ScalarType optimizer_dtype = at::kFloat;
+  // For gradients in fp16.
+  std::optional<LossScaling> loss_scaling{};
   // The key of every random number of the run, with (round, layer, microbatch).
   std::uint64_t seed = 0;
   // Names it in messages, where a session has several.
@@ -92,8 +100,15 @@ class StepResult {
   // The global L2 norm of the step's gradient before clipping. Waits until all gradients of the step are final.
   [[nodiscard]] double grad_norm() const;
 
-  // True if the step changed nothing, because it clips and the norm is not finite. Waits as grad_norm() does.
+  // True if the step changed no weight, because a gradient is not finite (see StepOptions, LossScaling). Waits as grad_norm()
+  // does.
   [[nodiscard]] bool skipped() const;
+
+  // The layers with a gradient that is not finite, whether the step was skipped or not. Waits as grad_norm() does.
+  [[nodiscard]] std::vector<int> nonfinite_layers() const;
+
+  // What the losses of the step's rounds were multiplied by; 1 without loss scaling. Waits as grad_norm() does.
+  [[nodiscard]] double loss_scale() const;
 
   struct State;
   explicit StepResult(std::shared_ptr<State> state) : state_(std::move(state)) {}
@@ -108,9 +123,10 @@ struct ParameterState {
   std::string name;    // "<layer index>.<name in the layer>" of its first use
   int layer = 0;
   std::string parameter;
-  at::Tensor master;   // fp32; of an fp32 model the same memory as `working`. Undefined if frozen, as the moments
-  at::Tensor moment1;  // fp32
-  at::Tensor moment2;  // fp32
+  // Of PipelineOptions::optimizer_dtype; if that is the model's, the same memory as `working`. Undefined if frozen.
+  at::Tensor master;
+  at::Tensor moment1;  // fp32; undefined if frozen, or if there are fewer moments
+  at::Tensor moment2;  // likewise
   at::Tensor working;  // the model's dtype: what workers compute with
 };
 
@@ -165,9 +181,11 @@ class Pipeline {
   [[nodiscard]] PackedTensors forward_packed(const Batch& inputs, const CallOptions& options = {});
 
   // Updates the weights with the gradients since the last step. Returns when the step is accepted; layers that are
-  // updated may be used by the next round while others still wait. Throws rp::Error (kUsage) if there was no round with
-  // gradients since the last one, and for coefficients that no AdamW has.
-  StepResult step(const AdamW& rule, const StepOptions& options = {});
+  // updated may be used by the next round while others still wait. (With a function, synchronous: when it is applied.)
+  // Throws rp::Error (kUsage) if there was no round with gradients since the last one, for coefficients that a rule cannot
+  // have, for a rule that needs more moments than there are, and for a parameter in no group.
+  StepResult step(const Update& update, const StepOptions& options = {});
+  StepResult step(const AdamW& rule, const StepOptions& options = {}) { return step(Update(rule), options); }
 
   // Waits until every accepted round and step is done and the working weights are those of the last step. Evaluations up to
   // the next step compute with them, also in an asynchronous run.
@@ -178,6 +196,14 @@ class Pipeline {
 
   // The parameters in layer order, tied ones once.
   [[nodiscard]] std::vector<ParameterState> parameters();
+  // One of them by its name. Throws rp::Error (kUsage) if there is none.
+  [[nodiscard]] ParameterState parameter(const std::string& name);
+
+  // The trained parameters as leaves over the master weights, for step() with a function; the same tensors at each call. To
+  // be read or written as those of parameters(), and by the function.
+  [[nodiscard]] std::vector<at::Tensor> optimizer_parameters();
+  // The same with names, as in parameters().
+  [[nodiscard]] std::vector<NamedParameter> named_optimizer_parameters();
 
   // The buffers of all layers (see Layer::buffers()), in layer order. Waits as synchronize() does.
   [[nodiscard]] std::vector<BufferState> buffers();

@@ -126,7 +126,7 @@ ToyResult train(Store& store, Coordinator& coordinator, const ToyConfig& config)
       rounds.push_back(coordinator.accept_round({.num_microbatches = config.num_microbatches}, data));
     }
     steps.push_back(coordinator.accept_step(
-        0, toy_rule(), {.asynchronous = config.asynchronous, .max_grad_norm = config.max_grad_norm}));
+        0, {.rules = {toy_rule()}, .options = {.asynchronous = config.asynchronous, .max_grad_norm = config.max_grad_norm}}));
   }
   coordinator.synchronize();
   for (const auto& round : rounds) {
@@ -158,13 +158,14 @@ std::vector<ToyResult> run_toy(const ToyConfig& config, const RunSettings& setti
   options.adds_rounds = config.rounds_per_step > 1;
   options.asynchronous = config.asynchronous;
   options.replan = settings.plan.empty();
+  if (config.scales_loss) options.loss_scaling = LossScaling{.initial_scale = 1024, .growth_interval = 2};
   options.plan = settings.plan.empty()
                      ? balanced_plan(std::vector<LayerCost>(static_cast<std::size_t>(config.num_layers), {1, 2, 1}), 2, UINT64_MAX)
                      : parse_plan(settings.plan, config.num_layers);
   Coordinator coordinator(*store, {.pipelines = {options}});
   std::vector<ToyResult> results = {train(*store, coordinator, config)};
   while (results.size() < static_cast<std::size_t>(trainings)) {
-    coordinator.restart_at(0, 0, 0);
+    coordinator.restart_at(0, 0, 0, {});
     write_initial_weights(*store);
     results.push_back(train(*store, coordinator, config));
   }
@@ -209,6 +210,18 @@ TEST_P(Protocol, ClippingWaitsForAllGradientsAndScalesThem) {
   for (const bool asynchronous : {false, true}) {
     config.asynchronous = asynchronous;
     expect_reference(config, {GetParam(), 3, true, kPlans[1]});
+  }
+}
+
+// The scale travels with the weights' version: whichever step a worker is in, it finds that step's.
+TEST_P(Protocol, ALossScaleThatGrowsByPowersOfTwoChangesNoBit) {
+  ToyConfig config;
+  config.tied = true;
+  config.num_steps = 12;
+  config.scales_loss = true;
+  for (const bool asynchronous : {false, true}) {
+    config.asynchronous = asynchronous;
+    expect_reference(config, {GetParam(), 3, true, kPlans[1]}, 2);
   }
 }
 
@@ -303,12 +316,13 @@ TEST(RandomProtocol, GivesTheBitsOfTheSequentialLoopInAnyConfiguration) {
     config.dtype = draw(0, 1) == 1 ? DType::kBFloat16 : DType::kFloat32;
     config.max_grad_norm = draw(0, 2) == 0 ? 0.5 : 0.0;
     RunSettings settings{.harness = Harness::kOneMapping, .num_workers = draw(1, 6), .prefetch = draw(0, 1) == 1, .plan = ""};
+    config.scales_loss = draw(0, 3) == 0;
     if (draw(0, 4) > 0) settings.plan = plan_text(random_plan(random, config.num_layers), config.num_layers);
     SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << config.num_layers << " layers, plan '" << settings.plan
                                     << "', " << settings.num_workers << " workers, prefetch " << settings.prefetch << ", "
                                     << config.num_microbatches << " microbatches, " << config.rounds_per_step
                                     << " rounds a step, asynchronous " << config.asynchronous << ", tied " << config.tied
-                                    << ", clipping " << config.max_grad_norm << ", "
+                                    << ", clipping " << config.max_grad_norm << ", loss scaling " << config.scales_loss << ", "
                                     << dtype_bytes(config.dtype) << "-byte weights");
     expect_reference(config, settings);
   }

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <memory>
 
+#include "common/check.h"
+
 namespace rp::test {
 
 namespace {
@@ -211,7 +213,7 @@ ToyResult toy_reference(const ToyConfig& config) {
       result.losses.push_back(run_round(config, catalogue, weights, round, sums));
     }
     result.norms.push_back(norm_of(catalogue, sums));
-    AdamWStep coefficients = AdamWStep::of(toy_rule(), step);
+    UpdateStep coefficients = UpdateStep::of(toy_rule(), step);
     if (config.max_grad_norm > 0 && result.norms.back() > config.max_grad_norm) {
       coefficients.gradient_scale = static_cast<float>(config.max_grad_norm / (result.norms.back() + 1e-6));
     }
@@ -268,10 +270,12 @@ void ToyExecutor::run(const StageTask& task, int microbatch, const MicrobatchInp
   Vector gradient = to_vector(fused ? inputs.tensors(BlockKind::kArguments, 0).at(0)
                                     : inputs.tensors(BlockKind::kGradient, command.end_layer).at(0));
   if (fused) {
+    RP_ASSERT(config_.scales_loss == (task.loss_scale != 1));
     outputs.losses.num = 1;
     for (std::size_t i = 0; i < gradient.size(); ++i) {
       outputs.losses.values[0] += static_cast<double>(x.back()[i]) * static_cast<double>(gradient[i]);
     }
+    for (float& value : gradient) value *= static_cast<float>(task.loss_scale);
   }
   for (int layer = command.end_layer; layer-- > command.first_layer;) {
     const LayerMemory& memory = layers_[static_cast<std::size_t>(layer)];

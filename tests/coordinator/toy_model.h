@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "hoststore/catalogue.h"
-#include "optimizer/adamw.h"
+#include "optimizer/update.h"
 #include "optimizer/float16.h"
 #include "roundpipe/optimizer.h"
 #include "scheduler/plan.h"
@@ -27,6 +27,7 @@ struct ToyConfig {
   bool asynchronous = false;
   DType dtype = DType::kFloat32;
   double max_grad_norm = 0;
+  bool scales_loss = false;  // by powers of two, which must change nothing
   int failing_layer = -1;  // throws in the last microbatch of step 2
 };
 

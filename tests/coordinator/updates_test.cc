@@ -50,9 +50,9 @@ void expect_published(Store& store, std::uint32_t block, std::uint64_t version) 
 
 TEST(Updates, PublishABlockAsSoonAsItsGradientIsCommittedAndNoOther) {
   const auto store = new_store(false);
-  Updates updates(*store, 0, 1, false);
+  Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
-  updates.accept_step(1, {}, {});
+  updates.accept_step(1, 0, {.rules = {AdamW{}}});
   for (std::uint32_t block = kNumBlocks; block-- > 0;) {  // backward: the last layer first
     fill_gradient(*store, block, 1);
     updates.gradient_committed(1, block, 1, square_sum(1));
@@ -68,11 +68,11 @@ TEST(Updates, PublishABlockAsSoonAsItsGradientIsCommittedAndNoOther) {
 
 TEST(Updates, WaitForTheCallOfStep) {
   const auto store = new_store(false);
-  Updates updates(*store, 0, 1, false);
+  Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
   for (std::uint32_t block = 0; block < kNumBlocks; ++block) updates.gradient_committed(1, block, 1, 0);
   for (std::uint32_t block = 0; block < kNumBlocks; ++block) EXPECT_EQ(store->published(block).observe(), 0U);
-  const auto outcome = updates.accept_step(1, {}, {});
+  const auto outcome = updates.accept_step(1, 0, {.rules = {AdamW{}}});
   updates.wait_applied(1);
   EXPECT_EQ(updates.wait_norm(*outcome).grad_norm, 0);
 }
@@ -82,7 +82,7 @@ TEST(Updates, WaitForTheCallOfStep) {
 TEST(Updates, WithClippingAreDoneInLayerOrder) {
   for (const bool is_called_first : {true, false}) {
     const auto store = new_store(false);
-    Updates updates(*store, 0, 1, false);
+    Updates updates(*store, 0, {});
     accept_tasks(updates, *store);
     std::vector<std::thread> watchers;
     for (std::uint32_t block = 1; block < kNumBlocks; ++block) {
@@ -91,9 +91,9 @@ TEST(Updates, WithClippingAreDoneInLayerOrder) {
         for (std::uint32_t before = 0; before < block; ++before) EXPECT_EQ(store->published(before).observe(), 1U);
       });
     }
-    if (is_called_first) updates.accept_step(1, {}, {.max_grad_norm = 1});
+    if (is_called_first) updates.accept_step(1, 0, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
     for (std::uint32_t block = kNumBlocks; block-- > 0;) updates.gradient_committed(1, block, 1, 0);
-    if (!is_called_first) updates.accept_step(1, {}, {.max_grad_norm = 1});
+    if (!is_called_first) updates.accept_step(1, 0, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
     for (std::thread& watcher : watchers) watcher.join();
     updates.wait_applied(1);
   }
@@ -105,9 +105,9 @@ TEST(Updates, WithClippingScaleByTheNormOfAllGradients) {
   rule.learning_rate = 0.1;
   rule.epsilon = 1;  // makes the step depend on the gradient's size
   rule.weight_decay = 0;
-  Updates updates(*store, 0, 1, false);
+  Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
-  const auto outcome = updates.accept_step(1, AdamWStep::of(rule, 1), {.max_grad_norm = 1});
+  const auto outcome = updates.accept_step(1, 0, {.rules = {rule}, .options = {.max_grad_norm = 1}});
   double total = 0;
   for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
     const float value = static_cast<float>(block + 1);
@@ -127,7 +127,7 @@ TEST(Updates, WithClippingScaleByTheNormOfAllGradients) {
 // A gradient that is not finite must not spoil weights and moments.
 TEST(Updates, WithClippingSkipAStepWhoseNormIsNotFinite) {
   const auto store = new_store(false, kNumElements, kNumBlocks, false, 2);
-  Updates updates(*store, 0, 1, false);
+  Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
   accept_tasks(updates, *store, 2);
   const BlockRecord& block = store->catalogue().blocks()[1];
@@ -137,7 +137,7 @@ TEST(Updates, WithClippingSkipAStepWhoseNormIsNotFinite) {
     fill_gradient(*store, b, 1);
     updates.gradient_committed(1, b, 1, b == 2 ? INFINITY : square_sum(1));
   }
-  const auto outcome = updates.accept_step(1, AdamWStep::of({}, 1), {.max_grad_norm = 1});
+  const auto outcome = updates.accept_step(1, 0, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
   updates.wait_applied(1);
   EXPECT_TRUE(updates.wait_norm(*outcome).skipped);
   EXPECT_EQ(copy[7], 3) << "the other working copy is the new version";
@@ -147,7 +147,7 @@ TEST(Updates, WithClippingSkipAStepWhoseNormIsNotFinite) {
     EXPECT_EQ(store->taken(b).observe(), 1U);
     updates.gradient_committed(2, b, 2, square_sum(1));
   }
-  const auto next = updates.accept_step(2, AdamWStep::of({}, 2), {.max_grad_norm = 1});
+  const auto next = updates.accept_step(2, 1, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
   updates.wait_applied(2);
   EXPECT_FALSE(updates.wait_norm(*next).skipped);
   EXPECT_NE(store->state(block.moment1_offset)[7], 0);
@@ -156,10 +156,10 @@ TEST(Updates, WithClippingSkipAStepWhoseNormIsNotFinite) {
 // An evaluation may still read the copy that the update overwrites.
 TEST(Updates, WaitForTasksWithoutGradientsToo) {
   const auto store = new_store(false);
-  Updates updates(*store, 0, 1, false);
+  Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
   updates.task_accepted(1, 2);
-  updates.accept_step(1, {}, {});
+  updates.accept_step(1, 0, {.rules = {AdamW{}}});
   for (std::uint32_t block = 0; block < kNumBlocks; ++block) updates.gradient_committed(1, block, 1, 0);
   for (const std::uint32_t block : {0U, 1U, 3U}) expect_published(*store, block, 1);
   EXPECT_EQ(store->published(2).observe(), 0U);
@@ -176,9 +176,9 @@ TEST(Updates, LeaveFrozenBlocksAndOtherPipelinesAlone) {
   settings.arena_limit_bytes = 1 << 20;
   const auto store = Store::create(
       settings, Catalogue::lay_out({{.name = "a", .layers = layers}, {.name = "b", .layers = layers}}));
-  Updates updates(*store, 1, 1, false);
+  Updates updates(*store, 1, {});
   updates.task_accepted(1, 2);
-  updates.accept_step(1, {}, {});
+  updates.accept_step(1, 0, {.rules = {AdamW{}}});
   updates.gradient_committed(1, 2, 1, 0);
   updates.wait_applied(1);
   for (const std::uint32_t block : {0U, 1U, 3U}) EXPECT_EQ(store->published(block).observe(), 0U);
@@ -188,9 +188,9 @@ TEST(Updates, LeaveFrozenBlocksAndOtherPipelinesAlone) {
 TEST(Updates, OfATiedBlockWaitForAllItsUses) {
   const auto store = new_store(true, kNumElements, 3);
   ASSERT_EQ(store->catalogue().blocks().size(), 1U);
-  Updates updates(*store, 0, 1, false);
+  Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
-  const auto outcome = updates.accept_step(1, {}, {});
+  const auto outcome = updates.accept_step(1, 0, {.rules = {AdamW{}}});
   for (std::uint32_t use = 3; use-- > 0;) {
     EXPECT_EQ(store->published(0).observe(), 0U);
     fill_gradient(*store, use, 2);
@@ -203,7 +203,7 @@ TEST(Updates, OfATiedBlockWaitForAllItsUses) {
 
 TEST(Updates, OfSeveralRoundsGiveAGradientBlockBackWhenItIsAdded) {
   const auto store = new_store(false, kNumElements, 1, true);
-  Updates updates(*store, 0, 1, true);
+  Updates updates(*store, 0, {.adds_rounds = true});
   accept_tasks(updates, *store);
   accept_tasks(updates, *store);
   accept_tasks(updates, *store);
@@ -213,7 +213,7 @@ TEST(Updates, OfSeveralRoundsGiveAGradientBlockBackWhenItIsAdded) {
     EXPECT_EQ(store->taken(0).wait_at_least(round + 1, kLong), WaitResult::kReached);
     EXPECT_EQ(store->published(0).observe(), 0U);
   }
-  const auto outcome = updates.accept_step(1, {}, {});
+  const auto outcome = updates.accept_step(1, 0, {.rules = {AdamW{}}});
   updates.wait_applied(1);
   EXPECT_DOUBLE_EQ(updates.wait_norm(*outcome).grad_norm, std::sqrt(square_sum(6)));
 }
@@ -221,7 +221,7 @@ TEST(Updates, OfSeveralRoundsGiveAGradientBlockBackWhenItIsAdded) {
 // An asynchronous run: the next step's gradients are there before this step is applied.
 TEST(Updates, OfSeveralRoundsKeepTheSumOfAStepUntilItIsApplied) {
   const auto store = new_store(false, kNumElements, 1, true);
-  Updates updates(*store, 0, 1, true);
+  Updates updates(*store, 0, {.adds_rounds = true});
   accept_tasks(updates, *store);
   accept_tasks(updates, *store);
   accept_tasks(updates, *store, 2);
@@ -233,10 +233,10 @@ TEST(Updates, OfSeveralRoundsKeepTheSumOfAStepUntilItIsApplied) {
   ASSERT_EQ(store->taken(0).wait_at_least(2, kLong), WaitResult::kReached);
   fill_gradient(*store, 0, 5);
   updates.gradient_committed(2, 0, 3, 0);
-  const auto first = updates.accept_step(1, {}, {.max_grad_norm = 1});
+  const auto first = updates.accept_step(1, 0, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
   ASSERT_EQ(store->taken(0).wait_at_least(3, kLong), WaitResult::kReached);
   updates.gradient_committed(2, 0, 4, 0);
-  const auto second = updates.accept_step(2, {}, {.max_grad_norm = 1});
+  const auto second = updates.accept_step(2, 1, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
   updates.wait_applied(2);
   EXPECT_DOUBLE_EQ(updates.wait_norm(*first).grad_norm, std::sqrt(square_sum(2)));
   EXPECT_DOUBLE_EQ(updates.wait_norm(*second).grad_norm, std::sqrt(square_sum(10)));
@@ -247,9 +247,9 @@ TEST(Updates, OfAModelWithoutParametersAreDoneAtOnce) {
   settings.backing = "memfd";
   settings.arena_limit_bytes = 1 << 20;
   const auto store = Store::create(settings, Catalogue::lay_out({{.name = "empty"}}, 1, false));
-  Updates updates(*store, 0, 1, false);
+  Updates updates(*store, 0, {});
   for (std::uint64_t step = 1; step <= 3; ++step) {
-    const auto outcome = updates.accept_step(step, {}, {.max_grad_norm = 1});
+    const auto outcome = updates.accept_step(step, step - 1, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
     updates.wait_applied(step);
     EXPECT_EQ(updates.wait_norm(*outcome).grad_norm, 0);
   }
@@ -258,7 +258,7 @@ TEST(Updates, OfAModelWithoutParametersAreDoneAtOnce) {
 // Of several blocks that may be updated, the next round needs the first one first.
 TEST(Updates, WithoutClippingTakeTheFirstLayerOfThoseThatAreReady) {
   const auto store = new_store(false);
-  Updates updates(*store, 0, 1, false);
+  Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
   std::vector<std::thread> watchers;
   for (std::uint32_t block = 1; block < kNumBlocks; ++block) {
@@ -268,26 +268,26 @@ TEST(Updates, WithoutClippingTakeTheFirstLayerOfThoseThatAreReady) {
     });
   }
   for (std::uint32_t block = kNumBlocks; block-- > 0;) updates.gradient_committed(1, block, 1, 0);
-  updates.accept_step(1, {}, {});
+  updates.accept_step(1, 0, {.rules = {AdamW{}}});
   for (std::thread& watcher : watchers) watcher.join();
 }
 
 TEST(Updates, GoOnFromALoadedState) {
   const auto store = new_store(false);
-  Updates updates(*store, 0, 1, false);
-  updates.restart_at(41);
+  Updates updates(*store, 0, {});
+  updates.restart_at(41, {});
   for (std::uint32_t block = 0; block < kNumBlocks; ++block) EXPECT_EQ(store->published(block).observe(), 41U);
   accept_tasks(updates, *store, 42);
-  updates.accept_step(42, {}, {});
+  updates.accept_step(42, 41, {.rules = {AdamW{}}});
   for (std::uint32_t block = 0; block < kNumBlocks; ++block) updates.gradient_committed(42, block, 1, 0);
   updates.wait_applied(42);
 }
 
 TEST(Updates, ThatAreStoppedGiveTheFirstErrorToAllWhoWait) {
   const auto store = new_store(false);
-  Updates updates(*store, 0, 1, false);
+  Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
-  const auto outcome = updates.accept_step(1, {}, {});
+  const auto outcome = updates.accept_step(1, 0, {.rules = {AdamW{}}});
   std::thread waiter([&] {
     expect_error(ExitCode::kHang, {"first"}, [&] { updates.wait_applied(1); });
   });
@@ -295,6 +295,160 @@ TEST(Updates, ThatAreStoppedGiveTheFirstErrorToAllWhoWait) {
   updates.stop(std::make_exception_ptr(Error(ExitCode::kHang, "second")));
   waiter.join();
   expect_error(ExitCode::kHang, {"first"}, [&] { (void)updates.wait_norm(*outcome); });
+}
+
+// Each group's rule, and only that, changes its parameters.
+TEST(Updates, ByGroupsFollowTheRuleOfEachParameter) {
+  std::vector<LayerRequest> layers(2, LayerRequest{.name = "l"});
+  for (LayerRequest& layer : layers) layer.parameters = {{.name = "w", .shape = {100, 2}}, {.name = "b", .shape = {3}}, {.name = "c", .shape = {70}}};
+  StoreSettings settings;
+  settings.backing = "memfd";
+  settings.arena_limit_bytes = 1 << 20;
+  const auto store = Store::create(settings, Catalogue::lay_out(layers, 1, false));
+  const std::vector<ParameterGroup> groups = {
+      {.contains = [](const ParameterInfo& info) { return info.shape.size() == 2; }, .rule = Sgd{.learning_rate = 1}},
+      {.contains = [](const ParameterInfo& info) { return info.name == "1.b"; }, .rule = Sgd{.learning_rate = 10}},
+      {.contains = {}, .rule = Sgd{.learning_rate = 100}}};
+  StepRequest request{.rules = {}, .spans = group_parameters(store->catalogue(), 0, groups)};
+  for (const ParameterGroup& group : groups) request.rules.push_back(group.rule);
+  EXPECT_EQ(request.spans.at(0).size(), 2U) << "b and c of layer 0 are alike";
+  EXPECT_EQ(request.spans.at(1).size(), 3U);
+  Updates updates(*store, 0, {});
+  accept_tasks(updates, *store);
+  for (std::uint32_t block = 0; block < 2; ++block) {
+    fill_gradient(*store, block, 1);
+    updates.gradient_committed(1, block, 1, 0);
+  }
+  updates.accept_step(1, 0, std::move(request));
+  updates.wait_applied(1);
+  for (const TensorRecord& tensor : store->catalogue().tensors()) {
+    const std::uint32_t block = store->catalogue().uses()[tensor.use].block;
+    const std::string name = tensor.name.data();
+    const float expected = name == "w" ? -1 : name == "b" && block == 1 ? -10 : -100;
+    for (std::uint64_t i = 0; i < tensor.desc.bytes() / 4; ++i) {
+      ASSERT_EQ(weights(*store, block)[tensor.element_offset + i], expected) << name << " of layer " << block;
+    }
+  }
+  expect_error(ExitCode::kUsage, {"0.b", "no group"}, [&] { (void)group_parameters(store->catalogue(), 0, {groups[0]}); });
+}
+
+// Adam's corrections count the steps that changed something.
+TEST(Updates, CountOnlyStepsThatAreNotSkipped) {
+  const auto store = new_store(false, kNumElements, 1);
+  Updates updates(*store, 0, {});
+  for (std::uint64_t version = 1; version <= 3; ++version) {
+    accept_tasks(updates, *store, version);
+    fill_gradient(*store, 0, 1);
+    updates.gradient_committed(version, 0, version, version == 2 ? NAN : 1);
+    const auto outcome = updates.accept_step(version, version - 1, {.rules = {AdamW{}}, .options = {.skip_nonfinite = true}});
+    updates.wait_applied(version);
+    EXPECT_EQ(updates.wait_norm(*outcome).skipped, version == 2);
+    EXPECT_EQ(updates.wait_norm(*outcome).nonfinite_layers, version == 2 ? std::vector<int>{0} : std::vector<int>{});
+  }
+  EXPECT_EQ(updates.history().num_applied, 2U);
+  // Two steps of Adam with the same gradient: each moves by the learning rate.
+  EXPECT_NEAR(weights(*store, 0)[0], -2e-3, 1e-6);
+}
+
+TEST(Updates, WithoutABarrierTellOfGradientsThatAreNotFinite) {
+  const auto store = new_store(false);
+  Updates updates(*store, 0, {});
+  accept_tasks(updates, *store);
+  for (std::uint32_t block = 0; block < kNumBlocks; ++block) updates.gradient_committed(1, block, 1, block % 2 == 1 ? INFINITY : 1);
+  const auto outcome = updates.accept_step(1, 0, {.rules = {AdamW{}}});
+  EXPECT_FALSE(updates.wait_norm(*outcome).skipped);
+  EXPECT_EQ(updates.wait_norm(*outcome).nonfinite_layers, (std::vector<int>{1, 3}));
+}
+
+TEST(Updates, WithLossScalingUnscaleSkipAndGrow) {
+  const auto store = new_store(false, kNumElements, 1);
+  Updates updates(*store, 0, {.loss_scaling = LossScaling{.initial_scale = 8, .growth_factor = 4, .backoff_factor = 0.25, .growth_interval = 2}});
+  LossScaleRecord& record = store->loss_scale(0);
+  const auto scale_of = [&](std::uint64_t version) { return record.scales[version % LossScaleRecord::kNumScales]; };
+  EXPECT_EQ(scale_of(0), 8);
+  std::uint64_t version = 0;
+  // The step after `version` with gradients of `value` times the scale.
+  const auto step = [&](float value) {
+    const double scale = scale_of(version);
+    const float gradient = value * static_cast<float>(scale);
+    accept_tasks(updates, *store, ++version);
+    fill_gradient(*store, 0, gradient);
+    updates.gradient_committed(version, 0, version, square_sum(gradient));
+    const auto outcome = updates.accept_step(version, version - 1, {.rules = {Sgd{.learning_rate = 1}}});
+    expect_published(*store, 0, version);
+    EXPECT_GE(record.version.observe(), version) << "whoever sees the weights must see their scale";
+    updates.wait_applied(version);
+    EXPECT_EQ(updates.wait_norm(*outcome).loss_scale, scale);
+    EXPECT_EQ(updates.wait_norm(*outcome).skipped, !std::isfinite(value));
+    if (std::isfinite(value)) {
+      EXPECT_NEAR(updates.wait_norm(*outcome).grad_norm, std::sqrt(square_sum(value)), 1e-3);
+    }
+  };
+  step(1);
+  EXPECT_EQ(weights(*store, 0)[7], -1);
+  EXPECT_EQ(scale_of(1), 8);
+  step(INFINITY);
+  EXPECT_EQ(weights(*store, 0)[7], -1);
+  EXPECT_EQ(scale_of(2), 2) << "an overflow shrinks the scale, and the count of good steps begins anew";
+  step(1);
+  EXPECT_EQ(scale_of(3), 2);
+  step(1);
+  EXPECT_EQ(scale_of(4), 8);
+  EXPECT_EQ(weights(*store, 0)[7], -3);
+  const UpdateHistory history = updates.history();
+  EXPECT_EQ(history.num_applied, 3U);
+  EXPECT_EQ(history.loss_scale.scale, 8);
+  EXPECT_EQ(history.loss_scale.previous_scale, 2);
+  updates.restart_at(9, history);
+  EXPECT_EQ(scale_of(9), 8);
+  EXPECT_EQ(scale_of(8), 2);
+}
+
+TEST(Updates, ByAFunctionGiveItTheGradientsAndPublishWhatItMakes) {
+  const auto store = new_store(false);
+  Updates updates(*store, 0, {});
+  accept_tasks(updates, *store);
+  double total = 0;
+  for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
+    const float value = static_cast<float>(block + 1);
+    fill_gradient(*store, block, value);
+    updates.gradient_committed(1, block, 1, square_sum(value));
+    total += square_sum(value);
+  }
+  std::vector<float> seen;
+  const auto function = [&](std::uint64_t version, bool skipped, const GradientWriter& write_gradient) {
+    EXPECT_EQ(version, 1U);
+    EXPECT_FALSE(skipped);
+    for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
+      EXPECT_EQ(store->published(block).observe(), 0U);
+      std::vector<float> gradient(kNumElements);
+      write_gradient(block, gradient.data());
+      seen.push_back(gradient.back());
+      weights(*store, block)[0] = 42;
+    }
+  };
+  updates.accept_step(1, 0, {.rules = {}, .function = function, .options = {.max_grad_norm = 1}});
+  updates.wait_applied(1);
+  for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
+    EXPECT_EQ(seen.at(block), static_cast<float>(block + 1) * static_cast<float>(1 / (std::sqrt(total) + 1e-6)));
+    EXPECT_EQ(weights(*store, block)[0], 42);
+    EXPECT_EQ(store->published(block).observe(), 1U);
+    EXPECT_EQ(store->taken(block).observe(), 1U);
+  }
+}
+
+TEST(Updates, ByAFunctionThatThrowsTellTheRun) {
+  const auto store = new_store(false, kNumElements, 1);
+  Updates* stopped = nullptr;
+  Updates updates(*store, 0, {.report_failure = [&](std::exception_ptr error) { stopped->stop(std::move(error)); }});
+  stopped = &updates;
+  accept_tasks(updates, *store);
+  updates.gradient_committed(1, 0, 1, 1);
+  updates.accept_step(1, 0, {.rules = {}, .function = [](std::uint64_t, bool, const GradientWriter&) {
+                               throw Error(ExitCode::kUserError, "no idea what to do");
+                             }});
+  expect_error(ExitCode::kUserError, {"no idea"}, [&] { updates.wait_applied(1); });
+  EXPECT_EQ(store->published(0).observe(), 0U);
 }
 
 }  // namespace

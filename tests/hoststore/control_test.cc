@@ -40,6 +40,7 @@ TEST(Control, LaysItsRegionsOutOnPagesInOrderWithoutOverlap) {
   header.num_layers = 33;
   header.num_blocks = 40;
   header.num_uses = 41;
+  header.num_pipelines = 3;
   const ControlLayout layout(header);
   const std::vector<std::pair<std::uint64_t, std::uint64_t>> regions = {
       {0, sizeof(ControlHeader)},
@@ -47,6 +48,7 @@ TEST(Control, LaysItsRegionsOutOnPagesInOrderWithoutOverlap) {
       {layout.failed, 8},
       {layout.published, 8 * 40},
       {layout.taken, 8 * 41},
+      {layout.loss_scales, sizeof(LossScaleRecord) * 3},
       {layout.worker_words, 64 * 5},
       {layout.commands, 5 * align_up(ring_bytes<Command>(kCommandRing), 64)},
       {layout.completions, 5 * align_up(ring_bytes<Completion>(kCompletionRing), 64)},

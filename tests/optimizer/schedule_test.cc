@@ -11,6 +11,15 @@ namespace {
 constexpr auto kConstant = LearningRateSchedule::kConstant;
 constexpr auto kCosine = LearningRateSchedule::kCosine;
 
+TEST(Schedule, LinearFallsAlongALineToZeroAtTheLastStep) {
+  constexpr auto kLinear = LearningRateSchedule::kLinear;
+  EXPECT_EQ(scheduled_learning_rate(kLinear, 1.0, 10, 20, 100), 0.5);
+  EXPECT_EQ(scheduled_learning_rate(kLinear, 1.0, 20, 20, 100), 1.0);
+  EXPECT_EQ(scheduled_learning_rate(kLinear, 1.0, 40, 20, 100), 0.75);
+  EXPECT_EQ(scheduled_learning_rate(kLinear, 1.0, 100, 20, 100), 0.0);
+  EXPECT_EQ(scheduled_learning_rate(kLinear, 1.0, 200, 20, 100), 0.0);
+}
+
 TEST(Schedule, WarmUpRisesLinearlyAndEndsAtTheFullRate) {
   for (const auto schedule : {kConstant, kCosine}) {
     EXPECT_EQ(scheduled_learning_rate(schedule, 0.5, 1, 4, 100), 0.125);

@@ -100,7 +100,7 @@ double grad_norm(const std::vector<Stored>& stored) {
   return std::sqrt(squares);
 }
 
-// One step of AdamW for one parameter; the order of optimizer/adamw.h, one rounding per operation.
+// One step of AdamW for one parameter; the order of optimizer/update.h, one rounding per operation.
 void update(Stored& parameter, const AdamW& rule, double step, float gradient_scale) {
   const auto decay = static_cast<float>(1.0 - rule.learning_rate * rule.weight_decay);
   const double m_weight = 1.0 - rule.beta1;

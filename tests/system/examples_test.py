@@ -36,6 +36,10 @@ class ExamplesTest(unittest.TestCase):
         losses = self.same_losses("two_models")
         self.assertLess(losses[-1], losses[0] / 2, "the student learns")
 
+    def test_custom_update(self):
+        losses = self.same_losses("custom_update")
+        self.assertLess(losses[-1], losses[0] / 2, "Lion learns")
+
 
 class BatchScriptTest(unittest.TestCase):
     def setUp(self):

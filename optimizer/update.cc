@@ -1,4 +1,4 @@
-#include "optimizer/adamw.h"
+#include "optimizer/update.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -60,27 +60,74 @@ std::span<const Kernels* const> usable_kernels() {
 #endif
 }
 
-AdamWStep AdamWStep::of(const AdamW& settings, std::int64_t step) {
-  RP_ASSERT(step >= 1);
-  const double t = static_cast<double>(step);
-  const double m_weight = 1.0 - settings.beta1;
-  AdamWStep s;
-  s.decay = static_cast<float>(1.0 - settings.learning_rate * settings.weight_decay);
+namespace {
+
+template <typename AdamRule>
+UpdateStep adam_step(const AdamRule& rule, double t) {
+  const double m_weight = 1.0 - rule.beta1;
+  UpdateStep s;
+  s.kind = UpdateKind::kAdam;
   s.m_from_gradient = m_weight >= 0.5;
   s.m_weight = static_cast<float>(s.m_from_gradient ? m_weight - 1.0 : m_weight);
-  s.beta2 = static_cast<float>(settings.beta2);
-  s.v_weight = static_cast<float>(1.0 - settings.beta2);
-  s.v_correction = static_cast<float>(std::sqrt(1.0 - std::pow(settings.beta2, t)));
-  s.epsilon = static_cast<float>(settings.epsilon);
-  s.step_size = static_cast<float>(-settings.learning_rate / (1.0 - std::pow(settings.beta1, t)));
+  s.beta2 = static_cast<float>(rule.beta2);
+  s.v_weight = static_cast<float>(1.0 - rule.beta2);
+  s.v_correction = static_cast<float>(std::sqrt(1.0 - std::pow(rule.beta2, t)));
+  s.epsilon = static_cast<float>(rule.epsilon);
+  s.step_size = static_cast<float>(-rule.learning_rate / (1.0 - std::pow(rule.beta1, t)));
   return s;
 }
 
-void update_block(const BlockState& state, const BlockGradients& gradients, const AdamWStep& step, ThreadTeam& team) {
+UpdateStep step_of(const AdamW& rule, double t) {
+  UpdateStep s = adam_step(rule, t);
+  s.decay = static_cast<float>(1.0 - rule.learning_rate * rule.weight_decay);
+  return s;
+}
+
+void couple_decay(UpdateStep& step, double weight_decay) {
+  step.couples_decay = weight_decay != 0;
+  step.coupled_decay = static_cast<float>(weight_decay);
+}
+
+UpdateStep step_of(const Adam& rule, double t) {
+  UpdateStep s = adam_step(rule, t);
+  couple_decay(s, rule.weight_decay);
+  return s;
+}
+
+UpdateStep step_of(const Sgd& rule, double t) {
+  const bool is_first = t == 1;
+  UpdateStep s;
+  s.kind = rule.momentum != 0 ? UpdateKind::kMomentum : UpdateKind::kPlain;
+  couple_decay(s, rule.weight_decay);
+  s.m_decay = is_first ? 0 : static_cast<float>(rule.momentum);
+  s.m_weight = is_first ? 1 : static_cast<float>(1.0 - rule.dampening);
+  s.nesterov = rule.nesterov;
+  s.nesterov_weight = static_cast<float>(rule.momentum);
+  s.step_size = static_cast<float>(-rule.learning_rate);
+  return s;
+}
+
+}  // namespace
+
+UpdateStep UpdateStep::of(const UpdateRule& rule, std::int64_t step) {
+  RP_ASSERT(step >= 1);
+  return std::visit([step](const auto& some_rule) { return step_of(some_rule, static_cast<double>(step)); }, rule);
+}
+
+void update_block(const BlockState& state, const BlockGradients& gradients, std::span<const UpdateSpan> spans, ThreadTeam& team) {
   RP_ASSERT(gradients.num_elements == state.num_elements && gradients.num_uses >= 1);
   for_each_chunk(state.num_elements, team, [&](std::size_t begin, std::size_t end) {
-    kernels().update(state, gradients, step, begin, end);
+    for (const UpdateSpan& span : spans) {
+      if (span.begin < end && span.end > begin) {
+        kernels().update(state, gradients, span.step, std::max(begin, span.begin), std::min(end, span.end));
+      }
+    }
   });
+}
+
+void update_block(const BlockState& state, const BlockGradients& gradients, const UpdateStep& step, ThreadTeam& team) {
+  const UpdateSpan whole{.begin = 0, .end = state.num_elements, .step = step};
+  update_block(state, gradients, std::span(&whole, 1), team);
 }
 
 void skip_block(const BlockState& state, ThreadTeam& team) {
@@ -96,6 +143,21 @@ void add_gradients(float* sum, const BlockGradients& gradients, ThreadTeam& team
   RP_ASSERT(gradients.num_uses >= 1);
   for_each_chunk(gradients.num_elements, team,
                  [&](std::size_t begin, std::size_t end) { kernels().add(sum, gradients, begin, end); });
+}
+
+void write_gradient(float* out, const BlockGradients& gradients, const UpdateStep& step, ThreadTeam& team) {
+  for_each_chunk(gradients.num_elements, team, [&](std::size_t begin, std::size_t end) {
+    std::fill(out + begin, out + end, 0.0F);
+    kernels().add(out, gradients, begin, end);
+    for (std::size_t i = begin; i < end; ++i) {
+      float g = out[i] * step.gradient_scale;
+      if (step.clips_values) {
+        g = step.max_value < g ? step.max_value : g;
+        g = -step.max_value > g ? -step.max_value : g;
+      }
+      out[i] = g;
+    }
+  });
 }
 
 std::size_t num_partial_sums(std::size_t num_elements) { return num_chunks(num_elements); }

@@ -1,4 +1,4 @@
-#include "optimizer/adamw.h"
+#include "optimizer/update.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 
 #include "optimizer/float16.h"
 #include "optimizer/kernels.h"
-#include "tests/optimizer/adamw_golden.h"
+#include "tests/optimizer/update_golden.h"
 
 namespace rp {
 namespace {
@@ -120,17 +120,28 @@ float gradient_of(const Block& block, std::size_t i) {
   return g;
 }
 
-// What adamw.h says, word by word.
-void update_by_the_header(Block& block, const AdamWStep& s) {
+// What update.h says, word by word.
+void update_by_the_header(Block& block, const UpdateStep& s) {
   for (std::size_t i = 0; i < block.shape.num_elements; ++i) {
-    const float g = gradient_of(block, i) * s.gradient_scale;
+    float g = gradient_of(block, i) * s.gradient_scale;
     float p = block.old_master.get(i);
     float m = block.m.get(i);
     float v = block.v.get(i);
-    p = p * s.decay;
-    m = (s.m_from_gradient ? g : m) + s.m_weight * (g - m);
-    v = v * s.beta2 + (s.v_weight * g) * g;
-    p = p + (s.step_size * m) / (std::sqrt(v) / s.v_correction + s.epsilon);
+    if (s.clips_values && !std::isnan(g)) g = std::max(-s.max_value, std::min(s.max_value, g));
+    if (s.couples_decay) g = g + s.coupled_decay * p;
+    switch (s.kind) {
+      case UpdateKind::kAdam:
+        p = p * s.decay;
+        m = (s.m_from_gradient ? g : m) + s.m_weight * (g - m);
+        v = v * s.beta2 + (s.v_weight * g) * g;
+        p = p + (s.step_size * m) / (std::sqrt(v) / s.v_correction + s.epsilon);
+        break;
+      case UpdateKind::kMomentum:
+        m = m * s.m_decay + s.m_weight * g;
+        p = p + s.step_size * (s.nesterov ? g + s.nesterov_weight * m : m);
+        break;
+      case UpdateKind::kPlain: p = p + s.step_size * g; break;
+    }
     block.master.set(i, p);
     block.m.set(i, m);
     block.v.set(i, v);
@@ -145,7 +156,7 @@ std::string text_of(const Kernels& kernels, const Shape& shape) {
 }
 
 // Every instruction set of this machine does to a block of this shape what the header says.
-void expect_header_arithmetic(const Shape& shape, const AdamWStep& step) {
+void expect_header_arithmetic(const Shape& shape, const UpdateStep& step) {
   Block expected(shape);
   update_by_the_header(expected, step);
   for (const Kernels* kernels : usable_kernels()) {
@@ -164,7 +175,7 @@ std::vector<std::size_t> sizes() {
 }
 
 TEST(AdamW, EveryInstructionSetDoesTheArithmeticOfTheHeaderForEverySizeAndFormat) {
-  AdamWStep step = AdamWStep::of(kSettings, 3);
+  UpdateStep step = UpdateStep::of(kSettings, 3);
   for (const std::size_t size : sizes()) {
     for (const FloatFormat gradient : kFormats) {
       for (const FloatFormat working : kFormats) {
@@ -174,8 +185,99 @@ TEST(AdamW, EveryInstructionSetDoesTheArithmeticOfTheHeaderForEverySizeAndFormat
   }
 }
 
+const std::vector<UpdateRule> kOtherRules = {
+    Adam{.learning_rate = 1e-2, .beta1 = 0.3, .weight_decay = 0.1}, Sgd{.learning_rate = 0.1, .weight_decay = 0.1},
+    Sgd{.learning_rate = 0.1, .momentum = 0.9, .dampening = 0.2}, Sgd{.learning_rate = 0.1, .momentum = 0.9, .nesterov = true}};
+
+TEST(UpdateRules, EveryInstructionSetDoesTheArithmeticOfTheHeaderForEverySizeAndFormat) {
+  for (const UpdateRule& rule : kOtherRules) {
+    for (const std::int64_t t : {1, 3}) {
+      for (const std::size_t size : sizes()) {
+        const FloatFormat gradient = kFormats[size % 3];
+        for (const FloatFormat working : kFormats) {
+          expect_header_arithmetic({.num_elements = size, .offset = size % 2, .gradient = gradient, .working = working},
+                                   UpdateStep::of(rule, t));
+        }
+      }
+    }
+  }
+}
+
+TEST(UpdateRules, ClipEachValueAndKeepNan) {
+  for (const Kernels* kernels : usable_kernels()) {
+    for (const UpdateRule& rule : kOtherRules) {
+      UpdateStep step = UpdateStep::of(rule, 2);
+      step.clips_values = true;
+      step.max_value = 0.25F;
+      step.gradient_scale = 3;
+      expect_header_arithmetic({.num_elements = 999}, step);
+      Block block({.num_elements = 33});
+      block.gradients[0].set(0, std::numeric_limits<float>::quiet_NaN());
+      block.gradients[0].set(1, -std::numeric_limits<float>::infinity());
+      kernels->update(block.state(), block.all_gradients(), step, 0, 33);
+      EXPECT_TRUE(std::isnan(block.working.get(0))) << kernels->name;
+      EXPECT_TRUE(std::isfinite(block.working.get(1))) << kernels->name;
+    }
+  }
+}
+
+TEST(UpdateRules, WithoutMomentumTouchNoMoment) {
+  Block block({.num_elements = 100});
+  BlockState state = block.state();
+  state.m = state.v = nullptr;
+  ThreadTeam team(1);
+  update_block(state, block.all_gradients(), UpdateStep::of(Sgd{}, 1), team);
+  EXPECT_EQ(num_moments(UpdateStep::of(Sgd{}, 1).kind), 0);
+  EXPECT_EQ(num_moments(UpdateStep::of(Sgd{.momentum = 0.5}, 1).kind), 1);
+}
+
+// Groups of parameters: each span with its own rule, wherever its borders lie.
+TEST(UpdateRules, OfSpansLeaveEachOthersElementsAlone) {
+  const Shape shape{.num_elements = 3 * 65'536 + 5};
+  const std::vector<std::size_t> borders = {0, 7, 64, 65'536, 100'001, shape.num_elements};
+  std::vector<UpdateSpan> spans;
+  for (std::size_t i = 0; i + 1 < borders.size(); ++i) {
+    const UpdateRule rule = i == 4 ? UpdateRule(AdamW{.weight_decay = 0.1}) : kOtherRules[i];
+    spans.push_back({.begin = borders[i], .end = borders[i + 1], .step = UpdateStep::of(rule, 2)});
+  }
+  Block expected(shape);
+  for (const UpdateSpan& span : spans) {
+    Block whole(shape);
+    update_by_the_header(whole, span.step);
+    for (std::size_t i = span.begin; i < span.end; ++i) {
+      expected.master.set(i, whole.master.get(i));
+      expected.m.set(i, whole.m.get(i));
+      expected.v.set(i, whole.v.get(i));
+      expected.working.set(i, whole.working.get(i));
+    }
+  }
+  for (const int num_threads : {1, 3}) {
+    ThreadTeam team(num_threads);
+    Block block(shape);
+    update_block(block.state(), block.all_gradients(), spans, team);
+    block.old_master = expected.old_master;
+    EXPECT_TRUE(block.same_bits(expected)) << num_threads;
+  }
+}
+
+TEST(WrittenGradient, IsTheOneThatARuleSees) {
+  ThreadTeam team(2);
+  for (const FloatFormat format : kFormats) {
+    Block block({.num_elements = 70'000, .num_uses = 2, .gradient = format});
+    std::vector<float> gradient(70'000);
+    UpdateStep step;
+    step.gradient_scale = 0.5F;
+    step.clips_values = true;
+    step.max_value = 0.125F;
+    write_gradient(gradient.data(), block.all_gradients(), step, team);
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      ASSERT_EQ(gradient[i], std::max(-0.125F, std::min(0.125F, gradient_of(block, i) * 0.5F))) << i;
+    }
+  }
+}
+
 TEST(AdamW, UnalignedArraysGiveTheSameBits) {
-  const AdamWStep step = AdamWStep::of(kSettings, 1);
+  const UpdateStep step = UpdateStep::of(kSettings, 1);
   for (const std::size_t offset : {1U, 3U, 8U, 16U, 31U}) {
     for (const std::size_t size : {5U, 64U, 1001U}) {
       for (const FloatFormat working : kFormats) {
@@ -189,13 +291,13 @@ TEST(AdamW, GradientsOfATiedParameterAreAddedInOrder) {
   for (const std::size_t num_uses : {2U, 3U}) {
     for (const FloatFormat gradient : kFormats) {
       expect_header_arithmetic({.num_elements = 999, .num_uses = num_uses, .gradient = gradient},
-                               AdamWStep::of(kSettings, 2));
+                               UpdateStep::of(kSettings, 2));
     }
   }
 }
 
 TEST(AdamW, TheClippingFactorScalesTheSumOfTheGradients) {
-  AdamWStep step = AdamWStep::of(kSettings, 2);
+  UpdateStep step = UpdateStep::of(kSettings, 2);
   step.gradient_scale = 0.37F;
   expect_header_arithmetic({.num_elements = 999, .num_uses = 2}, step);
 }
@@ -204,7 +306,7 @@ TEST(AdamW, ABeta1BelowOneHalfGoesTheOtherWayRound) {
   for (const double beta1 : {0.0, 0.3, 0.5}) {
     AdamW settings = kSettings;
     settings.beta1 = beta1;
-    const AdamWStep step = AdamWStep::of(settings, 1);
+    const UpdateStep step = UpdateStep::of(settings, 1);
     EXPECT_TRUE(step.m_from_gradient);
     expect_header_arithmetic({.num_elements = 999}, step);
     Block block({.num_elements = 999});
@@ -214,7 +316,7 @@ TEST(AdamW, ABeta1BelowOneHalfGoesTheOtherWayRound) {
 }
 
 TEST(AdamW, TheMasterMayBeTheWorkingCopyAndMayMoveFromOneCopyToTheOther) {
-  const AdamWStep step = AdamWStep::of(kSettings, 4);
+  const UpdateStep step = UpdateStep::of(kSettings, 4);
   for (const bool two_masters : {false, true}) {
     expect_header_arithmetic({.num_elements = 999, .gradient = FloatFormat::kFp32, .has_working = false,
                               .two_masters = two_masters}, step);
@@ -222,7 +324,7 @@ TEST(AdamW, TheMasterMayBeTheWorkingCopyAndMayMoveFromOneCopyToTheOther) {
 }
 
 TEST(AdamW, AStepCountsItsCorrectionsFromOne) {
-  const AdamWStep step = AdamWStep::of(kSettings, 1);
+  const UpdateStep step = UpdateStep::of(kSettings, 1);
   EXPECT_EQ(step.gradient_scale, 1.0F);
   EXPECT_EQ(step.decay, 0.999F);
   EXPECT_EQ(step.m_weight, 0.1F);
@@ -262,7 +364,7 @@ TEST(AdamW, InfinityAndNanReachTheWorkingCopyInEveryInstructionSet) {
       block.gradients[0].set(0, std::numeric_limits<float>::quiet_NaN());
       block.gradients[0].set(1, std::numeric_limits<float>::infinity());
       block.master.set(2, -std::numeric_limits<float>::infinity());
-      kernels->update(block.state(), block.all_gradients(), AdamWStep::of(kSettings, 1), 0, 33);
+      kernels->update(block.state(), block.all_gradients(), UpdateStep::of(kSettings, 1), 0, 33);
       EXPECT_TRUE(std::isnan(block.working.get(0))) << kernels->name;
       EXPECT_TRUE(std::isnan(block.working.get(1))) << kernels->name;
       EXPECT_EQ(block.working.get(2), -std::numeric_limits<float>::infinity()) << kernels->name;
@@ -305,7 +407,7 @@ TEST(GradientSum, EveryInstructionSetAddsTheUsesFirstAndThenTheSum) {
   }
 }
 
-// The order that adamw.h promises.
+// The order that update.h promises.
 double squares_by_the_header(const Block& block) {
   double total = 0;
   for (std::size_t begin = 0; begin < block.shape.num_elements; begin += 65'536) {
@@ -338,7 +440,7 @@ TEST(SumOfSquares, EveryInstructionSetFillsTheSameLanes) {
 
 TEST(Passes, TheNumberOfThreadsDoesNotChangeABit) {
   const Shape shape{.num_elements = 5 * 65'536 + 777, .num_uses = 2};
-  const AdamWStep step = AdamWStep::of(kSettings, 7);
+  const UpdateStep step = UpdateStep::of(kSettings, 7);
   Block expected(shape);
   const double squares = squares_by_the_header(expected);
   update_by_the_header(expected, step);
@@ -372,18 +474,16 @@ TEST(SumOfSquares, NanAndInfinityAreKept) {
   EXPECT_TRUE(std::isnan(sum_of_squares(block.all_gradients(), partial_sums, team)));
 }
 
-TEST(AdamW, FiveStepsAgreeWithPyTorchToTheLastBitsOfFp32) {
-  using namespace adamw_golden;
+TEST(UpdateRules, AgreeWithPyTorchToTheLastBitsOfFp32) {
+  using namespace update_golden;
   ThreadTeam team(1);
   for (const Case& golden : kCases) {
     std::vector<float> p(kStart, kStart + kNumElements), m(kNumElements, 0.0F), v(kNumElements, 0.0F);
-    const AdamW settings{.learning_rate = golden.learning_rate, .beta1 = golden.beta1, .beta2 = golden.beta2,
-                         .epsilon = golden.epsilon, .weight_decay = golden.weight_decay};
     for (int t = 0; t < kNumSteps; ++t) {
       const void* uses[] = {kGradients + t * kNumElements};
       update_block({.old_master = p.data(), .master = p.data(), .m = m.data(), .v = v.data(), .num_elements = p.size()},
                    {.uses = uses, .num_uses = 1, .format = FloatFormat::kFp32, .num_elements = p.size()},
-                   AdamWStep::of(settings, t + 1), team);
+                   UpdateStep::of(golden.rule, t + 1), team);
     }
     for (std::size_t i = 0; i < p.size(); ++i) {
       const std::string place = std::string(golden.name) + ", element " + std::to_string(i);

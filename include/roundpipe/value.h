@@ -1,0 +1,68 @@
+// roundpipe/value.h
+// Nested arguments of a call: lists and maps of tensors, numbers, booleans and strings.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "roundpipe/layer.h"
+
+namespace rp {
+
+// One of: nothing, a tensor (an undefined one is absent), a boolean, an integer, a number, a text, a list, a map. As
+// argument of forward_backward() its tensors are cut into microbatches, and each microbatch's loss gets a value of the same
+// form; all else goes to every microbatch whole.
+//
+//   pipe.forward_backward(inputs, rp::Value::Map{{"labels", labels}, {"smoothing", 0.1}, {"parts", rp::Value::List{a, b}}});
+//
+// The accessors throw rp::Error (kUsage), naming what the value is instead.
+class Value {
+ public:
+  using List = std::vector<Value>;
+  using Map = std::map<std::string, Value>;
+
+  Value() = default;
+  Value(at::Tensor tensor) : value_(std::move(tensor)) {}
+  Value(bool boolean) : value_(boolean) {}
+  Value(int integer) : value_(std::int64_t{integer}) {}
+  Value(std::int64_t integer) : value_(integer) {}
+  Value(double number) : value_(number) {}
+  Value(const char* text) : value_(std::string(text)) {}
+  Value(std::string text) : value_(std::move(text)) {}
+  Value(List list) : value_(std::move(list)) {}
+  Value(Map map) : value_(std::move(map)) {}
+  // A list of them.
+  Value(const Tensors& tensors) : value_(List(tensors.begin(), tensors.end())) {}
+
+  [[nodiscard]] bool is_nothing() const { return std::holds_alternative<std::monostate>(value_); }
+  [[nodiscard]] bool is_tensor() const { return std::holds_alternative<at::Tensor>(value_); }
+  [[nodiscard]] bool is_list() const { return std::holds_alternative<List>(value_); }
+  [[nodiscard]] bool is_map() const { return std::holds_alternative<Map>(value_); }
+
+  [[nodiscard]] const at::Tensor& tensor() const;
+  [[nodiscard]] bool boolean() const;
+  [[nodiscard]] std::int64_t integer() const;
+  [[nodiscard]] double number() const;  // an integer, too
+  [[nodiscard]] const std::string& text() const;
+  [[nodiscard]] const List& list() const;
+  [[nodiscard]] const Map& map() const;
+  // The tensors of a list that has nothing else.
+  [[nodiscard]] Tensors tensors() const;
+
+  // An element of a list, or of a map; naming what there is if it is not there.
+  [[nodiscard]] const Value& at(std::size_t index) const;
+  [[nodiscard]] const Value& at(const std::string& key) const;
+
+  using Variant = std::variant<std::monostate, at::Tensor, bool, std::int64_t, double, std::string, List, Map>;
+  // For visitors.
+  [[nodiscard]] const Variant& variant() const { return value_; }
+
+ private:
+  Variant value_;
+};
+
+}  // namespace rp

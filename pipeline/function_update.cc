@@ -1,0 +1,99 @@
+#include "pipeline/function_update.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/text.h"
+#include "common/usable_cores.h"
+#include "pipeline/tensors.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+FunctionUpdate::FunctionUpdate(Store& store, int pipeline) : store_(store) {
+  const Catalogue& catalogue = store.catalogue();
+  const PipelineRecord& record = catalogue.pipelines()[static_cast<std::size_t>(pipeline)];
+  for (std::uint32_t block = record.first_block; block < record.first_block + record.num_blocks; ++block) {
+    if (block_of(block).is_trained != 0) blocks_.push_back(block);
+  }
+  for (int layer = 0; layer < static_cast<int>(record.num_layers); ++layer) {
+    for (const TensorRecord& tensor : catalogue.tensors_of(static_cast<int>(record.first_layer) + layer)) {
+      if (!is_first_use(catalogue, tensor) || block_of(catalogue.uses()[tensor.use].block).is_trained == 0) continue;
+      leaves_.push_back({.record = &tensor, .gradient = {}});
+      at::Tensor leaf = master_view(store, tensor, 0);
+      leaf.requires_grad_(true);
+      parameters_.push_back({.name = cat(layer, ".", tensor.name.data()), .value = std::move(leaf)});
+    }
+  }
+}
+
+const std::vector<NamedParameter>& FunctionUpdate::parameters(std::uint64_t version) {
+  point_leaves_at(version);
+  return parameters_;
+}
+
+void FunctionUpdate::allocate_gradients() {
+  if (!gradients_.empty()) return;
+  for (const std::uint32_t block : blocks_) {
+    gradients_.push_back(at::empty({static_cast<std::int64_t>(block_of(block).num_elements)}, at::kFloat));
+  }
+  for (Leaf& leaf : leaves_) {
+    const std::uint32_t block = store_.catalogue().uses()[leaf.record->use].block;
+    const auto place = std::lower_bound(blocks_.begin(), blocks_.end(), block) - blocks_.begin();
+    const TensorDesc& desc = leaf.record->desc;
+    const at::IntArrayRef shape(desc.shape.data(), static_cast<std::size_t>(desc.rank));
+    leaf.gradient = gradients_[static_cast<std::size_t>(place)]
+                        .narrow(0, static_cast<std::int64_t>(leaf.record->element_offset), c10::multiply_integers(shape))
+                        .view(shape);
+  }
+}
+
+// Where two working copies take turns as master, the new one begins as the old one.
+void FunctionUpdate::copy_masters(std::uint64_t version) {
+  for (const std::uint32_t index : blocks_) {
+    const BlockRecord& block = block_of(index);
+    if (!block.working_is_master() || block.num_copies == 1) continue;
+    std::memcpy(store_.parameters(block.parameter_offset[version % 2]), store_.parameters(block.parameter_offset[(version - 1) % 2]),
+                block.bytes());
+  }
+}
+
+void FunctionUpdate::point_leaves_at(std::uint64_t version) {
+  for (std::size_t i = 0; i < leaves_.size(); ++i) parameters_[i].value.set_data(master_view(store_, *leaves_[i].record, version));
+}
+
+void FunctionUpdate::write_working_copies(std::uint64_t version) {
+  const c10::NoGradGuard no_grad;
+  for (const Leaf& leaf : leaves_) {
+    const BlockRecord& block = block_of(store_.catalogue().uses()[leaf.record->use].block);
+    if (block.working_is_master()) continue;
+    parameter_view(store_, *leaf.record, version % block.num_copies).copy_(master_view(store_, *leaf.record, version));
+  }
+}
+
+void FunctionUpdate::run(std::uint64_t version, bool skipped, const GradientWriter& write_gradient,
+                         const std::function<void()>& function) {
+  if (at::get_num_threads() != usable_cores()) at::set_num_threads(usable_cores());  // of this thread
+  copy_masters(version);
+  point_leaves_at(version);
+  if (!skipped) {
+    allocate_gradients();
+    for (std::size_t i = 0; i < blocks_.size(); ++i) write_gradient(blocks_[i], gradients_[i].mutable_data_ptr<float>());
+    for (std::size_t i = 0; i < leaves_.size(); ++i) {
+      at::Tensor& leaf = parameters_[i].value;
+      leaf.mutable_grad() = leaf.scalar_type() == at::kFloat ? leaves_[i].gradient : leaves_[i].gradient.to(leaf.scalar_type());
+    }
+    function();
+    for (std::size_t i = 0; i < leaves_.size(); ++i) {
+      if (parameters_[i].value.const_data_ptr() == master_view(store_, *leaves_[i].record, version).const_data_ptr()) continue;
+      throw Error(ExitCode::kUsage, cat("step(): the function gave parameter ", parameters_[i].name,
+                                        " other memory; change it in place, as by copy_()"));
+    }
+  }
+  write_working_copies(version);
+}
+
+}  // namespace rp
