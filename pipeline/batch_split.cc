@@ -3,6 +3,7 @@
 #include "common/text.h"
 #include "pipeline/packed_tensors.h"
 #include "pipeline/tensors.h"
+#include "pipeline/value_structure.h"
 #include "roundpipe/error.h"
 
 namespace rp {
@@ -97,11 +98,25 @@ BatchSplit::BatchSplit(const Batch& inputs, const Split& split_inputs, const Bat
                        int num_microbatches) {
   std::int64_t size = -1;
   blocks_.inputs = views(cut(inputs.tensors, split_inputs, num_microbatches, "input", size));
-  blocks_.arguments = views(cut(arguments.tensors, split_arguments, num_microbatches, "argument", size));
+  if (inputs.nested) refuse("the inputs of a call are a list of tensors; nested values are for the arguments of a loss");
+  blocks_.arguments = views(cut(arguments.nested ? tensors_of(*arguments.nested) : arguments.tensors, split_arguments, num_microbatches,
+                                "argument", size));
+  if (arguments.nested) set_structure(*arguments.nested);
   blocks_.input_imports = imports_of(inputs, num_microbatches, "input");
   blocks_.argument_imports = imports_of(arguments, num_microbatches, "argument");
   if (size < 0 && inputs.packed.empty() && !split_inputs.function) {
     refuse(cat("a batch of 0 cannot be split into ", num_microbatches, " microbatches; no input has a dimension to cut"));
+  }
+}
+
+void BatchSplit::set_structure(const Value& nested) {
+  const std::vector<std::byte> structure = structure_of(nested);
+  const std::size_t num_tensors = tensors_of(nested).size();
+  for (BlockContents& block : blocks_.arguments) {
+    if (block.tensors.size() != num_tensors) {
+      refuse(cat("Split::function gave ", block.tensors.size(), " arguments, but the nested arguments have ", num_tensors, " tensors"));
+    }
+    block.structure = structure;
   }
 }
 

@@ -26,6 +26,7 @@ class BatchSplit {
 
  private:
   [[nodiscard]] std::vector<BlockContents> views(std::vector<Tensors> microbatches);
+  void set_structure(const Value& nested);
 
   std::vector<std::vector<Tensors>> storage_;
   RoundInputs blocks_;

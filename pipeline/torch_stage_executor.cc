@@ -15,6 +15,7 @@
 #include "optimizer/update.h"
 #include "pipeline/description.h"
 #include "pipeline/tensors.h"
+#include "pipeline/value_structure.h"
 
 namespace rp {
 
@@ -371,7 +372,8 @@ void TorchStageExecutor::run_loss(const Run& run, const Tensors& outputs) {
   Stopwatch watch(time_of(run.command, run.command.end_layer - 1).backward_ns);
   run_user_code(FailureRecord::kLoss, [&] {
     const Loss& loss = (*pipelines_[run.command.pipeline].losses)[static_cast<std::size_t>(run.command.loss)];
-    const Tensors values = loss.function(outputs, with_imports(run, BlockKind::kArguments, 0, BlockKind::kArgumentImport, run.command.num_argument_imports));
+    const Tensors tensors = with_imports(run, BlockKind::kArguments, 0, BlockKind::kArgumentImport, run.command.num_argument_imports);
+    const Tensors values = loss.function(outputs, value_of(run.inputs.find(BlockKind::kArguments, 0)->structure, tensors));
     LossRecord& record = run.outputs.losses;
     if (values.empty() || values.size() > record.values.size()) {
       throw std::runtime_error("the loss function must return one number, or a list of at most " +

@@ -5,10 +5,12 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "roundpipe/layer.h"
+#include "roundpipe/value.h"
 
 namespace rp {
 
@@ -37,11 +39,16 @@ struct Batch {
   Batch(at::Tensor tensor) : tensors{std::move(tensor)} {}
   Batch(Tensors list) : tensors(std::move(list)) {}
   Batch(std::initializer_list<at::Tensor> list) : tensors(list) {}
+  // Arguments of a loss that are more than a list of tensors. Their tensors are numbered in order (maps by key) for Split.
+  Batch(Value nested_arguments) : nested(std::move(nested_arguments)) {}
+  Batch(Value::Map map) : nested(std::move(map)) {}
+  Batch(Value::List list) : nested(std::move(list)) {}
   Batch(PackedTensors list) : packed{std::move(list)} {}
   Batch(Tensors list, std::vector<PackedTensors> packed_lists) : tensors(std::move(list)), packed(std::move(packed_lists)) {}
 
   Tensors tensors;
   std::vector<PackedTensors> packed;
+  std::optional<Value> nested;  // instead of both
 };
 
 // How the tensors of a Batch are cut. By default along dimension 0, into parts as equal as possible, the first ones larger

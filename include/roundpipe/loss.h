@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "roundpipe/layer.h"
+#include "roundpipe/value.h"
 
 namespace rp {
 
@@ -16,18 +17,23 @@ namespace rp {
 // whole step, which travel as arguments of the call. Runs in a worker right after the last layer; it may throw.
 struct Loss {
   std::string name;
-  std::function<Tensors(const Tensors& outputs, const Tensors& arguments)> function;
+  // Arguments that were given as tensors are a list of them.
+  std::function<Tensors(const Tensors& outputs, const Value& arguments)> function;
 };
 
-// A loss of one output and one label tensor, as a lambda (Tensor, Tensor) -> Tensor; or one that takes lists. Either may
-// give a list.
+// A loss of one output and one label tensor, as a lambda (Tensor, Tensor) -> Tensor; of lists, (Tensors, Tensors); or of
+// nested arguments, (Tensors, Value) or (Tensor, Value). Each may give a list.
 template <typename Function>
 [[nodiscard]] Loss loss(std::string name, Function function) {
-  return {std::move(name), [function = std::move(function)](const Tensors& outputs, const Tensors& arguments) -> Tensors {
-            if constexpr (std::is_invocable_v<const Function&, const Tensors&, const Tensors&>) {
+  return {std::move(name), [function = std::move(function)](const Tensors& outputs, const Value& arguments) -> Tensors {
+            if constexpr (std::is_invocable_v<const Function&, const Tensors&, const Value&>) {
               return {function(outputs, arguments)};
+            } else if constexpr (std::is_invocable_v<const Function&, const Tensors&, const Tensors&>) {
+              return {function(outputs, arguments.tensors())};
+            } else if constexpr (std::is_invocable_v<const Function&, const at::Tensor&, const Value&>) {
+              return {function(outputs.at(0), arguments)};
             } else {
-              return {function(outputs.at(0), arguments.at(0))};
+              return {function(outputs.at(0), arguments.at(0).tensor())};
             }
           }};
 }

@@ -1,7 +1,7 @@
 // roundpipe/roundpipe.h
 // Everything a program needs: Session, Model, Pipeline, losses, update rules, errors. Header by header:
 // session.h (roles), layer.h and model.h (description), module.h (torch::nn modules as layers), models.h (Llama),
-// loss.h, recompute.h (data for the second forward), pipeline.h (rounds and steps), optimizer.h (AdamW, schedules), error.h.
+// loss.h, value.h (nested arguments), recompute.h (data for the second forward), pipeline.h (rounds and steps), optimizer.h (AdamW, schedules), error.h.
 #pragma once
 
 #include "roundpipe/batch.h"
@@ -15,3 +15,4 @@
 #include "roundpipe/pipeline.h"
 #include "roundpipe/recompute.h"
 #include "roundpipe/session.h"
+#include "roundpipe/value.h"
