@@ -28,7 +28,7 @@ Coordinator::Coordinator(Store& store, CoordinatorOptions options)
       inputs_(store),
       outstanding_(static_cast<std::size_t>(store.num_workers())),
       next_event_(static_cast<std::size_t>(store.num_workers())),
-      frees_(store) {
+      blocks_(store, inputs_) {
   const Catalogue& catalogue = store.catalogue();
   RP_ASSERT(options_.pipelines.size() == catalogue.pipelines().size());
   for (std::uint32_t number = 0; number < options_.pipelines.size(); ++number) {
@@ -82,8 +82,8 @@ void Coordinator::set_buffers(int pipeline, const std::map<int, BlockContents>& 
   for (const auto& [layer, contents] : buffers) {
     const BlockRow row{BlockKind::kBuffers, layer};
     for (auto* kept : {&state.buffers, &state.buffers_of_step}) {
-      ++round->readers[row];
-      if (const auto old = kept->find(layer); old != kept->end()) release(old->second.round, row);
+      RoundBlocks::keep({round, row});
+      if (const auto old = kept->find(layer); old != kept->end()) blocks_.release(old->second);
       (*kept)[layer] = {round, row};
     }
   }
@@ -199,55 +199,15 @@ std::shared_ptr<Round> Coordinator::accept_round(const RoundTraits& traits, cons
   }
   MutexLock lock(mutex_);
   check_failure();
-  for (int i = 0; i < round->num_input_imports; ++i) {
-    round->origins[{BlockKind::kInputImport, i}] = inputs.input_imports[static_cast<std::size_t>(i)];
-  }
-  for (int i = 0; i < round->num_argument_imports; ++i) {
-    round->origins[{BlockKind::kArgumentImport, i}] = inputs.argument_imports[static_cast<std::size_t>(i)];
-  }
-  const std::vector<BlockOfRound> old_buffers = take_over_buffers(round);
-  add_readers(round);
-  for (const BlockOfRound& old : old_buffers) release(old.round, old.row);
+  RoundBlocks::import(*round, inputs.input_imports, inputs.argument_imports);
+  const std::vector<BlockOfRound> old_buffers = RoundBlocks::take_over_buffers(round, state.buffers);
+  blocks_.add_readers(*round);
+  for (const BlockOfRound& old : old_buffers) blocks_.release(old);
   const auto is_first = [](const Slot& slot) { return slot.phase != Phase::kBackward; };
   const auto end = traits.kind == RoundKind::kForwardBackward ? round->slots.end()
                                                               : std::find_if_not(round->slots.begin(), round->slots.end(), is_first);
   launch(round, 0, static_cast<std::size_t>(end - round->slots.begin()));
   return round;
-}
-
-// The buffers that the round begins with are those that the last training round made; a training round makes new ones.
-// Returns what is not the newest any more.
-std::vector<BlockOfRound> Coordinator::take_over_buffers(const std::shared_ptr<Round>& round) {
-  std::vector<BlockOfRound> old;
-  for (auto& [layer, newest] : at(round->traits.pipeline).buffers) {
-    const BlockRow row{BlockKind::kBuffers, layer};
-    round->origins[row] = newest;
-    if (round->traits.mode != RoundMode::kTrain) continue;
-    old.push_back(newest);
-    newest = {round, row};
-    ++round->readers[row];
-  }
-  return old;
-}
-
-void Coordinator::add_readers(const std::shared_ptr<Round>& round) {
-  const RoundTable table = table_of(*round);
-  for (const auto& [row, origin] : round->origins) {
-    table.origin(row.kind, row.index) = {.table = origin.round->table, .table_bytes = origin.round->table_bytes,
-                                         .kind = origin.row.kind, .index = origin.row.index};
-  }
-  for (const Slot& slot : round->slots) {
-    const Command command = command_of(*round, slot);
-    for (const BlockRow& row : output_rows(command, store_.catalogue())) round->unwritten.insert(row);
-    for (const BlockRow& row : input_rows(command, store_.catalogue())) {
-      const auto origin = round->origins.find(row);
-      ++(origin == round->origins.end() ? round->readers[row] : origin->second.round->readers[origin->second.row]);
-    }
-  }
-  if (round->traits.kind == RoundKind::kForward || round->traits.keeps_outputs) {
-    ++round->readers[{BlockKind::kActivation, round->num_layers}];
-  }
-  if (round->traits.input_gradient) ++round->readers[{BlockKind::kGradient, 0}];
 }
 
 void Coordinator::launch(const std::shared_ptr<Round>& round, std::size_t first_slot, std::size_t end_slot) {
@@ -287,24 +247,20 @@ void Coordinator::drop_graph(const std::shared_ptr<Round>& round) {
   MutexLock lock(mutex_);
   if (!round->graph_is_open) return;
   round->graph_is_open = false;
-  std::vector<Slot> dropped;
+  std::vector<Command> dropped;
   while (!round->slots.empty() && round->slots.back().phase == Phase::kBackward) {
-    dropped.push_back(round->slots.back());
+    dropped.push_back(command_of(*round, round->slots.back()));
     round->slots.pop_back();
   }
-  for (const Slot& slot : dropped) {
-    for (const BlockRow& row : output_rows(command_of(*round, slot), store_.catalogue())) round->unwritten.erase(row);
-  }
-  for (const Slot& slot : dropped) release_inputs(round, command_of(*round, slot));
+  blocks_.drop(round, dropped);
   // Nobody will make what the caller was to have of the backward.
-  if (round->traits.input_gradient) release(round, {BlockKind::kGradient, 0});
+  if (round->traits.input_gradient) blocks_.release({round, {BlockKind::kGradient, 0}});
   if (round->num_committed == round->slots.size()) end_round(*round);
-  free_table_if_unused(*round);
 }
 
 void Coordinator::drop(const BlockOfRound& block) {
   MutexLock lock(mutex_);
-  release(block.round, block.row);
+  blocks_.release(block);
 }
 
 std::shared_ptr<StepOutcome> Coordinator::accept_step(int pipeline, StepRequest request) {
@@ -314,9 +270,9 @@ std::shared_ptr<StepOutcome> Coordinator::accept_step(int pipeline, StepRequest 
     MutexLock lock(mutex_);
     check_failure();
     for (const auto& [layer, newest] : state.buffers) {
-      ++newest.round->readers[newest.row];
+      RoundBlocks::keep(newest);
       BlockOfRound& kept = state.buffers_of_step.at(layer);
-      release(kept.round, kept.row);
+      blocks_.release(kept);
       kept = newest;
     }
   }
@@ -408,7 +364,7 @@ bool Coordinator::next_completion(int worker, Completion& completion) {
     {
       MutexLock lock(mutex_);
       if (error_) return false;
-      if (!frees_.flush()) wait_ns = kNsPerMs;
+      if (!blocks_.flush_frees()) wait_ns = kNsPerMs;
     }
     if (ring.wait({&stop_, wait_ns}) == WaitResult::kStopped) return false;
     silent_ns = store_.progress() == progress ? silent_ns + wait_ns : 0;
@@ -435,9 +391,7 @@ void Coordinator::commit(const Completion& completion) {
   ++round.num_committed;
   if (slot.phase == Phase::kFused) commit_losses(round);
   if (slot.layers.end == round.num_layers && slot.phase != Phase::kBackward) round.forward_done = true;
-  const Command command = command_of(round, slot);
-  commit_outputs(flight.round, command);
-  release_inputs(flight.round, command);
+  blocks_.commit(flight.round, command_of(round, slot));
   commit_gradients(round, slot);
   if (commit_point_ == round.slots[flight.end_slot - 1].number + 1) {
     flights_.pop_front();
@@ -448,47 +402,12 @@ void Coordinator::commit(const Completion& completion) {
   changed_.notify_all();
 }
 
-void Coordinator::commit_outputs(const std::shared_ptr<Round>& round, const Command& command) {
-  for (const BlockRow& row : output_rows(command, store_.catalogue())) {
-    round->unwritten.erase(row);
-    if (const auto readers = round->readers.find(row); readers != round->readers.end() && readers->second == 0) free_row(round, row);
-  }
-}
-
 void Coordinator::commit_losses(Round& round) {
   const RoundTable table = table_of(round);
   round.losses.assign(table.loss(0).num, 0);
   for (int m = 0; m < round.traits.num_microbatches; ++m) {
     for (std::size_t i = 0; i < round.losses.size(); ++i) round.losses[i] += table.loss(m).values[i];
   }
-}
-
-void Coordinator::release_inputs(const std::shared_ptr<Round>& round, const Command& command) {
-  for (const BlockRow& row : input_rows(command, store_.catalogue())) {
-    const auto origin = round->origins.find(row);
-    if (origin == round->origins.end()) {
-      release(round, row);
-    } else {
-      release(origin->second.round, origin->second.row);
-    }
-  }
-}
-
-void Coordinator::release(const std::shared_ptr<Round>& round, BlockRow row) {
-  const auto readers = round->readers.find(row);
-  RP_ASSERT(readers != round->readers.end() && readers->second > 0);
-  // What the caller drops early is freed when it is there.
-  if (--readers->second == 0 && !round->unwritten.contains(row)) free_row(round, row);
-}
-
-void Coordinator::free_row(const std::shared_ptr<Round>& round, BlockRow row) {
-  round->readers.erase(row);
-  const RoundTable table = table_of(*round);
-  for (int m = 0; m < (is_once_a_task(row.kind) ? 1 : table.num_microbatches()); ++m) {
-    const BlockPlace& place = table.place(row.kind, row.index, m);
-    if (place.bytes > 0) free_block(place);
-  }
-  free_table_if_unused(*round);
 }
 
 void Coordinator::commit_failure(const Round& round, const Slot& slot) {
@@ -513,20 +432,6 @@ void Coordinator::commit_failure(const Round& round, const Slot& slot) {
   changed_.notify_all();
 }
 
-void Coordinator::free_block(const BlockPlace& place) {
-  if (place.arena == kCoordinatorArena) {
-    inputs_.free(place.offset);
-    return;
-  }
-  frees_.send(place.arena, {.epoch = store_.epoch().observe(), .offset = place.offset});
-}
-
-void Coordinator::free_table_if_unused(Round& round) {
-  if (!round.all_done || !round.readers.empty() || round.table_bytes == 0) return;
-  inputs_.free(round.table);
-  round.table_bytes = 0;
-}
-
 void Coordinator::commit_gradients(const Round& round, const Slot& slot) {
   Updates& updates = *at(round.traits.pipeline).updates;
   for_trained_uses(round, slot.layers, [&](std::uint32_t use) {
@@ -542,9 +447,8 @@ void Coordinator::commit_gradients(const Round& round, const Slot& slot) {
 void Coordinator::end_round(Round& round) {
   if (round.graph_is_open) return;
   round.all_done = true;
-  round.origins.clear();  // else each round would hold the one before
   if (round.traits.kind == RoundKind::kForwardBackward) learn_times(at(round.traits.pipeline), round);
-  free_table_if_unused(round);
+  blocks_.end(round);
 }
 
 void Coordinator::learn_times(PipelineState& pipeline, const Round& round) {

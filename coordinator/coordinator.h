@@ -21,9 +21,9 @@
 #include <vector>
 
 #include "common/mutex.h"
-#include "coordinator/free_sender.h"
 #include "coordinator/input_blocks.h"
 #include "coordinator/round.h"
+#include "coordinator/round_blocks.h"
 #include "coordinator/updates.h"
 #include "hoststore/store.h"
 #include "scheduler/partition.h"
@@ -169,8 +169,6 @@ class Coordinator {
   void wait_for_flight(PipelineState& pipeline);
   [[nodiscard]] std::shared_ptr<Round> new_round(const RoundTraits& traits, const RoundInputs& inputs, const Plan* plan);
   void place_inputs(Round& round, const RoundInputs& inputs);
-  void add_readers(const std::shared_ptr<Round>& round) RP_REQUIRES(mutex_);
-  [[nodiscard]] std::vector<BlockOfRound> take_over_buffers(const std::shared_ptr<Round>& round) RP_REQUIRES(mutex_);
   void launch(const std::shared_ptr<Round>& round, std::size_t first_slot, std::size_t end_slot) RP_REQUIRES(mutex_);
   void dispatch() RP_REQUIRES(mutex_);
   [[nodiscard]] RoundTable table_of(const Round& round);
@@ -180,13 +178,6 @@ class Coordinator {
   void commit(const Completion& completion) RP_REQUIRES(mutex_);
   void commit_failure(const Round& round, const Slot& slot) RP_REQUIRES(mutex_);
   void commit_losses(Round& round) RP_REQUIRES(mutex_);
-  void release_inputs(const std::shared_ptr<Round>& round, const Command& command) RP_REQUIRES(mutex_);
-  // One reader less; a block without readers is freed, a round without blocks and slots as well.
-  void release(const std::shared_ptr<Round>& round, BlockRow row) RP_REQUIRES(mutex_);
-  void free_row(const std::shared_ptr<Round>& round, BlockRow row) RP_REQUIRES(mutex_);
-  void commit_outputs(const std::shared_ptr<Round>& round, const Command& command) RP_REQUIRES(mutex_);
-  void free_block(const BlockPlace& place) RP_REQUIRES(mutex_);
-  void free_table_if_unused(Round& round) RP_REQUIRES(mutex_);
   template <typename Do>
   void for_trained_uses(const Round& round, const LayerRange& layers, Do&& action);
   void commit_gradients(const Round& round, const Slot& slot) RP_REQUIRES(mutex_);
@@ -208,7 +199,7 @@ class Coordinator {
   std::uint64_t commit_point_ RP_GUARDED_BY(mutex_) = 0;    // slot number
   std::vector<int> outstanding_ RP_GUARDED_BY(mutex_);      // dispatched, not committed; per worker
   std::vector<std::uint64_t> next_event_ RP_GUARDED_BY(mutex_);  // per worker
-  FreeSender frees_ RP_GUARDED_BY(mutex_);
+  RoundBlocks blocks_ RP_GUARDED_BY(mutex_);
   std::exception_ptr error_ RP_GUARDED_BY(mutex_);
   bool error_is_known_ RP_GUARDED_BY(mutex_) = false;  // a call has thrown it
   std::atomic<bool> stop_{false};

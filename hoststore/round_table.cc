@@ -1,6 +1,6 @@
 #include "hoststore/round_table.h"
 
-#include <array>
+#include <algorithm>
 #include <cstring>
 
 #include "common/check.h"
@@ -9,78 +9,73 @@ namespace rp {
 
 namespace {
 
-// Rows of blocks, by kind: boundaries or layers.
-std::array<std::uint64_t, kBlockKinds> rows_of(const RoundShape& shape) {
-  const std::uint64_t layers = shape.num_layers;
-  return {layers + 1, layers + 1, layers, layers, 1, kMaxImports, kMaxImports};
+RoundShape shape_at(const std::byte* memory) {
+  RoundShape shape;
+  std::memcpy(&shape, memory, sizeof(shape));
+  return shape;
 }
-
-struct Layout {
-  explicit Layout(const RoundShape& shape) {
-    std::uint64_t rows = 0;
-    for (const std::uint64_t count : rows_of(shape)) rows += count;
-    places = sizeof(RoundShape);
-    sources = places + rows * shape.num_microbatches * sizeof(BlockPlace);
-    origins = sources + rows * sizeof(InputSource);
-    losses = origins + rows * sizeof(BlockOrigin);
-    square_sums = losses + std::uint64_t{shape.num_microbatches} * sizeof(LossRecord);
-    layer_times = square_sums + shape.num_uses * sizeof(double);
-    bytes = layer_times + shape.num_layers * sizeof(LayerTime);
-  }
-  std::uint64_t places, sources, origins, losses, square_sums, layer_times, bytes;
-};
 
 }  // namespace
 
-std::uint64_t RoundTable::bytes(const RoundShape& shape) { return Layout(shape).bytes; }
-
-RoundTable RoundTable::create(std::byte* memory, const RoundShape& shape) {
-  std::memset(memory, 0, bytes(shape));
-  std::memcpy(memory, &shape, sizeof(shape));
-  RoundTable table(memory);
-  const InputSource there;
-  for (std::uint32_t kind = 0; kind < kBlockKinds; ++kind) {
-    for (std::uint64_t i = 0; i < rows_of(shape)[kind]; ++i) {
-      table.source(static_cast<BlockKind>(kind), static_cast<int>(i)) = there;
-    }
-  }
-  return table;
+RoundLayout::RoundLayout(const RoundShape& shape) {
+  const std::uint64_t layers = shape.num_layers;
+  const std::array<std::uint64_t, kBlockKinds> rows = {layers + 1, layers + 1, layers, layers, 1, kMaxImports, kMaxImports};
+  first_row[0] = 0;
+  for (std::size_t kind = 0; kind < kBlockKinds; ++kind) first_row[kind + 1] = first_row[kind] + rows[kind];
+  const std::uint64_t num_rows = first_row[kBlockKinds];
+  places = sizeof(RoundShape);
+  sources = places + num_rows * shape.num_microbatches * sizeof(BlockPlace);
+  origins = sources + num_rows * sizeof(InputSource);
+  losses = origins + num_rows * sizeof(BlockOrigin);
+  square_sums = losses + std::uint64_t{shape.num_microbatches} * sizeof(LossRecord);
+  layer_times = square_sums + shape.num_uses * sizeof(double);
+  bytes = layer_times + layers * sizeof(LayerTime);
 }
 
-RoundTable::RoundTable(std::byte* memory) : memory_(memory) { std::memcpy(&shape_, memory, sizeof(shape_)); }
+std::uint64_t RoundTable::bytes(const RoundShape& shape) { return RoundLayout(shape).bytes; }
+
+RoundTable RoundTable::create(std::byte* memory, const RoundShape& shape) {
+  const RoundLayout layout(shape);
+  std::memset(memory, 0, layout.bytes);
+  std::memcpy(memory, &shape, sizeof(shape));
+  auto* sources = reinterpret_cast<InputSource*>(memory + layout.sources);
+  std::fill_n(sources, layout.first_row[kBlockKinds], InputSource{});
+  return RoundTable(memory);
+}
+
+RoundTable::RoundTable(std::byte* memory) : memory_(memory), shape_(shape_at(memory)), layout_(shape_) {}
 
 std::uint64_t RoundTable::row(BlockKind kind, int index) const {
-  const auto rows = rows_of(shape_);
-  RP_ASSERT(index >= 0 && static_cast<std::uint64_t>(index) < rows[static_cast<std::size_t>(kind)]);
-  auto result = static_cast<std::uint64_t>(index);
-  for (std::size_t before = 0; before < static_cast<std::size_t>(kind); ++before) result += rows[before];
+  const auto number = static_cast<std::size_t>(kind);
+  const std::uint64_t result = layout_.first_row[number] + static_cast<std::uint64_t>(index);
+  RP_ASSERT(index >= 0 && result < layout_.first_row[number + 1]);
   return result;
 }
 
 BlockPlace& RoundTable::place(BlockKind kind, int index, int microbatch) const {
   RP_ASSERT(microbatch >= 0 && microbatch < num_microbatches());
-  return reinterpret_cast<BlockPlace*>(memory_ + Layout(shape_).places)[row(kind, index) * shape_.num_microbatches +
+  return reinterpret_cast<BlockPlace*>(memory_ + layout_.places)[row(kind, index) * shape_.num_microbatches +
                                                                        static_cast<std::uint64_t>(microbatch)];
 }
 
 InputSource& RoundTable::source(BlockKind kind, int index) const {
-  return reinterpret_cast<InputSource*>(memory_ + Layout(shape_).sources)[row(kind, index)];
+  return reinterpret_cast<InputSource*>(memory_ + layout_.sources)[row(kind, index)];
 }
 
 BlockOrigin& RoundTable::origin(BlockKind kind, int index) const {
-  return reinterpret_cast<BlockOrigin*>(memory_ + Layout(shape_).origins)[row(kind, index)];
+  return reinterpret_cast<BlockOrigin*>(memory_ + layout_.origins)[row(kind, index)];
 }
 
 LossRecord& RoundTable::loss(int microbatch) const {
-  return reinterpret_cast<LossRecord*>(memory_ + Layout(shape_).losses)[microbatch];
+  return reinterpret_cast<LossRecord*>(memory_ + layout_.losses)[microbatch];
 }
 
 double& RoundTable::square_sum(std::uint32_t use) const {
-  return reinterpret_cast<double*>(memory_ + Layout(shape_).square_sums)[use];
+  return reinterpret_cast<double*>(memory_ + layout_.square_sums)[use];
 }
 
 LayerTime& RoundTable::layer_time(int layer) const {
-  return reinterpret_cast<LayerTime*>(memory_ + Layout(shape_).layer_times)[layer];
+  return reinterpret_cast<LayerTime*>(memory_ + layout_.layer_times)[layer];
 }
 
 }  // namespace rp

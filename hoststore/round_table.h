@@ -86,6 +86,20 @@ struct RoundShape {
 };
 static_assert(sizeof(RoundShape) == 16 && ShmSafe<RoundShape>);
 
+// Where the parts of a table lie, in bytes from its beginning: a function of its shape.
+struct RoundLayout {
+  explicit RoundLayout(const RoundShape& shape);
+
+  std::array<std::uint64_t, kBlockKinds + 1> first_row;  // by kind; then the number of rows
+  std::uint64_t places = 0;
+  std::uint64_t sources = 0;
+  std::uint64_t origins = 0;
+  std::uint64_t losses = 0;
+  std::uint64_t square_sums = 0;
+  std::uint64_t layer_times = 0;
+  std::uint64_t bytes = 0;
+};
+
 // A view of a table; does not own it.
 class RoundTable {
  public:
@@ -111,6 +125,7 @@ class RoundTable {
 
   std::byte* memory_;
   RoundShape shape_;
+  RoundLayout layout_;
 };
 
 }  // namespace rp
