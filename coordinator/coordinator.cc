@@ -16,9 +16,11 @@ constexpr int kRoundsInFlight = 2;  // of each pipeline
 constexpr int kTasksAhead = 2;  // behind the one that runs
 static_assert(kTasksAhead + 1 < static_cast<int>(kCommandRing) && kTasksAhead + 1 < static_cast<int>(kCompletionRing));
 
-// Layer times are taken over into the plan after these rounds: soon, and once more when they are smooth.
-constexpr int kReplanAfter = 2;
-constexpr int kReplanAgainAfter = 10;
+std::vector<PlanSettings> plan_settings(const CoordinatorOptions& options) {
+  std::vector<PlanSettings> settings;
+  for (const PipelineSettings& pipeline : options.pipelines) settings.push_back(pipeline.plan);
+  return settings;
+}
 
 }  // namespace
 
@@ -26,6 +28,7 @@ Coordinator::Coordinator(Store& store, CoordinatorOptions options)
     : store_(store),
       options_(std::move(options)),
       inputs_(store),
+      plans_(store.catalogue(), plan_settings(options_)),
       outstanding_(static_cast<std::size_t>(store.num_workers())),
       next_event_(static_cast<std::size_t>(store.num_workers())),
       blocks_(store, inputs_) {
@@ -35,11 +38,8 @@ Coordinator::Coordinator(Store& store, CoordinatorOptions options)
     const PipelineSettings& settings = options_.pipelines[number];
     const PipelineRecord& record = catalogue.pipelines()[number];
     const int num_layers = static_cast<int>(record.num_layers);
-    validate_plan(settings.plan, num_layers);
     auto state = std::make_unique<PipelineState>();
     state->settings = settings;
-    state->plan = settings.plan;
-    state->layer_times = LayerTimes(num_layers);
     while (state->first_trained_layer < num_layers &&
            !catalogue.is_trained(static_cast<int>(record.first_layer) + state->first_trained_layer)) {
       ++state->first_trained_layer;
@@ -151,8 +151,10 @@ std::shared_ptr<Round> Coordinator::new_round(const RoundTraits& traits, const R
   round->attempt = state.num_attempts;
   round->graph_is_open = traits.keeps_graph;
   MutexLock lock(mutex_);
-  round->plan = plan != nullptr ? *plan : state.plan;
-  if (traits.kind == RoundKind::kForward) round->plan = without_fused_stage(round->plan, round->num_layers, traits.keeps_graph);
+  const PlanKind kind = traits.kind == RoundKind::kForwardBackward ? PlanKind::kFused
+                        : traits.keeps_graph                       ? PlanKind::kTrain
+                                                                   : PlanKind::kInfer;
+  round->plan = plan != nullptr ? plan_for(kind, *plan, round->num_layers) : plans_.plan(traits.pipeline, kind);
   round->slots = slots_of(round->plan, round->num_layers, round->first_trained_layer);
   return round;
 }
@@ -447,30 +449,12 @@ void Coordinator::commit_gradients(const Round& round, const Slot& slot) {
 void Coordinator::end_round(Round& round) {
   if (round.graph_is_open) return;
   round.all_done = true;
-  if (round.traits.kind == RoundKind::kForwardBackward) learn_times(at(round.traits.pipeline), round);
+  const bool went_back = !round.slots.empty() && round.slots.back().phase == Phase::kBackward;
+  const PlanKind kind = round.traits.kind == RoundKind::kForwardBackward ? PlanKind::kFused
+                        : went_back                                      ? PlanKind::kTrain
+                                                                         : PlanKind::kInfer;
+  plans_.learn(round.traits.pipeline, kind, table_of(round));
   blocks_.end(round);
-}
-
-void Coordinator::learn_times(PipelineState& pipeline, const Round& round) {
-  const RoundTable table = table_of(round);
-  std::vector<std::int64_t> forward_ns, backward_ns;
-  for (int layer = 0; layer < round.num_layers; ++layer) {
-    forward_ns.push_back(table.layer_time(layer).forward_ns);
-    backward_ns.push_back(table.layer_time(layer).backward_ns);
-  }
-  pipeline.layer_times.add(forward_ns, backward_ns);
-  const int records = pipeline.layer_times.num_records();
-  if (!pipeline.settings.replan || (records != kReplanAfter && records != kReplanAgainAfter)) return;
-  const Catalogue& catalogue = store_.catalogue();
-  std::vector<LayerCost> costs;
-  for (int layer = 0; layer < round.num_layers; ++layer) {
-    std::uint64_t bytes = 0;
-    for (const std::uint32_t use : catalogue.uses_of(round.first_layer + layer)) {
-      bytes += catalogue.blocks()[catalogue.uses()[use].block].bytes();
-    }
-    costs.push_back({pipeline.layer_times.forward(layer), pipeline.layer_times.backward(layer), bytes});
-  }
-  pipeline.plan = balanced_plan(costs, store_.num_workers(), pipeline.settings.max_stage_bytes);
 }
 
 // Waiting
@@ -537,9 +521,14 @@ std::exception_ptr Coordinator::finish() {
   return nullptr;
 }
 
-Plan Coordinator::plan(int pipeline) {
+Plan Coordinator::plan(int pipeline, PlanKind kind) {
   MutexLock lock(mutex_);
-  return at(pipeline).plan;
+  return plans_.plan(pipeline, kind);
+}
+
+std::vector<LayerTiming> Coordinator::layer_times(int pipeline) {
+  MutexLock lock(mutex_);
+  return plans_.times(pipeline);
 }
 
 }  // namespace rp

@@ -24,18 +24,16 @@
 #include "coordinator/input_blocks.h"
 #include "coordinator/round.h"
 #include "coordinator/round_blocks.h"
+#include "coordinator/stage_plans.h"
 #include "coordinator/updates.h"
 #include "hoststore/store.h"
-#include "scheduler/partition.h"
 
 namespace rp {
 
 struct PipelineSettings {
   bool adds_rounds = false;  // steps may have several rounds; the store has sums
   bool asynchronous = false;
-  Plan plan;                 // of the first rounds
-  bool replan = true;        // cut anew when layer times are known
-  std::uint64_t max_stage_bytes = UINT64_MAX;
+  PlanSettings plan;
   std::optional<LossScaling> loss_scaling{};
 };
 
@@ -122,7 +120,9 @@ class Coordinator {
   [[nodiscard]] std::uint64_t version(int pipeline) const { return at(pipeline).version(); }
   // Rounds with gradients.
   [[nodiscard]] int rounds_since_step(int pipeline) const { return at(pipeline).rounds_since_step; }
-  [[nodiscard]] Plan plan(int pipeline);
+  [[nodiscard]] Plan plan(int pipeline, PlanKind kind);
+  // For one microbatch, smoothed over the rounds.
+  [[nodiscard]] std::vector<LayerTiming> layer_times(int pipeline);
 
  private:
   // What the caller's thread knows of a pipeline, and, guarded by the mutex, what it shares with the commit thread.
@@ -140,8 +140,6 @@ class Coordinator {
     int rounds_since_step = 0;
     bool evaluates_newest = false;
 
-    Plan plan;                           // guarded
-    LayerTimes layer_times{0};           // guarded
     std::map<int, BlockOfRound> buffers; // guarded: the newest, by layer
     std::map<int, BlockOfRound> buffers_of_step;  // guarded: those after the last step's rounds
     int num_in_flight = 0;               // guarded: rounds with a slot that is not committed
@@ -182,7 +180,6 @@ class Coordinator {
   void for_trained_uses(const Round& round, const LayerRange& layers, Do&& action);
   void commit_gradients(const Round& round, const Slot& slot) RP_REQUIRES(mutex_);
   void end_round(Round& round) RP_REQUIRES(mutex_);
-  void learn_times(PipelineState& pipeline, const Round& round) RP_REQUIRES(mutex_);
 
   Store& store_;
   const CoordinatorOptions options_;
@@ -193,6 +190,7 @@ class Coordinator {
 
   Mutex mutex_;
   CondVar changed_;
+  StagePlans plans_ RP_GUARDED_BY(mutex_);
   std::deque<Flight> flights_ RP_GUARDED_BY(mutex_);        // oldest first
   std::uint64_t next_slot_ RP_GUARDED_BY(mutex_) = 0;       // to number
   std::uint64_t next_dispatch_ RP_GUARDED_BY(mutex_) = 0;   // slot number

@@ -98,6 +98,8 @@ std::vector<BufferState> Pipeline::buffers() {
 
 MemoryPlan Pipeline::memory_plan() const { return impl_->memory_plan(); }
 
-std::string Pipeline::plan_text() const { return impl_->plan_text(); }
+std::string Pipeline::plan_text(PlanKind kind) const { return impl_->plan_text(kind); }
+
+std::vector<LayerTiming> Pipeline::layer_times() const { return impl_->coordinator().layer_times(impl_->number()); }
 
 }  // namespace rp

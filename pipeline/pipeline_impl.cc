@@ -31,6 +31,7 @@ void check_options(const PipelineOptions& options, const Model& model, const std
     refuse(cat("optimizer_dtype is ", at::toString(options.optimizer_dtype),
                "; at::kFloat, at::kDouble and the model's dtype, ", at::toString(model.dtype()), ", are possible"));
   }
+  check_limits(options.plan_limits);
   if (options.loss_scaling) check_loss_scaling(*options.loss_scaling);
   for (const Loss& loss : losses) {
     if (!loss.function) refuse(cat("the loss '", loss.name, "' has no function; make one with rp::loss(name, function)"));
@@ -271,6 +272,6 @@ MemoryPlan Pipeline::Impl::memory_plan() const {
   return plan;
 }
 
-std::string Pipeline::Impl::plan_text() { return rp::plan_text(coordinator().plan(number_), model_.num_layers()); }
+std::string Pipeline::Impl::plan_text(PlanKind kind) { return rp::plan_text(coordinator().plan(number_, kind), model_.num_layers()); }
 
 }  // namespace rp

@@ -42,7 +42,7 @@ class Pipeline::Impl {
   // The round that comes next begins with them: all buffers, as buffers() names them. REQUIRES: nothing in flight.
   void set_buffers(const std::vector<BufferState>& buffers);
   [[nodiscard]] MemoryPlan memory_plan() const;
-  [[nodiscard]] std::string plan_text();
+  [[nodiscard]] std::string plan_text(PlanKind kind);
 
  private:
   [[nodiscard]] const PipelineRecord& record() const;

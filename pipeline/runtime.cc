@@ -95,7 +95,7 @@ void Runtime::create_store() {
   for (const Pipeline::Impl* pipeline : pipelines_) requests.push_back(pipeline->request());
   const Catalogue catalogue = Catalogue::lay_out(requests);
   store_ = Store::create(settings, catalogue);
-  for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) (void)first_plan(i);  // wrong ones before any worker starts
+  for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) (void)plan_settings(i);  // wrong ones before any worker starts
   for (std::size_t i = 0; i < pipelines_.size(); ++i) {
     initial_buffers_.emplace_back();
     buffer_names_.emplace_back();
@@ -117,31 +117,25 @@ std::uint64_t Runtime::max_stage_bytes() const {
   return available_memory() / (12 * static_cast<std::uint64_t>(num_workers_));
 }
 
-Plan Runtime::first_plan(int pipeline) const {
-  const Catalogue& catalogue = store_->catalogue();
-  const PipelineRecord& record = catalogue.pipelines()[static_cast<std::size_t>(pipeline)];
+PlanSettings Runtime::plan_settings(int pipeline) const {
+  const PipelineRecord& record = store_->catalogue().pipelines()[static_cast<std::size_t>(pipeline)];
   const int num_layers = static_cast<int>(record.num_layers);
   const Pipeline::Impl& description = *pipelines_[static_cast<std::size_t>(pipeline)];
-  if (!description.options().plan.empty()) return parse_plan(description.options().plan, num_layers);
-  if (settings_.plan != "auto") {
+  PlanSettings settings{.by_hand = {}, .limits = description.options().plan_limits};
+  if (settings.limits.min_stages == 0) settings.limits.min_stages = num_workers_;
+  if (settings.limits.max_stage_bytes == 0) settings.limits.max_stage_bytes = max_stage_bytes();
+  if (description.losses().empty()) settings.first_kind = PlanKind::kInfer;
+  if (!description.options().plan.empty()) {
+    settings.by_hand = parse_plan(description.options().plan, num_layers);
+  } else if (settings_.plan != "auto") {
     if (pipelines_.size() > 1) {
       throw Error(ExitCode::kUsage, cat("--plan ", settings_.plan, ": the session has ", pipelines_.size(),
                                         " pipelines, and a file gives the plan of one; leave it out"));
     }
-    return read_plan_file(settings_.plan, num_layers);
+    settings.by_hand = read_plan_file(settings_.plan, num_layers);
   }
-  std::vector<LayerCost> costs;
-  for (int layer = 0; layer < num_layers; ++layer) {
-    LayerCost cost;
-    for (const std::uint32_t use : catalogue.uses_of(static_cast<int>(record.first_layer) + layer)) {
-      cost.bytes += catalogue.blocks()[catalogue.uses()[use].block].bytes();
-    }
-    const double given = description.model().layers()[static_cast<std::size_t>(layer)].forward_cost;
-    cost.forward = given > 0 ? given : static_cast<double>(cost.bytes);
-    cost.backward = 2 * cost.forward;
-    costs.push_back(cost);
-  }
-  return balanced_plan(costs, num_workers_, max_stage_bytes());
+  for (const LayerSpec& layer : description.model().layers()) settings.forward_costs.push_back(layer.forward_cost);
+  return settings;
 }
 
 void Runtime::start_coordinator() {
@@ -151,9 +145,7 @@ void Runtime::start_coordinator() {
     const PipelineOptions& pipeline = pipelines_[static_cast<std::size_t>(i)]->options();
     options.pipelines.push_back({.adds_rounds = pipeline.rounds_per_step > 1,
                                  .asynchronous = pipeline.asynchronous,
-                                 .plan = first_plan(i),
-                                 .replan = settings_.plan == "auto" && pipeline.plan.empty(),
-                                 .max_stage_bytes = max_stage_bytes(),
+                                 .plan = plan_settings(i),
                                  .loss_scaling = pipeline.loss_scaling});
   }
   coordinator_ = std::make_unique<Coordinator>(*store_, options);

@@ -54,7 +54,7 @@ class Runtime {
  private:
   [[nodiscard]] std::uint64_t fingerprint_of_all() const;
   [[nodiscard]] std::uint64_t max_stage_bytes() const;
-  [[nodiscard]] Plan first_plan(int pipeline) const;
+  [[nodiscard]] PlanSettings plan_settings(int pipeline) const;
 
   const EffectiveSettings& settings_;
   const int num_workers_;

@@ -77,4 +77,11 @@ void check_loss_scaling(const LossScaling& scaling) {
   check_field("growth_interval", scaling.growth_interval, scaling.growth_interval >= 1, "at least 1");
 }
 
+void check_limits(const PlanLimits& limits) {
+  if (limits.min_stages < 0) throw Error(ExitCode::kUsage, cat("plan_limits: min_stages is ", limits.min_stages, ", but must be at least 0"));
+  if (limits.threshold != 0 && !(std::isfinite(limits.threshold) && limits.threshold >= 1)) {
+    throw Error(ExitCode::kUsage, cat("plan_limits: threshold is ", limits.threshold, ", but must be from 1 on, or 0 for no bound"));
+  }
+}
+
 }  // namespace rp

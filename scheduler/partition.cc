@@ -25,6 +25,9 @@ class Sums {
 };
 
 struct Workload {
+  explicit Workload(const PlanRequest& request);
+
+  PlanKind kind;
   Sums forward;   // a forward stage
   Sums backward;  // a backward stage: recompute and backward
   Sums fused;     // forward and backward
@@ -66,16 +69,43 @@ std::vector<LayerRange> spread(const Workload& load, const Sums& cost, int end, 
   return *ranges;
 }
 
-std::vector<double> candidates(const Workload& load) {
+template <typename Cost>
+Sums sums_of(const PlanRequest& request, Cost cost) {
+  std::vector<double> costs;
+  for (const LayerCost& layer : request.layers) costs.push_back(cost(layer));
+  return Sums(costs);
+}
+
+Workload::Workload(const PlanRequest& request)
+    : kind(request.kind),
+      forward(sums_of(request, [](const LayerCost& layer) { return layer.forward; })),
+      backward(sums_of(request, [](const LayerCost& layer) { return layer.recompute + layer.backward; })),
+      fused(sums_of(request, [](const LayerCost& layer) { return layer.forward + layer.backward; })),
+      bytes(sums_of(request, [](const LayerCost& layer) { return static_cast<double>(layer.bytes); })),
+      max_bytes(static_cast<double>(request.max_stage_bytes)),
+      num_layers(static_cast<int>(request.layers.size())) {}
+
+std::vector<double> candidates(const std::vector<Workload>& loads, double threshold) {
   std::vector<double> limits;
-  for (int first = 0; first < load.num_layers; ++first) {
-    for (int end = first + 1; end <= load.num_layers; ++end) {
-      limits.push_back(load.forward.of({first, end}));
-      limits.push_back(load.backward.of({first, end}));
+  double longest_layer = 0;
+  for (const Workload& load : loads) {
+    for (int first = 0; first < load.num_layers; ++first) {
+      longest_layer = std::max(longest_layer, load.forward.of({first, first + 1}));
+      if (load.kind != PlanKind::kInfer) longest_layer = std::max(longest_layer, load.backward.of({first, first + 1}));
+      for (int end = first + 1; end <= load.num_layers; ++end) {
+        limits.push_back(load.forward.of({first, end}));
+        if (load.kind != PlanKind::kInfer) limits.push_back(load.backward.of({first, end}));
+      }
+    }
+    // The last layer alone is the shortest fused stage.
+    if (load.kind == PlanKind::kFused) {
+      limits.push_back(load.fused.of({load.num_layers - 1, load.num_layers}));
+      longest_layer = std::max(longest_layer, limits.back());
     }
   }
   std::sort(limits.begin(), limits.end());
   limits.erase(std::unique(limits.begin(), limits.end()), limits.end());
+  if (threshold > 0) std::erase_if(limits, [&](double limit) { return limit > threshold * longest_layer; });
   // Every plan of thousands of sums differs little from its neighbours.
   constexpr std::size_t kMost = 400;
   if (limits.size() > kMost) {
@@ -95,55 +125,63 @@ std::optional<int> fused_start(const Workload& load, double limit) {
   return start == load.num_layers ? std::nullopt : std::optional(start);
 }
 
-}  // namespace
-
-Plan balanced_plan(const std::vector<LayerCost>& layers, int num_workers, std::uint64_t max_stage_bytes) {
-  std::vector<double> forward, backward, bytes;
-  for (const LayerCost& layer : layers) {
-    forward.push_back(layer.forward);
-    backward.push_back(layer.forward + layer.backward);
-    bytes.push_back(static_cast<double>(layer.bytes));
-  }
-  const Workload load{Sums(forward), Sums(backward), Sums(backward), Sums(bytes), static_cast<double>(max_stage_bytes),
-                      static_cast<int>(layers.size())};
-  double best_cost = std::numeric_limits<double>::infinity();
-  Plan best{.forward = {}, .fused_start = load.num_layers - 1, .backward = {}};
-  for (const double limit : candidates(load)) {
+// The stages of one model under a limit, backward in ascending order, or nothing if a layer alone is longer.
+std::optional<Plan> cut(const Workload& load, double limit) {
+  Plan plan{.forward = {}, .fused_start = load.num_layers, .backward = {}};
+  if (load.kind == PlanKind::kFused) {
     const auto start = fused_start(load, limit);
-    if (!start) continue;
-    const auto forward_stages = pack(load, load.forward, *start, limit);
-    const auto backward_stages = pack(load, load.backward, *start, limit);
-    if (!forward_stages || !backward_stages) continue;
-    const int num_stages = static_cast<int>(forward_stages->size() + backward_stages->size() + 1);
-    const double cost = std::max(num_stages, num_workers) * limit;
-    if (cost < best_cost) {
-      best_cost = cost;
-      best = {*forward_stages, *start, *backward_stages};
-    }
+    if (!start) return std::nullopt;
+    plan.fused_start = *start;
   }
-  if (best_cost == std::numeric_limits<double>::infinity()) {  // nothing fits the memory: as little at once as possible
-    best.forward = spread(load, load.forward, best.fused_start, static_cast<std::size_t>(load.num_layers));
-    best.backward = best.forward;
-  } else {
-    best.forward = spread(load, load.forward, best.fused_start, best.forward.size());
-    best.backward = spread(load, load.backward, best.fused_start, best.backward.size());
-  }
-  std::reverse(best.backward.begin(), best.backward.end());
-  validate_plan(best, load.num_layers);
-  return best;
+  const auto forward = pack(load, load.forward, plan.fused_start, limit);
+  if (!forward) return std::nullopt;
+  plan.forward = *forward;
+  if (load.kind == PlanKind::kInfer) return plan;
+  const auto backward = pack(load, load.backward, plan.fused_start, limit);
+  if (!backward) return std::nullopt;
+  plan.backward = *backward;
+  return plan;
 }
 
-void LayerTimes::add(const std::vector<std::int64_t>& forward_ns, const std::vector<std::int64_t>& backward_ns) {
-  constexpr double kSmoothing = 0.9;
-  ++num_records_;
-  for (std::size_t i = 0; i < times_.size(); ++i) {
-    const auto mix = [this](double& value, std::int64_t record) {
-      value = num_records_ <= 2 ? static_cast<double>(record)
-                                : kSmoothing * value + (1 - kSmoothing) * static_cast<double>(record);
-    };
-    mix(times_[i].forward, forward_ns[i]);
-    mix(times_[i].backward, backward_ns[i]);
+// As little at once as possible.
+Plan finest(const Workload& load) {
+  Plan plan{.forward = {}, .fused_start = load.num_layers - (load.kind == PlanKind::kFused ? 1 : 0), .backward = {}};
+  for (int layer = 0; layer < plan.fused_start; ++layer) plan.forward.push_back({layer, layer + 1});
+  if (load.kind != PlanKind::kInfer) plan.backward = plan.forward;
+  return plan;
+}
+
+}  // namespace
+
+std::vector<Plan> balanced_plans(const std::vector<PlanRequest>& models, int min_stages, double threshold) {
+  const std::vector<Workload> loads(models.begin(), models.end());
+  double best_cost = std::numeric_limits<double>::infinity();
+  std::vector<Plan> best;
+  for (const double limit : candidates(loads, threshold)) {
+    std::vector<Plan> plans;
+    int num_stages = 0;
+    for (const Workload& load : loads) {
+      std::optional<Plan> plan = cut(load, limit);
+      if (!plan) break;
+      num_stages += plan->num_stages(load.num_layers);
+      plans.push_back(std::move(*plan));
+    }
+    const double cost = std::max(num_stages, min_stages) * limit;
+    if (plans.size() < loads.size() || cost >= best_cost) continue;
+    best_cost = cost;
+    best = std::move(plans);
   }
+  if (best.empty()) {
+    for (const Workload& load : loads) best.push_back(finest(load));
+  }
+  for (std::size_t i = 0; i < loads.size(); ++i) {
+    Plan& plan = best[i];
+    plan.forward = spread(loads[i], loads[i].forward, plan.fused_start, plan.forward.size());
+    if (loads[i].kind != PlanKind::kInfer) plan.backward = spread(loads[i], loads[i].backward, plan.fused_start, plan.backward.size());
+    std::reverse(plan.backward.begin(), plan.backward.end());
+    validate_plan(plan, loads[i].num_layers);
+  }
+  return best;
 }
 
 }  // namespace rp

@@ -9,40 +9,27 @@
 
 namespace rp {
 
-// Time of one layer for one microbatch, in any unit, and what it takes in a stage buffer.
+// What one layer takes for one microbatch, in any unit, and in a stage buffer.
 struct LayerCost {
   double forward = 0;
-  double backward = 0;  // without recompute
+  double recompute = 0;  // 0 where no gradient goes, as `backward`
+  double backward = 0;   // without recompute
   std::uint64_t bytes = 0;
 };
 
-// A plan for `num_workers` workers: for every bound t on a stage's time among the contiguous sums of layer times, the
-// stages are packed greedily under t and the model is cut at the smallest max(stages, workers) * t; the cuts of that
-// number of stages are then spread evenly. A backward stage costs its recompute too, the fused stage does not.
-// No stage holds more than `max_stage_bytes` unless one layer alone does.
-// REQUIRES: at least one layer, at least one worker.
-[[nodiscard]] Plan balanced_plan(const std::vector<LayerCost>& layers, int num_workers, std::uint64_t max_stage_bytes);
-
-// Layer times over rounds: the first record is dropped, the second taken, later ones smoothed.
-class LayerTimes {
- public:
-  explicit LayerTimes(int num_layers) : times_(static_cast<std::size_t>(num_layers)) {}
-
-  // Adds the times of one round, in nanoseconds for all its microbatches.
-  void add(const std::vector<std::int64_t>& forward_ns, const std::vector<std::int64_t>& backward_ns);
-
-  [[nodiscard]] int num_records() const { return num_records_; }
-  // Time of a layer in nanoseconds.
-  [[nodiscard]] double forward(int layer) const { return times_[static_cast<std::size_t>(layer)].forward; }
-  [[nodiscard]] double backward(int layer) const { return times_[static_cast<std::size_t>(layer)].backward; }
-
- private:
-  struct Times {
-    double forward = 0;
-    double backward = 0;
-  };
-  std::vector<Times> times_;  // ns
-  int num_records_ = 0;
+// A model that is to be cut.
+struct PlanRequest {
+  PlanKind kind = PlanKind::kFused;
+  std::vector<LayerCost> layers;
+  std::uint64_t max_stage_bytes = UINT64_MAX;
 };
+
+// Plans for models that share the workers: for every bound t on a stage's time among the contiguous sums of layer times,
+// the stages of all models are packed greedily under t, and the models are cut at the smallest max(stages, min_stages) * t;
+// the cuts of each model's number of stages are then spread evenly. A backward stage costs its recompute too, the fused
+// stage does not. No stage holds more than its model's max_stage_bytes unless one layer alone does.
+// `threshold`: t is at most this many times the longest layer; 0: no bound.
+// REQUIRES: at least one layer in each model, min_stages >= 1.
+[[nodiscard]] std::vector<Plan> balanced_plans(const std::vector<PlanRequest>& models, int min_stages, double threshold);
 
 }  // namespace rp

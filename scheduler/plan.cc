@@ -38,21 +38,33 @@ LayerRange parse_range(const std::string& word) {
 
 }  // namespace
 
-Plan without_fused_stage(const Plan& plan, int num_layers, bool with_backward) {
+PlanKind kind_of(const Plan& plan, int num_layers) {
+  if (plan.fused_start < num_layers) return PlanKind::kFused;
+  return plan.backward.empty() ? PlanKind::kInfer : PlanKind::kTrain;
+}
+
+Plan plan_for(PlanKind kind, const Plan& plan, int num_layers) {
+  const PlanKind is = kind_of(plan, num_layers);
+  if (is == kind) return plan;
+  if (kind == PlanKind::kFused) {
+    fail(cat("forward_backward() needs a fused stage, but `", plan_text(plan, num_layers), "` has none; `forward 0-3 | fused 4-7 | backward 0-3` has"));
+  }
+  if (is == PlanKind::kInfer) {
+    fail(cat("forward() with gradients needs backward stages, but `", plan_text(plan, num_layers), "` has none"));
+  }
   Plan result = plan;
   const LayerRange fused{plan.fused_start, num_layers};
   result.fused_start = num_layers;
-  if (fused.first < fused.end) result.forward.push_back(fused);
-  if (!with_backward) {
-    result.backward.clear();
-  } else if (fused.first < fused.end) {
+  if (is == PlanKind::kFused) {
+    result.forward.push_back(fused);
     result.backward.insert(result.backward.begin(), fused);
   }
+  if (kind == PlanKind::kInfer) result.backward.clear();
   return result;
 }
 
 void validate_plan(const Plan& plan, int num_layers) {
-  if (plan.fused_start < 0 || plan.fused_start >= num_layers) {
+  if (plan.fused_start < 0 || plan.fused_start > num_layers) {
     fail(cat("the fused stage must begin at a layer from 0 to ", num_layers - 1, ", not at ", plan.fused_start));
   }
   int next = 0;
@@ -61,9 +73,13 @@ void validate_plan(const Plan& plan, int num_layers) {
     if (range.first != next) fail(cat("layer ", next, " must begin the next forward stage, not layer ", range.first));
     next = range.end;
   }
+  if (next != plan.fused_start && plan.fused_start == num_layers) {
+    fail(cat("the forward stages end before layer ", next, ", and there is no fused stage from there to layer ", num_layers - 1));
+  }
   if (next != plan.fused_start) {
     fail(cat("the forward stages end before layer ", next, ", but the fused stage begins at layer ", plan.fused_start));
   }
+  if (kind_of(plan, num_layers) == PlanKind::kInfer) return;
   for (const LayerRange& range : plan.backward) {
     check_range("backward", range, num_layers);
     if (range.end != next) fail(cat("layer ", next - 1, " must end the next backward stage, not layer ", range.end - 1));
@@ -74,21 +90,19 @@ void validate_plan(const Plan& plan, int num_layers) {
 
 std::string plan_text(const Plan& plan, int num_layers) {
   std::string text;
-  if (!plan.forward.empty()) {
-    text += "forward";
-    for (const LayerRange& range : plan.forward) text += range_text(range.first, range.end);
-    text += " | ";
-  }
-  text += "fused" + range_text(plan.fused_start, num_layers);
-  if (!plan.backward.empty()) {
-    text += " | backward";
-    for (const LayerRange& range : plan.backward) text += range_text(range.first, range.end);
-  }
+  const auto add = [&text](const char* part, const std::vector<LayerRange>& ranges) {
+    if (ranges.empty()) return;
+    text += cat(text.empty() ? "" : " | ", part);
+    for (const LayerRange& range : ranges) text += range_text(range.first, range.end);
+  };
+  add("forward", plan.forward);
+  if (plan.fused_start < num_layers) add("fused", {{plan.fused_start, num_layers}});
+  add("backward", plan.backward);
   return text;
 }
 
 Plan parse_plan(const std::string& text, int num_layers) {
-  Plan plan;
+  Plan plan{.forward = {}, .fused_start = num_layers, .backward = {}};
   std::string part;
   int num_fused = 0;
   std::istringstream lines(text);
@@ -117,7 +131,7 @@ Plan parse_plan(const std::string& text, int num_layers) {
       }
     }
   }
-  if (num_fused == 0) fail("it has no fused stage, as in `forward 0-3 | fused 4-7 | backward 0-3`");
+  if (part.empty()) fail("it is empty; a plan is as `forward 0-3 | fused 4-7 | backward 0-3`");
   validate_plan(plan, num_layers);
   return plan;
 }

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "roundpipe/plan.h"
+
 namespace rp {
 
 // Layers [first, end).
@@ -14,25 +16,30 @@ struct LayerRange {
   bool operator==(const LayerRange&) const = default;
 };
 
-// Forward stages in ascending order cover [0, fused_start); the fused stage covers [fused_start, num_layers) and is
-// never empty; backward stages in descending order cover [0, fused_start) again, cut independently.
+// Forward stages in ascending order cover [0, fused_start); the fused stage, if there is one, covers [fused_start,
+// num_layers); backward stages in descending order cover [0, fused_start) again, cut independently, or nothing in a plan
+// for inference, which has no fused stage.
 struct Plan {
   std::vector<LayerRange> forward;
   int fused_start = 0;
   std::vector<LayerRange> backward;
 
-  [[nodiscard]] int num_stages() const { return static_cast<int>(forward.size() + 1 + backward.size()); }
+  [[nodiscard]] int num_stages(int num_layers) const {
+    return static_cast<int>(forward.size() + backward.size()) + (fused_start < num_layers ? 1 : 0);
+  }
   bool operator==(const Plan&) const = default;
 };
 
-// The same cuts for a round without a loss: the fused stage is a forward stage, and the first backward stage where
-// `with_backward`, else there are none. (fused_start is num_layers then.)
-[[nodiscard]] Plan without_fused_stage(const Plan& plan, int num_layers, bool with_backward);
+[[nodiscard]] PlanKind kind_of(const Plan& plan, int num_layers);
+
+// The same cuts for a round of this kind: a fused stage becomes a forward and a backward stage, backward stages are left
+// out. Throws rp::Error (kUsage) if the plan lacks what the kind needs.
+[[nodiscard]] Plan plan_for(PlanKind kind, const Plan& plan, int num_layers);
 
 // Throws rp::Error (kUsage) naming the first layer that a stage misses, repeats or has out of order.
 void validate_plan(const Plan& plan, int num_layers);
 
-// "forward 0-9 10-19 | fused 20-31 | backward 10-19 0-9", layers counted from 0, last layer included.
+// As in PlanKind: "forward 0-9 10-19 | fused 20-31 | backward 10-19 0-9".
 [[nodiscard]] std::string plan_text(const Plan& plan, int num_layers);
 
 // Reads plan_text()'s form; newlines count as `|`, and # starts a comment. Throws rp::Error (kUsage) naming the word

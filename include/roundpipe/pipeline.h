@@ -13,6 +13,7 @@
 #include "roundpipe/loss.h"
 #include "roundpipe/model.h"
 #include "roundpipe/optimizer.h"
+#include "roundpipe/plan.h"
 
 namespace rp {
 
@@ -35,8 +36,12 @@ struct PipelineOptions {
   Split split_inputs{};
   Split split_arguments{};
   Merge merge_outputs{};
-  // The stages, as Pipeline::plan_text() gives them; empty: as rp-launch's --plan says, which is automatic by default.
+  // The stages, as in PlanKind; empty: as rp-launch's --plan says, which is automatic by default. A plan with a fused stage
+  // does for every kind of call.
   std::string plan{};
+  // Bounds of automatic plans. Pipelines of a session with automatic plans are cut together, so that all their stages take
+  // about as long.
+  PlanLimits plan_limits{};
   // The most rounds whose gradients are added before a step; more than one needs fp32 sums in the store.
   int rounds_per_step = 1;
   // Steps will be asynchronous: the store keeps a second working copy of the weights.
@@ -224,8 +229,13 @@ class Pipeline {
 
   [[nodiscard]] MemoryPlan memory_plan() const;
 
-  // After Session::start(): the stages now in use, as text: "forward 0-9 10-19 | fused 20-31 | backward 10-19 0-9".
-  [[nodiscard]] std::string plan_text() const;
+  // After Session::start(): the stages that calls of this kind use now, as text (see PlanKind). Automatic plans follow the
+  // layers' times: after 2 rounds, and once more after 10.
+  [[nodiscard]] std::string plan_text(PlanKind kind = PlanKind::kFused) const;
+
+  // What the layers took, for one microbatch, on whichever worker ran them: smoothed over the rounds, the first one left out.
+  // The same numbers that automatic plans are made of. Of rounds that are done.
+  [[nodiscard]] std::vector<LayerTiming> layer_times() const;
 
   class Impl;
   [[nodiscard]] Impl& impl() { return *impl_; }

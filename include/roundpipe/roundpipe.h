@@ -13,6 +13,7 @@
 #include "roundpipe/module.h"
 #include "roundpipe/optimizer.h"
 #include "roundpipe/pipeline.h"
+#include "roundpipe/plan.h"
 #include "roundpipe/recompute.h"
 #include "roundpipe/session.h"
 #include "roundpipe/value.h"

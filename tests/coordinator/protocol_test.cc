@@ -144,6 +144,8 @@ ToyResult train(Store& store, Coordinator& coordinator, const ToyConfig& config)
   return result;
 }
 
+constexpr double kInitialScale = 1024;
+
 // The results of `trainings` from the same weights, one after the other in one run.
 std::vector<ToyResult> run_toy(const ToyConfig& config, const RunSettings& settings, int trainings = 1) {
   StoreSettings store_settings;
@@ -157,15 +159,12 @@ std::vector<ToyResult> run_toy(const ToyConfig& config, const RunSettings& setti
   PipelineSettings options;
   options.adds_rounds = config.rounds_per_step > 1;
   options.asynchronous = config.asynchronous;
-  options.replan = settings.plan.empty();
-  if (config.scales_loss) options.loss_scaling = LossScaling{.initial_scale = 1024, .growth_interval = 2};
-  options.plan = settings.plan.empty()
-                     ? balanced_plan(std::vector<LayerCost>(static_cast<std::size_t>(config.num_layers), {1, 2, 1}), 2, UINT64_MAX)
-                     : parse_plan(settings.plan, config.num_layers);
+  if (!settings.plan.empty()) options.plan.by_hand = parse_plan(settings.plan, config.num_layers);
+  if (config.scales_loss) options.loss_scaling = LossScaling{.initial_scale = kInitialScale, .growth_interval = 2};
   Coordinator coordinator(*store, {.pipelines = {options}});
   std::vector<ToyResult> results = {train(*store, coordinator, config)};
   while (results.size() < static_cast<std::size_t>(trainings)) {
-    coordinator.restart_at(0, 0, 0, {});
+    coordinator.restart_at(0, 0, 0, {.loss_scale = {.scale = kInitialScale, .previous_scale = kInitialScale}});
     write_initial_weights(*store);
     results.push_back(train(*store, coordinator, config));
   }
@@ -279,7 +278,7 @@ TEST_P(Protocol, AWorkerThatComesAfterTheEndOfTheRunEnds) {
   settings.arena_limit_bytes = 1 << 20;
   const auto store = Store::create(settings, toy_catalogue(config));
   PipelineSettings options;
-  options.plan = parse_plan("fused 0-4", config.num_layers);
+  options.plan.by_hand = parse_plan("fused 0-4", config.num_layers);
   { Coordinator coordinator(*store, {.pipelines = {options}}); }
   const Workers workers(*store, {GetParam(), 2, true, ""}, config);
 }

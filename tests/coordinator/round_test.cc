@@ -33,7 +33,7 @@ void for_random_rounds(Check&& check) {
     round.traits.mode = round.traits.has_backward() || draw(0, 1) == 1 ? RoundMode::kTrain : RoundMode::kEvaluate;
     round.first_trained_layer = round.traits.input_gradient ? 0 : draw(0, round.num_layers);
     if (round.traits.kind == RoundKind::kForward) {
-      round.plan = without_fused_stage(round.plan, round.num_layers, round.traits.keeps_graph);
+      round.plan = plan_for(round.traits.keeps_graph ? PlanKind::kTrain : PlanKind::kInfer, round.plan, round.num_layers);
     }
     round.slots = slots_of(round.plan, round.num_layers, round.first_trained_layer);
     std::set<int> with_buffers;

@@ -1,0 +1,127 @@
+#include "coordinator/stage_plans.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+
+namespace rp {
+
+namespace {
+
+// Layer times are taken over into the plans after these rounds: soon, and once more when they are smooth.
+constexpr int kReplanAfter = 2;
+constexpr int kReplanAgainAfter = 10;
+
+constexpr std::array<PlanKind, 3> kKinds = {PlanKind::kFused, PlanKind::kTrain, PlanKind::kInfer};
+
+std::uint64_t bytes_of(const Catalogue& catalogue, int layer) {
+  std::uint64_t bytes = 0;
+  for (const std::uint32_t use : catalogue.uses_of(layer)) bytes += catalogue.blocks()[catalogue.uses()[use].block].bytes();
+  return bytes;
+}
+
+}  // namespace
+
+StagePlans::StagePlans(const Catalogue& catalogue, std::vector<PlanSettings> settings) {
+  RP_ASSERT(settings.size() == catalogue.pipelines().size());
+  for (std::size_t i = 0; i < settings.size(); ++i) {
+    const PipelineRecord& record = catalogue.pipelines()[i];
+    const int num_layers = static_cast<int>(record.num_layers);
+    PipelinePlans pipeline;
+    pipeline.settings = std::move(settings[i]);
+    if (pipeline.settings.by_hand) validate_plan(*pipeline.settings.by_hand, num_layers);
+    pipeline.main_kind = pipeline.settings.first_kind;
+    pipeline.times = LayerTimes(num_layers);
+    for (int layer = 0; layer < num_layers; ++layer) {
+      pipeline.bytes.push_back(bytes_of(catalogue, static_cast<int>(record.first_layer) + layer));
+    }
+    while (pipeline.first_trained_layer < num_layers &&
+           !catalogue.is_trained(static_cast<int>(record.first_layer) + pipeline.first_trained_layer)) {
+      ++pipeline.first_trained_layer;
+    }
+    pipelines_.push_back(std::move(pipeline));
+  }
+  cut_together(false);
+  for (PipelinePlans& pipeline : pipelines_) cut_alone(pipeline, false);
+}
+
+Plan StagePlans::plan(int pipeline, PlanKind kind) const {
+  const PipelinePlans& plans = at(pipeline);
+  if (plans.settings.by_hand) return plan_for(kind, *plans.settings.by_hand, static_cast<int>(plans.bytes.size()));
+  return plans.plans[static_cast<std::size_t>(kind)];
+}
+
+void StagePlans::learn(int number, PlanKind kind, const RoundTable& table) {
+  PipelinePlans& pipeline = pipelines_[static_cast<std::size_t>(number)];
+  std::vector<LayerTiming> round;
+  for (int layer = 0; layer < static_cast<int>(pipeline.bytes.size()); ++layer) {
+    const LayerTime& time = table.layer_time(layer);
+    const auto of_microbatch = [&](std::int64_t ns) { return static_cast<double>(ns) / table.num_microbatches(); };
+    round.push_back({.forward = of_microbatch(time.forward_ns),
+                     .recompute = of_microbatch(time.recompute_ns),
+                     .backward = of_microbatch(time.backward_ns)});
+  }
+  pipeline.times.add(round);
+  // A pipeline that trains now and then evaluates is cut for training.
+  pipeline.main_kind = std::min(pipeline.main_kind, kind);
+  const int records = kind == PlanKind::kInfer ? pipeline.times.num_forwards() : pipeline.times.num_backwards();
+  if (pipeline.settings.by_hand || (records != kReplanAfter && records != kReplanAgainAfter)) return;
+  cut_together(true);
+  cut_alone(pipeline, true);
+}
+
+bool StagePlans::knows_times(const PipelinePlans& pipeline, PlanKind kind) {
+  const bool forward = pipeline.times.num_forwards() >= kReplanAfter;
+  return kind == PlanKind::kInfer ? forward : forward && pipeline.times.num_backwards() >= kReplanAfter;
+}
+
+PlanRequest StagePlans::request(const PipelinePlans& pipeline, PlanKind kind, bool measured) {
+  const std::uint64_t max_bytes = pipeline.settings.limits.max_stage_bytes;
+  PlanRequest result{.kind = kind, .layers = {}, .max_stage_bytes = max_bytes > 0 ? max_bytes : UINT64_MAX};
+  for (std::size_t layer = 0; layer < pipeline.bytes.size(); ++layer) {
+    LayerTiming time = pipeline.times.times()[layer];
+    if (!measured) {
+      const double given = pipeline.settings.forward_costs.empty() ? 0 : pipeline.settings.forward_costs[layer];
+      time.forward = given > 0 ? given : static_cast<double>(pipeline.bytes[layer]);
+      time.backward = 2 * time.forward;
+    }
+    if (time.recompute == 0) time.recompute = time.forward;  // it was in the fused stage
+    const bool goes_back = static_cast<int>(layer) >= pipeline.first_trained_layer;
+    result.layers.push_back({.forward = time.forward,
+                             .recompute = goes_back ? time.recompute : 0,
+                             .backward = goes_back ? time.backward : 0,
+                             .bytes = pipeline.bytes[layer]});
+  }
+  return result;
+}
+
+void StagePlans::cut_together(bool measured) {
+  std::vector<PipelinePlans*> cut;
+  std::vector<PlanRequest> requests;
+  int min_stages = 1;
+  double threshold = 0;
+  for (PipelinePlans& pipeline : pipelines_) {
+    if (pipeline.settings.by_hand || (measured && !knows_times(pipeline, pipeline.main_kind))) continue;
+    cut.push_back(&pipeline);
+    requests.push_back(request(pipeline, pipeline.main_kind, measured));
+    const PlanLimits& limits = pipeline.settings.limits;
+    min_stages = std::max(min_stages, limits.min_stages);
+    if (limits.threshold > 0) threshold = threshold > 0 ? std::min(threshold, limits.threshold) : limits.threshold;
+  }
+  if (cut.empty()) return;
+  std::vector<Plan> plans = balanced_plans(requests, min_stages, threshold);
+  for (std::size_t i = 0; i < cut.size(); ++i) cut[i]->plans[static_cast<std::size_t>(cut[i]->main_kind)] = std::move(plans[i]);
+}
+
+void StagePlans::cut_alone(PipelinePlans& pipeline, bool measured) {
+  if (pipeline.settings.by_hand) return;
+  for (const PlanKind kind : kKinds) {
+    if (kind == pipeline.main_kind || (measured && !knows_times(pipeline, kind))) continue;
+    pipeline.plans[static_cast<std::size_t>(kind)] =
+        balanced_plans({request(pipeline, kind, measured)}, std::max(1, pipeline.settings.limits.min_stages),
+                       pipeline.settings.limits.threshold)
+            .front();
+  }
+}
+
+}  // namespace rp

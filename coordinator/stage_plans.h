@@ -1,0 +1,63 @@
+// coordinator/stage_plans.h
+// The plans that the pipelines of a run use, and how automatic ones follow the layers' times.
+//
+// Pipelines whose plans are automatic share the workers, so they are cut together: all of their stages are about as long.
+//
+// Owned by the Coordinator and guarded by its mutex. The Catalogue must outlive it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "hoststore/catalogue.h"
+#include "hoststore/round_table.h"
+#include "roundpipe/plan.h"
+#include "scheduler/layer_times.h"
+#include "scheduler/partition.h"
+
+namespace rp {
+
+struct PlanSettings {
+  std::optional<Plan> by_hand{};            // else automatic
+  PlanKind first_kind = PlanKind::kFused;   // what its rounds will most likely be
+  std::vector<double> forward_costs{};      // of the layers, before their times are known; empty: their bytes
+  PlanLimits limits{};                      // 0: no bound
+};
+
+class StagePlans {
+ public:
+  // Throws rp::Error (kUsage) for a plan that is not the model's.
+  StagePlans(const Catalogue& catalogue, std::vector<PlanSettings> settings);
+
+  // Throws rp::Error (kUsage) if the plan by hand does not have what the kind needs.
+  [[nodiscard]] Plan plan(int pipeline, PlanKind kind) const;
+
+  // A round of this kind took these times, by layer, for all of its microbatches.
+  void learn(int pipeline, PlanKind kind, const RoundTable& table);
+
+  // For one microbatch, smoothed.
+  [[nodiscard]] const std::vector<LayerTiming>& times(int pipeline) const { return at(pipeline).times.times(); }
+
+ private:
+  static constexpr std::size_t kNumKinds = 3;
+  struct PipelinePlans {
+    PlanSettings settings;
+    int first_trained_layer = 0;
+    std::vector<std::uint64_t> bytes;  // of the layers
+    LayerTimes times{0};
+    PlanKind main_kind = PlanKind::kFused;    // that it is cut for together with the others
+    std::array<Plan, kNumKinds> plans;        // automatic ones
+  };
+
+  [[nodiscard]] const PipelinePlans& at(int pipeline) const { return pipelines_[static_cast<std::size_t>(pipeline)]; }
+  static bool knows_times(const PipelinePlans& pipeline, PlanKind kind);
+  [[nodiscard]] static PlanRequest request(const PipelinePlans& pipeline, PlanKind kind, bool measured);
+  void cut_together(bool measured);
+  static void cut_alone(PipelinePlans& pipeline, bool measured);
+
+  std::vector<PipelinePlans> pipelines_;
+};
+
+}  // namespace rp

@@ -1,0 +1,35 @@
+// roundpipe/plan.h
+// Plans: how a model is cut into stages, and what its layers take.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace rp {
+
+// What a plan is for. In text: "forward 0-9 10-19 | fused 20-31 | backward 10-19 0-9", layers counted from 0, the last one
+// of a stage included. Forward and backward stages are cut independently.
+enum class PlanKind : std::uint8_t {
+  kFused,  // forward_backward(): the fused stage runs the last layers' forward, the loss and their backward in one visit
+  kTrain,  // forward() with gradients: no fused stage; "forward 0-15 16-31 | backward 20-31 0-19"
+  kInfer,  // forward() without: "forward 0-15 16-31"
+};
+
+// Bounds of the automatic plans.
+struct PlanLimits {
+  // Plans of fewer stages cost as if they had as many; 0: the number of workers.
+  int min_stages = 0;
+  // The longest stage may take this many times the longest layer (with its recompute and backward); 0: no bound.
+  double threshold = 0;
+  // The weights of a stage, in bytes; 0: what the workers' memory allows. A layer that is larger gets a stage of its own.
+  std::uint64_t max_stage_bytes = 0;
+};
+
+// Times of one layer for one microbatch, in ns. 0: not known.
+struct LayerTiming {
+  double forward = 0;
+  double recompute = 0;
+  double backward = 0;  // without the recompute
+};
+
+}  // namespace rp
