@@ -34,8 +34,8 @@ Model blocks(at::ScalarType dtype = at::kFloat) {
 }
 
 // A session with such a pipeline, started.
-struct Run {
-  explicit Run(PipelineOptions options, at::ScalarType dtype = at::kFloat) : session(0, nullptr),
+struct Program {
+  explicit Program(PipelineOptions options, at::ScalarType dtype = at::kFloat) : session(0, nullptr),
         pipeline(session, blocks(dtype), loss("mean square", mean_square), with_defaults(options)) {
     at::set_num_threads(1);
     session.start();
@@ -113,7 +113,7 @@ TEST(UpdateRules, TrainAsTorchOptimDoes) {
        [](auto p) { return std::make_unique<torch::optim::SGD>(p, SGDOptions(0.1).momentum(0.9).nesterov(true)); }}};
   for (std::size_t i = 0; i < rules.size(); ++i) {
     SCOPED_TRACE(testing::Message() << "rule " << i);
-    Run run({});
+    Program run({});
     const auto start = run.masters();
     for (int step = 0; step < 6; ++step) {
       (void)run.round(step);
@@ -124,7 +124,7 @@ TEST(UpdateRules, TrainAsTorchOptimDoes) {
 }
 
 TEST(UpdateRules, OfGroupsTrainAsTorchOptimWithGroups) {
-  Run run({});
+  Program run({});
   const auto start = run.masters();
   const std::vector<ParameterGroup> groups = {
       {.contains = [](const ParameterInfo& info) { return info.shape.size() < 2; }, .rule = AdamW{.learning_rate = 1e-2}},
@@ -148,7 +148,7 @@ TEST(UpdateRules, OfGroupsTrainAsTorchOptimWithGroups) {
 }
 
 TEST(UpdateRules, ClipByValueAsTorchDoes) {
-  Run run({.num_moments = 0});
+  Program run({.num_moments = 0});
   const auto start = run.masters();
   for (int step = 0; step < 3; ++step) {
     (void)run.round(step);
@@ -173,7 +173,7 @@ TEST(FunctionSteps, GiveTheBitsOfTheSameRuleOfTheLibrary) {
           const PipelineOptions options{.rounds_per_step = rounds_per_step, .asynchronous = asynchronous, .num_moments = 0};
           const StepOptions step_options{.asynchronous = asynchronous, .max_grad_norm = max_grad_norm};
           const auto train = [&](bool by_function) {
-            Run run(options, dtype);
+            Program run(options, dtype);
             auto parameters = run.pipeline.optimizer_parameters();
             const auto function = [parameters]() mutable {
               const at::NoGradGuard no_grad;
@@ -194,7 +194,7 @@ TEST(FunctionSteps, GiveTheBitsOfTheSameRuleOfTheLibrary) {
 }
 
 TEST(FunctionSteps, RunAnOptimizerOfTorchOverTheMasters) {
-  Run run({.num_moments = 0});
+  Program run({.num_moments = 0});
   const auto start = run.masters();
   torch::optim::Adam optimizer(run.pipeline.optimizer_parameters(), torch::optim::AdamOptions(1e-2));
   for (int step = 0; step < 5; ++step) {
@@ -208,7 +208,7 @@ TEST(FunctionSteps, RunAnOptimizerOfTorchOverTheMasters) {
 
 TEST(FunctionSteps, MayHaveMastersOfAnotherDtype) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    Run run({.num_moments = 0, .optimizer_dtype = at::kDouble}, dtype);
+    Program run({.num_moments = 0, .optimizer_dtype = at::kDouble}, dtype);
     torch::optim::SGD optimizer(run.pipeline.optimizer_parameters(), 1e-4);
     for (int step = 0; step < 3; ++step) {
       (void)run.round(step);
@@ -222,7 +222,7 @@ TEST(FunctionSteps, MayHaveMastersOfAnotherDtype) {
   }
   // The working weights themselves.
   for (const bool asynchronous : {false, true}) {
-    Run run({.asynchronous = asynchronous, .num_moments = 0, .optimizer_dtype = at::kBFloat16}, at::kBFloat16);
+    Program run({.asynchronous = asynchronous, .num_moments = 0, .optimizer_dtype = at::kBFloat16}, at::kBFloat16);
     const auto before = run.masters();
     torch::optim::SGD optimizer(run.pipeline.optimizer_parameters(), 0.5);
     for (int step = 0; step < 3; ++step) {
@@ -238,7 +238,7 @@ TEST(FunctionSteps, MayHaveMastersOfAnotherDtype) {
 
 TEST(FunctionSteps, ThatThrowReachTheCaller) {
   for (const bool asynchronous : {false, true}) {
-    Run run({.asynchronous = asynchronous});
+    Program run({.asynchronous = asynchronous});
     (void)run.round(0);
     EXPECT_THAT(error_of([&] {
                   run.pipeline.step([] { throw Error(ExitCode::kUserError, "no idea what to do"); }, {.asynchronous = asynchronous});
@@ -246,7 +246,7 @@ TEST(FunctionSteps, ThatThrowReachTheCaller) {
                 }),
                 testing::HasSubstr("no idea what to do"));
   }
-  Run run({});
+  Program run({});
   (void)run.round(0);
   auto parameters = run.pipeline.optimizer_parameters();
   EXPECT_THAT(error_of([&] { run.pipeline.step([&] { parameters[2].set_data(at::zeros({4, 4})); }); }),
@@ -262,7 +262,7 @@ TEST(LossScales, CancelInFp32) {
   const auto train = [](bool scales, bool asynchronous) {
     PipelineOptions options{.asynchronous = asynchronous};
     if (scales) options.loss_scaling = LossScaling{.initial_scale = 1024, .growth_interval = 2};
-    Run run(options);
+    Program run(options);
     Trained trained;
     for (int step = 0; step < 6; ++step) {
       if (step % 2 == 0) {
@@ -295,7 +295,7 @@ TEST(LossScales, CancelInFp32) {
 
 TEST(LossScales, SkipOverflowsOfFp16AndGoOnFromASavedState) {
   const PipelineOptions options{.loss_scaling = LossScaling{.initial_scale = 0x1p20, .growth_interval = 3}};
-  const auto train = [](Run& run, int first, int end, std::vector<double>& scales, std::vector<bool>& skipped) {
+  const auto train = [](Program& run, int first, int end, std::vector<double>& scales, std::vector<bool>& skipped) {
     for (int step = first; step < end; ++step) {
       (void)run.round(step);
       const StepResult result = run.pipeline.step(AdamW{.learning_rate = 1e-2});
@@ -306,7 +306,7 @@ TEST(LossScales, SkipOverflowsOfFp16AndGoOnFromASavedState) {
   };
   std::vector<double> whole_scales, scales;
   std::vector<bool> whole_skipped, skipped;
-  Run whole(options, at::kHalf);
+  Program whole(options, at::kHalf);
   const auto start = whole.masters();
   train(whole, 0, 12, whole_scales, whole_skipped);
   EXPECT_TRUE(whole_skipped.front());
@@ -315,11 +315,11 @@ TEST(LossScales, SkipOverflowsOfFp16AndGoOnFromASavedState) {
 
   const ScratchDirectory scratch;
   {
-    Run run(options, at::kHalf);
+    Program run(options, at::kHalf);
     train(run, 0, 8, scales, skipped);
     run.pipeline.save_state(scratch.path() / "state", "");
   }
-  Run run(options, at::kHalf);
+  Program run(options, at::kHalf);
   (void)run.pipeline.load_state(scratch.path() / "state");
   train(run, 8, 12, scales, skipped);
   EXPECT_EQ(scales, whole_scales);
@@ -328,14 +328,14 @@ TEST(LossScales, SkipOverflowsOfFp16AndGoOnFromASavedState) {
 }
 
 TEST(Parameters, AreFoundByName) {
-  Run run({});
+  Program run({});
   EXPECT_EQ(run.pipeline.parameter("1.linear.bias").layer, 1);
   EXPECT_THAT(error_of([&] { (void)run.pipeline.parameter("1.linear.bis"); }), testing::HasSubstr("did you mean"));
   EXPECT_EQ(run.pipeline.named_optimizer_parameters().at(3).name, "1.linear.bias");
 }
 
 TEST(UpdateRules, ThatCannotBeAreRefusedWithTheFieldAndItsValue) {
-  Run run({.num_moments = 1});
+  Program run({.num_moments = 1});
   (void)run.round(0);
   const auto refusal = [&](const Update& update, const StepOptions& options = {}) {
     return error_of([&] { run.pipeline.step(update, options); });

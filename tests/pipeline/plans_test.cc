@@ -1,0 +1,108 @@
+// Plans as a program sees them: for each kind of call, by hand and automatic, and the times that they are made of.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ATen/Parallel.h>
+
+#include "roundpipe/roundpipe.h"
+
+namespace rp::test {
+namespace {
+
+using testing::HasSubstr;
+
+struct Block : torch::nn::Module {
+  explicit Block(int size) : linear(register_module("linear", torch::nn::Linear(size, size))) {}
+  at::Tensor forward(at::Tensor x) { return x + torch::tanh(linear(x)); }
+  torch::nn::Linear linear;
+};
+
+at::Tensor mean_square(at::Tensor output, at::Tensor label) { return (output - label).square().sum() / 32; }
+
+struct Program {
+  explicit Program(PipelineOptions options)
+      : session(0, nullptr),
+        pipeline(session, {layer<Block>(8), layer<Block>(8), layer<Block>(8), layer<Block>(8)}, loss("mean square", mean_square),
+                 with_microbatches(options)) {
+    at::set_num_threads(1);
+    session.start();
+  }
+  static PipelineOptions with_microbatches(PipelineOptions options) {
+    options.num_microbatches = 2;
+    return options;
+  }
+  double train(const CallOptions& options = {}) {
+    const double value = pipeline.forward_backward(x, x.flip(0), options).loss();
+    pipeline.step(Sgd{.learning_rate = 0.01});
+    pipeline.synchronize();
+    return value;
+  }
+  at::Tensor x = at::arange(32, at::kFloat).view({4, 8}) / 32;
+  Session session;
+  Pipeline pipeline;
+};
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Plans, ByHandDoForTheKindsOfCallsThatTheyHaveStagesFor) {
+  Program run({.plan = "forward 0-1 | fused 2-3 | backward 1 0"});
+  EXPECT_EQ(run.pipeline.plan_text(), "forward 0-1 | fused 2-3 | backward 1-1 0-0");
+  EXPECT_EQ(run.pipeline.plan_text(PlanKind::kTrain), "forward 0-1 2-3 | backward 2-3 1-1 0-0");
+  EXPECT_EQ(run.pipeline.plan_text(PlanKind::kInfer), "forward 0-1 2-3");
+  (void)run.train();
+
+  const at::Tensor expected = run.pipeline.forward(run.x, {.requires_grad = false}).at(0);
+  EXPECT_TRUE(at::equal(run.pipeline.forward(run.x, {.plan = "forward 0 1-3", .requires_grad = false}).at(0), expected));
+  const at::Tensor output = run.pipeline.forward(run.x, {.plan = "forward 0-3 | backward 3 0-2"}).at(0);
+  EXPECT_TRUE(at::equal(output, expected));
+  output.sum().backward();
+  run.pipeline.step(Sgd{});
+
+  EXPECT_THAT(error_of([&] { (void)run.train({.plan = "forward 0-3 | backward 3 0-2"}); }), HasSubstr("needs a fused stage"));
+  EXPECT_THAT(error_of([&] { (void)run.pipeline.forward(run.x, {.plan = "forward 0-3"}); }), HasSubstr("needs backward stages"));
+  EXPECT_THAT(error_of([&] { (void)run.pipeline.forward(run.x, {.plan = "forward 0-2", .requires_grad = false}); }),
+              HasSubstr("end before layer 3"));
+}
+
+TEST(Plans, WithoutALossMayHaveNoFusedStage) {
+  Session session(0, nullptr);
+  Pipeline pipeline(session, {layer<Block>(8), layer<Block>(8)}, std::vector<Loss>{}, {.num_microbatches = 2, .plan = "forward 0 1"});
+  session.start();
+  const at::NoGradGuard no_grad;
+  EXPECT_EQ(pipeline.forward(at::ones({4, 8})).at(0).sizes(), (std::vector<std::int64_t>{4, 8}));
+}
+
+TEST(Plans, ThatAreAutomaticKeepTheirLimits) {
+  Program run({.plan_limits = {.max_stage_bytes = 600}});  // two layers of 288 bytes
+  for (int step = 0; step < 3; ++step) (void)run.train();
+  for (const PlanKind kind : {PlanKind::kFused, PlanKind::kTrain, PlanKind::kInfer}) {
+    const std::string text = run.pipeline.plan_text(kind);
+    for (const char* wide : {"0-2", "1-3", "0-3"}) EXPECT_THAT(text, testing::Not(HasSubstr(wide)));
+  }
+  EXPECT_THAT(error_of([] { Program run({.plan_limits = {.threshold = 0.5}}); }), HasSubstr("threshold is 0.5"));
+  EXPECT_THAT(error_of([] { Program run({.plan_limits = {.min_stages = -1}}); }), HasSubstr("min_stages is -1"));
+}
+
+TEST(LayerTimes, AreKnownForWhatRan) {
+  Program run({.plan = "forward 0-1 | fused 2-3 | backward 0-1"});
+  for (const LayerTiming& time : run.pipeline.layer_times()) EXPECT_EQ(time.forward, 0);
+  for (int step = 0; step < 3; ++step) (void)run.train();
+  const auto times = run.pipeline.layer_times();
+  ASSERT_EQ(times.size(), 4U);
+  for (std::size_t layer = 0; layer < 4; ++layer) {
+    EXPECT_GT(times[layer].forward, 0) << layer;
+    EXPECT_GT(times[layer].backward, 0) << layer;
+    EXPECT_EQ(times[layer].recompute > 0, layer < 2) << layer;
+    EXPECT_LT(times[layer].forward, 1e9) << layer;
+  }
+}
+
+}  // namespace
+}  // namespace rp::test
