@@ -5,8 +5,9 @@
 //                      instruction of the consumer's run()
 //   end -> start       from the last instruction of the producer's run(): allocation, copy and publishing included
 //   futex              one way of a ping-pong of two processes over a bare futex, for the same machine in the same run
+//   wait record        what a thread pays that sleeps: saying for what on the fault board, and taking it back
 //
-//   dispatch_overhead [--workers N] [--rounds N]      (defaults: 8 workers, 1000 rounds)
+//   dispatch_overhead [--workers N] [--rounds N] [--board 0|1]      (defaults: 8 workers, 1000 rounds, with a fault board)
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -181,7 +182,27 @@ std::vector<std::int64_t> futex_ping_pong(int num_trips) {
   return samples_ns;
 }
 
-pid_t fork_worker(Store& store, int worker, Samples& samples) {
+std::optional<FaultBoardEntry> board_entry(const FaultBoard* board, int index) {
+  return board == nullptr ? std::nullopt : std::optional(board->entry(index));
+}
+
+// Means of 1000 each.
+std::vector<std::int64_t> wait_record_cost() {
+  WaitFormat format{};
+  WaitRecord record(&format);
+  std::vector<std::int64_t> samples_ns;
+  for (int sample = 0; sample < 1000; ++sample) {
+    const std::int64_t start_ns = now_ns();
+    for (std::int64_t i = 0; i < 1000; ++i) {
+      record.publish({.kind = WaitKind::kWeights, .slot = i, .numbers = {i, i}});
+      record.publish_none();
+    }
+    samples_ns.push_back((now_ns() - start_ns) / 1000);
+  }
+  return samples_ns;
+}
+
+pid_t fork_worker(Store& store, int worker, Samples& samples, const FaultBoard* board) {
   const pid_t child = fork();
   if (child != 0) return child;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -190,11 +211,11 @@ pid_t fork_worker(Store& store, int worker, Samples& samples) {
   const auto view = Store::attach(std::move(descriptors));
   StampingDevice device(samples.published_ns[static_cast<std::size_t>(worker)]);
   EmptyExecutor executor(*view, samples);
-  Worker(*view, worker, device, executor).serve();
+  Worker(*view, worker, device, executor, board_entry(board, 1 + worker)).serve();
   _exit(0);
 }
 
-void measure(int num_workers, int num_rounds, Samples& samples) {
+void measure(int num_workers, int num_rounds, Samples& samples, const FaultBoard* board) {
   StoreSettings settings;
   settings.num_workers = static_cast<std::uint32_t>(num_workers);
   settings.arena_limit_bytes = std::uint64_t{64} << 20;
@@ -202,10 +223,10 @@ void measure(int num_workers, int num_rounds, Samples& samples) {
   const std::vector<LayerRequest> layers(kNumLayers, LayerRequest{.name = "empty", .arguments_hash = 0, .parameters = {}});
   const auto store = Store::create(settings, Catalogue::lay_out(layers, 1, false));
   std::vector<pid_t> children;
-  for (int worker = 0; worker < num_workers; ++worker) children.push_back(fork_worker(*store, worker, samples));
+  for (int worker = 0; worker < num_workers; ++worker) children.push_back(fork_worker(*store, worker, samples, board));
   {
     const PipelineSettings settings_of_pipeline{.plan = parse_plan(kPlan, kNumLayers), .replan = false};
-    Coordinator coordinator(*store, {.pipelines = {settings_of_pipeline}});
+    Coordinator coordinator(*store, {.pipelines = {settings_of_pipeline}, .board = board_entry(board, 0)});
     const std::int64_t nothing = 0;
     for (int round = 0; round < kWarmUpRounds + num_rounds; ++round) {
       samples.counts.store(round >= kWarmUpRounds, std::memory_order_relaxed);
@@ -221,13 +242,16 @@ void measure(int num_workers, int num_rounds, Samples& samples) {
 int run(int argc, char** argv) {
   int num_workers = 8;
   int num_rounds = 1000;
+  bool has_board = true;
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--workers") == 0) num_workers = std::atoi(argv[i + 1]);
     if (std::strcmp(argv[i], "--rounds") == 0) num_rounds = std::atoi(argv[i + 1]);
+    if (std::strcmp(argv[i], "--board") == 0) has_board = std::atoi(argv[i + 1]) != 0;
   }
   auto* samples = new_shared<Samples>();
   const std::vector<std::int64_t> futex_ns = futex_ping_pong(20'000);
-  measure(num_workers, num_rounds, *samples);
+  const FaultBoard board = FaultBoard::create(1 + num_workers);
+  measure(num_workers, num_rounds, *samples, has_board ? &board : nullptr);
   const std::size_t num = std::min(samples->num.load(), kMaxSamples);
   if (num == 0) throw Error(ExitCode::kUserError, "no task had its input from another worker: nothing was measured");
   std::printf("%d workers, %d rounds of one microbatch through %d stages of empty layers, %ld cores\n", num_workers,
@@ -235,6 +259,9 @@ int run(int argc, char** argv) {
   report("publish -> start", {samples->publish_to_start_ns.begin(), samples->publish_to_start_ns.begin() + static_cast<std::ptrdiff_t>(num)});
   report("end -> start", {samples->end_to_start_ns.begin(), samples->end_to_start_ns.begin() + static_cast<std::ptrdiff_t>(num)});
   report("futex, one way", futex_ns);
+  std::vector<std::int64_t> record_ns = wait_record_cost();
+  std::nth_element(record_ns.begin(), record_ns.begin() + 500, record_ns.end());
+  std::printf("%-18s median %7.1f ns\n", "wait record", static_cast<double>(record_ns[500]));
   return 0;
 }
 

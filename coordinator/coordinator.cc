@@ -22,16 +22,27 @@ std::vector<PlanSettings> plan_settings(const CoordinatorOptions& options) {
   return settings;
 }
 
+Wait wait_for_round(WaitKind kind, const Round& round) {
+  Wait wait{.kind = kind, .numbers = {static_cast<std::int64_t>(round.number), round.traits.pipeline}};
+  for (const Slot& slot : round.slots) {  // the last one that it needs
+    if (kind == WaitKind::kRoundEnd || slot.phase != Phase::kBackward) wait.slot = static_cast<std::int64_t>(slot.number);
+  }
+  return wait;
+}
+
 }  // namespace
 
 Coordinator::Coordinator(Store& store, CoordinatorOptions options)
     : store_(store),
       options_(std::move(options)),
       inputs_(store),
+      user_waits_(RunReport::waits(options_.board, CoordinatorThread::kUser)),
+      commit_waits_(RunReport::waits(options_.board, CoordinatorThread::kCommit)),
       plans_(store.catalogue(), plan_settings(options_)),
       outstanding_(static_cast<std::size_t>(store.num_workers())),
       next_event_(static_cast<std::size_t>(store.num_workers())),
-      blocks_(store, inputs_) {
+      blocks_(store, inputs_),
+      report_(options_.board) {
   const Catalogue& catalogue = store.catalogue();
   RP_ASSERT(options_.pipelines.size() == catalogue.pipelines().size());
   for (std::uint32_t number = 0; number < options_.pipelines.size(); ++number) {
@@ -39,6 +50,7 @@ Coordinator::Coordinator(Store& store, CoordinatorOptions options)
     const PipelineRecord& record = catalogue.pipelines()[number];
     const int num_layers = static_cast<int>(record.num_layers);
     auto state = std::make_unique<PipelineState>();
+    state->number = static_cast<int>(number);
     state->settings = settings;
     while (state->first_trained_layer < num_layers &&
            !catalogue.is_trained(static_cast<int>(record.first_layer) + state->first_trained_layer)) {
@@ -49,7 +61,8 @@ Coordinator::Coordinator(Store& store, CoordinatorOptions options)
         store, number, UpdatesOptions{.num_threads = is_trained ? options_.optimizer_threads : 1,
                                       .adds_rounds = settings.adds_rounds,
                                       .loss_scaling = settings.loss_scaling,
-                                      .report_failure = [this](std::exception_ptr error) { fail(std::move(error)); }});
+                                      .report_failure = [this](std::exception_ptr error) { fail(std::move(error)); },
+                                      .waits = RunReport::waits(options_.board, CoordinatorThread::kUpdates, state->number)});
     pipelines_.push_back(std::move(state));
   }
   for (int worker = 0; worker < store.num_workers(); ++worker) {
@@ -120,14 +133,23 @@ void Coordinator::check_failure() {
   std::rethrow_exception(error_);
 }
 
+void Coordinator::sleep(WaitRecord& record, const Wait& wait) {
+  record.publish_once(wait);
+  changed_.wait(mutex_);
+}
+
 // Accepting
 
 RoundTable Coordinator::table_of(const Round& round) { return store_.round_table(round); }
 
 void Coordinator::wait_for_flight(PipelineState& pipeline) {
   MutexLock lock(mutex_);
-  while (!error_ && pipeline.num_in_flight >= kRoundsInFlight) changed_.wait(mutex_);
+  const auto number = static_cast<std::int64_t>(pipeline.number);
+  while (!error_ && pipeline.num_in_flight >= kRoundsInFlight) {
+    sleep(user_waits_, {.kind = WaitKind::kRoundPlace, .numbers = {number}});
+  }
   check_failure();
+  user_waits_.publish_none();
 }
 
 std::shared_ptr<Round> Coordinator::new_round(const RoundTraits& traits, const RoundInputs& inputs, const Plan* plan) {
@@ -222,6 +244,8 @@ void Coordinator::launch(const std::shared_ptr<Round>& round, std::size_t first_
   flights_.push_back({round, first_slot, end_slot});
   ++state.num_in_flight;
   dispatch();
+  report_.round(*round);
+  report_.slots(next_slot_, next_dispatch_, commit_point_);
   changed_.notify_all();
 }
 
@@ -333,8 +357,9 @@ void Coordinator::follow_completions() {
       int worker = 0;
       {
         MutexLock lock(mutex_);
-        while (!error_ && commit_point_ >= next_dispatch_) changed_.wait(mutex_);
+        while (!error_ && commit_point_ >= next_dispatch_) sleep(commit_waits_, {.kind = WaitKind::kNextSlot});
         if (error_) return;
+        commit_waits_.publish_none();
         worker = static_cast<int>(commit_point_ % commands_.size());
       }
       Completion completion;
@@ -366,16 +391,20 @@ bool Coordinator::next_completion(int worker, Completion& completion) {
     {
       MutexLock lock(mutex_);
       if (error_) return false;
+      const auto slot = static_cast<std::int64_t>(commit_point_);
+      commit_waits_.publish_once({.kind = WaitKind::kCompletion, .slot = slot, .numbers = {worker}});
       if (!blocks_.flush_frees()) wait_ns = kNsPerMs;
     }
     if (ring.wait({&stop_, wait_ns}) == WaitResult::kStopped) return false;
     silent_ns = store_.progress() == progress ? silent_ns + wait_ns : 0;
     progress = store_.progress();
     if (silent_ns > store_.header().wait_timeout_ns) {
+      if (options_.on_hang) options_.on_hang();
       throw Error(ExitCode::kHang, cat("worker ", worker, " does not complete its task, and no worker computed anything for ",
                                        store_.header().wait_timeout_ns / kNsPerSecond, " s; is it stopped?"));
     }
   }
+  commit_waits_.publish_none();
   return true;
 }
 
@@ -401,6 +430,7 @@ void Coordinator::commit(const Completion& completion) {
     if (round.num_committed == round.slots.size()) end_round(round);
   }
   dispatch();
+  report_.slots(next_slot_, next_dispatch_, commit_point_);
   changed_.notify_all();
 }
 
@@ -461,14 +491,16 @@ void Coordinator::end_round(Round& round) {
 
 void Coordinator::wait_forward(const Round& round) {
   MutexLock lock(mutex_);
-  while (!round.forward_done && !error_) changed_.wait(mutex_);
+  while (!round.forward_done && !error_) sleep(user_waits_, wait_for_round(WaitKind::kOutputs, round));
   if (!round.forward_done) check_failure();
+  user_waits_.publish_none();
 }
 
 void Coordinator::wait_all(const Round& round) {
   MutexLock lock(mutex_);
-  while (!round.all_done && !error_) changed_.wait(mutex_);
+  while (!round.all_done && !error_) sleep(user_waits_, wait_for_round(WaitKind::kRoundEnd, round));
   if (!round.all_done) check_failure();
+  user_waits_.publish_none();
 }
 
 const std::byte* Coordinator::block(const Round& round, BlockRow row, int microbatch, std::uint64_t& bytes) {
@@ -477,10 +509,12 @@ const std::byte* Coordinator::block(const Round& round, BlockRow row, int microb
   return store_.block_data(place);
 }
 
-template <typename Wait>
-void Coordinator::wait_for_updates(Wait wait) {
+template <typename Do>
+void Coordinator::wait_for_updates(const Wait& what, Do wait) {
+  user_waits_.publish(what);
   try {
     wait();
+    user_waits_.publish_none();
   } catch (...) {
     MutexLock lock(mutex_);
     error_is_known_ = true;
@@ -489,14 +523,16 @@ void Coordinator::wait_for_updates(Wait wait) {
 }
 
 void Coordinator::wait_step(int pipeline) {
-  wait_for_updates([&] { at(pipeline).updates->wait_applied(at(pipeline).version()); });
+  const Wait what{.kind = WaitKind::kUpdates, .numbers = {static_cast<std::int64_t>(at(pipeline).version()), pipeline}};
+  wait_for_updates(what, [&] { at(pipeline).updates->wait_applied(at(pipeline).version()); });
 }
 
 void Coordinator::synchronize() {
   {
     MutexLock lock(mutex_);
-    while (!flights_.empty() && !error_) changed_.wait(mutex_);
+    while (!flights_.empty() && !error_) sleep(user_waits_, {.kind = WaitKind::kCommits});
     check_failure();
+    user_waits_.publish_none();
   }
   for (int pipeline = 0; pipeline < static_cast<int>(pipelines_.size()); ++pipeline) wait_step(pipeline);
 }
@@ -504,7 +540,8 @@ void Coordinator::synchronize() {
 void Coordinator::use_newest_weights(int pipeline) { at(pipeline).evaluates_newest = true; }
 
 const StepOutcome& Coordinator::wait_norm(int pipeline, const StepOutcome& outcome) {
-  wait_for_updates([&] { (void)at(pipeline).updates->wait_norm(outcome); });
+  wait_for_updates({.kind = WaitKind::kNorm, .numbers = {pipeline}},
+                   [&] { (void)at(pipeline).updates->wait_norm(outcome); });
   return outcome;
 }
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,6 +25,7 @@
 #include "coordinator/input_blocks.h"
 #include "coordinator/round.h"
 #include "coordinator/round_blocks.h"
+#include "coordinator/run_report.h"
 #include "coordinator/stage_plans.h"
 #include "coordinator/updates.h"
 #include "hoststore/store.h"
@@ -40,6 +42,8 @@ struct PipelineSettings {
 struct CoordinatorOptions {
   int optimizer_threads = 1;
   std::vector<PipelineSettings> pipelines;
+  std::optional<FaultBoardEntry> board{};  // says how far it is and what its threads wait for
+  std::function<void()> on_hang{};         // the commit thread's, before it fails because nothing goes on
 };
 
 // What a round is given, by microbatch; and parts of it that other rounds made: outputs, in all microbatches.
@@ -127,6 +131,7 @@ class Coordinator {
  private:
   // What the caller's thread knows of a pipeline, and, guarded by the mutex, what it shares with the commit thread.
   struct PipelineState {
+    int number = 0;
     PipelineSettings settings;
     int first_trained_layer = 0;
     std::unique_ptr<Updates> updates;
@@ -161,9 +166,11 @@ class Coordinator {
   [[nodiscard]] PipelineState& at(int pipeline) { return *pipelines_[static_cast<std::size_t>(pipeline)]; }
   [[nodiscard]] const PipelineState& at(int pipeline) const { return *pipelines_[static_cast<std::size_t>(pipeline)]; }
   void check_failure() RP_REQUIRES(mutex_);
+  // Sleeps until something changed; the record says what for, until the caller has it and clears the record.
+  void sleep(WaitRecord& record, const Wait& wait) RP_REQUIRES(mutex_);
   // Runs a wait for the updates; what it throws is known to the caller then.
-  template <typename Wait>
-  void wait_for_updates(Wait wait);
+  template <typename Do>
+  void wait_for_updates(const Wait& what, Do wait);
   void wait_for_flight(PipelineState& pipeline);
   [[nodiscard]] std::shared_ptr<Round> new_round(const RoundTraits& traits, const RoundInputs& inputs, const Plan* plan);
   void place_inputs(Round& round, const RoundInputs& inputs);
@@ -188,6 +195,9 @@ class Coordinator {
   InputBlocks inputs_;
   std::vector<std::unique_ptr<PipelineState>> pipelines_;
 
+  WaitRecord user_waits_;    // the caller's thread's
+  WaitRecord commit_waits_;  // the commit thread's
+
   Mutex mutex_;
   CondVar changed_;
   StagePlans plans_ RP_GUARDED_BY(mutex_);
@@ -198,6 +208,7 @@ class Coordinator {
   std::vector<int> outstanding_ RP_GUARDED_BY(mutex_);      // dispatched, not committed; per worker
   std::vector<std::uint64_t> next_event_ RP_GUARDED_BY(mutex_);  // per worker
   RoundBlocks blocks_ RP_GUARDED_BY(mutex_);
+  RunReport report_ RP_GUARDED_BY(mutex_);
   std::exception_ptr error_ RP_GUARDED_BY(mutex_);
   bool error_is_known_ RP_GUARDED_BY(mutex_) = false;  // a call has thrown it
   std::atomic<bool> stop_{false};

@@ -11,7 +11,7 @@
 namespace rp {
 
 Updates::Updates(Store& store, std::uint32_t pipeline, UpdatesOptions options)
-    : store_(store), pipeline_(pipeline), options_(std::move(options)), team_(options_.num_threads), loss_scaler_(store, pipeline, options_.loss_scaling) {
+    : store_(store), pipeline_(pipeline), options_(std::move(options)), waits_(options_.waits), team_(options_.num_threads), loss_scaler_(store, pipeline, options_.loss_scaling) {
   std::size_t partial_sums = 0;
   const PipelineRecord& record = store.catalogue().pipelines()[pipeline];
   for (std::uint32_t block = record.first_block; block < record.first_block + record.num_blocks; ++block) {
@@ -129,12 +129,26 @@ bool Updates::is_barrier(const Step& step) const {
   return options.max_grad_norm > 0 || options.skip_nonfinite || loss_scaler_.is_on() || step.request.function;
 }
 
+// What the thread waits for: the gradients of a step that was called, or the next one.
+Wait Updates::missing() {
+  if (steps_.empty() || !steps_.begin()->second.called) {
+    return {.kind = WaitKind::kNextStep, .numbers = {static_cast<std::int64_t>(version_)}};
+  }
+  const auto& [version, step] = *steps_.begin();
+  return {.kind = WaitKind::kGradients,
+          .numbers = {static_cast<std::int64_t>(version), step.num_ready, static_cast<std::int64_t>(blocks_.size())}};
+}
+
 void Updates::run() {
   pthread_setname_np(pthread_self(), "rp-updates");
   MutexLock lock(mutex_);
   while (true) {
-    while (!stopped_ && !can_add() && !can_update()) changed_.wait(mutex_);
+    while (!stopped_ && !can_add() && !can_update()) {
+      waits_.publish(missing());
+      changed_.wait(mutex_);
+    }
     if (stopped_) return;
+    waits_.publish_none();
     if (can_add()) {
       add_one_gradient();
     } else {

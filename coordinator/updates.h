@@ -31,6 +31,7 @@
 #include "coordinator/loss_scaler.h"
 #include "coordinator/step_request.h"
 #include "hoststore/store.h"
+#include "hoststore/wait_record.h"
 #include "optimizer/thread_team.h"
 #include "optimizer/update.h"
 #include "roundpipe/optimizer.h"
@@ -43,6 +44,7 @@ struct UpdatesOptions {
   std::optional<LossScaling> loss_scaling{};
   // Told what the function of a step throws; the run cannot go on then.
   std::function<void(std::exception_ptr)> report_failure{};
+  WaitRecord waits{};  // of its thread
 };
 
 class Updates {
@@ -95,6 +97,7 @@ class Updates {
   };
 
   void run();
+  [[nodiscard]] Wait missing() RP_REQUIRES(mutex_);
   [[nodiscard]] Step& step_at(std::uint64_t version) RP_REQUIRES(mutex_);
   [[nodiscard]] bool can_add() RP_REQUIRES(mutex_);
   [[nodiscard]] bool can_update() RP_REQUIRES(mutex_);
@@ -122,6 +125,7 @@ class Updates {
   Store& store_;
   const std::uint32_t pipeline_;
   const UpdatesOptions options_;
+  WaitRecord waits_;
   std::vector<std::uint32_t> blocks_;  // trained ones
   ThreadTeam team_;                  // used by the thread only
   std::vector<double> partial_sums_; // likewise

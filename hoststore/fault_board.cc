@@ -19,7 +19,7 @@ namespace rp {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x31544c5541465052;  // "RPFAULT1"
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 
 static_assert(ShmSafe<FaultBoardHeader> && sizeof(FaultBoardHeader) == 32);
 static_assert(ShmSafe<FaultEntryFormat> && sizeof(FaultEntryFormat) <= kFaultEntryBytes);
@@ -30,6 +30,9 @@ static_assert(offsetof(FaultEntryFormat, kind) == 60);
 static_assert(offsetof(FaultEntryFormat, address) == 80);
 static_assert(offsetof(FaultEntryFormat, message) == 96);
 static_assert(offsetof(FaultEntryFormat, backtrace) == 608);
+static_assert(offsetof(FaultEntryFormat, round) == 3680);
+static_assert(offsetof(FaultEntryFormat, num_microbatches) == 3720);
+static_assert(offsetof(FaultEntryFormat, waits) == 4096);
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
@@ -83,6 +86,9 @@ void FaultBoardEntry::publish_task(const BoardTask& task) {
   entry_->phase.store(static_cast<std::int32_t>(task.phase), kRelaxed);
   entry_->first_layer.store(task.first_layer, kRelaxed);
   entry_->end_layer.store(task.end_layer, kRelaxed);
+  entry_->round.store(task.round, kRelaxed);
+  entry_->step.store(task.step, kRelaxed);
+  entry_->num_microbatches.store(task.num_microbatches, kRelaxed);
   publish_position(task.layer, task.microbatch);
 }
 
@@ -92,6 +98,18 @@ void FaultBoardEntry::publish_position(std::int32_t layer, std::int32_t microbat
 }
 
 void FaultBoardEntry::publish_no_task() { publish_task(BoardTask{}); }
+
+void FaultBoardEntry::publish_progress(const BoardProgress& progress) {
+  entry_->accepted.store(progress.accepted, kRelaxed);
+  entry_->dispatched.store(progress.dispatched, kRelaxed);
+  entry_->committed.store(progress.committed, kRelaxed);
+  entry_->round.store(progress.round, kRelaxed);
+  entry_->step.store(progress.step, kRelaxed);
+}
+
+WaitRecord FaultBoardEntry::waits(int thread) {
+  return thread < kMaxBoardWaits ? WaitRecord(&entry_->waits[thread]) : WaitRecord();
+}
 
 bool FaultBoardEntry::record_fault(FaultKind kind, int code, std::string_view message, std::string_view backtrace) {
   if (!claim_fault()) return false;
@@ -138,11 +156,24 @@ BoardTask FaultBoardEntry::task() const {
   return BoardTask{
       .epoch = entry_->epoch.load(kRelaxed),
       .slot = entry_->slot.load(kRelaxed),
+      .round = entry_->round.load(kRelaxed),
+      .step = entry_->step.load(kRelaxed),
       .phase = static_cast<BoardPhase>(entry_->phase.load(kRelaxed)),
       .first_layer = entry_->first_layer.load(kRelaxed),
       .end_layer = entry_->end_layer.load(kRelaxed),
       .layer = entry_->layer.load(kRelaxed),
       .microbatch = entry_->microbatch.load(kRelaxed),
+      .num_microbatches = entry_->num_microbatches.load(kRelaxed),
+  };
+}
+
+BoardProgress FaultBoardEntry::progress() const {
+  return BoardProgress{
+      .accepted = entry_->accepted.load(kRelaxed),
+      .dispatched = entry_->dispatched.load(kRelaxed),
+      .committed = entry_->committed.load(kRelaxed),
+      .round = entry_->round.load(kRelaxed),
+      .step = entry_->step.load(kRelaxed),
   };
 }
 
@@ -168,6 +199,8 @@ void FaultBoardEntry::clear() {
   entry_->heartbeat.store(0, kRelaxed);
   publish_state(ProcessState::kNotStarted);
   publish_no_task();
+  publish_progress(BoardProgress{});
+  for (int thread = 0; thread < kMaxBoardWaits; ++thread) waits(thread).publish_none();
 }
 
 FaultBoard FaultBoard::create(int num_processes) {

@@ -20,6 +20,7 @@
 
 #include "common/fd.h"
 #include "common/shm_safe.h"
+#include "hoststore/wait_record.h"
 
 namespace rp {
 
@@ -48,12 +49,29 @@ enum class FaultKind : std::uint32_t {
 struct BoardTask {
   std::int64_t epoch = -1;
   std::int64_t slot = -1;
+  std::int64_t round = -1;
+  std::int64_t step = -1;
   BoardPhase phase = BoardPhase::kNone;
   std::int32_t first_layer = -1;
   std::int32_t end_layer = -1;  // one past the last
   std::int32_t layer = -1;
   std::int32_t microbatch = -1;
+  std::int32_t num_microbatches = -1;
 };
+
+// How far the coordinator is: numbers of slots that were accepted from its caller, sent to workers, committed; and the
+// newest round with the step that it belongs to. -1: none yet.
+struct BoardProgress {
+  std::int64_t accepted = 0;
+  std::int64_t dispatched = 0;
+  std::int64_t committed = 0;
+  std::int64_t round = -1;
+  std::int64_t step = -1;
+};
+
+// Which thread has which wait record of its process.
+enum class WorkerThread { kFeeder, kFetcher, kRunner, kFinisher };
+enum class CoordinatorThread { kUser, kCommit, kUpdates };  // from kUpdates on: one for each pipeline
 
 // The first fault of a process.
 struct Fault {
@@ -67,7 +85,8 @@ struct Fault {
 
 inline constexpr std::size_t kFaultMessageBytes = 512;
 inline constexpr std::size_t kFaultBacktraceBytes = 3072;
-inline constexpr std::size_t kFaultEntryBytes = 4096;
+inline constexpr std::size_t kFaultEntryBytes = 8192;
+inline constexpr int kMaxBoardWaits = 32;
 inline constexpr int kMaxBoardEntries = 257;
 
 // First bytes of the file, written once by its creator.
@@ -105,6 +124,16 @@ struct FaultEntryFormat {
   std::int64_t time_ns;
   char message[kFaultMessageBytes];
   char backtrace[kFaultBacktraceBytes];
+  // More of the task, and the coordinator's progress.
+  std::atomic<std::int64_t> round;
+  std::atomic<std::int64_t> step;
+  std::atomic<std::int64_t> accepted;
+  std::atomic<std::int64_t> dispatched;
+  std::atomic<std::int64_t> committed;
+  std::atomic<std::int32_t> num_microbatches;
+  std::uint32_t reserved2;
+  std::uint64_t unused[46];  // the waits begin on a cache line
+  WaitFormat waits[kMaxBoardWaits];
 };
 
 // A process's view of one entry. Copied freely; the FaultBoard it comes from must outlive it.
@@ -119,6 +148,11 @@ class FaultBoardEntry {
   void publish_task(const BoardTask& task);
   void publish_position(std::int32_t layer, std::int32_t microbatch);
   void publish_no_task();
+  void publish_progress(const BoardProgress& progress);
+  // The record of a thread, for its writer and for readers. One that does nothing if there are no more of them.
+  [[nodiscard]] WaitRecord waits(int thread);
+  [[nodiscard]] WaitRecord waits(WorkerThread thread) { return waits(static_cast<int>(thread)); }
+  [[nodiscard]] WaitRecord waits(CoordinatorThread thread, int number = 0) { return waits(static_cast<int>(thread) + number); }
 
   // Records a fault if it is the process's first. Cuts what is too long. Returns false, writing nothing, if there was
   // one before. Async-signal-safe, as are the four steps below that it is made of.
@@ -140,6 +174,7 @@ class FaultBoardEntry {
   [[nodiscard]] std::uint64_t heartbeat() const;
   // The fields may belong to two successive tasks while the process runs; exact once it is dead.
   [[nodiscard]] BoardTask task() const;
+  [[nodiscard]] BoardProgress progress() const;
   // nullopt until a fault is completely written.
   [[nodiscard]] std::optional<Fault> fault() const;
 

@@ -34,6 +34,8 @@ enum class MessageKind : std::uint32_t {
   kPreempted = 6,
   // coordinator -> launcher: it is about to end normally; that a worker ends is no failure any more.
   kFinished = 7,
+  // coordinator -> launcher: a wait ran out, it will fail: print what all processes do.
+  kHang = 8,
 };
 
 inline constexpr std::size_t kMaxBlobBytes = 4096;

@@ -133,6 +133,9 @@ void read_settings(const AskedSettings& asked, LaunchOptions& options) {
   if (const auto a = asked.value("threads-per-worker")) {
     options.settings.threads_per_worker = parse_count(a->name, a->value, 1, kMaxThreadsPerWorker);
   }
+  if (const auto a = asked.value("wait-timeout")) {
+    options.settings.wait_timeout_seconds = parse_count(a->name, a->value, 1, kMaxWaitTimeoutSeconds);
+  }
   if (const auto a = asked.value("store")) options.settings.store = parse_store(a->name, a->value);
   if (const auto a = asked.value("plan")) options.settings.plan = parse_plan(a->name, a->value);
   if (const auto a = asked.value("prefetch")) options.settings.prefetch = parse_switch(a->name, a->value);
@@ -156,6 +159,7 @@ const std::vector<OptionSpec>& launch_option_specs() {
       {"", "store", "shm|memfd", "RP_STORE", "Memory behind the host store (default: shm where it is large enough)"},
       {"", "plan", "auto|FILE", "RP_PLAN", "How layers are cut into stages (default: auto)"},
       {"", "prefetch", "0|1", "RP_PREFETCH", "Upload the next stage while one computes (default: 1)"},
+      {"", "wait-timeout", "SECONDS", "RP_WAIT_TIMEOUT", "Fail when nothing computes for so long (default: 600)"},
       {"", "bind", "numa|none", "RP_BIND", "Bind workers to cores (default: numa where there are several nodes)"},
       {"", "tag-output", "", "RP_TAG_OUTPUT", "Prefix each line of output with the name of its process"},
       {"", "log-dir", "DIR", "RP_LOG_DIR", "Append each process's output to DIR/NAME.out and DIR/NAME.err instead"},

@@ -72,6 +72,9 @@ RuntimeSettings RuntimeSettings::from_environment() {
   if (const auto value = environment_value("RP_THREADS_PER_WORKER")) {
     settings.threads_per_worker = parse_count("RP_THREADS_PER_WORKER", *value, 1, kMaxThreadsPerWorker);
   }
+  if (const auto value = environment_value("RP_WAIT_TIMEOUT")) {
+    settings.wait_timeout_seconds = parse_count("RP_WAIT_TIMEOUT", *value, 1, kMaxWaitTimeoutSeconds);
+  }
   return settings;
 }
 
@@ -82,6 +85,7 @@ std::vector<std::pair<std::string, std::string>> RuntimeSettings::variables() co
   if (plan) list.emplace_back("RP_PLAN", *plan);
   if (prefetch) list.emplace_back("RP_PREFETCH", *prefetch ? "1" : "0");
   if (threads_per_worker) list.emplace_back("RP_THREADS_PER_WORKER", std::to_string(*threads_per_worker));
+  if (wait_timeout_seconds) list.emplace_back("RP_WAIT_TIMEOUT", std::to_string(*wait_timeout_seconds));
   return list;
 }
 

@@ -10,6 +10,7 @@
 namespace rp {
 
 inline constexpr int kMaxThreadsPerWorker = 1024;
+inline constexpr int kMaxWaitTimeoutSeconds = 1'000'000;
 
 // Settings that were asked for; nullopt: not asked for, the default of whoever uses it holds.
 struct RuntimeSettings {
@@ -18,6 +19,7 @@ struct RuntimeSettings {
   std::optional<std::string> plan;       // RP_PLAN: "auto" or a file
   std::optional<bool> prefetch;          // RP_PREFETCH: 0, 1
   std::optional<int> threads_per_worker; // RP_THREADS_PER_WORKER
+  std::optional<int> wait_timeout_seconds;  // RP_WAIT_TIMEOUT
 
   // Reads the variables; an empty one counts as unset. Throws rp::Error kUsage that names the variable, or kNoResource
   // for a device that this build does not have.

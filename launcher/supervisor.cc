@@ -102,8 +102,11 @@ void Supervisor::on_deadline() {
   switch (phase_) {
     case RunPhase::kWorkerLost: return move_to(RunPhase::kTerminating);
     case RunPhase::kInterrupted: end_.cut_short = true; return move_to(RunPhase::kKilling);
-    case RunPhase::kTerminating:
-    case RunPhase::kWorkersEnding: return move_to(RunPhase::kKilling);
+    case RunPhase::kTerminating: dump("the coordinator does not end"); return move_to(RunPhase::kKilling);
+    case RunPhase::kWorkersEnding:
+      // One that is idle is only slow, and a coordinator that failed leaves the others where they are.
+      if (finished_ && any_worker_is_busy()) dump("a worker does not end");
+      return move_to(RunPhase::kKilling);
     case RunPhase::kKilling:
       for (const auto& member : members_) {
         if (!member->alive()) continue;
@@ -150,6 +153,7 @@ void Supervisor::read_signals() {
 // the coordinator already, if it is in the launcher's process group.
 void Supervisor::forward(const signalfd_siginfo& signal) {
   const int number = static_cast<int>(signal.ssi_signo);
+  if (number == SIGINT && num_interrupts_ == 0 && coordinator().alive()) dump("interrupted");  // as they are before it
   const bool has_it = run_.has_terminal && signal.ssi_code == SI_KERNEL && getpgid(coordinator().process().pid()) == getpgrp();
   if (!has_it) coordinator().process().send_signal(number);
   end_.stop_signals.insert(number);
@@ -185,6 +189,7 @@ void Supervisor::on_message(Member& member, Message message) {
     case MessageKind::kStartWorkers: return start_workers(std::move(message));
     case MessageKind::kPreempted: end_.preempted = true; return;
     case MessageKind::kFinished: finished_ = true; return;
+    case MessageKind::kHang: return dump("a wait ran out", true);
     default: return;
   }
 }
@@ -247,6 +252,7 @@ void Supervisor::on_worker_death(Member& worker) {
   if (phase_ == RunPhase::kWorkersEnding && end_.coordinator_status != 0) return;
   note_failure(worker);
   end_.failed_worker_status = status;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::kHang)) dump("a wait ran out", true);
   failure_->said = worker.release_output();
   Message gone;
   gone.kind = MessageKind::kWorkerGone;
@@ -270,6 +276,23 @@ void Supervisor::note_failure(Member& member) {
                      .out_of_memory = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL &&
                                       cgroup_.num_oom_kills().value_or(0) > oom_kills_before_,
                      .log_file = member.log_file()};
+}
+
+void Supervisor::dump(const char* why, bool anew) {
+  std::vector<ProcessSnapshot> processes;
+  for (const auto& member : members_) {
+    processes.push_back(snapshot_of(member->name(), member->board_index(), member->process().pid(),
+                                    member->process().status(), run_.board.entry(member->board_index())));
+  }
+  if (!dumped_.empty() && !(anew && has_progressed(dumped_, processes))) return;
+  run_.err.add(dump_text("rp-launch", why, processes, now_ns()));
+  dumped_ = std::move(processes);
+}
+
+bool Supervisor::any_worker_is_busy() const {
+  return std::any_of(members_.begin(), members_.end(), [this](const auto& member) {
+    return member->alive() && member->is_worker() && run_.board.entry(member->board_index()).task().slot >= 0;
+  });
 }
 
 void Supervisor::kill_workers() {

@@ -16,6 +16,7 @@
 #include "launcher/member.h"
 #include "launcher/poll_set.h"
 #include "launcher/report.h"
+#include "launcher/run_dump.h"
 
 namespace rp {
 
@@ -60,7 +61,10 @@ class Supervisor {
   void on_coordinator_death(Member& coordinator);
   void on_worker_death(Member& worker);
   void note_failure(Member& member);
+  // Prints what every process does. Once a run; `anew`: once more if something was computed since.
+  void dump(const char* why, bool anew = false);
   void kill_workers();
+  [[nodiscard]] bool any_worker_is_busy() const;
   [[nodiscard]] bool all_dead() const;
   void finish();
 
@@ -79,6 +83,7 @@ class Supervisor {
   bool finished_ = false;                         // the coordinator announced its normal end
   RunEnd end_;
   std::optional<Failure> failure_;
+  std::vector<ProcessSnapshot> dumped_;           // what was printed last
 };
 
 }  // namespace rp

@@ -12,6 +12,7 @@ struct EffectiveSettings {
   std::string plan = "auto";
   bool prefetch = true;
   int threads_per_worker = 1;
+  int wait_timeout_seconds = 600;
 };
 
 }  // namespace rp

@@ -35,32 +35,6 @@ Plan read_plan_file(const std::string& path, int num_layers) {
   }
 }
 
-BoardPhase board_phase(Phase phase) {
-  switch (phase) {
-    case Phase::kForward: return BoardPhase::kForward;
-    case Phase::kFused: return BoardPhase::kFused;
-    case Phase::kBackward: return BoardPhase::kBackward;
-  }
-  return BoardPhase::kNone;
-}
-
-// Tells the fault board what the worker is doing.
-ProgressReport task_report(std::optional<FaultBoardEntry> board) {
-  if (!board) return {};
-  board->publish_state(ProcessState::kIdle);
-  return [board](const Command* command, int microbatch) mutable {
-    board->publish_state(command == nullptr ? ProcessState::kIdle : ProcessState::kBusy);
-    if (command == nullptr) return board->publish_no_task();
-    board->publish_task({.epoch = static_cast<std::int64_t>(epoch_of(command->slot)),
-                         .slot = static_cast<std::int64_t>(number_of(command->slot)),
-                         .phase = board_phase(command->phase),
-                         .first_layer = command->first_layer,
-                         .end_layer = command->end_layer,
-                         .layer = -1,
-                         .microbatch = microbatch});
-  };
-}
-
 }  // namespace
 
 int Runtime::add(Pipeline::Impl* pipeline) {
@@ -91,6 +65,7 @@ void Runtime::create_store() {
   settings.fingerprint = fingerprint_of_all();
   settings.build_id = build_id();
   settings.arena_limit_bytes = available_memory();
+  settings.wait_timeout_ns = settings_.wait_timeout_seconds * kNsPerSecond;
   std::vector<PipelineRequest> requests;
   for (const Pipeline::Impl* pipeline : pipelines_) requests.push_back(pipeline->request());
   const Catalogue catalogue = Catalogue::lay_out(requests);
@@ -138,8 +113,10 @@ PlanSettings Runtime::plan_settings(int pipeline) const {
   return settings;
 }
 
-void Runtime::start_coordinator() {
+void Runtime::start_coordinator(std::optional<FaultBoardEntry> board, std::function<void()> on_hang) {
   CoordinatorOptions options;
+  options.board = board;
+  options.on_hang = std::move(on_hang);
   options.optimizer_threads = usable_cores();
   for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) {
     const PipelineOptions& pipeline = pipelines_[static_cast<std::size_t>(i)]->options();
@@ -193,7 +170,7 @@ void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> boa
   for (const Pipeline::Impl* pipeline : pipelines_) code.push_back({&pipeline->model(), &pipeline->losses()});
   CpuDevice device;
   TorchStageExecutor executor(code, store.catalogue(), static_cast<int>(store.header().threads_per_worker), std::move(report_layer));
-  Worker(store, worker, device, executor, task_report(board)).serve();
+  Worker(store, worker, device, executor, board).serve();
 }
 
 void Runtime::check_room_for_gradients(int pipeline) {

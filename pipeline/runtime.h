@@ -4,6 +4,7 @@
 // Owned by the Session. Every process has the descriptions; store and coordinator live in one.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,8 +30,8 @@ class Runtime {
 
   // Coordinator: the store with the initial weights, not yet any thread.
   void create_store();
-  // Coordinator: before the workers.
-  void start_coordinator();
+  // Coordinator: before the workers. `board`, `on_hang`: see CoordinatorOptions.
+  void start_coordinator(std::optional<FaultBoardEntry> board, std::function<void()> on_hang);
   void end_coordinator();
 
   // Worker: throws rp::Error (kUserError) if this process describes other pipelines than the coordinator.

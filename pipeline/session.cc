@@ -12,6 +12,7 @@
 #include "common/check.h"
 #include "common/text.h"
 #include "hoststore/crash_handler.h"
+#include "launcher/run_dump.h"
 #include "launcher/worker_attach.h"
 #include "pipeline/pipeline_impl.h"
 #include "pipeline/process_end.h"
@@ -70,10 +71,15 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   choose(settings_.plan, options.plan, settings.plan);
   choose(settings_.prefetch, options.prefetch, settings.prefetch);
   choose(settings_.threads_per_worker, options.threads_per_worker, settings.threads_per_worker);
+  choose(settings_.wait_timeout_seconds, options.wait_timeout_seconds, settings.wait_timeout_seconds);
   settings_.device = parse_device("SessionOptions::device", settings_.device);
   if (settings_.threads_per_worker < 1) {
     throw Error(ExitCode::kUsage, cat("SessionOptions::threads_per_worker is ", settings_.threads_per_worker,
                                       ", but must be at least 1"));
+  }
+  if (settings_.wait_timeout_seconds < 1 || settings_.wait_timeout_seconds > kMaxWaitTimeoutSeconds) {
+    throw Error(ExitCode::kUsage, cat("SessionOptions::wait_timeout_seconds is ", settings_.wait_timeout_seconds,
+                                      ", but must be from 1 to ", kMaxWaitTimeoutSeconds));
   }
   if (!settings_.store.empty()) settings_.store = parse_store("SessionOptions::store", settings_.store);
   if (role_.fault_board) {
@@ -81,6 +87,9 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
     g_board_entry = board_entry();
     g_board_entry->publish_start(getpid());
     install_crash_handler(*g_board_entry);
+  } else {
+    board_.emplace(FaultBoard::create(2));
+    for (int i = 0; i < board_->num_entries(); ++i) board_->entry(i).publish_start(getpid());
   }
   if (role_.liveness) liveness_.emplace(std::move(role_.liveness));
   if (is_coordinator()) install_stop_handlers();
@@ -96,9 +105,7 @@ void Session::Impl::end() {
   // An exception on its way out of main() ends the run at once.
   if (started_ && coordinator != nullptr && std::uncaught_exceptions() <= num_exceptions_) error = coordinator->finish();
   ending_.store(true);
-  if (role_.role == Role::kCoordinator && started_ && !error) {
-    (void)role_.channel->send({.kind = MessageKind::kFinished, .blob = {}, .descriptors = {}});
-  }
+  if (role_.role == Role::kCoordinator && started_ && !error) send(MessageKind::kFinished);
   if (watcher_.joinable()) {  // before the coordinator that it uses
     ::shutdown(role_.channel->fd(), SHUT_RD);
     watcher_.join();
@@ -110,6 +117,21 @@ void Session::Impl::end() {
 
 FaultBoardEntry Session::Impl::board_entry() {
   return board_->entry(role_.role == Role::kWorker ? 1 + role_.worker : 0);
+}
+
+void Session::Impl::send(MessageKind kind) {
+  MutexLock lock(send_mutex_);
+  (void)role_.channel->send({.kind = kind, .blob = {}, .descriptors = {}});
+}
+
+void Session::Impl::report_hang() {
+  if (hang_reported_.exchange(true)) return;
+  if (role_.role == Role::kCoordinator) return send(MessageKind::kHang);
+  std::vector<ProcessSnapshot> processes;
+  for (int i = 0; i < board_->num_entries(); ++i) {
+    processes.push_back(snapshot_of(i == 0 ? "coordinator" : "worker 0", i, getpid(), std::nullopt, board_->entry(i)));
+  }
+  std::fputs(dump_text("roundpipe", "a wait ran out", processes, now_ns()).c_str(), stderr);
 }
 
 int Session::Impl::add(Pipeline::Impl* pipeline) {
@@ -128,10 +150,11 @@ void Session::Impl::start() {
   if (runtime_->is_empty()) throw Error(ExitCode::kUsage, "make a Pipeline before Session::start()");
   if (role_.role == Role::kWorker) serve_as_worker();
   runtime_->create_store();
-  runtime_->start_coordinator();  // first: what happens to a worker from now on is told to it
+  // First: what happens to a worker from now on is told to it.
+  runtime_->start_coordinator(board_entry(), [this] { report_hang(); });
   start_workers();
   started_ = true;
-  if (board_) board_entry().publish_state(ProcessState::kAttached);
+  board_entry().publish_state(ProcessState::kAttached);
 }
 
 void Session::Impl::serve_as_worker() {
@@ -160,7 +183,10 @@ void Session::Impl::start_workers() {
     worker_ = std::thread([this] {
       pthread_setname_np(pthread_self(), "rp-worker");
       try {
-        runtime_->serve(runtime_->store(), 0, {});
+        runtime_->serve(runtime_->store(), 0, board_->entry(1));
+      } catch (const Error& error) {
+        if (error.code() == ExitCode::kHang) report_hang();
+        runtime_->coordinator().fail(std::current_exception());
       } catch (...) {
         runtime_->coordinator().fail(std::current_exception());
       }
@@ -179,6 +205,7 @@ void Session::Impl::wait_until_attached() {
   Store& store = runtime_->store();
   for (int worker = 0; worker < num_workers(); ++worker) {
     while (store.worker_words(worker).acknowledged.observe() == 0) {
+      user_waits().publish_once({.kind = WaitKind::kWorkerStart, .numbers = {worker}});
       if (const auto message = role_.channel->receive(Deadline::after_ns(5 * kNsPerMs))) {
         if (message->kind == MessageKind::kWorkerGone) {
           throw WorkerGone(ExitCode::kUserError, cat("worker ", message->worker, " ended while it started"));
@@ -187,9 +214,11 @@ void Session::Impl::wait_until_attached() {
       if (rp::stop_signal() != 0) throw Interrupted(rp::stop_signal());
       if (role_.channel->peer_gone()) throw Error(ExitCode::kLauncherFailed, "rp-launch is gone");
       if (deadline.passed()) {
+        report_hang();
         throw Error(ExitCode::kHang, cat("worker ", worker, " did not start within ", kAttachSeconds, " s"));
       }
     }
+    user_waits().publish_none();
   }
 }
 
@@ -206,9 +235,7 @@ void Session::Impl::watch_workers() {
 
 void Session::Impl::preempted() {
   set_preempted();
-  if (role_.role == Role::kCoordinator) {
-    (void)role_.channel->send({.kind = MessageKind::kPreempted, .blob = {}, .descriptors = {}});
-  }
+  if (role_.role == Role::kCoordinator) send(MessageKind::kPreempted);
 }
 
 Session::Session(int argc, char** argv, SessionOptions options)

@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "common/mutex.h"
 #include "hoststore/fault_board.h"
 #include "launcher/channel.h"
 #include "launcher/liveness_watch.h"
@@ -49,19 +50,25 @@ class Session::Impl {
   [[noreturn]] void serve_as_worker();
   void end();
   void start_workers();
+  void send(MessageKind kind);
+  // Has a dump of all processes printed, by rp-launch or, alone, here. Once a run.
+  void report_hang();
   void wait_until_attached();
   void watch_workers();
   [[nodiscard]] FaultBoardEntry board_entry();
+  [[nodiscard]] WaitRecord user_waits() { return board_entry().waits(CoordinatorThread::kUser); }
 
   ProcessRole role_;
   EffectiveSettings settings_;
   const std::shared_ptr<Runtime> runtime_ = std::make_shared<Runtime>(settings_, role_.num_workers);
-  std::optional<FaultBoard> board_;
+  std::optional<FaultBoard> board_;  // rp-launch's; alone: of this process, for report_hang()
   std::optional<LivenessWatch> liveness_;
   const int num_exceptions_;  // in flight when the session was made
   bool started_ = false;
   bool ended_ = false;
   std::atomic<bool> ending_{false};  // tells the watcher
+  std::atomic<bool> hang_reported_{false};
+  Mutex send_mutex_;     // the channel takes one sender at a time
   std::thread worker_;   // alone: the one worker
   std::thread watcher_;  // with rp-launch: reads the channel
 };

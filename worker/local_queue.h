@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/mutex.h"
+#include "hoststore/wait_record.h"
 
 namespace rp {
 
@@ -19,11 +20,15 @@ class LocalQueue {
     changed_.notify_all();
   }
 
-  // The oldest item; waits for one. Nothing once close() was called.
-  [[nodiscard]] std::optional<T> pop() {
+  // The oldest item; waits for one, which `waits`, the caller's record, says meanwhile. Nothing once close() was called.
+  [[nodiscard]] std::optional<T> pop(WaitRecord waits, const Wait& wait) {
     MutexLock lock(mutex_);
-    while (items_.empty() && !closed_) changed_.wait(mutex_);
+    while (items_.empty() && !closed_) {
+      waits.publish_once(wait);
+      changed_.wait(mutex_);
+    }
     if (closed_) return std::nullopt;
+    waits.publish_none();
     T item = std::move(items_.front());
     items_.pop_front();
     return item;

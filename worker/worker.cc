@@ -32,14 +32,16 @@ std::string task_text(const Command& command) {
              command.end_layer - 1, ", round ", command.round, ")");
 }
 
+std::int64_t slot_of(const Command& command) { return static_cast<std::int64_t>(number_of(command.slot)); }
+
 }  // namespace
 
-Worker::Worker(Store& store, int number, Device& device, StageExecutor& executor, ProgressReport report)
+Worker::Worker(Store& store, int number, Device& device, StageExecutor& executor, std::optional<FaultBoardEntry> board)
     : store_(store),
       number_(number),
       device_(device),
       executor_(executor),
-      report_(std::move(report)),
+      report_(board),
       commands_(store.command_reader(number)),
       completions_(store.completion_writer(number)),
       inputs_(device),
@@ -100,19 +102,26 @@ void Worker::stop_all() {
   store_.epoch().wake();
 }
 
-template <typename WaitOnce, typename What>
-bool Worker::wait(Waited waited, const Command& command, WaitOnce wait_once, What what) {
+template <typename WaitOnce>
+bool Worker::wait(WorkerThread thread, const Command& command, const Wait& what, WaitOnce wait_once) {
+  const WaitResult at_once = wait_once(WaitLimits{&stop_, 0});
+  if (at_once != WaitResult::kTimedOut) return at_once == WaitResult::kReached;
+  WaitRecord record = report_.waits(thread);
+  Wait published = what;
+  published.slot = slot_of(command);
+  record.publish(published);
   // Two waits or more: after a pause of the whole run (Ctrl-Z, a debugger) the first one is over at once.
-  const int patience = waited == Waited::kOtherProcess ? 2 : 4;
+  const int patience = what.is_for_own_thread() ? 4 : 2;
   int silent_waits = 0;
   while (silent_waits < patience) {
     const std::uint64_t progress = store_.progress();
     const WaitResult result = wait_once(WaitLimits{&stop_, store_.header().wait_timeout_ns / 2});
+    if (result == WaitResult::kReached) record.publish_none();
     if (result != WaitResult::kTimedOut) return result == WaitResult::kReached;
     const bool goes_on = store_.progress() != progress || store_.failed().observe() != 0;
     silent_waits = goes_on ? 0 : silent_waits + 1;
   }
-  wait_failed(what(), command);
+  wait_failed(what, command);
 }
 
 void Worker::publish_heartbeat() {
@@ -120,8 +129,8 @@ void Worker::publish_heartbeat() {
   heartbeat.publish_quietly(heartbeat.observe() + 1);
 }
 
-void Worker::wait_failed(const std::string& what, const Command& command) {
-  throw Error(ExitCode::kHang, cat("worker ", number_, " waited in vain for ", what, " in ", task_text(command),
+void Worker::wait_failed(const Wait& what, const Command& command) {
+  throw Error(ExitCode::kHang, cat("worker ", number_, " waited in vain for ", what.text(), " in ", task_text(command),
                                    ": no worker computed anything for ", store_.header().wait_timeout_ns / kNsPerSecond,
                                    " s; is another process stopped?"));
 }
@@ -130,20 +139,25 @@ void Worker::wait_failed(const std::string& what, const Command& command) {
 
 void Worker::feed() {
   std::uint64_t serial = 0;
+  WaitRecord record = report_.waits(WorkerThread::kFeeder);
   while (true) {
-    const auto task = free_tasks_.pop();
+    const auto task = free_tasks_.pop(record, {.kind = WaitKind::kNextTask});
     if (!task) return;
     while (!commands_.try_pop((*task)->command)) {
+      record.publish_once({.kind = WaitKind::kNextTask});
       // A run may pause between two rounds for as long as the user's program likes.
       if (commands_.wait({&stop_, kNsPerSecond}) == WaitResult::kStopped) return;
     }
+    record.publish_none();
     (*task)->serial = ++serial;
     if (!feed_task(**task)) return;
   }
 }
 
 bool Worker::feed_task(RunningTask& task) {
-  const auto buffer = free_stage_buffers_.pop();  // granted in slot order: this thread is the only one who asks
+  // Granted in slot order: this thread is the only one who asks.
+  const auto buffer = free_stage_buffers_.pop(report_.waits(WorkerThread::kFeeder),
+                                              {.kind = WaitKind::kOwnStageBuffer, .slot = slot_of(task.command)});
   if (!buffer) return false;
   task.stage_buffer = *buffer;
   task.gradient_buffer = nullptr;
@@ -200,10 +214,8 @@ bool Worker::upload_weights(RunningTask& task) {
     const BlockRecord& block = catalogue.blocks()[index];
     const std::uint64_t version = block.is_trained != 0 ? task.command.version : 0;
     const auto is_published = [&](const WaitLimits& limits) { return store_.published(index).wait_at_least(version, limits); };
-    if (!wait(Waited::kOtherProcess, task.command, is_published,
-              [&] { return cat("version ", version, " of weight block ", index); })) {
-      return false;
-    }
+    const Wait what{.kind = WaitKind::kWeights, .numbers = {static_cast<std::int64_t>(version), index}};
+    if (!wait(WorkerThread::kFeeder, task.command, what, is_published)) return false;
     const std::uint64_t offset = block.parameter_offset[version % block.num_copies];
     copy_in_chunks(stream, const_cast<std::byte*>(memory.weights), store_.parameters(offset), block.bytes());
   }
@@ -219,9 +231,8 @@ bool Worker::find_loss_scale(RunningTask& task) {
   if (command.phase == Phase::kForward || !command.has(Command::kScalesLoss)) return true;
   const LossScaleRecord& record = store_.loss_scale(command.pipeline);
   const auto is_known = [&](const WaitLimits& limits) { return record.version.wait_at_least(command.version, limits); };
-  if (!wait(Waited::kOtherProcess, command, is_known, [&] { return cat("the loss scale of version ", command.version); })) {
-    return false;
-  }
+  const Wait what{.kind = WaitKind::kLossScale, .numbers = {static_cast<std::int64_t>(command.version), command.pipeline}};
+  if (!wait(WorkerThread::kFeeder, command, what, is_known)) return false;
   task.loss_scale = record.scales[command.version % LossScaleRecord::kNumScales];
   return true;
 }
@@ -230,12 +241,12 @@ bool Worker::find_loss_scale(RunningTask& task) {
 
 void Worker::fetch() {
   std::uint64_t n = 0;
-  while (const auto next = to_fetch_.pop()) {
+  while (const auto next = to_fetch_.pop(report_.waits(WorkerThread::kFetcher), {.kind = WaitKind::kNextTask})) {
     const Command command = (*next)->command;
     const std::vector<BlockRow> rows = input_rows(command, store_.catalogue());
     for (int microbatch = 0; microbatch < command.num_microbatches; ++microbatch, ++n) {
-      if (!wait(Waited::kOwnThread, command, [&](const WaitLimits& limits) { return inputs_.wait_free(n, limits); },
-                [] { return "a free input buffer"; })) {
+      if (!wait(WorkerThread::kFetcher, command, {.kind = WaitKind::kOwnInputBuffer},
+                [&](const WaitLimits& limits) { return inputs_.wait_free(n, limits); })) {
         return;
       }
       inputs_.clear(n);
@@ -262,10 +273,9 @@ bool Worker::fetch_block(const Command& command, BlockRow row, int microbatch, s
     const auto is_there = [&](const WaitLimits& limits) {
       return events.wait_at_least(in_epoch(epoch_of(command.slot), event), limits);
     };
-    if (!wait(Waited::kOtherProcess, command, is_there,
-              [&] { return cat("microbatch ", microbatch, " from worker ", source.worker); })) {
-      return false;
-    }
+    const Wait what{.kind = WaitKind::kInputs,
+                    .numbers = {microbatch, static_cast<std::int64_t>(row.kind), row.index, source.worker}};
+    if (!wait(WorkerThread::kFetcher, command, what, is_there)) return false;
   }
   const BlockPlace& place = table.place(row.kind, row.index, microbatch);
   if (place.bytes == 0) {  // the layer saved nothing
@@ -280,17 +290,19 @@ bool Worker::fetch_block(const Command& command, BlockRow row, int microbatch, s
 // Runner
 
 void Worker::run() {
-  while (const auto task = to_run_.pop()) {
+  report_.idle();
+  while (const auto task = to_run_.pop(report_.waits(WorkerThread::kRunner), {.kind = WaitKind::kNextTask})) {
     run_task(**task);
-    if (report_) report_(nullptr, -1);
+    if (!stop_.load(std::memory_order_relaxed)) report_.idle();  // else what it was doing stays for a dump
   }
 }
 
 void Worker::run_task(RunningTask& task) {
   if (halted_) return;
+  report_.task(task.command, -1);
   task.completion = {.slot = task.command.slot};
   const auto are_ready = [&](const WaitLimits& limits) { return weights_ready_.wait_at_least(task.serial, limits); };
-  if (!wait(Waited::kOwnThread, task.command, are_ready, [] { return "its weights"; })) return;
+  if (!wait(WorkerThread::kRunner, task.command, {.kind = WaitKind::kOwnWeights}, are_ready)) return;
   if (task.command.phase != Phase::kForward && !place_gradients(task)) return;
   if (!run_microbatches(task)) return;
   free_stage_buffers_.push(task.stage_buffer);
@@ -298,7 +310,8 @@ void Worker::run_task(RunningTask& task) {
 }
 
 bool Worker::place_gradients(RunningTask& task) {
-  const auto buffer = free_gradient_buffers_.pop();
+  const auto buffer = free_gradient_buffers_.pop(report_.waits(WorkerThread::kRunner),
+                                                 {.kind = WaitKind::kOwnGradientBuffer, .slot = slot_of(task.command)});
   if (!buffer) return false;
   task.gradient_buffer = *buffer;
   const Catalogue& catalogue = store_.catalogue();
@@ -326,14 +339,14 @@ bool Worker::run_microbatches(RunningTask& task) {
     for (microbatch = 0; microbatch < command.num_microbatches; ++microbatch) {
       const std::uint64_t n = next_microbatch_;
       const std::int64_t wait_start = now_ns();
-      if (!wait(Waited::kOwnThread, command, [&](const WaitLimits& limits) { return inputs_.wait_uploaded(n, limits); },
-                [] { return "its inputs"; })) {
+      if (!wait(WorkerThread::kRunner, command, {.kind = WaitKind::kOwnInputs, .numbers = {microbatch}},
+                [&](const WaitLimits& limits) { return inputs_.wait_uploaded(n, limits); })) {
         return false;
       }
       const std::int64_t start = now_ns();
       if (microbatch == 0) task.completion.start_ns = start;
       if (microbatch > 0) task.completion.wait_ns += start - wait_start;
-      if (report_) report_(&command, microbatch);
+      report_.task(command, microbatch);
       publish_heartbeat();
       MicrobatchOutputs outputs;
       executor_.run(task.stage_task(), microbatch, inputs_.inputs(n), outputs);
@@ -370,7 +383,7 @@ void Worker::fail_task(RunningTask& task, std::int64_t layer, int microbatch, co
 
 void Worker::finish() {
   Stream& stream = device_.stream(StreamKind::kDownload);
-  while (const auto next = to_finish_.pop()) {
+  while (const auto next = to_finish_.pop(report_.waits(WorkerThread::kFinisher), {.kind = WaitKind::kNextTask})) {
     RunningTask& task = **next;
     if (task.completion.outcome == TaskOutcome::kDone) {
       const RoundTable table = store_.round_table(task.command);
@@ -399,7 +412,9 @@ bool Worker::enqueue_gradients(RunningTask& task) {
     const auto is_taken = [&](const WaitLimits& limits) {
       return store_.taken(memory.use).wait_at_least(task.command.taken_before, limits);
     };
-    if (!wait(Waited::kOtherProcess, task.command, is_taken, [&] { return cat("gradient block ", memory.use); })) return false;
+    const Wait what{.kind = WaitKind::kGradientTaken,
+                    .numbers = {memory.use, static_cast<std::int64_t>(task.command.taken_before)}};
+    if (!wait(WorkerThread::kFinisher, task.command, what, is_taken)) return false;
     copy_in_chunks(stream, store_.gradients(use.gradient_offset), memory.gradient, catalogue.blocks()[use.block].bytes());
     store_.round_table(task.command).square_sum(memory.use) = task.totals.square_sums[i];
   }

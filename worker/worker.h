@@ -13,8 +13,8 @@
 #include <array>
 #include <atomic>
 #include <exception>
-#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,16 +27,14 @@
 #include "worker/output_writer.h"
 #include "worker/running_task.h"
 #include "worker/stage_executor.h"
+#include "worker/task_report.h"
 
 namespace rp {
 
-// Says what the worker is doing, for the fault board; called by its compute thread before each microbatch, and with a
-// null command when it begins to wait for the next task.
-using ProgressReport = std::function<void(const Command* command, int microbatch)>;
-
 class Worker {
  public:
-  Worker(Store& store, int number, Device& device, StageExecutor& executor, ProgressReport report = {});
+  // Says on `board`, its entry of the fault board, what it is doing and what its threads wait for.
+  Worker(Store& store, int number, Device& device, StageExecutor& executor, std::optional<FaultBoardEntry> board = {});
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -73,19 +71,18 @@ class Worker {
   void guard(const char* thread_name, void (Worker::*function)());
   void stop_all();
   // Waits by wait_once(limits), again and again while any worker of the run computes or once the run has failed and is
-  // to be ended by others. False: this worker stops. Throws what() and the task if all stands still for too long: for
+  // to be ended by others. False: this worker stops. Throws `what` and the task if all stands still for too long: for
   // what other processes do after the store's wait_timeout_ns, for what this worker's own threads do later, so that the
-  // thread that knows what is missing speaks first.
-  enum class Waited { kOtherProcess, kOwnThread };
-  template <typename WaitOnce, typename What>
-  [[nodiscard]] bool wait(Waited waited, const Command& command, WaitOnce wait_once, What what);
-  [[noreturn]] void wait_failed(const std::string& what, const Command& command);
+  // thread that knows what is missing speaks first. The caller's wait record says so meanwhile.
+  template <typename WaitOnce>
+  [[nodiscard]] bool wait(WorkerThread thread, const Command& command, const Wait& what, WaitOnce wait_once);
+  [[noreturn]] void wait_failed(const Wait& what, const Command& command);
 
   Store& store_;
   const int number_;
   Device& device_;
   StageExecutor& executor_;
-  ProgressReport report_;
+  TaskReport report_;
   RingReader<Command> commands_;            // feeder's
   RingWriter<Completion> completions_;      // download stream's
   InputBuffers inputs_;                     // filled by the fetcher, read by the runner

@@ -17,6 +17,7 @@ struct SessionOptions {
   std::optional<std::string> plan;         // RP_PLAN: "auto" or a file; default "auto"
   std::optional<bool> prefetch;            // RP_PREFETCH, default on
   std::optional<int> threads_per_worker;   // RP_THREADS_PER_WORKER, default 1
+  std::optional<int> wait_timeout_seconds; // RP_WAIT_TIMEOUT, default 600: how long a wait lasts while nothing computes
 };
 
 // Made first in main(), by every process of the run. Leaves the program's arguments alone.

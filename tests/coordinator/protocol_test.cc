@@ -7,8 +7,10 @@
 
 #include <fcntl.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "coordinator/coordinator.h"
@@ -28,7 +30,12 @@ struct RunSettings {
   int num_workers = 1;
   bool prefetch = true;
   std::string plan;  // "" = by the coordinator, and cut anew on the way
+  const FaultBoard* board = nullptr;
 };
+
+std::optional<FaultBoardEntry> entry(const FaultBoard* board, int index) {
+  return board == nullptr ? std::nullopt : std::optional(board->entry(index));
+}
 
 std::vector<UniqueFd> duplicates(const std::vector<int>& descriptors) {
   std::vector<UniqueFd> result;
@@ -36,27 +43,28 @@ std::vector<UniqueFd> duplicates(const std::vector<int>& descriptors) {
   return result;
 }
 
-void serve(Store& store, int worker, const ToyConfig& config) {
+void serve(Store& store, int worker, const ToyConfig& config, const FaultBoard* board) {
   CpuDevice device;
   ToyExecutor executor(config, store.catalogue());
-  Worker(store, worker, device, executor).serve();
+  Worker(store, worker, device, executor, entry(board, 1 + worker)).serve();
 }
 
 // The workers of a run, ended by the coordinator's end.
 class Workers {
  public:
   Workers(Store& store, const RunSettings& settings, const ToyConfig& config) {
+    const FaultBoard* board = settings.board;
     for (int i = 0; i < settings.num_workers; ++i) {
       if (settings.harness == Harness::kOneMapping) {
-        threads_.emplace_back([&store, i, config] { serve(store, i, config); });
+        threads_.emplace_back([&store, i, config, board] { serve(store, i, config, board); });
       } else if (settings.harness == Harness::kTwoMappings) {
         views_.push_back(Store::attach(duplicates(store.descriptors())));
-        threads_.emplace_back([view = views_.back().get(), i, config] { serve(*view, i, config); });
+        threads_.emplace_back([view = views_.back().get(), i, config, board] { serve(*view, i, config, board); });
       } else {
         const pid_t child = fork();
         if (child == 0) {
           const auto view = Store::attach(duplicates(store.descriptors()));
-          serve(*view, i, config);
+          serve(*view, i, config, board);
           _exit(0);
         }
         children_.push_back(child);
@@ -76,6 +84,34 @@ class Workers {
   std::vector<std::unique_ptr<Store>> views_;
   std::vector<std::thread> threads_;
   std::vector<pid_t> children_;
+};
+
+// Reads all that a dump is made of, again and again, as long as it lives.
+class BoardReader {
+ public:
+  explicit BoardReader(const FaultBoard& board) : thread_([this, &board] { read(board); }) {}
+  ~BoardReader() {
+    done_.store(true);
+    thread_.join();
+    EXPECT_GT(num_waits_, 0);
+  }
+
+ private:
+  void read(const FaultBoard& board) {
+    while (!done_.load()) {
+      for (int process = 0; process < board.num_entries(); ++process) {
+        FaultBoardEntry entry = board.entry(process);
+        (void)entry.task();
+        const BoardProgress progress = entry.progress();
+        EXPECT_LE(progress.committed, 1000);
+        for (int thread = 0; thread < 4; ++thread) num_waits_ += entry.waits(thread).observe().has_value() ? 1 : 0;
+      }
+    }
+  }
+
+  std::atomic<bool> done_{false};
+  std::int64_t num_waits_ = 0;  // the thread's
+  std::thread thread_;
 };
 
 // Both working copies, where there are two: an asynchronous run begins with the version before, too.
@@ -156,12 +192,14 @@ std::vector<ToyResult> run_toy(const ToyConfig& config, const RunSettings& setti
   const auto store = Store::create(store_settings, toy_catalogue(config));
   write_initial_weights(*store);
   const Workers workers(*store, settings, config);
+  std::optional<BoardReader> reader;  // after the processes are forked
+  if (settings.board != nullptr) reader.emplace(*settings.board);
   PipelineSettings options;
   options.adds_rounds = config.rounds_per_step > 1;
   options.asynchronous = config.asynchronous;
   if (!settings.plan.empty()) options.plan.by_hand = parse_plan(settings.plan, config.num_layers);
   if (config.scales_loss) options.loss_scaling = LossScaling{.initial_scale = kInitialScale, .growth_interval = 2};
-  Coordinator coordinator(*store, {.pipelines = {options}});
+  Coordinator coordinator(*store, {.pipelines = {options}, .board = entry(settings.board, 0)});
   std::vector<ToyResult> results = {train(*store, coordinator, config)};
   while (results.size() < static_cast<std::size_t>(trainings)) {
     coordinator.restart_at(0, 0, 0, {.loss_scale = {.scale = kInitialScale, .previous_scale = kInitialScale}});
@@ -296,6 +334,23 @@ TEST_P(Protocol, AFailingLayerReachesTheCallerWithItsPlace) {
     EXPECT_THAT(error.what(), testing::HasSubstr("layer 2 (toy) failed in the forward stage of layers 2-3"));
     EXPECT_THAT(error.what(), testing::HasSubstr("the toy layer fails"));
   }
+}
+
+// ThreadSanitizer sees whether it can.
+TEST_P(Protocol, ADumpCanBeTakenAtAnyMoment) {
+  ToyConfig config;
+  config.num_steps = 20;
+  config.tied = true;
+  const FaultBoard board = FaultBoard::create(4);
+  const RunSettings settings{.harness = GetParam(), .num_workers = 3, .plan = kPlans[1], .board = &board};
+  expect_reference(config, settings);
+  const BoardProgress progress = board.entry(0).progress();
+  EXPECT_EQ(progress.committed, 20 * 6);
+  EXPECT_EQ(progress.accepted, progress.committed);
+  EXPECT_EQ(progress.dispatched, progress.committed);
+  EXPECT_EQ(progress.step, 20);
+  EXPECT_EQ(progress.round, 19);
+  EXPECT_FALSE(board.entry(0).waits(CoordinatorThread::kUser).observe().has_value());
 }
 
 TEST(RandomProtocol, GivesTheBitsOfTheSequentialLoopInAnyConfiguration) {

@@ -88,7 +88,7 @@ TEST(FaultBoard, AClearedEntryTakesTheFaultOfTheReplacement) {
 
 TEST(FaultBoard, AFileOfAnotherFormatIsRefused) {
   UniqueFd fd(memfd_create("other", MFD_CLOEXEC));
-  ASSERT_EQ(ftruncate(fd.get(), 3 * 4096), 0);
+  ASSERT_EQ(ftruncate(fd.get(), 3 * static_cast<off_t>(kFaultEntryBytes)), 0);
   EXPECT_THROW((void)FaultBoard::attach(std::move(fd)), Error);
   EXPECT_THROW((void)FaultBoard::attach(UniqueFd(memfd_create("empty", MFD_CLOEXEC))), Error);
 }

@@ -35,6 +35,18 @@ void expect_quiet_end(LaunchedRun& run, int code) {
   expect_nothing_left(run);
 }
 
+// One dump of what the processes did, and nothing besides.
+void expect_interrupted_end(LaunchedRun& run) {
+  EXPECT_EQ(run.wait_for_end(), 130);
+  const std::vector<std::string> lines = lines_of(run.err());
+  ASSERT_EQ(lines.size(), 5U) << run.err();
+  EXPECT_THAT(lines[0], testing::StartsWith("rp-launch: interrupted; "));
+  EXPECT_THAT(lines[1], testing::StartsWith("  coordinator  pid "));
+  EXPECT_THAT(lines[3], testing::StartsWith("  worker 1     pid "));
+  EXPECT_THAT(lines[4], testing::StartsWith("  to do: "));
+  expect_nothing_left(run);
+}
+
 TEST(Endings, SuccessIsZero) {
   LaunchedRun run({"-n", "2", "TOY", "exit", "0"});
   expect_quiet_end(run, 0);
@@ -63,7 +75,7 @@ TEST(Endings, AStopSignalReachesTheCoordinatorAndGivesItsNumber) {
     LaunchedRun run({"-n", "2", "TOY", "wait"});
     ASSERT_TRUE(run.wait_for_output("ready"));
     run.send_signal(number);
-    expect_quiet_end(run, 128 + number);
+    number == SIGINT ? expect_interrupted_end(run) : expect_quiet_end(run, 128 + number);
   }
 }
 
@@ -71,7 +83,7 @@ TEST(Endings, OneSignalIsExactlyOneSignal) {
   LaunchedRun run({"-n", "2", "TOY", "count_signals"});
   ASSERT_TRUE(run.wait_for_output("ready"));
   run.send_signal(SIGINT);
-  expect_quiet_end(run, 130);
+  expect_interrupted_end(run);
   EXPECT_EQ(count_of(run.out(), "signals 1\n"), 1);
 }
 
@@ -88,7 +100,7 @@ TEST(Endings, AnInterruptedProgramIsNotQueuedAgain) {
   LaunchedRun run({"-n", "2", "TOY", "preempted"});
   ASSERT_TRUE(run.wait_for_output("ready"));
   run.send_signal(SIGINT);
-  expect_quiet_end(run, 130);
+  expect_interrupted_end(run);
 }
 
 TEST(Endings, TheSecondInterruptEndsADeafProgramWithinTwoSecondsAndTheThirdAtOnce) {
@@ -102,6 +114,7 @@ TEST(Endings, TheSecondInterruptEndsADeafProgramWithinTwoSecondsAndTheThirdAtOnc
     if (num_interrupts == 2) {
       EXPECT_EQ(run.wait_for_end(3), 130);
     }
+    EXPECT_EQ(count_of(run.err(), "what the processes do now:"), 1) << run.err();
     expect_nothing_left(run);
   }
 }

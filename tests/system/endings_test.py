@@ -1,6 +1,6 @@
 """How a run ends: exit code, one message, nothing left behind within two seconds. Each ending several times.
 
-Usage: endings_test.py BIN_DIR PROGRAM [REPETITIONS]
+Usage: endings_test.py BIN_DIR PROGRAM REPETITIONS [Endings | Dumps]
 """
 import os
 import pathlib
@@ -13,8 +13,9 @@ import unittest
 
 BIN = pathlib.Path(sys.argv.pop(1)).resolve()
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
-REPETITIONS = int(sys.argv.pop(1)) if len(sys.argv) > 1 else 5
+REPETITIONS = int(sys.argv.pop(1))
 DEADLINE = 60
+DUMP = "what the processes do now:"
 
 
 def processes_of(marker):
@@ -33,15 +34,24 @@ def processes_of(marker):
 class Run:
     """A run of rp-launch in a scratch TMPDIR, known by a variable in its environment."""
 
-    def __init__(self, *command, workers=3):
+    def __init__(self, *command, workers=3, variables={}):
         self.scratch = tempfile.TemporaryDirectory()
         marker = f"RP_TEST_RUN={os.getpid()}.{time.monotonic_ns()}"
         self.marker = marker.encode()
         self.shared_memory = set(os.listdir("/dev/shm"))
         name, value = marker.split("=")
-        environment = dict(os.environ, TMPDIR=self.scratch.name, **{name: value})
+        environment = dict(os.environ, TMPDIR=self.scratch.name, **{name: value}, **variables)
         self.process = subprocess.Popen([BIN / "rp-launch", "--workers", str(workers), *command], env=environment,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+    def worker(self, number):
+        """The pid of a worker."""
+        wanted = [b"RP_ROLE=worker", f"RP_WORKER={number}".encode()]
+        for pid in processes_of(self.marker):
+            variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            if all(word in variables for word in wanted):
+                return pid
+        raise AssertionError(f"no worker {number}")
 
     def wait_running(self):
         line = self.process.stdout.readline()
@@ -72,7 +82,8 @@ class Endings(unittest.TestCase):
                 self.assertEqual(actual, code, f"{out}\n{err}")
                 for message in messages:
                     self.assertEqual(err.count(message), 1, f"'{message}' once in:\n{err}")
-                self.assertLessEqual(err.count("\n"), 12, err)
+                told = err[:err.find(DUMP)] + err[err.find("  to do:"):] if err.count(DUMP) == 1 else err
+                self.assertLessEqual(told.count("\n"), 12, err)
 
     def test_success_is_0(self):
         self.repeat("success", 0)
@@ -145,6 +156,88 @@ class Endings(unittest.TestCase):
             run.wait_running()
             run.process.kill()
         self.repeat("until-signal", 137, act=act)
+
+
+def wait_for_standstill(pid, workers):
+    """Until no process of the run begins a layer or commits a slot, by its fault board (docs/formats/fault_board.md)."""
+    board = next(fd for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir() if "fault-board" in os.readlink(fd))
+    seen, times = None, 0
+    while times < 10:
+        data = board.read_bytes()
+        now = [int.from_bytes(data[8192 * (1 + i) + 8:][:8], "little") for i in range(1 + workers)]
+        now.append(int.from_bytes(data[8192 + 3712:][:8], "little"))
+        seen, times = now, times + 1 if now == seen else 0
+        time.sleep(0.02)
+
+
+class Dumps(unittest.TestCase):
+    """Interrupted runs and those that stand still say what each process waits for, once."""
+
+    def ended(self, run, code):
+        actual, out, err = run.end(self)
+        self.assertEqual(actual, code, f"{out}\n{err}")
+        return err
+
+    def assert_one_dump(self, err, why, workers=3):
+        self.assertEqual(err.count(DUMP), 1, err)
+        self.assertEqual(err.count(why + "; " + DUMP), 1, err)
+        dump = err[err.index(DUMP):]
+        dump = dump[:dump.index("\n", dump.index("  to do:"))].splitlines()
+        for name in ["  coordinator  pid "] + [f"  worker {i}     pid " for i in range(workers)]:
+            self.assertEqual(sum(line.startswith(name) for line in dump), 1, f"{name} in:\n{err}")
+        self.assertLessEqual(len(dump), 2 + 4 + 5 * workers, err)
+        self.assertLessEqual(max(len(line) for line in dump), 160, err)
+        return "\n".join(dump)
+
+    def test_an_int_in_mid_run_prints_what_all_do(self):
+        run = Run(PROGRAM, "until-signal")
+        run.wait_running()
+        run.process.send_signal(signal.SIGINT)
+        dump = self.assert_one_dump(self.ended(run, 130), "rp-launch: interrupted")
+        self.assertRegex(dump, r"newest is round \d+ of step \d+; last slot accepted: \d+, sent: \d+, committed: \d+\n")
+        self.assertIn("to do:       nothing: no slot is late", dump)
+
+    def test_other_signals_print_none(self):
+        run = Run(PROGRAM, "until-signal", workers=2)
+        run.wait_running()
+        run.process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.ended(run, 143), "")
+
+    def test_a_healthy_run_prints_none(self):
+        self.assertEqual(self.ended(Run(PROGRAM, "success", workers=2, variables={"RP_WAIT_TIMEOUT": "1"}), 0), "")
+
+    def test_a_stopped_worker_is_named_and_who_waits_for_it(self):
+        run = Run(PROGRAM, "until-signal", variables={"RP_WAIT_TIMEOUT": "1"})
+        run.wait_running()
+        stopped = run.worker(1)
+        os.kill(stopped, signal.SIGSTOP)
+        err = self.ended(run, 124)
+        dump = self.assert_one_dump(err, "rp-launch: a wait ran out")
+        self.assertIn(f"  worker 1     pid {stopped}, STOPPED", dump)
+        self.assertRegex(dump, r"(?m)^    commit     waits [01]\.\d s for worker 1 to complete slot \d+$")
+        self.assertRegex(dump, r"(?m)^    (caller|fetcher|feeder|finisher)  *.*waits [01]\.\d s for ")
+        self.assertIn(f"`kill -CONT {stopped}`", dump)
+
+    def test_a_layer_that_never_ends_is_named(self):
+        dump = self.assert_one_dump(self.ended(Run(PROGRAM, "hang-in-layer", variables={"RP_WAIT_TIMEOUT": "1"}), 124),
+                                    "rp-launch: a wait ran out")
+        self.assertRegex(dump, r"computes: slot \d+, \w+ of layers \d-\d, round 0 of step 1, microbatch 0 of 2, layer 1")
+        self.assertRegex(dump, r"to do: +slot \d+ of worker \d is the oldest")
+
+    def test_the_same_standstill_is_not_printed_twice(self):
+        run = Run(PROGRAM, "until-signal", variables={"RP_WAIT_TIMEOUT": "1"})
+        run.wait_running()
+        os.kill(run.worker(1), signal.SIGSTOP)
+        wait_for_standstill(run.worker(0), workers=3)
+        run.process.send_signal(signal.SIGINT)
+        err = self.ended(run, 124)
+        self.assert_one_dump(err, "rp-launch: interrupted")
+
+    def test_without_rp_launch_a_hang_prints_the_same(self):
+        result = subprocess.run([PROGRAM, "hang-in-layer"], env=dict(os.environ, RP_WAIT_TIMEOUT="1"), capture_output=True,
+                                text=True, timeout=DEADLINE)
+        self.assertEqual(result.returncode, 124, result.stderr)
+        self.assert_one_dump(result.stderr, "roundpipe: a wait ran out", workers=1)
 
 
 if __name__ == "__main__":

@@ -90,7 +90,8 @@ class PassingExecutor : public StageExecutor {
 class ServedWorker {
  public:
   explicit ServedWorker(std::int64_t wait_timeout_ns = 20 * kNsPerSecond)
-      : store(two_layer_store(wait_timeout_ns)), table(make_table(*store)), worker_(*store, 0, device_, executor) {
+      : store(two_layer_store(wait_timeout_ns)), table(make_table(*store)),
+        worker_(*store, 0, device_, executor, board.entry(1)) {
     place_input(*store, table, BlockKind::kActivation, 0, {1, 2, 3}, 8192);
     place_input(*store, table, BlockKind::kActivation, 1, {4, 5, 6}, 16384);
     place_input(*store, table, BlockKind::kArguments, 0, {7}, 24576);
@@ -120,6 +121,7 @@ class ServedWorker {
   std::unique_ptr<Store> store;
   RoundTable table;
   PassingExecutor executor;
+  const FaultBoard board = FaultBoard::create(2);
 
  private:
   CpuDevice device_;

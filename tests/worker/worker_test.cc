@@ -75,7 +75,7 @@ TEST(Worker, SaysForWhichWeightsItWaitedInVain) {
 }
 
 TEST(Worker, SaysForWhoseOutputItWaitedInVain) {
-  expect_names_what_was_missing(test::fused_command(), {"microbatch 0 from worker 1", "fused of layers 1-1"},
+  expect_names_what_was_missing(test::fused_command(), {"microbatch 0 of the outputs of layer 0 from worker 1", "fused of layers 1-1"},
                                 {.worker = 1, .first_event = 6});
 }
 
@@ -83,6 +83,63 @@ TEST(Worker, SaysForWhichGradientBlockItWaitedInVain) {
   Command command = test::fused_command();
   command.taken_before = 2;
   expect_names_what_was_missing(command, {"gradient block 1", "slot 1"});
+}
+
+// What a thread of the worker publishes next; a failure if that takes long.
+Wait next_wait(const ServedWorker& worker, WorkerThread thread, WaitKind kind) {
+  const Deadline deadline = Deadline::after_ns(20 * kNsPerSecond);
+  while (!deadline.passed()) {
+    const auto wait = worker.board.entry(1).waits(thread).observe();
+    if (wait && wait->kind == kind) return *wait;
+    std::this_thread::yield();
+  }
+  ADD_FAILURE() << "not seen: " << Wait{.kind = kind}.text();
+  return {};
+}
+
+TEST(Worker, TellsTheBoardWhatEachThreadWaitsForAndForgetsItWhenItIsThere) {
+  ServedWorker worker;
+  worker.start();
+  EXPECT_TRUE(next_wait(worker, WorkerThread::kFeeder, WaitKind::kNextTask).is_idle());
+  Command command = test::fused_command();
+  command.version = 3;
+  command.taken_before = 1;
+  worker.table.source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = 6};
+  worker.push(command);
+
+  const Wait weights = next_wait(worker, WorkerThread::kFeeder, WaitKind::kWeights);
+  EXPECT_EQ(weights.slot, 1);
+  EXPECT_EQ(weights.numbers[0], 3);
+  EXPECT_EQ(weights.numbers[1], 1);
+  const Wait input = next_wait(worker, WorkerThread::kFetcher, WaitKind::kInputs);
+  EXPECT_EQ(input.numbers, (std::array<std::int64_t, 4>{0, 0, 1, 1}));
+  EXPECT_EQ(next_wait(worker, WorkerThread::kRunner, WaitKind::kOwnWeights).slot, 1);
+  EXPECT_EQ(worker.board.entry(1).task().slot, 1);
+  EXPECT_EQ(worker.board.entry(1).task().num_microbatches, 2);
+
+  worker.store->published(1).publish(3);
+  EXPECT_EQ(next_wait(worker, WorkerThread::kRunner, WaitKind::kOwnInputs).numbers[0], 0);
+  worker.store->worker_words(1).events.publish(8);
+  EXPECT_EQ(next_wait(worker, WorkerThread::kFinisher, WaitKind::kGradientTaken).numbers[0], 1);
+  worker.store->taken(1).publish(1);
+  EXPECT_EQ(next_completion(*worker.store).outcome, TaskOutcome::kDone);
+  for (const WorkerThread thread : {WorkerThread::kFeeder, WorkerThread::kFetcher, WorkerThread::kRunner, WorkerThread::kFinisher}) {
+    EXPECT_TRUE(next_wait(worker, thread, WaitKind::kNextTask).is_idle());
+  }
+  EXPECT_EQ(worker.board.entry(1).task().slot, -1);
+  EXPECT_EQ(worker.board.entry(1).state(), ProcessState::kIdle);
+  worker.finish();
+}
+
+TEST(Worker, LeavesTheWaitThatFailedOnTheBoard) {
+  ServedWorker worker(kShort);
+  Command command = test::forward_command();
+  command.version = 3;
+  worker.start();
+  worker.push(command);
+  EXPECT_THROW(worker.join(), Error);
+  ASSERT_TRUE(worker.board.entry(1).waits(WorkerThread::kFeeder).observe().has_value());
+  EXPECT_EQ(worker.board.entry(1).waits(WorkerThread::kFeeder).observe()->kind, WaitKind::kWeights);
 }
 
 TEST(Worker, SurvivesAPauseOfItsUserThatIsLongerThanTheTimeout) {

@@ -1,0 +1,43 @@
+// coordinator/run_report.h
+// What the coordinator says of itself on the fault board: how far it is, and a wait record for each thread.
+//
+// Owned by the Coordinator and guarded by its mutex, but for the records: each is its own thread's. Without a board all
+// does nothing.
+#pragma once
+
+#include <optional>
+
+#include "coordinator/round.h"
+#include "hoststore/fault_board.h"
+
+namespace rp {
+
+class RunReport {
+ public:
+  explicit RunReport(std::optional<FaultBoardEntry> board) : board_(board) {}
+
+  // The newest round.
+  void round(const Round& newest) {
+    progress_.round = static_cast<std::int64_t>(newest.number);
+    progress_.step = static_cast<std::int64_t>(newest.step);
+  }
+  // Numbers of slots, of all ever.
+  void slots(std::uint64_t accepted, std::uint64_t dispatched, std::uint64_t committed) {
+    if (!board_) return;
+    progress_.accepted = static_cast<std::int64_t>(accepted);
+    progress_.dispatched = static_cast<std::int64_t>(dispatched);
+    progress_.committed = static_cast<std::int64_t>(committed);
+    board_->publish_progress(progress_);
+  }
+
+  // `number`: the pipeline whose updates it makes.
+  [[nodiscard]] static WaitRecord waits(std::optional<FaultBoardEntry> board, CoordinatorThread thread, int number = 0) {
+    return board ? board->waits(thread, number) : WaitRecord();
+  }
+
+ private:
+  std::optional<FaultBoardEntry> board_;
+  BoardProgress progress_;
+};
+
+}  // namespace rp
