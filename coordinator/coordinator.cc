@@ -12,7 +12,6 @@ namespace rp {
 
 namespace {
 
-constexpr int kRoundsInFlight = 2;  // of each pipeline
 constexpr int kTasksAhead = 2;  // behind the one that runs
 static_assert(kTasksAhead + 1 < static_cast<int>(kCommandRing) && kTasksAhead + 1 < static_cast<int>(kCompletionRing));
 
@@ -52,6 +51,7 @@ Coordinator::Coordinator(Store& store, CoordinatorOptions options)
     auto state = std::make_unique<PipelineState>();
     state->number = static_cast<int>(number);
     state->settings = settings;
+    state->activation_budget = ActivationBudget(store.num_workers());
     while (state->first_trained_layer < num_layers &&
            !catalogue.is_trained(static_cast<int>(record.first_layer) + state->first_trained_layer)) {
       ++state->first_trained_layer;
@@ -479,12 +479,23 @@ void Coordinator::commit_gradients(const Round& round, const Slot& slot) {
 void Coordinator::end_round(Round& round) {
   if (round.graph_is_open) return;
   round.all_done = true;
+  learn_memory(at(round.traits.pipeline), round);
   const bool went_back = !round.slots.empty() && round.slots.back().phase == Phase::kBackward;
   const PlanKind kind = round.traits.kind == RoundKind::kForwardBackward ? PlanKind::kFused
                         : went_back                                      ? PlanKind::kTrain
                                                                          : PlanKind::kInfer;
   plans_.learn(round.traits.pipeline, kind, table_of(round));
   blocks_.end(round);
+}
+
+void Coordinator::learn_memory(PipelineState& pipeline, const Round& round) {
+  if (round.slots.empty()) return;
+  const bool next_needs_step = round.traits.has_backward() && pipeline.first_trained_layer == 0 && !pipeline.settings.asynchronous &&
+                               !pipeline.settings.adds_rounds;
+  RoundMemory memory = memory_of(round, table_of(round), store_.catalogue(), !next_needs_step);
+  if (memory == pipeline.last_memory) return;
+  pipeline.activation_budget.learn(memory);
+  pipeline.last_memory = std::move(memory);
 }
 
 // Waiting
@@ -556,6 +567,11 @@ std::exception_ptr Coordinator::finish() {
     return std::current_exception();
   }
   return nullptr;
+}
+
+ActivationBudget Coordinator::activation_budget(int pipeline) {
+  MutexLock lock(mutex_);
+  return at(pipeline).activation_budget;
 }
 
 Plan Coordinator::plan(int pipeline, PlanKind kind) {

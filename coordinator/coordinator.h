@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "common/mutex.h"
+#include "coordinator/activation_budget.h"
 #include "coordinator/input_blocks.h"
 #include "coordinator/round.h"
 #include "coordinator/round_blocks.h"
@@ -127,6 +128,8 @@ class Coordinator {
   [[nodiscard]] Plan plan(int pipeline, PlanKind kind);
   // For one microbatch, smoothed over the rounds.
   [[nodiscard]] std::vector<LayerTiming> layer_times(int pipeline);
+  // What the rounds so far tell of it: without bytes before the first one has ended.
+  [[nodiscard]] ActivationBudget activation_budget(int pipeline);
 
  private:
   // What the caller's thread knows of a pipeline, and, guarded by the mutex, what it shares with the commit thread.
@@ -145,6 +148,8 @@ class Coordinator {
     int rounds_since_step = 0;
     bool evaluates_newest = false;
 
+    ActivationBudget activation_budget{0};   // guarded
+    RoundMemory last_memory;                 // guarded: of the last round
     std::map<int, BlockOfRound> buffers; // guarded: the newest, by layer
     std::map<int, BlockOfRound> buffers_of_step;  // guarded: those after the last step's rounds
     int num_in_flight = 0;               // guarded: rounds with a slot that is not committed
@@ -187,6 +192,7 @@ class Coordinator {
   void for_trained_uses(const Round& round, const LayerRange& layers, Do&& action);
   void commit_gradients(const Round& round, const Slot& slot) RP_REQUIRES(mutex_);
   void end_round(Round& round) RP_REQUIRES(mutex_);
+  void learn_memory(PipelineState& pipeline, const Round& round) RP_REQUIRES(mutex_);
 
   Store& store_;
   const CoordinatorOptions options_;

@@ -19,12 +19,11 @@ class ArenaAllocator {
   // The offset of a new block. Throws rp::Error (kNoResource) beyond the arena's budget or the machine's memory.
   [[nodiscard]] std::uint64_t allocate(std::uint64_t bytes) {
     if (const auto offset = blocks_.allocate(bytes)) return *offset;
-    // Growing looks at the machine's memory, which takes a while: not for every block.
+    // Growing looks at the machine's memory, which takes a while: not for every block. A little spare only, so that the
+    // arena stays about as long as the budget says.
     const std::uint64_t total = blocks_.total_bytes();
-    const std::uint64_t spare = std::min({total / 8, kMostSpareBytes, arena_.limit_bytes() - total});
-    const std::uint64_t more = std::max(blocks_.missing(bytes), spare);
-    arena_.grow(total + more);
-    blocks_.extend(more);
+    const std::uint64_t spare = std::min(total / 64, arena_.limit_bytes() - total);
+    blocks_.extend(arena_.grow(total + std::max(blocks_.missing(bytes), spare)) - total);
     return blocks_.allocate(bytes).value();
   }
 
@@ -32,8 +31,6 @@ class ArenaAllocator {
   void free(std::uint64_t offset) { blocks_.free(offset); }
 
  private:
-  static constexpr std::uint64_t kMostSpareBytes = std::uint64_t{64} << 20;
-
   ArenaView& arena_;
   BlockAllocator blocks_;
 };

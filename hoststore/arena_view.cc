@@ -11,14 +11,8 @@
 
 namespace rp {
 
-namespace {
-
-constexpr std::uint64_t kGrowBytes = std::uint64_t{1} << 20;  // files grow by whole pieces of this size
-
-}  // namespace
-
 ArenaView::ArenaView(Segment segment, std::uint64_t limit_bytes)
-    : segment_(std::move(segment)), limit_bytes_(align_up(limit_bytes, kGrowBytes)) {
+    : segment_(std::move(segment)), limit_bytes_(align_up(limit_bytes, kPieceBytes)) {
   void* range = mmap(nullptr, limit_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) {
     throw Error(ExitCode::kNoResource, cat("cannot reserve ", bytes_text(limit_bytes_), " of addresses for ",
@@ -55,15 +49,16 @@ void ArenaView::map_until(std::uint64_t offset, std::uint64_t bytes) {
   mapped_bytes_.store(length, std::memory_order_release);
 }
 
-void ArenaView::grow(std::uint64_t bytes) {
+std::uint64_t ArenaView::grow(std::uint64_t bytes) {
   MutexLock lock(mutex_);
-  const std::uint64_t wanted = align_up(bytes, kGrowBytes);
+  const std::uint64_t wanted = align_up(bytes, kPieceBytes);
   if (wanted > limit_bytes_) {
     throw Error(ExitCode::kNoResource,
                 cat(segment_.purpose(), " would need ", bytes_text(bytes), ", but the budget is ",
                     bytes_text(limit_bytes_), "; use more microbatches, a shorter sequence or fewer workers"));
   }
   segment_.reserve(wanted);
+  return wanted;
 }
 
 }  // namespace rp

@@ -16,6 +16,9 @@ namespace rp {
 
 class ArenaView {
  public:
+  // Files grow by whole pieces of this size.
+  static constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;
+
   // `limit_bytes`: how far the arena may ever grow (address space only).
   ArenaView(Segment segment, std::uint64_t limit_bytes);
   ~ArenaView();
@@ -25,8 +28,9 @@ class ArenaView {
   // The memory of a block. Maps the file up to its end if that is new. Throws rp::Error if the file is shorter.
   [[nodiscard]] std::byte* data(std::uint64_t offset, std::uint64_t bytes);
 
-  // Owner only: lengthens the arena to at least `bytes`, reserved. Throws rp::Error (kNoResource) with the limit.
-  void grow(std::uint64_t bytes);
+  // Owner only: lengthens the arena to at least `bytes`, reserved; returns its length then. Throws rp::Error (kNoResource)
+  // with the limit.
+  std::uint64_t grow(std::uint64_t bytes);
 
   [[nodiscard]] std::uint64_t limit_bytes() const { return limit_bytes_; }
   [[nodiscard]] const Segment& segment() const { return segment_; }

@@ -11,6 +11,8 @@ constexpr std::uint64_t kGranularity = 4096;
 
 }  // namespace
 
+std::uint64_t BlockAllocator::taken_bytes(std::uint64_t bytes) { return align_up(bytes == 0 ? 1 : bytes, kGranularity); }
+
 void BlockAllocator::add_free(std::uint64_t offset, std::uint64_t bytes) {
   free_.emplace(offset, bytes);
   free_by_size_.emplace(bytes, offset);
@@ -30,7 +32,7 @@ void BlockAllocator::extend(std::uint64_t bytes) {
 }
 
 std::optional<std::uint64_t> BlockAllocator::allocate(std::uint64_t bytes) {
-  bytes = align_up(bytes == 0 ? 1 : bytes, kGranularity);
+  bytes = taken_bytes(bytes);
   const auto best = free_by_size_.lower_bound({bytes, 0});
   if (best == free_by_size_.end()) return std::nullopt;
   const auto [range, offset] = *best;
@@ -66,7 +68,7 @@ void BlockAllocator::free(std::uint64_t offset) {
 }
 
 std::uint64_t BlockAllocator::missing(std::uint64_t bytes) const {
-  bytes = align_up(bytes == 0 ? 1 : bytes, kGranularity);
+  bytes = taken_bytes(bytes);
   if (free_by_size_.lower_bound({bytes, 0}) != free_by_size_.end()) return 0;
   if (free_.empty()) return bytes;
   const auto [offset, last] = *free_.rbegin();

@@ -14,6 +14,9 @@ namespace rp {
 
 class BlockAllocator {
  public:
+  // What a block of `bytes` bytes takes.
+  [[nodiscard]] static std::uint64_t taken_bytes(std::uint64_t bytes);
+
   // Adds memory at the end of the arena.
   void extend(std::uint64_t bytes);
 

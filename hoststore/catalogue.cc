@@ -274,12 +274,36 @@ bool Catalogue::is_trained(int layer) const {
 
 std::uint64_t Catalogue::num_parameters() const {
   std::uint64_t count = 0;
+  for (std::uint32_t pipeline = 0; pipeline < pipelines_.size(); ++pipeline) count += share_of(pipeline).num_parameters;
+  return count;
+}
+
+Catalogue::Share Catalogue::share_of(std::uint32_t pipeline) const {
+  Share share;
+  // The block's own padding, to whole pages, is part of it.
+  const auto add_if_there = [](std::uint64_t& sum, std::uint64_t offset, std::uint64_t bytes) {
+    if (offset != kNoOffset) (void)take(sum, bytes);
+  };
+  for (const UseRecord& use : uses_) {
+    const BlockRecord& block = blocks_[use.block];
+    if (block.pipeline != pipeline) continue;
+    add_if_there(share.gradient_bytes, use.gradient_offset, block.bytes());
+    add_if_there(share.state_bytes, use.sum_offset, block.num_elements * 4);
+  }
+  for (const BlockRecord& block : blocks_) {
+    if (block.pipeline != pipeline) continue;
+    for (std::uint32_t copy = 0; copy < block.num_copies; ++copy) (void)take(share.parameter_bytes, block.bytes());
+    add_if_there(share.state_bytes, block.master_offset, block.num_elements * dtype_bytes(block.master_dtype));
+    add_if_there(share.state_bytes, block.moment1_offset, block.num_elements * 4);
+    add_if_there(share.state_bytes, block.moment2_offset, block.num_elements * 4);
+  }
   std::set<std::pair<std::uint32_t, std::uint64_t>> counted;  // (block, place in it)
   for (const TensorRecord& tensor : tensors_) {
-    if (tensor.desc.bytes() == 0 || !counted.emplace(uses_[tensor.use].block, tensor.element_offset).second) continue;
-    count += tensor.desc.bytes() / dtype_bytes(tensor.desc.dtype);
+    const std::uint32_t block = uses_[tensor.use].block;
+    if (blocks_[block].pipeline != pipeline || tensor.desc.bytes() == 0 || !counted.emplace(block, tensor.element_offset).second) continue;
+    share.num_parameters += tensor.desc.bytes() / dtype_bytes(tensor.desc.dtype);
   }
-  return count;
+  return share;
 }
 
 }  // namespace rp

@@ -152,6 +152,15 @@ class Catalogue {
   // Elements of all parameters, tied ones once, padding not counted.
   [[nodiscard]] std::uint64_t num_parameters() const;
 
+  // What one pipeline has of all that; the pipelines' sums are the numbers above.
+  struct Share {
+    std::uint64_t parameter_bytes = 0;
+    std::uint64_t state_bytes = 0;
+    std::uint64_t gradient_bytes = 0;
+    std::uint64_t num_parameters = 0;
+  };
+  [[nodiscard]] Share share_of(std::uint32_t pipeline) const;
+
  private:
   void index_uses();
 

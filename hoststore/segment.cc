@@ -5,6 +5,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -38,12 +39,14 @@ std::string random_name() {
   return name;
 }
 
-UniqueFd create_shm() {
+// A new file whose name is gone at once. `open_new` gets a name that nobody has. Nothing, with errno, if it cannot be made.
+template <typename OpenNew, typename Unlink>
+UniqueFd create_nameless(OpenNew open_new, Unlink unlink_name) {
   for (int attempt = 0; attempt < kNameAttempts; ++attempt) {
     const std::string name = random_name();
-    UniqueFd fd(shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
+    UniqueFd fd(open_new(name));
     if (fd) {
-      shm_unlink(name.c_str());
+      unlink_name(name);
       return fd;
     }
     if (errno != EEXIST) break;
@@ -51,10 +54,21 @@ UniqueFd create_shm() {
   return UniqueFd();
 }
 
-std::uint64_t free_bytes_of_shm() {
-  struct statvfs info {};
-  if (statvfs("/dev/shm", &info) != 0) return 0;
-  return static_cast<std::uint64_t>(info.f_bavail) * info.f_frsize;
+constexpr int kNewFile = O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC;
+
+UniqueFd create_shm() {
+  return create_nameless([](const std::string& name) { return shm_open(name.c_str(), kNewFile, 0600); },
+                         [](const std::string& name) { shm_unlink(name.c_str()); });
+}
+
+std::uint64_t free_bytes_of_shm() { return free_bytes_on_disk("/dev/shm"); }
+
+struct stat state_of(int fd, const std::string& purpose) {
+  struct stat info {};
+  if (fstat(fd, &info) != 0) {
+    throw Error(ExitCode::kNoResource, cat("cannot look at the memory of ", purpose, ": ", errno_text(errno)));
+  }
+  return info;
 }
 
 // What boost::interprocess needs to map a descriptor that it does not own.
@@ -75,6 +89,22 @@ Segment Segment::create(Backing backing, std::string purpose) {
   return Segment(std::move(fd), std::move(purpose));
 }
 
+Segment Segment::create_file(const std::string& directory, std::string purpose) {
+  struct stat info {};
+  const bool is_there = stat(directory.c_str(), &info) == 0;
+  if (!is_there || !S_ISDIR(info.st_mode)) {
+    throw Error(ExitCode::kUsage, cat("--params-on ", directory, ": ", is_there ? "it is no directory" : errno_text(errno),
+                                      "; give a directory with room for weights, gradients and optimizer state"));
+  }
+  UniqueFd fd = create_nameless([&](const std::string& name) { return open((directory + name).c_str(), kNewFile, 0600); },
+                                [&](const std::string& name) { unlink((directory + name).c_str()); });
+  if (!fd) {
+    throw Error(ExitCode::kNoResource, cat("--params-on ", directory, ": cannot make a file for ", purpose, " there: ",
+                                           errno_text(errno), "; choose a directory that you may write to"));
+  }
+  return Segment(std::move(fd), std::move(purpose), directory);
+}
+
 Segment Segment::attach(UniqueFd fd, std::string purpose) {
   struct stat info {};
   if (fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
@@ -86,28 +116,39 @@ Segment Segment::attach(UniqueFd fd, std::string purpose) {
 void Segment::reserve(std::uint64_t bytes) {
   const std::uint64_t present = this->bytes();
   if (bytes <= present) return;
-  const std::uint64_t available = available_memory();
   // The kernel would give anonymous files all there is and then kill somebody: look first.
-  int error = bytes - present > available ? ENOMEM : 0;
+  int error = directory_.empty() && bytes - present > available_memory() ? ENOMEM : 0;
   while (error == 0) {
-    error = posix_fallocate(fd_.get(), static_cast<off_t>(present), static_cast<off_t>(bytes - present));
-    if (error == 0) return;
-    if (error == EINTR) error = 0;
+    // Not posix_fallocate(): on a file system that cannot reserve, it writes into each block instead.
+    if (fallocate(fd_.get(), 0, static_cast<off_t>(present), static_cast<off_t>(bytes - present)) == 0) return;
+    error = errno == EINTR ? 0 : errno;
   }
   // What was reserved of the new part goes back: the segment keeps its length.
   if (ftruncate(fd_.get(), static_cast<off_t>(present)) != 0) error = errno;
-  throw Error(ExitCode::kNoResource,
-              cat("cannot reserve ", bytes_text(bytes - present), " of memory for ", purpose_, ": ", errno_text(error),
-                  " (", bytes_text(available), " of memory and ", bytes_text(free_bytes_of_shm()),
-                  " of /dev/shm are free); use --store memfd, a smaller model or shorter sequences"));
+  throw_not_reserved(bytes - present, error);
 }
 
-std::uint64_t Segment::bytes() const {
-  struct stat info {};
-  if (fstat(fd_.get(), &info) != 0) {
-    throw Error(ExitCode::kNoResource, cat("cannot look at the memory of ", purpose_, ": ", errno_text(errno)));
+void Segment::throw_not_reserved(std::uint64_t bytes, int error) const {
+  if (directory_.empty()) {
+    throw Error(ExitCode::kNoResource,
+                cat("cannot reserve ", bytes_text(bytes), " of memory for ", purpose_, ": ", errno_text(error), " (",
+                    bytes_text(available_memory()), " of memory and ", bytes_text(free_bytes_of_shm()),
+                    " of /dev/shm are free); use --store memfd, a smaller model or shorter sequences"));
   }
-  return static_cast<std::uint64_t>(info.st_size);
+  if (error == EOPNOTSUPP) {
+    throw Error(ExitCode::kNoResource, cat("--params-on ", directory_, ": its file system cannot reserve space (fallocate); "
+                                           "choose a directory on ext4, XFS or another one that can"));
+  }
+  throw Error(ExitCode::kNoResource,
+              cat("--params-on ", directory_, ": cannot reserve ", bytes_text(bytes), " for ", purpose_, ": ", errno_text(error),
+                  " (", bytes_text(free_bytes_on_disk(directory_)), " are free there); make room or choose another directory"));
+}
+
+std::uint64_t Segment::bytes() const { return static_cast<std::uint64_t>(state_of(fd_.get(), purpose_).st_size); }
+
+std::uint64_t Segment::allocated_bytes() const {
+  constexpr std::uint64_t kStatBlock = 512;
+  return static_cast<std::uint64_t>(state_of(fd_.get(), purpose_).st_blocks) * kStatBlock;
 }
 
 Mapping::Mapping(const Segment& segment, Access access, std::uint64_t offset, std::uint64_t bytes) {
@@ -125,6 +166,12 @@ Mapping::Mapping(const Segment& segment, Access access, std::uint64_t offset, st
     throw Error(ExitCode::kNoResource,
                 cat("cannot map ", bytes_text(bytes), " of ", segment.purpose(), ": ", error.what()));
   }
+}
+
+std::uint64_t free_bytes_on_disk(const std::string& directory) {
+  struct statvfs info {};
+  if (statvfs(directory.c_str(), &info) != 0) return 0;
+  return static_cast<std::uint64_t>(info.f_bavail) * info.f_frsize;
 }
 
 Backing choose_backing(const std::string& forced, std::uint64_t bytes) {

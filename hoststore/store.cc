@@ -59,14 +59,24 @@ bool is_sound(const ControlHeader& header, std::uint64_t length) {
          header.catalogue_bytes == length - header.catalogue_offset;
 }
 
+std::string need_text(const StoreBytes& bytes) {
+  return cat("the host store needs ", bytes_text(bytes.total()), " (parameters ", bytes_text(bytes.parameters),
+             ", optimizer state ", bytes_text(bytes.state), ", gradients ", bytes_text(bytes.gradients), ")");
+}
+
 void check_memory(const StoreBytes& bytes) {
   const std::uint64_t available = available_memory();
   if (bytes.total() <= available) return;
   throw Error(ExitCode::kNoResource,
-              cat("the host store needs ", bytes_text(bytes.total()), " (parameters ", bytes_text(bytes.parameters),
-                  ", optimizer state ", bytes_text(bytes.state), ", gradients ", bytes_text(bytes.gradients),
-                  "), but ", bytes_text(available),
-                  " of memory are available; use a smaller model, or a machine or memory limit with more"));
+              cat(need_text(bytes), ", but ", bytes_text(available), " of memory are available; use a smaller model, a "
+                  "machine or memory limit with more, or --params-on and a directory on a fast disk"));
+}
+
+void check_disk(const StoreBytes& bytes, const std::string& directory) {
+  const std::uint64_t free = free_bytes_on_disk(directory);
+  if (bytes.weights() <= free) return;
+  throw Error(ExitCode::kNoResource, cat("--params-on ", directory, ": ", need_text(bytes), ", but ", bytes_text(free),
+                                         " are free there; make room or choose another directory"));
 }
 
 }  // namespace
@@ -81,14 +91,17 @@ StoreBytes Store::needed(const StoreSettings& settings, const Catalogue& catalog
 std::unique_ptr<Store> Store::create(const StoreSettings& settings, const Catalogue& catalogue) {
   check_numbers(settings, catalogue);
   const StoreBytes bytes = needed(settings, catalogue);
-  check_memory(bytes);
+  const bool in_files = !settings.params_on.empty();
+  if (!in_files) check_memory(bytes);
   std::unique_ptr<Store> store(new Store);
-  store->backing_ = choose_backing(settings.backing, bytes.total());
-  const std::array<std::uint64_t, kNumSegments> lengths = {bytes.control, bytes.parameters, bytes.gradients, bytes.state};
+  store->backing_ = choose_backing(settings.backing, in_files ? bytes.control : bytes.total());
   for (std::size_t i = 0; i < kNumSegments; ++i) {
-    store->segments_.push_back(Segment::create(store->backing_, kPurposes[i]));
-    store->segments_.back().reserve(lengths[i]);
+    store->segments_.push_back(in_files && i != kControl ? Segment::create_file(settings.params_on, kPurposes[i])
+                                                         : Segment::create(store->backing_, kPurposes[i]));
   }
+  if (in_files) check_disk(bytes, settings.params_on);  // after the directory itself was found to be one
+  const std::array<std::uint64_t, kNumSegments> lengths = {bytes.control, bytes.parameters, bytes.gradients, bytes.state};
+  for (std::size_t i = 0; i < kNumSegments; ++i) store->segments_[i].reserve(lengths[i]);
   ControlHeader header = header_for(settings, catalogue);
   if (getrandom(header.run_id.data(), sizeof(header.run_id), 0) != sizeof(header.run_id)) {
     throw Error(ExitCode::kNoResource, "no random numbers from the kernel");
@@ -142,6 +155,15 @@ void Store::map(bool is_coordinator) {
                         catalogue_.parameter_bytes());
   gradients_ = Mapping(segments_[kGradients], Access::kReadWrite, 0, catalogue_.gradient_bytes());
   if (is_coordinator) state_ = Mapping(segments_[kState], Access::kReadWrite, 0, catalogue_.state_bytes());
+}
+
+StoreBytes Store::allocated() const {
+  StoreBytes bytes{.control = segments_[kControl].allocated_bytes(),
+                   .parameters = segments_[kParameters].allocated_bytes(),
+                   .state = segments_[kState].allocated_bytes(),
+                   .gradients = segments_[kGradients].allocated_bytes()};
+  for (const auto& arena : arenas_) bytes.activations += arena->segment().allocated_bytes();
+  return bytes;
 }
 
 std::vector<int> Store::descriptors() const {

@@ -23,6 +23,7 @@ namespace rp {
 
 struct StoreSettings {
   std::string backing;  // "shm", "memfd" or "" for the best
+  std::string params_on{};  // the directory for parameters, optimizer state and gradients; "" for memory
   std::uint32_t num_workers = 1;
   std::uint32_t stage_buffers = 2;
   std::uint32_t threads_per_worker = 1;
@@ -32,22 +33,25 @@ struct StoreSettings {
   std::int64_t wait_timeout_ns = 600'000'000'000;
 };
 
-// Bytes of the store without activations, by arena.
+// Bytes of the store by arena.
 struct StoreBytes {
   std::uint64_t control = 0;
   std::uint64_t parameters = 0;
   std::uint64_t state = 0;
   std::uint64_t gradients = 0;
-  [[nodiscard]] std::uint64_t total() const { return control + parameters + state + gradients; }
+  std::uint64_t activations = 0;  // of all workers and of the rounds' inputs: they grow
+  [[nodiscard]] std::uint64_t total() const { return control + weights() + activations; }
+  // What StoreSettings::params_on puts in files.
+  [[nodiscard]] std::uint64_t weights() const { return parameters + state + gradients; }
 };
 
 class Store {
  public:
   // Creates and reserves all arenas. Throws rp::Error: kNoResource with need, free and remedy; kUsage for more workers
-  // or layers than control.h has room for.
+  // or layers than control.h has room for, and a params_on that is no directory.
   static std::unique_ptr<Store> create(const StoreSettings& settings, const Catalogue& catalogue);
 
-  // What create() would reserve.
+  // What create() would reserve; no activations yet.
   [[nodiscard]] static StoreBytes needed(const StoreSettings& settings, const Catalogue& catalogue);
 
   // Maps the store of another process from descriptors() in their order; parameters read-only and without the
@@ -59,7 +63,10 @@ class Store {
 
   [[nodiscard]] const ControlHeader& header() const { return *reinterpret_cast<const ControlHeader*>(control_.data()); }
   [[nodiscard]] const Catalogue& catalogue() const { return catalogue_; }
+  // Of what lies in memory.
   [[nodiscard]] Backing backing() const { return backing_; }
+  // What the kernel has allocated to the arenas by now.
+  [[nodiscard]] StoreBytes allocated() const;
   [[nodiscard]] int num_workers() const { return static_cast<int>(header().num_workers); }
 
   // Words. Writers are named in control.h.

@@ -137,6 +137,7 @@ void read_settings(const AskedSettings& asked, LaunchOptions& options) {
     options.settings.wait_timeout_seconds = parse_count(a->name, a->value, 1, kMaxWaitTimeoutSeconds);
   }
   if (const auto a = asked.value("store")) options.settings.store = parse_store(a->name, a->value);
+  if (const auto a = asked.value("params-on")) options.settings.params_on = parse_directory(a->name, a->value);
   if (const auto a = asked.value("plan")) options.settings.plan = parse_plan(a->name, a->value);
   if (const auto a = asked.value("prefetch")) options.settings.prefetch = parse_switch(a->name, a->value);
   if (const auto a = asked.value("bind")) options.bind = parse_choice(a->name, a->value, {"numa", "none"});
@@ -157,6 +158,7 @@ const std::vector<OptionSpec>& launch_option_specs() {
       {"", "gpus", "N", "RP_GPUS", "Use N GPUs, one worker each"},
       {"", "threads-per-worker", "K", "RP_THREADS_PER_WORKER", "CPU threads of each worker (default: 1)"},
       {"", "store", "shm|memfd", "RP_STORE", "Memory behind the host store (default: shm where it is large enough)"},
+      {"", "params-on", "DIR", "RP_PARAMS_ON", "Keep weights, gradients and optimizer state in files in DIR (default: memory)"},
       {"", "plan", "auto|FILE", "RP_PLAN", "How layers are cut into stages (default: auto)"},
       {"", "prefetch", "0|1", "RP_PREFETCH", "Upload the next stage while one computes (default: 1)"},
       {"", "wait-timeout", "SECONDS", "RP_WAIT_TIMEOUT", "Fail when nothing computes for so long (default: 600)"},

@@ -39,6 +39,11 @@ std::string parse_store(const std::string& name, const std::string& value) {
   return parse_choice(name, value, {"shm", "memfd"});
 }
 
+std::string parse_directory(const std::string& name, const std::string& value) {
+  if (value.empty()) throw Error(ExitCode::kUsage, cat(name, " is empty; allowed: a directory"));
+  return value;
+}
+
 std::string parse_plan(const std::string& name, const std::string& value) {
   if (value.empty()) throw Error(ExitCode::kUsage, cat(name, " is empty; allowed: auto or a file"));
   return value;
@@ -67,6 +72,7 @@ RuntimeSettings RuntimeSettings::from_environment() {
   RuntimeSettings settings;
   if (const auto value = environment_value("RP_DEVICE")) settings.device = parse_device("RP_DEVICE", *value);
   if (const auto value = environment_value("RP_STORE")) settings.store = parse_store("RP_STORE", *value);
+  if (const auto value = environment_value("RP_PARAMS_ON")) settings.params_on = parse_directory("RP_PARAMS_ON", *value);
   if (const auto value = environment_value("RP_PLAN")) settings.plan = parse_plan("RP_PLAN", *value);
   if (const auto value = environment_value("RP_PREFETCH")) settings.prefetch = parse_switch("RP_PREFETCH", *value);
   if (const auto value = environment_value("RP_THREADS_PER_WORKER")) {
@@ -82,6 +88,7 @@ std::vector<std::pair<std::string, std::string>> RuntimeSettings::variables() co
   std::vector<std::pair<std::string, std::string>> list;
   if (device) list.emplace_back("RP_DEVICE", *device);
   if (store) list.emplace_back("RP_STORE", *store);
+  if (params_on) list.emplace_back("RP_PARAMS_ON", *params_on);
   if (plan) list.emplace_back("RP_PLAN", *plan);
   if (prefetch) list.emplace_back("RP_PREFETCH", *prefetch ? "1" : "0");
   if (threads_per_worker) list.emplace_back("RP_THREADS_PER_WORKER", std::to_string(*threads_per_worker));

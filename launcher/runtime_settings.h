@@ -16,6 +16,7 @@ inline constexpr int kMaxWaitTimeoutSeconds = 1'000'000;
 struct RuntimeSettings {
   std::optional<std::string> device;     // RP_DEVICE: "cpu"
   std::optional<std::string> store;      // RP_STORE: "shm", "memfd"
+  std::optional<std::string> params_on;  // RP_PARAMS_ON: a directory
   std::optional<std::string> plan;       // RP_PLAN: "auto" or a file
   std::optional<bool> prefetch;          // RP_PREFETCH: 0, 1
   std::optional<int> threads_per_worker; // RP_THREADS_PER_WORKER
@@ -33,6 +34,7 @@ struct RuntimeSettings {
 // kUsage saying what is allowed; parse_device also kNoResource. `advice` ends the message of parse_count.
 [[nodiscard]] std::string parse_device(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_store(const std::string& name, const std::string& value);
+[[nodiscard]] std::string parse_directory(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_plan(const std::string& name, const std::string& value);
 [[nodiscard]] bool parse_switch(const std::string& name, const std::string& value);
 [[nodiscard]] int parse_count(const std::string& name, const std::string& value, int least, int most,

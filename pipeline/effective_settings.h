@@ -9,6 +9,7 @@ namespace rp {
 struct EffectiveSettings {
   std::string device = "cpu";
   std::string store;        // "" = the best
+  std::string params_on;    // "" = in memory
   std::string plan = "auto";
   bool prefetch = true;
   int threads_per_worker = 1;

@@ -10,6 +10,7 @@
 #include "pipeline/backward_node.h"
 #include "pipeline/batch_split.h"
 #include "pipeline/description.h"
+#include "pipeline/memory_plan.h"
 #include "pipeline/process_end.h"
 #include "pipeline/step_check.h"
 #include "pipeline/tensors.h"
@@ -259,17 +260,9 @@ void Pipeline::Impl::set_buffers(const std::vector<BufferState>& buffers) {
 }
 
 MemoryPlan Pipeline::Impl::memory_plan() const {
-  MemoryPlan plan;
-  if (runtime_->store_if_created() == nullptr) return plan;
-  const Catalogue& catalogue = runtime_->store_if_created()->catalogue();
-  plan.num_parameters = static_cast<std::int64_t>(catalogue.num_parameters());
-  const auto add = [&plan](std::string purpose, std::uint64_t bytes) { plan.items.push_back({std::move(purpose), bytes}); };
-  add(options_.asynchronous ? "weights (two working copies)" : "weights", catalogue.parameter_bytes());
-  add("gradients", catalogue.gradient_bytes());
-  add("optimizer state", catalogue.state_bytes());
-  const std::uint64_t total = catalogue.parameter_bytes() + catalogue.gradient_bytes() + catalogue.state_bytes();
-  plan.bytes_per_parameter = static_cast<double>(total) / static_cast<double>(std::max<std::int64_t>(1, plan.num_parameters));
-  return plan;
+  const Store* store = runtime_->store_if_created();
+  if (store == nullptr) return {};
+  return memory_plan_of(*store, runtime_->coordinator_if_started(), number_, runtime_->is_in_files());
 }
 
 std::string Pipeline::Impl::plan_text(PlanKind kind) { return rp::plan_text(coordinator().plan(number_, kind), model_.num_layers()); }

@@ -59,6 +59,7 @@ std::uint64_t Runtime::fingerprint_of_all() const {
 void Runtime::create_store() {
   StoreSettings settings;
   settings.backing = settings_.store;
+  settings.params_on = settings_.params_on;
   settings.num_workers = static_cast<std::uint32_t>(num_workers_);
   settings.stage_buffers = settings_.prefetch ? 2 : 1;
   settings.threads_per_worker = static_cast<std::uint32_t>(settings_.threads_per_worker);
@@ -82,8 +83,10 @@ void Runtime::create_store() {
     }
   }
   if (settings_.store.empty() && store_->backing() == Backing::kMemfd) {
+    const StoreBytes needed = Store::needed(settings, catalogue);
+    const std::uint64_t in_memory = settings_.params_on.empty() ? needed.total() : needed.control;
     std::fprintf(stderr, "roundpipe: /dev/shm is too small for the host store (%s): using memfd instead\n",
-                 bytes_text(Store::needed(settings, catalogue).total()).c_str());
+                 bytes_text(in_memory).c_str());
   }
 }
 

@@ -49,6 +49,8 @@ class Runtime {
   [[nodiscard]] const std::map<int, std::vector<std::string>>& buffer_names(int pipeline) const {
     return buffer_names_[static_cast<std::size_t>(pipeline)];
   }
+  // Whether weights, gradients and optimizer state are files.
+  [[nodiscard]] bool is_in_files() const { return !settings_.params_on.empty(); }
   [[nodiscard]] Store& store() { return *store_; }
   [[nodiscard]] const Store* store_if_created() const { return store_.get(); }
 

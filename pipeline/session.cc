@@ -14,6 +14,7 @@
 #include "hoststore/crash_handler.h"
 #include "launcher/run_dump.h"
 #include "launcher/worker_attach.h"
+#include "pipeline/memory_plan.h"
 #include "pipeline/pipeline_impl.h"
 #include "pipeline/process_end.h"
 #include "pipeline/session_impl.h"
@@ -68,6 +69,7 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   const RuntimeSettings& settings = role_.settings;
   choose(settings_.device, options.device, settings.device);
   choose(settings_.store, options.store, settings.store);
+  choose(settings_.params_on, options.params_on, settings.params_on);
   choose(settings_.plan, options.plan, settings.plan);
   choose(settings_.prefetch, options.prefetch, settings.prefetch);
   choose(settings_.threads_per_worker, options.threads_per_worker, settings.threads_per_worker);
@@ -82,6 +84,7 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
                                       ", but must be from 1 to ", kMaxWaitTimeoutSeconds));
   }
   if (!settings_.store.empty()) settings_.store = parse_store("SessionOptions::store", settings_.store);
+  if (options.params_on) settings_.params_on = parse_directory("SessionOptions::params_on", settings_.params_on);
   if (role_.fault_board) {
     board_.emplace(FaultBoard::attach(std::move(role_.fault_board)));
     g_board_entry = board_entry();
@@ -248,5 +251,10 @@ int Session::stop_signal() const { return rp::stop_signal(); }
 void Session::preempted() { impl_->preempted(); }
 int Session::threads_per_worker() const { return impl_->settings().threads_per_worker; }
 int Session::num_workers() const { return impl_->num_workers(); }
+MemoryPlan Session::memory_plan() const {
+  Runtime& runtime = *impl_->runtime();
+  if (runtime.store_if_created() == nullptr) return {};
+  return memory_plan_of_all(runtime.store(), runtime.coordinator_if_started(), runtime.is_in_files());
+}
 
 }  // namespace rp

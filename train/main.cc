@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
   session.start();
   try {
     rp::Training training(session, pipeline, settings, *inputs);
-    print(rp::memory_text(pipeline.memory_plan()) + rp::speed_text(session.num_workers(), pipeline.plan_text()));
+    print(rp::memory_text(session.memory_plan()) + rp::speed_text(session.num_workers(), pipeline.plan_text()));
     training.run();
   } catch (...) {
     throw;  // caught, so that what is half-written is removed on the way here

@@ -63,16 +63,26 @@ std::string settings_text(const TrainSettings& settings, const RunInputs& inputs
 
 std::string memory_text(const MemoryPlan& plan) {
   std::string text = "host memory\n";
-  std::uint64_t total = 0;
+  std::uint64_t in_files = 0;
   for (const MemoryPlan::Item& item : plan.items) {
-    text += memory_row(item.purpose, item.bytes);
-    total += item.bytes;
+    text += memory_row(item.is_in_files ? cat(item.purpose, ", in files") : item.purpose, item.bytes);
+    if (item.is_in_files) in_files += item.bytes;
   }
-  std::array<char, 64> share{};
-  std::snprintf(share.data(), share.size(), "  (%.1f bytes a parameter; activations come on top)", plan.bytes_per_parameter);
-  std::string last = memory_row("total", total);
+  if (in_files > 0) text += memory_row("in files", in_files);
+  std::array<char, 80> share{};
+  std::snprintf(share.data(), share.size(), "  (%.1f bytes a parameter; activations come on top, see step 1)", plan.bytes_per_parameter);
+  std::string last = memory_row(in_files > 0 ? "in memory" : "total", plan.bytes() - in_files);
   last.pop_back();
   return text + last + share.data() + "\n";
+}
+
+std::string activations_text(const MemoryPlan& plan) {
+  const std::uint64_t budget = plan.activation_bytes().value_or(0);
+  return cat("activations: budget ", bytes_text(budget), ", the plan of host memory is ", bytes_text(plan.bytes()), " with it");
+}
+
+std::string measured_text(const MemoryPlan& plan) {
+  return cat("host memory: planned ", bytes_text(plan.bytes()), ", measured ", bytes_text(plan.measured_bytes()));
 }
 
 std::string speed_text(int num_workers, const std::string& plan) {

@@ -1,5 +1,5 @@
 // train/run_header.h
-// What `train` prints before its first step.
+// What `train` prints about its run besides the steps.
 #pragma once
 
 #include <string>
@@ -13,8 +13,14 @@ namespace rp {
 // Every setting in effect, the model and the data. Known before Session::start().
 [[nodiscard]] std::string settings_text(const TrainSettings& settings, const RunInputs& inputs, int threads_per_worker);
 
-// Host memory by purpose.
+// Host memory by purpose, before the first step.
 [[nodiscard]] std::string memory_text(const MemoryPlan& plan);
+
+// A line without its end: the budget of activations, once it is known.
+[[nodiscard]] std::string activations_text(const MemoryPlan& plan);
+
+// Likewise, at the end of a run.
+[[nodiscard]] std::string measured_text(const MemoryPlan& plan);
 
 // The one line that depends on the machine and on the number of workers; results do not.
 [[nodiscard]] std::string speed_text(int num_workers, const std::string& plan);

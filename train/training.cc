@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/text.h"
 #include "roundpipe/models.h"
+#include "train/run_header.h"
 #include "train/run_state.h"
 
 namespace rp {
@@ -62,6 +63,7 @@ void Training::run() {
     throw;
   }
   progress_.remove_bar();
+  progress_.note(measured_text(session_.memory_plan()));
   save_final();
   progress_.note(cat("trained ", done_ - inputs_.steps_done, " steps in ", duration_text(static_cast<double>(now_ns() - start_ns) / 1e9),
                      "; the model is in ", directory_.final_model().string()));
@@ -122,12 +124,21 @@ void Training::report_accepted() {
   report.eta_seconds = clock_.seconds_for(settings_.max_steps - step.step);
   metrics_->add(report);
   progress_.show(report);
+  report_activations();
   if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
     throw Error(ExitCode::kUserError,
                 cat("the loss of step ", report.step, " is ", report.loss, " and its gradient norm ", report.grad_norm,
                     step.result->skipped() ? ": the step was left out" : ": the weights are spoiled",
                     "; lower --learning-rate or add --warmup-steps, and resume from a checkpoint before"));
   }
+}
+
+void Training::report_activations() {
+  const MemoryPlan plan = session_.memory_plan();
+  const std::uint64_t bytes = plan.activation_bytes().value_or(0);
+  if (bytes <= activation_bytes_) return;
+  activation_bytes_ = bytes;
+  progress_.note(activations_text(plan));
 }
 
 void Training::save_checkpoint() {

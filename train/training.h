@@ -43,6 +43,8 @@ class Training {
   [[nodiscard]] AcceptedStep accept_step(std::int64_t step);
   // Waits for the numbers of the step that was accepted last, if they are still to be read, and tells them.
   void report_accepted();
+  // Tells the budget of activations when it is known, and when a new plan of stages needs more.
+  void report_activations();
   // Writes the checkpoint of the steps done so far, unless it is there.
   void save_checkpoint();
   void save_interrupted(const Interrupted& interrupted);
@@ -58,6 +60,7 @@ class Training {
   Progress progress_;
   StepClock clock_;
   std::optional<AcceptedStep> accepted_;
+  std::uint64_t activation_bytes_ = 0;  // the budget as it was told last
 };
 
 }  // namespace rp

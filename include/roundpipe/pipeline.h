@@ -11,6 +11,7 @@
 
 #include "roundpipe/batch.h"
 #include "roundpipe/loss.h"
+#include "roundpipe/memory_plan.h"
 #include "roundpipe/model.h"
 #include "roundpipe/optimizer.h"
 #include "roundpipe/plan.h"
@@ -143,17 +144,6 @@ struct BufferState {
   at::Tensor value;
 };
 
-// Host memory by purpose, in bytes.
-struct MemoryPlan {
-  struct Item {
-    std::string purpose;
-    std::uint64_t bytes = 0;
-  };
-  std::vector<Item> items;
-  std::int64_t num_parameters = 0;
-  double bytes_per_parameter = 0;  // without activations
-};
-
 // Trains one model. Made before Session::start() in every process; everything else is called in the coordinator after
 // it. Calls come from one thread.
 class Pipeline {
@@ -227,6 +217,7 @@ class Pipeline {
   // before Session::start() allocates. Throws rp::Error (kBadInput).
   [[nodiscard]] static std::string saved_user_data(const std::filesystem::path& directory);
 
+  // Host memory of this pipeline alone. Empty before Session::start().
   [[nodiscard]] MemoryPlan memory_plan() const;
 
   // After Session::start(): the stages that calls of this kind use now, as text (see PlanKind). Automatic plans follow the

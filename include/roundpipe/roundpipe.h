@@ -1,13 +1,15 @@
 // roundpipe/roundpipe.h
 // Everything a program needs: Session, Model, Pipeline, losses, update rules, errors. Header by header:
 // session.h (roles), layer.h and model.h (description), module.h (torch::nn modules as layers), models.h (Llama),
-// loss.h, value.h (nested arguments), recompute.h (data for the second forward), pipeline.h (rounds and steps), optimizer.h (AdamW, schedules), error.h.
+// loss.h, value.h (nested arguments), recompute.h (data for the second forward), pipeline.h (rounds and steps),
+// optimizer.h (update rules, schedules), plan.h (stages, times), memory_plan.h, error.h.
 #pragma once
 
 #include "roundpipe/batch.h"
 #include "roundpipe/error.h"
 #include "roundpipe/layer.h"
 #include "roundpipe/loss.h"
+#include "roundpipe/memory_plan.h"
 #include "roundpipe/model.h"
 #include "roundpipe/models.h"
 #include "roundpipe/module.h"

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "roundpipe/memory_plan.h"
+
 namespace rp {
 
 // Settings of the runtime. A field that is set here wins over the option of rp-launch, which wins over the variable
@@ -14,6 +16,9 @@ namespace rp {
 struct SessionOptions {
   std::optional<std::string> device;       // RP_DEVICE, default "cpu"
   std::optional<std::string> store;        // RP_STORE: "shm", "memfd"; default: shm where it is large enough
+  // RP_PARAMS_ON: a directory. Weights, gradients and optimizer state are files there, so that a model may be larger than
+  // memory; default: in memory.
+  std::optional<std::string> params_on;
   std::optional<std::string> plan;         // RP_PLAN: "auto" or a file; default "auto"
   std::optional<bool> prefetch;            // RP_PREFETCH, default on
   std::optional<int> threads_per_worker;   // RP_THREADS_PER_WORKER, default 1
@@ -52,6 +57,9 @@ class Session {
 
   // Workers of this run, 1 without rp-launch.
   [[nodiscard]] int num_workers() const;
+
+  // Host memory of all pipelines, planned and measured. Empty before start().
+  [[nodiscard]] MemoryPlan memory_plan() const;
 
   class Impl;
   [[nodiscard]] Impl& impl() { return *impl_; }

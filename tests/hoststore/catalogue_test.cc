@@ -181,6 +181,35 @@ TEST(Catalogue, TakesThePromisedBytesPerParameter) {
   EXPECT_EQ(bytes_per_parameter(DType::kBFloat16, 1, true), 20.0);
 }
 
+TEST(Catalogue, TakesTheWorkingCopyOnlyOfAFrozenParameter) {
+  for (const auto& [dtype, bytes] : {std::pair{DType::kBFloat16, 2U}, {DType::kFloat32, 4U}}) {
+    const Catalogue catalogue = Catalogue::lay_out(
+        {{.name = "big", .parameters = {{.name = "w", .dtype = dtype, .shape = {1024, 1024}, .is_trained = false}}}}, 2, true);
+    EXPECT_EQ(catalogue.parameter_bytes(), bytes << 20);
+    EXPECT_EQ(catalogue.state_bytes() + catalogue.gradient_bytes(), 0U);
+  }
+}
+
+TEST(Catalogue, GivesEachPipelineItsShareAndTheSharesAreAll) {
+  const PipelineRequest first{.name = "teacher", .layers = model(DType::kBFloat16), .num_copies = 1};
+  const PipelineRequest second{.name = "student", .layers = model(DType::kFloat32), .num_copies = 2, .with_sums = true};
+  const Catalogue both = Catalogue::lay_out({first, second});
+  Catalogue::Share sum;
+  for (const auto& [number, alone] : {std::pair{0U, Catalogue::lay_out({first})}, {1U, Catalogue::lay_out({second})}}) {
+    const Catalogue::Share share = both.share_of(number);
+    EXPECT_EQ(share.parameter_bytes, alone.parameter_bytes());
+    EXPECT_EQ(share.gradient_bytes, alone.gradient_bytes());
+    EXPECT_EQ(share.state_bytes, alone.state_bytes());
+    EXPECT_EQ(share.num_parameters, alone.num_parameters());
+    sum.parameter_bytes += share.parameter_bytes;
+    sum.state_bytes += share.state_bytes;
+    sum.gradient_bytes += share.gradient_bytes;
+  }
+  EXPECT_EQ(sum.parameter_bytes, both.parameter_bytes());
+  EXPECT_EQ(sum.state_bytes, both.state_bytes());
+  EXPECT_EQ(sum.gradient_bytes, both.gradient_bytes());
+}
+
 TEST(Catalogue, IsTheSameAfterATripThroughBytes) {
   const Catalogue catalogue = Catalogue::lay_out(model(DType::kBFloat16), 2, true);
   const std::vector<std::byte> bytes = catalogue.to_bytes();

@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "tests/common/expect_refusal.h"
+#include "tests/common/temp_directory.h"
 #include "tests/hoststore/processes.h"
 
 namespace rp {
@@ -16,19 +17,27 @@ namespace {
 
 constexpr int kCannotUnshare = 77;
 
-// The exit status of `body` in a process whose /dev/shm is a tmpfs of `bytes` bytes, or kCannotUnshare.
-int status_with_small_shm(std::uint64_t bytes, const std::function<bool()>& body) {
+struct FileSystem {
+  const char* type;
+  std::string directory = "/dev/shm";
+  unsigned long flags = 0;
+  std::string options{};
+};
+
+FileSystem small_shm(std::uint64_t bytes) { return {.type = "tmpfs", .options = "size=" + std::to_string(bytes)}; }
+
+// The exit status of `body` in a process that has a file system of its own mounted, or kCannotUnshare.
+int status_with(const FileSystem& mounted, const std::function<bool()>& body) {
   const int status = test::status_of_process([&] {
-    const std::string size = "size=" + std::to_string(bytes);
     if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) _exit(kCannotUnshare);
     if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) _exit(kCannotUnshare);
-    if (mount("tmpfs", "/dev/shm", "tmpfs", 0, size.c_str()) != 0) _exit(kCannotUnshare);
+    if (mount(mounted.type, mounted.directory.c_str(), mounted.type, mounted.flags, mounted.options.c_str()) != 0) _exit(kCannotUnshare);
     return body();
   });
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-bool refuses_for_lack_of_memory(const std::function<void()>& action, const std::string& remedy) {
+bool refuses_for_lack_of_room(const std::function<void()>& action, const std::string& remedy) {
   try {
     action();
   } catch (const Error& error) {
@@ -62,6 +71,73 @@ TEST(Segment, HasNoNameThatOutlivesItOrThatOthersCouldOpen) {
   ASSERT_EQ(fstat(segment.fd(), &info), 0);
   EXPECT_EQ(info.st_nlink, 0U);
   EXPECT_EQ(info.st_mode & 0777U, 0600U);
+}
+
+TEST(Segment, InADirectoryLeavesNoNameThereAndHasItsSpace) {
+  const TempDirectory directory;
+  Segment segment = Segment::create_file(directory.path().string(), "the parameters");
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+  struct stat info {};
+  ASSERT_EQ(fstat(segment.fd(), &info), 0);
+  EXPECT_EQ(info.st_nlink, 0U);
+  EXPECT_EQ(info.st_mode & 0777U, 0600U);
+  segment.reserve(100 * 4096);
+  EXPECT_EQ(segment.bytes(), 100U * 4096U);
+  EXPECT_GE(segment.allocated_bytes(), 100U * 4096U) << "a hole would end in SIGBUS on a full disk";
+  const Mapping writer(segment, Access::kReadWrite, 0, 8192);
+  const Segment other = Segment::attach(UniqueFd(dup(segment.fd())), "the same");
+  const Mapping reader(other, Access::kReadOnly, 4096, 4096);
+  writer.data()[4100] = std::byte{42};
+  EXPECT_EQ(reader.data()[4], std::byte{42});
+}
+
+TEST(Segment, IsNotMadeInWhatIsNoDirectory) {
+  const TempDirectory directory;
+  const std::string file = directory.write("file", "text").string();
+  const auto create = [](const std::string& path) { (void)Segment::create_file(path, "the parameters"); };
+  expect_error(ExitCode::kUsage, {"--params-on " + file, "no directory", "give a directory"}, [&] { create(file); });
+  expect_error(ExitCode::kUsage, {"--params-on " + file + "2", "No such file"}, [&] { create(file + "2"); });
+}
+
+TEST(Segment, IsNotMadeWhereNobodyMayWrite) {
+  const TempDirectory directory;
+  const int status = status_with({.type = "tmpfs", .directory = directory.path().string(), .flags = MS_RDONLY}, [&] {
+    return refuses_for_lack_of_room([&] { (void)Segment::create_file(directory.path().string(), "the parameters"); },
+                                    "Read-only file system; choose a directory that you may write to");
+  });
+  if (status == kCannotUnshare) GTEST_SKIP() << "no mount namespace: unshare() or mount() is not permitted here";
+  EXPECT_EQ(status, 0);
+}
+
+TEST(Segment, OnAFullDiskSaysNeedFreeAndRemedyAndKeepsItsLength) {
+  constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+  const TempDirectory directory;
+  const std::string path = directory.path().string();
+  const int status = status_with({.type = "tmpfs", .directory = path, .options = "size=8388608"}, [&] {
+    Segment segment = Segment::create_file(path, "the gradients");
+    segment.reserve(4 * kMiB);
+    if (!refuses_for_lack_of_room([&] { segment.reserve(16 * kMiB); },
+                                  path + ": cannot reserve 12.0 MiB for the gradients: No space left on device (4.00 MiB are free")) {
+      return false;
+    }
+    if (segment.bytes() != 4 * kMiB) return false;
+    segment.reserve(7 * kMiB);
+    const Mapping mapping(segment, Access::kReadWrite, 0, segment.bytes());
+    std::fill_n(mapping.data(), mapping.bytes(), std::byte{1});
+    return true;
+  });
+  if (status == kCannotUnshare) GTEST_SKIP() << "no mount namespace: unshare() or mount() is not permitted here";
+  EXPECT_EQ(status, 0);
+}
+
+TEST(Segment, IsRefusedWhereTheFileSystemCannotReserveSpace) {
+  const TempDirectory directory;
+  const int status = status_with({.type = "ramfs", .directory = directory.path().string()}, [&] {
+    Segment segment = Segment::create_file(directory.path().string(), "the parameters");
+    return refuses_for_lack_of_room([&] { segment.reserve(4096); }, "cannot reserve space (fallocate); choose a directory on ext4");
+  });
+  if (status == kCannotUnshare) GTEST_SKIP() << "no mount namespace: unshare() or mount() is not permitted here";
+  EXPECT_EQ(status, 0);
 }
 
 TEST(Segment, ThatCannotGrowSaysNeedAndRemedyAndKeepsItsLengthAndContents) {
@@ -114,10 +190,10 @@ TEST(ChooseBacking, TakesTheWordOfTheUserAndRefusesOthers) {
 TEST(ChooseBacking, TakesMemfdWhereDevShmIsSmallAndRefusesForcedShmThere) {
   constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
   for (const std::uint64_t shm_bytes : {8 * kMiB, 64 * kMiB}) {
-    const int status = status_with_small_shm(shm_bytes, [shm_bytes] {
+    const int status = status_with(small_shm(shm_bytes), [shm_bytes] {
       if (choose_backing("", shm_bytes / 2) != Backing::kShm) return false;
       if (choose_backing("", shm_bytes + kMiB) != Backing::kMemfd) return false;
-      return refuses_for_lack_of_memory([&] { (void)choose_backing("shm", shm_bytes + kMiB); }, "--store memfd");
+      return refuses_for_lack_of_room([&] { (void)choose_backing("shm", shm_bytes + kMiB); }, "--store memfd");
     });
     if (status == kCannotUnshare) GTEST_SKIP() << "no mount namespace: unshare() or mount() is not permitted here";
     EXPECT_EQ(status, 0) << "with a /dev/shm of " << shm_bytes << " bytes";
@@ -126,10 +202,10 @@ TEST(ChooseBacking, TakesMemfdWhereDevShmIsSmallAndRefusesForcedShmThere) {
 
 TEST(Segment, InAFullDevShmIsRefusedInsteadOfDyingOfABusError) {
   constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-  const int status = status_with_small_shm(8 * kMiB, [] {
+  const int status = status_with(small_shm(8 * kMiB), [] {
     Segment segment = Segment::create(Backing::kShm, "a test");
     segment.reserve(4 * kMiB);
-    if (!refuses_for_lack_of_memory([&] { segment.reserve(16 * kMiB); }, "--store memfd")) return false;
+    if (!refuses_for_lack_of_room([&] { segment.reserve(16 * kMiB); }, "--store memfd")) return false;
     if (segment.bytes() != 4 * kMiB) return false;
     // The part that was reserved before the end was met is free again.
     segment.reserve(7 * kMiB);

@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <csignal>
+#include <filesystem>
 #include <set>
 
 #include "tests/common/expect_refusal.h"
+#include "tests/common/temp_directory.h"
 #include "tests/hoststore/processes.h"
 
 namespace rp {
@@ -85,10 +88,61 @@ TEST(Store, ReservesExactlyWhatItSaysItNeeds) {
   EXPECT_EQ(descriptors.size(), 4U + 3U + 1U);
 }
 
+TEST(Store, HasAllocatedWhatItReservedAndThenWhatItsArenasTake) {
+  const StoreBytes needed = Store::needed(small_settings(), small_catalogue());
+  const auto store = small_store();
+  EXPECT_EQ(store->allocated().parameters, needed.parameters);
+  EXPECT_EQ(store->allocated().state, needed.state);
+  EXPECT_EQ(store->allocated().gradients, needed.gradients);
+  EXPECT_EQ(store->allocated().control, align_up(needed.control, 4096));
+  EXPECT_EQ(store->allocated().activations, 0U);
+  store->arena(1).grow(1);
+  store->arena(kCoordinatorArena).grow(ArenaView::kPieceBytes + 1);
+  EXPECT_EQ(store->allocated().activations, 3 * ArenaView::kPieceBytes);
+}
+
+// The file system that a descriptor's file lies on.
+dev_t device_of(int fd) {
+  struct stat info {};
+  return fstat(fd, &info) == 0 ? info.st_dev : 0;
+}
+
+TEST(Store, KeepsWeightsGradientsAndStateOnDiskIfItIsToldToAndIsTheSameForWorkers) {
+  const TempDirectory directory;
+  StoreSettings settings = small_settings();
+  settings.params_on = directory.path().string();
+  const auto store = Store::create(settings, small_catalogue());
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+  struct stat there {};
+  ASSERT_EQ(stat(settings.params_on.c_str(), &there), 0);
+  const std::vector<int> descriptors = store->descriptors();
+  for (std::size_t i = 0; i < descriptors.size(); ++i) {
+    EXPECT_EQ(device_of(descriptors[i]) == there.st_dev, i >= 1 && i <= 3) << "segment " << i;
+  }
+  const auto view = attached(*store);
+  *store->parameters(0) = std::byte{3};
+  EXPECT_EQ(*std::as_const(*view).parameters(0), std::byte{3});
+  *view->gradients(600) = std::byte{4};
+  EXPECT_EQ(*store->gradients(600), std::byte{4});
+  store->state(4096)[7] = 5;
+  EXPECT_EQ(store->state(4096)[7], 5);
+}
+
+TEST(Store, RefusesADiskThatIsTooSmallBeforeItTakesAny) {
+  const TempDirectory directory;
+  StoreSettings settings = small_settings();
+  settings.params_on = directory.path().string();
+  const Catalogue huge = Catalogue::lay_out(
+      {{.name = "l", .parameters = {{.name = "w", .dtype = DType::kBFloat16, .shape = {std::int64_t{1} << 42}}}}}, 1, false);
+  expect_error(ExitCode::kNoResource, {"--params-on " + settings.params_on, "needs 64.0 TiB", "gradients 8.00 TiB", "are free there", "make room"},
+               [&] { (void)Store::create(settings, huge); });
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+}
+
 TEST(Store, RefusesAModelThatDoesNotFitIntoMemoryBeforeItTakesAny) {
   const Catalogue huge = Catalogue::lay_out(
       {{.name = "l", .parameters = {{.name = "w", .dtype = DType::kBFloat16, .shape = {std::int64_t{1} << 40}}}}}, 1, false);
-  expect_error(ExitCode::kNoResource, {"16.0 TiB", "parameters 2.00 TiB", "optimizer state 12.0 TiB", "available"},
+  expect_error(ExitCode::kNoResource, {"16.0 TiB", "parameters 2.00 TiB", "optimizer state 12.0 TiB", "available", "--params-on"},
                [&] { (void)Store::create(small_settings(), huge); });
 }
 

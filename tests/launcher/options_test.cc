@@ -92,6 +92,17 @@ TEST(Options, AVariableIsTheDefaultOfItsOption) {
   unsetenv("RP_STORE");
 }
 
+TEST(Options, TheDirectoryForTheParametersTravelsInAVariable) {
+  EXPECT_EQ(parse_launch_options({"--params-on", "/disk", "train"}).settings.params_on, "/disk");
+  setenv("RP_PARAMS_ON", "/other", 1);
+  EXPECT_EQ(parse_launch_options({"train"}).settings.params_on, "/other");
+  const LaunchOptions options = parse_launch_options({"--params-on=/disk", "train"});
+  EXPECT_EQ(options.settings.params_on, "/disk");
+  EXPECT_EQ(options.settings.variables(), (std::vector<std::pair<std::string, std::string>>{{"RP_PARAMS_ON", "/disk"}}));
+  unsetenv("RP_PARAMS_ON");
+  EXPECT_EQ(code_of({"--params-on", "", "train"}), ExitCode::kUsage);
+}
+
 TEST(Options, TheManualAndTheHelpNameExactlyTheOptionsThatThereAre) {
   std::ifstream file(std::filesystem::path(RP_SOURCE_DIR) / "docs/launcher.md");
   std::vector<std::string> documented;

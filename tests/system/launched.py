@@ -27,6 +27,23 @@ def settings(output: Path, **changes) -> list[str]:
     return words
 
 
+def make_model(directory: Path, **changes) -> Path:
+    """A model of random weights in bf16: the small one with other sizes."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    values = json.loads((SAMPLE / "model" / "config.json").read_text()) | changes | {"head_dim": None}
+    torch.manual_seed(3)
+    with torch.device("meta"):
+        model = LlamaForCausalLM(LlamaConfig(**values))
+    model = model.to(torch.bfloat16).to_empty(device="cpu")
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.02)
+    model.tie_weights()
+    model.save_pretrained(directory)
+    return directory
+
+
 class LaunchedTest(unittest.TestCase):
     def setUp(self):
         directory = tempfile.TemporaryDirectory(prefix="rp-system-")

@@ -8,7 +8,7 @@ import time
 import unittest
 
 import launched
-from launched import SAMPLE, LaunchedTest, bits, settings
+from launched import SAMPLE, LaunchedTest, bits, make_model, settings
 
 MEDIUM_SIZES = dict(hidden_size=320, intermediate_size=1280, num_hidden_layers=4)  # 6 million parameters: a store of 98 MB
 
@@ -26,17 +26,8 @@ class SmallSharedMemoryTest(LaunchedTest):
         self.assert_nothing_left()
         return process
 
-    def medium_model(self):
-        import torch
-        from transformers import LlamaConfig, LlamaForCausalLM
-
-        model = self.directory / "medium"
-        values = json.loads((SAMPLE / "model" / "config.json").read_text()) | MEDIUM_SIZES
-        LlamaForCausalLM(LlamaConfig(**values | {"head_dim": None})).to(torch.bfloat16).save_pretrained(model)
-        return model
-
     def test_memfd_is_taken_by_itself_and_gives_the_same_bits(self):
-        model = self.medium_model()
+        model = make_model(self.directory / "medium", **MEDIUM_SIZES)
         self.run_train(settings(self.directory / "roomy", model=model))
         for mib in (8, 64):
             with self.subTest(mib=mib):
@@ -47,7 +38,7 @@ class SmallSharedMemoryTest(LaunchedTest):
                 shutil.rmtree(self.output)
 
     def test_forced_shm_is_refused_within_a_second(self):
-        model = self.medium_model()
+        model = make_model(self.directory / "medium", **MEDIUM_SIZES)
         for mib in (8, 64):
             with self.subTest(mib=mib):
                 start = time.monotonic()

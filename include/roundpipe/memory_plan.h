@@ -1,0 +1,34 @@
+// roundpipe/memory_plan.h
+// Host memory by purpose: what a run plans to take, and what it takes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace rp {
+
+// Of one pipeline (Pipeline::memory_plan()), or of all pipelines of a session together (Session::memory_plan()).
+struct MemoryPlan {
+  struct Item {
+    std::string purpose;
+    std::uint64_t bytes = 0;  // planned
+    // Allocated to it by the kernel at this moment. Of a session only: its pipelines share their segments.
+    std::optional<std::uint64_t> measured_bytes{};
+    bool is_in_files = false;  // under SessionOptions::params_on instead of in memory
+  };
+  // Weights, gradients, optimizer state; of a session also control. "activations", what the kinds of rounds so far need
+  // while they follow each other, comes last, and only once a round has ended: its sizes are not known before.
+  std::vector<Item> items;
+  std::int64_t num_parameters = 0;  // tied ones once
+  double bytes_per_parameter = 0;   // of weights, gradients and optimizer state
+
+  // Sums over all items.
+  [[nodiscard]] std::uint64_t bytes() const;
+  [[nodiscard]] std::uint64_t measured_bytes() const;
+  // That of "activations"; nullopt before the first round has ended.
+  [[nodiscard]] std::optional<std::uint64_t> activation_bytes() const;
+};
+
+}  // namespace rp

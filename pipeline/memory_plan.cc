@@ -1,0 +1,86 @@
+#include "pipeline/memory_plan.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace rp {
+
+namespace {
+
+constexpr std::string_view kActivations = "activations";
+
+// The part of a plan that the catalogue tells.
+MemoryPlan plan_of(const Catalogue::Share& share, bool two_copies, bool in_files) {
+  MemoryPlan plan;
+  const auto add = [&](std::string purpose, std::uint64_t bytes) {
+    plan.items.push_back({.purpose = std::move(purpose), .bytes = bytes, .measured_bytes = {}, .is_in_files = in_files});
+  };
+  add(two_copies ? "weights (two working copies)" : "weights", share.parameter_bytes);
+  add("gradients", share.gradient_bytes);
+  add("optimizer state", share.state_bytes);
+  plan.num_parameters = static_cast<std::int64_t>(share.num_parameters);
+  plan.bytes_per_parameter = static_cast<double>(plan.bytes()) / static_cast<double>(std::max<std::int64_t>(1, plan.num_parameters));
+  return plan;
+}
+
+bool has_two_copies(const Catalogue& catalogue, std::uint32_t pipeline) {
+  return std::any_of(catalogue.blocks().begin(), catalogue.blocks().end(),
+                     [pipeline](const BlockRecord& block) { return block.pipeline == pipeline && block.num_copies > 1; });
+}
+
+void add_memory(MemoryPlan& plan, std::string_view purpose, std::uint64_t bytes) {
+  plan.items.push_back({.purpose = std::string(purpose), .bytes = bytes, .measured_bytes = {}, .is_in_files = false});
+}
+
+}  // namespace
+
+std::uint64_t MemoryPlan::bytes() const {
+  std::uint64_t sum = 0;
+  for (const Item& item : items) sum += item.bytes;
+  return sum;
+}
+
+std::uint64_t MemoryPlan::measured_bytes() const {
+  std::uint64_t sum = 0;
+  for (const Item& item : items) sum += item.measured_bytes.value_or(0);
+  return sum;
+}
+
+std::optional<std::uint64_t> MemoryPlan::activation_bytes() const {
+  if (items.empty() || items.back().purpose != kActivations) return std::nullopt;
+  return items.back().bytes;
+}
+
+MemoryPlan memory_plan_of(const Store& store, Coordinator* coordinator, int pipeline, bool in_files) {
+  const auto number = static_cast<std::uint32_t>(pipeline);
+  MemoryPlan plan = plan_of(store.catalogue().share_of(number), has_two_copies(store.catalogue(), number), in_files);
+  const std::uint64_t activations = coordinator == nullptr ? 0 : coordinator->activation_budget(pipeline).bytes();
+  if (activations > 0) add_memory(plan, kActivations, activations);
+  return plan;
+}
+
+MemoryPlan memory_plan_of_all(const Store& store, Coordinator* coordinator, bool in_files) {
+  const Catalogue& catalogue = store.catalogue();
+  Catalogue::Share all{.parameter_bytes = catalogue.parameter_bytes(), .state_bytes = catalogue.state_bytes(),
+                       .gradient_bytes = catalogue.gradient_bytes(), .num_parameters = catalogue.num_parameters()};
+  bool two_copies = false;
+  ActivationBudget budget(store.num_workers());
+  for (std::uint32_t pipeline = 0; pipeline < catalogue.pipelines().size(); ++pipeline) {
+    two_copies |= has_two_copies(catalogue, pipeline);
+    if (coordinator != nullptr) budget.add(coordinator->activation_budget(static_cast<int>(pipeline)));
+  }
+  MemoryPlan plan = plan_of(all, two_copies, in_files);
+  const StoreBytes measured = store.allocated();
+  plan.items[0].measured_bytes = measured.parameters;
+  plan.items[1].measured_bytes = measured.gradients;
+  plan.items[2].measured_bytes = measured.state;
+  add_memory(plan, "control", align_up(store.header().bytes, 4096));
+  plan.items.back().measured_bytes = measured.control;
+  if (budget.bytes() > 0) {
+    add_memory(plan, kActivations, budget.bytes());
+    plan.items.back().measured_bytes = measured.activations;
+  }
+  return plan;
+}
+
+}  // namespace rp

@@ -1,0 +1,130 @@
+#include "coordinator/activation_budget.h"
+
+#include <gtest/gtest.h>
+
+#include "hoststore/arena_view.h"
+#include "hoststore/block_allocator.h"
+
+namespace rp {
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+constexpr int kInput = RoundBlocks::kAtAcceptance;
+
+ActivationBudget budget_for(int num_workers, const RoundMemory& round) {
+  ActivationBudget budget(num_workers);
+  budget.learn(round);
+  return budget;
+}
+
+using Arenas = std::vector<std::uint64_t>;
+
+// Two forward stages, the fused one, two backward stages; activations of 120 bytes, gradients of 60.
+const std::vector<RoundBlocks> kFiveSlots = {{0, 4, 120}, {1, 3, 120}, {2, 3, 60}, {3, 4, 60}};
+
+TEST(ActivationBudget, OfOneWorkerHoldsWhatItsOneTaskReadsAndWrites) {
+  // At slot 3: both activations, the fused stage's gradient, its own.
+  EXPECT_EQ(budget_for(1, {.blocks = kFiveSlots, .num_slots = 5}).arenas(), (Arenas{360, 0}));
+}
+
+TEST(ActivationBudget, OfSeveralWorkersFollowsTheSlotsRoundTheWorkers) {
+  // A worker has slots 0, 2, 4 in one round, and 1, 3 in the next. Two microbatches: of the second slot at work, half.
+  const RoundMemory two{.blocks = kFiveSlots, .num_slots = 5, .num_microbatches = 2, .next_runs_beside = false};
+  EXPECT_EQ(budget_for(2, two).arenas(), (Arenas{180, 180, 0}));
+  // As many workers as slots: slot i is always on worker i, and the first slot of the next round may be complete.
+  const RoundMemory five{.blocks = kFiveSlots, .num_slots = 5, .num_microbatches = 1, .next_runs_beside = true};
+  EXPECT_EQ(budget_for(5, five).arenas(), (Arenas{240, 120, 60, 60, 0, 0}));
+}
+
+TEST(ActivationBudget, CountsTheNextRoundOnlyWhereItMayRunBeside) {
+  RoundMemory round{.blocks = {{0, 2, 100}}, .num_slots = 3, .num_microbatches = 4, .next_runs_beside = true};
+  EXPECT_EQ(budget_for(3, round).arenas(), (Arenas{200, 0, 0, 0}));
+  round.next_runs_beside = false;
+  EXPECT_EQ(budget_for(3, round).arenas(), (Arenas{100, 0, 0, 0}));
+}
+
+TEST(ActivationBudget, CountsOneMicrobatchLessOfEachSlotThatFollows) {
+  // At slot 0, the others have three, two, one of four microbatches, and then all of them: on workers of their own.
+  const RoundMemory chain{.blocks = {{0, 0, 100}, {1, 0, 100}, {2, 0, 100}, {3, 0, 100}, {4, 0, 100}}, .num_slots = 5, .num_microbatches = 4,
+                          .next_runs_beside = false};
+  EXPECT_EQ(budget_for(5, chain).arenas(), (Arenas{100, 75, 50, 25, 0, 0}));
+}
+
+TEST(ActivationBudget, HoldsTheInputsOfTwoRounds) {
+  EXPECT_EQ(budget_for(1, {.blocks = {{kInput, 0, 5}}, .num_slots = 3}).arenas(), (Arenas{0, 10}));
+  EXPECT_EQ(budget_for(1, {.blocks = {{kInput, 2, 5}}, .num_slots = 3, .next_runs_beside = false}).arenas(), (Arenas{0, 10}));
+}
+
+TEST(ActivationBudget, HoldsBuffersUntilTheNextRoundHasReadThem) {
+  // Written by slot 1 of each round, read until slot 2 of the next: at slots 1 and 2 those of two rounds.
+  EXPECT_EQ(budget_for(1, {.blocks = {{1, 5, 6}}, .num_slots = 3}).arenas(), (Arenas{12, 0}));
+}
+
+TEST(ActivationBudget, NeverFallsAndComesInWholePieces) {
+  ActivationBudget budget(1);
+  EXPECT_EQ(budget.bytes(), 0U);
+  budget.learn({.blocks = {{0, 1, ArenaView::kPieceBytes + 1}, {kInput, 1, 1}}, .num_slots = 2});
+  EXPECT_EQ(budget.bytes(), 3 * ArenaView::kPieceBytes);
+  budget.learn({.blocks = {{0, 1, 1}}, .num_slots = 2});
+  EXPECT_EQ(budget.bytes(), 3 * ArenaView::kPieceBytes);
+  ActivationBudget both(1);
+  both.add(budget);
+  both.add(budget);
+  EXPECT_EQ(both.arenas(), (Arenas{2 * ArenaView::kPieceBytes + 2, 4}));
+}
+
+// A table in this process's memory, with places as the parts of a round would write them.
+class TableOfRound {
+ public:
+  explicit TableOfRound(Round& round) {
+    const RoundShape shape{.num_layers = static_cast<std::uint32_t>(round.num_layers),
+                           .num_microbatches = static_cast<std::uint32_t>(round.traits.num_microbatches)};
+    round.table_bytes = RoundTable::bytes(shape);
+    memory_.resize(round.table_bytes / sizeof(std::uint64_t) + 1);
+    table_.emplace(RoundTable::create(reinterpret_cast<std::byte*>(memory_.data()), shape));
+  }
+  void place(BlockKind kind, int index, std::uint64_t bytes) {
+    for (int m = 0; m < (is_once_a_task(kind) ? 1 : table_->num_microbatches()); ++m) table_->place(kind, index, m).bytes = bytes;
+  }
+  [[nodiscard]] const RoundTable& table() const { return *table_; }
+
+ private:
+  std::vector<std::uint64_t> memory_;
+  std::optional<RoundTable> table_;
+};
+
+TEST(BlocksOfARound, AreWhatItsTasksWroteInWholePagesUntilTheirLastReader) {
+  std::vector<LayerRequest> layers(3, LayerRequest{.name = "l"});
+  layers[0].num_buffers = 1;
+  const Catalogue catalogue = Catalogue::lay_out(layers, 1, false);
+  Round round;
+  round.num_layers = 3;
+  round.traits.num_microbatches = 2;
+  round.plan = parse_plan("forward 0 1 | fused 2 | backward 0-1", 3);
+  round.slots = slots_of(round.plan, 3, 0);
+  round.origins[{BlockKind::kBuffers, 0}] = {};  // those of the round before
+  TableOfRound table(round);
+  table.place(BlockKind::kActivation, 0, 1);         // the inputs
+  table.place(BlockKind::kActivation, 1, kPage + 1);
+  table.place(BlockKind::kActivation, 2, 100);
+  table.place(BlockKind::kArguments, 0, 8);
+  table.place(BlockKind::kGradient, 2, 3 * kPage);
+  table.place(BlockKind::kBuffers, 0, 12);
+  const std::vector<RoundBlocks> expected = {
+      {kInput, 3, 2 * kPage},  // forward and backward of layer 0 read the inputs
+      {0, 1, 4 * kPage},
+      {1, 2, 2 * kPage},
+      {2, 3, 6 * kPage},
+      {0, 4 + 3, kPage},  // the next round's backward
+      {kInput, 2, 2 * kPage},
+      {kInput, 4 + 3, BlockAllocator::taken_bytes(round.table_bytes)}};
+  const RoundMemory memory = memory_of(round, table.table(), catalogue, false);
+  EXPECT_EQ(memory.num_slots, 4);
+  EXPECT_EQ(memory.num_microbatches, 2);
+  const std::vector<RoundBlocks>& blocks = memory.blocks;
+  ASSERT_EQ(blocks.size(), expected.size());
+  for (std::size_t i = 0; i < blocks.size(); ++i) EXPECT_EQ(blocks[i], expected[i]) << "block " << i;
+}
+
+}  // namespace
+}  // namespace rp
