@@ -85,6 +85,13 @@ class HostMemoryTest(MeasuredTest):
     def test_sync_takes_16_bytes_a_parameter_and_its_budget(self):
         self.check(16)
 
+    def test_a_budget_of_long_sequences_is_met_by_four_workers(self):
+        self.check(16, workers=4, batch_size=64, num_microbatches=8, sequence_length=128, num_steps=14)
+
+
+class OtherModesTest(MeasuredTest):
+    """The same in the other modes; tests/pipeline/memory_plan_test.cc does it in one process."""
+
     def test_async_takes_18(self):
         self.check(18, **{"async": True})
 
@@ -95,9 +102,6 @@ class HostMemoryTest(MeasuredTest):
         self.check(16, dtype="fp32")
         self.output = self.directory / "async"
         self.check(20, dtype="fp32", **{"async": True})
-
-    def test_a_budget_of_long_sequences_is_met_by_four_workers(self):
-        self.check(16, workers=4, batch_size=64, num_microbatches=8, sequence_length=128, num_steps=14)
 
 
 class FlatMemoryTest(MeasuredTest):
