@@ -25,7 +25,7 @@ std::uint64_t bytes_of(const RoundTable& table, const BlockRow& row) {
 
 RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalogue& catalogue, bool next_runs_beside) {
   const int num_slots = static_cast<int>(round.slots.size());
-  std::map<BlockRow, RoundBlocks> rows;
+  std::map<BlockRow, RowBlocks> rows;
   std::map<BlockRow, int> imported;  // their last reader
   for (int slot = 0; slot < num_slots; ++slot) {
     const Command command = command_of(round, round.slots[static_cast<std::size_t>(slot)]);
@@ -33,16 +33,16 @@ RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalog
       if (round.origins.contains(row)) {
         imported[row] = slot;
       } else {
-        rows.try_emplace(row, RoundBlocks{.writer = RoundBlocks::kAtAcceptance}).first->second.last_reader = slot;
+        rows.try_emplace(row, RowBlocks{.writer = RowBlocks::kAtAcceptance}).first->second.last_reader = slot;
       }
     }
     for (const BlockRow& row : output_rows(command, catalogue)) {
       // What no slot reads is the caller's, who reads it before the next round is far.
-      rows.try_emplace(row, RoundBlocks{.writer = slot, .last_reader = num_slots});
+      rows.try_emplace(row, RowBlocks{.writer = slot, .last_reader = num_slots});
     }
   }
   RoundMemory memory{.blocks = {}, .num_slots = num_slots, .num_microbatches = table.num_microbatches(), .next_runs_beside = next_runs_beside};
-  std::vector<RoundBlocks>& blocks = memory.blocks;
+  std::vector<RowBlocks>& blocks = memory.blocks;
   int table_is_read_until = num_slots - 1;
   for (auto& [row, block] : rows) {
     if (row.kind == BlockKind::kBuffers) {  // the next round reads them
@@ -52,7 +52,7 @@ RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalog
     block.bytes = bytes_of(table, row);
     if (block.bytes > 0) blocks.push_back(block);
   }
-  blocks.push_back({.writer = RoundBlocks::kAtAcceptance, .last_reader = table_is_read_until,
+  blocks.push_back({.writer = RowBlocks::kAtAcceptance, .last_reader = table_is_read_until,
                     .bytes = BlockAllocator::taken_bytes(round.table_bytes)});
   return memory;
 }
@@ -61,7 +61,7 @@ namespace {
 
 // The part of a block that is written when slot `point` is about to be committed, by slot `writer` of a round that begins
 // with slot `first`. A slot has written one microbatch less than the slot before it, whose output it reads.
-std::uint64_t written_bytes(const RoundMemory& round, const RoundBlocks& block, int first, int point, int num_workers) {
+std::uint64_t written_bytes(const RoundMemory& round, const RowBlocks& block, int first, int point, int num_workers) {
   const int writer = first + block.writer;
   if (writer < point) return block.bytes;
   const bool runs = writer < point + num_workers && (first <= point || round.next_runs_beside);
@@ -85,9 +85,9 @@ void ActivationBudget::learn(const RoundMemory& memory) {
     const int present = point / num_slots;
     for (int round = present - 1; round < present + kRoundsInFlight; ++round) {
       const int first = round * num_slots;
-      for (const RoundBlocks& block : memory.blocks) {
+      for (const RowBlocks& block : memory.blocks) {
         if (first + block.last_reader < point) continue;
-        if (block.writer == RoundBlocks::kAtAcceptance) {
+        if (block.writer == RowBlocks::kAtAcceptance) {
           alive.back() += block.bytes;
         } else {
           alive[static_cast<std::size_t>((first + block.writer) % num_workers)] += written_bytes(memory, block, first, point, num_workers);

@@ -17,18 +17,18 @@ inline constexpr int kRoundsInFlight = 2;
 
 // All microbatches of one row of a round's table. Slots are counted from the round's first one; slot num_slots + i is the
 // next round's slot i.
-struct RoundBlocks {
+struct RowBlocks {
   int writer = 0;       // its slot; kAtAcceptance: the coordinator
   int last_reader = 0;  // the slot whose commit frees them
   std::uint64_t bytes = 0;
-  bool operator==(const RoundBlocks&) const = default;
+  bool operator==(const RowBlocks&) const = default;
 
   static constexpr int kAtAcceptance = -1;
 };
 
 // What a round keeps in the arenas, and how rounds like it follow each other.
 struct RoundMemory {
-  std::vector<RoundBlocks> blocks;
+  std::vector<RowBlocks> blocks;
   int num_slots = 0;
   int num_microbatches = 1;
   // Whether the next round's first slot may run before this round's last one is committed. (Where it needs the weights that

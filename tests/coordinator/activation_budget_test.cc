@@ -9,7 +9,7 @@ namespace rp {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
-constexpr int kInput = RoundBlocks::kAtAcceptance;
+constexpr int kInput = RowBlocks::kAtAcceptance;
 
 ActivationBudget budget_for(int num_workers, const RoundMemory& round) {
   ActivationBudget budget(num_workers);
@@ -20,7 +20,7 @@ ActivationBudget budget_for(int num_workers, const RoundMemory& round) {
 using Arenas = std::vector<std::uint64_t>;
 
 // Two forward stages, the fused one, two backward stages; activations of 120 bytes, gradients of 60.
-const std::vector<RoundBlocks> kFiveSlots = {{0, 4, 120}, {1, 3, 120}, {2, 3, 60}, {3, 4, 60}};
+const std::vector<RowBlocks> kFiveSlots = {{0, 4, 120}, {1, 3, 120}, {2, 3, 60}, {3, 4, 60}};
 
 TEST(ActivationBudget, OfOneWorkerHoldsWhatItsOneTaskReadsAndWrites) {
   // At slot 3: both activations, the fused stage's gradient, its own.
@@ -110,7 +110,7 @@ TEST(BlocksOfARound, AreWhatItsTasksWroteInWholePagesUntilTheirLastReader) {
   table.place(BlockKind::kArguments, 0, 8);
   table.place(BlockKind::kGradient, 2, 3 * kPage);
   table.place(BlockKind::kBuffers, 0, 12);
-  const std::vector<RoundBlocks> expected = {
+  const std::vector<RowBlocks> expected = {
       {kInput, 3, 2 * kPage},  // forward and backward of layer 0 read the inputs
       {0, 1, 4 * kPage},
       {1, 2, 2 * kPage},
@@ -121,7 +121,7 @@ TEST(BlocksOfARound, AreWhatItsTasksWroteInWholePagesUntilTheirLastReader) {
   const RoundMemory memory = memory_of(round, table.table(), catalogue, false);
   EXPECT_EQ(memory.num_slots, 4);
   EXPECT_EQ(memory.num_microbatches, 2);
-  const std::vector<RoundBlocks>& blocks = memory.blocks;
+  const std::vector<RowBlocks>& blocks = memory.blocks;
   ASSERT_EQ(blocks.size(), expected.size());
   for (std::size_t i = 0; i < blocks.size(); ++i) EXPECT_EQ(blocks[i], expected[i]) << "block " << i;
 }
