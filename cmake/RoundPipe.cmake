@@ -39,6 +39,9 @@ endif()
 if(RP_SANITIZE)
   target_compile_options(rp_flags INTERFACE -fsanitize=${RP_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(rp_flags INTERFACE -fsanitize=${RP_SANITIZE})
+else()
+  # Messages of what is installed name sources by their place in the tree, not on the machine that built them.
+  target_compile_options(rp_flags INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 endif()
 
 # rp_library(part SOURCES a.cc ... [DEPENDS part ...] [LIBRARIES target ...]): the static archive rp_<part>.
