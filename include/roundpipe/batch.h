@@ -19,12 +19,14 @@ namespace rp {
 // of the host store until the last copy is gone. Used while its Pipeline lives.
 class PackedTensors {
  public:
+  // As many as the round had that made them.
   [[nodiscard]] int num_microbatches() const;
 
   // The tensors of one microbatch, as copies. Waits for them. Throws WorkerError if the round failed.
   [[nodiscard]] Tensors microbatch(int index) const;
 
   struct State;
+  // PackedTensors and state(): for the library itself.
   explicit PackedTensors(std::shared_ptr<State> state) : state_(std::move(state)) {}
   [[nodiscard]] const std::shared_ptr<State>& state() const { return state_; }
 
@@ -36,6 +38,7 @@ class PackedTensors {
 // packed lists, which are cut already and must have as many microbatches.
 struct Batch {
   Batch() = default;
+  // From what a call has at hand: one tensor, a list, packed outputs of another round, or a list and packed ones behind it.
   Batch(at::Tensor tensor) : tensors{std::move(tensor)} {}
   Batch(Tensors list) : tensors(std::move(list)) {}
   Batch(std::initializer_list<at::Tensor> list) : tensors(list) {}
@@ -46,7 +49,9 @@ struct Batch {
   Batch(PackedTensors list) : packed{std::move(list)} {}
   Batch(Tensors list, std::vector<PackedTensors> packed_lists) : tensors(std::move(list)), packed(std::move(packed_lists)) {}
 
+  // What is cut; dimension 0 is the batch, unless a Split says otherwise.
   Tensors tensors;
+  // What is cut already; its tensors follow those of `tensors` in each microbatch.
   std::vector<PackedTensors> packed;
   std::optional<Value> nested;  // instead of both
 };

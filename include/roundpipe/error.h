@@ -11,7 +11,7 @@ namespace rp {
 // Exit codes of rp-launch and of every program that uses a Session. 128+n stands for the first fatal signal n.
 // Documented in docs/exit-codes.md.
 enum class ExitCode : int {
-  kOk = 0,
+  kOk = 0,                // a program that ended well
   kUserError = 1,         // an exception in user code; processes that differ
   kUsage = 2,             // an unknown option or an impossible setting
   kBadInput = 64,         // a model, data or configuration file that is wrong
@@ -22,13 +22,14 @@ enum class ExitCode : int {
   kTimeout = 110,         // a time limit of the user's ran out
   kHang = 124,            // a process hung
   kLauncherFailed = 125,  // the launcher's own error
-  kCannotExecute = 126,
-  kNotFound = 127,
+  kCannotExecute = 126,   // a program that is there and cannot be run
+  kNotFound = 127,        // a program that is not there
 };
 
 // The environment or the user is wrong: what is wrong with names and numbers, and what to do about it.
 class Error : public std::runtime_error {
  public:
+  // `message` says what is wrong, with names and numbers, and what to do.
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
 
   // The exit code of a program that this error ends.
@@ -43,18 +44,20 @@ struct TaskPlace {
   std::int64_t worker = -1;
   std::int64_t round = -1;       // counted from 0 over the whole run
   std::int64_t step = -1;        // counted from 1
-  std::int64_t first_layer = -1; // of the stage
-  std::int64_t end_layer = -1;   // one past the last layer of the stage
-  std::int64_t layer = -1;
-  std::int64_t microbatch = -1;
+  std::int64_t first_layer = -1;  // of the stage
+  std::int64_t end_layer = -1;    // one past the last layer of the stage
+  std::int64_t layer = -1;       // counted from 0 in the model
+  std::int64_t microbatch = -1;  // counted from 0 in the round
 };
 
 // An exception in a layer or loss, carried from a worker to the caller of the round that it belongs to.
 class WorkerError : public Error {
  public:
+  // Made by the library only.
   WorkerError(const std::string& message, const TaskPlace& place)
       : Error(ExitCode::kUserError, message), place_(place) {}
 
+  // Where it happened.
   [[nodiscard]] const TaskPlace& place() const { return place_; }
 
  private:
@@ -64,8 +67,10 @@ class WorkerError : public Error {
 // Thrown by the next call that would start work once a signal asked the program to stop.
 class Interrupted : public std::runtime_error {
  public:
+  // Made by the library; a program may throw it to end as a signal would end it.
   explicit Interrupted(int signal_number);
 
+  // As SIGINT.
   [[nodiscard]] int signal_number() const { return signal_number_; }
 
  private:

@@ -16,15 +16,16 @@ namespace rp {
 // What crosses a border between two layers: an ordered list of tensors, each possibly absent (undefined).
 using Tensors = std::vector<at::Tensor>;
 
-// A parameter of a layer: its name within the layer and the leaf tensor that the layer's forward reads. One that does not
-// require a gradient is frozen: it is neither updated nor does it take memory for gradients and optimizer state.
+// A parameter of a layer: its `name` within the layer and its `value`, the leaf tensor that the layer's forward reads. One
+// that does not require a gradient is frozen: it is neither updated nor does it take memory for gradients and optimizer
+// state.
 struct NamedParameter {
-  std::string name;
+  std::string name;  // as "linear.weight"
   at::Tensor value;
 };
 
-// A buffer of a layer, as BatchNorm's running statistics: a tensor of any dtype that forward() reads, and in training may
-// change in place, but that no optimizer updates.
+// A buffer of a layer, as BatchNorm's running statistics: its `name` within the layer and its `value`, a tensor of any
+// dtype that forward() reads, and in training may change in place, but that no optimizer updates.
 struct NamedBuffer {
   std::string name;
   at::Tensor value;

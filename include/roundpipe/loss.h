@@ -16,8 +16,10 @@ namespace rp {
 // The backward runs from their sum. A round's losses are the sums over its microbatches, so divide by numbers of the
 // whole step, which travel as arguments of the call. Runs in a worker right after the last layer; it may throw.
 struct Loss {
+  // For messages, and for a call that chooses between several (CallOptions::loss).
   std::string name;
-  // Arguments that were given as tensors are a list of them.
+  // The outputs and the arguments of the microbatch in (arguments that were given as tensors are a list of them); each
+  // scalar that it gives is one number of RoundResult::losses().
   std::function<Tensors(const Tensors& outputs, const Value& arguments)> function;
 };
 

@@ -12,8 +12,8 @@ namespace rp {
 
 // One of the places at which a tied parameter is used.
 struct ParameterUse {
-  int layer = 0;
-  std::string parameter;
+  int layer = 0;          // counted from 0
+  std::string parameter;  // its name within the layer
 };
 
 // The description of a model. Cheap: nothing is allocated and no weight is read. Made by the same code in every
@@ -21,9 +21,11 @@ struct ParameterUse {
 class Model {
  public:
   Model() = default;
+  // The layers in the order in which they run.
   Model(std::initializer_list<LayerSpec> layers) : layers_(layers) {}
   explicit Model(std::vector<LayerSpec> layers) : layers_(std::move(layers)) {}
 
+  // Appends a layer.
   Model& add(LayerSpec layer) {
     layers_.push_back(std::move(layer));
     return *this;
@@ -41,6 +43,7 @@ class Model {
     return *this;
   }
 
+  // What was described: layers(), as many as num_layers(); ties() in the order in which they were said; dtype().
   [[nodiscard]] const std::vector<LayerSpec>& layers() const { return layers_; }
   [[nodiscard]] const std::vector<std::pair<ParameterUse, ParameterUse>>& ties() const { return ties_; }
   [[nodiscard]] at::ScalarType dtype() const { return dtype_; }

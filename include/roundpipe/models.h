@@ -17,11 +17,11 @@ namespace rp::models {
 
 // What a program may want to know of a model before it runs.
 struct ModelInfo {
-  std::string architecture;      // as "llama"
-  std::int64_t vocabulary = 0;
-  std::int64_t num_parameters = 0;  // tied ones counted once
-  std::int64_t max_sequence_length = 0;
-  int num_layers = 0;            // of the pipeline: embedding, decoder blocks, head
+  std::string architecture;              // as "llama"
+  std::int64_t vocabulary = 0;           // token ids are below it
+  std::int64_t num_parameters = 0;       // tied ones counted once
+  std::int64_t max_sequence_length = 0;  // in tokens
+  int num_layers = 0;                    // of the pipeline: embedding, decoder blocks, head
 };
 
 // Describes the causal language model in a Hugging Face directory (config.json, *.safetensors, index where sharded).
@@ -31,6 +31,7 @@ struct ModelInfo {
 // tensor and the rule that it breaks.
 [[nodiscard]] Model load(const std::filesystem::path& directory, at::ScalarType dtype = at::kBFloat16);
 
+// What load() would describe, in numbers. Reads and throws as load().
 [[nodiscard]] ModelInfo inspect(const std::filesystem::path& directory);
 
 // The loss of a causal language model: the sum over trained tokens of the cross entropy, divided by a number given with

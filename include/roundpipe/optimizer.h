@@ -89,6 +89,7 @@ class Update {
   std::function<void()> function_;
 };
 
+// Options of one step.
 struct StepOptions {
   // The update runs beside the next round, which uses weights one step older (staleness 1). All steps of a run are
   // alike: mixing is an error.
@@ -115,9 +116,15 @@ struct LossScaling {
   int growth_interval = 2000;
 };
 
-// Learning rate of step `step` (counted from 1): rises linearly over `warmup_steps`, then constant, or falling to 0 at
-// `max_steps` along a line or half a cosine. Throws rp::Error (kUsage) for a step below 1 or negative numbers.
-enum class LearningRateSchedule : std::uint8_t { kConstant, kLinear, kCosine };
+// How the learning rate goes on after the warm-up.
+enum class LearningRateSchedule : std::uint8_t {
+  kConstant,  // it stays
+  kLinear,    // it falls along a line to 0 at the last step
+  kCosine,    // it falls as half a cosine to 0 at the last step
+};
+
+// Learning rate of step `step` (counted from 1): rises linearly over `warmup_steps`, then as the schedule says until
+// `max_steps`. Throws rp::Error (kUsage) for a step below 1 or negative numbers.
 [[nodiscard]] double scheduled_learning_rate(LearningRateSchedule schedule, double learning_rate, std::int64_t step,
                                              std::int64_t warmup_steps, std::int64_t max_steps);
 

@@ -26,6 +26,7 @@ enum class RecomputeGrain : std::uint8_t {
   kLayer,  // one layer, from its own saved input: least memory on the device, more in the host store
 };
 
+// Options of a pipeline.
 struct PipelineOptions {
   // The number M of microbatches of a round. It changes the bits of a run; the number of workers does not.
   int num_microbatches = 8;
@@ -34,6 +35,8 @@ struct PipelineOptions {
   // Layers draw the same random numbers in the recompute as in the forward, as dropout must. Without it the generator is
   // not set, which is for models whose layers draw none.
   bool preserve_random_state = true;
+  // How a call's tensors become those of its microbatches, and the outputs one list: split_inputs, split_arguments (those of
+  // the loss), merge_outputs.
   Split split_inputs{};
   Split split_arguments{};
   Merge merge_outputs{};
@@ -61,8 +64,10 @@ struct PipelineOptions {
   std::string name{};
 };
 
-// Options of one call; what is not set holds as in PipelineOptions.
+// Options of one call.
 struct CallOptions {
+  // num_microbatches, recompute_grain, preserve_random_state, split_inputs, split_arguments, merge_outputs, plan: as in
+  // PipelineOptions, which holds for what is not set.
   std::optional<int> num_microbatches{};
   std::optional<RecomputeGrain> recompute_grain{};
   std::optional<bool> preserve_random_state{};
@@ -88,12 +93,14 @@ class RoundResult {
   // Each number that the loss function gives, as a sum over the microbatches.
   [[nodiscard]] std::vector<double> losses() const;
 
-  // The outputs of the last layer, merged, or microbatch by microbatch. Waits for them. Throws rp::Error (kUsage) unless the
+  // The outputs of the last layer, merged. Waits for them. Throws rp::Error (kUsage) unless the
   // call asked for them (CallOptions::return_outputs).
   [[nodiscard]] Tensors outputs() const;
+  // The same, microbatch by microbatch and without waiting.
   [[nodiscard]] PackedTensors packed_outputs() const;
 
   struct State;
+  // For the library itself.
   explicit RoundResult(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
  private:
@@ -117,6 +124,7 @@ class StepResult {
   [[nodiscard]] double loss_scale() const;
 
   struct State;
+  // For the library itself.
   explicit StepResult(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
  private:
@@ -127,8 +135,8 @@ class StepResult {
 // read or write them only between synchronize() and the next call that starts work.
 struct ParameterState {
   std::string name;    // "<layer index>.<name in the layer>" of its first use
-  int layer = 0;
-  std::string parameter;
+  int layer = 0;           // of its first use
+  std::string parameter;   // its name in that layer
   // Of PipelineOptions::optimizer_dtype; if that is the model's, the same memory as `working`. Undefined if frozen.
   at::Tensor master;
   at::Tensor moment1;  // fp32; undefined if frozen, or if there are fewer moments
@@ -136,11 +144,11 @@ struct ParameterState {
   at::Tensor working;  // the model's dtype: what workers compute with
 };
 
-// A buffer after the last accepted round, as a copy.
+// A buffer after the last accepted round, its `value` as a copy.
 struct BufferState {
   std::string name;  // "<layer index>.<name in the layer>"
-  int layer = 0;
-  std::string buffer;
+  int layer = 0;       // counted from 0
+  std::string buffer;  // its name in the layer
   at::Tensor value;
 };
 
@@ -229,6 +237,7 @@ class Pipeline {
   [[nodiscard]] std::vector<LayerTiming> layer_times() const;
 
   class Impl;
+  // For the library itself.
   [[nodiscard]] Impl& impl() { return *impl_; }
 
  private:

@@ -28,6 +28,8 @@ struct SessionOptions {
 // Made first in main(), by every process of the run. Leaves the program's arguments alone.
 class Session {
  public:
+  // Finds the process's role and settings; the program's name is all that it reads of argv. Throws rp::Error (kUsage) for an
+  // impossible setting. An exception that leaves main() is from now on printed once and ends with its exit code.
   Session(int argc, char** argv, SessionOptions options = {});
   // In the coordinator: waits for accepted work and ends the workers; at once if an exception is on its way out of
   // main(). A failure of accepted work that no call has thrown yet is printed and ends the process with its code.
@@ -62,6 +64,7 @@ class Session {
   [[nodiscard]] MemoryPlan memory_plan() const;
 
   class Impl;
+  // For the library itself.
   [[nodiscard]] Impl& impl() { return *impl_; }
 
  private:
