@@ -5,12 +5,14 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
 
 PROGRAMS = Path(os.environ["RP_PROGRAMS"])
-BATCH_SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "batch" / "train.sbatch"
+SOURCE = Path(__file__).resolve().parents[2]
+BATCH_SCRIPT = SOURCE / "examples" / "batch" / "train.sbatch"
 
 
 class ExamplesTest(unittest.TestCase):
@@ -39,6 +41,31 @@ class ExamplesTest(unittest.TestCase):
     def test_custom_update(self):
         losses = self.same_losses("custom_update")
         self.assertLess(losses[-1], losses[0] / 2, "Lion learns")
+
+
+class DigitsTest(unittest.TestCase):
+    def run_digits(self, data: Path, *options: str) -> str:
+        process = subprocess.run([PROGRAMS / "rp-launch", *options, "digits", data], capture_output=True, text=True, timeout=100)
+        self.assertEqual((process.returncode, process.stderr), (0, ""), process.stdout)
+        return process.stdout
+
+    def test_real_images_of_digits_are_recognized(self):
+        with tempfile.TemporaryDirectory(prefix="rp-digits-") as directory:
+            data, plan = Path(directory) / "digits.bin", Path(directory) / "plan"
+            plan.write_text("forward 0 1-2 | fused 3-4 | backward 1-2 0\n")
+            subprocess.run([sys.executable, SOURCE / "tools" / "export_digits.py", "--output", data], check=True, timeout=60,
+                           stdout=subprocess.DEVNULL)
+            output = self.run_digits(data, "--workers", "2")
+            self.assertEqual(self.run_digits(data, "--workers", "3", "--plan", plan), output)
+        epochs = re.findall(r"^epoch (\d+)  loss (\S+)  test accuracy (\S+) %$", output, re.MULTILINE)
+        self.assertEqual([int(epoch) for epoch, _, _ in epochs], list(range(1, 9)))
+        self.assertGreater(float(epochs[0][1]), 5 * float(epochs[-1][1]), "the loss falls")
+        self.assertGreaterEqual(float(epochs[-1][2]), 97)
+
+    def test_a_call_without_data_is_explained(self):
+        process = subprocess.run([PROGRAMS / "digits"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("usage: digits FILE", process.stderr)
 
 
 class BatchScriptTest(unittest.TestCase):
