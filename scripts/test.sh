@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds and runs all tests: with LibTorch (release), and the half without it under AddressSanitizer and ThreadSanitizer.
 #   scripts/test.sh [--slow]     --slow: the long ones, too
-# Exit code 0 only if everything was built and passed.
+# Exit code 0 only if everything was built and passed, and the tests that docs/features.md names are among it.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -79,6 +79,8 @@ for name in failed:
     print(f"FAILED  {name}")
 print(f"\n{passed} passed, {len(failed)} failed" + (f", {skipped} skipped" if skipped else ""))
 PYTHON
+note "features"
+/usr/bin/python3 scripts/check_features.py docs/features.md "$results"/*.xml || failed_phases+=("proofs of features")
 echo "in $SECONDS s"
 if ((${#failed_phases[@]})); then
   printf 'test.sh: failed: %s\n' "${failed_phases[@]}" >&2
