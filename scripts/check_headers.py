@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fails on what is declared in a public header without a comment. The rule: docs/design/build.md, "Public headers".
 
-    scripts/check_headers.py include/roundpipe/*.h
+    scripts/check_headers.py include/roundpipe
 
 Prints FILE:LINE: what is missing; exit code 1 if something is, 64 if a header cannot be read.
 """
@@ -247,16 +247,17 @@ def check(file: Path) -> list[str]:
     return [f"{file}:{line}: {text}" for line, text in sorted(findings)]
 
 
-def main(files: list[str]) -> int:
+def main(folders: list[str]) -> int:
+    files = sorted(file for folder in folders for file in Path(folder).glob("*.h"))
     if not files:
-        print("check_headers.py: give the headers", file=sys.stderr)
+        print("check_headers.py: give a folder with headers", file=sys.stderr)
         return 2
     findings = []
-    for name in files:
+    for file in files:
         try:
-            findings += check(Path(name))
+            findings += check(file)
         except (OSError, UnicodeDecodeError, Unreadable) as error:
-            print(f"check_headers.py: {name}: {error}", file=sys.stderr)
+            print(f"check_headers.py: {file}: {error}", file=sys.stderr)
             return 64
     for finding in findings:
         print(finding)
