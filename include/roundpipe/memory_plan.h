@@ -11,8 +11,9 @@ namespace rp {
 
 // Of one pipeline (Pipeline::memory_plan()), or of all pipelines of a session together (Session::memory_plan()).
 struct MemoryPlan {
+  // Memory with one purpose.
   struct Item {
-    std::string purpose;
+    std::string purpose;      // as it is printed
     std::uint64_t bytes = 0;  // planned
     // Allocated to it by the kernel at this moment. Of a session only: its pipelines share their segments.
     std::optional<std::uint64_t> measured_bytes{};
@@ -24,8 +25,9 @@ struct MemoryPlan {
   std::int64_t num_parameters = 0;  // tied ones once
   double bytes_per_parameter = 0;   // of weights, gradients and optimizer state
 
-  // Sums over all items.
+  // Planned, over all items.
   [[nodiscard]] std::uint64_t bytes() const;
+  // Of those items that were measured.
   [[nodiscard]] std::uint64_t measured_bytes() const;
   // That of "activations"; nullopt before the first round has ended.
   [[nodiscard]] std::optional<std::uint64_t> activation_bytes() const;

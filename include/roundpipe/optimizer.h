@@ -25,7 +25,8 @@ struct AdamW {
   double weight_decay = 0.0;
 };
 
-// Adam (Kingma and Ba 2015): as AdamW, but the weight decay is part of the gradient: g += weight_decay * p.
+// Adam (Kingma and Ba 2015): learning_rate, beta1, beta2 and epsilon as in AdamW, but the weight decay is part of the
+// gradient: g += weight_decay * p.
 struct Adam {
   double learning_rate = 1e-3;
   double beta1 = 0.9;
@@ -51,10 +52,10 @@ using UpdateRule = std::variant<AdamW, Adam, Sgd>;
 
 // What a group of parameters can be told by.
 struct ParameterInfo {
-  std::string name;  // "<layer index>.<name in the layer>" of its first use
-  int layer = 0;
-  std::string parameter;
-  std::vector<std::int64_t> shape;
+  std::string name;       // "<layer index>.<name in the layer>" of its first use
+  int layer = 0;          // of its first use
+  std::string parameter;  // its name in that layer
+  std::vector<std::int64_t> shape;  // of one copy of it
 };
 
 // Parameters with a rule of their own, as for a weight decay that spares biases. The first group of the list that contains
@@ -72,11 +73,14 @@ struct ParameterGroup {
 // runs beside the next round, so what it uses must be left alone until synchronize(), which throws.
 class Update {
  public:
+  // A rule for all parameters.
   Update(const AdamW& rule) : Update(UpdateRule(rule)) {}
   Update(const Adam& rule) : Update(UpdateRule(rule)) {}
   Update(const Sgd& rule) : Update(UpdateRule(rule)) {}
   Update(UpdateRule rule) : groups_{{.contains = {}, .rule = rule}} {}
+  // One per group.
   Update(std::vector<ParameterGroup> groups) : groups_(std::move(groups)) {}
+  // Anything that can be called without arguments.
   template <typename Function, typename = std::enable_if_t<std::is_invocable_r_v<void, Function&>>>
   Update(Function function) : function_(std::move(function)) {}
 
@@ -110,10 +114,10 @@ struct StepOptions {
 // autograd is not scaled. Each step is a barrier, as clipping by norm. Asynchronous steps find a new scale one step later,
 // as they find weights. Saved and loaded with the pipeline's state.
 struct LossScaling {
-  double initial_scale = 65536.0;
-  double growth_factor = 2.0;
-  double backoff_factor = 0.5;
-  int growth_interval = 2000;
+  double initial_scale = 65536.0;  // above 0
+  double growth_factor = 2.0;      // from 1 on
+  double backoff_factor = 0.5;     // at most 1
+  int growth_interval = 2000;      // steps
 };
 
 // How the learning rate goes on after the warm-up.

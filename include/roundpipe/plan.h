@@ -27,8 +27,8 @@ struct PlanLimits {
 
 // Times of one layer for one microbatch, in ns. 0: not known.
 struct LayerTiming {
-  double forward = 0;
-  double recompute = 0;
+  double forward = 0;    // the first one, in a forward or fused stage
+  double recompute = 0;  // the second one, in a backward stage
   double backward = 0;  // without the recompute
 };
 

@@ -22,9 +22,10 @@ namespace rp {
 // The accessors throw rp::Error (kUsage), naming what the value is instead.
 class Value {
  public:
-  using List = std::vector<Value>;
-  using Map = std::map<std::string, Value>;
+  using List = std::vector<Value>;           // in order
+  using Map = std::map<std::string, Value>;  // by name
 
+  // Nothing, and each of the kinds.
   Value() = default;
   Value(at::Tensor tensor) : value_(std::move(tensor)) {}
   Value(bool boolean) : value_(boolean) {}
@@ -38,11 +39,13 @@ class Value {
   // A list of them.
   Value(const Tensors& tensors) : value_(List(tensors.begin(), tensors.end())) {}
 
+  // Which kind it is.
   [[nodiscard]] bool is_nothing() const { return std::holds_alternative<std::monostate>(value_); }
   [[nodiscard]] bool is_tensor() const { return std::holds_alternative<at::Tensor>(value_); }
   [[nodiscard]] bool is_list() const { return std::holds_alternative<List>(value_); }
   [[nodiscard]] bool is_map() const { return std::holds_alternative<Map>(value_); }
 
+  // What it holds.
   [[nodiscard]] const at::Tensor& tensor() const;
   [[nodiscard]] bool boolean() const;
   [[nodiscard]] std::int64_t integer() const;
@@ -57,8 +60,8 @@ class Value {
   [[nodiscard]] const Value& at(std::size_t index) const;
   [[nodiscard]] const Value& at(const std::string& key) const;
 
-  using Variant = std::variant<std::monostate, at::Tensor, bool, std::int64_t, double, std::string, List, Map>;
   // For visitors.
+  using Variant = std::variant<std::monostate, at::Tensor, bool, std::int64_t, double, std::string, List, Map>;
   [[nodiscard]] const Variant& variant() const { return value_; }
 
  private:
