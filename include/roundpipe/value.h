@@ -39,17 +39,17 @@ class Value {
   // A list of them.
   Value(const Tensors& tensors) : value_(List(tensors.begin(), tensors.end())) {}
 
-  // Which kind it is.
+  // Which kind it is: is_nothing() (an argument that is left out), is_tensor() (also an absent one), is_list(), is_map().
   [[nodiscard]] bool is_nothing() const { return std::holds_alternative<std::monostate>(value_); }
   [[nodiscard]] bool is_tensor() const { return std::holds_alternative<at::Tensor>(value_); }
   [[nodiscard]] bool is_list() const { return std::holds_alternative<List>(value_); }
   [[nodiscard]] bool is_map() const { return std::holds_alternative<Map>(value_); }
 
-  // What it holds.
+  // What it holds: tensor(), boolean(), integer(), number() (an integer, too), text(), list(), map().
   [[nodiscard]] const at::Tensor& tensor() const;
   [[nodiscard]] bool boolean() const;
   [[nodiscard]] std::int64_t integer() const;
-  [[nodiscard]] double number() const;  // an integer, too
+  [[nodiscard]] double number() const;
   [[nodiscard]] const std::string& text() const;
   [[nodiscard]] const List& list() const;
   [[nodiscard]] const Map& map() const;
@@ -60,7 +60,7 @@ class Value {
   [[nodiscard]] const Value& at(std::size_t index) const;
   [[nodiscard]] const Value& at(const std::string& key) const;
 
-  // For visitors.
+  // For visitors: variant() as a Variant.
   using Variant = std::variant<std::monostate, at::Tensor, bool, std::int64_t, double, std::string, List, Map>;
   [[nodiscard]] const Variant& variant() const { return value_; }
 
