@@ -1,5 +1,6 @@
 #include "pipeline/backward_node.h"
 
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include "pipeline/batch_split.h"
@@ -13,11 +14,12 @@ namespace {
 
 using torch::autograd::variable_list;
 
-// Tensors like these that take no memory.
+// Tensors like these, of any dtype, that take no memory.
 Tensors shapes_of(const Tensors& tensors) {
+  const c10::NoGradGuard no_grad;
   Tensors shapes;
   for (const at::Tensor& tensor : tensors) {
-    shapes.push_back(tensor.defined() ? placeholder(tensor.sizes(), tensor.scalar_type()) : tensor);
+    shapes.push_back(tensor.defined() ? at::zeros({1}, tensor.scalar_type()).expand(tensor.sizes()) : tensor);
   }
   return shapes;
 }
@@ -53,10 +55,16 @@ class BackwardNode : public torch::autograd::Node {
   [[nodiscard]] at::Tensor input_gradient(const std::vector<Tensors>& of_inputs, std::size_t index) const {
     const at::Tensor whole = at::zeros(inputs_[index].sizes(), inputs_[index].options());
     const int dimension = dimensions_[index];
-    std::vector<at::Tensor> parts(of_inputs.size(), whole);
+    std::vector<at::Tensor> parts;
     if (dimension != Split::kWhole) parts = whole.tensor_split(static_cast<std::int64_t>(of_inputs.size()), dimension);
-    for (std::size_t m = 0; m < parts.size(); ++m) {
-      if (const at::Tensor& gradient = of_inputs[m].at(index); gradient.defined()) parts[m].add_(gradient);
+    for (std::size_t m = 0; m < of_inputs.size(); ++m) {
+      const at::Tensor& gradient = of_inputs[m].at(index);
+      if (!gradient.defined()) continue;
+      if (dimension == Split::kWhole) {
+        whole.add_(gradient);
+      } else {
+        parts[m].copy_(gradient);
+      }
     }
     return whole;
   }

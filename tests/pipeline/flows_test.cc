@@ -49,6 +49,13 @@ struct Several : torch::nn::Module {
   at::Tensor weight;
 };
 
+// A table whose rows are chosen by integers.
+struct Rows : torch::nn::Module {
+  Rows(int num, int size) : table(register_module("table", torch::nn::Embedding(num, size))) {}
+  at::Tensor forward(at::Tensor ids) { return table(ids); }
+  torch::nn::Embedding table;
+};
+
 at::Tensor mean_square(at::Tensor output, at::Tensor label) { return (output - label).square().sum() / 128; }
 
 at::Tensor batch_of(int seed, std::int64_t rows = 7) {
@@ -149,6 +156,26 @@ TEST(Flows, TrainingThroughAutogradHasTheBitsOfTheFusedRound) {
     if (outside) expect_same(these, weights);
     weights = these;
     EXPECT_EQ(run.pipeline.buffers().at(0).value.item<double>(), 9);
+  }
+}
+
+TEST(Flows, IntegersMayEnterAndLeaveWhatIsTrainedThroughAutograd) {
+  const at::Tensor ids = at::arange(7) % 5, y = batch_of(50);
+  std::vector<at::Tensor> weights;
+  for (const bool outside : {false, true}) {
+    OneWorkerRun run({layer<Rows>(5, 4), layer<Several>(4), layer<Several>(4)});
+    if (outside) {
+      const Tensors outputs = run.pipeline.forward(ids);
+      EXPECT_TRUE(at::equal(outputs.at(2), at::full({7}, 2, at::kLong)));
+      EXPECT_FALSE(outputs.at(2).requires_grad());
+      torch::autograd::backward({mean_square(outputs.at(0), y)});
+    } else {
+      (void)run.pipeline.forward_backward(ids, y);
+    }
+    run.pipeline.step({.learning_rate = 0.05});
+    const std::vector<at::Tensor> these = weights_of(run.pipeline);
+    if (outside) expect_same(these, weights);
+    weights = these;
   }
 }
 
