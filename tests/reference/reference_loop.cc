@@ -1,121 +1,305 @@
 #include "tests/reference/reference_loop.h"
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/functions/utils.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <memory>
+#include <numeric>
+#include <utility>
 
+#include "common/random_seed.h"
 #include "common/text.h"
+#include "pipeline/recompute_context.h"
+#include "tests/reference/tied_parameters.h"
 
 namespace rp::reference {
 
 namespace {
 
+using torch::autograd::variable_list;
+
 // A stored parameter: its state, and one leaf for each place where the model uses it, in layer order.
 struct Stored {
+  struct Use {
+    at::Tensor leaf;
+    at::Tensor sum;  // fp32: the rounds of the step in order
+  };
+
   Parameter state;
-  std::vector<at::Tensor> uses;
+  bool is_trained = true;
   at::Tensor late_working;  // the working copy of one step before
-  std::vector<at::Tensor> use_sums;  // fp32, of each use: the rounds of the step in order
-  at::Tensor gradient;               // fp32: the uses' sums, added in layer order
+  std::vector<Use> uses;
 };
 
-using Layers = std::vector<std::unique_ptr<Layer>>;
-
-std::vector<Stored> store_parameters(const Model& model, Layers& layers) {
-  std::map<std::string, std::string> first_use;
-  for (const auto& [first, second] : model.ties()) {
-    const std::string name = cat(first.layer, '.', first.parameter);
-    const auto earlier = first_use.find(name);
-    first_use[cat(second.layer, '.', second.parameter)] = earlier == first_use.end() ? name : earlier->second;
-  }
-  std::vector<Stored> stored;
-  std::map<std::string, std::size_t> place;
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    for (const NamedParameter& parameter : layers[i]->parameters()) {
-      const std::string name = cat(i, '.', parameter.name);
-      if (const auto tied = first_use.find(name); tied != first_use.end()) {
-        Stored& first = stored[place.at(tied->second)];
-        first.uses.push_back(parameter.value);
-        first.use_sums.push_back(at::zeros_like(first.state.master));
-        continue;
-      }
-      place[name] = stored.size();
-      const at::Tensor master = parameter.value.detach().to(at::kFloat).clone(at::MemoryFormat::Contiguous);
-      if (model.layers()[i].initialize) model.layers()[i].initialize(parameter.name, master);
-      const at::Tensor working = master.to(model.dtype(), /*non_blocking=*/false, /*copy=*/true);
-      stored.push_back({{name, master, at::zeros_like(master), at::zeros_like(master), working}, {parameter.value},
-                        working.clone(), {at::zeros_like(master)}, at::zeros_like(master)});
-    }
-  }
-  return stored;
+Tensors dense(const Tensors& tensors) {
+  Tensors result;
+  for (const at::Tensor& tensor : tensors) result.push_back(tensor.defined() ? tensor.clone(at::MemoryFormat::Contiguous) : tensor);
+  return result;
 }
 
-// Adds a round's gradients to the step's sums; returns the round's loss.
-double run_round(Layers& layers, const Loss& loss, const Round& round, std::vector<Stored>& stored,
-                 const Settings& settings) {
-  for (Stored& parameter : stored) {
-    for (at::Tensor& use : parameter.uses) {
-      use.set_data(settings.asynchronous ? parameter.late_working : parameter.state.working);
-      use.set_grad_dtype(at::kFloat);
-      use.mutable_grad() = at::zeros_like(parameter.state.master);
+// The border behind a layer in autograd's graph: one node for all that crosses, so that gradients of one tensor that crosses
+// twice are added in the order of the list. What nobody reads has no gradient.
+struct Border : torch::autograd::Node {
+  using Node::Node;
+  variable_list apply(variable_list&& gradients) override { return dense(gradients); }
+};
+
+bool can_have_gradient(const at::Tensor& tensor) { return tensor.defined() && at::isFloatingType(tensor.scalar_type()); }
+
+Tensors cross_border(const Tensors& tensors) {
+  Tensors crossing;
+  for (const at::Tensor& tensor : tensors) crossing.push_back(can_have_gradient(tensor) ? tensor : at::Tensor());
+  const bool has_graph = torch::autograd::compute_requires_grad(crossing);
+  const auto border = has_graph ? std::make_shared<Border>(torch::autograd::collect_next_edges(crossing)) : nullptr;
+  const c10::NoGradGuard no_grad;
+  Tensors result = dense(tensors);
+  for (std::size_t i = 0; border && i < result.size(); ++i) {
+    if (crossing[i].defined()) {
+      torch::autograd::set_history(result[i], border);
+    } else {
+      border->add_input_metadata(torch::autograd::Node::undefined_input());
     }
   }
-  double total = 0;
-  for (int i = 0; i < settings.num_microbatches; ++i) {
-    Tensors values = microbatch(round.inputs, i, settings.num_microbatches);
-    for (auto& layer : layers) values = layer->forward(values);
-    const Tensors parts = loss.function(values, microbatch(round.arguments, i, settings.num_microbatches));
-    torch::autograd::backward(parts);
-    for (const at::Tensor& part : parts) total += part.item<double>();
-  }
-  for (Stored& parameter : stored) {
-    for (std::size_t i = 0; i < parameter.uses.size(); ++i) {
-      parameter.use_sums[i] += parameter.uses[i].grad().to(parameter.state.working.scalar_type()).to(at::kFloat);
-    }
-  }
-  return total;
+  return result;
 }
 
-// The step's gradients; the sums begin anew.
-void add_uses(std::vector<Stored>& stored) {
-  for (Stored& parameter : stored) {
-    parameter.gradient.zero_();
-    for (at::Tensor& sum : parameter.use_sums) {
-      parameter.gradient += sum;
-      sum.zero_();
-    }
-  }
-}
-
-double grad_norm(const std::vector<Stored>& stored) {
+double norm_of(const std::vector<at::Tensor>& gradients) {
   double squares = 0;
-  for (const Stored& parameter : stored) {
-    const float* g = parameter.gradient.const_data_ptr<float>();
-    for (std::int64_t i = 0; i < parameter.gradient.numel(); ++i) squares += static_cast<double>(g[i]) * g[i];
+  for (const at::Tensor& gradient : gradients) {
+    const float* g = gradient.const_data_ptr<float>();
+    for (std::int64_t i = 0; i < gradient.numel(); ++i) squares += static_cast<double>(g[i]) * g[i];
   }
   return std::sqrt(squares);
 }
 
-// One step of AdamW for one parameter; the order of optimizer/update.h, one rounding per operation.
-void update(Stored& parameter, const AdamW& rule, double step, float gradient_scale) {
+}  // namespace
+
+struct Loop::State {
+  State(const Model& model, std::vector<Loss> losses_of_model, const LoopOptions& loop_options)
+      : losses(std::move(losses_of_model)), options(loop_options) {
+    for (const LayerSpec& spec : model.layers()) layers.push_back(spec.make());
+    const std::map<Place, Place> first = first_uses(model);
+    std::map<Place, std::size_t> stored_at;
+    for (int layer = 0; layer < model.num_layers(); ++layer) {
+      for (const NamedParameter& parameter : layers[static_cast<std::size_t>(layer)]->parameters()) {
+        const Place place{layer, parameter.name};
+        const auto tied = first.find(place);
+        if (tied == first.end() || tied->second == place) {
+          stored_at[place] = stored.size();
+          stored.push_back(make_stored(model, place, parameter.value));
+        }
+        Stored& owner = stored[stored_at.at(tied == first.end() ? place : tied->second)];
+        owner.uses.push_back({parameter.value, at::zeros(parameter.value.sizes(), at::kFloat)});
+      }
+    }
+  }
+
+  static Stored make_stored(const Model& model, const Place& place, const at::Tensor& value) {
+    const LayerSpec& spec = model.layers()[static_cast<std::size_t>(place.first)];
+    const at::Tensor master = value.detach().to(at::kFloat).clone(at::MemoryFormat::Contiguous);
+    if (spec.initialize) spec.initialize(place.second, master);
+    Stored result;
+    result.is_trained = value.requires_grad();
+    result.state.name = cat(place.first, '.', place.second);
+    result.state.working = master.to(model.dtype(), /*non_blocking=*/false, /*copy=*/true);
+    result.late_working = result.state.working.clone();
+    if (!result.is_trained) return result;
+    result.state.master = master;
+    result.state.moment1 = at::zeros_like(master);
+    result.state.moment2 = at::zeros_like(master);
+    return result;
+  }
+
+  void bind_weights(bool newest) {
+    for (Stored& parameter : stored) {
+      for (Stored::Use& use : parameter.uses) {
+        use.leaf.set_data(newest ? parameter.state.working : parameter.late_working);
+        if (!parameter.is_trained) continue;
+        use.leaf.set_grad_dtype(at::kFloat);
+        use.leaf.mutable_grad() = at::zeros(use.leaf.sizes(), at::kFloat);
+      }
+    }
+  }
+
+  void end_round() {
+    for (Stored& parameter : stored) {
+      if (!parameter.is_trained) continue;
+      for (Stored::Use& use : parameter.uses) {
+        use.sum += use.leaf.grad().to(parameter.state.working.scalar_type()).to(at::kFloat);
+      }
+    }
+  }
+
+  void train_mode(bool on) {
+    for (auto& layer : layers) layer->train(on);
+  }
+
+  // The whole model on one microbatch.
+  Tensors forward(Tensors values, int m) {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+      const std::uint64_t number = static_cast<std::uint64_t>(options.first_layer) + layer;
+      generator.set_current_seed(random_seed(options.seed, num_rounds, number, static_cast<std::uint64_t>(m)));
+      RecomputeContext context;  // a forward that nobody repeats
+      const RecomputeScope scope(context);
+      values = layers[layer]->forward(values);
+      if (layer + 1 < layers.size()) values = cross_border(values);
+    }
+    for (at::Tensor& value : values) {
+      if (value.defined()) value = value.contiguous();
+    }
+    return values;
+  }
+
+  int count_of(int num_microbatches) const { return num_microbatches > 0 ? num_microbatches : options.num_microbatches; }
+
+  std::vector<std::unique_ptr<Layer>> layers;
+  std::vector<Loss> losses;
+  LoopOptions options;
+  std::vector<Stored> stored;
+  std::uint64_t num_rounds = 0;  // of training
+  std::int64_t num_steps = 0;
+  bool evaluates_newest = false;
+};
+
+Loop::Loop(const Model& model, std::vector<Loss> losses, const LoopOptions& options)
+    : state_(std::make_unique<State>(model, std::move(losses), options)) {}
+Loop::~Loop() = default;
+
+Loop::Outcome Loop::forward_backward(const Round& round, int loss, int num_microbatches) {
+  State& state = *state_;
+  state.bind_weights(!state.options.asynchronous);
+  const int count = state.count_of(num_microbatches);
+  Outcome outcome;
+  for (int m = 0; m < count; ++m) {
+    outcome.outputs.push_back(state.forward(microbatch(round.inputs, m, count), m));
+    const Tensors numbers = state.losses.at(static_cast<std::size_t>(loss)).function(outcome.outputs.back(), microbatch(round.arguments, m, count));
+    Tensors roots;
+    for (const at::Tensor& number : numbers) {
+      if (number.requires_grad()) roots.push_back(number);
+    }
+    if (!roots.empty()) torch::autograd::backward(roots);
+    outcome.losses.resize(numbers.size());
+    for (std::size_t i = 0; i < numbers.size(); ++i) outcome.losses[i] += numbers[i].item<double>();
+  }
+  state.end_round();
+  ++state.num_rounds;
+  return outcome;
+}
+
+std::vector<Tensors> Loop::evaluate(const Tensors& inputs, int num_microbatches) {
+  State& state = *state_;
+  const c10::NoGradGuard no_grad;
+  state.bind_weights(!state.options.asynchronous || state.evaluates_newest);
+  state.train_mode(false);
+  const int count = state.count_of(num_microbatches);
+  std::vector<Tensors> outputs;
+  for (int m = 0; m < count; ++m) outputs.push_back(state.forward(microbatch(inputs, m, count), m));
+  state.train_mode(true);
+  return outputs;
+}
+
+OpenRound Loop::forward(const Tensors& inputs, int num_microbatches, bool input_gradients) {
+  State& state = *state_;
+  state.bind_weights(!state.options.asynchronous);
+  const int count = state.count_of(num_microbatches);
+  OpenRound round;
+  for (int m = 0; m < count; ++m) {
+    round.inputs.push_back(microbatch(inputs, m, count));
+    for (at::Tensor& input : round.inputs.back()) {
+      if (!input.defined()) continue;
+      input = input.detach();
+      input.requires_grad_(input_gradients && can_have_gradient(input));
+    }
+    round.outputs.push_back(state.forward(round.inputs.back(), m));
+  }
+  ++state.num_rounds;
+  return round;
+}
+
+std::vector<Tensors> Loop::backward(const OpenRound& round, const std::vector<Tensors>& gradients) {
+  std::vector<Tensors> of_inputs;
+  for (std::size_t m = 0; m < round.outputs.size(); ++m) {
+    Tensors roots, root_gradients;
+    for (std::size_t i = 0; i < round.outputs[m].size(); ++i) {
+      const at::Tensor& output = round.outputs[m][i];
+      if (!gradients[m][i].defined() || !output.defined() || !output.requires_grad()) continue;
+      roots.push_back(output);
+      root_gradients.push_back(gradients[m][i].contiguous());
+    }
+    if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
+    of_inputs.emplace_back();
+    for (const at::Tensor& input : round.inputs[m]) of_inputs.back().push_back(input.defined() ? input.grad() : input);
+  }
+  state_->end_round();
+  return of_inputs;
+}
+
+double Loop::step(const AdamW& rule, double max_grad_norm) {
+  State& state = *state_;
+  ++state.num_steps;
+  state.evaluates_newest = false;
+  std::vector<at::Tensor> gradients;
+  for (Stored& parameter : state.stored) {
+    if (!parameter.is_trained) continue;
+    gradients.push_back(at::zeros_like(parameter.state.master));
+    for (Stored::Use& use : parameter.uses) {
+      gradients.back() += use.sum;
+      use.sum.zero_();
+    }
+  }
+  const double norm = norm_of(gradients);
+  const double scale = max_grad_norm > 0 ? std::min(1.0, max_grad_norm / (norm + 1e-6)) : 1.0;
+  std::size_t next = 0;
+  for (Stored& parameter : state.stored) {
+    if (!parameter.is_trained) continue;
+    parameter.late_working.copy_(parameter.state.working);
+    const at::Tensor& gradient = gradients[next++];
+    if (max_grad_norm > 0 && !std::isfinite(norm)) continue;
+    adamw(parameter.state, gradient, rule, state.num_steps, scale);
+    parameter.state.working.copy_(parameter.state.master);
+  }
+  return norm;
+}
+
+void Loop::synchronize() { state_->evaluates_newest = true; }
+
+std::vector<Parameter> Loop::parameters() const {
+  std::vector<Parameter> result;
+  for (const Stored& parameter : state_->stored) result.push_back(parameter.state);
+  return result;
+}
+
+std::vector<Buffer> Loop::buffers() const {
+  std::vector<Buffer> result;
+  for (std::size_t layer = 0; layer < state_->layers.size(); ++layer) {
+    for (const NamedBuffer& buffer : state_->layers[layer]->buffers()) result.push_back({cat(layer, '.', buffer.name), buffer.value});
+  }
+  return result;
+}
+
+void adamw(const Parameter& parameter, const at::Tensor& gradient, const AdamW& rule, std::int64_t step, double gradient_scale) {
+  const auto t = static_cast<double>(step);
+  const auto scale = static_cast<float>(gradient_scale);
   const auto decay = static_cast<float>(1.0 - rule.learning_rate * rule.weight_decay);
   const double m_weight = 1.0 - rule.beta1;
   const bool from_gradient = m_weight >= 0.5;
   const auto weight = static_cast<float>(from_gradient ? m_weight - 1.0 : m_weight);
   const auto beta2 = static_cast<float>(rule.beta2), v_weight = static_cast<float>(1.0 - rule.beta2);
-  const auto v_correction = static_cast<float>(std::sqrt(1.0 - std::pow(rule.beta2, step)));
+  const auto v_correction = static_cast<float>(std::sqrt(1.0 - std::pow(rule.beta2, t)));
   const auto epsilon = static_cast<float>(rule.epsilon);
-  const auto step_size = static_cast<float>(-rule.learning_rate / (1.0 - std::pow(rule.beta1, step)));
-  float* p = parameter.state.master.mutable_data_ptr<float>();
-  float* m = parameter.state.moment1.mutable_data_ptr<float>();
-  float* v = parameter.state.moment2.mutable_data_ptr<float>();
-  const float* gradient = parameter.gradient.const_data_ptr<float>();
-  for (std::int64_t i = 0; i < parameter.gradient.numel(); ++i) {
-    const float g = gradient[i] * gradient_scale;
+  const auto step_size = static_cast<float>(-rule.learning_rate / (1.0 - std::pow(rule.beta1, t)));
+  float* p = parameter.master.mutable_data_ptr<float>();
+  float* m = parameter.moment1.mutable_data_ptr<float>();
+  float* v = parameter.moment2.mutable_data_ptr<float>();
+  const float* gradients = gradient.const_data_ptr<float>();
+  for (std::int64_t i = 0; i < gradient.numel(); ++i) {
+    const float g = gradients[i] * scale;
     p[i] = p[i] * decay;
     m[i] = (from_gradient ? g : m[i]) + weight * (g - m[i]);
     v[i] = v[i] * beta2 + (v_weight * g) * g;
@@ -123,38 +307,36 @@ void update(Stored& parameter, const AdamW& rule, double step, float gradient_sc
   }
 }
 
-}  // namespace
+Tensors concatenated(const std::vector<Tensors>& microbatches) {
+  Tensors result;
+  for (std::size_t i = 0; i < microbatches.front().size(); ++i) {
+    std::vector<at::Tensor> parts;
+    for (const Tensors& tensors : microbatches) parts.push_back(tensors[i].defined() ? tensors[i].detach() : tensors[i]);
+    result.push_back(parts.front().defined() ? at::cat(parts) : at::Tensor());
+  }
+  return result;
+}
 
 Tensors microbatch(const Tensors& batch, int index, int num_microbatches) {
   Tensors part;
   for (const at::Tensor& tensor : batch) {
     const bool whole = !tensor.defined() || tensor.dim() == 0;
-    part.push_back(whole ? tensor : tensor.tensor_split(num_microbatches)[static_cast<std::size_t>(index)]);
+    // A copy: matrix products of memory that begins elsewhere than on a cache line round differently.
+    part.push_back(whole ? tensor : tensor.tensor_split(num_microbatches)[static_cast<std::size_t>(index)].clone(at::MemoryFormat::Contiguous));
   }
   return part;
 }
 
 Result train(const Model& model, const Loss& loss, const std::vector<Round>& rounds, const Settings& settings) {
-  Layers layers;
-  for (const LayerSpec& spec : model.layers()) layers.push_back(spec.make());
-  std::vector<Stored> stored = store_parameters(model, layers);
+  Loop loop(model, {loss}, {.num_microbatches = settings.num_microbatches, .asynchronous = settings.asynchronous});
   Result result;
-  double step = 0;
   for (std::size_t i = 0; i < rounds.size(); ++i) {
-    result.losses.push_back(run_round(layers, loss, rounds[i], stored, settings));
+    const std::vector<double> losses = loop.forward_backward(rounds[i]).losses;
+    result.losses.push_back(std::accumulate(losses.begin(), losses.end(), 0.0));
     if ((i + 1) % static_cast<std::size_t>(settings.rounds_per_step) != 0) continue;
-    ++step;
-    add_uses(stored);
-    const double norm = grad_norm(stored);
-    result.grad_norms.push_back(norm);
-    const double scale = settings.max_grad_norm > 0 ? std::min(1.0, settings.max_grad_norm / (norm + 1e-6)) : 1.0;
-    for (Stored& parameter : stored) {
-      parameter.late_working.copy_(parameter.state.working);
-      update(parameter, settings.rule, step, static_cast<float>(scale));
-      parameter.state.working.copy_(parameter.state.master);
-    }
+    result.grad_norms.push_back(loop.step(settings.rule, settings.max_grad_norm));
   }
-  for (Stored& parameter : stored) result.parameters.push_back(parameter.state);
+  result.parameters = loop.parameters();
   return result;
 }
 
