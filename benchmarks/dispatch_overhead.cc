@@ -225,7 +225,7 @@ void measure(int num_workers, int num_rounds, Samples& samples, const FaultBoard
   std::vector<pid_t> children;
   for (int worker = 0; worker < num_workers; ++worker) children.push_back(fork_worker(*store, worker, samples, board));
   {
-    const PipelineSettings settings_of_pipeline{.plan = parse_plan(kPlan, kNumLayers), .replan = false};
+    const PipelineSettings settings_of_pipeline{.plan = {.by_hand = parse_plan(kPlan, kNumLayers)}};
     Coordinator coordinator(*store, {.pipelines = {settings_of_pipeline}, .board = board_entry(board, 0)});
     const std::int64_t nothing = 0;
     for (int round = 0; round < kWarmUpRounds + num_rounds; ++round) {

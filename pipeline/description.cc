@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <map>
 
 #include "common/text.h"
 #include "hoststore/control.h"
@@ -37,6 +38,18 @@ ParameterRequest& find_parameter(std::vector<LayerRequest>& layers, const Parame
                                     ") has no parameter '", use.parameter, "'", did_you_mean(use.parameter, names)));
 }
 
+// Through others two parameters of one layer may become one.
+void check_groups(const LayerRequest& layer) {
+  std::map<int, std::string> first;
+  for (const ParameterRequest& parameter : layer.parameters) {
+    if (parameter.tied_group < 0) continue;
+    const auto [place, is_new] = first.emplace(parameter.tied_group, parameter.name);
+    if (is_new) continue;
+    throw Error(ExitCode::kUsage, cat("tie(): '", place->second, "' and '", parameter.name, "' of one layer (", layer.name,
+                                      ") are tied to the same parameter; let the layer use one parameter twice"));
+  }
+}
+
 void tie_parameters(const Model& model, std::vector<LayerRequest>& layers) {
   int num_groups = 0;
   for (const auto& [first_use, second_use] : model.ties()) {
@@ -57,6 +70,7 @@ void tie_parameters(const Model& model, std::vector<LayerRequest>& layers) {
       }
     }
   }
+  for (const LayerRequest& layer : layers) check_groups(layer);
 }
 
 }  // namespace

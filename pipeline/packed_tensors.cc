@@ -33,7 +33,7 @@ at::Tensor merge_one(const std::vector<at::Tensor>& parts, std::size_t index, co
   for (const at::Tensor& part : parts) {
     if (!at::equal(part, first)) refuse(index, "it is a number that differs");
   }
-  return first;
+  return first.clone();
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ PackedTensors::State::~State() {
   }
 }
 
-Tensors PackedTensors::State::microbatch(int index) const {
+Tensors PackedTensors::State::view(int index) const {
   const std::shared_ptr<Runtime> runtime = runtime_.lock();
   if (!runtime) throw Error(ExitCode::kUsage, "packed outputs are read after the end of their session");
   if (index < 0 || index >= num_microbatches()) {
@@ -59,20 +59,34 @@ Tensors PackedTensors::State::microbatch(int index) const {
   std::uint64_t bytes = 0;
   const std::byte* memory = coordinator.block(*block_.round, block_.row, index, bytes);
   const BlockHead head = read_block_head(memory, bytes);
-  Tensors result = tensors_over(head.views(memory + head.data_offset));
+  return tensors_over(head.views(memory + head.data_offset));
+}
+
+int PackedTensors::num_microbatches() const { return state_->num_microbatches(); }
+
+Tensors PackedTensors::microbatch(int index) const {
+  Tensors result = state_->view(index);
   for (at::Tensor& tensor : result) {
     if (tensor.defined()) tensor = tensor.clone();
   }
   return result;
 }
 
-int PackedTensors::num_microbatches() const { return state_->num_microbatches(); }
-Tensors PackedTensors::microbatch(int index) const { return state_->microbatch(index); }
-
 std::vector<Tensors> microbatches_of(const PackedTensors& packed) {
   std::vector<Tensors> result;
   for (int m = 0; m < packed.num_microbatches(); ++m) result.push_back(packed.microbatch(m));
   return result;
+}
+
+std::vector<Tensors> views_of(const PackedTensors& packed) {
+  std::vector<Tensors> result;
+  for (int m = 0; m < packed.num_microbatches(); ++m) result.push_back(packed.state()->view(m));
+  return result;
+}
+
+Tensors merge(const PackedTensors& packed, const Merge& how) {
+  // A function of the user's may keep what it gets.
+  return merge(how.function ? microbatches_of(packed) : views_of(packed), how);
 }
 
 Tensors merge(const std::vector<Tensors>& microbatches, const Merge& how) {

@@ -22,18 +22,20 @@ class PackedTensors::State {
 
   [[nodiscard]] const BlockOfRound& block() const { return block_; }
   [[nodiscard]] int num_microbatches() const { return block_.round->traits.num_microbatches; }
-  // Waits; copies. Throws rp::Error (kUsage) once the session has ended.
-  [[nodiscard]] Tensors microbatch(int index) const;
+  // Waits. Over the store's memory, for as long as this object lives. Throws rp::Error (kUsage) once the session has ended.
+  [[nodiscard]] Tensors view(int index) const;
 
  private:
   const std::weak_ptr<Runtime> runtime_;
   const BlockOfRound block_;
 };
 
-// All microbatches of a packed list.
+// All microbatches of a packed list: as copies, or over the store's memory, for as long as the list lives.
 [[nodiscard]] std::vector<Tensors> microbatches_of(const PackedTensors& packed);
+[[nodiscard]] std::vector<Tensors> views_of(const PackedTensors& packed);
 
-// One list of them. Throws rp::Error (kUsage) naming the tensor that cannot be merged.
+// One list of them, in new memory. Throws rp::Error (kUsage) naming the tensor that cannot be merged.
+[[nodiscard]] Tensors merge(const PackedTensors& packed, const Merge& how);
 [[nodiscard]] Tensors merge(const std::vector<Tensors>& microbatches, const Merge& how);
 
 // The gradients of what was merged, by microbatch. `like`: the microbatches before merge().

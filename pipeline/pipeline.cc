@@ -26,7 +26,7 @@ PackedTensors RoundResult::packed_outputs() const {
   return *state_->outputs;
 }
 
-Tensors RoundResult::outputs() const { return merge(microbatches_of(packed_outputs()), state_->merge); }
+Tensors RoundResult::outputs() const { return merge(packed_outputs(), state_->merge); }
 
 double StepResult::grad_norm() const {
   return state_->pipeline->coordinator().wait_norm(state_->pipeline->number(), *state_->outcome).grad_norm;

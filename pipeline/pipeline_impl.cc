@@ -103,8 +103,7 @@ int Pipeline::Impl::loss_number(const CallOptions& options) const {
 }
 
 void Pipeline::Impl::note_few_microbatches(const RoundTraits& traits) {
-  if (has_noted_few_ || traits.num_microbatches >= session_.num_workers()) return;
-  has_noted_few_ = true;
+  if (traits.num_microbatches >= session_.num_workers() || !runtime_->notes_few_microbatches()) return;
   std::fprintf(stderr, "roundpipe: %d microbatches for %d workers: some workers will wait; at least as many microbatches as "
                        "workers keep all busy\n", traits.num_microbatches, session_.num_workers());
 }
@@ -145,7 +144,7 @@ PackedTensors Pipeline::Impl::forward_packed(const Batch& inputs, const CallOpti
 Tensors Pipeline::Impl::forward(const Batch& inputs, const CallOptions& options) {
   const Merge how = options.merge_outputs.value_or(options_.merge_outputs);
   if (!options.requires_grad.value_or(at::GradMode::is_enabled())) {
-    return merge(microbatches_of(forward_packed(inputs, options)), how);
+    return merge(forward_packed(inputs, options), how);
   }
   if (!at::GradMode::is_enabled()) {
     throw Error(ExitCode::kUsage, "forward() with requires_grad, but autograd is switched off in this thread (no_grad)");
@@ -164,8 +163,9 @@ Tensors Pipeline::Impl::forward(const Batch& inputs, const CallOptions& options)
   }
   const std::shared_ptr<Round> round = accept(traits, inputs, {}, options);
   auto graph = std::make_shared<OpenGraph>(runtime_, round);  // also where an exception comes before the outputs
-  const std::vector<Tensors> microbatches = microbatches_of(PackedTensors(
-      std::make_shared<PackedTensors::State>(runtime_, BlockOfRound{round, {BlockKind::kActivation, model_.num_layers()}})));
+  const PackedTensors packed(
+      std::make_shared<PackedTensors::State>(runtime_, BlockOfRound{round, {BlockKind::kActivation, model_.num_layers()}}));
+  const std::vector<Tensors> microbatches = views_of(packed);
   Tensors outputs;
   {
     const c10::NoGradGuard no_grad;

@@ -61,7 +61,6 @@ class Pipeline::Impl {
   const std::vector<Loss> losses_;
   const PipelineOptions options_;
   int number_ = 0;
-  bool has_noted_few_ = false;
   std::unique_ptr<FunctionUpdate> function_update_;  // once it is needed
 };
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "coordinator/coordinator.h"
@@ -42,6 +43,9 @@ class Runtime {
   // Throws rp::Error (kUsage) if the gradients of no further round can be added before the pipeline's step().
   void check_room_for_gradients(int pipeline);
 
+  // True once: of all pipelines one says that its rounds are too small for the workers.
+  [[nodiscard]] bool notes_few_microbatches() { return !std::exchange(has_noted_few_, true); }
+
   // Throws rp::Error (kUsage) if start() was not called.
   [[nodiscard]] Coordinator& coordinator();
   [[nodiscard]] Coordinator* coordinator_if_started() { return coordinator_.get(); }
@@ -64,6 +68,7 @@ class Runtime {
   std::vector<Pipeline::Impl*> pipelines_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<Coordinator> coordinator_;
+  bool has_noted_few_ = false;
   // By pipeline and layer, where there are some.
   std::vector<std::map<int, std::vector<std::string>>> buffer_names_;
   std::vector<std::map<int, Tensors>> initial_buffers_;  // until start_coordinator()

@@ -199,7 +199,7 @@ void TorchStageExecutor::set_random_seed(const Run& run, int layer) {
   if (run.command.has(Command::kNoRandomNumbers)) return;
   const std::lock_guard<std::mutex> lock(generator_.mutex());
   generator_.set_current_seed(random_seed(catalogue_.pipelines()[run.command.pipeline].seed, run.command.round,
-                                          run.command.layer_base + static_cast<std::uint64_t>(layer),
+                                          static_cast<std::uint64_t>(layer),
                                           static_cast<std::uint64_t>(run.microbatch)));
 }
 

@@ -59,6 +59,21 @@ TEST(Description, ATieThatDoesNotFitIsNamed) {
   EXPECT_THAT(error_of([] { (void)describe_layers(Model()); }, ExitCode::kUsage), testing::HasSubstr("no layers"));
 }
 
+TEST(Description, ATieThatMakesTwoParametersOfOneLayerOneIsRefused) {
+  Model model{plain("A", "w", 4), plain("B", "w", 4)};
+  LayerSpec two = plain("C", "w", 4);
+  two.make = [] {
+    struct Two : Layer {
+      std::vector<NamedParameter> parameters() override { return {{"w", placeholder({4, 2}, at::kFloat)}, {"v", placeholder({4, 2}, at::kFloat)}}; }
+      Tensors forward(const Tensors& inputs) override { return inputs; }
+    };
+    return std::make_unique<Two>();
+  };
+  model.add(two).tie({0, "w"}, {2, "w"}).tie({0, "w"}, {1, "w"}).tie({1, "w"}, {2, "v"});
+  EXPECT_THAT(error_of([&] { (void)describe_layers(model); }, ExitCode::kUsage),
+              testing::HasSubstr("'w' and 'v' of one layer (C) are tied to the same parameter"));
+}
+
 TEST(Description, TheFirstLayerThatDiffersBetweenProcessesIsNamed) {
   const Model coordinator{plain("A", "w", 4), plain("B", "w", 4)};
   const Catalogue catalogue = catalogue_of(coordinator);

@@ -76,7 +76,7 @@ TEST(NestedArguments, ReachTheLossOfEveryMicrobatch) {
     return (output - labels).square().sum() * arguments.at("weight").number() * arguments.at("divisor").tensor();
   };
   Session session(0, nullptr);
-  Pipeline pipeline(session, {layer<Scale>(), layer<Scale>()}, loss("nested", nested_loss), {.num_microbatches = 3});
+  Pipeline pipeline(session, {layer<Scale>(), layer<Scale>()}, loss("nested", nested_loss), {.num_microbatches = 3, .rounds_per_step = 4});
   session.start();
   const at::Tensor x = at::arange(28, at::kFloat).view({7, 4});
   const Value::Map arguments{{"labels", Value::List{Value(), x + 1}}, {"name", "both"}, {"weight", 0.5}, {"divisor", at::scalar_tensor(0.25)}};

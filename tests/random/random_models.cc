@@ -66,10 +66,8 @@ int run(int argc, char** argv) {
   at::set_num_threads(1);  // as many as the workers have: some sums depend on it
   const std::uint64_t first = std::strtoull(argv[1], nullptr, 10), last = std::strtoull(argv[2], nullptr, 10);
   Runs runs;
-  int num_layers = 0;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
-    runs.push_back(std::make_unique<RandomRun>(session, seed, num_layers));
-    num_layers += runs.back()->model().model.num_layers();
+    runs.push_back(std::make_unique<RandomRun>(session, seed));
   }
   session.start();
   Draw draw(first);

@@ -72,8 +72,8 @@ const char* name_of(Kind kind) {
 
 }  // namespace
 
-RandomRun::RandomRun(Session& session, std::uint64_t seed, int first_layer)
-    : model_(seed), first_layer_(first_layer), pipeline_(session, model_.model, model_.losses, model_.options), calls_(model_.draw_calls()) {
+RandomRun::RandomRun(Session& session, std::uint64_t seed)
+    : model_(seed), pipeline_(session, model_.model, model_.losses, model_.options), calls_(model_.draw_calls()) {
   const auto step = std::find_if(calls_.begin(), calls_.end(), [](const RandomCall& call) { return call.kind == Kind::kStep; });
   first_step_ = static_cast<std::size_t>(step - calls_.begin());
 }
@@ -183,7 +183,7 @@ std::string RandomRun::compare_with_loop() {
   std::string differences;
   reference::Loop loop(model_.model, model_.losses,
                        {.num_microbatches = model_.options.num_microbatches, .asynchronous = model_.options.asynchronous,
-                        .seed = model_.options.seed, .first_layer = first_layer_});
+                        .seed = model_.options.seed});
   for (std::size_t i = 0; i < calls_.size(); ++i) {
     const RandomCall& call = calls_[i];
     const Record expected = call_loop(loop, call);

@@ -15,8 +15,8 @@ namespace rp::test {
 
 class RandomRun {
  public:
-  // Before Session::start(). `first_layer`: the number of layers in the session's pipelines before.
-  RandomRun(Session& session, std::uint64_t seed, int first_layer);
+  // Before Session::start().
+  RandomRun(Session& session, std::uint64_t seed);
   RandomRun(const RandomRun&) = delete;
   RandomRun& operator=(const RandomRun&) = delete;
 
@@ -58,7 +58,6 @@ class RandomRun {
   void compare(const std::string& what, const Tensors& ours, const Tensors& expected, std::string& differences) const;
 
   RandomModel model_;
-  const int first_layer_;
   Pipeline pipeline_;
   std::vector<RandomCall> calls_;
   std::size_t first_step_ = 0;

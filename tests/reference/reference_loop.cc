@@ -143,8 +143,7 @@ struct Loop::State {
   Tensors forward(Tensors values, int m) {
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     for (std::size_t layer = 0; layer < layers.size(); ++layer) {
-      const std::uint64_t number = static_cast<std::uint64_t>(options.first_layer) + layer;
-      generator.set_current_seed(random_seed(options.seed, num_rounds, number, static_cast<std::uint64_t>(m)));
+      generator.set_current_seed(random_seed(options.seed, num_rounds, layer, static_cast<std::uint64_t>(m)));
       RecomputeContext context;  // a forward that nobody repeats
       const RecomputeScope scope(context);
       values = layers[layer]->forward(values);

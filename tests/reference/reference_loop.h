@@ -34,7 +34,6 @@ struct LoopOptions {
   int num_microbatches = 1;
   bool asynchronous = false;  // step k computes its gradients with the weights of step max(0, k - 2), else k - 1
   std::uint64_t seed = 0;
-  int first_layer = 0;        // where the model's layers begin in the session's numbers, if other pipelines are before it
 };
 
 struct Parameter {

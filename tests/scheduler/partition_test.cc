@@ -67,6 +67,14 @@ TEST(BalancedPlans, OfModelsThatShareTheWorkersBeatThePlansThatEachWouldHaveAlon
   EXPECT_LT(cost(together[0], together[1]), alone);
 }
 
+TEST(BalancedPlans, OfFewerStagesThanAreAskedForCostAsIfTheyHadThem) {
+  const std::vector<LayerCost> layers(12, kLayer);
+  EXPECT_EQ(balanced_plan(layers, 1, kNoLimit, PlanKind::kInfer).forward.size(), 1U);
+  for (const int min_stages : {2, 3, 5, 12}) {
+    EXPECT_GE(balanced_plan(layers, min_stages, kNoLimit, PlanKind::kInfer).forward.size(), static_cast<std::size_t>(min_stages));
+  }
+}
+
 TEST(BalancedPlans, KeepStagesUnderTheThreshold) {
   std::vector<LayerCost> layers(10, {.forward = 1});
   layers[3].forward = 2;
