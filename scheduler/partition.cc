@@ -167,7 +167,8 @@ std::vector<Plan> balanced_plans(const std::vector<PlanRequest>& models, int min
       plans.push_back(std::move(*plan));
     }
     const double cost = std::max(num_stages, min_stages) * limit;
-    if (plans.size() < loads.size() || cost >= best_cost) continue;
+    // Of equal plans the finer one, which fills the workers sooner; one worker gains nothing by cuts.
+    if (plans.size() < loads.size() || (min_stages > 1 ? cost >= best_cost : cost > best_cost)) continue;
     best_cost = cost;
     best = std::move(plans);
   }
