@@ -1,14 +1,18 @@
-// random_models FIRST LAST: the random models of these seeds, each as a pipeline of one session with its calls mixed among
-// the others', compared with the reference loop bit for bit, and with fp64 where a row's result depends on no other row.
-// Exit code 0 if all agree. Under rp-launch with any number of workers, or alone; one seed by itself gives the same bits
+// random_models FIRST LAST [NEAR]: the random models of these seeds, each as a pipeline of one session with its calls mixed
+// among the others', compared with the reference loop bit for bit, and with fp64 where a row's result depends on no other
+// row; with NEAR also over so many batches near to the model's own, to see what is the chance of one batch.
+// Exit code 0 if all agree, but for the known misses, which must miss. Under rp-launch with any number of workers, or alone; one seed by itself gives the same bits
 // but for the numbers that layers draw.
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <vector>
 
+#include "common/text.h"
 #include "roundpipe/session.h"
 #include "tests/random/draw.h"
 #include "tests/random/random_run.h"
@@ -28,15 +32,58 @@ void make_calls(const Runs& runs, Draw& draw, bool (RandomRun::*is_done)() const
   }
 }
 
+// The bar: the error of the gradient against fp64 is at most so many times that of plain autograd.
+constexpr double kBar = 2;
+// Seeds that miss it by the chance of one batch (docs/design/reference-loop.md). One that does not is a failure, too: then
+// this list, or the reason given there, is wrong.
+constexpr std::array<std::uint64_t, 1> kKnownMisses = {138};
+constexpr int kNearAMiss = 200;
+
 struct Tally {
   int num_different = 0;
   int num_exact = 0;
-  int num_imprecise = 0;
+  int num_misses = 0;
+  int num_unexpected = 0;  // misses that are not known, known ones that are none
   double worst_ratio = 0;  // of the error to plain autograd's
   std::uint64_t worst_seed = 0;
+  double worst_near = 0;   // of the root mean squares over near batches
+  std::uint64_t worst_near_seed = 0;
 };
 
-void judge(RandomRun& run, Tally& tally) {
+void judge_precision(const RandomRun& run, int num_near, Tally& tally) {
+  const auto seed = run.model().seed;
+  const auto precision = run.precision();
+  if (!precision) return;
+  ++tally.num_exact;
+  const double ratio = precision->plain > 0 ? precision->ours / precision->plain : 0;
+  if (ratio > tally.worst_ratio) {
+    tally.worst_ratio = ratio;
+    tally.worst_seed = seed;
+  }
+  const bool misses = precision->ours > kBar * precision->plain;
+  const bool is_known = std::find(kKnownMisses.begin(), kKnownMisses.end(), seed) != kKnownMisses.end();
+  tally.num_misses += misses;
+  tally.num_unexpected += misses != is_known;
+  if (!misses && !is_known && num_near == 0) return;
+  const auto print = [&](const char* what, const RandomRun::Precision& p) {
+    std::printf("  seed %llu, %s: gradient %.3g from that in fp64, plain autograd's %.3g: %.2f times\n",
+                static_cast<unsigned long long>(seed), what, p.ours, p.plain, p.plain > 0 ? p.ours / p.plain : 0);
+  };
+  const int num_batches = num_near > 0 ? num_near : kNearAMiss;
+  const RandomRun::Precision near = run.precision_near(num_batches);
+  print("its batch", *precision);
+  print(cat(num_batches, " near batches, root mean square").c_str(), near);
+  if (near.plain > 0 && near.ours / near.plain > tally.worst_near) {
+    tally.worst_near = near.ours / near.plain;
+    tally.worst_near_seed = seed;
+  }
+  if (misses || is_known) {
+    std::printf("SEED %llu %s the bar of %.0f, %s\n", static_cast<unsigned long long>(seed), misses ? "MISSES" : "KEEPS", kBar,
+                misses == is_known ? "as is known" : "AND SHOULD NOT");
+  }
+}
+
+void judge(RandomRun& run, int num_near, Tally& tally) {
   const RandomModel& model = run.model();
   std::printf("seed %llu: %s\n", static_cast<unsigned long long>(model.seed), model.description.c_str());
   const std::string differences = run.compare_with_loop();
@@ -44,23 +91,13 @@ void judge(RandomRun& run, Tally& tally) {
     ++tally.num_different;
     std::printf("SEED %llu DIFFERS from the reference loop:\n%s", static_cast<unsigned long long>(model.seed), differences.c_str());
   }
-  const auto precision = run.precision();
-  if (!precision) return;
-  ++tally.num_exact;
-  if (const double ratio = precision->ours / precision->plain; precision->plain > 0 && ratio > tally.worst_ratio) {
-    tally.worst_ratio = ratio;
-    tally.worst_seed = model.seed;
-  }
-  if (precision->ours <= 2 * precision->plain) return;
-  ++tally.num_imprecise;
-  std::printf("SEED %llu: its gradient is %.3g from that in fp64, plain autograd's %.3g\n",
-              static_cast<unsigned long long>(model.seed), precision->ours, precision->plain);
+  judge_precision(run, num_near, tally);
 }
 
 int run(int argc, char** argv) {
   Session session(argc, argv);
-  if (argc != 3) {
-    std::fprintf(stderr, "usage: random_models FIRST_SEED LAST_SEED\n");
+  if (argc != 3 && argc != 4) {
+    std::fprintf(stderr, "usage: random_models FIRST_SEED LAST_SEED [NEAR_BATCHES]\n");
     return 2;
   }
   at::set_num_threads(1);  // as many as the workers have: some sums depend on it
@@ -75,12 +112,17 @@ int run(int argc, char** argv) {
   for (const auto& run : runs) run->keep_gradients();
   make_calls(runs, draw, &RandomRun::is_done);
   Tally tally;
-  for (const auto& run : runs) judge(*run, tally);
+  const int num_near = argc == 4 ? std::atoi(argv[3]) : 0;
+  for (const auto& run : runs) judge(*run, num_near, tally);
   std::printf("%zu random models, seeds %s to %s, %d workers: %d differ from the reference loop; %d compared with fp64, largest error "
-              "%.2f times plain autograd's (seed %llu), %d of them above 2\n",
+              "%.2f times plain autograd's (seed %llu), %d above %.0f, %d of them unexpected\n",
               runs.size(), argv[1], argv[2], session.num_workers(), tally.num_different, tally.num_exact, tally.worst_ratio,
-              static_cast<unsigned long long>(tally.worst_seed), tally.num_imprecise);
-  return tally.num_different + tally.num_imprecise > 0 ? 1 : 0;
+              static_cast<unsigned long long>(tally.worst_seed), tally.num_misses, kBar, tally.num_unexpected);
+  if (num_near > 0) {
+    std::printf("over %d near batches of each, root mean square: at most %.2f times plain autograd's (seed %llu)\n", num_near,
+                tally.worst_near, static_cast<unsigned long long>(tally.worst_near_seed));
+  }
+  return tally.num_different + tally.num_unexpected > 0 ? 1 : 0;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "common/text.h"
 #include "roundpipe/session.h"
+#include "tests/random/draw.h"
 #include "tests/reference/whole_batch.h"
 
 namespace rp::test {
@@ -148,6 +149,11 @@ RandomRun::Record RandomRun::call_loop_outside(reference::Loop& loop, const Rand
   return record;
 }
 
+reference::LoopOptions RandomRun::loop_options() const {
+  return {.num_microbatches = model_.options.num_microbatches, .asynchronous = model_.options.asynchronous,
+          .seed = model_.options.seed};
+}
+
 RandomRun::Record RandomRun::call_loop(reference::Loop& loop, const RandomCall& call) const {
   switch (call.kind) {
     case Kind::kForwardBackward: {
@@ -181,9 +187,7 @@ void RandomRun::compare(const std::string& what, const Tensors& ours, const Tens
 
 std::string RandomRun::compare_with_loop() {
   std::string differences;
-  reference::Loop loop(model_.model, model_.losses,
-                       {.num_microbatches = model_.options.num_microbatches, .asynchronous = model_.options.asynchronous,
-                        .seed = model_.options.seed});
+  reference::Loop loop(model_.model, model_.losses, loop_options());
   for (std::size_t i = 0; i < calls_.size(); ++i) {
     const RandomCall& call = calls_[i];
     const Record expected = call_loop(loop, call);
@@ -221,19 +225,56 @@ std::string RandomRun::compare_with_loop() {
   return differences;
 }
 
+// The gradient
+
+std::vector<at::Tensor> RandomRun::whole_gradients(const std::vector<RandomCall>& first_step, at::ScalarType dtype) const {
+  std::vector<reference::WholeRound> rounds;
+  for (const RandomCall& call : first_step) {
+    const bool trains = call.kind == Kind::kForwardBackward || call.kind == Kind::kOutside;
+    if (trains) rounds.push_back({{call.inputs, call.arguments}, call.loss});
+  }
+  return reference::whole_batch_gradients(model_.model, model_.losses, rounds, dtype);
+}
+
+std::vector<at::Tensor> RandomRun::loop_gradients(const std::vector<RandomCall>& first_step) const {
+  reference::Loop loop(model_.model, model_.losses, loop_options());
+  for (const RandomCall& call : first_step) (void)call_loop(loop, call);
+  std::vector<at::Tensor> gradients;
+  for (const reference::Parameter& parameter : loop.parameters()) {
+    if (parameter.moment1.defined()) gradients.push_back(parameter.moment1.to(at::kDouble));
+  }
+  return gradients;
+}
+
 std::optional<RandomRun::Precision> RandomRun::precision() const {
   if (!model_.is_by_row) return std::nullopt;
-  std::vector<reference::WholeRound> rounds;
-  for (std::size_t i = 0; i < first_step_; ++i) {
-    const bool trains = calls_[i].kind == Kind::kForwardBackward || calls_[i].kind == Kind::kOutside;
-    if (trains) rounds.push_back({{calls_[i].inputs, calls_[i].arguments}, calls_[i].loss});
-  }
-  const std::vector<at::Tensor> exact = reference::whole_batch_gradients(model_.model, model_.losses, rounds, at::kDouble);
+  const std::vector<RandomCall> first_step(calls_.begin(), calls_.begin() + static_cast<std::ptrdiff_t>(first_step_) + 1);
+  const std::vector<at::Tensor> exact = whole_gradients(first_step, at::kDouble);
   if (std::all_of(exact.begin(), exact.end(), [](const at::Tensor& g) { return g.count_nonzero().item<std::int64_t>() == 0; })) {
     return std::nullopt;
   }
-  const auto plain = reference::whole_batch_gradients(model_.model, model_.losses, rounds, model_.model.dtype());
+  const std::vector<at::Tensor> plain = whole_gradients(first_step, model_.model.dtype());
   return Precision{reference::relative_error(gradients_, exact), reference::relative_error(plain, exact)};
+}
+
+RandomRun::Precision RandomRun::precision_near(int num_batches) const {
+  Draw draw(model_.seed + 2'000'003);
+  const double epsilon = model_.model.dtype() == at::kFloat ? 0x1p-23 : 0x1p-7;
+  const auto nudge = [&](at::Tensor& x) {
+    if (is_number(x)) x = (x.to(at::kDouble) * (1 + 4 * epsilon * draw.normal(x.sizes()).to(at::kDouble))).to(x.scalar_type());
+  };
+  Precision squares;
+  for (int batch = 0; batch < num_batches; ++batch) {
+    std::vector<RandomCall> near(calls_.begin(), calls_.begin() + static_cast<std::ptrdiff_t>(first_step_) + 1);
+    for (RandomCall& call : near) {
+      for (at::Tensor& input : call.inputs) nudge(input);
+      if (!call.arguments.empty()) nudge(call.arguments[0]);  // the label; the divisor stays
+    }
+    const std::vector<at::Tensor> exact = whole_gradients(near, at::kDouble);
+    squares.ours += std::pow(reference::relative_error(loop_gradients(near), exact), 2);
+    squares.plain += std::pow(reference::relative_error(whole_gradients(near, model_.model.dtype()), exact), 2);
+  }
+  return {std::sqrt(squares.ours / num_batches), std::sqrt(squares.plain / num_batches)};
 }
 
 }  // namespace rp::test

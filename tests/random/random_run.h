@@ -41,6 +41,11 @@ class RandomRun {
   };
   [[nodiscard]] std::optional<Precision> precision() const;
 
+  // The same, as the root mean square over batches whose numbers differ from the first step's in their last digits: what
+  // rounding does to a model, without the chance of one batch. Our side is the loop's, whose bits are ours.
+  // REQUIRES: precision() gives something.
+  [[nodiscard]] Precision precision_near(int num_batches) const;
+
  private:
   struct Record {
     std::optional<RoundResult> result{};
@@ -52,9 +57,12 @@ class RandomRun {
 
   [[nodiscard]] Record call_pipeline(const RandomCall& call);
   [[nodiscard]] Record call_outside(const RandomCall& call);
+  [[nodiscard]] reference::LoopOptions loop_options() const;
   [[nodiscard]] Record call_loop(reference::Loop& loop, const RandomCall& call) const;
   [[nodiscard]] Record call_loop_outside(reference::Loop& loop, const RandomCall& call) const;
   [[nodiscard]] std::vector<double> loss_outside(const RandomCall& call, const Tensors& outputs) const;
+  [[nodiscard]] std::vector<at::Tensor> whole_gradients(const std::vector<RandomCall>& first_step, at::ScalarType dtype) const;
+  [[nodiscard]] std::vector<at::Tensor> loop_gradients(const std::vector<RandomCall>& first_step) const;
   void compare(const std::string& what, const Tensors& ours, const Tensors& expected, std::string& differences) const;
 
   RandomModel model_;
