@@ -1,8 +1,8 @@
 // random_models FIRST LAST [NEAR]: the random models of these seeds, each as a pipeline of one session with its calls mixed
 // among the others', compared with the reference loop bit for bit, and with fp64 where a row's result depends on no other
 // row; with NEAR also over so many batches near to the model's own, to see what is the chance of one batch.
-// Exit code 0 if all agree, but for the known misses, which must miss. Under rp-launch with any number of workers, or alone; one seed by itself gives the same bits
-// but for the numbers that layers draw.
+// Exit code 0 if all agree, but for the known misses, which must miss. Under rp-launch with any number of workers, or
+// alone; one seed by itself gives the same bits.
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -115,7 +115,7 @@ int run(int argc, char** argv) {
   const int num_near = argc == 4 ? std::atoi(argv[3]) : 0;
   for (const auto& run : runs) judge(*run, num_near, tally);
   std::printf("%zu random models, seeds %s to %s, %d workers: %d differ from the reference loop; %d compared with fp64, largest error "
-              "%.2f times plain autograd's (seed %llu), %d above %.0f, %d of them unexpected\n",
+              "%.2f times plain autograd's (seed %llu), %d above %.0f; %d not as is known\n",
               runs.size(), argv[1], argv[2], session.num_workers(), tally.num_different, tally.num_exact, tally.worst_ratio,
               static_cast<unsigned long long>(tally.worst_seed), tally.num_misses, kBar, tally.num_unexpected);
   if (num_near > 0) {
