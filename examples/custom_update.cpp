@@ -28,7 +28,7 @@ class Lion {
   }
 
  private:
-  static constexpr double kRate = 1e-3;
+  static constexpr double kRate = 3e-3;
   std::vector<at::Tensor> parameters_, momenta_;
 };
 

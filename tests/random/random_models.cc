@@ -1,12 +1,11 @@
 // random_models FIRST LAST [NEAR]: the random models of these seeds, each as a pipeline of one session with its calls mixed
 // among the others', compared with the reference loop bit for bit, and with fp64 where a row's result depends on no other
 // row; with NEAR also over so many batches near to the model's own, to see what is the chance of one batch.
-// Exit code 0 if all agree, but for the known misses, which must miss. Under rp-launch with any number of workers, or
+// Exit code 0 if all agree; a model beyond the bar for fp64 fails unless it keeps the bar over batches near to its own. Under rp-launch with any number of workers, or
 // alone; one seed by itself gives the same bits.
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -34,16 +33,16 @@ void make_calls(const Runs& runs, Draw& draw, bool (RandomRun::*is_done)() const
 
 // The bar: the error of the gradient against fp64 is at most so many times that of plain autograd.
 constexpr double kBar = 2;
-// Seeds that miss it by the chance of one batch (docs/design/reference-loop.md). One that does not is a failure, too: then
-// this list, or the reason given there, is wrong.
-constexpr std::array<std::uint64_t, 1> kKnownMisses = {138};
+// Both errors are a few roundings, drawn by chance: a model whose one batch misses the bar must keep it in the root mean square
+// over so many near batches, and so few models may miss that chance explains them (docs/design/reference-loop.md).
 constexpr int kNearAMiss = 200;
+constexpr double kMostMisses = 0.02;
 
 struct Tally {
   int num_different = 0;
   int num_exact = 0;
-  int num_misses = 0;
-  int num_unexpected = 0;  // misses that are not known, known ones that are none
+  int num_misses = 0;      // of one batch
+  int num_beyond = 0;      // also over near batches
   double worst_ratio = 0;  // of the error to plain autograd's
   std::uint64_t worst_seed = 0;
   double worst_near = 0;   // of the root mean squares over near batches
@@ -61,15 +60,13 @@ void judge_precision(const RandomRun& run, int num_near, Tally& tally) {
     tally.worst_seed = seed;
   }
   const bool misses = precision->ours > kBar * precision->plain;
-  const bool is_known = std::find(kKnownMisses.begin(), kKnownMisses.end(), seed) != kKnownMisses.end();
   tally.num_misses += misses;
-  tally.num_unexpected += misses != is_known;
-  if (!misses && !is_known && num_near == 0) return;
+  if (!misses && num_near == 0) return;
   const auto print = [&](const char* what, const RandomRun::Precision& p) {
     std::printf("  seed %llu, %s: gradient %.3g from that in fp64, plain autograd's %.3g: %.2f times\n",
                 static_cast<unsigned long long>(seed), what, p.ours, p.plain, p.plain > 0 ? p.ours / p.plain : 0);
   };
-  const int num_batches = num_near > 0 ? num_near : kNearAMiss;
+  const int num_batches = misses ? kNearAMiss : num_near;
   const RandomRun::Precision near = run.precision_near(num_batches);
   print("its batch", *precision);
   print(cat(num_batches, " near batches, root mean square").c_str(), near);
@@ -77,10 +74,11 @@ void judge_precision(const RandomRun& run, int num_near, Tally& tally) {
     tally.worst_near = near.ours / near.plain;
     tally.worst_near_seed = seed;
   }
-  if (misses || is_known) {
-    std::printf("SEED %llu %s the bar of %.0f, %s\n", static_cast<unsigned long long>(seed), misses ? "MISSES" : "KEEPS", kBar,
-                misses == is_known ? "as is known" : "AND SHOULD NOT");
-  }
+  if (!misses) return;
+  const bool is_chance = near.ours <= kBar * near.plain;
+  tally.num_beyond += !is_chance;
+  std::printf("SEED %llu misses the bar of %.0f %s\n", static_cast<unsigned long long>(seed), kBar,
+              is_chance ? "by the chance of one batch" : "WHATEVER THE BATCH");
 }
 
 void judge(RandomRun& run, int num_near, Tally& tally) {
@@ -115,14 +113,16 @@ int run(int argc, char** argv) {
   const int num_near = argc == 4 ? std::atoi(argv[3]) : 0;
   for (const auto& run : runs) judge(*run, num_near, tally);
   std::printf("%zu random models, seeds %s to %s, %d workers: %d differ from the reference loop; %d compared with fp64, largest error "
-              "%.2f times plain autograd's (seed %llu), %d above %.0f; %d not as is known\n",
+              "%.2f times plain autograd's (seed %llu), %d above %.0f, %d of them whatever the batch\n",
               runs.size(), argv[1], argv[2], session.num_workers(), tally.num_different, tally.num_exact, tally.worst_ratio,
-              static_cast<unsigned long long>(tally.worst_seed), tally.num_misses, kBar, tally.num_unexpected);
+              static_cast<unsigned long long>(tally.worst_seed), tally.num_misses, kBar, tally.num_beyond);
   if (num_near > 0) {
     std::printf("over %d near batches of each, root mean square: at most %.2f times plain autograd's (seed %llu)\n", num_near,
                 tally.worst_near, static_cast<unsigned long long>(tally.worst_near_seed));
   }
-  return tally.num_different + tally.num_unexpected > 0 ? 1 : 0;
+  // One may always miss: a range of a few seeds is no sample.
+  const bool too_many = tally.num_misses > std::max(1.0, kMostMisses * tally.num_exact);
+  return tally.num_different + tally.num_beyond > 0 || too_many ? 1 : 0;
 }
 
 }  // namespace
