@@ -6,6 +6,8 @@
 
 #include "common/check.h"
 #include "common/text.h"
+#include "coordinator/commit_check.h"
+#include "coordinator/weight_stamps.h"
 #include "roundpipe/error.h"
 
 namespace rp {
@@ -86,10 +88,10 @@ void Coordinator::set_buffers(int pipeline, const std::map<int, BlockContents>& 
   round->traits.pipeline = pipeline;
   round->num_layers = static_cast<int>(store_.catalogue().pipelines()[static_cast<std::size_t>(pipeline)].num_layers);
   round->forward_done = round->all_done = true;
-  const RoundShape shape{.num_layers = static_cast<std::uint32_t>(round->num_layers), .num_microbatches = 1};
+  const RoundShape shape = shape_of(*round);
   round->table_bytes = RoundTable::bytes(shape);
   round->table = inputs_.place_table(shape);
-  for (const auto& [layer, contents] : buffers) table_of(*round).place(BlockKind::kBuffers, layer, 0) = inputs_.place(contents);
+  for (const auto& [layer, contents] : buffers) inputs_.place(contents, table_of(*round), BlockKind::kBuffers, layer, 0);
   MutexLock lock(mutex_);
   PipelineState& state = at(pipeline);
   for (const auto& [layer, contents] : buffers) {
@@ -114,6 +116,7 @@ void Coordinator::restart_at(int pipeline, std::uint64_t steps, std::uint64_t ro
   state.num_steps = steps;
   state.num_rounds = state.num_rounds_of_steps = rounds;
   state.version_offset = next - steps;
+  state.is_stamped = false;
   state.updates->restart_at(next, history);
 }
 
@@ -139,6 +142,13 @@ void Coordinator::sleep(WaitRecord& record, const Wait& wait) {
 }
 
 // Accepting
+
+RoundShape Coordinator::shape_of(const Round& round) const {
+  return {.num_layers = static_cast<std::uint32_t>(round.num_layers),
+          .num_microbatches = static_cast<std::uint32_t>(round.traits.num_microbatches),
+          .num_uses = static_cast<std::uint32_t>(store_.catalogue().uses().size()),
+          .is_checked = store_.header().checks_consistency};
+}
 
 RoundTable Coordinator::table_of(const Round& round) { return store_.round_table(round); }
 
@@ -182,18 +192,15 @@ std::shared_ptr<Round> Coordinator::new_round(const RoundTraits& traits, const R
 }
 
 void Coordinator::place_inputs(Round& round, const RoundInputs& inputs) {
-  const RoundShape shape{.num_layers = static_cast<std::uint32_t>(round.num_layers),
-                         .num_microbatches = static_cast<std::uint32_t>(round.traits.num_microbatches),
-                         .num_uses = static_cast<std::uint32_t>(store_.catalogue().uses().size())};
+  const RoundShape shape = shape_of(round);
   round.table_bytes = RoundTable::bytes(shape);
   std::vector<std::uint64_t> placed = {inputs_.place_table(shape)};
   round.table = placed.front();
   const RoundTable table = table_of(round);
   const auto place_all = [&](BlockKind kind, const std::vector<BlockContents>& blocks) {
     for (std::size_t m = 0; m < blocks.size(); ++m) {
-      BlockPlace& place = table.place(kind, 0, static_cast<int>(m));
-      place = inputs_.place(blocks[m]);
-      placed.push_back(place.offset);
+      inputs_.place(blocks[m], table, kind, 0, static_cast<int>(m));
+      placed.push_back(table.place(kind, 0, static_cast<int>(m)).offset);
     }
   };
   try {
@@ -210,6 +217,8 @@ std::shared_ptr<Round> Coordinator::accept_round(const RoundTraits& traits, cons
   PipelineState& state = at(traits.pipeline);
   RP_ASSERT(inputs.inputs.size() == static_cast<std::size_t>(traits.num_microbatches));
   wait_for_flight(state);
+  if (!state.is_stamped) WeightStamps(store_).stamp_all(static_cast<std::uint32_t>(traits.pipeline), state.version());
+  state.is_stamped = true;
   const std::shared_ptr<Round> round = new_round(traits, inputs, plan);
   place_inputs(*round, inputs);
   if (traits.mode == RoundMode::kTrain) {
@@ -255,7 +264,7 @@ void Coordinator::accept_backward(const std::shared_ptr<Round>& round, const std
   wait_for_flight(state);
   const RoundTable table = table_of(*round);
   for (std::size_t m = 0; m < gradients.size(); ++m) {
-    table.place(BlockKind::kGradient, round->num_layers, static_cast<int>(m)) = inputs_.place(gradients[m]);
+    inputs_.place(gradients[m], table, BlockKind::kGradient, round->num_layers, static_cast<int>(m));
   }
   MutexLock lock(mutex_);
   check_failure();
@@ -417,6 +426,7 @@ void Coordinator::commit(const Completion& completion) {
     commit_failure(round, slot);
     return;
   }
+  check_weights_seen(store_, round, slot);
   --outstanding_[static_cast<std::size_t>(slot.worker)];
   ++commit_point_;
   ++round.num_committed;
@@ -470,7 +480,9 @@ void Coordinator::commit_gradients(const Round& round, const Slot& slot) {
     if (slot.phase == Phase::kForward) {
       updates.task_committed(round.next_version, use);
     } else {
-      updates.gradient_committed(round.next_version, use, round.attempt + 1, table_of(round).square_sum(use));
+      const RoundTable table = table_of(round);
+      updates.gradient_committed(round.next_version, use, round.attempt + 1, table.square_sum(use),
+                                 table.is_checked() ? table.gradient_checksum(use) : 0);
     }
   });
 }
@@ -515,7 +527,9 @@ void Coordinator::wait_all(const Round& round) {
 }
 
 const std::byte* Coordinator::block(const Round& round, BlockRow row, int microbatch, std::uint64_t& bytes) {
-  const BlockPlace& place = table_of(round).place(row.kind, row.index, microbatch);
+  const RoundTable table = table_of(round);
+  check_kept_block(store_, table, row, microbatch);
+  const BlockPlace& place = table.place(row.kind, row.index, microbatch);
   bytes = place.bytes;
   return store_.block_data(place);
 }

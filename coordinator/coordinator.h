@@ -147,6 +147,7 @@ class Coordinator {
     std::uint64_t version_offset = 0;   // version - steps, modulo 2^64: versions only grow, also when a state is loaded
     int rounds_since_step = 0;
     bool evaluates_newest = false;
+    bool is_stamped = false;             // WeightStamps know the weights that were written from outside
 
     ActivationBudget activation_budget{0};   // guarded
     RoundMemory last_memory;                 // guarded: of the last round
@@ -181,6 +182,7 @@ class Coordinator {
   void place_inputs(Round& round, const RoundInputs& inputs);
   void launch(const std::shared_ptr<Round>& round, std::size_t first_slot, std::size_t end_slot) RP_REQUIRES(mutex_);
   void dispatch() RP_REQUIRES(mutex_);
+  [[nodiscard]] RoundShape shape_of(const Round& round) const;
   [[nodiscard]] RoundTable table_of(const Round& round);
 
   void follow_completions();

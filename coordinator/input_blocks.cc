@@ -2,9 +2,11 @@
 
 #include <cstring>
 
+#include "hoststore/block_checksum.h"
+
 namespace rp {
 
-BlockPlace InputBlocks::place(const BlockContents& contents) {
+void InputBlocks::place(const BlockContents& contents, const RoundTable& table, BlockKind kind, int index, int microbatch) {
   const BlockLayout layout = lay_out_block(contents.tensors, contents.structure.size());
   const std::uint64_t offset = allocate(layout.bytes);
   std::byte* memory = store_.arena(kCoordinatorArena).data(offset, layout.bytes);
@@ -13,7 +15,8 @@ BlockPlace InputBlocks::place(const BlockContents& contents) {
     const TensorView& tensor = contents.tensors[i];
     if (tensor.desc.bytes() > 0) std::memcpy(memory + layout.tensors[i].offset, tensor.data, tensor.desc.bytes());
   }
-  return {.slot = 0, .arena = kCoordinatorArena, .offset = offset, .bytes = layout.bytes};
+  table.place(kind, index, microbatch) = {.slot = 0, .arena = kCoordinatorArena, .offset = offset, .bytes = layout.bytes};
+  if (table.is_checked()) table.checksum(kind, index, microbatch) = BlockChecksum::of({memory, layout.bytes});
 }
 
 std::uint64_t InputBlocks::place_table(const RoundShape& shape) {

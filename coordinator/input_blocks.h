@@ -24,8 +24,9 @@ class InputBlocks {
  public:
   explicit InputBlocks(Store& store) : store_(store), allocator_(store.arena(kCoordinatorArena)) {}
 
-  // Copies the contents into a new block. Throws rp::Error (kNoResource) if it does not fit.
-  [[nodiscard]] BlockPlace place(const BlockContents& contents);
+  // Copies the contents into a new block, which becomes that of a row of `table`. Throws rp::Error (kNoResource) if it does
+  // not fit.
+  void place(const BlockContents& contents, const RoundTable& table, BlockKind kind, int index, int microbatch);
 
   // A new empty table: its place. Throws likewise.
   [[nodiscard]] std::uint64_t place_table(const RoundShape& shape);

@@ -6,12 +6,14 @@
 #include <cmath>
 
 #include "common/check.h"
+#include "coordinator/commit_check.h"
 #include "coordinator/float_format.h"
+#include "roundpipe/error.h"
 
 namespace rp {
 
 Updates::Updates(Store& store, std::uint32_t pipeline, UpdatesOptions options)
-    : store_(store), pipeline_(pipeline), options_(std::move(options)), waits_(options_.waits), team_(options_.num_threads), loss_scaler_(store, pipeline, options_.loss_scaling) {
+    : store_(store), pipeline_(pipeline), options_(std::move(options)), stamps_(store), waits_(options_.waits), team_(options_.num_threads), loss_scaler_(store, pipeline, options_.loss_scaling) {
   std::size_t partial_sums = 0;
   const PipelineRecord& record = store.catalogue().pipelines()[pipeline];
   for (std::uint32_t block = record.first_block; block < record.first_block + record.num_blocks; ++block) {
@@ -85,13 +87,14 @@ void Updates::task_committed(std::uint64_t version, std::uint32_t use) {
 }
 
 void Updates::gradient_committed(std::uint64_t version, std::uint32_t use, std::uint64_t taken_after,
-                                 double square_sum) {
+                                 double square_sum, std::uint64_t checksum) {
   MutexLock lock(mutex_);
   Step& step = step_at(version);
   const std::uint32_t block = store_.catalogue().uses()[use].block;
   step.taken_after[use] = taken_after;
+  step.checksums[use] = checksum;
   if (options_.adds_rounds) {
-    to_add_.push_back({version, {use, taken_after}});  // the task is open until it is added
+    to_add_.push_back({version, {use, taken_after, checksum}});  // the task is open until it is added
     changed_.notify_all();
     return;
   }
@@ -182,8 +185,9 @@ void Updates::add_one_gradient() {
   const void* pointer = store_.gradients(use.gradient_offset);
   add_gradients(sum, {.uses = &pointer, .num_uses = 1, .format = float_format_of(block.dtype), .num_elements = block.num_elements},
                 team_);
-  store_.taken(gradient.use).publish(gradient.taken_after);
+  const bool is_sound = give_back({&gradient, 1});
   mutex_.lock();
+  if (!is_sound) return;
   close_one(step, use.block);
 }
 
@@ -245,15 +249,26 @@ std::vector<UpdateSpan> Updates::rules_of(std::uint32_t block, const Step& step)
   return rules;
 }
 
-std::vector<std::pair<std::uint32_t, std::uint64_t>> Updates::taken_by(std::uint32_t block, Step& step) {
-  std::vector<std::pair<std::uint32_t, std::uint64_t>> taken;
+std::vector<Updates::Gradient> Updates::taken_by(std::uint32_t block, Step& step) {
+  std::vector<Gradient> taken;
   if (options_.adds_rounds) return taken;  // each went back when it was added
   const Catalogue& catalogue = store_.catalogue();
   for (const UseRecord& use : catalogue.uses_of_block(block)) {
     const auto index = static_cast<std::uint32_t>(&use - catalogue.uses().data());
-    taken.emplace_back(index, step.taken_after[index]);
+    taken.push_back({index, step.taken_after[index], step.checksums[index]});
   }
   return taken;
+}
+
+bool Updates::give_back(std::span<const Gradient> gradients) {
+  try {
+    for (const Gradient& gradient : gradients) check_gradient(store_, gradient.use, gradient.checksum);
+  } catch (const Error&) {
+    options_.report_failure(std::current_exception());  // comes back as stop()
+    return false;
+  }
+  for (const Gradient& gradient : gradients) store_.taken(gradient.use).publish(gradient.taken_after);
+  return true;
 }
 
 void Updates::update() {
@@ -280,10 +295,13 @@ void Updates::update_one_block(std::uint64_t version, Step& step) {
   const auto taken = taken_by(block, step);
   mutex_.unlock();
   const double sum = needs_sum ? square_sum(block) : 0;
+  stamps_.begin(block, version);
   apply(version, block, rules);
+  stamps_.complete(block, version);
   store_.published(block).publish(version);
-  for (const auto& [use, attempts] : taken) store_.taken(use).publish(attempts);
+  const bool is_sound = give_back(taken);
   mutex_.lock();
+  if (!is_sound) return;
   if (needs_sum) step.square_sums[block] = sum;
   if (++step.num_applied == blocks_.size()) end_step(version, step);
 }
@@ -298,6 +316,7 @@ void Updates::update_by_function(std::uint64_t version, Step& step) {
     std::vector<const void*> pointers;
     write_gradient(gradient, gradients_of(block, pointers), scaling, team_);
   };
+  for (const std::uint32_t block : blocks_) stamps_.begin(block, version);
   std::exception_ptr error;
   try {
     function(version, skipped, write);
@@ -309,11 +328,19 @@ void Updates::update_by_function(std::uint64_t version, Step& step) {
     mutex_.lock();
     return;
   }
-  for (const std::uint32_t block : blocks_) store_.published(block).publish(version);
-  mutex_.lock();
   for (const std::uint32_t block : blocks_) {
-    for (const auto& [use, attempts] : taken_by(block, step)) store_.taken(use).publish(attempts);
+    stamps_.complete(block, version);
+    store_.published(block).publish(version);
   }
+  mutex_.lock();
+  std::vector<Gradient> taken;
+  for (const std::uint32_t block : blocks_) {
+    for (const Gradient& gradient : taken_by(block, step)) taken.push_back(gradient);
+  }
+  mutex_.unlock();
+  const bool is_sound = give_back(taken);
+  mutex_.lock();
+  if (!is_sound) return;
   end_step(version, step);
 }
 

@@ -24,12 +24,14 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <thread>
 #include <vector>
 
 #include "common/mutex.h"
 #include "coordinator/loss_scaler.h"
 #include "coordinator/step_request.h"
+#include "coordinator/weight_stamps.h"
 #include "hoststore/store.h"
 #include "hoststore/wait_record.h"
 #include "optimizer/thread_team.h"
@@ -67,7 +69,9 @@ class Updates {
   void task_accepted(std::uint64_t version, std::uint32_t use);
   // It is committed: without a gradient, or with one. Rounds of a step come in order.
   void task_committed(std::uint64_t version, std::uint32_t use);
-  void gradient_committed(std::uint64_t version, std::uint32_t use, std::uint64_t taken_after, double square_sum);
+  // `checksum`: of the gradient, in a run that checks its consistency.
+  void gradient_committed(std::uint64_t version, std::uint32_t use, std::uint64_t taken_after, double square_sum,
+                          std::uint64_t checksum = 0);
 
   // Waits until `version` is there in all blocks.
   void wait_applied(std::uint64_t version);
@@ -80,6 +84,7 @@ class Updates {
   struct Gradient {
     std::uint32_t use = 0;
     std::uint64_t taken_after = 0;
+    std::uint64_t checksum = 0;
   };
   struct Step {
     bool called = false;
@@ -89,6 +94,7 @@ class Updates {
     std::map<std::uint32_t, int> open;      // by block: tasks that are not committed, gradients that are not added
     std::map<std::uint32_t, double> square_sums;        // by block
     std::map<std::uint32_t, std::uint64_t> taken_after; // by use, of its last round
+    std::map<std::uint32_t, std::uint64_t> checksums;   // likewise, of its gradient
     std::set<std::uint32_t> summed;         // uses whose sum has begun
     std::set<std::uint32_t> ready;          // blocks whose gradients are final, in layer order
     std::uint32_t num_ready = 0;            // ever
@@ -114,7 +120,9 @@ class Updates {
   void set_scaling(UpdateStep& rule, const Step& step) const RP_REQUIRES(mutex_);
   [[nodiscard]] std::vector<UpdateSpan> rules_of(std::uint32_t block, const Step& step) const RP_REQUIRES(mutex_);
   // Gradient blocks to give back after an update of this block.
-  [[nodiscard]] std::vector<std::pair<std::uint32_t, std::uint64_t>> taken_by(std::uint32_t block, Step& step) RP_REQUIRES(mutex_);
+  [[nodiscard]] std::vector<Gradient> taken_by(std::uint32_t block, Step& step) RP_REQUIRES(mutex_);
+  // Gradients that were read are still what was committed, and are given back. False: they are not, and the run ends.
+  [[nodiscard]] bool give_back(std::span<const Gradient> gradients);
   void end_step(std::uint64_t version, Step& step) RP_REQUIRES(mutex_);  // `step` is gone then
   // Makes `version` of a block; without rules: the version before, once more.
   void apply(std::uint64_t version, std::uint32_t block, std::span<const UpdateSpan> rules);
@@ -125,6 +133,7 @@ class Updates {
   Store& store_;
   const std::uint32_t pipeline_;
   const UpdatesOptions options_;
+  WeightStamps stamps_;
   WaitRecord waits_;
   std::vector<std::uint32_t> blocks_;  // trained ones
   ThreadTeam team_;                  // used by the thread only

@@ -10,11 +10,12 @@
 #include "hoststore/ring.h"
 #include "hoststore/round_table.h"
 #include "hoststore/sequence_word.h"
+#include "hoststore/weight_stamp.h"
 
 namespace rp {
 
 inline constexpr std::uint64_t kControlMagic = 0x31305f4550495052;  // "RPIPE_01"
-inline constexpr std::uint32_t kControlVersion = 3;
+inline constexpr std::uint32_t kControlVersion = 4;
 inline constexpr int kMaxWorkers = 64;
 inline constexpr int kMaxLayers = 1024;
 inline constexpr std::uint32_t kCommandRing = 8;
@@ -154,6 +155,8 @@ struct ControlHeader {
   std::uint32_t threads_per_worker = 1;
   std::uint64_t arena_limit_bytes = 0;  // how far one activation arena may grow
   std::int64_t wait_timeout_ns = 0;
+  std::uint32_t checks_consistency = 0;  // 1: with stamps, and checked round tables
+  std::uint32_t reserved = 0;
 };
 static_assert(ShmSafe<ControlHeader>);
 
@@ -171,6 +174,7 @@ struct ControlLayout {
   std::uint64_t completions = 0;  // ring per worker
   std::uint64_t frees = 0;        // ring per worker
   std::uint64_t failures = 0;     // FailureRecord per worker
+  std::uint64_t stamps = 0;       // WeightStamp[kMaxCopies] per block; no bytes without checks_consistency
   std::uint64_t catalogue = 0;
   std::uint64_t bytes_before_catalogue = 0;
 };

@@ -29,7 +29,11 @@ RoundLayout::RoundLayout(const RoundShape& shape) {
   losses = origins + num_rows * sizeof(BlockOrigin);
   square_sums = losses + std::uint64_t{shape.num_microbatches} * sizeof(LossRecord);
   layer_times = square_sums + shape.num_uses * sizeof(double);
-  bytes = layer_times + layers * sizeof(LayerTime);
+  checksums = layer_times + layers * sizeof(LayerTime);
+  const std::uint64_t checked = shape.is_checked;
+  gradient_checksums = checksums + checked * num_rows * shape.num_microbatches * sizeof(std::uint64_t);
+  weights_seen = gradient_checksums + checked * shape.num_uses * sizeof(std::uint64_t);
+  bytes = weights_seen + checked * 2 * shape.num_uses * sizeof(WeightsSeen);
 }
 
 std::uint64_t RoundTable::bytes(const RoundShape& shape) { return RoundLayout(shape).bytes; }
@@ -52,10 +56,13 @@ std::uint64_t RoundTable::row(BlockKind kind, int index) const {
   return result;
 }
 
-BlockPlace& RoundTable::place(BlockKind kind, int index, int microbatch) const {
+std::uint64_t RoundTable::block_number(BlockKind kind, int index, int microbatch) const {
   RP_ASSERT(microbatch >= 0 && microbatch < num_microbatches());
-  return reinterpret_cast<BlockPlace*>(memory_ + layout_.places)[row(kind, index) * shape_.num_microbatches +
-                                                                       static_cast<std::uint64_t>(microbatch)];
+  return row(kind, index) * shape_.num_microbatches + static_cast<std::uint64_t>(microbatch);
+}
+
+BlockPlace& RoundTable::place(BlockKind kind, int index, int microbatch) const {
+  return reinterpret_cast<BlockPlace*>(memory_ + layout_.places)[block_number(kind, index, microbatch)];
 }
 
 InputSource& RoundTable::source(BlockKind kind, int index) const {
@@ -76,6 +83,21 @@ double& RoundTable::square_sum(std::uint32_t use) const {
 
 LayerTime& RoundTable::layer_time(int layer) const {
   return reinterpret_cast<LayerTime*>(memory_ + layout_.layer_times)[layer];
+}
+
+std::uint64_t& RoundTable::checksum(BlockKind kind, int index, int microbatch) const {
+  RP_ASSERT(is_checked());
+  return reinterpret_cast<std::uint64_t*>(memory_ + layout_.checksums)[block_number(kind, index, microbatch)];
+}
+
+std::uint64_t& RoundTable::gradient_checksum(std::uint32_t use) const {
+  RP_ASSERT(is_checked());
+  return reinterpret_cast<std::uint64_t*>(memory_ + layout_.gradient_checksums)[use];
+}
+
+WeightsSeen& RoundTable::weights_seen(std::uint32_t use, bool in_backward) const {
+  RP_ASSERT(is_checked());
+  return reinterpret_cast<WeightsSeen*>(memory_ + layout_.weights_seen)[2 * std::uint64_t{use} + (in_backward ? 1 : 0)];
 }
 
 }  // namespace rp

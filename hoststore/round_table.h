@@ -76,13 +76,22 @@ struct LossRecord {
 };
 static_assert(sizeof(LossRecord) == 64 && ShmSafe<LossRecord>);
 
+// With which weights a task computed. Writer: its worker, once they are uploaded; forward and backward have one each.
+struct WeightsSeen {
+  using ShmFormat = void;
+  std::uint64_t checksum = 0;  // 0: none were uploaded for this use
+  std::uint64_t version = 0;
+  bool operator==(const WeightsSeen&) const = default;
+};
+static_assert(sizeof(WeightsSeen) == 16 && ShmSafe<WeightsSeen>);
+
 // The first bytes of a table. Writer: the coordinator.
 struct RoundShape {
   using ShmFormat = void;
   std::uint32_t num_layers = 0;
   std::uint32_t num_microbatches = 0;
   std::uint32_t num_uses = 0;  // of the store's catalogue
-  std::uint32_t reserved = 0;
+  std::uint32_t is_checked = 0;  // 1: with checksums and the weights that were seen
 };
 static_assert(sizeof(RoundShape) == 16 && ShmSafe<RoundShape>);
 
@@ -97,6 +106,9 @@ struct RoundLayout {
   std::uint64_t losses = 0;
   std::uint64_t square_sums = 0;
   std::uint64_t layer_times = 0;
+  std::uint64_t checksums = 0;  // of blocks; these three have no bytes in a table that is not checked
+  std::uint64_t gradient_checksums = 0;
+  std::uint64_t weights_seen = 0;
   std::uint64_t bytes = 0;
 };
 
@@ -120,8 +132,16 @@ class RoundTable {
   [[nodiscard]] double& square_sum(std::uint32_t use) const;
   [[nodiscard]] LayerTime& layer_time(int layer) const;
 
+  [[nodiscard]] bool is_checked() const { return shape_.is_checked != 0; }
+  // REQUIRES: is_checked(). Of a block, and of the gradient of a use; 0: not there yet. Writer: who writes the bytes, after
+  // them and before the event or completion that says so.
+  [[nodiscard]] std::uint64_t& checksum(BlockKind kind, int index, int microbatch) const;
+  [[nodiscard]] std::uint64_t& gradient_checksum(std::uint32_t use) const;
+  [[nodiscard]] WeightsSeen& weights_seen(std::uint32_t use, bool in_backward) const;
+
  private:
   [[nodiscard]] std::uint64_t row(BlockKind kind, int index) const;
+  [[nodiscard]] std::uint64_t block_number(BlockKind kind, int index, int microbatch) const;
 
   std::byte* memory_;
   RoundShape shape_;

@@ -33,6 +33,7 @@ ControlHeader header_for(const StoreSettings& settings, const Catalogue& catalog
   header.threads_per_worker = settings.threads_per_worker;
   header.arena_limit_bytes = settings.arena_limit_bytes;
   header.wait_timeout_ns = settings.wait_timeout_ns;
+  header.checks_consistency = settings.check_consistency ? 1 : 0;
   const ControlLayout layout(header);
   header.catalogue_offset = layout.catalogue;
   header.catalogue_bytes = catalogue.to_bytes().size();

@@ -31,6 +31,7 @@ struct StoreSettings {
   std::uint64_t build_id = 0;
   std::uint64_t arena_limit_bytes = std::uint64_t{1} << 40;
   std::int64_t wait_timeout_ns = 600'000'000'000;
+  bool check_consistency = false;  // stamps, and round tables with checksums: docs/design/consistency-checker.md
 };
 
 // Bytes of the store by arena.
@@ -76,6 +77,11 @@ class Store {
   [[nodiscard]] SequenceWord& taken(std::uint32_t use) { return *at<SequenceWord>(layout_.taken, use); }
   [[nodiscard]] LossScaleRecord& loss_scale(std::uint32_t pipeline) { return *at<LossScaleRecord>(layout_.loss_scales, pipeline); }
   [[nodiscard]] WorkerWords& worker_words(int worker);
+  [[nodiscard]] bool checks_consistency() const { return header().checks_consistency != 0; }
+  // REQUIRES: checks_consistency().
+  [[nodiscard]] WeightStamp& stamp(std::uint32_t block, std::uint64_t copy) {
+    return *at<WeightStamp>(layout_.stamps, WeightStamp::kMaxCopies * block + copy);
+  }
   // Grows while any worker computes: what waits in vain while this stands still waits for something that hangs.
   [[nodiscard]] std::uint64_t progress();
 
@@ -109,6 +115,15 @@ class Store {
   // The memory of a block, mapped on demand.
   [[nodiscard]] const std::byte* block_data(const BlockPlace& place) {
     return arena(place.arena).data(place.offset, place.bytes);
+  }
+  // The working copy in which a version lies, and a use's gradient.
+  [[nodiscard]] std::span<const std::byte> working_copy(std::uint32_t block, std::uint64_t version) const {
+    const BlockRecord& record = catalogue_.blocks()[block];
+    return {parameters(record.parameter_offset[version % record.num_copies]), record.bytes()};
+  }
+  [[nodiscard]] std::span<const std::byte> gradient(std::uint32_t use) {
+    const UseRecord& record = catalogue_.uses()[use];
+    return {gradients(record.gradient_offset), catalogue_.blocks()[record.block].bytes()};
   }
 
  private:

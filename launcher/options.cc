@@ -140,6 +140,7 @@ void read_settings(const AskedSettings& asked, LaunchOptions& options) {
   if (const auto a = asked.value("params-on")) options.settings.params_on = parse_directory(a->name, a->value);
   if (const auto a = asked.value("plan")) options.settings.plan = parse_plan(a->name, a->value);
   if (const auto a = asked.value("prefetch")) options.settings.prefetch = parse_switch(a->name, a->value);
+  if (const auto a = asked.value("check-consistency")) options.settings.check_consistency = parse_switch(a->name, a->value);
   if (const auto a = asked.value("bind")) options.bind = parse_choice(a->name, a->value, {"numa", "none"});
   if (const auto a = asked.value("tag-output")) options.tag_output = parse_switch(a->name, a->value);
   if (const auto a = asked.value("log-dir")) options.log_dir = a->value;
@@ -162,6 +163,7 @@ const std::vector<OptionSpec>& launch_option_specs() {
       {"", "plan", "auto|FILE", "RP_PLAN", "How layers are cut into stages (default: auto)"},
       {"", "prefetch", "0|1", "RP_PREFETCH", "Upload the next stage while one computes (default: 1)"},
       {"", "wait-timeout", "SECONDS", "RP_WAIT_TIMEOUT", "Fail when nothing computes for so long (default: 600)"},
+      {"", "check-consistency", "", "RP_CHECK_CONSISTENCY", "Verify every upload and gradient by version and checksum (slow; finds errors of the runtime)"},
       {"", "bind", "numa|none", "RP_BIND", "Bind workers to cores (default: numa where there are several nodes)"},
       {"", "tag-output", "", "RP_TAG_OUTPUT", "Prefix each line of output with the name of its process"},
       {"", "log-dir", "DIR", "RP_LOG_DIR", "Append each process's output to DIR/NAME.out and DIR/NAME.err instead"},

@@ -21,6 +21,7 @@ struct RuntimeSettings {
   std::optional<bool> prefetch;          // RP_PREFETCH: 0, 1
   std::optional<int> threads_per_worker; // RP_THREADS_PER_WORKER
   std::optional<int> wait_timeout_seconds;  // RP_WAIT_TIMEOUT
+  std::optional<bool> check_consistency;  // RP_CHECK_CONSISTENCY: 0, 1
 
   // Reads the variables; an empty one counts as unset. Throws rp::Error kUsage that names the variable, or kNoResource
   // for a device that this build does not have.

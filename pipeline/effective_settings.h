@@ -14,6 +14,7 @@ struct EffectiveSettings {
   bool prefetch = true;
   int threads_per_worker = 1;
   int wait_timeout_seconds = 600;
+  bool check_consistency = false;
 };
 
 }  // namespace rp

@@ -67,6 +67,7 @@ void Runtime::create_store() {
   settings.build_id = build_id();
   settings.arena_limit_bytes = available_memory();
   settings.wait_timeout_ns = settings_.wait_timeout_seconds * kNsPerSecond;
+  settings.check_consistency = settings_.check_consistency;
   std::vector<PipelineRequest> requests;
   for (const Pipeline::Impl* pipeline : pipelines_) requests.push_back(pipeline->request());
   const Catalogue catalogue = Catalogue::lay_out(requests);

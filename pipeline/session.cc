@@ -74,6 +74,7 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   choose(settings_.prefetch, options.prefetch, settings.prefetch);
   choose(settings_.threads_per_worker, options.threads_per_worker, settings.threads_per_worker);
   choose(settings_.wait_timeout_seconds, options.wait_timeout_seconds, settings.wait_timeout_seconds);
+  choose(settings_.check_consistency, options.check_consistency, settings.check_consistency);
   settings_.device = parse_device("SessionOptions::device", settings_.device);
   if (settings_.threads_per_worker < 1) {
     throw Error(ExitCode::kUsage, cat("SessionOptions::threads_per_worker is ", settings_.threads_per_worker,

@@ -2,7 +2,8 @@
 
 namespace rp {
 
-void InputBuffers::upload(std::uint64_t n, BlockKind kind, int index, const std::byte* block, std::uint64_t bytes, Stream& stream) {
+std::span<const std::byte> InputBuffers::upload(std::uint64_t n, BlockKind kind, int index, const std::byte* block,
+                                                std::uint64_t bytes, Stream& stream) {
   Place& place = places_[n % kPlaces];
   // The head is read by the host; the data goes to the device in one piece.
   const BlockHead head = read_block_head(block, bytes);
@@ -11,6 +12,7 @@ void InputBuffers::upload(std::uint64_t n, BlockKind kind, int index, const std:
   std::byte* memory = place.memory[number].resize(device_, bytes - head.data_offset);
   stream.copy(memory, block + head.data_offset, bytes - head.data_offset);
   place.inputs.blocks.push_back({kind, index, head.views(memory), {head.structure.begin(), head.structure.end()}});
+  return {memory, bytes - head.data_offset};
 }
 
 }  // namespace rp

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "device/device.h"
@@ -23,8 +24,10 @@ class InputBuffers {
   [[nodiscard]] WaitResult wait_free(std::uint64_t n, const WaitLimits& limits) const {
     return n < kPlaces ? WaitResult::kReached : computed_.wait_at_least(n - kPlaces + 1, limits);
   }
-  // Fetcher: copies a block of the store into the place of microbatch n and adds it to its inputs.
-  void upload(std::uint64_t n, BlockKind kind, int index, const std::byte* block, std::uint64_t bytes, Stream& stream);
+  // Fetcher: copies a block of the store into the place of microbatch n and adds it to its inputs. Returns where the end of
+  // the block, from its first tensor's data on, will be.
+  std::span<const std::byte> upload(std::uint64_t n, BlockKind kind, int index, const std::byte* block, std::uint64_t bytes,
+                                    Stream& stream);
   // Fetcher: microbatch n is there once `stream` has done what is enqueued.
   void publish_uploaded(std::uint64_t n, Stream& stream) { stream.signal(uploaded_, n + 1); }
 

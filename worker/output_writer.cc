@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "worker/consistency_check.h"
+
 namespace rp {
 
 OutputWriter::OutputWriter(Store& store, int worker, Device& device)
@@ -33,8 +35,10 @@ void OutputWriter::write_block(const Command& command, int microbatch, const Out
   }
   // Buffers are made by all microbatches together.
   const int place = block.kind == BlockKind::kBuffers ? 0 : microbatch;
-  store_.round_table(command).place(block.kind, block.index, place) = {
+  const RoundTable table = store_.round_table(command);
+  table.place(block.kind, block.index, place) = {
       .slot = command.slot, .arena = static_cast<std::uint64_t>(worker_), .offset = offset, .bytes = layout.bytes};
+  if (table.is_checked()) enqueue_checksum(stream_, {memory, layout.bytes}, table.checksum(block.kind, block.index, place));
 }
 
 void OutputWriter::write(const Command& command, int microbatch, MicrobatchOutputs outputs) {

@@ -42,6 +42,7 @@ Worker::Worker(Store& store, int number, Device& device, StageExecutor& executor
       device_(device),
       executor_(executor),
       report_(board),
+      check_(store, number, [this](std::exception_ptr error) { fail(std::move(error)); }),
       commands_(store.command_reader(number)),
       completions_(store.completion_writer(number)),
       inputs_(device),
@@ -72,7 +73,9 @@ void Worker::serve() {
   }
   stop_all();
   for (std::thread& thread : threads) thread.join();
-  device_.stream(StreamKind::kDownload).drain();
+  for (const StreamKind kind : {StreamKind::kUploadParameters, StreamKind::kUploadActivations, StreamKind::kDownload}) {
+    device_.stream(kind).drain();
+  }
   MutexLock lock(mutex_);
   if (error_) std::rethrow_exception(error_);
 }
@@ -83,12 +86,16 @@ void Worker::guard(const char* thread_name, void (Worker::*function)()) {
   try {
     (this->*function)();
   } catch (...) {
-    {
-      MutexLock lock(mutex_);
-      if (!error_) error_ = std::current_exception();
-    }
-    stop_all();
+    fail(std::current_exception());
   }
+}
+
+void Worker::fail(std::exception_ptr error) {
+  {
+    MutexLock lock(mutex_);
+    if (!error_) error_ = std::move(error);
+  }
+  stop_all();
 }
 
 void Worker::stop_all() {
@@ -105,7 +112,8 @@ void Worker::stop_all() {
 template <typename WaitOnce>
 bool Worker::wait(WorkerThread thread, const Command& command, const Wait& what, WaitOnce wait_once) {
   const WaitResult at_once = wait_once(WaitLimits{&stop_, 0});
-  if (at_once != WaitResult::kTimedOut) return at_once == WaitResult::kReached;
+  // What was signalled after a violation was found is not used.
+  if (at_once != WaitResult::kTimedOut) return at_once == WaitResult::kReached && !stop_.load(std::memory_order_acquire);
   WaitRecord record = report_.waits(thread);
   Wait published = what;
   published.slot = slot_of(command);
@@ -117,7 +125,7 @@ bool Worker::wait(WorkerThread thread, const Command& command, const Wait& what,
     const std::uint64_t progress = store_.progress();
     const WaitResult result = wait_once(WaitLimits{&stop_, store_.header().wait_timeout_ns / 2});
     if (result == WaitResult::kReached) record.publish_none();
-    if (result != WaitResult::kTimedOut) return result == WaitResult::kReached;
+    if (result != WaitResult::kTimedOut) return result == WaitResult::kReached && !stop_.load(std::memory_order_acquire);
     const bool goes_on = store_.progress() != progress || store_.failed().observe() != 0;
     silent_waits = goes_on ? 0 : silent_waits + 1;
   }
@@ -149,6 +157,7 @@ void Worker::feed() {
       if (commands_.wait({&stop_, kNsPerSecond}) == WaitResult::kStopped) return;
     }
     record.publish_none();
+    check_.command((*task)->command);
     (*task)->serial = ++serial;
     if (!feed_task(**task)) return;
   }
@@ -216,8 +225,9 @@ bool Worker::upload_weights(RunningTask& task) {
     const auto is_published = [&](const WaitLimits& limits) { return store_.published(index).wait_at_least(version, limits); };
     const Wait what{.kind = WaitKind::kWeights, .numbers = {static_cast<std::int64_t>(version), index}};
     if (!wait(WorkerThread::kFeeder, task.command, what, is_published)) return false;
-    const std::uint64_t offset = block.parameter_offset[version % block.num_copies];
-    copy_in_chunks(stream, const_cast<std::byte*>(memory.weights), store_.parameters(offset), block.bytes());
+    check_.before_weights(task.command, memory.use, version);
+    copy_in_chunks(stream, const_cast<std::byte*>(memory.weights), store_.working_copy(index, version).data(), block.bytes());
+    check_.after_weights(stream, task.command, memory.use, version, memory.weights);
   }
   if (!find_loss_scale(task)) return false;
   stream.signal(weights_ready_, task.serial);
@@ -277,13 +287,16 @@ bool Worker::fetch_block(const Command& command, BlockRow row, int microbatch, s
                     .numbers = {microbatch, static_cast<std::int64_t>(row.kind), row.index, source.worker}};
     if (!wait(WorkerThread::kFetcher, command, what, is_there)) return false;
   }
+  const ConsistencyCheck::Input input{.table = &table, .row = row, .microbatch = microbatch};
+  check_.before_input(command, input);
   const BlockPlace& place = table.place(row.kind, row.index, microbatch);
   if (place.bytes == 0) {  // the layer saved nothing
     RP_ASSERT(row.kind == BlockKind::kRecompute);
     return true;
   }
-  inputs_.upload(n, wanted.kind, wanted.index, store_.block_data(place), place.bytes,
-                 device_.stream(StreamKind::kUploadActivations));
+  Stream& stream = device_.stream(StreamKind::kUploadActivations);
+  const auto memory = inputs_.upload(n, wanted.kind, wanted.index, store_.block_data(place), place.bytes, stream);
+  check_.after_input(stream, command, input, memory);
   return true;
 }
 
@@ -416,7 +429,9 @@ bool Worker::enqueue_gradients(RunningTask& task) {
                     .numbers = {memory.use, static_cast<std::int64_t>(task.command.taken_before)}};
     if (!wait(WorkerThread::kFinisher, task.command, what, is_taken)) return false;
     copy_in_chunks(stream, store_.gradients(use.gradient_offset), memory.gradient, catalogue.blocks()[use.block].bytes());
-    store_.round_table(task.command).square_sum(memory.use) = task.totals.square_sums[i];
+    const RoundTable table = store_.round_table(task.command);
+    table.square_sum(memory.use) = task.totals.square_sums[i];
+    if (table.is_checked()) enqueue_checksum(stream, store_.gradient(memory.use), table.gradient_checksum(memory.use));
   }
   return true;
 }

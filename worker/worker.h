@@ -22,6 +22,7 @@
 #include "device/device.h"
 #include "hoststore/store.h"
 #include "hoststore/task_rows.h"
+#include "worker/consistency_check.h"
 #include "worker/input_buffers.h"
 #include "worker/local_queue.h"
 #include "worker/output_writer.h"
@@ -69,6 +70,8 @@ class Worker {
 
   // Runs a thread's function; an exception ends the worker and is rethrown by serve().
   void guard(const char* thread_name, void (Worker::*function)());
+  // The worker cannot go on: it stops, and serve() throws `error`. The first call counts.
+  void fail(std::exception_ptr error);
   void stop_all();
   // Waits by wait_once(limits), again and again while any worker of the run computes or once the run has failed and is
   // to be ended by others. False: this worker stops. Throws `what` and the task if all stands still for too long: for
@@ -83,6 +86,7 @@ class Worker {
   Device& device_;
   StageExecutor& executor_;
   TaskReport report_;
+  ConsistencyCheck check_;
   RingReader<Command> commands_;            // feeder's
   RingWriter<Completion> completions_;      // download stream's
   InputBuffers inputs_;                     // filled by the fetcher, read by the runner

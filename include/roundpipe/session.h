@@ -23,6 +23,9 @@ struct SessionOptions {
   std::optional<bool> prefetch;            // RP_PREFETCH, default on
   std::optional<int> threads_per_worker;   // RP_THREADS_PER_WORKER, default 1
   std::optional<int> wait_timeout_seconds; // RP_WAIT_TIMEOUT, default 600: how long a wait lasts while nothing computes
+  // RP_CHECK_CONSISTENCY, default off: a slow run that verifies what the runtime moves between processes, by version and
+  // checksum. What it finds is an error of the runtime.
+  std::optional<bool> check_consistency;
 };
 
 // Made first in main(), by every process of the run. Leaves the program's arguments alone.

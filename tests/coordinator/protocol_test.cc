@@ -31,6 +31,7 @@ struct RunSettings {
   bool prefetch = true;
   std::string plan;  // "" = by the coordinator, and cut anew on the way
   const FaultBoard* board = nullptr;
+  bool check_consistency = false;
 };
 
 std::optional<FaultBoardEntry> entry(const FaultBoard* board, int index) {
@@ -189,6 +190,7 @@ std::vector<ToyResult> run_toy(const ToyConfig& config, const RunSettings& setti
   store_settings.stage_buffers = settings.prefetch ? 2 : 1;
   store_settings.arena_limit_bytes = std::uint64_t{256} << 20;
   store_settings.wait_timeout_ns = 20 * kNsPerSecond;
+  store_settings.check_consistency = settings.check_consistency;
   const auto store = Store::create(store_settings, toy_catalogue(config));
   write_initial_weights(*store);
   const Workers workers(*store, settings, config);
@@ -309,6 +311,24 @@ TEST_P(Protocol, LoadedWeightsAreANewVersionAndGiveTheSameBitsAgain) {
   }
 }
 
+// What the checker may not do is to find something, or to change a bit.
+TEST_P(Protocol, WithTheCheckOfConsistencyNothingIsFoundAndNoBitChanges) {
+  ToyConfig config;
+  config.tied = true;
+  for (const bool asynchronous : {false, true}) {
+    config.asynchronous = asynchronous;
+    for (const int rounds_per_step : {1, 2}) {
+      config.rounds_per_step = rounds_per_step;
+      for (const char* plan : kPlans) {
+        expect_reference(config, {.harness = GetParam(), .num_workers = 3, .plan = plan, .check_consistency = true}, 2);
+      }
+    }
+    config.rounds_per_step = 1;
+    config.max_grad_norm = asynchronous ? 0.5 : 0.0;
+    expect_reference(config, {.harness = GetParam(), .num_workers = 2, .prefetch = false, .plan = kPlans[1], .check_consistency = true});
+  }
+}
+
 TEST_P(Protocol, AWorkerThatComesAfterTheEndOfTheRunEnds) {
   const ToyConfig config;
   StoreSettings settings;
@@ -372,12 +392,13 @@ TEST(RandomProtocol, GivesTheBitsOfTheSequentialLoopInAnyConfiguration) {
     RunSettings settings{.harness = Harness::kOneMapping, .num_workers = draw(1, 6), .prefetch = draw(0, 1) == 1, .plan = ""};
     config.scales_loss = draw(0, 3) == 0;
     if (draw(0, 4) > 0) settings.plan = plan_text(random_plan(random, config.num_layers), config.num_layers);
+    settings.check_consistency = draw(0, 2) == 0;
     SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << config.num_layers << " layers, plan '" << settings.plan
                                     << "', " << settings.num_workers << " workers, prefetch " << settings.prefetch << ", "
                                     << config.num_microbatches << " microbatches, " << config.rounds_per_step
                                     << " rounds a step, asynchronous " << config.asynchronous << ", tied " << config.tied
                                     << ", clipping " << config.max_grad_norm << ", loss scaling " << config.scales_loss << ", "
-                                    << dtype_bytes(config.dtype) << "-byte weights");
+                                    << dtype_bytes(config.dtype) << "-byte weights, checked " << settings.check_consistency);
     expect_reference(config, settings);
   }
 }

@@ -16,7 +16,8 @@ TEST(Control, HasTheDocumentedOffsetsAndSizes) {
   EXPECT_EQ(offsetof(ControlHeader, num_layers), 72U);
   EXPECT_EQ(offsetof(ControlHeader, arena_limit_bytes), 96U);
   EXPECT_EQ(offsetof(ControlHeader, wait_timeout_ns), 104U);
-  EXPECT_EQ(sizeof(ControlHeader), 112U);
+  EXPECT_EQ(offsetof(ControlHeader, checks_consistency), 112U);
+  EXPECT_EQ(sizeof(ControlHeader), 120U);
   EXPECT_EQ(offsetof(Command, loss), 12U);
   EXPECT_EQ(offsetof(Command, slot), 16U);
   EXPECT_EQ(offsetof(Command, version), 40U);
@@ -41,6 +42,7 @@ TEST(Control, LaysItsRegionsOutOnPagesInOrderWithoutOverlap) {
   header.num_blocks = 40;
   header.num_uses = 41;
   header.num_pipelines = 3;
+  header.checks_consistency = 1;
   const ControlLayout layout(header);
   const std::vector<std::pair<std::uint64_t, std::uint64_t>> regions = {
       {0, sizeof(ControlHeader)},
@@ -54,11 +56,20 @@ TEST(Control, LaysItsRegionsOutOnPagesInOrderWithoutOverlap) {
       {layout.completions, 5 * align_up(ring_bytes<Completion>(kCompletionRing), 64)},
       {layout.frees, 5 * align_up(ring_bytes<FreeRecord>(kFreeRing), 64)},
       {layout.failures, 5 * sizeof(FailureRecord)},
+      {layout.stamps, 40 * 2 * sizeof(WeightStamp)},
       {layout.catalogue, 0}};
   for (std::size_t i = 1; i < regions.size(); ++i) {
     EXPECT_EQ(regions[i].first % 4096, 0U) << "region " << i;
     EXPECT_GE(regions[i].first, regions[i - 1].first + regions[i - 1].second) << "region " << i;
   }
+}
+
+TEST(Control, HasNoBytesForStampsWithoutTheCheckOfConsistency) {
+  ControlHeader header;
+  header.num_workers = 1;
+  header.num_blocks = 40;
+  const ControlLayout layout(header);
+  EXPECT_EQ(layout.catalogue, layout.stamps);
 }
 
 TEST(Command, RemembersTheBoundariesThatItSaves) {

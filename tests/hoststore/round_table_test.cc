@@ -50,8 +50,25 @@ TEST(RoundTable, HasTheDocumentedOffsetsAndSizes) {
   EXPECT_EQ(RoundTable::bytes(t.table.shape()), sources + 40 * num_rows + 64 * 3 + 8 * 7 + 24 * 5);
 }
 
+TEST(RoundTable, HasItsChecksumsBehindAllElseAndNoBytesForThemIfItIsNotChecked) {
+  const RoundShape plain{.num_layers = 5, .num_microbatches = 3, .num_uses = 7};
+  RoundShape shape = plain;
+  shape.is_checked = 1;
+  const std::uint64_t num_rows = 4 * 5 + 2 + 1 + 2 * 8;
+  const Table t(shape);
+  const auto offset = [&t](const void* place) {
+    return static_cast<std::uint64_t>(static_cast<const std::byte*>(place) - reinterpret_cast<const std::byte*>(t.memory.data()));
+  };
+  const std::uint64_t checksums = RoundTable::bytes(plain);
+  EXPECT_EQ(offset(&t.table.checksum(BlockKind::kActivation, 0, 0)), checksums);
+  EXPECT_EQ(offset(&t.table.gradient_checksum(0)), checksums + 8 * num_rows * 3);
+  EXPECT_EQ(offset(&t.table.weights_seen(0, false)), checksums + 8 * num_rows * 3 + 8 * 7);
+  EXPECT_EQ(offset(&t.table.weights_seen(3, true)), checksums + 8 * num_rows * 3 + 8 * 7 + 16 * 7);
+  EXPECT_EQ(RoundTable::bytes(shape), checksums + 8 * num_rows * 3 + 8 * 7 + 2 * 16 * 7);
+}
+
 TEST(RoundTable, HasAPlaceOfItsOwnForEachFact) {
-  const Table t({.num_layers = 3, .num_microbatches = 4, .num_uses = 2});
+  const Table t({.num_layers = 3, .num_microbatches = 4, .num_uses = 2, .is_checked = 1});
   std::set<const void*> places;
   std::size_t num = 0;
   const auto add = [&](const void* place) {
@@ -59,12 +76,20 @@ TEST(RoundTable, HasAPlaceOfItsOwnForEachFact) {
     ++num;
   };
   for (const auto& [kind, index] : rows(3)) {
-    for (int m = 0; m < 4; ++m) add(&t.table.place(kind, index, m));
+    for (int m = 0; m < 4; ++m) {
+      add(&t.table.place(kind, index, m));
+      add(&t.table.checksum(kind, index, m));
+    }
     add(&t.table.source(kind, index));
     add(&t.table.origin(kind, index));
   }
   for (int m = 0; m < 4; ++m) add(&t.table.loss(m));
-  for (std::uint32_t use = 0; use < 2; ++use) add(&t.table.square_sum(use));
+  for (std::uint32_t use = 0; use < 2; ++use) {
+    add(&t.table.square_sum(use));
+    add(&t.table.gradient_checksum(use));
+    add(&t.table.weights_seen(use, false));
+    add(&t.table.weights_seen(use, true));
+  }
   for (int layer = 0; layer < 3; ++layer) add(&t.table.layer_time(layer));
   EXPECT_EQ(places.size(), num);
 }

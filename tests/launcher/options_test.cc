@@ -103,6 +103,20 @@ TEST(Options, TheDirectoryForTheParametersTravelsInAVariable) {
   EXPECT_EQ(code_of({"--params-on", "", "train"}), ExitCode::kUsage);
 }
 
+TEST(Options, TheCheckOfConsistencyIsASwitchThatTravelsInAVariable) {
+  EXPECT_EQ(parse_launch_options({"train"}).settings.check_consistency, std::nullopt);
+  const LaunchOptions options = parse_launch_options({"--check-consistency", "train"});
+  EXPECT_EQ(options.settings.check_consistency, true);
+  EXPECT_EQ(options.settings.variables(), (std::vector<std::pair<std::string, std::string>>{{"RP_CHECK_CONSISTENCY", "1"}}));
+  setenv("RP_CHECK_CONSISTENCY", "1", 1);
+  EXPECT_EQ(parse_launch_options({"train"}).settings.check_consistency, true);
+  EXPECT_EQ(RuntimeSettings::from_environment().check_consistency, true);
+  EXPECT_EQ(parse_launch_options({"--check-consistency=false", "train"}).settings.check_consistency, false);
+  setenv("RP_CHECK_CONSISTENCY", "yes", 1);
+  EXPECT_NE(message_of({"train"}).find("allowed: 0 or 1"), std::string::npos);
+  unsetenv("RP_CHECK_CONSISTENCY");
+}
+
 TEST(Options, TheManualAndTheHelpNameExactlyTheOptionsThatThereAre) {
   std::ifstream file(std::filesystem::path(RP_SOURCE_DIR) / "docs/launcher.md");
   std::vector<std::string> documented;

@@ -68,6 +68,14 @@ class SettingsBitsTest(LaunchedTest):
         self.pair(lr_schedule="cosine", warmup_steps=2, weight_decay=0.1, max_grad_norm=0)
         self.assertEqual([round(m["lr"], 12) for m in metrics(self.directory / "a")], [0.0005, 0.001, 0.0005, 0.0])
 
+    def test_the_check_of_consistency_finds_nothing_and_changes_no_bit(self):
+        for mode in ({}, {"async": True}, {"rounds_per_step": 2}):
+            with self.subTest(**mode):
+                plain, checked = (self.directory / "-".join([name, *mode]) for name in ("plain", "checked"))
+                self.run_train(settings(plain, **mode), ("--workers", "2"))
+                self.run_train(settings(checked, **mode), ("--workers", "3", "--check-consistency"))
+                self.assertEqual(bits(plain), bits(checked))
+
     def test_without_rp_launch(self):
         self.run_train(settings(self.directory / "a"))
         self.command = lambda train, launch: [str(__import__("launched").PROGRAMS / "train"), *train]

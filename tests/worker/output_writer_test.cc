@@ -24,7 +24,7 @@ class OutputWriterTest : public testing::Test {
     return table_.place(BlockKind::kActivation, boundary, microbatch);
   }
 
-  std::unique_ptr<Store> store_ = test::two_layer_store(kNsPerSecond);
+  std::unique_ptr<Store> store_ = test::two_layer_store({.wait_timeout_ns = kNsPerSecond});
   RoundTable table_ = test::make_table(*store_);
   CpuDevice device_;
   OutputWriter writer_{*store_, 0, device_};

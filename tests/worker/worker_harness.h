@@ -4,13 +4,17 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "device/cpu_device.h"
+#include "hoststore/block_checksum.h"
 #include "roundpipe/error.h"
 #include "worker/worker.h"
 
@@ -19,16 +23,28 @@ namespace rp::test {
 inline constexpr std::atomic<bool> kNeverStop{false};
 inline constexpr WaitLimits kLong{&kNeverStop, 20 * kNsPerSecond};
 
+struct TwoLayers {
+  std::int64_t wait_timeout_ns = 20 * kNsPerSecond;
+  std::uint32_t num_copies = 1;  // of the weights
+  std::uint32_t num_buffers = 0; // of each layer
+  bool with_sums = false;
+  bool check_consistency = false;
+};
+
 // Two layers of one fp32 weight each; worker 0 is under test, worker 1 only a name.
-inline std::unique_ptr<Store> two_layer_store(std::int64_t wait_timeout_ns) {
+inline std::unique_ptr<Store> two_layer_store(const TwoLayers& options) {
   StoreSettings settings;
   settings.backing = "memfd";
   settings.num_workers = 2;
   settings.arena_limit_bytes = 4 << 20;
-  settings.wait_timeout_ns = wait_timeout_ns;
+  settings.wait_timeout_ns = options.wait_timeout_ns;
+  settings.check_consistency = options.check_consistency;
   std::vector<LayerRequest> layers(2, LayerRequest{.name = "l"});
-  for (LayerRequest& layer : layers) layer.parameters.push_back({.name = "w", .shape = {8}});
-  return Store::create(settings, Catalogue::lay_out(layers, 1, false));
+  for (LayerRequest& layer : layers) {
+    layer.parameters.push_back({.name = "w", .shape = {8}});
+    layer.num_buffers = options.num_buffers;
+  }
+  return Store::create(settings, Catalogue::lay_out(layers, options.num_copies, options.with_sums));
 }
 
 inline TensorView float_tensor(const std::vector<float>& values) {
@@ -45,7 +61,9 @@ inline constexpr RoundShape kTwoLayers{.num_layers = 2, .num_microbatches = 2, .
 inline RoundTable make_table(Store& store) {
   ArenaView& arena = store.arena(kCoordinatorArena);
   arena.grow(1 << 16);
-  return RoundTable::create(arena.data(0, RoundTable::bytes(kTwoLayers)), kTwoLayers);
+  RoundShape shape = kTwoLayers;
+  shape.is_checked = store.header().checks_consistency;
+  return RoundTable::create(arena.data(0, RoundTable::bytes(shape)), shape);
 }
 
 // Writes `values` as a block at `offset` of the coordinator's arena, as an input of every microbatch.
@@ -58,8 +76,45 @@ inline void place_input(Store& store, const RoundTable& table, BlockKind kind, i
   std::memcpy(memory + layout.tensors[0].offset, values.data(), values.size() * sizeof(float));
   for (int m = 0; m < table.num_microbatches(); ++m) {
     table.place(kind, index, m) = {.slot = 0, .arena = kCoordinatorArena, .offset = offset, .bytes = layout.bytes};
+    if (table.is_checked()) table.checksum(kind, index, m) = BlockChecksum::of({memory, layout.bytes});
   }
 }
+
+// A processor as a device that lets a test act at a certain moment: once, just before the next copy of an upload stream or
+// just after it.
+class InterruptedDevice : public Device {
+ public:
+  struct Interruption {
+    std::function<void()> before_copy{};
+    std::function<void()> after_copy{};
+  };
+
+  [[nodiscard]] std::string name() const override { return "cpu"; }
+  [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes) override { return cpu_.allocate(bytes); }
+  [[nodiscard]] Stream& stream(StreamKind kind) override {
+    if (kind == StreamKind::kDownload) return cpu_.stream(kind);
+    return kind == StreamKind::kUploadParameters ? parameters_ : activations_;
+  }
+  // REQUIRES: the worker does not serve yet.
+  void interrupt(StreamKind kind, Interruption interruption) {
+    (kind == StreamKind::kUploadParameters ? parameters_ : activations_).interruption = std::move(interruption);
+  }
+
+ private:
+  class InterruptedStream : public InlineStream {
+   public:
+    void copy(std::byte* to, const std::byte* from, std::uint64_t bytes) override {
+      const Interruption now = std::exchange(interruption, {});
+      if (now.before_copy) now.before_copy();
+      InlineStream::copy(to, from, bytes);
+      if (now.after_copy) now.after_copy();
+    }
+    Interruption interruption;
+  };
+  CpuDevice cpu_;
+  InterruptedStream parameters_;
+  InterruptedStream activations_;
+};
 
 // Passes its input on; throws `failure` in microbatch 1 if that is not empty.
 class PassingExecutor : public StageExecutor {
@@ -89,9 +144,8 @@ class PassingExecutor : public StageExecutor {
 // Serves in a thread until finish().
 class ServedWorker {
  public:
-  explicit ServedWorker(std::int64_t wait_timeout_ns = 20 * kNsPerSecond)
-      : store(two_layer_store(wait_timeout_ns)), table(make_table(*store)),
-        worker_(*store, 0, device_, executor, board.entry(1)) {
+  explicit ServedWorker(const TwoLayers& options = {})
+      : store(two_layer_store(options)), table(make_table(*store)), worker_(*store, 0, device, executor, board.entry(1)) {
     place_input(*store, table, BlockKind::kActivation, 0, {1, 2, 3}, 8192);
     place_input(*store, table, BlockKind::kActivation, 1, {4, 5, 6}, 16384);
     place_input(*store, table, BlockKind::kArguments, 0, {7}, 24576);
@@ -121,10 +175,10 @@ class ServedWorker {
   std::unique_ptr<Store> store;
   RoundTable table;
   PassingExecutor executor;
+  InterruptedDevice device;
   const FaultBoard board = FaultBoard::create(2);
 
  private:
-  CpuDevice device_;
   Worker worker_;
   std::thread thread_;
   std::exception_ptr error_;

@@ -61,7 +61,7 @@ TEST(Worker, MakesDataOfAnExceptionInTheUsersCode) {
 }
 
 void expect_names_what_was_missing(const Command& command, const std::vector<std::string>& parts, const InputSource& input = {}) {
-  ServedWorker worker(kShort);
+  ServedWorker worker({.wait_timeout_ns = kShort});
   worker.table.source(BlockKind::kActivation, 1) = input;
   worker.start();
   worker.push(command);
@@ -132,7 +132,7 @@ TEST(Worker, TellsTheBoardWhatEachThreadWaitsForAndForgetsItWhenItIsThere) {
 }
 
 TEST(Worker, LeavesTheWaitThatFailedOnTheBoard) {
-  ServedWorker worker(kShort);
+  ServedWorker worker({.wait_timeout_ns = kShort});
   Command command = test::forward_command();
   command.version = 3;
   worker.start();
@@ -143,7 +143,7 @@ TEST(Worker, LeavesTheWaitThatFailedOnTheBoard) {
 }
 
 TEST(Worker, SurvivesAPauseOfItsUserThatIsLongerThanTheTimeout) {
-  ServedWorker worker(kNsPerMs);
+  ServedWorker worker({.wait_timeout_ns = kNsPerMs});
   worker.start();
   const std::atomic<bool> never{false};
   SequenceWord nothing{};
@@ -163,7 +163,7 @@ TEST(Worker, EndsWhateverItWaitsFor) {
                                                    {no_input, no_weights}};
   for (std::size_t i = 0; i < cases.size(); ++i) {
     SCOPED_TRACE(testing::Message() << "case " << i);
-    ServedWorker worker(60 * kNsPerSecond);
+    ServedWorker worker({.wait_timeout_ns = 60 * kNsPerSecond});
     if (i == 2 || i == 5) worker.table.source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = 0};
     worker.start();
     for (const Command& command : cases[i]) worker.push(command);

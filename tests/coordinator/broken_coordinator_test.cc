@@ -1,0 +1,279 @@
+// The test is a coordinator that breaks the protocol on purpose, one rule at a time; the worker, with --check-consistency,
+// says which rule it was (docs/design/consistency-checker.md).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "coordinator/weight_stamps.h"
+#include "hoststore/protocol_rule.h"
+#include "tests/common/expect_refusal.h"
+#include "tests/worker/worker_harness.h"
+
+namespace rp::test {
+namespace {
+
+constexpr std::uint64_t kBlockOffset = 32768;  // in the coordinator's arena: free
+
+class BrokenCoordinator : public testing::Test {
+ protected:
+  void make(const TwoLayers& options = {}) {
+    TwoLayers checked = options;
+    checked.check_consistency = true;
+    worker_.emplace(checked);
+    stamps_.emplace(store());
+    stamps_->stamp_all(0, 0);
+  }
+  Store& store() { return *worker_->store; }
+  RoundTable& table() { return worker_->table; }
+  WeightStamps& stamps() { return *stamps_; }
+  std::byte* working_copy(std::uint32_t block, std::uint64_t copy) {
+    return store().parameters(store().catalogue().blocks()[block].parameter_offset[copy]);
+  }
+  // As an update does it, in order.
+  void make_version(std::uint32_t block, std::uint64_t version) {
+    stamps().begin(block, version);
+    *working_copy(block, version % store().catalogue().blocks()[block].num_copies) = static_cast<std::byte>(version);
+    stamps().complete(block, version);
+    store().published(block).publish(version);
+  }
+  Command forward(std::uint64_t version = 0) { return in_this_round(forward_command(), version); }
+  Command fused(std::uint64_t version = 0) { return in_this_round(fused_command(), version); }
+  void wait_for_completion(std::uint64_t slot) {
+    RingReader<Completion> ring = store().completion_reader(0);
+    ASSERT_EQ(ring.wait(kLong), WaitResult::kReached);
+    Completion completion;
+    ASSERT_TRUE(ring.try_pop(completion));
+    EXPECT_EQ(completion.slot, slot);
+  }
+  // The worker gets `commands`, in addition to what it has, and ends with an error that names the rule and `parts`.
+  void expect_violation(ProtocolRule rule, std::vector<std::string> parts, const std::vector<Command>& commands) {
+    if (!serves_) serve();
+    for (const Command& command : commands) worker_->push(command);
+    parts.insert(parts.end(), {"--check-consistency: worker 0, slot ", rule_text(rule), "please report it"});
+    expect_error(ExitCode::kUserError, parts, [&] { worker_->join(); });
+    Completion completion;
+    while (store().completion_reader(0).try_pop(completion)) EXPECT_NE(completion.slot, commands.back().slot);
+  }
+  void serve() {
+    serves_ = true;
+    worker_->start();
+  }
+
+  std::optional<ServedWorker> worker_;
+
+ private:
+  Command in_this_round(Command command, std::uint64_t version) {
+    command.table_bytes = RoundTable::bytes(table().shape());
+    command.version = version;
+    return command;
+  }
+
+  std::optional<WeightStamps> stamps_;
+  bool serves_ = false;
+};
+
+TEST_F(BrokenCoordinator, ThatKeepsTheRulesIsNotTold) {
+  make({.num_copies = 2, .num_buffers = 1});
+  for (const int layer : {0, 1}) place_input(store(), table(), BlockKind::kBuffers, layer, {3}, kBlockOffset + 4096U * static_cast<unsigned>(layer));
+  make_version(0, 1);
+  make_version(1, 1);
+  serve();
+  worker_->push(forward(1));
+  wait_for_completion(0);
+  table().source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = 0};
+  worker_->push(fused(1));
+  wait_for_completion(1);
+  EXPECT_EQ(table().weights_seen(0, false), (WeightsSeen{BlockChecksum::of(store().working_copy(0, 1)), 1}));
+  EXPECT_EQ(table().weights_seen(1, true), (WeightsSeen{BlockChecksum::of(store().working_copy(1, 1)), 1}));
+  EXPECT_EQ(table().weights_seen(1, false), WeightsSeen{});
+  EXPECT_EQ(table().gradient_checksum(1), BlockChecksum::of(store().gradient(1)));
+  EXPECT_NE(table().checksum(BlockKind::kActivation, 1, 1), 0U);
+  worker_->finish();
+}
+
+// Section 6: a worker uploads version v only when published(l) >= v.
+
+TEST_F(BrokenCoordinator, PublishesAVersionThatIsStillBeingWritten) {
+  make();
+  stamps().begin(0, 1);
+  store().published(0).publish(1);
+  expect_violation(ProtocolRule::kPublishedWeights,
+                   {"weight block 0 was published as version 1 and version 1 is wanted", "holds version 1, being written",
+                    "slot 0 of epoch 0 (forward of layers 0-0 of pipeline 0, round 0"},
+                   {forward(1)});
+}
+
+TEST_F(BrokenCoordinator, PublishesOneBlockOfAStageTooEarly) {
+  make();
+  make_version(0, 1);
+  store().published(1).publish(1);
+  Command both = fused(1);
+  both.first_layer = 0;
+  expect_violation(ProtocolRule::kPublishedWeights, {"weight block 1", "holds version 0"}, {both});
+}
+
+TEST_F(BrokenCoordinator, PublishesWeightsThatNobodyWrote) {
+  make({.num_copies = 2});
+  store().published(0).publish(1);
+  expect_violation(ProtocolRule::kPublishedWeights, {"working copy 1 holds nothing"}, {forward(1)});
+}
+
+// Version v lies in copy v mod 2.
+
+TEST_F(BrokenCoordinator, WritesAVersionIntoTheWrongCopy) {
+  make({.num_copies = 2});
+  make_version(0, 1);
+  store().stamp(0, 1).publish(3, BlockChecksum::of(store().working_copy(0, 1)));  // version 2 is wanted in copy 0
+  store().published(0).publish(3);
+  expect_violation(ProtocolRule::kPublishedWeights, {"version 2 is wanted", "working copy 0 holds version 0"}, {forward(2)});
+}
+
+TEST_F(BrokenCoordinator, KeepsOneWorkingCopyInAnAsynchronousRun) {
+  make();
+  make_version(0, 1);  // over version 0, which the round of this step still needs
+  expect_violation(ProtocolRule::kPublishedWeights, {"version 0 is wanted", "working copy 0 holds version 1"}, {forward(0)});
+}
+
+// A skipped step rewrites its working copy and publishes too.
+
+TEST_F(BrokenCoordinator, PublishesASkippedStepWithoutRewritingTheCopy) {
+  make({.num_copies = 2});
+  make_version(0, 1);
+  store().published(0).publish(2);
+  expect_violation(ProtocolRule::kPublishedWeights, {"published as version 2", "working copy 0 holds version 0"}, {forward(2)});
+}
+
+// The update needs the commit of every task that uses the layer: then nobody uses the copy that it overwrites.
+
+TEST_F(BrokenCoordinator, UpdatesACopyWhileItIsUploaded) {
+  make();
+  worker_->device.interrupt(StreamKind::kUploadParameters, {.after_copy = [this] { stamps().begin(0, 1); }});
+  expect_violation(ProtocolRule::kWeightsStay, {"while version 0 of weight block 0 was uploaded, working copy 0 became version 1, being written"},
+                   {forward(0)});
+}
+
+TEST_F(BrokenCoordinator, WritesIntoACopyWhileItIsUploadedAndTellsNobody) {
+  make();
+  worker_->device.interrupt(StreamKind::kUploadParameters, {.before_copy = [this] { *working_copy(0, 0) = std::byte{77}; }});
+  expect_violation(ProtocolRule::kWeightsStay, {"the bytes that were uploaded as version 0 of weight block 0"}, {forward(0)});
+}
+
+TEST_F(BrokenCoordinator, WritesIntoACopyBetweenTwoTasksOfARound) {
+  make();
+  serve();
+  worker_->push(forward(0));
+  wait_for_completion(0);
+  *working_copy(0, 0) = std::byte{77};
+  Command backward = fused(0);
+  backward.first_layer = 0;
+  expect_violation(ProtocolRule::kWeightsStay, {"slot 1", "weight block 0"}, {backward});
+}
+
+// A sequence word follows its data.
+
+TEST_F(BrokenCoordinator, HasAnEventPublishedBeforeTheBlockHasAPlace) {
+  make();
+  table().place(BlockKind::kActivation, 1, 0) = {};
+  store().worker_words(1).events.publish(1);
+  table().source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = 0};
+  expect_violation(ProtocolRule::kDataBeforeEvent, {"the activation at boundary 1, microbatch 0", "was not written yet"}, {fused()});
+}
+
+TEST_F(BrokenCoordinator, HasAnEventPublishedBeforeTheBlockHasItsData) {
+  make();
+  table().checksum(BlockKind::kActivation, 1, 0) = 0;
+  store().worker_words(1).events.publish(1);
+  table().source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = 0};
+  expect_violation(ProtocolRule::kDataBeforeEvent, {"has a place and no data yet"}, {fused()});
+}
+
+TEST_F(BrokenCoordinator, GivesInputsThatAreNotThereYet) {
+  make();
+  table().place(BlockKind::kArguments, 0, 0).bytes = 0;
+  expect_violation(ProtocolRule::kDataBeforeEvent, {"the arguments of the loss, microbatch 0"}, {fused()});
+}
+
+// Section 7: only at the commit of its last reader is a block freed.
+
+TEST_F(BrokenCoordinator, FreesAnActivationWhenItsReaderIsNotCommitted) {
+  make();
+  serve();
+  worker_->push(forward());
+  wait_for_completion(0);
+  const BlockPlace freed = table().place(BlockKind::kActivation, 1, 0);
+  ASSERT_TRUE(store().free_writer(0).try_push({.epoch = 0, .offset = freed.offset}));
+  // Another round of this worker's takes the memory.
+  ArenaView& arena = store().arena(kCoordinatorArena);
+  RoundTable other = RoundTable::create(arena.data(kBlockOffset, RoundTable::bytes(table().shape())), table().shape());
+  place_input(store(), other, BlockKind::kActivation, 0, {7, 8, 9}, 49152);
+  Command second = forward();
+  second.table = kBlockOffset;
+  second.slot = 1;
+  second.first_event = 2;
+  worker_->push(second);
+  wait_for_completion(1);
+  ASSERT_EQ(other.place(BlockKind::kActivation, 1, 0).offset, freed.offset);
+  Command reader = fused();
+  reader.slot = 2;
+  reader.first_event = 4;
+  table().source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = 0};
+  expect_violation(ProtocolRule::kBlocksStay,
+                   {"the activation at boundary 1, microbatch 0", "of the arena of worker 0", "by slot 0 and has now"}, {reader});
+}
+
+TEST_F(BrokenCoordinator, FreesTheBuffersOfARoundBeforeItsBackward) {
+  make({.num_buffers = 1});
+  place_input(store(), table(), BlockKind::kBuffers, 1, {1, 2}, kBlockOffset);
+  const BlockPlace place = table().place(BlockKind::kBuffers, 1, 0);
+  *store().arena(kCoordinatorArena).data(place.offset + place.bytes - 1, 1) ^= std::byte{1};  // others live there now
+  expect_violation(ProtocolRule::kBlocksStay, {"the buffers of layer 1"}, {fused()});
+}
+
+TEST_F(BrokenCoordinator, WritesIntoABlockWhileItIsUploaded) {
+  make();
+  const BlockPlace place = table().place(BlockKind::kActivation, 0, 0);
+  worker_->device.interrupt(StreamKind::kUploadActivations, {.before_copy = [this, place] {
+                              *store().arena(kCoordinatorArena).data(place.offset + place.bytes - 1, 1) ^= std::byte{1};
+                            }});
+  expect_violation(ProtocolRule::kBlocksStay, {"the activation at boundary 0, microbatch 0", "changed while it was uploaded"}, {forward()});
+}
+
+// Every wait points backwards; tasks come in slot order; what carries another epoch is not taken for this one's.
+
+TEST_F(BrokenCoordinator, LetsATaskReadWhatALaterSlotMakes) {
+  make();
+  table().place(BlockKind::kActivation, 1, 0).arena = 1;
+  table().place(BlockKind::kActivation, 1, 0).slot = 5;
+  expect_violation(ProtocolRule::kWaitsPointBackwards, {"was written by slot 5"}, {fused()});
+}
+
+TEST_F(BrokenCoordinator, LetsATaskReadWhatAnEarlierEpochMade) {
+  make();
+  store().epoch().publish(1);
+  serve();
+  table().place(BlockKind::kActivation, 1, 0).arena = 1;
+  table().place(BlockKind::kActivation, 1, 0).slot = in_epoch(0, 0);
+  Command command = fused();
+  command.slot = in_epoch(1, 1);
+  expect_violation(ProtocolRule::kEpoch, {"slot 1 of epoch 1", "was written in epoch 0"}, {command});
+}
+
+TEST_F(BrokenCoordinator, SendsACommandOfAnEarlierEpoch) {
+  make();
+  store().epoch().publish(1);
+  expect_violation(ProtocolRule::kEpoch, {"slot 0 of epoch 0", "a command came in epoch 1"}, {forward()});
+}
+
+TEST_F(BrokenCoordinator, SendsCommandsOutOfSlotOrder) {
+  make();
+  serve();
+  Command later = forward();
+  later.slot = 4;
+  worker_->push(later);
+  wait_for_completion(4);
+  Command earlier = fused();
+  earlier.slot = 3;
+  expect_violation(ProtocolRule::kSlotOrder, {"slot 3", "after that of slot 4"}, {earlier});
+}
+
+}  // namespace
+}  // namespace rp::test
