@@ -559,7 +559,10 @@ void Coordinator::synchronize() {
     check_failure();
     user_waits_.publish_none();
   }
-  for (int pipeline = 0; pipeline < static_cast<int>(pipelines_.size()); ++pipeline) wait_step(pipeline);
+  for (int pipeline = 0; pipeline < static_cast<int>(pipelines_.size()); ++pipeline) {
+    wait_step(pipeline);
+    at(pipeline).is_stamped = false;  // the caller may write weights now
+  }
 }
 
 void Coordinator::use_newest_weights(int pipeline) { at(pipeline).evaluates_newest = true; }

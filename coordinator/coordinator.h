@@ -147,7 +147,7 @@ class Coordinator {
     std::uint64_t version_offset = 0;   // version - steps, modulo 2^64: versions only grow, also when a state is loaded
     int rounds_since_step = 0;
     bool evaluates_newest = false;
-    bool is_stamped = false;             // WeightStamps know the weights that were written from outside
+    bool is_stamped = false;             // since weights may have been written from outside of a step
 
     ActivationBudget activation_budget{0};   // guarded
     RoundMemory last_memory;                 // guarded: of the last round

@@ -15,7 +15,7 @@ class WeightStamps {
  public:
   explicit WeightStamps(Store& store) : store_(store) {}
 
-  // The working copies of all blocks of a pipeline were written from outside of a step: where a block has two, they hold
+  // The working copies of all blocks of a pipeline may have been written from outside of a step: where a block has two, they hold
   // `version` and the one before. Frozen blocks are version 0 for good. REQUIRES: no task of the pipeline is in flight.
   void stamp_all(std::uint32_t pipeline, std::uint64_t version);
 

@@ -80,10 +80,13 @@ class BrokenWorker : public testing::Test {
   float* gradient(std::uint32_t use) {
     return reinterpret_cast<float*>(store_->gradients(store_->catalogue().uses()[use].gradient_offset));
   }
-  // The user's next wait ends with an error that names the rule and `parts`.
-  void expect_violation(ProtocolRule rule, std::vector<std::string> parts) {
+  // The user's next calls end with an error that names the rule and `parts`.
+  void expect_violation(ProtocolRule rule, std::vector<std::string> parts, const std::function<void()>& calls = [] {}) {
     parts.insert(parts.end(), {"--check-consistency: ", rule_text(rule), "please report it"});
-    expect_error(ExitCode::kUserError, parts, [&] { coordinator_->synchronize(); });
+    expect_error(ExitCode::kUserError, parts, [&] {
+      calls();
+      coordinator_->synchronize();
+    });
     EXPECT_EQ(store_->failed().wait_at_least(1, kLong), WaitResult::kReached) << "the others must not wait in vain";
   }
 
@@ -103,6 +106,23 @@ TEST_F(BrokenWorker, ThatKeepsTheRulesIsNotTold) {
     EXPECT_EQ(store_->published(0).observe(), 3U);
     EXPECT_EQ(store_->taken(1).observe(), 3U);
     coordinator_.reset();
+  }
+}
+
+// Between synchronize() and the next call the weights are the caller's.
+TEST_F(BrokenWorker, IsNotBlamedForWeightsThatTheCallerWrites) {
+  make({.num_copies = 2});
+  (void)accept();
+  do_round(0);
+  step();
+  coordinator_->synchronize();
+  for (const std::uint64_t copy : {0U, 1U}) *store_->parameters(store_->catalogue().blocks()[0].parameter_offset[copy]) ^= std::byte{1};
+  (void)accept();
+  do_round(3);
+  coordinator_->synchronize();
+  for (const std::uint64_t version : {0U, 1U}) {
+    const WeightStamp::Contents expected{.is_complete = true, .version = version, .checksum = BlockChecksum::of(store_->working_copy(0, version))};
+    EXPECT_EQ(store_->stamp(0, version).observe(), expected);
   }
 }
 
@@ -165,9 +185,10 @@ TEST_F(BrokenWorker, CompletesBeforeItsGradientIsInPlace) {
     upload(fused);
     complete(fused);
     do_task(2);
-    coordinator_->wait_all(*round);
-    step(std::string(reader) != "function" ? WholeUpdate() : [](std::uint64_t, bool, const GradientWriter&) {});
-    expect_violation(ProtocolRule::kGradientsStay, {"gradient block 1", "was committed before it was written"});
+    expect_violation(ProtocolRule::kGradientsStay, {"gradient block 1", "was committed before it was written"}, [&] {
+      coordinator_->wait_all(*round);
+      step(std::string(reader) != "function" ? WholeUpdate() : [](std::uint64_t, bool, const GradientWriter&) {});
+    });
     coordinator_.reset();
   }
 }
