@@ -77,7 +77,8 @@ void ActivationBudget::learn(const RoundMemory& memory) {
   const int num_workers = static_cast<int>(arenas_.size()) - 1;
   const int num_slots = memory.num_slots;
   // Rounds begin with each of these workers in turn.
-  const int num_rounds = num_workers / std::gcd(num_workers, num_slots);
+  // By lcm, not num_workers / gcd: GCC 12 makes 0 of 1 / std::gcd(1, 5) with -O2 -fsanitize=thread.
+  const int num_rounds = std::lcm(num_workers, num_slots) / num_slots;
   std::vector<std::uint64_t> alive(arenas_.size());
   // What a round before makes lives into the next one at most.
   for (int point = num_slots; point < (1 + num_rounds) * num_slots; ++point) {
