@@ -27,7 +27,7 @@ StagePlans::StagePlans(const Catalogue& catalogue, std::vector<PlanSettings> set
   for (std::size_t i = 0; i < settings.size(); ++i) {
     const PipelineRecord& record = catalogue.pipelines()[i];
     const int num_layers = static_cast<int>(record.num_layers);
-    PipelinePlans pipeline;
+    PipelinePlans& pipeline = pipelines_.emplace_back();
     pipeline.settings = std::move(settings[i]);
     if (pipeline.settings.by_hand) validate_plan(*pipeline.settings.by_hand, num_layers);
     pipeline.main_kind = pipeline.settings.first_kind;
@@ -39,7 +39,6 @@ StagePlans::StagePlans(const Catalogue& catalogue, std::vector<PlanSettings> set
            !catalogue.is_trained(static_cast<int>(record.first_layer) + pipeline.first_trained_layer)) {
       ++pipeline.first_trained_layer;
     }
-    pipelines_.push_back(std::move(pipeline));
   }
   cut_together(false);
   for (PipelinePlans& pipeline : pipelines_) cut_alone(pipeline, false);
