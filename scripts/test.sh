@@ -5,9 +5,9 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-exclude=(-LE slow)
+without_slow='|slow'
 if [[ ${1:-} == --slow ]]; then
-  exclude=()
+  without_slow=
   shift
 fi
 if (($#)); then
@@ -22,39 +22,48 @@ failed_phases=()
 
 note() { printf '\n== %s (after %d s)\n' "$1" "$SECONDS"; }
 
-# suite PRESET [ctest options...]: builds the preset and runs its tests.
-suite() {
+# build PRESET: false if it fails.
+build() {
   local preset=$1
-  shift
   note "$preset: build"
   if ! scripts/build.sh "$preset" >"$results/$preset.build.log" 2>&1; then
     tail -n 40 "$results/$preset.build.log"
     echo "test.sh: the build of $preset failed; all of its output is in $results/$preset.build.log" >&2
     failed_phases+=("build of $preset")
-    return
+    return 1
   fi
   # The other presets have -Werror: docs/design/build.md.
   if grep -B 1 -A 6 ': warning: ' "$results/$preset.build.log"; then
     echo "test.sh: the build of $preset gave warnings (above)" >&2
     failed_phases+=("warnings of $preset")
   fi
-  note "$preset: tests"
-  ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --output-junit "$PWD/$results/$preset.xml" \
-    "${exclude[@]}" "$@" >"$results/$preset.log" 2>&1 || {
-    failed_phases+=("tests of $preset")
+}
+
+# suite PRESET NAME [ctest options...]: runs tests of a preset that was built.
+suite() {
+  local preset=$1 name=$2
+  shift 2
+  note "$name: tests"
+  ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --output-junit "$PWD/$results/$name.xml" \
+    "$@" >"$results/$name.log" 2>&1 || {
+    failed_phases+=("tests of $name")
     # What failed, with its output, and not the list of what passed.
-    grep -vE '^ *(Start|[0-9]+/[0-9]+ Test).*|^$' "$results/$preset.log" | tail -n 200
+    grep -vE '^ *(Start|[0-9]+/[0-9]+ Test).*|^$' "$results/$name.log" | tail -n 200
   }
-  grep -E 'tests passed|No tests' "$results/$preset.log"
+  grep -E 'tests passed|No tests' "$results/$name.log"
 }
 
 note "set-up"
 scripts/setup.sh || exit $?
-# System tests run several processes each: one at a time, so that their deadlines mean something.
-suite release -j1
 jobs=$(nproc)
-suite asan -j"$jobs" -L 'unit|protocol'
-suite tsan -j"$jobs" -L 'unit|protocol'
+if build release; then
+  suite release release-units -j"$jobs" -L 'unit|protocol' -LE slow
+  # These run several processes each: one at a time, so that their deadlines mean something.
+  suite release release-systems -j1 -LE "unit|protocol$without_slow"
+fi
+for preset in asan tsan; do
+  if build "$preset"; then suite "$preset" "$preset" -j"$jobs" -L 'unit|protocol' -LE slow; fi
+done
 
 /usr/bin/python3 - "$results" <<'PYTHON'
 import sys
