@@ -9,9 +9,7 @@
 // Owned by the Runtime. The Store must outlive it. accept_*(), synchronize() come from one thread.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <functional>
 #include <map>
@@ -23,7 +21,10 @@
 
 #include "common/mutex.h"
 #include "coordinator/activation_budget.h"
+#include "coordinator/completions.h"
+#include "coordinator/dispatcher.h"
 #include "coordinator/input_blocks.h"
+#include "coordinator/pipeline_state.h"
 #include "coordinator/round.h"
 #include "coordinator/round_blocks.h"
 #include "coordinator/run_report.h"
@@ -32,13 +33,6 @@
 #include "hoststore/store.h"
 
 namespace rp {
-
-struct PipelineSettings {
-  bool adds_rounds = false;  // steps may have several rounds; the store has sums
-  bool asynchronous = false;
-  PlanSettings plan;
-  std::optional<LossScaling> loss_scaling{};
-};
 
 struct CoordinatorOptions {
   int optimizer_threads = 1;
@@ -117,10 +111,7 @@ class Coordinator {
   // Of training, up to the last step.
   [[nodiscard]] std::uint64_t num_rounds_of_steps(int pipeline) const { return at(pipeline).num_rounds_of_steps; }
   // False if all parameters are frozen.
-  [[nodiscard]] bool is_trained(int pipeline) const {
-    const auto number = static_cast<std::size_t>(pipeline);
-    return at(pipeline).first_trained_layer < static_cast<int>(store_.catalogue().pipelines()[number].num_layers);
-  }
+  [[nodiscard]] bool is_trained(int pipeline) const { return at(pipeline).is_trained; }
   // Of the weights after the last accepted step; they lie in working copy version() mod copies.
   [[nodiscard]] std::uint64_t version(int pipeline) const { return at(pipeline).version(); }
   // Rounds with gradients.
@@ -132,43 +123,6 @@ class Coordinator {
   [[nodiscard]] ActivationBudget activation_budget(int pipeline);
 
  private:
-  // What the caller's thread knows of a pipeline, and, guarded by the mutex, what it shares with the commit thread.
-  struct PipelineState {
-    int number = 0;
-    PipelineSettings settings;
-    int first_trained_layer = 0;
-    std::unique_ptr<Updates> updates;
-
-    std::uint64_t num_rounds = 0;       // with gradients or graph, since the start of training
-    std::uint64_t num_rounds_of_steps = 0;  // of these, those before the last step
-    std::uint64_t num_evaluations = 0;  // rounds without, in this run
-    std::uint64_t num_attempts = 0;     // of rounds with gradients, by this object: never the same number twice
-    std::uint64_t num_steps = 0;        // since the start of training
-    std::uint64_t version_offset = 0;   // version - steps, modulo 2^64: versions only grow, also when a state is loaded
-    int rounds_since_step = 0;
-    bool evaluates_newest = false;
-    bool is_stamped = false;             // since weights may have been written from outside of a step
-
-    ActivationBudget activation_budget{0};   // guarded
-    RoundMemory last_memory;                 // guarded: of the last round
-    std::map<int, BlockOfRound> buffers; // guarded: the newest, by layer
-    std::map<int, BlockOfRound> buffers_of_step;  // guarded: those after the last step's rounds
-    int num_in_flight = 0;               // guarded: rounds with a slot that is not committed
-
-    [[nodiscard]] std::uint64_t version() const { return num_steps + version_offset; }
-    // Of the weights that the next round computes with.
-    [[nodiscard]] std::uint64_t used_version(bool newest) const {
-      const std::uint64_t staleness = newest ? 1 : 2;
-      return (num_steps + 1 >= staleness ? num_steps + 1 - staleness : 0) + version_offset;
-    }
-  };
-  // Slots of a round that were accepted together.
-  struct Flight {
-    std::shared_ptr<Round> round;
-    std::size_t first_slot = 0;
-    std::size_t end_slot = 0;
-  };
-
   [[nodiscard]] PipelineState& at(int pipeline) { return *pipelines_[static_cast<std::size_t>(pipeline)]; }
   [[nodiscard]] const PipelineState& at(int pipeline) const { return *pipelines_[static_cast<std::size_t>(pipeline)]; }
   void check_failure() RP_REQUIRES(mutex_);
@@ -179,16 +133,12 @@ class Coordinator {
   void wait_for_updates(const Wait& what, Do wait);
   void wait_for_flight(PipelineState& pipeline);
   [[nodiscard]] std::shared_ptr<Round> new_round(const RoundTraits& traits, const RoundInputs& inputs, const Plan* plan);
-  void place_inputs(Round& round, const RoundInputs& inputs);
   void launch(const std::shared_ptr<Round>& round, std::size_t first_slot, std::size_t end_slot) RP_REQUIRES(mutex_);
-  void dispatch() RP_REQUIRES(mutex_);
   [[nodiscard]] RoundShape shape_of(const Round& round) const;
   [[nodiscard]] RoundTable table_of(const Round& round);
 
   void follow_completions();
-  [[nodiscard]] bool next_completion(int worker, Completion& completion);
   void commit(const Completion& completion) RP_REQUIRES(mutex_);
-  void commit_failure(const Round& round, const Slot& slot) RP_REQUIRES(mutex_);
   void commit_losses(Round& round) RP_REQUIRES(mutex_);
   template <typename Do>
   void for_trained_uses(const Round& round, const LayerRange& layers, Do&& action);
@@ -198,8 +148,7 @@ class Coordinator {
 
   Store& store_;
   const CoordinatorOptions options_;
-  std::vector<RingWriter<Command>> commands_;
-  std::vector<RingReader<Completion>> completions_;  // the commit thread's
+  Completions completions_;  // the commit thread's
   InputBlocks inputs_;
   std::vector<std::unique_ptr<PipelineState>> pipelines_;
 
@@ -209,17 +158,11 @@ class Coordinator {
   Mutex mutex_;
   CondVar changed_;
   StagePlans plans_ RP_GUARDED_BY(mutex_);
-  std::deque<Flight> flights_ RP_GUARDED_BY(mutex_);        // oldest first
-  std::uint64_t next_slot_ RP_GUARDED_BY(mutex_) = 0;       // to number
-  std::uint64_t next_dispatch_ RP_GUARDED_BY(mutex_) = 0;   // slot number
-  std::uint64_t commit_point_ RP_GUARDED_BY(mutex_) = 0;    // slot number
-  std::vector<int> outstanding_ RP_GUARDED_BY(mutex_);      // dispatched, not committed; per worker
-  std::vector<std::uint64_t> next_event_ RP_GUARDED_BY(mutex_);  // per worker
+  Dispatcher dispatcher_ RP_GUARDED_BY(mutex_);
   RoundBlocks blocks_ RP_GUARDED_BY(mutex_);
   RunReport report_ RP_GUARDED_BY(mutex_);
   std::exception_ptr error_ RP_GUARDED_BY(mutex_);
   bool error_is_known_ RP_GUARDED_BY(mutex_) = false;  // a call has thrown it
-  std::atomic<bool> stop_{false};
   std::thread thread_;
 };
 

@@ -19,11 +19,30 @@ void InputBlocks::place(const BlockContents& contents, const RoundTable& table, 
   if (table.is_checked()) table.checksum(kind, index, microbatch) = BlockChecksum::of({memory, layout.bytes});
 }
 
-std::uint64_t InputBlocks::place_table(const RoundShape& shape) {
-  const std::uint64_t bytes = RoundTable::bytes(shape);
-  const std::uint64_t offset = allocate(bytes);
-  (void)RoundTable::create(store_.arena(kCoordinatorArena).data(offset, bytes), shape);
-  return offset;
+void InputBlocks::place_table(Round& round, const RoundShape& shape) {
+  round.table_bytes = RoundTable::bytes(shape);
+  round.table = allocate(round.table_bytes);
+  (void)RoundTable::create(store_.arena(kCoordinatorArena).data(round.table, round.table_bytes), shape);
+}
+
+void InputBlocks::place_round(Round& round, const RoundShape& shape, std::span<const BlockContents> inputs,
+                              std::span<const BlockContents> arguments) {
+  place_table(round, shape);
+  const RoundTable table = store_.round_table(round);
+  std::vector<std::uint64_t> placed = {round.table};
+  const auto place_all = [&](BlockKind kind, std::span<const BlockContents> blocks) {
+    for (std::size_t m = 0; m < blocks.size(); ++m) {
+      place(blocks[m], table, kind, 0, static_cast<int>(m));
+      placed.push_back(table.place(kind, 0, static_cast<int>(m)).offset);
+    }
+  };
+  try {
+    place_all(BlockKind::kActivation, inputs);
+    place_all(BlockKind::kArguments, arguments);
+  } catch (...) {
+    for (const std::uint64_t offset : placed) free(offset);
+    throw;
+  }
 }
 
 }  // namespace rp

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/mutex.h"
+#include "coordinator/round.h"
 #include "hoststore/arena_allocator.h"
 #include "hoststore/store.h"
 
@@ -28,10 +29,14 @@ class InputBlocks {
   // not fit.
   void place(const BlockContents& contents, const RoundTable& table, BlockKind kind, int index, int microbatch);
 
-  // A new empty table: its place. Throws likewise.
-  [[nodiscard]] std::uint64_t place_table(const RoundShape& shape);
+  // A new empty table, for a round that has none. Throws likewise.
+  void place_table(Round& round, const RoundShape& shape);
 
-  // REQUIRES: place() or place_table() gave this offset and it was not freed since.
+  // Likewise, with what the round is given, by microbatch. All or nothing.
+  void place_round(Round& round, const RoundShape& shape, std::span<const BlockContents> inputs,
+                   std::span<const BlockContents> arguments);
+
+  // REQUIRES: a block or table of this arena that was not freed since.
   void free(std::uint64_t offset) {
     MutexLock lock(mutex_);
     allocator_.free(offset);

@@ -39,6 +39,11 @@ struct RoundTraits {
 
   // Whether tasks of the round compute gradients.
   [[nodiscard]] bool has_backward() const { return kind == RoundKind::kForwardBackward || keeps_graph; }
+  // `goes_back`: whether its backward may come, or did.
+  [[nodiscard]] PlanKind plan_kind(bool goes_back) const {
+    if (kind == RoundKind::kForwardBackward) return PlanKind::kFused;
+    return goes_back ? PlanKind::kTrain : PlanKind::kInfer;
+  }
 };
 
 struct Round;

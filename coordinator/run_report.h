@@ -7,6 +7,7 @@
 
 #include <optional>
 
+#include "coordinator/dispatcher.h"
 #include "coordinator/round.h"
 #include "hoststore/fault_board.h"
 
@@ -21,12 +22,11 @@ class RunReport {
     progress_.round = static_cast<std::int64_t>(newest.number);
     progress_.step = static_cast<std::int64_t>(newest.step);
   }
-  // Numbers of slots, of all ever.
-  void slots(std::uint64_t accepted, std::uint64_t dispatched, std::uint64_t committed) {
+  void slots(const Dispatcher& dispatcher) {
     if (!board_) return;
-    progress_.accepted = static_cast<std::int64_t>(accepted);
-    progress_.dispatched = static_cast<std::int64_t>(dispatched);
-    progress_.committed = static_cast<std::int64_t>(committed);
+    progress_.accepted = static_cast<std::int64_t>(dispatcher.num_appended());
+    progress_.dispatched = static_cast<std::int64_t>(dispatcher.num_dispatched());
+    progress_.committed = static_cast<std::int64_t>(dispatcher.num_committed());
     board_->publish_progress(progress_);
   }
 

@@ -35,10 +35,7 @@ StagePlans::StagePlans(const Catalogue& catalogue, std::vector<PlanSettings> set
     for (int layer = 0; layer < num_layers; ++layer) {
       pipeline.bytes.push_back(bytes_of(catalogue, static_cast<int>(record.first_layer) + layer));
     }
-    while (pipeline.first_trained_layer < num_layers &&
-           !catalogue.is_trained(static_cast<int>(record.first_layer) + pipeline.first_trained_layer)) {
-      ++pipeline.first_trained_layer;
-    }
+    pipeline.first_trained_layer = catalogue.first_trained_layer(static_cast<int>(i));
   }
   cut_together(false);
   for (PipelinePlans& pipeline : pipelines_) cut_alone(pipeline, false);
@@ -61,8 +58,9 @@ void StagePlans::learn(int number, PlanKind kind, const RoundTable& table) {
                      .backward = of_microbatch(time.backward_ns)});
   }
   pipeline.times.add(round);
-  // A pipeline that trains now and then evaluates is cut for training.
-  pipeline.main_kind = std::min(pipeline.main_kind, kind);
+  // What it does counts, not what was expected; a pipeline that trains and evaluates is cut for training.
+  pipeline.main_kind = pipeline.has_run ? std::min(pipeline.main_kind, kind) : kind;
+  pipeline.has_run = true;
   const int records = kind == PlanKind::kInfer ? pipeline.times.num_forwards() : pipeline.times.num_backwards();
   if (pipeline.settings.by_hand || (records != kReplanAfter && records != kReplanAgainAfter)) return;
   cut_together(true);

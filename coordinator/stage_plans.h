@@ -48,6 +48,7 @@ class StagePlans {
     std::vector<std::uint64_t> bytes;  // of the layers
     LayerTimes times{0};
     PlanKind main_kind = PlanKind::kFused;    // that it is cut for together with the others
+    bool has_run = false;
     std::array<Plan, kNumKinds> plans;        // automatic ones
   };
 

@@ -311,6 +311,10 @@ void Updates::update_by_function(std::uint64_t version, Step& step) {
   set_scaling(scaling, step);
   const WholeUpdate& function = step.request.function;
   const bool skipped = step.outcome->skipped;
+  std::vector<Gradient> taken;
+  for (const std::uint32_t block : blocks_) {
+    for (const Gradient& gradient : taken_by(block, step)) taken.push_back(gradient);
+  }
   mutex_.unlock();
   const auto write = [&](std::uint32_t block, float* gradient) {
     std::vector<const void*> pointers;
@@ -332,12 +336,6 @@ void Updates::update_by_function(std::uint64_t version, Step& step) {
     stamps_.complete(block, version);
     store_.published(block).publish(version);
   }
-  mutex_.lock();
-  std::vector<Gradient> taken;
-  for (const std::uint32_t block : blocks_) {
-    for (const Gradient& gradient : taken_by(block, step)) taken.push_back(gradient);
-  }
-  mutex_.unlock();
   const bool is_sound = give_back(taken);
   mutex_.lock();
   if (!is_sound) return;
@@ -357,9 +355,9 @@ BlockState Updates::state_of(std::uint32_t index, std::uint64_t version) {
   const BlockRecord& block = store_.catalogue().blocks()[index];
   const auto moment = [&](std::uint64_t offset) { return offset == kNoOffset ? nullptr : store_.state(offset); };
   BlockState state{.m = moment(block.moment1_offset), .v = moment(block.moment2_offset), .num_elements = block.num_elements};
-  std::byte* copy = store_.parameters(block.parameter_offset[version % block.num_copies]);
+  std::byte* copy = store_.working_copy(index, version).data();
   if (block.working_is_master()) {
-    state.old_master = reinterpret_cast<const float*>(store_.parameters(block.parameter_offset[(version - 1) % block.num_copies]));
+    state.old_master = reinterpret_cast<const float*>(store_.working_copy(index, version - 1).data());
     state.master = reinterpret_cast<float*>(copy);
   } else {
     state.old_master = state.master = store_.state(block.master_offset);

@@ -3,9 +3,9 @@
 //
 // A thread of its own takes blocks as their gradients become final and updates each in one fused pass by a ThreadTeam.
 // Order (docs/design/protocol.md): a block is updated when step() was called and every task that was accepted before and
-// uses it is committed, those of evaluations too: they may still read the copy that is overwritten. With clipping, when
-// that holds for all blocks; of several that may be, the first in layer order, which the next round needs first. Then
-// published(block) = the version that the step makes, and taken(use) gives the gradient blocks back.
+// uses it is committed, those of evaluations too: they may still read the copy that is overwritten. Where the step needs
+// all gradients first (it clips by norm, scales the loss, may be skipped, or is a function): when that holds for all
+// blocks. Of several that may be, the first in layer order, which the next round needs first. Then published(block) = the version that the step makes, and taken(use) gives the gradient blocks back.
 // Where a step may have several rounds each committed gradient is added to an fp32 sum first and given back at once; the
 // sum is the next step's once this one is applied to the block.
 //

@@ -278,6 +278,13 @@ std::uint64_t Catalogue::num_parameters() const {
   return count;
 }
 
+int Catalogue::first_trained_layer(int pipeline) const {
+  const PipelineRecord& record = pipelines_[static_cast<std::size_t>(pipeline)];
+  int layer = 0;
+  while (layer < static_cast<int>(record.num_layers) && !is_trained(static_cast<int>(record.first_layer) + layer)) ++layer;
+  return layer;
+}
+
 Catalogue::Share Catalogue::share_of(std::uint32_t pipeline) const {
   Share share;
   // The block's own padding, to whole pages, is part of it.

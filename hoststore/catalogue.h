@@ -145,6 +145,8 @@ class Catalogue {
   [[nodiscard]] std::span<const UseRecord> uses_of_block(std::uint32_t block) const;
   // Whether a parameter of this layer is trained.
   [[nodiscard]] bool is_trained(int layer) const;
+  // The first layer of a pipeline with one, counted from the pipeline's; their number if all are frozen.
+  [[nodiscard]] int first_trained_layer(int pipeline) const;
 
   [[nodiscard]] std::uint64_t parameter_bytes() const { return parameter_bytes_; }
   [[nodiscard]] std::uint64_t state_bytes() const { return state_bytes_; }

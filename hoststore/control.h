@@ -32,6 +32,9 @@ enum class Phase : std::uint32_t { kForward, kFused, kBackward };
 enum class RoundKind : std::uint16_t { kForwardBackward, kForward };
 enum class RoundMode : std::uint16_t { kTrain, kEvaluate };
 
+// Evaluations have round numbers of their own, from here on: they change nothing in what is trained afterwards.
+inline constexpr std::uint64_t kFirstEvaluation = std::uint64_t{1} << 48;
+
 [[nodiscard]] const char* phase_name(Phase phase);
 
 // Coordinator -> worker. `slot` carries the epoch.

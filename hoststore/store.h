@@ -116,8 +116,8 @@ class Store {
   [[nodiscard]] const std::byte* block_data(const BlockPlace& place) {
     return arena(place.arena).data(place.offset, place.bytes);
   }
-  // The working copy in which a version lies, and a use's gradient.
-  [[nodiscard]] std::span<const std::byte> working_copy(std::uint32_t block, std::uint64_t version) const {
+  // The working copy in which a version lies: only the coordinator writes to it. And a use's gradient.
+  [[nodiscard]] std::span<std::byte> working_copy(std::uint32_t block, std::uint64_t version) {
     const BlockRecord& record = catalogue_.blocks()[block];
     return {parameters(record.parameter_offset[version % record.num_copies]), record.bytes()};
   }

@@ -2,7 +2,7 @@
 
 #include "common/clock.h"
 #include "common/text.h"
-#include "hoststore/round_table.h"
+#include "hoststore/control.h"
 
 namespace rp {
 
@@ -32,8 +32,8 @@ std::string block_text(BlockKind kind, std::int64_t index) {
 }  // namespace
 
 std::string round_text(std::int64_t round) {
-  constexpr std::int64_t kEvaluation = std::int64_t{1} << 48;
-  return round >= kEvaluation ? cat("evaluation ", round - kEvaluation) : cat("round ", round);
+  constexpr auto kFirst = static_cast<std::int64_t>(kFirstEvaluation);
+  return round >= kFirst ? cat("evaluation ", round - kFirst) : cat("round ", round);
 }
 
 std::string Wait::text() const {

@@ -4,7 +4,6 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "common/text.h"
 #include "common/usable_cores.h"
@@ -56,8 +55,7 @@ void FunctionUpdate::copy_masters(std::uint64_t version) {
   for (const std::uint32_t index : blocks_) {
     const BlockRecord& block = block_of(index);
     if (!block.working_is_master() || block.num_copies == 1) continue;
-    std::memcpy(store_.parameters(block.parameter_offset[version % 2]), store_.parameters(block.parameter_offset[(version - 1) % 2]),
-                block.bytes());
+    std::ranges::copy(store_.working_copy(index, version - 1), store_.working_copy(index, version).begin());
   }
 }
 

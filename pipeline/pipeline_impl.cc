@@ -119,6 +119,11 @@ std::shared_ptr<Round> Pipeline::Impl::accept(const RoundTraits& traits, const B
   return coordinator.accept_round(traits, split.blocks(), plan ? &*plan : nullptr);
 }
 
+PackedTensors Pipeline::Impl::outputs_of(std::shared_ptr<Round> round) {
+  const BlockRow row{BlockKind::kActivation, model_.num_layers()};
+  return PackedTensors(std::make_shared<PackedTensors::State>(runtime_, BlockOfRound{std::move(round), row}));
+}
+
 RoundResult Pipeline::Impl::forward_backward(const Batch& inputs, const Batch& arguments, const CallOptions& options) {
   RoundTraits traits = traits_of(inputs, options);
   traits.loss = loss_number(options);
@@ -126,10 +131,7 @@ RoundResult Pipeline::Impl::forward_backward(const Batch& inputs, const Batch& a
   runtime_->check_room_for_gradients(number_);
   RoundResult::State state{.pipeline = this, .round = accept(traits, inputs, arguments, options), .outputs = {},
                            .merge = options.merge_outputs.value_or(options_.merge_outputs)};
-  if (traits.keeps_outputs) {
-    state.outputs.emplace(std::make_shared<PackedTensors::State>(
-        runtime_, BlockOfRound{state.round, {BlockKind::kActivation, model_.num_layers()}}));
-  }
+  if (traits.keeps_outputs) state.outputs = outputs_of(state.round);
   return RoundResult(std::make_shared<RoundResult::State>(std::move(state)));
 }
 
@@ -137,8 +139,7 @@ PackedTensors Pipeline::Impl::forward_packed(const Batch& inputs, const CallOpti
   RoundTraits traits = traits_of(inputs, options);
   traits.kind = RoundKind::kForward;
   traits.mode = RoundMode::kEvaluate;
-  const std::shared_ptr<Round> round = accept(traits, inputs, {}, options);
-  return PackedTensors(std::make_shared<PackedTensors::State>(runtime_, BlockOfRound{round, {BlockKind::kActivation, model_.num_layers()}}));
+  return outputs_of(accept(traits, inputs, {}, options));
 }
 
 Tensors Pipeline::Impl::forward(const Batch& inputs, const CallOptions& options) {
@@ -163,8 +164,7 @@ Tensors Pipeline::Impl::forward(const Batch& inputs, const CallOptions& options)
   }
   const std::shared_ptr<Round> round = accept(traits, inputs, {}, options);
   auto graph = std::make_shared<OpenGraph>(runtime_, round);  // also where an exception comes before the outputs
-  const PackedTensors packed(
-      std::make_shared<PackedTensors::State>(runtime_, BlockOfRound{round, {BlockKind::kActivation, model_.num_layers()}}));
+  const PackedTensors packed = outputs_of(round);
   const std::vector<Tensors> microbatches = views_of(packed);
   Tensors outputs;
   {

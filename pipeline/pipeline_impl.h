@@ -52,6 +52,8 @@ class Pipeline::Impl {
   [[nodiscard]] int loss_number(const CallOptions& options) const;
   [[nodiscard]] std::shared_ptr<Round> accept(const RoundTraits& traits, const Batch& inputs, const Batch& arguments,
                                               const CallOptions& options);
+  // What the round keeps of its outputs for the caller.
+  [[nodiscard]] PackedTensors outputs_of(std::shared_ptr<Round> round);
   [[nodiscard]] FunctionUpdate& function_update();
   void note_few_microbatches(const RoundTraits& traits);
 

@@ -4,19 +4,16 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 
 #include "common/check.h"
 #include "common/text.h"
 #include "hoststore/crash_handler.h"
 #include "roundpipe/error.h"
+#include "worker/stage_memory.h"
 
 namespace rp {
 
 namespace {
-
-// Bytes that a block takes in a stage's memory: a place of its own even where it has no elements.
-std::uint64_t place_bytes(std::uint64_t bytes) { return align_up(std::max<std::uint64_t>(bytes, 1), 4096); }
 
 // A bulk copy is cut into pieces: one operation of a stream is never long.
 constexpr std::uint64_t kChunkBytes = std::uint64_t{4} << 20;
@@ -170,46 +167,10 @@ bool Worker::feed_task(RunningTask& task) {
   if (!buffer) return false;
   task.stage_buffer = *buffer;
   task.gradient_buffer = nullptr;
-  place_uses(task);
+  place_weights(task, store_.catalogue(), device_);
   to_fetch_.push(&task);
   to_run_.push(&task);
   return upload_weights(task);
-}
-
-void Worker::place_uses(RunningTask& task) {
-  const Catalogue& catalogue = store_.catalogue();
-  std::map<std::uint32_t, std::uint64_t> offset_of_block;  // a tied block that is used twice is uploaded once
-  std::uint64_t weight_bytes = 0;
-  std::uint64_t accumulator_bytes = 0;
-  task.uses.clear();
-  for (int layer = task.command.first_layer; layer < task.command.end_layer; ++layer) {
-    for (const std::uint32_t use : catalogue.uses_of(static_cast<int>(task.command.layer_base) + layer)) {
-      const BlockRecord& block = catalogue.blocks()[catalogue.uses()[use].block];
-      if (offset_of_block.emplace(catalogue.uses()[use].block, weight_bytes).second) {
-        weight_bytes += place_bytes(block.bytes());
-      }
-      if (has_gradient(task.command, use)) accumulator_bytes += place_bytes(block.num_elements * sizeof(float));
-      task.uses.push_back({.use = use});
-    }
-  }
-  std::byte* weights = task.stage_buffer->weights.resize(device_, weight_bytes);
-  std::byte* accumulators = nullptr;
-  if (accumulator_bytes > 0) {
-    accumulators = task.stage_buffer->accumulators.resize(device_, accumulator_bytes);
-  }
-  for (UseMemory& memory : task.uses) {
-    const UseRecord& use = catalogue.uses()[memory.use];
-    memory.weights = weights + offset_of_block[use.block];
-    if (!has_gradient(task.command, memory.use)) continue;
-    memory.accumulator = reinterpret_cast<float*>(accumulators);
-    accumulators += place_bytes(catalogue.blocks()[use.block].num_elements * sizeof(float));
-  }
-}
-
-// Whether the task makes a gradient of this use of a block.
-bool Worker::has_gradient(const Command& command, std::uint32_t use) const {
-  const Catalogue& catalogue = store_.catalogue();
-  return command.phase != Phase::kForward && catalogue.blocks()[catalogue.uses()[use].block].is_trained != 0;
 }
 
 bool Worker::upload_weights(RunningTask& task) {
@@ -316,31 +277,18 @@ void Worker::run_task(RunningTask& task) {
   task.completion = {.slot = task.command.slot};
   const auto are_ready = [&](const WaitLimits& limits) { return weights_ready_.wait_at_least(task.serial, limits); };
   if (!wait(WorkerThread::kRunner, task.command, {.kind = WaitKind::kOwnWeights}, are_ready)) return;
-  if (task.command.phase != Phase::kForward && !place_gradients(task)) return;
+  if (task.command.phase != Phase::kForward && !take_gradient_buffer(task)) return;
   if (!run_microbatches(task)) return;
   free_stage_buffers_.push(task.stage_buffer);
   to_finish_.push(&task);
 }
 
-bool Worker::place_gradients(RunningTask& task) {
+bool Worker::take_gradient_buffer(RunningTask& task) {
   const auto buffer = free_gradient_buffers_.pop(report_.waits(WorkerThread::kRunner),
                                                  {.kind = WaitKind::kOwnGradientBuffer, .slot = slot_of(task.command)});
   if (!buffer) return false;
   task.gradient_buffer = *buffer;
-  const Catalogue& catalogue = store_.catalogue();
-  const auto block_bytes = [&catalogue](const UseMemory& memory) {
-    return place_bytes(catalogue.blocks()[catalogue.uses()[memory.use].block].bytes());
-  };
-  std::uint64_t bytes = 0;
-  for (const UseMemory& memory : task.uses) {
-    if (memory.accumulator != nullptr) bytes += block_bytes(memory);
-  }
-  std::byte* gradient = task.gradient_buffer->gradients.resize(device_, bytes);
-  for (UseMemory& memory : task.uses) {
-    if (memory.accumulator == nullptr) continue;
-    memory.gradient = gradient;
-    gradient += block_bytes(memory);
-  }
+  place_gradients(task, store_.catalogue(), device_);
   return true;
 }
 

@@ -52,15 +52,13 @@ class Worker {
 
   // Feeder. A false result means: the worker stops.
   [[nodiscard]] bool feed_task(RunningTask& task);
-  void place_uses(RunningTask& task);
-  [[nodiscard]] bool has_gradient(const Command& command, std::uint32_t use) const;
   [[nodiscard]] bool upload_weights(RunningTask& task);
   [[nodiscard]] bool find_loss_scale(RunningTask& task);
   // Fetcher: the block of `row`, for microbatch n of all.
   [[nodiscard]] bool fetch_block(const Command& command, BlockRow row, int microbatch, std::uint64_t n);
   // Runner.
   void run_task(RunningTask& task);
-  [[nodiscard]] bool place_gradients(RunningTask& task);
+  [[nodiscard]] bool take_gradient_buffer(RunningTask& task);
   [[nodiscard]] bool run_microbatches(RunningTask& task);
   void publish_heartbeat();
   void fail_task(RunningTask& task, std::int64_t layer, int microbatch, const std::string& message);

@@ -1,0 +1,52 @@
+#include "coordinator/pipeline_state.h"
+
+namespace rp {
+
+std::shared_ptr<Round> PipelineState::next_round(const RoundTraits& traits, const PipelineRecord& record) const {
+  auto round = std::make_shared<Round>();
+  round->traits = traits;
+  round->traits.scales_loss = settings.loss_scaling.has_value();
+  round->first_layer = static_cast<int>(record.first_layer);
+  round->num_layers = static_cast<int>(record.num_layers);
+  round->first_trained_layer = traits.input_gradient ? 0 : first_trained_layer;
+  round->number = traits.mode == RoundMode::kTrain ? num_rounds : kFirstEvaluation + num_evaluations;
+  round->step = num_steps + 1;
+  const bool newest = !settings.asynchronous || (traits.mode == RoundMode::kEvaluate && evaluates_newest);
+  round->version = used_version(newest);
+  round->next_version = version() + 1;
+  round->attempt = num_attempts;
+  round->graph_is_open = traits.keeps_graph;
+  return round;
+}
+
+void PipelineState::count(const RoundTraits& traits) {
+  if (traits.mode == RoundMode::kTrain) {
+    ++num_rounds;
+  } else {
+    ++num_evaluations;
+  }
+  if (traits.kind == RoundKind::kForwardBackward) count_backward();
+}
+
+void PipelineState::count_backward() {
+  ++num_attempts;
+  ++rounds_since_step;
+}
+
+std::uint64_t PipelineState::count_step() {
+  const std::uint64_t used = used_version(!settings.asynchronous);
+  num_rounds_of_steps = num_rounds;
+  rounds_since_step = 0;
+  evaluates_newest = false;
+  ++num_steps;
+  return used;
+}
+
+void PipelineState::restart_at(std::uint64_t steps, std::uint64_t rounds, std::uint64_t version) {
+  num_steps = steps;
+  num_rounds = num_rounds_of_steps = rounds;
+  version_offset = version - steps;
+  is_stamped = false;
+}
+
+}  // namespace rp

@@ -1,0 +1,65 @@
+// coordinator/pipeline_state.h
+// What the coordinator counts and keeps for one pipeline: the numbers that the next round and step get.
+//
+// Owned by the Coordinator; the caller's thread's, but for what is said to be guarded by the Coordinator's mutex.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "coordinator/activation_budget.h"
+#include "coordinator/round.h"
+#include "coordinator/stage_plans.h"
+#include "coordinator/updates.h"
+#include "hoststore/catalogue.h"
+
+namespace rp {
+
+struct PipelineSettings {
+  bool adds_rounds = false;  // steps may have several rounds; the store has sums
+  bool asynchronous = false;
+  PlanSettings plan;
+  std::optional<LossScaling> loss_scaling{};
+};
+
+struct PipelineState {
+  int number = 0;
+  PipelineSettings settings;
+  int first_trained_layer = 0;
+  bool is_trained = false;  // else all parameters are frozen
+  std::unique_ptr<Updates> updates;
+
+  std::uint64_t num_rounds = 0;           // with gradients or graph, since the start of training
+  std::uint64_t num_rounds_of_steps = 0;  // of these, those before the last step
+  std::uint64_t num_evaluations = 0;      // rounds without, in this run
+  std::uint64_t num_attempts = 0;         // of rounds with gradients, in this run: never the same number twice
+  std::uint64_t num_steps = 0;            // since the start of training
+  std::uint64_t version_offset = 0;       // version - steps, modulo 2^64: versions only grow, also when a state is loaded
+  int rounds_since_step = 0;              // rounds with gradients
+  bool evaluates_newest = false;
+  bool is_stamped = false;                // since weights may have been written from outside of a step
+
+  ActivationBudget activation_budget{0};        // guarded
+  RoundMemory last_memory;                      // guarded: of the last round
+  std::map<int, BlockOfRound> buffers;          // guarded: the newest, by layer
+  std::map<int, BlockOfRound> buffers_of_step;  // guarded: those after the last step's rounds
+
+  [[nodiscard]] std::uint64_t version() const { return num_steps + version_offset; }
+  // Of the weights that the next round computes with.
+  [[nodiscard]] std::uint64_t used_version(bool newest) const {
+    const std::uint64_t staleness = newest ? 1 : 2;
+    return (num_steps + 1 >= staleness ? num_steps + 1 - staleness : 0) + version_offset;
+  }
+
+  // The pipeline's next round, without plan, slots and inputs. REQUIRES: counted by count() once it is accepted.
+  [[nodiscard]] std::shared_ptr<Round> next_round(const RoundTraits& traits, const PipelineRecord& record) const;
+  void count(const RoundTraits& traits);
+  void count_backward();
+  // Returns the version of the weights that the step's rounds have used.
+  std::uint64_t count_step();
+  void restart_at(std::uint64_t steps, std::uint64_t rounds, std::uint64_t version);
+};
+
+}  // namespace rp

@@ -1,0 +1,18 @@
+// worker/stage_memory.h
+// Where the blocks of a stage lie in a task's device buffers: each block on whole pages, a tied block that is used twice
+// once, accumulators and gradients of those only that are trained.
+#pragma once
+
+#include "device/device.h"
+#include "hoststore/catalogue.h"
+#include "worker/running_task.h"
+
+namespace rp {
+
+// Fills the task's uses: weights, and accumulators where the task makes gradients. REQUIRES: it has a stage buffer.
+void place_weights(RunningTask& task, const Catalogue& catalogue, Device& device);
+
+// The rounded gradients of the uses with an accumulator. REQUIRES: it has a gradient buffer.
+void place_gradients(RunningTask& task, const Catalogue& catalogue, Device& device);
+
+}  // namespace rp
