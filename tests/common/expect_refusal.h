@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,17 @@ void expect_error(ExitCode code, const std::vector<std::string>& parts, Action&&
 template <typename Action>
 void expect_refusal(const std::vector<std::string>& parts, Action&& action) {
   expect_error(ExitCode::kBadInput, parts, std::forward<Action>(action));
+}
+
+// What the exception says that `action` throws; "accepted" if it throws none.
+template <typename Action>
+[[nodiscard]] std::string error_of(Action&& action) {
+  try {
+    action();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "accepted";
 }
 
 }  // namespace rp

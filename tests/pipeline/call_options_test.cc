@@ -6,19 +6,10 @@
 
 #include "pipeline/packed_tensors.h"
 #include "roundpipe/roundpipe.h"
+#include "tests/common/expect_refusal.h"
 
 namespace rp {
 namespace {
-
-template <typename Call>
-std::string error_of(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "accepted";
-}
 
 // Two microbatches of 2 and 1 samples: features first, labels behind each other, a loss, a count, and nothing.
 std::vector<Tensors> two_microbatches() {

@@ -7,6 +7,7 @@
 
 #include "pipeline/pipeline_impl.h"
 #include "roundpipe/roundpipe.h"
+#include "tests/common/expect_refusal.h"
 #include "tests/pipeline/tiny_run.h"
 
 namespace rp::test {
@@ -72,16 +73,6 @@ std::vector<at::Tensor> weights_of(Pipeline& pipeline) {
 void expect_same(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected) {
   ASSERT_EQ(actual.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(same_bits(actual[i], expected[i])) << "tensor " << i;
-}
-
-template <typename Call>
-std::string error_of(Call&& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "accepted";
 }
 
 // A session of one worker with one pipeline of three blocks, started.

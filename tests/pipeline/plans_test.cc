@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 
 #include "roundpipe/roundpipe.h"
+#include "tests/common/expect_refusal.h"
 
 namespace rp::test {
 namespace {
@@ -41,15 +42,6 @@ struct Program {
   Session session;
   Pipeline pipeline;
 };
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(Plans, ByHandDoForTheKindsOfCallsThatTheyHaveStagesFor) {
   Program run({.plan = "forward 0-1 | fused 2-3 | backward 1 0"});

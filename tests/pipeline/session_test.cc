@@ -4,20 +4,11 @@
 #include <gtest/gtest.h>
 
 #include "roundpipe/error.h"
+#include "tests/common/expect_refusal.h"
 #include "tests/pipeline/tiny_run.h"
 
 namespace rp::test {
 namespace {
-
-template <typename Function>
-std::string error_of(Function function) {
-  try {
-    function();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "accepted";
-}
 
 Loss failing_loss() {
   return loss("failing", [](const at::Tensor&, const at::Tensor&) -> at::Tensor { throw std::runtime_error("out of luck"); });

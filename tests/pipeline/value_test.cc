@@ -9,18 +9,10 @@
 
 #include "pipeline/value_structure.h"
 #include "roundpipe/roundpipe.h"
+#include "tests/common/expect_refusal.h"
 
 namespace rp::test {
 namespace {
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(Value, ComesBackFromItsStructureAndItsTensors) {
   const at::Tensor a = at::ones({2}), b = at::zeros({3}, at::kLong);
