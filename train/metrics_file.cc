@@ -51,8 +51,8 @@ std::size_t bytes_to_keep(const std::filesystem::path& path, const std::string& 
 std::string metrics_line(const StepReport& report) {
   return cat("{\"step\": ", report.step, ", \"loss\": ", number("%.17g", report.loss),
              ", \"grad_norm\": ", number("%.17g", report.grad_norm), ", \"lr\": ", number("%.17g", report.learning_rate),
-             ", \"tokens_per_second\": ", number("%.6g", report.tokens_per_second), ", \"trained_tokens\": ",
-             report.trained_tokens, ", \"seconds\": ", number("%.6g", report.seconds), ", \"epoch\": ", report.epoch,
+             ", \"tokens_per_second\": ", number("%.6g", report.tokens_per_second), ", \"busy\": ", number("%.4g", report.busy),
+             ", \"trained_tokens\": ", report.trained_tokens, ", \"seconds\": ", number("%.6g", report.seconds), ", \"epoch\": ", report.epoch,
              ", \"host_bytes\": ", report.host_bytes, "}");
 }
 

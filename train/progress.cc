@@ -37,7 +37,8 @@ std::string step_text(std::int64_t step, std::int64_t max_steps) {
 std::vector<std::string> details(const StepReport& report) {
   return {formatted("loss %.4f", report.loss), formatted(report.grad_norm < 1e-3 ? "grad norm %.2e" : "grad norm %.3f", report.grad_norm),
           formatted("lr %.2e", report.learning_rate), formatted("%.0f tokens/s", report.tokens_per_second),
-          "host " + bytes_text(report.host_bytes), "eta " + duration_text(report.eta_seconds)};
+          report.busy > 0 ? formatted("busy %.0f %%", 100 * report.busy) : "busy ?", "host " + bytes_text(report.host_bytes),
+          "eta " + duration_text(report.eta_seconds)};
 }
 
 int terminal_width() {
@@ -70,7 +71,8 @@ std::string bar_line(const StepReport& report, std::int64_t max_steps, int width
   const std::size_t done = kBarColumns * static_cast<std::size_t>(report.step) / static_cast<std::size_t>(max_steps);
   const std::string bar = " [" + std::string(done, '#') + std::string(kBarColumns - done, '.') + "]";
   // Loss, ETA and speed before the bar itself, then the rest.
-  for (const std::string& piece : {"  " + all[0], "  " + all[5], bar, "  " + all[3], "  " + all[1], "  " + all[4], "  " + all[2]}) {
+  for (const std::string& piece : {"  " + all[0], "  " + all[6], bar, "  " + all[3], "  " + all[1], "  " + all[4], "  " + all[5],
+                                   "  " + all[2]}) {
     if (line.size() + piece.size() > most) break;
     line += piece;
   }

@@ -9,7 +9,8 @@
 
 namespace rp {
 
-// "step 12/60  loss 1.8467  grad norm 0.812  lr 1.00e-05  1234 tokens/s  host 3.10 GiB  eta 0:04:10".
+// "step 12/60  loss 1.8467  grad norm 0.812  lr 1.00e-05  1234 tokens/s  busy 93 %  host 3.10 GiB
+// eta 0:04:10".
 [[nodiscard]] std::string step_line(const StepReport& report, std::int64_t max_steps);
 
 // The same as a bar of at most `width` columns: what does not fit is left out, the least important first.

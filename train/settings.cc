@@ -1,5 +1,6 @@
 #include "train/settings.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <initializer_list>
@@ -12,13 +13,18 @@
 namespace rp {
 namespace {
 
-const char* schedule_name(LearningRateSchedule schedule) {
-  switch (schedule) {
-    case LearningRateSchedule::kConstant: return "constant";
-    case LearningRateSchedule::kLinear: return "linear";
-    case LearningRateSchedule::kCosine: return "cosine";
-  }
-  return "?";
+template <typename Value>
+using Choices = std::initializer_list<std::pair<const char*, Value>>;
+
+constexpr Choices<LearningRateSchedule> kSchedules = {{"constant", LearningRateSchedule::kConstant},
+                                                      {"linear", LearningRateSchedule::kLinear},
+                                                      {"cosine", LearningRateSchedule::kCosine}};
+constexpr Choices<TrainSettings::DType> kDTypes = {{"bf16", TrainSettings::DType::kBFloat16},
+                                                   {"fp32", TrainSettings::DType::kFloat32}};
+
+template <typename Value>
+const char* name_of(Value value, Choices<Value> choices) {
+  return std::find_if(choices.begin(), choices.end(), [value](const auto& choice) { return choice.second == value; })->first;
 }
 
 constexpr std::int64_t kMaxSteps = 1'000'000'000;
@@ -84,7 +90,7 @@ class SettingReader {
   }
 
   template <typename Value>
-  void read_choice(const char* name, Value& result, std::initializer_list<std::pair<const char*, Value>> choices) {
+  void read_choice(const char* name, Value& result, Choices<Value> choices) {
     const OptionValue* value = find(name);
     if (value == nullptr) return;
     std::vector<std::string> names;
@@ -147,14 +153,11 @@ TrainSettings read_settings(SettingReader& reader) {
   reader.read_number("seed", s.seed, std::uint64_t{0}, UINT64_MAX);
   reader.read_number("rounds-per-step", s.rounds_per_step, std::int64_t{1}, kMaxBatch);
   reader.read_switch("async", s.asynchronous);
-  reader.read_choice("dtype", s.dtype, {{"bf16", TrainSettings::DType::kBFloat16}, {"fp32", TrainSettings::DType::kFloat32}});
+  reader.read_choice("dtype", s.dtype, kDTypes);
   reader.read_number("max-grad-norm", s.max_grad_norm, 0.0, 1e9);
   reader.read_number("weight-decay", s.weight_decay, 0.0, 1.0);
   reader.read_number("warmup-steps", s.warmup_steps, std::int64_t{0}, kMaxSteps);
-  reader.read_choice("lr-schedule", s.schedule,
-                     {{"constant", LearningRateSchedule::kConstant},
-                      {"linear", LearningRateSchedule::kLinear},
-                      {"cosine", LearningRateSchedule::kCosine}});
+  reader.read_choice("lr-schedule", s.schedule, kSchedules);
   reader.read_number("save-every", s.save_every, std::int64_t{1}, kMaxSteps);
   if (reader.find("resume") != nullptr) {
     std::filesystem::path path;
@@ -231,15 +234,13 @@ std::vector<SettingRow> setting_rows(const TrainSettings& s) {
           {"seed", std::to_string(s.seed)},
           {"rounds-per-step", std::to_string(s.rounds_per_step)},
           {"async", s.asynchronous ? "true" : "false"},
-          {"dtype", dtype_name(s.dtype)},
+          {"dtype", name_of(s.dtype, kDTypes)},
           {"max-grad-norm", s.max_grad_norm == 0 ? "0 (no clipping)" : number_text(s.max_grad_norm)},
           {"weight-decay", number_text(s.weight_decay)},
           {"warmup-steps", std::to_string(s.warmup_steps)},
-          {"lr-schedule", schedule_name(s.schedule)},
+          {"lr-schedule", name_of(s.schedule, kSchedules)},
           {"save-every", s.save_every == 0 ? "never" : std::to_string(s.save_every)},
           {"resume", s.resume ? s.resume->string() : "no"}};
 }
-
-const char* dtype_name(TrainSettings::DType dtype) { return dtype == TrainSettings::DType::kFloat32 ? "fp32" : "bf16"; }
 
 }  // namespace rp

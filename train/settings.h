@@ -58,6 +58,4 @@ struct SettingRow {
 // All of them, in the order of --help.
 [[nodiscard]] std::vector<SettingRow> setting_rows(const TrainSettings& settings);
 
-[[nodiscard]] const char* dtype_name(TrainSettings::DType dtype);
-
 }  // namespace rp

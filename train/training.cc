@@ -120,6 +120,7 @@ void Training::report_accepted() {
   report.epoch = step.epoch;
   report.seconds = clock_.on_step(now_ns());
   report.tokens_per_second = static_cast<double>(settings_.tokens_of_step()) / report.seconds;
+  report.busy = layer_seconds_of_step() / (report.seconds * session_.num_workers());
   report.host_bytes = resident_bytes();
   report.eta_seconds = clock_.seconds_for(settings_.max_steps - step.step);
   metrics_->add(report);
@@ -131,6 +132,12 @@ void Training::report_accepted() {
                     step.result->skipped() ? ": the step was left out" : ": the weights are spoiled",
                     "; lower --learning-rate or add --warmup-steps, and resume from a checkpoint before"));
   }
+}
+
+double Training::layer_seconds_of_step() const {
+  double ns = 0;
+  for (const LayerTiming& layer : pipeline_.layer_times()) ns += layer.forward + layer.recompute + layer.backward;
+  return ns * 1e-9 * static_cast<double>(settings_.num_microbatches * settings_.rounds_per_step);
 }
 
 void Training::report_activations() {

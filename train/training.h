@@ -43,6 +43,8 @@ class Training {
   [[nodiscard]] AcceptedStep accept_step(std::int64_t step);
   // Waits for the numbers of the step that was accepted last, if they are still to be read, and tells them.
   void report_accepted();
+  // What the layers of a step take on all workers together.
+  [[nodiscard]] double layer_seconds_of_step() const;
   // Tells the budget of activations when it is known, and when a new plan of stages needs more.
   void report_activations();
   // Writes the checkpoint of the steps done so far, unless it is there.

@@ -208,7 +208,7 @@ class TerminalTest(LaunchedTest):
         process = self.run_train(settings(self.output))
         lines = [line for line in process.stdout.splitlines() if line.startswith("step ")]
         self.assertEqual(len(lines), 4)
-        self.assertRegex(lines[2], r"^step 3/4  loss \d\.\d{4}  grad norm \d+\.\d{3}  lr 1\.00e-03  \d+ tokens/s  host .*iB  eta 0:00:0\d$")
+        self.assertRegex(lines[2], r"^step 3/4  loss \d\.\d{4}  grad norm \d+\.\d{3}  lr 1\.00e-03  \d+ tokens/s  busy \d+ %  host .*iB  eta 0:00:0\d$")
         self.assertNotIn("\x1b", process.stdout + process.stderr)
         self.assertEqual(process.stderr, "")
 

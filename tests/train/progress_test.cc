@@ -18,6 +18,7 @@ StepReport example() {
   report.grad_norm = 0.8124;
   report.learning_rate = 1e-5;
   report.tokens_per_second = 1234.4;
+  report.busy = 0.934;
   report.host_bytes = std::uint64_t{31} << 30;
   report.eta_seconds = 249.2;
   return report;
@@ -25,7 +26,7 @@ StepReport example() {
 
 TEST(StepLine, HasTheNumbersThatPeopleExpect) {
   EXPECT_EQ(step_line(example(), 60),
-            "step 12/60  loss 1.8467  grad norm 0.812  lr 1.00e-05  1234 tokens/s  host 31.0 GiB  eta 0:04:10");
+            "step 12/60  loss 1.8467  grad norm 0.812  lr 1.00e-05  1234 tokens/s  busy 93 %  host 31.0 GiB  eta 0:04:10");
 }
 
 TEST(StepLine, NumbersOfDifferentLengthStayInTheirColumns) {
@@ -33,6 +34,12 @@ TEST(StepLine, NumbersOfDifferentLengthStayInTheirColumns) {
   report.step = 7;
   report.grad_norm = 4e-5;
   EXPECT_THAT(step_line(report, 1000), ::testing::StartsWith("step    7/1000  loss 1.8467  grad norm 4.00e-05"));
+}
+
+TEST(StepLine, SaysWhenItDoesNotKnowYetHowBusyTheWorkersAre) {
+  StepReport report = example();
+  report.busy = 0;
+  EXPECT_THAT(step_line(report, 60), HasSubstr("tokens/s  busy ?  host"));
 }
 
 TEST(BarLine, NeverWrapsWhateverTheWidth) {
