@@ -1,0 +1,73 @@
+#include "coordinator/completions.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/common/expect_refusal.h"
+#include "tests/worker/worker_harness.h"
+
+namespace rp::test {
+namespace {
+
+struct Calls {
+  int hangs = 0;
+  int waits = 0;
+};
+
+TEST(Completions, ComeByWorkerAndWithoutASleepWhereTheyAreThere) {
+  const std::unique_ptr<Store> store = two_layer_store({});
+  Completions completions(*store, {});
+  WaitRecord record;
+  for (const std::uint64_t slot : {1U, 3U}) ASSERT_TRUE(store->completion_writer(1).try_push({.slot = slot}));
+  const auto never = []() -> std::int64_t { throw std::logic_error("it slept"); };
+  EXPECT_EQ(completions.wait(1, 1, record, never)->slot, 1U);
+  EXPECT_EQ(completions.wait(1, 3, record, never)->slot, 3U);
+}
+
+TEST(Completions, ThatComeLateAreWaitedForWithWorkInBetween) {
+  const std::unique_ptr<Store> store = two_layer_store({});
+  Completions completions(*store, {});
+  WaitRecord record;
+  Calls calls;
+  const auto push_at_third = [&] {
+    if (++calls.waits == 3) {
+      EXPECT_TRUE(store->completion_writer(0).try_push({.slot = 4}));
+    }
+    return Completions::kShortWait;
+  };
+  EXPECT_EQ(completions.wait(0, 4, record, push_at_third)->slot, 4U);
+  EXPECT_EQ(calls.waits, 3);
+}
+
+TEST(Completions, OfWhichNoneComesWhileNobodyComputesEndTheRun) {
+  const std::unique_ptr<Store> store = two_layer_store({.wait_timeout_ns = 50 * kNsPerMs});
+  Calls calls;
+  Completions completions(*store, [&calls] { ++calls.hangs; });
+  WaitRecord record;
+  SequenceWord& heartbeat = store->worker_words(1).heartbeat;
+  const auto beat_for_a_while = [&] {  // of another worker: the run goes on
+    if (++calls.waits <= 200) heartbeat.publish_quietly(heartbeat.observe() + 1);
+    return Completions::kShortWait;
+  };
+  expect_error(ExitCode::kHang, {"worker 0 does not complete its task", "is it stopped?"},
+               [&] { (void)completions.wait(0, 0, record, beat_for_a_while); });
+  EXPECT_GT(calls.waits, 200);
+  EXPECT_EQ(calls.hangs, 1);
+}
+
+TEST(Completions, EndWithStopInAnyThread) {
+  const std::unique_ptr<Store> store = two_layer_store({});
+  Completions completions(*store, {});
+  WaitRecord record;
+  std::thread other;
+  const auto stop_meanwhile = [&] {
+    if (!other.joinable()) other = std::thread([&] { completions.stop(); });
+    return 10 * kNsPerSecond;
+  };
+  EXPECT_FALSE(completions.wait(0, 0, record, stop_meanwhile).has_value());
+  other.join();
+}
+
+}  // namespace
+}  // namespace rp::test

@@ -1,0 +1,110 @@
+#include "coordinator/dispatcher.h"
+
+#include <gtest/gtest.h>
+
+#include "coordinator/input_blocks.h"
+#include "tests/worker/worker_harness.h"
+
+namespace rp::test {
+namespace {
+
+class DispatcherTest : public testing::Test {
+ protected:
+  // Rounds of three slots, for the workers 0 and 1 in turn.
+  std::shared_ptr<Round> round(int pipeline = 0) {
+    auto result = std::make_shared<Round>();
+    result->traits.pipeline = pipeline;
+    result->traits.num_microbatches = 2;
+    result->num_layers = 2;
+    result->slots = slots_of(parse_plan("forward 0 | fused 1 | backward 0", 2), 2, 0);
+    inputs_.place_table(*result, kTwoLayers);
+    return result;
+  }
+  void append(const std::shared_ptr<Round>& round) {
+    dispatcher_.append(round, 0, round->slots.size());
+    dispatcher_.dispatch();
+  }
+  // Numbers of the slots whose commands the worker has got since the last call.
+  std::vector<std::uint64_t> sent_to(int worker) {
+    std::vector<std::uint64_t> numbers;
+    Command command;
+    while (commands_[static_cast<std::size_t>(worker)].try_pop(command)) numbers.push_back(number_of(command.slot));
+    return numbers;
+  }
+
+  std::unique_ptr<Store> store_ = two_layer_store({});
+  InputBlocks inputs_{*store_};
+  std::vector<RingReader<Command>> commands_ = {store_->command_reader(0), store_->command_reader(1)};
+  Dispatcher dispatcher_{*store_};
+};
+
+using Numbers = std::vector<std::uint64_t>;
+
+TEST_F(DispatcherTest, SendsSlotsInTurnAndThreeAhead) {
+  for (int i = 0; i < 3; ++i) append(round());
+  EXPECT_EQ(dispatcher_.num_appended(), 9U);
+  EXPECT_EQ(dispatcher_.num_dispatched(), 6U);
+  EXPECT_EQ(sent_to(0), (Numbers{0, 2, 4}));
+  EXPECT_EQ(sent_to(1), (Numbers{1, 3, 5}));
+  dispatcher_.commit_next();
+  dispatcher_.dispatch();
+  EXPECT_EQ(sent_to(0), (Numbers{6}));
+  EXPECT_EQ(sent_to(1), (Numbers{})) << "slot 7 is not before slot 1 is committed";
+  while (dispatcher_.num_committed() < 9) {
+    dispatcher_.commit_next();
+    dispatcher_.dispatch();
+  }
+  EXPECT_EQ(sent_to(0), (Numbers{8}));
+  EXPECT_EQ(sent_to(1), (Numbers{7}));
+}
+
+TEST_F(DispatcherTest, CommitsInSlotOrderAndKnowsTheLastOfAFlight) {
+  const std::shared_ptr<Round> rounds[] = {round(0), round(1)};
+  for (const auto& round : rounds) append(round);
+  EXPECT_EQ(dispatcher_.num_flights(0), 1);
+  EXPECT_EQ(dispatcher_.num_flights(1), 1);
+  for (std::uint64_t number = 0; number < 6; ++number) {
+    const Dispatcher::Next next = dispatcher_.next();
+    EXPECT_EQ(next.round, rounds[number / 3]);
+    EXPECT_EQ(next.slot, &rounds[number / 3]->slots[number % 3]);
+    EXPECT_EQ(next.slot->number, number);
+    EXPECT_EQ(next.slot->worker, static_cast<int>(number % 2));
+    EXPECT_EQ(next.ends_flight, number % 3 == 2);
+    dispatcher_.commit_next();
+    dispatcher_.dispatch();
+  }
+  EXPECT_EQ(dispatcher_.num_flights(0), 0);
+  EXPECT_EQ(dispatcher_.num_flights(1), 0);
+}
+
+// The parts of one round: first its forward, later its backward.
+TEST_F(DispatcherTest, TakesARoundInParts) {
+  const std::shared_ptr<Round> parts = round();
+  dispatcher_.append(parts, 0, 1);
+  append(round());
+  dispatcher_.append(parts, 1, 3);
+  dispatcher_.dispatch();
+  EXPECT_EQ(dispatcher_.num_flights(0), 3);
+  EXPECT_EQ(parts->slots[0].number, 0U);
+  EXPECT_EQ(parts->slots[1].number, 4U);
+  EXPECT_EQ(parts->slots[2].number, 5U);
+  for (int i = 0; i < 4; ++i) dispatcher_.commit_next();
+  EXPECT_EQ(dispatcher_.next().slot, &parts->slots[1]);
+}
+
+// Events of a worker are numbered over all of its tasks, one a microbatch; the tables say who waits for which.
+TEST_F(DispatcherTest, GivesEveryMicrobatchOfAWorkerAnEventOfItsOwn) {
+  const std::shared_ptr<Round> rounds[] = {round(), round()};
+  for (const auto& round : rounds) append(round);
+  EXPECT_EQ(rounds[0]->slots[0].first_event, 0U);  // slots 0, 2, 4: worker 0
+  EXPECT_EQ(rounds[0]->slots[2].first_event, 2U);
+  EXPECT_EQ(rounds[1]->slots[1].first_event, 4U);
+  EXPECT_EQ(rounds[0]->slots[1].first_event, 0U);  // slots 1, 3, 5: worker 1
+  EXPECT_EQ(rounds[1]->slots[0].first_event, 2U);
+  const InputSource& source = store_->round_table(*rounds[1]).source(BlockKind::kActivation, 1);
+  EXPECT_EQ(source.worker, 1);  // of slot 3
+  EXPECT_EQ(source.first_event, 2U);
+}
+
+}  // namespace
+}  // namespace rp::test

@@ -1,0 +1,82 @@
+#include "coordinator/pipeline_state.h"
+
+#include <gtest/gtest.h>
+
+namespace rp {
+namespace {
+
+constexpr RoundTraits kRound{};
+constexpr RoundTraits kGraph{.kind = RoundKind::kForward, .keeps_graph = true};
+constexpr RoundTraits kEvaluation{.kind = RoundKind::kForward, .mode = RoundMode::kEvaluate};
+
+std::shared_ptr<Round> take(PipelineState& state, const RoundTraits& traits) {
+  std::shared_ptr<Round> round = state.next_round(traits, {.first_layer = 7, .num_layers = 3});
+  state.count(traits);
+  return round;
+}
+
+TEST(PipelineState, NumbersRoundsOfTrainingAndEvaluationsApart) {
+  PipelineState state;
+  EXPECT_EQ(take(state, kRound)->number, 0U);
+  EXPECT_EQ(take(state, kEvaluation)->number, kFirstEvaluation);
+  EXPECT_EQ(take(state, kGraph)->number, 1U);
+  EXPECT_EQ(take(state, kEvaluation)->number, kFirstEvaluation + 1);
+  EXPECT_EQ(take(state, kRound)->number, 2U);
+  EXPECT_EQ(state.rounds_since_step, 2) << "a graph counts when it goes back";
+  state.count_backward();
+  EXPECT_EQ(state.rounds_since_step, 3);
+}
+
+TEST(PipelineState, ARoundWithGradientsHasAnAttemptOfItsOwn) {
+  PipelineState state;
+  EXPECT_EQ(take(state, kRound)->attempt, 0U);
+  EXPECT_EQ(take(state, kRound)->attempt, 1U);
+  state.restart_at(0, 0, 100);
+  EXPECT_EQ(take(state, kRound)->attempt, 2U) << "also after a state was loaded";
+}
+
+TEST(PipelineState, ASynchronousRoundUsesWhatTheLastStepMade) {
+  PipelineState state;
+  for (std::uint64_t step = 0; step < 4; ++step) {
+    const std::shared_ptr<Round> round = take(state, kRound);
+    EXPECT_EQ(round->step, step + 1);
+    EXPECT_EQ(round->version, step);
+    EXPECT_EQ(round->next_version, step + 1);
+    EXPECT_EQ(state.count_step(), step);
+    EXPECT_EQ(state.version(), step + 1);
+  }
+}
+
+TEST(PipelineState, AnAsynchronousRoundUsesTheStepBefore) {
+  PipelineState state;
+  state.settings.asynchronous = true;
+  for (const std::uint64_t used : {0U, 0U, 1U, 2U}) {
+    EXPECT_EQ(take(state, kRound)->version, used);
+    EXPECT_EQ(state.count_step(), used);
+  }
+  EXPECT_EQ(take(state, kEvaluation)->version, 3U);
+  state.evaluates_newest = true;
+  EXPECT_EQ(take(state, kEvaluation)->version, 4U);
+  EXPECT_EQ(take(state, kRound)->version, 3U) << "training does not";
+  (void)state.count_step();
+  EXPECT_EQ(take(state, kEvaluation)->version, 4U) << "after a step no more";
+}
+
+TEST(PipelineState, VersionsGoOnWhenAnEarlierStateIsLoaded) {
+  PipelineState state;
+  state.settings.asynchronous = true;
+  for (int step = 0; step < 5; ++step) {
+    (void)take(state, kRound);
+    (void)state.count_step();
+  }
+  state.restart_at(2, 2, 7);
+  EXPECT_EQ(state.version(), 7U);
+  const std::shared_ptr<Round> round = take(state, kRound);
+  EXPECT_EQ(round->number, 2U);
+  EXPECT_EQ(round->step, 3U);
+  EXPECT_EQ(round->version, 6U);
+  EXPECT_EQ(round->next_version, 8U);
+}
+
+}  // namespace
+}  // namespace rp
