@@ -15,7 +15,7 @@ struct StepReport {
   std::uint64_t epoch = 0;  // of the step's first sequence, from 0
   double seconds = 0;       // since the step before was done
   double tokens_per_second = 0;  // all positions that are computed, padding included
-  double busy = 0;  // the share of the workers' time in which layers compute, by their smoothed times; 0: not known yet
+  double busy = 0;  // the share of the workers' time in which layers compute, of the last steps; 0: not known yet
   std::uint64_t host_bytes = 0;  // resident memory of the coordinator, the host store included
   double eta_seconds = 0;
 };

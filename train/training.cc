@@ -120,7 +120,7 @@ void Training::report_accepted() {
   report.epoch = step.epoch;
   report.seconds = clock_.on_step(now_ns());
   report.tokens_per_second = static_cast<double>(settings_.tokens_of_step()) / report.seconds;
-  report.busy = layer_seconds_of_step() / (report.seconds * session_.num_workers());
+  report.busy = layer_seconds_of_step() / (clock_.seconds_for(1) * session_.num_workers());
   report.host_bytes = resident_bytes();
   report.eta_seconds = clock_.seconds_for(settings_.max_steps - step.step);
   metrics_->add(report);
