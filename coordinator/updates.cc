@@ -2,26 +2,23 @@
 
 #include <pthread.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "common/check.h"
 #include "coordinator/commit_check.h"
-#include "coordinator/float_format.h"
 #include "roundpipe/error.h"
 
 namespace rp {
 
 Updates::Updates(Store& store, std::uint32_t pipeline, UpdatesOptions options)
-    : store_(store), pipeline_(pipeline), options_(std::move(options)), stamps_(store), waits_(options_.waits), team_(options_.num_threads), loss_scaler_(store, pipeline, options_.loss_scaling) {
-  std::size_t partial_sums = 0;
-  const PipelineRecord& record = store.catalogue().pipelines()[pipeline];
-  for (std::uint32_t block = record.first_block; block < record.first_block + record.num_blocks; ++block) {
-    if (store.catalogue().blocks()[block].is_trained == 0) continue;
-    blocks_.push_back(block);
-    partial_sums = std::max(partial_sums, num_partial_sums(store.catalogue().blocks()[block].num_elements));
-  }
-  partial_sums_.resize(partial_sums);
+    : store_(store),
+      pipeline_(pipeline),
+      options_(std::move(options)),
+      blocks_(store.catalogue().trained_blocks(static_cast<int>(pipeline))),
+      stamps_(store),
+      waits_(options_.waits),
+      updater_(store, blocks_, options_.num_threads, options_.adds_rounds),
+      loss_scaler_(store, pipeline, options_.loss_scaling) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -160,40 +157,17 @@ void Updates::run() {
   }
 }
 
-BlockGradients Updates::gradients_of(std::uint32_t index, std::vector<const void*>& pointers) {
-  const BlockRecord& block = store_.catalogue().blocks()[index];
-  for (const UseRecord& use : store_.catalogue().uses_of_block(index)) {
-    pointers.push_back(options_.adds_rounds ? static_cast<const void*>(store_.state(use.sum_offset))
-                                    : store_.gradients(use.gradient_offset));
-  }
-  return {.uses = pointers.data(),
-          .num_uses = pointers.size(),
-          .format = options_.adds_rounds ? FloatFormat::kFp32 : float_format_of(block.dtype),
-          .num_elements = block.num_elements};
-}
-
 void Updates::add_one_gradient() {
   const auto [version, gradient] = to_add_.front();
   to_add_.pop_front();
-  const UseRecord& use = store_.catalogue().uses()[gradient.use];
-  const BlockRecord& block = store_.catalogue().blocks()[use.block];
   Step& step = step_at(version);
   const bool is_first = step.summed.insert(gradient.use).second;
   mutex_.unlock();
-  float* sum = store_.state(use.sum_offset);
-  if (is_first) std::fill_n(sum, block.num_elements, 0.0F);
-  const void* pointer = store_.gradients(use.gradient_offset);
-  add_gradients(sum, {.uses = &pointer, .num_uses = 1, .format = float_format_of(block.dtype), .num_elements = block.num_elements},
-                team_);
+  updater_.add_to_sum(gradient.use, is_first);
   const bool is_sound = give_back({&gradient, 1});
   mutex_.lock();
   if (!is_sound) return;
-  close_one(step, use.block);
-}
-
-double Updates::square_sum(std::uint32_t block) {
-  std::vector<const void*> pointers;
-  return sum_of_squares(gradients_of(block, pointers), partial_sums_, team_);
+  close_one(step, store_.catalogue().uses()[gradient.use].block);
 }
 
 void Updates::finish_norm(Step& step) {
@@ -219,7 +193,7 @@ void Updates::finish_norms_of_blocks(Step& step) {
   for (const std::uint32_t block : blocks_) {
     if (!options_.adds_rounds && store_.catalogue().blocks()[block].num_uses == 1) continue;  // the workers did it
     mutex_.unlock();
-    const double sum = square_sum(block);
+    const double sum = updater_.square_sum(block);
     mutex_.lock();
     step.square_sums[block] = sum;
   }
@@ -294,9 +268,9 @@ void Updates::update_one_block(std::uint64_t version, Step& step) {
   const bool needs_sum = !step.norm_done && (options_.adds_rounds || store_.catalogue().blocks()[block].num_uses > 1);
   const auto taken = taken_by(block, step);
   mutex_.unlock();
-  const double sum = needs_sum ? square_sum(block) : 0;
+  const double sum = needs_sum ? updater_.square_sum(block) : 0;
   stamps_.begin(block, version);
-  apply(version, block, rules);
+  updater_.update(block, version, rules);
   stamps_.complete(block, version);
   store_.published(block).publish(version);
   const bool is_sound = give_back(taken);
@@ -316,10 +290,7 @@ void Updates::update_by_function(std::uint64_t version, Step& step) {
     for (const Gradient& gradient : taken_by(block, step)) taken.push_back(gradient);
   }
   mutex_.unlock();
-  const auto write = [&](std::uint32_t block, float* gradient) {
-    std::vector<const void*> pointers;
-    write_gradient(gradient, gradients_of(block, pointers), scaling, team_);
-  };
+  const auto write = [&](std::uint32_t block, float* gradient) { updater_.write_gradient(block, scaling, gradient); };
   for (const std::uint32_t block : blocks_) stamps_.begin(block, version);
   std::exception_ptr error;
   try {
@@ -348,33 +319,6 @@ void Updates::end_step(std::uint64_t version, Step& step) {
   version_ = version;
   steps_.erase(steps_.begin());
   changed_.notify_all();
-}
-
-// REQUIRES: fp32 masters.
-BlockState Updates::state_of(std::uint32_t index, std::uint64_t version) {
-  const BlockRecord& block = store_.catalogue().blocks()[index];
-  const auto moment = [&](std::uint64_t offset) { return offset == kNoOffset ? nullptr : store_.state(offset); };
-  BlockState state{.m = moment(block.moment1_offset), .v = moment(block.moment2_offset), .num_elements = block.num_elements};
-  std::byte* copy = store_.working_copy(index, version).data();
-  if (block.working_is_master()) {
-    state.old_master = reinterpret_cast<const float*>(store_.working_copy(index, version - 1).data());
-    state.master = reinterpret_cast<float*>(copy);
-  } else {
-    state.old_master = state.master = store_.state(block.master_offset);
-    state.working = copy;
-    state.working_format = float_format_of(block.dtype);
-  }
-  return state;
-}
-
-void Updates::apply(std::uint64_t version, std::uint32_t block, std::span<const UpdateSpan> rules) {
-  const BlockState state = state_of(block, version);
-  if (rules.empty()) {
-    skip_block(state, team_);
-    return;
-  }
-  std::vector<const void*> pointers;
-  update_block(state, gradients_of(block, pointers), rules, team_);
 }
 
 void Updates::wait_applied(std::uint64_t version) {

@@ -1,11 +1,12 @@
 // coordinator/updates.h
 // The optimizer's part of a step: when which weights are updated, and who may go on then.
 //
-// A thread of its own takes blocks as their gradients become final and updates each in one fused pass by a ThreadTeam.
+// A thread of its own takes blocks as their gradients become final and has each updated by a BlockUpdater.
 // Order (docs/design/protocol.md): a block is updated when step() was called and every task that was accepted before and
 // uses it is committed, those of evaluations too: they may still read the copy that is overwritten. Where the step needs
 // all gradients first (it clips by norm, scales the loss, may be skipped, or is a function): when that holds for all
-// blocks. Of several that may be, the first in layer order, which the next round needs first. Then published(block) = the version that the step makes, and taken(use) gives the gradient blocks back.
+// blocks. Of several that may be, the first in layer order, which the next round needs first. Then published(block) = the
+// version that the step makes, and taken(use) gives the gradient blocks back.
 // Where a step may have several rounds each committed gradient is added to an fp32 sum first and given back at once; the
 // sum is the next step's once this one is applied to the block.
 //
@@ -29,12 +30,12 @@
 #include <vector>
 
 #include "common/mutex.h"
+#include "coordinator/block_updater.h"
 #include "coordinator/loss_scaler.h"
 #include "coordinator/step_request.h"
 #include "coordinator/weight_stamps.h"
 #include "hoststore/store.h"
 #include "hoststore/wait_record.h"
-#include "optimizer/thread_team.h"
 #include "optimizer/update.h"
 #include "roundpipe/optimizer.h"
 
@@ -124,20 +125,14 @@ class Updates {
   // Gradients that were read are still what was committed, and are given back. False: they are not, and the run ends.
   [[nodiscard]] bool give_back(std::span<const Gradient> gradients);
   void end_step(std::uint64_t version, Step& step) RP_REQUIRES(mutex_);  // `step` is gone then
-  // Makes `version` of a block; without rules: the version before, once more.
-  void apply(std::uint64_t version, std::uint32_t block, std::span<const UpdateSpan> rules);
-  [[nodiscard]] BlockState state_of(std::uint32_t block, std::uint64_t version);
-  [[nodiscard]] BlockGradients gradients_of(std::uint32_t block, std::vector<const void*>& pointers);
-  [[nodiscard]] double square_sum(std::uint32_t block);
 
   Store& store_;
   const std::uint32_t pipeline_;
   const UpdatesOptions options_;
+  const std::vector<std::uint32_t> blocks_;  // trained ones
   WeightStamps stamps_;
   WaitRecord waits_;
-  std::vector<std::uint32_t> blocks_;  // trained ones
-  ThreadTeam team_;                  // used by the thread only
-  std::vector<double> partial_sums_; // likewise
+  BlockUpdater updater_;  // used by the thread only
 
   Mutex mutex_;
   CondVar changed_;

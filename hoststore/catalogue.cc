@@ -211,8 +211,9 @@ std::vector<std::byte> Catalogue::to_bytes() const {
   CatalogueHeader header{.num_pipelines = pipelines_.size(), .num_layers = layers_.size(), .num_blocks = blocks_.size(), .num_uses = uses_.size(),
                          .num_tensors = tensors_.size(), .parameter_bytes = parameter_bytes_,
                          .state_bytes = state_bytes_, .gradient_bytes = gradient_bytes_};
-  std::vector<std::byte> bytes(sizeof(header) + pipelines_.size() * sizeof(PipelineRecord) + layers_.size() * sizeof(LayerRecord) + blocks_.size() * sizeof(BlockRecord) +
-                               uses_.size() * sizeof(UseRecord) + tensors_.size() * sizeof(TensorRecord));
+  std::vector<std::byte> bytes(sizeof(header) + pipelines_.size() * sizeof(PipelineRecord) + layers_.size() * sizeof(LayerRecord) +
+                               blocks_.size() * sizeof(BlockRecord) + uses_.size() * sizeof(UseRecord) +
+                               tensors_.size() * sizeof(TensorRecord));
   std::size_t at = sizeof(header);
   const auto append = [&bytes, &at](const auto& records) {
     const std::size_t length = records.size() * sizeof(records[0]);
@@ -276,6 +277,15 @@ std::uint64_t Catalogue::num_parameters() const {
   std::uint64_t count = 0;
   for (std::uint32_t pipeline = 0; pipeline < pipelines_.size(); ++pipeline) count += share_of(pipeline).num_parameters;
   return count;
+}
+
+std::vector<std::uint32_t> Catalogue::trained_blocks(int pipeline) const {
+  const PipelineRecord& record = pipelines_[static_cast<std::size_t>(pipeline)];
+  std::vector<std::uint32_t> trained;
+  for (std::uint32_t block = record.first_block; block < record.first_block + record.num_blocks; ++block) {
+    if (blocks_[block].is_trained != 0) trained.push_back(block);
+  }
+  return trained;
 }
 
 int Catalogue::first_trained_layer(int pipeline) const {

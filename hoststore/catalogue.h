@@ -145,6 +145,8 @@ class Catalogue {
   [[nodiscard]] std::span<const UseRecord> uses_of_block(std::uint32_t block) const;
   // Whether a parameter of this layer is trained.
   [[nodiscard]] bool is_trained(int layer) const;
+  // A pipeline's blocks of which that holds, in layer order.
+  [[nodiscard]] std::vector<std::uint32_t> trained_blocks(int pipeline) const;
   // The first layer of a pipeline with one, counted from the pipeline's; their number if all are frozen.
   [[nodiscard]] int first_trained_layer(int pipeline) const;
 

@@ -141,8 +141,8 @@ std::unique_ptr<Store> Store::attach(std::vector<UniqueFd> descriptors) {
   }
   store->map(false);
   const Catalogue& catalogue = store->catalogue_;
-  if (catalogue.num_layers() != static_cast<int>(header.num_layers) || catalogue.pipelines().size() != header.num_pipelines || catalogue.blocks().size() != header.num_blocks ||
-      catalogue.uses().size() != header.num_uses) {
+  if (catalogue.num_layers() != static_cast<int>(header.num_layers) || catalogue.pipelines().size() != header.num_pipelines ||
+      catalogue.blocks().size() != header.num_blocks || catalogue.uses().size() != header.num_uses) {
     throw strange;
   }
   return store;

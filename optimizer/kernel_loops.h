@@ -4,7 +4,8 @@
 // function of another header is called (the linker might keep the copy with the wrong instructions).
 //
 // V has:  Floats, kWidth;  all(x);  load<format>(array, i);  store<format>(array, i, x);  stream<format>(array, i, x),
-// which needs an aligned address;  square_root(x);  smaller(x, y), larger(x, y), which give y where one is NaN;  Squares, the 16 partial sums of squares;  stream_fence().
+// which needs an aligned address;  square_root(x);  smaller(x, y), larger(x, y), which give y where one is NaN;
+// Squares, the 16 partial sums of squares;  stream_fence().
 #pragma once
 
 #include "optimizer/kernels.h"

@@ -12,12 +12,9 @@
 
 namespace rp {
 
-FunctionUpdate::FunctionUpdate(Store& store, int pipeline) : store_(store) {
+FunctionUpdate::FunctionUpdate(Store& store, int pipeline) : store_(store), blocks_(store.catalogue().trained_blocks(pipeline)) {
   const Catalogue& catalogue = store.catalogue();
   const PipelineRecord& record = catalogue.pipelines()[static_cast<std::size_t>(pipeline)];
-  for (std::uint32_t block = record.first_block; block < record.first_block + record.num_blocks; ++block) {
-    if (block_of(block).is_trained != 0) blocks_.push_back(block);
-  }
   for (int layer = 0; layer < static_cast<int>(record.num_layers); ++layer) {
     for (const TensorRecord& tensor : catalogue.tensors_of(static_cast<int>(record.first_layer) + layer)) {
       if (!is_first_use(catalogue, tensor) || block_of(catalogue.uses()[tensor.use].block).is_trained == 0) continue;

@@ -37,7 +37,7 @@ class FunctionUpdate {
   void write_working_copies(std::uint64_t version);
 
   Store& store_;
-  std::vector<std::uint32_t> blocks_;  // trained ones
+  const std::vector<std::uint32_t> blocks_;  // trained ones
   std::vector<at::Tensor> gradients_;  // by block, fp32, from the first step on
   std::vector<Leaf> leaves_;
   std::vector<NamedParameter> parameters_;  // of the leaves

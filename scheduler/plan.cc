@@ -47,7 +47,8 @@ Plan plan_for(PlanKind kind, const Plan& plan, int num_layers) {
   const PlanKind is = kind_of(plan, num_layers);
   if (is == kind) return plan;
   if (kind == PlanKind::kFused) {
-    fail(cat("forward_backward() needs a fused stage, but `", plan_text(plan, num_layers), "` has none; `forward 0-3 | fused 4-7 | backward 0-3` has"));
+    fail(cat("forward_backward() needs a fused stage, but `", plan_text(plan, num_layers),
+             "` has none; `forward 0-3 | fused 4-7 | backward 0-3` has"));
   }
   if (is == PlanKind::kInfer) {
     fail(cat("forward() with gradients needs backward stages, but `", plan_text(plan, num_layers), "` has none"));

@@ -217,7 +217,8 @@ TEST(Flows, PackedOutputsOfOnePipelineAreInputsAndArgumentsOfAnother) {
     at::set_num_threads(1);
     Session session(0, nullptr);
     Pipeline teacher(session, {layer<Frozen>(4), layer<Frozen>(4)}, std::vector<Loss>{}, {.num_microbatches = 3, .name = "teacher"});
-    Pipeline student(session, {layer<Block>(4), layer<Block>(4)}, loss("distance", mean_square), {.num_microbatches = 3, .seed = 5, .name = "student"});
+    Pipeline student(session, {layer<Block>(4), layer<Block>(4)}, loss("distance", mean_square),
+                     {.num_microbatches = 3, .seed = 5, .name = "student"});
     session.start();
     for (int step = 0; step < 4; ++step) {
       const at::Tensor x = batch_of(step);
@@ -329,7 +330,8 @@ TEST(Flows, ALossIsChosenPerCallAndMayGiveSeveralNumbers) {
   EXPECT_NEAR(result.losses()[1], (output * y).sum().item<double>() / 64, 1e-5);
   EXPECT_DOUBLE_EQ(result.loss(), result.losses()[0] + result.losses()[1]);
   run.pipeline.step({});
-  EXPECT_THAT(error_of([&] { (void)run.pipeline.forward_backward(x, y, {.loss = "sum"}); }), testing::HasSubstr("no loss 'sum' (did you mean sums?)"));
+  EXPECT_THAT(error_of([&] { (void)run.pipeline.forward_backward(x, y, {.loss = "sum"}); }),
+              testing::HasSubstr("no loss 'sum' (did you mean sums?)"));
   EXPECT_THAT(error_of([&] { (void)run.pipeline.forward_backward(x, y).outputs(); }), testing::HasSubstr("return_outputs"));
 }
 

@@ -1,8 +1,8 @@
 // random_models FIRST LAST [NEAR]: the random models of these seeds, each as a pipeline of one session with its calls mixed
 // among the others', compared with the reference loop bit for bit, and with fp64 where a row's result depends on no other
 // row; with NEAR also over so many batches near to the model's own, to see what is the chance of one batch.
-// Exit code 0 if all agree; a model beyond the bar for fp64 fails unless it keeps the bar over batches near to its own. Under rp-launch with any number of workers, or
-// alone; one seed by itself gives the same bits.
+// Exit code 0 if all agree; a model beyond the bar for fp64 fails unless it keeps the bar over batches near to its own.
+// Under rp-launch with any number of workers, or alone; one seed by itself gives the same bits.
 #include <ATen/Parallel.h>
 
 #include <algorithm>
