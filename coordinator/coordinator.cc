@@ -63,9 +63,13 @@ Coordinator::Coordinator(Store& store, CoordinatorOptions options)
   thread_ = std::thread([this] { follow_completions(); });
 }
 
-Coordinator::~Coordinator() {
+Coordinator::~Coordinator() { end(); }
+
+void Coordinator::end() {
+  if (!thread_.joinable()) return;
   fail(std::make_exception_ptr(Error(ExitCode::kUserError, "the session has ended")));
   thread_.join();
+  for (const auto& pipeline : pipelines_) pipeline->updates->end();  // what they report comes here
   store_.epoch().publish(kEndEpoch);
 }
 

@@ -52,7 +52,6 @@ struct RoundInputs {
 class Coordinator {
  public:
   Coordinator(Store& store, CoordinatorOptions options);
-  // Ends the workers: drops what is in flight.
   ~Coordinator();
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
@@ -103,6 +102,9 @@ class Coordinator {
 
   // synchronize() at the end of a run: returns the run's failure if no call has thrown it before.
   [[nodiscard]] std::exception_ptr finish();
+
+  // Ends the workers: drops what is in flight. Nothing is accepted after that. The destructor's, if it was not called.
+  void end();
 
   // The run cannot go on: every wait, present or later, throws `error`. The first call counts.
   void fail(std::exception_ptr error);

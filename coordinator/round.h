@@ -54,7 +54,8 @@ struct BlockOfRound {
   BlockRow row;
 };
 
-// Guarded by the Coordinator's mutex; what accept() writes does not change afterwards.
+// Guarded by the Coordinator's mutex. What PipelineState::next_round() and the Coordinator fill in before its first slot is
+// appended does not change afterwards, but for `attempt`, which the acceptance of a backward sets.
 struct Round {
   RoundTraits traits;
   std::uint64_t number = 0;        // over the whole run: the key of random numbers

@@ -1,5 +1,6 @@
 #include "coordinator/task_failure.h"
 
+#include <algorithm>
 #include <string>
 
 #include "common/text.h"
@@ -9,11 +10,11 @@ namespace rp {
 WorkerError task_failure(Store& store, const Round& round, const Slot& slot) {
   const FailureRecord& record = store.failure(slot.worker);
   const TaskPlace place{.worker = slot.worker,
-                        .round = static_cast<std::int64_t>(round.number),
+                        .round = round.number < kFirstEvaluation ? static_cast<std::int64_t>(round.number) : -1,
                         .step = static_cast<std::int64_t>(round.step),
                         .first_layer = slot.layers.first,
                         .end_layer = slot.layers.end,
-                        .layer = record.layer,
+                        .layer = std::max<std::int64_t>(record.layer, -1),
                         .microbatch = record.microbatch};
   const std::string microbatch = record.microbatch >= 0 ? cat(", microbatch ", record.microbatch) : "";
   const std::string where = cat(" in the ", phase_name(slot.phase), " stage of layers ", slot.layers.first, "-",

@@ -22,9 +22,11 @@ Updates::Updates(Store& store, std::uint32_t pipeline, UpdatesOptions options)
   thread_ = std::thread([this] { run(); });
 }
 
-Updates::~Updates() {
+Updates::~Updates() { end(); }
+
+void Updates::end() {
   stop(nullptr);
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Updates::stop(std::exception_ptr error) {
@@ -178,7 +180,8 @@ void Updates::finish_norm(Step& step) {
     if (std::isfinite(sum)) continue;
     const Catalogue& catalogue = store_.catalogue();
     const std::uint32_t layer = catalogue.uses()[catalogue.blocks()[block].first_use].layer;
-    outcome.nonfinite_layers.push_back(static_cast<int>(layer - catalogue.pipelines()[pipeline_].first_layer));
+    const int number = static_cast<int>(layer - catalogue.pipelines()[pipeline_].first_layer);
+    if (outcome.nonfinite_layers.empty() || outcome.nonfinite_layers.back() != number) outcome.nonfinite_layers.push_back(number);
   }
   outcome.loss_scale = loss_scaler_.scale_of(step.used_version);
   outcome.grad_norm = std::sqrt(total) / outcome.loss_scale;

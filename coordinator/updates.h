@@ -80,6 +80,8 @@ class Updates {
 
   // What is not begun is dropped; waiters, present and later, get `error`. The first call counts.
   void stop(std::exception_ptr error);
+  // stop(), and waits for what is begun. The destructor's, if it was not called.
+  void end();
 
  private:
   struct Gradient {

@@ -1,5 +1,5 @@
 // Handwritten digits: a residual convolutional network with BatchNorm and dropout, from real images to a test accuracy.
-//   tools/export_digits.py --output run/digits.bin
+//   .venv/bin/python tools/export_digits.py --output run/digits.bin
 //   rp-launch --workers 2 digits run/digits.bin
 #include <roundpipe/roundpipe.h>
 

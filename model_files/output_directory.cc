@@ -108,6 +108,16 @@ OutputDirectory OutputDirectory::create(const fs::path& target, Existing existin
   }
 }
 
+void OutputDirectory::make(const fs::path& target, const std::function<void(const OutputDirectory&)>& write) {
+  try {
+    OutputDirectory directory = create(target);
+    write(directory);
+    directory.commit();
+  } catch (...) {
+    throw;  // caught, so that the directory is removed on the way here
+  }
+}
+
 OutputDirectory::~OutputDirectory() {
   if (!lock_) return;
   std::error_code ignored;

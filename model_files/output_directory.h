@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 
 #include "common/fd.h"
 #include "common/output_file.h"
@@ -21,6 +22,10 @@ class OutputDirectory {
 
   // Makes the parent directories, too. Fails at once if the target exists and `existing` is kRefuse.
   static OutputDirectory create(const std::filesystem::path& target, Existing existing = Existing::kRefuse);
+
+  // create(), write() and commit(). What write() throws comes out when the directory is removed: where nobody catches an
+  // exception, as in most programs' main(), no destructor runs.
+  static void make(const std::filesystem::path& target, const std::function<void(const OutputDirectory&)>& write);
 
   OutputDirectory(OutputDirectory&&) = default;
   OutputDirectory& operator=(OutputDirectory&&) = delete;

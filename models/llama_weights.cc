@@ -120,23 +120,23 @@ void export_llama(const std::filesystem::path& source, const std::filesystem::pa
   for (const ExpectedTensor& tensor : tensors) {
     declarations.push_back({tensor.name, weights.tensor(tensor.name).dtype, tensor.shape});
   }
-  OutputDirectory directory = OutputDirectory::create(output);
-  SafetensorsWriter writer = SafetensorsWriter::create(directory.path() / "model.safetensors", declarations);
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const ExpectedTensor& tensor = tensors[i];
-    const bool tied_head = config.tie_word_embeddings && tensor.name == kLmHead;
-    const std::string parameter = tied_head ? "weight" : llama_parameter_name(config, tensor.layer, tensor.name);
-    const at::Tensor value = weight(tensor.layer, parameter);
-    RP_ASSERT(value.sizes() == at::IntArrayRef(tensor.shape));
-    write_tensor(writer, tensor.name, value, scalar_type(declarations[i].dtype, tensor.name));
-  }
-  writer.commit();
-  for (const auto& entry : std::filesystem::directory_iterator(source)) {
-    if (entry.is_regular_file() && !is_weight_file(entry.path())) {
-      directory.copy_in(entry.path(), entry.path().filename());
+  OutputDirectory::make(output, [&](const OutputDirectory& directory) {
+    SafetensorsWriter writer = SafetensorsWriter::create(directory.path() / "model.safetensors", declarations);
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const ExpectedTensor& tensor = tensors[i];
+      const bool tied_head = config.tie_word_embeddings && tensor.name == kLmHead;
+      const std::string parameter = tied_head ? "weight" : llama_parameter_name(config, tensor.layer, tensor.name);
+      const at::Tensor value = weight(tensor.layer, parameter);
+      RP_ASSERT(value.sizes() == at::IntArrayRef(tensor.shape));
+      write_tensor(writer, tensor.name, value, scalar_type(declarations[i].dtype, tensor.name));
     }
-  }
-  directory.commit();
+    writer.commit();
+    for (const auto& entry : std::filesystem::directory_iterator(source)) {
+      if (entry.is_regular_file() && !is_weight_file(entry.path())) {
+        directory.copy_in(entry.path(), entry.path().filename());
+      }
+    }
+  });
 }
 
 }  // namespace rp::models

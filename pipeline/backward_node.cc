@@ -90,8 +90,9 @@ std::vector<Tensors> OpenGraph::backward(std::vector<Tensors> gradients) {
   if (!runtime) refuse("backward() through a pipeline after the end of its session");
   Coordinator& coordinator = runtime->coordinator();
   if (is_done_) refuse("a second backward() through the same forward() of a pipeline: what it needs is freed by the first; call forward() again");
-  if (round_->step != coordinator.num_steps(round_->traits.pipeline) + 1) {
-    refuse("backward() through a forward() of a pipeline that came before its last step(): the weights are others now; call forward() again");
+  if (round_->next_version != coordinator.version(round_->traits.pipeline) + 1) {
+    refuse("backward() through a forward() of a pipeline that came before its last step() or load_state(): the weights are others now; "
+           "call forward() again");
   }
   runtime->check_room_for_gradients(round_->traits.pipeline);
   is_done_ = true;

@@ -99,6 +99,9 @@ BatchSplit::BatchSplit(const Batch& inputs, const Split& split_inputs, const Bat
   std::int64_t size = -1;
   blocks_.inputs = views(cut(inputs.tensors, split_inputs, num_microbatches, "input", size));
   if (inputs.nested) refuse("the inputs of a call are a list of tensors; nested values are for the arguments of a loss");
+  if (arguments.nested && !(arguments.tensors.empty() && arguments.packed.empty())) {
+    refuse("the arguments of a call are one nested value, or a list of tensors with packed lists behind it, not both");
+  }
   blocks_.arguments = views(cut(arguments.nested ? tensors_of(*arguments.nested) : arguments.tensors, split_arguments, num_microbatches,
                                 "argument", size));
   if (arguments.nested) set_structure(*arguments.nested);

@@ -83,7 +83,12 @@ void install_stop_handlers() {
   action.sa_handler = on_stop_signal;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
-  for (const int signal_number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) sigaction(signal_number, &action, nullptr);
+  for (const int signal_number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
+    struct sigaction present {};
+    sigaction(signal_number, nullptr, &present);
+    if (signal_number == SIGHUP && present.sa_handler == SIG_IGN) continue;  // nohup
+    sigaction(signal_number, &action, nullptr);
+  }
 }
 
 int stop_signal() { return g_stop_signal.load(); }

@@ -87,12 +87,13 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   if (!settings_.store.empty()) settings_.store = parse_store("SessionOptions::store", settings_.store);
   if (options.params_on) settings_.params_on = parse_directory("SessionOptions::params_on", settings_.params_on);
   if (role_.fault_board) {
-    board_.emplace(FaultBoard::attach(std::move(role_.fault_board)));
+    board_ = new FaultBoard(FaultBoard::attach(std::move(role_.fault_board)));  // never unmapped: faults come until the end
     g_board_entry = board_entry();
     g_board_entry->publish_start(getpid());
     install_crash_handler(*g_board_entry);
   } else {
-    board_.emplace(FaultBoard::create(2));
+    own_board_.emplace(FaultBoard::create(2));
+    board_ = &*own_board_;
     for (int i = 0; i < board_->num_entries(); ++i) board_->entry(i).publish_start(getpid());
   }
   if (role_.liveness) liveness_.emplace(std::move(role_.liveness));
@@ -115,8 +116,9 @@ void Session::Impl::end() {
     watcher_.join();
   }
   if (error) end_process(error);  // nobody was told; a destructor cannot throw it
+  if (coordinator != nullptr) coordinator->end();
+  if (worker_.joinable()) worker_.join();  // before the coordinator that it tells of its end
   runtime_->end_coordinator();
-  if (worker_.joinable()) worker_.join();
 }
 
 FaultBoardEntry Session::Impl::board_entry() {

@@ -61,7 +61,8 @@ class Session::Impl {
   ProcessRole role_;
   EffectiveSettings settings_;
   const std::shared_ptr<Runtime> runtime_ = std::make_shared<Runtime>(settings_, role_.num_workers);
-  std::optional<FaultBoard> board_;  // rp-launch's; alone: of this process, for report_hang()
+  FaultBoard* board_ = nullptr;          // rp-launch's; alone: of this process, for report_hang()
+  std::optional<FaultBoard> own_board_;  // alone
   std::optional<LivenessWatch> liveness_;
   const int num_exceptions_;  // in flight when the session was made
   bool started_ = false;

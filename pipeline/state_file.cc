@@ -154,35 +154,35 @@ void check_tensors(const SafetensorsFile& file, const std::vector<StateTensor>& 
 
 void Pipeline::save_state(const std::filesystem::path& directory, const std::string& user_data) {
   synchronize();
-  OutputDirectory output = OutputDirectory::create(directory);
-  const std::vector<StateTensor> tensors = state_tensors(*impl_, impl_->buffers(Coordinator::BuffersOf::kLastStep));
-  std::vector<TensorDeclaration> declarations;
-  for (const StateTensor& tensor : tensors) {
-    declarations.push_back({tensor.name, file_dtype(tensor.value.scalar_type()), tensor.value.sizes().vec()});
-  }
-  SafetensorsWriter writer = SafetensorsWriter::create(output.path() / "state.safetensors", declarations);
-  Checksum checksum;
-  for (const StateTensor& tensor : tensors) {
-    writer.write(tensor.name, tensor.value.const_data_ptr(), tensor.value.nbytes());
-    checksum.add(tensor.value);
-  }
-  writer.commit();
-  const UpdateHistory history = impl_->coordinator().update_history(impl_->number());
-  const nlohmann::json description = {{"version", kStateVersion},
-                                      {"step", num_steps()},
-                                      {"round", impl_->coordinator().num_rounds_of_steps(impl_->number())},
-                                      {"updates", history.num_applied},
-                                      {"loss_scale", loss_scale_json(history.loss_scale)},
-                                      {"dtype", at::toString(impl_->model().dtype())},
-                                      {"checksum", checksum.value()},
-                                      {"rounds_per_step", impl_->options().rounds_per_step},
-                                      {"asynchronous", impl_->options().asynchronous},
-                                      {"user_data", user_data}};
-  const std::string text = description.dump(2) + "\n";
-  OutputFile file = OutputFile::create(output.path() / "state.json", text.size());
-  file.write(text.data(), text.size());
-  file.commit();
-  output.commit();
+  OutputDirectory::make(directory, [&](const OutputDirectory& output) {
+    const std::vector<StateTensor> tensors = state_tensors(*impl_, impl_->buffers(Coordinator::BuffersOf::kLastStep));
+    std::vector<TensorDeclaration> declarations;
+    for (const StateTensor& tensor : tensors) {
+      declarations.push_back({tensor.name, file_dtype(tensor.value.scalar_type()), tensor.value.sizes().vec()});
+    }
+    SafetensorsWriter writer = SafetensorsWriter::create(output.path() / "state.safetensors", declarations);
+    Checksum checksum;
+    for (const StateTensor& tensor : tensors) {
+      writer.write(tensor.name, tensor.value.const_data_ptr(), tensor.value.nbytes());
+      checksum.add(tensor.value);
+    }
+    writer.commit();
+    const UpdateHistory history = impl_->coordinator().update_history(impl_->number());
+    const nlohmann::json description = {{"version", kStateVersion},
+                                        {"step", num_steps()},
+                                        {"round", impl_->coordinator().num_rounds_of_steps(impl_->number())},
+                                        {"updates", history.num_applied},
+                                        {"loss_scale", loss_scale_json(history.loss_scale)},
+                                        {"dtype", at::toString(impl_->model().dtype())},
+                                        {"checksum", checksum.value()},
+                                        {"rounds_per_step", impl_->options().rounds_per_step},
+                                        {"asynchronous", impl_->options().asynchronous},
+                                        {"user_data", user_data}};
+    const std::string text = description.dump(2) + "\n";
+    OutputFile file = OutputFile::create(output.path() / "state.json", text.size());
+    file.write(text.data(), text.size());
+    file.commit();
+  });
 }
 
 std::string Pipeline::saved_user_data(const std::filesystem::path& directory) { return read_description(directory).user_data; }

@@ -47,7 +47,7 @@ int main(int argc, char** argv) {
     print(rp::memory_text(session.memory_plan()) + rp::speed_text(session.num_workers(), pipeline.plan_text()));
     training.run();
   } catch (...) {
-    throw;  // caught, so that what is half-written is removed on the way here
+    throw;  // caught, so that destructors run: the bar goes before the error is printed
   }
   return 0;
 }

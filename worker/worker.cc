@@ -26,7 +26,7 @@ void copy_in_chunks(Stream& stream, std::byte* to, const std::byte* from, std::u
 
 std::string task_text(const Command& command) {
   return cat("slot ", number_of(command.slot), " (", phase_name(command.phase), " of layers ", command.first_layer, "-",
-             command.end_layer - 1, ", round ", command.round, ")");
+             command.end_layer - 1, ", ", round_text(static_cast<std::int64_t>(command.round)), ")");
 }
 
 std::int64_t slot_of(const Command& command) { return static_cast<std::int64_t>(number_of(command.slot)); }

@@ -22,7 +22,8 @@ class PackedTensors {
   // As many as the round had that made them.
   [[nodiscard]] int num_microbatches() const;
 
-  // The tensors of one microbatch, as copies. Waits for them. Throws WorkerError if the round failed.
+  // The tensors of one microbatch, as copies. Waits for them. Throws WorkerError if the round failed, rp::Error (kUsage) for
+  // an index that does not exist and after the end of the session.
   [[nodiscard]] Tensors microbatch(int index) const;
 
   struct State;
@@ -64,7 +65,8 @@ struct Split {
 
   // For each tensor the dimension that is cut, or kWhole; empty: the default.
   std::vector<int> dimensions{};
-  // Instead: gives the lists of all microbatches. It must give `num_microbatches` lists of equal length.
+  // Instead: gives the lists of all microbatches. It must give `num_microbatches` lists of equal length. Not for inputs that
+  // require gradients.
   std::function<std::vector<Tensors>(const Tensors& tensors, int num_microbatches)> function{};
 };
 

@@ -15,11 +15,11 @@ enum class ExitCode : int {
   kUserError = 1,         // an exception in user code; processes that differ
   kUsage = 2,             // an unknown option or an impossible setting
   kBadInput = 64,         // a model, data or configuration file that is wrong
-  kNoResource = 69,       // memory, GPU or disk that is missing before the start
+  kNoResource = 69,       // memory, GPU or disk that is missing
   kOutputFailed = 74,     // output that cannot be written
   kPreempted = 75,        // preempted, and a checkpoint is written: requeue
-  kDoNotRequeue = 93,     // a crash loop
-  kTimeout = 110,         // a time limit of the user's ran out
+  kDoNotRequeue = 93,     // a crash loop; reserved
+  kTimeout = 110,         // a time limit of the user's ran out; reserved
   kHang = 124,            // a process hung
   kLauncherFailed = 125,  // the launcher's own error
   kCannotExecute = 126,   // a program that is there and cannot be run
@@ -42,7 +42,7 @@ class Error : public std::runtime_error {
 // Where in a training run something happened in a worker. A field that does not apply is -1.
 struct TaskPlace {
   std::int64_t worker = -1;
-  std::int64_t round = -1;       // counted from 0 over the whole run
+  std::int64_t round = -1;       // of training, counted from 0 over the whole run
   std::int64_t step = -1;        // counted from 1
   std::int64_t first_layer = -1;  // of the stage
   std::int64_t end_layer = -1;    // one past the last layer of the stage
@@ -64,7 +64,8 @@ class WorkerError : public Error {
   TaskPlace place_;
 };
 
-// Thrown by the next call that would start work once a signal asked the program to stop.
+// Thrown by start(), forward_backward(), forward() and forward_packed() once a signal asked the program to stop; step(),
+// backward(), reading and saving still work.
 class Interrupted : public std::runtime_error {
  public:
   // Made by the library; a program may throw it to end as a signal would end it.

@@ -64,7 +64,8 @@ struct LayerSpec {
   std::string name;
   // A hash of the factory's arguments, as far as they can be hashed; part of the fingerprint.
   std::uint64_t arguments_hash = 0;
-  // Builds the layer. Called in the coordinator once and in each worker at most once, when a stage first needs it.
+  // Builds the layer. Called twice in the coordinator, for the description and for initial values, and in each worker at
+  // most once, when a stage first needs it.
   std::function<std::unique_ptr<Layer>()> make;
   // Writes the initial value of the named parameter into `value` (fp32, the parameter's shape; coordinator only). Empty
   // for a layer whose factory fills its parameters, as torch::nn modules do.

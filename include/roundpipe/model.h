@@ -37,7 +37,8 @@ class Model {
   Model& tie(ParameterUse first, ParameterUse second);
 
   // The dtype that the layers compute in: at::kBFloat16, at::kHalf or at::kFloat (the default). The optimizer's master
-  // weights are fp32 in any case.
+  // weights are fp32 unless PipelineOptions::optimizer_dtype says otherwise. Inputs are not cast: give floating-point ones in
+  // this dtype.
   Model& set_dtype(at::ScalarType dtype) {
     dtype_ = dtype;
     return *this;

@@ -27,7 +27,8 @@ struct ModelInfo {
 // Describes the causal language model in a Hugging Face directory (config.json, *.safetensors, index where sharded).
 // Reads config.json and the headers of the weight files, no weights: the coordinator reads them at Session::start().
 // Inputs: token ids [batch, sequence] int64. The last layer gives {hidden states [batch, sequence, hidden], weight of
-// the LM head [vocabulary, hidden]}, which causal_lm_loss() takes. Throws rp::Error (kBadInput) naming the file, the
+// the LM head [vocabulary, hidden]}, which causal_lm_loss() takes; evaluate by forward_packed(), which keeps microbatches
+// apart. Throws rp::Error (kBadInput) naming the file, the
 // tensor and the rule that it breaks.
 [[nodiscard]] Model load(const std::filesystem::path& directory, at::ScalarType dtype = at::kBFloat16);
 
@@ -42,7 +43,7 @@ struct ModelInfo {
 
 // Writes the working weights of `pipeline`, made from load(source), as a Hugging Face directory: *.safetensors with the
 // names and dtype of the source, and every other small file of the source (configuration, tokenizer). Written beside
-// `output` and renamed at the end. Throws rp::Error (kOutputFailed).
+// `output` and renamed at the end. Waits as Pipeline::synchronize(). Throws rp::Error (kOutputFailed).
 void save(Pipeline& pipeline, const std::filesystem::path& source, const std::filesystem::path& output);
 
 }  // namespace rp::models

@@ -70,7 +70,8 @@ struct ParameterGroup {
 // The function is called once a step when the gradients are final, in a thread of the runtime's. It finds the gradients
 // (clipped, unscaled) in grad() of Pipeline::optimizer_parameters() and changes those parameters, as torch::optim does.
 // With a synchronous step it has returned when step() returns, and step() throws what it throws; of an asynchronous step it
-// runs beside the next round, so what it uses must be left alone until synchronize(), which throws.
+// runs beside the next round, so what it uses must be left alone until synchronize(), which throws. What it throws ends the
+// run.
 class Update {
  public:
   // A rule for all parameters.
@@ -103,8 +104,8 @@ struct StepOptions {
   double max_grad_norm = 0.0;
   // Each element of a gradient is moved into [-max_grad_value, max_grad_value]; 0 switches it off. Not beside max_grad_norm.
   double max_grad_value = 0.0;
-  // A step with an infinite or NaN gradient changes no weight and no moment; StepResult tells. A barrier, as clipping by
-  // norm, which skips in any case, as loss scaling does.
+  // A step with an infinite or NaN gradient changes no weight and no moment; StepResult::skipped() tells. Clipping by norm and
+  // loss scaling skip such steps in any case. A barrier, as those are.
   bool skip_nonfinite = false;
 };
 
@@ -128,7 +129,7 @@ enum class LearningRateSchedule : std::uint8_t {
 };
 
 // Learning rate of step `step` (counted from 1): rises linearly over `warmup_steps`, then as the schedule says until
-// `max_steps`. Throws rp::Error (kUsage) for a step below 1 or negative numbers.
+// `max_steps`. Throws rp::Error (kUsage) for a step below 1 or warmup_steps below 0.
 [[nodiscard]] double scheduled_learning_rate(LearningRateSchedule schedule, double learning_rate, std::int64_t step,
                                              std::int64_t warmup_steps, std::int64_t max_steps);
 

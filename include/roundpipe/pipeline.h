@@ -28,7 +28,8 @@ enum class RecomputeGrain : std::uint8_t {
 
 // Options of a pipeline.
 struct PipelineOptions {
-  // The number M of microbatches of a round. It changes the bits of a run; the number of workers does not.
+  // The number M of microbatches of a round. It changes the bits of a run; the number of workers does not. A call with packed
+  // inputs that sets none takes theirs.
   int num_microbatches = 8;
   // How much a backward recomputes at once. It changes memory and time, no result.
   RecomputeGrain recompute_grain = RecomputeGrain::kStage;
@@ -79,7 +80,7 @@ struct CallOptions {
   std::optional<std::string> loss{};
   // Of forward_backward(): outputs are kept, for RoundResult::outputs().
   bool return_outputs = false;
-  // Of forward(): whether a backward may follow; if not set, whether autograd is on in this thread.
+  // Of forward(): whether a backward may follow; if not set, whether autograd is on in this thread. True needs it to be on.
   std::optional<bool> requires_grad{};
 };
 
@@ -90,7 +91,7 @@ class RoundResult {
   // final. Throws WorkerError if the round failed, Interrupted never.
   [[nodiscard]] double loss() const;
 
-  // Each number that the loss function gives, as a sum over the microbatches.
+  // Each number that the loss function gives, as a sum over the microbatches. Waits and throws as loss().
   [[nodiscard]] std::vector<double> losses() const;
 
   // The outputs of the last layer, merged. Waits for them. Throws rp::Error (kUsage) unless the
@@ -107,7 +108,7 @@ class RoundResult {
   std::shared_ptr<State> state_;
 };
 
-// A step that was accepted. Copyable. Used while its Pipeline lives.
+// A step that was accepted. Copyable. Used while its Pipeline lives. What waits throws what failed the run, if it did.
 class StepResult {
  public:
   // The global L2 norm of the step's gradient before clipping. Waits until all gradients of the step are final.
@@ -132,7 +133,9 @@ class StepResult {
 };
 
 // One parameter as the coordinator holds it. The tensors are views of the host store and live as long as the session;
-// read or write them only between synchronize() and the next call that starts work.
+// read or write them only between synchronize() and the next call that starts work. Who writes weights writes `master` and
+// `working`; in an asynchronous run after its first step the next round still computes with the version before, which is not
+// visible here.
 struct ParameterState {
   std::string name;    // "<layer index>.<name in the layer>" of its first use
   int layer = 0;           // of its first use
@@ -160,14 +163,17 @@ class Pipeline {
   Pipeline(Session& session, Model model, Loss loss, PipelineOptions options = {});
   // With several losses, or none.
   Pipeline(Session& session, Model model, std::vector<Loss> losses, PipelineOptions options = {});
+  // Ends the session's run, for all of its pipelines: they live until the program is done with every one. The Session must
+  // outlive them.
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
   // Runs forward, loss and backward of one round: splits inputs and the loss's arguments into the microbatches (see Split)
   // and adds the gradients. Returns when the round is accepted: the inputs are copied, at most two rounds are in flight.
-  // Throws WorkerError if an earlier round failed, Interrupted once a stop was requested, rp::Error for inputs that
-  // cannot be split.
+  // Throws WorkerError if an earlier round failed, Interrupted once a stop was requested; rp::Error: kUsage for inputs that
+  // cannot be split, an unknown loss, or more rounds than rounds_per_step without a step(), kNoResource if the inputs do not
+  // fit into memory.
   RoundResult forward_backward(const Batch& inputs, const Batch& arguments, const CallOptions& options = {});
 
   // Runs the layers forward and returns the outputs of the last one, merged; waits for them.
@@ -186,7 +192,8 @@ class Pipeline {
   // Updates the weights with the gradients since the last step. Returns when the step is accepted; layers that are
   // updated may be used by the next round while others still wait. (With a function, synchronous: when it is applied.)
   // Throws rp::Error (kUsage) if there was no round with gradients since the last one, for coefficients that a rule cannot
-  // have, for a rule that needs more moments than there are, and for a parameter in no group.
+  // have, for a rule that needs more moments or other masters than there are, for a parameter in no group, and if
+  // StepOptions::asynchronous is not the pipeline's; WorkerError if a round failed.
   StepResult step(const Update& update, const StepOptions& options = {});
   StepResult step(const AdamW& rule, const StepOptions& options = {}) { return step(Update(rule), options); }
 
@@ -208,17 +215,19 @@ class Pipeline {
   // The same with names, as in parameters().
   [[nodiscard]] std::vector<NamedParameter> named_optimizer_parameters();
 
-  // The buffers of all layers (see Layer::buffers()), in layer order. Waits as synchronize() does.
+  // The buffers of all layers (see Layer::buffers()), in layer order. Waits as synchronize() does, with its effect on
+  // evaluations.
   [[nodiscard]] std::vector<BufferState> buffers();
 
   // Writes masters, moments, buffers, step number and `user_data` (any text: the program's own state, as JSON) to a new
-  // directory: beside it first, then renamed. Rounds since the last step() are not part of it. Throws rp::Error
-  // (kOutputFailed), or Interrupted by a second INT, and leaves nothing behind then.
+  // directory: beside it first, then renamed. Waits as synchronize() does, with its effect on evaluations. Rounds since the
+  // last step(), frozen parameters and the seed are not part of it. Throws rp::Error (kOutputFailed), or Interrupted by a
+  // second INT, and leaves nothing behind then.
   void save_state(const std::filesystem::path& directory, const std::string& user_data);
 
-  // Reads what save_state() wrote, into the store; returns the user's text. Throws rp::Error: kUsage after a round
-  // without its step(); kBadInput if the state is of another model or damaged. A damaged file is found while it is read:
-  // then the weights are of no use until another state is loaded.
+  // Reads what save_state() wrote, into the store; returns the user's text. Waits as save_state(). Throws
+  // rp::Error: kUsage after a round without its step(); kBadInput if the state is of another model or damaged. A damaged file
+  // is found while it is read: then the weights are of no use until another state is loaded.
   std::string load_state(const std::filesystem::path& directory);
 
   // The text that save_state() was given, without loading anything: a program can see whether it may go on from a state
@@ -229,7 +238,8 @@ class Pipeline {
   [[nodiscard]] MemoryPlan memory_plan() const;
 
   // After Session::start(): the stages that calls of this kind use now, as text (see PlanKind). Automatic plans follow the
-  // layers' times: after 2 rounds, and once more after 10.
+  // layers' times: after 2 rounds, and once more after 10. Throws rp::Error (kUsage) if a plan by hand has no stages for the
+  // kind.
   [[nodiscard]] std::string plan_text(PlanKind kind = PlanKind::kFused) const;
 
   // What the layers took, for one microbatch, on whichever worker ran them: smoothed over the rounds, the first one left out.

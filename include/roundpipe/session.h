@@ -49,7 +49,7 @@ class Session {
   void start();
 
   // True once a signal (INT, TERM, HUP, USR1) asked for an end. The present step() completes; the next
-  // forward_backward() throws rp::Interrupted.
+  // call that would start a round throws rp::Interrupted.
   [[nodiscard]] bool stop_requested() const;
   // The signal that asked for it, or 0.
   [[nodiscard]] int stop_signal() const;

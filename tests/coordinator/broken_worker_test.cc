@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "coordinator/coordinator.h"
 #include "hoststore/protocol_rule.h"
 #include "tests/common/expect_refusal.h"
@@ -124,6 +128,21 @@ TEST_F(BrokenWorker, IsNotBlamedForWeightsThatTheCallerWrites) {
     const WeightStamp::Contents expected{.is_complete = true, .version = version, .checksum = BlockChecksum::of(store_->working_copy(0, version))};
     EXPECT_EQ(store_->stamp(0, version).observe(), expected);
   }
+}
+
+// A step's function is at work when the run ends, and fails then.
+TEST_F(BrokenWorker, MeetsACoordinatorThatEndsWhileAFunctionFails) {
+  make();
+  (void)accept();
+  std::atomic<bool> begun{false};
+  step([&begun](std::uint64_t, bool, const GradientWriter&) {
+    begun = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    throw std::runtime_error("too late");
+  });
+  do_round(0);
+  while (!begun) std::this_thread::yield();
+  coordinator_.reset();
 }
 
 // Section 6: forward and backward alike use the version of the round.

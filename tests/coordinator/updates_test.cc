@@ -360,6 +360,25 @@ TEST(Updates, WithoutABarrierTellOfGradientsThatAreNotFinite) {
   EXPECT_EQ(updates.wait_norm(*outcome).nonfinite_layers, (std::vector<int>{1, 3}));
 }
 
+TEST(Updates, TellALayerOnceThatHasATiedParameterAndOneOfItsOwn) {
+  std::vector<LayerRequest> layers(2, LayerRequest{.name = "l"});
+  for (LayerRequest& layer : layers) {
+    layer.parameters = {{.name = "own", .shape = {8}}, {.name = "tied", .shape = {8}, .tied_group = 0}};
+  }
+  StoreSettings settings;
+  settings.backing = "memfd";
+  settings.arena_limit_bytes = 1 << 20;
+  const auto store = Store::create(settings, Catalogue::lay_out(layers, 1, false));
+  Updates updates(*store, 0, {});
+  accept_tasks(updates, *store);
+  for (std::uint32_t use = 0; use < 4; ++use) {
+    fill_gradient(*store, use, INFINITY);
+    updates.gradient_committed(1, use, 1, INFINITY);
+  }
+  const auto outcome = updates.accept_step(1, 0, {.rules = {Sgd{.learning_rate = 1}}});
+  EXPECT_EQ(updates.wait_norm(*outcome).nonfinite_layers, (std::vector<int>{0, 1}));
+}
+
 TEST(Updates, WithLossScalingUnscaleSkipAndGrow) {
   const auto store = new_store(false, kNumElements, 1);
   Updates updates(*store, 0, {.loss_scaling = LossScaling{.initial_scale = 8, .growth_factor = 4, .backoff_factor = 0.25, .growth_interval = 2}});

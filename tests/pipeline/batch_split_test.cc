@@ -9,7 +9,7 @@
 namespace rp {
 namespace {
 
-std::string error_of(const Tensors& inputs, const Tensors& arguments, int num_microbatches) {
+std::string error_of(const Batch& inputs, const Batch& arguments, int num_microbatches) {
   try {
     const BatchSplit split(inputs, {}, arguments, {}, num_microbatches);
   } catch (const Error& error) {
@@ -44,6 +44,9 @@ TEST(BatchSplit, WhatCannotBeSplitIsRefusedWithNumbers) {
   EXPECT_THAT(error_of({at::zeros({4}, at::kComplexFloat)}, {}, 2), testing::HasSubstr("cannot travel"));
   EXPECT_THAT(error_of({at::scalar_tensor(1.0)}, {}, 2), testing::HasSubstr("no input has a dimension to cut"));
   EXPECT_THAT(error_of({at::zeros({4}), at::zeros({4}, at::kMeta)}, {}, 2), testing::HasSubstr("input 1 is on device meta"));
+  Batch both(Value(Value::Map{{"labels", at::zeros({4})}}));
+  both.tensors.push_back(at::zeros({4}));
+  EXPECT_THAT(error_of({at::zeros({4})}, both, 2), testing::HasSubstr("one nested value, or a list of tensors"));
 }
 
 TEST(BatchSplit, CutsAlongTheDimensionsThatAreNamed) {

@@ -300,6 +300,18 @@ TEST(Flows, ASavedStateKnowsNothingOfRoundsAfterTheLastStep) {
   EXPECT_EQ(run.pipeline.buffers().at(0).value.item<double>(), count);
 }
 
+TEST(Flows, ABackwardOverOtherWeightsThatWereLoadedIsRefused) {
+  const ScratchDirectory scratch;
+  OneWorkerRun run;
+  run.pipeline.save_state(scratch.path() / "state", "");
+  const at::Tensor output = run.pipeline.forward(batch_of(1)).at(0);
+  (void)run.pipeline.load_state(scratch.path() / "state");  // as many steps as before
+  EXPECT_THAT(error_of([&] { output.sum().backward(); }), testing::HasSubstr("before its last step() or load_state()"));
+  (void)run.pipeline.forward_backward(batch_of(2), batch_of(52));
+  run.pipeline.step(Sgd{});
+  run.pipeline.synchronize();
+}
+
 TEST(Flows, SeveralTensorsAbsentOnesAndIntegersCrossBorders) {
   const Model model{layer<Several>(4), layer<Several>(4), layer<Several>(4)};
   std::vector<at::Tensor> weights;

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "roundpipe/error.h"
+#include "roundpipe/roundpipe.h"
 #include "tests/common/expect_refusal.h"
 #include "tests/pipeline/tiny_run.h"
 
@@ -50,6 +50,27 @@ TEST(Session, AnExceptionInALossReachesTheCallWithStageAndMicrobatch) {
   }
   EXPECT_THAT(error_of([&] { pipeline.step({}); }), testing::HasSubstr("out of luck"));
   EXPECT_THAT(error_of([&] { pipeline.synchronize(); }), testing::HasSubstr("out of luck"));
+}
+
+struct Refusing : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) {
+    if (!is_training()) throw std::runtime_error("not without training");
+    return x;
+  }
+};
+
+TEST(Session, AnExceptionInAnEvaluationHasNoRoundOfTraining) {
+  Session session(0, nullptr);
+  Pipeline pipeline(session, Model{layer<Refusing>()}, failing_loss(), {.num_microbatches = 1});
+  session.start();
+  try {
+    (void)pipeline.forward(at::ones({2}), {.requires_grad = false});
+    FAIL() << "no exception";
+  } catch (const WorkerError& error) {
+    EXPECT_EQ(error.place().round, -1);
+    EXPECT_EQ(error.place().layer, 0);
+    EXPECT_THAT(error.what(), testing::HasSubstr("not without training"));
+  }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // A training program that ends in the way that its first argument names. Used by endings_test.py.
 #include <roundpipe/roundpipe.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -38,6 +39,10 @@ at::Tensor mean_square(at::Tensor output, at::Tensor label) {
 
 int main(int argc, char** argv) {
   g_mode = argc > 1 ? argv[1] : "success";
+  if (g_mode == "throw-after-session") {
+    { const rp::Session session(argc, argv); }
+    throw std::runtime_error("after the session");
+  }
   rp::Session session(argc, argv);
   rp::Model model{rp::layer<Block>(0), rp::layer<Block>(1), rp::layer<Block>(2), rp::layer<Block>(3)};
   if (g_mode == "differ" && !session.is_coordinator()) model.add(rp::layer<Block>(4));
@@ -47,6 +52,12 @@ int main(int argc, char** argv) {
   if (g_mode == "throw-before-start") throw std::runtime_error("before the start");
   rp::Pipeline pipe(session, model, rp::loss("mean square", mean_square), {.num_microbatches = 2});
   session.start();
+  if (g_mode == "save-fails") {
+    const rlimit limit{.rlim_cur = 1024, .rlim_max = 1024};  // bytes of a file
+    setrlimit(RLIMIT_FSIZE, &limit);
+    signal(SIGXFSZ, SIG_IGN);
+    pipe.save_state(std::string(std::getenv("TMPDIR")) + "/state", "");  // throws, and nobody catches it
+  }
   if (g_mode == "throw-in-main") throw std::runtime_error("main's own message");
   if (g_mode == "exit-7") return 7;
   const bool runs_until_signal = g_mode == "until-signal" || g_mode == "until-preempted" || g_mode == "ignore-stop";

@@ -34,14 +34,14 @@ def processes_of(marker):
 class Run:
     """A run of rp-launch in a scratch TMPDIR, known by a variable in its environment."""
 
-    def __init__(self, *command, workers=3, variables={}):
+    def __init__(self, *command, workers=3, variables={}, prefix=()):
         self.scratch = tempfile.TemporaryDirectory()
         marker = f"RP_TEST_RUN={os.getpid()}.{time.monotonic_ns()}"
         self.marker = marker.encode()
         self.shared_memory = set(os.listdir("/dev/shm"))
         name, value = marker.split("=")
         environment = dict(os.environ, TMPDIR=self.scratch.name, **{name: value}, **variables)
-        self.process = subprocess.Popen([BIN / "rp-launch", "--workers", str(workers), *command], env=environment,
+        self.process = subprocess.Popen([*prefix, BIN / "rp-launch", "--workers", str(workers), *command], env=environment,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
     def worker(self, number):
@@ -72,10 +72,10 @@ class Run:
 
 
 class Endings(unittest.TestCase):
-    def repeat(self, mode, code, *messages, workers=3, act=None):
+    def repeat(self, mode, code, *messages, workers=3, act=None, prefix=()):
         for repetition in range(REPETITIONS):
             with self.subTest(mode=mode, repetition=repetition):
-                run = Run(PROGRAM, mode, workers=workers)
+                run = Run(PROGRAM, mode, workers=workers, prefix=prefix)
                 if act:
                     act(run)
                 actual, out, err = run.end(self)
@@ -93,6 +93,21 @@ class Endings(unittest.TestCase):
 
     def test_an_exception_before_the_start_is_told_once(self):
         self.repeat("throw-before-start", 1, "before the start", workers=8)
+
+    def test_an_exception_after_the_session_is_told(self):
+        self.repeat("throw-after-session", 1, "after the session")
+
+    def test_a_save_that_fails_leaves_nothing_where_nobody_catches_it(self):
+        self.repeat("save-fails", 74, "state.safetensors: cannot be written: File too large")
+
+    def test_a_hang_up_under_nohup_is_ignored(self):
+        def act(run):
+            run.wait_running()
+            os.killpg(run.process.pid, signal.SIGHUP)
+            time.sleep(0.2)
+            self.assertIsNone(run.process.poll())
+            run.process.send_signal(signal.SIGTERM)
+        self.repeat("until-signal", 143, act=act, prefix=["nohup"])
 
     def test_an_exception_in_a_layer_is_1_and_names_its_place(self):
         self.repeat("throw-in-layer", 1, "the layer's own message", "layer 1 ", "microbatch 0", workers=8)
