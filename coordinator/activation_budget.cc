@@ -21,9 +21,21 @@ std::uint64_t bytes_of(const RoundTable& table, const BlockRow& row) {
   return bytes;
 }
 
+SlotTime time_of(const Slot& slot, const std::vector<LayerTiming>& layers) {
+  SlotTime time;
+  for (int layer = slot.layers.first; layer < slot.layers.end; ++layer) {
+    const LayerTiming& of_layer = layers[static_cast<std::size_t>(layer)];
+    if (slot.phase == Phase::kBackward) time.lead += of_layer.recompute;
+    if (slot.phase != Phase::kBackward) time.work += of_layer.forward;
+    if (slot.phase != Phase::kForward) time.work += of_layer.backward;
+  }
+  return time;
+}
+
 }  // namespace
 
-RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalogue& catalogue, bool next_runs_beside) {
+RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalogue& catalogue, bool next_runs_beside,
+                      const std::vector<LayerTiming>& times) {
   const int num_slots = static_cast<int>(round.slots.size());
   std::map<BlockRow, RowBlocks> rows;
   std::map<BlockRow, int> imported;  // their last reader
@@ -54,34 +66,63 @@ RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalog
   }
   blocks.push_back({.writer = RowBlocks::kAtAcceptance, .last_reader = table_is_read_until,
                     .bytes = BlockAllocator::taken_bytes(round.table_bytes)});
+  for (const Slot& slot : round.slots) memory.times.push_back(time_of(slot, times));
   return memory;
 }
 
 namespace {
 
-// The part of a block that is written when slot `point` is about to be committed, by slot `writer` of a round that begins
-// with slot `first`. A slot has written one microbatch less than the slot before it, whose output it reads.
-std::uint64_t written_bytes(const RoundMemory& round, const RowBlocks& block, int first, int point, int num_workers) {
-  const int writer = first + block.writer;
-  if (writer < point) return block.bytes;
-  const bool runs = writer < point + num_workers && (first <= point || round.next_runs_beside);
-  const int behind = writer - std::max(point, first);
-  if (!runs || behind >= round.num_microbatches) return 0;
-  const auto num_microbatches = static_cast<std::uint64_t>(round.num_microbatches);
-  return block.bytes * (num_microbatches - static_cast<std::uint64_t>(behind)) / num_microbatches;
-}
+// When the microbatches of the slots end that follow each other in rounds alike: each slot on the worker after the one
+// before it, behind that worker's last slot and the microbatches of the slot before.
+class SlotEnds {
+ public:
+  SlotEnds(const RoundMemory& round, int num_rounds, int num_workers)
+      : num_microbatches_(static_cast<std::size_t>(round.num_microbatches)) {
+    const bool knows_times = static_cast<int>(round.times.size()) == round.num_slots &&
+                             std::all_of(round.times.begin(), round.times.end(), [](const SlotTime& time) { return time.work > 0; });
+    std::vector<double> free(static_cast<std::size_t>(num_workers));
+    std::vector<double> arrivals(num_microbatches_);
+    for (int slot = 0; slot < num_rounds * round.num_slots; ++slot) {
+      const int of_round = slot % round.num_slots;
+      double& now = free[static_cast<std::size_t>(slot % num_workers)];
+      if (of_round == 0) {
+        std::fill(arrivals.begin(), arrivals.end(), 0.0);
+        const int waits_for = round.next_runs_beside ? slot - (kRoundsInFlight - 1) * round.num_slots - 1 : slot - 1;
+        if (waits_for >= 0) now = std::max(now, commits_[static_cast<std::size_t>(waits_for)]);
+      }
+      const SlotTime time = knows_times ? round.times[static_cast<std::size_t>(of_round)] : SlotTime{.work = 1};
+      for (double& arrival : arrivals) {
+        arrival = now = std::max(now + time.lead, arrival) + time.work;
+        ends_.push_back(now);
+      }
+      commits_.push_back(commits_.empty() ? now : std::max(now, commits_.back()));
+    }
+  }
 
-}  // namespace
+  // How many of its microbatches `slot` has ended when slot `point` is about to be committed.
+  [[nodiscard]] std::uint64_t num_ended(int slot, int point) const {
+    const auto begin = ends_.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(slot) * num_microbatches_);
+    const auto end = begin + static_cast<std::ptrdiff_t>(num_microbatches_);
+    return static_cast<std::uint64_t>(std::upper_bound(begin, end, commits_[static_cast<std::size_t>(point)]) - begin);
+  }
 
-void ActivationBudget::learn(const RoundMemory& memory) {
-  const int num_workers = static_cast<int>(arenas_.size()) - 1;
+ private:
+  std::size_t num_microbatches_;
+  std::vector<double> ends_;     // by slot and microbatch
+  std::vector<double> commits_;  // by slot
+};
+
+// The most that is alive at once in each arena at the commits of `num_rounds` rounds, of which the first begins with
+// `first_worker`.
+std::vector<std::uint64_t> peaks(const RoundMemory& memory, int first_worker, int num_rounds, int num_workers) {
+  // What a round before makes lives into the next one at most; one more, so that workers are as far as they always are.
+  constexpr int kBefore = 2;
   const int num_slots = memory.num_slots;
-  // Rounds begin with each of these workers in turn.
-  // By lcm, not num_workers / gcd: GCC 12 makes 0 of 1 / std::gcd(1, 5) with -O2 -fsanitize=thread.
-  const int num_rounds = std::lcm(num_workers, num_slots) / num_slots;
-  std::vector<std::uint64_t> alive(arenas_.size());
-  // What a round before makes lives into the next one at most.
-  for (int point = num_slots; point < (1 + num_rounds) * num_slots; ++point) {
+  const SlotEnds ends(memory, kBefore + num_rounds + kRoundsInFlight, num_workers);
+  const int shift = first_worker - kBefore * num_slots % num_workers + num_workers;
+  const auto num_microbatches = static_cast<std::uint64_t>(memory.num_microbatches);
+  std::vector<std::uint64_t> most(static_cast<std::size_t>(num_workers) + 1), alive(most.size());
+  for (int point = kBefore * num_slots; point < (kBefore + num_rounds) * num_slots; ++point) {
     std::fill(alive.begin(), alive.end(), 0);
     const int present = point / num_slots;
     for (int round = present - 1; round < present + kRoundsInFlight; ++round) {
@@ -91,21 +132,51 @@ void ActivationBudget::learn(const RoundMemory& memory) {
         if (block.writer == RowBlocks::kAtAcceptance) {
           alive.back() += block.bytes;
         } else {
-          alive[static_cast<std::size_t>((first + block.writer) % num_workers)] += written_bytes(memory, block, first, point, num_workers);
+          const int writer = first + block.writer;
+          alive[static_cast<std::size_t>((writer + shift) % num_workers)] += block.bytes * ends.num_ended(writer, point) / num_microbatches;
         }
       }
     }
-    for (std::size_t i = 0; i < arenas_.size(); ++i) arenas_[i] = std::max(arenas_[i], alive[i]);
+    for (std::size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], alive[i]);
   }
+  return most;
+}
+
+void take_larger(std::vector<std::uint64_t>& to, const std::vector<std::uint64_t>& from) {
+  for (std::size_t i = 0; i < from.size(); ++i) to[i] = std::max(to[i], from[i]);
+}
+
+}  // namespace
+
+ActivationBudget::ActivationBudget(int num_workers) : needed_(static_cast<std::size_t>(num_workers) + 1) {}
+
+void ActivationBudget::learn(PlanKind kind, RoundMemory round, int first_worker) {
+  const int num_workers = static_cast<int>(needed_.size()) - 1;
+  take_larger(needed_, peaks(round, first_worker, 1, num_workers));
+  Kind& last = kinds_[static_cast<std::size_t>(kind)];
+  last.num_rounds = round.has_blocks_of(last.round) ? last.num_rounds + 1 : 1;
+  if (last.num_rounds <= 2) {  // once more with times that are not those of a first time
+    // Rounds begin with each of these workers in turn.
+    // By lcm, not num_workers / gcd: GCC 12 makes 0 of 1 / std::gcd(1, 5) with -O2 -fsanitize=thread.
+    last.expected = peaks(round, first_worker, std::lcm(num_workers, round.num_slots) / round.num_slots, num_workers);
+  }
+  last.round = std::move(round);
+}
+
+std::vector<std::uint64_t> ActivationBudget::arenas() const {
+  std::vector<std::uint64_t> arenas = needed_;
+  for (const Kind& kind : kinds_) take_larger(arenas, kind.expected);
+  return arenas;
 }
 
 void ActivationBudget::add(const ActivationBudget& other) {
-  for (std::size_t i = 0; i < arenas_.size(); ++i) arenas_[i] += other.arenas_[i];
+  const std::vector<std::uint64_t> others = other.arenas();
+  for (std::size_t i = 0; i < others.size(); ++i) needed_[i] += others[i];
 }
 
 std::uint64_t ActivationBudget::bytes() const {
   std::uint64_t sum = 0;
-  for (const std::uint64_t arena : arenas_) sum += align_up(arena, ArenaView::kPieceBytes);
+  for (const std::uint64_t arena : arenas()) sum += align_up(arena, ArenaView::kPieceBytes);
   return sum;
 }
 

@@ -3,6 +3,7 @@
 // has made them, not before.)
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -26,6 +27,12 @@ struct RowBlocks {
   static constexpr int kAtAcceptance = -1;
 };
 
+// What a slot takes for one microbatch, in any unit.
+struct SlotTime {
+  double lead = 0;  // that needs no output of the slot before, as a recompute
+  double work = 0;  // after that; 0: not known
+};
+
 // What a round keeps in the arenas, and how rounds like it follow each other.
 struct RoundMemory {
   std::vector<RowBlocks> blocks;
@@ -34,29 +41,44 @@ struct RoundMemory {
   // Whether the next round's first slot may run before this round's last one is committed. (Where it needs the weights that
   // this round's step makes, it may not.)
   bool next_runs_beside = true;
-  bool operator==(const RoundMemory&) const = default;
+  std::vector<SlotTime> times{};  // of the slots; empty: all alike
+
+  // Whether its blocks are the same, whatever it takes.
+  [[nodiscard]] bool has_blocks_of(const RoundMemory& other) const {
+    return blocks == other.blocks && num_slots == other.num_slots && num_microbatches == other.num_microbatches &&
+           next_runs_beside == other.next_runs_beside;
+  }
 };
-// REQUIRES: the round's slots are committed, its table and its origins still there.
-[[nodiscard]] RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalogue& catalogue, bool next_runs_beside);
+// `times`: of the pipeline's layers. REQUIRES: the round's slots are committed, its table and its origins still there.
+[[nodiscard]] RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalogue& catalogue, bool next_runs_beside,
+                                    const std::vector<LayerTiming>& times);
 
 // Bytes by arena: those of the workers, then the coordinator's.
 class ActivationBudget {
  public:
-  explicit ActivationBudget(int num_workers) : arenas_(static_cast<std::size_t>(num_workers) + 1) {}
+  explicit ActivationBudget(int num_workers);
 
-  // The most that is alive at once while rounds like this one follow each other: kRoundsInFlight are accepted, each worker
-  // is at one slot, what comes before these slots is committed. Takes the place of what an arena needed so far if it is more.
-  void learn(const RoundMemory& round);
+  // A round of this kind, whose first slot was worker `first_worker`'s, is done. The budget is what the rounds so far needed,
+  // and what rounds like the last one of each kind will need, whichever worker they begin with: the most that is alive at
+  // once while they follow each other, kRoundsInFlight accepted, each worker at one slot.
+  void learn(PlanKind kind, RoundMemory round, int first_worker);
 
   // For pipelines side by side.
   void add(const ActivationBudget& other);
 
   // The length of the arenas, which grow by whole pieces.
   [[nodiscard]] std::uint64_t bytes() const;
-  [[nodiscard]] const std::vector<std::uint64_t>& arenas() const { return arenas_; }
+  [[nodiscard]] std::vector<std::uint64_t> arenas() const;
 
  private:
-  std::vector<std::uint64_t> arenas_;
+  struct Kind {
+    RoundMemory round;
+    int num_rounds = 0;                   // with these blocks
+    std::vector<std::uint64_t> expected;  // by arena
+  };
+
+  std::vector<std::uint64_t> needed_;  // by arena
+  std::array<Kind, 3> kinds_;
 };
 
 }  // namespace rp

@@ -351,20 +351,20 @@ void Coordinator::commit_gradients(const Round& round, const Slot& slot) {
 void Coordinator::end_round(Round& round) {
   if (round.graph_is_open) return;
   round.all_done = true;
-  learn_memory(at(round.traits.pipeline), round);
   const bool went_back = !round.slots.empty() && round.slots.back().phase == Phase::kBackward;
-  plans_.learn(round.traits.pipeline, round.traits.plan_kind(went_back), table_of(round));
+  const PlanKind kind = round.traits.plan_kind(went_back);
+  plans_.learn(round.traits.pipeline, kind, table_of(round));
+  learn_memory(at(round.traits.pipeline), kind, round);
   blocks_.end(round);
 }
 
-void Coordinator::learn_memory(PipelineState& pipeline, const Round& round) {
+void Coordinator::learn_memory(PipelineState& pipeline, PlanKind kind, const Round& round) {
   if (round.slots.empty()) return;
   const bool next_needs_step = round.traits.has_backward() && pipeline.first_trained_layer == 0 && !pipeline.settings.asynchronous &&
                                !pipeline.settings.adds_rounds;
-  RoundMemory memory = memory_of(round, table_of(round), store_.catalogue(), !next_needs_step);
-  if (memory == pipeline.last_memory) return;
-  pipeline.activation_budget.learn(memory);
-  pipeline.last_memory = std::move(memory);
+  pipeline.activation_budget.learn(
+      kind, memory_of(round, table_of(round), store_.catalogue(), !next_needs_step, plans_.times(pipeline.number)),
+      static_cast<int>(round.slots.front().number % static_cast<std::uint64_t>(store_.num_workers())));
 }
 
 // Waiting

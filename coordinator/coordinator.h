@@ -146,7 +146,7 @@ class Coordinator {
   void for_trained_uses(const Round& round, const LayerRange& layers, Do&& action);
   void commit_gradients(const Round& round, const Slot& slot) RP_REQUIRES(mutex_);
   void end_round(Round& round) RP_REQUIRES(mutex_);
-  void learn_memory(PipelineState& pipeline, const Round& round) RP_REQUIRES(mutex_);
+  void learn_memory(PipelineState& pipeline, PlanKind kind, const Round& round) RP_REQUIRES(mutex_);
 
   Store& store_;
   const CoordinatorOptions options_;

@@ -42,7 +42,6 @@ struct PipelineState {
   bool is_stamped = false;                // since weights may have been written from outside of a step
 
   ActivationBudget activation_budget{0};        // guarded
-  RoundMemory last_memory;                      // guarded: of the last round
   std::map<int, BlockOfRound> buffers;          // guarded: the newest, by layer
   std::map<int, BlockOfRound> buffers_of_step;  // guarded: those after the last step's rounds
 

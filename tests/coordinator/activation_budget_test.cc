@@ -13,7 +13,7 @@ constexpr int kInput = RowBlocks::kAtAcceptance;
 
 ActivationBudget budget_for(int num_workers, const RoundMemory& round) {
   ActivationBudget budget(num_workers);
-  budget.learn(round);
+  budget.learn(PlanKind::kFused, round, 0);
   return budget;
 }
 
@@ -31,14 +31,14 @@ TEST(ActivationBudget, OfSeveralWorkersFollowsTheSlotsRoundTheWorkers) {
   // A worker has slots 0, 2, 4 in one round, and 1, 3 in the next. Two microbatches: of the second slot at work, half.
   const RoundMemory two{.blocks = kFiveSlots, .num_slots = 5, .num_microbatches = 2, .next_runs_beside = false};
   EXPECT_EQ(budget_for(2, two).arenas(), (Arenas{180, 180, 0}));
-  // As many workers as slots: slot i is always on worker i, and the first slot of the next round may be complete.
+  // As many workers as slots: slot i is always on worker i, and the next round's follows it at once.
   const RoundMemory five{.blocks = kFiveSlots, .num_slots = 5, .num_microbatches = 1, .next_runs_beside = true};
-  EXPECT_EQ(budget_for(5, five).arenas(), (Arenas{240, 120, 60, 60, 0, 0}));
+  EXPECT_EQ(budget_for(5, five).arenas(), (Arenas{240, 240, 120, 120, 0, 0}));
 }
 
 TEST(ActivationBudget, CountsTheNextRoundOnlyWhereItMayRunBeside) {
   RoundMemory round{.blocks = {{0, 2, 100}}, .num_slots = 3, .num_microbatches = 4, .next_runs_beside = true};
-  EXPECT_EQ(budget_for(3, round).arenas(), (Arenas{200, 0, 0, 0}));
+  EXPECT_EQ(budget_for(3, round).arenas(), (Arenas{150, 0, 0, 0})) << "two of four microbatches when the last slot ends";
   round.next_runs_beside = false;
   EXPECT_EQ(budget_for(3, round).arenas(), (Arenas{100, 0, 0, 0}));
 }
@@ -60,12 +60,39 @@ TEST(ActivationBudget, HoldsBuffersUntilTheNextRoundHasReadThem) {
   EXPECT_EQ(budget_for(1, {.blocks = {{1, 5, 6}}, .num_slots = 3}).arenas(), (Arenas{12, 0}));
 }
 
-TEST(ActivationBudget, NeverFallsAndComesInWholePieces) {
+TEST(ActivationBudget, FollowsTheTimesOfTheSlots) {
+  // Slot 2's output while slot 1's input is alive: until slot 1 is committed.
+  RoundMemory round{.blocks = {{2, 2, 400}, {0, 1, 1}}, .num_slots = 3, .num_microbatches = 4, .next_runs_beside = false};
+  const auto at_commit_of_slot_1 = [&round](std::vector<SlotTime> times) {
+    round.times = std::move(times);
+    round.blocks.front().last_reader = 1;
+    return budget_for(3, round).arenas()[2];
+  };
+  EXPECT_EQ(at_commit_of_slot_1({}), 300U) << "all alike: one microbatch behind";
+  EXPECT_EQ(at_commit_of_slot_1({{.work = 1}, {.work = 10}, {.work = 1}}), 300U) << "it waits for slot 1";
+  EXPECT_EQ(at_commit_of_slot_1({{.work = 1}, {.work = 1}, {.work = 3}}), 100U) << "slot 1 ends at 5, slot 2's first at 5";
+  EXPECT_EQ(at_commit_of_slot_1({{.work = 1}, {.work = 1}, {.lead = 2, .work = 1}}), 100U) << "its recompute waits for nobody";
+  EXPECT_EQ(at_commit_of_slot_1({{.work = 1}, {.work = 1}, {.work = 10}}), 0U);
+  EXPECT_EQ(at_commit_of_slot_1({{.work = 1}, {.work = 0}, {.work = 10}}), 300U) << "not known";
+}
+
+TEST(ActivationBudget, IsWhatRoundsHaveNeededAndWhatRoundsLikeTheLastOneWillNeed) {
+  const RoundMemory large{.blocks = {{0, 2, 100}}, .num_slots = 3, .next_runs_beside = false};
+  const RoundMemory small{.blocks = {{0, 2, 10}}, .num_slots = 3, .next_runs_beside = false};
+  ActivationBudget budget(2);
+  budget.learn(PlanKind::kFused, large, 0);
+  EXPECT_EQ(budget.arenas(), (Arenas{100, 100, 0})) << "the next one begins with worker 1";
+  budget.learn(PlanKind::kFused, small, 1);
+  EXPECT_EQ(budget.arenas(), (Arenas{100, 10, 0})) << "no large one will";
+  budget.learn(PlanKind::kInfer, large, 0);
+  budget.learn(PlanKind::kFused, small, 1);
+  EXPECT_EQ(budget.arenas(), (Arenas{100, 100, 0})) << "evaluations may come again";
+}
+
+TEST(ActivationBudget, ComesInWholePieces) {
   ActivationBudget budget(1);
   EXPECT_EQ(budget.bytes(), 0U);
-  budget.learn({.blocks = {{0, 1, ArenaView::kPieceBytes + 1}, {kInput, 1, 1}}, .num_slots = 2});
-  EXPECT_EQ(budget.bytes(), 3 * ArenaView::kPieceBytes);
-  budget.learn({.blocks = {{0, 1, 1}}, .num_slots = 2});
+  budget.learn(PlanKind::kFused, {.blocks = {{0, 1, ArenaView::kPieceBytes + 1}, {kInput, 1, 1}}, .num_slots = 2}, 0);
   EXPECT_EQ(budget.bytes(), 3 * ArenaView::kPieceBytes);
   ActivationBudget both(1);
   both.add(budget);
@@ -118,9 +145,14 @@ TEST(BlocksOfARound, AreWhatItsTasksWroteInWholePagesUntilTheirLastReader) {
       {0, 4 + 3, kPage},  // the next round's backward
       {kInput, 2, 2 * kPage},
       {kInput, 4 + 3, BlockAllocator::taken_bytes(round.table_bytes)}};
-  const RoundMemory memory = memory_of(round, table.table(), catalogue, false);
+  const std::vector<LayerTiming> times = {{1, 2, 4}, {8, 16, 32}, {64, 128, 256}};
+  const RoundMemory memory = memory_of(round, table.table(), catalogue, false, times);
   EXPECT_EQ(memory.num_slots, 4);
   EXPECT_EQ(memory.num_microbatches, 2);
+  const std::vector<std::pair<double, double>> expected_times = {{0, 1}, {0, 8}, {0, 64 + 256}, {2 + 16, 4 + 32}};
+  for (std::size_t slot = 0; slot < 4; ++slot) {
+    EXPECT_EQ(std::make_pair(memory.times[slot].lead, memory.times[slot].work), expected_times[slot]) << "slot " << slot;
+  }
   const std::vector<RowBlocks>& blocks = memory.blocks;
   ASSERT_EQ(blocks.size(), expected.size());
   for (std::size_t i = 0; i < blocks.size(); ++i) EXPECT_EQ(blocks[i], expected[i]) << "block " << i;
