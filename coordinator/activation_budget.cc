@@ -1,6 +1,7 @@
 #include "coordinator/activation_budget.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <numeric>
 
@@ -155,7 +156,7 @@ void ActivationBudget::learn(PlanKind kind, RoundMemory round, int first_worker)
   take_larger(needed_, peaks(round, first_worker, 1, num_workers));
   Kind& last = kinds_[static_cast<std::size_t>(kind)];
   last.num_rounds = round.has_blocks_of(last.round) ? last.num_rounds + 1 : 1;
-  if (last.num_rounds <= 2) {  // once more with times that are not those of a first time
+  if (std::has_single_bit(static_cast<unsigned>(last.num_rounds))) {  // again and again, seldom: times become smooth
     // Rounds begin with each of these workers in turn.
     // By lcm, not num_workers / gcd: GCC 12 makes 0 of 1 / std::gcd(1, 5) with -O2 -fsanitize=thread.
     last.expected = peaks(round, first_worker, std::lcm(num_workers, round.num_slots) / round.num_slots, num_workers);

@@ -45,7 +45,7 @@ class Training {
   void report_accepted();
   // What the layers of a step take on all workers together.
   [[nodiscard]] double layer_seconds_of_step() const;
-  // Tells the budget of activations when it is known, and when a new plan of stages needs more.
+  // Tells the budget of activations when it is known, and when it is another by 1 % of the plan.
   void report_activations();
   // Writes the checkpoint of the steps done so far, unless it is there.
   void save_checkpoint();
@@ -62,7 +62,7 @@ class Training {
   Progress progress_;
   StepClock clock_;
   std::optional<AcceptedStep> accepted_;
-  std::uint64_t activation_bytes_ = 0;  // the budget as it was told last
+  double told_activation_bytes_ = 0;  // the budget as it was told last
 };
 
 }  // namespace rp
