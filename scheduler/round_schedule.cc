@@ -18,48 +18,6 @@ LayerWork sum(const Workload& workload, const LayerRange& range) {
   return total;
 }
 
-// Runs rounds one after the other, each slot as a whole: a slot waits for the one before it and for its GPU only.
-class SlotClock {
- public:
-  explicit SlotClock(const Workload& workload)
-      : hop_(workload.num_gpus > 1 ? workload.hop : 0),
-        round_microbatches_(workload.round_microbatches),
-        num_rounds_(workload.num_microbatches / workload.round_microbatches),
-        free_(static_cast<std::size_t>(workload.num_gpus)),
-        arrival_(static_cast<std::size_t>(workload.round_microbatches)) {
-    RP_ASSERT(num_rounds_ * round_microbatches_ == workload.num_microbatches);
-  }
-
-  // `ready(layers)`: when a slot may begin; `done(stage, end)`: of each slot with a backward.
-  template <typename Ready, typename Done>
-  void step(const std::vector<StageWork>& stages, const Ready& ready, const Done& done) {
-    for (int round = 0; round < num_rounds_; ++round) {
-      std::fill(arrival_.begin(), arrival_.end(), 0.0);
-      for (const StageWork& stage : stages) {
-        double& free = free_[next_gpu_];
-        double now = std::max(free, ready(stage.layers));
-        for (double& arrival : arrival_) {
-          now = std::max(now + stage.lead, arrival) + stage.work;
-          arrival = now + hop_;
-        }
-        free = now;
-        next_gpu_ = next_gpu_ + 1 == free_.size() ? 0 : next_gpu_ + 1;
-        if (stage.kind != TaskKind::kForward) done(stage, now);
-      }
-    }
-  }
-
-  [[nodiscard]] double end() const { return *std::max_element(free_.begin(), free_.end()); }
-
- private:
-  double hop_;
-  int round_microbatches_;
-  int num_rounds_;
-  std::size_t next_gpu_ = 0;
-  std::vector<double> free_;     // by GPU
-  std::vector<double> arrival_;  // by microbatch of the round: at the next slot
-};
-
 }  // namespace
 
 std::vector<StageWork> stage_works(const Workload& workload, const Plan& plan) {
@@ -110,39 +68,70 @@ TaskGraph round_schedule(const Workload& workload, const std::vector<StageWork>&
   return graph;
 }
 
-double step_makespan(const Workload& workload, const std::vector<StageWork>& stages) {
-  SlotClock clock(workload);
-  clock.step(stages, [](const LayerRange&) { return 0.0; }, [](const StageWork&, double) {});
-  return clock.end();
-}
-
-double step_period(const Workload& workload, const std::vector<StageWork>& stages, int from, int to) {
-  RP_ASSERT(0 < from && from < to);
-  SlotClock clock(workload);
-  const auto num_layers = static_cast<std::size_t>(workload.num_layers()) + 1;
-  // When a layer's update is there, of the step before the last, the last, and this one.
-  std::vector<double> before(num_layers), last(num_layers), present(num_layers);
-  double end_of_from = 0;
-  for (int step = 1; step <= to; ++step) {
-    const auto ready = [&before](const LayerRange& layers) {
-      return *std::max_element(before.begin() + layers.first, before.begin() + layers.end);
-    };
-    const auto done = [&present](const StageWork& stage, double end) {
-      std::fill(present.begin() + stage.layers.first, present.begin() + stage.layers.end, end);
-    };
-    clock.step(stages, ready, done);
-    before.swap(last);
-    last.swap(present);
-    if (step == from) end_of_from = clock.end();
-  }
-  return (clock.end() - end_of_from) / (to - from);
-}
-
 double lower_bound_ms(const Workload& workload, const std::vector<StageWork>& stages) {
   double chain = stages.empty() ? 0 : stages.front().lead;
   for (const StageWork& stage : stages) chain += stage.work;
   if (workload.num_gpus > 1) chain += workload.hop * static_cast<double>(stages.size() - 1);
   return std::max(busy_ms(workload, stages) / workload.num_gpus, chain);
+}
+
+RoundSimulator::RoundSimulator(const Workload& workload)
+    : hop_(workload.num_gpus > 1 ? workload.hop : 0),
+      num_rounds_(workload.num_microbatches / workload.round_microbatches),
+      free_(static_cast<std::size_t>(workload.num_gpus)),
+      arrival_(static_cast<std::size_t>(workload.round_microbatches)) {
+  RP_ASSERT(num_rounds_ * workload.round_microbatches == workload.num_microbatches);
+  for (auto* updates : {&before_, &last_, &present_}) updates->resize(static_cast<std::size_t>(workload.num_layers()) + 1);
+}
+
+void RoundSimulator::restart() {
+  next_gpu_ = 0;
+  for (auto* times : {&free_, &before_, &last_, &present_}) std::fill(times->begin(), times->end(), 0.0);
+}
+
+double RoundSimulator::end() const { return *std::max_element(free_.begin(), free_.end()); }
+
+// `ready(layers)`: when a slot may begin; `done(stage, end)`: of each slot with a backward.
+template <typename Ready, typename Done>
+void RoundSimulator::step(const std::vector<StageWork>& stages, const Ready& ready, const Done& done) {
+  for (int round = 0; round < num_rounds_; ++round) {
+    std::fill(arrival_.begin(), arrival_.end(), 0.0);
+    for (const StageWork& stage : stages) {
+      double now = std::max(free_[next_gpu_], ready(stage.layers));
+      for (double& arrival : arrival_) {
+        now = std::max(now + stage.lead, arrival) + stage.work;
+        arrival = now + hop_;
+      }
+      free_[next_gpu_] = now;
+      next_gpu_ = next_gpu_ + 1 == free_.size() ? 0 : next_gpu_ + 1;
+      if (stage.kind != TaskKind::kForward) done(stage, now);
+    }
+  }
+}
+
+double RoundSimulator::makespan(const std::vector<StageWork>& stages) {
+  restart();
+  step(stages, [](const LayerRange&) { return 0.0; }, [](const StageWork&, double) {});
+  return end();
+}
+
+double RoundSimulator::period(const std::vector<StageWork>& stages, int from, int to) {
+  RP_ASSERT(0 < from && from < to);
+  restart();
+  const auto ready = [this](const LayerRange& layers) {
+    return *std::max_element(before_.begin() + layers.first, before_.begin() + layers.end);
+  };
+  const auto done = [this](const StageWork& stage, double end) {
+    std::fill(present_.begin() + stage.layers.first, present_.begin() + stage.layers.end, end);
+  };
+  double end_of_from = 0;
+  for (int number = 1; number <= to; ++number) {
+    step(stages, ready, done);
+    before_.swap(last_);
+    last_.swap(present_);
+    if (number == from) end_of_from = end();
+  }
+  return (end() - end_of_from) / (to - from);
 }
 
 }  // namespace rp

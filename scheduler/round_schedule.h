@@ -28,17 +28,38 @@ struct StageWork {
 // What the GPUs compute in a step, all together, in ms.
 [[nodiscard]] double busy_ms(const Workload& workload, const std::vector<StageWork>& stages);
 
+// No schedule of these stages is shorter: the GPUs' work shared evenly, and what one microbatch goes through. In ms.
+[[nodiscard]] double lower_bound_ms(const Workload& workload, const std::vector<StageWork>& stages);
+
 // One step as a graph, for its timeline.
 [[nodiscard]] TaskGraph round_schedule(const Workload& workload, const std::vector<StageWork>& stages);
 
-// The same without a graph: how long the step takes from idle GPUs to the end of its last task, in ms.
-[[nodiscard]] double step_makespan(const Workload& workload, const std::vector<StageWork>& stages);
+// The same without a graph, for searches: a slot as a whole waits for the one before it and for its GPU. Times in ms.
+class RoundSimulator {
+ public:
+  explicit RoundSimulator(const Workload& workload);
 
-// The time from step to step of chained asynchronous steps, in ms: each GPU takes its next task without a flush, and a layer
-// of step k waits until all of step k - 2 that uses the layer is done. Mean over steps `from` to `to`.
-[[nodiscard]] double step_period(const Workload& workload, const std::vector<StageWork>& stages, int from = 40, int to = 200);
+  // From idle GPUs to the end of a step's last task.
+  [[nodiscard]] double makespan(const std::vector<StageWork>& stages);
 
-// No schedule is shorter: the GPUs' work shared evenly, and what one microbatch goes through.
-[[nodiscard]] double lower_bound_ms(const Workload& workload, const std::vector<StageWork>& stages);
+  // The time from step to step of chained asynchronous steps: each GPU takes its next task without a flush, and a layer of
+  // step k waits until all of step k - 2 that uses the layer is done. Mean over steps `from` to `to`, by the end of the GPU
+  // that ends last.
+  [[nodiscard]] double period(const std::vector<StageWork>& stages, int from = 40, int to = 200);
+
+ private:
+  void restart();
+  template <typename Ready, typename Done>
+  void step(const std::vector<StageWork>& stages, const Ready& ready, const Done& done);
+  [[nodiscard]] double end() const;
+
+  double hop_;
+  int num_rounds_;
+  std::size_t next_gpu_ = 0;
+  std::vector<double> free_;     // by GPU
+  std::vector<double> arrival_;  // by microbatch of the round: at the next slot
+  // When a layer's update is there, of the step before the last, the last, and the present one.
+  std::vector<double> before_, last_, present_;
+};
 
 }  // namespace rp

@@ -30,7 +30,7 @@ TEST_P(GoldenSchedules, HaveThePublishedMakespans) {
   EXPECT_NEAR(makespan(BoundSchedule::k1F1B, golden.bound), golden.one_f_one_b, kFourDecimals);
   EXPECT_NEAR(makespan(BoundSchedule::kInterleaved, golden.looped), golden.interleaved, kFourDecimals);
   EXPECT_NEAR(makespan(BoundSchedule::kLoopedBfs, golden.looped), golden.looped_bfs, kFourDecimals);
-  EXPECT_NEAR(step_makespan(golden.workload, stage_works(golden.workload, golden_plan(golden))), golden.roundpipe, kFourDecimals);
+  EXPECT_NEAR(RoundSimulator(golden.workload).makespan(stage_works(golden.workload, golden_plan(golden))), golden.roundpipe, kFourDecimals);
 }
 
 TEST_P(GoldenSchedules, HaveThePublishedSteadyStates) {
@@ -38,9 +38,9 @@ TEST_P(GoldenSchedules, HaveThePublishedSteadyStates) {
   Workload workload = golden.workload;
   const std::vector<StageWork> stages = stage_works(workload, golden_plan(golden));
   EXPECT_NEAR(busy_ms(workload, stages) / 8, golden.busy_per_gpu, 0.005);
-  EXPECT_NEAR(step_period(workload, stages), golden.period_of_8, kFourDecimals);
+  EXPECT_NEAR(RoundSimulator(workload).period(stages), golden.period_of_8, kFourDecimals);
   workload.round_microbatches = 16;
-  EXPECT_NEAR(step_period(workload, stages), golden.period_of_16, kFourDecimals);
+  EXPECT_NEAR(RoundSimulator(workload).period(stages), golden.period_of_16, kFourDecimals);
 }
 
 TEST_P(GoldenSchedules, DoTheSameWorkWhateverTheSchedule) {
@@ -65,7 +65,7 @@ TEST_P(GoldenSchedules, TheGraphOfAStepHasTheTimesOfItsSlots) {
       workload.fused_waits = fused_waits;
       const std::vector<StageWork> stages = stage_works(workload, golden_plan(GetParam()));
       const Timeline timeline = simulate(round_schedule(workload, stages));
-      EXPECT_DOUBLE_EQ(timeline.makespan, step_makespan(workload, stages));
+      EXPECT_DOUBLE_EQ(timeline.makespan, RoundSimulator(workload).makespan(stages));
       EXPECT_NEAR(timeline.busy, busy_ms(workload, stages), 1e-6);
       EXPECT_GE(timeline.makespan, lower_bound_ms(workload, stages));
     }
@@ -80,7 +80,7 @@ TEST_P(GoldenSchedules, AreSimulatedInLessThanTenMilliseconds) {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   };
   EXPECT_LT(milliseconds([&] { (void)makespan(BoundSchedule::kInterleaved, golden.looped); }), 10);
-  EXPECT_LT(milliseconds([&] { (void)step_period(golden.workload, stage_works(golden.workload, golden_plan(golden))); }), 10);
+  EXPECT_LT(milliseconds([&] { (void)RoundSimulator(golden.workload).period(stage_works(golden.workload, golden_plan(golden))); }), 10);
 }
 
 TEST(Simulator, ATaskOnAnotherGpuWaitsForAHopAndItsLeadDoesNot) {
