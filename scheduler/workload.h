@@ -1,0 +1,29 @@
+// scheduler/workload.h
+// What a schedule is simulated for: how long the layers of a model take, and on how many GPUs. Times in ms, for one
+// microbatch on one GPU.
+#pragma once
+
+#include <vector>
+
+namespace rp {
+
+struct LayerWork {
+  double forward = 0;
+  double backward = 0;  // without recompute
+};
+
+struct Workload {
+  int num_gpus = 1;
+  int num_microbatches = 1;    // of a step
+  int round_microbatches = 1;  // RoundPipe: of a round; divides num_microbatches
+  double hop = 0;              // from the end of a task to the start of the next on another GPU
+  std::vector<LayerWork> layers;
+  LayerWork head;  // LM head and loss: behind the last layer, never recomputed
+  // RoundPipe: the fused stage's forward begins when its input is there. In the published simulations it does not wait, as
+  // if it were a recompute.
+  bool fused_waits = true;
+
+  [[nodiscard]] int num_layers() const { return static_cast<int>(layers.size()); }
+};
+
+}  // namespace rp

@@ -1,0 +1,121 @@
+#include "scheduler/simulator.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "scheduler/bound_schedules.h"
+#include "scheduler/round_schedule.h"
+#include "tests/common/expect_refusal.h"
+#include "tests/scheduler/golden_schedules.h"
+
+namespace rp::test {
+namespace {
+
+constexpr double kFourDecimals = 0.00005;
+
+class GoldenSchedules : public testing::TestWithParam<GoldenModel> {
+ protected:
+  [[nodiscard]] double makespan(BoundSchedule schedule, const std::vector<int>& stages) const {
+    return simulate(bound_schedule(schedule, GetParam().workload, stages)).makespan;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenSchedules, testing::ValuesIn(golden_models()),
+                         [](const auto& model) { return model.param.name == "1.7b" ? "Of1_7b" : "Of" + model.param.name; });
+
+TEST_P(GoldenSchedules, HaveThePublishedMakespans) {
+  const GoldenModel& golden = GetParam();
+  EXPECT_NEAR(makespan(BoundSchedule::kGPipe, golden.bound), golden.gpipe, kFourDecimals);
+  EXPECT_NEAR(makespan(BoundSchedule::k1F1B, golden.bound), golden.one_f_one_b, kFourDecimals);
+  EXPECT_NEAR(makespan(BoundSchedule::kInterleaved, golden.looped), golden.interleaved, kFourDecimals);
+  EXPECT_NEAR(makespan(BoundSchedule::kLoopedBfs, golden.looped), golden.looped_bfs, kFourDecimals);
+  EXPECT_NEAR(RoundSimulator(golden.workload).makespan(stage_works(golden.workload, golden_plan(golden))), golden.roundpipe, kFourDecimals);
+}
+
+TEST_P(GoldenSchedules, HaveThePublishedSteadyStates) {
+  const GoldenModel& golden = GetParam();
+  Workload workload = golden.workload;
+  const std::vector<StageWork> stages = stage_works(workload, golden_plan(golden));
+  EXPECT_NEAR(busy_ms(workload, stages) / 8, golden.busy_per_gpu, 0.005);
+  EXPECT_NEAR(RoundSimulator(workload).period(stages), golden.period_of_8, kFourDecimals);
+  workload.round_microbatches = 16;
+  EXPECT_NEAR(RoundSimulator(workload).period(stages), golden.period_of_16, kFourDecimals);
+}
+
+TEST_P(GoldenSchedules, DoTheSameWorkWhateverTheSchedule) {
+  const GoldenModel& golden = GetParam();
+  const double busy = busy_ms(golden.workload, stage_works(golden.workload, golden_plan(golden)));
+  for (const auto schedule : {BoundSchedule::kGPipe, BoundSchedule::k1F1B, BoundSchedule::kZbH1}) {
+    EXPECT_NEAR(simulate(bound_schedule(schedule, golden.workload, golden.bound)).busy, busy, 1e-6);
+  }
+}
+
+// The zero-bubble schedule keeps the order of 1F1B and fills its end.
+TEST_P(GoldenSchedules, ZeroBubbleIsFasterThan1F1B) {
+  const GoldenModel& golden = GetParam();
+  EXPECT_LT(makespan(BoundSchedule::kZbH1, golden.bound), golden.one_f_one_b);
+}
+
+TEST_P(GoldenSchedules, TheGraphOfAStepHasTheTimesOfItsSlots) {
+  for (const int round_microbatches : {8, 16}) {
+    for (const bool fused_waits : {false, true}) {
+      Workload workload = GetParam().workload;
+      workload.round_microbatches = round_microbatches;
+      workload.fused_waits = fused_waits;
+      const std::vector<StageWork> stages = stage_works(workload, golden_plan(GetParam()));
+      const Timeline timeline = simulate(round_schedule(workload, stages));
+      EXPECT_DOUBLE_EQ(timeline.makespan, RoundSimulator(workload).makespan(stages));
+      EXPECT_NEAR(timeline.busy, busy_ms(workload, stages), 1e-6);
+      EXPECT_GE(timeline.makespan, lower_bound_ms(workload, stages));
+    }
+  }
+}
+
+TEST_P(GoldenSchedules, AreSimulatedInLessThanTenMilliseconds) {
+  const GoldenModel& golden = GetParam();
+  const auto milliseconds = [](auto&& work) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  };
+  EXPECT_LT(milliseconds([&] { (void)makespan(BoundSchedule::kInterleaved, golden.looped); }), 10);
+  EXPECT_LT(milliseconds([&] { (void)RoundSimulator(golden.workload).period(stage_works(golden.workload, golden_plan(golden))); }), 10);
+}
+
+TEST(Simulator, ATaskOnAnotherGpuWaitsForAHopAndItsLeadDoesNot) {
+  TaskGraph graph;
+  graph.order.resize(2);
+  graph.hop = 3;
+  const int first = graph.append({.gpu = 0, .work = 10});
+  const int near = graph.append({.gpu = 0, .work = 1, .input = first});
+  const int far = graph.append({.gpu = 1, .lead = 5, .work = 1, .input = first});
+  const Timeline timeline = simulate(graph);
+  EXPECT_EQ(timeline.start[static_cast<std::size_t>(near)], 10);
+  EXPECT_EQ(timeline.start[static_cast<std::size_t>(far)], 8) << "13, less what it does while it waits";
+  EXPECT_EQ(timeline.makespan, 14);
+  EXPECT_EQ(timeline.busy, 17);
+}
+
+TEST(Simulator, OrdersThatWaitForEachOtherAreAnError) {
+  TaskGraph graph;
+  graph.order.resize(2);
+  const int a = graph.append({.gpu = 0, .stage = 4, .microbatch = 2, .work = 1});
+  const int b = graph.append({.gpu = 1, .work = 1, .input = a});
+  graph.tasks[static_cast<std::size_t>(a)].input = b;
+  expect_error(ExitCode::kUsage, {"waits for itself", "GPU 0", "stage 4, microbatch 2"}, [&] { (void)simulate(graph); });
+}
+
+TEST(BoundSchedules, StagesThatAreNotTheModelsAreRefused) {
+  const Workload workload = golden_workload(4, {1, 2}, {1, 1}, 0);
+  const auto refused = [&](BoundSchedule schedule, std::vector<int> stages, std::vector<std::string> parts) {
+    expect_error(ExitCode::kUsage, parts, [&] { (void)bound_schedule(schedule, workload, stages); });
+  };
+  refused(BoundSchedule::kGPipe, {1, 1, 1, 1, 1, 1, 1, 1}, {"8 layers together, the model has 4"});
+  refused(BoundSchedule::k1F1B, {2, 2}, {"2 stages; 8 are needed"});
+  refused(BoundSchedule::kLoopedBfs, {1, 1, 1, 1}, {"4 stages; a multiple of 8"});
+  refused(BoundSchedule::kGPipe, {1, 0, 3}, {"stage 1 has 0 layers"});
+}
+
+}  // namespace
+}  // namespace rp::test
