@@ -73,30 +73,25 @@ RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalog
 
 namespace {
 
-// When the microbatches of the slots end that follow each other in rounds alike: each slot on the worker after the one
-// before it, behind that worker's last slot and the microbatches of the slot before.
+// When the microbatches of slots end that follow each other in rounds alike.
 class SlotEnds {
  public:
   SlotEnds(const RoundMemory& round, int num_rounds, int num_workers)
       : num_microbatches_(static_cast<std::size_t>(round.num_microbatches)) {
     const bool knows_times = static_cast<int>(round.times.size()) == round.num_slots &&
                              std::all_of(round.times.begin(), round.times.end(), [](const SlotTime& time) { return time.work > 0; });
-    std::vector<double> free(static_cast<std::size_t>(num_workers));
-    std::vector<double> arrivals(num_microbatches_);
+    SlotClock clock(num_workers, round.num_microbatches, 0);
     for (int slot = 0; slot < num_rounds * round.num_slots; ++slot) {
       const int of_round = slot % round.num_slots;
-      double& now = free[static_cast<std::size_t>(slot % num_workers)];
+      double ready = 0;
       if (of_round == 0) {
-        std::fill(arrivals.begin(), arrivals.end(), 0.0);
+        clock.begin_round();
         const int waits_for = round.next_runs_beside ? slot - (kRoundsInFlight - 1) * round.num_slots - 1 : slot - 1;
-        if (waits_for >= 0) now = std::max(now, commits_[static_cast<std::size_t>(waits_for)]);
+        if (waits_for >= 0) ready = commits_[static_cast<std::size_t>(waits_for)];
       }
-      const SlotTime time = knows_times ? round.times[static_cast<std::size_t>(of_round)] : SlotTime{.work = 1};
-      for (double& arrival : arrivals) {
-        arrival = now = std::max(now + time.lead, arrival) + time.work;
-        ends_.push_back(now);
-      }
-      commits_.push_back(commits_.empty() ? now : std::max(now, commits_.back()));
+      const double end = clock.run(knows_times ? round.times[static_cast<std::size_t>(of_round)] : SlotTime{.work = 1}, ready);
+      ends_.insert(ends_.end(), clock.arrivals().begin(), clock.arrivals().end());
+      commits_.push_back(commits_.empty() ? end : std::max(end, commits_.back()));
     }
   }
 
@@ -153,13 +148,16 @@ ActivationBudget::ActivationBudget(int num_workers) : needed_(static_cast<std::s
 
 void ActivationBudget::learn(PlanKind kind, RoundMemory round, int first_worker) {
   const int num_workers = static_cast<int>(needed_.size()) - 1;
-  take_larger(needed_, peaks(round, first_worker, 1, num_workers));
   Kind& last = kinds_[static_cast<std::size_t>(kind)];
   last.num_rounds = round.has_blocks_of(last.round) ? last.num_rounds + 1 : 1;
-  if (std::has_single_bit(static_cast<unsigned>(last.num_rounds))) {  // again and again, seldom: times become smooth
-    // Rounds begin with each of these workers in turn.
-    // By lcm, not num_workers / gcd: GCC 12 makes 0 of 1 / std::gcd(1, 5) with -O2 -fsanitize=thread.
-    last.expected = peaks(round, first_worker, std::lcm(num_workers, round.num_slots) / round.num_slots, num_workers);
+  // Rounds begin with so many workers in turn.
+  // By lcm, not num_workers / gcd: GCC 12 makes 0 of 1 / std::gcd(1, 5) with -O2 -fsanitize=thread.
+  const int num_beginnings = std::lcm(num_workers, round.num_slots) / round.num_slots;
+  // Each of them once; then there is nothing new.
+  if (last.num_rounds <= num_beginnings) take_larger(needed_, peaks(round, first_worker, 1, num_workers));
+  // Again and again, seldom: times become smooth.
+  if (std::has_single_bit(static_cast<unsigned>(last.num_rounds))) {
+    last.expected = peaks(round, first_worker, num_beginnings, num_workers);
   }
   last.round = std::move(round);
 }

@@ -10,6 +10,7 @@
 #include "coordinator/round.h"
 #include "hoststore/catalogue.h"
 #include "hoststore/round_table.h"
+#include "scheduler/slot_clock.h"
 
 namespace rp {
 
@@ -27,12 +28,6 @@ struct RowBlocks {
   static constexpr int kAtAcceptance = -1;
 };
 
-// What a slot takes for one microbatch, in any unit.
-struct SlotTime {
-  double lead = 0;  // that needs no output of the slot before, as a recompute
-  double work = 0;  // after that; 0: not known
-};
-
 // What a round keeps in the arenas, and how rounds like it follow each other.
 struct RoundMemory {
   std::vector<RowBlocks> blocks;
@@ -41,7 +36,7 @@ struct RoundMemory {
   // Whether the next round's first slot may run before this round's last one is committed. (Where it needs the weights that
   // this round's step makes, it may not.)
   bool next_runs_beside = true;
-  std::vector<SlotTime> times{};  // of the slots; empty: all alike
+  std::vector<SlotTime> times{};  // of the slots; all alike if it is empty, or the work of one is 0: not known
 
   // Whether its blocks are the same, whatever it takes.
   [[nodiscard]] bool has_blocks_of(const RoundMemory& other) const {
@@ -58,9 +53,9 @@ class ActivationBudget {
  public:
   explicit ActivationBudget(int num_workers);
 
-  // A round of this kind, whose first slot was worker `first_worker`'s, is done. The budget is what the rounds so far needed,
-  // and what rounds like the last one of each kind will need, whichever worker they begin with: the most that is alive at
-  // once while they follow each other, kRoundsInFlight accepted, each worker at one slot.
+  // A round of this kind, whose first slot was worker `first_worker`'s, is done. The budget is what the rounds so far needed by
+  // this reckoning, and what rounds like the last one of each kind will need, whichever worker they begin with: the most that
+  // is alive at once while they follow each other, kRoundsInFlight accepted, each worker at one slot.
   void learn(PlanKind kind, RoundMemory round, int first_worker);
 
   // For pipelines side by side.
@@ -78,7 +73,7 @@ class ActivationBudget {
   };
 
   std::vector<std::uint64_t> needed_;  // by arena
-  std::array<Kind, 3> kinds_;
+  std::array<Kind, kNumPlanKinds> kinds_;
 };
 
 }  // namespace rp

@@ -12,7 +12,7 @@ namespace {
 constexpr int kReplanAfter = 2;
 constexpr int kReplanAgainAfter = 10;
 
-constexpr std::array<PlanKind, 3> kKinds = {PlanKind::kFused, PlanKind::kTrain, PlanKind::kInfer};
+constexpr std::array<PlanKind, kNumPlanKinds> kKinds = {PlanKind::kFused, PlanKind::kTrain, PlanKind::kInfer};
 
 std::uint64_t bytes_of(const Catalogue& catalogue, int layer) {
   std::uint64_t bytes = 0;

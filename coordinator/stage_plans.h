@@ -41,7 +41,6 @@ class StagePlans {
   [[nodiscard]] const std::vector<LayerTiming>& times(int pipeline) const { return at(pipeline).times.times(); }
 
  private:
-  static constexpr std::size_t kNumKinds = 3;
   struct PipelinePlans {
     PlanSettings settings;
     int first_trained_layer = 0;
@@ -49,7 +48,7 @@ class StagePlans {
     LayerTimes times{0};
     PlanKind main_kind = PlanKind::kFused;    // that it is cut for together with the others
     bool has_run = false;
-    std::array<Plan, kNumKinds> plans;        // automatic ones
+    std::array<Plan, kNumPlanKinds> plans;        // automatic ones
   };
 
   [[nodiscard]] const PipelinePlans& at(int pipeline) const { return pipelines_[static_cast<std::size_t>(pipeline)]; }

@@ -2,6 +2,7 @@
 // How a model is cut into stages. Pure values; no process, no clock.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
+inline constexpr std::size_t kNumPlanKinds = 3;
 [[nodiscard]] PlanKind kind_of(const Plan& plan, int num_layers);
 
 // The same cuts for a round of this kind: a fused stage becomes a forward and a backward stage, backward stages are left

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cmath>
 #include <numeric>
 #include <set>
@@ -17,7 +16,6 @@ namespace rp {
 
 namespace {
 
-constexpr std::uint64_t kFastTasks = 3'000'000;
 constexpr std::uint64_t kTournamentTasks = 30'000'000;
 constexpr std::size_t kField = 8;
 constexpr std::size_t kMaxSeeds = 64;
@@ -34,7 +32,7 @@ constexpr Horizon kSearched{8, 24}, kExact{40, 200};
 }  // namespace
 
 PlanSearch::PlanSearch(PlanTask task, std::uint64_t seed)
-    : task_(std::move(task)), num_layers_(task_.workload.num_layers() + 1), random_(seed) {
+    : task_(std::move(task)), num_layers_(task_.workload.num_layers() + 1), sums_(task_.workload), random_(seed) {
   const auto refuse = [](const std::string& what) { throw Error(ExitCode::kUsage, what); };
   if (task_.workload.num_gpus < 1) refuse("a plan needs at least one GPU");
   if (task_.round_choices.empty()) refuse("a plan needs a number of microbatches a round");
@@ -50,16 +48,8 @@ PlanSearch::PlanSearch(PlanTask task, std::uint64_t seed)
   if (!task_.bytes.empty() && task_.bytes.size() != static_cast<std::size_t>(num_layers_)) {
     refuse(cat("there are ", task_.bytes.size(), " sizes of weights for ", num_layers_, " layers with the head"));
   }
-  forward_sums_.assign(1, 0);
-  backward_sums_.assign(1, 0);
   byte_sums_.assign(1, 0);
-  for (int layer = 0; layer < num_layers_; ++layer) {
-    const auto index = static_cast<std::size_t>(layer);
-    const LayerWork& work = layer + 1 < num_layers_ ? task_.workload.layers[index] : task_.workload.head;
-    forward_sums_.push_back(forward_sums_.back() + work.forward);
-    backward_sums_.push_back(backward_sums_.back() + work.forward + work.backward);
-    byte_sums_.push_back(byte_sums_.back() + (task_.bytes.empty() ? 0 : task_.bytes[index]));
-  }
+  for (const std::uint64_t bytes : task_.bytes) byte_sums_.push_back(byte_sums_.back() + bytes);
   best_.cost = INFINITY;
 }
 
@@ -75,23 +65,12 @@ Plan PlanSearch::plan_of(const Cuts& cuts) {
 }
 
 void PlanSearch::fill_stages(const Cuts& cuts) {
-  const auto range = [](const std::vector<double>& sums, int first, int end) {
-    return sums[static_cast<std::size_t>(end)] - sums[static_cast<std::size_t>(first)];
-  };
   stages_.clear();
   int first = 0;
-  for (const int end : cuts.forward) {
-    stages_.push_back({.kind = TaskKind::kForward, .layers = {first, end}, .work = range(forward_sums_, first, end)});
-    first = end;
-  }
-  const double forward = range(forward_sums_, first, num_layers_), both = range(backward_sums_, first, num_layers_);
-  const double lead = task_.workload.fused_waits ? 0 : forward;
-  stages_.push_back({.kind = TaskKind::kFused, .layers = {first, num_layers_}, .lead = lead, .work = both - lead});
+  for (const int end : cuts.forward) stages_.push_back(sums_.stage(TaskKind::kForward, {std::exchange(first, end), end}));
+  stages_.push_back(sums_.stage(TaskKind::kFused, {first, num_layers_}));
   for (std::size_t i = cuts.backward.size(); i-- > 0;) {
-    const LayerRange layers{i > 0 ? cuts.backward[i - 1] : 0, cuts.backward[i]};
-    const double recompute = range(forward_sums_, layers.first, layers.end);
-    stages_.push_back({.kind = TaskKind::kBackward, .layers = layers, .lead = recompute,
-                       .work = range(backward_sums_, layers.first, layers.end) - recompute});
+    stages_.push_back(sums_.stage(TaskKind::kBackward, {i > 0 ? cuts.backward[i - 1] : 0, cuts.backward[i]}));
   }
 }
 
@@ -165,8 +144,8 @@ void PlanSearch::seed_even(std::uint64_t num_tasks) {
   for (int start = least_fused_start(); start < num_layers_; ++start) {
     std::vector<std::vector<int>> forward, backward;
     for (int n = start > 0 ? 1 : 0; n <= start; ++n) {
-      forward.push_back(spread(forward_sums_, start, n));
-      backward.push_back(spread(backward_sums_, start, n));
+      forward.push_back(spread(sums_.forward(), start, n));
+      backward.push_back(spread(sums_.backward(), start, n));
     }
     for (const std::vector<int>& of_forward : forward) {
       for (const std::vector<int>& of_backward : backward) {
@@ -177,7 +156,7 @@ void PlanSearch::seed_even(std::uint64_t num_tasks) {
         std::vector<double> loads(static_cast<std::size_t>(classes));
         double longest = 0;
         for (std::size_t i = 0; i < stages_.size(); ++i) {
-          const double length = stages_[i].lead + stages_[i].work;
+          const double length = stages_[i].time.lead + stages_[i].time.work;
           loads[i % loads.size()] += length;
           longest = std::max(longest, length);
         }
@@ -199,7 +178,7 @@ void PlanSearch::seed_even(std::uint64_t num_tasks) {
 
 // A step by itself: the first stages are short, so that all GPUs begin soon, and so are the last ones.
 void PlanSearch::seed_ramps(std::uint64_t num_tasks) {
-  const double flow = (forward_sums_.back() + backward_sums_.back()) / task_.workload.num_gpus;
+  const double flow = (sums_.forward().back() + sums_.backward().back()) / task_.workload.num_gpus;
   struct Shape {
     int start, round_choice;
     double longest_forward, longest_backward, slope_forward, slope_backward;
@@ -223,8 +202,8 @@ void PlanSearch::seed_ramps(std::uint64_t num_tasks) {
   const std::uint64_t until = num_tasks_ + num_tasks;
   for (const Shape& shape : shapes) {
     if (num_tasks_ >= until) break;
-    Cuts cuts{.forward = pack(forward_sums_, shape.start, shape.longest_forward, shape.slope_forward),
-              .backward = pack(backward_sums_, shape.start, shape.longest_backward, shape.slope_backward),
+    Cuts cuts{.forward = pack(sums_.forward(), shape.start, shape.longest_forward, shape.slope_forward),
+              .backward = pack(sums_.backward(), shape.start, shape.longest_backward, shape.slope_backward),
               .round_choice = shape.round_choice};
     if (fits(cuts)) seeds_.push_back({cuts, cost(cuts, false)});
   }
@@ -357,21 +336,6 @@ PlanChoice PlanSearch::best() const {
   PlanChoice result{.plan = plan_of(best_.cuts), .round_microbatches = task_.round_choices[choice], .step_ms = best_.cost};
   result.lower_bound_ms = rp::lower_bound_ms(workloads_[choice], stage_works(workloads_[choice], result.plan));
   return result;
-}
-
-PlanChoice fast_plan(const PlanTask& task) {
-  PlanSearch search(task);
-  search.run(kFastTasks);
-  return search.best();
-}
-
-PlanChoice thorough_plan(const PlanTask& task, double seconds) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  PlanSearch search(task);
-  do {
-    search.run(kTournamentTasks);
-  } while (std::chrono::steady_clock::now() < end);
-  return search.best();
 }
 
 }  // namespace rp

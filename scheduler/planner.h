@@ -2,6 +2,8 @@
 // The plan whose simulated step is the shortest: which layers make a stage, forward and backward, what is fused, and (where
 // that is free) how many microbatches a round has.
 //
+// Not used by a run yet: StagePlans has balanced_plans() (partition.h).
+//
 // Plans count the head as a layer behind the others, as in round_schedule.h. A search is deterministic: it depends on its
 // input, its seed and the work it is given, not on the clock.
 #pragma once
@@ -80,8 +82,7 @@ class PlanSearch {
 
   const PlanTask task_;
   const int num_layers_;  // with the head
-  std::vector<double> forward_sums_;   // of layers [0, i), ms
-  std::vector<double> backward_sums_;  // with recompute
+  const StageSums sums_;
   std::vector<std::uint64_t> byte_sums_;
   std::vector<Workload> workloads_;         // by round choice
   std::vector<RoundSimulator> simulators_;  // likewise
@@ -92,11 +93,5 @@ class PlanSearch {
   std::vector<StageWork> stages_;  // of cost()
   std::uint64_t num_tasks_ = 0;
 };
-
-// The plan that a run takes between two rounds: a search of about 10 ms.
-[[nodiscard]] PlanChoice fast_plan(const PlanTask& task);
-
-// A search of `seconds` on one core.
-[[nodiscard]] PlanChoice thorough_plan(const PlanTask& task, double seconds = 5);
 
 }  // namespace rp

@@ -10,6 +10,7 @@
 
 #include "scheduler/plan.h"
 #include "scheduler/simulator.h"
+#include "scheduler/slot_clock.h"
 #include "scheduler/workload.h"
 
 namespace rp {
@@ -18,8 +19,22 @@ namespace rp {
 struct StageWork {
   TaskKind kind = TaskKind::kForward;
   LayerRange layers;
-  double lead = 0;  // as in SimulatedTask
-  double work = 0;
+  SlotTime time;  // ms
+};
+
+// Makes stages of layers.
+class StageSums {
+ public:
+  explicit StageSums(const Workload& workload);
+
+  [[nodiscard]] StageWork stage(TaskKind kind, const LayerRange& layers) const;
+  // Element i: of layers [0, i), in ms; backward with recompute.
+  [[nodiscard]] const std::vector<double>& forward() const { return forward_; }
+  [[nodiscard]] const std::vector<double>& backward() const { return backward_; }
+
+ private:
+  bool fused_waits_;
+  std::vector<double> forward_, backward_;
 };
 
 // In the order of the slots of a round. REQUIRES: a plan with a fused stage, for num_layers() + 1 layers.
@@ -48,16 +63,11 @@ class RoundSimulator {
   [[nodiscard]] double period(const std::vector<StageWork>& stages, int from = 40, int to = 200);
 
  private:
-  void restart();
   template <typename Ready, typename Done>
   void step(const std::vector<StageWork>& stages, const Ready& ready, const Done& done);
-  [[nodiscard]] double end() const;
 
-  double hop_;
+  SlotClock clock_;
   int num_rounds_;
-  std::size_t next_gpu_ = 0;
-  std::vector<double> free_;     // by GPU
-  std::vector<double> arrival_;  // by microbatch of the round: at the next slot
   // When a layer's update is there, of the step before the last, the last, and the present one.
   std::vector<double> before_, last_, present_;
 };

@@ -83,6 +83,12 @@ TEST_P(GoldenSchedules, AreSimulatedInLessThanTenMilliseconds) {
   EXPECT_LT(milliseconds([&] { (void)RoundSimulator(golden.workload).period(stage_works(golden.workload, golden_plan(golden))); }), 10);
 }
 
+TEST(RoundSchedule, OfTheRuntimeIsLongerThanPublishedWhereTheFusedStageWaitsForItsInput) {
+  GoldenModel golden = golden_models().back();
+  golden.workload.fused_waits = true;
+  EXPECT_NEAR(RoundSimulator(golden.workload).makespan(stage_works(golden.workload, golden_plan(golden))), 24042.8338, kFourDecimals);
+}
+
 TEST(Simulator, ATaskOnAnotherGpuWaitsForAHopAndItsLeadDoesNot) {
   TaskGraph graph;
   graph.order.resize(2);
