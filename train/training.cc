@@ -143,7 +143,8 @@ double Training::layer_seconds_of_step() const {
 void Training::report_activations() {
   const MemoryPlan plan = session_.memory_plan();
   const double bytes = static_cast<double>(plan.activation_bytes().value_or(0));
-  if (std::abs(bytes - told_activation_bytes_) <= 0.01 * static_cast<double>(plan.bytes())) return;
+  if (bytes == told_activation_bytes_) return;
+  if (told_activation_bytes_ > 0 && std::abs(bytes - told_activation_bytes_) <= 0.01 * static_cast<double>(plan.bytes())) return;
   told_activation_bytes_ = bytes;
   progress_.note(activations_text(plan));
 }

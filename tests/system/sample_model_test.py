@@ -26,8 +26,9 @@ class SampleModelTest(LaunchedTest):
         results = []
         for workers in (1, 2, 3):
             output = self.directory / f"output-{workers}"
-            self.run_train(settings(output, model=model, data=data, batch_size=5, sequence_length=64, learning_rate="1e-4"),
-                           ("--workers", str(workers)))
+            process = self.run_train(settings(output, model=model, data=data, batch_size=5, sequence_length=64, learning_rate="1e-4"),
+                                     ("--workers", str(workers)))
+            self.assertIn("activations: budget", process.stdout, "also where it is a small part of the plan")
             results.append(bits(output))
         self.assertEqual(results[0], results[1])
         self.assertEqual(results[0], results[2])
