@@ -7,6 +7,7 @@
 
 #include <optional>
 
+#include "common/clock.h"
 #include "coordinator/dispatcher.h"
 #include "coordinator/round.h"
 #include "hoststore/fault_board.h"
@@ -27,6 +28,7 @@ class RunReport {
     progress_.accepted = static_cast<std::int64_t>(dispatcher.num_appended());
     progress_.dispatched = static_cast<std::int64_t>(dispatcher.num_dispatched());
     progress_.committed = static_cast<std::int64_t>(dispatcher.num_committed());
+    progress_.changed_ns = now_ns();
     board_->publish_progress(progress_);
   }
 

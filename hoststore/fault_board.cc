@@ -19,7 +19,7 @@ namespace rp {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x31544c5541465052;  // "RPFAULT1"
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 
 static_assert(ShmSafe<FaultBoardHeader> && sizeof(FaultBoardHeader) == 32);
 static_assert(ShmSafe<FaultEntryFormat> && sizeof(FaultEntryFormat) <= kFaultEntryBytes);
@@ -32,6 +32,7 @@ static_assert(offsetof(FaultEntryFormat, message) == 96);
 static_assert(offsetof(FaultEntryFormat, backtrace) == 608);
 static_assert(offsetof(FaultEntryFormat, round) == 3680);
 static_assert(offsetof(FaultEntryFormat, num_microbatches) == 3720);
+static_assert(offsetof(FaultEntryFormat, changed_ns) == 3728);
 static_assert(offsetof(FaultEntryFormat, waits) == 4096);
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
@@ -105,6 +106,7 @@ void FaultBoardEntry::publish_progress(const BoardProgress& progress) {
   entry_->committed.store(progress.committed, kRelaxed);
   entry_->round.store(progress.round, kRelaxed);
   entry_->step.store(progress.step, kRelaxed);
+  entry_->changed_ns.store(progress.changed_ns, kRelaxed);
 }
 
 WaitRecord FaultBoardEntry::waits(int thread) {
@@ -174,6 +176,7 @@ BoardProgress FaultBoardEntry::progress() const {
       .committed = entry_->committed.load(kRelaxed),
       .round = entry_->round.load(kRelaxed),
       .step = entry_->step.load(kRelaxed),
+      .changed_ns = entry_->changed_ns.load(kRelaxed),
   };
 }
 

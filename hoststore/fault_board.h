@@ -67,6 +67,7 @@ struct BoardProgress {
   std::int64_t committed = 0;
   std::int64_t round = -1;
   std::int64_t step = -1;
+  std::int64_t changed_ns = 0;  // CLOCK_MONOTONIC; 0: never
 };
 
 // Which thread has which wait record of its process.
@@ -132,7 +133,8 @@ struct FaultEntryFormat {
   std::atomic<std::int64_t> committed;
   std::atomic<std::int32_t> num_microbatches;
   std::uint32_t reserved2;
-  std::uint64_t unused[46];  // the waits begin on a cache line
+  std::atomic<std::int64_t> changed_ns;
+  std::uint64_t unused[45];  // the waits begin on a cache line
   WaitFormat waits[kMaxBoardWaits];
 };
 

@@ -17,7 +17,7 @@ namespace rp {
 namespace {
 
 constexpr int kNameWidth = 13;
-constexpr std::int64_t kNotLongNs = kNsPerSecond / 2;  // a run in which nobody waits for longer is well
+constexpr std::int64_t kNotLongNs = kNsPerSecond / 2;  // a run whose slots move at least this often is well
 
 // The letter behind the last ')' of /proc/PID/stat: a program's name may have brackets and spaces.
 char kernel_state_of(pid_t pid) {
@@ -119,16 +119,16 @@ std::string advice(const std::vector<ProcessSnapshot>& processes, std::int64_t n
       return cat(process.name, " is stopped by a signal or a debugger; `kill -CONT ", process.pid, "` lets it go on");
     }
   }
+  const ProcessSnapshot& coordinator = processes.front();
+  if (now - coordinator.progress.changed_ns < kNotLongNs) {
+    return "nothing: no slot is late. After INT a run ends with the step at hand; a second INT leaves it 2 s";
+  }
   for (const ProcessSnapshot& process : processes) {
     if (!process.status && process.kernel_state == 'D') {
       return cat(process.name, " is inside the kernel (disk or driver); see /proc/", process.pid, "/stack");
     }
   }
-  const ProcessSnapshot& coordinator = processes.front();
   const Wait* commit = wait_of(coordinator, "commit");
-  if (commit != nullptr && now - commit->since_ns < kNotLongNs) {
-    return "nothing: no slot is late. After INT a run ends with the step at hand; a second INT leaves it 2 s";
-  }
   if (commit != nullptr && commit->kind == WaitKind::kCompletion) {
     const auto worker = static_cast<std::size_t>(commit->numbers[0]) + 1;
     if (worker < processes.size()) {
@@ -143,7 +143,7 @@ std::string advice(const std::vector<ProcessSnapshot>& processes, std::int64_t n
   if (coordinator.state < ProcessState::kAttached) {
     return cat("the program is not through session.start(); `gdb -p ", coordinator.pid, "` shows where it is");
   }
-  if (wait_of(coordinator, "caller") == nullptr) {
+  if (coordinator.progress.committed == coordinator.progress.accepted && wait_of(coordinator, "caller") == nullptr) {
     return cat("the workers have nothing to do, and the program waits for nothing of theirs; `gdb -p ", coordinator.pid,
                "` shows where it is");
   }

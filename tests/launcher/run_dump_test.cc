@@ -83,9 +83,18 @@ TEST(RunDump, WhereTheOldestSlotWaitsForWeightsTheUpdatesAreToBlame) {
 
 TEST(RunDump, ARunThatIsInterruptedWhileAllIsWellNeedsNothing) {
   std::vector<ProcessSnapshot> processes = stuck_run();
-  processes[0].waits[1].second.since_ns = kNow - kNsPerMs;
+  processes[0].progress.changed_ns = kNow - kNsPerMs;
+  processes[0].waits.clear();  // between two waits
+  processes[2].kernel_state = 'D';
   const std::string text = dump_text("rp-launch", "interrupted", processes, kNow);
   EXPECT_NE(text.find("  to do:       nothing: no slot is late."), std::string::npos) << text;
+}
+
+TEST(RunDump, ACommitThreadThatIsBusyForLongIsNotTakenForAProgramThatIs) {
+  std::vector<ProcessSnapshot> processes = stuck_run();
+  processes[0].waits.clear();
+  const std::string text = dump_text("rp-launch", "a wait ran out", processes, kNow);
+  EXPECT_NE(text.find("to do:       `gdb -p 812` shows where the coordinator is\n"), std::string::npos) << text;
 }
 
 TEST(RunDump, AProcessInTheKernelAndOneThatEndedAreNamed) {
