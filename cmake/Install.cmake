@@ -1,11 +1,11 @@
-# What `cmake --install` puts under a prefix: rp-launch, train, libroundpipe.so, the public headers, and the package that
+# What `cmake --install` puts under a prefix: rp-launch, rp-plan, train, libroundpipe.so, the public headers, and the package that
 # find_package(roundpipe) reads. Everything in it finds everything else by relative paths: the prefix may be moved.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 file(RELATIVE_PATH to_lib "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
 set(RP_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/roundpipe)
 
-install(TARGETS rp-launch RUNTIME)
+install(TARGETS rp-launch rp-plan RUNTIME)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 if(NOT RP_LIBTORCH)
   return()

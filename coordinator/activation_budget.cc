@@ -90,7 +90,7 @@ class SlotEnds {
         if (waits_for >= 0) ready = commits_[static_cast<std::size_t>(waits_for)];
       }
       const double end = clock.run(knows_times ? round.times[static_cast<std::size_t>(of_round)] : SlotTime{.work = 1}, ready);
-      ends_.insert(ends_.end(), clock.arrivals().begin(), clock.arrivals().end());
+      ends_.insert(ends_.end(), clock.ends().begin(), clock.ends().end());
       commits_.push_back(commits_.empty() ? end : std::max(end, commits_.back()));
     }
   }

@@ -28,7 +28,8 @@ class BoundTasks {
     }
     for (int stage = 0; stage < num_stages_; ++stage) {
       const bool is_last = stage + 1 == num_stages_;
-      const double work = works[static_cast<std::size_t>(stage)].forward + (is_last ? workload.head.forward : 0);
+      const double work =
+          (works[static_cast<std::size_t>(stage)].forward + (is_last ? workload.head.forward : 0)) * workload.slowness_of(gpu_of(stage));
       for (int m = 0; m < num_microbatches_; ++m) {
         forwards_.push_back(graph_.add({.gpu = gpu_of(stage), .stage = stage, .microbatch = m, .work = work,
                                         .input = stage > 0 ? forward(stage - 1, m) : -1}));
@@ -39,20 +40,21 @@ class BoundTasks {
       const bool is_last = stage + 1 == num_stages_;
       const LayerWork& of_stage = works[static_cast<std::size_t>(stage)];
       const double backward = of_stage.backward + (is_last ? workload.head.backward : 0);
+      const double slowness = workload.slowness_of(gpu_of(stage));
       const double weight_part = splits_backward ? backward / 2 : 0;
       for (int m = 0; m < num_microbatches_; ++m) {
         const int number = graph_.add({.gpu = gpu_of(stage),
                                        .kind = splits_backward ? TaskKind::kInputGradient : TaskKind::kBackward,
                                        .stage = stage,
                                        .microbatch = m,
-                                       .work = of_stage.forward + backward - weight_part,
+                                       .work = (of_stage.forward + backward - weight_part) * slowness,
                                        .input = is_last ? forward(stage, m) : this->backward(stage + 1, m),
                                        .other_input = forward(num_stages_ - 1, m)});
         backwards_[index(stage, m)] = number;
         if (!splits_backward) continue;
         weights_.resize(forwards_.size());
         weights_[index(stage, m)] = graph_.add({.gpu = gpu_of(stage), .kind = TaskKind::kWeightGradient, .stage = stage,
-                                                .microbatch = m, .work = weight_part, .input = number});
+                                                .microbatch = m, .work = weight_part * slowness, .input = number});
       }
     }
   }

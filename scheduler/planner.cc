@@ -3,257 +3,102 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <numeric>
-#include <set>
-#include <tuple>
 #include <utility>
 
 #include "common/check.h"
-#include "common/text.h"
-#include "roundpipe/error.h"
 
 namespace rp {
 
 namespace {
 
-constexpr std::uint64_t kTournamentTasks = 30'000'000;
+constexpr std::uint64_t kFastTasks = 13'500'000, kFastTasksOfManyLayers = 75'000'000;
+constexpr int kManyLayers = 65;
+constexpr std::uint64_t kTournamentTasks = 45'000'000;
 constexpr std::size_t kField = 8;
-constexpr std::size_t kMaxSeeds = 64;
-constexpr double kStartTemperature = 0.003;  // of the cost
+constexpr std::size_t kOfferedSeeds = 3;
+constexpr std::uint64_t kTasksOfAChange = 30;  // that cost as much as to make one
+constexpr double kStartTemperature = 0.02;  // of the step's time
 constexpr double kCooling = 0.35;
+constexpr double kNearlyBest = 1.002;  // so that its exact time is worth knowing
 
-// Steps that a search simulates to compare asynchronous plans, and that count.
-struct Horizon {
-  int from;
-  int to;
-};
-constexpr Horizon kSearched{8, 24}, kExact{40, 200};
+// Nearly always one or two are at the wrong place: no std::sort().
+void sort_stages(std::vector<int>& ends) {
+  for (std::size_t i = ends.size(); i-- > 1;) ends[i] -= ends[i - 1];
+  for (std::size_t i = 1; i < ends.size(); ++i) {
+    for (std::size_t j = i; j > 0 && ends[j - 1] > ends[j]; --j) std::swap(ends[j - 1], ends[j]);
+  }
+  for (std::size_t i = 1; i < ends.size(); ++i) ends[i] += ends[i - 1];
+}
 
 }  // namespace
 
-PlanSearch::PlanSearch(PlanTask task, std::uint64_t seed)
-    : task_(std::move(task)), num_layers_(task_.workload.num_layers() + 1), sums_(task_.workload), random_(seed) {
-  const auto refuse = [](const std::string& what) { throw Error(ExitCode::kUsage, what); };
-  if (task_.workload.num_gpus < 1) refuse("a plan needs at least one GPU");
-  if (task_.round_choices.empty()) refuse("a plan needs a number of microbatches a round");
-  for (const int round : task_.round_choices) {
-    if (round < 1 || task_.workload.num_microbatches % round != 0) {
-      refuse(cat("rounds of ", round, " microbatches do not make a step of ", task_.workload.num_microbatches));
-    }
-    Workload workload = task_.workload;
-    workload.round_microbatches = round;
-    simulators_.emplace_back(workload);
-    workloads_.push_back(std::move(workload));
-  }
-  if (!task_.bytes.empty() && task_.bytes.size() != static_cast<std::size_t>(num_layers_)) {
-    refuse(cat("there are ", task_.bytes.size(), " sizes of weights for ", num_layers_, " layers with the head"));
-  }
-  byte_sums_.assign(1, 0);
-  for (const std::uint64_t bytes : task_.bytes) byte_sums_.push_back(byte_sums_.back() + bytes);
-  best_.cost = INFINITY;
+PlanChoice fast_plan(const PlanTask& task) {
+  PlanSearch search(task);
+  const std::uint64_t num_tasks = task.workload.num_layers() < kManyLayers ? kFastTasks : kFastTasksOfManyLayers;
+  search.run(task.asynchronous ? num_tasks / 3 * 4 : num_tasks);  // whose tasks cost less
+  return search.best();
 }
 
-Plan PlanSearch::plan_of(const Cuts& cuts) {
-  Plan plan;
-  int first = 0;
-  for (const int end : cuts.forward) plan.forward.push_back({std::exchange(first, end), end});
-  plan.fused_start = first;
-  first = 0;
-  for (const int end : cuts.backward) plan.backward.push_back({std::exchange(first, end), end});
-  std::reverse(plan.backward.begin(), plan.backward.end());
-  return plan;
+PlanChoice thorough_plan(const PlanTask& task, std::chrono::milliseconds time) {
+  const auto begin = std::chrono::steady_clock::now();
+  PlanSearch search(task);
+  do {
+    search.run(kTournamentTasks);
+  } while (std::chrono::steady_clock::now() - begin < time && !search.is_perfect());
+  return search.best();
 }
 
-void PlanSearch::fill_stages(const Cuts& cuts) {
-  stages_.clear();
-  int first = 0;
-  for (const int end : cuts.forward) stages_.push_back(sums_.stage(TaskKind::kForward, {std::exchange(first, end), end}));
-  stages_.push_back(sums_.stage(TaskKind::kFused, {first, num_layers_}));
-  for (std::size_t i = cuts.backward.size(); i-- > 0;) {
-    stages_.push_back(sums_.stage(TaskKind::kBackward, {i > 0 ? cuts.backward[i - 1] : 0, cuts.backward[i]}));
-  }
-}
+PlanSearch::PlanSearch(const PlanTask& task, std::uint64_t seed) : task_(task), cost_(task_), random_(seed), best_ms_(INFINITY) {}
 
-double PlanSearch::cost(const Cuts& cuts, bool exact) {
-  fill_stages(cuts);
-  const auto choice = static_cast<std::size_t>(cuts.round_choice);
-  const std::uint64_t tasks = stages_.size() * static_cast<std::uint64_t>(task_.workload.num_microbatches);
-  if (!task_.asynchronous) {
-    num_tasks_ += tasks;
-    return simulators_[choice].makespan(stages_);
-  }
-  const Horizon horizon = exact ? kExact : kSearched;
-  num_tasks_ += tasks * static_cast<std::uint64_t>(horizon.to);
-  return simulators_[choice].period(stages_, horizon.from, horizon.to);
-}
-
-bool PlanSearch::fits(const Cuts& cuts) const {
-  if (task_.bytes.empty()) return true;
-  const auto is_small = [this](int first, int end) {
-    return end - first <= 1 ||
-           byte_sums_[static_cast<std::size_t>(end)] - byte_sums_[static_cast<std::size_t>(first)] <= task_.max_stage_bytes;
-  };
-  int first = 0;
-  for (const int end : cuts.forward) {
-    if (!is_small(std::exchange(first, end), end)) return false;
-  }
-  if (!is_small(first, num_layers_)) return false;
-  first = 0;
-  return std::all_of(cuts.backward.begin(), cuts.backward.end(), [&](int end) { return is_small(std::exchange(first, end), end); });
-}
-
-// Stages over layers [0, end): stage i takes about min(longest, first + i * slope) ms.
-std::vector<int> PlanSearch::pack(const std::vector<double>& sums, int end, double longest, double slope) {
-  std::vector<int> ends;
-  double limit = slope;
-  for (int cut = 0; cut < end; limit += slope) {
-    const double begin = sums[static_cast<std::size_t>(cut)];
-    const double bound = begin + std::min(limit, longest);
-    ++cut;
-    while (cut < end && sums[static_cast<std::size_t>(cut) + 1] <= bound) ++cut;
-    ends.push_back(cut);
-  }
-  return ends;
-}
-
-// Stages over layers [0, end) that take about as long.
-std::vector<int> PlanSearch::spread(const std::vector<double>& sums, int end, int num_stages) {
-  std::vector<int> ends;
-  int cut = 0;
-  for (int stage = 0; stage < num_stages; ++stage) {
-    const double wanted = sums[static_cast<std::size_t>(end)] * (stage + 1) / num_stages;
-    const int most = end - (num_stages - 1 - stage);  // one layer for each that follows
-    const auto distance = [&](int at) { return std::abs(sums[static_cast<std::size_t>(at)] - wanted); };
-    ++cut;
-    while (cut < most && distance(cut + 1) <= distance(cut)) ++cut;
-    ends.push_back(cut);
-  }
-  if (!ends.empty()) ends.back() = end;
-  return ends;
-}
-
-// Asynchronous steps have no beginning and no end: stages as even as possible, and GPUs that get the same work. A GPU meets
-// all stages unless their number and that of the GPUs have a common divisor.
-void PlanSearch::seed_even(std::uint64_t num_tasks) {
-  struct Shape {
-    double estimate;
-    Cuts cuts;
-  };
-  std::vector<Shape> shapes;
-  const int num_gpus = task_.workload.num_gpus;
-  for (int start = least_fused_start(); start < num_layers_; ++start) {
-    std::vector<std::vector<int>> forward, backward;
-    for (int n = start > 0 ? 1 : 0; n <= start; ++n) {
-      forward.push_back(spread(sums_.forward(), start, n));
-      backward.push_back(spread(sums_.backward(), start, n));
-    }
-    for (const std::vector<int>& of_forward : forward) {
-      for (const std::vector<int>& of_backward : backward) {
-        Cuts cuts{.forward = of_forward, .backward = of_backward};
-        if (!fits(cuts)) continue;
-        fill_stages(cuts);
-        const int classes = std::gcd(static_cast<int>(stages_.size()), num_gpus);
-        std::vector<double> loads(static_cast<std::size_t>(classes));
-        double longest = 0;
-        for (std::size_t i = 0; i < stages_.size(); ++i) {
-          const double length = stages_[i].time.lead + stages_[i].time.work;
-          loads[i % loads.size()] += length;
-          longest = std::max(longest, length);
-        }
-        const double load = *std::max_element(loads.begin(), loads.end()) * classes * task_.workload.num_microbatches / num_gpus;
-        for (cuts.round_choice = 0; cuts.round_choice < static_cast<int>(task_.round_choices.size()); ++cuts.round_choice) {
-          const double laps = task_.round_choices[static_cast<std::size_t>(cuts.round_choice)] > num_gpus ? 0 : 1;
-          shapes.push_back({load + longest / 4 + laps * longest, cuts});
-        }
-      }
-    }
-  }
-  std::stable_sort(shapes.begin(), shapes.end(), [](const Shape& a, const Shape& b) { return a.estimate < b.estimate; });
-  const std::uint64_t until = num_tasks_ + num_tasks;
-  for (const Shape& shape : shapes) {
-    if (num_tasks_ >= until) break;
-    seeds_.push_back({shape.cuts, cost(shape.cuts, false)});
-  }
-}
-
-// A step by itself: the first stages are short, so that all GPUs begin soon, and so are the last ones.
-void PlanSearch::seed_ramps(std::uint64_t num_tasks) {
-  const double flow = (sums_.forward().back() + sums_.backward().back()) / task_.workload.num_gpus;
-  struct Shape {
-    int start, round_choice;
-    double longest_forward, longest_backward, slope_forward, slope_backward;
-  };
-  std::vector<Shape> shapes;
-  for (const double stages_per_gpu : {1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0}) {
-    const double longest = flow / stages_per_gpu;
-    for (const double of_forward : {0.75, 1.0, 1.4}) {
-      for (const double slope_forward : {0.06, 0.12, 0.25, 1.0}) {
-        for (const double slope_backward : {0.06, 0.12, 0.25, 1.0}) {
-          for (int start = least_fused_start(); start < num_layers_; ++start) {
-            for (int choice = 0; choice < static_cast<int>(task_.round_choices.size()); ++choice) {
-              shapes.push_back({start, choice, of_forward * longest, longest, slope_forward * longest, slope_backward * longest});
-            }
-          }
-        }
-      }
-    }
-  }
-  std::shuffle(shapes.begin(), shapes.end(), random_);  // any part of them is a fair choice
-  const std::uint64_t until = num_tasks_ + num_tasks;
-  for (const Shape& shape : shapes) {
-    if (num_tasks_ >= until) break;
-    Cuts cuts{.forward = pack(sums_.forward(), shape.start, shape.longest_forward, shape.slope_forward),
-              .backward = pack(sums_.backward(), shape.start, shape.longest_backward, shape.slope_backward),
-              .round_choice = shape.round_choice};
-    if (fits(cuts)) seeds_.push_back({cuts, cost(cuts, false)});
-  }
-}
-
-void PlanSearch::seed_candidates(std::uint64_t num_tasks) {
-  if (task_.asynchronous) {
-    seed_even(num_tasks);
-  } else {
-    seed_ramps(num_tasks);
-  }
-  if (seeds_.empty()) {  // each layer by itself: what is larger than a stage's memory is so in any plan
-    Cuts cuts;
-    for (int end = 1; end < num_layers_; ++end) cuts.forward.push_back(end);
-    cuts.backward = cuts.forward;
-    seeds_.push_back({cuts, cost(cuts, false)});
-  }
-  std::stable_sort(seeds_.begin(), seeds_.end(), [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
-  // Of those with as many stages the best one.
-  std::set<std::tuple<std::size_t, std::size_t, int>> shapes;
-  std::erase_if(seeds_, [&](const Candidate& seed) {
-    return !shapes.emplace(seed.cuts.forward.size(), seed.cuts.backward.size(), seed.cuts.round_choice).second;
-  });
-  if (seeds_.size() > kMaxSeeds) seeds_.resize(kMaxSeeds);
-  offer(seeds_.front());
-}
-
-void PlanSearch::offer(const Candidate& candidate) {
-  if (candidate.cost > best_.cost * 1.002) return;
-  const double exact = task_.asynchronous ? cost(candidate.cuts, true) : candidate.cost;
-  if (exact < best_.cost) best_ = {candidate.cuts, exact};
+void PlanSearch::offer(const PlanCandidate& candidate) {
+  if (candidate.step_ms > best_ms_ * kNearlyBest) return;
+  const double exact = task_.asynchronous ? cost_.step_ms(candidate.cuts, Horizon::kExact) : candidate.step_ms;
+  if (exact >= best_ms_) return;
+  best_ = candidate.cuts;
+  best_ms_ = exact;
 }
 
 void PlanSearch::run(std::uint64_t num_tasks) {
-  const std::uint64_t until = num_tasks_ + num_tasks;
-  if (seeds_.empty()) seed_candidates(num_tasks / 4);
-  while (num_tasks_ < until) run_tournament(std::min(kTournamentTasks, until - num_tasks_));
+  const std::uint64_t until = effort() + num_tasks;
+  if (seeds_.empty()) {
+    seeds_ = plan_seeds(task_, cost_, random_, num_tasks / (task_.asynchronous ? 8 : 16));
+    for (std::size_t i = 0; i < std::min(seeds_.size(), kOfferedSeeds); ++i) offer(seeds_[i]);
+    offer_greedy();
+  }
+  while (effort() < until && !is_perfect()) run_tournament(std::min(kTournamentTasks, until - effort()));
+}
+
+// With as little work as there can be, and no GPU ever waits.
+bool PlanSearch::is_perfect() {
+  const int fused_start = best_.forward.empty() ? 0 : best_.forward.back();
+  return fused_start == task_.limits.least_fused_start && best_ms_ <= cost_.busy_ms_per_gpu(best_) * (1 + 1e-12);
+}
+
+// So that no plan is worse than these.
+void PlanSearch::offer_greedy() {
+  Cuts cuts = greedy_cuts(cost_.sums(), task_.workload.num_gpus, task_.limits.least_fused_start);
+  for (; cuts.round_choice < static_cast<int>(task_.round_choices.size()); ++cuts.round_choice) {
+    if (cost_.fits(cuts)) offer({.cuts = cuts, .step_ms = std::min(best_ms_, cost_.step_ms(cuts, Horizon::kExact))});
+  }
 }
 
 // Several seeds are improved a little, the better half of them more, and so on: which of them leads to the best plan shows
-// early.
+// early. All turns but the last keep to plans whose stages grow from layer to layer, as nearly all good ones do: there are far
+// fewer of them.
 void PlanSearch::run_tournament(std::uint64_t num_tasks) {
-  std::vector<Candidate> field;
+  const Horizon horizon = num_tournaments_++ % 2 == 0 ? Horizon::kShort : Horizon::kLong;
+  const bool ramps = task_.workload.slowness.empty();
+  std::vector<PlanCandidate> field;
   while (field.size() < kField) field.push_back(seeds_[next_seed_++ % seeds_.size()]);
-  if (next_seed_ > seeds_.size()) field.back() = best_;
+  for (PlanCandidate& candidate : field) candidate.step_ms = cost_.step_ms(candidate.cuts, horizon);
   const auto num_turns = static_cast<std::uint64_t>(std::bit_width(field.size()));
   double temperature = kStartTemperature;
   while (true) {
-    for (Candidate& candidate : field) anneal(candidate, temperature, num_tasks / num_turns / field.size());
-    std::stable_sort(field.begin(), field.end(), [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
+    for (PlanCandidate& candidate : field) {
+      anneal(candidate, {.temperature = temperature, .horizon = horizon, .sorted = ramps && field.size() > 1,
+                         .num_tasks = num_tasks / num_turns / field.size()});
+    }
+    std::stable_sort(field.begin(), field.end(), [](const auto& a, const auto& b) { return a.step_ms < b.step_ms; });
     if (field.size() == 1) break;
     field.resize(field.size() / 2);
     temperature *= kCooling;
@@ -261,34 +106,42 @@ void PlanSearch::run_tournament(std::uint64_t num_tasks) {
   offer(field.front());
 }
 
-void PlanSearch::anneal(Candidate& best, double start_temperature, std::uint64_t num_tasks) {
-  const std::uint64_t begin = num_tasks_, until = num_tasks_ + num_tasks;
-  const double temperature = start_temperature * best.cost;
-  Candidate present = best, next;
-  while (num_tasks_ < until) {
+void PlanSearch::anneal(PlanCandidate& best, const Annealing& how) {
+  const std::uint64_t begin = effort(), until = begin + how.num_tasks;
+  const double temperature = how.temperature * best.step_ms;
+  PlanCandidate present = best, next;
+  while (effort() < until) {
     next.cuts = present.cuts;
-    if (!mutate(next.cuts) || !fits(next.cuts)) {
-      ++num_tasks_;  // so that it ends where nothing can be changed
+    bool changed = mutate(next.cuts, how.sorted);
+    while (draw(4) == 0) changed |= mutate(next.cuts, how.sorted);
+    if (!changed || next.cuts == present.cuts || !cost_.fits(next.cuts)) {
+      rejected_ += kTasksOfAChange;
       continue;
     }
-    next.cost = cost(next.cuts, false);
-    const double progress = static_cast<double>(num_tasks_ - begin) / static_cast<double>(num_tasks);
-    const double worse = (next.cost - present.cost) / (temperature * std::pow(kCooling, 4 * progress));
-    if (worse > 0 && static_cast<double>(random_()) > std::exp(-worse) * 0x1p64) continue;
+    next.step_ms = cost_.step_ms(next.cuts, how.horizon);
+    if (const double worse = next.step_ms - present.step_ms; worse > 0) {
+      const double progress = static_cast<double>(effort() - begin) / static_cast<double>(how.num_tasks);
+      const double cooled = temperature * std::pow(kCooling, 4 * progress);
+      if (static_cast<double>(random_()) > std::exp(-worse / cooled) * 0x1p64) continue;
+    }
     std::swap(present, next);
-    if (present.cost < best.cost) best = present;
+    if (present.step_ms < best.step_ms) best = present;
   }
 }
 
-bool PlanSearch::mutate(Cuts& cuts) {
+bool PlanSearch::mutate(Cuts& cuts, bool sorted) {
   switch (draw(20)) {
     case 0: return move_fused_start(cuts);
     case 1: {
       const int choice = draw(static_cast<int>(task_.round_choices.size()));
       return choice != std::exchange(cuts.round_choice, choice);
     }
-    default: return mutate_ends(draw(2) == 0 ? cuts.forward : cuts.backward);
+    default: break;
   }
+  std::vector<int>& ends = draw(2) == 0 ? cuts.forward : cuts.backward;
+  if (!mutate_ends(ends)) return false;
+  if (sorted) sort_stages(ends);
+  return true;
 }
 
 bool PlanSearch::mutate_ends(std::vector<int>& ends) {
@@ -318,8 +171,8 @@ bool PlanSearch::mutate_ends(std::vector<int>& ends) {
 }
 
 bool PlanSearch::move_fused_start(Cuts& cuts) {
-  const int least = least_fused_start();
-  const int start = least + draw(num_layers_ - least);
+  const int least = task_.limits.least_fused_start;
+  const int start = least + draw(cost_.num_layers() - least);
   const int present = cuts.forward.empty() ? 0 : cuts.forward.back();
   if (start == present) return false;
   for (auto* ends : {&cuts.forward, &cuts.backward}) {
@@ -330,12 +183,12 @@ bool PlanSearch::move_fused_start(Cuts& cuts) {
   return true;
 }
 
-PlanChoice PlanSearch::best() const {
-  RP_ASSERT(std::isfinite(best_.cost));
-  const auto choice = static_cast<std::size_t>(best_.cuts.round_choice);
-  PlanChoice result{.plan = plan_of(best_.cuts), .round_microbatches = task_.round_choices[choice], .step_ms = best_.cost};
-  result.lower_bound_ms = rp::lower_bound_ms(workloads_[choice], stage_works(workloads_[choice], result.plan));
-  return result;
+PlanChoice PlanSearch::best() {
+  RP_ASSERT(std::isfinite(best_ms_));
+  return {.plan = plan_of(best_),
+          .round_microbatches = task_.round_choices[static_cast<std::size_t>(best_.round_choice)],
+          .step_ms = best_ms_,
+          .lower_bound_ms = cost_.lower_bound_ms(best_)};
 }
 
 }  // namespace rp

@@ -14,14 +14,6 @@ StageSums::StageSums(const Workload& workload) : fused_waits_(workload.fused_wai
   }
 }
 
-StageWork StageSums::stage(TaskKind kind, const LayerRange& layers) const {
-  const auto first = static_cast<std::size_t>(layers.first), end = static_cast<std::size_t>(layers.end);
-  const double once = forward_[end] - forward_[first], both = backward_[end] - backward_[first];
-  if (kind == TaskKind::kForward) return {.kind = kind, .layers = layers, .time = {.work = once}};
-  const double lead = kind == TaskKind::kFused && fused_waits_ ? 0 : once;
-  return {.kind = kind, .layers = layers, .time = {.lead = lead, .work = both - lead}};
-}
-
 std::vector<StageWork> stage_works(const Workload& workload, const Plan& plan) {
   RP_ASSERT(plan.fused_start <= workload.num_layers());
   const StageSums sums(workload);
@@ -46,13 +38,14 @@ TaskGraph round_schedule(const Workload& workload, const std::vector<StageWork>&
   for (int first = 0; first < workload.num_microbatches; first += workload.round_microbatches) {
     std::vector<int> inputs(static_cast<std::size_t>(workload.round_microbatches), -1);
     for (std::size_t stage = 0; stage < stages.size(); ++stage, ++slot) {
+      const int gpu = slot % workload.num_gpus;
       for (std::size_t m = 0; m < inputs.size(); ++m) {
-        inputs[m] = graph.append({.gpu = slot % workload.num_gpus,
+        inputs[m] = graph.append({.gpu = gpu,
                                   .kind = stages[stage].kind,
                                   .stage = static_cast<int>(stage),
                                   .microbatch = first + static_cast<int>(m),
-                                  .lead = stages[stage].time.lead,
-                                  .work = stages[stage].time.work,
+                                  .lead = stages[stage].time.lead * workload.slowness_of(gpu),
+                                  .work = stages[stage].time.work * workload.slowness_of(gpu),
                                   .input = inputs[m]});
       }
     }
@@ -60,15 +53,25 @@ TaskGraph round_schedule(const Workload& workload, const std::vector<StageWork>&
   return graph;
 }
 
-double lower_bound_ms(const Workload& workload, const std::vector<StageWork>& stages) {
+double busy_ms_per_gpu(const Workload& workload, const std::vector<StageWork>& stages) {
+  double speed = 0;
+  for (int gpu = 0; gpu < workload.num_gpus; ++gpu) speed += 1 / workload.slowness_of(gpu);
+  return busy_ms(workload, stages) / speed;
+}
+
+double lower_bound_ms(const Workload& workload, const std::vector<StageWork>& stages, bool asynchronous) {
   double chain = stages.empty() ? 0 : stages.front().time.lead;
   for (const StageWork& stage : stages) chain += stage.time.work;
+  double least_slowness = workload.slowness_of(0);
+  for (int gpu = 1; gpu < workload.num_gpus; ++gpu) least_slowness = std::min(least_slowness, workload.slowness_of(gpu));
+  chain *= least_slowness;
   if (workload.num_gpus > 1) chain += workload.hop * static_cast<double>(stages.size() - 1);
-  return std::max(busy_ms(workload, stages) / workload.num_gpus, chain);
+  return std::max(busy_ms_per_gpu(workload, stages), asynchronous ? chain / 2 : chain);
 }
 
 RoundSimulator::RoundSimulator(const Workload& workload)
-    : clock_(workload.num_gpus, workload.round_microbatches, workload.num_gpus > 1 ? workload.hop : 0),
+    : clock_(workload.num_gpus, workload.round_microbatches, workload.num_gpus > 1 ? workload.hop : 0, workload.slowness),
+      num_gpus_(workload.num_gpus),
       num_rounds_(workload.num_microbatches / workload.round_microbatches) {
   RP_ASSERT(num_rounds_ * workload.round_microbatches == workload.num_microbatches);
   for (auto* updates : {&before_, &last_, &present_}) updates->resize(static_cast<std::size_t>(workload.num_layers()) + 1);
@@ -90,6 +93,11 @@ double RoundSimulator::makespan(const std::vector<StageWork>& stages) {
   clock_.restart();
   step(stages, [](const LayerRange&) { return 0.0; }, [](const StageWork&, double) {});
   return clock_.end();
+}
+
+double RoundSimulator::period(const std::vector<StageWork>& stages) {
+  constexpr int kFirst = 40, kLeast = 160;
+  return period(stages, kFirst, kFirst + (kLeast + num_gpus_ - 1) / num_gpus_ * num_gpus_);
 }
 
 double RoundSimulator::period(const std::vector<StageWork>& stages, int from, int to) {

@@ -27,7 +27,13 @@ class StageSums {
  public:
   explicit StageSums(const Workload& workload);
 
-  [[nodiscard]] StageWork stage(TaskKind kind, const LayerRange& layers) const;
+  [[nodiscard]] StageWork stage(TaskKind kind, const LayerRange& layers) const {
+    const auto first = static_cast<std::size_t>(layers.first), end = static_cast<std::size_t>(layers.end);
+    const double once = forward_[end] - forward_[first], both = backward_[end] - backward_[first];
+    if (kind == TaskKind::kForward) return {.kind = kind, .layers = layers, .time = {.work = once}};
+    const double lead = kind == TaskKind::kFused && fused_waits_ ? 0 : once;
+    return {.kind = kind, .layers = layers, .time = {.lead = lead, .work = both - lead}};
+  }
   // Element i: of layers [0, i), in ms; backward with recompute.
   [[nodiscard]] const std::vector<double>& forward() const { return forward_; }
   [[nodiscard]] const std::vector<double>& backward() const { return backward_; }
@@ -40,11 +46,15 @@ class StageSums {
 // In the order of the slots of a round. REQUIRES: a plan with a fused stage, for num_layers() + 1 layers.
 [[nodiscard]] std::vector<StageWork> stage_works(const Workload& workload, const Plan& plan);
 
-// What the GPUs compute in a step, all together, in ms.
+// What a step takes on one GPU of slowness 1, in ms.
 [[nodiscard]] double busy_ms(const Workload& workload, const std::vector<StageWork>& stages);
 
-// No schedule of these stages is shorter: the GPUs' work shared evenly, and what one microbatch goes through. In ms.
-[[nodiscard]] double lower_bound_ms(const Workload& workload, const std::vector<StageWork>& stages);
+// How long each GPU computes in a step if all end at once, by how fast they are, in ms.
+[[nodiscard]] double busy_ms_per_gpu(const Workload& workload, const std::vector<StageWork>& stages);
+
+// No step of these stages is shorter: busy_ms_per_gpu(), and what one microbatch goes through. In ms. `asynchronous`: a layer
+// waits for its update by the step before the last, so two steps take at least as long as a microbatch.
+[[nodiscard]] double lower_bound_ms(const Workload& workload, const std::vector<StageWork>& stages, bool asynchronous = false);
 
 // One step as a graph, for its timeline.
 [[nodiscard]] TaskGraph round_schedule(const Workload& workload, const std::vector<StageWork>& stages);
@@ -58,15 +68,18 @@ class RoundSimulator {
   [[nodiscard]] double makespan(const std::vector<StageWork>& stages);
 
   // The time from step to step of chained asynchronous steps: each GPU takes its next task without a flush, and a layer of
-  // step k waits until all of step k - 2 that uses the layer is done. Mean over steps `from` to `to`, by the end of the GPU
-  // that ends last.
-  [[nodiscard]] double period(const std::vector<StageWork>& stages, int from = 40, int to = 200);
+  // step k waits until all of step k - 2 that uses the layer is done. Mean over the steps after 40, by the end of the GPU that
+  // ends last: 160 of them, or as many more as it takes until each stage has been on the same GPU again.
+  [[nodiscard]] double period(const std::vector<StageWork>& stages);
+  // The same over the steps after `from`, to the end of `to`.
+  [[nodiscard]] double period(const std::vector<StageWork>& stages, int from, int to);
 
  private:
   template <typename Ready, typename Done>
   void step(const std::vector<StageWork>& stages, const Ready& ready, const Done& done);
 
   SlotClock clock_;
+  int num_gpus_;
   int num_rounds_;
   // When a layer's update is there, of the step before the last, the last, and the present one.
   std::vector<double> before_, last_, present_;

@@ -18,11 +18,14 @@ struct Workload {
   int round_microbatches = 1;  // RoundPipe: of a round; divides num_microbatches
   double hop = 0;              // from the end of a task to the start of the next on another GPU
   std::vector<LayerWork> layers;
+  // By GPU: what its times are multiplied with; empty: 1 for all.
+  std::vector<double> slowness{};
   LayerWork head;  // LM head and loss: behind the last layer, never recomputed
   // RoundPipe: the fused stage's forward begins when its input is there. In the published simulations it does not wait, as
   // if it were a recompute.
   bool fused_waits = true;
 
+  [[nodiscard]] double slowness_of(int gpu) const { return slowness.empty() ? 1 : slowness[static_cast<std::size_t>(gpu)]; }
   [[nodiscard]] int num_layers() const { return static_cast<int>(layers.size()); }
 };
 

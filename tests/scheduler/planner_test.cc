@@ -2,18 +2,24 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <map>
 #include <string>
 
 #include "tests/common/expect_refusal.h"
 #include "tests/scheduler/golden_schedules.h"
+#include "tests/scheduler/random_tasks.h"
 
 namespace rp::test {
 namespace {
 
-constexpr std::uint64_t kTasks = 60'000'000;  // a sixth of a second
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kRandomTasks = 10;
+#else
+constexpr int kRandomTasks = 300;
+#endif
 
-// The best that was known for the inputs of the golden tables.
+// The best that was known for the inputs of the golden tables, and what the Python version's cuts waste (REFERENCE 2).
 struct Record {
   double makespan;
   double period;
@@ -21,79 +27,113 @@ struct Record {
 const std::map<std::string, Record> kRecords = {{"1.7b", {2193.3985, 1862.5365}}, {"8b", {6100.5450, 5155.1342}}, {"32b", {23770.7854, 22288.2424}}};
 
 PlanTask task_of(const GoldenModel& model, bool asynchronous) {
-  return {.workload = model.workload, .round_choices = {8, 16}, .asynchronous = asynchronous};
-}
-
-PlanChoice found(const PlanTask& task, std::uint64_t num_tasks) {
-  PlanSearch search(task);
-  search.run(num_tasks);
-  return search.best();
+  return {.workload = model.workload,
+          .round_choices = {8, 16},
+          .asynchronous = asynchronous,
+          .limits = {.least_fused_start = model.workload.num_layers() - 2}};
 }
 
 TEST(Planner, FindsPlansAtLeastAsGoodAsTheBestKnownOnes) {
   for (const GoldenModel& model : golden_models()) {
     for (const bool asynchronous : {false, true}) {
+      SCOPED_TRACE(model.name);
       const PlanTask task = task_of(model, asynchronous);
-      const PlanChoice choice = found(task, kTasks);
+      PlanSearch search(task);
+      search.run(90'000'000);  // a fifth of a second
+      const PlanChoice choice = search.best();
+      expect_good_plan(task, choice);
       const Record& record = kRecords.at(model.name);
-      EXPECT_LE(choice.step_ms, (asynchronous ? record.period : record.makespan) + 0.001) << model.name;
-      EXPECT_GE(choice.step_ms, choice.lower_bound_ms - 1e-6);
-      const int num_layers = model.workload.num_layers() + 1;
-      EXPECT_NO_THROW(validate_plan(choice.plan, num_layers));
-      EXPECT_GE(choice.plan.fused_start, num_layers - 3) << "at most two layers beside the head";
-      Workload workload = task.workload;
-      workload.round_microbatches = choice.round_microbatches;
-      const std::vector<StageWork> stages = stage_works(workload, choice.plan);
-      RoundSimulator simulator(workload);
-      EXPECT_NEAR(asynchronous ? simulator.period(stages) : simulator.makespan(stages), choice.step_ms, 1e-6);
+      EXPECT_LE(choice.step_ms, (asynchronous ? record.period : record.makespan) + 0.001);
     }
+  }
+}
+
+TEST(Planner, AFastPlanIsNearlyAsGood) {
+  for (const GoldenModel& model : golden_models()) {
+    for (const bool asynchronous : {false, true}) {
+      SCOPED_TRACE(model.name + (asynchronous ? " asynchronous" : ""));
+      const PlanTask task = task_of(model, asynchronous);
+      PlanSearch search(task);
+      search.run(300'000'000);
+      const PlanChoice fast = fast_plan(task);
+      expect_good_plan(task, fast);
+      EXPECT_LE(fast.step_ms, 1.015 * search.best().step_ms);  // how often it is within 0.5 %: docs/design/planner.md
+    }
+  }
+}
+
+TEST(Planner, HasGoodPlansForRandomTasks) {
+  for (std::uint64_t seed = 1; seed <= kRandomTasks && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const PlanTask task = random_task(seed);
+    PlanSearch search(task);
+    search.run(500'000);
+    expect_good_plan(task, search.best());
   }
 }
 
 TEST(Planner, IsDeterministic) {
   const PlanTask task = task_of(golden_models().front(), false);
-  const PlanChoice a = found(task, 2'000'000), b = found(task, 2'000'000);
+  const PlanChoice a = fast_plan(task), b = fast_plan(task);
   EXPECT_EQ(a.plan, b.plan);
   EXPECT_EQ(a.step_ms, b.step_ms);
 }
 
-TEST(Planner, KeepsTheLimitOfAStagesWeights) {
-  for (const bool asynchronous : {false, true}) {
-    PlanTask task = task_of(golden_models().front(), asynchronous);
-    task.bytes.assign(29, 10);
-    task.bytes[4] = 50;  // larger than any stage may be
-    task.max_stage_bytes = 25;
-    const Plan plan = found(task, 2'000'000).plan;
-    for (const auto* stages : {&plan.forward, &plan.backward}) {
-      for (const LayerRange& range : *stages) {
-        const bool has_large = range.first <= 4 && 4 < range.end;
-        EXPECT_LE(range.end - range.first, has_large ? 1 : 2) << plan_text(plan, 29);
-      }
-    }
+TEST(Planner, GivesSlowerGpusLess) {
+  PlanTask task = task_of(golden_models().front(), false);
+  const double alike = fast_plan(task).step_ms;
+  task.workload.slowness.assign(8, 1);
+  task.workload.slowness[3] = 2;
+  const PlanChoice choice = fast_plan(task);
+  // With 7.5 GPUs' speed, if all could be used without waiting.
+  EXPECT_LT(choice.step_ms, alike * 8 / 7.5 * 1.1);
+  Workload workload = task.workload;
+  workload.round_microbatches = choice.round_microbatches;
+  std::vector<double> work(8);
+  int slot = 0;
+  for (const StageWork& stage : stage_works(workload, choice.plan)) {
+    work[static_cast<std::size_t>(slot++ % 8)] += stage.time.lead + stage.time.work;
   }
+  EXPECT_EQ(std::min_element(work.begin(), work.end()) - work.begin(), 3);
 }
 
 TEST(Planner, CutsModelsOfOneLayerAndOneGpu) {
   for (const bool asynchronous : {false, true}) {
     for (const int num_layers : {0, 1, 2}) {
-      PlanTask task{.workload = golden_workload(num_layers, {1, 2}, {1, 1}, 0.5), .round_choices = {16}, .asynchronous = asynchronous};
+      PlanTask task{.workload = golden_workload(num_layers, {1, 2}, {1, 1}, 0.5), .round_choices = {16}, .asynchronous = asynchronous, .limits = {}};
       task.workload.num_gpus = 1;
-      const PlanChoice choice = found(task, 100'000);
+      const PlanChoice choice = fast_plan(task);
       EXPECT_NO_THROW(validate_plan(choice.plan, num_layers + 1));
       EXPECT_NEAR(choice.step_ms, 16 * (2 + 3 * num_layers), 1e-6) << "all fused: no recompute";
     }
   }
 }
 
-TEST(Planner, RefusesRoundsThatDoNotMakeAStep) {
-  PlanTask task = task_of(golden_models().front(), false);
-  task.round_choices = {6};
-  expect_error(ExitCode::kUsage, {"rounds of 6 microbatches do not make a step of 16"}, [&] { const PlanSearch search(task); });
-  task.round_choices = {};
-  expect_error(ExitCode::kUsage, {"needs a number of microbatches"}, [&] { const PlanSearch search(task); });
-  task.round_choices = {8};
-  task.bytes = {1, 2};
-  expect_error(ExitCode::kUsage, {"2 sizes of weights for 29 layers"}, [&] { const PlanSearch search(task); });
+TEST(Planner, RefusesTasksThatMakeNoSense) {
+  const PlanTask good = task_of(golden_models().front(), false);
+  const auto refused = [&](const auto& change, std::vector<std::string> parts) {
+    PlanTask task = good;
+    change(task);
+    expect_error(ExitCode::kUsage, parts, [&] { (void)fast_plan(task); });
+  };
+  refused([](PlanTask& task) { task.round_choices = {6}; }, {"rounds of 6 microbatches do not make a step of 16"});
+  refused([](PlanTask& task) { task.round_choices = {}; }, {"needs a number of microbatches"});
+  refused([](PlanTask& task) { task.workload.num_gpus = 0; }, {"at least one GPU"});
+  refused([](PlanTask& task) { task.limits.forward = {1, 2}; }, {"begin with 2 layers, for 29 with the head"});
+  refused([](PlanTask& task) { task.limits.backward.assign(29, 1); }, {"begin with layer 1 admits none"});
+  refused([](PlanTask& task) { task.limits.least_fused_start = 29; }, {"cannot begin at layer 29 of 29"});
+}
+
+// Published for the Python version's cuts of 1.7b: 24.60 and 9.55 % of the GPUs' time (here 9.555).
+TEST(GreedyCuts, WasteAsMuchAsIsPublished) {
+  const GoldenModel model = golden_models().front();
+  const PlanTask task = task_of(model, false);
+  const PlanCost cost(task);
+  const Plan plan = plan_of(greedy_cuts(cost.sums(), 8, 0));
+  const std::vector<StageWork> stages = stage_works(model.workload, plan);
+  const double busy = busy_ms(model.workload, stages) / 8;
+  EXPECT_NEAR(100 * (1 - busy / RoundSimulator(model.workload).makespan(stages)), 24.60, 0.005) << plan_text(plan, 29);
+  EXPECT_NEAR(100 * (1 - busy / RoundSimulator(model.workload).period(stages)), 9.555, 0.001) << plan_text(plan, 29);
 }
 
 }  // namespace

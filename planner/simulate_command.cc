@@ -1,0 +1,156 @@
+#include "planner/simulate_command.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "common/text.h"
+#include "scheduler/bound_planner.h"
+#include "scheduler/round_schedule.h"
+#include "scheduler/simulator.h"
+
+namespace rp {
+
+namespace {
+
+constexpr std::uint64_t kForeverTasks = 30'000'000;
+
+SimulatedStep round_step(Workload workload, const Plan& plan, int round_microbatches, bool asynchronous) {
+  workload.round_microbatches = round_microbatches;
+  const std::vector<StageWork> stages = stage_works(workload, plan);
+  RoundSimulator simulator(workload);
+  SimulatedStep step{.round_microbatches = round_microbatches, .plan = plan};
+  step.step_ms = asynchronous ? simulator.period(stages) : simulator.makespan(stages);
+  step.bubble = std::max(0.0, 1 - busy_ms_per_gpu(workload, stages) / step.step_ms);  // not -0.0 by rounding
+  step.lower_bound_ms = lower_bound_ms(workload, stages, asynchronous);
+  return step;
+}
+
+SimulatedStep bound_step(const Workload& workload, BoundSchedule schedule, const std::vector<int>& stages) {
+  const Timeline timeline = simulate(bound_schedule(schedule, workload, stages));
+  // All layers and the head, recomputed but for the head: one fused stage of the head, one backward stage.
+  const int num_layers = workload.num_layers();
+  const StageSums sums(workload);
+  const double least = busy_ms_per_gpu(workload, {sums.stage(TaskKind::kForward, {0, num_layers}),
+                                                  sums.stage(TaskKind::kFused, {num_layers, num_layers + 1}),
+                                                  sums.stage(TaskKind::kBackward, {0, num_layers})});
+  return {.step_ms = timeline.makespan, .bubble = 1 - least / timeline.makespan, .lower_bound_ms = least, .stages = stages};
+}
+
+// Rounds that give every GPU something to do, if there are any.
+std::vector<int> round_choices(const WorkloadFile& file) {
+  const Workload& workload = file.workload;
+  if (file.gives_round) return {workload.round_microbatches};
+  std::vector<int> choices;
+  for (int round = std::min(workload.num_gpus, workload.num_microbatches); round <= workload.num_microbatches; ++round) {
+    if (workload.num_microbatches % round == 0) choices.push_back(round);
+  }
+  return choices;
+}
+
+std::string stage_list(const std::vector<LayerRange>& stages) {
+  std::string text;
+  for (const LayerRange& range : stages) text += (text.empty() ? "" : ",") + std::to_string(range.end - range.first);
+  return text;
+}
+
+// The stages as the file has them: the fused one leads the backward ones.
+nlohmann::json plan_json(const SimulatedStep& step, int num_layers) {
+  nlohmann::json forward = nlohmann::json::array(), backward = {num_layers - step.plan.fused_start};
+  for (const LayerRange& range : step.plan.forward) forward.push_back(range.end - range.first);
+  for (const LayerRange& range : step.plan.backward) backward.push_back(range.end - range.first);
+  return {{"forward_stages", forward}, {"backward_stages", backward}, {"round_microbatches", step.round_microbatches}};
+}
+
+std::string step_text(const char* name, const SimulatedStep& step) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(4) << std::left << std::setw(14) << name << std::right << std::setw(14) << step.step_ms
+      << " ms   bubble " << std::setprecision(2) << std::setw(5) << 100 * step.bubble << " %   no schedule of these stages is below "
+      << std::setprecision(4) << step.lower_bound_ms << " ms\n";
+  return out.str();
+}
+
+std::string plan_line(const char* name, const SimulatedStep& step, int num_layers) {
+  return cat(name, "rounds of ", step.round_microbatches, "; forward ", stage_list(step.plan.forward), "; fused ",
+             num_layers - step.plan.fused_start, " and the head; backward ", stage_list(step.plan.backward), "\n");
+}
+
+}  // namespace
+
+SimulationResult simulate_file(const WorkloadFile& file, std::optional<BoundSchedule> schedule, Effort effort,
+                               const std::function<void(const std::string&)>& found, const std::function<bool()>& stop) {
+  SimulationResult result{.schedule = schedule, .num_layers = file.workload.num_layers()};
+  if (schedule) {
+    result.planned = !file.stages;
+    result.synchronous = bound_step(file.workload, *schedule, file.stages ? *file.stages : plan_bound_stages(*schedule, file.workload));
+    return result;
+  }
+  if (file.plan) {
+    result.synchronous = round_step(file.workload, *file.plan, file.workload.round_microbatches, false);
+    result.asynchronous = round_step(file.workload, *file.plan, file.workload.round_microbatches, true);
+    return result;
+  }
+  result.planned = true;
+  PlanTask task{.workload = file.workload, .round_choices = round_choices(file), .limits = {}};
+  task.limits.least_fused_start = std::max(0, result.num_layers - file.max_fused_layers);
+  PlanTask chained = task;
+  chained.asynchronous = true;
+  PlanChoice alone, in_chain;
+  if (effort == Effort::kForever) {
+    PlanSearch search(task), search_chained(chained);
+    const auto improve = [&](PlanSearch& from, PlanChoice& best, const char* name) {
+      from.run(kForeverTasks);
+      const PlanChoice next = from.best();
+      if (best.round_microbatches != 0 && next.step_ms >= best.step_ms) return;
+      best = next;
+      const bool is_chained = &from == &search_chained;
+      const SimulatedStep step = round_step(file.workload, best.plan, best.round_microbatches, is_chained);
+      found(step_text(name, step) + plan_line("              ", step, result.num_layers));
+    };
+    do {
+      improve(search, alone, "synchronous");
+      improve(search_chained, in_chain, "asynchronous");
+    } while (!stop() && !(search.is_perfect() && search_chained.is_perfect()));
+  } else {
+    alone = effort == Effort::kFast ? fast_plan(task) : thorough_plan(task);
+    in_chain = effort == Effort::kFast ? fast_plan(chained) : thorough_plan(chained);
+  }
+  result.synchronous = round_step(file.workload, alone.plan, alone.round_microbatches, false);
+  result.asynchronous = round_step(file.workload, in_chain.plan, in_chain.round_microbatches, true);
+  return result;
+}
+
+std::string simulation_text(const SimulationResult& result) {
+  std::string text = step_text(result.schedule ? "step" : "synchronous", result.synchronous);
+  if (result.asynchronous) text += step_text("asynchronous", *result.asynchronous);
+  if (!result.planned) return text;
+  if (result.schedule) {
+    std::vector<LayerRange> stages;
+    for (const int count : result.synchronous.stages) stages.push_back({0, count});
+    return text + cat("layers of the stages, the last one with the head: ", stage_list(stages), "\n");
+  }
+  return text + plan_line("synchronous:  ", result.synchronous, result.num_layers) +
+         plan_line("asynchronous: ", *result.asynchronous, result.num_layers);
+}
+
+std::string simulation_json(const SimulationResult& result) {
+  nlohmann::ordered_json json;
+  json["schedule"] = schedule_name(result.schedule);
+  json["makespan_ms"] = result.synchronous.step_ms;
+  json["bubble"] = result.synchronous.bubble;
+  json["lower_bound_ms"] = result.synchronous.lower_bound_ms;
+  if (result.asynchronous) {
+    json["period_ms"] = result.asynchronous->step_ms;
+    json["async_bubble"] = result.asynchronous->bubble;
+    json["async_lower_bound_ms"] = result.asynchronous->lower_bound_ms;
+  }
+  if (result.planned && result.schedule) json["stages"] = result.synchronous.stages;
+  if (result.planned && !result.schedule) {
+    json["plan"] = plan_json(result.synchronous, result.num_layers);
+    json["async_plan"] = plan_json(*result.asynchronous, result.num_layers);
+  }
+  return json.dump() + "\n";
+}
+
+}  // namespace rp

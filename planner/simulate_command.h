@@ -1,0 +1,44 @@
+// planner/simulate_command.h
+// `rp-plan simulate`: what a step takes by a schedule, for stages that are given or planned.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "planner/options.h"
+#include "planner/workload_file.h"
+#include "scheduler/planner.h"
+
+namespace rp {
+
+// Of RoundPipe, or of stages bound to GPUs.
+struct SimulatedStep {
+  double step_ms = 0;  // makespan, or period of asynchronous steps
+  double bubble = 0;   // the share of the GPUs' time, weighted by their speed, in which they do not compute
+  double lower_bound_ms = 0;
+  int round_microbatches = 0;
+  Plan plan{};                // of RoundPipe
+  std::vector<int> stages{};  // else: layers of each
+};
+
+struct SimulationResult {
+  std::optional<BoundSchedule> schedule;
+  bool planned = false;
+  int num_layers = 0;  // without the head
+  SimulatedStep synchronous{};
+  std::optional<SimulatedStep> asynchronous = std::nullopt;  // of RoundPipe
+};
+
+// `effort`: of the search where the file gives no stages. `found`: told of each better plan (Effort::kForever, which ends when
+// `stop` says so). Throws rp::Error (kBadInput, kUsage).
+[[nodiscard]] SimulationResult simulate_file(const WorkloadFile& file, std::optional<BoundSchedule> schedule, Effort effort,
+                                             const std::function<void(const std::string&)>& found,
+                                             const std::function<bool()>& stop);
+
+[[nodiscard]] std::string simulation_text(const SimulationResult& result);
+// One object in one line.
+[[nodiscard]] std::string simulation_json(const SimulationResult& result);
+
+}  // namespace rp

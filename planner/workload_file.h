@@ -1,0 +1,25 @@
+// planner/workload_file.h
+// The file of `rp-plan simulate`: times of layers, and stages if they are given. Its keys: docs/planning.md.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "scheduler/plan.h"
+#include "scheduler/workload.h"
+
+namespace rp {
+
+struct WorkloadFile {
+  Workload workload;  // round_microbatches: all of the step where the file does not say
+  bool gives_round = false;
+  int max_fused_layers = 2;  // beside the head, where a plan is searched for
+  std::optional<std::vector<int>> stages;  // layers of each, for schedules whose stages are bound to a GPU
+  std::optional<Plan> plan;                // for RoundPipe; counts the head as a layer
+};
+
+// Throws rp::Error (kBadInput) naming the file, the entry and what would be right.
+[[nodiscard]] WorkloadFile read_workload_file(const std::filesystem::path& path);
+
+}  // namespace rp

@@ -1,0 +1,123 @@
+#include "scheduler/plan_cost.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/text.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+namespace {
+
+// A slot takes as long to simulate as so many more of its tasks.
+constexpr int kTasksOfASlot = 8;
+
+[[noreturn]] void refuse(const std::string& what) { throw Error(ExitCode::kUsage, what); }
+
+void check_limits(const std::vector<int>& ends, int num_layers) {
+  if (ends.empty()) return;
+  if (ends.size() != static_cast<std::size_t>(num_layers)) {
+    refuse(cat("there are limits for stages that begin with ", ends.size(), " layers, for ", num_layers, " with the head"));
+  }
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    if (ends[i] <= static_cast<int>(i)) refuse(cat("the limit for stages that begin with layer ", i, " admits none"));
+  }
+}
+
+bool keep(const std::vector<int>& ends, const std::vector<int>& limits) {
+  if (limits.empty()) return true;
+  int first = 0;
+  return std::all_of(ends.begin(), ends.end(), [&](int end) {
+    return end <= limits[static_cast<std::size_t>(std::exchange(first, end))];
+  });
+}
+
+}  // namespace
+
+Plan plan_of(const Cuts& cuts) {
+  Plan plan;
+  int first = 0;
+  for (const int end : cuts.forward) plan.forward.push_back({std::exchange(first, end), end});
+  plan.fused_start = first;
+  first = 0;
+  for (const int end : cuts.backward) plan.backward.push_back({std::exchange(first, end), end});
+  std::reverse(plan.backward.begin(), plan.backward.end());
+  return plan;
+}
+
+Cuts cuts_of(const Plan& plan, int round_choice) {
+  Cuts cuts{.round_choice = round_choice};
+  for (const LayerRange& range : plan.forward) cuts.forward.push_back(range.end);
+  for (auto range = plan.backward.rbegin(); range != plan.backward.rend(); ++range) cuts.backward.push_back(range->end);
+  return cuts;
+}
+
+PlanCost::PlanCost(const PlanTask& task)
+    : asynchronous_(task.asynchronous),
+      limits_(task.limits),
+      num_layers_(task.workload.num_layers() + 1),
+      sums_(task.workload) {
+  if (task.workload.num_gpus < 1) refuse("a plan needs at least one GPU");
+  if (task.round_choices.empty()) refuse("a plan needs a number of microbatches a round");
+  for (const int round : task.round_choices) {
+    if (round < 1 || task.workload.num_microbatches % round != 0) {
+      refuse(cat("rounds of ", round, " microbatches do not make a step of ", task.workload.num_microbatches));
+    }
+    Workload& workload = workloads_.emplace_back(task.workload);
+    workload.round_microbatches = round;
+    simulators_.emplace_back(workload);
+  }
+  check_limits(limits_.forward, num_layers_);
+  check_limits(limits_.backward, num_layers_);
+  if (limits_.least_fused_start < 0 || limits_.least_fused_start >= num_layers_) {
+    refuse(cat("the fused stage cannot begin at layer ", limits_.least_fused_start, " of ", num_layers_, " with the head"));
+  }
+}
+
+bool PlanCost::fits(const Cuts& cuts) const {
+  const int fused_start = cuts.forward.empty() ? 0 : cuts.forward.back();
+  return fused_start >= limits_.least_fused_start && keep(cuts.forward, limits_.forward) && keep(cuts.backward, limits_.backward);
+}
+
+const std::vector<StageWork>& PlanCost::stages(const Cuts& cuts) {
+  stages_.clear();
+  int first = 0;
+  for (const int end : cuts.forward) stages_.push_back(sums_.stage(TaskKind::kForward, {std::exchange(first, end), end}));
+  stages_.push_back(sums_.stage(TaskKind::kFused, {first, num_layers_}));
+  for (std::size_t i = cuts.backward.size(); i-- > 0;) {
+    stages_.push_back(sums_.stage(TaskKind::kBackward, {i > 0 ? cuts.backward[i - 1] : 0, cuts.backward[i]}));
+  }
+  return stages_;
+}
+
+double PlanCost::step_ms(const Cuts& cuts, Horizon horizon) {
+  const auto choice = static_cast<std::size_t>(cuts.round_choice);
+  const std::vector<StageWork>& list = stages(cuts);
+  const Workload& workload = workloads_[choice];
+  const int num_rounds = workload.num_microbatches / workload.round_microbatches;
+  const std::uint64_t tasks = list.size() * static_cast<std::uint64_t>(num_rounds * (workload.round_microbatches + kTasksOfASlot));
+  if (!asynchronous_) {
+    num_tasks_ += tasks;
+    return simulators_[choice].makespan(list);
+  }
+  RoundSimulator& simulator = simulators_[choice];
+  const auto count = [&](std::uint64_t steps) { num_tasks_ += tasks * steps; };
+  switch (horizon) {
+    case Horizon::kShort: count(5); return simulator.period(list, 1, 5);
+    case Horizon::kLong: count(24); return simulator.period(list, 8, 24);
+    case Horizon::kExact: break;
+  }
+  count(200);
+  return simulator.period(list);
+}
+
+double PlanCost::lower_bound_ms(const Cuts& cuts) {
+  return rp::lower_bound_ms(workloads_[static_cast<std::size_t>(cuts.round_choice)], stages(cuts), asynchronous_);
+}
+
+double PlanCost::busy_ms_per_gpu(const Cuts& cuts) {
+  return rp::busy_ms_per_gpu(workloads_[static_cast<std::size_t>(cuts.round_choice)], stages(cuts));
+}
+
+}  // namespace rp
