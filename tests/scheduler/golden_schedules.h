@@ -2,7 +2,9 @@
 // The workloads and cuts of the published simulations (arXiv 2604.27085, artifact), and what they give.
 #pragma once
 
+#include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "scheduler/plan.h"
@@ -21,6 +23,8 @@ struct GoldenModel {
   double gpipe = 0, one_f_one_b = 0, interleaved = 0, looped_bfs = 0, roundpipe = 0;
   double busy_per_gpu = 0, period_of_8 = 0, period_of_16 = 0;
 };
+
+inline void PrintTo(const GoldenModel& model, std::ostream* out) { *out << model.name; }  // for GoogleTest
 
 inline std::vector<int> repeated(std::vector<std::pair<int, int>> layers_and_times) {
   std::vector<int> list;
