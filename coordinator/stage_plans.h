@@ -48,7 +48,7 @@ class StagePlans {
     LayerTimes times{0};
     PlanKind main_kind = PlanKind::kFused;    // that it is cut for together with the others
     bool has_run = false;
-    std::array<Plan, kNumPlanKinds> plans;        // automatic ones
+    std::array<Plan, kNumPlanKinds> plans;  // automatic ones
   };
 
   [[nodiscard]] const PipelinePlans& at(int pipeline) const { return pipelines_[static_cast<std::size_t>(pipeline)]; }

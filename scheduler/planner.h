@@ -24,7 +24,7 @@ struct PlanChoice {
   double lower_bound_ms = 0;  // for the plan's own work
 };
 
-// What the runtime can afford between rounds: 10 ms on one core for models of up to 64 layers, 50 ms for 100. Throws as
+// What the runtime can afford between rounds: about 10 ms on one core for models of up to 64 layers, 40 ms for 94. Throws as
 // PlanCost.
 [[nodiscard]] PlanChoice fast_plan(const PlanTask& task);
 

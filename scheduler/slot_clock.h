@@ -4,7 +4,7 @@
 //
 // The microbatches of a slot take the same time, so the times at which they arrive at the next slot are convex: no gap is
 // shorter than the one before (by induction over the slots). So a microbatch waits either for its own arrival, or the worker
-// has not waited since the first one: no loop carries a value from microbatch to microbatch, which makes it ten times as fast.
+// has not waited since the first one: no value is carried from microbatch to microbatch, and the loop can be vectorised.
 #pragma once
 
 #include <algorithm>
