@@ -133,6 +133,7 @@ void TorchStageExecutor::begin(const StageTask& task) {
   }
   const Command& command = *task.command;
   times_.assign(static_cast<std::size_t>(command.end_layer - command.first_layer), {});
+  recomputed_.clear();
   for (const UseMemory& memory : task.uses) {
     if (memory.accumulator == nullptr) continue;
     const BlockRecord& block = catalogue_.blocks()[catalogue_.uses()[memory.use].block];
@@ -304,7 +305,7 @@ void TorchStageExecutor::run(const StageTask& task, int microbatch, const Microb
                              MicrobatchOutputs& outputs) {
   const Command& command = *task.command;
   const Run run{command, microbatch, inputs, outputs, task.loss_scale};
-  if (microbatch == 0) take_buffers(run);
+  if (microbatch == 0 && command.phase != Phase::kBackward) take_buffers(run);
   switch (command.phase) {
     case Phase::kForward: (void)forward(run, command.end_layer); break;
     case Phase::kFused: run_fused(run); break;
@@ -346,22 +347,28 @@ void TorchStageExecutor::give_input_gradient(const Run& run, Tensors gradients) 
 
 int TorchStageExecutor::num_layers_of(const Command& command) const { return pipelines_[command.pipeline].model->num_layers(); }
 
+void TorchStageExecutor::recompute(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) {
+  const Command& command = *task.command;
+  MicrobatchOutputs none;
+  const Run run{command, microbatch, inputs, none, task.loss_scale};
+  if (microbatch == 0) take_buffers(run);
+  const int first = command.has(Command::kGrainLayer) ? command.end_layer - 1 : command.first_layer;
+  Tensors activation = activation_at(run, first);
+  for (int layer = first; layer < command.end_layer; ++layer) {
+    recomputed_.push_back(forward_with_graph(run, layer, activation));
+    activation = recomputed_.back().outputs;
+  }
+}
+
 void TorchStageExecutor::run_backward(const Run& run) {
   const Command& command = run.command;
-  const bool by_layer = command.has(Command::kGrainLayer);
-  std::vector<Graph> graphs;
-  Tensors activation = activation_at(run, command.first_layer);
-  for (int layer = command.first_layer; !by_layer && layer < command.end_layer; ++layer) {
-    graphs.push_back(forward_with_graph(run, layer, activation));
-    activation = graphs.back().outputs;
-  }
   Tensors gradients = tensors_over(run.inputs.tensors(BlockKind::kGradient, command.end_layer));
   // Outside of the pipeline gradients are not scaled.
   if (command.end_layer == num_layers_of(command)) multiply(gradients, run.loss_scale);
   for (int layer = command.end_layer; layer-- > command.first_layer;) {
-    if (by_layer) graphs.push_back(forward_with_graph(run, layer, activation_at(run, layer)));
-    gradients = backward(run, layer, graphs.back(), gradients, false);
-    graphs.pop_back();
+    if (recomputed_.empty()) recomputed_.push_back(forward_with_graph(run, layer, activation_at(run, layer)));
+    gradients = backward(run, layer, recomputed_.back(), gradients, false);
+    recomputed_.pop_back();
   }
   give_input_gradient(run, gradients);
 }

@@ -39,6 +39,7 @@ class TorchStageExecutor : public StageExecutor {
   TorchStageExecutor(std::vector<PipelineCode> pipelines, const Catalogue& catalogue, int num_threads, LayerReport report = {});
 
   void begin(const StageTask& task) override;
+  void recompute(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) override;
   void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) override;
   void end(const StageTask& task, TaskTotals& totals) override;
 
@@ -91,6 +92,7 @@ class TorchStageExecutor : public StageExecutor {
   bool threads_set_ = false;
   std::vector<BuiltLayer> layers_;  // by the catalogue's number
   std::vector<LayerTime> times_;    // by layer of the stage
+  std::vector<Graph> recomputed_;   // from the stage's first layer on, or of the last one where each is recomputed by itself
   ThreadTeam team_;
   std::vector<double> partial_sums_;
 };

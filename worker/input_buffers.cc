@@ -1,5 +1,9 @@
 #include "worker/input_buffers.h"
 
+#include <utility>
+
+#include "common/check.h"
+
 namespace rp {
 
 std::span<const std::byte> InputBuffers::upload(std::uint64_t n, BlockKind kind, int index, const std::byte* block,
@@ -11,7 +15,13 @@ std::span<const std::byte> InputBuffers::upload(std::uint64_t n, BlockKind kind,
   if (place.memory.size() <= number) place.memory.resize(number + 1);
   std::byte* memory = place.memory[number].resize(device_, bytes - head.data_offset);
   stream.copy(memory, block + head.data_offset, bytes - head.data_offset);
-  place.inputs.blocks.push_back({kind, index, head.views(memory), {head.structure.begin(), head.structure.end()}});
+  InputBlock input{kind, index, head.views(memory), {head.structure.begin(), head.structure.end()}};
+  RP_ASSERT(!place.inputs.gradient);  // it comes last
+  if (kind == BlockKind::kGradient) {
+    place.inputs.gradient = std::move(input);
+  } else {
+    place.inputs.blocks.push_back(std::move(input));
+  }
   return {memory, bytes - head.data_offset};
 }
 

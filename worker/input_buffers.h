@@ -28,20 +28,29 @@ class InputBuffers {
   // the block, from its first tensor's data on, will be.
   std::span<const std::byte> upload(std::uint64_t n, BlockKind kind, int index, const std::byte* block, std::uint64_t bytes,
                                     Stream& stream);
-  // Fetcher: microbatch n is there once `stream` has done what is enqueued.
+  // Fetcher: all of microbatch n but the gradient, or all of it, is there once `stream` has done what is enqueued. The first is
+  // said of backward stages only.
+  void publish_recomputable(std::uint64_t n, Stream& stream) { stream.signal(recomputable_, n + 1); }
   void publish_uploaded(std::uint64_t n, Stream& stream) { stream.signal(uploaded_, n + 1); }
 
-  // Runner: until microbatch n is there.
+  // Runner: until that is said of microbatch n.
+  [[nodiscard]] WaitResult wait_recomputable(std::uint64_t n, const WaitLimits& limits) const {
+    return recomputable_.wait_at_least(n + 1, limits);
+  }
   [[nodiscard]] WaitResult wait_uploaded(std::uint64_t n, const WaitLimits& limits) const {
     return uploaded_.wait_at_least(n + 1, limits);
   }
-  // Runner. REQUIRES: wait_uploaded(n).
+  // Runner. REQUIRES: wait_uploaded(n), or wait_recomputable(n) and the gradient is not read.
   [[nodiscard]] const MicrobatchInputs& inputs(std::uint64_t n) const { return places_[n % kPlaces].inputs; }
   // Runner: the place of microbatch n may be filled again.
   void publish_computed(std::uint64_t n) { computed_.publish(n + 1); }
 
-  void clear(std::uint64_t n) { places_[n % kPlaces].inputs.blocks.clear(); }
+  void clear(std::uint64_t n) {
+    places_[n % kPlaces].inputs.blocks.clear();
+    places_[n % kPlaces].inputs.gradient.reset();
+  }
   void wake() const {
+    recomputable_.wake();
     uploaded_.wake();
     computed_.wake();
   }
@@ -49,14 +58,15 @@ class InputBuffers {
  private:
   static constexpr std::uint64_t kPlaces = 2;
   struct Place {
-    std::vector<ScratchMemory> memory;  // by place in inputs.blocks
+    std::vector<ScratchMemory> memory;  // by place in inputs.blocks, and of the gradient behind them
     MicrobatchInputs inputs;
   };
 
   Device& device_;
   std::array<Place, kPlaces> places_;
-  SequenceWord uploaded_{};  // writer: the upload-activations stream. Number of microbatches that are there
-  SequenceWord computed_{};  // writer: the runner. Number of microbatches computed
+  SequenceWord recomputable_{};  // writer: the upload-activations stream. Number of the last one but for its gradient, plus 1
+  SequenceWord uploaded_{};      // likewise. Number of microbatches that are there
+  SequenceWord computed_{};      // writer: the runner. Number of microbatches computed
 };
 
 }  // namespace rp

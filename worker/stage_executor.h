@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -39,12 +40,15 @@ struct InputBlock {
   std::vector<std::byte> structure;
 };
 
-// Inputs of one microbatch, valid during run(): what input_rows() of its command names, as far as it exists.
+// Inputs of one microbatch, valid during recompute() and run(): what input_rows() of its command names, as far as it exists.
 struct MicrobatchInputs {
-  std::vector<InputBlock> blocks;
+  std::vector<InputBlock> blocks;  // all but the gradient
+  // Of a backward stage's output. Apart from the others: it may arrive while recompute() reads those.
+  std::optional<InputBlock> gradient;
 
   // Null if there is none.
   [[nodiscard]] const InputBlock* find(BlockKind kind, int index) const {
+    if (kind == BlockKind::kGradient) return gradient && gradient->index == index ? &*gradient : nullptr;
     for (const InputBlock& block : blocks) {
       if (block.kind == kind && block.index == index) return &block;
     }
@@ -94,7 +98,13 @@ class StageExecutor {
   // Binds the weights of the stage. The memory stays the task's until end() returned.
   virtual void begin(const StageTask& task) = 0;
 
-  // Runs one microbatch, 0..M-1 in order: forward; forward, loss and backward (fused); or recompute and backward. The
+  // Backward stages, before run() of the same microbatch: does what needs no gradient, which may not be there yet. Throws as
+  // run().
+  virtual void recompute(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) {
+    (void)task, (void)microbatch, (void)inputs;
+  }
+
+  // Runs one microbatch, 0..M-1 in order: forward; forward, loss and backward (fused); or backward after recompute(). The
   // blocks that it gives are those that docs/design/rounds.md names for the command.
   // Gradients are added to the accumulators (the first microbatch sets them). Throws LayerFailure, or anything else,
   // which then has no layer.

@@ -223,6 +223,7 @@ void Worker::fetch() {
       inputs_.clear(n);
       for (const BlockRow& row : rows) {
         if (is_once_a_task(row.kind) && microbatch > 0) continue;
+        if (row.kind == BlockKind::kGradient) inputs_.publish_recomputable(n, device_.stream(StreamKind::kUploadActivations));
         if (!fetch_block(command, row, microbatch, n)) return;
       }
       inputs_.publish_uploaded(n, device_.stream(StreamKind::kUploadActivations));
@@ -292,6 +293,21 @@ bool Worker::take_gradient_buffer(RunningTask& task) {
   return true;
 }
 
+template <typename WaitOnce>
+bool Worker::wait_inputs(RunningTask& task, int microbatch, WaitOnce wait_once) {
+  const std::int64_t wait_start = now_ns();
+  if (!wait(WorkerThread::kRunner, task.command, {.kind = WaitKind::kOwnInputs, .numbers = {microbatch}}, wait_once)) return false;
+  const std::int64_t end = now_ns();
+  if (task.completion.start_ns == 0) {
+    task.completion.start_ns = end;
+  } else {
+    task.completion.wait_ns += end - wait_start;
+  }
+  report_.task(task.command, microbatch);
+  publish_heartbeat();
+  return true;
+}
+
 bool Worker::run_microbatches(RunningTask& task) {
   const Command& command = task.command;
   int microbatch = -1;
@@ -299,16 +315,14 @@ bool Worker::run_microbatches(RunningTask& task) {
     executor_.begin(task.stage_task());
     for (microbatch = 0; microbatch < command.num_microbatches; ++microbatch) {
       const std::uint64_t n = next_microbatch_;
-      const std::int64_t wait_start = now_ns();
-      if (!wait(WorkerThread::kRunner, command, {.kind = WaitKind::kOwnInputs, .numbers = {microbatch}},
-                [&](const WaitLimits& limits) { return inputs_.wait_uploaded(n, limits); })) {
-        return false;
+      // The recompute does not wait for the gradient: it is done when that arrives.
+      if (command.phase == Phase::kBackward) {
+        if (!wait_inputs(task, microbatch, [&](const WaitLimits& limits) { return inputs_.wait_recomputable(n, limits); })) {
+          return false;
+        }
+        executor_.recompute(task.stage_task(), microbatch, inputs_.inputs(n));
       }
-      const std::int64_t start = now_ns();
-      if (microbatch == 0) task.completion.start_ns = start;
-      if (microbatch > 0) task.completion.wait_ns += start - wait_start;
-      report_.task(command, microbatch);
-      publish_heartbeat();
+      if (!wait_inputs(task, microbatch, [&](const WaitLimits& limits) { return inputs_.wait_uploaded(n, limits); })) return false;
       MicrobatchOutputs outputs;
       executor_.run(task.stage_task(), microbatch, inputs_.inputs(n), outputs);
       inputs_.publish_computed(n);

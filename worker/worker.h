@@ -60,6 +60,9 @@ class Worker {
   void run_task(RunningTask& task);
   [[nodiscard]] bool take_gradient_buffer(RunningTask& task);
   [[nodiscard]] bool run_microbatches(RunningTask& task);
+  // Then says that the microbatch computes. The task starts behind its first wait; later ones are in the completion.
+  template <typename WaitOnce>
+  [[nodiscard]] bool wait_inputs(RunningTask& task, int microbatch, WaitOnce wait_once);
   void publish_heartbeat();
   void fail_task(RunningTask& task, std::int64_t layer, int microbatch, const std::string& message);
   // Finisher.

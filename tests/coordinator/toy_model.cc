@@ -245,15 +245,17 @@ void ToyExecutor::begin(const StageTask& task) {
   }
 }
 
-void ToyExecutor::run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) {
+std::vector<float> ToyExecutor::values_of(const std::byte* weights) const {
+  Vector values;
+  for (int i = 0; weights != nullptr && i < config_.num_elements; ++i) {
+    values.push_back(load(weights, config_.dtype, static_cast<std::size_t>(i)));
+  }
+  return values;
+}
+
+std::vector<std::vector<float>> ToyExecutor::run_forward(const StageTask& task, int microbatch,
+                                                         const MicrobatchInputs& inputs) const {
   const Command& command = *task.command;
-  const auto values_of = [this](const std::byte* data) {
-    Vector values;
-    for (int i = 0; data != nullptr && i < config_.num_elements; ++i) {
-      values.push_back(load(data, config_.dtype, static_cast<std::size_t>(i)));
-    }
-    return values;
-  };
   std::vector<Vector> x = {to_vector(inputs.tensors(BlockKind::kActivation, command.first_layer).at(0))};
   for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
     if (layer == config_.failing_layer && command.step == 2 && microbatch == config_.num_microbatches - 1) {
@@ -261,11 +263,26 @@ void ToyExecutor::run(const StageTask& task, int microbatch, const MicrobatchInp
     }
     const LayerMemory& memory = layers_[static_cast<std::size_t>(layer)];
     x.push_back(forward(x.back(), values_of(memory.weight), values_of(memory.tied)));
-    if (command.phase == Phase::kForward && command.saves(layer + 1)) {
-      outputs.blocks.push_back(block_of(BlockKind::kActivation, layer + 1, x.back()));
-    }
   }
-  if (command.phase == Phase::kForward) return;
+  return x;
+}
+
+void ToyExecutor::recompute(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) {
+  recomputed_ = run_forward(task, microbatch, inputs);
+}
+
+void ToyExecutor::run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) {
+  const Command& command = *task.command;
+  const std::vector<Vector> x =
+      command.phase == Phase::kBackward ? std::move(recomputed_) : run_forward(task, microbatch, inputs);
+  if (command.phase == Phase::kForward) {
+    for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
+      if (!command.saves(layer + 1)) continue;
+      outputs.blocks.push_back(
+          block_of(BlockKind::kActivation, layer + 1, x[static_cast<std::size_t>(layer - command.first_layer) + 1]));
+    }
+    return;
+  }
   const bool fused = command.phase == Phase::kFused;
   Vector gradient = to_vector(fused ? inputs.tensors(BlockKind::kArguments, 0).at(0)
                                     : inputs.tensors(BlockKind::kGradient, command.end_layer).at(0));

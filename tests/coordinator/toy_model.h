@@ -51,6 +51,7 @@ class ToyExecutor : public StageExecutor {
  public:
   ToyExecutor(const ToyConfig& config, const Catalogue& catalogue) : config_(config), catalogue_(catalogue) {}
   void begin(const StageTask& task) override;
+  void recompute(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) override;
   void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) override;
   void end(const StageTask& task, TaskTotals& totals) override;
 
@@ -63,7 +64,12 @@ class ToyExecutor : public StageExecutor {
   };
   ToyConfig config_;
   const Catalogue& catalogue_;
+  [[nodiscard]] std::vector<float> values_of(const std::byte* weights) const;
+  // What enters the layers of a stage, and what leaves the last one.
+  [[nodiscard]] std::vector<std::vector<float>> run_forward(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) const;
+
   std::vector<LayerMemory> layers_;
+  std::vector<std::vector<float>> recomputed_;
 };
 
 }  // namespace rp::test

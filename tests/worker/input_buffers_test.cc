@@ -40,9 +40,16 @@ TEST(InputBuffers, GiveTheTensorsOfEachKindWithTheirPlaces) {
   const auto arguments = block_of({test::float_tensor(three)}, {std::byte{7}});
   inputs.upload(0, BlockKind::kActivation, 2, activation.data(), activation.bytes, stream);
   inputs.upload(0, BlockKind::kArguments, 0, arguments.data(), arguments.bytes, stream);
+  inputs.publish_recomputable(0, stream);
+  EXPECT_EQ(inputs.wait_recomputable(0, kLong), WaitResult::kReached);
+  EXPECT_EQ(inputs.wait_uploaded(0, {&test::kNeverStop, 0}), WaitResult::kTimedOut);
+  const auto gradient = block_of({test::float_tensor(two)});
+  inputs.upload(0, BlockKind::kGradient, 3, gradient.data(), gradient.bytes, stream);
   inputs.publish_uploaded(0, stream);
   ASSERT_EQ(inputs.wait_uploaded(0, kLong), WaitResult::kReached);
   const MicrobatchInputs& got = inputs.inputs(0);
+  EXPECT_EQ(first_value(got.tensors(BlockKind::kGradient, 3).at(0)), 2);
+  EXPECT_EQ(first_value(got.tensors(BlockKind::kActivation, 2).at(0)), 1) << "each has memory of its own";
   const std::vector<TensorView>& tensors = got.tensors(BlockKind::kActivation, 2);
   ASSERT_EQ(tensors.size(), 3U);
   EXPECT_EQ(first_value(tensors[0]), 1);

@@ -120,14 +120,24 @@ class InterruptedDevice : public Device {
 class PassingExecutor : public StageExecutor {
  public:
   std::string failure;
+  SequenceWord recomputed{};  // writer: the runner. Number of recomputes
+  float recomputed_input = 0;  // the first value of the last one's
+  float last_gradient = 0;     // likewise, of the gradient of the last backward
 
   void begin(const StageTask&) override {}
+  void recompute(const StageTask& task, int, const MicrobatchInputs& inputs) override {
+    recomputed_input = *reinterpret_cast<const float*>(inputs.tensors(BlockKind::kActivation, task.command->first_layer).at(0).data);
+    recomputed.publish(recomputed.observe() + 1);
+  }
   void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) override {
     if (microbatch == 1 && !failure.empty()) throw std::runtime_error(failure);
     const TensorView& input = inputs.tensors(BlockKind::kActivation, task.command->first_layer).at(0);
     auto values = std::make_shared<std::vector<float>>(input.desc.bytes() / sizeof(float));
     std::memcpy(values->data(), input.data, input.desc.bytes());
     outputs.losses = {.num = 1, .values = {(*values)[0]}};
+    if (const InputBlock* gradient = inputs.find(BlockKind::kGradient, task.command->end_layer)) {
+      last_gradient = *reinterpret_cast<const float*>(gradient->tensors.at(0).data);
+    }
     if (task.command->phase != Phase::kForward) return;
     outputs.blocks.push_back({.kind = BlockKind::kActivation, .index = task.command->end_layer,
                               .tensors = {float_tensor(*values)}, .owner = values});
@@ -190,6 +200,15 @@ inline Command forward_command() {
   command.end_layer = 1;
   command.num_microbatches = 2;
   command.save(1);
+  return command;
+}
+
+inline Command backward_command() {
+  Command command;
+  command.table_bytes = RoundTable::bytes(kTwoLayers);
+  command.phase = Phase::kBackward;
+  command.end_layer = 1;
+  command.num_microbatches = 2;
   return command;
 }
 

@@ -44,6 +44,23 @@ TEST(Worker, DoesItsTasksAndSaysSo) {
   EXPECT_EQ(worker.store->worker_words(0).acknowledged.observe(), 1U);
 }
 
+TEST(Worker, RecomputesWhileTheGradientIsMissing) {
+  ServedWorker worker;
+  worker.table.source(BlockKind::kGradient, 1) = {.worker = 1, .first_event = 6};
+  worker.start();
+  worker.push(test::backward_command());
+  ASSERT_EQ(worker.executor.recomputed.wait_at_least(1, kLong), WaitResult::kReached);
+  EXPECT_EQ(worker.executor.recomputed_input, 1);
+  test::place_input(*worker.store, worker.table, BlockKind::kGradient, 1, {8}, 32768);
+  worker.store->worker_words(1).events.publish(7);
+  ASSERT_EQ(worker.executor.recomputed.wait_at_least(2, kLong), WaitResult::kReached) << "the first one has its gradient";
+  worker.store->worker_words(1).events.publish(8);
+  EXPECT_EQ(next_completion(*worker.store).outcome, TaskOutcome::kDone);
+  EXPECT_EQ(worker.executor.recomputed.observe(), 2U) << "once a microbatch";
+  EXPECT_EQ(worker.executor.last_gradient, 8);
+  worker.finish();
+}
+
 TEST(Worker, MakesDataOfAnExceptionInTheUsersCode) {
   ServedWorker worker;
   worker.executor.failure = std::string(5000, 'x') + "end";
