@@ -1,0 +1,30 @@
+// scheduler/run_stages.h
+// What the slots of a round read, write and wait for in a simulated run: the same for every round.
+#pragma once
+
+#include <vector>
+
+#include "scheduler/machine.h"
+#include "scheduler/round_schedule.h"
+
+namespace rp {
+
+struct RunStage {
+  static constexpr int kFromHost = -1;
+  StageWork work;
+  // Of a microbatch: what a forward or recompute reads, and which stage of the round makes it; kFromHost: the batch.
+  double input_bytes = 0;
+  int input_stage = kFromHost;
+  // Backward: the gradient comes from the stage before.
+  double gradient_input_bytes = 0;
+  double output_bytes = 0;  // of a microbatch
+  // Of a round: bytes in the host store that nobody reads after this stage.
+  double freed_bytes = 0;
+  std::vector<int> trained_layers;  // deepest first; empty for a forward
+
+  [[nodiscard]] bool is_backward() const { return work.kind == TaskKind::kBackward; }
+};
+
+[[nodiscard]] std::vector<RunStage> run_stages(const RunWork& work, const std::vector<StageWork>& stages);
+
+}  // namespace rp

@@ -1,0 +1,199 @@
+#include "scheduler/run_simulator.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "scheduler/fair_share.h"
+#include "tests/scheduler/golden_schedules.h"
+#include "tests/scheduler/random_tasks.h"
+
+namespace rp {
+namespace {
+
+using test::golden_models;
+using test::golden_plan;
+using test::GoldenModel;
+
+double period_of(const RunWork& work, const std::vector<StageWork>& stages) {
+  RunWork chained = work;
+  chained.asynchronous = true;
+  return simulate_run(chained, stages, {.warm_up = 40, .steps = 160}).step_ms;
+}
+
+RunWork run_of(const GoldenModel& golden, int round_microbatches) {
+  RunWork work{.workload = golden.workload};
+  work.workload.fused_waits = true;
+  work.workload.round_microbatches = round_microbatches;
+  work.workload.hop = 0;
+  return work;
+}
+
+TEST(RunSimulator, WithLinksThatTakeNoTimeGivesTheStepOfTheSchedule) {
+  for (const GoldenModel& golden : golden_models()) {
+    SCOPED_TRACE(golden.name);
+    for (const int round : {8, 16}) {
+      const RunWork work = run_of(golden, round);
+      const std::vector<StageWork> stages = stage_works(work.workload, golden_plan(golden));
+      RoundSimulator schedule(work.workload);
+      EXPECT_NEAR(simulate_run(work, stages, {.warm_up = 0, .steps = 1}).step_ms, schedule.makespan(stages), 1e-6);
+      EXPECT_NEAR(period_of(work, stages), schedule.period(stages), 1e-6);
+    }
+  }
+}
+
+TEST(RunSimulator, ACopyDownAndOneUpIsAHop) {
+  for (const GoldenModel& golden : golden_models()) {
+    SCOPED_TRACE(golden.name);
+    RunWork work = run_of(golden, 8);
+    work.machine.copy_latency = golden.workload.hop / 2;
+    const std::vector<StageWork> stages = stage_works(work.workload, golden_plan(golden));
+    const double step = simulate_run(work, stages, {.warm_up = 0, .steps = 1}).step_ms;
+    const double period = period_of(work, stages);
+    work.workload.hop = golden.workload.hop;
+    RoundSimulator schedule(work.workload);
+    EXPECT_NEAR(step, schedule.makespan(stages) + work.machine.copy_latency, 1e-6) << "the first input has to come, too";
+    // An update is known a copy later than its task has ended: more than the schedule by itself has.
+    EXPECT_NEAR(period, schedule.period(stages), 0.001 * period);
+  }
+}
+
+TEST(RunSimulator, AgreesWithTheScheduleOnRandomWorkloads) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(seed);
+    const PlanTask task = test::random_task(seed);
+    PlanCost cost(task);
+    const Cuts cuts = greedy_cuts(cost.sums(), task.workload.num_gpus, task.limits.least_fused_start);
+    RunWork work{.workload = task.workload};
+    work.workload.round_microbatches = task.round_choices.front();
+    work.workload.fused_waits = true;
+    work.workload.hop = 0;
+    const std::vector<StageWork> stages = stage_works(work.workload, plan_of(cuts));
+    RoundSimulator schedule(work.workload);
+    const double step = simulate_run(work, stages, {.warm_up = 0, .steps = 1}).step_ms;
+    // Of a run no more than two rounds are in flight: with fewer stages than GPUs that is less than the schedule allows.
+    const bool has_few_stages = static_cast<int>(stages.size()) < work.workload.num_gpus;
+    EXPECT_GE(step * (1 + 1e-9), schedule.makespan(stages));
+    EXPECT_TRUE(has_few_stages || step <= schedule.makespan(stages) * (1 + 1e-9));
+    work.asynchronous = true;
+    const RunResult chained = simulate_run(work, stages, {.warm_up = 8, .steps = 24});
+    EXPECT_NEAR(chained.gpus.total(), work.workload.num_gpus * chained.step_ms, 1e-6 * chained.gpus.total());
+    EXPECT_GE(chained.step_ms * (1 + 1e-9), busy_ms_per_gpu(work.workload, stages));
+  }
+}
+
+// Two GPUs, one round of two microbatches; two layers and a head of 10 ms forward and 20 ms backward each.
+RunWork small_run() {
+  RunWork work{.workload = {.num_gpus = 2, .num_microbatches = 2, .round_microbatches = 2, .layers = {{10, 20}, {10, 20}}, .head = {10, 20}}};
+  work.layers.assign(3, {.weights = 1000, .gradient = 1000, .update = 14000, .sum = 5000, .input = 100});
+  return work;
+}
+Plan small_plan() { return {.forward = {{0, 2}}, .fused_start = 2, .backward = {{0, 2}}}; }
+
+TEST(RunSimulator, AccountsForEachMillisecondOfAStep) {
+  // Computed by hand: forward 0-20, 20-40; fused 20-50, 50-80; backward: recompute 40-60, then 20 + 40 a microbatch.
+  const RunWork work = small_run();
+  const std::vector<StageWork> stages = stage_works(work.workload, small_plan());
+  const RunResult result = simulate_run(work, stages, {.warm_up = 1, .steps = 2});
+  EXPECT_DOUBLE_EQ(result.step_ms, 160);
+  EXPECT_DOUBLE_EQ(result.gpus.busy, 40 + 60 + 120);
+  EXPECT_DOUBLE_EQ(result.gpus.bubble, 2 * 160 - 220);
+  EXPECT_DOUBLE_EQ(result.gpus.transfers(), 0);
+  // Layers 0 and 1 twice, the head once; boundary 2 down and up, its gradient down and up. The batch itself is input, too.
+  EXPECT_DOUBLE_EQ(result.downloaded_bytes, 3000 + 2 * 200);
+  EXPECT_DOUBLE_EQ(result.uploaded_bytes, 5000 + 2 * (200 + 200));
+  EXPECT_DOUBLE_EQ(result.peak_activation_bytes, 2 * 200);
+}
+
+TEST(RunSimulator, TellsWhatAGpuWaitedFor) {
+  RunWork work = small_run();
+  const std::vector<StageWork> stages = stage_works(work.workload, small_plan());
+  const double alone = simulate_run(work, stages, {.warm_up = 4, .steps = 4}).step_ms;
+
+  RunWork slow_upload = work;
+  slow_upload.machine.upload = 5;  // bytes a ms: 2000 take 400 ms
+  const RunResult weights = simulate_run(slow_upload, stages, {.warm_up = 4, .steps = 4});
+  EXPECT_GT(weights.gpus.weights, 0.5 * (weights.step_ms - alone));
+  EXPECT_DOUBLE_EQ(weights.gpus.updates, 0);
+
+  RunWork slow_update = work;
+  slow_update.machine.updates = 100;  // 140 ms a layer
+  const RunResult updates = simulate_run(slow_update, stages, {.warm_up = 4, .steps = 4});
+  EXPECT_GT(updates.gpus.updates, 0.5 * (updates.step_ms - alone));
+  EXPECT_NEAR(updates.update_ms, 3 * 140, 1e-6);
+  EXPECT_DOUBLE_EQ(updates.gpus.weights, 0);
+
+  RunWork slow_download = work;
+  slow_download.machine.download = 5;
+  const RunResult gradients = simulate_run(slow_download, stages, {.warm_up = 4, .steps = 4});
+  EXPECT_GT(gradients.step_ms, 2 * alone);
+  for (const RunResult& result : {weights, updates, gradients}) {
+    EXPECT_NEAR(result.gpus.total(), 2 * result.step_ms, 1e-6);
+  }
+}
+
+TEST(RunSimulator, AsynchronousStepsHideTheUpdates) {
+  RunWork work = small_run();
+  work.machine.updates = 400;  // 35 ms a layer
+  const std::vector<StageWork> stages = stage_works(work.workload, small_plan());
+  const RunResult synchronous = simulate_run(work, stages);
+  work.asynchronous = true;
+  const RunResult asynchronous = simulate_run(work, stages);
+  EXPECT_GT(synchronous.gpus.updates, 0);
+  EXPECT_LT(asynchronous.step_ms, synchronous.step_ms);
+}
+
+TEST(RunSimulator, InputsBeforeBulkAreNotLateForMoreThanAPiece) {
+  // The weights of the next stage take as long as half a task; with them in one copy, inputs come late.
+  RunWork work = small_run();
+  work.workload.num_gpus = 1;
+  work.asynchronous = true;
+  work.machine.upload = 60;
+  work.policy.piece = 60;  // 1 ms
+  const std::vector<StageWork> stages = stage_works(work.workload, small_plan());
+  const RunResult first = simulate_run(work, stages);
+  work.policy.weights_give_way = false;
+  const RunResult fifo = simulate_run(work, stages);
+  EXPECT_LT(first.gpus.inputs, 0.5 * fifo.gpus.inputs);
+  EXPECT_LT(first.step_ms, fifo.step_ms);
+}
+
+TEST(RunSimulator, RecordsEveryTaskAndEveryByte) {
+  RunWork work = small_run();
+  work.machine = {.upload = 1000, .download = 1000, .copy_latency = 0.01, .gpus_per_root = 2, .root_upload = 1500,
+                  .root_download = 1500, .host_memory = 2500, .updates = 2000};
+  const std::vector<StageWork> stages = stage_works(work.workload, small_plan());
+  const RunLength length{.warm_up = 0, .steps = 3, .record = true};
+  const RunResult result = simulate_run(work, stages, length);
+  int computes = 0, recomputes = 0, updates = 0;
+  double uploaded = 0, update_bytes = 0;
+  for (const RunSpan& span : result.spans) {
+    if (span.step >= 3) continue;
+    EXPECT_GE(span.end, span.start);
+    computes += span.kind == SpanKind::kCompute;
+    recomputes += span.kind == SpanKind::kRecompute;
+    updates += span.kind == SpanKind::kUpdate;
+    if (span.kind == SpanKind::kUpdate) update_bytes += span.bytes;
+    if (span.kind == SpanKind::kUploadWeights) uploaded += span.bytes;
+  }
+  EXPECT_EQ(computes, 3 * 3 * 2);
+  EXPECT_EQ(recomputes, 3 * 2);
+  EXPECT_GE(updates, 3 * 2);
+  EXPECT_NEAR(uploaded, 3 * 5000, 1e-6);
+  EXPECT_NEAR(update_bytes, updates * 14000.0, 1e-6);
+  EXPECT_FALSE(result.memory.empty());
+}
+
+TEST(FairShare, GivesEachFlowWhatNoOtherNeeds) {
+  FairShare share({100, 30});
+  std::vector<double> rates;
+  share.share({{.limit = 10, .resources = {0, -1, -1, -1}},
+               {.limit = 80, .resources = {0, 1, -1, -1}},
+               {.limit = 80, .resources = {0, 1, -1, -1}},
+               {.limit = 1000, .resources = {0, -1, -1, -1}}},
+              rates);
+  EXPECT_EQ(rates, (std::vector<double>{10, 15, 15, 60}));
+}
+
+}  // namespace
+}  // namespace rp
