@@ -15,7 +15,7 @@
 namespace rp {
 
 inline constexpr std::uint64_t kControlMagic = 0x31305f4550495052;  // "RPIPE_01"
-inline constexpr std::uint32_t kControlVersion = 4;
+inline constexpr std::uint32_t kControlVersion = 5;
 inline constexpr int kMaxWorkers = 64;
 inline constexpr int kMaxLayers = 1024;
 inline constexpr std::uint32_t kCommandRing = 8;
@@ -159,7 +159,8 @@ struct ControlHeader {
   std::uint64_t arena_limit_bytes = 0;  // how far one activation arena may grow
   std::int64_t wait_timeout_ns = 0;
   std::uint32_t checks_consistency = 0;  // 1: with stamps, and checked round tables
-  std::uint32_t reserved = 0;
+  std::uint16_t weights_give_way = 1;    // 1: to inputs, on a worker's link
+  std::uint16_t gradients_give_way = 1;  // 1: to outputs
 };
 static_assert(ShmSafe<ControlHeader>);
 

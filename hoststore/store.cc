@@ -33,6 +33,8 @@ ControlHeader header_for(const StoreSettings& settings, const Catalogue& catalog
   header.threads_per_worker = settings.threads_per_worker;
   header.arena_limit_bytes = settings.arena_limit_bytes;
   header.wait_timeout_ns = settings.wait_timeout_ns;
+  header.weights_give_way = settings.weights_give_way ? 1 : 0;
+  header.gradients_give_way = settings.gradients_give_way ? 1 : 0;
   header.checks_consistency = settings.check_consistency ? 1 : 0;
   const ControlLayout layout(header);
   header.catalogue_offset = layout.catalogue;

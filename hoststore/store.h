@@ -31,6 +31,8 @@ struct StoreSettings {
   std::uint64_t build_id = 0;
   std::uint64_t arena_limit_bytes = std::uint64_t{1} << 40;
   std::int64_t wait_timeout_ns = 600'000'000'000;
+  bool weights_give_way = true;    // to inputs, on a worker's link; gradients to outputs: docs/design/transfers.md
+  bool gradients_give_way = true;
   bool check_consistency = false;  // stamps, and round tables with checksums: docs/design/consistency-checker.md
 };
 

@@ -46,8 +46,10 @@ enum class WaitKind : std::uint32_t {
   kNextTask = 19,
   kNextSlot = 20,
   kNextStep = 21,      // [0]: the version that is there
+  // A worker's, for its own threads.
+  kOwnCopies = 22,
 };
-inline constexpr std::uint32_t kWaitKinds = 22;
+inline constexpr std::uint32_t kWaitKinds = 23;
 
 struct Wait {
   WaitKind kind = WaitKind::kNone;
@@ -57,7 +59,7 @@ struct Wait {
 
   // What threads of the same process do.
   [[nodiscard]] bool is_for_own_thread() const {
-    return kind >= WaitKind::kOwnInputBuffer && kind <= WaitKind::kOwnGradientBuffer;
+    return (kind >= WaitKind::kOwnInputBuffer && kind <= WaitKind::kOwnGradientBuffer) || kind == WaitKind::kOwnCopies;
   }
   // Waits of a thread that has nothing to do.
   [[nodiscard]] bool is_idle() const { return kind >= WaitKind::kNextTask; }

@@ -15,15 +15,6 @@ namespace rp {
 
 namespace {
 
-// A bulk copy is cut into pieces: one operation of a stream is never long.
-constexpr std::uint64_t kChunkBytes = std::uint64_t{4} << 20;
-
-void copy_in_chunks(Stream& stream, std::byte* to, const std::byte* from, std::uint64_t bytes) {
-  for (std::uint64_t at = 0; at < bytes; at += kChunkBytes) {
-    stream.copy(to + at, from + at, std::min(kChunkBytes, bytes - at));
-  }
-}
-
 std::string task_text(const Command& command) {
   return cat("slot ", number_of(command.slot), " (", phase_name(command.phase), " of layers ", command.first_layer, "-",
              command.end_layer - 1, ", ", round_text(static_cast<std::int64_t>(command.round)), ")");
@@ -43,6 +34,8 @@ Worker::Worker(Store& store, int number, Device& device, StageExecutor& executor
       commands_(store.command_reader(number)),
       completions_(store.completion_writer(number)),
       inputs_(device),
+      weight_copies_(device.stream(StreamKind::kUploadParameters), store.header().weights_give_way != 0),
+      gradient_copies_(device.stream(StreamKind::kDownload), store.header().gradients_give_way != 0),
       outputs_(store, number, device) {
   for (RunningTask& task : tasks_) {
     task.worker = this;
@@ -102,6 +95,8 @@ void Worker::stop_all() {
   free_gradient_buffers_.close();
   commands_.wake();
   inputs_.wake();
+  weight_copies_.wake();
+  gradient_copies_.wake();
   weights_ready_.wake();
   store_.epoch().wake();
 }
@@ -187,7 +182,10 @@ bool Worker::upload_weights(RunningTask& task) {
     const Wait what{.kind = WaitKind::kWeights, .numbers = {static_cast<std::int64_t>(version), index}};
     if (!wait(WorkerThread::kFeeder, task.command, what, is_published)) return false;
     check_.before_weights(task.command, memory.use, version);
-    copy_in_chunks(stream, const_cast<std::byte*>(memory.weights), store_.working_copy(index, version).data(), block.bytes());
+    const auto room = [&](auto wait_once) { return wait(WorkerThread::kFeeder, task.command, {.kind = WaitKind::kOwnCopies}, wait_once); };
+    if (!weight_copies_.copy(const_cast<std::byte*>(memory.weights), store_.working_copy(index, version).data(), block.bytes(), room)) {
+      return false;
+    }
     check_.after_weights(stream, task.command, memory.use, version, memory.weights);
   }
   if (!find_loss_scale(task)) return false;
@@ -390,7 +388,9 @@ bool Worker::enqueue_gradients(RunningTask& task) {
     const Wait what{.kind = WaitKind::kGradientTaken,
                     .numbers = {memory.use, static_cast<std::int64_t>(task.command.taken_before)}};
     if (!wait(WorkerThread::kFinisher, task.command, what, is_taken)) return false;
-    copy_in_chunks(stream, store_.gradients(use.gradient_offset), memory.gradient, catalogue.blocks()[use.block].bytes());
+    const auto room = [&](auto wait_once) { return wait(WorkerThread::kFinisher, task.command, {.kind = WaitKind::kOwnCopies}, wait_once); };
+    const std::uint64_t bytes = catalogue.blocks()[use.block].bytes();
+    if (!gradient_copies_.copy(store_.gradients(use.gradient_offset), memory.gradient, bytes, room)) return false;
     const RoundTable table = store_.round_table(task.command);
     table.square_sum(memory.use) = task.totals.square_sums[i];
     if (table.is_checked()) enqueue_checksum(stream, store_.gradient(memory.use), table.gradient_checksum(memory.use));

@@ -22,6 +22,7 @@
 #include "device/device.h"
 #include "hoststore/store.h"
 #include "hoststore/task_rows.h"
+#include "worker/bulk_copies.h"
 #include "worker/consistency_check.h"
 #include "worker/input_buffers.h"
 #include "worker/local_queue.h"
@@ -91,6 +92,8 @@ class Worker {
   RingReader<Command> commands_;            // feeder's
   RingWriter<Completion> completions_;      // download stream's
   InputBuffers inputs_;                     // filled by the fetcher, read by the runner
+  BulkCopies weight_copies_;                // feeder's
+  BulkCopies gradient_copies_;              // finisher's
   OutputWriter outputs_;                    // runner's
 
   std::array<RunningTask, 4> tasks_;
