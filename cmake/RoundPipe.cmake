@@ -82,3 +82,13 @@ function(rp_test name)
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "${ARG_ENVIRONMENT}")
 endfunction()
+
+# rp_embed(target FUNCTION file): adds `std::string_view rp::FUNCTION()`, which gives the text of the file, to a target. What
+# changes the file makes the source anew. The caller declares the function in a header of its own.
+function(rp_embed target function file)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+  file(READ ${file} RP_EMBEDDED_TEXT)
+  set(RP_EMBEDDED_FUNCTION ${function})
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/embedded.cc.in ${CMAKE_CURRENT_BINARY_DIR}/${function}.cc @ONLY)
+  target_sources(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/${function}.cc)
+endfunction()

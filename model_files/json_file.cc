@@ -12,9 +12,12 @@ namespace rp {
 using nlohmann::json;
 
 json read_json_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
+  return parse_json_file(path, InputFile::open(path).read_all(max_bytes));
+}
+
+json parse_json_file(const std::filesystem::path& path, std::string_view text) {
   constexpr int kMaxDepth = 32;
-  const std::string text = InputFile::open(path).read_all(max_bytes);
-  if (text.find('\0') != std::string::npos) throw bad_input(path, "is not valid JSON: it has a NUL byte");
+  if (text.find('\0') != std::string_view::npos) throw bad_input(path, "is not valid JSON: it has a NUL byte");
   std::vector<std::set<std::string>> keys_by_depth;
   const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
     if (depth > kMaxDepth) throw bad_input(path, "is more than ", kMaxDepth, " levels deep");

@@ -5,11 +5,15 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 namespace rp {
 
 // Reads a JSON object. Throws rp::Error (kBadInput) naming the file and the rule: a regular file of at most
 // `max_bytes`, valid UTF-8 and JSON, an object, no key twice, at most 32 levels deep.
 [[nodiscard]] nlohmann::json read_json_file(const std::filesystem::path& path, std::uint64_t max_bytes);
+
+// The same for the text of such a file; `path` is what messages call it.
+[[nodiscard]] nlohmann::json parse_json_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace rp
