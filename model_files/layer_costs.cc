@@ -1,0 +1,214 @@
+#include "model_files/layer_costs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/text.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+namespace {
+
+// The store's layout: parameters start at multiples of 32 elements, blocks at multiples of 4096 bytes (hoststore/catalogue.cc).
+constexpr std::uint64_t kElementAlignment = 32;
+constexpr std::uint64_t kBlockAlignment = 4096;
+
+std::uint64_t aligned(std::uint64_t value, std::uint64_t alignment) { return (value + alignment - 1) / alignment * alignment; }
+
+std::uint64_t bytes_of(double bytes) { return static_cast<std::uint64_t>(std::llround(bytes)); }
+
+// Bytes through GPU memory per element, with e bytes an activation: what is read and written. docs/design/cost-model.md
+// derives each number.
+struct ElementwiseTable {
+  double norm_forward = 0, norm_backward = 0;      // RMSNorm, per element of its input
+  double rotary_forward = 0, rotary_backward = 0;  // per element of queries and keys
+  double swiglu_forward = 0, swiglu_backward = 0;  // per element of the intermediate width
+  double expert_forward = 0, expert_backward = 0;  // gather and weighted scatter, per element of the hidden width and choice
+  double accumulate = 0;                           // a microbatch's gradient into the sum, per trained parameter
+};
+
+ElementwiseTable elementwise_table(Elementwise kind, double e) {
+  if (kind == Elementwise::kFused) {
+    return {.norm_forward = 2 * e, .norm_backward = 3 * e, .rotary_forward = 2 * e, .rotary_backward = 2 * e, .swiglu_forward = 3 * e,
+            .swiglu_backward = 5 * e, .expert_forward = 5 * e, .expert_backward = 5 * e, .accumulate = 8 + e};
+  }
+  return {.norm_forward = 28 + 4 * e, .norm_backward = 60 + 8 * e, .rotary_forward = 10 * e, .rotary_backward = 15 * e, .swiglu_forward = 5 * e,
+          .swiglu_backward = 9 * e, .expert_forward = 7 * e, .expert_backward = 9 * e, .accumulate = 3 * e};
+}
+
+// One model and one microbatch. Letters as in docs/design/cost-model.md: B sequences, S positions, T = B S tokens, H hidden,
+// Q and K the widths of queries and keys, I intermediate, C experts a token goes through, V vocabulary, e element bytes.
+class CostModel {
+ public:
+  CostModel(const ModelShape& shape, const CostSettings& settings)
+      : shape_(shape), settings_(settings), table_(elementwise_table(settings.elementwise, static_cast<double>(settings.element_bytes))),
+        tokens_(settings.sequences * static_cast<double>(settings.sequence_length)), e_(static_cast<double>(settings.element_bytes)),
+        h_(static_cast<double>(shape.hidden)), q_(static_cast<double>(shape.query_width())), k_(static_cast<double>(shape.kv_width())),
+        i_(static_cast<double>(shape.intermediate)), v_(static_cast<double>(shape.vocabulary)),
+        c_(shape.num_experts > 0 ? static_cast<double>(shape.experts_per_token) : 1) {}
+
+  [[nodiscard]] LayerCost embedding(const LayerTensors& tensors) const {
+    LayerCost cost = sizes_of(tensors);
+    cost.input_bytes = bytes_of(tokens_ * 8);  // token numbers
+    cost.output_bytes = boundary_bytes();
+    cost.forward.elementwise_bytes = 2 * tokens_ * h_ * e_;  // rows read and written
+    if (cost.gradient_elements > 0) {
+      cost.backward.elementwise_bytes = 3 * tokens_ * h_ * e_;  // gradient read; the accumulator's rows read and written
+      cost.saved_bytes = cost.input_bytes;
+    }
+    return cost;
+  }
+
+  [[nodiscard]] LayerCost block(const LayerTensors& tensors, std::int64_t number) const {
+    LayerCost cost = sizes_of(tensors);
+    cost.input_bytes = cost.output_bytes = boundary_bytes();
+    add_gemms(cost);
+    // Q K^T and P V: 2 x 2 Q FLOPs for each pair of positions that see each other.
+    cost.forward.attention_flops = 4 * settings_.sequences * q_ * pairs(shape_.window_of(number));
+    const double norms = 2 * h_ + (shape_.qk_norm ? q_ + k_ : 0);
+    const double experts = shape_.num_experts > 0 ? c_ * h_ : 0;
+    const double sums = 2 * 3 * h_ * e_;  // two residual additions
+    cost.forward.elementwise_bytes = tokens_ * (norms * table_.norm_forward + (q_ + k_) * table_.rotary_forward + c_ * i_ * table_.swiglu_forward +
+                                                experts * table_.expert_forward + sums + lora_bytes());
+    cost.forward_workspace_bytes = bytes_of(tokens_ * e_ * std::max(2 * h_ + q_ + 2 * k_, 2 * h_ + 3 * c_ * i_));
+    if (!settings_.is_trained) return cost;
+    cost.backward.attention_flops = 2.5 * cost.forward.attention_flops;  // five products instead of two
+    cost.backward.elementwise_bytes =
+        tokens_ * (norms * table_.norm_backward + (q_ + k_) * table_.rotary_backward + c_ * i_ * table_.swiglu_backward +
+                   experts * table_.expert_backward + sums + 2 * lora_bytes()) + accumulate_bytes(cost);
+    cost.saved_bytes = saved_bytes();
+    // Gradients of the MLP's inner activations (gate, up, their product) or of queries, keys, values and the attention's
+    // output, beside the boundary's gradient; and the largest weight gradient, before it is added to the accumulator.
+    cost.backward_workspace_bytes = bytes_of(tokens_ * e_ * (2 * h_ + std::max(3 * c_ * i_, 2 * q_ + 2 * k_))) + largest_gradient_bytes(tensors);
+    return cost;
+  }
+
+  [[nodiscard]] LayerCost head(const LayerTensors& tensors) const {
+    LayerCost cost = sizes_of(tensors);
+    cost.input_bytes = boundary_bytes();
+    const double chunk = std::min(tokens_, static_cast<double>(settings_.head_chunk_tokens));
+    cost.forward.gemm_flops = 2 * tokens_ * h_ * v_;
+    cost.forward.elementwise_bytes = tokens_ * (h_ * table_.norm_forward + 2 * v_ * e_);  // logits read for maximum and sum
+    cost.forward_workspace_bytes = bytes_of(chunk * v_ * e_ + tokens_ * h_ * e_);
+    if (!settings_.is_trained) return cost;
+    cost.backward.gemm_flops = (cost.gradient_elements > 0 ? 2 : 1) * cost.forward.gemm_flops;
+    cost.backward.elementwise_bytes = tokens_ * (h_ * table_.norm_backward + 2 * v_ * e_) + accumulate_bytes(cost);
+    cost.saved_bytes = bytes_of(tokens_ * (2 * h_ * e_ + 4));  // input of the norm, normalised states, one fp32 number a token
+    // The logits of a chunk; the gradient of all hidden states; the weight's gradient in fp32 over the chunks.
+    cost.backward_workspace_bytes = bytes_of(chunk * v_ * e_ + tokens_ * h_ * e_) + (cost.gradient_elements > 0 ? bytes_of(4 * v_ * h_) : 0);
+    return cost;
+  }
+
+ private:
+  [[nodiscard]] std::uint64_t boundary_bytes() const { return bytes_of(tokens_ * h_ * e_); }
+
+  // Positions that see each other, causally, over one sequence: min(i, w) of position i.
+  [[nodiscard]] double pairs(std::int64_t window) const {
+    const auto s = static_cast<double>(settings_.sequence_length);
+    const double w = window > 0 ? std::min(s, static_cast<double>(window)) : s;
+    return w * s - w * (w - 1) / 2;
+  }
+
+  // 2 in out FLOPs a token forward; backward once for the input's gradient and once for the weight's, the latter only where
+  // the weight is trained.
+  void add_gemms(LayerCost& cost) const {
+    for (const LinearShape& linear : linears_of(shape_)) {
+      const double rows = tokens_ * static_cast<double>(linear.uses_per_token);
+      const double base = 2 * rows * static_cast<double>(linear.in) * static_cast<double>(linear.out);
+      const double pair = has_pair(linear) ? 2 * rows * settings_.lora.rank * static_cast<double>(linear.in + linear.out) : 0;
+      cost.forward.gemm_flops += base + pair;
+      if (settings_.is_trained) cost.backward.gemm_flops += (settings_.lora.rank == 0 ? 2 : 1) * base + 2 * pair;
+    }
+  }
+
+  [[nodiscard]] bool has_pair(const LinearShape& linear) const {
+    return settings_.lora.rank > 0 && (settings_.lora.on_experts || !linear.is_expert_part);
+  }
+
+  // Per token: the pair's output is scaled (2 passes; fused: none) and added to the layer's (3).
+  [[nodiscard]] double lora_bytes() const {
+    double width = 0;
+    for (const LinearShape& linear : linears_of(shape_)) {
+      if (has_pair(linear)) width += static_cast<double>(linear.out * linear.uses_per_token);
+    }
+    return width * e_ * (settings_.elementwise == Elementwise::kEager ? 5 : 3);
+  }
+
+  // What autograd keeps of a block (flash attention), per token, in elements: the input and its normalised form; queries,
+  // keys and values, with norms of queries and keys also before them; the attention's output; the residual sum and its
+  // normalised form; gate, up and their product. With experts the gathered rows instead, for each choice, and the experts'
+  // outputs for the gradient of their weights. fp32: one number a norm's row and a head.
+  [[nodiscard]] std::uint64_t saved_bytes() const {
+    double elements = 4 * h_ + 2 * q_ + 2 * k_ + (shape_.qk_norm ? q_ + k_ : 0) + 3 * c_ * i_;
+    double rows = 2 + static_cast<double>(shape_.num_heads);
+    if (shape_.qk_norm) rows += static_cast<double>(shape_.num_heads + shape_.num_kv_heads);
+    if (shape_.num_experts > 0) {
+      elements += 2 * c_ * h_;
+      rows += static_cast<double>(shape_.num_experts) + 2 * c_;
+    }
+    for (const LinearShape& linear : linears_of(shape_)) {
+      if (has_pair(linear)) elements += static_cast<double>(settings_.lora.rank * linear.uses_per_token);
+    }
+    return bytes_of(tokens_ * (elements * e_ + rows * 4));
+  }
+
+  [[nodiscard]] double accumulate_bytes(const LayerCost& cost) const { return static_cast<double>(cost.gradient_elements) * table_.accumulate; }
+
+  [[nodiscard]] std::uint64_t largest_gradient_bytes(const LayerTensors& layer) const {
+    std::int64_t largest = 0;
+    for (const LayerTensor& tensor : layer.tensors) {
+      if (tensor.is_trained) largest = std::max(largest, tensor.num_elements());
+    }
+    return static_cast<std::uint64_t>(largest) * settings_.element_bytes;
+  }
+
+  // As the store lays a layer out: trained and frozen parameters in a block each, a tied one in a block of its own.
+  [[nodiscard]] LayerCost sizes_of(const LayerTensors& layer) const {
+    LayerCost cost;
+    std::uint64_t trained = 0, frozen = 0;
+    const auto block_bytes = [&](std::uint64_t elements) { return aligned(elements * settings_.element_bytes, kBlockAlignment); };
+    const auto add_block = [&](std::uint64_t elements, bool is_trained, bool is_stored) {
+      cost.weight_bytes += block_bytes(elements);
+      if (is_trained) cost.gradient_bytes += block_bytes(elements);
+      if (is_trained) cost.gradient_elements += elements;
+      if (is_stored) (is_trained ? cost.trained_elements : cost.frozen_elements) += elements;
+    };
+    for (const LayerTensor& tensor : layer.tensors) {
+      const bool is_trained = tensor.is_trained && settings_.is_trained;
+      const std::uint64_t elements = aligned(static_cast<std::uint64_t>(tensor.num_elements()), kElementAlignment);
+      if (tensor.tied_group >= 0) {
+        add_block(elements, is_trained, layer.name == "embedding");
+      } else {
+        (is_trained ? trained : frozen) += elements;
+      }
+    }
+    if (trained > 0) add_block(trained, true, true);
+    if (frozen > 0) add_block(frozen, false, true);
+    return cost;
+  }
+
+  const ModelShape& shape_;
+  const CostSettings& settings_;
+  const ElementwiseTable table_;
+  const double tokens_, e_, h_, q_, k_, i_, v_, c_;
+};
+
+}  // namespace
+
+std::vector<LayerCost> layer_costs(const ModelShape& shape, const CostSettings& settings) {
+  if (!(settings.sequences > 0) || settings.sequence_length < 1 || settings.head_chunk_tokens < 1 || settings.lora.rank < 0 ||
+      (settings.element_bytes != 2 && settings.element_bytes != 4)) {
+    throw Error(ExitCode::kUsage, cat("costs of ", settings.sequences, " sequences of ", settings.sequence_length, " tokens, ", settings.element_bytes,
+                                      " bytes an element, LoRA rank ", settings.lora.rank, ", logits of ", settings.head_chunk_tokens,
+                                      " tokens at a time: numbers must be above 0 (the rank 0 or more), bytes 2 or 4"));
+  }
+  const CostModel model(shape, settings);
+  const std::vector<LayerTensors> layers = tensors_of(shape, settings.lora);
+  std::vector<LayerCost> costs;
+  costs.push_back(model.embedding(layers.front()));
+  for (std::int64_t block = 0; block < shape.num_layers; ++block) costs.push_back(model.block(layers[static_cast<std::size_t>(block) + 1], block));
+  costs.push_back(model.head(layers.back()));
+  return costs;
+}
+
+}  // namespace rp

@@ -1,0 +1,34 @@
+// model_files/layer_costs.h
+// What each layer of a model costs for one microbatch. The formulas, with their symbols: docs/design/cost-model.md.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model_files/layer_tensors.h"
+#include "model_files/model_shape.h"
+#include "scheduler/layer_cost.h"
+
+namespace rp {
+
+// How often elementwise operations go through GPU memory.
+enum class Elementwise {
+  kFused,  // one pass for each RMSNorm, rotary embedding, SwiGLU, sum: as our layers are written
+  kEager,  // each operation of transformers' layers by itself: the published runs
+};
+
+struct CostSettings {
+  double sequences = 1;  // of a microbatch; need not be whole where microbatches differ by one
+  std::int64_t sequence_length = 2048;
+  std::uint64_t element_bytes = 2;  // of weights, activations and gradients: 2 or 4
+  LoraSettings lora{};
+  bool is_trained = true;  // false: forward only, nothing has gradients
+  Elementwise elementwise = Elementwise::kFused;
+  std::int64_t head_chunk_tokens = 512;  // whose logits exist at a time: kChunkTokens of models/causal_lm_loss.h
+};
+
+// By layer: embedding, decoder blocks, head (final norm, LM head, loss). Throws rp::Error (kUsage) for settings that are not
+// above 0.
+[[nodiscard]] std::vector<LayerCost> layer_costs(const ModelShape& shape, const CostSettings& settings);
+
+}  // namespace rp

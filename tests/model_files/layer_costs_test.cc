@@ -1,0 +1,191 @@
+#include "model_files/layer_costs.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "hoststore/catalogue.h"
+#include "model_files/shapes.h"
+#include "tests/common/expect_refusal.h"
+
+namespace rp {
+namespace {
+
+ModelShape tiny_shape() {
+  return {.name = "tiny", .num_layers = 2, .hidden = 8, .num_heads = 4, .num_kv_heads = 2, .head_dim = 2, .vocabulary = 10, .intermediate = 12};
+}
+
+std::set<std::string> names_of(const LayerTensors& layer) {
+  std::set<std::string> names;
+  for (const LayerTensor& tensor : layer.tensors) names.insert(tensor.name);
+  return names;
+}
+
+TEST(LayerTensors, PresetsHaveThePublishedNumberOfParameters) {
+  // The models' own figures, to the digits that are published, and to the parameter where config and checkpoint agree.
+  const std::map<std::string, std::int64_t> published = {
+      {"smollm2-135m", 134'515'008}, {"llama3.2-1b", 1'235'814'400}, {"llama3.2-3b", 3'212'749'824}, {"llama3.1-8b", 8'030'261'248},
+      {"llama3.1-70b", 70'553'706'496}, {"qwen3-0.6b", 596'049'920}, {"qwen3-1.7b", 1'720'574'976}, {"qwen3-4b", 4'022'468'096},
+      {"qwen3-8b", 8'190'735'360}, {"qwen3-14b", 14'768'307'200}, {"qwen3-32b", 32'762'123'264}, {"qwen3-30b-a3b", 30'532'122'624},
+      {"qwen3-235b", 235'093'634'560}, {"gpt-oss-20b", 20'914'757'184}, {"gpt-oss-120b", 116'829'156'672}};
+  EXPECT_EQ(preset_names().size(), published.size());
+  for (const auto& [name, parameters] : published) {
+    EXPECT_EQ(num_parameters(tensors_of(preset_shape(name))), parameters) << name;
+  }
+}
+
+TEST(LayerTensors, ALlamasTensorsAreThoseOfItsCheckpoint) {
+  LlamaConfig config;
+  config.hidden_size = 8;
+  config.intermediate_size = 12;
+  config.num_layers = config.num_kv_heads = config.head_dim = 2;
+  config.num_heads = 4;
+  config.vocabulary = 10;
+  config.attention_bias = config.mlp_bias = true;
+  ModelShape shape = tiny_shape();
+  shape.attention_bias = shape.mlp_bias = true;
+  std::map<std::string, std::vector<std::int64_t>> expected, found;
+  for (const ExpectedTensor& tensor : llama_tensors(config)) expected[tensor.name] = tensor.shape;
+  const std::vector<LayerTensors> layers = tensors_of(shape);
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    for (const LayerTensor& tensor : layers[layer].tensors) {
+      const std::string prefix = layers[layer].name == "embedding" ? "model.embed_tokens."
+                                 : layers[layer].name == "block"   ? "model.layers." + std::to_string(layer - 1) + "."
+                                 : tensor.name == "norm.weight"    ? "model."
+                                                                   : "";
+      found[prefix + tensor.name] = tensor.shape;
+    }
+  }
+  EXPECT_EQ(found, expected);
+}
+
+TEST(LayerTensors, LoraTrainsPairsOnlyWithOrWithoutExperts) {
+  const ModelShape shape = preset_shape("qwen3-235b");
+  const std::vector<LayerTensors> all = tensors_of(shape, {.rank = 32, .on_experts = true});
+  const std::vector<LayerTensors> attention = tensors_of(shape, {.rank = 32, .on_experts = false});
+  // r (in + out) for each linear layer, times 94 blocks.
+  const std::int64_t attention_pairs = 94LL * 32 * (4096 + 8192 + 2 * (4096 + 512) + 8192 + 4096);
+  const std::int64_t expert_pairs = 94LL * 32 * (128 * 3 * (4096 + 1536) + 4096 + 128);
+  EXPECT_EQ(num_trained(attention), attention_pairs);
+  EXPECT_EQ(num_trained(all), attention_pairs + expert_pairs);
+  EXPECT_EQ(num_parameters(all), num_parameters(tensors_of(shape)) + num_trained(all));
+  EXPECT_TRUE(names_of(all[1]).contains("mlp.experts.down_proj.lora_B.weight"));
+  EXPECT_FALSE(names_of(attention[1]).contains("mlp.gate.lora_A.weight"));
+  EXPECT_EQ(num_trained({all.front(), all.back()}), 0);
+}
+
+TEST(LayerCosts, BytesAreTheStores) {
+  for (const char* name : {"smollm2-135m", "llama3.1-8b", "gpt-oss-20b"}) {
+    for (const int rank : {0, 16}) {
+      const ModelShape shape = preset_shape(name);
+      const LoraSettings lora{.rank = rank};
+      std::vector<LayerRequest> requests;
+      for (const LayerTensors& layer : tensors_of(shape, lora)) {
+        LayerRequest& request = requests.emplace_back();
+        for (const LayerTensor& tensor : layer.tensors) {
+          request.parameters.push_back({.name = tensor.name, .dtype = DType::kBFloat16, .shape = tensor.shape, .tied_group = tensor.tied_group,
+                                        .is_trained = tensor.is_trained});
+        }
+      }
+      const Catalogue catalogue = Catalogue::lay_out(requests, 1, false);
+      const std::vector<LayerCost> costs = layer_costs(shape, {.lora = lora});
+      ASSERT_EQ(static_cast<std::size_t>(catalogue.num_layers()), costs.size());
+      std::uint64_t gradients = 0, stored = 0;
+      for (int layer = 0; layer < catalogue.num_layers(); ++layer) {
+        const LayerCost& cost = costs[static_cast<std::size_t>(layer)];
+        std::uint64_t uploaded = 0;
+        for (const std::uint32_t use : catalogue.uses_of(layer)) {
+          const BlockRecord& block = catalogue.blocks()[catalogue.uses()[use].block];
+          uploaded += (block.bytes() + 4095) / 4096 * 4096;
+        }
+        EXPECT_EQ(cost.weight_bytes, uploaded) << name << " layer " << layer;
+        gradients += cost.gradient_bytes;
+        stored += cost.trained_elements + cost.frozen_elements;
+      }
+      EXPECT_EQ(gradients, catalogue.gradient_bytes()) << name;
+      EXPECT_NEAR(static_cast<double>(2 * stored), static_cast<double>(catalogue.parameter_bytes()), 4096.0 * 2 * static_cast<double>(costs.size()));
+    }
+  }
+}
+
+TEST(LayerCosts, OperationsFollowTheFormulas) {
+  const std::vector<LayerCost> costs = layer_costs(tiny_shape(), {.sequences = 3, .sequence_length = 5});
+  ASSERT_EQ(costs.size(), 4U);
+  const double tokens = 15, linear = 8 * 8 + 2 * 8 * 4 + 8 * 8 + 3 * 8 * 12;
+  EXPECT_EQ(costs[1].forward.gemm_flops, 2 * tokens * linear);
+  EXPECT_EQ(costs[1].backward.gemm_flops, 4 * tokens * linear);
+  EXPECT_EQ(costs[1].forward.attention_flops, 3 * (5 * 6 / 2) * 8 * 4) << "each of 5 positions sees itself and those before";
+  EXPECT_EQ(costs[1].backward.attention_flops, 2.5 * costs[1].forward.attention_flops);
+  EXPECT_EQ(costs[3].forward.gemm_flops, 2 * tokens * 8 * 10);
+  EXPECT_EQ(costs[3].backward.gemm_flops, 4 * tokens * 8 * 10);
+  EXPECT_EQ(costs[1].output_bytes, 15U * 8 * 2);
+  EXPECT_EQ(costs[0].forward.gemm_flops, 0);
+  // 4 H + 2 Q + 2 K + 3 I elements; 2 norms and 4 heads in fp32.
+  EXPECT_EQ(costs[1].saved_bytes, 15U * (2 * (32 + 16 + 8 + 36) + 4 * (2 + 4)));
+}
+
+TEST(LayerCosts, AWindowSavesPairsAndExpertsCountOnlyWhatATokenUses) {
+  ModelShape shape = tiny_shape();
+  shape.windows = {3, 0};
+  const std::vector<LayerCost> sliding = layer_costs(shape, {.sequence_length = 5});
+  EXPECT_EQ(sliding[1].forward.attention_flops, (1 + 2 + 3 + 3 + 3) * 8 * 4);
+  EXPECT_EQ(sliding[2].forward.attention_flops, (1 + 2 + 3 + 4 + 5) * 8 * 4);
+  shape.windows = {300, 300};
+  EXPECT_EQ(layer_costs(shape, {.sequence_length = 5})[1].forward.attention_flops, sliding[2].forward.attention_flops);
+
+  ModelShape moe = tiny_shape();
+  moe.num_experts = 6;
+  moe.experts_per_token = 2;
+  const LayerCost cost = layer_costs(moe, {.sequence_length = 5})[1];
+  EXPECT_EQ(cost.forward.gemm_flops, 2 * 5 * (8 * 8 + 2 * 8 * 4 + 8 * 8 + 6 * 8 + 2 * 3 * 8 * 12));
+  EXPECT_GT(cost.weight_bytes, 2U * 6 * 3 * 8 * 12) << "all experts are uploaded";
+}
+
+TEST(LayerCosts, WithLoraTheBaseHasNoWeightGradients) {
+  const ModelShape shape = tiny_shape();
+  const LayerCost full = layer_costs(shape, {.sequence_length = 5})[1];
+  const LayerCost lora = layer_costs(shape, {.sequence_length = 5, .lora = {.rank = 2}})[1];
+  const double pairs = 2 * 5 * 2 * (16 + 12 + 12 + 16 + 3 * 20);
+  EXPECT_EQ(lora.forward.gemm_flops, full.forward.gemm_flops + pairs);
+  EXPECT_EQ(lora.backward.gemm_flops, full.forward.gemm_flops + 2 * pairs);
+  EXPECT_EQ(lora.gradient_elements, 14U * 32) << "seven pairs, each tensor padded to 32 elements";
+  EXPECT_GT(lora.frozen_elements, 0U);
+  const LayerCost head = layer_costs(shape, {.sequence_length = 5, .lora = {.rank = 2}})[3];
+  EXPECT_EQ(head.backward.gemm_flops, head.forward.gemm_flops) << "the frozen head gives its input's gradient only";
+  EXPECT_EQ(head.gradient_bytes, 0U);
+}
+
+TEST(LayerCosts, WithoutTrainingThereIsNoBackward) {
+  for (const LayerCost& cost : layer_costs(tiny_shape(), {.is_trained = false})) {
+    EXPECT_EQ(cost.backward.gemm_flops + cost.backward.attention_flops + cost.backward.elementwise_bytes, 0);
+    EXPECT_EQ(cost.gradient_bytes + cost.saved_bytes + cost.backward_workspace_bytes, 0U);
+  }
+}
+
+TEST(LayerCosts, TheHeadsLogitsAreNeverWhole) {
+  const ModelShape shape = preset_shape("qwen3-32b");
+  const LayerCost head = layer_costs(shape, {.sequence_length = 28'672}).back();
+  const std::uint64_t logits = 28'672ULL * 151'936 * 2;
+  const std::uint64_t weight_gradient = 151'936ULL * 5120 * 4;
+  EXPECT_LT(head.backward_workspace_bytes, weight_gradient + logits / 8);
+}
+
+TEST(LayerCosts, FusedOperationsMoveFewerBytesThanEagerOnes) {
+  for (const std::string& name : preset_names()) {
+    const LayerCost fused = layer_costs(preset_shape(name), {})[1];
+    const LayerCost eager = layer_costs(preset_shape(name), {.elementwise = Elementwise::kEager})[1];
+    EXPECT_LT(fused.forward.elementwise_bytes, eager.forward.elementwise_bytes) << name;
+    EXPECT_EQ(fused.forward.gemm_flops, eager.forward.gemm_flops) << name;
+  }
+}
+
+TEST(LayerCosts, ImpossibleSettingsAreRefusedWithTheNumbers) {
+  expect_error(ExitCode::kUsage, {"costs of 0 sequences"}, [] { (void)layer_costs(tiny_shape(), {.sequences = 0}); });
+  expect_error(ExitCode::kUsage, {"of 0 tokens"}, [] { (void)layer_costs(tiny_shape(), {.sequence_length = 0}); });
+  expect_error(ExitCode::kUsage, {"3 bytes", "2 or 4"}, [] { (void)layer_costs(tiny_shape(), {.element_bytes = 3}); });
+  expect_error(ExitCode::kUsage, {"rank -1"}, [] { (void)layer_costs(tiny_shape(), {.lora = {.rank = -1}}); });
+}
+
+}  // namespace
+}  // namespace rp
