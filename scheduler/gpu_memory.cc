@@ -1,0 +1,156 @@
+#include "scheduler/gpu_memory.h"
+
+#include <algorithm>
+
+#include "common/text.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+namespace {
+
+constexpr std::uint64_t kAccumulatorBytes = 4;  // fp32
+constexpr int kForwardPerBackward = 3;
+
+using Costs = std::vector<LayerCost>;
+
+GpuMemory largest(const GpuMemory& a, const GpuMemory& b) {
+  // What is saved and the workspace come from one pool, of one stage at a time.
+  const GpuMemory& inside = a.saved + a.workspace >= b.saved + b.workspace ? a : b;
+  return {.weights = std::max(a.weights, b.weights), .accumulators = std::max(a.accumulators, b.accumulators),
+          .gradients = std::max(a.gradients, b.gradients), .inputs = std::max(a.inputs, b.inputs), .outputs = std::max(a.outputs, b.outputs),
+          .saved = inside.saved, .workspace = inside.workspace};
+}
+
+bool within(const GpuMemory& memory, const GpuMemory& budget) { return largest(memory, budget).total() == budget.total(); }
+
+// How many layers stages may have; the fused one beside the head.
+struct Lengths {
+  int forward = 1, backward = 1, fused = 0;
+};
+
+// Finds budgets for each kind of buffer, and the stages that keep to them.
+class LimitSearch {
+ public:
+  LimitSearch(const Costs& costs, double capacity, Recompute recompute, int max_fused_layers)
+      : costs_(costs), capacity_(capacity), recompute_(recompute), num_blocks_(static_cast<int>(costs.size()) - 1),
+        max_fused_(std::min(max_fused_layers, num_blocks_)) {}
+
+  StageLimits search() {
+    Lengths lengths;
+    if (!fits(lengths)) throw too_large();
+    for (bool has_grown = true; has_grown;) {
+      has_grown = false;
+      for (int Lengths::*kind : {&Lengths::backward, &Lengths::forward, &Lengths::fused}) {
+        Lengths longer = lengths;
+        ++(longer.*kind);
+        // Stages of equal time have three times as many layers forward as backward.
+        if (longer.forward > std::min(num_blocks_, kForwardPerBackward * longer.backward) || longer.backward > num_blocks_ ||
+            longer.fused > max_fused_ || !fits(longer)) {
+          continue;
+        }
+        lengths = longer;
+        has_grown = true;
+      }
+    }
+    const GpuMemory budget = budget_of(lengths);
+    StageLimits limits{.forward = ends(StageKind::kForward, budget), .backward = ends(StageKind::kBackward, budget)};
+    limits.least_fused_start = num_blocks_;
+    while (num_blocks_ - limits.least_fused_start < max_fused_ && within(stage(limits.least_fused_start - 1, num_blocks_ + 1, StageKind::kFused), budget)) {
+      --limits.least_fused_start;
+    }
+    return limits;
+  }
+
+ private:
+  [[nodiscard]] GpuMemory stage(int first, int end, StageKind kind) const { return stage_memory(costs_, {first, end}, kind, recompute_); }
+
+  // Of any plan whose stages have at most these lengths.
+  [[nodiscard]] GpuMemory budget_of(const Lengths& lengths) const {
+    GpuMemory budget = stage(num_blocks_ - lengths.fused, num_blocks_ + 1, StageKind::kFused);
+    for (int first = 0; first < num_blocks_; ++first) {
+      budget = largest(budget, stage(first, std::min(first + lengths.forward, num_blocks_), StageKind::kForward));
+      budget = largest(budget, stage(first, std::min(first + lengths.backward, num_blocks_), StageKind::kBackward));
+    }
+    return budget;
+  }
+
+  [[nodiscard]] bool fits(const Lengths& lengths) const { return static_cast<double>(budget_of(lengths).total()) <= capacity_; }
+
+  // By first layer: the largest end within the budget. The head is in the fused stage only; its entry says nothing.
+  [[nodiscard]] std::vector<int> ends(StageKind kind, const GpuMemory& budget) const {
+    std::vector<int> result;
+    for (int first = 0; first < num_blocks_; ++first) {
+      int end = first + 1;
+      while (end < num_blocks_ && within(stage(first, end + 1, kind), budget)) ++end;
+      result.push_back(end);
+    }
+    result.push_back(num_blocks_ + 1);
+    return result;
+  }
+
+  [[nodiscard]] Error too_large() const {
+    int worst = num_blocks_;
+    GpuMemory most = stage(num_blocks_, num_blocks_ + 1, StageKind::kFused);
+    for (int layer = 0; layer < num_blocks_; ++layer) {
+      const GpuMemory memory = stage(layer, layer + 1, StageKind::kBackward);
+      if (memory.total() <= most.total()) continue;
+      worst = layer;
+      most = memory;
+    }
+    const GpuMemory all = budget_of({});
+    return Error(ExitCode::kNoResource,
+                 cat("stages of one layer each do not fit the GPU: ", bytes_text(all.total()), " are needed (weights of two stages ", bytes_text(all.weights),
+                     ", fp32 gradients ", bytes_text(all.accumulators), ", rounded gradients ", bytes_text(all.gradients), ", inputs and outputs ",
+                     bytes_text(all.inputs + all.outputs), ", saved activations ", bytes_text(all.saved), ", workspace ", bytes_text(all.workspace),
+                     "), ", bytes_text(static_cast<std::uint64_t>(capacity_)), " are usable. The largest is layer ", worst,
+                     worst == num_blocks_ ? " (the head)" : worst == 0 ? " (the embedding)" : "", ", ", bytes_text(most.total()),
+                     " by itself. Fewer sequences in a microbatch, shorter sequences, LoRA, or a GPU with more memory would help"));
+  }
+
+  const Costs& costs_;
+  const double capacity_;
+  const Recompute recompute_;
+  const int num_blocks_;  // layers before the head
+  const int max_fused_;
+};
+
+}  // namespace
+
+GpuMemory stage_memory(const Costs& costs, LayerRange layers, StageKind kind, Recompute recompute) {
+  GpuMemory memory;
+  const bool has_backward = kind != StageKind::kForward;
+  const bool by_layer = kind == StageKind::kBackward && recompute == Recompute::kLayer;
+  for (int i = layers.first; i < layers.end; ++i) {
+    const LayerCost& cost = costs[static_cast<std::size_t>(i)];
+    memory.weights += 2 * cost.weight_bytes;
+    memory.workspace = std::max(memory.workspace, cost.forward_workspace_bytes);
+    if (by_layer) memory.inputs += 2 * cost.input_bytes;
+    if (!has_backward) continue;
+    memory.workspace = std::max(memory.workspace, cost.backward_workspace_bytes);
+    memory.accumulators += 2 * kAccumulatorBytes * cost.gradient_elements;
+    memory.gradients += 2 * cost.gradient_bytes;
+    memory.saved = by_layer ? std::max(memory.saved, cost.saved_bytes) : memory.saved + cost.saved_bytes;
+  }
+  const LayerCost& first = costs[static_cast<std::size_t>(layers.first)];
+  const LayerCost& last = costs[static_cast<std::size_t>(layers.end - 1)];
+  if (!by_layer) memory.inputs += 2 * first.input_bytes;
+  if (kind == StageKind::kBackward) memory.inputs += 2 * last.output_bytes;           // the gradient that comes
+  memory.outputs = 2 * (kind == StageKind::kForward ? last.output_bytes : first.input_bytes);  // activation, or the gradient that goes
+  return memory;
+}
+
+GpuMemory gpu_memory(const Costs& costs, const Plan& plan, Recompute recompute) {
+  GpuMemory memory;
+  const auto add = [&](LayerRange layers, StageKind kind) { memory = largest(memory, stage_memory(costs, layers, kind, recompute)); };
+  const int num_layers = static_cast<int>(costs.size());
+  for (const LayerRange& layers : plan.forward) add(layers, StageKind::kForward);
+  if (plan.fused_start < num_layers) add({plan.fused_start, num_layers}, StageKind::kFused);
+  for (const LayerRange& layers : plan.backward) add(layers, StageKind::kBackward);
+  return memory;
+}
+
+StageLimits stage_limits(const Costs& costs, double capacity_bytes, Recompute recompute, int max_fused_layers) {
+  return LimitSearch(costs, capacity_bytes, recompute, max_fused_layers).search();
+}
+
+}  // namespace rp

@@ -1,0 +1,48 @@
+// scheduler/gpu_memory.h
+// GPU memory that a worker needs for a plan, and how long stages may be for a given memory. What it counts are the buffers of
+// worker/running_task.h and worker/input_buffers.h; what layers take by themselves is LayerCost's.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "scheduler/layer_cost.h"
+#include "scheduler/plan.h"
+#include "scheduler/plan_cost.h"
+
+namespace rp {
+
+// What a backward stage computes again at once: all its layers, or one after the other, for which all inputs of its layers lie in
+// the host store.
+enum class Recompute { kStage, kLayer };
+
+// Buffers are kept and grow to what the largest stage needs, so each is a maximum over the plan's stages.
+struct GpuMemory {
+  std::uint64_t weights = 0;       // two stages: the present one and the next
+  std::uint64_t accumulators = 0;  // fp32 gradients, likewise
+  std::uint64_t gradients = 0;     // rounded, two stages: computed and downloaded
+  std::uint64_t inputs = 0;        // two microbatches: activations and gradients that come from the host
+  std::uint64_t outputs = 0;       // likewise, that go there
+  std::uint64_t saved = 0;         // between recompute (or the fused stage's forward) and backward
+  std::uint64_t workspace = 0;     // inside a layer
+
+  [[nodiscard]] std::uint64_t total() const { return weights + accumulators + gradients + inputs + outputs + saved + workspace; }
+  bool operator==(const GpuMemory&) const = default;
+};
+
+// Of a stage, with another one of its size prefetched.
+enum class StageKind { kForward, kFused, kBackward };
+[[nodiscard]] GpuMemory stage_memory(const std::vector<LayerCost>& costs, LayerRange layers, StageKind kind, Recompute recompute);
+
+// Of all stages of a plan on one worker. REQUIRES: the plan is valid for these layers, the head among them.
+[[nodiscard]] GpuMemory gpu_memory(const std::vector<LayerCost>& costs, const Plan& plan, Recompute recompute);
+
+// Limits such that every plan within them fits into `capacity_bytes` (GpuProfile::usable_bytes()). Since buffers are kept, the
+// largest of each kind counts, whichever stage it is of: so each kind has a budget, shared out such that backward stages
+// may be long, and forward stages about three times as long, which take as much time. At most `max_fused_layers` layers beside
+// the head in the fused stage. REQUIRES: two layers or more.
+// Throws rp::Error (kNoResource) if stages of one layer do not fit, naming the largest layer, what is needed for what, and
+// what would help.
+[[nodiscard]] StageLimits stage_limits(const std::vector<LayerCost>& costs, double capacity_bytes, Recompute recompute, int max_fused_layers);
+
+}  // namespace rp

@@ -1,0 +1,150 @@
+#include "scheduler/gpu_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "scheduler/host_memory.h"
+#include "tests/common/expect_refusal.h"
+
+namespace rp {
+namespace {
+
+// Sizes that tell which of them went into a sum.
+LayerCost layer_of(std::uint64_t weights) {
+  LayerCost cost;
+  cost.weight_bytes = weights;
+  cost.gradient_bytes = weights;
+  cost.gradient_elements = cost.trained_elements = weights / 2;
+  cost.input_bytes = 10;
+  cost.output_bytes = 20;
+  cost.saved_bytes = 100;
+  cost.forward_workspace_bytes = 7;
+  cost.backward_workspace_bytes = 9;
+  return cost;
+}
+
+std::vector<LayerCost> random_layers(std::mt19937_64& random) {
+  std::vector<LayerCost> costs;
+  const auto draw = [&](std::uint64_t most) { return std::uniform_int_distribution<std::uint64_t>(1, most)(random); };
+  for (std::uint64_t i = 0, count = 2 + draw(30); i < count; ++i) {
+    LayerCost& cost = costs.emplace_back(layer_of(2 * draw(1000)));
+    cost.saved_bytes = draw(5000);
+    cost.backward_workspace_bytes = draw(3000);
+    cost.input_bytes = cost.output_bytes = draw(50);
+  }
+  return costs;
+}
+
+TEST(GpuMemory, AForwardStageHoldsWeightsAndBoundariesOnly) {
+  const std::vector<LayerCost> costs = {layer_of(100), layer_of(200), layer_of(400)};
+  const GpuMemory memory = stage_memory(costs, {0, 2}, StageKind::kForward, Recompute::kStage);
+  EXPECT_EQ(memory, (GpuMemory{.weights = 600, .inputs = 20, .outputs = 40, .workspace = 7}));
+  EXPECT_EQ(memory.total(), 667U);
+}
+
+TEST(GpuMemory, ABackwardStageHoldsGradientsAndWhatItsForwardSaved) {
+  const std::vector<LayerCost> costs = {layer_of(100), layer_of(200), layer_of(400)};
+  EXPECT_EQ(stage_memory(costs, {0, 2}, StageKind::kBackward, Recompute::kStage),
+            (GpuMemory{.weights = 600, .accumulators = 1200, .gradients = 600, .inputs = 60, .outputs = 20, .saved = 200, .workspace = 9}));
+  EXPECT_EQ(stage_memory(costs, {0, 2}, StageKind::kBackward, Recompute::kLayer),
+            (GpuMemory{.weights = 600, .accumulators = 1200, .gradients = 600, .inputs = 80, .outputs = 20, .saved = 100, .workspace = 9}))
+      << "layer by layer: every layer's input, and one layer's activations";
+  EXPECT_EQ(stage_memory(costs, {1, 3}, StageKind::kFused, Recompute::kLayer).saved, 200U) << "a fused stage recomputes nothing";
+}
+
+TEST(GpuMemory, APlanNeedsTheLargestBufferOfEachKind) {
+  std::vector<LayerCost> costs = {layer_of(100), layer_of(200), layer_of(400)};
+  costs[2].saved_bytes = 5000;
+  const Plan plan{.forward = {{0, 2}}, .fused_start = 2, .backward = {{1, 2}, {0, 1}}};
+  const GpuMemory memory = gpu_memory(costs, plan, Recompute::kStage);
+  EXPECT_EQ(memory.weights, 800U) << "the head's";
+  EXPECT_EQ(memory.saved, 5000U);
+  EXPECT_EQ(memory.outputs, 40U) << "the forward stage's";
+}
+
+TEST(StageLimits, EveryPlanWithinThemFitsTheGpu) {
+  std::mt19937_64 random(7);
+  int longer_than_one = 0;
+  for (int run = 0; run < 300; ++run) {
+    const std::vector<LayerCost> costs = random_layers(random);
+    const int head = static_cast<int>(costs.size()) - 1;
+    Plan single;
+    single.fused_start = head;
+    for (int layer = 0; layer < head; ++layer) single.forward.push_back({layer, layer + 1});
+    for (int layer = head; layer-- > 0;) single.backward.push_back({layer, layer + 1});
+    const Recompute recompute = run % 2 == 0 ? Recompute::kStage : Recompute::kLayer;
+    const auto least = static_cast<double>(gpu_memory(costs, single, recompute).total());
+    const double capacity = least * std::uniform_real_distribution<double>(1, 4)(random);
+    const StageLimits limits = stage_limits(costs, capacity, recompute, 3);
+    // The longest stages of each kind, from each start: one of the plans with the most memory.
+    for (int start = 0; start < head; ++start) {
+      Plan plan;
+      plan.fused_start = std::max(limits.least_fused_start, std::min(head, start + 1));
+      for (int layer = 0; layer < plan.fused_start;) {
+        const int end = layer < start ? layer + 1 : std::min(plan.fused_start, limits.forward[static_cast<std::size_t>(layer)]);
+        plan.forward.push_back({layer, end});
+        layer = end;
+      }
+      for (int layer = 0; layer < plan.fused_start;) {
+        const int end = layer < start / 2 ? layer + 1 : std::min(plan.fused_start, limits.backward[static_cast<std::size_t>(layer)]);
+        plan.backward.insert(plan.backward.begin(), {layer, end});
+        longer_than_one += end - layer > 1 ? 1 : 0;
+        layer = end;
+      }
+      validate_plan(plan, head + 1);
+      EXPECT_LE(static_cast<double>(gpu_memory(costs, plan, recompute).total()), capacity) << "run " << run << ", start " << start;
+    }
+  }
+  EXPECT_GT(longer_than_one, 1000) << "limits that admit single layers only prove nothing";
+}
+
+TEST(StageLimits, TheyGrowWithTheMemory) {
+  const std::vector<LayerCost> costs(12, layer_of(100));
+  const auto least = static_cast<double>(stage_memory(costs, {11, 12}, StageKind::kFused, Recompute::kStage).total() + 60);
+  const StageLimits small = stage_limits(costs, least, Recompute::kStage, 2), large = stage_limits(costs, 100 * least, Recompute::kStage, 2);
+  EXPECT_EQ(small.backward.front(), 1);
+  EXPECT_EQ(small.least_fused_start, 11);
+  EXPECT_EQ(large.forward.front(), 11);
+  EXPECT_EQ(large.backward.front(), 11);
+  EXPECT_EQ(large.least_fused_start, 9) << "two layers beside the head were allowed";
+  EXPECT_EQ(large.backward.back(), 12);
+  const StageLimits middle = stage_limits(costs, 3 * least, Recompute::kStage, 2);
+  EXPECT_GE(middle.forward.front(), middle.backward.front());
+}
+
+TEST(StageLimits, ALayerThatDoesNotFitIsNamedWithItsNeed) {
+  std::vector<LayerCost> costs(5, layer_of(100));
+  costs[3] = layer_of(100'000);
+  expect_error(ExitCode::kNoResource, {"layer 3", "weights of two stages 195 KiB", "would help"},
+               [&] { (void)stage_limits(costs, 10'000, Recompute::kStage, 2); });
+}
+
+TEST(HostMemory, BytesAParameterAreThoseOfTheDocumentation) {
+  LayerCost cost;
+  cost.trained_elements = cost.gradient_elements = 1000;
+  cost.gradient_bytes = 2000;
+  const std::vector<LayerCost> costs = {cost, LayerCost{.frozen_elements = 500}};
+  const Plan plan{.forward = {{0, 1}}, .fused_start = 1, .backward = {{0, 1}}};
+  const auto bytes = [&](const HostSettings& settings) { return host_memory(costs, plan, settings).total() - 500 * settings.element_bytes; };
+  EXPECT_EQ(bytes({}), 16'000U);
+  EXPECT_EQ(bytes({.asynchronous = true}), 18'000U);
+  EXPECT_EQ(bytes({.rounds_per_step = 2}), 20'000U);
+  EXPECT_EQ(bytes({.num_moments = 0}), 8'000U);
+  std::vector<LayerCost> wide = costs;
+  wide[0].gradient_bytes = 4000;
+  EXPECT_EQ(host_memory(wide, plan, {.element_bytes = 4}).total(), 16'000U + 2'000);
+  EXPECT_EQ(host_memory(wide, plan, {.element_bytes = 4, .asynchronous = true}).total(), 20'000U + 2'000);
+}
+
+TEST(HostMemory, ActivationsOfTwoRoundsAreThoseBetweenStages) {
+  std::vector<LayerCost> costs(5, LayerCost{.input_bytes = 10});
+  costs[0].input_bytes = 1;
+  const Plan plan{.forward = {{0, 2}, {2, 4}}, .fused_start = 4, .backward = {{1, 4}, {0, 1}}};
+  // Inputs of layers 0, 1, 2, 4, and two gradients, of three microbatches.
+  EXPECT_EQ(host_memory(costs, plan, {.num_microbatches = 3}).activations, 2U * 3 * (1 + 30 + 20));
+  EXPECT_EQ(host_memory(costs, plan, {.recompute = Recompute::kLayer, .num_microbatches = 3}).activations, 2U * 3 * (1 + 40 + 20));
+}
+
+}  // namespace
+}  // namespace rp

@@ -1,0 +1,55 @@
+#include "scheduler/modelled_times.h"
+
+#include <gtest/gtest.h>
+
+namespace rp {
+namespace {
+
+// One unit of each kind of work takes 1 ms, matrix products 2 with 32-bit sums.
+GpuProfile unit_gpu() {
+  GpuProfile gpu;
+  gpu.fp16_accumulate_tflops = 4;
+  gpu.fp32_accumulate_tflops = 2;
+  gpu.gemm_efficiency = 0.5;
+  gpu.attention_efficiency = 0.25;
+  gpu.memory_gbs = 10;
+  gpu.memory_efficiency = 0.1;
+  gpu.host_to_device_gbs = 2;
+  gpu.device_to_host_gbs = 1;
+  gpu.both_directions_gbs = 0.5;
+  gpu.copy_latency_us = 100;
+  return gpu;
+}
+
+TEST(ModelledTimes, KindsOfWorkFollowEachOther) {
+  const GpuProfile gpu = unit_gpu();
+  EXPECT_DOUBLE_EQ(pass_ms({.gemm_flops = 2e9}, gpu, Accumulate::kFp16), 1);
+  EXPECT_DOUBLE_EQ(pass_ms({.gemm_flops = 2e9}, gpu, Accumulate::kFp32), 2);
+  EXPECT_DOUBLE_EQ(pass_ms({.attention_flops = 0.5e9}, gpu, Accumulate::kFp16), 1) << "attention adds up in 32 bits either way";
+  EXPECT_DOUBLE_EQ(pass_ms({.elementwise_bytes = 1e6}, gpu, Accumulate::kFp16), 1);
+  EXPECT_DOUBLE_EQ(pass_ms({.gemm_flops = 2e9, .attention_flops = 0.5e9, .elementwise_bytes = 1e6}, gpu, Accumulate::kFp16), 3);
+}
+
+TEST(ModelledTimes, CopiesShareALinkWithTheOtherDirection) {
+  const GpuProfile gpu = unit_gpu();
+  EXPECT_DOUBLE_EQ(copy_ms(2e6, CopyDirection::kHostToDevice, gpu), 1.1);
+  EXPECT_DOUBLE_EQ(copy_ms(2e6, CopyDirection::kDeviceToHost, gpu), 2.1);
+  EXPECT_DOUBLE_EQ(copy_ms(2e6, CopyDirection::kHostToDevice, gpu, true), 4.1);
+}
+
+TEST(ModelledTimes, TheLastLayerOfTheModelIsTheWorkloadsHead) {
+  std::vector<LayerCost> costs(3);
+  costs[0].forward.gemm_flops = 2e9;
+  costs[1].output_bytes = 2'000'000;
+  costs[2].forward.gemm_flops = 4e9;
+  costs[2].backward.gemm_flops = 8e9;
+  const Workload workload = modelled_workload(costs, unit_gpu(), Accumulate::kFp16);
+  ASSERT_EQ(workload.num_layers(), 2);
+  EXPECT_DOUBLE_EQ(workload.layers[0].forward, 1);
+  EXPECT_DOUBLE_EQ(workload.head.forward, 2);
+  EXPECT_DOUBLE_EQ(workload.head.backward, 4);
+  EXPECT_DOUBLE_EQ(workload.hop, 2.1 + 1.1) << "down from one GPU, up to the next";
+}
+
+}  // namespace
+}  // namespace rp
