@@ -11,8 +11,9 @@ namespace rp {
 // One of several things at once that go through shared resources.
 struct Flow {
   static constexpr int kNone = -1;
-  double limit = 0;                                       // its rate alone
-  std::array<int, 4> resources{kNone, kNone, kNone, kNone};  // that it goes through
+  double limit = 0;                                   // its rate alone
+  std::array<int, 3> resources{kNone, kNone, kNone};  // that it goes through
+  std::array<double, 3> uses{1, 1, 1};                // how much of each, for each unit of its rate
 };
 
 class FairShare {
@@ -26,7 +27,7 @@ class FairShare {
  private:
   std::vector<double> capacities_;
   std::vector<double> left_;   // by resource
-  std::vector<int> num_open_;  // likewise: flows that may still become faster
+  std::vector<double> open_;   // likewise: what flows that may still become faster use of it
   std::vector<bool> is_open_;  // by flow
 };
 

@@ -20,6 +20,7 @@ struct Machine {
   double both_directions = kUnlimited;
   // Of weights, where the host memory that they are read from is not pinned.
   double weights_upload = kUnlimited;
+  double weights_traffic = 1;  // through host memory, for each of their bytes
   double copy_latency = 0;  // ms, from the end of a copy to who waits for it; the link is free meanwhile
   // GPUs g with the same g / gpus_per_root are behind one PCIe root.
   int gpus_per_root = 1;

@@ -66,10 +66,13 @@ bool SimulatedLinks::bulk_waits(std::size_t queue) const {
 Flow SimulatedLinks::flow_of(std::size_t queue) const {
   const bool upload = queue % 2 == 0;
   const int gpu = static_cast<int>(queue / 2), root = gpu / machine_.gpus_per_root;
-  double limit = upload ? machine_.upload : machine_.download;
-  if (queues_[queue].active().kind == CopyKind::kWeights) limit = std::min(limit, machine_.weights_upload);
-  return {.limit = limit,
-          .resources = {gpu, num_gpus_ + (upload ? 0 : num_roots_) + root, num_gpus_ + 2 * num_roots_, Flow::kNone}};
+  Flow flow{.limit = upload ? machine_.upload : machine_.download,
+            .resources = {gpu, num_gpus_ + (upload ? 0 : num_roots_) + root, num_gpus_ + 2 * num_roots_}};
+  if (queues_[queue].active().kind == CopyKind::kWeights) {
+    flow.limit = std::min(flow.limit, machine_.weights_upload);
+    flow.uses.back() = machine_.weights_traffic;
+  }
+  return flow;
 }
 
 void SimulatedLinks::share_rates() {
@@ -80,7 +83,7 @@ void SimulatedLinks::share_rates() {
     if (queues_[i].is_active()) flows_.push_back(flow_of(i));
   }
   if (is_updating_) {
-    flows_.push_back({.limit = machine_.updates, .resources = {num_gpus_ + 2 * num_roots_, Flow::kNone, Flow::kNone, Flow::kNone}});
+    flows_.push_back({.limit = machine_.updates, .resources = {num_gpus_ + 2 * num_roots_, Flow::kNone, Flow::kNone}});
   }
   if (is_shared_) {
     share_.share(flows_, rates_);

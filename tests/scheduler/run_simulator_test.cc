@@ -187,12 +187,15 @@ TEST(RunSimulator, RecordsEveryTaskAndEveryByte) {
 TEST(FairShare, GivesEachFlowWhatNoOtherNeeds) {
   FairShare share({100, 30});
   std::vector<double> rates;
-  share.share({{.limit = 10, .resources = {0, -1, -1, -1}},
-               {.limit = 80, .resources = {0, 1, -1, -1}},
-               {.limit = 80, .resources = {0, 1, -1, -1}},
-               {.limit = 1000, .resources = {0, -1, -1, -1}}},
+  share.share({{.limit = 10, .resources = {0, -1, -1}},
+               {.limit = 80, .resources = {0, 1, -1}},
+               {.limit = 80, .resources = {0, 1, -1}},
+               {.limit = 1000, .resources = {0, -1, -1}}},
               rates);
   EXPECT_EQ(rates, (std::vector<double>{10, 15, 15, 60}));
+  // One that uses three times as much of what both go through.
+  share.share({{.limit = 1000, .resources = {0, -1, -1}, .uses = {3, 1, 1}}, {.limit = 1000, .resources = {0, -1, -1}}}, rates);
+  EXPECT_EQ(rates, (std::vector<double>{25, 25}));
 }
 
 }  // namespace
