@@ -13,7 +13,9 @@ namespace {
 constexpr std::uint64_t kElementAlignment = 32;
 constexpr std::uint64_t kBlockAlignment = 4096;
 
-std::uint64_t aligned(std::uint64_t value, std::uint64_t alignment) { return (value + alignment - 1) / alignment * alignment; }
+std::uint64_t aligned(std::uint64_t value, std::uint64_t alignment) {
+  return (value + alignment - 1) / alignment * alignment;
+}
 
 std::uint64_t bytes_of(double bytes) { return static_cast<std::uint64_t>(std::llround(bytes)); }
 
@@ -29,11 +31,25 @@ struct ElementwiseTable {
 
 ElementwiseTable elementwise_table(Elementwise kind, double e) {
   if (kind == Elementwise::kFused) {
-    return {.norm_forward = 2 * e, .norm_backward = 3 * e, .rotary_forward = 2 * e, .rotary_backward = 2 * e, .swiglu_forward = 3 * e,
-            .swiglu_backward = 5 * e, .expert_forward = 5 * e, .expert_backward = 5 * e, .accumulate = 8 + e};
+    return {.norm_forward = 2 * e,
+            .norm_backward = 3 * e,
+            .rotary_forward = 2 * e,
+            .rotary_backward = 2 * e,
+            .swiglu_forward = 3 * e,
+            .swiglu_backward = 5 * e,
+            .expert_forward = 5 * e,
+            .expert_backward = 5 * e,
+            .accumulate = 8 + e};
   }
-  return {.norm_forward = 28 + 4 * e, .norm_backward = 60 + 8 * e, .rotary_forward = 10 * e, .rotary_backward = 15 * e, .swiglu_forward = 5 * e,
-          .swiglu_backward = 9 * e, .expert_forward = 7 * e, .expert_backward = 9 * e, .accumulate = 3 * e};
+  return {.norm_forward = 28 + 4 * e,
+          .norm_backward = 60 + 8 * e,
+          .rotary_forward = 10 * e,
+          .rotary_backward = 15 * e,
+          .swiglu_forward = 5 * e,
+          .swiglu_backward = 9 * e,
+          .expert_forward = 7 * e,
+          .expert_backward = 9 * e,
+          .accumulate = 3 * e};
 }
 
 // One model and one microbatch. Letters as in docs/design/cost-model.md: B sequences, S positions, T = B S tokens, H hidden,
@@ -41,10 +57,16 @@ ElementwiseTable elementwise_table(Elementwise kind, double e) {
 class CostModel {
  public:
   CostModel(const ModelShape& shape, const CostSettings& settings)
-      : shape_(shape), settings_(settings), table_(elementwise_table(settings.elementwise, static_cast<double>(settings.element_bytes))),
-        tokens_(settings.sequences * static_cast<double>(settings.sequence_length)), e_(static_cast<double>(settings.element_bytes)),
-        h_(static_cast<double>(shape.hidden)), q_(static_cast<double>(shape.query_width())), k_(static_cast<double>(shape.kv_width())),
-        i_(static_cast<double>(shape.intermediate)), v_(static_cast<double>(shape.vocabulary)),
+      : shape_(shape),
+        settings_(settings),
+        table_(elementwise_table(settings.elementwise, static_cast<double>(settings.element_bytes))),
+        tokens_(settings.sequences * static_cast<double>(settings.sequence_length)),
+        e_(static_cast<double>(settings.element_bytes)),
+        h_(static_cast<double>(shape.hidden)),
+        q_(static_cast<double>(shape.query_width())),
+        k_(static_cast<double>(shape.kv_width())),
+        i_(static_cast<double>(shape.intermediate)),
+        v_(static_cast<double>(shape.vocabulary)),
         c_(shape.num_experts > 0 ? static_cast<double>(shape.experts_per_token) : 1) {}
 
   [[nodiscard]] LayerCost embedding(const LayerTensors& tensors) const {
@@ -68,18 +90,21 @@ class CostModel {
     const double norms = 2 * h_ + (shape_.qk_norm ? q_ + k_ : 0);
     const double experts = shape_.num_experts > 0 ? c_ * h_ : 0;
     const double sums = 2 * 3 * h_ * e_;  // two residual additions
-    cost.forward.elementwise_bytes = tokens_ * (norms * table_.norm_forward + (q_ + k_) * table_.rotary_forward + c_ * i_ * table_.swiglu_forward +
-                                                experts * table_.expert_forward + sums + lora_bytes());
+    cost.forward.elementwise_bytes =
+        tokens_ * (norms * table_.norm_forward + (q_ + k_) * table_.rotary_forward + c_ * i_ * table_.swiglu_forward +
+                   experts * table_.expert_forward + sums + lora_bytes());
     cost.forward_workspace_bytes = bytes_of(tokens_ * e_ * std::max(2 * h_ + q_ + 2 * k_, 2 * h_ + 3 * c_ * i_));
     if (!settings_.is_trained) return cost;
     cost.backward.attention_flops = 2.5 * cost.forward.attention_flops;  // five products instead of two
     cost.backward.elementwise_bytes =
         tokens_ * (norms * table_.norm_backward + (q_ + k_) * table_.rotary_backward + c_ * i_ * table_.swiglu_backward +
-                   experts * table_.expert_backward + sums + 2 * lora_bytes()) + accumulate_bytes(cost);
+                   experts * table_.expert_backward + sums + 2 * lora_bytes()) +
+        accumulate_bytes(cost);
     cost.saved_bytes = saved_bytes();
     // Gradients of the MLP's inner activations (gate, up, their product) or of queries, keys, values and the attention's
     // output, beside the boundary's gradient; and the largest weight gradient, before it is added to the accumulator.
-    cost.backward_workspace_bytes = bytes_of(tokens_ * e_ * (2 * h_ + std::max(3 * c_ * i_, 2 * q_ + 2 * k_))) + largest_gradient_bytes(tensors);
+    cost.backward_workspace_bytes =
+        bytes_of(tokens_ * e_ * (2 * h_ + std::max(3 * c_ * i_, 2 * q_ + 2 * k_))) + largest_gradient_bytes(tensors);
     return cost;
   }
 
@@ -93,9 +118,11 @@ class CostModel {
     if (!settings_.is_trained) return cost;
     cost.backward.gemm_flops = (cost.gradient_elements > 0 ? 2 : 1) * cost.forward.gemm_flops;
     cost.backward.elementwise_bytes = tokens_ * (h_ * table_.norm_backward + 2 * v_ * e_) + accumulate_bytes(cost);
-    cost.saved_bytes = bytes_of(tokens_ * (2 * h_ * e_ + 4));  // input of the norm, normalised states, one fp32 number a token
+    cost.saved_bytes =
+        bytes_of(tokens_ * (2 * h_ * e_ + 4));  // input of the norm, normalised states, one fp32 number a token
     // The logits of a chunk; the gradient of all hidden states; the weight's gradient in fp32 over the chunks.
-    cost.backward_workspace_bytes = bytes_of(chunk * v_ * e_ + tokens_ * h_ * e_) + (cost.gradient_elements > 0 ? bytes_of(4 * v_ * h_) : 0);
+    cost.backward_workspace_bytes =
+        bytes_of(chunk * v_ * e_ + tokens_ * h_ * e_) + (cost.gradient_elements > 0 ? bytes_of(4 * v_ * h_) : 0);
     return cost;
   }
 
@@ -115,7 +142,8 @@ class CostModel {
     for (const LinearShape& linear : linears_of(shape_)) {
       const double rows = tokens_ * static_cast<double>(linear.uses_per_token);
       const double base = 2 * rows * static_cast<double>(linear.in) * static_cast<double>(linear.out);
-      const double pair = has_pair(linear) ? 2 * rows * settings_.lora.rank * static_cast<double>(linear.in + linear.out) : 0;
+      const double pair =
+          has_pair(linear) ? 2 * rows * settings_.lora.rank * static_cast<double>(linear.in + linear.out) : 0;
       cost.forward.gemm_flops += base + pair;
       if (settings_.is_trained) cost.backward.gemm_flops += (settings_.lora.rank == 0 ? 2 : 1) * base + 2 * pair;
     }
@@ -152,7 +180,9 @@ class CostModel {
     return bytes_of(tokens_ * (elements * e_ + rows * 4));
   }
 
-  [[nodiscard]] double accumulate_bytes(const LayerCost& cost) const { return static_cast<double>(cost.gradient_elements) * table_.accumulate; }
+  [[nodiscard]] double accumulate_bytes(const LayerCost& cost) const {
+    return static_cast<double>(cost.gradient_elements) * table_.accumulate;
+  }
 
   [[nodiscard]] std::uint64_t largest_gradient_bytes(const LayerTensors& layer) const {
     std::int64_t largest = 0;
@@ -166,7 +196,9 @@ class CostModel {
   [[nodiscard]] LayerCost sizes_of(const LayerTensors& layer) const {
     LayerCost cost;
     std::uint64_t trained = 0, frozen = 0;
-    const auto block_bytes = [&](std::uint64_t elements) { return aligned(elements * settings_.element_bytes, kBlockAlignment); };
+    const auto block_bytes = [&](std::uint64_t elements) {
+      return aligned(elements * settings_.element_bytes, kBlockAlignment);
+    };
     const auto add_block = [&](std::uint64_t elements, bool is_trained, bool is_stored) {
       cost.weight_bytes += block_bytes(elements);
       if (is_trained) cost.gradient_bytes += block_bytes(elements);
@@ -196,17 +228,19 @@ class CostModel {
 }  // namespace
 
 std::vector<LayerCost> layer_costs(const ModelShape& shape, const CostSettings& settings) {
-  if (!(settings.sequences > 0) || settings.sequence_length < 1 || settings.head_chunk_tokens < 1 || settings.lora.rank < 0 ||
-      (settings.element_bytes != 2 && settings.element_bytes != 4)) {
-    throw Error(ExitCode::kUsage, cat("costs of ", settings.sequences, " sequences of ", settings.sequence_length, " tokens, ", settings.element_bytes,
-                                      " bytes an element, LoRA rank ", settings.lora.rank, ", logits of ", settings.head_chunk_tokens,
+  if (!(settings.sequences > 0) || settings.sequence_length < 1 || settings.head_chunk_tokens < 1 ||
+      settings.lora.rank < 0 || (settings.element_bytes != 2 && settings.element_bytes != 4)) {
+    throw Error(ExitCode::kUsage, cat("costs of ", settings.sequences, " sequences of ", settings.sequence_length,
+                                      " tokens, ", settings.element_bytes, " bytes an element, LoRA rank ",
+                                      settings.lora.rank, ", logits of ", settings.head_chunk_tokens,
                                       " tokens at a time: numbers must be above 0 (the rank 0 or more), bytes 2 or 4"));
   }
   const CostModel model(shape, settings);
   const std::vector<LayerTensors> layers = tensors_of(shape, settings.lora);
   std::vector<LayerCost> costs;
   costs.push_back(model.embedding(layers.front()));
-  for (std::int64_t block = 0; block < shape.num_layers; ++block) costs.push_back(model.block(layers[static_cast<std::size_t>(block) + 1], block));
+  for (std::int64_t block = 0; block < shape.num_layers; ++block)
+    costs.push_back(model.block(layers[static_cast<std::size_t>(block) + 1], block));
   costs.push_back(model.head(layers.back()));
   return costs;
 }

@@ -67,8 +67,13 @@ std::vector<LinearShape> linears_of(const ModelShape& shape) {
   add_attention("v_proj", shape.kv_width(), h);
   add_attention("o_proj", h, shape.query_width());
   const auto add_mlp = [&](const char* name, std::int64_t out, std::int64_t in, std::int64_t count, std::int64_t uses) {
-    linears.push_back({.name = std::string("mlp.") + name, .out = out, .in = in, .has_bias = shape.mlp_bias, .count = count,
-                       .uses_per_token = uses, .is_expert_part = shape.num_experts > 0});
+    linears.push_back({.name = std::string("mlp.") + name,
+                       .out = out,
+                       .in = in,
+                       .has_bias = shape.mlp_bias,
+                       .count = count,
+                       .uses_per_token = uses,
+                       .is_expert_part = shape.num_experts > 0});
   };
   if (shape.num_experts == 0) {
     add_mlp("gate_proj", i, h, 1, 1);
@@ -88,10 +93,13 @@ std::vector<LayerTensors> tensors_of(const ModelShape& shape, const LoraSettings
   const std::vector<std::int64_t> table = {shape.vocabulary, shape.hidden};
   const int tied_group = shape.tied_head ? 0 : -1;
   std::vector<LayerTensors> layers;
-  layers.push_back({.name = "embedding", .tensors = {{.name = "weight", .shape = table, .is_trained = is_trained, .tied_group = tied_group}}});
+  layers.push_back({.name = "embedding",
+                    .tensors = {{.name = "weight", .shape = table, .is_trained = is_trained, .tied_group = tied_group}}});
   layers.insert(layers.end(), static_cast<std::size_t>(shape.num_layers), block_tensors(shape, lora));
-  layers.push_back({.name = "head", .tensors = {{.name = "norm.weight", .shape = {shape.hidden}, .is_trained = is_trained},
-                                                {.name = "lm_head.weight", .shape = table, .is_trained = is_trained, .tied_group = tied_group}}});
+  layers.push_back(
+      {.name = "head",
+       .tensors = {{.name = "norm.weight", .shape = {shape.hidden}, .is_trained = is_trained},
+                   {.name = "lm_head.weight", .shape = table, .is_trained = is_trained, .tied_group = tied_group}}});
   return layers;
 }
 

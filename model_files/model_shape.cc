@@ -35,14 +35,16 @@ void read_windows(const ConfigSection& file, ModelShape& shape, Slides slides) {
     throw file.refuse("layer_types has ", types.size(), " entries, but num_hidden_layers is ", shape.num_layers);
   }
   for (std::int64_t block = 0; block < shape.num_layers; ++block) {
-    const std::string type = types.empty() ? (slides(block) ? "sliding_attention" : "full_attention")
-                                           : types[static_cast<std::size_t>(block)];
+    const std::string type =
+        types.empty() ? (slides(block) ? "sliding_attention" : "full_attention") : types[static_cast<std::size_t>(block)];
     if (type != "full_attention" && type != "sliding_attention") {
-      throw file.refuse("layer_types has ", quoted_name(type), "; the supported ones are 'full_attention' and 'sliding_attention'");
+      throw file.refuse("layer_types has ", quoted_name(type),
+                        "; the supported ones are 'full_attention' and 'sliding_attention'");
     }
     if (type == "full_attention" && shape.windows.empty()) continue;
     shape.windows.resize(static_cast<std::size_t>(shape.num_layers), 0);
-    if (type == "sliding_attention") shape.windows[static_cast<std::size_t>(block)] = file.integer("sliding_window", kMaxWindow);
+    if (type == "sliding_attention")
+      shape.windows[static_cast<std::size_t>(block)] = file.integer("sliding_window", kMaxWindow);
   }
 }
 
@@ -58,14 +60,20 @@ void read_qwen_experts(const ConfigSection& file, ModelShape& shape) {
   read_experts(file, "num_experts", "moe_intermediate_size", shape);
   file.require("decoder_sparse_step", 1);
   if (!file.is_empty("mlp_only_layers")) {
-    throw file.refuse("mlp_only_layers names blocks without experts; models of which only some blocks have experts are not supported");
+    throw file.refuse(
+        "mlp_only_layers names blocks without experts; models of which only some blocks have experts are not supported");
   }
 }
 
 ModelShape shape_of(const ConfigSection& file, std::string name) {
   const DecoderSizes sizes = read_decoder_sizes(file);
-  ModelShape shape{.name = std::move(name), .num_layers = sizes.num_layers, .hidden = sizes.hidden, .num_heads = sizes.num_heads,
-                   .num_kv_heads = sizes.num_kv_heads, .head_dim = sizes.head_dim, .vocabulary = sizes.vocabulary};
+  ModelShape shape{.name = std::move(name),
+                   .num_layers = sizes.num_layers,
+                   .hidden = sizes.hidden,
+                   .num_heads = sizes.num_heads,
+                   .num_kv_heads = sizes.num_kv_heads,
+                   .head_dim = sizes.head_dim,
+                   .vocabulary = sizes.vocabulary};
   shape.tied_head = file.boolean("tie_word_embeddings", false);
   const std::string type = file.text("model_type", "");
   shape.attention_bias = file.boolean("attention_bias", type == "gpt_oss");
@@ -84,7 +92,8 @@ ModelShape shape_of(const ConfigSection& file, std::string name) {
     shape.attention_sinks = true;
     read_windows(file, shape, [](std::int64_t block) { return block % 2 == 0; });
   } else {
-    throw file.refuse("model_type is ", quoted_name(type), "; the supported ones are 'llama', 'qwen3', 'qwen3_moe' and 'gpt_oss'");
+    throw file.refuse("model_type is ", quoted_name(type),
+                      "; the supported ones are 'llama', 'qwen3', 'qwen3_moe' and 'gpt_oss'");
   }
   return shape;
 }
@@ -102,8 +111,8 @@ ModelShape preset_shape(const std::string& name) {
     const std::vector<std::string> names = preset_names();
     std::string list;
     for (const std::string& known : names) list += (list.empty() ? "" : ", ") + known;
-    throw Error(ExitCode::kUsage, cat("there is no preset ", quoted_name(name), did_you_mean(name, names), "; there are ", list,
-                                      "; any other model: the folder with its config.json"));
+    throw Error(ExitCode::kUsage, cat("there is no preset ", quoted_name(name), did_you_mean(name, names), "; there are ",
+                                      list, "; any other model: the folder with its config.json"));
   }
   const std::filesystem::path place = "presets.json: " + name;
   return shape_of(ConfigSection(place, presets().at(name)), name);
@@ -120,7 +129,8 @@ ModelShape read_model_shape(const std::filesystem::path& folder) {
 
 ModelShape shape_of_model(const std::string& folder_or_preset) {
   if (folder_or_preset.starts_with(kPresetPrefix)) return preset_shape(folder_or_preset.substr(kPresetPrefix.size()));
-  return std::filesystem::is_directory(folder_or_preset) ? read_model_shape(folder_or_preset) : preset_shape(folder_or_preset);
+  return std::filesystem::is_directory(folder_or_preset) ? read_model_shape(folder_or_preset)
+                                                         : preset_shape(folder_or_preset);
 }
 
 }  // namespace rp

@@ -60,7 +60,8 @@ const std::vector<Figure<ServerProfile>>& figures_of(const ServerProfile*) {
 constexpr const char* format_of(const GpuProfile*) { return "roundpipe-gpu"; }
 constexpr const char* format_of(const ServerProfile*) { return "roundpipe-server"; }
 
-void check_keys(const std::filesystem::path& path, const std::string& place, const json& object, const std::vector<std::string>& known) {
+void check_keys(const std::filesystem::path& path, const std::string& place, const json& object,
+                const std::vector<std::string>& known) {
   for (const auto& [key, value] : object.items()) {
     if (std::find(known.begin(), known.end(), key) == known.end()) {
       throw bad_input(path, place, "has an unknown key ", quoted_name(key), did_you_mean(key, known));
@@ -84,7 +85,8 @@ std::string text_of(const std::filesystem::path& path, const std::string& place,
 template <typename Profile>
 double read_figure(const std::filesystem::path& path, const Figure<Profile>& figure, const json& entry) {
   const std::string place = cat("figure ", quoted_name(figure.key), ": ");
-  if (!entry.is_object()) throw bad_input(path, place, "is ", quoted_name(entry.dump()), "; it must be an object with value, unit and source");
+  if (!entry.is_object())
+    throw bad_input(path, place, "is ", quoted_name(entry.dump()), "; it must be an object with value, unit and source");
   check_keys(path, place, entry, {"value", "unit", "source"});
   if (const std::string unit = text_of(path, place, entry, "unit"); unit != figure.unit) {
     throw bad_input(path, place, "unit is ", quoted_name(unit), "; it must be ", quoted_name(figure.unit));
@@ -132,8 +134,9 @@ ProfileFile<Profile> read_profile(const std::filesystem::path& path) {
 using Embedded = std::vector<std::pair<std::string, std::string_view>>;
 
 const Embedded& gpus() {
-  static const Embedded kGpus = {{"rtx3090", embedded_rtx3090()}, {"rtx4090", embedded_rtx4090()}, {"rtx5090", embedded_rtx5090()},
-                                 {"a100", embedded_a100()},       {"a800", embedded_a800()},       {"h100", embedded_h100()},
+  static const Embedded kGpus = {{"rtx3090", embedded_rtx3090()}, {"rtx4090", embedded_rtx4090()},
+                                 {"rtx5090", embedded_rtx5090()}, {"a100", embedded_a100()},
+                                 {"a800", embedded_a800()},       {"h100", embedded_h100()},
                                  {"h200", embedded_h200()}};
   return kGpus;
 }
@@ -151,23 +154,29 @@ std::vector<std::string> names_of(const Embedded& files) {
 
 template <typename Profile>
 ProfileFile<Profile> find_profile(const std::string& name_or_path, const Embedded& files, const char* kind) {
-  if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json")) return read_profile<Profile>(name_or_path);
+  if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json"))
+    return read_profile<Profile>(name_or_path);
   for (const auto& [name, text] : files) {
     const std::filesystem::path path = name + ".json";
     if (name == name_or_path) return parse_profile<Profile>(path, parse_json_file(path, text));
   }
   std::string list;
   for (const std::string& name : names_of(files)) list += (list.empty() ? "" : ", ") + name;
-  throw Error(ExitCode::kUsage, cat("there is no profile ", quoted_name(name_or_path), " of a ", kind, did_you_mean(name_or_path, names_of(files)),
-                                    "; there are ", list, "; a file of one's own: its path, as ./my.json (docs/formats/gpu_profile.md)"));
+  throw Error(ExitCode::kUsage, cat("there is no profile ", quoted_name(name_or_path), " of a ", kind,
+                                    did_you_mean(name_or_path, names_of(files)), "; there are ", list,
+                                    "; a file of one's own: its path, as ./my.json (docs/formats/gpu_profile.md)"));
 }
 
 }  // namespace
 
 ProfileFile<GpuProfile> read_gpu_profile(const std::filesystem::path& path) { return read_profile<GpuProfile>(path); }
-ProfileFile<ServerProfile> read_server_profile(const std::filesystem::path& path) { return read_profile<ServerProfile>(path); }
+ProfileFile<ServerProfile> read_server_profile(const std::filesystem::path& path) {
+  return read_profile<ServerProfile>(path);
+}
 
-ProfileFile<GpuProfile> gpu_profile(const std::string& name_or_path) { return find_profile<GpuProfile>(name_or_path, gpus(), "GPU"); }
+ProfileFile<GpuProfile> gpu_profile(const std::string& name_or_path) {
+  return find_profile<GpuProfile>(name_or_path, gpus(), "GPU");
+}
 ProfileFile<ServerProfile> server_profile(const std::string& name_or_path) {
   return find_profile<ServerProfile>(name_or_path, servers(), "server");
 }

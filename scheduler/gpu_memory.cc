@@ -16,9 +16,13 @@ using Costs = std::vector<LayerCost>;
 GpuMemory largest(const GpuMemory& a, const GpuMemory& b) {
   // What is saved and the workspace come from one pool, of one stage at a time.
   const GpuMemory& inside = a.saved + a.workspace >= b.saved + b.workspace ? a : b;
-  return {.weights = std::max(a.weights, b.weights), .accumulators = std::max(a.accumulators, b.accumulators),
-          .gradients = std::max(a.gradients, b.gradients), .inputs = std::max(a.inputs, b.inputs), .outputs = std::max(a.outputs, b.outputs),
-          .saved = inside.saved, .workspace = inside.workspace};
+  return {.weights = std::max(a.weights, b.weights),
+          .accumulators = std::max(a.accumulators, b.accumulators),
+          .gradients = std::max(a.gradients, b.gradients),
+          .inputs = std::max(a.inputs, b.inputs),
+          .outputs = std::max(a.outputs, b.outputs),
+          .saved = inside.saved,
+          .workspace = inside.workspace};
 }
 
 bool within(const GpuMemory& memory, const GpuMemory& budget) { return largest(memory, budget).total() == budget.total(); }
@@ -32,7 +36,10 @@ struct Lengths {
 class LimitSearch {
  public:
   LimitSearch(const Costs& costs, double capacity, Recompute recompute, int max_fused_layers)
-      : costs_(costs), capacity_(capacity), recompute_(recompute), num_blocks_(static_cast<int>(costs.size()) - 1),
+      : costs_(costs),
+        capacity_(capacity),
+        recompute_(recompute),
+        num_blocks_(static_cast<int>(costs.size()) - 1),
         max_fused_(std::min(max_fused_layers, num_blocks_)) {}
 
   StageLimits search() {
@@ -55,14 +62,17 @@ class LimitSearch {
     const GpuMemory budget = budget_of(lengths);
     StageLimits limits{.forward = ends(StageKind::kForward, budget), .backward = ends(StageKind::kBackward, budget)};
     limits.least_fused_start = num_blocks_;
-    while (num_blocks_ - limits.least_fused_start < max_fused_ && within(stage(limits.least_fused_start - 1, num_blocks_ + 1, StageKind::kFused), budget)) {
+    while (num_blocks_ - limits.least_fused_start < max_fused_ &&
+           within(stage(limits.least_fused_start - 1, num_blocks_ + 1, StageKind::kFused), budget)) {
       --limits.least_fused_start;
     }
     return limits;
   }
 
  private:
-  [[nodiscard]] GpuMemory stage(int first, int end, StageKind kind) const { return stage_memory(costs_, {first, end}, kind, recompute_); }
+  [[nodiscard]] GpuMemory stage(int first, int end, StageKind kind) const {
+    return stage_memory(costs_, {first, end}, kind, recompute_);
+  }
 
   // Of any plan whose stages have at most these lengths.
   [[nodiscard]] GpuMemory budget_of(const Lengths& lengths) const {
@@ -74,7 +84,9 @@ class LimitSearch {
     return budget;
   }
 
-  [[nodiscard]] bool fits(const Lengths& lengths) const { return static_cast<double>(budget_of(lengths).total()) <= capacity_; }
+  [[nodiscard]] bool fits(const Lengths& lengths) const {
+    return static_cast<double>(budget_of(lengths).total()) <= capacity_;
+  }
 
   // By first layer: the largest end within the budget. The head is in the fused stage only; its entry says nothing.
   [[nodiscard]] std::vector<int> ends(StageKind kind, const GpuMemory& budget) const {
@@ -98,13 +110,18 @@ class LimitSearch {
       most = memory;
     }
     const GpuMemory all = budget_of({});
-    return Error(ExitCode::kNoResource,
-                 cat("stages of one layer each do not fit the GPU: ", bytes_text(all.total()), " are needed (weights of two stages ", bytes_text(all.weights),
-                     ", fp32 gradients ", bytes_text(all.accumulators), ", rounded gradients ", bytes_text(all.gradients), ", inputs and outputs ",
-                     bytes_text(all.inputs + all.outputs), ", saved activations ", bytes_text(all.saved), ", workspace ", bytes_text(all.workspace),
-                     "), ", bytes_text(static_cast<std::uint64_t>(capacity_)), " are usable. The largest is layer ", worst,
-                     worst == num_blocks_ ? " (the head)" : worst == 0 ? " (the embedding)" : "", ", ", bytes_text(most.total()),
-                     " by itself. Fewer sequences in a microbatch, shorter sequences, LoRA, or a GPU with more memory would help"));
+    return Error(
+        ExitCode::kNoResource,
+        cat("stages of one layer each do not fit the GPU: ", bytes_text(all.total()), " are needed (weights of two stages ",
+            bytes_text(all.weights), ", fp32 gradients ", bytes_text(all.accumulators), ", rounded gradients ",
+            bytes_text(all.gradients), ", inputs and outputs ", bytes_text(all.inputs + all.outputs), ", saved activations ",
+            bytes_text(all.saved), ", workspace ", bytes_text(all.workspace), "), ",
+            bytes_text(static_cast<std::uint64_t>(capacity_)), " are usable. The largest is layer ", worst,
+            worst == num_blocks_ ? " (the head)"
+            : worst == 0         ? " (the embedding)"
+                                 : "",
+            ", ", bytes_text(most.total()),
+            " by itself. Fewer sequences in a microbatch, shorter sequences, LoRA, or a GPU with more memory would help"));
   }
 
   const Costs& costs_;
@@ -134,14 +151,17 @@ GpuMemory stage_memory(const Costs& costs, LayerRange layers, StageKind kind, Re
   const LayerCost& first = costs[static_cast<std::size_t>(layers.first)];
   const LayerCost& last = costs[static_cast<std::size_t>(layers.end - 1)];
   if (!by_layer) memory.inputs += 2 * first.input_bytes;
-  if (kind == StageKind::kBackward) memory.inputs += 2 * last.output_bytes;           // the gradient that comes
-  memory.outputs = 2 * (kind == StageKind::kForward ? last.output_bytes : first.input_bytes);  // activation, or the gradient that goes
+  if (kind == StageKind::kBackward) memory.inputs += 2 * last.output_bytes;  // the gradient that comes
+  memory.outputs =
+      2 * (kind == StageKind::kForward ? last.output_bytes : first.input_bytes);  // activation, or the gradient that goes
   return memory;
 }
 
 GpuMemory gpu_memory(const Costs& costs, const Plan& plan, Recompute recompute) {
   GpuMemory memory;
-  const auto add = [&](LayerRange layers, StageKind kind) { memory = largest(memory, stage_memory(costs, layers, kind, recompute)); };
+  const auto add = [&](LayerRange layers, StageKind kind) {
+    memory = largest(memory, stage_memory(costs, layers, kind, recompute));
+  };
   const int num_layers = static_cast<int>(costs.size());
   for (const LayerRange& layers : plan.forward) add(layers, StageKind::kForward);
   if (plan.fused_start < num_layers) add({plan.fused_start, num_layers}, StageKind::kFused);

@@ -12,8 +12,8 @@
 
 namespace rp {
 
-// What a backward stage computes again at once: all its layers, or one after the other, for which all inputs of its layers lie in
-// the host store.
+// What a backward stage computes again at once: all its layers, or one after the other, for which all inputs of its layers lie
+// in the host store.
 enum class Recompute { kStage, kLayer };
 
 // Buffers are kept and grow to what the largest stage needs, so each is a maximum over the plan's stages.
@@ -26,13 +26,16 @@ struct GpuMemory {
   std::uint64_t saved = 0;         // between recompute (or the fused stage's forward) and backward
   std::uint64_t workspace = 0;     // inside a layer
 
-  [[nodiscard]] std::uint64_t total() const { return weights + accumulators + gradients + inputs + outputs + saved + workspace; }
+  [[nodiscard]] std::uint64_t total() const {
+    return weights + accumulators + gradients + inputs + outputs + saved + workspace;
+  }
   bool operator==(const GpuMemory&) const = default;
 };
 
 // Of a stage, with another one of its size prefetched.
 enum class StageKind { kForward, kFused, kBackward };
-[[nodiscard]] GpuMemory stage_memory(const std::vector<LayerCost>& costs, LayerRange layers, StageKind kind, Recompute recompute);
+[[nodiscard]] GpuMemory stage_memory(const std::vector<LayerCost>& costs, LayerRange layers, StageKind kind,
+                                     Recompute recompute);
 
 // Of all stages of a plan on one worker. REQUIRES: the plan is valid for these layers, the head among them.
 [[nodiscard]] GpuMemory gpu_memory(const std::vector<LayerCost>& costs, const Plan& plan, Recompute recompute);
@@ -43,6 +46,7 @@ enum class StageKind { kForward, kFused, kBackward };
 // the head in the fused stage. REQUIRES: two layers or more.
 // Throws rp::Error (kNoResource) if stages of one layer do not fit, naming the largest layer, what is needed for what, and
 // what would help.
-[[nodiscard]] StageLimits stage_limits(const std::vector<LayerCost>& costs, double capacity_bytes, Recompute recompute, int max_fused_layers);
+[[nodiscard]] StageLimits stage_limits(const std::vector<LayerCost>& costs, double capacity_bytes, Recompute recompute,
+                                       int max_fused_layers);
 
 }  // namespace rp

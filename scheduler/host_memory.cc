@@ -15,7 +15,8 @@ std::set<int> boundaries(const Plan& plan, Recompute recompute) {
   std::set<int> layers = {plan.fused_start};
   for (const LayerRange& stage : plan.forward) layers.insert(stage.first);
   for (const LayerRange& stage : plan.backward) {
-    for (int layer = stage.first; layer < (recompute == Recompute::kLayer ? stage.end : stage.first + 1); ++layer) layers.insert(layer);
+    for (int layer = stage.first; layer < (recompute == Recompute::kLayer ? stage.end : stage.first + 1); ++layer)
+      layers.insert(layer);
   }
   return layers;
 }
@@ -25,7 +26,8 @@ std::set<int> boundaries(const Plan& plan, Recompute recompute) {
 HostMemory host_memory(const std::vector<LayerCost>& costs, const Plan& plan, const HostSettings& settings) {
   HostMemory memory;
   for (const LayerCost& cost : costs) {
-    memory.weights += settings.element_bytes * (cost.frozen_elements + cost.trained_elements * (settings.asynchronous ? 2 : 1));
+    memory.weights +=
+        settings.element_bytes * (cost.frozen_elements + cost.trained_elements * (settings.asynchronous ? 2 : 1));
     memory.gradients += cost.gradient_bytes;
     const std::uint64_t masters = settings.element_bytes < kFp32 ? 1 : 0;
     memory.optimizer_state += kFp32 * cost.trained_elements * (masters + static_cast<std::uint64_t>(settings.num_moments));

@@ -16,9 +16,7 @@ struct ModelledRun {
   ServerProfile server{};
   int num_gpus = 1;
   Accumulate accumulate = Accumulate::kFp32;
-  int round_microbatches = 1;
-  int rounds_per_step = 1;
-  bool asynchronous = false;
+  HostSettings host{};  // with the microbatches of a round
   bool pinned_weights = true;  // false: uploads read them through pageable memory
 };
 

@@ -13,7 +13,14 @@ namespace rp {
 namespace {
 
 ModelShape tiny_shape() {
-  return {.name = "tiny", .num_layers = 2, .hidden = 8, .num_heads = 4, .num_kv_heads = 2, .head_dim = 2, .vocabulary = 10, .intermediate = 12};
+  return {.name = "tiny",
+          .num_layers = 2,
+          .hidden = 8,
+          .num_heads = 4,
+          .num_kv_heads = 2,
+          .head_dim = 2,
+          .vocabulary = 10,
+          .intermediate = 12};
 }
 
 std::set<std::string> names_of(const LayerTensors& layer) {
@@ -25,10 +32,11 @@ std::set<std::string> names_of(const LayerTensors& layer) {
 TEST(LayerTensors, PresetsHaveThePublishedNumberOfParameters) {
   // The models' own figures, to the digits that are published, and to the parameter where config and checkpoint agree.
   const std::map<std::string, std::int64_t> published = {
-      {"smollm2-135m", 134'515'008}, {"llama3.2-1b", 1'235'814'400}, {"llama3.2-3b", 3'212'749'824}, {"llama3.1-8b", 8'030'261'248},
-      {"llama3.1-70b", 70'553'706'496}, {"qwen3-0.6b", 596'049'920}, {"qwen3-1.7b", 1'720'574'976}, {"qwen3-4b", 4'022'468'096},
-      {"qwen3-8b", 8'190'735'360}, {"qwen3-14b", 14'768'307'200}, {"qwen3-32b", 32'762'123'264}, {"qwen3-30b-a3b", 30'532'122'624},
-      {"qwen3-235b", 235'093'634'560}, {"gpt-oss-20b", 20'914'757'184}, {"gpt-oss-120b", 116'829'156'672}};
+      {"smollm2-135m", 134'515'008},   {"llama3.2-1b", 1'235'814'400},   {"llama3.2-3b", 3'212'749'824},
+      {"llama3.1-8b", 8'030'261'248},  {"llama3.1-70b", 70'553'706'496}, {"qwen3-0.6b", 596'049'920},
+      {"qwen3-1.7b", 1'720'574'976},   {"qwen3-4b", 4'022'468'096},      {"qwen3-8b", 8'190'735'360},
+      {"qwen3-14b", 14'768'307'200},   {"qwen3-32b", 32'762'123'264},    {"qwen3-30b-a3b", 30'532'122'624},
+      {"qwen3-235b", 235'093'634'560}, {"gpt-oss-20b", 20'914'757'184},  {"gpt-oss-120b", 116'829'156'672}};
   EXPECT_EQ(preset_names().size(), published.size());
   for (const auto& [name, parameters] : published) {
     EXPECT_EQ(num_parameters(tensors_of(preset_shape(name))), parameters) << name;
@@ -84,7 +92,10 @@ TEST(LayerCosts, BytesAreTheStores) {
       for (const LayerTensors& layer : tensors_of(shape, lora)) {
         LayerRequest& request = requests.emplace_back();
         for (const LayerTensor& tensor : layer.tensors) {
-          request.parameters.push_back({.name = tensor.name, .dtype = DType::kBFloat16, .shape = tensor.shape, .tied_group = tensor.tied_group,
+          request.parameters.push_back({.name = tensor.name,
+                                        .dtype = DType::kBFloat16,
+                                        .shape = tensor.shape,
+                                        .tied_group = tensor.tied_group,
                                         .is_trained = tensor.is_trained});
         }
       }
@@ -104,7 +115,8 @@ TEST(LayerCosts, BytesAreTheStores) {
         stored += cost.trained_elements + cost.frozen_elements;
       }
       EXPECT_EQ(gradients, catalogue.gradient_bytes()) << name;
-      EXPECT_NEAR(static_cast<double>(2 * stored), static_cast<double>(catalogue.parameter_bytes()), 4096.0 * 2 * static_cast<double>(costs.size()));
+      EXPECT_NEAR(static_cast<double>(2 * stored), static_cast<double>(catalogue.parameter_bytes()),
+                  4096.0 * 2 * static_cast<double>(costs.size()));
     }
   }
 }

@@ -14,9 +14,10 @@ namespace {
 using nlohmann::json;
 
 json tiny_moe_json() {
-  return {{"model_type", "qwen3_moe"},  {"hidden_size", 8},         {"moe_intermediate_size", 4}, {"num_experts", 6},
-          {"num_experts_per_tok", 2},   {"num_hidden_layers", 3},   {"num_attention_heads", 4},   {"num_key_value_heads", 2},
-          {"head_dim", 2},              {"vocab_size", 10},         {"decoder_sparse_step", 1},   {"mlp_only_layers", json::array()}};
+  return {{"model_type", "qwen3_moe"}, {"hidden_size", 8},         {"moe_intermediate_size", 4},
+          {"num_experts", 6},          {"num_experts_per_tok", 2}, {"num_hidden_layers", 3},
+          {"num_attention_heads", 4},  {"num_key_value_heads", 2}, {"head_dim", 2},
+          {"vocab_size", 10},          {"decoder_sparse_step", 1}, {"mlp_only_layers", json::array()}};
 }
 
 ModelShape read_with(json config, const json& changes) {
@@ -55,25 +56,37 @@ TEST(ModelShape, EachArchitectureSaysWhatItHas) {
 }
 
 TEST(ModelShape, SlidingBlocksAreThoseThatTheFileNames) {
-  const json sliding = {{"model_type", "qwen3"}, {"use_sliding_window", true}, {"sliding_window", 32}, {"max_window_layers", 1}};
+  const json sliding = {
+      {"model_type", "qwen3"}, {"use_sliding_window", true}, {"sliding_window", 32}, {"max_window_layers", 1}};
   EXPECT_EQ(read_with(tiny_llama_json(), sliding).windows, (std::vector<std::int64_t>{0, 32}));
   json typed = sliding;
   typed["layer_types"] = {"sliding_attention", "full_attention"};
   EXPECT_EQ(read_with(tiny_llama_json(), typed).windows, (std::vector<std::int64_t>{32, 0}));
   typed["layer_types"] = {"sliding_attention"};
-  expect_refusal({"config.json", "layer_types has 1 entries", "num_hidden_layers is 2"}, [&] { read_with(tiny_llama_json(), typed); });
+  expect_refusal({"config.json", "layer_types has 1 entries", "num_hidden_layers is 2"},
+                 [&] { read_with(tiny_llama_json(), typed); });
   typed["layer_types"] = {"sliding_attention", "linear_attention"};
   expect_refusal({"layer_types", "'linear_attention'", "'full_attention'"}, [&] { read_with(tiny_llama_json(), typed); });
 }
 
 TEST(ModelShape, ABadConfigIsRefusedWithTheKeyAndWhatItMustBe) {
-  expect_refusal({"config.json", "model_type is 'mamba'", "'qwen3_moe'"}, [] { read_with(tiny_llama_json(), {{"model_type", "mamba"}}); });
-  expect_refusal({"config.json", "hidden_size is '-8'", "from 1 to"}, [] { read_with(tiny_llama_json(), {{"hidden_size", -8}}); });
+  expect_refusal({"config.json", "model_type is 'mamba'", "'qwen3_moe'"}, [] {
+    read_with(tiny_llama_json(), {{"model_type", "mamba"}});
+  });
+  expect_refusal({"config.json", "hidden_size is '-8'", "from 1 to"}, [] {
+    read_with(tiny_llama_json(), {{"hidden_size", -8}});
+  });
   expect_refusal({"has no vocab_size"}, [] { read_with(tiny_llama_json(), {{"vocab_size", nullptr}}); });
-  expect_refusal({"num_key_value_heads 3 does not divide"}, [] { read_with(tiny_llama_json(), {{"num_key_value_heads", 3}}); });
-  expect_refusal({"num_experts_per_tok is '7'", "from 1 to 6"}, [] { read_with(tiny_moe_json(), {{"num_experts_per_tok", 7}}); });
+  expect_refusal({"num_key_value_heads 3 does not divide"}, [] {
+    read_with(tiny_llama_json(), {{"num_key_value_heads", 3}});
+  });
+  expect_refusal({"num_experts_per_tok is '7'", "from 1 to 6"}, [] {
+    read_with(tiny_moe_json(), {{"num_experts_per_tok", 7}});
+  });
   expect_refusal({"moe_intermediate_size is '0'"}, [] { read_with(tiny_moe_json(), {{"moe_intermediate_size", 0}}); });
-  expect_refusal({"decoder_sparse_step is '2'", "not supported"}, [] { read_with(tiny_moe_json(), {{"decoder_sparse_step", 2}}); });
+  expect_refusal({"decoder_sparse_step is '2'", "not supported"}, [] {
+    read_with(tiny_moe_json(), {{"decoder_sparse_step", 2}});
+  });
   expect_refusal({"mlp_only_layers", "not supported"}, [] { read_with(tiny_moe_json(), {{"mlp_only_layers", {0}}}); });
 }
 

@@ -24,7 +24,8 @@ GpuProfile read(const json& object) {
 }
 
 TEST(ProfileFile, EveryProfileThatComesWithTheProgramIsRead) {
-  EXPECT_EQ(gpu_profile_names(), (std::vector<std::string>{"rtx3090", "rtx4090", "rtx5090", "a100", "a800", "h100", "h200"}));
+  EXPECT_EQ(gpu_profile_names(),
+            (std::vector<std::string>{"rtx3090", "rtx4090", "rtx5090", "a100", "a800", "h100", "h200"}));
   for (const std::string& name : gpu_profile_names()) {
     const ProfileFile<GpuProfile> file = gpu_profile(name);
     EXPECT_EQ(file.profile.name, name);
@@ -65,12 +66,15 @@ TEST(ProfileFile, ABadFigureIsRefusedWithItsKeyAndWhatIsRight) {
     object["figures"][figure][key] = value;
     return object;
   };
-  expect_refusal({"mine.json", "'memory_bandwidth'", "unit is 'GiB'", "must be 'GB/s'"}, [&] { (void)read(with("memory_bandwidth", "unit", "GiB")); });
+  expect_refusal({"mine.json", "'memory_bandwidth'", "unit is 'GiB'", "must be 'GB/s'"},
+                 [&] { (void)read(with("memory_bandwidth", "unit", "GiB")); });
   expect_refusal({"'host_to_device'", "value is '-1'", "above 0"}, [&] { (void)read(with("host_to_device", "value", -1)); });
   expect_refusal({"'copy_latency'", "value is '0'", "above 0"}, [&] { (void)read(with("copy_latency", "value", 0)); });
-  expect_refusal({"'gemm_efficiency'", "value is '89'", "above 0 to 1"}, [&] { (void)read(with("gemm_efficiency", "value", 89)); });
+  expect_refusal({"'gemm_efficiency'", "value is '89'", "above 0 to 1"},
+                 [&] { (void)read(with("gemm_efficiency", "value", 89)); });
   expect_refusal({"'memory'", "number of GiB"}, [&] { (void)read(with("memory", "value", "24")); });
-  expect_refusal({"'memory'", "unknown key 'values'", "did you mean value"}, [&] { (void)read(with("memory", "values", 24)); });
+  expect_refusal({"'memory'", "unknown key 'values'", "did you mean value"},
+                 [&] { (void)read(with("memory", "values", 24)); });
   expect_refusal({"'memory'", "source", "not empty"}, [&] { (void)read(with("memory", "source", "")); });
   json object = rtx4090_json();
   object["figures"].erase("usable_share");
@@ -112,7 +116,8 @@ struct Published {
 
 double predicted(const Published& run) {
   const CostSettings settings{.sequences = run.sequences, .lora = run.lora, .elementwise = Elementwise::kEager};
-  const Workload work = modelled_workload(layer_costs(preset_shape(run.model), settings), gpu_profile("rtx4090").profile, Accumulate::kFp16);
+  const Workload work =
+      modelled_workload(layer_costs(preset_shape(run.model), settings), gpu_profile("rtx4090").profile, Accumulate::kFp16);
   double ms = work.head.forward + work.head.backward;
   for (const LayerWork& layer : work.layers) ms += 2 * layer.forward + layer.backward;
   return run.sequences * 2048 / (ms * 1e-3);
@@ -125,8 +130,10 @@ TEST(Calibration, ThePublishedSingleGpuThroughputIsMetByDenseModels) {
     EXPECT_NEAR(predicted(run) / run.tokens_per_second, 1, 0.01) << run.model;
   }
   const Published moe{"qwen3-235b", 6.4, 480, {.rank = 32}};
-  std::printf("%s: %.0f tokens/s if nothing waited for transfers or launches, published %.0f\n", moe.model, predicted(moe), moe.tokens_per_second);
-  EXPECT_GT(predicted(moe), moe.tokens_per_second) << "that run waits for its weights; the GPU's own work must not take longer";
+  std::printf("%s: %.0f tokens/s if nothing waited for transfers or launches, published %.0f\n", moe.model, predicted(moe),
+              moe.tokens_per_second);
+  EXPECT_GT(predicted(moe), moe.tokens_per_second)
+      << "that run waits for its weights; the GPU's own work must not take longer";
 }
 
 TEST(Calibration, TimesOfLayersThatWereNotFittedAreNear) {
@@ -134,15 +141,18 @@ TEST(Calibration, TimesOfLayersThatWereNotFittedAreNear) {
     const char* model;
     double forward, backward, head_forward, head_backward;
   };
-  for (const Layer& layer : {Layer{"qwen3-1.7b", 7.429, 15.831, 22.0655, 43.707}, {"llama3.1-8b", 18.50370313, 41.20659375, 37.2255, 74.501},
+  for (const Layer& layer : {Layer{"qwen3-1.7b", 7.429, 15.831, 22.0655, 43.707},
+                             {"llama3.1-8b", 18.50370313, 41.20659375, 37.2255, 74.501},
                              {"qwen3-32b", 40.5610625, 91.17429688, 54.928, 108.294}}) {
     const CostSettings settings{.sequences = 4, .elementwise = Elementwise::kEager};
-    const Workload work = modelled_workload(layer_costs(preset_shape(layer.model), settings), gpu_profile("rtx4090").profile, Accumulate::kFp16);
-    std::printf("%s: layer %.2f %.2f, head %.2f %.2f ms\n", layer.model, work.layers[1].forward, work.layers[1].backward, work.head.forward,
-                work.head.backward);
+    const Workload work = modelled_workload(layer_costs(preset_shape(layer.model), settings), gpu_profile("rtx4090").profile,
+                                            Accumulate::kFp16);
+    std::printf("%s: layer %.2f %.2f, head %.2f %.2f ms\n", layer.model, work.layers[1].forward, work.layers[1].backward,
+                work.head.forward, work.head.backward);
     EXPECT_NEAR(work.layers[1].forward / layer.forward, 1, 0.08) << layer.model;
     EXPECT_NEAR(work.layers[1].backward / layer.backward, 1, 0.08) << layer.model;
-    EXPECT_NEAR((work.head.forward + work.head.backward) / (layer.head_forward + layer.head_backward), 1, 0.08) << layer.model;
+    EXPECT_NEAR((work.head.forward + work.head.backward) / (layer.head_forward + layer.head_backward), 1, 0.08)
+        << layer.model;
   }
 }
 

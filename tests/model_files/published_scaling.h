@@ -47,8 +47,9 @@ inline PredictedRun predict_published(const PublishedModel& model, int num_gpus)
                               .elementwise = Elementwise::kEager};
   const std::vector<LayerCost> costs = layer_costs(preset_shape(model.preset), settings);
   const ModelledRun run{.gpu = gpu_profile("rtx4090").profile, .server = server_profile("xeon6330-8gpu").profile,
-                        .num_gpus = num_gpus, .accumulate = Accumulate::kFp16, .round_microbatches = kMicrobatches,
-                        .rounds_per_step = model.rounds, .asynchronous = true, .pinned_weights = model.is_dense};
+                        .num_gpus = num_gpus, .accumulate = Accumulate::kFp16,
+                        .host = {.asynchronous = true, .rounds_per_step = model.rounds, .num_microbatches = kMicrobatches},
+                        .pinned_weights = model.is_dense};
   const RunWork work = modelled_run(costs, run);
   const Plan plan = plan_of(greedy_cuts(StageSums(work.workload), num_gpus, 0));
   PredictedRun result{.run = simulate_run(work, stage_works(work.workload, plan), {.warm_up = 3, .steps = 8})};

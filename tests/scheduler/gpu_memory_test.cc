@@ -45,12 +45,23 @@ TEST(GpuMemory, AForwardStageHoldsWeightsAndBoundariesOnly) {
 
 TEST(GpuMemory, ABackwardStageHoldsGradientsAndWhatItsForwardSaved) {
   const std::vector<LayerCost> costs = {layer_of(100), layer_of(200), layer_of(400)};
-  EXPECT_EQ(stage_memory(costs, {0, 2}, StageKind::kBackward, Recompute::kStage),
-            (GpuMemory{.weights = 600, .accumulators = 1200, .gradients = 600, .inputs = 60, .outputs = 20, .saved = 200, .workspace = 9}));
-  EXPECT_EQ(stage_memory(costs, {0, 2}, StageKind::kBackward, Recompute::kLayer),
-            (GpuMemory{.weights = 600, .accumulators = 1200, .gradients = 600, .inputs = 80, .outputs = 20, .saved = 100, .workspace = 9}))
+  EXPECT_EQ(stage_memory(costs, {0, 2}, StageKind::kBackward, Recompute::kStage), (GpuMemory{.weights = 600,
+                                                                                             .accumulators = 1200,
+                                                                                             .gradients = 600,
+                                                                                             .inputs = 60,
+                                                                                             .outputs = 20,
+                                                                                             .saved = 200,
+                                                                                             .workspace = 9}));
+  EXPECT_EQ(stage_memory(costs, {0, 2}, StageKind::kBackward, Recompute::kLayer), (GpuMemory{.weights = 600,
+                                                                                             .accumulators = 1200,
+                                                                                             .gradients = 600,
+                                                                                             .inputs = 80,
+                                                                                             .outputs = 20,
+                                                                                             .saved = 100,
+                                                                                             .workspace = 9}))
       << "layer by layer: every layer's input, and one layer's activations";
-  EXPECT_EQ(stage_memory(costs, {1, 3}, StageKind::kFused, Recompute::kLayer).saved, 200U) << "a fused stage recomputes nothing";
+  EXPECT_EQ(stage_memory(costs, {1, 3}, StageKind::kFused, Recompute::kLayer).saved, 200U)
+      << "a fused stage recomputes nothing";
 }
 
 TEST(GpuMemory, APlanNeedsTheLargestBufferOfEachKind) {
@@ -82,18 +93,21 @@ TEST(StageLimits, EveryPlanWithinThemFitsTheGpu) {
       Plan plan;
       plan.fused_start = std::max(limits.least_fused_start, std::min(head, start + 1));
       for (int layer = 0; layer < plan.fused_start;) {
-        const int end = layer < start ? layer + 1 : std::min(plan.fused_start, limits.forward[static_cast<std::size_t>(layer)]);
+        const int end =
+            layer < start ? layer + 1 : std::min(plan.fused_start, limits.forward[static_cast<std::size_t>(layer)]);
         plan.forward.push_back({layer, end});
         layer = end;
       }
       for (int layer = 0; layer < plan.fused_start;) {
-        const int end = layer < start / 2 ? layer + 1 : std::min(plan.fused_start, limits.backward[static_cast<std::size_t>(layer)]);
+        const int end =
+            layer < start / 2 ? layer + 1 : std::min(plan.fused_start, limits.backward[static_cast<std::size_t>(layer)]);
         plan.backward.insert(plan.backward.begin(), {layer, end});
         longer_than_one += end - layer > 1 ? 1 : 0;
         layer = end;
       }
       validate_plan(plan, head + 1);
-      EXPECT_LE(static_cast<double>(gpu_memory(costs, plan, recompute).total()), capacity) << "run " << run << ", start " << start;
+      EXPECT_LE(static_cast<double>(gpu_memory(costs, plan, recompute).total()), capacity)
+          << "run " << run << ", start " << start;
     }
   }
   EXPECT_GT(longer_than_one, 1000) << "limits that admit single layers only prove nothing";
@@ -102,7 +116,8 @@ TEST(StageLimits, EveryPlanWithinThemFitsTheGpu) {
 TEST(StageLimits, TheyGrowWithTheMemory) {
   const std::vector<LayerCost> costs(12, layer_of(100));
   const auto least = static_cast<double>(stage_memory(costs, {11, 12}, StageKind::kFused, Recompute::kStage).total() + 60);
-  const StageLimits small = stage_limits(costs, least, Recompute::kStage, 2), large = stage_limits(costs, 100 * least, Recompute::kStage, 2);
+  const StageLimits small = stage_limits(costs, least, Recompute::kStage, 2),
+                    large = stage_limits(costs, 100 * least, Recompute::kStage, 2);
   EXPECT_EQ(small.backward.front(), 1);
   EXPECT_EQ(small.least_fused_start, 11);
   EXPECT_EQ(large.forward.front(), 11);
@@ -126,7 +141,9 @@ TEST(HostMemory, BytesAParameterAreThoseOfTheDocumentation) {
   cost.gradient_bytes = 2000;
   const std::vector<LayerCost> costs = {cost, LayerCost{.frozen_elements = 500}};
   const Plan plan{.forward = {{0, 1}}, .fused_start = 1, .backward = {{0, 1}}};
-  const auto bytes = [&](const HostSettings& settings) { return host_memory(costs, plan, settings).total() - 500 * settings.element_bytes; };
+  const auto bytes = [&](const HostSettings& settings) {
+    return host_memory(costs, plan, settings).total() - 500 * settings.element_bytes;
+  };
   EXPECT_EQ(bytes({}), 16'000U);
   EXPECT_EQ(bytes({.asynchronous = true}), 18'000U);
   EXPECT_EQ(bytes({.rounds_per_step = 2}), 20'000U);
@@ -143,7 +160,8 @@ TEST(HostMemory, ActivationsOfTwoRoundsAreThoseBetweenStages) {
   const Plan plan{.forward = {{0, 2}, {2, 4}}, .fused_start = 4, .backward = {{1, 4}, {0, 1}}};
   // Inputs of layers 0, 1, 2, 4, and two gradients, of three microbatches.
   EXPECT_EQ(host_memory(costs, plan, {.num_microbatches = 3}).activations, 2U * 3 * (1 + 30 + 20));
-  EXPECT_EQ(host_memory(costs, plan, {.recompute = Recompute::kLayer, .num_microbatches = 3}).activations, 2U * 3 * (1 + 40 + 20));
+  EXPECT_EQ(host_memory(costs, plan, {.recompute = Recompute::kLayer, .num_microbatches = 3}).activations,
+            2U * 3 * (1 + 40 + 20));
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "scheduler/modelled_machine.h"
+
 namespace rp {
 namespace {
 
@@ -25,9 +27,11 @@ TEST(ModelledTimes, KindsOfWorkFollowEachOther) {
   const GpuProfile gpu = unit_gpu();
   EXPECT_DOUBLE_EQ(pass_ms({.gemm_flops = 2e9}, gpu, Accumulate::kFp16), 1);
   EXPECT_DOUBLE_EQ(pass_ms({.gemm_flops = 2e9}, gpu, Accumulate::kFp32), 2);
-  EXPECT_DOUBLE_EQ(pass_ms({.attention_flops = 0.5e9}, gpu, Accumulate::kFp16), 1) << "attention adds up in 32 bits either way";
+  EXPECT_DOUBLE_EQ(pass_ms({.attention_flops = 0.5e9}, gpu, Accumulate::kFp16), 1)
+      << "attention adds up in 32 bits either way";
   EXPECT_DOUBLE_EQ(pass_ms({.elementwise_bytes = 1e6}, gpu, Accumulate::kFp16), 1);
-  EXPECT_DOUBLE_EQ(pass_ms({.gemm_flops = 2e9, .attention_flops = 0.5e9, .elementwise_bytes = 1e6}, gpu, Accumulate::kFp16), 3);
+  EXPECT_DOUBLE_EQ(pass_ms({.gemm_flops = 2e9, .attention_flops = 0.5e9, .elementwise_bytes = 1e6}, gpu, Accumulate::kFp16),
+                   3);
 }
 
 TEST(ModelledTimes, CopiesShareALinkWithTheOtherDirection) {
@@ -49,6 +53,44 @@ TEST(ModelledTimes, TheLastLayerOfTheModelIsTheWorkloadsHead) {
   EXPECT_DOUBLE_EQ(workload.head.forward, 2);
   EXPECT_DOUBLE_EQ(workload.head.backward, 4);
   EXPECT_DOUBLE_EQ(workload.hop, 2.1 + 1.1) << "down from one GPU, up to the next";
+}
+
+TEST(ModelledMachine, ProfilesBecomeBytesAMillisecond) {
+  ServerProfile server;
+  server.memory_gbs = 100;
+  server.optimizer_gbs = 80;
+  server.pageable_upload_gbs = 1.5;
+  server.gpus_per_root = 2;
+  server.root_gbs = 3;
+  const Machine machine = modelled_machine(unit_gpu(), server),
+                pageable = modelled_machine(unit_gpu(), server, /*pinned=*/false);
+  EXPECT_EQ(machine.upload, 2e6);
+  EXPECT_EQ(machine.download, 1e6);
+  EXPECT_EQ(machine.both_directions, 1e6) << "the sum of both";
+  EXPECT_EQ(machine.weights_upload, 2e6);
+  EXPECT_EQ(pageable.weights_upload, 1.5e6);
+  EXPECT_DOUBLE_EQ(machine.copy_latency, 0.1);
+  EXPECT_EQ(machine.gpus_per_root, 2);
+  EXPECT_EQ(machine.root_download, 3e6);
+  EXPECT_EQ(machine.updates, 80e6);
+}
+
+TEST(ModelledMachine, AnUpdateMovesTwentyEightBytesAParameter) {
+  LayerCost cost;
+  cost.trained_elements = cost.gradient_elements = 100;
+  cost.gradient_bytes = cost.weight_bytes = 200;
+  cost.input_bytes = 7;
+  const LayerBytes one = modelled_bytes({cost}, {}).front(),
+                   several = modelled_bytes({cost}, {.rounds_per_step = 4}).front();
+  EXPECT_EQ(one.update, 2800);
+  EXPECT_EQ(one.sum, 0);
+  EXPECT_EQ(one.gradient, 200);
+  EXPECT_EQ(one.input, 7);
+  EXPECT_EQ(several.update, 3000) << "reads the fp32 sum instead of the gradient";
+  EXPECT_EQ(several.sum, 1000) << "gradient read, sum read and written";
+  EXPECT_EQ(modelled_bytes({cost}, {.element_bytes = 4}).front().update, 2800) << "the working copy is the master";
+  cost.trained_elements = cost.gradient_elements = cost.gradient_bytes = 0;
+  EXPECT_EQ(modelled_bytes({cost}, {}).front().update, 0) << "frozen";
 }
 
 }  // namespace
