@@ -49,7 +49,8 @@ class BoundTasks {
                                        .microbatch = m,
                                        .work = (of_stage.forward + backward - weight_part) * slowness,
                                        .input = is_last ? forward(stage, m) : this->backward(stage + 1, m),
-                                       .other_input = forward(num_stages_ - 1, m)});
+                                       .other_input = forward(num_stages_ - 1, m),
+                                       .recompute = of_stage.forward * slowness});
         backwards_[index(stage, m)] = number;
         if (!splits_backward) continue;
         weights_.resize(forwards_.size());

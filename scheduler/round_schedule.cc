@@ -1,6 +1,7 @@
 #include "scheduler/round_schedule.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/check.h"
 
@@ -30,27 +31,77 @@ double busy_ms(const Workload& workload, const std::vector<StageWork>& stages) {
   return busy * workload.num_microbatches;
 }
 
-TaskGraph round_schedule(const Workload& workload, const std::vector<StageWork>& stages) {
-  TaskGraph graph;
-  graph.hop = workload.hop;
-  graph.order.resize(static_cast<std::size_t>(workload.num_gpus));
-  int slot = 0;
-  for (int first = 0; first < workload.num_microbatches; first += workload.round_microbatches) {
-    std::vector<int> inputs(static_cast<std::size_t>(workload.round_microbatches), -1);
-    for (std::size_t stage = 0; stage < stages.size(); ++stage, ++slot) {
-      const int gpu = slot % workload.num_gpus;
-      for (std::size_t m = 0; m < inputs.size(); ++m) {
-        inputs[m] = graph.append({.gpu = gpu,
-                                  .kind = stages[stage].kind,
-                                  .stage = static_cast<int>(stage),
-                                  .microbatch = first + static_cast<int>(m),
-                                  .lead = stages[stage].time.lead * workload.slowness_of(gpu),
-                                  .work = stages[stage].time.work * workload.slowness_of(gpu),
-                                  .input = inputs[m]});
+namespace {
+
+// Adds steps one by one, each behind the tasks of the last.
+class Chain {
+ public:
+  Chain(const Workload& workload, const std::vector<StageWork>& stages) : workload_(workload), stages_(stages) {
+    graph_.hop = workload.hop;
+    graph_.order.resize(static_cast<std::size_t>(workload.num_gpus));
+  }
+
+  void add_step() {
+    std::vector<int>& ends = ends_.emplace_back(stages_.size(), -1);
+    for (int first = 0; first < workload_.num_microbatches; first += workload_.round_microbatches) {
+      std::vector<int> inputs(static_cast<std::size_t>(workload_.round_microbatches), -1);
+      for (std::size_t stage = 0; stage < stages_.size(); ++stage, ++slot_) {
+        for (std::size_t m = 0; m < inputs.size(); ++m) {
+          SimulatedTask task = task_of(stage);
+          task.microbatch = first + static_cast<int>(m);
+          task.input = inputs[m];
+          if (m == 0) task.after = updates_of(stages_[stage].layers);
+          inputs[m] = graph_.append(task);
+        }
+        ends[stage] = inputs.back();
       }
     }
   }
-  return graph;
+  [[nodiscard]] TaskGraph take() { return std::move(graph_); }
+
+ private:
+  [[nodiscard]] SimulatedTask task_of(std::size_t stage) const {
+    const int gpu = slot_ % workload_.num_gpus;
+    const double slowness = workload_.slowness_of(gpu);
+    const StageWork& work = stages_[stage];
+    return {.gpu = gpu,
+            .kind = work.kind,
+            .stage = static_cast<int>(stage),
+            .lead = work.time.lead * slowness,
+            .work = work.time.work * slowness,
+            .recompute = work.kind == TaskKind::kBackward ? work.time.lead * slowness : 0,
+            .step = static_cast<int>(ends_.size())};
+  }
+  // The tasks that end the step before the last for these layers.
+  [[nodiscard]] std::vector<int> updates_of(const LayerRange& layers) const {
+    std::vector<int> tasks;
+    if (ends_.size() < 3) return tasks;
+    const std::vector<int>& ends = ends_[ends_.size() - 3];
+    for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
+      const LayerRange& other = stages_[stage].layers;
+      if (stages_[stage].kind == TaskKind::kForward || other.end <= layers.first || layers.end <= other.first) continue;
+      tasks.push_back(ends[stage]);
+    }
+    return tasks;
+  }
+
+  const Workload& workload_;
+  const std::vector<StageWork>& stages_;
+  TaskGraph graph_;
+  int slot_ = 0;
+  std::vector<std::vector<int>> ends_;  // by step and stage: its last task
+};
+
+}  // namespace
+
+TaskGraph chained_schedule(const Workload& workload, const std::vector<StageWork>& stages, int num_steps) {
+  Chain chain(workload, stages);
+  for (int step = 0; step < num_steps; ++step) chain.add_step();
+  return chain.take();
+}
+
+TaskGraph round_schedule(const Workload& workload, const std::vector<StageWork>& stages) {
+  return chained_schedule(workload, stages, 1);
 }
 
 double busy_ms_per_gpu(const Workload& workload, const std::vector<StageWork>& stages) {

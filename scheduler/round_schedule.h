@@ -59,6 +59,9 @@ class StageSums {
 // One step as a graph, for its timeline.
 [[nodiscard]] TaskGraph round_schedule(const Workload& workload, const std::vector<StageWork>& stages);
 
+// Asynchronous steps that follow each other without a flush, as in RoundSimulator::period().
+[[nodiscard]] TaskGraph chained_schedule(const Workload& workload, const std::vector<StageWork>& stages, int num_steps);
+
 // The same without a graph, for searches: a slot as a whole waits for the one before it and for its GPU. Times in ms.
 class RoundSimulator {
  public:

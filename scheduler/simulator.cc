@@ -52,7 +52,13 @@ class Simulation {
   bool try_task(std::size_t gpu, int number) {
     const auto index = static_cast<std::size_t>(number);
     const SimulatedTask& task = graph_.tasks[index];
-    double start = free_[gpu] + task.lead;
+    double begin = free_[gpu];
+    for (const int other : task.after) {
+      const double end = timeline_.end[static_cast<std::size_t>(other)];
+      if (end == kNotYet) return false;
+      begin = std::max(begin, end);
+    }
+    double start = begin + task.lead;
     for (const int input : {task.input, task.other_input}) {
       if (input < 0) continue;
       const double there = arrival(input, task.gpu);

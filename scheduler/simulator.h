@@ -21,6 +21,11 @@ struct SimulatedTask {
   // Tasks whose output it needs, -1: none. From another GPU it arrives a hop later.
   int input = -1;
   int other_input = -1;
+  // For what is drawn.
+  double recompute = 0;  // ms at its beginning, of `lead` and `work`
+  int step = 0;          // of a chain of steps, from 1
+  // Tasks that have to be over before it begins, its `lead` too, wherever they ran.
+  std::vector<int> after{};
 };
 
 struct TaskGraph {
@@ -44,7 +49,7 @@ struct Timeline {
   [[nodiscard]] double bubble(int num_gpus) const { return 1 - busy / (num_gpus * makespan); }
 };
 
-// A task starts at max(its GPU is free + lead, its inputs are there) - lead. Throws rp::Error (kUsage) if the orders wait
+// A task starts at max(its GPU is free and `after` is over + lead, its inputs are there) - lead. Throws rp::Error (kUsage) if the orders wait
 // for each other.
 [[nodiscard]] Timeline simulate(const TaskGraph& graph);
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "scheduler/bound_schedules.h"
@@ -73,6 +74,26 @@ TEST_P(GoldenSchedules, TheGraphOfAStepHasTheTimesOfItsSlots) {
   }
 }
 
+// When the last GPU is done with what belongs to `step`.
+double end_of(const TaskGraph& graph, const Timeline& timeline, int step) {
+  double end = 0;
+  for (std::size_t task = 0; task < graph.tasks.size(); ++task) {
+    if (graph.tasks[task].step <= step) end = std::max(end, timeline.end[task]);
+  }
+  return end;
+}
+
+TEST_P(GoldenSchedules, TheGraphOfChainedStepsHasTheirPeriod) {
+  for (const int round_microbatches : {8, 16}) {
+    Workload workload = GetParam().workload;
+    workload.round_microbatches = round_microbatches;
+    const std::vector<StageWork> stages = stage_works(workload, golden_plan(GetParam()));
+    const TaskGraph graph = chained_schedule(workload, stages, 10);
+    const Timeline timeline = simulate(graph);
+    EXPECT_NEAR((end_of(graph, timeline, 10) - end_of(graph, timeline, 4)) / 6, RoundSimulator(workload).period(stages, 4, 10), 1e-6);
+  }
+}
+
 TEST_P(GoldenSchedules, AreSimulatedInLessThanTenMilliseconds) {
   const GoldenModel& golden = GetParam();
   const auto milliseconds = [](auto&& work) {
@@ -100,6 +121,28 @@ TEST(RoundSchedule, ASlotAsAWholeHasTheTimesOfItsTasks) {
   }
 }
 
+// Small models on many GPUs, whose steps wait for updates.
+TEST(RoundSchedule, ChainedStepsAsAWholeHaveTheTimesOfTheirTasks) {
+  int num_waiting = 0;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    PlanTask task = random_task(seed);
+    task.asynchronous = true;
+    PlanSearch search(task, seed);
+    search.run(1);  // any plan
+    const PlanChoice choice = search.best();
+    Workload workload = task.workload;
+    workload.round_microbatches = choice.round_microbatches;
+    const std::vector<StageWork> stages = stage_works(workload, choice.plan);
+    TaskGraph graph = chained_schedule(workload, stages, 7);
+    const Timeline timeline = simulate(graph);
+    const double period = (end_of(graph, timeline, 7) - end_of(graph, timeline, 3)) / 4;
+    EXPECT_NEAR(period, RoundSimulator(workload).period(stages, 3, 7), 1e-9 * timeline.makespan) << "seed " << seed;
+    for (SimulatedTask& each : graph.tasks) each.after.clear();
+    num_waiting += simulate(graph).makespan < timeline.makespan;
+  }
+  EXPECT_GT(num_waiting, 20) << "updates that nobody waits for show nothing";
+}
+
 TEST(RoundSchedule, OfTheRuntimeIsLongerThanPublishedWhereTheFusedStageWaitsForItsInput) {
   GoldenModel golden = golden_models().back();
   golden.workload.fused_waits = true;
@@ -118,6 +161,15 @@ TEST(Simulator, ATaskOnAnotherGpuWaitsForAHopAndItsLeadDoesNot) {
   EXPECT_EQ(timeline.start[static_cast<std::size_t>(far)], 8) << "13, less what it does while it waits";
   EXPECT_EQ(timeline.makespan, 14);
   EXPECT_EQ(timeline.busy, 17);
+}
+
+TEST(Simulator, ATaskBehindAnotherBeginsItsLeadAfterItAndWithoutAHop) {
+  TaskGraph graph;
+  graph.order.resize(2);
+  graph.hop = 3;
+  const int first = graph.append({.gpu = 0, .work = 10});
+  const int second = graph.append({.gpu = 1, .lead = 5, .work = 1, .after = {first}});
+  EXPECT_EQ(simulate(graph).start[static_cast<std::size_t>(second)], 10);
 }
 
 TEST(Simulator, OrdersThatWaitForEachOtherAreAnError) {
