@@ -6,19 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "common/program_main.h"
 #include "common/text.h"
 #include "planner/options.h"
 #include "planner/simulate_command.h"
-#include "roundpipe/error.h"
 
 namespace {
 
 std::atomic<bool> interrupted{false};  // writer: the handler of INT and TERM
-
-int print(const std::string& text) {
-  std::cout << text << std::flush;
-  return std::cout ? 0 : static_cast<int>(rp::ExitCode::kOutputFailed);
-}
 
 int simulate(const rp::PlanOptions& options) {
   const rp::WorkloadFile file = rp::read_workload_file(options.input);
@@ -33,14 +28,14 @@ int simulate(const rp::PlanOptions& options) {
   const auto found = [](const std::string& text) { std::cerr << text; };
   const rp::SimulationResult result =
       rp::simulate_file(file, options.schedule, options.effort, found, [] { return interrupted.load(); });
-  return print(options.json ? rp::simulation_json(result) : rp::simulation_text(result));
+  return rp::print_output(options.json ? rp::simulation_json(result) : rp::simulation_text(result));
 }
 
 int run(const std::vector<std::string>& arguments) {
   const rp::PlanOptions options = rp::parse_plan_options(arguments);
   switch (options.action) {
-    case rp::PlanOptions::Action::kHelp: return print(options.help);
-    case rp::PlanOptions::Action::kVersion: return print(rp::cat("rp-plan ", RP_VERSION, "\n"));
+    case rp::PlanOptions::Action::kHelp: return rp::print_output(options.help);
+    case rp::PlanOptions::Action::kVersion: return rp::print_output(rp::cat("rp-plan ", RP_VERSION, "\n"));
     case rp::PlanOptions::Action::kSimulate: return simulate(options);
   }
   return 0;
@@ -49,13 +44,5 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run({argv + 1, argv + argc});
-  } catch (const rp::Error& error) {
-    std::cerr << "rp-plan: " << error.what() << "\n";
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    std::cerr << "rp-plan: internal error: " << error.what() << "; please report it\n";
-    return static_cast<int>(rp::ExitCode::kLauncherFailed);
-  }
+  return rp::run_program("rp-plan", [&] { return run({argv + 1, argv + argc}); });
 }
