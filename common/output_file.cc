@@ -1,6 +1,7 @@
 #include "common/output_file.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -69,6 +70,24 @@ void OutputFile::commit() {
   if (fsync(fd_.get()) != 0) throw output_failed(path_, "synced to disk", errno, total_bytes_);
   // Network file systems report a full disk here.
   if (::close(fd_.release()) != 0) throw output_failed(path_, "closed", errno, total_bytes_);
+}
+
+void replace_file(const std::filesystem::path& path, std::string_view content) {
+  std::error_code failed;
+  if (std::filesystem::exists(path, failed) && !std::filesystem::is_regular_file(path, failed)) {
+    throw Error(ExitCode::kOutputFailed, cat(path.string(), ": is there and is not a regular file; give another name"));
+  }
+  const std::filesystem::path unfinished = path.string() + cat(".", getpid(), ".unfinished");
+  OutputFile file = OutputFile::create(unfinished);
+  try {
+    file.write(content.data(), content.size());
+    file.commit();
+    std::filesystem::rename(unfinished, path, failed);
+    if (failed) throw output_failed(path, "replaced", failed.value(), 0);
+  } catch (...) {
+    std::filesystem::remove(unfinished, failed);
+    throw;
+  }
 }
 
 void sync_directory(const std::filesystem::path& directory) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 
 #include "common/fd.h"
@@ -51,6 +52,10 @@ class UnfinishedOutput {
 // If something half-written lies on disk: every OutputFile::write() of this process throws Interrupted from now on, so
 // that it is removed on the way out. False if there is nothing. Async-signal-safe.
 [[nodiscard]] bool interrupt_unfinished_output(int signal_number);
+
+// Writes a small file as a whole, in place of the one that may be there: a reader finds the old one or the new one. Throws
+// rp::Error (kOutputFailed), also if `path` is there and no regular file.
+void replace_file(const std::filesystem::path& path, std::string_view content);
 
 // Makes the names in a directory permanent. Throws rp::Error (kOutputFailed). File systems that cannot sync a
 // directory (EINVAL) are taken as they are.

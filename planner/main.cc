@@ -6,10 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "common/output_file.h"
 #include "common/program_main.h"
 #include "common/text.h"
+#include "planner/compare_command.h"
 #include "planner/options.h"
 #include "planner/simulate_command.h"
+#include "planner/timeline_command.h"
+#include "planner/timeline_page.h"
 
 namespace {
 
@@ -31,12 +35,31 @@ int simulate(const rp::PlanOptions& options) {
   return rp::print_output(options.json ? rp::simulation_json(result) : rp::simulation_text(result));
 }
 
+int compare(const rp::PlanOptions& options) {
+  const rp::WorkloadFile file = rp::read_workload_file(options.input);
+  const std::vector<rp::ComparedSchedule> schedules = rp::compare_schedules(file, options.effort);
+  if (!options.html.empty()) {
+    const std::string title = rp::cat("Schedules of ", options.input.filename().string());
+    rp::replace_file(options.html, rp::timeline_html(rp::comparison_page(file, schedules, title)));
+  }
+  return rp::print_output(options.json ? rp::comparison_json(schedules) : rp::comparison_text(schedules));
+}
+
+int timeline(const rp::PlanOptions& options) {
+  const rp::Trace trace = rp::read_trace(options.input, options.window);
+  const std::string name = options.input.filename().string();
+  if (!options.html.empty()) rp::replace_file(options.html, rp::timeline_html(rp::timeline_page(trace, name)));
+  return rp::print_output(rp::timeline_text(trace, name));
+}
+
 int run(const std::vector<std::string>& arguments) {
   const rp::PlanOptions options = rp::parse_plan_options(arguments);
   switch (options.action) {
     case rp::PlanOptions::Action::kHelp: return rp::print_output(options.help);
     case rp::PlanOptions::Action::kVersion: return rp::print_output(rp::cat("rp-plan ", RP_VERSION, "\n"));
     case rp::PlanOptions::Action::kSimulate: return simulate(options);
+    case rp::PlanOptions::Action::kCompare: return compare(options);
+    case rp::PlanOptions::Action::kTimeline: return timeline(options);
   }
   return 0;
 }

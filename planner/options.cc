@@ -1,7 +1,10 @@
 #include "planner/options.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cxxopts.hpp>
+#include <memory>
+#include <string_view>
 #include <utility>
 
 #include "common/text.h"
@@ -17,12 +20,15 @@ const std::vector<std::pair<std::string, std::optional<BoundSchedule>>> kSchedul
 };
 const std::vector<std::pair<std::string, Effort>> kEfforts = {
     {"fast", Effort::kFast}, {"thorough", Effort::kThorough}, {"forever", Effort::kForever}};
-const std::vector<std::string> kCommands = {"simulate"};
+const std::vector<std::pair<std::string, Effort>> kBriefEfforts = {kEfforts.begin(), kEfforts.begin() + 2};
+const std::vector<std::string> kCommands = {"simulate", "compare", "timeline"};
 
 constexpr const char* kHelp =
     "rp-plan: how a model would train, on GPUs that one need not have\n"
     "\n"
     "  rp-plan simulate --schedule NAME --input FILE.json    a step of given layer times, by any schedule\n"
+    "  rp-plan compare --input FILE.json --html PAGE.html    the same by every schedule, side by side, with timelines\n"
+    "  rp-plan timeline TRACE.json --html PAGE.html          what a run did, from its trace\n"
     "\n"
     "rp-plan COMMAND --help tells a command's options; docs/planning.md explains them.\n";
 
@@ -48,50 +54,167 @@ Value chosen(const std::string& option, const std::string& name, const std::vect
                                     joined(names_of(list))));
 }
 
-cxxopts::Options simulate_parser() {
-  cxxopts::Options parser("rp-plan simulate", "Simulates a training step from the times of its layers.");
-  parser.custom_help("--schedule NAME --input FILE.json [options]").set_width(110);
-  const auto text = [] { return cxxopts::value<std::string>(); };
-  parser.add_options()("schedule", joined(names_of(kSchedules)), text(), "NAME")(
-      "input", "times of layers, and stages if they are given (docs/planning.md)", text(), "FILE")(
+std::shared_ptr<cxxopts::Value> text() { return cxxopts::value<std::string>(); }
+
+constexpr const char* kInputHelp = "times of layers, and stages if they are given (docs/planning.md)";
+
+// A command's options, without --help.
+struct CommandParser {
+  std::string name;   // "simulate"
+  std::string usage;  // what follows the name
+  cxxopts::Options parser;
+  std::vector<std::string> options;   // "--input", for what was meant by an unknown one
+  std::vector<std::string> required;  // "input"
+  std::size_t num_files = 0;          // words that are no options
+};
+
+CommandParser simulate_parser() {
+  CommandParser command{.name = "simulate", .usage = "--schedule NAME --input FILE.json",
+                        .parser = cxxopts::Options("rp-plan simulate", "Simulates a training step from the times of its layers."),
+                        .options = {"--schedule", "--input", "--effort", "--json"}, .required = {"schedule", "input"}};
+  command.parser.add_options()("schedule", joined(names_of(kSchedules)), text(), "NAME")("input", kInputHelp, text(), "FILE")(
       "effort", "search for plans: fast (10 ms), thorough (5 s), or forever (until Ctrl-C)", text()->default_value("thorough"),
-      "EFFORT")("json", "print one JSON object")("h,help", "print this");
-  return parser;
+      "EFFORT")("json", "print one JSON object");
+  return command;
 }
 
-PlanOptions parse_simulate(const std::vector<std::string>& arguments) {
-  cxxopts::Options parser = simulate_parser();
-  std::vector<const char*> words{"rp-plan simulate"};
+CommandParser compare_parser() {
+  CommandParser command{.name = "compare", .usage = "--input FILE.json",
+                        .parser = cxxopts::Options("rp-plan compare", "Simulates a training step by every schedule."),
+                        .options = {"--input", "--html", "--effort", "--json"}, .required = {"input"}};
+  command.parser.add_options()("input", kInputHelp, text(), "FILE")("html", "write a page of timelines", text(), "PAGE")(
+      "effort", "search for RoundPipe's plans: fast (10 ms) or thorough (5 s each)", text()->default_value("thorough"),
+      "EFFORT")("json", "print one JSON object");
+  return command;
+}
+
+CommandParser timeline_parser() {
+  CommandParser command{.name = "timeline", .usage = "TRACE.json",
+                        .parser = cxxopts::Options("rp-plan timeline", "Tells and draws what the workers of a traced run did."),
+                        .options = {"--html", "--from", "--to", "--steps"}, .required = {}, .num_files = 1};
+  command.parser.add_options()("html", "write a page with the timeline", text(), "PAGE")(
+      "from", "begin there; default: the trace's beginning, which is 0", text(), "MS")("to", "end there; default: the trace's end", text(), "MS")(
+      "steps", "from the beginning of step A to the end of step B", text(), "A-B");
+  return command;
+}
+
+// Finds the word that cxxopts does not know.
+[[noreturn]] void refuse_unknown(const CommandParser& command, const std::vector<std::string>& arguments) {
+  for (const std::string& word : arguments) {
+    const std::string name = word.substr(0, word.find('='));
+    std::vector<std::string> known = command.options;
+    known.push_back("--help");
+    if (!name.starts_with("-") || std::find(known.begin(), known.end(), name) != known.end() || name == "-h") continue;
+    throw Error(ExitCode::kUsage, cat("unknown option ", name, did_you_mean(name, known), "; rp-plan ", command.name, " --help lists the options"));
+  }
+  throw Error(ExitCode::kUsage, cat("an option is unknown; rp-plan ", command.name, " --help lists them"));
+}
+
+void check_counts(const CommandParser& command, const cxxopts::ParseResult& given) {
+  const std::string usage = cat("; usage: rp-plan ", command.name, " ", command.usage);
+  for (const std::string& option : command.options) {
+    const std::string name = option.substr(2);
+    const bool is_required = std::find(command.required.begin(), command.required.end(), name) != command.required.end();
+    if (given.count(name) == 0 && is_required) throw Error(ExitCode::kUsage, cat("--", name, " is missing", usage));
+    if (given.count(name) > 1) throw Error(ExitCode::kUsage, cat("--", name, " is given twice", usage));
+  }
+  const std::vector<std::string>& words = given.unmatched();
+  if (words.size() < command.num_files) throw Error(ExitCode::kUsage, cat("a file is missing", usage));
+  if (words.size() > command.num_files) {
+    throw Error(ExitCode::kUsage, cat("unexpected word ", words[command.num_files], "; rp-plan ", command.name, " --help lists the options"));
+  }
+}
+
+// `read(given)`: the options.
+template <typename Read>
+PlanOptions parse_command(CommandParser command, const std::vector<std::string>& arguments, const Read& read) {
+  command.parser.custom_help(command.usage + " [options]").set_width(110);
+  command.parser.add_options()("h,help", "print this");
+  const std::string name = "rp-plan " + command.name;
+  std::vector<const char*> words{name.c_str()};
   for (const std::string& word : arguments) words.push_back(word.c_str());
   try {
-    const cxxopts::ParseResult given = parser.parse(static_cast<int>(words.size()), words.data());
-    if (given.count("help") > 0) return {.action = PlanOptions::Action::kHelp, .help = parser.help()};
-    if (!given.unmatched().empty()) {
-      throw Error(ExitCode::kUsage, cat("unexpected word ", given.unmatched().front(), "; rp-plan simulate --help lists the options"));
-    }
-    for (const char* name : {"schedule", "input"}) {
-      if (given.count(name) != 1) {
-        throw Error(ExitCode::kUsage, cat("--", name, given.count(name) == 0 ? " is missing" : " is given twice",
-                                          "; usage: rp-plan simulate --schedule NAME --input FILE.json"));
-      }
-    }
-    PlanOptions options{.action = PlanOptions::Action::kSimulate};
-    options.schedule = chosen("schedule", given["schedule"].as<std::string>(), kSchedules);
-    options.input = given["input"].as<std::string>();
-    options.effort = chosen("effort", given["effort"].as<std::string>(), kEfforts);
-    options.json = given.count("json") > 0;
-    return options;
+    const cxxopts::ParseResult given = command.parser.parse(static_cast<int>(words.size()), words.data());
+    if (given.count("help") > 0) return {.action = PlanOptions::Action::kHelp, .help = command.parser.help()};
+    check_counts(command, given);
+    return read(given);
   } catch (const cxxopts::exceptions::no_such_option&) {
-    for (const std::string& word : arguments) {
-      const std::string name = word.substr(0, word.find('='));
-      const std::vector<std::string> known = {"--schedule", "--input", "--effort", "--json", "--help"};
-      if (!name.starts_with("-") || std::find(known.begin(), known.end(), name) != known.end() || name == "-h") continue;
-      throw Error(ExitCode::kUsage, cat("unknown option ", name, did_you_mean(name, known), "; rp-plan simulate --help lists the options"));
-    }
-    throw Error(ExitCode::kUsage, "an option is unknown; rp-plan simulate --help lists them");
+    refuse_unknown(command, arguments);
   } catch (const cxxopts::exceptions::exception& error) {
-    throw Error(ExitCode::kUsage, cat(error.what(), "; rp-plan simulate --help lists the options"));
+    throw Error(ExitCode::kUsage, cat(error.what(), "; ", name, " --help lists the options"));
   }
+}
+
+std::string text_of(const cxxopts::ParseResult& given, const std::string& name) {
+  return given.count(name) > 0 ? given[name].as<std::string>() : "";
+}
+
+PlanOptions read_simulate(const cxxopts::ParseResult& given) {
+  PlanOptions options{.action = PlanOptions::Action::kSimulate};
+  options.schedule = chosen("schedule", text_of(given, "schedule"), kSchedules);
+  options.input = text_of(given, "input");
+  options.effort = chosen("effort", given["effort"].as<std::string>(), kEfforts);
+  options.json = given.count("json") > 0;
+  return options;
+}
+
+// Nothing, where it is not given.
+std::filesystem::path html_of(const cxxopts::ParseResult& given) {
+  const std::string html = text_of(given, "html");
+  if (html.empty() && given.count("html") > 0) throw Error(ExitCode::kUsage, "--html is empty; it names the page to write");
+  return html;
+}
+
+PlanOptions read_compare(const cxxopts::ParseResult& given) {
+  PlanOptions options{.action = PlanOptions::Action::kCompare};
+  options.input = text_of(given, "input");
+  options.html = html_of(given);
+  options.effort = chosen("effort", given["effort"].as<std::string>(), kBriefEfforts);
+  options.json = given.count("json") > 0;
+  return options;
+}
+
+template <typename Number>
+std::optional<Number> number_of(std::string_view text) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+TraceWindow window_of(const cxxopts::ParseResult& given) {
+  TraceWindow window;
+  const auto time = [&](const char* name) -> std::optional<double> {
+    if (given.count(name) == 0) return std::nullopt;
+    const std::string word = text_of(given, name);
+    const std::optional<double> ms = number_of<double>(word);
+    if (!ms || !(*ms >= 0) || *ms > 1e12) throw Error(ExitCode::kUsage, cat("--", name, " ", word, ": not a time in milliseconds, as 1500 or 0.5"));
+    return ms;
+  };
+  window.from_ms = time("from");
+  window.to_ms = time("to");
+  if (window.from_ms && window.to_ms && *window.to_ms <= *window.from_ms) {
+    throw Error(ExitCode::kUsage, cat("--to ", *window.to_ms, " is not after --from ", *window.from_ms));
+  }
+  if (given.count("steps") == 0) return window;
+  if (window.from_ms || window.to_ms) throw Error(ExitCode::kUsage, "--steps and --from or --to are given; one of them says what is drawn");
+  const std::string word = text_of(given, "steps");
+  const std::size_t dash = word.find('-');
+  const std::optional<std::int64_t> first = number_of<std::int64_t>(std::string_view(word).substr(0, dash));
+  const std::optional<std::int64_t> last = dash == std::string::npos ? first : number_of<std::int64_t>(std::string_view(word).substr(dash + 1));
+  if (!first || !last || *first < 0 || *last < *first) {
+    throw Error(ExitCode::kUsage, cat("--steps ", word, ": not steps of a run, as 6 or 6-7"));
+  }
+  window.steps = {*first, *last};
+  return window;
+}
+
+PlanOptions read_timeline(const cxxopts::ParseResult& given) {
+  PlanOptions options{.action = PlanOptions::Action::kTimeline};
+  options.input = given.unmatched().front();
+  options.html = html_of(given);
+  options.window = window_of(given);
+  return options;
 }
 
 }  // namespace
@@ -103,12 +226,15 @@ std::string schedule_name(std::optional<BoundSchedule> schedule) {
 PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
   const std::string command = arguments.empty() ? "" : arguments.front();
   if (command.empty() || command == "--help" || command == "-h" || command == "help") {
-    if (command.empty()) throw Error(ExitCode::kUsage, cat("a command is missing; there is ", joined(kCommands), " (rp-plan --help)"));
+    if (command.empty()) throw Error(ExitCode::kUsage, cat("a command is missing; there are ", joined(kCommands), " (rp-plan --help)"));
     return {.action = PlanOptions::Action::kHelp, .help = kHelp};
   }
   if (command == "--version") return {.action = PlanOptions::Action::kVersion};
-  if (command == "simulate") return parse_simulate({arguments.begin() + 1, arguments.end()});
-  throw Error(ExitCode::kUsage, cat("no command ", command, did_you_mean(command, kCommands), "; there is ", joined(kCommands)));
+  const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
+  if (command == "simulate") return parse_command(simulate_parser(), rest, read_simulate);
+  if (command == "compare") return parse_command(compare_parser(), rest, read_compare);
+  if (command == "timeline") return parse_command(timeline_parser(), rest, read_timeline);
+  throw Error(ExitCode::kUsage, cat("no command ", command, did_you_mean(command, kCommands), "; there are ", joined(kCommands)));
 }
 
 }  // namespace rp

@@ -72,8 +72,7 @@ std::string step_text(const char* name, const SimulatedStep& step) {
 }
 
 std::string plan_line(const char* name, const SimulatedStep& step, int num_layers) {
-  return cat(name, "rounds of ", step.round_microbatches, "; forward ", stage_list(step.plan.forward), "; fused ",
-             num_layers - step.plan.fused_start, " and the head; backward ", stage_list(step.plan.backward), "\n");
+  return cat(name, stages_text(step, num_layers), "\n");
 }
 
 }  // namespace
@@ -121,15 +120,21 @@ SimulationResult simulate_file(const WorkloadFile& file, std::optional<BoundSche
   return result;
 }
 
+std::string stages_text(const SimulatedStep& step, int num_layers) {
+  if (step.round_microbatches == 0) {
+    std::vector<LayerRange> stages;
+    for (const int count : step.stages) stages.push_back({0, count});
+    return stage_list(stages);
+  }
+  return cat("rounds of ", step.round_microbatches, "; forward ", stage_list(step.plan.forward), "; fused ",
+             num_layers - step.plan.fused_start, " and the head; backward ", stage_list(step.plan.backward));
+}
+
 std::string simulation_text(const SimulationResult& result) {
   std::string text = step_text(result.schedule ? "step" : "synchronous", result.synchronous);
   if (result.asynchronous) text += step_text("asynchronous", *result.asynchronous);
   if (!result.planned) return text;
-  if (result.schedule) {
-    std::vector<LayerRange> stages;
-    for (const int count : result.synchronous.stages) stages.push_back({0, count});
-    return text + cat("layers of the stages, the last one with the head: ", stage_list(stages), "\n");
-  }
+  if (result.schedule) return text + plan_line("layers of the stages, the last one with the head: ", result.synchronous, result.num_layers);
   return text + plan_line("synchronous:  ", result.synchronous, result.num_layers) +
          plan_line("asynchronous: ", *result.asynchronous, result.num_layers);
 }

@@ -37,6 +37,8 @@ struct SimulationResult {
                                              const std::function<void(const std::string&)>& found,
                                              const std::function<bool()>& stop);
 
+// "8,8,11" of bound stages, the last one with the head; "rounds of 16; forward …; fused …; backward …" of RoundPipe.
+[[nodiscard]] std::string stages_text(const SimulatedStep& step, int num_layers);
 [[nodiscard]] std::string simulation_text(const SimulationResult& result);
 // One object in one line.
 [[nodiscard]] std::string simulation_json(const SimulationResult& result);

@@ -1,0 +1,187 @@
+#include "planner/compare_command.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <iomanip>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "common/text.h"
+#include "planner/simulated_timeline.h"
+#include "roundpipe/error.h"
+#include "scheduler/round_schedule.h"
+
+namespace rp {
+
+namespace {
+
+constexpr std::array<std::optional<BoundSchedule>, 6> kSchedules = {
+    BoundSchedule::kGPipe, BoundSchedule::k1F1B, BoundSchedule::kInterleaved, BoundSchedule::kLoopedBfs, BoundSchedule::kZbH1, std::nullopt};
+// Of chained steps, these two are drawn; two more follow, for GPUs that are done with them.
+constexpr int kFirstDrawnStep = 6, kLastDrawnStep = 7, kChainedSteps = 9;
+
+const char* what_it_does(std::optional<BoundSchedule> schedule) {
+  if (!schedule) return "Slots of the plan go to the GPUs in turn; no stage is bound to a GPU.";
+  switch (*schedule) {
+    case BoundSchedule::kGPipe: return "One stage a GPU; all forwards, then all backwards.";
+    case BoundSchedule::k1F1B: return "One stage a GPU; one forward, one backward.";
+    case BoundSchedule::kInterleaved: return "1F1B with several stages a GPU.";
+    case BoundSchedule::kLoopedBfs: return "GPipe with several stages a GPU, breadth first.";
+    case BoundSchedule::kZbH1: return "1F1B, with backwards split into input and weight gradients.";
+  }
+  return "";
+}
+
+// One line of the table.
+struct Row {
+  std::string name{};
+  const SimulatedStep* step = nullptr;  // or
+  std::string refusal{};
+  int num_layers = 0;
+};
+
+std::vector<Row> rows_of(const std::vector<ComparedSchedule>& schedules) {
+  std::vector<Row> rows;
+  for (const ComparedSchedule& each : schedules) {
+    const std::string name = schedule_name(each.schedule);
+    if (!each.result) {
+      rows.push_back({.name = name, .refusal = each.refusal});
+      continue;
+    }
+    rows.push_back({.name = name, .step = &each.result->synchronous, .num_layers = each.result->num_layers});
+    if (each.result->asynchronous) {
+      rows.push_back({.name = name + " async", .step = &*each.result->asynchronous, .num_layers = each.result->num_layers});
+    }
+  }
+  return rows;
+}
+
+std::string fixed(double value, int decimals) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(decimals) << value;
+  return out.str();
+}
+
+void check_size(std::uint64_t num_tasks, const std::string& schedule) {
+  if (num_tasks <= kMostDrawnTasks) return;
+  throw Error(ExitCode::kUsage, cat("--html: ", schedule, " has ", num_tasks, " tasks to draw, and at most ", kMostDrawnTasks,
+                                    " are drawn; give fewer \"microbatches\" or \"layers\", or leave --html out"));
+}
+
+std::uint64_t product(std::size_t a, int b, int c) { return std::uint64_t{a} * static_cast<std::uint64_t>(b) * static_cast<std::uint64_t>(c); }
+
+TimelineSection bound_section(const Workload& workload, BoundSchedule schedule, const SimulatedStep& step) {
+  check_size(product(step.stages.size(), workload.num_microbatches, schedule == BoundSchedule::kZbH1 ? 3 : 2), schedule_name(schedule));
+  const TaskGraph graph = bound_schedule(schedule, workload, step.stages);
+  const Timeline timeline = simulate(graph);
+  std::vector<LayerRange> stages;
+  int layer = 0;
+  for (const int count : step.stages) {
+    stages.push_back({layer, layer + count});
+    layer += count;
+  }
+  ++stages.back().end;
+  return simulated_section(graph, timeline, stages, workload.num_layers(), 0, timeline.makespan, false);
+}
+
+TimelineSection round_section(Workload workload, const SimulatedStep& step, bool asynchronous) {
+  workload.round_microbatches = step.round_microbatches;
+  const std::vector<StageWork> stages = stage_works(workload, step.plan);
+  std::vector<LayerRange> layers;
+  for (const StageWork& stage : stages) layers.push_back(stage.layers);
+  check_size(product(stages.size(), workload.num_microbatches, asynchronous ? kChainedSteps : 1), "roundpipe");
+  const TaskGraph graph = chained_schedule(workload, stages, asynchronous ? kChainedSteps : 1);
+  const Timeline timeline = simulate(graph);
+  if (!asynchronous) return simulated_section(graph, timeline, layers, workload.num_layers(), 0, timeline.makespan, false);
+  const double first = end_of_step(graph, timeline, kFirstDrawnStep - 1), end = end_of_step(graph, timeline, kLastDrawnStep);
+  return simulated_section(graph, timeline, layers, workload.num_layers(), first, end - first, true);
+}
+
+void describe(TimelineSection& section, const Row& row, const char* what, int num_gpus) {
+  section.title = row.name;
+  section.figures = {{"step", fixed(row.step->step_ms, 4) + " ms"},
+                     {"bubble", fixed(100 * row.step->bubble, 2) + " %"},
+                     {"no schedule of these stages is below", fixed(row.step->lower_bound_ms, 4) + " ms"}};
+  section.caption = what;
+  if (num_gpus > kMostDrawnGpus) section.caption += cat(" Drawn are the first ", kMostDrawnGpus, " of ", num_gpus, " GPUs.");
+}
+
+}  // namespace
+
+std::vector<ComparedSchedule> compare_schedules(const WorkloadFile& file, Effort effort) {
+  std::vector<ComparedSchedule> schedules;
+  for (const std::optional<BoundSchedule>& schedule : kSchedules) {
+    ComparedSchedule& each = schedules.emplace_back(ComparedSchedule{.schedule = schedule});
+    try {
+      each.result = simulate_file(file, schedule, effort, [](const std::string&) {}, [] { return true; });
+    } catch (const Error& error) {
+      if (!schedule || error.code() != ExitCode::kUsage) throw;
+      each.refusal = error.what();
+    }
+  }
+  return schedules;
+}
+
+std::string comparison_text(const std::vector<ComparedSchedule>& schedules) {
+  std::ostringstream out;
+  out << std::left << std::setw(16) << "schedule" << std::right << std::setw(14) << "step ms" << std::setw(10) << "bubble %" << std::setw(16)
+      << "lower bound ms" << "  stages\n";
+  for (const Row& row : rows_of(schedules)) {
+    out << std::left << std::setw(16) << row.name << std::right;
+    if (row.step == nullptr) {
+      out << std::setw(14) << "-" << std::setw(10) << "-" << std::setw(16) << "-" << "  " << row.refusal << "\n";
+      continue;
+    }
+    out << std::setw(14) << fixed(row.step->step_ms, 4) << std::setw(10) << fixed(100 * row.step->bubble, 2) << std::setw(16)
+        << fixed(row.step->lower_bound_ms, 4) << "  " << stages_text(*row.step, row.num_layers) << "\n";
+  }
+  return out.str();
+}
+
+std::string comparison_json(const std::vector<ComparedSchedule>& schedules) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const ComparedSchedule& each : schedules) {
+    if (each.result) {
+      list.push_back(nlohmann::ordered_json::parse(simulation_json(*each.result)));
+    } else {
+      list.push_back({{"schedule", schedule_name(each.schedule)}, {"refusal", each.refusal}});
+    }
+  }
+  return nlohmann::ordered_json{{"schedules", list}}.dump() + "\n";
+}
+
+TimelinePage comparison_page(const WorkloadFile& file, const std::vector<ComparedSchedule>& schedules, const std::string& title) {
+  const Workload& workload = file.workload;
+  TimelinePage page{.title = title};
+  page.facts = {{"GPUs", cat(workload.num_gpus)},
+                {"microbatches", cat(workload.num_microbatches)},
+                {"layers", cat(workload.num_layers(), " and a head")},
+                {"hop", cat(workload.hop, " ms")}};
+  page.columns = {"schedule", "step ms", "bubble %", "bound ms"};
+  for (const Row& row : rows_of(schedules)) {
+    if (row.step == nullptr) {
+      page.records.push_back({.cells = {row.name, "-", "-", "-"}, .note = row.refusal});
+      continue;
+    }
+    page.records.push_back({.cells = {row.name, fixed(row.step->step_ms, 4), fixed(100 * row.step->bubble, 2), fixed(row.step->lower_bound_ms, 4)},
+                            .note = (row.step->round_microbatches == 0 ? "layers of the stages " : "") + stages_text(*row.step, row.num_layers)});
+  }
+  for (const ComparedSchedule& each : schedules) {
+    if (!each.result) continue;
+    const std::vector<Row> rows = rows_of({each});
+    const SimulationResult& result = *each.result;
+    const char* what = what_it_does(each.schedule);
+    TimelineSection& first = page.sections.emplace_back(each.schedule ? bound_section(workload, *each.schedule, result.synchronous)
+                                                                      : round_section(workload, result.synchronous, false));
+    describe(first, rows.front(), what, workload.num_gpus);
+    if (!result.asynchronous) continue;
+    TimelineSection& chained = page.sections.emplace_back(round_section(workload, *result.asynchronous, true));
+    describe(chained, rows.back(), "", workload.num_gpus);
+    chained.caption = cat("A window of chained steps: from the end of step ", kFirstDrawnStep - 1, " to the end of step ", kLastDrawnStep,
+                          ", two steps long. A step's weights are those of the step before the last, so steps overlap.", chained.caption);
+  }
+  return page;
+}
+
+}  // namespace rp
