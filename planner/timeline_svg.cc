@@ -14,7 +14,7 @@ namespace rp {
 namespace {
 
 constexpr int kUnits = 100000;  // the width of a diagram, in what spans are counted in
-constexpr int kAxisHeight = 24, kStripHeight = 11, kLaneHeight = 4, kLanePitch = 5, kMostNameLetters = 16;
+constexpr int kAxisHeight = 24, kStripHeight = 12, kLaneHeight = 4, kLanePitch = 5, kMostNameLetters = 16;
 constexpr double kLetterWidth = 6.6;  // px, of the largest letters
 
 const std::array<std::pair<const char*, std::vector<TimelineSpan> TimelineRow::*>, 3> kLanes = {
@@ -57,6 +57,7 @@ class Drawing {
       for (const TimelineSpan& span : row.compute) {
         has_steps_ = has_steps_ || span.step >= 0;
         num_microbatches_ = std::max(num_microbatches_, span.microbatch + 1);
+        most_letters_ = std::max(most_letters_, span.text.size());
       }
     }
     const std::size_t count = section.rows.size();
@@ -119,6 +120,7 @@ class Drawing {
 
   std::string draw_row(const TimelineRow& row, int top, std::string& labels) const {
     std::string out = cat("<g transform=\"translate(0 ", top, ")\">\n");
+    out += cat("<rect class=\"V\" width=\"", units(section_.first_ms + section_.length_ms), "\" height=\"", compute_height_, "\"/>\n");
     for (const TimelineShape& shape : timeline_shapes(section_, row.waits, least_ms_)) out += rectangle(shape, "X", 0, compute_height_);
     for (const TimelineShape& shape : timeline_shapes(section_, row.compute, least_ms_)) {
       out += rectangle(shape, shape_class(shape), 0, compute_height_);
@@ -173,7 +175,7 @@ class Drawing {
   std::string label(const TimelineShape& shape, int top) const {
     const std::string& text = shape.span->text;
     const double room = kTimelineWidth * (fraction(shape.end_ms) - fraction(shape.start_ms));
-    if (shape.num_spans > 1 || text.empty() || compute_height_ < 14 || static_cast<double>(text.size()) * kLetterWidth + 4 > room) return "";
+    if (shape.num_spans > 1 || text.empty() || compute_height_ < 14 || static_cast<double>(most_letters_) * kLetterWidth + 4 > room) return "";
     return cat("<text class=\"i\" x=\"", percent((shape.start_ms + shape.end_ms) / 2), "\" y=\"", top + compute_height_ / 2 + 4, "\">",
                html_text(text), "</text>\n");
   }
@@ -204,6 +206,7 @@ class Drawing {
   const double scale_ms_, least_ms_;
   bool has_lanes_ = false, has_steps_ = false;
   int num_microbatches_ = 0;
+  std::size_t most_letters_ = 0;  // in spans: shorter texts are left out where the longest has no room, not to look at random
   int compute_height_ = 0, gap_ = 0, pitch_ = 0, height_ = 0;
 };
 
