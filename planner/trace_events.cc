@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <istream>
 #include <nlohmann/json.hpp>
 #include <streambuf>
 #include <utility>
