@@ -41,18 +41,20 @@ struct Row {
   int num_layers = 0;
 };
 
+// Point into `schedule`.
+std::vector<Row> rows_of(const ComparedSchedule& schedule) {
+  const std::string name = schedule_name(schedule.schedule);
+  if (!schedule.result) return {{.name = name, .refusal = schedule.refusal}};
+  const SimulationResult& result = *schedule.result;
+  std::vector<Row> rows = {{.name = name, .step = &result.synchronous, .num_layers = result.num_layers}};
+  if (result.asynchronous) rows.push_back({.name = name + " async", .step = &*result.asynchronous, .num_layers = result.num_layers});
+  return rows;
+}
+
 std::vector<Row> rows_of(const std::vector<ComparedSchedule>& schedules) {
   std::vector<Row> rows;
   for (const ComparedSchedule& each : schedules) {
-    const std::string name = schedule_name(each.schedule);
-    if (!each.result) {
-      rows.push_back({.name = name, .refusal = each.refusal});
-      continue;
-    }
-    rows.push_back({.name = name, .step = &each.result->synchronous, .num_layers = each.result->num_layers});
-    if (each.result->asynchronous) {
-      rows.push_back({.name = name + " async", .step = &*each.result->asynchronous, .num_layers = each.result->num_layers});
-    }
+    for (const Row& row : rows_of(each)) rows.push_back(row);
   }
   return rows;
 }
@@ -169,7 +171,7 @@ TimelinePage comparison_page(const WorkloadFile& file, const std::vector<Compare
   }
   for (const ComparedSchedule& each : schedules) {
     if (!each.result) continue;
-    const std::vector<Row> rows = rows_of({each});
+    const std::vector<Row> rows = rows_of(each);
     const SimulationResult& result = *each.result;
     const char* what = what_it_does(each.schedule);
     TimelineSection& first = page.sections.emplace_back(each.schedule ? bound_section(workload, *each.schedule, result.synchronous)
