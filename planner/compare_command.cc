@@ -16,8 +16,9 @@ namespace rp {
 
 namespace {
 
-constexpr std::array<std::optional<BoundSchedule>, 6> kSchedules = {
-    BoundSchedule::kGPipe, BoundSchedule::k1F1B, BoundSchedule::kInterleaved, BoundSchedule::kLoopedBfs, BoundSchedule::kZbH1, std::nullopt};
+constexpr std::array<std::optional<BoundSchedule>, 6> kSchedules = {BoundSchedule::kGPipe,       BoundSchedule::k1F1B,
+                                                                    BoundSchedule::kInterleaved, BoundSchedule::kLoopedBfs,
+                                                                    BoundSchedule::kZbH1,        std::nullopt};
 // Of chained steps, these two are drawn; two more follow, for GPUs that are done with them.
 constexpr int kFirstDrawnStep = 6, kLastDrawnStep = 7, kChainedSteps = 9;
 
@@ -47,7 +48,8 @@ std::vector<Row> rows_of(const ComparedSchedule& schedule) {
   if (!schedule.result) return {{.name = name, .refusal = schedule.refusal}};
   const SimulationResult& result = *schedule.result;
   std::vector<Row> rows = {{.name = name, .step = &result.synchronous, .num_layers = result.num_layers}};
-  if (result.asynchronous) rows.push_back({.name = name + " async", .step = &*result.asynchronous, .num_layers = result.num_layers});
+  if (result.asynchronous)
+    rows.push_back({.name = name + " async", .step = &*result.asynchronous, .num_layers = result.num_layers});
   return rows;
 }
 
@@ -71,10 +73,13 @@ void check_size(std::uint64_t num_tasks, const std::string& schedule) {
                                     " are drawn; give fewer \"microbatches\" or \"layers\", or leave --html out"));
 }
 
-std::uint64_t product(std::size_t a, int b, int c) { return std::uint64_t{a} * static_cast<std::uint64_t>(b) * static_cast<std::uint64_t>(c); }
+std::uint64_t product(std::size_t a, int b, int c) {
+  return std::uint64_t{a} * static_cast<std::uint64_t>(b) * static_cast<std::uint64_t>(c);
+}
 
 TimelineSection bound_section(const Workload& workload, BoundSchedule schedule, const SimulatedStep& step) {
-  check_size(product(step.stages.size(), workload.num_microbatches, schedule == BoundSchedule::kZbH1 ? 3 : 2), schedule_name(schedule));
+  check_size(product(step.stages.size(), workload.num_microbatches, schedule == BoundSchedule::kZbH1 ? 3 : 2),
+             schedule_name(schedule));
   const TaskGraph graph = bound_schedule(schedule, workload, step.stages);
   const Timeline timeline = simulate(graph);
   std::vector<LayerRange> stages;
@@ -116,7 +121,8 @@ std::vector<ComparedSchedule> compare_schedules(const WorkloadFile& file, Effort
   for (const std::optional<BoundSchedule>& schedule : kSchedules) {
     ComparedSchedule& each = schedules.emplace_back(ComparedSchedule{.schedule = schedule});
     try {
-      each.result = simulate_file(file, schedule, effort, [](const std::string&) {}, [] { return true; });
+      each.result = simulate_file(
+          file, schedule, effort, [](const std::string&) {}, [] { return true; });
     } catch (const Error& error) {
       if (!schedule || error.code() != ExitCode::kUsage) throw;
       each.refusal = error.what();
@@ -127,12 +133,14 @@ std::vector<ComparedSchedule> compare_schedules(const WorkloadFile& file, Effort
 
 std::string comparison_text(const std::vector<ComparedSchedule>& schedules) {
   std::ostringstream out;
-  out << std::left << std::setw(16) << "schedule" << std::right << std::setw(14) << "step ms" << std::setw(10) << "bubble %" << std::setw(16)
-      << "lower bound ms" << "  stages\n";
+  out << std::left << std::setw(16) << "schedule" << std::right << std::setw(14) << "step ms" << std::setw(10) << "bubble %"
+      << std::setw(16) << "lower bound ms"
+      << "  stages\n";
   for (const Row& row : rows_of(schedules)) {
     out << std::left << std::setw(16) << row.name << std::right;
     if (row.step == nullptr) {
-      out << std::setw(14) << "-" << std::setw(10) << "-" << std::setw(16) << "-" << "  " << row.refusal << "\n";
+      out << std::setw(14) << "-" << std::setw(10) << "-" << std::setw(16) << "-"
+          << "  " << row.refusal << "\n";
       continue;
     }
     out << std::setw(14) << fixed(row.step->step_ms, 4) << std::setw(10) << fixed(100 * row.step->bubble, 2) << std::setw(16)
@@ -153,7 +161,8 @@ std::string comparison_json(const std::vector<ComparedSchedule>& schedules) {
   return nlohmann::ordered_json{{"schedules", list}}.dump() + "\n";
 }
 
-TimelinePage comparison_page(const WorkloadFile& file, const std::vector<ComparedSchedule>& schedules, const std::string& title) {
+TimelinePage comparison_page(const WorkloadFile& file, const std::vector<ComparedSchedule>& schedules,
+                             const std::string& title) {
   const Workload& workload = file.workload;
   TimelinePage page{.title = title};
   page.facts = {{"GPUs", cat(workload.num_gpus)},
@@ -166,22 +175,25 @@ TimelinePage comparison_page(const WorkloadFile& file, const std::vector<Compare
       page.records.push_back({.cells = {row.name, "-", "-", "-"}, .note = row.refusal});
       continue;
     }
-    page.records.push_back({.cells = {row.name, fixed(row.step->step_ms, 4), fixed(100 * row.step->bubble, 2), fixed(row.step->lower_bound_ms, 4)},
-                            .note = (row.step->round_microbatches == 0 ? "layers of the stages " : "") + stages_text(*row.step, row.num_layers)});
+    page.records.push_back(
+        {.cells = {row.name, fixed(row.step->step_ms, 4), fixed(100 * row.step->bubble, 2), fixed(row.step->lower_bound_ms, 4)},
+         .note = (row.step->round_microbatches == 0 ? "layers of the stages " : "") + stages_text(*row.step, row.num_layers)});
   }
   for (const ComparedSchedule& each : schedules) {
     if (!each.result) continue;
     const std::vector<Row> rows = rows_of(each);
     const SimulationResult& result = *each.result;
     const char* what = what_it_does(each.schedule);
-    TimelineSection& first = page.sections.emplace_back(each.schedule ? bound_section(workload, *each.schedule, result.synchronous)
-                                                                      : round_section(workload, result.synchronous, false));
+    TimelineSection& first =
+        page.sections.emplace_back(each.schedule ? bound_section(workload, *each.schedule, result.synchronous)
+                                                 : round_section(workload, result.synchronous, false));
     describe(first, rows.front(), what, workload.num_gpus);
     if (!result.asynchronous) continue;
     TimelineSection& chained = page.sections.emplace_back(round_section(workload, *result.asynchronous, true));
     describe(chained, rows.back(), "", workload.num_gpus);
-    chained.caption = cat("A window of chained steps: from the end of step ", kFirstDrawnStep - 1, " to the end of step ", kLastDrawnStep,
-                          ", two steps long. A step's weights are those of the step before the last, so steps overlap.", chained.caption);
+    chained.caption =
+        cat("A window of chained steps: from the end of step ", kFirstDrawnStep - 1, " to the end of step ", kLastDrawnStep,
+            ", two steps long. A step's weights are those of the step before the last, so steps overlap.", chained.caption);
   }
   return page;
 }

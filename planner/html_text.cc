@@ -11,7 +11,10 @@ std::size_t character_bytes(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned>(static_cast<unsigned char>(text[i])); };
   const unsigned first = byte(0);
   if (first < 0x80) return 1;
-  const std::size_t count = first >= 0xF0 && first < 0xF5 ? 4 : first >= 0xE0 && first < 0xF0 ? 3 : first >= 0xC2 && first < 0xE0 ? 2 : 0;
+  const std::size_t count = first >= 0xF0 && first < 0xF5   ? 4
+                            : first >= 0xE0 && first < 0xF0 ? 3
+                            : first >= 0xC2 && first < 0xE0 ? 2
+                                                            : 0;
   if (count == 0 || text.size() < count) return 0;
   unsigned value = first & (0x7FU >> count);
   for (std::size_t i = 1; i < count; ++i) {
@@ -19,7 +22,8 @@ std::size_t character_bytes(std::string_view text) {
     value = (value << 6U) | (byte(i) & 0x3FU);
   }
   const unsigned least = count == 2 ? 0x80 : count == 3 ? 0x800 : 0x10000;
-  const bool is_character = value >= least && value < 0x110000 && !(value >= 0xD800 && value < 0xE000) && (value & 0xFFFEU) != 0xFFFE;
+  const bool is_character =
+      value >= least && value < 0x110000 && !(value >= 0xD800 && value < 0xE000) && (value & 0xFFFEU) != 0xFFFE;
   return is_character ? count : 0;
 }
 

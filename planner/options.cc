@@ -15,8 +15,8 @@ namespace rp {
 namespace {
 
 const std::vector<std::pair<std::string, std::optional<BoundSchedule>>> kSchedules = {
-    {"gpipe", BoundSchedule::kGPipe},           {"1f1b", BoundSchedule::k1F1B},       {"interleaved", BoundSchedule::kInterleaved},
-    {"looped-bfs", BoundSchedule::kLoopedBfs},  {"zb-h1", BoundSchedule::kZbH1},      {"roundpipe", std::nullopt},
+    {"gpipe", BoundSchedule::kGPipe},          {"1f1b", BoundSchedule::k1F1B},  {"interleaved", BoundSchedule::kInterleaved},
+    {"looped-bfs", BoundSchedule::kLoopedBfs}, {"zb-h1", BoundSchedule::kZbH1}, {"roundpipe", std::nullopt},
 };
 const std::vector<std::pair<std::string, Effort>> kEfforts = {
     {"fast", Effort::kFast}, {"thorough", Effort::kThorough}, {"forever", Effort::kForever}};
@@ -69,9 +69,12 @@ struct CommandParser {
 };
 
 CommandParser simulate_parser() {
-  CommandParser command{.name = "simulate", .usage = "--schedule NAME --input FILE.json",
-                        .parser = cxxopts::Options("rp-plan simulate", "Simulates a training step from the times of its layers."),
-                        .options = {"--schedule", "--input", "--effort", "--json"}, .required = {"schedule", "input"}};
+  CommandParser command{
+      .name = "simulate",
+      .usage = "--schedule NAME --input FILE.json",
+      .parser = cxxopts::Options("rp-plan simulate", "Simulates a training step from the times of its layers."),
+      .options = {"--schedule", "--input", "--effort", "--json"},
+      .required = {"schedule", "input"}};
   command.parser.add_options()("schedule", joined(names_of(kSchedules)), text(), "NAME")("input", kInputHelp, text(), "FILE")(
       "effort", "search for plans: fast (10 ms), thorough (5 s), or forever (until Ctrl-C)", text()->default_value("thorough"),
       "EFFORT")("json", "print one JSON object");
@@ -79,9 +82,11 @@ CommandParser simulate_parser() {
 }
 
 CommandParser compare_parser() {
-  CommandParser command{.name = "compare", .usage = "--input FILE.json",
+  CommandParser command{.name = "compare",
+                        .usage = "--input FILE.json",
                         .parser = cxxopts::Options("rp-plan compare", "Simulates a training step by every schedule."),
-                        .options = {"--input", "--html", "--effort", "--json"}, .required = {"input"}};
+                        .options = {"--input", "--html", "--effort", "--json"},
+                        .required = {"input"}};
   command.parser.add_options()("input", kInputHelp, text(), "FILE")("html", "write a page of timelines", text(), "PAGE")(
       "effort", "search for RoundPipe's plans: fast (10 ms) or thorough (5 s each)", text()->default_value("thorough"),
       "EFFORT")("json", "print one JSON object");
@@ -89,12 +94,16 @@ CommandParser compare_parser() {
 }
 
 CommandParser timeline_parser() {
-  CommandParser command{.name = "timeline", .usage = "TRACE.json",
+  CommandParser command{.name = "timeline",
+                        .usage = "TRACE.json",
                         .parser = cxxopts::Options("rp-plan timeline", "Tells and draws what the workers of a traced run did."),
-                        .options = {"--html", "--from", "--to", "--steps"}, .required = {}, .num_files = 1};
+                        .options = {"--html", "--from", "--to", "--steps"},
+                        .required = {},
+                        .num_files = 1};
   command.parser.add_options()("html", "write a page with the timeline", text(), "PAGE")(
-      "from", "begin there; default: the trace's beginning, which is 0", text(), "MS")("to", "end there; default: the trace's end", text(), "MS")(
-      "steps", "from the beginning of step A to the end of step B", text(), "A-B");
+      "from", "begin there; default: the trace's beginning, which is 0", text(), "MS")(
+      "to", "end there; default: the trace's end", text(), "MS")("steps", "from the beginning of step A to the end of step B",
+                                                                 text(), "A-B");
   return command;
 }
 
@@ -105,7 +114,8 @@ CommandParser timeline_parser() {
     std::vector<std::string> known = command.options;
     known.push_back("--help");
     if (!name.starts_with("-") || std::find(known.begin(), known.end(), name) != known.end() || name == "-h") continue;
-    throw Error(ExitCode::kUsage, cat("unknown option ", name, did_you_mean(name, known), "; rp-plan ", command.name, " --help lists the options"));
+    throw Error(ExitCode::kUsage, cat("unknown option ", name, did_you_mean(name, known), "; rp-plan ", command.name,
+                                      " --help lists the options"));
   }
   throw Error(ExitCode::kUsage, cat("an option is unknown; rp-plan ", command.name, " --help lists them"));
 }
@@ -121,7 +131,8 @@ void check_counts(const CommandParser& command, const cxxopts::ParseResult& give
   const std::vector<std::string>& words = given.unmatched();
   if (words.size() < command.num_files) throw Error(ExitCode::kUsage, cat("a file is missing", usage));
   if (words.size() > command.num_files) {
-    throw Error(ExitCode::kUsage, cat("unexpected word ", words[command.num_files], "; rp-plan ", command.name, " --help lists the options"));
+    throw Error(ExitCode::kUsage,
+                cat("unexpected word ", words[command.num_files], "; rp-plan ", command.name, " --help lists the options"));
   }
 }
 
@@ -188,7 +199,8 @@ TraceWindow window_of(const cxxopts::ParseResult& given) {
     if (given.count(name) == 0) return std::nullopt;
     const std::string word = text_of(given, name);
     const std::optional<double> ms = number_of<double>(word);
-    if (!ms || !(*ms >= 0) || *ms > 1e12) throw Error(ExitCode::kUsage, cat("--", name, " ", word, ": not a time in milliseconds, as 1500 or 0.5"));
+    if (!ms || !(*ms >= 0) || *ms > 1e12)
+      throw Error(ExitCode::kUsage, cat("--", name, " ", word, ": not a time in milliseconds, as 1500 or 0.5"));
     return ms;
   };
   window.from_ms = time("from");
@@ -197,11 +209,13 @@ TraceWindow window_of(const cxxopts::ParseResult& given) {
     throw Error(ExitCode::kUsage, cat("--to ", *window.to_ms, " is not after --from ", *window.from_ms));
   }
   if (given.count("steps") == 0) return window;
-  if (window.from_ms || window.to_ms) throw Error(ExitCode::kUsage, "--steps and --from or --to are given; one of them says what is drawn");
+  if (window.from_ms || window.to_ms)
+    throw Error(ExitCode::kUsage, "--steps and --from or --to are given; one of them says what is drawn");
   const std::string word = text_of(given, "steps");
   const std::size_t dash = word.find('-');
   const std::optional<std::int64_t> first = number_of<std::int64_t>(std::string_view(word).substr(0, dash));
-  const std::optional<std::int64_t> last = dash == std::string::npos ? first : number_of<std::int64_t>(std::string_view(word).substr(dash + 1));
+  const std::optional<std::int64_t> last =
+      dash == std::string::npos ? first : number_of<std::int64_t>(std::string_view(word).substr(dash + 1));
   if (!first || !last || *first < 0 || *last < *first) {
     throw Error(ExitCode::kUsage, cat("--steps ", word, ": not steps of a run, as 6 or 6-7"));
   }
@@ -226,7 +240,8 @@ std::string schedule_name(std::optional<BoundSchedule> schedule) {
 PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
   const std::string command = arguments.empty() ? "" : arguments.front();
   if (command.empty() || command == "--help" || command == "-h" || command == "help") {
-    if (command.empty()) throw Error(ExitCode::kUsage, cat("a command is missing; there are ", joined(kCommands), " (rp-plan --help)"));
+    if (command.empty())
+      throw Error(ExitCode::kUsage, cat("a command is missing; there are ", joined(kCommands), " (rp-plan --help)"));
     return {.action = PlanOptions::Action::kHelp, .help = kHelp};
   }
   if (command == "--version") return {.action = PlanOptions::Action::kVersion};
@@ -234,7 +249,8 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
   if (command == "simulate") return parse_command(simulate_parser(), rest, read_simulate);
   if (command == "compare") return parse_command(compare_parser(), rest, read_compare);
   if (command == "timeline") return parse_command(timeline_parser(), rest, read_timeline);
-  throw Error(ExitCode::kUsage, cat("no command ", command, did_you_mean(command, kCommands), "; there are ", joined(kCommands)));
+  throw Error(ExitCode::kUsage,
+              cat("no command ", command, did_you_mean(command, kCommands), "; there are ", joined(kCommands)));
 }
 
 }  // namespace rp

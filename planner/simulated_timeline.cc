@@ -48,8 +48,8 @@ double end_of_step(const TaskGraph& graph, const Timeline& timeline, int step) {
   return end;
 }
 
-TimelineSection simulated_section(const TaskGraph& graph, const Timeline& timeline, const std::vector<LayerRange>& stages, int num_layers,
-                                  double first_ms, double length_ms, bool several_steps) {
+TimelineSection simulated_section(const TaskGraph& graph, const Timeline& timeline, const std::vector<LayerRange>& stages,
+                                  int num_layers, double first_ms, double length_ms, bool several_steps) {
   TimelineSection section{.first_ms = first_ms, .length_ms = length_ms};
   for (const std::vector<int>& order : graph.order) {
     if (section.rows.size() == kMostDrawnGpus) break;
@@ -60,15 +60,16 @@ TimelineSection simulated_section(const TaskGraph& graph, const Timeline& timeli
       if (timeline.end[index] <= first_ms || timeline.start[index] >= first_ms + length_ms) continue;
       const SimulatedTask& task = graph.tasks[index];
       const std::string step = several_steps ? cat(", step ", task.step) : "";
-      row.compute.push_back({.start_ms = timeline.start[index],
-                             .end_ms = timeline.end[index],
-                             .phase = phase_of(task.kind),
-                             .recompute_ms = task.recompute,
-                             .microbatch = task.microbatch,
-                             .step = several_steps ? task.step : -1,
-                             .text = cat(task.microbatch),
-                             .hover = cat(name_of(task.kind), ", ", layers_text(stages[static_cast<std::size_t>(task.stage)], num_layers),
-                                          ", microbatch ", task.microbatch, step)});
+      row.compute.push_back(
+          {.start_ms = timeline.start[index],
+           .end_ms = timeline.end[index],
+           .phase = phase_of(task.kind),
+           .recompute_ms = task.recompute,
+           .microbatch = task.microbatch,
+           .step = several_steps ? task.step : -1,
+           .text = cat(task.microbatch),
+           .hover = cat(name_of(task.kind), ", ", layers_text(stages[static_cast<std::size_t>(task.stage)], num_layers),
+                        ", microbatch ", task.microbatch, step)});
     }
   }
   return section;

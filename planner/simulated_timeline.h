@@ -21,7 +21,8 @@ inline constexpr int kMostDrawnGpus = 64;
 
 // GPUs as rows, tasks from `first_ms` on, for `length_ms`; `stages`: the layers of each, num_layers being the head. The axis
 // begins at 0. `several_steps`: they are told apart.
-[[nodiscard]] TimelineSection simulated_section(const TaskGraph& graph, const Timeline& timeline, const std::vector<LayerRange>& stages,
-                                                int num_layers, double first_ms, double length_ms, bool several_steps);
+[[nodiscard]] TimelineSection simulated_section(const TaskGraph& graph, const Timeline& timeline,
+                                                const std::vector<LayerRange>& stages, int num_layers, double first_ms,
+                                                double length_ms, bool several_steps);
 
 }  // namespace rp

@@ -2,17 +2,15 @@
 
 #include <algorithm>
 #include <iomanip>
+#include <iterator>
 #include <sstream>
+#include <utility>
 
 #include "common/text.h"
 
 namespace rp {
 
 namespace {
-
-bool is_compute(const TraceSpan& span) {
-  return span.kind == TraceKind::kForward || span.kind == TraceKind::kFused || span.kind == TraceKind::kBackward;
-}
 
 // How long one of `spans` that `counts` says is on, in the window. Spans in the order of their beginnings.
 template <typename Counts>
@@ -58,19 +56,21 @@ std::vector<std::vector<std::string>> table_of(const Trace& trace) {
 std::string hover_of(const Trace& trace, const TraceSpan& span) {
   std::string text;
   switch (span.kind) {
-    case TraceKind::kForward: text = "forward"; break;
-    case TraceKind::kFused: text = "fused"; break;
-    case TraceKind::kBackward: text = "backward"; break;
-    case TraceKind::kUploadInputs: text = "upload of inputs"; break;
-    case TraceKind::kUploadWeights: text = "upload of weights"; break;
-    case TraceKind::kDownload: text = "download"; break;
-    case TraceKind::kWait: text = "wait"; break;
-    case TraceKind::kUpdate: text = "update"; break;
-    case TraceKind::kCommit: text = "commit"; break;
+    case TraceSpanKind::kForward: text = "forward"; break;
+    case TraceSpanKind::kFused: text = "fused"; break;
+    case TraceSpanKind::kRecompute: text = "recompute"; break;
+    case TraceSpanKind::kBackward: text = "backward"; break;
+    case TraceSpanKind::kUploadInputs: text = "upload of inputs"; break;
+    case TraceSpanKind::kUploadWeights: text = "upload of weights"; break;
+    case TraceSpanKind::kDownload: text = "download"; break;
+    case TraceSpanKind::kWait: text = "wait"; break;
+    case TraceSpanKind::kUpdate: text = "update"; break;
+    case TraceSpanKind::kCommit: text = "commit"; break;
   }
   if (span.name >= 0) text += ": " + trace.names[static_cast<std::size_t>(span.name)];
   if (span.first_layer >= 0 && span.end_layer > span.first_layer) {
-    text += span.end_layer - span.first_layer == 1 ? cat(", layer ", span.first_layer) : cat(", layers ", span.first_layer, "-", span.end_layer - 1);
+    text += span.end_layer - span.first_layer == 1 ? cat(", layer ", span.first_layer)
+                                                   : cat(", layers ", span.first_layer, "-", span.end_layer - 1);
   }
   if (span.microbatch >= 0) text += cat(", microbatch ", span.microbatch);
   if (span.step >= 0) text += cat(", step ", span.step);
@@ -79,12 +79,13 @@ std::string hover_of(const Trace& trace, const TraceSpan& span) {
   return text;
 }
 
-TimelinePhase phase_of(TraceKind kind) {
+TimelinePhase phase_of(TraceSpanKind kind) {
   switch (kind) {
-    case TraceKind::kForward: return TimelinePhase::kForward;
-    case TraceKind::kFused: return TimelinePhase::kFused;
-    case TraceKind::kBackward: return TimelinePhase::kBackward;
-    case TraceKind::kUpdate: return TimelinePhase::kUpdate;
+    case TraceSpanKind::kForward: return TimelinePhase::kForward;
+    case TraceSpanKind::kFused: return TimelinePhase::kFused;
+    case TraceSpanKind::kRecompute: return TimelinePhase::kRecompute;
+    case TraceSpanKind::kBackward: return TimelinePhase::kBackward;
+    case TraceSpanKind::kUpdate: return TimelinePhase::kUpdate;
     default: return TimelinePhase::kOther;
   }
 }
@@ -92,16 +93,19 @@ TimelinePhase phase_of(TraceKind kind) {
 TimelineRow row_of(const Trace& trace, const std::string& name, const std::vector<TraceSpan>& spans) {
   TimelineRow row{.name = name};
   for (const TraceSpan& span : spans) {
-    TimelineSpan drawn{.start_ms = span.start_ms, .end_ms = span.end_ms, .phase = phase_of(span.kind), .microbatch = span.microbatch,
+    TimelineSpan drawn{.start_ms = span.start_ms,
+                       .end_ms = span.end_ms,
+                       .phase = phase_of(span.kind),
+                       .microbatch = span.microbatch,
                        .hover = hover_of(trace, span)};
     switch (span.kind) {
-      case TraceKind::kUploadInputs: row.upload_inputs.push_back(std::move(drawn)); break;
-      case TraceKind::kUploadWeights: row.upload_weights.push_back(std::move(drawn)); break;
-      case TraceKind::kDownload: row.download.push_back(std::move(drawn)); break;
-      case TraceKind::kWait: row.waits.push_back(std::move(drawn)); break;
+      case TraceSpanKind::kUploadInputs: row.upload_inputs.push_back(std::move(drawn)); break;
+      case TraceSpanKind::kUploadWeights: row.upload_weights.push_back(std::move(drawn)); break;
+      case TraceSpanKind::kDownload: row.download.push_back(std::move(drawn)); break;
+      case TraceSpanKind::kWait: row.waits.push_back(std::move(drawn)); break;
       default:
-        drawn.step = is_compute(span) ? static_cast<int>(std::min<std::int64_t>(span.step, INT32_MAX)) : -1;
-        if (is_compute(span) && span.microbatch >= 0) drawn.text = cat(span.microbatch);
+        drawn.step = is_compute(span.kind) ? static_cast<int>(std::min<std::int64_t>(span.step, INT32_MAX)) : -1;
+        if (is_compute(span.kind) && span.microbatch >= 0) drawn.text = cat(span.microbatch);
         row.compute.push_back(std::move(drawn));
     }
   }
@@ -117,9 +121,10 @@ std::string window_text(const Trace& trace) {
 std::vector<WorkerTime> worker_times(const Trace& trace) {
   std::vector<WorkerTime> times;
   for (const auto& [worker, spans] : trace.workers) {
-    const double busy = covered_ms(trace, spans, is_compute);
+    const double busy = covered_ms(trace, spans, [](const TraceSpan& span) { return is_compute(span.kind); });
     // Waits that hide behind compute cost nothing.
-    const double either = covered_ms(trace, spans, [](const TraceSpan& span) { return is_compute(span) || span.kind == TraceKind::kWait; });
+    const double either = covered_ms(
+        trace, spans, [](const TraceSpan& span) { return is_compute(span.kind) || span.kind == TraceSpanKind::kWait; });
     times.push_back({.worker = worker, .busy_ms = busy, .exposed_wait_ms = either - busy});
   }
   return times;
@@ -127,7 +132,8 @@ std::vector<WorkerTime> worker_times(const Trace& trace) {
 
 std::string timeline_text(const Trace& trace, const std::string& file) {
   std::ostringstream out;
-  out << file << ": " << window_text(trace) << ", " << trace.workers.size() << (trace.workers.size() == 1 ? " worker\n" : " workers\n");
+  out << file << ": " << window_text(trace) << ", " << trace.workers.size()
+      << (trace.workers.size() == 1 ? " worker\n" : " workers\n");
   std::vector<std::vector<std::string>> lines = table_of(trace);
   lines.insert(lines.begin(), kColumns);
   for (const std::vector<std::string>& line : lines) {
@@ -143,10 +149,19 @@ TimelinePage timeline_page(const Trace& trace, const std::string& file) {
   page.facts = {{"workers", cat(trace.workers.size())}, {"drawn", window_text(trace)}};
   page.columns = kColumns;
   for (const std::vector<std::string>& line : table_of(trace)) page.records.push_back({.cells = line});
-  TimelineSection section{.title = "workers", .first_ms = trace.from_ms, .length_ms = trace.to_ms - trace.from_ms, .axis_ms = trace.from_ms};
-  section.caption = "Transfers are the thin lanes below each worker's compute. Bubble is the share of the time in which a worker does not compute.";
+  TimelineSection section{
+      .title = "workers", .first_ms = trace.from_ms, .length_ms = trace.to_ms - trace.from_ms, .axis_ms = trace.from_ms};
+  section.caption =
+      "Transfers are the thin lanes below each worker's compute. Bubble is the share of the time in which a worker does not "
+      "compute.";
   for (const auto& [worker, spans] : trace.workers) section.rows.push_back(row_of(trace, cat("worker ", worker), spans));
-  if (!trace.coordinator.empty()) section.rows.push_back(row_of(trace, "coordinator", trace.coordinator));
+  for (const auto& [kind, name] :
+       {std::pair(TraceSpanKind::kUpdate, "updates"), std::pair(TraceSpanKind::kCommit, "commits")}) {
+    std::vector<TraceSpan> spans;
+    std::copy_if(trace.coordinator.begin(), trace.coordinator.end(), std::back_inserter(spans),
+                 [kind = kind](const TraceSpan& span) { return span.kind == kind; });
+    if (!spans.empty()) section.rows.push_back(row_of(trace, name, spans));
+  }
   page.sections.push_back(std::move(section));
   return page;
 }

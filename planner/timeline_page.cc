@@ -79,7 +79,8 @@ if(other!==box){if(other.scrollLeft!==box.scrollLeft)other.scrollLeft=box.scroll
 
 std::string style() {
   std::string out = kStyle;
-  for (const char* name : {"F", "R", "U", "B", "W", "O", "Z", "X", "I", "P", "D", "S", "T", "V"}) out += cat("rect.", name, "{fill:var(--", name, ")}\n");
+  for (const char* name : {"F", "R", "U", "B", "W", "O", "Z", "X", "I", "P", "D", "S", "T", "V"})
+    out += cat("rect.", name, "{fill:var(--", name, ")}\n");
   for (int shade = 1; shade < kNumShades; ++shade) {
     out += cat("rect.", static_cast<char>('a' + shade), "{opacity:", 1 - 0.04 * shade, "}\n");
   }
@@ -89,7 +90,8 @@ std::string style() {
 std::string facts(const std::vector<TimelineFact>& list) {
   if (list.empty()) return "";
   std::string out = "<ul>";
-  for (const TimelineFact& fact : list) out += cat("<li><span>", html_text(fact.name), "</span> ", html_text(fact.value), "</li>\n");
+  for (const TimelineFact& fact : list)
+    out += cat("<li><span>", html_text(fact.name), "</span> ", html_text(fact.value), "</li>\n");
   return out + "</ul>\n";
 }
 
@@ -102,7 +104,8 @@ std::string table(const TimelinePage& page) {
     out += "<tr>";
     for (const std::string& cell : record.cells) out += cat("<td>", html_text(cell), "</td>");
     out += "</tr>\n";
-    if (!record.note.empty()) out += cat("<tr><td class=\"o\" colspan=\"", page.columns.size(), "\">", html_text(record.note), "</td></tr>\n");
+    if (!record.note.empty())
+      out += cat("<tr><td class=\"o\" colspan=\"", page.columns.size(), "\">", html_text(record.note), "</td></tr>\n");
   }
   return out + "</table>\n";
 }
@@ -110,12 +113,12 @@ std::string table(const TimelinePage& page) {
 // What of the colours the page has.
 std::string legend(const TimelinePage& page, bool merges) {
   std::array<bool, kNumTimelinePhases> has_phase{};
-  bool recompute = false, waits = false, shades = false, inputs = false, weights = false, downloads = false, steps = false;
+  bool waits = false, shades = false, inputs = false, weights = false, downloads = false, steps = false;
   for (const TimelineSection& section : page.sections) {
     for (const TimelineRow& row : section.rows) {
       for (const TimelineSpan& span : row.compute) {
         has_phase[static_cast<std::size_t>(span.phase)] = true;
-        recompute = recompute || span.recompute_ms > 0;
+        if (span.recompute_ms > 0) has_phase[static_cast<std::size_t>(TimelinePhase::kRecompute)] = true;
         shades = shades || span.microbatch > 0;
         steps = steps || span.step >= 0;
       }
@@ -129,11 +132,11 @@ std::string legend(const TimelinePage& page, bool merges) {
   const auto add = [&](bool there, const char* name, const char* text, const char* kind = "") {
     if (there) out += cat("<li><i", kind, " style=\"--c:var(--", name, ")\"></i>", text, "</li>\n");
   };
-  const std::array<const char*, kNumTimelinePhases> texts = {"forward", "fused: forward, loss and backward", "backward", "weight gradient",
-                                                             "optimizer update", "other work"};
+  const std::array<const char*, kNumTimelinePhases> texts = {
+      "forward",          "recompute", "fused: forward, loss and backward", "backward", "weight gradient",
+      "optimizer update", "other work"};
   for (std::size_t i = 0; i < kNumTimelinePhases; ++i) {
     add(has_phase[i], kPhaseClasses[i], texts[i]);
-    if (i == static_cast<std::size_t>(TimelinePhase::kFused)) add(recompute, "R", "recompute");
   }
   add(true, "V", "idle");
   add(waits, "X", "waiting");

@@ -9,15 +9,15 @@
 
 namespace rp {
 
-enum class TimelinePhase : std::uint8_t { kForward, kFused, kBackward, kWeightGradient, kUpdate, kOther };
-inline constexpr std::size_t kNumTimelinePhases = 6;
+enum class TimelinePhase : std::uint8_t { kForward, kRecompute, kFused, kBackward, kWeightGradient, kUpdate, kOther };
+inline constexpr std::size_t kNumTimelinePhases = 7;
 
 // Names are plain text: the page escapes them.
 struct TimelineSpan {
   double start_ms = 0;
   double end_ms = 0;
   TimelinePhase phase = TimelinePhase::kOther;
-  double recompute_ms = 0;  // at its beginning
+  double recompute_ms = 0;  // at its beginning, if that is no span of its own
   int microbatch = -1;      // gives the shade; -1: none
   int step = -1;            // is told apart from the steps before and after; -1: not known
   std::string text{};       // inside, where there is room

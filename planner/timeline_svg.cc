@@ -69,9 +69,11 @@ class Drawing {
 
   std::string draw() const {
     std::string out = "<div class=\"d\">" + names() + "<div class=\"b\" tabindex=\"0\">";
-    out += cat("<svg class=\"t\" height=\"", height_, "\" role=\"img\" aria-label=\"", html_text(section_.title), "\">\n", axis());
+    out +=
+        cat("<svg class=\"t\" height=\"", height_, "\" role=\"img\" aria-label=\"", html_text(section_.title), "\">\n", axis());
     std::string labels;
-    out += cat("<svg viewBox=\"0 0 ", kUnits, " ", height_, "\" preserveAspectRatio=\"none\" width=\"100%\" height=\"", height_, "\">\n");
+    out += cat("<svg viewBox=\"0 0 ", kUnits, " ", height_, "\" preserveAspectRatio=\"none\" width=\"100%\" height=\"", height_,
+               "\">\n");
     int top = kAxisHeight;
     for (const TimelineRow& row : section_.rows) {
       out += draw_row(row, top, labels);
@@ -95,7 +97,8 @@ class Drawing {
       top += pitch_;
     }
     const int width = static_cast<int>(static_cast<double>(letters) * kLetterWidth) + 10;
-    return cat("<svg class=\"n", compute_height_ < 14 ? " s" : "", "\" width=\"", width, "\" height=\"", height_, "\">\n", texts, "</svg>");
+    return cat("<svg class=\"n", compute_height_ < 14 ? " s" : "", "\" width=\"", width, "\" height=\"", height_, "\">\n",
+               texts, "</svg>");
   }
 
   [[nodiscard]] double fraction(double ms) const { return (ms - section_.first_ms) / scale_ms_; }
@@ -111,8 +114,8 @@ class Drawing {
     for (double tick = std::ceil(section_.axis_ms / step - 1e-9); tick * step <= end + 1e-9 * scale_ms_; ++tick) {
       const double at = tick * step - section_.axis_ms + section_.first_ms, place = fraction(at);
       const char* anchor = place < 0.03 ? "" : place > 0.97 ? " class=\"e\"" : " class=\"c\"";
-      out += cat("<line class=\"g\" x1=\"", percent(at), "\" x2=\"", percent(at), "\" y1=\"16\" y2=\"", height_, "\"/><text", anchor,
-                 " x=\"", percent(at), "\" y=\"11\">", tick_text(tick * step, step), "</text>\n");
+      out += cat("<line class=\"g\" x1=\"", percent(at), "\" x2=\"", percent(at), "\" y1=\"16\" y2=\"", height_, "\"/><text",
+                 anchor, " x=\"", percent(at), "\" y=\"11\">", tick_text(tick * step, step), "</text>\n");
     }
     const std::string last = percent(section_.first_ms + section_.length_ms);
     return out + cat("<line class=\"l\" x1=\"", last, "\" x2=\"", last, "\" y1=\"16\" y2=\"", height_, "\"/>\n");
@@ -120,8 +123,10 @@ class Drawing {
 
   std::string draw_row(const TimelineRow& row, int top, std::string& labels) const {
     std::string out = cat("<g transform=\"translate(0 ", top, ")\">\n");
-    out += cat("<rect class=\"V\" width=\"", units(section_.first_ms + section_.length_ms), "\" height=\"", compute_height_, "\"/>\n");
-    for (const TimelineShape& shape : timeline_shapes(section_, row.waits, least_ms_)) out += rectangle(shape, "X", 0, compute_height_);
+    out += cat("<rect class=\"V\" width=\"", units(section_.first_ms + section_.length_ms), "\" height=\"", compute_height_,
+               "\"/>\n");
+    for (const TimelineShape& shape : timeline_shapes(section_, row.waits, least_ms_))
+      out += rectangle(shape, "X", 0, compute_height_);
     for (const TimelineShape& shape : timeline_shapes(section_, row.compute, least_ms_)) {
       out += rectangle(shape, shape_class(shape), 0, compute_height_);
       labels += label(shape, top);
@@ -132,7 +137,8 @@ class Drawing {
       y += kStripHeight;
     }
     for (const auto& [name, lane] : kLanes) {
-      for (const TimelineShape& shape : timeline_shapes(section_, row.*lane, least_ms_)) out += rectangle(shape, name, y + 1, kLaneHeight);
+      for (const TimelineShape& shape : timeline_shapes(section_, row.*lane, least_ms_))
+        out += rectangle(shape, name, y + 1, kLaneHeight);
       y += kLanePitch;
     }
     return out + "</g>\n";
@@ -160,24 +166,29 @@ class Drawing {
     const std::string times = number_text(axis_of(shape.start_ms), 3) + " to " + number_text(axis_of(shape.end_ms), 3) + " ms";
     if (shape.num_spans > 1) {
       return rect(shape.start_ms, shape.end_ms, name, length > 0 ? shape.busy_ms / length : 1) +
-             cat("><title>", shape.num_spans, " narrow ones, ", number_text(shape.busy_ms, 3), " ms together\n", times, "</title></rect>\n");
+             cat("><title>", shape.num_spans, " narrow ones, ", number_text(shape.busy_ms, 3), " ms together\n", times,
+                 "</title></rect>\n");
     }
     const TimelineSpan& span = *shape.span;
     const std::string title = cat("<title>", html_text(span.hover), "\n", number_text(axis_of(span.start_ms), 3), " to ",
                                   number_text(axis_of(span.end_ms), 3), " ms</title>");
     const double cut = std::min(span.start_ms + span.recompute_ms, shape.end_ms);
-    if (span.recompute_ms <= 0 || cut <= shape.start_ms) return rect(shape.start_ms, shape.end_ms, name, 1) + ">" + title + "</rect>\n";
+    if (span.recompute_ms <= 0 || cut <= shape.start_ms)
+      return rect(shape.start_ms, shape.end_ms, name, 1) + ">" + title + "</rect>\n";
     std::string recompute = name;
     recompute.front() = 'R';
-    return "<g class=\"q\">" + title + rect(shape.start_ms, cut, recompute, 1) + "/>" + rect(cut, shape.end_ms, name, 1) + "/></g>\n";
+    return "<g class=\"q\">" + title + rect(shape.start_ms, cut, recompute, 1) + "/>" + rect(cut, shape.end_ms, name, 1) +
+           "/></g>\n";
   }
 
   std::string label(const TimelineShape& shape, int top) const {
     const std::string& text = shape.span->text;
     const double room = kTimelineWidth * (fraction(shape.end_ms) - fraction(shape.start_ms));
-    if (shape.num_spans > 1 || text.empty() || compute_height_ < 14 || static_cast<double>(most_letters_) * kLetterWidth + 4 > room) return "";
-    return cat("<text class=\"i\" x=\"", percent((shape.start_ms + shape.end_ms) / 2), "\" y=\"", top + compute_height_ / 2 + 4, "\">",
-               html_text(text), "</text>\n");
+    if (shape.num_spans > 1 || text.empty() || compute_height_ < 14 ||
+        static_cast<double>(most_letters_) * kLetterWidth + 4 > room)
+      return "";
+    return cat("<text class=\"i\" x=\"", percent((shape.start_ms + shape.end_ms) / 2), "\" y=\"", top + compute_height_ / 2 + 4,
+               "\">", html_text(text), "</text>\n");
   }
 
   // Which step a row is at: a strip below its compute.
@@ -196,8 +207,8 @@ class Drawing {
                  std::max(1, units(end) - x), "\" height=\"", kStripHeight, "\"><title>step ", step, "</title></rect>\n");
       const std::string text = cat("step ", step);
       if (static_cast<double>(text.size()) * kLetterWidth + 4 > kTimelineWidth * (fraction(end) - fraction(start))) continue;
-      labels += cat("<text class=\"k\" x=\"", percent(start), "\" dx=\"3\" y=\"", top + compute_height_ + kStripHeight - 2, "\">", text,
-                    "</text>\n");
+      labels += cat("<text class=\"k\" x=\"", percent(start), "\" dx=\"3\" y=\"", top + compute_height_ + kStripHeight - 2,
+                    "\">", text, "</text>\n");
     }
     return out;
   }
@@ -212,7 +223,8 @@ class Drawing {
 
 }  // namespace
 
-std::vector<TimelineShape> timeline_shapes(const TimelineSection& section, const std::vector<TimelineSpan>& spans, double least_ms) {
+std::vector<TimelineShape> timeline_shapes(const TimelineSection& section, const std::vector<TimelineSpan>& spans,
+                                           double least_ms) {
   std::vector<TimelineShape> shapes;
   const double window_end = section.first_ms + section.length_ms;
   double longest = 0;

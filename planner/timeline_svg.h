@@ -13,8 +13,8 @@ namespace rp {
 // Lengths in pixels of a diagram that is not zoomed are meant for this width; it may be wider on the screen, not narrower.
 inline constexpr int kTimelineWidth = 900;
 
-// The classes of phases, of shades ('a' is the strongest), of transfer lanes (I, P, D), of recompute (R) of waits (X) and of idle time (V).
-inline constexpr const char* kPhaseClasses[kNumTimelinePhases] = {"F", "U", "B", "W", "O", "Z"};
+// The classes of phases, of shades ('a' is the strongest), of transfer lanes (I, P, D), of waits (X) and of idle time (V).
+inline constexpr const char* kPhaseClasses[kNumTimelinePhases] = {"F", "R", "U", "B", "W", "O", "Z"};
 inline constexpr int kNumShades = 12;
 
 // What is drawn for a span, or for many that are too narrow.

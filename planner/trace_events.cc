@@ -34,7 +34,8 @@ class PieceBuffer : public std::streambuf {
  protected:
   int_type underflow() override {
     if (next_ == file_.size()) return traits_type::eof();
-    if (next_ - understood_ > kMostTokenBytes) throw bad_input(file_.path(), "has a text of more than 1 MiB before its byte ", next_);
+    if (next_ - understood_ > kMostTokenBytes)
+      throw bad_input(file_.path(), "has a text of more than 1 MiB before its byte ", next_);
     const std::uint64_t bytes = std::min<std::uint64_t>(piece_.size(), file_.size() - next_);
     file_.read_at(next_, piece_.data(), bytes);
     next_ += bytes;
@@ -50,15 +51,17 @@ class PieceBuffer : public std::streambuf {
 
 constexpr std::array<std::pair<const char*, std::string TraceEvent::*>, 2> kTexts = {
     {{"name", &TraceEvent::name}, {"cat", &TraceEvent::category}}};
-constexpr std::array<std::pair<const char*, std::int64_t TraceEvent::*>, 2> kNumbers = {{{"pid", &TraceEvent::pid}, {"tid", &TraceEvent::tid}}};
+constexpr std::array<std::pair<const char*, std::int64_t TraceEvent::*>, 2> kNumbers = {
+    {{"pid", &TraceEvent::pid}, {"tid", &TraceEvent::tid}}};
 constexpr std::array<std::pair<const char*, double TraceEvent::*>, 2> kTimes = {
     {{"ts", &TraceEvent::start_us}, {"dur", &TraceEvent::duration_us}}};
-constexpr std::array<std::pair<const char*, std::int64_t TraceEvent::*>, 6> kArguments = {{{"slot", &TraceEvent::slot},
-                                                                                           {"step", &TraceEvent::step},
-                                                                                           {"first_layer", &TraceEvent::first_layer},
-                                                                                           {"end_layer", &TraceEvent::end_layer},
-                                                                                           {"microbatch", &TraceEvent::microbatch},
-                                                                                           {"bytes", &TraceEvent::bytes}}};
+constexpr std::array<std::pair<const char*, std::int64_t TraceEvent::*>, 6> kArguments = {
+    {{"slot", &TraceEvent::slot},
+     {"step", &TraceEvent::step},
+     {"first_layer", &TraceEvent::first_layer},
+     {"end_layer", &TraceEvent::end_layer},
+     {"microbatch", &TraceEvent::microbatch},
+     {"bytes", &TraceEvent::bytes}}};
 
 // What the parser tells. Levels: 1 the file's object, 2 the list of events, 3 an event, 4 its args.
 class Handler {
@@ -74,7 +77,8 @@ class Handler {
   }
   bool number_float(double value, const std::string&) {
     // Whole numbers may be written so.
-    const bool is_whole = std::abs(value) <= static_cast<double>(kMostNumber) && value == static_cast<double>(static_cast<std::int64_t>(value));
+    const bool is_whole =
+        std::abs(value) <= static_cast<double>(kMostNumber) && value == static_cast<double>(static_cast<std::int64_t>(value));
     return number(value, is_whole ? static_cast<std::int64_t>(value) : kMostNumber + 1);
   }
   bool string(std::string& value) {
@@ -213,7 +217,8 @@ class Handler {
 
 }  // namespace
 
-void read_trace_events(const std::filesystem::path& path, std::uint64_t max_bytes, const std::function<void(const TraceEvent&)>& take) {
+void read_trace_events(const std::filesystem::path& path, std::uint64_t max_bytes,
+                       const std::function<void(const TraceEvent&)>& take) {
   const InputFile file = InputFile::open(path);
   if (file.size() > max_bytes) {
     throw bad_input(path, "has ", bytes_text(file.size()), "; at most ", bytes_text(max_bytes), " are read: trace fewer steps");

@@ -10,25 +10,25 @@ namespace rp {
 
 namespace {
 
-constexpr std::size_t kMostNames = 4096;
+constexpr std::size_t kMostNames = 65536;
 constexpr std::int64_t kUploadWeightsTid = 3;
 
 // Of the events that are read; others tell nothing that is drawn.
-std::optional<TraceKind> kind_of(const std::filesystem::path& path, const TraceEvent& event) {
-  if (event.category == "upload") return event.tid == kUploadWeightsTid ? TraceKind::kUploadWeights : TraceKind::kUploadInputs;
-  if (event.category == "download") return TraceKind::kDownload;
-  if (event.category == "wait") return TraceKind::kWait;
-  if (event.category == "update") return TraceKind::kUpdate;
-  if (event.category == "commit") return TraceKind::kCommit;
+std::optional<TraceSpanKind> kind_of(const std::filesystem::path& path, const TraceEvent& event) {
+  if (event.category == "upload")
+    return event.tid == kUploadWeightsTid ? TraceSpanKind::kUploadWeights : TraceSpanKind::kUploadInputs;
+  if (event.category == "download") return TraceSpanKind::kDownload;
+  if (event.category == "wait") return TraceSpanKind::kWait;
+  if (event.category == "update") return TraceSpanKind::kUpdate;
+  if (event.category == "commit") return TraceSpanKind::kCommit;
   if (event.category != "compute") return std::nullopt;
-  if (event.phase == "forward") return TraceKind::kForward;
-  if (event.phase == "fused") return TraceKind::kFused;
-  if (event.phase == "backward") return TraceKind::kBackward;
+  if (event.phase == "forward") return TraceSpanKind::kForward;
+  if (event.phase == "fused") return TraceSpanKind::kFused;
+  if (event.phase == "recompute") return TraceSpanKind::kRecompute;
+  if (event.phase == "backward") return TraceSpanKind::kBackward;
   throw bad_input(path, "event ", event.number, " (", quoted_name(event.name), ") has the phase ", quoted_name(event.phase),
-                  "; it must be forward, fused or backward");
+                  "; it must be forward, fused, recompute or backward");
 }
-
-bool is_compute(TraceKind kind) { return kind == TraceKind::kForward || kind == TraceKind::kFused || kind == TraceKind::kBackward; }
 
 // What the first reading finds, in microseconds.
 struct Extent {
@@ -52,11 +52,11 @@ Extents read_extents(const std::filesystem::path& path, const TraceWindow& windo
   Extents found;
   bool computes = false;
   read_trace_events(path, kMostTraceBytes, [&](const TraceEvent& event) {
-    const std::optional<TraceKind> kind = kind_of(path, event);
+    const std::optional<TraceSpanKind> kind = kind_of(path, event);
     if (!kind) return;
     if (event.pid > kMostTraceWorkers) {
-      throw bad_input(path, "event ", event.number, " (", quoted_name(event.name), ") has the pid ", event.pid, "; workers have 1 to ",
-                      kMostTraceWorkers);
+      throw bad_input(path, "event ", event.number, " (", quoted_name(event.name), ") has the pid ", event.pid,
+                      "; workers have 1 to ", kMostTraceWorkers);
     }
     if (event.pid > 0) found.workers[static_cast<int>(event.pid) - 1];
     found.all.include(event);
@@ -77,7 +77,8 @@ void set_window(const std::filesystem::path& path, const TraceWindow& asked, con
   trace.to_ms = trace.length_ms = (found.all.last - zero) / 1000;
   if (asked.steps && found.steps.is_empty()) {
     throw Error(ExitCode::kUsage, cat("--steps ", asked.steps->first, "-", asked.steps->second, ": ", path.string(), " has ",
-                                      found.last_step < 0 ? std::string("no steps") : cat("the steps ", found.first_step, " to ", found.last_step)));
+                                      found.last_step < 0 ? std::string("no steps")
+                                                          : cat("the steps ", found.first_step, " to ", found.last_step)));
   }
   if (asked.steps) {
     trace.from_ms = (found.steps.first - zero) / 1000;
@@ -90,7 +91,9 @@ void set_window(const std::filesystem::path& path, const TraceWindow& asked, con
   }
 }
 
-int narrowed(std::int64_t value) { return static_cast<int>(std::min<std::int64_t>(value, std::numeric_limits<int>::max() - 1)); }
+int narrowed(std::int64_t value) {
+  return static_cast<int>(std::min<std::int64_t>(value, std::numeric_limits<int>::max() - 1));
+}
 
 // Collects the names of spans, each once.
 class Names {
@@ -121,13 +124,13 @@ Trace read_trace(const std::filesystem::path& path, const TraceWindow& window) {
   Names names(trace.names);
   std::uint64_t num_spans = 0;
   read_trace_events(path, kMostTraceBytes, [&](const TraceEvent& event) {
-    const std::optional<TraceKind> kind = kind_of(path, event);
+    const std::optional<TraceSpanKind> kind = kind_of(path, event);
     if (!kind) return;
     const double start = (event.start_us - found.all.first) / 1000, end = start + event.duration_us / 1000;
     if (end <= trace.from_ms || start >= trace.to_ms) return;
     if (++num_spans > kMostTraceSpans) {
-      throw Error(ExitCode::kUsage, cat(path.string(), ": more than ", kMostTraceSpans, " events between ", trace.from_ms, " and ", trace.to_ms,
-                                        " ms; ask for less by --steps, or --from and --to"));
+      throw Error(ExitCode::kUsage, cat(path.string(), ": more than ", kMostTraceSpans, " events between ", trace.from_ms,
+                                        " and ", trace.to_ms, " ms; ask for less by --steps, or --from and --to"));
     }
     std::vector<TraceSpan>& spans = event.pid == 0 ? trace.coordinator : trace.workers[static_cast<int>(event.pid) - 1];
     spans.push_back({.start_ms = start,
@@ -142,7 +145,8 @@ Trace read_trace(const std::filesystem::path& path, const TraceWindow& window) {
                      .name = is_compute(*kind) ? -1 : names.number_of(event.name)});
   });
   const auto sort = [](std::vector<TraceSpan>& spans) {
-    std::stable_sort(spans.begin(), spans.end(), [](const TraceSpan& a, const TraceSpan& b) { return a.start_ms < b.start_ms; });
+    std::stable_sort(spans.begin(), spans.end(),
+                     [](const TraceSpan& a, const TraceSpan& b) { return a.start_ms < b.start_ms; });
   };
   sort(trace.coordinator);
   for (auto& [worker, spans] : trace.workers) sort(spans);

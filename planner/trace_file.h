@@ -18,13 +18,24 @@ struct TraceWindow {
   std::optional<std::pair<std::int64_t, std::int64_t>> steps{};  // first and last
 };
 
-enum class TraceKind : std::uint8_t { kForward, kFused, kBackward, kUploadInputs, kUploadWeights, kDownload, kWait, kUpdate, kCommit };
+enum class TraceSpanKind : std::uint8_t {
+  kForward,
+  kFused,
+  kRecompute,
+  kBackward,
+  kUploadInputs,
+  kUploadWeights,
+  kDownload,
+  kWait,
+  kUpdate,
+  kCommit
+};
 
 // -1: the trace does not say.
 struct TraceSpan {
   double start_ms = 0;
   double end_ms = 0;
-  TraceKind kind = TraceKind::kForward;
+  TraceSpanKind kind = TraceSpanKind::kForward;
   int microbatch = -1;
   int first_layer = -1, end_layer = -1;
   std::int64_t step = -1;
@@ -32,6 +43,8 @@ struct TraceSpan {
   std::int64_t bytes = -1;
   int name = -1;  // of waits, updates and commits: index into Trace::names
 };
+
+[[nodiscard]] inline bool is_compute(TraceSpanKind kind) { return kind <= TraceSpanKind::kBackward; }
 
 // Spans that lie in the window, in part at least, by their beginnings.
 struct Trace {

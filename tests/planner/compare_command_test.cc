@@ -32,12 +32,14 @@ TEST(CompareCommand, HasTheFiguresOfSimulate) {
   ASSERT_EQ(schedules.size(), 6U);
   const json printed = json::parse(comparison_json(schedules));
   for (std::size_t i = 0; i < schedules.size(); ++i) {
-    const SimulationResult alone = simulate_file(file, schedules[i].schedule, Effort::kFast, [](const std::string&) {}, [] { return true; });
+    const SimulationResult alone = simulate_file(
+        file, schedules[i].schedule, Effort::kFast, [](const std::string&) {}, [] { return true; });
     EXPECT_EQ(printed["schedules"][i], json::parse(simulation_json(alone)));
   }
   EXPECT_NEAR(printed["schedules"][5]["makespan_ms"].get<double>(), golden.roundpipe, 0.00005);
   const std::string text = comparison_text(schedules);
-  for (const char* figure : {"gpipe", "zb-h1", "roundpipe async", "2286.0170", "19.07", "1937.2180", "rounds of 8; forward 7,7,7,7;"}) {
+  for (const char* figure :
+       {"gpipe", "zb-h1", "roundpipe async", "2286.0170", "19.07", "1937.2180", "rounds of 8; forward 7,7,7,7;"}) {
     EXPECT_THAT(text, HasSubstr(figure));
   }
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 8);
@@ -80,7 +82,8 @@ TEST(CompareCommand, ShowsTwoStepsOfTheSteadyState) {
   for (const TimelineRow& row : section.rows) {
     for (const TimelineSpan& span : row.compute) {
       EXPECT_GE(span.step, 5);
-      busy += std::max(0.0, std::min(span.end_ms, section.first_ms + section.length_ms) - std::max(span.start_ms, section.first_ms));
+      busy += std::max(0.0,
+                       std::min(span.end_ms, section.first_ms + section.length_ms) - std::max(span.start_ms, section.first_ms));
     }
   }
   EXPECT_NEAR(busy / 8 / section.length_ms, golden.busy_per_gpu / golden.period_of_8, 0.03);
@@ -115,7 +118,8 @@ TEST(CompareCommand, WhatIsTooLargeToDrawIsRefused) {
   const WorkloadFile file = read_json(input);
   const std::vector<ComparedSchedule> schedules = {
       {.schedule = std::nullopt,
-       .result = simulate_file(file, std::nullopt, Effort::kFast, [](const std::string&) {}, [] { return true; })}};
+       .result = simulate_file(
+           file, std::nullopt, Effort::kFast, [](const std::string&) {}, [] { return true; })}};
   expect_error(ExitCode::kUsage, {"--html", "roundpipe", "1327104 tasks", "1000000", "microbatches"},
                [&] { (void)comparison_page(file, schedules, "Schedules"); });
 }

@@ -17,13 +17,25 @@ using testing::HasSubstr;
 
 // Times in ms; the trace has microseconds, from 5000 s on.
 json event(const char* category, int pid, int tid, double start, double end, const json& args = json::object()) {
-  return {{"ph", "X"}, {"name", category}, {"cat", category}, {"pid", pid}, {"tid", tid}, {"ts", 5e9 + 1000 * start}, {"dur", 1000 * (end - start)},
+  return {{"ph", "X"},
+          {"name", category},
+          {"cat", category},
+          {"pid", pid},
+          {"tid", tid},
+          {"ts", 5e9 + 1000 * start},
+          {"dur", 1000 * (end - start)},
           {"args", args}};
 }
 
 json compute(int worker, double start, double end, const char* phase, int step, int microbatch) {
   return event("compute", worker + 1, 1, start, end,
-               {{"slot", 7}, {"round", 3}, {"step", step}, {"pipeline", 0}, {"phase", phase}, {"first_layer", 2}, {"end_layer", 4},
+               {{"slot", 7},
+                {"round", 3},
+                {"step", step},
+                {"pipeline", 0},
+                {"phase", phase},
+                {"first_layer", 2},
+                {"end_layer", 4},
                 {"microbatch", microbatch}});
 }
 
@@ -41,7 +53,8 @@ json small_trace() {
   events.push_back(event("upload", 1, 2, 0, 2, {{"slot", 7}, {"bytes", 2048}, {"microbatch", 0}}));
   events.push_back(event("upload", 1, 3, 5, 15, {{"slot", 8}, {"bytes", 4096}, {"microbatch", -1}}));
   events.push_back(event("download", 1, 4, 41, 45, {{"slot", 7}, {"bytes", 512}, {"microbatch", 1}}));
-  events.push_back(compute(1, 20, 70, "fused", 1, 0));
+  events.push_back(compute(1, 20, 60, "fused", 1, 0));
+  events.push_back(compute(1, 60, 70, "recompute", 1, 0));
   events.push_back(event("update", 0, 1, 70, 90, {{"step", 1}}));
   events.push_back(event("commit", 0, 1, 90, 91));
   return {{"displayTimeUnit", "ms"}, {"otherData", {{"list", {1, {{"deep", nullptr}}}}}}, {"traceEvents", events}};
@@ -62,7 +75,8 @@ TEST(TimelineCommand, TellsHowLongWorkersComputeAndWait) {
   EXPECT_NEAR(times[1].busy_ms, 50, 1e-6);
   EXPECT_EQ(times[1].exposed_wait_ms, 0);
   const std::string text = timeline_text(trace, "trace.json");
-  for (const char* part : {"trace.json: 0.000 to 100.000 ms of 100.000 ms, 2 workers", "60.00", "40.00", "35.000", "mean", "55.000"}) {
+  for (const char* part :
+       {"trace.json: 0.000 to 100.000 ms of 100.000 ms, 2 workers", "60.00", "40.00", "35.000", "mean", "55.000"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
 }
@@ -71,16 +85,18 @@ TEST(TimelineCommand, DrawsWorkersTransfersAndUpdates) {
   const TimelinePage page = timeline_page(read(small_trace()), "trace.json");
   ASSERT_EQ(page.sections.size(), 1U);
   const std::vector<TimelineRow>& rows = page.sections[0].rows;
-  ASSERT_EQ(rows.size(), 3U);
+  ASSERT_EQ(rows.size(), 4U);
   EXPECT_EQ(rows[0].name, "worker 0");
   EXPECT_EQ(rows[0].compute.size(), 3U);
   EXPECT_EQ(rows[0].upload_inputs.size(), 1U);
   EXPECT_EQ(rows[0].upload_weights.size(), 1U);
   EXPECT_EQ(rows[0].download.size(), 1U);
   EXPECT_EQ(rows[0].waits.size(), 2U);
-  EXPECT_EQ(rows[2].name, "coordinator");
+  EXPECT_EQ(rows[2].name, "updates");
   const PageContent content = read_page(timeline_html(page));
   EXPECT_EQ(content.classes.at("F"), 2);
+  EXPECT_EQ(content.classes.at("R"), 1);
+  EXPECT_EQ(content.classes.at("Z"), 1) << "a commit";
   EXPECT_EQ(content.classes.at("O"), 1);
   EXPECT_THAT(content.text, HasSubstr("forward, layers 2-3, microbatch 1, step 1, slot 7\n20 to 40 ms"));
   EXPECT_THAT(content.text, HasSubstr("upload of weights: upload, slot 8, 4.00 KiB"));
@@ -96,7 +112,9 @@ TEST(TimelineCommand, ReadsTheWindowThatIsAskedFor) {
   EXPECT_NEAR(worker_times(times)[0].busy_ms, 10, 1e-6);
   EXPECT_NEAR(worker_times(times)[0].exposed_wait_ms, 10, 1e-6);
   EXPECT_NEAR(worker_times(times)[1].busy_ms, 20, 1e-6);
-  expect_error(ExitCode::kUsage, {"--steps 3-4", "trace.json", "the steps 1 to 2"}, [] { (void)read(small_trace(), {.steps = {{3, 4}}}); });
+  expect_error(ExitCode::kUsage, {"--steps 3-4", "trace.json", "the steps 1 to 2"}, [] {
+    (void)read(small_trace(), {.steps = {{3, 4}}});
+  });
   expect_error(ExitCode::kUsage, {"--from 200", "has 100 ms"}, [] { (void)read(small_trace(), {.from_ms = 200}); });
 }
 
@@ -135,7 +153,7 @@ TEST(TraceFile, WhatIsWrongIsNamed) {
   refused(changed("ts", 1e300), {"event 3", "\"ts\" 1e+300"});
   refused(changed("pid", 1.5), {"event 3", "\"pid\" 1.5", "whole number"});
   refused(changed("pid", 5000), {"event 3", "pid 5000", "1 to 1024"});
-  refused(changed("args", {{"phase", "sideways"}}), {"event 3", "'sideways'", "forward, fused or backward"});
+  refused(changed("args", {{"phase", "sideways"}}), {"event 3", "'sideways'", "forward, fused, recompute or backward"});
   refused(changed("args", {{"phase", "forward"}, {"microbatch", -7}}), {"event 3", "\"microbatch\" -7"});
   const TempDirectory directory;
   expect_refusal({"cannot be opened"}, [&] { (void)read_trace(directory.file("none.json"), {}); });

@@ -28,7 +28,8 @@ TEST(HtmlText, LetsNoMarkupThrough) {
   EXPECT_EQ(html_text("<b a=\"1\" c='2'>&</b>"), "&lt;b a=&quot;1&quot; c=&#39;2&#39;&gt;&amp;&lt;/b&gt;");
   EXPECT_EQ(html_text(std::string_view("a\0b\tc\x1b\x7f\nd", 9)), "a b c  \nd");
   EXPECT_EQ(html_text("größer – ≥ 😀"), "größer – ≥ 😀");
-  EXPECT_EQ(html_text("\xff|\xc3|\xc0\xaf|\xed\xa0\x80|\xf5\x80\x80\x80|\xef\xbf\xbf|\xe2\x82"), "?|?|??|???|????|???|??") << "not UTF-8";
+  EXPECT_EQ(html_text("\xff|\xc3|\xc0\xaf|\xed\xa0\x80|\xf5\x80\x80\x80|\xef\xbf\xbf|\xe2\x82"), "?|?|??|???|????|???|??")
+      << "not UTF-8";
 }
 
 TEST(TimelinePage, HasAShapeForEverySpanAndItsHoverText) {
