@@ -11,6 +11,7 @@
 #include "common/text.h"
 #include "planner/compare_command.h"
 #include "planner/options.h"
+#include "planner/plan_command.h"
 #include "planner/simulate_command.h"
 #include "planner/timeline_command.h"
 #include "planner/timeline_page.h"
@@ -52,6 +53,11 @@ int timeline(const rp::PlanOptions& options) {
   return rp::print_output(rp::timeline_text(trace, name));
 }
 
+int plan(const rp::PlanOptions& options) {
+  const rp::PlanAnswer answer = rp::answer_question(options.question, options.effort);
+  return rp::print_output(options.json ? rp::answer_json(answer) : rp::answer_text(answer));
+}
+
 int run(const std::vector<std::string>& arguments) {
   const rp::PlanOptions options = rp::parse_plan_options(arguments);
   switch (options.action) {
@@ -60,6 +66,7 @@ int run(const std::vector<std::string>& arguments) {
     case rp::PlanOptions::Action::kSimulate: return simulate(options);
     case rp::PlanOptions::Action::kCompare: return compare(options);
     case rp::PlanOptions::Action::kTimeline: return timeline(options);
+    case rp::PlanOptions::Action::kPlan: return plan(options);
   }
   return 0;
 }

@@ -21,11 +21,12 @@ const std::vector<std::pair<std::string, std::optional<BoundSchedule>>> kSchedul
 const std::vector<std::pair<std::string, Effort>> kEfforts = {
     {"fast", Effort::kFast}, {"thorough", Effort::kThorough}, {"forever", Effort::kForever}};
 const std::vector<std::pair<std::string, Effort>> kBriefEfforts = {kEfforts.begin(), kEfforts.begin() + 2};
-const std::vector<std::string> kCommands = {"simulate", "compare", "timeline"};
+const std::vector<std::string> kCommands = {"plan", "simulate", "compare", "timeline"};
 
 constexpr const char* kHelp =
     "rp-plan: how a model would train, on GPUs that one need not have\n"
     "\n"
+    "  rp-plan plan --model MODEL --gpus N --gpu NAME        whether a model fits, its plan, and how fast it trains\n"
     "  rp-plan simulate --schedule NAME --input FILE.json    a step of given layer times, by any schedule\n"
     "  rp-plan compare --input FILE.json --html PAGE.html    the same by every schedule, side by side, with timelines\n"
     "  rp-plan timeline TRACE.json --html PAGE.html          what a run did, from its trace\n"
@@ -104,6 +105,29 @@ CommandParser timeline_parser() {
       "from", "begin there; default: the trace's beginning, which is 0", text(), "MS")(
       "to", "end there; default: the trace's end", text(), "MS")("steps", "from the beginning of step A to the end of step B",
                                                                  text(), "A-B");
+  return command;
+}
+
+CommandParser plan_parser() {
+  CommandParser command{.name = "plan",
+                        .usage = "--model MODEL",
+                        .parser = cxxopts::Options("rp-plan plan", "Predicts how a model trains: memory, plan, speed."),
+                        .options = {"--model", "--gpus", "--gpu", "--server", "--host-memory", "--sequence-length", "--batch-size",
+                                    "--microbatches", "--rounds-per-step", "--lora-rank", "--no-lora-experts", "--async",
+                                    "--fp16-accumulate", "--pageable-weights", "--max-fused-layers", "--effort", "--json"},
+                        .required = {"model"}};
+  const auto with_default = [](const char* value) { return text()->default_value(value); };
+  command.parser.add_options()("model", "a preset, as qwen3-32b, or the folder of a model", text(), "MODEL")(
+      "gpus", "how many", with_default("8"), "N")("gpu", "profile of the GPUs: a name, as rtx4090, or a file", with_default("rtx4090"), "NAME")(
+      "server", "profile of the machine: a name or a file", with_default("xeon6330-8gpu"), "NAME")(
+      "host-memory", "memory for the run, as 768G; default: all of the server's", text(), "SIZE")(
+      "sequence-length", "tokens of a sequence", with_default("2048"), "N")("batch-size", "sequences of a step", with_default("128"), "N")(
+      "microbatches", "of a round; default: proposed", text(), "N")("rounds-per-step", "default: proposed", text(), "N")(
+      "lora-rank", "train LoRA pairs of this rank only; 0: all parameters", with_default("0"), "N")(
+      "no-lora-experts", "no LoRA pairs at experts and routers")("async", "asynchronous steps, with weights one step old")(
+      "fp16-accumulate", "matrix products that add up in fp16")("pageable-weights", "weights in memory that is not pinned")(
+      "max-fused-layers", "beside the head in the fused stage", with_default("2"), "N")(
+      "effort", "search for plans: fast (10 ms each) or thorough (5 s)", with_default("thorough"), "EFFORT")("json", "print one JSON object");
   return command;
 }
 
@@ -223,6 +247,53 @@ TraceWindow window_of(const cxxopts::ParseResult& given) {
   return window;
 }
 
+int count_of(const cxxopts::ParseResult& given, const std::string& name, int least, int most) {
+  const std::string word = given[name].as<std::string>();
+  const std::optional<int> number = number_of<int>(word);
+  if (number && *number >= least && *number <= most) return *number;
+  throw Error(ExitCode::kUsage, cat("--", name, " ", word, ": not a whole number from ", least, " to ", most));
+}
+
+// "768G", "1.5T", "64GiB": powers of 1024.
+std::uint64_t size_of(const std::string& option, const std::string& word) {
+  static constexpr std::string_view kUnits = "KMGT";
+  const std::size_t end = word.find_first_not_of("0123456789.");
+  const std::string unit = end == std::string::npos ? "" : word.substr(end);
+  const std::optional<double> number = number_of<double>(word.substr(0, end));
+  const std::size_t power = unit.empty() ? std::string_view::npos : kUnits.find(unit.front());
+  const bool is_unit = power != std::string_view::npos && (unit.size() == 1 || unit.substr(1) == "iB" || unit.substr(1) == "B");
+  if (!number || !(*number > 0) || *number > 1e6 || !is_unit) {
+    throw Error(ExitCode::kUsage, cat("--", option, " ", word, ": not a size, as 768G or 1.5T"));
+  }
+  double bytes = *number;
+  for (std::size_t i = 0; i <= power; ++i) bytes *= 1024;
+  return static_cast<std::uint64_t>(bytes);
+}
+
+PlanOptions read_plan(const cxxopts::ParseResult& given) {
+  constexpr int kMost = 1'000'000;
+  PlanOptions options{.action = PlanOptions::Action::kPlan};
+  options.effort = chosen("effort", given["effort"].as<std::string>(), kBriefEfforts);
+  options.json = given.count("json") > 0;
+  ModelQuestion& question = options.question;
+  question.model = text_of(given, "model");
+  question.num_gpus = count_of(given, "gpus", 1, 64);
+  question.gpu = given["gpu"].as<std::string>();
+  question.server = given["server"].as<std::string>();
+  if (given.count("host-memory") > 0) question.host_bytes = size_of("host-memory", text_of(given, "host-memory"));
+  question.sequence_length = count_of(given, "sequence-length", 1, 100 * kMost);
+  question.batch = count_of(given, "batch-size", 1, kMost);
+  if (given.count("microbatches") > 0) question.round_microbatches = count_of(given, "microbatches", 1, kMost);
+  if (given.count("rounds-per-step") > 0) question.rounds_per_step = count_of(given, "rounds-per-step", 1, kMost);
+  question.lora_rank = count_of(given, "lora-rank", 0, 65536);
+  question.lora_experts = given.count("no-lora-experts") == 0;
+  question.asynchronous = given.count("async") > 0;
+  question.fp16_accumulate = given.count("fp16-accumulate") > 0;
+  question.pageable_weights = given.count("pageable-weights") > 0;
+  question.max_fused_layers = count_of(given, "max-fused-layers", 0, 1000);
+  return options;
+}
+
 PlanOptions read_timeline(const cxxopts::ParseResult& given) {
   PlanOptions options{.action = PlanOptions::Action::kTimeline};
   options.input = given.unmatched().front();
@@ -246,6 +317,7 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
   }
   if (command == "--version") return {.action = PlanOptions::Action::kVersion};
   const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
+  if (command == "plan") return parse_command(plan_parser(), rest, read_plan);
   if (command == "simulate") return parse_command(simulate_parser(), rest, read_simulate);
   if (command == "compare") return parse_command(compare_parser(), rest, read_compare);
   if (command == "timeline") return parse_command(timeline_parser(), rest, read_timeline);

@@ -2,6 +2,7 @@
 // What the person asked of rp-plan.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -15,8 +16,27 @@ namespace rp {
 // How long plans are searched for.
 enum class Effort { kFast, kThorough, kForever };
 
+// `rp-plan plan`: which model is to be trained, how, and on what.
+struct ModelQuestion {
+  std::string model{};  // a preset, or a folder
+  int num_gpus = 8;
+  std::string gpu = "rtx4090";           // profiles
+  std::string server = "xeon6330-8gpu";
+  std::uint64_t host_bytes = 0;  // 0: all of the server's
+  int sequence_length = 2048;
+  int batch = 128;
+  int lora_rank = 0;
+  bool lora_experts = true;
+  bool asynchronous = false;
+  bool fp16_accumulate = false;
+  bool pageable_weights = false;
+  int round_microbatches = 0;  // 0: proposed
+  int rounds_per_step = 0;     // likewise
+  int max_fused_layers = 2;
+};
+
 struct PlanOptions {
-  enum class Action { kHelp, kVersion, kSimulate, kCompare, kTimeline };
+  enum class Action { kHelp, kVersion, kSimulate, kCompare, kTimeline, kPlan };
 
   Action action = Action::kHelp;
   std::string help{};                                    // kHelp: what to print
@@ -26,6 +46,7 @@ struct PlanOptions {
   bool json = false;
   std::filesystem::path html{};  // kCompare, kTimeline: the page to write; empty: none
   TraceWindow window{};          // kTimeline
+  ModelQuestion question{};      // kPlan
 };
 
 // `arguments`: all after the program's own name. Throws rp::Error (kUsage) naming the word and what there is instead.

@@ -1,0 +1,269 @@
+#include "planner/plan_command.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "common/text.h"
+#include "model_files/profile_file.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+namespace {
+
+constexpr double kGiB = 1073741824.0;
+
+TrainingSetup setup_of(const ModelQuestion& question) {
+  TrainingSetup setup{.shape = shape_of_model(question.model),
+                      .gpu = gpu_profile(question.gpu).profile,
+                      .server = server_profile(question.server).profile,
+                      .num_gpus = question.num_gpus,
+                      .sequence_length = question.sequence_length,
+                      .batch = question.batch,
+                      .lora_rank = question.lora_rank,
+                      .lora_experts = question.lora_experts,
+                      .asynchronous = question.asynchronous,
+                      .accumulate = question.fp16_accumulate ? Accumulate::kFp16 : Accumulate::kFp32,
+                      .pinned_weights = !question.pageable_weights,
+                      .round_microbatches = question.round_microbatches,
+                      .rounds_per_step = question.rounds_per_step,
+                      .max_fused_layers = question.max_fused_layers};
+  setup.host_bytes = question.host_bytes > 0 ? static_cast<double>(question.host_bytes) : setup.server.memory_gib * kGiB;
+  return setup;
+}
+
+PredictedRow row_of(std::string name, const TrainingSetup& setup, Effort effort) {
+  PredictedRow row{.name = std::move(name)};
+  try {
+    row.prediction = predict_run(setup, effort);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kNoResource && error.code() != ExitCode::kUsage) throw;
+    row.problem = error.what();
+  }
+  return row;
+}
+
+// The same split of the step, so that only what the row is about differs.
+TrainingSetup with_rounds_of(TrainingSetup setup, const RunPrediction& prediction) {
+  setup.round_microbatches = prediction.round_microbatches;
+  setup.rounds_per_step = prediction.rounds_per_step;
+  return setup;
+}
+
+std::string gib_text(double bytes) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(bytes < 10 * kGiB ? 2 : 1) << bytes / kGiB;
+  return out.str();
+}
+std::string gib_text(std::uint64_t bytes) { return gib_text(static_cast<double>(bytes)); }
+
+using Items = std::vector<std::pair<std::string, std::uint64_t>>;
+
+Items items_of(const GpuMemory& memory) {
+  return {{"weights of two stages", memory.weights}, {"fp32 gradients", memory.accumulators}, {"rounded gradients", memory.gradients},
+          {"inputs", memory.inputs}, {"outputs", memory.outputs}, {"saved activations", memory.saved}, {"workspace", memory.workspace}};
+}
+Items items_of(const HostMemory& memory) {
+  return {{"weights", memory.weights}, {"gradients", memory.gradients}, {"optimizer state", memory.optimizer_state},
+          {"activations", memory.activations}};
+}
+
+std::string items_text(const Items& items) {
+  std::string text;
+  for (const auto& [name, bytes] : items) text += cat(text.empty() ? "" : ", ", name, " ", gib_text(bytes));
+  return text;
+}
+
+// "3x4,2": four stages of three layers, then one of two.
+std::string lengths_text(const std::vector<LayerRange>& stages) {
+  std::string text;
+  for (std::size_t i = 0; i < stages.size();) {
+    const int length = stages[i].end - stages[i].first;
+    std::size_t times = 0;
+    for (; i < stages.size() && stages[i].end - stages[i].first == length; ++i) ++times;
+    text += cat(text.empty() ? "" : ",", length, times > 1 ? cat("x", times) : "");
+  }
+  return text.empty() ? "none" : text;
+}
+
+std::string billions(std::int64_t count) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(count < 10'000'000'000 ? 2 : 1) << static_cast<double>(count) / 1e9 << " billion";
+  return out.str();
+}
+
+// "93.1 %".
+std::string share(double part, double whole) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(1) << 100 * part / whole << " %";
+  return out.str();
+}
+
+bool fits_host(const TrainingSetup& setup, const RunPrediction& prediction) {
+  return static_cast<double>(prediction.host.total()) <= setup.host_bytes;
+}
+bool fits_gpu(const TrainingSetup& setup, const RunPrediction& prediction) {
+  return static_cast<double>(prediction.gpu.total()) <= setup.gpu.usable_bytes();
+}
+
+void print_asked(std::ostringstream& out, const TrainingSetup& setup, const RunPrediction& prediction) {
+  const RunResult& run = prediction.run;
+  const GpuTime& times = run.gpus;
+  const double gpus = prediction.num_gpus, total = times.total();
+  out << (fits_host(setup, prediction) ? "It fits.\n" : "It does not fit the host's memory.\n")
+      << "  each GPU, GiB   " << gib_text(prediction.gpu.total()) << " of " << gib_text(setup.gpu.usable_bytes()) << " usable: "
+      << items_text(items_of(prediction.gpu)) << "\n"
+      << "  the host, GiB   " << gib_text(prediction.host.total()) << " of " << gib_text(setup.host_bytes) << ": "
+      << items_text(items_of(prediction.host)) << "\n"
+      << "Plan: " << prediction.rounds_per_step << (prediction.rounds_per_step == 1 ? " round" : " rounds") << " a step, "
+      << prediction.round_microbatches << " microbatches a round, " << std::setprecision(3) << prediction.microbatch_sequences
+      << (prediction.microbatch_sequences == 1 ? " sequence" : " sequences") << " each\n"
+      << "  layers of the stages (embedding and blocks): forward " << lengths_text(prediction.plan.forward) << "; fused "
+      << prediction.fused_layers() << " and the head; backward " << lengths_text(prediction.plan.backward) << "\n"
+      << std::fixed << std::setprecision(0) << "Speed: " << prediction.tokens_per_s << " tokens/s, " << std::setprecision(3)
+      << run.step_ms / 1000 << " s a step (no order of these stages takes less than " << prediction.lower_bound_ms / 1000 << ")\n";
+  const auto line = [&](const char* name, double ms) {
+    out << "  " << std::left << std::setw(34) << name << std::right << std::setw(9) << ms / gpus / 1000 << " s " << std::setw(8)
+        << share(ms, total) << "\n";
+  };
+  line("computing", times.busy);
+  line("waiting for inputs on their way", times.inputs);
+  line("waiting for weights on their way", times.weights);
+  line("waiting for gradients on their way", times.gradients);
+  line("waiting for updates", times.updates);
+  line("bubble", times.bubble);
+  out << "  of a step: " << std::setprecision(1) << run.uploaded_bytes / kGiB << " GiB up, " << run.downloaded_bytes / kGiB
+      << " GiB down, updates run " << std::setprecision(3) << run.update_ms / 1000 << " s\n";
+}
+
+void print_rows(std::ostringstream& out, const TrainingSetup& setup, const char* title, const std::vector<PredictedRow>& rows) {
+  if (rows.empty()) return;
+  out << "\n" << std::left << std::setw(24) << title << std::right << std::setw(10) << "tokens/s" << std::setw(10) << "s a step"
+      << std::setw(11) << "computing" << std::setw(11) << "transfers" << std::setw(9) << "updates" << std::setw(9) << "bubble"
+      << std::setw(10) << "GPU, GiB" << std::setw(11) << "host, GiB" << "\n";
+  for (const PredictedRow& row : rows) {
+    out << std::left << std::setw(24) << row.name << std::right;
+    if (!row.prediction) {
+      out << "  does not fit\n";
+      continue;
+    }
+    const RunPrediction& prediction = *row.prediction;
+    const GpuTime& times = prediction.run.gpus;
+    const double total = times.total();
+    out << std::fixed << std::setprecision(0) << std::setw(10) << prediction.tokens_per_s << std::setprecision(3) << std::setw(10)
+        << prediction.run.step_ms / 1000 << std::setw(11) << share(times.busy, total) << std::setw(11) << share(times.transfers(), total)
+        << std::setw(9) << share(times.updates, total) << std::setw(9) << share(times.bubble, total) << std::setw(10)
+        << gib_text(prediction.gpu.total()) << std::setw(11) << gib_text(prediction.host.total())
+        << (fits_gpu(setup, prediction) ? "" : "  more than the GPU has") << (fits_host(setup, prediction) ? "" : "  more than the host has")
+        << "\n";
+  }
+}
+
+nlohmann::ordered_json items_json(const Items& items) {
+  nlohmann::ordered_json json;
+  for (const auto& [name, bytes] : items) json[name] = bytes;
+  return json;
+}
+
+nlohmann::ordered_json row_json(const TrainingSetup& setup, const PredictedRow& row) {
+  nlohmann::ordered_json json;
+  json["name"] = row.name;
+  if (!row.prediction) {
+    json["problem"] = row.problem;
+    return json;
+  }
+  const RunPrediction& prediction = *row.prediction;
+  const GpuTime& times = prediction.run.gpus;
+  json["gpus"] = prediction.num_gpus;
+  json["fits_gpu"] = fits_gpu(setup, prediction);
+  json["fits_host"] = fits_host(setup, prediction);
+  json["gpu_bytes"] = items_json(items_of(prediction.gpu));
+  json["host_bytes"] = items_json(items_of(prediction.host));
+  json["round_microbatches"] = prediction.round_microbatches;
+  json["rounds_per_step"] = prediction.rounds_per_step;
+  json["plan"] = plan_text(prediction.plan, prediction.num_layers);
+  json["tokens_per_s"] = prediction.tokens_per_s;
+  json["step_ms"] = prediction.run.step_ms;
+  json["lower_bound_ms"] = prediction.lower_bound_ms;
+  const double gpus = prediction.num_gpus;
+  json["gpu_ms"] = {{"computing", times.busy / gpus}, {"inputs", times.inputs / gpus},   {"weights", times.weights / gpus},
+                    {"gradients", times.gradients / gpus}, {"updates", times.updates / gpus}, {"bubble", times.bubble / gpus}};
+  return json;
+}
+
+}  // namespace
+
+PlanAnswer answer_question(const ModelQuestion& question, Effort effort) {
+  PlanAnswer answer{.setup = setup_of(question)};
+  const TrainingSetup& setup = answer.setup;
+  const std::vector<LayerTensors> tensors = tensors_of(setup.shape, {.rank = setup.lora_rank, .on_experts = setup.lora_experts});
+  answer.num_parameters = num_parameters(tensors);
+  answer.num_trained = num_trained(tensors);
+  answer.asked = row_of("asked", setup, effort);
+  answer.longest_sequence = longest_sequence(setup);
+  if (!answer.asked.prediction) return answer;
+  std::vector<int> counts = {1, 2, 4, 8};
+  std::erase_if(counts, [&setup](int count) { return count >= setup.num_gpus; });
+  for (const int count : counts) {
+    TrainingSetup fewer = setup;
+    fewer.num_gpus = count;
+    answer.by_gpus.push_back(row_of(cat(count, count == 1 ? " GPU" : " GPUs"), fewer, Effort::kFast));
+  }
+  answer.by_gpus.push_back({.name = cat(setup.num_gpus, setup.num_gpus == 1 ? " GPU" : " GPUs"), .prediction = answer.asked.prediction});
+  const int num_blocks = answer.asked.prediction->num_layers - 1;
+  for (int layers = std::max(1, 2 * setup.max_fused_layers); layers <= std::min(num_blocks, 16 * std::max(1, setup.max_fused_layers)); layers *= 2) {
+    TrainingSetup wider = with_rounds_of(setup, *answer.asked.prediction);
+    wider.max_fused_layers = layers;
+    wider.ignores_fused_memory = true;
+    PredictedRow row = row_of("", wider, Effort::kFast);
+    if (row.prediction) row.name = cat("head and ", row.prediction->fused_layers(), " (at most ", layers, ")");
+    answer.by_fused.push_back(std::move(row));
+  }
+  return answer;
+}
+
+std::string answer_text(const PlanAnswer& answer) {
+  const TrainingSetup& setup = answer.setup;
+  std::ostringstream out;
+  out << setup.shape.name << ": " << billions(answer.num_parameters) << " parameters, "
+      << (answer.num_trained == answer.num_parameters ? "all" : billions(answer.num_trained)) << " trained; steps of " << setup.batch
+      << " sequences of " << setup.sequence_length << " tokens, " << (setup.asynchronous ? "asynchronous" : "synchronous") << "\n"
+      << setup.num_gpus << " x " << setup.gpu.name << " (" << setup.gpu.memory_gib << " GiB), server " << setup.server.name << ", "
+      << gib_text(setup.host_bytes) << " GiB of host memory, fp" << (setup.accumulate == Accumulate::kFp16 ? 16 : 32) << " sums, "
+      << (setup.pinned_weights ? "pinned" : "pageable") << " weights\n\n";
+  if (answer.asked.prediction) {
+    print_asked(out, setup, *answer.asked.prediction);
+  } else {
+    out << "It does not fit: " << answer.asked.problem << "\n";
+  }
+  if (answer.longest_sequence > 0) {
+    out << "Longest sequence that fits: " << answer.longest_sequence << " tokens (one in a microbatch, " << setup.num_gpus
+        << " microbatches a round)\n";
+  } else {
+    out << "No sequence length fits.\n";
+  }
+  print_rows(out, setup, "GPUs", answer.by_gpus);
+  print_rows(out, setup, "wider fused stage", answer.by_fused);
+  return out.str();
+}
+
+std::string answer_json(const PlanAnswer& answer) {
+  const TrainingSetup& setup = answer.setup;
+  nlohmann::ordered_json json;
+  json["model"] = setup.shape.name;
+  json["parameters"] = answer.num_parameters;
+  json["trained_parameters"] = answer.num_trained;
+  json["gpu"] = setup.gpu.name;
+  json["server"] = setup.server.name;
+  json["usable_gpu_bytes"] = setup.gpu.usable_bytes();
+  json["usable_host_bytes"] = setup.host_bytes;
+  json["longest_sequence"] = answer.longest_sequence;
+  json["asked"] = row_json(setup, answer.asked);
+  for (const PredictedRow& row : answer.by_gpus) json["by_gpus"].push_back(row_json(setup, row));
+  for (const PredictedRow& row : answer.by_fused) json["by_fused"].push_back(row_json(setup, row));
+  return json.dump() + "\n";
+}
+
+}  // namespace rp

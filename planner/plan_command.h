@@ -1,0 +1,38 @@
+// planner/plan_command.h
+// `rp-plan plan`: whether a model fits given GPUs and host, its plan, and how fast it trains.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "planner/options.h"
+#include "planner/run_prediction.h"
+
+namespace rp {
+
+// One way to train, or why there is none.
+struct PredictedRow {
+  std::string name{};  // "4 GPUs"
+  std::optional<RunPrediction> prediction{};
+  std::string problem{};
+};
+
+struct PlanAnswer {
+  TrainingSetup setup{};
+  std::int64_t num_parameters = 0;
+  std::int64_t num_trained = 0;
+  PredictedRow asked{};
+  std::vector<PredictedRow> by_gpus{};   // 1, 2, 4, 8, as far as there are, and what was asked
+  std::vector<PredictedRow> by_fused{};  // wider fused stages, whether they fit the GPU or not
+  std::int64_t longest_sequence = 0;     // with one sequence in a microbatch; 0: none
+};
+
+// Throws rp::Error: kUsage for an unknown preset or profile, kBadInput for a folder or file that is none. What does not fit is
+// part of the answer.
+[[nodiscard]] PlanAnswer answer_question(const ModelQuestion& question, Effort effort);
+
+[[nodiscard]] std::string answer_text(const PlanAnswer& answer);
+[[nodiscard]] std::string answer_json(const PlanAnswer& answer);
+
+}  // namespace rp

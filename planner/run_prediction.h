@@ -1,0 +1,66 @@
+// planner/run_prediction.h
+// How a model would train on given GPUs: the plan, its memory, and where the time goes. Nothing of it needs a GPU.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model_files/layer_costs.h"
+#include "model_files/model_shape.h"
+#include "planner/options.h"
+#include "scheduler/gpu_memory.h"
+#include "scheduler/gpu_profile.h"
+#include "scheduler/host_memory.h"
+#include "scheduler/plan.h"
+#include "scheduler/run_record.h"
+
+namespace rp {
+
+struct TrainingSetup {
+  ModelShape shape{};
+  GpuProfile gpu{};
+  ServerProfile server{};
+  int num_gpus = 8;
+  double host_bytes = 0;  // that a run may use
+  std::int64_t sequence_length = 2048;
+  int batch = 128;  // sequences of a step
+  int lora_rank = 0;
+  bool lora_experts = true;
+  bool asynchronous = false;
+  Accumulate accumulate = Accumulate::kFp32;
+  bool pinned_weights = true;
+  int round_microbatches = 0;  // 0: proposed
+  int rounds_per_step = 0;     // 0: proposed
+  int max_fused_layers = 2;    // beside the head
+  bool ignores_fused_memory = false;  // the fused stage may be longer than fits the GPU
+};
+
+struct RunPrediction {
+  int num_gpus = 0;
+  int round_microbatches = 0;
+  int rounds_per_step = 0;
+  double microbatch_sequences = 0;  // on average
+  Plan plan{};                      // counts the head as a layer behind embedding and blocks
+  int num_layers = 0;               // of the plan
+  GpuMemory gpu{};
+  HostMemory host{};
+  RunResult run{};
+  double lower_bound_ms = 0;  // of a step with this plan, whatever the order
+  double tokens_per_s = 0;
+
+  [[nodiscard]] int fused_layers() const { return num_layers - 1 - plan.fused_start; }  // beside the head
+};
+
+// With one microbatch of so many sequences. Throws rp::Error (kUsage).
+[[nodiscard]] std::vector<LayerCost> costs_of(const TrainingSetup& setup, double sequences);
+
+// The fastest that is found. Throws rp::Error: kNoResource if nothing fits the GPU, saying what would, kUsage if the batch is
+// too small for the microbatches.
+[[nodiscard]] RunPrediction predict_run(const TrainingSetup& setup, Effort effort);
+
+// The longest sequence whose training fits GPU and host with one sequence in a microbatch and as many of them as GPUs in a
+// round; a multiple of 256, 0 if none fits.
+[[nodiscard]] std::int64_t longest_sequence(const TrainingSetup& setup);
+
+}  // namespace rp

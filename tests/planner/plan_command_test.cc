@@ -1,0 +1,123 @@
+#include "planner/plan_command.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "model_files/profile_file.h"
+#include "tests/common/expect_refusal.h"
+
+namespace rp::test {
+namespace {
+
+PlanAnswer asked(ModelQuestion question) { return answer_question(question, Effort::kFast); }
+
+TEST(PlanCommand, AnswersForAModelThatFits) {
+  const PlanAnswer answer = asked({.model = "qwen3-1.7b", .num_gpus = 4, .batch = 32, .asynchronous = true});
+  ASSERT_TRUE(answer.asked.prediction.has_value()) << answer.asked.problem;
+  const RunPrediction& prediction = *answer.asked.prediction;
+  EXPECT_NO_THROW(validate_plan(prediction.plan, 30)) << "embedding, 28 blocks, head";
+  EXPECT_LE(static_cast<double>(prediction.gpu.total()), answer.setup.gpu.usable_bytes());
+  EXPECT_LE(prediction.round_microbatches * prediction.rounds_per_step, 32);
+  EXPECT_GE(prediction.round_microbatches, 4);
+  EXPECT_GE(prediction.run.step_ms * (1 + 1e-9), prediction.lower_bound_ms);
+  EXPECT_NEAR(prediction.run.gpus.total(), 4 * prediction.run.step_ms, 1e-6 * prediction.run.gpus.total());
+  EXPECT_NEAR(prediction.tokens_per_s, 32 * 2048 * 1000 / prediction.run.step_ms, 1e-6 * prediction.tokens_per_s);
+  EXPECT_GT(answer.longest_sequence, 73'000) << "what the Python version reaches";
+  EXPECT_EQ(answer.num_trained, answer.num_parameters);
+
+  ASSERT_EQ(answer.by_gpus.size(), 3U) << "1, 2 and 4 GPUs";
+  EXPECT_LT(answer.by_gpus[0].prediction->tokens_per_s, answer.by_gpus[1].prediction->tokens_per_s);
+  EXPECT_LT(answer.by_gpus[1].prediction->tokens_per_s, answer.by_gpus[2].prediction->tokens_per_s);
+  const std::string text = answer_text(answer);
+  for (const char* part : {"It fits.", "qwen3-1.7b: 1.72 billion parameters, all trained", "optimizer state", "tokens/s", "4 GPUs"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+  }
+  const nlohmann::json json = nlohmann::json::parse(answer_json(answer));
+  EXPECT_EQ(json["asked"]["fits_gpu"], true);
+  EXPECT_EQ(json["by_gpus"].size(), 3U);
+  EXPECT_NEAR(json["asked"]["step_ms"].get<double>(), prediction.run.step_ms, 1e-6);
+}
+
+TEST(PlanCommand, KeepsTheSplitOfTheStepThatWasGiven) {
+  const PlanAnswer answer = asked({.model = "smollm2-135m", .num_gpus = 2, .batch = 20, .round_microbatches = 5, .rounds_per_step = 2});
+  ASSERT_TRUE(answer.asked.prediction.has_value()) << answer.asked.problem;
+  EXPECT_EQ(answer.asked.prediction->round_microbatches, 5);
+  EXPECT_EQ(answer.asked.prediction->rounds_per_step, 2);
+  EXPECT_EQ(answer.asked.prediction->microbatch_sequences, 2);
+}
+
+TEST(PlanCommand, SaysWhatDoesNotFitAndWhatWould) {
+  const PlanAnswer host = asked({.model = "llama3.1-70b", .batch = 16});
+  EXPECT_NE(answer_text(host).find("It does not fit the host's memory."), std::string::npos);
+  const PlanAnswer gpu = asked({.model = "llama3.1-8b", .sequence_length = 200'000});
+  EXPECT_FALSE(gpu.asked.prediction.has_value());
+  const std::string text = answer_text(gpu);
+  EXPECT_NE(text.find("22.1 GiB are usable"), std::string::npos) << text;
+  EXPECT_NE(text.find("shorter sequences"), std::string::npos) << text;
+  EXPECT_GE(gpu.longest_sequence, 49'000) << "what the Python version reaches";
+  EXPECT_LT(gpu.longest_sequence, 200'000);
+  EXPECT_NE(answer_json(gpu).find("\"problem\""), std::string::npos);
+  const PlanAnswer batch = asked({.model = "smollm2-135m", .batch = 4, .round_microbatches = 8});
+  EXPECT_NE(batch.asked.problem.find("larger --batch-size"), std::string::npos) << batch.asked.problem;
+  expect_error(ExitCode::kUsage, {"llama3.1-9b", "did you mean llama3.1-8b"}, [] { (void)asked({.model = "llama3.1-9b"}); });
+  expect_error(ExitCode::kUsage, {"rtx4091", "did you mean rtx4090"}, [] { (void)asked({.model = "qwen3-1.7b", .gpu = "rtx4091"}); });
+}
+
+TEST(PlanCommand, LoraNeedsLessMemoryAndLessTime) {
+  const ModelQuestion full{.model = "qwen3-4b", .num_gpus = 2, .batch = 8};
+  ModelQuestion pairs = full;
+  pairs.lora_rank = 16;
+  const PlanAnswer a = asked(full), b = asked(pairs);
+  EXPECT_LT(b.asked.prediction->host.total(), a.asked.prediction->host.total() / 2);
+  EXPECT_GT(b.asked.prediction->tokens_per_s, a.asked.prediction->tokens_per_s);
+  EXPECT_LT(b.num_trained, b.num_parameters / 20);
+}
+
+TEST(LongestSequence, IsTheLastThatFits) {
+  TrainingSetup setup{.shape = preset_shape("qwen3-1.7b"), .gpu = gpu_profile("rtx4090").profile, .num_gpus = 8, .host_bytes = 800e9};
+  const std::int64_t longest = longest_sequence(setup);
+  EXPECT_EQ(longest % 256, 0);
+  setup.batch = 8;
+  setup.round_microbatches = 8;
+  setup.rounds_per_step = 1;
+  setup.server = server_profile("xeon6330-8gpu").profile;
+  setup.sequence_length = longest;
+  EXPECT_NO_THROW((void)predict_run(setup, Effort::kFast));
+  setup.sequence_length = longest + 256;
+  expect_error(ExitCode::kNoResource, {"GPU"}, [&] { (void)predict_run(setup, Effort::kFast); });
+}
+
+TEST(PlanOptions, OfPlanAreRead) {
+  const PlanOptions options = parse_plan_options(
+      {"plan", "--model", "qwen3-8b", "--gpus", "4", "--gpu=rtx3090", "--host-memory", "768G", "--sequence-length", "4096", "--batch-size",
+       "64", "--lora-rank", "32", "--async", "--microbatches", "6", "--rounds-per-step", "2", "--no-lora-experts", "--fp16-accumulate",
+       "--pageable-weights", "--max-fused-layers", "3", "--server", "s.json", "--effort", "fast", "--json"});
+  EXPECT_EQ(options.action, PlanOptions::Action::kPlan);
+  const ModelQuestion& question = options.question;
+  EXPECT_EQ(question.model, "qwen3-8b");
+  EXPECT_EQ(question.num_gpus, 4);
+  EXPECT_EQ(question.gpu, "rtx3090");
+  EXPECT_EQ(question.server, "s.json");
+  EXPECT_EQ(question.host_bytes, std::uint64_t{768} << 30);
+  EXPECT_EQ(question.sequence_length, 4096);
+  EXPECT_EQ(question.batch, 64);
+  EXPECT_EQ(question.lora_rank, 32);
+  EXPECT_FALSE(question.lora_experts);
+  EXPECT_TRUE(question.asynchronous && question.fp16_accumulate && question.pageable_weights);
+  EXPECT_EQ(question.round_microbatches, 6);
+  EXPECT_EQ(question.rounds_per_step, 2);
+  EXPECT_EQ(question.max_fused_layers, 3);
+  EXPECT_TRUE(options.json);
+  for (const auto& [size, bytes] : {std::pair{"1.5T", 1.5 * 1024}, {"64GiB", 64.0}, {"512GB", 512.0}}) {
+    EXPECT_EQ(static_cast<double>(parse_plan_options({"plan", "--model", "m", "--host-memory", size}).question.host_bytes), bytes * (1 << 30));
+  }
+  for (const char* size : {"", "G", "12", "-3G", "3X", "1e9G", "3GB2"}) {
+    expect_error(ExitCode::kUsage, {"--host-memory", "as 768G"}, [&] { (void)parse_plan_options({"plan", "--model", "m", "--host-memory", size}); });
+  }
+  expect_error(ExitCode::kUsage, {"--model is missing"}, [] { (void)parse_plan_options({"plan"}); });
+  expect_error(ExitCode::kUsage, {"--gpus 0", "from 1 to 64"}, [] { (void)parse_plan_options({"plan", "--model", "m", "--gpus", "0"}); });
+}
+
+}  // namespace
+}  // namespace rp::test
