@@ -96,8 +96,12 @@ bool fits(const TrainingSetup& setup, std::int64_t sequence_length) {
     plan.forward.push_back({layer, layer + 1});
     plan.backward.insert(plan.backward.begin(), {layer, layer + 1});
   }
-  const HostSettings host{.asynchronous = setup.asynchronous, .num_microbatches = setup.num_gpus};
-  return static_cast<double>(host_memory(costs, plan, host).total()) <= setup.host_bytes;
+  const Rounds rounds{.microbatches = setup.num_gpus, .per_step = 1};
+  const RunWork work = modelled_run(costs, modelled(longer, rounds));
+  const RunResult run = simulate_run(work, stage_works(work.workload, plan), {.warm_up = 1, .steps = 2});
+  HostMemory host = host_memory(costs, plan, modelled(longer, rounds).host);
+  host.activations = static_cast<std::uint64_t>(run.peak_activation_bytes);
+  return static_cast<double>(host.total()) <= setup.host_bytes;
 }
 
 }  // namespace

@@ -144,7 +144,7 @@ GpuMemory stage_memory(const Costs& costs, LayerRange layers, StageKind kind, Re
     if (by_layer) memory.inputs += 2 * cost.input_bytes;
     if (!has_backward) continue;
     memory.workspace = std::max(memory.workspace, cost.backward_workspace_bytes);
-    memory.accumulators += 2 * kAccumulatorBytes * cost.gradient_elements;
+    memory.accumulators += kAccumulatorBytes * cost.gradient_elements;
     memory.gradients += 2 * cost.gradient_bytes;
     memory.saved = by_layer ? std::max(memory.saved, cost.saved_bytes) : memory.saved + cost.saved_bytes;
   }

@@ -19,7 +19,7 @@ enum class Recompute { kStage, kLayer };
 // Buffers are kept and grow to what the largest stage needs, so each is a maximum over the plan's stages.
 struct GpuMemory {
   std::uint64_t weights = 0;       // two stages: the present one and the next
-  std::uint64_t accumulators = 0;  // fp32 gradients, likewise
+  std::uint64_t accumulators = 0;  // fp32 gradients, of the stage that computes
   std::uint64_t gradients = 0;     // rounded, two stages: computed and downloaded
   std::uint64_t inputs = 0;        // two microbatches: activations and gradients that come from the host
   std::uint64_t outputs = 0;       // likewise, that go there

@@ -29,8 +29,7 @@ class ScratchMemory {
 
 // What a stage computes with. Held from the upload of the weights to the end of the last microbatch.
 struct StageBuffer {
-  ScratchMemory weights;       // working copies of the stage's blocks
-  ScratchMemory accumulators;  // fp32 gradients
+  ScratchMemory weights;  // working copies of the stage's blocks
 };
 
 // The rounded gradients of a stage. Held from the last microbatch to the end of their download.

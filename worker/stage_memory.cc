@@ -18,41 +18,39 @@ const BlockRecord& block_of(const Catalogue& catalogue, std::uint32_t use) { ret
 
 void place_weights(RunningTask& task, const Catalogue& catalogue, Device& device) {
   const Command& command = task.command;
-  const auto has_gradient = [&](std::uint32_t use) {
-    return command.phase != Phase::kForward && block_of(catalogue, use).is_trained != 0;
-  };
   std::map<std::uint32_t, std::uint64_t> offset_of_block;
   std::uint64_t weight_bytes = 0;
-  std::uint64_t accumulator_bytes = 0;
   task.uses.clear();
   for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
     for (const std::uint32_t use : catalogue.uses_of(static_cast<int>(command.layer_base) + layer)) {
       const BlockRecord& block = block_of(catalogue, use);
       if (offset_of_block.emplace(catalogue.uses()[use].block, weight_bytes).second) weight_bytes += place_bytes(block.bytes());
-      if (has_gradient(use)) accumulator_bytes += place_bytes(block.num_elements * sizeof(float));
       task.uses.push_back({.use = use});
     }
   }
   std::byte* weights = task.stage_buffer->weights.resize(device, weight_bytes);
-  std::byte* accumulator = accumulator_bytes > 0 ? task.stage_buffer->accumulators.resize(device, accumulator_bytes) : nullptr;
-  for (UseMemory& memory : task.uses) {
-    memory.weights = weights + offset_of_block[catalogue.uses()[memory.use].block];
-    if (!has_gradient(memory.use)) continue;
-    memory.accumulator = reinterpret_cast<float*>(accumulator);
-    accumulator += place_bytes(block_of(catalogue, memory.use).num_elements * sizeof(float));
-  }
+  for (UseMemory& memory : task.uses) memory.weights = weights + offset_of_block[catalogue.uses()[memory.use].block];
 }
 
-void place_gradients(RunningTask& task, const Catalogue& catalogue, Device& device) {
-  std::uint64_t bytes = 0;
+void place_gradients(RunningTask& task, ScratchMemory& accumulators, const Catalogue& catalogue, Device& device) {
+  const auto accumulator_bytes = [](const BlockRecord& block) { return place_bytes(block.num_elements * sizeof(float)); };
+  std::uint64_t bytes = 0, bytes_of_accumulators = 0;
   for (const UseMemory& memory : task.uses) {
-    if (memory.accumulator != nullptr) bytes += place_bytes(block_of(catalogue, memory.use).bytes());
+    const BlockRecord& block = block_of(catalogue, memory.use);
+    if (block.is_trained == 0) continue;
+    bytes += place_bytes(block.bytes());
+    bytes_of_accumulators += accumulator_bytes(block);
   }
+  if (bytes == 0) return;
   std::byte* gradient = task.gradient_buffer->gradients.resize(device, bytes);
+  std::byte* accumulator = accumulators.resize(device, bytes_of_accumulators);
   for (UseMemory& memory : task.uses) {
-    if (memory.accumulator == nullptr) continue;
+    const BlockRecord& block = block_of(catalogue, memory.use);
+    if (block.is_trained == 0) continue;
     memory.gradient = gradient;
-    gradient += place_bytes(block_of(catalogue, memory.use).bytes());
+    memory.accumulator = reinterpret_cast<float*>(accumulator);
+    gradient += place_bytes(block.bytes());
+    accumulator += accumulator_bytes(block);
   }
 }
 

@@ -9,10 +9,11 @@
 
 namespace rp {
 
-// Fills the task's uses: weights, and accumulators where the task makes gradients. REQUIRES: it has a stage buffer.
+// Fills the task's uses, with their weights. REQUIRES: it has a stage buffer.
 void place_weights(RunningTask& task, const Catalogue& catalogue, Device& device);
 
-// The rounded gradients of the uses with an accumulator. REQUIRES: it has a gradient buffer.
-void place_gradients(RunningTask& task, const Catalogue& catalogue, Device& device);
+// Of the uses that are trained: the rounded gradients, and the fp32 accumulators, which no other task needs until this one has
+// rounded them. REQUIRES: the task makes gradients and has a gradient buffer.
+void place_gradients(RunningTask& task, ScratchMemory& accumulators, const Catalogue& catalogue, Device& device);
 
 }  // namespace rp

@@ -287,7 +287,7 @@ bool Worker::take_gradient_buffer(RunningTask& task) {
                                                  {.kind = WaitKind::kOwnGradientBuffer, .slot = slot_of(task.command)});
   if (!buffer) return false;
   task.gradient_buffer = *buffer;
-  place_gradients(task, store_.catalogue(), device_);
+  place_gradients(task, accumulators_, store_.catalogue(), device_);
   return true;
 }
 

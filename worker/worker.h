@@ -99,6 +99,7 @@ class Worker {
   std::array<RunningTask, 4> tasks_;
   std::array<StageBuffer, 2> stage_buffers_;
   std::array<GradientBuffer, 2> gradient_buffers_;
+  ScratchMemory accumulators_;  // runner's: fp32 gradients of the task that computes
   LocalQueue<RunningTask*> free_tasks_;
   LocalQueue<StageBuffer*> free_stage_buffers_;
   LocalQueue<GradientBuffer*> free_gradient_buffers_;

@@ -46,14 +46,14 @@ TEST(GpuMemory, AForwardStageHoldsWeightsAndBoundariesOnly) {
 TEST(GpuMemory, ABackwardStageHoldsGradientsAndWhatItsForwardSaved) {
   const std::vector<LayerCost> costs = {layer_of(100), layer_of(200), layer_of(400)};
   EXPECT_EQ(stage_memory(costs, {0, 2}, StageKind::kBackward, Recompute::kStage), (GpuMemory{.weights = 600,
-                                                                                             .accumulators = 1200,
+                                                                                             .accumulators = 600,
                                                                                              .gradients = 600,
                                                                                              .inputs = 60,
                                                                                              .outputs = 20,
                                                                                              .saved = 200,
                                                                                              .workspace = 9}));
   EXPECT_EQ(stage_memory(costs, {0, 2}, StageKind::kBackward, Recompute::kLayer), (GpuMemory{.weights = 600,
-                                                                                             .accumulators = 1200,
+                                                                                             .accumulators = 600,
                                                                                              .gradients = 600,
                                                                                              .inputs = 80,
                                                                                              .outputs = 20,
