@@ -7,7 +7,10 @@
 //   futex              one way of a ping-pong of two processes over a bare futex, for the same machine in the same run
 //   wait record        what a thread pays that sleeps: saying for what on the fault board, and taking it back
 //
-//   dispatch_overhead [--workers N] [--rounds N] [--board 0|1]      (defaults: 8 workers, 1000 rounds, with a fault board)
+//   trace record       what a record of --trace costs the thread that writes it
+//
+//   dispatch_overhead [--workers N] [--rounds N] [--board 0|1] [--trace 0|1]
+//                                    (defaults: 8 workers, 1000 rounds, with a fault board, without a trace)
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -22,6 +25,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <new>
 #include <string>
@@ -202,7 +206,27 @@ std::vector<std::int64_t> wait_record_cost() {
   return samples_ns;
 }
 
-pid_t fork_worker(Store& store, int worker, Samples& samples, const FaultBoard* board) {
+// Means of 1000 each.
+std::vector<std::int64_t> trace_record_cost() {
+  TraceJournal journal = TraceJournal::create(std::filesystem::temp_directory_path(), {});
+  TraceTrack track(&journal, 1, 1);
+  std::vector<std::int64_t> samples_ns;
+  for (int sample = 0; sample < 1000; ++sample) {
+    const std::int64_t start_ns = now_ns();
+    for (std::int64_t i = 0; i < 1000; ++i) {
+      track.add({.kind = TraceKind::kCompute, .begin_ns = start_ns, .end_ns = now_ns(), .slot = i, .numbers = {i, i}});
+    }
+    samples_ns.push_back((now_ns() - start_ns) / 1000);
+  }
+  return samples_ns;
+}
+
+void report_cost(const char* name, std::vector<std::int64_t> samples_ns) {
+  std::nth_element(samples_ns.begin(), samples_ns.begin() + 500, samples_ns.end());
+  std::printf("%-18s median %7.1f ns\n", name, static_cast<double>(samples_ns[500]));
+}
+
+pid_t fork_worker(Store& store, int worker, Samples& samples, const FaultBoard* board, TraceJournal* trace) {
   const pid_t child = fork();
   if (child != 0) return child;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -211,11 +235,11 @@ pid_t fork_worker(Store& store, int worker, Samples& samples, const FaultBoard* 
   const auto view = Store::attach(std::move(descriptors));
   StampingDevice device(samples.published_ns[static_cast<std::size_t>(worker)]);
   EmptyExecutor executor(*view, samples);
-  Worker(*view, worker, device, executor, board_entry(board, 1 + worker)).serve();
+  Worker(*view, worker, device, executor, board_entry(board, 1 + worker), trace).serve();
   _exit(0);
 }
 
-void measure(int num_workers, int num_rounds, Samples& samples, const FaultBoard* board) {
+void measure(int num_workers, int num_rounds, Samples& samples, const FaultBoard* board, TraceJournal* trace) {
   StoreSettings settings;
   settings.num_workers = static_cast<std::uint32_t>(num_workers);
   settings.arena_limit_bytes = std::uint64_t{64} << 20;
@@ -223,10 +247,10 @@ void measure(int num_workers, int num_rounds, Samples& samples, const FaultBoard
   const std::vector<LayerRequest> layers(kNumLayers, LayerRequest{.name = "empty", .arguments_hash = 0, .parameters = {}});
   const auto store = Store::create(settings, Catalogue::lay_out(layers, 1, false));
   std::vector<pid_t> children;
-  for (int worker = 0; worker < num_workers; ++worker) children.push_back(fork_worker(*store, worker, samples, board));
+  for (int worker = 0; worker < num_workers; ++worker) children.push_back(fork_worker(*store, worker, samples, board, trace));
   {
     const PipelineSettings settings_of_pipeline{.plan = {.by_hand = parse_plan(kPlan, kNumLayers)}};
-    Coordinator coordinator(*store, {.pipelines = {settings_of_pipeline}, .board = board_entry(board, 0)});
+    Coordinator coordinator(*store, {.pipelines = {settings_of_pipeline}, .board = board_entry(board, 0), .trace = trace});
     const std::int64_t nothing = 0;
     for (int round = 0; round < kWarmUpRounds + num_rounds; ++round) {
       samples.counts.store(round >= kWarmUpRounds, std::memory_order_relaxed);
@@ -243,15 +267,19 @@ int run(int argc, char** argv) {
   int num_workers = 8;
   int num_rounds = 1000;
   bool has_board = true;
+  bool has_trace = false;
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--workers") == 0) num_workers = std::atoi(argv[i + 1]);
     if (std::strcmp(argv[i], "--rounds") == 0) num_rounds = std::atoi(argv[i + 1]);
     if (std::strcmp(argv[i], "--board") == 0) has_board = std::atoi(argv[i + 1]) != 0;
+    if (std::strcmp(argv[i], "--trace") == 0) has_trace = std::atoi(argv[i + 1]) != 0;
   }
   auto* samples = new_shared<Samples>();
   const std::vector<std::int64_t> futex_ns = futex_ping_pong(20'000);
   const FaultBoard board = FaultBoard::create(1 + num_workers);
-  measure(num_workers, num_rounds, *samples, has_board ? &board : nullptr);
+  std::optional<TraceJournal> trace;
+  if (has_trace) trace.emplace(TraceJournal::create(std::filesystem::temp_directory_path(), {.num_workers = num_workers}));
+  measure(num_workers, num_rounds, *samples, has_board ? &board : nullptr, trace ? &*trace : nullptr);
   const std::size_t num = std::min(samples->num.load(), kMaxSamples);
   if (num == 0) throw Error(ExitCode::kUserError, "no task had its input from another worker: nothing was measured");
   std::printf("%d workers, %d rounds of one microbatch through %d stages of empty layers, %ld cores\n", num_workers,
@@ -259,9 +287,8 @@ int run(int argc, char** argv) {
   report("publish -> start", {samples->publish_to_start_ns.begin(), samples->publish_to_start_ns.begin() + static_cast<std::ptrdiff_t>(num)});
   report("end -> start", {samples->end_to_start_ns.begin(), samples->end_to_start_ns.begin() + static_cast<std::ptrdiff_t>(num)});
   report("futex, one way", futex_ns);
-  std::vector<std::int64_t> record_ns = wait_record_cost();
-  std::nth_element(record_ns.begin(), record_ns.begin() + 500, record_ns.end());
-  std::printf("%-18s median %7.1f ns\n", "wait record", static_cast<double>(record_ns[500]));
+  report_cost("wait record", wait_record_cost());
+  report_cost("trace record", trace_record_cost());
   return 0;
 }
 

@@ -36,8 +36,9 @@ Coordinator::Coordinator(Store& store, CoordinatorOptions options)
       options_(std::move(options)),
       completions_(store, options_.on_hang),
       inputs_(store),
-      user_waits_(RunReport::waits(options_.board, CoordinatorThread::kUser)),
-      commit_waits_(RunReport::waits(options_.board, CoordinatorThread::kCommit)),
+      trace_(options_.trace, store.catalogue()),
+      user_waits_(RunReport::waits(options_.board, CoordinatorThread::kUser).traced_by(trace_.waits(CoordinatorThread::kUser))),
+      commit_waits_(RunReport::waits(options_.board, CoordinatorThread::kCommit).traced_by(trace_.waits(CoordinatorThread::kCommit))),
       plans_(store.catalogue(), plan_settings(options_)),
       dispatcher_(store),
       blocks_(store, inputs_),
@@ -57,7 +58,8 @@ Coordinator::Coordinator(Store& store, CoordinatorOptions options)
                                       .adds_rounds = settings.adds_rounds,
                                       .loss_scaling = settings.loss_scaling,
                                       .report_failure = [this](std::exception_ptr error) { fail(std::move(error)); },
-                                      .waits = RunReport::waits(options_.board, CoordinatorThread::kUpdates, state->number)});
+                                      .waits = RunReport::waits(options_.board, CoordinatorThread::kUpdates, state->number),
+                                      .trace = &trace_.updates(state->number)});
     pipelines_.push_back(std::move(state));
   }
   thread_ = std::thread([this] { follow_completions(); });
@@ -103,6 +105,7 @@ void Coordinator::restart_at(int pipeline, std::uint64_t steps, std::uint64_t ro
   RP_ASSERT(state.rounds_since_step == 0);
   const std::uint64_t next = state.version() + 2;  // an asynchronous step computes with the version before, too
   state.restart_at(steps, rounds, next);
+  trace_.updates(pipeline).set_version_offset(next - steps);
   state.updates->restart_at(next, history);
 }
 
@@ -164,6 +167,7 @@ std::shared_ptr<Round> Coordinator::new_round(const RoundTraits& traits, const R
 std::shared_ptr<Round> Coordinator::accept_round(const RoundTraits& traits, const RoundInputs& inputs, const Plan* plan) {
   PipelineState& state = at(traits.pipeline);
   RP_ASSERT(inputs.inputs.size() == static_cast<std::size_t>(traits.num_microbatches));
+  const std::int64_t since = trace_.now();
   wait_for_flight(state);
   if (!state.is_stamped) WeightStamps(store_).stamp_all(static_cast<std::uint32_t>(traits.pipeline), state.version());
   state.is_stamped = true;
@@ -171,7 +175,10 @@ std::shared_ptr<Round> Coordinator::accept_round(const RoundTraits& traits, cons
   // Without a loss nobody would read the arguments.
   const std::vector<BlockContents> none;
   const bool has_loss = traits.kind == RoundKind::kForwardBackward;
-  inputs_.place_round(*round, shape_of(*round), inputs.inputs, has_loss ? inputs.arguments : none);
+  const std::vector<BlockContents>& arguments = has_loss ? inputs.arguments : none;
+  const std::int64_t copy_since = trace_.now();
+  inputs_.place_round(*round, shape_of(*round), inputs.inputs, arguments);
+  trace_.copy_inputs(*round, inputs.inputs, arguments, copy_since);
   state.count(traits);
   MutexLock lock(mutex_);
   check_failure();
@@ -183,6 +190,7 @@ std::shared_ptr<Round> Coordinator::accept_round(const RoundTraits& traits, cons
   const auto end = traits.kind == RoundKind::kForwardBackward ? round->slots.end()
                                                               : std::find_if_not(round->slots.begin(), round->slots.end(), is_first);
   launch(round, 0, static_cast<std::size_t>(end - round->slots.begin()));
+  trace_.accept_round(*round, since);
   return round;
 }
 
@@ -290,7 +298,9 @@ void Coordinator::follow_completions() {
       {
         MutexLock lock(mutex_);
         if (error_) return;
+        const std::int64_t since = trace_.now();
         commit(*completion);
+        trace_.commit(completion->slot, worker, since);
         error = error_;
       }
       if (error) {

@@ -22,6 +22,7 @@
 #include "common/mutex.h"
 #include "coordinator/activation_budget.h"
 #include "coordinator/completions.h"
+#include "coordinator/coordinator_trace.h"
 #include "coordinator/dispatcher.h"
 #include "coordinator/input_blocks.h"
 #include "coordinator/pipeline_state.h"
@@ -38,6 +39,7 @@ struct CoordinatorOptions {
   int optimizer_threads = 1;
   std::vector<PipelineSettings> pipelines;
   std::optional<FaultBoardEntry> board{};  // says how far it is and what its threads wait for
+  TraceJournal* trace = nullptr;           // what its threads did goes there; outlives it
   std::function<void()> on_hang{};         // the commit thread's, before it fails because nothing goes on
 };
 
@@ -154,6 +156,7 @@ class Coordinator {
   InputBlocks inputs_;
   std::vector<std::unique_ptr<PipelineState>> pipelines_;
 
+  CoordinatorTrace trace_;
   WaitRecord user_waits_;    // the caller's thread's
   WaitRecord commit_waits_;  // the commit thread's
 

@@ -16,7 +16,7 @@ Updates::Updates(Store& store, std::uint32_t pipeline, UpdatesOptions options)
       options_(std::move(options)),
       blocks_(store.catalogue().trained_blocks(static_cast<int>(pipeline))),
       stamps_(store),
-      waits_(options_.waits),
+      waits_(options_.trace != nullptr ? options_.waits.traced_by(options_.trace->waits()) : options_.waits),
       updater_(store, blocks_, options_.num_threads, options_.adds_rounds),
       loss_scaler_(store, pipeline, options_.loss_scaling) {
   thread_ = std::thread([this] { run(); });
@@ -165,7 +165,9 @@ void Updates::add_one_gradient() {
   Step& step = step_at(version);
   const bool is_first = step.summed.insert(gradient.use).second;
   mutex_.unlock();
+  const std::int64_t since = trace_begin();
   updater_.add_to_sum(gradient.use, is_first);
+  trace_end(TraceKind::kAddGradient, version, store_.catalogue().uses()[gradient.use].block, since);
   const bool is_sound = give_back({&gradient, 1});
   mutex_.lock();
   if (!is_sound) return;
@@ -192,11 +194,13 @@ void Updates::finish_norm(Step& step) {
   changed_.notify_all();
 }
 
-void Updates::finish_norms_of_blocks(Step& step) {
+void Updates::finish_norms_of_blocks(std::uint64_t version, Step& step) {
   for (const std::uint32_t block : blocks_) {
     if (!options_.adds_rounds && store_.catalogue().blocks()[block].num_uses == 1) continue;  // the workers did it
     mutex_.unlock();
+    const std::int64_t since = trace_begin();
     const double sum = updater_.square_sum(block);
+    trace_end(TraceKind::kNorm, version, block, since);
     mutex_.lock();
     step.square_sums[block] = sum;
   }
@@ -252,7 +256,7 @@ void Updates::update() {
   const std::uint64_t version = steps_.begin()->first;
   Step& step = steps_.begin()->second;
   if (is_barrier(step) && !step.norm_done) {
-    finish_norms_of_blocks(step);
+    finish_norms_of_blocks(version, step);
     loss_scaler_.publish(version, step.outcome->skipped);
   }
   if (blocks_.empty()) {
@@ -271,9 +275,11 @@ void Updates::update_one_block(std::uint64_t version, Step& step) {
   const bool needs_sum = !step.norm_done && (options_.adds_rounds || store_.catalogue().blocks()[block].num_uses > 1);
   const auto taken = taken_by(block, step);
   mutex_.unlock();
+  const std::int64_t since = trace_begin();
   const double sum = needs_sum ? updater_.square_sum(block) : 0;
   stamps_.begin(block, version);
   updater_.update(block, version, rules);
+  trace_end(TraceKind::kUpdate, version, block, since);
   stamps_.complete(block, version);
   store_.published(block).publish(version);
   const bool is_sound = give_back(taken);
@@ -296,6 +302,7 @@ void Updates::update_by_function(std::uint64_t version, Step& step) {
   const auto write = [&](std::uint32_t block, float* gradient) { updater_.write_gradient(block, scaling, gradient); };
   for (const std::uint32_t block : blocks_) stamps_.begin(block, version);
   std::exception_ptr error;
+  const std::int64_t since = trace_begin();
   try {
     function(version, skipped, write);
   } catch (...) {
@@ -306,6 +313,7 @@ void Updates::update_by_function(std::uint64_t version, Step& step) {
     mutex_.lock();
     return;
   }
+  if (options_.trace != nullptr) options_.trace->function(version, since);
   for (const std::uint32_t block : blocks_) {
     stamps_.complete(block, version);
     store_.published(block).publish(version);

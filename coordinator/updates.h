@@ -33,6 +33,7 @@
 #include "coordinator/block_updater.h"
 #include "coordinator/loss_scaler.h"
 #include "coordinator/step_request.h"
+#include "coordinator/update_trace.h"
 #include "coordinator/weight_stamps.h"
 #include "hoststore/store.h"
 #include "hoststore/wait_record.h"
@@ -48,6 +49,7 @@ struct UpdatesOptions {
   // Told what the function of a step throws; the run cannot go on then.
   std::function<void(std::exception_ptr)> report_failure{};
   WaitRecord waits{};  // of its thread
+  UpdateTrace* trace = nullptr;  // what its thread did goes there; may be absent
 };
 
 class Updates {
@@ -106,6 +108,11 @@ class Updates {
   };
 
   void run();
+  // Of a pass over a block: when it begins, and that it has ended.
+  [[nodiscard]] std::int64_t trace_begin() const { return options_.trace != nullptr ? options_.trace->now() : 0; }
+  void trace_end(TraceKind kind, std::uint64_t version, std::uint32_t block, std::int64_t since) const {
+    if (options_.trace != nullptr) options_.trace->block(kind, version, block, since);
+  }
   [[nodiscard]] Wait missing() RP_REQUIRES(mutex_);
   [[nodiscard]] Step& step_at(std::uint64_t version) RP_REQUIRES(mutex_);
   [[nodiscard]] bool can_add() RP_REQUIRES(mutex_);
@@ -117,7 +124,7 @@ class Updates {
   void update() RP_REQUIRES(mutex_);
   void update_one_block(std::uint64_t version, Step& step) RP_REQUIRES(mutex_);
   void update_by_function(std::uint64_t version, Step& step) RP_REQUIRES(mutex_);
-  void finish_norms_of_blocks(Step& step) RP_REQUIRES(mutex_);
+  void finish_norms_of_blocks(std::uint64_t version, Step& step) RP_REQUIRES(mutex_);
   void finish_norm(Step& step) RP_REQUIRES(mutex_);
   // What clipping and loss scaling do to a gradient.
   void set_scaling(UpdateStep& rule, const Step& step) const RP_REQUIRES(mutex_);

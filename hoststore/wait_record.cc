@@ -3,6 +3,7 @@
 #include "common/clock.h"
 #include "common/text.h"
 #include "hoststore/control.h"
+#include "hoststore/trace_journal.h"
 
 namespace rp {
 
@@ -83,13 +84,20 @@ void WaitRecord::write(const Wait& wait) {
 
 void WaitRecord::publish(const Wait& wait) {
   if (record_ == nullptr) return;
+  if (track_ != nullptr && is_published()) trace();
   Wait timed = wait;
   timed.since_ns = now_ns();
   write(timed);
 }
 
 void WaitRecord::publish_none() {
-  if (is_published()) write(Wait{});
+  if (!is_published()) return;
+  if (track_ != nullptr) trace();
+  write(Wait{});
+}
+
+void WaitRecord::trace() const {
+  if (const auto wait = observe()) track_->add_wait(*wait);  // there always is one: this is its writer
 }
 
 // SYNC: pairs with write().

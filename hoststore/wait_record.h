@@ -82,11 +82,20 @@ struct WaitFormat {
 };
 static_assert(sizeof(WaitFormat) == 64 && ShmSafe<WaitFormat>);
 
+class TraceTrack;
+
 // A view of a record; without one, all does nothing.
 class WaitRecord {
  public:
   WaitRecord() = default;
   explicit WaitRecord(WaitFormat* record) : record_(record) {}
+
+  // The same record, whose waits also go to a track of the trace, once they are over. The track is its writer's.
+  [[nodiscard]] WaitRecord traced_by(TraceTrack* track) const {
+    WaitRecord traced(record_);
+    traced.track_ = track;
+    return traced;
+  }
 
   // The thread is about to sleep. Takes the time itself.
   void publish(const Wait& wait);
@@ -105,8 +114,10 @@ class WaitRecord {
     return record_ != nullptr && record_->kind.load(std::memory_order_relaxed) != 0;
   }
   void write(const Wait& wait);
+  void trace() const;
 
   WaitFormat* record_ = nullptr;
+  TraceTrack* track_ = nullptr;
 };
 
 }  // namespace rp

@@ -55,6 +55,7 @@ ProcessRole ProcessRole::from_environment() {
     take_inheritance(role);
   }
   role.settings = RuntimeSettings::from_environment();
+  unsetenv("RP_TRACE");  // a file has the trace of one run: not of those that this program starts
   return role;
 }
 

@@ -49,6 +49,11 @@ std::string parse_plan(const std::string& name, const std::string& value) {
   return value;
 }
 
+std::string parse_file(const std::string& name, const std::string& value) {
+  if (value.empty()) throw Error(ExitCode::kUsage, cat(name, " is empty; allowed: a file"));
+  return value;
+}
+
 bool parse_switch(const std::string& name, const std::string& value) {
   if (value == "0" || value == "1") return value == "1";
   throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; allowed: 0 or 1"));
@@ -84,6 +89,7 @@ RuntimeSettings RuntimeSettings::from_environment() {
   if (const auto value = environment_value("RP_CHECK_CONSISTENCY")) {
     settings.check_consistency = parse_switch("RP_CHECK_CONSISTENCY", *value);
   }
+  if (const auto value = environment_value("RP_TRACE")) settings.trace = parse_file("RP_TRACE", *value);
   return settings;
 }
 
@@ -97,6 +103,7 @@ std::vector<std::pair<std::string, std::string>> RuntimeSettings::variables() co
   if (threads_per_worker) list.emplace_back("RP_THREADS_PER_WORKER", std::to_string(*threads_per_worker));
   if (wait_timeout_seconds) list.emplace_back("RP_WAIT_TIMEOUT", std::to_string(*wait_timeout_seconds));
   if (check_consistency) list.emplace_back("RP_CHECK_CONSISTENCY", *check_consistency ? "1" : "0");
+  if (trace) list.emplace_back("RP_TRACE", *trace);
   return list;
 }
 

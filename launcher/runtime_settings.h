@@ -22,6 +22,7 @@ struct RuntimeSettings {
   std::optional<int> threads_per_worker; // RP_THREADS_PER_WORKER
   std::optional<int> wait_timeout_seconds;  // RP_WAIT_TIMEOUT
   std::optional<bool> check_consistency;  // RP_CHECK_CONSISTENCY: 0, 1
+  std::optional<std::string> trace;      // RP_TRACE: a file
 
   // Reads the variables; an empty one counts as unset. Throws rp::Error kUsage that names the variable, or kNoResource
   // for a device that this build does not have.
@@ -37,6 +38,7 @@ struct RuntimeSettings {
 [[nodiscard]] std::string parse_store(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_directory(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_plan(const std::string& name, const std::string& value);
+[[nodiscard]] std::string parse_file(const std::string& name, const std::string& value);
 [[nodiscard]] bool parse_switch(const std::string& name, const std::string& value);
 [[nodiscard]] int parse_count(const std::string& name, const std::string& value, int least, int most,
                               const char* advice = "");

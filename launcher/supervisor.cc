@@ -198,6 +198,7 @@ void Supervisor::start_workers(Message store) {
   if (store_ || phase_ != RunPhase::kRunning) return;
   store_ = std::move(store);
   store_->kind = MessageKind::kAttach;
+  trace_ = RunTrace::copy_of(*store_);
   for (std::size_t i = 1; i < run_.plan.processes.size(); ++i) {
     members_.push_back(std::make_unique<Member>(run_, run_.plan.processes[i]));
     to_attach_.push_back(members_.back().get());
@@ -309,6 +310,7 @@ void Supervisor::finish() {
   end_adopted_processes(kNsPerSecond);
   for (const auto& member : members_) member->read_output();
   if (failure_) run_.err.add(failure_text(*failure_));
+  if (trace_) run_.err.add(trace_->write_or_warn("rp-launch"));
   run_.out.drain();
   run_.err.drain();
 }

@@ -17,6 +17,7 @@
 #include "launcher/poll_set.h"
 #include "launcher/report.h"
 #include "launcher/run_dump.h"
+#include "launcher/run_trace.h"
 
 namespace rp {
 
@@ -76,6 +77,7 @@ class Supervisor {
   std::uint64_t oom_kills_before_;
   std::vector<std::unique_ptr<Member>> members_;  // the coordinator, then the workers
   std::optional<Message> store_;                  // kAttach for all workers, with the descriptors that are held
+  std::optional<RunTrace> trace_;
   std::vector<Member*> to_attach_;
   RunPhase phase_ = RunPhase::kRunning;
   Deadline deadline_ = Deadline::never();         // of the phase

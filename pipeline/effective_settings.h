@@ -15,6 +15,7 @@ struct EffectiveSettings {
   int threads_per_worker = 1;
   int wait_timeout_seconds = 600;
   bool check_consistency = false;
+  std::string trace;        // "" = none
 };
 
 }  // namespace rp

@@ -117,10 +117,11 @@ PlanSettings Runtime::plan_settings(int pipeline) const {
   return settings;
 }
 
-void Runtime::start_coordinator(std::optional<FaultBoardEntry> board, std::function<void()> on_hang) {
+void Runtime::start_coordinator(std::optional<FaultBoardEntry> board, std::function<void()> on_hang, TraceJournal* trace) {
   CoordinatorOptions options;
   options.board = board;
   options.on_hang = std::move(on_hang);
+  options.trace = trace;
   options.optimizer_threads = usable_cores();
   for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) {
     const PipelineOptions& pipeline = pipelines_[static_cast<std::size_t>(i)]->options();
@@ -162,7 +163,7 @@ void Runtime::compare_with(const Store& store) const {
   }
 }
 
-void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> board) {
+void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> board, TraceJournal* trace) {
   SequenceWord& heartbeat = store.worker_words(worker).heartbeat;
   auto report_layer = [board, &heartbeat](int layer, int microbatch) mutable {
     heartbeat.publish_quietly(heartbeat.observe() + 1);
@@ -174,7 +175,7 @@ void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> boa
   for (const Pipeline::Impl* pipeline : pipelines_) code.push_back({&pipeline->model(), &pipeline->losses()});
   CpuDevice device;
   TorchStageExecutor executor(code, store.catalogue(), static_cast<int>(store.header().threads_per_worker), std::move(report_layer));
-  Worker(store, worker, device, executor, board).serve();
+  Worker(store, worker, device, executor, board, trace).serve();
 }
 
 void Runtime::check_room_for_gradients(int pipeline) {

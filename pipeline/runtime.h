@@ -31,14 +31,14 @@ class Runtime {
 
   // Coordinator: the store with the initial weights, not yet any thread.
   void create_store();
-  // Coordinator: before the workers. `board`, `on_hang`: see CoordinatorOptions.
-  void start_coordinator(std::optional<FaultBoardEntry> board, std::function<void()> on_hang);
+  // Coordinator: before the workers. `board`, `on_hang`, `trace`: see CoordinatorOptions.
+  void start_coordinator(std::optional<FaultBoardEntry> board, std::function<void()> on_hang, TraceJournal* trace);
   void end_coordinator();
 
   // Worker: throws rp::Error (kUserError) if this process describes other pipelines than the coordinator.
   void compare_with(const Store& store) const;
   // Worker: serves the store until the run ends.
-  void serve(Store& store, int worker, std::optional<FaultBoardEntry> board);
+  void serve(Store& store, int worker, std::optional<FaultBoardEntry> board, TraceJournal* trace);
 
   // Throws rp::Error (kUsage) if the gradients of no further round can be added before the pipeline's step().
   void check_room_for_gradients(int pipeline);

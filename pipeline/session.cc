@@ -7,7 +7,9 @@
 
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <iostream>
+#include <utility>
 
 #include "common/check.h"
 #include "common/text.h"
@@ -28,7 +30,16 @@ constexpr double kAttachSeconds = 120;
 // The entry of this process, for the terminate handler, which gets no argument.
 std::optional<FaultBoardEntry> g_board_entry;
 
+// The trace of a process without rp-launch, likewise: main() may be left by an exception that destroys no Session.
+const RunTrace* g_own_trace = nullptr;
+
+void write_own_trace() {
+  if (g_own_trace == nullptr) return;
+  std::fputs(std::exchange(g_own_trace, nullptr)->write_or_warn("roundpipe").c_str(), stderr);
+}
+
 void record_for_launcher() {
+  write_own_trace();
   if (!g_board_entry) return;
   try {
     throw;
@@ -86,6 +97,8 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   }
   if (!settings_.store.empty()) settings_.store = parse_store("SessionOptions::store", settings_.store);
   if (options.params_on) settings_.params_on = parse_directory("SessionOptions::params_on", settings_.params_on);
+  choose(settings_.trace, options.trace, settings.trace);
+  if (!settings_.trace.empty() && is_coordinator()) open_trace(argc > 0 ? argv[0] : nullptr);
   if (role_.fault_board) {
     board_ = new FaultBoard(FaultBoard::attach(std::move(role_.fault_board)));  // never unmapped: faults come until the end
     g_board_entry = board_entry();
@@ -100,7 +113,17 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   if (is_coordinator()) install_stop_handlers();
 }
 
-Session::Impl::~Impl() { end(); }
+Session::Impl::~Impl() {
+  end();
+  write_own_trace();
+}
+
+void Session::Impl::open_trace(const char* program) {
+  const std::filesystem::path name = program == nullptr ? "program" : program;
+  trace_.emplace(RunTrace::open(settings_.trace, {.program = name.filename().string(),
+                                                  .device = settings_.device,
+                                                  .num_workers = role_.num_workers}));
+}
 
 void Session::Impl::end() {
   if (ended_) return;
@@ -155,9 +178,10 @@ void Session::Impl::start() {
   if (started_) throw Error(ExitCode::kUsage, "Session::start() was called before");
   if (runtime_->is_empty()) throw Error(ExitCode::kUsage, "make a Pipeline before Session::start()");
   if (role_.role == Role::kWorker) serve_as_worker();
+  if (is_alone() && trace_) g_own_trace = &*trace_;
   runtime_->create_store();
   // First: what happens to a worker from now on is told to it.
-  runtime_->start_coordinator(board_entry(), [this] { report_hang(); });
+  runtime_->start_coordinator(board_entry(), [this] { report_hang(); }, journal());
   start_workers();
   started_ = true;
   board_entry().publish_state(ProcessState::kAttached);
@@ -167,13 +191,14 @@ void Session::Impl::serve_as_worker() {
   try {
     const Deadline deadline = Deadline::after_seconds(kAttachSeconds);
     Message attach = receive_attach(*role_.channel, deadline);
+    trace_ = RunTrace::take_from(attach);
     const std::unique_ptr<Store> store = Store::attach(std::move(attach.descriptors));
     runtime_->compare_with(*store);
     std::cout.flush();
     std::fflush(nullptr);
     confirm_attached(*role_.channel, deadline);
     board_entry().publish_state(ProcessState::kAttached);
-    runtime_->serve(*store, role_.worker, board_entry());
+    runtime_->serve(*store, role_.worker, board_entry(), journal());
     leave(0);
   } catch (const c10::Error& error) {
     board_entry().record_fault(FaultKind::kException, static_cast<int>(ExitCode::kUserError), error.what_without_backtrace());
@@ -189,7 +214,7 @@ void Session::Impl::start_workers() {
     worker_ = std::thread([this] {
       pthread_setname_np(pthread_self(), "rp-worker");
       try {
-        runtime_->serve(runtime_->store(), 0, board_->entry(1));
+        runtime_->serve(runtime_->store(), 0, board_->entry(1), journal());
       } catch (const Error& error) {
         if (error.code() == ExitCode::kHang) report_hang();
         runtime_->coordinator().fail(std::current_exception());
@@ -201,6 +226,7 @@ void Session::Impl::start_workers() {
   }
   Message message{.kind = MessageKind::kStartWorkers, .blob = {}, .descriptors = {}};
   for (const int fd : runtime_->store().descriptors()) message.descriptors.emplace_back(dup(fd));
+  if (trace_) trace_->append_to(message);
   if (!role_.channel->send(message)) throw Error(ExitCode::kLauncherFailed, "rp-launch does not take the host store");
   wait_until_attached();
   watcher_ = std::thread([this] { watch_workers(); });

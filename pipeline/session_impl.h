@@ -13,6 +13,7 @@
 #include "launcher/channel.h"
 #include "launcher/liveness_watch.h"
 #include "launcher/process_role.h"
+#include "launcher/run_trace.h"
 #include "pipeline/runtime.h"
 #include "roundpipe/error.h"
 #include "roundpipe/pipeline.h"
@@ -51,6 +52,8 @@ class Session::Impl {
   void end();
   void start_workers();
   void send(MessageKind kind);
+  void open_trace(const char* program);
+  [[nodiscard]] TraceJournal* journal() { return trace_ ? &trace_->journal() : nullptr; }
   // Has a dump of all processes printed, by rp-launch or, alone, here. Once a run.
   void report_hang();
   void wait_until_attached();
@@ -64,6 +67,7 @@ class Session::Impl {
   FaultBoard* board_ = nullptr;          // rp-launch's; alone: of this process, for report_hang()
   std::optional<FaultBoard> own_board_;  // alone
   std::optional<LivenessWatch> liveness_;
+  std::optional<RunTrace> trace_;
   const int num_exceptions_;  // in flight when the session was made
   bool started_ = false;
   bool ended_ = false;

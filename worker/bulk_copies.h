@@ -23,13 +23,19 @@ class BulkCopies {
   BulkCopies(Stream& stream, bool gives_way) : stream_(stream), gives_way_(gives_way) {}
 
   // Enqueues a copy; returns when its last piece is enqueued. Before a piece that has to wait, calls `wait` with a function
-  // that waits (WaitLimits -> WaitResult); false, with the rest not copied, if that returns false.
-  template <typename Wait>
-  [[nodiscard]] bool copy(std::byte* to, const std::byte* from, std::uint64_t bytes, const Wait& wait) {
+  // that waits (WaitLimits -> WaitResult); false, with the rest not copied, if that returns false. Has each piece enqueued by
+  // `enqueue_piece`, which gets its bytes and a function that does it.
+  struct EnqueuePiece {
+    void operator()(std::uint64_t, auto enqueue) const { enqueue(); }
+  };
+  template <typename Wait, typename Enqueue = EnqueuePiece>
+  [[nodiscard]] bool copy(std::byte* to, const std::byte* from, std::uint64_t bytes, const Wait& wait,
+                          const Enqueue& enqueue_piece = {}) {
     for (std::uint64_t at = 0; at < bytes; at += kPieceBytes) {
       const auto has_room = [this](const WaitLimits& limits) { return done_.wait_at_least(enqueued_ + 1 - kUnderWay, limits); };
       if (gives_way_ && enqueued_ >= kUnderWay && !wait(has_room)) return false;
-      stream_.copy(to + at, from + at, std::min(kPieceBytes, bytes - at));
+      const std::uint64_t piece_bytes = std::min(kPieceBytes, bytes - at);
+      enqueue_piece(piece_bytes, [&] { stream_.copy(to + at, from + at, piece_bytes); });
       ++enqueued_;
       if (gives_way_) stream_.signal(done_, enqueued_);
     }

@@ -7,10 +7,11 @@
 
 namespace rp {
 
-OutputWriter::OutputWriter(Store& store, int worker, Device& device)
+OutputWriter::OutputWriter(Store& store, int worker, Device& device, WorkerTrace& trace)
     : store_(store),
       worker_(worker),
       stream_(device.stream(StreamKind::kDownload)),
+      trace_(trace),
       frees_(store.free_reader(worker)),
       allocator_(store.arena(static_cast<std::uint64_t>(worker))) {}
 
@@ -27,12 +28,14 @@ void OutputWriter::write_block(const Command& command, int microbatch, const Out
   const std::uint64_t offset = allocator_.allocate(layout.bytes);
   std::byte* memory = store_.arena(static_cast<std::uint64_t>(worker_)).data(offset, layout.bytes);
   write_block_head(memory, layout);
+  auto* const copy = trace_.begin_copy(StreamKind::kDownload);
   for (std::size_t i = 0; i < block.tensors.size(); ++i) {
     const TensorView& tensor = block.tensors[i];
     if (!tensor.desc.is_absent()) {
       stream_.copy(memory + layout.tensors[i].offset, tensor.data, tensor.desc.bytes());
     }
   }
+  trace_.output(copy, command, {block.kind, block.index}, microbatch, layout.bytes);
   // Buffers are made by all microbatches together.
   const int place = block.kind == BlockKind::kBuffers ? 0 : microbatch;
   const RoundTable table = store_.round_table(command);

@@ -11,12 +11,14 @@
 #include "hoststore/arena_allocator.h"
 #include "hoststore/store.h"
 #include "worker/stage_executor.h"
+#include "worker/worker_trace.h"
 
 namespace rp {
 
 class OutputWriter {
  public:
-  OutputWriter(Store& store, int worker, Device& device);
+  // What it copies is recorded in `trace`.
+  OutputWriter(Store& store, int worker, Device& device, WorkerTrace& trace);
 
   // Enqueues the copies of one microbatch's blocks and, after them, its event. Throws rp::Error (kNoResource) if the
   // arena cannot grow.
@@ -29,6 +31,7 @@ class OutputWriter {
   Store& store_;
   const int worker_;
   Stream& stream_;
+  WorkerTrace& trace_;
   RingReader<FreeRecord> frees_;
   ArenaAllocator allocator_;
 };

@@ -24,19 +24,21 @@ std::int64_t slot_of(const Command& command) { return static_cast<std::int64_t>(
 
 }  // namespace
 
-Worker::Worker(Store& store, int number, Device& device, StageExecutor& executor, std::optional<FaultBoardEntry> board)
+Worker::Worker(Store& store, int number, Device& device, StageExecutor& executor, std::optional<FaultBoardEntry> board,
+               TraceJournal* trace)
     : store_(store),
       number_(number),
       device_(device),
       executor_(executor),
-      report_(board),
+      trace_(trace, number, device),
+      report_(board, trace_),
       check_(store, number, [this](std::exception_ptr error) { fail(std::move(error)); }),
       commands_(store.command_reader(number)),
       completions_(store.completion_writer(number)),
       inputs_(device),
       weight_copies_(device.stream(StreamKind::kUploadParameters), store.header().weights_give_way != 0),
       gradient_copies_(device.stream(StreamKind::kDownload), store.header().gradients_give_way != 0),
-      outputs_(store, number, device) {
+      outputs_(store, number, device, trace_) {
   for (RunningTask& task : tasks_) {
     task.worker = this;
     free_tasks_.push(&task);
@@ -183,9 +185,13 @@ bool Worker::upload_weights(RunningTask& task) {
     if (!wait(WorkerThread::kFeeder, task.command, what, is_published)) return false;
     check_.before_weights(task.command, memory.use, version);
     const auto room = [&](auto wait_once) { return wait(WorkerThread::kFeeder, task.command, {.kind = WaitKind::kOwnCopies}, wait_once); };
-    if (!weight_copies_.copy(const_cast<std::byte*>(memory.weights), store_.working_copy(index, version).data(), block.bytes(), room)) {
-      return false;
-    }
+    const auto traced = [&](std::uint64_t bytes, auto enqueue) {
+      auto* const copy = trace_.begin_copy(StreamKind::kUploadParameters);
+      enqueue();
+      trace_.weights(copy, task.command, catalogue.uses()[memory.use], version, bytes);
+    };
+    const std::byte* const from = store_.working_copy(index, version).data();
+    if (!weight_copies_.copy(const_cast<std::byte*>(memory.weights), from, block.bytes(), room, traced)) return false;
     check_.after_weights(stream, task.command, memory.use, version, memory.weights);
   }
   if (!find_loss_scale(task)) return false;
@@ -255,7 +261,9 @@ bool Worker::fetch_block(const Command& command, BlockRow row, int microbatch, s
     return true;
   }
   Stream& stream = device_.stream(StreamKind::kUploadActivations);
+  auto* const copy = trace_.begin_copy(StreamKind::kUploadActivations);
   const auto memory = inputs_.upload(n, wanted.kind, wanted.index, store_.block_data(place), place.bytes, stream);
+  trace_.input(copy, command, wanted, row, microbatch, place);
   check_.after_input(stream, command, input, memory);
   return true;
 }
@@ -278,6 +286,7 @@ void Worker::run_task(RunningTask& task) {
   if (!wait(WorkerThread::kRunner, task.command, {.kind = WaitKind::kOwnWeights}, are_ready)) return;
   if (task.command.phase != Phase::kForward && !take_gradient_buffer(task)) return;
   if (!run_microbatches(task)) return;
+  trace_.task(task.command, task.completion.start_ns);
   free_stage_buffers_.push(task.stage_buffer);
   to_finish_.push(&task);
 }
@@ -318,11 +327,15 @@ bool Worker::run_microbatches(RunningTask& task) {
         if (!wait_inputs(task, microbatch, [&](const WaitLimits& limits) { return inputs_.wait_recomputable(n, limits); })) {
           return false;
         }
+        const std::int64_t since = trace_.now();
         executor_.recompute(task.stage_task(), microbatch, inputs_.inputs(n));
+        trace_.microbatch(TraceKind::kRecompute, command, microbatch, since);
       }
       if (!wait_inputs(task, microbatch, [&](const WaitLimits& limits) { return inputs_.wait_uploaded(n, limits); })) return false;
+      const std::int64_t since = trace_.now();
       MicrobatchOutputs outputs;
       executor_.run(task.stage_task(), microbatch, inputs_.inputs(n), outputs);
+      trace_.microbatch(TraceKind::kCompute, command, microbatch, since);
       inputs_.publish_computed(n);
       ++next_microbatch_;
       if (command.phase == Phase::kFused) store_.round_table(command).loss(microbatch) = outputs.losses;
@@ -389,8 +402,13 @@ bool Worker::enqueue_gradients(RunningTask& task) {
                     .numbers = {memory.use, static_cast<std::int64_t>(task.command.taken_before)}};
     if (!wait(WorkerThread::kFinisher, task.command, what, is_taken)) return false;
     const auto room = [&](auto wait_once) { return wait(WorkerThread::kFinisher, task.command, {.kind = WaitKind::kOwnCopies}, wait_once); };
+    const auto traced = [&](std::uint64_t piece_bytes, auto enqueue) {
+      auto* const copy = trace_.begin_copy(StreamKind::kDownload);
+      enqueue();
+      trace_.gradient(copy, task.command, use, piece_bytes);
+    };
     const std::uint64_t bytes = catalogue.blocks()[use.block].bytes();
-    if (!gradient_copies_.copy(store_.gradients(use.gradient_offset), memory.gradient, bytes, room)) return false;
+    if (!gradient_copies_.copy(store_.gradients(use.gradient_offset), memory.gradient, bytes, room, traced)) return false;
     const RoundTable table = store_.round_table(task.command);
     table.square_sum(memory.use) = task.totals.square_sums[i];
     if (table.is_checked()) enqueue_checksum(stream, store_.gradient(memory.use), table.gradient_checksum(memory.use));

@@ -30,13 +30,16 @@
 #include "worker/running_task.h"
 #include "worker/stage_executor.h"
 #include "worker/task_report.h"
+#include "worker/worker_trace.h"
 
 namespace rp {
 
 class Worker {
  public:
-  // Says on `board`, its entry of the fault board, what it is doing and what its threads wait for.
-  Worker(Store& store, int number, Device& device, StageExecutor& executor, std::optional<FaultBoardEntry> board = {});
+  // Says on `board`, its entry of the fault board, what it is doing and what its threads wait for; and in `trace`, if there
+  // is one, what they did.
+  Worker(Store& store, int number, Device& device, StageExecutor& executor, std::optional<FaultBoardEntry> board = {},
+         TraceJournal* trace = nullptr);
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -87,6 +90,7 @@ class Worker {
   const int number_;
   Device& device_;
   StageExecutor& executor_;
+  WorkerTrace trace_;
   TaskReport report_;
   ConsistencyCheck check_;
   RingReader<Command> commands_;            // feeder's

@@ -26,6 +26,8 @@ struct SessionOptions {
   // RP_CHECK_CONSISTENCY, default off: a slow run that verifies what the runtime moves between processes, by version and
   // checksum. What it finds is an error of the runtime.
   std::optional<bool> check_consistency;
+  // RP_TRACE: a file for what every process did and when, read by Perfetto and chrome://tracing; default: none.
+  std::optional<std::string> trace;
 };
 
 // Made first in main(), by every process of the run. Leaves the program's arguments alone.

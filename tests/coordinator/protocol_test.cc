@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -16,6 +17,7 @@
 #include "coordinator/coordinator.h"
 #include "device/cpu_device.h"
 #include "roundpipe/error.h"
+#include "tests/common/temp_directory.h"
 #include "tests/coordinator/random_plan.h"
 #include "tests/coordinator/toy_model.h"
 #include "worker/worker.h"
@@ -32,6 +34,7 @@ struct RunSettings {
   std::string plan;  // "" = by the coordinator, and cut anew on the way
   const FaultBoard* board = nullptr;
   bool check_consistency = false;
+  TraceJournal* trace = nullptr;
 };
 
 std::optional<FaultBoardEntry> entry(const FaultBoard* board, int index) {
@@ -44,28 +47,27 @@ std::vector<UniqueFd> duplicates(const std::vector<int>& descriptors) {
   return result;
 }
 
-void serve(Store& store, int worker, const ToyConfig& config, const FaultBoard* board) {
+void serve(Store& store, int worker, const ToyConfig& config, const RunSettings& settings) {
   CpuDevice device;
   ToyExecutor executor(config, store.catalogue());
-  Worker(store, worker, device, executor, entry(board, 1 + worker)).serve();
+  Worker(store, worker, device, executor, entry(settings.board, 1 + worker), settings.trace).serve();
 }
 
 // The workers of a run, ended by the coordinator's end.
 class Workers {
  public:
   Workers(Store& store, const RunSettings& settings, const ToyConfig& config) {
-    const FaultBoard* board = settings.board;
     for (int i = 0; i < settings.num_workers; ++i) {
       if (settings.harness == Harness::kOneMapping) {
-        threads_.emplace_back([&store, i, config, board] { serve(store, i, config, board); });
+        threads_.emplace_back([&store, i, config, settings] { serve(store, i, config, settings); });
       } else if (settings.harness == Harness::kTwoMappings) {
         views_.push_back(Store::attach(duplicates(store.descriptors())));
-        threads_.emplace_back([view = views_.back().get(), i, config, board] { serve(*view, i, config, board); });
+        threads_.emplace_back([view = views_.back().get(), i, config, settings] { serve(*view, i, config, settings); });
       } else {
         const pid_t child = fork();
         if (child == 0) {
           const auto view = Store::attach(duplicates(store.descriptors()));
-          serve(*view, i, config, board);
+          serve(*view, i, config, settings);
           _exit(0);
         }
         children_.push_back(child);
@@ -201,7 +203,7 @@ std::vector<ToyResult> run_toy(const ToyConfig& config, const RunSettings& setti
   options.asynchronous = config.asynchronous;
   if (!settings.plan.empty()) options.plan.by_hand = parse_plan(settings.plan, config.num_layers);
   if (config.scales_loss) options.loss_scaling = LossScaling{.initial_scale = kInitialScale, .growth_interval = 2};
-  Coordinator coordinator(*store, {.pipelines = {options}, .board = entry(settings.board, 0)});
+  Coordinator coordinator(*store, {.pipelines = {options}, .board = entry(settings.board, 0), .trace = settings.trace});
   std::vector<ToyResult> results = {train(*store, coordinator, config)};
   while (results.size() < static_cast<std::size_t>(trainings)) {
     coordinator.restart_at(0, 0, 0, {.loss_scale = {.scale = kInitialScale, .previous_scale = kInitialScale}});
@@ -289,6 +291,39 @@ TEST_P(Protocol, SixteenBitWeightsAreTheRoundedMasters) {
     config.asynchronous = asynchronous;
     expect_reference(config, {GetParam(), 4, true, kPlans[2]});
   }
+}
+
+// Of plan 1: six tasks a round, three of which compute a recompute and a backward.
+TEST_P(Protocol, ATraceChangesNoBitAndHasEveryTaskAndMicrobatchOnce) {
+  const TempDirectory directory;
+  TraceJournal trace = TraceJournal::create(directory.path(), {.num_workers = 3});
+  const FaultBoard board = FaultBoard::create(4);
+  ToyConfig config;
+  config.tied = true;
+  config.rounds_per_step = 2;
+  config.max_grad_norm = 0.5;
+  expect_reference(config, {.harness = GetParam(), .num_workers = 3, .plan = kPlans[1], .board = &board, .trace = &trace});
+  std::map<TraceKind, int> num;
+  for (const TraceJournal::Piece& piece : trace.pieces()) {
+    EXPECT_LE(piece.process, 3U);
+    std::int64_t last_end_ns = 0;
+    for (const TraceRecord& r : trace.records(piece)) {
+      ++num[r.kind];
+      EXPECT_LE(r.begin_ns, r.end_ns);
+      EXPECT_LE(last_end_ns, r.end_ns);
+      last_end_ns = r.end_ns;
+    }
+  }
+  const int num_tasks = 6 * config.rounds_per_step * config.num_steps;
+  EXPECT_EQ(num[TraceKind::kTask], num_tasks);
+  EXPECT_EQ(num[TraceKind::kCommit], num_tasks);
+  EXPECT_EQ(num[TraceKind::kCompute], num_tasks * config.num_microbatches);
+  EXPECT_EQ(num[TraceKind::kRecompute], num_tasks / 2 * config.num_microbatches);
+  EXPECT_EQ(num[TraceKind::kAcceptRound], config.rounds_per_step * config.num_steps);
+  EXPECT_EQ(num[TraceKind::kUpdate], 6 * config.num_steps) << "five blocks and the tied one";
+  EXPECT_EQ(num[TraceKind::kNorm], 6 * config.num_steps);
+  EXPECT_EQ(num[TraceKind::kAddGradient], 7 * config.rounds_per_step * config.num_steps) << "two uses of the tied one";
+  EXPECT_EQ(num[TraceKind::kDownloadGradient], num[TraceKind::kAddGradient]);
 }
 
 TEST_P(Protocol, ManyStepsReuseTheRingsAndTheMemory) {

@@ -117,6 +117,17 @@ TEST(Options, TheCheckOfConsistencyIsASwitchThatTravelsInAVariable) {
   unsetenv("RP_CHECK_CONSISTENCY");
 }
 
+TEST(Options, TheFileOfTheTraceTravelsInAVariable) {
+  const LaunchOptions options = parse_launch_options({"--trace", "run.json", "train"});
+  EXPECT_EQ(options.settings.trace, "run.json");
+  EXPECT_EQ(options.settings.variables(), (std::vector<std::pair<std::string, std::string>>{{"RP_TRACE", "run.json"}}));
+  EXPECT_EQ(code_of({"--trace", "", "train"}), ExitCode::kUsage);
+  setenv("RP_TRACE", "other.json", 1);
+  EXPECT_EQ(parse_launch_options({"train"}).settings.trace, "other.json");
+  EXPECT_EQ(RuntimeSettings::from_environment().trace, "other.json");
+  unsetenv("RP_TRACE");
+}
+
 TEST(Options, TheManualAndTheHelpNameExactlyTheOptionsThatThereAre) {
   std::ifstream file(std::filesystem::path(RP_SOURCE_DIR) / "docs/launcher.md");
   std::vector<std::string> documented;

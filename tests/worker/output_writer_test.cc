@@ -27,7 +27,8 @@ class OutputWriterTest : public testing::Test {
   std::unique_ptr<Store> store_ = test::two_layer_store({.wait_timeout_ns = kNsPerSecond});
   RoundTable table_ = test::make_table(*store_);
   CpuDevice device_;
-  OutputWriter writer_{*store_, 0, device_};
+  WorkerTrace no_trace_;
+  OutputWriter writer_{*store_, 0, device_, no_trace_};
   Command command_ = test::forward_command();
   std::weak_ptr<std::vector<float>> last_owner_;
 };
