@@ -37,8 +37,8 @@ Coordinator::Coordinator(Store& store, CoordinatorOptions options)
       completions_(store, options_.on_hang),
       inputs_(store),
       trace_(options_.trace, store.catalogue()),
-      user_waits_(RunReport::waits(options_.board, CoordinatorThread::kUser).traced_by(trace_.waits(CoordinatorThread::kUser))),
-      commit_waits_(RunReport::waits(options_.board, CoordinatorThread::kCommit).traced_by(trace_.waits(CoordinatorThread::kCommit))),
+      user_waits_(traced_waits(CoordinatorThread::kUser)),
+      commit_waits_(traced_waits(CoordinatorThread::kCommit)),
       plans_(store.catalogue(), plan_settings(options_)),
       dispatcher_(store),
       blocks_(store, inputs_),
@@ -118,6 +118,10 @@ void Coordinator::fail(std::exception_ptr error) {
   completions_.stop();
   store_.failed().publish(1);
   for (const auto& pipeline : pipelines_) pipeline->updates->stop(error);
+}
+
+WaitRecord Coordinator::traced_waits(CoordinatorThread thread) {
+  return RunReport::waits(options_.board, thread).traced_by(trace_.waits(thread));
 }
 
 void Coordinator::check_failure() {

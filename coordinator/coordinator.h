@@ -129,6 +129,7 @@ class Coordinator {
  private:
   [[nodiscard]] PipelineState& at(int pipeline) { return *pipelines_[static_cast<std::size_t>(pipeline)]; }
   [[nodiscard]] const PipelineState& at(int pipeline) const { return *pipelines_[static_cast<std::size_t>(pipeline)]; }
+  [[nodiscard]] WaitRecord traced_waits(CoordinatorThread thread);
   void check_failure() RP_REQUIRES(mutex_);
   // Sleeps until something changed; the record says what for, until the caller has it and clears the record.
   void sleep(WaitRecord& record, const Wait& wait) RP_REQUIRES(mutex_);

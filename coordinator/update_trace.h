@@ -14,7 +14,9 @@ namespace rp {
 class UpdateTrace {
  public:
   UpdateTrace(TraceJournal* journal, const Catalogue& catalogue, std::uint32_t pipeline)
-      : track_(journal, 0, static_cast<std::uint32_t>(CoordinatorTrack::kUpdates) + pipeline), catalogue_(catalogue), pipeline_(pipeline) {}
+      : track_(journal, 0, static_cast<std::uint32_t>(CoordinatorTrack::kUpdates) + pipeline),
+        catalogue_(catalogue),
+        pipeline_(pipeline) {}
 
   [[nodiscard]] std::int64_t now() const { return track_.now(); }
   [[nodiscard]] TraceTrack* waits() { return track_.is_on() ? &track_ : nullptr; }
@@ -42,13 +44,14 @@ class UpdateTrace {
     std::int32_t end_layer = -1;
   };
   void add(TraceKind kind, std::uint64_t version, const Part& part, std::int64_t since) {
+    const auto step = static_cast<std::int64_t>(version - version_offset_);
     track_.add({.kind = kind,
                 .begin_ns = since,
                 .end_ns = now_ns(),
                 .pipeline = static_cast<std::int32_t>(pipeline_),
                 .first_layer = part.first_layer,
                 .end_layer = part.end_layer,
-                .numbers = {static_cast<std::int64_t>(version - version_offset_), static_cast<std::int64_t>(version), part.block}});
+                .numbers = {step, static_cast<std::int64_t>(version), part.block}});
   }
 
   TraceTrack track_;

@@ -25,8 +25,9 @@ constexpr std::uint64_t kPieceMagic = 0x4543454950525452;  // "RTRPIECE"
 constexpr std::uint32_t kVersion = 1;
 
 [[noreturn]] void throw_unwritable(const std::filesystem::path& directory, const char* what, int error) {
-  throw Error(ExitCode::kOutputFailed, cat("cannot keep the records of --trace in the directory ", directory.string(), " (", what,
-                                           ": ", errno_text(error), "); choose a file on another disk, or leave --trace out"));
+  throw Error(ExitCode::kOutputFailed,
+              cat("cannot keep the records of --trace in the directory ", directory.string(), " (", what, ": ",
+                  errno_text(error), "); choose a file on another disk, or leave --trace out"));
 }
 
 off_t piece_offset(std::uint64_t number) { return static_cast<off_t>(kTraceHeaderBytes + number * kTracePieceBytes); }
@@ -57,7 +58,8 @@ TraceJournal TraceJournal::create(const std::filesystem::path& directory, const 
   UniqueFd fd(mkostemp(name.data(), O_CLOEXEC));
   if (!fd) throw_unwritable(directory, "create a file", errno);
   unlink(name.c_str());  // nothing is left behind, however the run ends
-  if (const int failed = reserve(fd.get(), 0, kTraceHeaderBytes); failed != 0) throw_unwritable(directory, "posix_fallocate", failed);
+  const int failed = reserve(fd.get(), 0, kTraceHeaderBytes);
+  if (failed != 0) throw_unwritable(directory, "posix_fallocate", failed);
   auto* header = reinterpret_cast<TraceHeader*>(map(fd.get(), 0, kTraceHeaderBytes, 0));
   if (header == nullptr) throw_unwritable(directory, "mmap", errno);
   header->magic = kMagic;
@@ -92,7 +94,9 @@ TraceJournal::~TraceJournal() {
 }
 
 TraceTitle TraceJournal::title() const {
-  return {.program = header_->program.data(), .device = header_->device.data(), .num_workers = static_cast<int>(header_->num_workers)};
+  return {.program = header_->program.data(),
+          .device = header_->device.data(),
+          .num_workers = static_cast<int>(header_->num_workers)};
 }
 
 std::byte* TraceJournal::claim_piece(std::uint32_t process, std::uint32_t track) {
@@ -135,8 +139,8 @@ std::vector<TraceRecord> TraceJournal::records(const Piece& piece) const {
   const ssize_t got = pread(fd_.get(), records.data(), bytes, offset);
   if (got < 0) throw Error(ExitCode::kOutputFailed, cat("cannot read the records of --trace: ", errno_text(errno)));
   records.resize(static_cast<std::size_t>(got) / sizeof(TraceRecord));
-  const auto end = std::find_if(records.begin(), records.end(), [](const TraceRecord& r) { return r.kind == TraceKind::kNone; });
-  records.erase(end, records.end());
+  const auto is_none = [](const TraceRecord& r) { return r.kind == TraceKind::kNone; };
+  records.erase(std::find_if(records.begin(), records.end(), is_none), records.end());
   return records;
 }
 
@@ -153,7 +157,9 @@ bool TraceTrack::turn_over() {
 
 // SYNC: release; pairs with the end of the process that wrote it, or with whatever made its writer stop. A record whose
 // writer dies on the way has no kind and is none.
-void TraceTrack::publish(TraceRecord& place, TraceKind kind) { std::atomic_ref(place.kind).store(kind, std::memory_order_release); }
+void TraceTrack::publish(TraceRecord& place, TraceKind kind) {
+  std::atomic_ref(place.kind).store(kind, std::memory_order_release);
+}
 
 void TraceTrack::add(const TraceRecord& record) {
   if (!is_on()) return;
@@ -172,7 +178,8 @@ void TraceTrack::add_part(const TraceRecord& record) {
   const auto identity = [](const TraceRecord& r) {
     return std::tuple(r.kind, r.slot, r.pipeline, r.first_layer, r.numbers[1], r.numbers[2]);
   };
-  if (last == nullptr || identity(*last) != identity(record) || record.begin_ns - last->end_ns > kLeastTracedGapNs) return add(record);
+  const bool goes_on = last != nullptr && identity(*last) == identity(record);
+  if (!goes_on || record.begin_ns - last->end_ns > kLeastTracedGapNs) return add(record);
   last->numbers[0] += record.numbers[0];
   last->end_ns = record.end_ns;
 }

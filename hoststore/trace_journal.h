@@ -40,7 +40,7 @@ enum class TraceKind : std::uint32_t {
   kTask = 1,           // numbers: round, step
   kCompute = 2,        // one microbatch of it; numbers: round, step
   kUploadInput = 3,    // numbers: bytes, then of the block where it was made: slot (-1: the coordinator), kind, index
-  kUploadWeights = 4,  // numbers: bytes, version, block. Pieces that follow each other at once, as of the next but one
+  kUploadWeights = 4,  // numbers: bytes, version, block.
   kDownloadOutput = 5, // numbers: bytes
   kDownloadGradient = 6,  // numbers: bytes, block
   // Anybody's. `detail`: WaitKind; numbers: Wait::numbers.

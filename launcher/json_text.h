@@ -28,7 +28,8 @@ class JsonText {
   JsonText& time(std::int64_t ns) {
     number(ns / 1000);
     const auto rest = static_cast<int>(ns % 1000);
-    text_ += {'.', static_cast<char>('0' + rest / 100), static_cast<char>('0' + rest / 10 % 10), static_cast<char>('0' + rest % 10)};
+    text_ += '.';
+    for (const int place : {100, 10, 1}) text_ += static_cast<char>('0' + rest / place % 10);
     return *this;
   }
   JsonText& string(std::string_view text) {

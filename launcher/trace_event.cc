@@ -10,7 +10,9 @@ namespace rp {
 
 namespace {
 
-std::int64_t slot_number(std::int64_t slot) { return slot < 0 ? -1 : static_cast<std::int64_t>(number_of(static_cast<std::uint64_t>(slot))); }
+std::int64_t slot_number(std::int64_t slot) {
+  return slot < 0 ? -1 : static_cast<std::int64_t>(number_of(static_cast<std::uint64_t>(slot)));
+}
 
 std::string layers_text(const TraceRecord& r) {
   return r.end_layer - r.first_layer == 1 ? cat(r.first_layer) : cat(r.first_layer, "-", r.end_layer - 1);
@@ -49,7 +51,13 @@ void add_round(JsonText& out, const TraceRecord& r) {
   out.field("step", r.numbers[1]);
 }
 
-void add_layers(JsonText& out, const TraceRecord& r) { out.field("first_layer", r.first_layer).field("end_layer", r.end_layer); }
+void add_layers(JsonText& out, const TraceRecord& r) {
+  out.field("first_layer", r.first_layer).field("end_layer", r.end_layer);
+}
+
+std::string wait_text(const TraceRecord& r) {
+  return Wait{.kind = static_cast<WaitKind>(r.detail), .slot = r.slot, .numbers = r.numbers}.text();
+}
 
 }  // namespace
 
@@ -84,7 +92,7 @@ std::string trace_event_name(const TraceRecord& r) {
     case TraceKind::kDownloadOutput: return block_text(r);
     case TraceKind::kUploadWeights: return cat("weights ", layers_text(r));
     case TraceKind::kDownloadGradient: return cat("weight gradient ", layers_text(r));
-    case TraceKind::kWait: return cat("wait for ", Wait{.kind = static_cast<WaitKind>(r.detail), .slot = r.slot, .numbers = r.numbers}.text());
+    case TraceKind::kWait: return cat("wait for ", wait_text(r));
     case TraceKind::kAcceptRound: return cat("accept ", round());
     case TraceKind::kCopyInputs: return cat("copy inputs of ", round());
     case TraceKind::kCommit: return cat("commit slot ", slot_number(r.slot));

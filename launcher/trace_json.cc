@@ -30,13 +30,16 @@ struct Producer {
 };
 
 // By slot, kind, index, microbatch. Slots are not negative.
-FlowKey block_key(std::int64_t slot, std::int64_t kind, std::int64_t index, std::int64_t microbatch) { return {slot, kind, index, microbatch}; }
+FlowKey block_key(std::int64_t slot, std::int64_t kind, std::int64_t index, std::int64_t microbatch) {
+  return {slot, kind, index, microbatch};
+}
 // By block and version.
 FlowKey weights_key(std::int64_t block, std::int64_t version) { return {-1, block, version, 0}; }
 
 class TraceText {
  public:
-  TraceText(const TraceJournal& journal, const std::function<void(std::string_view)>& write) : journal_(journal), write_(write) {}
+  TraceText(const TraceJournal& journal, const std::function<void(std::string_view)>& write)
+      : journal_(journal), write_(write) {}
 
   void write_all() {
     for (const TraceJournal::Piece& piece : journal_.pieces()) tracks_[{piece.process, piece.track}].push_back(piece);
@@ -141,7 +144,8 @@ class TraceText {
     } else {
       return;
     }
-    const auto found = std::lower_bound(producers_.begin(), producers_.end(), key, [](const auto& a, const FlowKey& b) { return a.first < b; });
+    const auto is_before = [](const auto& producer, const FlowKey& wanted) { return producer.first < wanted; };
+    const auto found = std::lower_bound(producers_.begin(), producers_.end(), key, is_before);
     if (found == producers_.end() || found->first != key) return;  // initial weights, or its maker's record is lost
     const Producer& producer = found->second;
     const char* name = r.kind == TraceKind::kUploadInput ? "data" : "weights";

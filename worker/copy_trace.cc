@@ -9,15 +9,17 @@ CopyTrace::CopyTrace(Stream& stream, TraceJournal& journal, TraceTrack& track)
   for (Copy& copy : copies_) copy.owner = this;
 }
 
-// SYNC: acquire; pairs with the release in ended(): what is there was read.
+// SYNC: acquire; pairs with the release in ended(): what is there was read. A place may still be used by a thread that sleeps
+// between begin() and end(), however many copies others have made since: the next one is tried then.
 CopyTrace::Copy* CopyTrace::begin() {
-  Copy& copy = copies_[num_begun_.fetch_add(1, std::memory_order_relaxed) % kMaxCopies];
-  if (copy.is_used.exchange(true, std::memory_order_acquire)) {
-    journal_.count_dropped();
-    return nullptr;
+  for (std::size_t tried = 0; tried < kMaxCopies; ++tried) {
+    Copy& copy = copies_[num_tried_.fetch_add(1, std::memory_order_relaxed) % kMaxCopies];
+    if (copy.is_used.exchange(true, std::memory_order_acquire)) continue;
+    stream_.call(&CopyTrace::begun, &copy);
+    return &copy;
   }
-  stream_.call(&CopyTrace::begun, &copy);
-  return &copy;
+  journal_.count_dropped();
+  return nullptr;
 }
 
 void CopyTrace::end(Copy& copy, const TraceRecord& record) {

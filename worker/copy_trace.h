@@ -43,7 +43,7 @@ class CopyTrace {
   TraceJournal& journal_;
   TraceTrack& track_;
   std::int64_t last_end_ns_ = 0;  // the stream's
-  std::atomic<std::uint64_t> num_begun_{0};
+  std::atomic<std::uint64_t> num_tried_{0};
   std::array<Copy, kMaxCopies> copies_;
 };
 

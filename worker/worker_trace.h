@@ -41,7 +41,8 @@ class WorkerTrace {
   // Feeder: a piece of a block of weights.
   void weights(CopyTrace::Copy* copy, const Command& command, const UseRecord& use, std::uint64_t version, std::uint64_t bytes);
   // Fetcher. `row`: what the task takes the block for; `made_as`: in the round that made it.
-  void input(CopyTrace::Copy* copy, const Command& command, BlockRow row, BlockRow made_as, int microbatch, const BlockPlace& place);
+  void input(CopyTrace::Copy* copy, const Command& command, BlockRow row, BlockRow made_as, int microbatch,
+             const BlockPlace& place);
   // Finisher: a piece of a gradient.
   void gradient(CopyTrace::Copy* copy, const Command& command, const UseRecord& use, std::uint64_t bytes);
 

@@ -41,7 +41,8 @@ class TraceJsonTest : public testing::Test {
   static constexpr std::uint32_t kFused = static_cast<std::uint32_t>(Phase::kFused);
 
   TempDirectory directory_;
-  TraceJournal journal_ = TraceJournal::create(directory_.path(), {.program = "a \"program\"\n", .device = "cpu", .num_workers = 2});
+  TraceJournal journal_ = TraceJournal::create(directory_.path(),
+                                               {.program = "a \"program\"\n", .device = "cpu", .num_workers = 2});
 };
 
 TEST_F(TraceJsonTest, WithoutRecordsIsAValidTraceThatNamesTheRunAndItsProcesses) {
@@ -111,7 +112,8 @@ TEST_F(TraceJsonTest, AFlowLeadsFromEachBlocksMakerToEveryoneWhoReadsIt) {
 }
 
 TEST_F(TraceJsonTest, AnUpdatedBlockFlowsToTheUploadOfThatVersion) {
-  add(0, 3, {{.kind = TraceKind::kUpdate, .begin_ns = 10, .end_ns = 20, .pipeline = 0, .first_layer = 1, .end_layer = 2, .numbers = {1, 1, 5}}});
+  add(0, 3, {{.kind = TraceKind::kUpdate, .begin_ns = 10, .end_ns = 20, .pipeline = 0, .first_layer = 1, .end_layer = 2,
+              .numbers = {1, 1, 5}}});
   const auto upload = [](std::int64_t begin, std::int64_t version) {
     return TraceRecord{.kind = TraceKind::kUploadWeights, .begin_ns = begin, .end_ns = begin + 1, .slot = 9, .pipeline = 0,
                        .first_layer = 1, .end_layer = 2, .numbers = {64, version, 5}};
@@ -122,7 +124,8 @@ TEST_F(TraceJsonTest, AnUpdatedBlockFlowsToTheUploadOfThatVersion) {
 }
 
 TEST_F(TraceJsonTest, WhatALaterVersionRecordedOrWhatEndsBeforeItBeginsIsLeftOut) {
-  add(1, 1, {{.kind = static_cast<TraceKind>(77), .begin_ns = 1, .end_ns = 2}, {.kind = TraceKind::kCommit, .begin_ns = 9, .end_ns = 3}});
+  add(1, 1, {{.kind = static_cast<TraceKind>(77), .begin_ns = 1, .end_ns = 2},
+             {.kind = TraceKind::kCommit, .begin_ns = 9, .end_ns = 3}});
   EXPECT_TRUE(events("X").empty());
 }
 

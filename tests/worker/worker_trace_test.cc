@@ -50,10 +50,13 @@ TEST_F(WorkerTraceTest, HasEachTaskMicrobatchAndCopyOnceOnTheTrackOfWhoDidIt) {
     }
     worker.finish();
   }
-  const auto name = [](TraceKind kind, int slot, int microbatch) { return cat(static_cast<int>(kind), ":", slot, ":", microbatch); };
+  const auto name = [](TraceKind kind, int slot, int microbatch) {
+    return cat(static_cast<int>(kind), ":", slot, ":", microbatch);
+  };
   EXPECT_EQ(names(WorkerTrack::kCompute),
-            (std::vector<std::string>{name(TraceKind::kCompute, 0, 0), name(TraceKind::kCompute, 0, 1), name(TraceKind::kTask, 0, -1),
-                                      name(TraceKind::kCompute, 1, 0), name(TraceKind::kCompute, 1, 1), name(TraceKind::kTask, 1, -1)}));
+            (std::vector<std::string>{name(TraceKind::kCompute, 0, 0), name(TraceKind::kCompute, 0, 1),
+                                      name(TraceKind::kTask, 0, -1), name(TraceKind::kCompute, 1, 0),
+                                      name(TraceKind::kCompute, 1, 1), name(TraceKind::kTask, 1, -1)}));
   EXPECT_EQ(names(WorkerTrack::kUploadWeights),
             (std::vector<std::string>{name(TraceKind::kUploadWeights, 0, -1), name(TraceKind::kUploadWeights, 1, -1)}));
   EXPECT_EQ(names(WorkerTrack::kDownload),
