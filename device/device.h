@@ -7,8 +7,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "hoststore/sequence_word.h"
 
@@ -17,9 +19,9 @@ namespace rp {
 // Memory of a device. Move-only; the device that made it must outlive it.
 class DeviceMemory {
  public:
-  using Release = void (*)(std::byte*, std::uint64_t);
+  using Release = std::function<void(std::byte*, std::uint64_t)>;
   DeviceMemory() = default;
-  DeviceMemory(std::byte* data, std::uint64_t bytes, Release release) : data_(data), bytes_(bytes), release_(release) {}
+  DeviceMemory(std::byte* data, std::uint64_t bytes, Release release) : data_(data), bytes_(bytes), release_(std::move(release)) {}
   DeviceMemory(DeviceMemory&& other) noexcept { swap(other); }
   DeviceMemory& operator=(DeviceMemory&& other) noexcept {
     DeviceMemory taken(std::move(other));
@@ -43,7 +45,7 @@ class DeviceMemory {
   }
   std::byte* data_ = nullptr;
   std::uint64_t bytes_ = 0;
-  Release release_ = nullptr;
+  Release release_;
 };
 
 // An in-order queue of operations.
@@ -56,6 +58,10 @@ class Stream {
 
   // Publishes `value` in `word` once everything enqueued before is done.
   virtual void signal(SequenceWord& word, std::uint64_t value) = 0;
+
+  // The same for what the device computes: publishes as soon as computations that are started from then on are sure to come
+  // after everything enqueued before. Where the device itself can wait for that, the host does not.
+  virtual void signal_compute(SequenceWord& word, std::uint64_t value) { signal(word, value); }
 
   // Calls `function(argument)` once everything enqueued before is done, in a thread of the stream's.
   virtual void call(void (*function)(void*), void* argument) = 0;

@@ -1,0 +1,48 @@
+#include "device/sim_device.h"
+
+#include <gtest/gtest.h>
+
+#include "common/clock.h"
+#include "tests/common/expect_refusal.h"
+
+namespace rp {
+namespace {
+
+constexpr std::atomic<bool> kNeverStop{false};
+constexpr WaitLimits kLong{&kNeverStop, 20 * kNsPerSecond};
+
+TEST(SimDevice, TakesAtLeastTheModelledTimeOfItsCopies) {
+  SimDevice device({.upload_bytes_per_ns = 1});
+  Stream& stream = device.stream(StreamKind::kUploadParameters);
+  const DeviceMemory memory = device.allocate(1 << 20);
+  SequenceWord word{};
+  const std::int64_t start = now_ns();
+  for (int i = 0; i < 4; ++i) stream.copy(memory.data(), nullptr, 1 << 20);
+  stream.signal(word, 1);
+  EXPECT_LT(now_ns() - start, 4 << 20) << "who enqueues does not wait";
+  EXPECT_EQ(word.observe(), 0U);
+  ASSERT_EQ(word.wait_at_least(1, kLong), WaitResult::kReached);
+  EXPECT_GE(now_ns() - start, 4 << 20);
+  const CopyTimes last = device.last_copy(memory.data(), memory.bytes());
+  EXPECT_LE(last.end_ns, now_ns());
+  EXPECT_GE(last.end_ns, start + (4 << 20));
+}
+
+TEST(SimDevice, HasTheMemoryOfItsModel) {
+  SimDevice device({.name = "small", .memory_bytes = 10'000});
+  DeviceMemory first = device.allocate(6'000);
+  expect_error(ExitCode::kNoResource, {"small has", "are taken", "use smaller stages"}, [&] { (void)device.allocate(5'000); });
+  first = DeviceMemory();
+  EXPECT_EQ(device.allocate(10'000).bytes(), 10'000U);
+}
+
+TEST(SimDevice, GivesMemoryThatTakesNone) {
+  SimDevice device({});
+  const std::uint64_t terabytes = std::uint64_t{8} << 40;
+  const DeviceMemory memory = device.allocate(terabytes);
+  EXPECT_EQ(memory.bytes(), terabytes);
+  EXPECT_DEATH((void)*reinterpret_cast<volatile std::byte*>(memory.data()), "");
+}
+
+}  // namespace
+}  // namespace rp
