@@ -11,8 +11,8 @@
 
 namespace rp {
 
-ArenaView::ArenaView(Segment segment, std::uint64_t limit_bytes)
-    : segment_(std::move(segment)), limit_bytes_(align_up(limit_bytes, kPieceBytes)) {
+ArenaView::ArenaView(Segment segment, std::uint64_t limit_bytes, bool is_sparse)
+    : segment_(std::move(segment)), limit_bytes_(align_up(limit_bytes, kPieceBytes)), is_sparse_(is_sparse) {
   void* range = mmap(nullptr, limit_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) {
     throw Error(ExitCode::kNoResource, cat("cannot reserve ", bytes_text(limit_bytes_), " of addresses for ",
@@ -57,7 +57,11 @@ std::uint64_t ArenaView::grow(std::uint64_t bytes) {
                 cat(segment_.purpose(), " would need ", bytes_text(bytes), ", but the budget is ",
                     bytes_text(limit_bytes_), "; use more microbatches, a shorter sequence or fewer workers"));
   }
-  segment_.reserve(wanted);
+  if (is_sparse_) {
+    segment_.lengthen(wanted);
+  } else {
+    segment_.reserve(wanted);
+  }
   return wanted;
 }
 

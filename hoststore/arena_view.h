@@ -20,7 +20,8 @@ class ArenaView {
   static constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;
 
   // `limit_bytes`: how far the arena may ever grow (address space only).
-  ArenaView(Segment segment, std::uint64_t limit_bytes);
+  // `is_sparse`: grow() reserves nothing (Segment::lengthen()).
+  ArenaView(Segment segment, std::uint64_t limit_bytes, bool is_sparse = false);
   ~ArenaView();
   ArenaView(const ArenaView&) = delete;
   ArenaView& operator=(const ArenaView&) = delete;
@@ -28,7 +29,7 @@ class ArenaView {
   // The memory of a block. Maps the file up to its end if that is new. Throws rp::Error if the file is shorter.
   [[nodiscard]] std::byte* data(std::uint64_t offset, std::uint64_t bytes);
 
-  // Owner only: lengthens the arena to at least `bytes`, reserved; returns its length then. Throws rp::Error (kNoResource)
+  // Owner only: lengthens the arena to at least `bytes`; returns its length then. Throws rp::Error (kNoResource)
   // with the limit.
   std::uint64_t grow(std::uint64_t bytes);
 
@@ -40,6 +41,7 @@ class ArenaView {
 
   Segment segment_;
   const std::uint64_t limit_bytes_;
+  const bool is_sparse_;
   std::byte* base_ = nullptr;
   std::atomic<std::uint64_t> mapped_bytes_{0};
   Mutex mutex_;  // one thread at a time maps or grows

@@ -88,6 +88,15 @@ static_assert(ShmSafe<Command> && sizeof(Command) % 8 == 0);
 
 enum class TaskOutcome : std::uint64_t { kDone, kFailed };
 
+// How a task's compute went, where the executor knows: modelled devices do. Else zeros.
+struct ComputeTimes {
+  using ShmFormat = void;
+  std::int64_t busy_ns = 0;
+  std::int64_t exposed_ns = 0;   // it stood still, and only the worker's own copies were missing
+  std::int64_t dispatch_ns = 0;  // likewise, and nothing was missing
+};
+static_assert(ShmSafe<ComputeTimes>);
+
 // Worker -> coordinator, when everything that the task wrote is in place.
 struct Completion {
   using ShmFormat = void;
@@ -96,6 +105,7 @@ struct Completion {
   std::int64_t start_ns = 0;  // of the first microbatch's compute, CLOCK_MONOTONIC
   std::int64_t end_ns = 0;    // of the last one's
   std::int64_t wait_ns = 0;   // of that, waiting for inputs
+  ComputeTimes compute{};
 };
 static_assert(ShmSafe<Completion>);
 
@@ -158,7 +168,8 @@ struct ControlHeader {
   std::uint32_t threads_per_worker = 1;
   std::uint64_t arena_limit_bytes = 0;  // how far one activation arena may grow
   std::int64_t wait_timeout_ns = 0;
-  std::uint32_t checks_consistency = 0;  // 1: with stamps, and checked round tables
+  std::uint16_t checks_consistency = 0;  // 1: with stamps, and checked round tables
+  std::uint16_t is_sparse = 0;           // 1: a modelled run, whose arenas are longer than memory
   std::uint16_t weights_give_way = 1;    // 1: to inputs, on a worker's link
   std::uint16_t gradients_give_way = 1;  // 1: to outputs
 };

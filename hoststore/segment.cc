@@ -128,6 +128,13 @@ void Segment::reserve(std::uint64_t bytes) {
   throw_not_reserved(bytes - present, error);
 }
 
+void Segment::lengthen(std::uint64_t bytes) {
+  if (bytes <= this->bytes()) return;
+  if (ftruncate(fd_.get(), static_cast<off_t>(bytes)) == 0) return;
+  throw Error(ExitCode::kNoResource, cat("cannot make the memory file of ", purpose_, " ", bytes_text(bytes), " long: ",
+                                         errno_text(errno), "; raise `ulimit -f`"));
+}
+
 void Segment::throw_not_reserved(std::uint64_t bytes, int error) const {
   if (directory_.empty()) {
     throw Error(ExitCode::kNoResource,

@@ -36,6 +36,10 @@ class Segment {
   // rp::Error (kNoResource) with need, free and remedy; the segment keeps its length then.
   void reserve(std::uint64_t bytes);
 
+  // Lengthens the segment without reserving anything: memory is taken page by page when it is touched, and an access may
+  // fail then. For modelled runs, which touch next to nothing. Throws rp::Error (kNoResource).
+  void lengthen(std::uint64_t bytes);
+
   [[nodiscard]] std::uint64_t bytes() const;
   // What the kernel has allocated to it: of memory, or on disk.
   [[nodiscard]] std::uint64_t allocated_bytes() const;

@@ -36,6 +36,7 @@ ControlHeader header_for(const StoreSettings& settings, const Catalogue& catalog
   header.weights_give_way = settings.weights_give_way ? 1 : 0;
   header.gradients_give_way = settings.gradients_give_way ? 1 : 0;
   header.checks_consistency = settings.check_consistency ? 1 : 0;
+  header.is_sparse = settings.is_sparse ? 1 : 0;
   const ControlLayout layout(header);
   header.catalogue_offset = layout.catalogue;
   header.catalogue_bytes = catalogue.to_bytes().size();
@@ -75,6 +76,12 @@ void check_memory(const StoreBytes& bytes) {
                   "machine or memory limit with more, or --params-on and a directory on a fast disk"));
 }
 
+void check_modelled_memory(const StoreBytes& bytes, std::uint64_t modelled) {
+  if (modelled == 0 || bytes.total() <= modelled) return;
+  throw Error(ExitCode::kNoResource, cat(need_text(bytes), ", but the modelled machine has ", bytes_text(modelled),
+                                         " of memory; use a smaller model or a machine with more"));
+}
+
 void check_disk(const StoreBytes& bytes, const std::string& directory) {
   const std::uint64_t free = free_bytes_on_disk(directory);
   if (bytes.weights() <= free) return;
@@ -95,16 +102,26 @@ std::unique_ptr<Store> Store::create(const StoreSettings& settings, const Catalo
   check_numbers(settings, catalogue);
   const StoreBytes bytes = needed(settings, catalogue);
   const bool in_files = !settings.params_on.empty();
-  if (!in_files) check_memory(bytes);
+  if (settings.is_sparse) {
+    check_modelled_memory(bytes, settings.modelled_memory_bytes);
+  } else if (!in_files) {
+    check_memory(bytes);
+  }
   std::unique_ptr<Store> store(new Store);
-  store->backing_ = choose_backing(settings.backing, in_files ? bytes.control : bytes.total());
+  store->backing_ = choose_backing(settings.backing, in_files || settings.is_sparse ? bytes.control : bytes.total());
   for (std::size_t i = 0; i < kNumSegments; ++i) {
     store->segments_.push_back(in_files && i != kControl ? Segment::create_file(settings.params_on, kPurposes[i])
                                                          : Segment::create(store->backing_, kPurposes[i]));
   }
-  if (in_files) check_disk(bytes, settings.params_on);  // after the directory itself was found to be one
+  if (in_files && !settings.is_sparse) check_disk(bytes, settings.params_on);  // after the directory itself was found to be one
   const std::array<std::uint64_t, kNumSegments> lengths = {bytes.control, bytes.parameters, bytes.gradients, bytes.state};
-  for (std::size_t i = 0; i < kNumSegments; ++i) store->segments_[i].reserve(lengths[i]);
+  for (std::size_t i = 0; i < kNumSegments; ++i) {
+    if (settings.is_sparse && i != kControl) {
+      store->segments_[i].lengthen(lengths[i]);
+    } else {
+      store->segments_[i].reserve(lengths[i]);
+    }
+  }
   ControlHeader header = header_for(settings, catalogue);
   if (getrandom(header.run_id.data(), sizeof(header.run_id), 0) != sizeof(header.run_id)) {
     throw Error(ExitCode::kNoResource, "no random numbers from the kernel");
@@ -116,7 +133,7 @@ std::unique_ptr<Store> Store::create(const StoreSettings& settings, const Catalo
   const Backing arena_backing = settings.backing == "shm" ? Backing::kShm : Backing::kMemfd;
   for (std::uint64_t i = 0; i <= settings.num_workers; ++i) {
     store->arenas_.push_back(std::make_unique<ArenaView>(
-        Segment::create(arena_backing, arena_purpose(i, settings.num_workers)), settings.arena_limit_bytes));
+        Segment::create(arena_backing, arena_purpose(i, settings.num_workers)), settings.arena_limit_bytes, settings.is_sparse));
   }
   store->map(true);
   return store;
@@ -139,7 +156,7 @@ std::unique_ptr<Store> Store::attach(std::vector<UniqueFd> descriptors) {
   for (std::uint64_t i = 0; i <= header.num_workers; ++i) {
     store->arenas_.push_back(std::make_unique<ArenaView>(
         Segment::attach(std::move(descriptors[kNumSegments + i]), arena_purpose(i, header.num_workers)),
-        header.arena_limit_bytes));
+        header.arena_limit_bytes, header.is_sparse != 0));
   }
   store->map(false);
   const Catalogue& catalogue = store->catalogue_;

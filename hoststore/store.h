@@ -33,6 +33,9 @@ struct StoreSettings {
   std::int64_t wait_timeout_ns = 600'000'000'000;
   bool weights_give_way = true;    // to inputs, on a worker's link; gradients to outputs: docs/design/transfers.md
   bool gradients_give_way = true;
+  // Arenas (but not control) are made without memory: for modelled runs, in which nobody reads or writes their data.
+  bool is_sparse = false;
+  std::uint64_t modelled_memory_bytes = 0;  // sparse: what the modelled machine has; 0: without a limit
   bool check_consistency = false;  // stamps, and round tables with checksums: docs/design/consistency-checker.md
 };
 
@@ -50,7 +53,7 @@ struct StoreBytes {
 
 class Store {
  public:
-  // Creates and reserves all arenas. Throws rp::Error: kNoResource with need, free and remedy; kUsage for more workers
+  // Creates and reserves all arenas (or not: StoreSettings::is_sparse). Throws rp::Error: kNoResource with need, free and remedy; kUsage for more workers
   // or layers than control.h has room for, and a params_on that is no directory.
   static std::unique_ptr<Store> create(const StoreSettings& settings, const Catalogue& catalogue);
 
