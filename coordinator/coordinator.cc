@@ -59,7 +59,8 @@ Coordinator::Coordinator(Store& store, CoordinatorOptions options)
                                       .loss_scaling = settings.loss_scaling,
                                       .report_failure = [this](std::exception_ptr error) { fail(std::move(error)); },
                                       .waits = RunReport::waits(options_.board, CoordinatorThread::kUpdates, state->number),
-                                      .trace = &trace_.updates(state->number)});
+                                      .trace = &trace_.updates(state->number),
+                                      .modelled = options_.modelled_memory});
     pipelines_.push_back(std::move(state));
   }
   thread_ = std::thread([this] { follow_completions(); });
@@ -330,6 +331,7 @@ void Coordinator::commit(const Completion& completion) {
   check_weights_seen(store_, round, slot);
   dispatcher_.commit_next();
   ++round.num_committed;
+  if (options_.on_commit) options_.on_commit({.round = round, .slot = slot, .completion = completion});
   if (slot.phase == Phase::kFused) commit_losses(round);
   if (slot.layers.end == round.num_layers && slot.phase != Phase::kBackward) round.forward_done = true;
   blocks_.commit(next.round, command_of(round, slot));

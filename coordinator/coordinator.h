@@ -35,12 +35,22 @@
 
 namespace rp {
 
+// What is told of a task that is committed.
+struct CommittedTask {
+  const Round& round;
+  const Slot& slot;
+  const Completion& completion;
+};
+
 struct CoordinatorOptions {
   int optimizer_threads = 1;
   std::vector<PipelineSettings> pipelines;
   std::optional<FaultBoardEntry> board{};  // says how far it is and what its threads wait for
   TraceJournal* trace = nullptr;           // what its threads did goes there; outlives it
   std::function<void()> on_hang{};         // the commit thread's, before it fails because nothing goes on
+  // The commit thread's, of each task in slot order, with the coordinator's mutex held: short, and without a call back.
+  std::function<void(const CommittedTask&)> on_commit{};
+  std::optional<HostMemoryModel> modelled_memory{};  // weights are updated in this memory's time, and not touched
 };
 
 // What a round is given, by microbatch; and parts of it that other rounds made: outputs, in all microbatches.

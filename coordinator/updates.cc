@@ -6,9 +6,19 @@
 
 #include "common/check.h"
 #include "coordinator/commit_check.h"
+#include "coordinator/memory_block_updater.h"
 #include "roundpipe/error.h"
 
 namespace rp {
+
+namespace {
+
+std::unique_ptr<BlockUpdater> make_updater(Store& store, std::span<const std::uint32_t> blocks, const UpdatesOptions& options) {
+  if (options.modelled) return std::make_unique<ModelledBlockUpdater>(store.catalogue(), *options.modelled, options.adds_rounds);
+  return std::make_unique<MemoryBlockUpdater>(store, blocks, options.num_threads, options.adds_rounds);
+}
+
+}  // namespace
 
 Updates::Updates(Store& store, std::uint32_t pipeline, UpdatesOptions options)
     : store_(store),
@@ -17,7 +27,7 @@ Updates::Updates(Store& store, std::uint32_t pipeline, UpdatesOptions options)
       blocks_(store.catalogue().trained_blocks(static_cast<int>(pipeline))),
       stamps_(store),
       waits_(options_.trace != nullptr ? options_.waits.traced_by(options_.trace->waits()) : options_.waits),
-      updater_(store, blocks_, options_.num_threads, options_.adds_rounds),
+      updater_(make_updater(store, blocks_, options_)),
       loss_scaler_(store, pipeline, options_.loss_scaling) {
   thread_ = std::thread([this] { run(); });
 }
@@ -166,7 +176,7 @@ void Updates::add_one_gradient() {
   const bool is_first = step.summed.insert(gradient.use).second;
   mutex_.unlock();
   const std::int64_t since = trace_begin();
-  updater_.add_to_sum(gradient.use, is_first);
+  updater_->add_to_sum(gradient.use, is_first);
   trace_end(TraceKind::kAddGradient, version, store_.catalogue().uses()[gradient.use].block, since);
   const bool is_sound = give_back({&gradient, 1});
   mutex_.lock();
@@ -199,7 +209,7 @@ void Updates::finish_norms_of_blocks(std::uint64_t version, Step& step) {
     if (!options_.adds_rounds && store_.catalogue().blocks()[block].num_uses == 1) continue;  // the workers did it
     mutex_.unlock();
     const std::int64_t since = trace_begin();
-    const double sum = updater_.square_sum(block);
+    const double sum = updater_->square_sum(block);
     trace_end(TraceKind::kNorm, version, block, since);
     mutex_.lock();
     step.square_sums[block] = sum;
@@ -276,9 +286,9 @@ void Updates::update_one_block(std::uint64_t version, Step& step) {
   const auto taken = taken_by(block, step);
   mutex_.unlock();
   const std::int64_t since = trace_begin();
-  const double sum = needs_sum ? updater_.square_sum(block) : 0;
+  const double sum = needs_sum ? updater_->square_sum(block) : 0;
   stamps_.begin(block, version);
-  updater_.update(block, version, rules);
+  updater_->update(block, version, rules);
   trace_end(TraceKind::kUpdate, version, block, since);
   stamps_.complete(block, version);
   store_.published(block).publish(version);
@@ -299,7 +309,7 @@ void Updates::update_by_function(std::uint64_t version, Step& step) {
     for (const Gradient& gradient : taken_by(block, step)) taken.push_back(gradient);
   }
   mutex_.unlock();
-  const auto write = [&](std::uint32_t block, float* gradient) { updater_.write_gradient(block, scaling, gradient); };
+  const auto write = [&](std::uint32_t block, float* gradient) { updater_->write_gradient(block, scaling, gradient); };
   for (const std::uint32_t block : blocks_) stamps_.begin(block, version);
   std::exception_ptr error;
   const std::int64_t since = trace_begin();

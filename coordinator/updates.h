@@ -32,6 +32,7 @@
 #include "common/mutex.h"
 #include "coordinator/block_updater.h"
 #include "coordinator/loss_scaler.h"
+#include "coordinator/modelled_block_updater.h"
 #include "coordinator/step_request.h"
 #include "coordinator/update_trace.h"
 #include "coordinator/weight_stamps.h"
@@ -50,6 +51,7 @@ struct UpdatesOptions {
   std::function<void(std::exception_ptr)> report_failure{};
   WaitRecord waits{};  // of its thread
   UpdateTrace* trace = nullptr;  // what its thread did goes there; may be absent
+  std::optional<HostMemoryModel> modelled{};  // updates take time only, and touch nothing
 };
 
 class Updates {
@@ -141,7 +143,7 @@ class Updates {
   const std::vector<std::uint32_t> blocks_;  // trained ones
   WeightStamps stamps_;
   WaitRecord waits_;
-  BlockUpdater updater_;  // used by the thread only
+  const std::unique_ptr<BlockUpdater> updater_;  // used by the thread only
 
   Mutex mutex_;
   CondVar changed_;

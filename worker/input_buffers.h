@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "common/clock.h"
 #include "device/device.h"
 #include "hoststore/boundary.h"
 #include "worker/running_task.h"
@@ -30,8 +31,14 @@ class InputBuffers {
                                     Stream& stream);
   // Fetcher: all of microbatch n but the gradient, or all of it, is there once `stream` has done what is enqueued. The first is
   // said of backward stages only.
-  void publish_recomputable(std::uint64_t n, Stream& stream) { stream.signal(recomputable_, n + 1); }
-  void publish_uploaded(std::uint64_t n, Stream& stream) { stream.signal(uploaded_, n + 1); }
+  void publish_recomputable(std::uint64_t n, Stream& stream) {
+    places_[n % kPlaces].inputs.others_known_ns = now_ns();
+    stream.signal_compute(recomputable_, n + 1);
+  }
+  void publish_uploaded(std::uint64_t n, Stream& stream) {
+    places_[n % kPlaces].inputs.known_ns = now_ns();
+    stream.signal_compute(uploaded_, n + 1);
+  }
 
   // Runner: until that is said of microbatch n.
   [[nodiscard]] WaitResult wait_recomputable(std::uint64_t n, const WaitLimits& limits) const {

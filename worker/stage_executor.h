@@ -30,6 +30,7 @@ struct StageTask {
   const Command* command = nullptr;
   std::span<const UseMemory> uses;
   double loss_scale = 1;  // what the gradients inside the pipeline are multiplied by
+  std::int64_t known_ns = 0;  // when the host had enqueued the last upload of weights, on now_ns()'s clock
 };
 
 // A block from the host store in device memory.
@@ -45,6 +46,9 @@ struct MicrobatchInputs {
   std::vector<InputBlock> blocks;  // all but the gradient
   // Of a backward stage's output. Apart from the others: it may arrive while recompute() reads those.
   std::optional<InputBlock> gradient;
+  // When the host had enqueued the last upload of it, on now_ns()'s clock: of the others (backward stages only), and of all.
+  std::int64_t others_known_ns = 0;
+  std::int64_t known_ns = 0;
 
   // Null if there is none.
   [[nodiscard]] const InputBlock* find(BlockKind kind, int index) const {
@@ -79,6 +83,7 @@ struct MicrobatchOutputs {
 struct TaskTotals {
   std::vector<double> square_sums;  // of the rounded gradients; 0 for uses without one
   std::vector<LayerTime> layer_times;
+  ComputeTimes compute{};
 };
 
 // An exception of the user's, with the layer of the pipeline that threw it, or FailureRecord::kLoss.

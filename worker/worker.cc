@@ -195,7 +195,8 @@ bool Worker::upload_weights(RunningTask& task) {
     check_.after_weights(stream, task.command, memory.use, version, memory.weights);
   }
   if (!find_loss_scale(task)) return false;
-  stream.signal(weights_ready_, task.serial);
+  task.known_ns = now_ns();
+  stream.signal_compute(weights_ready_, task.serial);
   return true;
 }
 
@@ -344,6 +345,7 @@ bool Worker::run_microbatches(RunningTask& task) {
     task.completion.end_ns = now_ns();
     microbatch = -1;
     executor_.end(task.stage_task(), task.totals);
+    task.completion.compute = task.totals.compute;
   } catch (const LayerFailure& failure) {
     fail_task(task, failure.layer(), microbatch, failure.what());
   } catch (const Error&) {

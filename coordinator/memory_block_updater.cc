@@ -1,4 +1,4 @@
-#include "coordinator/block_updater.h"
+#include "coordinator/memory_block_updater.h"
 
 #include <algorithm>
 
@@ -6,14 +6,14 @@
 
 namespace rp {
 
-BlockUpdater::BlockUpdater(Store& store, std::span<const std::uint32_t> blocks, int num_threads, bool adds_rounds)
+MemoryBlockUpdater::MemoryBlockUpdater(Store& store, std::span<const std::uint32_t> blocks, int num_threads, bool adds_rounds)
     : store_(store), adds_rounds_(adds_rounds), team_(num_threads) {
   std::size_t most = 0;
   for (const std::uint32_t block : blocks) most = std::max(most, num_partial_sums(store.catalogue().blocks()[block].num_elements));
   partial_sums_.resize(most);
 }
 
-void BlockUpdater::add_to_sum(std::uint32_t index, bool begins) {
+void MemoryBlockUpdater::add_to_sum(std::uint32_t index, bool begins) {
   const UseRecord& use = store_.catalogue().uses()[index];
   const BlockRecord& block = store_.catalogue().blocks()[use.block];
   float* sum = store_.state(use.sum_offset);
@@ -23,17 +23,17 @@ void BlockUpdater::add_to_sum(std::uint32_t index, bool begins) {
                 team_);
 }
 
-double BlockUpdater::square_sum(std::uint32_t block) {
+double MemoryBlockUpdater::square_sum(std::uint32_t block) {
   std::vector<const void*> pointers;
   return sum_of_squares(gradients_of(block, pointers), partial_sums_, team_);
 }
 
-void BlockUpdater::write_gradient(std::uint32_t block, const UpdateStep& scaling, float* gradient) {
+void MemoryBlockUpdater::write_gradient(std::uint32_t block, const UpdateStep& scaling, float* gradient) {
   std::vector<const void*> pointers;
   rp::write_gradient(gradient, gradients_of(block, pointers), scaling, team_);
 }
 
-void BlockUpdater::update(std::uint32_t block, std::uint64_t version, std::span<const UpdateSpan> rules) {
+void MemoryBlockUpdater::update(std::uint32_t block, std::uint64_t version, std::span<const UpdateSpan> rules) {
   const BlockState state = state_of(block, version);
   if (rules.empty()) {
     skip_block(state, team_);
@@ -43,7 +43,7 @@ void BlockUpdater::update(std::uint32_t block, std::uint64_t version, std::span<
   update_block(state, gradients_of(block, pointers), rules, team_);
 }
 
-BlockGradients BlockUpdater::gradients_of(std::uint32_t index, std::vector<const void*>& pointers) {
+BlockGradients MemoryBlockUpdater::gradients_of(std::uint32_t index, std::vector<const void*>& pointers) {
   const BlockRecord& block = store_.catalogue().blocks()[index];
   for (const UseRecord& use : store_.catalogue().uses_of_block(index)) {
     pointers.push_back(adds_rounds_ ? static_cast<const void*>(store_.state(use.sum_offset)) : store_.gradients(use.gradient_offset));
@@ -54,7 +54,7 @@ BlockGradients BlockUpdater::gradients_of(std::uint32_t index, std::vector<const
           .num_elements = block.num_elements};
 }
 
-BlockState BlockUpdater::state_of(std::uint32_t index, std::uint64_t version) {
+BlockState MemoryBlockUpdater::state_of(std::uint32_t index, std::uint64_t version) {
   const BlockRecord& block = store_.catalogue().blocks()[index];
   const auto moment = [&](std::uint64_t offset) { return offset == kNoOffset ? nullptr : store_.state(offset); };
   BlockState state{.m = moment(block.moment1_offset), .v = moment(block.moment2_offset), .num_elements = block.num_elements};

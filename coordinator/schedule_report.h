@@ -1,0 +1,62 @@
+// coordinator/schedule_report.h
+// How well the steps of a modelled run used its workers: what their executors said of each task, by step.
+//
+// add() is for CoordinatorOptions::on_commit; the rest is for any thread. Of one pipeline's rounds with gradients.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "common/mutex.h"
+#include "coordinator/coordinator.h"
+
+namespace rp {
+
+struct MeasuredSteps {
+  int num_workers = 0;
+  int num_steps = 0;
+  std::int64_t num_tasks = 0;
+  std::int64_t wall_ns = 0;      // from the end of the step before the first to the end of the last one
+  std::int64_t busy_ns = 0;      // of all workers, as the rest
+  std::int64_t exposed_ns = 0;
+  std::int64_t dispatch_ns = 0;
+  double max_dispatch_part = 0;  // of the task for which it was the largest part
+
+  // Busy time as a part of all workers' time.
+  [[nodiscard]] double efficiency() const;
+  [[nodiscard]] double bubble() const { return 1 - efficiency(); }
+  [[nodiscard]] double step_ms() const;
+  [[nodiscard]] double dispatch_us_per_task() const;
+  // As a part of the tasks' compute.
+  [[nodiscard]] double dispatch_part() const;
+  // Standing still while only the worker's own copies were missing, as a part of all workers' time.
+  [[nodiscard]] double exposed_part() const;
+};
+
+class ScheduleReport {
+ public:
+  explicit ScheduleReport(int num_workers) : num_workers_(num_workers) {}
+
+  void add(const CommittedTask& task);
+
+  // Steps after `warm_up` up to the last one, which are all committed; a step ends when the last of its tasks has computed.
+  // REQUIRES: warm_up >= 1; there is a later step.
+  [[nodiscard]] MeasuredSteps measure(std::uint64_t warm_up) const;
+  // Steps of which tasks were added.
+  [[nodiscard]] std::uint64_t num_steps() const;
+
+ private:
+  struct Step {
+    std::int64_t num_tasks = 0;
+    std::int64_t end_ns = 0;
+    ComputeTimes compute;
+    double max_dispatch_part = 0;
+  };
+
+  const int num_workers_;
+  mutable Mutex mutex_;
+  std::map<std::uint64_t, Step> steps_ RP_GUARDED_BY(mutex_);  // by number, from 1
+};
+
+}  // namespace rp

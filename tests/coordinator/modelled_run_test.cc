@@ -1,0 +1,150 @@
+// Steps on modelled devices: the runtime is real, the time is the model's, and nobody touches data.
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "coordinator/schedule_report.h"
+#include "device/sim_device.h"
+#include "roundpipe/error.h"
+#include "scheduler/round_schedule.h"
+#include "worker/sim_stage_executor.h"
+#include "worker/worker.h"
+
+namespace rp {
+namespace {
+
+constexpr int kNumLayers = 4, kNumWorkers = 2, kNumMicrobatches = 4, kNumSteps = 5, kWarmUp = 2;
+constexpr std::int64_t kForwardNs = 2 * kNsPerMs, kBackwardNs = 4 * kNsPerMs;
+constexpr const char* kPlan = "forward 0-1 2 | fused 3 | backward 2 0-1";
+
+TensorDesc activation() {
+  TensorDesc desc{.dtype = DType::kBFloat16, .rank = 2};
+  desc.shape[0] = 8192;
+  desc.shape[1] = 8192;
+  return desc;
+}
+
+// 10 billion parameters a layer: 640 GB.
+std::unique_ptr<Store> huge_store(bool asynchronous) {
+  StoreSettings settings;
+  settings.backing = "memfd";
+  settings.num_workers = kNumWorkers;
+  settings.wait_timeout_ns = 20 * kNsPerSecond;
+  settings.is_sparse = true;
+  const ParameterRequest weight{.name = "w", .dtype = DType::kBFloat16, .shape = {10'000'000'000}};
+  const std::vector<LayerRequest> layers(kNumLayers, LayerRequest{.name = "l", .parameters = {weight}});
+  return Store::create(settings, Catalogue::lay_out(layers, asynchronous ? 2 : 1, false));
+}
+
+class ModelledWorkers {
+ public:
+  ModelledWorkers(Store& store, const SimDeviceModel& model) {
+    const SimLayer layer{.forward_ns = kForwardNs, .backward_ns = kBackwardNs, .output = activation()};
+    for (int worker = 0; worker < store.num_workers(); ++worker) {
+      threads_.emplace_back([&store, worker, model, layer] {
+        SimDevice device(model);
+        SimStageExecutor executor(std::vector<SimLayer>(kNumLayers, layer), device, store.catalogue());
+        Worker(store, worker, device, executor).serve();
+      });
+    }
+  }
+  ~ModelledWorkers() {
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+ private:
+  std::vector<std::thread> threads_;
+};
+
+void train(Coordinator& coordinator, bool asynchronous) {
+  const std::int64_t token = 0;
+  TensorView view;
+  view.desc = {.dtype = DType::kInt64, .rank = 0};
+  view.data = reinterpret_cast<const std::byte*>(&token);
+  const RoundInputs inputs{.inputs = std::vector<BlockContents>(kNumMicrobatches, {.tensors = {view}}),
+                           .arguments = std::vector<BlockContents>(kNumMicrobatches, {.tensors = {view}})};
+  for (int step = 0; step < kNumSteps; ++step) {
+    (void)coordinator.accept_round({.num_microbatches = kNumMicrobatches}, inputs);
+    (void)coordinator.accept_step(0, {.rules = {AdamW{}}, .options = {.asynchronous = asynchronous}});
+  }
+  coordinator.synchronize();
+}
+
+MeasuredSteps measure(Store& store, bool asynchronous, const SimDeviceModel& device, const HostMemoryModel& memory) {
+  const ModelledWorkers workers(store, device);
+  ScheduleReport report(kNumWorkers);
+  const PipelineSettings pipeline{.asynchronous = asynchronous, .plan = {.by_hand = parse_plan(kPlan, kNumLayers)}};
+  Coordinator coordinator(store, {.pipelines = {pipeline},
+                                  .on_commit = [&report](const CommittedTask& task) { report.add(task); },
+                                  .modelled_memory = memory});
+  train(coordinator, asynchronous);
+  return report.measure(kWarmUp);
+}
+
+double simulated_step_ms(bool asynchronous) {
+  const LayerWork layer{.forward = kForwardNs * 1e-6, .backward = kBackwardNs * 1e-6};
+  const Workload workload{.num_gpus = kNumWorkers,
+                          .num_microbatches = kNumMicrobatches,
+                          .round_microbatches = kNumMicrobatches,
+                          .layers = std::vector<LayerWork>(kNumLayers - 1, layer),
+                          .head = layer};
+  RoundSimulator simulator(workload);
+  const std::vector<StageWork> stages = stage_works(workload, parse_plan(kPlan, kNumLayers));
+  return asynchronous ? simulator.period(stages) : simulator.makespan(stages);
+}
+
+TEST(ModelledRun, TakesTheTimeOfTheModelAndNoneOfTheMemory) {
+  for (const bool asynchronous : {false, true}) {
+    SCOPED_TRACE(asynchronous);
+    const auto store = huge_store(asynchronous);
+    const MeasuredSteps measured = measure(*store, asynchronous, {}, {});
+    EXPECT_EQ(measured.num_steps, kNumSteps - kWarmUp);
+    EXPECT_EQ(measured.num_tasks, 5 * measured.num_steps);
+    // Backward stages recompute three layers; the fused one has a forward.
+    const std::int64_t round_ns = kNumMicrobatches * kNumLayers * (kForwardNs + kBackwardNs) + kNumMicrobatches * 3 * kForwardNs;
+    EXPECT_EQ(measured.busy_ns, round_ns * measured.num_steps);
+    // Never faster than the model; slower by whatever else this machine does. A synchronous step may begin under the last one's
+    // end, an asynchronous one be a little off its mean.
+    EXPECT_GE(measured.step_ms(), 0.9 * simulated_step_ms(asynchronous));
+    EXPECT_GT(measured.efficiency(), 0.2);
+    EXPECT_EQ(measured.exposed_ns, 0) << "copies take no time here";
+    EXPECT_GT(store->catalogue().parameter_bytes(), std::uint64_t{60} << 30);
+    EXPECT_LT(store->allocated().total(), std::uint64_t{16} << 20);
+  }
+}
+
+// 20 GB of weights a layer take 20 ms, its computations 8 and 16: the link is what the steps wait for.
+TEST(ModelledRun, WaitsForALinkThatIsTooSlow) {
+  const auto store = huge_store(false);
+  const double layer_bytes = 2e10;
+  const SimDeviceModel slow{.upload_bytes_per_ns = 1000, .download_bytes_per_ns = 1000};
+  const MeasuredSteps measured = measure(*store, false, slow, {});
+  EXPECT_GT(measured.exposed_part(), 0.1);
+  // Each layer is uploaded for its forward and its backward but the fused one; two links.
+  EXPECT_GE(measured.step_ms(), 7 * layer_bytes / 1000 / 2 * 1e-6);
+}
+
+TEST(ModelledRun, WaitsForTheUpdatesOfASlowHost) {
+  const auto store = huge_store(false);
+  // 28 bytes for each of 40 billion parameters.
+  const double bytes_per_ns = 28 * 40e9 / (50.0 * kNsPerMs);
+  const MeasuredSteps measured = measure(*store, false, {}, {.bytes_per_ns = bytes_per_ns});
+  EXPECT_GE(measured.step_ms(), 50);
+}
+
+TEST(ModelledBlockUpdater, CountsTheBytesOfAPass) {
+  const auto store = huge_store(false);
+  const std::uint64_t n = store->catalogue().blocks()[0].num_elements;
+  const ModelledBlockUpdater updater(store->catalogue(), {}, false);
+  EXPECT_EQ(updater.update_bytes(0, false), 28 * n);
+  EXPECT_EQ(updater.norm_bytes(0), 2 * n);
+  EXPECT_EQ(updater.update_bytes(0, true), 6 * n);
+  const ModelledBlockUpdater of_sums(store->catalogue(), {}, true);
+  EXPECT_EQ(of_sums.update_bytes(0, false), 30 * n);
+  EXPECT_EQ(of_sums.sum_bytes(0, false), 10 * n);
+  EXPECT_EQ(of_sums.sum_bytes(0, true), 14 * n);
+}
+
+}  // namespace
+}  // namespace rp

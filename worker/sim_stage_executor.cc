@@ -1,0 +1,131 @@
+#include "worker/sim_stage_executor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/clock.h"
+
+namespace rp {
+
+namespace {
+
+CopyTimes later(const CopyTimes& a, const CopyTimes& b) { return a.end_ns >= b.end_ns ? a : b; }
+
+std::uint64_t most_bytes(const std::vector<SimLayer>& layers) {
+  std::uint64_t most = 0;
+  for (const SimLayer& layer : layers) most = std::max(most, layer.output.bytes());
+  return most;
+}
+
+}  // namespace
+
+ComputeSpan ComputeClock::run(std::int64_t length_ns, const CopyTimes& needs, std::int64_t now_ns) {
+  // What needs no upload could be launched while the last one ran; what does, when the upload was known to come.
+  const bool had_to_wait = needs.end_ns > end_ns_;
+  const std::int64_t free_ns = end_ns_;
+  const std::int64_t ready_ns = std::max(free_ns, needs.end_ns);
+  const std::int64_t start_ns = std::max(ready_ns, had_to_wait ? now_ns : now_ns - length_ns_);
+  if (had_to_wait) times_.exposed_ns += needs.end_ns - std::min(needs.end_ns, std::max(free_ns, needs.enqueued_ns));
+  times_.dispatch_ns += start_ns - ready_ns;
+  times_.busy_ns += length_ns;
+  end_ns_ = start_ns + length_ns;
+  length_ns_ = length_ns;
+  return {.free_ns = free_ns, .needs_ns = needs.end_ns, .start_ns = start_ns, .end_ns = end_ns_};
+}
+
+ComputeTimes ComputeClock::take_times() { return std::exchange(times_, {}); }
+
+SimStageExecutor::SimStageExecutor(std::vector<SimLayer> layers, SimDevice& device, const Catalogue& catalogue,
+                                   Observer observer)
+    : layers_(std::move(layers)),
+      device_(device),
+      catalogue_(catalogue),
+      observer_(std::move(observer)),
+      outputs_(device.allocate(most_bytes(layers_))) {
+  RP_ASSERT(layers_.size() == static_cast<std::size_t>(catalogue.num_layers()));
+}
+
+void SimStageExecutor::begin(const StageTask& task) {
+  if (!std::exchange(is_on_time_, true)) wake_this_thread_on_time();
+  task_needs_ = {.enqueued_ns = task.known_ns, .end_ns = task.known_ns};
+  for (const UseMemory& memory : task.uses) {
+    const std::uint64_t bytes = catalogue_.blocks()[catalogue_.uses()[memory.use].block].bytes();
+    task_needs_ = later(task_needs_, device_.last_copy(memory.weights, bytes));
+    if (memory.gradient != nullptr) task_needs_ = later(task_needs_, device_.last_copy(memory.gradient, bytes));
+  }
+}
+
+CopyTimes SimStageExecutor::with_block(const CopyTimes& needs, const InputBlock& block) {
+  CopyTimes latest = needs;
+  for (const TensorView& tensor : block.tensors) {
+    if (!tensor.desc.is_absent()) latest = later(latest, device_.last_copy(tensor.data, tensor.desc.bytes()));
+  }
+  return latest;
+}
+
+CopyTimes SimStageExecutor::with_inputs(const CopyTimes& needs, const MicrobatchInputs& inputs) {
+  CopyTimes latest = needs;
+  for (const InputBlock& block : inputs.blocks) latest = with_block(latest, block);
+  return latest;
+}
+
+void SimStageExecutor::compute(const StageTask& task, int microbatch, bool is_recompute, std::int64_t length_ns,
+                               const CopyTimes& needs) {
+  const ComputeSpan span = clock_.run(length_ns, needs, now_ns());
+  if (observer_) observer_(task, microbatch, is_recompute, span);
+}
+
+void SimStageExecutor::recompute(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) {
+  std::int64_t length_ns = 0;
+  for (int i = task.command->first_layer; i < task.command->end_layer; ++i) length_ns += layer(*task.command, i).forward_ns;
+  const CopyTimes known{.enqueued_ns = inputs.others_known_ns, .end_ns = inputs.others_known_ns};
+  compute(task, microbatch, true, length_ns, with_inputs(later(task_needs_, known), inputs));  // the gradient may come meanwhile
+}
+
+void SimStageExecutor::run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) {
+  const Command& command = *task.command;
+  const bool goes_back = command.phase != Phase::kForward;
+  std::int64_t length_ns = 0;
+  for (int i = command.first_layer; i < command.end_layer; ++i) {
+    if (command.phase != Phase::kBackward) length_ns += layer(command, i).forward_ns;
+    if (goes_back) length_ns += layer(command, i).backward_ns;
+  }
+  CopyTimes needs = later(task_needs_, {.enqueued_ns = inputs.known_ns, .end_ns = inputs.known_ns});
+  if (command.phase == Phase::kBackward) {
+    if (inputs.gradient) needs = with_block(needs, *inputs.gradient);
+  } else {
+    needs = with_inputs(needs, inputs);
+  }
+  compute(task, microbatch, false, length_ns, needs);
+  sleep_exactly_until_ns(clock_.end_ns());
+  if (command.phase != Phase::kBackward) {
+    for (int boundary = command.first_layer + 1; boundary <= command.end_layer; ++boundary) {
+      if (command.saves(boundary)) add_output(outputs, command, BlockKind::kActivation, boundary);
+    }
+  }
+  if (goes_back && command.wants_input_gradient()) add_output(outputs, command, BlockKind::kGradient, command.first_layer);
+  if (command.phase == Phase::kFused) outputs.losses = {.num = 1, .values = {}};
+}
+
+void SimStageExecutor::add_output(MicrobatchOutputs& outputs, const Command& command, BlockKind kind, int boundary) const {
+  OutputBlock block{.kind = kind, .index = boundary, .tensors = {}, .owner = {}};
+  // Nobody knows what the model's inputs have as a gradient.
+  if (boundary > 0) block.tensors.push_back({.desc = layer(command, boundary - 1).output, .data = outputs_.data()});
+  outputs.blocks.push_back(std::move(block));
+}
+
+void SimStageExecutor::end(const StageTask& task, TaskTotals& totals) {
+  const Command& command = *task.command;
+  totals.square_sums.assign(task.uses.size(), 0);
+  totals.layer_times.clear();
+  for (int i = command.first_layer; i < command.end_layer; ++i) {
+    const SimLayer& times = layer(command, i);
+    const bool is_backward = command.phase == Phase::kBackward;
+    totals.layer_times.push_back({.forward_ns = is_backward ? 0 : times.forward_ns * command.num_microbatches,
+                                  .recompute_ns = is_backward ? times.forward_ns * command.num_microbatches : 0,
+                                  .backward_ns = command.phase == Phase::kForward ? 0 : times.backward_ns * command.num_microbatches});
+  }
+  totals.compute = clock_.take_times();
+}
+
+}  // namespace rp
