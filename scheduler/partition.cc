@@ -72,16 +72,16 @@ std::vector<LayerRange> spread(const Workload& load, const Sums& cost, int end, 
 template <typename Cost>
 Sums sums_of(const PlanRequest& request, Cost cost) {
   std::vector<double> costs;
-  for (const LayerCost& layer : request.layers) costs.push_back(cost(layer));
+  for (const PartitionLayer& layer : request.layers) costs.push_back(cost(layer));
   return Sums(costs);
 }
 
 Workload::Workload(const PlanRequest& request)
     : kind(request.kind),
-      forward(sums_of(request, [](const LayerCost& layer) { return layer.forward; })),
-      backward(sums_of(request, [](const LayerCost& layer) { return layer.recompute + layer.backward; })),
-      fused(sums_of(request, [](const LayerCost& layer) { return layer.forward + layer.backward; })),
-      bytes(sums_of(request, [](const LayerCost& layer) { return static_cast<double>(layer.bytes); })),
+      forward(sums_of(request, [](const PartitionLayer& layer) { return layer.forward; })),
+      backward(sums_of(request, [](const PartitionLayer& layer) { return layer.recompute + layer.backward; })),
+      fused(sums_of(request, [](const PartitionLayer& layer) { return layer.forward + layer.backward; })),
+      bytes(sums_of(request, [](const PartitionLayer& layer) { return static_cast<double>(layer.bytes); })),
       max_bytes(static_cast<double>(request.max_stage_bytes)),
       num_layers(static_cast<int>(request.layers.size())) {}
 

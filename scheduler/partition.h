@@ -10,7 +10,7 @@
 namespace rp {
 
 // What one layer takes for one microbatch, in any unit, and in a stage buffer.
-struct LayerCost {
+struct PartitionLayer {
   double forward = 0;
   double recompute = 0;  // 0 where no gradient goes, as `backward`
   double backward = 0;   // without recompute
@@ -20,7 +20,7 @@ struct LayerCost {
 // A model that is to be cut.
 struct PlanRequest {
   PlanKind kind = PlanKind::kFused;
-  std::vector<LayerCost> layers;
+  std::vector<PartitionLayer> layers;
   std::uint64_t max_stage_bytes = UINT64_MAX;
 };
 

@@ -12,26 +12,26 @@ namespace {
 
 constexpr std::uint64_t kNoLimit = UINT64_MAX;
 
-Plan balanced_plan(const std::vector<LayerCost>& layers, int num_workers, std::uint64_t max_stage_bytes,
+Plan balanced_plan(const std::vector<PartitionLayer>& layers, int num_workers, std::uint64_t max_stage_bytes,
                    PlanKind kind = PlanKind::kFused, double threshold = 0) {
   return balanced_plans({{.kind = kind, .layers = layers, .max_stage_bytes = max_stage_bytes}}, num_workers, threshold).front();
 }
 
-const LayerCost kLayer{.forward = 1, .recompute = 1, .backward = 2, .bytes = 100};
+const PartitionLayer kLayer{.forward = 1, .recompute = 1, .backward = 2, .bytes = 100};
 
 TEST(BalancedPlans, OneWorkerRunsEverythingInOneFusedStageWithoutRecompute) {
-  EXPECT_EQ(balanced_plan(std::vector<LayerCost>(8, kLayer), 1, kNoLimit), (Plan{{}, 0, {}}));
+  EXPECT_EQ(balanced_plan(std::vector<PartitionLayer>(8, kLayer), 1, kNoLimit), (Plan{{}, 0, {}}));
 }
 
 TEST(BalancedPlans, AMemoryLimitCutsStages) {
-  const Plan plan = balanced_plan(std::vector<LayerCost>(8, kLayer), 1, 200);
+  const Plan plan = balanced_plan(std::vector<PartitionLayer>(8, kLayer), 1, 200);
   for (const LayerRange& range : plan.forward) EXPECT_LE(range.end - range.first, 2);
   for (const LayerRange& range : plan.backward) EXPECT_LE(range.end - range.first, 2);
   EXPECT_GE(plan.fused_start, 6);
 }
 
 TEST(BalancedPlans, WithoutALossHaveNoFusedStageAndInferenceNoBackward) {
-  const std::vector<LayerCost> layers(8, kLayer);
+  const std::vector<PartitionLayer> layers(8, kLayer);
   const Plan train = balanced_plan(layers, 4, kNoLimit, PlanKind::kTrain);
   EXPECT_EQ(kind_of(train, 8), PlanKind::kTrain);
   EXPECT_LT(train.forward.size(), train.backward.size()) << "a backward is longer";
@@ -40,23 +40,23 @@ TEST(BalancedPlans, WithoutALossHaveNoFusedStageAndInferenceNoBackward) {
   EXPECT_TRUE(infer.backward.empty());
 }
 
-double longest_stage(const Plan& plan, const std::vector<LayerCost>& layers) {
+double longest_stage(const Plan& plan, const std::vector<PartitionLayer>& layers) {
   const auto sum = [&](LayerRange range, auto cost) {
     double total = 0;
     for (int layer = range.first; layer < range.end; ++layer) total += cost(layers[static_cast<std::size_t>(layer)]);
     return total;
   };
-  double longest = sum({plan.fused_start, static_cast<int>(layers.size())}, [](const LayerCost& c) { return c.forward + c.backward; });
-  for (const LayerRange& range : plan.forward) longest = std::max(longest, sum(range, [](const LayerCost& c) { return c.forward; }));
+  double longest = sum({plan.fused_start, static_cast<int>(layers.size())}, [](const PartitionLayer& c) { return c.forward + c.backward; });
+  for (const LayerRange& range : plan.forward) longest = std::max(longest, sum(range, [](const PartitionLayer& c) { return c.forward; }));
   for (const LayerRange& range : plan.backward) {
-    longest = std::max(longest, sum(range, [](const LayerCost& c) { return c.recompute + c.backward; }));
+    longest = std::max(longest, sum(range, [](const PartitionLayer& c) { return c.recompute + c.backward; }));
   }
   return longest;
 }
 
 // A worker that has a stage of one model waits for nobody who has a longer one of the other.
 TEST(BalancedPlans, OfModelsThatShareTheWorkersBeatThePlansThatEachWouldHaveAlone) {
-  const std::vector<LayerCost> teacher(12, {.forward = 7}), student(6, kLayer);
+  const std::vector<PartitionLayer> teacher(12, {.forward = 7}), student(6, kLayer);
   const auto cost = [&](const Plan& of_teacher, const Plan& of_student) {
     const int num_stages = of_teacher.num_stages(12) + of_student.num_stages(6);
     return std::max(4, num_stages) * std::max(longest_stage(of_teacher, teacher), longest_stage(of_student, student));
@@ -68,7 +68,7 @@ TEST(BalancedPlans, OfModelsThatShareTheWorkersBeatThePlansThatEachWouldHaveAlon
 }
 
 TEST(BalancedPlans, OfFewerStagesThanAreAskedForCostAsIfTheyHadThem) {
-  const std::vector<LayerCost> layers(12, kLayer);
+  const std::vector<PartitionLayer> layers(12, kLayer);
   EXPECT_EQ(balanced_plan(layers, 1, kNoLimit, PlanKind::kInfer).forward.size(), 1U);
   for (const int min_stages : {2, 3, 5, 12}) {
     EXPECT_GE(balanced_plan(layers, min_stages, kNoLimit, PlanKind::kInfer).forward.size(), static_cast<std::size_t>(min_stages));
@@ -76,7 +76,7 @@ TEST(BalancedPlans, OfFewerStagesThanAreAskedForCostAsIfTheyHadThem) {
 }
 
 TEST(BalancedPlans, KeepStagesUnderTheThreshold) {
-  std::vector<LayerCost> layers(10, {.forward = 1});
+  std::vector<PartitionLayer> layers(10, {.forward = 1});
   layers[3].forward = 2;
   EXPECT_EQ(balanced_plan(layers, 1, kNoLimit, PlanKind::kInfer).forward.size(), 1U);
   for (const LayerRange& range : balanced_plan(layers, 1, kNoLimit, PlanKind::kInfer, 1.5).forward) {
@@ -86,8 +86,8 @@ TEST(BalancedPlans, KeepStagesUnderTheThreshold) {
 }
 
 TEST(BalancedPlans, OfLayersThatCostNothingAreStillPlans) {
-  EXPECT_NO_THROW((void)balanced_plan(std::vector<LayerCost>(5), 3, kNoLimit));
-  EXPECT_NO_THROW((void)balanced_plan(std::vector<LayerCost>(1), 8, kNoLimit));
+  EXPECT_NO_THROW((void)balanced_plan(std::vector<PartitionLayer>(5), 3, kNoLimit));
+  EXPECT_NO_THROW((void)balanced_plan(std::vector<PartitionLayer>(1), 8, kNoLimit));
 }
 
 TEST(BalancedPlans, AreValidAndKeepTheLimitForAnyCosts) {
@@ -98,7 +98,7 @@ TEST(BalancedPlans, AreValidAndKeepTheLimitForAnyCosts) {
       model.kind = static_cast<PlanKind>(random() % 3);
       model.layers.resize(1 + random() % 30);
       std::uint64_t largest = 0;
-      for (LayerCost& layer : model.layers) {
+      for (PartitionLayer& layer : model.layers) {
         layer = {static_cast<double>(random() % 100), static_cast<double>(random() % 100), static_cast<double>(random() % 100), random() % 50};
         largest = std::max(largest, layer.bytes);
       }
