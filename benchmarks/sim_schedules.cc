@@ -177,10 +177,10 @@ void print_row(const test::GoldenModel& model, bool asynchronous, const Options&
   const double simulated = busy_ms(workload, stages) / workload.num_gpus / simulated_ms;
   Shared* shared = new_shared();
   const MeasuredSteps measured = measure(workload, plan, asynchronous, options, *shared);
-  std::printf("%-5s %-5s %5d %10.2f %10.2f %8.2f %8.2f %8.2f %9.2f %9.4f %9.4f %9.2f %9.2f %9.2f\n", model.name.c_str(),
+  std::printf("%-5s %-5s %5d %10.2f %10.2f %8.2f %8.2f %8.2f %9.2f %9.4f %9.1f %9.2f %9.2f %9.2f\n", model.name.c_str(),
               asynchronous ? "async" : "sync", measured.num_steps, simulated_ms * options.scale, measured.step_ms(),
               100 * (1 - simulated), 100 * measured.bubble(), 100 * measured.efficiency() / simulated,
-              measured.dispatch_us_per_task(), 100 * measured.dispatch_part(), 100 * measured.max_dispatch_part,
+              measured.dispatch_us_per_task(), 100 * measured.dispatch_part(), static_cast<double>(measured.max_dispatch_ns) * 1e-3,
               100 * measured.exposed_part(),
               static_cast<double>(shared->handover_ns.load()) * 1e-3 / static_cast<double>(std::max<std::int64_t>(1, shared->num_waits.load())),
               static_cast<double>(shared->num_waits.load()) / static_cast<double>(measured.num_tasks));
@@ -200,7 +200,7 @@ int run(int argc, char** argv) {
   }
   std::printf("# %d steps after %d, times x %g, rounds of %d microbatches, %ld cores\n", options.num_steps, options.num_warm_up,
               options.scale, options.round_microbatches, sysconf(_SC_NPROCESSORS_ONLN));
-  std::printf("# ms of a step and %% of bubble: simulated, measured; %% of the simulated busy time; dispatch per task: us, %%, %% at most;"
+  std::printf("# ms of a step and %% of bubble: simulated, measured; %% of the simulated busy time; dispatch per task: us, %%, us at most;"
               " %% exposed; us from a modelled arrival to the start where that was waited for, and such waits per task\n");
   for (const test::GoldenModel& model : test::golden_models()) {
     if (options.model != "all" && options.model != model.name) continue;

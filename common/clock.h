@@ -18,11 +18,8 @@ inline std::int64_t now_ns() {
 // Sleeps until that time of the same clock, not a moment less.
 void sleep_until_ns(std::int64_t end_ns);
 
-// The same, and as little longer as can be, for a part of a core: what a kernel's timer may be late by is spun away.
+// The same, and as little longer as can be: the last 0.2 ms, by which timers of virtual machines are late, are spun away.
 void sleep_exactly_until_ns(std::int64_t end_ns);
-
-// How early a thread must ask to be woken to be there in time: timers of virtual machines are 0.1 to 0.2 ms late.
-inline constexpr std::int64_t kTimerDelayNs = 200'000;
 
 // The kernel may not wake the calling thread later than it must, to save wake-ups (by default up to 50 us).
 void wake_this_thread_on_time();

@@ -29,11 +29,13 @@ void ScheduleReport::add(const CommittedTask& task) {
   Step& step = steps_[task.round.step];
   ++step.num_tasks;
   step.end_ns = std::max(step.end_ns, task.completion.end_ns);
+  step.plan = task.round.plan;
+  step.num_fused += task.slot.phase == Phase::kFused ? 1 : 0;
+  step.round_microbatches = task.round.traits.num_microbatches;
   step.compute.busy_ns += compute.busy_ns;
   step.compute.exposed_ns += compute.exposed_ns;
   step.compute.dispatch_ns += compute.dispatch_ns;
-  step.max_dispatch_part =
-      std::max(step.max_dispatch_part, part(static_cast<double>(compute.dispatch_ns), static_cast<double>(compute.busy_ns)));
+  step.max_dispatch_ns = std::max(step.max_dispatch_ns, compute.dispatch_ns);
 }
 
 MeasuredSteps ScheduleReport::measure(std::uint64_t warm_up) const {
@@ -46,10 +48,19 @@ MeasuredSteps ScheduleReport::measure(std::uint64_t warm_up) const {
     measured.busy_ns += step->second.compute.busy_ns;
     measured.exposed_ns += step->second.compute.exposed_ns;
     measured.dispatch_ns += step->second.compute.dispatch_ns;
-    measured.max_dispatch_part = std::max(measured.max_dispatch_part, step->second.max_dispatch_part);
+    measured.max_dispatch_ns = std::max(measured.max_dispatch_ns, step->second.max_dispatch_ns);
   }
   measured.wall_ns = steps_.rbegin()->second.end_ns - steps_.at(warm_up).end_ns;
   return measured;
+}
+
+ScheduleReport::Shape ScheduleReport::shape() const {
+  MutexLock lock(mutex_);
+  RP_ASSERT(!steps_.empty());
+  const Step& last = steps_.rbegin()->second;
+  Shape shape{.plan = last.plan, .num_rounds = last.num_fused, .round_microbatches = last.round_microbatches};
+  for (auto step = steps_.rbegin(); step != steps_.rend() && step->second.plan == last.plan; ++step) shape.first_step = step->first;
+  return shape;
 }
 
 std::uint64_t ScheduleReport::num_steps() const {

@@ -1,5 +1,6 @@
 // coordinator/schedule_report.h
-// How well the steps of a modelled run used its workers: what their executors said of each task, by step.
+// How well the steps of a modelled run used its workers: what their executors said of each task, by step, and what the simulator
+// says of the same steps is given to compare.
 //
 // add() is for CoordinatorOptions::on_commit; the rest is for any thread. Of one pipeline's rounds with gradients.
 #pragma once
@@ -21,7 +22,7 @@ struct MeasuredSteps {
   std::int64_t busy_ns = 0;      // of all workers, as the rest
   std::int64_t exposed_ns = 0;
   std::int64_t dispatch_ns = 0;
-  double max_dispatch_part = 0;  // of the task for which it was the largest part
+  std::int64_t max_dispatch_ns = 0;  // of one task
 
   // Busy time as a part of all workers' time.
   [[nodiscard]] double efficiency() const;
@@ -43,6 +44,15 @@ class ScheduleReport {
   // Steps after `warm_up` up to the last one, which are all committed; a step ends when the last of its tasks has computed.
   // REQUIRES: warm_up >= 1; there is a later step.
   [[nodiscard]] MeasuredSteps measure(std::uint64_t warm_up) const;
+
+  // What the last step was like. REQUIRES: there was one.
+  struct Shape {
+    Plan plan;
+    int num_rounds = 0;
+    int round_microbatches = 0;
+    std::uint64_t first_step = 0;  // from which on all steps had this plan
+  };
+  [[nodiscard]] Shape shape() const;
   // Steps of which tasks were added.
   [[nodiscard]] std::uint64_t num_steps() const;
 
@@ -51,7 +61,10 @@ class ScheduleReport {
     std::int64_t num_tasks = 0;
     std::int64_t end_ns = 0;
     ComputeTimes compute;
-    double max_dispatch_part = 0;
+    std::int64_t max_dispatch_ns = 0;
+    Plan plan;
+    int num_fused = 0;
+    int round_microbatches = 0;
   };
 
   const int num_workers_;

@@ -4,8 +4,8 @@
 
 namespace rp {
 
-CopyEngine::CopyEngine(double bytes_per_ns, std::vector<std::int64_t> latency_ns)
-    : bytes_per_ns_(bytes_per_ns), queues_(latency_ns.size()) {
+CopyEngine::CopyEngine(double bytes_per_ns, std::vector<std::int64_t> latency_ns, bool first_stream_first)
+    : bytes_per_ns_(bytes_per_ns), first_stream_first_(first_stream_first), queues_(latency_ns.size()) {
   for (std::size_t i = 0; i < queues_.size(); ++i) queues_[i].latency_ns = latency_ns[i];
 }
 
@@ -54,17 +54,20 @@ std::int64_t CopyEngine::next_due_ns() const {
 void CopyEngine::settle(std::int64_t now_ns) {
   while (true) {
     Queue* next = nullptr;
-    std::int64_t next_ns = INT64_MAX;
+    std::int64_t next_key_ns = INT64_MAX;
     for (Queue& queue : queues_) {
       take_marks(queue);
       if (queue.operations.empty()) continue;
-      const std::int64_t start_ns = std::max(free_ns_, queue.operations.front().enqueued_ns);
-      if (start_ns < next_ns) {  // of equals the first stream
+      const std::int64_t enqueued_ns = queue.operations.front().enqueued_ns;
+      const std::int64_t key_ns = first_stream_first_ ? std::max(free_ns_, enqueued_ns) : enqueued_ns;
+      if (key_ns < next_key_ns) {  // of equals the first stream
         next = &queue;
-        next_ns = start_ns;
+        next_key_ns = key_ns;
       }
     }
-    if (next == nullptr || next_ns > now_ns) return;
+    if (next == nullptr) return;
+    const std::int64_t next_ns = std::max(free_ns_, next->operations.front().enqueued_ns);
+    if (next_ns > now_ns) return;
     const Operation copy = next->operations.front();
     next->operations.pop_front();
     next->start_ns = next_ns;

@@ -2,8 +2,8 @@
 // One direction of a modelled link, in virtual time: which copy has the link when, and when what follows a copy is due.
 //
 // Streams queue copies and *marks*, things that happen when everything before them in their stream is done. The link does one
-// copy at a time. Where several streams have one waiting when it becomes free, the first stream goes first; a copy that runs is
-// finished. Copies begin when they are enqueued or when the link becomes free, whatever is later: the caller's own delays are
+// copy at a time. Where several streams have one waiting when it becomes free, the first stream goes first, or else what was
+// enqueued first; a copy that runs is finished. Copies begin when they are enqueued or when the link becomes free, whatever is later: the caller's own delays are
 // never part of a queue's time.
 //
 // Pure arithmetic in ns of a clock that the caller reads: `now` never goes back. Not thread-safe.
@@ -38,8 +38,8 @@ class CopyEngine {
   };
 
   // `bytes_per_ns`: of the link; 0: infinitely fast. `latency_ns`: by stream; what a copy takes beyond its time on the link,
-  // which goes on meanwhile.
-  CopyEngine(double bytes_per_ns, std::vector<std::int64_t> latency_ns);
+  // which goes on meanwhile. `first_stream_first`: else copies go in the order of their enqueueing.
+  CopyEngine(double bytes_per_ns, std::vector<std::int64_t> latency_ns, bool first_stream_first = true);
 
   void enqueue_copy(int stream, const Copy& copy, std::int64_t now_ns);
   void enqueue_mark(const Mark& mark, std::int64_t now_ns);
@@ -87,6 +87,7 @@ class CopyEngine {
   static void take_marks(Queue& queue);
 
   const double bytes_per_ns_;
+  const bool first_stream_first_;
   std::vector<Queue> queues_;  // by stream
   std::map<const std::byte*, Touched> touched_;
   std::int64_t free_ns_ = 0;   // the link

@@ -1,7 +1,6 @@
 #include "device/sim_device.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -41,8 +40,8 @@ void SimDevice::SimStream::drain() { device_.drain(kind_); }
 
 SimDevice::SimDevice(const SimDeviceModel& model)
     : model_(model),
-      upload_(model.upload_bytes_per_ns, {model.activation_latency_ns, 0}),
-      download_(model.download_bytes_per_ns, {0}),
+      upload_(model.upload_bytes_per_ns, {model.activation_latency_ns, model.copy_latency_ns}, model.activations_first),
+      download_(model.download_bytes_per_ns, {model.copy_latency_ns}),
       streams_{SimStream(*this, StreamKind::kUploadParameters), SimStream(*this, StreamKind::kUploadActivations),
                SimStream(*this, StreamKind::kDownload)},
       timer_([this] { run_timer(); }) {}
@@ -150,12 +149,7 @@ void SimDevice::run_timer() {
     const std::int64_t timer_ns = timer_ns_;
     const std::uint32_t seen = timer_word_.load(std::memory_order_acquire);
     mutex_.unlock();
-    // A timer would be late.
-    if (timer_ns - now_ns() > kTimerDelayNs) {
-      futex_wait_until(&timer_word_, seen, timer_ns == INT64_MAX ? timer_ns : timer_ns - kTimerDelayNs);
-    } else {
-      sched_yield();
-    }
+    futex_wait_until(&timer_word_, seen, timer_ns);
     mutex_.lock();
   }
 }

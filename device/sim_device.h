@@ -1,7 +1,7 @@
 // device/sim_device.h
 // A device whose copies take the time that a link would take, in real time, and move nothing (docs/design/sim-device.md).
 //
-// Uploads share one direction of the link, activations before weights; downloads have the other. Enqueueing never waits. What
+// Uploads share one direction of the link, activations before weights or in turn; downloads have the other. Enqueueing never waits. What
 // follows a copy, a signal or a call, happens in one thread of the device's, or at once in the enqueueing thread where it is
 // due already. Never before its modelled time; later by what waking a thread costs, which does not add up: the next copy
 // begins when the one before ended in the model.
@@ -26,8 +26,10 @@ struct SimDeviceModel {
   std::string name = "sim";
   double upload_bytes_per_ns = 0;    // GB/s; 0: infinitely fast
   double download_bytes_per_ns = 0;
-  std::int64_t activation_latency_ns = 0;  // of an uploaded activation beyond its bytes
+  std::int64_t activation_latency_ns = 0;  // of an uploaded activation, beyond its bytes
+  std::int64_t copy_latency_ns = 0;        // of each other copy
   std::uint64_t memory_bytes = 0;          // 0: without a limit
+  bool activations_first = true;           // uploads; else in the order of their enqueueing
 };
 
 class SimDevice : public Device {

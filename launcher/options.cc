@@ -156,7 +156,7 @@ void read_settings(const AskedSettings& asked, LaunchOptions& options) {
 const std::vector<OptionSpec>& launch_option_specs() {
   static const std::vector<OptionSpec> specs = {
       {"n", "workers", "N", "RP_WORKERS", "Worker processes (default: the cores that may be used)"},
-      {"", "device", "cpu", "RP_DEVICE", "Device of the workers (default: cpu)"},
+      {"", "device", "cpu|sim:NAME", "RP_DEVICE", "Device of the workers (default: cpu)"},
       {"", "gpus", "N", "RP_GPUS", "Use N GPUs, one worker each"},
       {"", "threads-per-worker", "K", "RP_THREADS_PER_WORKER", "CPU threads of each worker (default: 1)"},
       {"", "store", "shm|memfd", "RP_STORE", "Memory behind the host store (default: shm where it is large enough)"},

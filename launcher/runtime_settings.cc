@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <string_view>
 
 #include "common/text.h"
 #include "roundpipe/error.h"
@@ -32,7 +33,13 @@ std::string parse_device(const std::string& name, const std::string& value) {
   if (value == "cuda" || value == "gpu") {
     throw Error(ExitCode::kNoResource, cat(name, " is \"", value, "\", but this build has no CUDA device; use --device cpu"));
   }
-  return parse_choice(name, value, {"cpu"});
+  constexpr std::string_view kModelled = "sim:";
+  if (value.starts_with(kModelled)) {
+    if (value.size() > kModelled.size()) return value;  // the program finds out what it names
+    throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; give the name of a GPU's profile behind it, such as sim:rtx4090, or a "
+                                      "file: docs/simulation-device.md"));
+  }
+  return parse_choice(name, value, {"cpu", "sim:NAME"});
 }
 
 std::string parse_store(const std::string& name, const std::string& value) {

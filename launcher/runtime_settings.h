@@ -14,7 +14,7 @@ inline constexpr int kMaxWaitTimeoutSeconds = 1'000'000;
 
 // Settings that were asked for; nullopt: not asked for, the default of whoever uses it holds.
 struct RuntimeSettings {
-  std::optional<std::string> device;     // RP_DEVICE: "cpu"
+  std::optional<std::string> device;     // RP_DEVICE: "cpu", "sim:NAME"
   std::optional<std::string> store;      // RP_STORE: "shm", "memfd"
   std::optional<std::string> params_on;  // RP_PARAMS_ON: a directory
   std::optional<std::string> plan;       // RP_PLAN: "auto" or a file

@@ -56,6 +56,33 @@ std::uint64_t Runtime::fingerprint_of_all() const {
   return hash;
 }
 
+ModelledRun* Runtime::modelled_run() {
+  if (!ModelledRun::is_for(settings_.device)) return nullptr;
+  if (!modelled_run_) {
+    std::vector<const Model*> models;
+    for (const Pipeline::Impl* pipeline : pipelines_) models.push_back(&pipeline->model());
+    modelled_run_ = std::make_unique<ModelledRun>(settings_.device, models, num_workers_);
+    if (settings_.check_consistency) {
+      throw Error(ExitCode::kUsage, cat("--check-consistency looks at data, and --device ", settings_.device, " has none; leave one out"));
+    }
+  }
+  return modelled_run_.get();
+}
+
+void Runtime::check_presets() const {
+  for (const Pipeline::Impl* pipeline : pipelines_) {
+    const LayerSpec& layer = pipeline->model().layers().front();
+    if (!layer.cost) continue;
+    throw Error(ExitCode::kUsage, cat(layer.name, ": a preset has shapes and no weights, so it runs on a modelled device only, as --device "
+                                      "sim:rtx4090; to train on this machine give a model's directory"));
+  }
+}
+
+void Runtime::report_modelled_run() {
+  if (!modelled_run_ || !store_) return;
+  std::fputs(modelled_run_->report(*store_, pipelines_.front()->options().asynchronous).c_str(), stderr);
+}
+
 void Runtime::create_store() {
   StoreSettings settings;
   settings.backing = settings_.store;
@@ -68,22 +95,20 @@ void Runtime::create_store() {
   settings.arena_limit_bytes = available_memory();
   settings.wait_timeout_ns = settings_.wait_timeout_seconds * kNsPerSecond;
   settings.check_consistency = settings_.check_consistency;
+  if (const ModelledRun* run = modelled_run()) {
+    settings.is_sparse = true;
+    settings.modelled_memory_bytes = run->machine().host_memory_bytes;
+    settings.arena_limit_bytes = settings.modelled_memory_bytes > 0 ? settings.modelled_memory_bytes : StoreSettings().arena_limit_bytes;
+  } else {
+    check_presets();
+  }
   std::vector<PipelineRequest> requests;
   for (const Pipeline::Impl* pipeline : pipelines_) requests.push_back(pipeline->request());
   const Catalogue catalogue = Catalogue::lay_out(requests);
   store_ = Store::create(settings, catalogue);
   for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) (void)plan_settings(i);  // wrong ones before any worker starts
-  for (std::size_t i = 0; i < pipelines_.size(); ++i) {
-    initial_buffers_.emplace_back();
-    buffer_names_.emplace_back();
-    for (const auto& [layer, buffers] : write_initial_weights(pipelines_[i]->model(), catalogue.pipelines()[i], *store_)) {
-      for (const NamedBuffer& buffer : buffers) {
-        initial_buffers_.back()[layer].push_back(buffer.value);
-        buffer_names_.back()[layer].push_back(buffer.name);
-      }
-    }
-  }
-  if (settings_.store.empty() && store_->backing() == Backing::kMemfd) {
+  write_weights(catalogue);
+  if (settings_.store.empty() && store_->backing() == Backing::kMemfd && !settings.is_sparse) {
     const StoreBytes needed = Store::needed(settings, catalogue);
     const std::uint64_t in_memory = settings_.params_on.empty() ? needed.total() : needed.control;
     std::fprintf(stderr, "roundpipe: /dev/shm is too small for the host store (%s): using memfd instead\n",
@@ -91,8 +116,24 @@ void Runtime::create_store() {
   }
 }
 
+void Runtime::write_weights(const Catalogue& catalogue) {
+  for (std::size_t i = 0; i < pipelines_.size(); ++i) {
+    initial_buffers_.emplace_back();
+    buffer_names_.emplace_back();
+    if (modelled_run()) continue;  // nobody reads them
+    for (const auto& [layer, buffers] : write_initial_weights(pipelines_[i]->model(), catalogue.pipelines()[i], *store_)) {
+      for (const NamedBuffer& buffer : buffers) {
+        initial_buffers_.back()[layer].push_back(buffer.value);
+        buffer_names_.back()[layer].push_back(buffer.name);
+      }
+    }
+  }
+}
+
 std::uint64_t Runtime::max_stage_bytes() const {
   // A worker holds two stages' weights, gradients in fp32 and in the working dtype: about six times a stage.
+  if (modelled_run_ && modelled_run_->machine().memory_bytes > 0) return modelled_run_->machine().memory_bytes / 12;
+  if (modelled_run_) return UINT64_MAX;
   return available_memory() / (12 * static_cast<std::uint64_t>(num_workers_));
 }
 
@@ -123,6 +164,12 @@ void Runtime::start_coordinator(std::optional<FaultBoardEntry> board, std::funct
   options.on_hang = std::move(on_hang);
   options.trace = trace;
   options.optimizer_threads = usable_cores();
+  if (ModelledRun* run = modelled_run()) {
+    options.modelled_memory = run->host_memory();
+    options.on_commit = [run](const CommittedTask& task) {
+      if (task.round.traits.pipeline == 0) run->add(task);
+    };
+  }
   for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) {
     const PipelineOptions& pipeline = pipelines_[static_cast<std::size_t>(i)]->options();
     options.pipelines.push_back({.adds_rounds = pipeline.rounds_per_step > 1,
@@ -173,6 +220,7 @@ void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> boa
   };
   std::vector<PipelineCode> code;
   for (const Pipeline::Impl* pipeline : pipelines_) code.push_back({&pipeline->model(), &pipeline->losses()});
+  if (const ModelledRun* run = modelled_run()) return run->serve(store, worker, board);
   CpuDevice device;
   TorchStageExecutor executor(code, store.catalogue(), static_cast<int>(store.header().threads_per_worker), std::move(report_layer));
   Worker(store, worker, device, executor, board, trace).serve();

@@ -15,6 +15,7 @@
 #include "hoststore/fault_board.h"
 #include "hoststore/store.h"
 #include "pipeline/effective_settings.h"
+#include "pipeline/modelled_run.h"
 #include "roundpipe/pipeline.h"
 
 namespace rp {
@@ -34,6 +35,8 @@ class Runtime {
   // Coordinator: before the workers. `board`, `on_hang`, `trace`: see CoordinatorOptions.
   void start_coordinator(std::optional<FaultBoardEntry> board, std::function<void()> on_hang, TraceJournal* trace);
   void end_coordinator();
+  // Coordinator: what is said in the end of a run on a modelled device that went well.
+  void report_modelled_run();
 
   // Worker: throws rp::Error (kUserError) if this process describes other pipelines than the coordinator.
   void compare_with(const Store& store) const;
@@ -59,6 +62,10 @@ class Runtime {
   [[nodiscard]] const Store* store_if_created() const { return store_.get(); }
 
  private:
+  // Nothing where the device is no modelled one.
+  [[nodiscard]] ModelledRun* modelled_run();
+  void check_presets() const;
+  void write_weights(const Catalogue& catalogue);
   [[nodiscard]] std::uint64_t fingerprint_of_all() const;
   [[nodiscard]] std::uint64_t max_stage_bytes() const;
   [[nodiscard]] PlanSettings plan_settings(int pipeline) const;
@@ -66,6 +73,7 @@ class Runtime {
   const EffectiveSettings& settings_;
   const int num_workers_;
   std::vector<Pipeline::Impl*> pipelines_;
+  std::unique_ptr<ModelledRun> modelled_run_;  // once it is needed
   std::unique_ptr<Store> store_;
   std::unique_ptr<Coordinator> coordinator_;
   bool has_noted_few_ = false;

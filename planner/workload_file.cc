@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <set>
 #include <string>
@@ -19,7 +20,7 @@ using nlohmann::json;
 constexpr std::uint64_t kMaxBytes = 16 << 20;
 constexpr std::int64_t kMaxGpus = 1024, kMaxMicrobatches = 65536, kMaxLayers = 4096;
 const std::vector<std::string> kKeys = {"gpus", "microbatches", "round_microbatches", "hop_ms", "layers", "head", "stages",
-                                        "forward_stages", "backward_stages", "max_fused_layers", "gpu_slowness", "fused_waits"};
+                                        "forward_stages", "backward_stages", "max_fused_layers", "gpu_slowness", "fused_waits", "device"};
 
 class Reader {
  public:
@@ -76,6 +77,23 @@ class Reader {
       return number(value[key], cat(name, ".", key), false, "milliseconds");
     };
     return {.forward = time("forward_ms"), .backward = time("backward_ms")};
+  }
+  [[nodiscard]] DeviceSection device() const {
+    const json& value = at("device");
+    if (!value.is_object()) fail("\"device\" is no object");
+    DeviceSection section;
+    const std::map<std::string, double*> figures = {
+        {"upload_gbs", &section.upload_gbs},       {"download_gbs", &section.download_gbs},
+        {"optimizer_gbs", &section.optimizer_gbs}, {"memory_gib", &section.memory_gib},
+        {"host_memory_gib", &section.host_memory_gib}, {"time_scale", &section.time_scale}};
+    std::vector<std::string> names;
+    for (const auto& [name, figure] : figures) names.push_back(name);
+    for (const auto& [key, entry] : value.items()) {
+      const auto figure = figures.find(key);
+      if (figure == figures.end()) fail("\"device\" has an unknown key ", quoted_name(key), did_you_mean(key, names));
+      *figure->second = number(entry, cat("\"device\".", key), key != "time_scale", key == "time_scale" ? "times the given times" : "GB/s or GiB");
+    }
+    return section;
   }
   // Of layers, the sum of which is the model's.
   [[nodiscard]] std::vector<int> stages(const std::string& key, int num_layers) const {
@@ -154,6 +172,7 @@ WorkloadFile read_workload_file(const std::filesystem::path& path) {
   if (reader.has("max_fused_layers")) {
     file.max_fused_layers = reader.integer(reader.at("max_fused_layers"), "\"max_fused_layers\"", 0, kMaxLayers);
   }
+  if (reader.has("device")) file.device = reader.device();
   const int num_layers = workload.num_layers();
   if (reader.has("stages")) file.stages = reader.stages("stages", num_layers);
   if (reader.has("forward_stages") || reader.has("backward_stages")) file.plan = read_plan(reader, num_layers);

@@ -11,12 +11,23 @@
 
 namespace rp {
 
+// What a workload's machine can do besides computing, for runs on it (`--device sim:FILE`). 0: without a limit.
+struct DeviceSection {
+  double upload_gbs = 0;  // 10^9 bytes a second, of each GPU
+  double download_gbs = 0;
+  double optimizer_gbs = 0;  // of updates in host memory
+  double memory_gib = 0;     // of each GPU
+  double host_memory_gib = 0;
+  double time_scale = 1;  // what all times are multiplied with
+};
+
 struct WorkloadFile {
   Workload workload;  // round_microbatches: all of the step where the file does not say
   bool gives_round = false;
   int max_fused_layers = 2;  // beside the head, where a plan is searched for
   std::optional<std::vector<int>> stages;  // layers of each, for schedules whose stages are bound to a GPU
   std::optional<Plan> plan;                // for RoundPipe; counts the head as a layer
+  DeviceSection device{};                  // of "device"
 };
 
 // Throws rp::Error (kBadInput) naming the file, the entry and what would be right.

@@ -4,6 +4,7 @@
 
 #include "roundpipe/roundpipe.h"
 #include "train/options.h"
+#include "train/preset_training.h"
 #include "train/run_header.h"
 #include "train/run_inputs.h"
 #include "train/settings.h"
@@ -33,6 +34,10 @@ int main(int argc, char** argv) {
     return 0;
   }
   const rp::TrainSettings& settings = command.settings;
+  if (settings.has_preset()) {
+    rp::train_preset(session, settings, pipeline_options(settings));
+    return 0;
+  }
   std::optional<rp::RunInputs> inputs;
   if (session.is_coordinator()) {
     inputs = rp::find_run_inputs(settings, session.threads_per_worker());

@@ -112,7 +112,7 @@ void add_entry(const std::filesystem::path& file, const ConfigEntry& entry, Opti
 
 const std::vector<TrainOption>& train_options() {
   static const std::vector<TrainOption> options = {
-      {"model", "DIR", "", true, "Hugging Face directory of the model to start from"},
+      {"model", "DIR", "", true, "Hugging Face directory of the model to start from; or preset:NAME, on --device sim:NAME"},
       {"data", "FILE", "", true, "Token file, made by tools/prepare_data.py"},
       {"output", "DIR", "", true, "Where metrics, checkpoints and the trained model go; new or empty"},
       {"max-steps", "N", "", true, "Number of optimizer steps"},
@@ -129,6 +129,7 @@ const std::vector<TrainOption>& train_options() {
       {"warmup-steps", "N", "0", false, "Steps in which the learning rate rises from 0"},
       {"lr-schedule", "constant|linear|cosine", "constant", false, "Learning rate after the warm-up; linear and cosine fall to 0"},
       {"save-every", "N", "", false, "Write a checkpoint every N steps (without it: only when a signal ends the run)"},
+      {"lora-rank", "R", "0", false, "Of a preset: train pairs of rank R beside frozen weights"},
       {"resume", "DIR", "", false, "Go on from this checkpoint, or from the newest one of this output directory"},
       {"config", "FILE.toml", "", false, "Read options from a file: batch-size = 8; the command line wins"},
       {"help", "", "", false, "Print this text"},
@@ -172,7 +173,7 @@ void add_config_file(const std::filesystem::path& file, OptionValues& values, Pr
 
 std::string train_help() {
   return cat(make_parser().help(),
-             "\nThe first nine are required. B sequences a step are split evenly over R rounds, each of M microbatches.\n"
+             "\nThe first nine are required; of a preset no data, output, learning rate and seed. B sequences a step are split evenly over R rounds, each of M microbatches.\n"
              "docs/train.md says more, and what lies in the output directory afterwards.\n");
 }
 

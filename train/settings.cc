@@ -28,6 +28,7 @@ const char* name_of(Value value, Choices<Value> choices) {
 }
 
 constexpr std::int64_t kMaxSteps = 1'000'000'000;
+constexpr std::int64_t kMaxLoraRank = 65536;
 constexpr std::int64_t kMaxBatch = 1'000'000;
 constexpr std::int64_t kMaxLength = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxTokensOfStep = std::int64_t{1} << 32;
@@ -121,9 +122,11 @@ class SettingReader {
     problems_.add(is_file ? ExitCode::kBadInput : ExitCode::kUsage, message);
   }
 
-  void require_all() {
+  void require_all(bool has_preset) {
     std::string missing;
     for (const TrainOption& option : train_options()) {
+      const std::string_view name = option.name;
+      if (has_preset && (name == "data" || name == "output" || name == "learning-rate" || name == "seed")) continue;
       if (!option.is_required || find(option.name) != nullptr) continue;
       missing += cat(missing.empty() ? "" : ", ", "--", option.name, " ", option.argument);
     }
@@ -159,6 +162,7 @@ TrainSettings read_settings(SettingReader& reader) {
   reader.read_number("warmup-steps", s.warmup_steps, std::int64_t{0}, kMaxSteps);
   reader.read_choice("lr-schedule", s.schedule, kSchedules);
   reader.read_number("save-every", s.save_every, std::int64_t{1}, kMaxSteps);
+  reader.read_number("lora-rank", s.lora_rank, std::int64_t{0}, kMaxLoraRank);
   if (reader.find("resume") != nullptr) {
     std::filesystem::path path;
     reader.read_path("resume", path);
@@ -182,6 +186,12 @@ void check_together(const TrainSettings& s, SettingReader& reader) {
                                ": each microbatch of a round needs a sequence; raise the batch size to ",
                                s.num_microbatches * s.rounds_per_step, " or lower the number of microbatches to ",
                                s.sequences_of_round()));
+  }
+  if (s.has_preset() && (s.save_every > 0 || s.resume)) {
+    reader.refuse_together({"model", "save-every", "resume"}, cat("--model ", s.model.string(), " has no weights that could be saved or resumed; leave out --save-every and --resume"));
+  }
+  if (!s.has_preset() && s.lora_rank > 0) {
+    reader.refuse_together({"lora-rank"}, cat(told("lora-rank", s.lora_rank), " is for presets (--model preset:NAME) only; leave it out"));
   }
   if (s.max_steps > 0 && s.warmup_steps > s.max_steps) {
     reader.refuse_together({"warmup-steps", "max-steps"},
@@ -217,7 +227,7 @@ TrainCommand parse_train_command(const std::vector<std::string>& arguments) {
   SettingReader reader(values, problems);
   TrainCommand command{TrainCommand::Action::kRun, read_settings(reader)};
   check_together(command.settings, reader);
-  if (is_all_read) reader.require_all();  // what a bad file lacks may well stand in it
+  if (is_all_read) reader.require_all(command.settings.has_preset());  // what a bad file lacks may well stand in it
   problems.throw_if_any();
   return command;
 }
@@ -240,6 +250,7 @@ std::vector<SettingRow> setting_rows(const TrainSettings& s) {
           {"warmup-steps", std::to_string(s.warmup_steps)},
           {"lr-schedule", name_of(s.schedule, kSchedules)},
           {"save-every", s.save_every == 0 ? "never" : std::to_string(s.save_every)},
+          {"lora-rank", s.lora_rank == 0 ? "0 (all weights are trained)" : std::to_string(s.lora_rank)},
           {"resume", s.resume ? s.resume->string() : "no"}};
 }
 

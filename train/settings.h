@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "roundpipe/optimizer.h"
@@ -32,7 +33,14 @@ struct TrainSettings {
   std::int64_t warmup_steps = 0;
   LearningRateSchedule schedule = LearningRateSchedule::kConstant;
   std::int64_t save_every = 0;  // 0: never
+  std::int64_t lora_rank = 0;   // of a preset; 0: all weights are trained
   std::optional<std::filesystem::path> resume;
+
+  // Whether `model` is a preset's name behind "preset:": it runs on a modelled device and needs no data.
+  [[nodiscard]] bool has_preset() const { return model.string().starts_with(kPreset); }
+  // REQUIRES: has_preset().
+  [[nodiscard]] std::string preset() const { return model.string().substr(kPreset.size()); }
+  static constexpr std::string_view kPreset = "preset:";
 
   [[nodiscard]] std::int64_t sequences_of_round() const { return batch_size / rounds_per_step; }
   [[nodiscard]] std::int64_t tokens_of_step() const { return batch_size * sequence_length; }

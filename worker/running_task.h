@@ -45,14 +45,21 @@ struct RunningTask {
   std::uint64_t serial = 0;     // of the tasks of this worker, from 1
   std::vector<UseMemory> uses;  // by (layer, use)
   double loss_scale = 1;
-  std::int64_t known_ns = 0;    // see StageTask
+  std::int64_t weights_known_ns = 0;  // see StageTask
+  std::int64_t weights_enqueued_ns = 0;
   StageBuffer* stage_buffer = nullptr;
   GradientBuffer* gradient_buffer = nullptr;
   TaskTotals totals;
   Completion completion;
   Worker* worker = nullptr;  // for the last operation of its download
 
-  [[nodiscard]] StageTask stage_task() const { return {.command = &command, .uses = uses, .loss_scale = loss_scale, .known_ns = known_ns}; }
+  [[nodiscard]] StageTask stage_task() const {
+    return {.command = &command,
+            .uses = uses,
+            .loss_scale = loss_scale,
+            .weights_known_ns = weights_known_ns,
+            .weights_enqueued_ns = weights_enqueued_ns};
+  }
 };
 
 }  // namespace rp

@@ -47,12 +47,14 @@ SimStageExecutor::SimStageExecutor(std::vector<SimLayer> layers, SimDevice& devi
 
 void SimStageExecutor::begin(const StageTask& task) {
   if (!std::exchange(is_on_time_, true)) wake_this_thread_on_time();
-  task_needs_ = {.enqueued_ns = task.known_ns, .end_ns = task.known_ns};
+  task_needs_ = {.enqueued_ns = task.weights_known_ns, .end_ns = task.weights_enqueued_ns};
+  CopyTimes gradients;
   for (const UseMemory& memory : task.uses) {
     const std::uint64_t bytes = catalogue_.blocks()[catalogue_.uses()[memory.use].block].bytes();
-    task_needs_ = later(task_needs_, device_.last_copy(memory.weights, bytes));
-    if (memory.gradient != nullptr) task_needs_ = later(task_needs_, device_.last_copy(memory.gradient, bytes));
+    task_needs_.end_ns = std::max(task_needs_.end_ns, device_.last_copy(memory.weights, bytes).end_ns);
+    if (memory.gradient != nullptr) gradients = later(gradients, device_.last_copy(memory.gradient, bytes));
   }
+  task_needs_ = later(task_needs_, gradients);
 }
 
 CopyTimes SimStageExecutor::with_block(const CopyTimes& needs, const InputBlock& block) {

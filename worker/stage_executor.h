@@ -30,7 +30,9 @@ struct StageTask {
   const Command* command = nullptr;
   std::span<const UseMemory> uses;
   double loss_scale = 1;  // what the gradients inside the pipeline are multiplied by
-  std::int64_t known_ns = 0;  // when the host had enqueued the last upload of weights, on now_ns()'s clock
+  // On now_ns()'s clock: since when nothing but uploads kept the weights back, and when the last upload was enqueued.
+  std::int64_t weights_known_ns = 0;
+  std::int64_t weights_enqueued_ns = 0;
 };
 
 // A block from the host store in device memory.

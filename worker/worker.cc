@@ -174,6 +174,7 @@ bool Worker::upload_weights(RunningTask& task) {
   Stream& stream = device_.stream(StreamKind::kUploadParameters);
   const Catalogue& catalogue = store_.catalogue();
   const std::byte* last = nullptr;
+  task.weights_known_ns = now_ns();
   for (const UseMemory& memory : task.uses) {
     if (last != nullptr && memory.weights <= last) continue;  // a tied block that is there already
     last = memory.weights;
@@ -182,7 +183,9 @@ bool Worker::upload_weights(RunningTask& task) {
     const std::uint64_t version = block.is_trained != 0 ? task.command.version : 0;
     const auto is_published = [&](const WaitLimits& limits) { return store_.published(index).wait_at_least(version, limits); };
     const Wait what{.kind = WaitKind::kWeights, .numbers = {static_cast<std::int64_t>(version), index}};
+    const bool was_published = store_.published(index).observe() >= version;
     if (!wait(WorkerThread::kFeeder, task.command, what, is_published)) return false;
+    if (!was_published) task.weights_known_ns = now_ns();
     check_.before_weights(task.command, memory.use, version);
     const auto room = [&](auto wait_once) { return wait(WorkerThread::kFeeder, task.command, {.kind = WaitKind::kOwnCopies}, wait_once); };
     const auto traced = [&](std::uint64_t bytes, auto enqueue) {
@@ -195,7 +198,7 @@ bool Worker::upload_weights(RunningTask& task) {
     check_.after_weights(stream, task.command, memory.use, version, memory.weights);
   }
   if (!find_loss_scale(task)) return false;
-  task.known_ns = now_ns();
+  task.weights_enqueued_ns = now_ns();
   stream.signal_compute(weights_ready_, task.serial);
   return true;
 }

@@ -58,6 +58,9 @@ class Layer {
 // A tensor of this shape and dtype that takes no memory: one element, expanded with zero strides.
 [[nodiscard]] at::Tensor placeholder(at::IntArrayRef shape, at::ScalarType dtype);
 
+// What a layer costs for one microbatch; opaque to programs.
+struct LayerCost;
+
 // One layer of a model as it is described, before any process builds it.
 struct LayerSpec {
   // What it is, as "LlamaBlock 7"; part of the fingerprint that all processes compare.
@@ -73,6 +76,8 @@ struct LayerSpec {
   // The relative cost of a forward, for the plan of the first rounds; later plans use measured times. Either all layers
   // give one or none does: 0 takes the bytes of the parameters.
   double forward_cost = 0;
+  // Of a preset's layer: what a modelled device (--device sim:NAME) goes by. Null: nobody knows.
+  std::shared_ptr<const LayerCost> cost;
 };
 
 }  // namespace rp

@@ -35,6 +35,17 @@ struct ModelInfo {
 // What load() would describe, in numbers. Reads and throws as load().
 [[nodiscard]] ModelInfo inspect(const std::filesystem::path& directory);
 
+// How a step of a preset is split, as far as its costs depend on it.
+struct PresetBatch {
+  double sequences = 1;  // of a microbatch, on the average
+  std::int64_t sequence_length = 2048;
+  int lora_rank = 0;  // above 0: the weights are frozen, and pairs of this rank are trained
+};
+
+// Describes a model by the name of its shape, as "qwen3-32b" (`rp-plan --help` lists them). It has no weights, so it runs on a
+// modelled device only (--device sim:NAME), with inputs and labels as load()'s. Throws rp::Error (kUsage) for another name.
+[[nodiscard]] Model preset(const std::string& name, const PresetBatch& batch, at::ScalarType dtype = at::kBFloat16);
+
 // The loss of a causal language model: the sum over trained tokens of the cross entropy, divided by a number given with
 // the call, so that it is a mean over the whole step whatever the microbatches are. Arguments of the call:
 // {labels [batch, sequence] int64, where -100 is not trained; divisor, a scalar}. Label i belongs to position i (shift

@@ -14,7 +14,7 @@ namespace rp {
 // Settings of the runtime. A field that is set here wins over the option of rp-launch, which wins over the variable
 // RP_..., which wins over the default.
 struct SessionOptions {
-  std::optional<std::string> device;       // RP_DEVICE, default "cpu"
+  std::optional<std::string> device;       // RP_DEVICE, default "cpu"; or "sim:NAME"
   std::optional<std::string> store;        // RP_STORE: "shm", "memfd"; default: shm where it is large enough
   // RP_PARAMS_ON: a directory. Weights, gradients and optimizer state are files there, so that a model may be larger than
   // memory; default: in memory.

@@ -64,6 +64,15 @@ TEST_F(Link, GivesTheUrgentStreamTheNextTurnAndFinishesWhatRuns) {
   EXPECT_EQ(due(310), Numbers{1});
 }
 
+TEST(CopyEngine, TakesCopiesInTheirOrderIfNoStreamIsUrgent) {
+  CopyEngine engine(1, {0, 0}, false);
+  for (int i = 0; i < 3; ++i) engine.enqueue_copy(kBulk, {.memory = nullptr, .bytes = 100}, 0);
+  engine.enqueue_copy(kUrgent, {.memory = nullptr, .bytes = 10}, 150);
+  engine.enqueue_mark({.stream = kUrgent, .value = 2}, 150);
+  EXPECT_FALSE(engine.pop_due(309));
+  EXPECT_EQ(engine.pop_due(310)->value, 2U);
+}
+
 TEST_F(Link, DoesWhatIsMarkedWithoutCopiesAtOnce) {
   mark(kBulk, 1, 5);
   EXPECT_EQ(due(5), Numbers{1});

@@ -67,6 +67,12 @@ TEST(Options, ADeviceThatThisBuildLacksIsAMissingResource) {
   EXPECT_EQ(code_of({"--device", "cpu", "train"}), ExitCode::kOk);
 }
 
+TEST(Options, AModelledDeviceHasAName) {
+  EXPECT_EQ(code_of({"--device", "sim:rtx4090", "train"}), ExitCode::kOk);
+  EXPECT_NE(message_of({"--device", "sim:", "train"}).find("such as sim:rtx4090"), std::string::npos);
+  EXPECT_NE(message_of({"--device", "sim", "train"}).find("allowed: cpu or sim:NAME"), std::string::npos);
+}
+
 TEST(Options, TheRemedyForMissingGpusWorks) {
   EXPECT_NE(message_of({"--gpus", "2", "train"}).find("use --device cpu instead"), std::string::npos);
   EXPECT_EQ(code_of({"--gpus", "2", "--device", "cpu", "train"}), ExitCode::kUsage);

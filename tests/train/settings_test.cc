@@ -160,5 +160,18 @@ TEST(Settings, TheHeaderTellsEveryOneOfThem) {
   EXPECT_EQ(rows.size(), num_settings);
 }
 
+TEST(Settings, OfAPresetNeedNoDataAndNothingToWrite) {
+  const std::vector<std::string> preset = {"--model", "preset:qwen3-32b", "--max-steps", "2", "--batch-size", "8", "--num-microbatches", "4",
+                                           "--sequence-length", "16", "--lora-rank", "8"};
+  const TrainSettings settings = parse_train_command(preset).settings;
+  EXPECT_TRUE(settings.has_preset());
+  EXPECT_EQ(settings.preset(), "qwen3-32b");
+  EXPECT_EQ(settings.lora_rank, 8);
+  std::vector<std::string> saved = preset;
+  saved.insert(saved.end(), {"--save-every", "2"});
+  expect_usage({"has no weights that could be saved", "leave out --save-every"}, saved);
+  expect_usage({"--lora-rank 8 is for presets", "leave it out"}, command({"--lora-rank", "8"}));
+}
+
 }  // namespace
 }  // namespace rp

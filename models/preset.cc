@@ -1,0 +1,60 @@
+// Models that have shapes and no weights.
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+#include "common/text.h"
+#include "model_files/layer_costs.h"
+#include "model_files/layer_tensors.h"
+#include "model_files/model_shape.h"
+#include "roundpipe/models.h"
+
+namespace rp::models {
+
+namespace {
+
+class PresetLayer : public Layer {
+ public:
+  PresetLayer(const LayerTensors& layer, at::ScalarType dtype) {
+    for (const LayerTensor& tensor : layer.tensors) {
+      parameters_.push_back({tensor.name, placeholder(tensor.shape, dtype).requires_grad_(tensor.is_trained)});
+    }
+  }
+
+  std::vector<NamedParameter> parameters() override { return parameters_; }
+  Tensors forward(const Tensors&) override { throw std::logic_error("a preset has shapes and no weights: nothing can be computed"); }
+
+ private:
+  std::vector<NamedParameter> parameters_;
+};
+
+}  // namespace
+
+Model preset(const std::string& name, const PresetBatch& batch, at::ScalarType dtype) {
+  const ModelShape shape = preset_shape(name);
+  const LoraSettings lora{.rank = batch.lora_rank};
+  const std::vector<LayerTensors> layers = tensors_of(shape, lora);
+  const std::vector<LayerCost> costs = layer_costs(shape, {.sequences = batch.sequences,
+                                                           .sequence_length = batch.sequence_length,
+                                                           .element_bytes = at::elementSize(dtype),
+                                                           .lora = lora});
+  Model model;
+  model.set_dtype(dtype);
+  std::vector<ParameterUse> tied;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    LayerSpec spec;
+    spec.name = cat(shape.name, " ", layers[i].name, " ", i);
+    spec.make = [layer = layers[i], dtype] { return std::make_unique<PresetLayer>(layer, dtype); };
+    spec.cost = std::make_shared<LayerCost>(costs[i]);
+    for (const LayerTensor& tensor : layers[i].tensors) {
+      if (tensor.tied_group == 0) tied.push_back({static_cast<int>(i), tensor.name});
+    }
+    model.add(std::move(spec));
+  }
+  for (std::size_t i = 1; i < tied.size(); ++i) model.tie(tied.front(), tied[i]);
+  return model;
+}
+
+}  // namespace rp::models

@@ -1,0 +1,63 @@
+#include "train/preset_training.h"
+
+#include <ATen/ATen.h>
+
+#include <cstdio>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "common/clock.h"
+#include "roundpipe/models.h"
+#include "train/run_header.h"
+
+namespace rp {
+
+namespace {
+
+struct Accepted {
+  std::vector<RoundResult> rounds;
+  std::optional<StepResult> step;
+};
+
+Accepted accept_step(Pipeline& pipeline, const TrainSettings& settings) {
+  const std::int64_t size = settings.sequences_of_round(), length = settings.sequence_length;
+  const at::Tensor tokens = at::zeros({size, length}, at::kLong);
+  const at::Tensor divisor = at::scalar_tensor(static_cast<double>(settings.tokens_of_step()), at::kFloat);
+  Accepted accepted;
+  for (std::int64_t round = 0; round < settings.rounds_per_step; ++round) {
+    accepted.rounds.push_back(pipeline.forward_backward({tokens}, {tokens, divisor}));
+  }
+  accepted.step = pipeline.step(AdamW{}, {.asynchronous = settings.asynchronous, .max_grad_norm = settings.max_grad_norm});
+  return accepted;
+}
+
+}  // namespace
+
+void train_preset(Session& session, const TrainSettings& settings, const PipelineOptions& options) {
+  const double sequences = static_cast<double>(settings.sequences_of_round()) / static_cast<double>(settings.num_microbatches);
+  const auto dtype = settings.dtype == TrainSettings::DType::kFloat32 ? at::kFloat : at::kBFloat16;
+  const models::PresetBatch batch{.sequences = sequences, .sequence_length = settings.sequence_length,
+                                  .lora_rank = static_cast<int>(settings.lora_rank)};
+  Pipeline pipeline(session, models::preset(settings.preset(), batch, dtype), models::causal_lm_loss(), options);
+  session.start();
+  std::printf("%s, %d workers; nothing is computed\n%splan: %s\n", settings.model.c_str(), session.num_workers(),
+              memory_text(session.memory_plan()).c_str(), pipeline.plan_text().c_str());
+  std::int64_t last_ns = now_ns();
+  std::optional<Accepted> before;
+  for (std::int64_t step = 1; step <= settings.max_steps + 1; ++step) {
+    std::optional<Accepted> next;
+    if (step <= settings.max_steps) next = accept_step(pipeline, settings);
+    if (before) {  // while it is waited for, the next one is at work
+      (void)before->rounds.back().loss();
+      const std::int64_t now = now_ns();
+      const double seconds = static_cast<double>(now - std::exchange(last_ns, now)) * 1e-9;
+      std::printf("step %lld/%lld  loss -  %.3f s  %.0f tokens/s\n", static_cast<long long>(step - 1),
+                  static_cast<long long>(settings.max_steps), seconds, static_cast<double>(settings.tokens_of_step()) / seconds);
+      std::fflush(stdout);
+    }
+    before = std::move(next);
+  }
+}
+
+}  // namespace rp
