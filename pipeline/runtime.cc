@@ -78,6 +78,11 @@ void Runtime::check_presets() const {
   }
 }
 
+void Runtime::refuse_modelled(const char* what) const {
+  if (!ModelledRun::is_for(settings_.device)) return;
+  throw Error(ExitCode::kUsage, cat(what, ": a run on --device ", settings_.device, " has no weights; leave it out there"));
+}
+
 void Runtime::report_modelled_run() {
   if (!modelled_run_ || !store_) return;
   std::fputs(modelled_run_->report(*store_, pipelines_.front()->options().asynchronous).c_str(), stderr);

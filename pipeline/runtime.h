@@ -35,6 +35,8 @@ class Runtime {
   // Coordinator: before the workers. `board`, `on_hang`, `trace`: see CoordinatorOptions.
   void start_coordinator(std::optional<FaultBoardEntry> board, std::function<void()> on_hang, TraceJournal* trace);
   void end_coordinator();
+  // Throws rp::Error (kUsage) on a modelled device, which has no weights that `what` could read or write.
+  void refuse_modelled(const char* what) const;
   // Coordinator: what is said in the end of a run on a modelled device that went well.
   void report_modelled_run();
 

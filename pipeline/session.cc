@@ -280,6 +280,7 @@ bool Session::stop_requested() const { return rp::stop_signal() != 0; }
 int Session::stop_signal() const { return rp::stop_signal(); }
 void Session::preempted() { impl_->preempted(); }
 int Session::threads_per_worker() const { return impl_->settings().threads_per_worker; }
+bool Session::is_modelled() const { return ModelledRun::is_for(impl_->settings().device); }
 int Session::num_workers() const { return impl_->num_workers(); }
 MemoryPlan Session::memory_plan() const {
   Runtime& runtime = *impl_->runtime();

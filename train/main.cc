@@ -38,6 +38,9 @@ int main(int argc, char** argv) {
     rp::train_preset(session, settings, pipeline_options(settings));
     return 0;
   }
+  if (session.is_modelled()) {
+    throw rp::Error(rp::ExitCode::kUsage, "--device sim: trains presets, which need no data and give no model; give one as --model preset:NAME");
+  }
   std::optional<rp::RunInputs> inputs;
   if (session.is_coordinator()) {
     inputs = rp::find_run_inputs(settings, session.threads_per_worker());

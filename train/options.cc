@@ -112,7 +112,7 @@ void add_entry(const std::filesystem::path& file, const ConfigEntry& entry, Opti
 
 const std::vector<TrainOption>& train_options() {
   static const std::vector<TrainOption> options = {
-      {"model", "DIR", "", true, "Hugging Face directory of the model to start from; or preset:NAME, on --device sim:NAME"},
+      {"model", "DIR", "", true, "Hugging Face directory of the model to start from; or preset:NAME, on a modelled device"},
       {"data", "FILE", "", true, "Token file, made by tools/prepare_data.py"},
       {"output", "DIR", "", true, "Where metrics, checkpoints and the trained model go; new or empty"},
       {"max-steps", "N", "", true, "Number of optimizer steps"},

@@ -62,6 +62,9 @@ class Session {
   // Threads that each worker computes with. Some results depend on it to the last bit, as on no other setting here.
   [[nodiscard]] int threads_per_worker() const;
 
+  // Whether the workers compute nothing and take a modelled machine's time (--device sim:NAME): there are no weights then.
+  [[nodiscard]] bool is_modelled() const;
+
   // Workers of this run, 1 without rp-launch.
   [[nodiscard]] int num_workers() const;
 

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Presets on modelled devices: real processes that compute nothing, with stores that are larger than any laptop."""
+
+import json
+import re
+import unittest
+
+import launched
+
+
+def preset(name: str, **changes) -> list[str]:
+    values = {"model": f"preset:{name}", "data": None, "learning_rate": None, "seed": None, "max_steps": 8,
+              "batch_size": 16, "num_microbatches": 4, "sequence_length": 2048, "max_grad_norm": 0}
+    return launched.settings(None, **(values | changes))
+
+
+class SimulationTest(launched.LaunchedTest):
+    def workload(self, num_layers: int, **device) -> str:
+        layers = [{"forward_ms": 4, "backward_ms": 8}] * num_layers
+        path = self.directory / "workload.json"
+        path.write_text(json.dumps({"gpus": 2, "microbatches": 4, "hop_ms": 0.5, "layers": layers,
+                                    "head": {"forward_ms": 6, "backward_ms": 12}, "device": device}))
+        return f"sim:{path}"
+
+    def run_modelled(self, train: list[str], device: str, expect: int = 0):
+        return self.run_train(train, ("--device", device, "--workers", "2"), expect)
+
+    def test_a_preset_of_half_a_terabyte_runs_and_tells_what_it_measured(self):
+        # 96 layers: embedding, 94 blocks, head; 450 GiB of frozen weights.
+        device = self.workload(95, time_scale=0.05)
+        process = self.run_modelled(preset("qwen3-235b", lora_rank=32), device)
+        self.assertRegex(process.stdout, r"weights +4\d\d GiB")
+        self.assertEqual(len(re.findall(r"^step \d+/8  loss -  ", process.stdout, re.MULTILINE)), 8)
+        report = process.stderr
+        self.assertRegex(report, r"roundpipe: sim:.*workload.json, 2 workers, \d steps after \d:")
+        measured, simulated = map(float, re.search(r"step +([\d.]+) ms +simulated +([\d.]+) ms", report).groups())
+        self.assertGreater(measured, 0.95 * simulated, "never faster than the model")
+        self.assertLess(measured, 3 * simulated, report)
+        self.assertRegex(report, r"computing +[\d.]+ % .*\n.*copies +[\d.]+ % .*\n.*dispatch +[\d.]+ us")
+
+    def test_a_profile_knows_what_a_preset_costs(self):
+        process = self.run_modelled(preset("qwen3-1.7b", max_steps=2, batch_size=4), "sim:h100")
+        self.assertIn("roundpipe: sim:h100, 2 workers, 1 steps after 1:", process.stderr)
+
+    def test_what_cannot_be_is_refused(self):
+        self.assertIn("runs on a modelled device only", self.run_modelled(preset("qwen3-1.7b"), "cpu", expect=2).stderr)
+        self.assertIn("did you mean rtx4090?", self.run_modelled(preset("qwen3-1.7b"), "sim:rtx490", expect=2).stderr)
+        self.assertIn("the workload has 7 layers and a head, the model has 30 layers",
+                      self.run_modelled(preset("qwen3-1.7b"), self.workload(7), expect=2).stderr)
+        self.assertIn("but the modelled machine has", self.run_modelled(preset("qwen3-235b"), "sim:rtx4090", expect=69).stderr)
+        self.assertIn("give one as --model preset:NAME", self.run_modelled(launched.settings(self.output), "sim:rtx4090", expect=2).stderr)
+        self.assertIn("preset", self.run_modelled(preset("qwen3-1.8b"), "sim:rtx4090", expect=2).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
