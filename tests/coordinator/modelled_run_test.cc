@@ -32,6 +32,7 @@ std::unique_ptr<Store> huge_store(bool asynchronous, std::int64_t parameters = 1
   settings.num_workers = kNumWorkers;
   settings.wait_timeout_ns = 20 * kNsPerSecond;
   settings.is_sparse = true;
+  settings.arena_limit_bytes = std::uint64_t{32} << 30;  // ThreadSanitizer has little room for addresses
   const ParameterRequest weight{.name = "w", .dtype = DType::kBFloat16, .shape = {parameters}};
   const std::vector<LayerRequest> layers(kNumLayers, LayerRequest{.name = "l", .parameters = {weight}});
   return Store::create(settings, Catalogue::lay_out(layers, asynchronous ? 2 : 1, false));

@@ -17,6 +17,7 @@ TEST(Control, HasTheDocumentedOffsetsAndSizes) {
   EXPECT_EQ(offsetof(ControlHeader, arena_limit_bytes), 96U);
   EXPECT_EQ(offsetof(ControlHeader, wait_timeout_ns), 104U);
   EXPECT_EQ(offsetof(ControlHeader, checks_consistency), 112U);
+  EXPECT_EQ(offsetof(ControlHeader, is_sparse), 114U);
   EXPECT_EQ(offsetof(ControlHeader, gradients_give_way), 118U);
   EXPECT_EQ(sizeof(ControlHeader), 120U);
   EXPECT_EQ(offsetof(Command, loss), 12U);
