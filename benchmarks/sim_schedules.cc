@@ -61,7 +61,8 @@ Shared* new_shared() {
   return new (memory) Shared;
 }
 
-void note(Shared& shared, const Command& command, int microbatch, const ComputeSpan& span, std::int64_t hop_ns, int num_warm_up) {
+void note(Shared& shared, const Command& command, int microbatch, const ComputeSpan& span, std::int64_t hop_ns,
+          int num_warm_up) {
   const std::uint64_t slot = number_of(command.slot);
   const auto m = static_cast<std::size_t>(microbatch);
   shared.end_ns[slot % Shared::kSlots][m].store(span.end_ns, std::memory_order_relaxed);
@@ -88,7 +89,9 @@ std::vector<SimLayer> sim_layers(const Workload& workload, double scale) {
   for (const LayerWork& layer : workload.layers) {
     layers.push_back({.forward_ns = ns(layer.forward), .backward_ns = ns(layer.backward), .output = activation()});
   }
-  layers.push_back({.forward_ns = ns(workload.head.forward), .backward_ns = ns(workload.head.backward), .output = activation()});
+  layers.push_back({.forward_ns = ns(workload.head.forward),
+                    .backward_ns = ns(workload.head.backward),
+                    .output = activation()});
   return layers;
 }
 
@@ -149,7 +152,9 @@ void train(Coordinator& coordinator, const Workload& workload, int num_steps, bo
 MeasuredSteps measure(const Workload& workload, const Plan& plan, bool asynchronous, const Options& options, Shared& shared) {
   const auto store = make_store(workload, asynchronous);
   std::vector<pid_t> children;
-  for (int worker = 0; worker < workload.num_gpus; ++worker) children.push_back(fork_worker(*store, worker, workload, options, shared));
+  for (int worker = 0; worker < workload.num_gpus; ++worker) {
+    children.push_back(fork_worker(*store, worker, workload, options, shared));
+  }
   ScheduleReport report(workload.num_gpus);
   {
     const PipelineSettings pipeline{.adds_rounds = workload.round_microbatches < workload.num_microbatches,
@@ -177,13 +182,14 @@ void print_row(const test::GoldenModel& model, bool asynchronous, const Options&
   const double simulated = busy_ms(workload, stages) / workload.num_gpus / simulated_ms;
   Shared* shared = new_shared();
   const MeasuredSteps measured = measure(workload, plan, asynchronous, options, *shared);
+  const auto num_waits = static_cast<double>(shared->num_waits.load());
+  const auto us = [](std::int64_t ns) { return static_cast<double>(ns) * 1e-3; };
   std::printf("%-5s %-5s %5d %10.2f %10.2f %8.2f %8.2f %8.2f %9.2f %9.4f %9.1f %9.2f %9.2f %9.2f\n", model.name.c_str(),
               asynchronous ? "async" : "sync", measured.num_steps, simulated_ms * options.scale, measured.step_ms(),
               100 * (1 - simulated), 100 * measured.bubble(), 100 * measured.efficiency() / simulated,
-              measured.dispatch_us_per_task(), 100 * measured.dispatch_part(), static_cast<double>(measured.max_dispatch_ns) * 1e-3,
-              100 * measured.exposed_part(),
-              static_cast<double>(shared->handover_ns.load()) * 1e-3 / static_cast<double>(std::max<std::int64_t>(1, shared->num_waits.load())),
-              static_cast<double>(shared->num_waits.load()) / static_cast<double>(measured.num_tasks));
+              measured.dispatch_us_per_task(), 100 * measured.dispatch_part(), us(measured.max_dispatch_ns),
+              100 * measured.exposed_part(), us(shared->handover_ns.load()) / std::max(1.0, num_waits),
+              num_waits / static_cast<double>(measured.num_tasks));
   std::fflush(stdout);
   munmap(shared, sizeof(Shared));
 }
@@ -200,8 +206,9 @@ int run(int argc, char** argv) {
   }
   std::printf("# %d steps after %d, times x %g, rounds of %d microbatches, %ld cores\n", options.num_steps, options.num_warm_up,
               options.scale, options.round_microbatches, sysconf(_SC_NPROCESSORS_ONLN));
-  std::printf("# ms of a step and %% of bubble: simulated, measured; %% of the simulated busy time; dispatch per task: us, %%, us at most;"
-              " %% exposed; us from a modelled arrival to the start where that was waited for, and such waits per task\n");
+  std::printf("# ms of a step and %% of bubble: simulated, measured; %% of the simulated busy time;\n"
+              "# dispatch per task: us, %%, us at most; %% exposed; us from a modelled arrival to the start where that was waited\n"
+              "# for, and such waits per task\n");
   for (const test::GoldenModel& model : test::golden_models()) {
     if (options.model != "all" && options.model != model.name) continue;
     for (const bool asynchronous : {false, true}) {

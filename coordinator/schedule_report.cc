@@ -12,7 +12,9 @@ double part(double of, double all) { return all > 0 ? of / all : 0; }
 
 }  // namespace
 
-double MeasuredSteps::efficiency() const { return part(static_cast<double>(busy_ns), static_cast<double>(wall_ns) * num_workers); }
+double MeasuredSteps::efficiency() const {
+  return part(static_cast<double>(busy_ns), static_cast<double>(wall_ns) * num_workers);
+}
 double MeasuredSteps::step_ms() const { return part(static_cast<double>(wall_ns) * 1e-6, num_steps); }
 double MeasuredSteps::dispatch_us_per_task() const {
   return part(static_cast<double>(dispatch_ns) * 1e-3, static_cast<double>(num_tasks));
@@ -59,7 +61,9 @@ ScheduleReport::Shape ScheduleReport::shape() const {
   RP_ASSERT(!steps_.empty());
   const Step& last = steps_.rbegin()->second;
   Shape shape{.plan = last.plan, .num_rounds = last.num_fused, .round_microbatches = last.round_microbatches};
-  for (auto step = steps_.rbegin(); step != steps_.rend() && step->second.plan == last.plan; ++step) shape.first_step = step->first;
+  for (auto step = steps_.rbegin(); step != steps_.rend() && step->second.plan == last.plan; ++step) {
+    shape.first_step = step->first;
+  }
   return shape;
 }
 

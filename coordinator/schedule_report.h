@@ -1,6 +1,6 @@
 // coordinator/schedule_report.h
-// How well the steps of a modelled run used its workers: what their executors said of each task, by step, and what the simulator
-// says of the same steps is given to compare.
+// How well the steps of a modelled run used its workers: what their executors said of each task, by step; and what the steps
+// were, so that a simulator can be asked about the same ones.
 //
 // add() is for CoordinatorOptions::on_commit; the rest is for any thread. Of one pipeline's rounds with gradients.
 #pragma once

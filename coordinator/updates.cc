@@ -14,7 +14,9 @@ namespace rp {
 namespace {
 
 std::unique_ptr<BlockUpdater> make_updater(Store& store, std::span<const std::uint32_t> blocks, const UpdatesOptions& options) {
-  if (options.modelled) return std::make_unique<ModelledBlockUpdater>(store.catalogue(), *options.modelled, options.adds_rounds);
+  if (options.modelled) {
+    return std::make_unique<ModelledBlockUpdater>(store.catalogue(), *options.modelled, options.adds_rounds);
+  }
   return std::make_unique<MemoryBlockUpdater>(store, blocks, options.num_threads, options.adds_rounds);
 }
 

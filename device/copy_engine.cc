@@ -12,7 +12,8 @@ CopyEngine::CopyEngine(double bytes_per_ns, std::vector<std::int64_t> latency_ns
 void CopyEngine::enqueue_copy(int stream, const Copy& copy, std::int64_t now_ns) {
   settle(now_ns);
   Queue& queue = queues_[static_cast<std::size_t>(stream)];
-  const std::int64_t link_ns = bytes_per_ns_ > 0 ? static_cast<std::int64_t>(static_cast<double>(copy.bytes) / bytes_per_ns_) : 0;
+  const double length_ns = bytes_per_ns_ > 0 ? static_cast<double>(copy.bytes) / bytes_per_ns_ : 0;
+  const auto link_ns = static_cast<std::int64_t>(length_ns);
   queue.operations.push_back({.enqueued_ns = now_ns, .link_ns = link_ns, .copy = copy, .mark = {}});
   queue.enqueued_link_ns += link_ns;
   queue.last_link_ns = link_ns;
@@ -99,7 +100,8 @@ CopyTimes CopyEngine::last_copy(const Copy& memory, std::int64_t now_ns) {
 void CopyEngine::take_marks(Queue& queue) {
   while (!queue.operations.empty() && queue.operations.front().is_mark) {
     const Operation& mark = queue.operations.front();
-    queue.due.push_back({.due_ns = std::max(mark.enqueued_ns, mark.mark.is_early ? queue.start_ns : queue.end_ns), .mark = mark.mark});
+    const std::int64_t copies_ns = mark.mark.is_early ? queue.start_ns : queue.end_ns;
+    queue.due.push_back({.due_ns = std::max(mark.enqueued_ns, copies_ns), .mark = mark.mark});
     queue.operations.pop_front();
     queue.mark_sums.pop_front();
   }

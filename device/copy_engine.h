@@ -3,8 +3,8 @@
 //
 // Streams queue copies and *marks*, things that happen when everything before them in their stream is done. The link does one
 // copy at a time. Where several streams have one waiting when it becomes free, the first stream goes first, or else what was
-// enqueued first; a copy that runs is finished. Copies begin when they are enqueued or when the link becomes free, whatever is later: the caller's own delays are
-// never part of a queue's time.
+// enqueued first; a copy that runs is finished. Copies begin when they are enqueued or when the link becomes free, whatever is
+// later: the caller's own delays are never part of a queue's time.
 //
 // Pure arithmetic in ns of a clock that the caller reads: `now` never goes back. Not thread-safe.
 #pragma once
@@ -67,7 +67,7 @@ class CopyEngine {
   struct Queue {
     std::deque<Operation> operations;
     std::deque<DueMark> due;              // all copies before them are settled
-    std::deque<std::int64_t> mark_sums;   // of the marks in `operations`: link time of the copies before, as far as it must pass
+    std::deque<std::int64_t> mark_sums;   // of the marks in `operations`: settled_link_ns that must have passed before
     std::int64_t enqueued_link_ns = 0;    // of all copies ever
     std::int64_t settled_link_ns = 0;     // of those that began
     std::int64_t last_link_ns = 0;        // of the last copy enqueued

@@ -21,7 +21,8 @@ class DeviceMemory {
  public:
   using Release = std::function<void(std::byte*, std::uint64_t)>;
   DeviceMemory() = default;
-  DeviceMemory(std::byte* data, std::uint64_t bytes, Release release) : data_(data), bytes_(bytes), release_(std::move(release)) {}
+  DeviceMemory(std::byte* data, std::uint64_t bytes, Release release)
+      : data_(data), bytes_(bytes), release_(std::move(release)) {}
   DeviceMemory(DeviceMemory&& other) noexcept { swap(other); }
   DeviceMemory& operator=(DeviceMemory&& other) noexcept {
     DeviceMemory taken(std::move(other));

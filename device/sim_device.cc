@@ -60,8 +60,9 @@ DeviceMemory SimDevice::allocate(std::uint64_t bytes) {
   MutexLock lock(mutex_);
   if (model_.memory_bytes > 0 && bytes > model_.memory_bytes - std::min(allocated_bytes_, model_.memory_bytes)) {
     throw Error(ExitCode::kNoResource,
-                cat(model_.name, " has ", bytes_text(model_.memory_bytes), " of memory, of which ", bytes_text(allocated_bytes_),
-                    " are taken; ", bytes_text(bytes), " more are needed: use smaller stages (--plan) or shorter sequences"));
+                cat(model_.name, " has ", bytes_text(model_.memory_bytes), " of memory, of which ",
+                    bytes_text(allocated_bytes_), " are taken; ", bytes_text(bytes),
+                    " more are needed: use smaller stages (--plan) or shorter sequences"));
   }
   void* data = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {

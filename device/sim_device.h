@@ -1,10 +1,10 @@
 // device/sim_device.h
 // A device whose copies take the time that a link would take, in real time, and move nothing (docs/design/sim-device.md).
 //
-// Uploads share one direction of the link, activations before weights or in turn; downloads have the other. Enqueueing never waits. What
-// follows a copy, a signal or a call, happens in one thread of the device's, or at once in the enqueueing thread where it is
-// due already. Never before its modelled time; later by what waking a thread costs, which does not add up: the next copy
-// begins when the one before ended in the model.
+// Uploads share one direction of the link, activations before weights or in turn; downloads have the other. Enqueueing never
+// waits. What follows a copy, a signal or a call, happens in one thread of the device's, or at once in the enqueueing thread
+// where it is due already. Never before its modelled time; later by what waking a thread costs, which does not add up: the
+// next copy begins when the one before ended in the model.
 //
 // Memory has addresses and no pages: touching it is a segmentation fault.
 #pragma once
@@ -43,7 +43,8 @@ class SimDevice : public Device {
   [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes) override;
   [[nodiscard]] Stream& stream(StreamKind kind) override;
 
-  // What a computation waits for that needs this memory, after signal_compute(): of the copies from or to this part of the device's memory that began, the one that ends last; zeros if there is none.
+  // What a computation waits for that needs this memory, after signal_compute(): of the copies from or to this part of the
+  // device's memory that began, the one that ends last; zeros if there is none.
   [[nodiscard]] CopyTimes last_copy(const std::byte* memory, std::uint64_t bytes);
 
  private:
@@ -63,7 +64,9 @@ class SimDevice : public Device {
   void copy(StreamKind kind, const std::byte* memory, std::uint64_t bytes);
   void mark(StreamKind kind, CopyEngine::Mark mark);
   void drain(StreamKind kind);
-  [[nodiscard]] CopyEngine& engine(StreamKind kind) RP_REQUIRES(mutex_) { return kind == StreamKind::kDownload ? download_ : upload_; }
+  [[nodiscard]] CopyEngine& engine(StreamKind kind) RP_REQUIRES(mutex_) {
+    return kind == StreamKind::kDownload ? download_ : upload_;
+  }
   [[nodiscard]] std::optional<CopyEngine::Mark> pop_due() RP_REQUIRES(mutex_);
   // Does what is due, unless another thread is at it: that one goes on with it.
   void run_due() RP_REQUIRES(mutex_);

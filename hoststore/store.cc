@@ -133,7 +133,8 @@ std::unique_ptr<Store> Store::create(const StoreSettings& settings, const Catalo
   const Backing arena_backing = settings.backing == "shm" ? Backing::kShm : Backing::kMemfd;
   for (std::uint64_t i = 0; i <= settings.num_workers; ++i) {
     store->arenas_.push_back(std::make_unique<ArenaView>(
-        Segment::create(arena_backing, arena_purpose(i, settings.num_workers)), settings.arena_limit_bytes, settings.is_sparse));
+        Segment::create(arena_backing, arena_purpose(i, settings.num_workers)), settings.arena_limit_bytes,
+        settings.is_sparse));
   }
   store->map(true);
   return store;

@@ -53,8 +53,8 @@ struct StoreBytes {
 
 class Store {
  public:
-  // Creates and reserves all arenas (or not: StoreSettings::is_sparse). Throws rp::Error: kNoResource with need, free and remedy; kUsage for more workers
-  // or layers than control.h has room for, and a params_on that is no directory.
+  // Creates and reserves all arenas (or not: StoreSettings::is_sparse). Throws rp::Error: kNoResource with need, free and
+  // remedy; kUsage for more workers or layers than control.h has room for, and a params_on that is no directory.
   static std::unique_ptr<Store> create(const StoreSettings& settings, const Catalogue& catalogue);
 
   // What create() would reserve; no activations yet.

@@ -36,8 +36,8 @@ std::string parse_device(const std::string& name, const std::string& value) {
   constexpr std::string_view kModelled = "sim:";
   if (value.starts_with(kModelled)) {
     if (value.size() > kModelled.size()) return value;  // the program finds out what it names
-    throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; give the name of a GPU's profile behind it, such as sim:rtx4090, or a "
-                                      "file: docs/simulation-device.md"));
+    throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; give the name of a GPU's profile behind it, such as sim:rtx4090, "
+                                      "or a file: docs/simulation-device.md"));
   }
   return parse_choice(name, value, {"cpu", "sim:NAME"});
 }

@@ -24,7 +24,9 @@ class PresetLayer : public Layer {
   }
 
   std::vector<NamedParameter> parameters() override { return parameters_; }
-  Tensors forward(const Tensors&) override { throw std::logic_error("a preset has shapes and no weights: nothing can be computed"); }
+  Tensors forward(const Tensors&) override {
+    throw std::logic_error("a preset has shapes and no weights: nothing can be computed");
+  }
 
  private:
   std::vector<NamedParameter> parameters_;

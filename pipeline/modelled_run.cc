@@ -98,8 +98,8 @@ std::string ModelledRun::report(const Store& store, bool asynchronous) const {
   if (const std::uint64_t first = report_.shape().first_step; first > 1) warm_up = std::max(warm_up, first + 1);
   warm_up = std::min(warm_up, num_steps - 1);
   const MeasuredSteps measured = report_.measure(warm_up);
-  return cat("roundpipe: ", machine_.name, ", ", num_workers_, " workers, ", measured.num_steps, " steps after ", warm_up, ":\n",
-             comparison(store, asynchronous, measured));
+  return cat("roundpipe: ", machine_.name, ", ", num_workers_, " workers, ", measured.num_steps, " steps after ", warm_up,
+             ":\n", comparison(store, asynchronous, measured));
 }
 
 std::string ModelledRun::comparison(const Store& store, bool asynchronous, const MeasuredSteps& measured) const {
@@ -128,14 +128,16 @@ std::string ModelledRun::comparison(const Store& store, bool asynchronous, const
   RoundSimulator without_copies(workload);
   const double least_ms = asynchronous ? without_copies.period(stages) : without_copies.makespan(stages);
   const double all = simulated.gpus.total();
-  return line("step       %10.2f ms    simulated %10.2f ms, without copies and updates %.2f ms", measured.step_ms(), simulated.step_ms,
-              least_ms) +
+  const double least_busy = busy_ms_per_gpu(workload, stages) / least_ms;
+  const double max_dispatch_us = static_cast<double>(measured.max_dispatch_ns) * 1e-3;
+  return line("step       %10.2f ms    simulated %10.2f ms, without copies and updates %.2f ms", measured.step_ms(),
+              simulated.step_ms, least_ms) +
          line("computing  %10.2f %%     simulated %10.2f %%, without copies and updates %.2f %%", 100 * measured.efficiency(),
-              100 * simulated.gpus.busy / all, 100 * busy_ms_per_gpu(workload, stages) / least_ms) +
+              100 * simulated.gpus.busy / all, 100 * least_busy) +
          line("copies     %10.2f %%     simulated %10.2f %%   (a GPU stood still and only its own copies were missing)",
               100 * measured.exposed_part(), 100 * simulated.gpus.transfers() / all) +
-         line("dispatch   %10.2f us    %.4f %% of a task, %.2f us at most   (nothing was missing)", measured.dispatch_us_per_task(),
-              100 * measured.dispatch_part(), static_cast<double>(measured.max_dispatch_ns) * 1e-3);
+         line("dispatch   %10.2f us    %.4f %% of a task, %.2f us at most   (nothing was missing)",
+              measured.dispatch_us_per_task(), 100 * measured.dispatch_part(), max_dispatch_us);
 }
 
 }  // namespace rp

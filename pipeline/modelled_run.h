@@ -30,8 +30,8 @@ class ModelledRun {
   [[nodiscard]] HostMemoryModel host_memory() const { return {.bytes_per_ns = machine_.optimizer_gbs}; }
   void add(const CommittedTask& task) { report_.add(task); }
 
-  // What the steps of the first pipeline took, beside what the simulator says of the same plan; empty for too few steps. REQUIRES:
-  // nothing in flight.
+  // What the steps of the first pipeline took, beside what the simulator says of the same plan; empty for too few steps.
+  // REQUIRES: nothing in flight.
   [[nodiscard]] std::string report(const Store& store, bool asynchronous) const;
 
  private:

@@ -63,7 +63,8 @@ ModelledRun* Runtime::modelled_run() {
     for (const Pipeline::Impl* pipeline : pipelines_) models.push_back(&pipeline->model());
     modelled_run_ = std::make_unique<ModelledRun>(settings_.device, models, num_workers_);
     if (settings_.check_consistency) {
-      throw Error(ExitCode::kUsage, cat("--check-consistency looks at data, and --device ", settings_.device, " has none; leave one out"));
+      throw Error(ExitCode::kUsage, cat("--check-consistency looks at data, and --device ", settings_.device,
+                                        " has none; leave one out"));
     }
   }
   return modelled_run_.get();
@@ -73,8 +74,8 @@ void Runtime::check_presets() const {
   for (const Pipeline::Impl* pipeline : pipelines_) {
     const LayerSpec& layer = pipeline->model().layers().front();
     if (!layer.cost) continue;
-    throw Error(ExitCode::kUsage, cat(layer.name, ": a preset has shapes and no weights, so it runs on a modelled device only, as --device "
-                                      "sim:rtx4090; to train on this machine give a model's directory"));
+    throw Error(ExitCode::kUsage, cat(layer.name, ": a preset has shapes and no weights, so it runs on a modelled device only, "
+                                      "as --device sim:rtx4090; to train on this machine give a model's directory"));
   }
 }
 
@@ -103,7 +104,8 @@ void Runtime::create_store() {
   if (const ModelledRun* run = modelled_run()) {
     settings.is_sparse = true;
     settings.modelled_memory_bytes = run->machine().host_memory_bytes;
-    settings.arena_limit_bytes = settings.modelled_memory_bytes > 0 ? settings.modelled_memory_bytes : StoreSettings().arena_limit_bytes;
+    const std::uint64_t limit = run->machine().host_memory_bytes;
+    settings.arena_limit_bytes = limit > 0 ? limit : StoreSettings().arena_limit_bytes;
   } else {
     check_presets();
   }

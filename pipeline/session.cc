@@ -138,7 +138,8 @@ void Session::Impl::end() {
     ::shutdown(role_.channel->fd(), SHUT_RD);
     watcher_.join();
   }
-  if (started_ && !error && coordinator != nullptr && std::uncaught_exceptions() <= num_exceptions_) runtime_->report_modelled_run();
+  const bool went_well = started_ && !error && std::uncaught_exceptions() <= num_exceptions_;
+  if (went_well && coordinator != nullptr) runtime_->report_modelled_run();
   if (error) end_process(error);  // nobody was told; a destructor cannot throw it
   if (coordinator != nullptr) coordinator->end();
   if (worker_.joinable()) worker_.join();  // before the coordinator that it tells of its end

@@ -73,8 +73,9 @@ std::vector<LayerWork> ModelledMachine::layer_times(const std::vector<const Laye
   }
   for (const LayerCost* cost : costs) {
     if (cost == nullptr) {
-      throw Error(ExitCode::kUsage, cat("--device ", name, ": nobody knows what layer ", times.size(), " of this model costs; train "
-                                        "a preset (--model preset:NAME), or give the times in a workload file (--device sim:FILE.json)"));
+      throw Error(ExitCode::kUsage, cat("--device ", name, ": nobody knows what layer ", times.size(), " of this model costs; ",
+                                        "train a preset (--model preset:NAME), or give the times in a workload file "
+                                        "(--device sim:FILE.json)"));
     }
     times.push_back(modelled_work(*cost, *gpu, Accumulate::kFp32));
   }

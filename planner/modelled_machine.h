@@ -34,8 +34,8 @@ struct ModelledMachine {
   [[nodiscard]] double slowness_of(int gpu) const;
 };
 
-// `name`: of a GPU's profile; or a path, which has a '/' or ends in ".json", of a profile or a workload. The host of a profile is
-// the server of the published runs. Throws rp::Error: kUsage for a word that is neither, kBadInput for a bad file.
+// `name`: of a GPU's profile; or a path, which has a '/' or ends in ".json", of a profile or a workload. The host of a profile
+// is the server of the published runs. Throws rp::Error: kUsage for a word that is neither, kBadInput for a bad file.
 [[nodiscard]] ModelledMachine modelled_machine(const std::string& name);
 
 }  // namespace rp

@@ -20,7 +20,8 @@ using nlohmann::json;
 constexpr std::uint64_t kMaxBytes = 16 << 20;
 constexpr std::int64_t kMaxGpus = 1024, kMaxMicrobatches = 65536, kMaxLayers = 4096;
 const std::vector<std::string> kKeys = {"gpus", "microbatches", "round_microbatches", "hop_ms", "layers", "head", "stages",
-                                        "forward_stages", "backward_stages", "max_fused_layers", "gpu_slowness", "fused_waits", "device"};
+                                        "forward_stages", "backward_stages", "max_fused_layers", "gpu_slowness", "fused_waits",
+                                        "device"};
 
 class Reader {
  public:
@@ -91,7 +92,9 @@ class Reader {
     for (const auto& [key, entry] : value.items()) {
       const auto figure = figures.find(key);
       if (figure == figures.end()) fail("\"device\" has an unknown key ", quoted_name(key), did_you_mean(key, names));
-      *figure->second = number(entry, cat("\"device\".", key), key != "time_scale", key == "time_scale" ? "times the given times" : "GB/s or GiB");
+      const bool is_scale = key == "time_scale";
+      const char* unit = is_scale ? "times the given times" : "GB/s or GiB";
+      *figure->second = number(entry, cat("\"device\".", key), !is_scale, unit);
     }
     return section;
   }

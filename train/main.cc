@@ -39,7 +39,8 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (session.is_modelled()) {
-    throw rp::Error(rp::ExitCode::kUsage, "--device sim: trains presets, which need no data and give no model; give one as --model preset:NAME");
+    throw rp::Error(rp::ExitCode::kUsage, "--device sim: trains presets, which need no data and give no model; give one as "
+                                          "--model preset:NAME");
   }
   std::optional<rp::RunInputs> inputs;
   if (session.is_coordinator()) {

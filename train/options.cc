@@ -173,7 +173,8 @@ void add_config_file(const std::filesystem::path& file, OptionValues& values, Pr
 
 std::string train_help() {
   return cat(make_parser().help(),
-             "\nThe first nine are required; of a preset no data, output, learning rate and seed. B sequences a step are split evenly over R rounds, each of M microbatches.\n"
+             "\nThe first nine are required; of a preset no data, output, learning rate and seed. B sequences a step are split\n"
+             "evenly over R rounds, each of M microbatches.\n"
              "docs/train.md says more, and what lies in the output directory afterwards.\n");
 }
 

@@ -53,7 +53,8 @@ void train_preset(Session& session, const TrainSettings& settings, const Pipelin
       const std::int64_t now = now_ns();
       const double seconds = static_cast<double>(now - std::exchange(last_ns, now)) * 1e-9;
       std::printf("step %lld/%lld  loss -  %.3f s  %.0f tokens/s\n", static_cast<long long>(step - 1),
-                  static_cast<long long>(settings.max_steps), seconds, static_cast<double>(settings.tokens_of_step()) / seconds);
+                  static_cast<long long>(settings.max_steps), seconds,
+                  static_cast<double>(settings.tokens_of_step()) / seconds);
       std::fflush(stdout);
     }
     before = std::move(next);

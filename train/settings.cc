@@ -188,10 +188,13 @@ void check_together(const TrainSettings& s, SettingReader& reader) {
                                s.sequences_of_round()));
   }
   if (s.has_preset() && (s.save_every > 0 || s.resume)) {
-    reader.refuse_together({"model", "save-every", "resume"}, cat("--model ", s.model.string(), " has no weights that could be saved or resumed; leave out --save-every and --resume"));
+    reader.refuse_together({"model", "save-every", "resume"},
+                           cat("--model ", s.model.string(), " has no weights that could be saved or resumed; leave out ",
+                               "--save-every and --resume"));
   }
   if (!s.has_preset() && s.lora_rank > 0) {
-    reader.refuse_together({"lora-rank"}, cat(told("lora-rank", s.lora_rank), " is for presets (--model preset:NAME) only; leave it out"));
+    reader.refuse_together({"lora-rank"}, cat(told("lora-rank", s.lora_rank),
+                                              " is for presets (--model preset:NAME) only; leave it out"));
   }
   if (s.max_steps > 0 && s.warmup_steps > s.max_steps) {
     reader.refuse_together({"warmup-steps", "max-steps"},

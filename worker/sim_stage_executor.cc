@@ -81,7 +81,8 @@ void SimStageExecutor::recompute(const StageTask& task, int microbatch, const Mi
   std::int64_t length_ns = 0;
   for (int i = task.command->first_layer; i < task.command->end_layer; ++i) length_ns += layer(*task.command, i).forward_ns;
   const CopyTimes known{.enqueued_ns = inputs.others_known_ns, .end_ns = inputs.others_known_ns};
-  compute(task, microbatch, true, length_ns, with_inputs(later(task_needs_, known), inputs));  // the gradient may come meanwhile
+  // The gradient may come meanwhile.
+  compute(task, microbatch, true, length_ns, with_inputs(later(task_needs_, known), inputs));
 }
 
 void SimStageExecutor::run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) {
@@ -122,10 +123,12 @@ void SimStageExecutor::end(const StageTask& task, TaskTotals& totals) {
   totals.layer_times.clear();
   for (int i = command.first_layer; i < command.end_layer; ++i) {
     const SimLayer& times = layer(command, i);
+    const std::int64_t forward_ns = times.forward_ns * command.num_microbatches;
+    const std::int64_t backward_ns = times.backward_ns * command.num_microbatches;
     const bool is_backward = command.phase == Phase::kBackward;
-    totals.layer_times.push_back({.forward_ns = is_backward ? 0 : times.forward_ns * command.num_microbatches,
-                                  .recompute_ns = is_backward ? times.forward_ns * command.num_microbatches : 0,
-                                  .backward_ns = command.phase == Phase::kForward ? 0 : times.backward_ns * command.num_microbatches});
+    totals.layer_times.push_back({.forward_ns = is_backward ? 0 : forward_ns,
+                                  .recompute_ns = is_backward ? forward_ns : 0,
+                                  .backward_ns = command.phase == Phase::kForward ? 0 : backward_ns});
   }
   totals.compute = clock_.take_times();
 }

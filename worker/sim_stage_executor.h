@@ -2,9 +2,9 @@
 // Runs stages in modelled time on a SimDevice: it describes their outputs, takes the time of their layers, and touches no data.
 //
 // Compute is one engine. A microbatch begins when the one before ended and its weights and inputs were there, in the model's
-// time, and run() returns when it ended. A GPU has work queued: a microbatch that needs an upload which is under way is launched
-// behind it, and one whose inputs are there is launched while the one before runs. So a delay of the host counts where it asks
-// for a computation later than that (docs/design/sim-device.md).
+// time, and run() returns when it ended. A GPU has work queued: a microbatch that needs an upload which is under way is
+// launched behind it, and one whose inputs are there is launched while the one before runs. So a delay of the host counts
+// where it asks for a computation later than that (docs/design/sim-device.md).
 #pragma once
 
 #include <cstdint>

@@ -25,8 +25,8 @@ TensorDesc activation() {
   return desc;
 }
 
-// 640 GB with 10 billion parameters a layer.
-std::unique_ptr<Store> huge_store(bool asynchronous, std::int64_t parameters = 10'000'000'000) {
+// 64 GB with a billion parameters a layer.
+std::unique_ptr<Store> huge_store(bool asynchronous, std::int64_t parameters = 1'000'000'000) {
   StoreSettings settings;
   settings.backing = "memfd";
   settings.num_workers = kNumWorkers;
@@ -103,13 +103,13 @@ TEST(ModelledRun, TakesTheTimeOfTheModelAndNoneOfTheMemory) {
     EXPECT_EQ(measured.num_steps, kNumSteps - kWarmUp);
     EXPECT_EQ(measured.num_tasks, 5 * measured.num_steps);
     // Backward stages recompute three layers; the fused one has a forward.
-    const std::int64_t round_ns = kNumMicrobatches * kNumLayers * (kForwardNs + kBackwardNs) + kNumMicrobatches * 3 * kForwardNs;
+    const std::int64_t round_ns = kNumMicrobatches * (kNumLayers * (kForwardNs + kBackwardNs) + 3 * kForwardNs);
     EXPECT_EQ(measured.busy_ns, round_ns * measured.num_steps);
     // Never faster than the model; slower by whatever else this machine does. A synchronous step may begin under the last one's
     // end, an asynchronous one be a little off its mean.
     EXPECT_GE(measured.step_ms(), 0.9 * simulated_step_ms(asynchronous));
-    EXPECT_GT(measured.efficiency(), 0.2);
-    EXPECT_GT(store->catalogue().parameter_bytes(), std::uint64_t{60} << 30);
+    EXPECT_GT(measured.efficiency(), 0.05);
+    EXPECT_GT(store->catalogue().parameter_bytes(), std::uint64_t{7} << 30);
     EXPECT_LT(store->allocated().total(), std::uint64_t{16} << 20);
   }
 }
@@ -125,8 +125,8 @@ TEST(ModelledRun, WaitsForALinkThatIsTooSlow) {
 
 TEST(ModelledRun, WaitsForTheUpdatesOfASlowHost) {
   const auto store = huge_store(false);
-  // 28 bytes for each of 40 billion parameters.
-  const double bytes_per_ns = 28 * 40e9 / (50.0 * kNsPerMs);
+  // 28 bytes for each of 4 billion parameters.
+  const double bytes_per_ns = 28 * 4e9 / (50.0 * kNsPerMs);
   const MeasuredSteps measured = measure(*store, false, {}, {.bytes_per_ns = bytes_per_ns});
   EXPECT_GE(measured.step_ms(), 50);
 }

@@ -17,7 +17,9 @@ class Link : public testing::Test {
   void copy(int stream, std::uint64_t bytes, std::int64_t now, std::size_t place = 0) {
     engine_.enqueue_copy(stream, {.memory = memory_.data() + place, .bytes = bytes}, now);
   }
-  void mark(int stream, std::uint64_t number, std::int64_t now) { engine_.enqueue_mark({.stream = stream, .value = number}, now); }
+  void mark(int stream, std::uint64_t number, std::int64_t now) {
+    engine_.enqueue_mark({.stream = stream, .value = number}, now);
+  }
   // The numbers of the marks that are due by now.
   std::vector<std::uint64_t> due(std::int64_t now) {
     std::vector<std::uint64_t> numbers;

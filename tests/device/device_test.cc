@@ -172,12 +172,13 @@ TEST_P(AnyDevice, CanBeMovedFromMemoryToMemory) {
   EXPECT_EQ(third.bytes(), 4096U);
 }
 
+std::unique_ptr<Device> sim_device(const SimDeviceModel& model) { return std::make_unique<SimDevice>(model); }
 const SimDeviceModel kSlowLink{.upload_bytes_per_ns = 4, .download_bytes_per_ns = 4};
 
 INSTANTIATE_TEST_SUITE_P(Each, AnyDevice,
                          testing::Values(DeviceFactory{"cpu", [] { return std::make_unique<CpuDevice>(); }},
-                                         DeviceFactory{"sim", [] { return std::make_unique<SimDevice>(SimDeviceModel{}); }, false},
-                                         DeviceFactory{"slow_sim", [] { return std::make_unique<SimDevice>(kSlowLink); }, false}),
+                                         DeviceFactory{"sim", [] { return sim_device({}); }, false},
+                                         DeviceFactory{"slow_sim", [] { return sim_device(kSlowLink); }, false}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

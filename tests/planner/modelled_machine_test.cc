@@ -11,7 +11,9 @@ namespace {
 
 using nlohmann::json;
 
-std::string written(const TempDirectory& directory, const json& workload) { return directory.write("w.json", workload.dump()).string(); }
+std::string written(const TempDirectory& directory, const json& workload) {
+  return directory.write("w.json", workload.dump()).string();
+}
 
 json workload() {
   return {{"gpus", 2}, {"microbatches", 4}, {"hop_ms", 8}, {"gpu_slowness", {1, 3}},
@@ -47,7 +49,8 @@ TEST(ModelledMachine, OfAProfileTakesTheTimesThatLayersCost) {
   EXPECT_GT(machine.upload_gbs, 1);
   EXPECT_GT(machine.memory_bytes, std::uint64_t{20} << 30);
   EXPECT_GT(machine.host_memory_bytes, std::uint64_t{100} << 30);
-  expect_error(ExitCode::kUsage, {"nobody knows what layer 1", "--model preset:NAME"}, [&] { (void)machine.layer_times({&cost, nullptr}); });
+  expect_error(ExitCode::kUsage, {"nobody knows what layer 1", "--model preset:NAME"},
+               [&] { (void)machine.layer_times({&cost, nullptr}); });
 }
 
 TEST(ModelledMachine, OfAnotherNameIsNone) {

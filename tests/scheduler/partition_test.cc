@@ -46,8 +46,11 @@ double longest_stage(const Plan& plan, const std::vector<PartitionLayer>& layers
     for (int layer = range.first; layer < range.end; ++layer) total += cost(layers[static_cast<std::size_t>(layer)]);
     return total;
   };
-  double longest = sum({plan.fused_start, static_cast<int>(layers.size())}, [](const PartitionLayer& c) { return c.forward + c.backward; });
-  for (const LayerRange& range : plan.forward) longest = std::max(longest, sum(range, [](const PartitionLayer& c) { return c.forward; }));
+  double longest = sum({plan.fused_start, static_cast<int>(layers.size())},
+                       [](const PartitionLayer& c) { return c.forward + c.backward; });
+  for (const LayerRange& range : plan.forward) {
+    longest = std::max(longest, sum(range, [](const PartitionLayer& c) { return c.forward; }));
+  }
   for (const LayerRange& range : plan.backward) {
     longest = std::max(longest, sum(range, [](const PartitionLayer& c) { return c.recompute + c.backward; }));
   }

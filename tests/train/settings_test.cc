@@ -161,8 +161,8 @@ TEST(Settings, TheHeaderTellsEveryOneOfThem) {
 }
 
 TEST(Settings, OfAPresetNeedNoDataAndNothingToWrite) {
-  const std::vector<std::string> preset = {"--model", "preset:qwen3-32b", "--max-steps", "2", "--batch-size", "8", "--num-microbatches", "4",
-                                           "--sequence-length", "16", "--lora-rank", "8"};
+  const std::vector<std::string> preset = {"--model", "preset:qwen3-32b", "--max-steps", "2", "--batch-size", "8",
+                                           "--num-microbatches", "4", "--sequence-length", "16", "--lora-rank", "8"};
   const TrainSettings settings = parse_train_command(preset).settings;
   EXPECT_TRUE(settings.has_preset());
   EXPECT_EQ(settings.preset(), "qwen3-32b");
