@@ -70,7 +70,7 @@ ModelledRun::ModelledRun(const std::string& device, const std::vector<const Mode
   for (const LayerCost* cost : costs) output_bytes_.push_back(cost == nullptr ? 64 : cost->output_bytes);
 }
 
-void ModelledRun::serve(Store& store, int worker, std::optional<FaultBoardEntry> board) const {
+void ModelledRun::serve(Store& store, int worker, std::optional<FaultBoardEntry> board, TraceJournal* trace) const {
   const double slowness = machine_.slowness_of(worker);
   std::vector<SimLayer> layers;
   for (std::size_t i = 0; i < times_.size(); ++i) {
@@ -87,7 +87,7 @@ void ModelledRun::serve(Store& store, int worker, std::optional<FaultBoardEntry>
                     .memory_bytes = machine_.memory_bytes,
                     .activations_first = store.header().weights_give_way != 0});
   SimStageExecutor executor(std::move(layers), device, store.catalogue());
-  Worker(store, worker, device, executor, board).serve();
+  Worker(store, worker, device, executor, board, trace).serve();
 }
 
 std::string ModelledRun::report(const Store& store, bool asynchronous) const {

@@ -24,7 +24,7 @@ class ModelledRun {
   [[nodiscard]] const ModelledMachine& machine() const { return machine_; }
 
   // Serves until the run ends.
-  void serve(Store& store, int worker, std::optional<FaultBoardEntry> board) const;
+  void serve(Store& store, int worker, std::optional<FaultBoardEntry> board, TraceJournal* trace) const;
 
   // The coordinator's: for CoordinatorOptions.
   [[nodiscard]] HostMemoryModel host_memory() const { return {.bytes_per_ns = machine_.optimizer_gbs}; }

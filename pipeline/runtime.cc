@@ -218,6 +218,7 @@ void Runtime::compare_with(const Store& store) const {
 }
 
 void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> board, TraceJournal* trace) {
+  if (const ModelledRun* run = modelled_run()) return run->serve(store, worker, board, trace);
   SequenceWord& heartbeat = store.worker_words(worker).heartbeat;
   auto report_layer = [board, &heartbeat](int layer, int microbatch) mutable {
     heartbeat.publish_quietly(heartbeat.observe() + 1);
@@ -227,7 +228,6 @@ void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> boa
   };
   std::vector<PipelineCode> code;
   for (const Pipeline::Impl* pipeline : pipelines_) code.push_back({&pipeline->model(), &pipeline->losses()});
-  if (const ModelledRun* run = modelled_run()) return run->serve(store, worker, board);
   CpuDevice device;
   TorchStageExecutor executor(code, store.catalogue(), static_cast<int>(store.header().threads_per_worker), std::move(report_layer));
   Worker(store, worker, device, executor, board, trace).serve();
