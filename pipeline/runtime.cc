@@ -56,18 +56,18 @@ std::uint64_t Runtime::fingerprint_of_all() const {
   return hash;
 }
 
-ModelledRun* Runtime::modelled_run() {
-  if (!ModelledRun::is_for(settings_.device)) return nullptr;
-  if (!modelled_run_) {
+SimRun* Runtime::sim_run() {
+  if (!SimRun::is_for(settings_.device)) return nullptr;
+  if (!sim_run_) {
     std::vector<const Model*> models;
     for (const Pipeline::Impl* pipeline : pipelines_) models.push_back(&pipeline->model());
-    modelled_run_ = std::make_unique<ModelledRun>(settings_.device, models, num_workers_);
+    sim_run_ = std::make_unique<SimRun>(settings_.device, models, num_workers_);
     if (settings_.check_consistency) {
       throw Error(ExitCode::kUsage, cat("--check-consistency looks at data, and --device ", settings_.device,
                                         " has none; leave one out"));
     }
   }
-  return modelled_run_.get();
+  return sim_run_.get();
 }
 
 void Runtime::check_presets() const {
@@ -79,14 +79,14 @@ void Runtime::check_presets() const {
   }
 }
 
-void Runtime::refuse_modelled(const char* what) const {
-  if (!ModelledRun::is_for(settings_.device)) return;
+void Runtime::refuse_on_sim(const char* what) const {
+  if (!SimRun::is_for(settings_.device)) return;
   throw Error(ExitCode::kUsage, cat(what, ": a run on --device ", settings_.device, " has no weights; leave it out there"));
 }
 
-void Runtime::report_modelled_run() {
-  if (!modelled_run_ || !store_) return;
-  std::fputs(modelled_run_->report(*store_, pipelines_.front()->options().asynchronous).c_str(), stderr);
+void Runtime::report_sim_run() {
+  if (!sim_run_ || !store_) return;
+  std::fputs(sim_run_->report(*store_, pipelines_.front()->options().asynchronous).c_str(), stderr);
 }
 
 void Runtime::create_store() {
@@ -101,7 +101,7 @@ void Runtime::create_store() {
   settings.arena_limit_bytes = available_memory();
   settings.wait_timeout_ns = settings_.wait_timeout_seconds * kNsPerSecond;
   settings.check_consistency = settings_.check_consistency;
-  if (const ModelledRun* run = modelled_run()) {
+  if (const SimRun* run = sim_run()) {
     settings.is_sparse = true;
     settings.modelled_memory_bytes = run->machine().host_memory_bytes;
     const std::uint64_t limit = run->machine().host_memory_bytes;
@@ -127,7 +127,7 @@ void Runtime::write_weights(const Catalogue& catalogue) {
   for (std::size_t i = 0; i < pipelines_.size(); ++i) {
     initial_buffers_.emplace_back();
     buffer_names_.emplace_back();
-    if (modelled_run()) continue;  // nobody reads them
+    if (sim_run()) continue;  // nobody reads them
     for (const auto& [layer, buffers] : write_initial_weights(pipelines_[i]->model(), catalogue.pipelines()[i], *store_)) {
       for (const NamedBuffer& buffer : buffers) {
         initial_buffers_.back()[layer].push_back(buffer.value);
@@ -139,8 +139,8 @@ void Runtime::write_weights(const Catalogue& catalogue) {
 
 std::uint64_t Runtime::max_stage_bytes() const {
   // A worker holds two stages' weights, gradients in fp32 and in the working dtype: about six times a stage.
-  if (modelled_run_ && modelled_run_->machine().memory_bytes > 0) return modelled_run_->machine().memory_bytes / 12;
-  if (modelled_run_) return UINT64_MAX;
+  if (sim_run_ && sim_run_->machine().memory_bytes > 0) return sim_run_->machine().memory_bytes / 12;
+  if (sim_run_) return UINT64_MAX;
   return available_memory() / (12 * static_cast<std::uint64_t>(num_workers_));
 }
 
@@ -171,7 +171,7 @@ void Runtime::start_coordinator(std::optional<FaultBoardEntry> board, std::funct
   options.on_hang = std::move(on_hang);
   options.trace = trace;
   options.optimizer_threads = usable_cores();
-  if (ModelledRun* run = modelled_run()) {
+  if (SimRun* run = sim_run()) {
     options.modelled_memory = run->host_memory();
     options.on_commit = [run](const CommittedTask& task) {
       if (task.round.traits.pipeline == 0) run->add(task);
@@ -218,7 +218,7 @@ void Runtime::compare_with(const Store& store) const {
 }
 
 void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> board, TraceJournal* trace) {
-  if (const ModelledRun* run = modelled_run()) return run->serve(store, worker, board, trace);
+  if (const SimRun* run = sim_run()) return run->serve(store, worker, board, trace);
   SequenceWord& heartbeat = store.worker_words(worker).heartbeat;
   auto report_layer = [board, &heartbeat](int layer, int microbatch) mutable {
     heartbeat.publish_quietly(heartbeat.observe() + 1);

@@ -15,7 +15,7 @@
 #include "hoststore/fault_board.h"
 #include "hoststore/store.h"
 #include "pipeline/effective_settings.h"
-#include "pipeline/modelled_run.h"
+#include "pipeline/sim_run.h"
 #include "roundpipe/pipeline.h"
 
 namespace rp {
@@ -36,9 +36,9 @@ class Runtime {
   void start_coordinator(std::optional<FaultBoardEntry> board, std::function<void()> on_hang, TraceJournal* trace);
   void end_coordinator();
   // Throws rp::Error (kUsage) on a modelled device, which has no weights that `what` could read or write.
-  void refuse_modelled(const char* what) const;
+  void refuse_on_sim(const char* what) const;
   // Coordinator: what is said in the end of a run on a modelled device that went well.
-  void report_modelled_run();
+  void report_sim_run();
 
   // Worker: throws rp::Error (kUserError) if this process describes other pipelines than the coordinator.
   void compare_with(const Store& store) const;
@@ -65,7 +65,7 @@ class Runtime {
 
  private:
   // Nothing where the device is no modelled one.
-  [[nodiscard]] ModelledRun* modelled_run();
+  [[nodiscard]] SimRun* sim_run();
   void check_presets() const;
   void write_weights(const Catalogue& catalogue);
   [[nodiscard]] std::uint64_t fingerprint_of_all() const;
@@ -75,7 +75,7 @@ class Runtime {
   const EffectiveSettings& settings_;
   const int num_workers_;
   std::vector<Pipeline::Impl*> pipelines_;
-  std::unique_ptr<ModelledRun> modelled_run_;  // once it is needed
+  std::unique_ptr<SimRun> sim_run_;  // once it is needed
   std::unique_ptr<Store> store_;
   std::unique_ptr<Coordinator> coordinator_;
   bool has_noted_few_ = false;

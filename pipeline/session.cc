@@ -139,7 +139,7 @@ void Session::Impl::end() {
     watcher_.join();
   }
   const bool went_well = started_ && !error && std::uncaught_exceptions() <= num_exceptions_;
-  if (went_well && coordinator != nullptr) runtime_->report_modelled_run();
+  if (went_well && coordinator != nullptr) runtime_->report_sim_run();
   if (error) end_process(error);  // nobody was told; a destructor cannot throw it
   if (coordinator != nullptr) coordinator->end();
   if (worker_.joinable()) worker_.join();  // before the coordinator that it tells of its end
@@ -281,7 +281,7 @@ bool Session::stop_requested() const { return rp::stop_signal() != 0; }
 int Session::stop_signal() const { return rp::stop_signal(); }
 void Session::preempted() { impl_->preempted(); }
 int Session::threads_per_worker() const { return impl_->settings().threads_per_worker; }
-bool Session::is_modelled() const { return ModelledRun::is_for(impl_->settings().device); }
+bool Session::is_modelled() const { return SimRun::is_for(impl_->settings().device); }
 int Session::num_workers() const { return impl_->num_workers(); }
 MemoryPlan Session::memory_plan() const {
   Runtime& runtime = *impl_->runtime();

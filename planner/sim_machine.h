@@ -1,4 +1,4 @@
-// planner/modelled_machine.h
+// planner/sim_machine.h
 // What `--device sim:NAME` means: how long layers, copies and updates take, and how much memory there is.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace rp {
 
-struct ModelledMachine {
+struct SimMachine {
   std::string name;  // as "sim:rtx4090"
   // Times of layers: from what they cost on this GPU, or as a workload file gives them, time_scale included.
   std::optional<GpuProfile> gpu;
@@ -36,6 +36,6 @@ struct ModelledMachine {
 
 // `name`: of a GPU's profile; or a path, which has a '/' or ends in ".json", of a profile or a workload. The host of a profile
 // is the server of the published runs. Throws rp::Error: kUsage for a word that is neither, kBadInput for a bad file.
-[[nodiscard]] ModelledMachine modelled_machine(const std::string& name);
+[[nodiscard]] SimMachine sim_machine(const std::string& name);
 
 }  // namespace rp

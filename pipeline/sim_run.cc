@@ -1,4 +1,4 @@
-#include "pipeline/modelled_run.h"
+#include "pipeline/sim_run.h"
 
 #include <algorithm>
 #include <array>
@@ -59,8 +59,8 @@ std::string line(const char* format, Values... values) {
 
 }  // namespace
 
-ModelledRun::ModelledRun(const std::string& device, const std::vector<const Model*>& models, int num_workers)
-    : machine_(modelled_machine(device.substr(4))), num_workers_(num_workers), report_(num_workers) {
+SimRun::SimRun(const std::string& device, const std::vector<const Model*>& models, int num_workers)
+    : machine_(sim_machine(device.substr(4))), num_workers_(num_workers), report_(num_workers) {
   std::vector<const LayerCost*> costs;
   for (const Model* model : models) {
     if (num_layers_ == 0) num_layers_ = model->num_layers();
@@ -70,7 +70,7 @@ ModelledRun::ModelledRun(const std::string& device, const std::vector<const Mode
   for (const LayerCost* cost : costs) output_bytes_.push_back(cost == nullptr ? 64 : cost->output_bytes);
 }
 
-void ModelledRun::serve(Store& store, int worker, std::optional<FaultBoardEntry> board, TraceJournal* trace) const {
+void SimRun::serve(Store& store, int worker, std::optional<FaultBoardEntry> board, TraceJournal* trace) const {
   const double slowness = machine_.slowness_of(worker);
   std::vector<SimLayer> layers;
   for (std::size_t i = 0; i < times_.size(); ++i) {
@@ -90,7 +90,7 @@ void ModelledRun::serve(Store& store, int worker, std::optional<FaultBoardEntry>
   Worker(store, worker, device, executor, board, trace).serve();
 }
 
-std::string ModelledRun::report(const Store& store, bool asynchronous) const {
+std::string SimRun::report(const Store& store, bool asynchronous) const {
   const std::uint64_t num_steps = report_.num_steps();
   if (num_steps < 2) return {};
   // A step with another plan, and the one that overlaps with it, are no measure of this one.
@@ -102,7 +102,7 @@ std::string ModelledRun::report(const Store& store, bool asynchronous) const {
              ":\n", comparison(store, asynchronous, measured));
 }
 
-std::string ModelledRun::comparison(const Store& store, bool asynchronous, const MeasuredSteps& measured) const {
+std::string SimRun::comparison(const Store& store, bool asynchronous, const MeasuredSteps& measured) const {
   const ScheduleReport::Shape shape = report_.shape();
   RunWork work;
   Workload& workload = work.workload;

@@ -1,4 +1,4 @@
-#include "planner/modelled_machine.h"
+#include "planner/sim_machine.h"
 
 #include <gtest/gtest.h>
 
@@ -21,9 +21,9 @@ json workload() {
           {"device", {{"upload_gbs", 10}, {"optimizer_gbs", 100}, {"memory_gib", 24}, {"time_scale", 0.25}}}};
 }
 
-TEST(ModelledMachine, OfAWorkloadFileTakesItsTimesScaled) {
+TEST(SimMachine, OfAWorkloadFileTakesItsTimesScaled) {
   const TempDirectory directory;
-  const ModelledMachine machine = modelled_machine(written(directory, workload()));
+  const SimMachine machine = sim_machine(written(directory, workload()));
   const std::vector<LayerWork> times = machine.layer_times({nullptr, nullptr});
   ASSERT_EQ(times.size(), 2U);
   EXPECT_EQ(times[0].backward, 0.5);
@@ -39,8 +39,8 @@ TEST(ModelledMachine, OfAWorkloadFileTakesItsTimesScaled) {
                [&] { (void)machine.layer_times({nullptr, nullptr, nullptr}); });
 }
 
-TEST(ModelledMachine, OfAProfileTakesTheTimesThatLayersCost) {
-  const ModelledMachine machine = modelled_machine("rtx4090");
+TEST(SimMachine, OfAProfileTakesTheTimesThatLayersCost) {
+  const SimMachine machine = sim_machine("rtx4090");
   EXPECT_EQ(machine.name, "sim:rtx4090");
   const LayerCost cost{.forward = {.gemm_flops = 1e12}, .backward = {.gemm_flops = 2e12}};
   const std::vector<LayerWork> times = machine.layer_times({&cost});
@@ -53,18 +53,18 @@ TEST(ModelledMachine, OfAProfileTakesTheTimesThatLayersCost) {
                [&] { (void)machine.layer_times({&cost, nullptr}); });
 }
 
-TEST(ModelledMachine, OfAnotherNameIsNone) {
-  expect_error(ExitCode::kUsage, {"rtx4091", "rtx4090"}, [] { (void)modelled_machine("rtx4091"); });
+TEST(SimMachine, OfAnotherNameIsNone) {
+  expect_error(ExitCode::kUsage, {"rtx4091", "rtx4090"}, [] { (void)sim_machine("rtx4091"); });
 }
 
-TEST(ModelledMachine, OfAFileWithAnUnknownFigureIsRefused) {
+TEST(SimMachine, OfAFileWithAnUnknownFigureIsRefused) {
   const TempDirectory directory;
   json bad = workload();
   bad["device"] = {{"upload_gb", 10}};
   expect_error(ExitCode::kBadInput, {"\"device\" has an unknown key 'upload_gb'", "did you mean upload_gbs"},
-               [&] { (void)modelled_machine(written(directory, bad)); });
+               [&] { (void)sim_machine(written(directory, bad)); });
   bad["device"] = {{"time_scale", 0}};
-  expect_error(ExitCode::kBadInput, {"\"device\".time_scale is 0"}, [&] { (void)modelled_machine(written(directory, bad)); });
+  expect_error(ExitCode::kBadInput, {"\"device\".time_scale is 0"}, [&] { (void)sim_machine(written(directory, bad)); });
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "planner/modelled_machine.h"
+#include "planner/sim_machine.h"
 
 #include "common/text.h"
 #include "model_files/json_file.h"
@@ -21,11 +21,11 @@ void scale(LayerWork& work, double factor) {
   work.backward *= factor;
 }
 
-ModelledMachine of_workload(const std::string& path) {
+SimMachine of_workload(const std::string& path) {
   const WorkloadFile file = read_workload_file(path);
   const DeviceSection& device = file.device;
   const double factor = device.time_scale;
-  ModelledMachine machine;
+  SimMachine machine;
   machine.workload = file.workload;
   for (LayerWork& layer : machine.workload->layers) scale(layer, factor);
   scale(machine.workload->head, factor);
@@ -39,10 +39,10 @@ ModelledMachine of_workload(const std::string& path) {
   return machine;
 }
 
-ModelledMachine of_profile(const std::string& name) {
+SimMachine of_profile(const std::string& name) {
   const GpuProfile gpu = gpu_profile(name).profile;
   const ServerProfile server = server_profile(server_profile_names().front()).profile;
-  ModelledMachine machine;
+  SimMachine machine;
   machine.gpu = gpu;
   machine.upload_gbs = gpu.host_to_device_gbs;
   machine.download_gbs = gpu.device_to_host_gbs;
@@ -55,14 +55,14 @@ ModelledMachine of_profile(const std::string& name) {
 
 }  // namespace
 
-ModelledMachine modelled_machine(const std::string& name) {
+SimMachine sim_machine(const std::string& name) {
   const bool is_workload = is_path(name) && read_json_file(name, kMaxBytes).contains("layers");
-  ModelledMachine machine = is_workload ? of_workload(name) : of_profile(name);
+  SimMachine machine = is_workload ? of_workload(name) : of_profile(name);
   machine.name = "sim:" + name;
   return machine;
 }
 
-std::vector<LayerWork> ModelledMachine::layer_times(const std::vector<const LayerCost*>& costs) const {
+std::vector<LayerWork> SimMachine::layer_times(const std::vector<const LayerCost*>& costs) const {
   std::vector<LayerWork> times;
   if (workload) {
     times = workload->layers;
@@ -82,7 +82,7 @@ std::vector<LayerWork> ModelledMachine::layer_times(const std::vector<const Laye
   return times;
 }
 
-double ModelledMachine::slowness_of(int gpu_number) const {
+double SimMachine::slowness_of(int gpu_number) const {
   if (!workload || workload->slowness.empty()) return 1;
   return workload->slowness[static_cast<std::size_t>(gpu_number) % workload->slowness.size()];
 }

@@ -1,4 +1,4 @@
-// pipeline/modelled_run.h
+// pipeline/sim_run.h
 // A run on `--device sim:NAME`: what its workers serve with, and what is said of it in the end (docs/design/sim-device.md).
 //
 // Made in every process by the Runtime, once all pipelines are described.
@@ -9,19 +9,19 @@
 #include <vector>
 
 #include "coordinator/schedule_report.h"
-#include "planner/modelled_machine.h"
+#include "planner/sim_machine.h"
 #include "roundpipe/model.h"
 #include "worker/sim_stage_executor.h"
 
 namespace rp {
 
-class ModelledRun {
+class SimRun {
  public:
   // `device`: with "sim:". Throws rp::Error for a machine that is none, and for a model that it knows no times of.
-  ModelledRun(const std::string& device, const std::vector<const Model*>& models, int num_workers);
+  SimRun(const std::string& device, const std::vector<const Model*>& models, int num_workers);
   [[nodiscard]] static bool is_for(const std::string& device) { return device.starts_with("sim:"); }
 
-  [[nodiscard]] const ModelledMachine& machine() const { return machine_; }
+  [[nodiscard]] const SimMachine& machine() const { return machine_; }
 
   // Serves until the run ends.
   void serve(Store& store, int worker, std::optional<FaultBoardEntry> board, TraceJournal* trace) const;
@@ -37,7 +37,7 @@ class ModelledRun {
  private:
   [[nodiscard]] std::string comparison(const Store& store, bool asynchronous, const MeasuredSteps& measured) const;
 
-  ModelledMachine machine_;
+  SimMachine machine_;
   int num_workers_;
   std::vector<LayerWork> times_;                 // of all layers of all models
   std::vector<std::uint64_t> output_bytes_;      // likewise
