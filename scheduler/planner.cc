@@ -18,22 +18,23 @@ constexpr std::size_t kField = 8;
 constexpr std::size_t kOfferedSeeds = 3;
 constexpr std::uint64_t kTasksOfAChange = 30;  // that cost as much as to make one
 constexpr double kStartTemperature = 0.02;  // of the step's time
-constexpr double kCooling = 0.35;
+constexpr double kCooling = 0.6;            // from turn to turn
+constexpr double kCoolingOfATurn = 0.015;
+constexpr double kAlike = 1.05;      // layers' times, of the shortest one's
 constexpr double kNearlyBest = 1.002;  // so that its exact time is worth knowing
 
-// Nearly always one or two are at the wrong place: no std::sort().
-void sort_stages(std::vector<int>& ends) {
-  for (std::size_t i = ends.size(); i-- > 1;) ends[i] -= ends[i - 1];
-  for (std::size_t i = 1; i < ends.size(); ++i) {
-    for (std::size_t j = i; j > 0 && ends[j - 1] > ends[j]; --j) std::swap(ends[j - 1], ends[j]);
-  }
-  for (std::size_t i = 1; i < ends.size(); ++i) ends[i] += ends[i - 1];
+// Nearly, as times are that were measured.
+bool layers_are_alike(const std::vector<LayerWork>& layers) {
+  const auto [least, most] = std::minmax_element(layers.begin(), layers.end(), [](const LayerWork& a, const LayerWork& b) {
+    return a.forward + a.backward < b.forward + b.backward;
+  });
+  return layers.empty() || most->forward + most->backward <= kAlike * (least->forward + least->backward);
 }
 
 }  // namespace
 
-PlanChoice fast_plan(const PlanTask& task) {
-  PlanSearch search(task);
+PlanChoice fast_plan(const PlanTask& task, std::uint64_t seed) {
+  PlanSearch search(task, seed);
   const std::uint64_t num_tasks = task.workload.num_layers() < kManyLayers ? kFastTasks : kFastTasksOfManyLayers;
   search.run(task.asynchronous ? num_tasks / 3 * 4 : num_tasks);  // whose tasks cost less
   return search.best();
@@ -48,7 +49,12 @@ PlanChoice thorough_plan(const PlanTask& task, std::chrono::milliseconds time) {
   return search.best();
 }
 
-PlanSearch::PlanSearch(const PlanTask& task, std::uint64_t seed) : task_(task), cost_(task_), random_(seed), best_ms_(INFINITY) {}
+PlanSearch::PlanSearch(const PlanTask& task, std::uint64_t seed)
+    : task_(task),
+      cost_(task_),
+      random_(seed),
+      ramps_(cost_, static_cast<int>(task_.round_choices.size()), task_.limits.least_fused_start, seed),
+      best_ms_(INFINITY) {}
 
 void PlanSearch::offer(const PlanCandidate& candidate) {
   if (candidate.step_ms > best_ms_ * kNearlyBest) return;
@@ -83,20 +89,28 @@ void PlanSearch::offer_greedy() {
 }
 
 // Several seeds are improved a little, the better half of them more, and so on: which of them leads to the best plan shows
-// early. All turns but the last keep to plans whose stages grow from layer to layer, as nearly all good ones do: there are far
-// fewer of them.
+// early. All turns but the last keep to ramps; where layers differ, all but the last two; where GPUs do, none.
 void PlanSearch::run_tournament(std::uint64_t num_tasks) {
   const Horizon horizon = num_tournaments_++ % 2 == 0 ? Horizon::kShort : Horizon::kLong;
-  const bool ramps = task_.workload.slowness.empty();
+  const bool alike = layers_are_alike(task_.workload.layers);
+  const std::size_t least_of_ramps = !task_.workload.slowness.empty() ? kField + 1 : alike ? 2 : 4;  // field
   std::vector<PlanCandidate> field;
   while (field.size() < kField) field.push_back(seeds_[next_seed_++ % seeds_.size()]);
   for (PlanCandidate& candidate : field) candidate.step_ms = cost_.step_ms(candidate.cuts, horizon);
   const auto num_turns = static_cast<std::uint64_t>(std::bit_width(field.size()));
+  const std::uint64_t last_turn = num_tasks / num_turns / (least_of_ramps == 2 ? 2 : 1);
   double temperature = kStartTemperature;
   while (true) {
+    const std::uint64_t turn = field.size() == 1 ? last_turn : (num_tasks - last_turn) / (num_turns - 1);
     for (PlanCandidate& candidate : field) {
-      anneal(candidate, {.temperature = temperature, .horizon = horizon, .sorted = ramps && field.size() > 1,
-                         .num_tasks = num_tasks / num_turns / field.size()});
+      const double first = temperature * candidate.step_ms;
+      const Annealing how = {.temperature = first, .last_temperature = first * kCoolingOfATurn, .horizon = horizon,
+                             .num_tasks = turn / field.size()};
+      if (field.size() >= least_of_ramps) {
+        ramps_.anneal(candidate, how);
+      } else {
+        anneal(candidate, how);
+      }
     }
     std::stable_sort(field.begin(), field.end(), [](const auto& a, const auto& b) { return a.step_ms < b.step_ms; });
     if (field.size() == 1) break;
@@ -108,12 +122,12 @@ void PlanSearch::run_tournament(std::uint64_t num_tasks) {
 
 void PlanSearch::anneal(PlanCandidate& best, const Annealing& how) {
   const std::uint64_t begin = effort(), until = begin + how.num_tasks;
-  const double temperature = how.temperature * best.step_ms;
+  const double cooling = std::log(how.last_temperature / how.temperature);
   PlanCandidate present = best, next;
   while (effort() < until) {
     next.cuts = present.cuts;
-    bool changed = mutate(next.cuts, how.sorted);
-    while (draw(4) == 0) changed |= mutate(next.cuts, how.sorted);
+    bool changed = mutate(next.cuts);
+    while (draw(4) == 0) changed |= mutate(next.cuts);
     if (!changed || next.cuts == present.cuts || !cost_.fits(next.cuts)) {
       rejected_ += kTasksOfAChange;
       continue;
@@ -121,15 +135,15 @@ void PlanSearch::anneal(PlanCandidate& best, const Annealing& how) {
     next.step_ms = cost_.step_ms(next.cuts, how.horizon);
     if (const double worse = next.step_ms - present.step_ms; worse > 0) {
       const double progress = static_cast<double>(effort() - begin) / static_cast<double>(how.num_tasks);
-      const double cooled = temperature * std::pow(kCooling, 4 * progress);
-      if (static_cast<double>(random_()) > std::exp(-worse / cooled) * 0x1p64) continue;
+      const double temperature = how.temperature * std::exp(cooling * progress);
+      if (static_cast<double>(random_()) > std::exp(-worse / temperature) * 0x1p64) continue;
     }
     std::swap(present, next);
     if (present.step_ms < best.step_ms) best = present;
   }
 }
 
-bool PlanSearch::mutate(Cuts& cuts, bool sorted) {
+bool PlanSearch::mutate(Cuts& cuts) {
   switch (draw(20)) {
     case 0: return move_fused_start(cuts);
     case 1: {
@@ -139,9 +153,7 @@ bool PlanSearch::mutate(Cuts& cuts, bool sorted) {
     default: break;
   }
   std::vector<int>& ends = draw(2) == 0 ? cuts.forward : cuts.backward;
-  if (!mutate_ends(ends)) return false;
-  if (sorted) sort_stages(ends);
-  return true;
+  return mutate_ends(ends);
 }
 
 bool PlanSearch::mutate_ends(std::vector<int>& ends) {
@@ -188,7 +200,8 @@ PlanChoice PlanSearch::best() {
   return {.plan = plan_of(best_),
           .round_microbatches = task_.round_choices[static_cast<std::size_t>(best_.round_choice)],
           .step_ms = best_ms_,
-          .lower_bound_ms = cost_.lower_bound_ms(best_)};
+          .lower_bound_ms = cost_.lower_bound_ms(best_),
+          .effort = effort()};
 }
 
 }  // namespace rp

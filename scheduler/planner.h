@@ -14,6 +14,7 @@
 
 #include "scheduler/plan_cost.h"
 #include "scheduler/plan_seeds.h"
+#include "scheduler/ramp_search.h"
 
 namespace rp {
 
@@ -22,11 +23,12 @@ struct PlanChoice {
   int round_microbatches = 0;
   double step_ms = 0;         // makespan, or period of asynchronous steps
   double lower_bound_ms = 0;  // for the plan's own work
+  std::uint64_t effort = 0;   // of the search, in simulated tasks: one stage of one microbatch
 };
 
 // What the runtime can afford between rounds: about 10 ms on one core for models of up to 64 layers, 40 ms for 94. Throws as
 // PlanCost.
-[[nodiscard]] PlanChoice fast_plan(const PlanTask& task);
+[[nodiscard]] PlanChoice fast_plan(const PlanTask& task, std::uint64_t seed = 1);
 
 // Searches until `time` is over. Throws as PlanCost.
 [[nodiscard]] PlanChoice thorough_plan(const PlanTask& task, std::chrono::milliseconds time = std::chrono::seconds(5));
@@ -47,25 +49,21 @@ class PlanSearch {
 
  private:
   void run_tournament(std::uint64_t num_tasks);
-  struct Annealing {
-    double temperature;  // at its beginning, of the step's time
-    Horizon horizon;
-    bool sorted;  // stages grow from layer to layer
-    std::uint64_t num_tasks;
-  };
+  using Annealing = RampSearch::Annealing;
   void anneal(PlanCandidate& best, const Annealing& how);
-  [[nodiscard]] bool mutate(Cuts& cuts, bool sorted);
+  [[nodiscard]] bool mutate(Cuts& cuts);
   [[nodiscard]] bool mutate_ends(std::vector<int>& ends);
   [[nodiscard]] bool move_fused_start(Cuts& cuts);
   void offer(const PlanCandidate& candidate);
   void offer_greedy();
   // In tasks. Changes that are not simulated count, so that a search ends where nothing can be changed.
-  [[nodiscard]] std::uint64_t effort() const { return cost_.num_simulated_tasks() + rejected_; }
+  [[nodiscard]] std::uint64_t effort() const { return cost_.num_simulated_tasks() + ramps_.effort_of_changes() + rejected_; }
   [[nodiscard]] int draw(int below) { return static_cast<int>(random_() % static_cast<std::uint64_t>(below)); }
 
   const PlanTask task_;
   PlanCost cost_;
   std::mt19937_64 random_;
+  RampSearch ramps_;
   std::vector<PlanCandidate> seeds_;
   std::size_t next_seed_ = 0;
   int num_tournaments_ = 0;

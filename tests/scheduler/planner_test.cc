@@ -14,9 +14,9 @@ namespace rp::test {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kRandomTasks = 10;
+constexpr int kRandomTasks = 10, kSeeds = 1;
 #else
-constexpr int kRandomTasks = 300;
+constexpr int kRandomTasks = 300, kSeeds = 24;
 #endif
 
 // The best that was known for the inputs of the golden tables, and what the Python version's cuts waste (REFERENCE 2).
@@ -55,9 +55,18 @@ TEST(Planner, AFastPlanIsNearlyAsGood) {
       const PlanTask task = task_of(model, asynchronous);
       PlanSearch search(task);
       search.run(300'000'000);
-      const PlanChoice fast = fast_plan(task);
-      expect_good_plan(task, fast);
-      EXPECT_LE(fast.step_ms, 1.015 * search.best().step_ms);  // how often it is within 0.5 %: docs/design/planner.md
+      const double bar = 1.005 * search.best().step_ms;
+      int num_worse = 0;
+      for (int seed = 1; seed <= kSeeds; ++seed) {
+        const PlanChoice fast = fast_plan(task, static_cast<std::uint64_t>(seed));
+        expect_good_plan(task, fast);
+        EXPECT_LE(fast.effort, 20'000'000U) << "10 ms, at 0.5 ns a task";
+        if (seed == 1) {
+          EXPECT_LE(fast.step_ms, bar);
+        }
+        num_worse += fast.step_ms > bar ? 1 : 0;
+      }
+      EXPECT_LE(num_worse, 1) << "of " << kSeeds << " seeds of the random numbers";
     }
   }
 }
