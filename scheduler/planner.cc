@@ -11,14 +11,14 @@ namespace rp {
 
 namespace {
 
-constexpr std::uint64_t kFastTasks = 13'500'000, kFastTasksOfManyLayers = 75'000'000;
+constexpr std::uint64_t kFastTasks = 13'500'000, kFastTasksOfManyLayers = 65'000'000;
 constexpr int kManyLayers = 65;
 constexpr std::uint64_t kTournamentTasks = 45'000'000;
 constexpr std::size_t kField = 8;
 constexpr std::size_t kOfferedSeeds = 3;
 constexpr std::uint64_t kTasksOfAChange = 30;  // that cost as much as to make one
 constexpr double kStartTemperature = 0.02;  // of the step's time
-constexpr double kCooling = 0.6;            // from turn to turn
+constexpr double kCooling = 0.6, kCoolingAsynchronous = 0.35;  // from turn to turn
 constexpr double kCoolingOfATurn = 0.015;
 constexpr double kAlike = 1.05;      // layers' times, of the shortest one's
 constexpr double kNearlyBest = 1.002;  // so that its exact time is worth knowing
@@ -36,7 +36,7 @@ bool layers_are_alike(const std::vector<LayerWork>& layers) {
 PlanChoice fast_plan(const PlanTask& task, std::uint64_t seed) {
   PlanSearch search(task, seed);
   const std::uint64_t num_tasks = task.workload.num_layers() < kManyLayers ? kFastTasks : kFastTasksOfManyLayers;
-  search.run(task.asynchronous ? num_tasks / 3 * 4 : num_tasks);  // whose tasks cost less
+  search.run(task.asynchronous ? num_tasks / 5 * 6 : num_tasks);  // whose tasks cost less
   return search.best();
 }
 
@@ -98,14 +98,12 @@ void PlanSearch::run_tournament(std::uint64_t num_tasks) {
   while (field.size() < kField) field.push_back(seeds_[next_seed_++ % seeds_.size()]);
   for (PlanCandidate& candidate : field) candidate.step_ms = cost_.step_ms(candidate.cuts, horizon);
   const auto num_turns = static_cast<std::uint64_t>(std::bit_width(field.size()));
-  const std::uint64_t last_turn = num_tasks / num_turns / (least_of_ramps == 2 ? 2 : 1);
   double temperature = kStartTemperature;
   while (true) {
-    const std::uint64_t turn = field.size() == 1 ? last_turn : (num_tasks - last_turn) / (num_turns - 1);
     for (PlanCandidate& candidate : field) {
       const double first = temperature * candidate.step_ms;
       const Annealing how = {.temperature = first, .last_temperature = first * kCoolingOfATurn, .horizon = horizon,
-                             .num_tasks = turn / field.size()};
+                             .num_tasks = num_tasks / num_turns / field.size()};
       if (field.size() >= least_of_ramps) {
         ramps_.anneal(candidate, how);
       } else {
@@ -115,7 +113,7 @@ void PlanSearch::run_tournament(std::uint64_t num_tasks) {
     std::stable_sort(field.begin(), field.end(), [](const auto& a, const auto& b) { return a.step_ms < b.step_ms; });
     if (field.size() == 1) break;
     field.resize(field.size() / 2);
-    temperature *= kCooling;
+    temperature *= task_.asynchronous ? kCoolingAsynchronous : kCooling;
   }
   offer(field.front());
 }

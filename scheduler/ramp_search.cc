@@ -49,7 +49,9 @@ RampSearch::Ramp RampSearch::ramp_of(const Cuts& cuts) {
   next_ = {.lengths = {}, .round_choice = cuts.round_choice};
   for (const std::size_t side : {0U, 1U}) {
     int first = 0;
-    for (const int end : side == 0 ? cuts.forward : cuts.backward) set_length(side, next_.lengths[side].size(), end - std::exchange(first, end));
+    for (const int end : side == 0 ? cuts.forward : cuts.backward) {
+      set_length(side, next_.lengths[side].size(), end - std::exchange(first, end));
+    }
   }
   return next_;
 }
@@ -87,14 +89,16 @@ void RampSearch::anneal(PlanCandidate& best, const Annealing& how) {
   Ramp present = ramp_of(best.cuts);
   double present_ms = step_ms(present, how.horizon);
   const double cooling = std::log(how.last_temperature / how.temperature);
-  for (double progress = 0; progress < 1; progress = static_cast<double>(effort() - begin) / static_cast<double>(how.num_tasks)) {
+  const auto num_tasks = static_cast<double>(how.num_tasks);
+  for (double progress = 0; progress < 1; progress = static_cast<double>(effort() - begin) / num_tasks) {
     const double temperature = how.temperature * std::exp(cooling * progress);
     for (int i = 0; i < kChangesOfATemperature; ++i) {
       ++num_changes_;
       bool changed = mutate();
       while (draw(3) == 0) changed |= mutate();
       if (!changed) continue;
-      const double next_ms = next_.key == present.key && next_.round_choice == present.round_choice ? INFINITY : step_ms(next_, how.horizon);
+      const bool same = next_.key == present.key && next_.round_choice == present.round_choice;
+      const double next_ms = same ? INFINITY : step_ms(next_, how.horizon);
       const double worse = next_ms - present_ms;
       if (worse > 0 && static_cast<double>(draw(1U << 31)) >= std::exp(-worse / temperature) * 0x1p31) {
         next_ = present;
@@ -169,7 +173,8 @@ bool RampSearch::mutate_lengths(std::size_t side, int kind) {
 bool RampSearch::move_fused_start() {
   int present = 0;
   for (const int length : next_.lengths[0]) present += length;
-  const int start = least_fused_start_ + static_cast<int>(draw(static_cast<std::size_t>(cost_.num_layers() - least_fused_start_)));
+  const auto num_starts = static_cast<std::size_t>(cost_.num_layers() - least_fused_start_);
+  const int start = least_fused_start_ + static_cast<int>(draw(num_starts));
   for (const std::size_t side : {0U, 1U}) {
     const std::vector<int>& lengths = next_.lengths[side];
     int more = start - present;
