@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "scheduler/planner.h"
 
 namespace rp {
 
@@ -13,6 +14,12 @@ constexpr int kReplanAfter = 2;
 constexpr int kReplanAgainAfter = 10;
 
 constexpr std::array<PlanKind, kNumPlanKinds> kKinds = {PlanKind::kFused, PlanKind::kTrain, PlanKind::kInfer};
+
+// From the end of a task to the start of the next one on another worker, beyond the copies: benchmarks/dispatch_overhead.
+constexpr double kHopMs = 0.1;
+constexpr double kMsPerNs = 1e-6;
+// Beside the head in the fused stage: it keeps the activations of its layers.
+constexpr int kMaxFusedLayers = 2;
 
 std::uint64_t bytes_of(const Catalogue& catalogue, int layer) {
   std::uint64_t bytes = 0;
@@ -58,6 +65,7 @@ void StagePlans::learn(int number, PlanKind kind, const RoundTable& table) {
                      .backward = of_microbatch(time.backward_ns)});
   }
   pipeline.times.add(round);
+  pipeline.num_microbatches = table.num_microbatches();
   // What it does counts, not what was expected; a pipeline that trains and evaluates is cut for training.
   pipeline.main_kind = pipeline.has_run ? std::min(pipeline.main_kind, kind) : kind;
   pipeline.has_run = true;
@@ -106,8 +114,53 @@ void StagePlans::cut_together(bool measured) {
     if (limits.threshold > 0) threshold = threshold > 0 ? std::min(threshold, limits.threshold) : limits.threshold;
   }
   if (cut.empty()) return;
+  if (measured && cut.size() == 1 && is_searched(*cut.front())) {
+    cut.front()->plans[static_cast<std::size_t>(PlanKind::kFused)] = search(*cut.front());
+    return;
+  }
   std::vector<Plan> plans = balanced_plans(requests, min_stages, threshold);
   for (std::size_t i = 0; i < cut.size(); ++i) cut[i]->plans[static_cast<std::size_t>(cut[i]->main_kind)] = std::move(plans[i]);
+}
+
+// With one worker every plan takes the same time, and stages that have no backward are not simulated.
+bool StagePlans::is_searched(const PipelinePlans& pipeline) {
+  return pipeline.settings.search && pipeline.settings.search->num_workers > 1 && pipeline.main_kind == PlanKind::kFused &&
+         pipeline.first_trained_layer == 0 && pipeline.bytes.size() > 1;
+}
+
+Plan StagePlans::search(const PipelinePlans& pipeline) {
+  const PlanSearchSettings& settings = *pipeline.settings.search;
+  const PlanRequest measured = request(pipeline, PlanKind::kFused, true);
+  const auto num_layers = measured.layers.size();
+  PlanTask task;
+  task.round_choices = {pipeline.num_microbatches};
+  task.asynchronous = settings.asynchronous;
+  task.workload.num_gpus = settings.num_workers;
+  task.workload.num_microbatches = pipeline.num_microbatches * settings.rounds_per_step;
+  task.workload.hop = kHopMs;
+  for (const PartitionLayer& layer : measured.layers) {
+    // The simulation's recompute takes what a forward takes.
+    const double backward = std::max(0.0, layer.recompute + layer.backward - layer.forward);
+    task.workload.layers.push_back({.forward = kMsPerNs * layer.forward, .backward = kMsPerNs * backward});
+  }
+  task.workload.head = task.workload.layers.back();
+  task.workload.layers.pop_back();
+  for (std::size_t first = 0; first < num_layers; ++first) {
+    std::size_t end = first + 1;
+    std::uint64_t bytes = measured.layers[first].bytes;
+    while (end < num_layers && measured.layers[end].bytes <= measured.max_stage_bytes - std::min(bytes, measured.max_stage_bytes)) {
+      bytes += measured.layers[end++].bytes;
+    }
+    task.limits.forward.push_back(static_cast<int>(end));
+  }
+  task.limits.backward = task.limits.forward;
+  int& least = task.limits.least_fused_start;
+  least = static_cast<int>(num_layers) - 1;
+  while (least > 0 && least + kMaxFusedLayers >= static_cast<int>(num_layers) &&
+         task.limits.forward[static_cast<std::size_t>(least) - 1] == static_cast<int>(num_layers)) {
+    --least;
+  }
+  return fast_plan(task).plan;
 }
 
 void StagePlans::cut_alone(PipelinePlans& pipeline, bool measured) {

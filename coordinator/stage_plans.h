@@ -1,7 +1,8 @@
 // coordinator/stage_plans.h
 // The plans that the pipelines of a run use, and how automatic ones follow the layers' times.
 //
-// Pipelines whose plans are automatic share the workers, so they are cut together: all of their stages are about as long.
+// Pipelines whose plans are automatic share the workers, so they are cut together: all of their stages are about as long. One
+// that trains alone is cut so that its simulated step is short.
 //
 // Owned by the Coordinator and guarded by its mutex. The Catalogue must outlive it.
 #pragma once
@@ -19,8 +20,16 @@
 
 namespace rp {
 
+// Plans by simulated time, once the layers' times are known (scheduler/planner.h).
+struct PlanSearchSettings {
+  int num_workers = 1;
+  bool asynchronous = false;
+  int rounds_per_step = 1;
+};
+
 struct PlanSettings {
   std::optional<Plan> by_hand{};            // else automatic
+  std::optional<PlanSearchSettings> search{};  // for fused rounds of a pipeline alone; else all plans are balanced
   PlanKind first_kind = PlanKind::kFused;   // what its rounds will most likely be
   std::vector<double> forward_costs{};      // of the layers, before their times are known; empty: their bytes
   PlanLimits limits{};                      // 0: no bound
@@ -46,6 +55,7 @@ class StagePlans {
     int first_trained_layer = 0;
     std::vector<std::uint64_t> bytes;  // of the layers
     LayerTimes times{0};
+    int num_microbatches = 0;                 // of the last round
     PlanKind main_kind = PlanKind::kFused;    // that it is cut for together with the others
     bool has_run = false;
     std::array<Plan, kNumPlanKinds> plans;  // automatic ones
@@ -56,6 +66,8 @@ class StagePlans {
   [[nodiscard]] static PlanRequest request(const PipelinePlans& pipeline, PlanKind kind, bool measured);
   void cut_together(bool measured);
   static void cut_alone(PipelinePlans& pipeline, bool measured);
+  [[nodiscard]] static bool is_searched(const PipelinePlans& pipeline);
+  [[nodiscard]] static Plan search(const PipelinePlans& pipeline);
 
   std::vector<PipelinePlans> pipelines_;
 };

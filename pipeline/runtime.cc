@@ -149,6 +149,11 @@ PlanSettings Runtime::plan_settings(int pipeline) const {
   const int num_layers = static_cast<int>(record.num_layers);
   const Pipeline::Impl& description = *pipelines_[static_cast<std::size_t>(pipeline)];
   PlanSettings settings{.by_hand = {}, .limits = description.options().plan_limits};
+  // Who bounds the balanced plans wants balanced plans.
+  if (settings.limits.min_stages == 0 && settings.limits.threshold == 0) {
+    settings.search = {.num_workers = num_workers_, .asynchronous = description.options().asynchronous,
+                       .rounds_per_step = description.options().rounds_per_step};
+  }
   if (settings.limits.min_stages == 0) settings.limits.min_stages = num_workers_;
   if (settings.limits.max_stage_bytes == 0) settings.limits.max_stage_bytes = max_stage_bytes();
   if (description.losses().empty()) settings.first_kind = PlanKind::kInfer;
