@@ -75,13 +75,13 @@ TEST(PlanCommand, LoraNeedsLessMemoryAndLessTime) {
 }
 
 TEST(LongestSequence, IsTheLastThatFits) {
-  TrainingSetup setup{.shape = preset_shape("qwen3-1.7b"), .gpu = gpu_profile("rtx4090").profile, .num_gpus = 8, .host_bytes = 800e9};
+  TrainingSetup setup{.shape = preset_shape("qwen3-1.7b"), .gpu = gpu_profile("rtx4090").profile,
+                      .server = server_profile("xeon6330-8gpu").profile, .num_gpus = 8, .host_bytes = 800e9};
   const std::int64_t longest = longest_sequence(setup);
   EXPECT_EQ(longest % 256, 0);
   setup.batch = 8;
   setup.round_microbatches = 8;
   setup.rounds_per_step = 1;
-  setup.server = server_profile("xeon6330-8gpu").profile;
   setup.sequence_length = longest;
   EXPECT_NO_THROW((void)predict_run(setup, Effort::kFast));
   setup.sequence_length = longest + 256;
