@@ -12,7 +12,7 @@ namespace rp {
 
 namespace {
 
-bool wants_binding(const LaunchOptions& options, const Machine& machine) {
+bool wants_binding(const LaunchOptions& options, const LocalMachine& machine) {
   if (options.bind) return *options.bind == "numa";
   return machine.nodes.size() > 1;
 }
@@ -61,11 +61,11 @@ std::string command_text(const LaunchPlan& plan) {
 
 }  // namespace
 
-Machine observe_machine() {
-  return Machine{.usable_cores = usable_cores(), .nodes = cpus_by_node(allowed_cpus())};
+LocalMachine observe_machine() {
+  return LocalMachine{.usable_cores = usable_cores(), .nodes = cpus_by_node(allowed_cpus())};
 }
 
-LaunchPlan make_launch_plan(const LaunchOptions& options, const Machine& machine,
+LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& machine,
                             const std::filesystem::path& own_directory) {
   LaunchPlan plan;
   plan.program = find_program(options.command[0], own_directory, environment_value("PATH").value_or(""));

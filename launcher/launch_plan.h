@@ -31,14 +31,14 @@ struct LaunchPlan {
 };
 
 // What the machine offers.
-struct Machine {
+struct LocalMachine {
   int usable_cores = 1;
   std::vector<CpuList> nodes;
 };
-[[nodiscard]] Machine observe_machine();
+[[nodiscard]] LocalMachine observe_machine();
 
 // `own_directory`: where rp-launch lies. Throws rp::Error kNotFound or kCannotExecute.
-[[nodiscard]] LaunchPlan make_launch_plan(const LaunchOptions& options, const Machine& machine,
+[[nodiscard]] LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& machine,
                                           const std::filesystem::path& own_directory);
 
 // One line a process, with a heading.

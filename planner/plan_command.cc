@@ -213,13 +213,11 @@ PlanAnswer answer_question(const ModelQuestion& question, Effort effort) {
   }
   answer.by_gpus.push_back({.name = cat(setup.num_gpus, setup.num_gpus == 1 ? " GPU" : " GPUs"), .prediction = answer.asked.prediction});
   const int num_blocks = answer.asked.prediction->num_layers - 1;
-  for (int layers = std::max(1, 2 * setup.max_fused_layers); layers <= std::min(num_blocks, 16 * std::max(1, setup.max_fused_layers)); layers *= 2) {
+  for (const int layers : {0, 1, 2, 4, 8, 16}) {
+    if (layers >= num_blocks) break;
     TrainingSetup wider = with_rounds_of(setup, *answer.asked.prediction);
-    wider.max_fused_layers = layers;
-    wider.ignores_fused_memory = true;
-    PredictedRow row = row_of("", wider, Effort::kFast);
-    if (row.prediction) row.name = cat("head and ", row.prediction->fused_layers(), " (at most ", layers, ")");
-    answer.by_fused.push_back(std::move(row));
+    wider.exact_fused_layers = layers;
+    answer.by_fused.push_back(row_of(cat("head", layers == 0 ? " alone" : cat(" and ", layers)), wider, Effort::kFast));
   }
   return answer;
 }
@@ -245,7 +243,7 @@ std::string answer_text(const PlanAnswer& answer) {
     out << "No sequence length fits.\n";
   }
   print_rows(out, setup, "GPUs", answer.by_gpus);
-  print_rows(out, setup, "wider fused stage", answer.by_fused);
+  print_rows(out, setup, "fused stage", answer.by_fused);
   return out.str();
 }
 

@@ -24,7 +24,7 @@ struct PlanAnswer {
   std::int64_t num_trained = 0;
   PredictedRow asked{};
   std::vector<PredictedRow> by_gpus{};   // 1, 2, 4, 8, as far as there are, and what was asked
-  std::vector<PredictedRow> by_fused{};  // wider fused stages, whether they fit the GPU or not
+  std::vector<PredictedRow> by_fused{};  // wider and wider fused stages, whether they fit the GPU or not
   std::int64_t longest_sequence = 0;     // with one sequence in a microbatch; 0: none
 };
 

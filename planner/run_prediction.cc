@@ -52,6 +52,21 @@ double sequences_of(const TrainingSetup& setup, const Rounds& rounds) {
   return static_cast<double>(setup.batch) / (rounds.microbatches * rounds.per_step);
 }
 
+// The last layers become a part of the head: what is planned is how the others are cut.
+void fuse_with_head(PlanTask& task, int num_fused) {
+  std::vector<LayerWork>& layers = task.workload.layers;
+  for (; num_fused > 0 && !layers.empty(); --num_fused) {
+    task.workload.head.forward += layers.back().forward;
+    task.workload.head.backward += layers.back().backward;
+    layers.pop_back();
+  }
+  task.limits.least_fused_start = task.workload.num_layers();
+  for (std::vector<int>* ends : {&task.limits.forward, &task.limits.backward}) {
+    ends->resize(layers.size() + 1);
+    for (int& end : *ends) end = std::min(end, task.workload.num_layers() + 1);
+  }
+}
+
 // Memory is reckoned for the largest microbatch, times for the mean one.
 PlanChoice choose_plan(const TrainingSetup& setup, const Rounds& rounds, Effort effort) {
   const double sequences = sequences_of(setup, rounds);
@@ -59,7 +74,7 @@ PlanChoice choose_plan(const TrainingSetup& setup, const Rounds& rounds, Effort 
   PlanTask task{.workload = work.workload, .round_choices = {rounds.microbatches}, .asynchronous = setup.asynchronous,
                 .limits = stage_limits(costs_of(setup, std::ceil(sequences)), setup.gpu.usable_bytes(), Recompute::kStage,
                                        setup.max_fused_layers)};
-  if (setup.ignores_fused_memory) task.limits.least_fused_start = std::max(0, work.workload.num_layers() - setup.max_fused_layers);
+  if (setup.exact_fused_layers >= 0) fuse_with_head(task, setup.exact_fused_layers);
   return effort == Effort::kFast ? fast_plan(task) : thorough_plan(task);
 }
 

@@ -33,7 +33,7 @@ struct TrainingSetup {
   int round_microbatches = 0;  // 0: proposed
   int rounds_per_step = 0;     // 0: proposed
   int max_fused_layers = 2;    // beside the head
-  bool ignores_fused_memory = false;  // the fused stage may be longer than fits the GPU
+  int exact_fused_layers = -1;  // that many, whether they fit the GPU or not; -1: as they are planned
 };
 
 struct RunPrediction {

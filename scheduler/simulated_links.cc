@@ -8,7 +8,10 @@ namespace rp {
 
 namespace {
 
-int num_roots(const Machine& machine, int num_gpus) { return (num_gpus + machine.gpus_per_root - 1) / machine.gpus_per_root; }
+int num_roots(const Machine& machine, int num_gpus) {
+  RP_ASSERT(machine.gpus_per_root >= 1);
+  return (num_gpus + machine.gpus_per_root - 1) / machine.gpus_per_root;
+}
 
 // In this order: each GPU's link, uploads of each root, downloads of each root, the host's memory.
 std::vector<double> capacities(const Machine& machine, int num_gpus) {

@@ -10,7 +10,7 @@ namespace {
 std::size_t num_workers_on(int usable_cores) {
   LaunchOptions options;
   options.command = {"/bin/sh"};
-  const Machine machine{.usable_cores = usable_cores, .nodes = {{0, 1}}};
+  const LocalMachine machine{.usable_cores = usable_cores, .nodes = {{0, 1}}};
   return make_launch_plan(options, machine, "").processes.size() - 1;
 }
 
