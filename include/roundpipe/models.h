@@ -38,11 +38,11 @@ struct ModelInfo {
 // How a step of a preset is split, as far as its costs depend on it.
 struct PresetBatch {
   double sequences = 1;  // of a microbatch, on the average
-  std::int64_t sequence_length = 2048;
+  std::int64_t sequence_length = 2048;  // tokens
   int lora_rank = 0;  // above 0: the weights are frozen, and pairs of this rank are trained
 };
 
-// Describes a model by the name of its shape, as "qwen3-32b" (`rp-plan --help` lists them). It has no weights, so it runs on a
+// Describes a model by the name of its shape, as "qwen3-32b" (`rp-plan plan --model x` lists them). It has no weights, so it runs on a
 // modelled device only (--device sim:NAME), with inputs and labels as load()'s. Throws rp::Error (kUsage) for another name.
 [[nodiscard]] Model preset(const std::string& name, const PresetBatch& batch, at::ScalarType dtype = at::kBFloat16);
 
