@@ -46,6 +46,10 @@ std::string parse_store(const std::string& name, const std::string& value) {
   return parse_choice(name, value, {"shm", "memfd"});
 }
 
+std::string parse_give_way(const std::string& name, const std::string& value) {
+  return parse_choice(name, value, {"all", "weights", "gradients", "none"});
+}
+
 std::string parse_directory(const std::string& name, const std::string& value) {
   if (value.empty()) throw Error(ExitCode::kUsage, cat(name, " is empty; allowed: a directory"));
   return value;
@@ -87,6 +91,7 @@ RuntimeSettings RuntimeSettings::from_environment() {
   if (const auto value = environment_value("RP_PARAMS_ON")) settings.params_on = parse_directory("RP_PARAMS_ON", *value);
   if (const auto value = environment_value("RP_PLAN")) settings.plan = parse_plan("RP_PLAN", *value);
   if (const auto value = environment_value("RP_PREFETCH")) settings.prefetch = parse_switch("RP_PREFETCH", *value);
+  if (const auto value = environment_value("RP_GIVE_WAY")) settings.give_way = parse_give_way("RP_GIVE_WAY", *value);
   if (const auto value = environment_value("RP_THREADS_PER_WORKER")) {
     settings.threads_per_worker = parse_count("RP_THREADS_PER_WORKER", *value, 1, kMaxThreadsPerWorker);
   }
@@ -107,6 +112,7 @@ std::vector<std::pair<std::string, std::string>> RuntimeSettings::variables() co
   if (params_on) list.emplace_back("RP_PARAMS_ON", *params_on);
   if (plan) list.emplace_back("RP_PLAN", *plan);
   if (prefetch) list.emplace_back("RP_PREFETCH", *prefetch ? "1" : "0");
+  if (give_way) list.emplace_back("RP_GIVE_WAY", *give_way);
   if (threads_per_worker) list.emplace_back("RP_THREADS_PER_WORKER", std::to_string(*threads_per_worker));
   if (wait_timeout_seconds) list.emplace_back("RP_WAIT_TIMEOUT", std::to_string(*wait_timeout_seconds));
   if (check_consistency) list.emplace_back("RP_CHECK_CONSISTENCY", *check_consistency ? "1" : "0");

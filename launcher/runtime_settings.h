@@ -19,6 +19,7 @@ struct RuntimeSettings {
   std::optional<std::string> params_on;  // RP_PARAMS_ON: a directory
   std::optional<std::string> plan;       // RP_PLAN: "auto" or a file
   std::optional<bool> prefetch;          // RP_PREFETCH: 0, 1
+  std::optional<std::string> give_way;   // RP_GIVE_WAY: "all", "weights", "gradients", "none"
   std::optional<int> threads_per_worker; // RP_THREADS_PER_WORKER
   std::optional<int> wait_timeout_seconds;  // RP_WAIT_TIMEOUT
   std::optional<bool> check_consistency;  // RP_CHECK_CONSISTENCY: 0, 1
@@ -36,6 +37,7 @@ struct RuntimeSettings {
 // kUsage saying what is allowed; parse_device also kNoResource. `advice` ends the message of parse_count.
 [[nodiscard]] std::string parse_device(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_store(const std::string& name, const std::string& value);
+[[nodiscard]] std::string parse_give_way(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_directory(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_plan(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_file(const std::string& name, const std::string& value);

@@ -12,6 +12,7 @@ struct EffectiveSettings {
   std::string params_on;    // "" = in memory
   std::string plan = "auto";
   bool prefetch = true;
+  std::string give_way = "all";
   int threads_per_worker = 1;
   int wait_timeout_seconds = 600;
   bool check_consistency = false;

@@ -100,6 +100,8 @@ void Runtime::create_store() {
   settings.build_id = build_id();
   settings.arena_limit_bytes = available_memory();
   settings.wait_timeout_ns = settings_.wait_timeout_seconds * kNsPerSecond;
+  settings.weights_give_way = settings_.give_way == "all" || settings_.give_way == "weights";
+  settings.gradients_give_way = settings_.give_way == "all" || settings_.give_way == "gradients";
   settings.check_consistency = settings_.check_consistency;
   if (const SimRun* run = sim_run()) {
     settings.is_sparse = true;

@@ -83,10 +83,12 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   choose(settings_.params_on, options.params_on, settings.params_on);
   choose(settings_.plan, options.plan, settings.plan);
   choose(settings_.prefetch, options.prefetch, settings.prefetch);
+  choose(settings_.give_way, options.give_way, settings.give_way);
   choose(settings_.threads_per_worker, options.threads_per_worker, settings.threads_per_worker);
   choose(settings_.wait_timeout_seconds, options.wait_timeout_seconds, settings.wait_timeout_seconds);
   choose(settings_.check_consistency, options.check_consistency, settings.check_consistency);
   settings_.device = parse_device("SessionOptions::device", settings_.device);
+  settings_.give_way = parse_give_way("SessionOptions::give_way", settings_.give_way);
   if (settings_.threads_per_worker < 1) {
     throw Error(ExitCode::kUsage, cat("SessionOptions::threads_per_worker is ", settings_.threads_per_worker,
                                       ", but must be at least 1"));

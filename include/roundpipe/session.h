@@ -21,6 +21,9 @@ struct SessionOptions {
   std::optional<std::string> params_on;
   std::optional<std::string> plan;         // RP_PLAN: "auto" or a file; default "auto"
   std::optional<bool> prefetch;            // RP_PREFETCH, default on
+  // RP_GIVE_WAY: which bulk copies let inputs and outputs pass on a worker's link: "all" (the default), "weights",
+  // "gradients", "none".
+  std::optional<std::string> give_way;
   std::optional<int> threads_per_worker;   // RP_THREADS_PER_WORKER, default 1
   std::optional<int> wait_timeout_seconds; // RP_WAIT_TIMEOUT, default 600: how long a wait lasts while nothing computes
   // RP_CHECK_CONSISTENCY, default off: a slow run that verifies what the runtime moves between processes, by version and

@@ -110,6 +110,8 @@ TEST(Options, TheDirectoryForTheParametersTravelsInAVariable) {
 }
 
 TEST(Options, TheCheckOfConsistencyIsASwitchThatTravelsInAVariable) {
+  EXPECT_EQ(parse_launch_options({"--give-way", "weights", "train"}).settings.variables(),
+            (std::vector<std::pair<std::string, std::string>>{{"RP_GIVE_WAY", "weights"}}));
   EXPECT_EQ(parse_launch_options({"train"}).settings.check_consistency, std::nullopt);
   const LaunchOptions options = parse_launch_options({"--check-consistency", "train"});
   EXPECT_EQ(options.settings.check_consistency, true);
