@@ -54,7 +54,8 @@ int timeline(const rp::PlanOptions& options) {
 }
 
 int plan(const rp::PlanOptions& options) {
-  const rp::PlanAnswer answer = rp::answer_question(options.question, options.effort);
+  const rp::PlanAnswer answer = rp::answer_question(options.question, options.effort, !options.html.empty());
+  if (!options.html.empty()) rp::replace_file(options.html, rp::timeline_html(rp::answer_page(answer)));
   return rp::print_output(options.json ? rp::answer_json(answer) : rp::answer_text(answer));
 }
 

@@ -114,7 +114,7 @@ CommandParser plan_parser() {
                         .parser = cxxopts::Options("rp-plan plan", "Predicts how a model trains: memory, plan, speed."),
                         .options = {"--model", "--gpus", "--gpu", "--server", "--host-memory", "--sequence-length", "--batch-size",
                                     "--microbatches", "--rounds-per-step", "--lora-rank", "--no-lora-experts", "--async",
-                                    "--fp16-accumulate", "--pageable-weights", "--max-fused-layers", "--effort", "--json"},
+                                    "--fp16-accumulate", "--pageable-weights", "--max-fused-layers", "--html", "--effort", "--json"},
                         .required = {"model"}};
   const auto with_default = [](const char* value) { return text()->default_value(value); };
   command.parser.add_options()("model", "a preset, as qwen3-32b, or the folder of a model", text(), "MODEL")(
@@ -127,6 +127,7 @@ CommandParser plan_parser() {
       "no-lora-experts", "no LoRA pairs at experts and routers")("async", "asynchronous steps, with weights one step old")(
       "fp16-accumulate", "matrix products that add up in fp16")("pageable-weights", "weights in memory that is not pinned")(
       "max-fused-layers", "beside the head in the fused stage", with_default("2"), "N")(
+      "html", "write a page with the timeline of two steps, copies and updates", text(), "PAGE")(
       "effort", "search for plans: fast (10 ms each) or thorough (5 s)", with_default("thorough"), "EFFORT")("json", "print one JSON object");
   return command;
 }
@@ -274,6 +275,7 @@ PlanOptions read_plan(const cxxopts::ParseResult& given) {
   constexpr int kMost = 1'000'000;
   PlanOptions options{.action = PlanOptions::Action::kPlan};
   options.effort = chosen("effort", given["effort"].as<std::string>(), kBriefEfforts);
+  options.html = html_of(given);
   options.json = given.count("json") > 0;
   ModelQuestion& question = options.question;
   question.model = text_of(given, "model");

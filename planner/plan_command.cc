@@ -7,6 +7,7 @@
 
 #include "common/text.h"
 #include "model_files/profile_file.h"
+#include "planner/run_timeline.h"
 #include "roundpipe/error.h"
 
 namespace rp {
@@ -195,8 +196,9 @@ nlohmann::ordered_json row_json(const TrainingSetup& setup, const PredictedRow& 
 
 }  // namespace
 
-PlanAnswer answer_question(const ModelQuestion& question, Effort effort) {
+PlanAnswer answer_question(const ModelQuestion& question, Effort effort, bool for_page) {
   PlanAnswer answer{.setup = setup_of(question)};
+  answer.setup.records_spans = for_page;
   const TrainingSetup& setup = answer.setup;
   const std::vector<LayerTensors> tensors = tensors_of(setup.shape, {.rank = setup.lora_rank, .on_experts = setup.lora_experts});
   answer.num_parameters = num_parameters(tensors);
@@ -208,6 +210,7 @@ PlanAnswer answer_question(const ModelQuestion& question, Effort effort) {
   std::erase_if(counts, [&setup](int count) { return count >= setup.num_gpus; });
   for (const int count : counts) {
     TrainingSetup fewer = setup;
+    fewer.records_spans = false;
     fewer.num_gpus = count;
     answer.by_gpus.push_back(row_of(cat(count, count == 1 ? " GPU" : " GPUs"), fewer, Effort::kFast));
   }
@@ -216,6 +219,7 @@ PlanAnswer answer_question(const ModelQuestion& question, Effort effort) {
   for (const int layers : {0, 1, 2, 4, 8, 16}) {
     if (layers >= num_blocks) break;
     TrainingSetup wider = with_rounds_of(setup, *answer.asked.prediction);
+    wider.records_spans = false;
     wider.exact_fused_layers = layers;
     answer.by_fused.push_back(row_of(cat("head", layers == 0 ? " alone" : cat(" and ", layers)), wider, Effort::kFast));
   }
@@ -245,6 +249,37 @@ std::string answer_text(const PlanAnswer& answer) {
   print_rows(out, setup, "GPUs", answer.by_gpus);
   print_rows(out, setup, "fused stage", answer.by_fused);
   return out.str();
+}
+
+TimelinePage answer_page(const PlanAnswer& answer) {
+  const TrainingSetup& setup = answer.setup;
+  TimelinePage page{.title = cat(setup.shape.name, " on ", setup.num_gpus, " x ", setup.gpu.name)};
+  page.facts = {{"sequences of a step", cat(setup.batch)},
+                {"tokens of a sequence", cat(setup.sequence_length)},
+                {"steps", setup.asynchronous ? "asynchronous" : "synchronous"}};
+  if (!answer.asked.prediction) {
+    page.facts.push_back({"does not fit", answer.asked.problem});
+    return page;
+  }
+  const RunPrediction& prediction = *answer.asked.prediction;
+  page.columns = {"GPUs", "tokens/s", "step s", "computing", "bubble"};
+  for (const PredictedRow& row : answer.by_gpus) {
+    if (!row.prediction) continue;
+    const GpuTime& times = row.prediction->run.gpus;
+    std::ostringstream speed, step;
+    speed << std::fixed << std::setprecision(0) << row.prediction->tokens_per_s;
+    step << std::fixed << std::setprecision(3) << row.prediction->run.step_ms / 1000;
+    const auto of_all = [&times](double part) { return share(part, times.total()); };
+    page.records.push_back({.cells = {cat(row.prediction->num_gpus), speed.str(), step.str(), of_all(times.busy), of_all(times.bubble)},
+                            .note = cat("waiting for copies ", of_all(times.transfers()), ", for updates ", of_all(times.updates))});
+  }
+  page.sections = {run_section(prediction.run, prediction.plan, prediction.num_layers, prediction.num_gpus, kPredictedLength.warm_up, 2)};
+  page.sections.front().figures = {{"microbatches of a round", cat(prediction.round_microbatches)},
+                                   {"rounds of a step", cat(prediction.rounds_per_step)},
+                                   {"forward", lengths_text(prediction.plan.forward)},
+                                   {"fused", cat(prediction.fused_layers(), " and the head")},
+                                   {"backward", lengths_text(prediction.plan.backward)}};
+  return page;
 }
 
 std::string answer_json(const PlanAnswer& answer) {

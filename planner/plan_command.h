@@ -8,6 +8,7 @@
 
 #include "planner/options.h"
 #include "planner/run_prediction.h"
+#include "planner/timeline_page.h"
 
 namespace rp {
 
@@ -29,10 +30,12 @@ struct PlanAnswer {
 };
 
 // Throws rp::Error: kUsage for an unknown preset or profile, kBadInput for a folder or file that is none. What does not fit is
-// part of the answer.
-[[nodiscard]] PlanAnswer answer_question(const ModelQuestion& question, Effort effort);
+// part of the answer. `for_page`: with what answer_page() draws.
+[[nodiscard]] PlanAnswer answer_question(const ModelQuestion& question, Effort effort, bool for_page = false);
 
 [[nodiscard]] std::string answer_text(const PlanAnswer& answer);
 [[nodiscard]] std::string answer_json(const PlanAnswer& answer);
+// Two steps with their copies and updates. REQUIRES: it was asked for_page.
+[[nodiscard]] TimelinePage answer_page(const PlanAnswer& answer);
 
 }  // namespace rp

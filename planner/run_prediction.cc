@@ -157,7 +157,9 @@ RunPrediction predict_run(const TrainingSetup& setup, Effort effort) {
     best = std::move(next);
     best_rounds = candidates[i].rounds;
   }
-  return predict(setup, best_rounds, choose_plan(setup, best_rounds, effort), {.warm_up = 4, .steps = 8});
+  RunLength length = kPredictedLength;
+  length.record = setup.records_spans;
+  return predict(setup, best_rounds, choose_plan(setup, best_rounds, effort), length);
 }
 
 std::int64_t longest_sequence(const TrainingSetup& setup) {

@@ -33,8 +33,12 @@ struct TrainingSetup {
   int round_microbatches = 0;  // 0: proposed
   int rounds_per_step = 0;     // 0: proposed
   int max_fused_layers = 2;    // beside the head
+  bool records_spans = false;   // of the prediction's run
   int exact_fused_layers = -1;  // that many, whether they fit the GPU or not; -1: as they are planned
 };
+
+// Steps of a simulated run before the counted ones, and these.
+inline constexpr RunLength kPredictedLength{.warm_up = 4, .steps = 8};
 
 struct RunPrediction {
   int num_gpus = 0;

@@ -39,6 +39,28 @@ TEST(PlanCommand, AnswersForAModelThatFits) {
   EXPECT_NEAR(json["asked"]["step_ms"].get<double>(), prediction.run.step_ms, 1e-6);
 }
 
+TEST(PlanCommand, DrawsTwoStepsWithTheirCopies) {
+  const PlanAnswer answer = answer_question({.model = "smollm2-135m", .num_gpus = 2, .batch = 8, .asynchronous = true}, Effort::kFast, true);
+  const TimelinePage page = answer_page(answer);
+  ASSERT_EQ(page.sections.size(), 1U);
+  const TimelineSection& section = page.sections.front();
+  ASSERT_EQ(section.rows.size(), 3U) << "two GPUs and the updates";
+  EXPECT_NEAR(section.length_ms, 2 * answer.asked.prediction->run.step_ms, 0.3 * section.length_ms);
+  for (int gpu = 0; gpu < 2; ++gpu) {
+    const TimelineRow& row = section.rows[static_cast<std::size_t>(gpu)];
+    for (const auto* lane : {&row.compute, &row.upload_inputs, &row.upload_weights, &row.download}) {
+      ASSERT_FALSE(lane->empty());
+      for (std::size_t i = 1; i < lane->size(); ++i) {
+        EXPECT_GE((*lane)[i].start_ms, (*lane)[i - 1].end_ms - 1e-6) << "one at a time";
+      }
+    }
+  }
+  EXPECT_FALSE(section.rows.back().compute.empty());
+  const std::string html = timeline_html(page);
+  EXPECT_NE(html.find("smollm2-135m on 2 x rtx4090"), std::string::npos);
+  EXPECT_NE(html.find("weights of layer"), std::string::npos);
+}
+
 TEST(PlanCommand, KeepsTheSplitOfTheStepThatWasGiven) {
   const PlanAnswer answer = asked({.model = "smollm2-135m", .num_gpus = 2, .batch = 20, .round_microbatches = 5, .rounds_per_step = 2});
   ASSERT_TRUE(answer.asked.prediction.has_value()) << answer.asked.problem;
