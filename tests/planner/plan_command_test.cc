@@ -70,7 +70,7 @@ TEST(PlanCommand, KeepsTheSplitOfTheStepThatWasGiven) {
 }
 
 TEST(PlanCommand, SaysWhatDoesNotFitAndWhatWould) {
-  const PlanAnswer host = asked({.model = "llama3.1-70b", .batch = 16});
+  const PlanAnswer host = asked({.model = "qwen3-1.7b", .num_gpus = 2, .host_bytes = std::uint64_t{8} << 30, .batch = 8});
   EXPECT_NE(answer_text(host).find("It does not fit the host's memory."), std::string::npos);
   const PlanAnswer gpu = asked({.model = "llama3.1-8b", .sequence_length = 200'000});
   EXPECT_FALSE(gpu.asked.prediction.has_value());
