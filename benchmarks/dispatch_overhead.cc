@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "common/futex.h"
+#include "common/program_main.h"
 #include "coordinator/coordinator.h"
 #include "device/cpu_device.h"
 #include "roundpipe/error.h"
@@ -296,10 +297,5 @@ int run(int argc, char** argv) {
 }  // namespace rp
 
 int main(int argc, char** argv) {
-  try {
-    return rp::run(argc, argv);
-  } catch (const rp::Error& error) {
-    std::fprintf(stderr, "dispatch_overhead: %s\n", error.what());
-    return static_cast<int>(error.code());
-  }
+  return rp::run_program("dispatch_overhead", [&] { return rp::run(argc, argv); });
 }

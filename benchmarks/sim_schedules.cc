@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "common/program_main.h"
 #include "common/text.h"
 #include "coordinator/schedule_report.h"
 #include "device/sim_device.h"
@@ -196,13 +197,17 @@ void print_row(const test::GoldenModel& model, bool asynchronous, const Options&
 
 int run(int argc, char** argv) {
   Options options;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::strcmp(argv[i], "--model") == 0) options.model = argv[i + 1];
-    if (std::strcmp(argv[i], "--mode") == 0) options.mode = argv[i + 1];
-    if (std::strcmp(argv[i], "--steps") == 0) options.num_steps = std::atoi(argv[i + 1]);
-    if (std::strcmp(argv[i], "--warm-up") == 0) options.num_warm_up = std::atoi(argv[i + 1]);
-    if (std::strcmp(argv[i], "--scale") == 0) options.scale = std::atof(argv[i + 1]);
-    if (std::strcmp(argv[i], "--round-microbatches") == 0) options.round_microbatches = std::atoi(argv[i + 1]);
+  for (int i = 1; i < argc; i += 2) {
+    const std::string name = argv[i];
+    if (i + 1 == argc) throw Error(ExitCode::kUsage, name + ": its value is missing; the options stand at the top of sim_schedules.cc");
+    const char* const value = argv[i + 1];
+    if (name == "--model") options.model = value;
+    else if (name == "--mode") options.mode = value;
+    else if (name == "--steps") options.num_steps = std::atoi(value);
+    else if (name == "--warm-up") options.num_warm_up = std::atoi(value);
+    else if (name == "--scale") options.scale = std::atof(value);
+    else if (name == "--round-microbatches") options.round_microbatches = std::atoi(value);
+    else throw Error(ExitCode::kUsage, name + ": unknown; the options stand at the top of sim_schedules.cc");
   }
   std::printf("# %d steps after %d, times x %g, rounds of %d microbatches, %ld cores\n", options.num_steps, options.num_warm_up,
               options.scale, options.round_microbatches, sysconf(_SC_NPROCESSORS_ONLN));
@@ -223,10 +228,5 @@ int run(int argc, char** argv) {
 }  // namespace rp
 
 int main(int argc, char** argv) {
-  try {
-    return rp::run(argc, argv);
-  } catch (const rp::Error& error) {
-    std::fprintf(stderr, "sim_schedules: %s\n", error.what());
-    return static_cast<int>(error.code());
-  }
+  return rp::run_program("sim_schedules", [&] { return rp::run(argc, argv); });
 }

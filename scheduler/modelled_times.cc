@@ -15,9 +15,8 @@ LayerWork modelled_work(const LayerCost& cost, const GpuProfile& gpu, Accumulate
   return {.forward = pass_ms(cost.forward, gpu, accumulate), .backward = pass_ms(cost.backward, gpu, accumulate)};
 }
 
-double copy_ms(double bytes, CopyDirection direction, const GpuProfile& gpu, bool both_directions) {
-  double gbs = direction == CopyDirection::kHostToDevice ? gpu.host_to_device_gbs : gpu.device_to_host_gbs;
-  if (both_directions) gbs = std::min(gbs, gpu.both_directions_gbs);
+double copy_ms(double bytes, CopyDirection direction, const GpuProfile& gpu) {
+  const double gbs = direction == CopyDirection::kHostToDevice ? gpu.host_to_device_gbs : gpu.device_to_host_gbs;
   return 1e3 * (bytes / (gbs * 1e9) + gpu.copy_latency_us * 1e-6);
 }
 

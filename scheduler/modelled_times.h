@@ -16,9 +16,9 @@ namespace rp {
 // Of one layer; backward without recompute.
 [[nodiscard]] LayerWork modelled_work(const LayerCost& cost, const GpuProfile& gpu, Accumulate accumulate);
 
-// A copy alone on its link, or beside one in the other direction.
+// A copy alone on its link.
 enum class CopyDirection { kHostToDevice, kDeviceToHost };
-[[nodiscard]] double copy_ms(double bytes, CopyDirection direction, const GpuProfile& gpu, bool both_directions = false);
+[[nodiscard]] double copy_ms(double bytes, CopyDirection direction, const GpuProfile& gpu);
 
 // All layers but the last are the workload's, the last is its head; a hop is the boundary's activation to the host and from it.
 // The GPUs and microbatches are the caller's to set. REQUIRES: two layers or more.

@@ -38,7 +38,6 @@ TEST(ModelledTimes, CopiesShareALinkWithTheOtherDirection) {
   const GpuProfile gpu = unit_gpu();
   EXPECT_DOUBLE_EQ(copy_ms(2e6, CopyDirection::kHostToDevice, gpu), 1.1);
   EXPECT_DOUBLE_EQ(copy_ms(2e6, CopyDirection::kDeviceToHost, gpu), 2.1);
-  EXPECT_DOUBLE_EQ(copy_ms(2e6, CopyDirection::kHostToDevice, gpu, true), 4.1);
 }
 
 TEST(ModelledTimes, TheLastLayerOfTheModelIsTheWorkloadsHead) {

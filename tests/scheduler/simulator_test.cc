@@ -105,17 +105,22 @@ TEST_P(GoldenSchedules, AreSimulatedInLessThanTenMilliseconds) {
   EXPECT_LT(milliseconds([&] { (void)RoundSimulator(golden.workload).period(stage_works(golden.workload, golden_plan(golden))); }), 10);
 }
 
+// Any plan for any workload.
+std::pair<Workload, std::vector<StageWork>> random_stages(std::uint64_t seed, bool asynchronous) {
+  PlanTask task = random_task(seed);
+  task.asynchronous = asynchronous;
+  PlanSearch search(task, seed);
+  search.run(1);
+  const PlanChoice choice = search.best();
+  Workload workload = task.workload;
+  workload.round_microbatches = choice.round_microbatches;
+  return {workload, stage_works(workload, choice.plan)};
+}
+
 // RoundSimulator looks at the ends of a slot's microbatches only: nothing between them may matter.
 TEST(RoundSchedule, ASlotAsAWholeHasTheTimesOfItsTasks) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
-    PlanTask task = random_task(seed);
-    task.asynchronous = false;
-    PlanSearch search(task, seed);
-    search.run(1);  // any plan
-    const PlanChoice choice = search.best();
-    Workload workload = task.workload;
-    workload.round_microbatches = choice.round_microbatches;
-    const std::vector<StageWork> stages = stage_works(workload, choice.plan);
+    const auto [workload, stages] = random_stages(seed, /*asynchronous=*/false);
     const Timeline timeline = simulate(round_schedule(workload, stages));
     EXPECT_NEAR(timeline.makespan, RoundSimulator(workload).makespan(stages), 1e-9 * timeline.makespan) << "seed " << seed;
   }
@@ -125,14 +130,7 @@ TEST(RoundSchedule, ASlotAsAWholeHasTheTimesOfItsTasks) {
 TEST(RoundSchedule, ChainedStepsAsAWholeHaveTheTimesOfTheirTasks) {
   int num_waiting = 0;
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
-    PlanTask task = random_task(seed);
-    task.asynchronous = true;
-    PlanSearch search(task, seed);
-    search.run(1);  // any plan
-    const PlanChoice choice = search.best();
-    Workload workload = task.workload;
-    workload.round_microbatches = choice.round_microbatches;
-    const std::vector<StageWork> stages = stage_works(workload, choice.plan);
+    const auto [workload, stages] = random_stages(seed, /*asynchronous=*/true);
     TaskGraph graph = chained_schedule(workload, stages, 7);
     const Timeline timeline = simulate(graph);
     const double period = (end_of(graph, timeline, 7) - end_of(graph, timeline, 3)) / 4;
