@@ -125,7 +125,7 @@ void StagePlans::cut_together(bool measured) {
 // With one worker every plan takes the same time, and stages that have no backward are not simulated.
 bool StagePlans::is_searched(const PipelinePlans& pipeline) {
   return pipeline.settings.search && pipeline.settings.search->num_workers > 1 && pipeline.main_kind == PlanKind::kFused &&
-         pipeline.first_trained_layer == 0 && pipeline.bytes.size() > 1;
+         pipeline.bytes.size() > 1;
 }
 
 Plan StagePlans::search(const PipelinePlans& pipeline) {
@@ -138,6 +138,7 @@ Plan StagePlans::search(const PipelinePlans& pipeline) {
   task.workload.num_gpus = settings.num_workers;
   task.workload.num_microbatches = pipeline.num_microbatches * settings.rounds_per_step;
   task.workload.hop = kHopMs;
+  task.workload.first_trained_layer = pipeline.first_trained_layer;
   for (const PartitionLayer& layer : measured.layers) {
     // The simulation's recompute takes what a forward takes.
     const double backward = std::max(0.0, layer.recompute + layer.backward - layer.forward);

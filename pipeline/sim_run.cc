@@ -111,7 +111,8 @@ std::string SimRun::comparison(const Store& store, bool asynchronous, const Meas
               .round_microbatches = shape.round_microbatches,
               .hop = machine_.hop_ms,
               .layers = std::vector<LayerWork>(times_.begin(), times_.begin() + num_layers_ - 1),
-              .head = times_[static_cast<std::size_t>(num_layers_) - 1]};
+              .head = times_[static_cast<std::size_t>(num_layers_) - 1],
+              .first_trained_layer = store.catalogue().first_trained_layer(0)};
   if (machine_.workload && static_cast<int>(machine_.workload->slowness.size()) == num_workers_) {
     workload.slowness = machine_.workload->slowness;
   }

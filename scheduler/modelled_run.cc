@@ -1,5 +1,7 @@
 #include "scheduler/modelled_run.h"
 
+#include <algorithm>
+
 #include "scheduler/modelled_machine.h"
 #include "scheduler/modelled_times.h"
 
@@ -13,6 +15,9 @@ RunWork modelled_run(const std::vector<LayerCost>& costs, const ModelledRun& run
   work.workload.num_gpus = run.num_gpus;
   work.workload.round_microbatches = run.host.num_microbatches;
   work.workload.num_microbatches = run.host.num_microbatches * run.host.rounds_per_step;
+  const auto is_trained = [](const LayerBytes& layer) { return layer.gradient > 0; };
+  work.workload.first_trained_layer =
+      static_cast<int>(std::find_if(work.layers.begin(), work.layers.end(), is_trained) - work.layers.begin());
   return work;
 }
 

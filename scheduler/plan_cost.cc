@@ -86,7 +86,8 @@ const std::vector<StageWork>& PlanCost::stages(const Cuts& cuts) {
   for (const int end : cuts.forward) stages_.push_back(sums_.stage(TaskKind::kForward, {std::exchange(first, end), end}));
   stages_.push_back(sums_.stage(TaskKind::kFused, {first, num_layers_}));
   for (std::size_t i = cuts.backward.size(); i-- > 0;) {
-    stages_.push_back(sums_.stage(TaskKind::kBackward, {i > 0 ? cuts.backward[i - 1] : 0, cuts.backward[i]}));
+    const LayerRange part = sums_.backward_part({i > 0 ? cuts.backward[i - 1] : 0, cuts.backward[i]});
+    if (part.first < part.end) stages_.push_back(sums_.stage(TaskKind::kBackward, part));
   }
   return stages_;
 }

@@ -7,11 +7,12 @@
 
 namespace rp {
 
-StageSums::StageSums(const Workload& workload) : fused_waits_(workload.fused_waits), forward_(1), backward_(1) {
+StageSums::StageSums(const Workload& workload)
+    : fused_waits_(workload.fused_waits), first_trained_layer_(workload.first_trained_layer), forward_(1), backward_(1) {
   for (int layer = 0; layer <= workload.num_layers(); ++layer) {
     const LayerWork& work = layer < workload.num_layers() ? workload.layers[static_cast<std::size_t>(layer)] : workload.head;
     forward_.push_back(forward_.back() + work.forward);
-    backward_.push_back(backward_.back() + work.forward + work.backward);
+    backward_.push_back(backward_.back() + work.forward + (layer < first_trained_layer_ ? 0 : work.backward));
   }
 }
 
@@ -21,7 +22,10 @@ std::vector<StageWork> stage_works(const Workload& workload, const Plan& plan) {
   std::vector<StageWork> stages;
   for (const LayerRange& range : plan.forward) stages.push_back(sums.stage(TaskKind::kForward, range));
   stages.push_back(sums.stage(TaskKind::kFused, {plan.fused_start, workload.num_layers() + 1}));
-  for (const LayerRange& range : plan.backward) stages.push_back(sums.stage(TaskKind::kBackward, range));
+  for (const LayerRange& range : plan.backward) {
+    const LayerRange part = sums.backward_part(range);
+    if (part.first < part.end) stages.push_back(sums.stage(TaskKind::kBackward, part));
+  }
   return stages;
 }
 
@@ -78,8 +82,10 @@ class Chain {
     if (ends_.size() < 3) return tasks;
     const std::vector<int>& ends = ends_[ends_.size() - 3];
     for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
-      const LayerRange& other = stages_[stage].layers;
-      if (stages_[stage].kind == TaskKind::kForward || other.end <= layers.first || layers.end <= other.first) continue;
+      LayerRange other = stages_[stage].layers;
+      other.first = std::max(other.first, workload_.first_trained_layer);  // below, nothing is updated
+      const LayerRange both{std::max(layers.first, other.first), std::min(layers.end, other.end)};
+      if (stages_[stage].kind == TaskKind::kForward || both.end <= both.first) continue;
       tasks.push_back(ends[stage]);
     }
     return tasks;
@@ -111,19 +117,22 @@ double busy_ms_per_gpu(const Workload& workload, const std::vector<StageWork>& s
 }
 
 double lower_bound_ms(const Workload& workload, const std::vector<StageWork>& stages, bool asynchronous) {
-  double chain = stages.empty() ? 0 : stages.front().time.lead;
-  for (const StageWork& stage : stages) chain += stage.time.work;
+  const auto waits = [&](const StageWork& stage) { return !asynchronous || stage.layers.end > workload.first_trained_layer; };
+  const auto first = std::find_if(stages.begin(), stages.end(), waits);
+  double chain = first == stages.end() ? 0 : first->time.lead;
+  for (auto stage = first; stage != stages.end(); ++stage) chain += stage->time.work;
   double least_slowness = workload.slowness_of(0);
   for (int gpu = 1; gpu < workload.num_gpus; ++gpu) least_slowness = std::min(least_slowness, workload.slowness_of(gpu));
   chain *= least_slowness;
-  if (workload.num_gpus > 1) chain += workload.hop * static_cast<double>(stages.size() - 1);
+  if (workload.num_gpus > 1 && first != stages.end()) chain += workload.hop * static_cast<double>(stages.end() - first - 1);
   return std::max(busy_ms_per_gpu(workload, stages), asynchronous ? chain / 2 : chain);
 }
 
 RoundSimulator::RoundSimulator(const Workload& workload)
     : clock_(workload.num_gpus, workload.round_microbatches, workload.num_gpus > 1 ? workload.hop : 0, workload.slowness),
       num_gpus_(workload.num_gpus),
-      num_rounds_(workload.num_microbatches / workload.round_microbatches) {
+      num_rounds_(workload.num_microbatches / workload.round_microbatches),
+      first_trained_layer_(workload.first_trained_layer) {
   RP_ASSERT(num_rounds_ * workload.round_microbatches == workload.num_microbatches);
   for (auto* updates : {&before_, &last_, &present_}) updates->resize(static_cast<std::size_t>(workload.num_layers()) + 1);
 }
@@ -159,7 +168,8 @@ double RoundSimulator::period(const std::vector<StageWork>& stages, int from, in
     return *std::max_element(before_.begin() + layers.first, before_.begin() + layers.end);
   };
   const auto done = [this](const StageWork& stage, double end) {
-    std::fill(present_.begin() + stage.layers.first, present_.begin() + stage.layers.end, end);
+    const int first = std::min(std::max(stage.layers.first, first_trained_layer_), stage.layers.end);
+    std::fill(present_.begin() + first, present_.begin() + stage.layers.end, end);
   };
   double end_of_from = 0;
   for (int number = 1; number <= to; ++number) {

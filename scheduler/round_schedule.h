@@ -6,6 +6,7 @@
 // Workload::fused_waits.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "scheduler/plan.h"
@@ -34,16 +35,22 @@ class StageSums {
     const double lead = kind == TaskKind::kFused && fused_waits_ ? 0 : once;
     return {.kind = kind, .layers = layers, .time = {.lead = lead, .work = both - lead}};
   }
+  // Of a backward stage: those that have a backward. None if there are none.
+  [[nodiscard]] LayerRange backward_part(const LayerRange& layers) const {
+    return {std::max(layers.first, std::min(first_trained_layer_, layers.end)), layers.end};
+  }
   // Element i: of layers [0, i), in ms; backward with recompute.
   [[nodiscard]] const std::vector<double>& forward() const { return forward_; }
   [[nodiscard]] const std::vector<double>& backward() const { return backward_; }
 
  private:
   bool fused_waits_;
+  int first_trained_layer_;
   std::vector<double> forward_, backward_;
 };
 
-// In the order of the slots of a round. REQUIRES: a plan with a fused stage, for num_layers() + 1 layers.
+// In the order of the slots of a round; backward stages without the layers that have no backward, and none of these alone.
+// REQUIRES: a plan with a fused stage, for num_layers() + 1 layers.
 [[nodiscard]] std::vector<StageWork> stage_works(const Workload& workload, const Plan& plan);
 
 // What a step takes on one GPU of slowness 1, in ms.
@@ -53,7 +60,8 @@ class StageSums {
 [[nodiscard]] double busy_ms_per_gpu(const Workload& workload, const std::vector<StageWork>& stages);
 
 // No step of these stages is shorter: busy_ms_per_gpu(), and what one microbatch goes through. In ms. `asynchronous`: a layer
-// waits for its update by the step before the last, so two steps take at least as long as a microbatch.
+// waits for its update by the step before the last, so two steps take at least as long as a microbatch from the first stage on
+// that is trained.
 [[nodiscard]] double lower_bound_ms(const Workload& workload, const std::vector<StageWork>& stages, bool asynchronous = false);
 
 // One step as a graph, for its timeline.
@@ -84,6 +92,7 @@ class RoundSimulator {
   SlotClock clock_;
   int num_gpus_;
   int num_rounds_;
+  int first_trained_layer_;
   // When a layer's update is there, of the step before the last, the last, and the present one.
   std::vector<double> before_, last_, present_;
 };

@@ -166,15 +166,15 @@ class RunSimulation {
       state.feeding = {};
     }
     for (; state.fed_layer < layers.end; ++state.fed_layer, moved = true) {
-      const LayerBytes bytes = bytes_of(state.fed_layer);
       const Weights& weights = weights_of(state.fed_layer);
-      if (is_updated(bytes) && weights.version < version_of(slot)) return moved;
+      if (is_trained(work_, state.fed_layer) && weights.version < version_of(slot)) return moved;
       if (weights.gradient_committed > state.feeding.gradient_committed) {
         state.feeding.gradient_made = weights.gradient_made;
         state.feeding.gradient_committed = weights.gradient_committed;
       }
       const bool is_last = state.fed_layer + 1 == layers.end;
-      links_.add(gpu, {.kind = CopyKind::kWeights, .slot = slot, .layer = state.fed_layer, .is_last_part = is_last, .bytes = bytes.weights});
+      links_.add(gpu, {.kind = CopyKind::kWeights, .slot = slot, .layer = state.fed_layer, .is_last_part = is_last,
+                       .bytes = bytes_of(state.fed_layer).weights});
     }
     state.feeding.weights_known = now_;
     state.fed.push_back(state.feeding);
@@ -182,8 +182,6 @@ class RunSimulation {
     ++state.fed_task;
     return true;
   }
-  // Without sizes all layers are trained, in no time.
-  [[nodiscard]] bool is_updated(const LayerBytes& bytes) const { return work_.layers.empty() || bytes.gradient > 0; }
 
   bool fetch(int gpu) {
     SimulatedGpu& state = at(gpu);

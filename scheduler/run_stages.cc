@@ -31,10 +31,9 @@ std::vector<RunStage> run_stages(const RunWork& work, const std::vector<StageWor
       // The batch itself is not counted: who wrote it keeps it.
     } else {
       for (int layer = layers.end; layer-- > layers.first;) {
-        // Without sizes all layers are trained, in no time.
-        if (work.layers.empty() || work.layers[static_cast<std::size_t>(layer)].gradient > 0) made.trained_layers.push_back(layer);
+        if (is_trained(work, layer)) made.trained_layers.push_back(layer);
       }
-      if (layers.first > 0) made.output_bytes = input_bytes(layers.first);
+      if (layers.first > work.workload.first_trained_layer) made.output_bytes = input_bytes(layers.first);
     }
     if (stage.kind == TaskKind::kBackward) made.gradient_input_bytes = input_bytes(layers.end);
     const bool is_last_reader = stage.kind == TaskKind::kBackward || kept.count(layers.first) == 0;

@@ -25,6 +25,11 @@ struct RunStage {
   [[nodiscard]] bool is_backward() const { return work.kind == TaskKind::kBackward; }
 };
 
+// Whether a step updates the layer. Without sizes all layers that have a backward are trained, in no time.
+[[nodiscard]] inline bool is_trained(const RunWork& work, int layer) {
+  return layer >= work.workload.first_trained_layer && (work.layers.empty() || work.layers[static_cast<std::size_t>(layer)].gradient > 0);
+}
+
 [[nodiscard]] std::vector<RunStage> run_stages(const RunWork& work, const std::vector<StageWork>& stages);
 
 }  // namespace rp

@@ -21,6 +21,7 @@ struct Workload {
   // By GPU: what its times are multiplied with; empty: 1 for all.
   std::vector<double> slowness{};
   LayerWork head;  // LM head and loss: behind the last layer, never recomputed
+  int first_trained_layer = 0;  // RoundPipe: no gradient goes below, and no recompute
   // RoundPipe: the fused stage's forward begins when its input is there. In the published simulations it does not wait, as
   // if it were a recompute.
   bool fused_waits = true;

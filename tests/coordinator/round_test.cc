@@ -5,6 +5,7 @@
 #include <random>
 #include <set>
 
+#include "scheduler/round_schedule.h"
 #include "tests/coordinator/random_plan.h"
 
 namespace rp {
@@ -57,6 +58,18 @@ TEST(Slots, FollowThePlan) {
     EXPECT_EQ(slots[i].phase, expected[i].first);
     EXPECT_EQ(slots[i].layers, expected[i].second);
   }
+}
+
+TEST(Slots, AreTheStagesThatPlansAreSimulatedWith) {
+  for_random_rounds([](const Round& round, const Catalogue&) {
+    if (kind_of(round.plan, round.num_layers) != PlanKind::kFused) return;
+    Workload workload;
+    workload.layers.resize(static_cast<std::size_t>(round.num_layers) - 1, {1, 1});
+    workload.first_trained_layer = round.first_trained_layer;
+    const std::vector<StageWork> stages = stage_works(workload, round.plan);
+    ASSERT_EQ(stages.size(), round.slots.size());
+    for (std::size_t i = 0; i < stages.size(); ++i) EXPECT_EQ(stages[i].layers, round.slots[i].layers);
+  });
 }
 
 TEST(Slots, EndTheBackwardAtTheFirstLayerThatIsTrained) {

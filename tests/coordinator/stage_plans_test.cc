@@ -10,9 +10,11 @@ namespace {
 constexpr int kMicrobatches = 8, kWorkers = 8, kLayers = 25;
 constexpr double kMs = 1e6;  // in ns
 
-Catalogue catalogue_of(int num_layers) {
+Catalogue catalogue_of(int num_layers, int num_frozen) {
   std::vector<LayerRequest> layers(static_cast<std::size_t>(num_layers), LayerRequest{.name = "l"});
-  for (LayerRequest& layer : layers) layer.parameters.push_back({.name = "w", .shape = {1024}});
+  for (int layer = 0; layer < num_layers; ++layer) {
+    layers[static_cast<std::size_t>(layer)].parameters.push_back({.name = "w", .shape = {1024}, .is_trained = layer >= num_frozen});
+  }
   return Catalogue::lay_out(layers, 1, false);
 }
 
@@ -22,8 +24,8 @@ LayerWork work_of(int layer, int num_layers) { return layer + 1 == num_layers ? 
 // Plans of a model after rounds of which these times were measured.
 class MeasuredPlans {
  public:
-  MeasuredPlans(const PlanSettings& settings, int num_layers)
-      : catalogue_(catalogue_of(num_layers)), plans_(catalogue_, {settings}), num_layers_(num_layers) {}
+  MeasuredPlans(const PlanSettings& settings, int num_layers, int num_frozen)
+      : catalogue_(catalogue_of(num_layers, num_frozen)), plans_(catalogue_, {settings}), num_layers_(num_layers) {}
 
   void learn_a_round() {
     const RoundShape shape{.num_layers = static_cast<std::uint32_t>(num_layers_), .num_microbatches = kMicrobatches,
@@ -47,8 +49,9 @@ class MeasuredPlans {
   int num_layers_;
 };
 
-double step_ms(const Plan& plan, int num_layers, bool asynchronous) {
+double step_ms(const Plan& plan, int num_layers, bool asynchronous, int num_frozen = 0) {
   Workload workload{.num_gpus = kWorkers, .num_microbatches = kMicrobatches, .round_microbatches = kMicrobatches, .layers = {}, .head = {}};
+  workload.first_trained_layer = num_frozen;
   for (int layer = 0; layer < num_layers; ++layer) workload.layers.push_back(work_of(layer, num_layers));
   workload.head = workload.layers.back();
   workload.layers.pop_back();
@@ -57,8 +60,8 @@ double step_ms(const Plan& plan, int num_layers, bool asynchronous) {
   return asynchronous ? simulator.period(stages) : simulator.makespan(stages);
 }
 
-Plan plan_after(int rounds, const PlanSettings& settings, int num_layers = kLayers) {
-  MeasuredPlans plans(settings, num_layers);
+Plan plan_after(int rounds, const PlanSettings& settings, int num_layers = kLayers, int num_frozen = 0) {
+  MeasuredPlans plans(settings, num_layers, num_frozen);
   for (int round = 0; round < rounds; ++round) plans.learn_a_round();
   return plans.plan();
 }
@@ -77,6 +80,20 @@ TEST(StagePlans, AreSearchedBySimulatedTimeOnceTheTimesAreKnown) {
     const double share = asynchronous ? 0.995 : 0.95;
     EXPECT_LT(step_ms(plan, kLayers, asynchronous), share * step_ms(plan_after(2, balanced), kLayers, asynchronous));
     EXPECT_EQ(plan_after(2, searched), plan) << "the same times give the same plan";
+  }
+}
+
+TEST(StagePlans, AreSearchedAboveFrozenLayersToo) {
+  const PlanSettings balanced{.limits = {.min_stages = kWorkers}};
+  PlanSettings searched = balanced;
+  searched.search = {.num_workers = kWorkers};
+  for (const int num_frozen : {1, 10}) {
+    SCOPED_TRACE(num_frozen);
+    const Plan plan = plan_after(2, searched, kLayers, num_frozen);
+    ASSERT_NO_THROW(validate_plan(plan, kLayers));
+    const auto ms = [&](const Plan& of) { return step_ms(of, kLayers, false, num_frozen); };
+    EXPECT_LT(ms(plan), 0.95 * ms(plan_after(2, balanced, kLayers, num_frozen)));
+    EXPECT_LE(ms(plan), ms(plan_after(2, searched)) + 1e-9) << "a plan for a model of which all is trained";
   }
 }
 

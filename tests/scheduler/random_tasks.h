@@ -46,6 +46,7 @@ inline PlanTask random_task(std::uint64_t seed) {
       task.limits.backward.push_back(std::min(num_layers + 1, layer + most_backward));
     }
   }
+  if (draw(0, 3) == 0) workload.first_trained_layer = draw(0, num_layers);
   return task;
 }
 
