@@ -1,20 +1,43 @@
-// What each part of RoundPipe is worth, in the simulator: weights that give way to inputs, gradients that give way to outputs,
-// and backward stages that are cut apart from the forward ones; alone left out, and all of them. The published models with their
-// settings on 8 GPUs (docs/design/transfers.md).
+// What each part of RoundPipe is worth: weights that give way to inputs, gradients that give way to outputs, and backward
+// stages that are cut apart from the forward ones; alone left out, and all of them. The published models with their settings on
+// 8 GPUs (docs/design/transfers.md): in the simulator, or as runs on modelled GPUs (docs/simulation-device.md), which know no
+// PCIe root and no host memory that GPUs share, and sum products in fp32.
+//
+//   transfer_ablation [--on simulator|sim] [--model NAME|all] [--mode sync|async|all] [--steps N] [--jobs N]
+//   (defaults: simulator, all, all; of runs on modelled GPUs 8 steps after 4, one at a time)
 
+#include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "common/program_main.h"
+#include "common/text.h"
 #include "model_files/layer_costs.h"
 #include "model_files/profile_file.h"
+#include "roundpipe/error.h"
 #include "scheduler/gpu_memory.h"
 #include "scheduler/modelled_run.h"
 #include "scheduler/planner.h"
 #include "scheduler/run_simulator.h"
 
 namespace {
+
+struct Options {
+  bool on_sim = false;
+  std::string model = "all";
+  std::string mode = "all";
+  int num_steps = 8;
+  int num_jobs = 1;
+};
 
 struct Model {
   const char* preset = "";
@@ -51,17 +74,30 @@ double step_ms(const rp::RunWork& work, const rp::Plan& plan) {
   return rp::simulate_run(work, rp::stage_works(work.workload, plan), {.warm_up = 3, .steps = 6}).step_ms;
 }
 
-void run(const Model& model, bool asynchronous) {
+// A model's settings as a task for the planner and a run for the simulator.
+struct Setting {
+  rp::RunWork work{};
+  rp::PlanTask task{};
+};
+
+Setting setting_of(const Model& model, bool asynchronous, rp::Accumulate accumulate) {
   const rp::CostSettings settings{.sequences = static_cast<double>(model.batch) / (model.microbatches * model.rounds), .lora = {.rank = model.lora_rank}};
   const std::vector<rp::LayerCost> costs = rp::layer_costs(rp::preset_shape(model.preset), settings);
   const rp::ModelledRun modelled{
       .gpu = rp::gpu_profile("rtx4090").profile, .server = rp::server_profile("xeon6330-8gpu").profile, .num_gpus = 8,
-      .accumulate = rp::Accumulate::kFp16,
+      .accumulate = accumulate,
       .host = {.asynchronous = asynchronous, .rounds_per_step = model.rounds, .num_microbatches = model.microbatches}};
   const rp::RunWork work = rp::modelled_run(costs, modelled);
-  const rp::PlanTask task{.workload = work.workload, .round_choices = {model.microbatches}, .asynchronous = asynchronous,
-                          .limits = rp::stage_limits(costs, modelled.gpu.usable_bytes(), rp::Recompute::kStage, 2)};
-  const rp::Plan plan = rp::thorough_plan(task, std::chrono::seconds(2)).plan;
+  return {.work = work,
+          .task = {.workload = work.workload, .round_choices = {model.microbatches}, .asynchronous = asynchronous,
+                   .limits = rp::stage_limits(costs, modelled.gpu.usable_bytes(), rp::Recompute::kStage, 2)}};
+}
+
+rp::Plan thorough(const rp::PlanTask& task) { return rp::thorough_plan(task, std::chrono::seconds(2)).plan; }
+
+void simulate(const Model& model, bool asynchronous) {
+  const auto [work, task] = setting_of(model, asynchronous, rp::Accumulate::kFp16);
+  const rp::Plan plan = thorough(task);
   const double all = step_ms(work, plan);
   const auto with = [&](auto change) {
     rp::RunWork changed = work;
@@ -79,12 +115,128 @@ void run(const Model& model, bool asynchronous) {
   else std::printf("  does not fit\n");
 }
 
+// Of a run on modelled GPUs, as it reports them.
+struct Measured {
+  double step_ms = 0;
+  double simulated_ms = 0;
+  double dispatch_percent = 0;
+};
+
+Measured measure(const std::string& command) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> output(popen((command + " 2>&1").c_str(), "r"), pclose);
+  if (!output) throw rp::Error(rp::ExitCode::kNoResource, "cannot start: " + command);
+  std::string text;
+  std::array<char, 512> line{};
+  Measured measured;
+  int num_found = 0;
+  while (std::fgets(line.data(), static_cast<int>(line.size()), output.get()) != nullptr) {
+    text += line.data();
+    num_found += std::sscanf(line.data(), "roundpipe: step %lf ms simulated %lf ms", &measured.step_ms, &measured.simulated_ms) == 2;
+    num_found += std::sscanf(line.data(), "roundpipe: dispatch %*f us %lf %%", &measured.dispatch_percent) == 1;
+  }
+  if (num_found != 2) throw rp::Error(rp::ExitCode::kUserError, rp::cat("no report from: ", command, "\n", text));
+  return measured;
+}
+
+class PlanFiles {
+ public:
+  PlanFiles() {
+    std::string name = (std::filesystem::temp_directory_path() / "transfer_ablation-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw rp::Error(rp::ExitCode::kNoResource, "no directory " + name);
+    directory_ = name;
+  }
+  ~PlanFiles() {
+    std::error_code ignored;
+    std::filesystem::remove_all(directory_, ignored);
+  }
+  PlanFiles(const PlanFiles&) = delete;
+  PlanFiles& operator=(const PlanFiles&) = delete;
+
+  [[nodiscard]] std::string write(const char* name, const rp::Plan& plan, int num_layers) const {
+    const std::filesystem::path path = directory_ / name;
+    std::ofstream(path) << rp::plan_text(plan, num_layers) << "\n";
+    return path.string();
+  }
+
+ private:
+  std::filesystem::path directory_;
+};
+
+void run_on_sim(const Model& model, bool asynchronous, const Options& options) {
+  const Setting setting = setting_of(model, asynchronous, rp::Accumulate::kFp32);
+  const int num_layers = setting.task.workload.num_layers() + 1;  // with the head
+  const PlanFiles files;
+  const std::string best = files.write("best", thorough(setting.task), num_layers);
+  const std::string bin = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
+  const auto command = [&](const char* give_way, const std::string& plan) {
+    std::string text = rp::cat(bin, "/rp-launch --device sim:rtx4090 --workers 8 --give-way ", give_way, " --plan ", plan, " ", bin,
+                               "/train --model preset:", model.preset, " --sequence-length 2048 --max-grad-norm 0 --batch-size ",
+                               model.batch, " --num-microbatches ", model.microbatches, " --rounds-per-step ", model.rounds,
+                               " --max-steps ", 4 + options.num_steps);
+    if (model.lora_rank > 0) text += rp::cat(" --lora-rank ", model.lora_rank);
+    return asynchronous ? text + " --async" : text;
+  };
+  std::vector<std::string> commands;
+  for (const char* give_way : {"all", "gradients", "weights", "none"}) commands.push_back(command(give_way, best));
+  const std::optional<rp::Plan> symmetric = symmetric_plan(setting.task);
+  if (symmetric) commands.push_back(command("all", files.write("same-cuts", *symmetric, num_layers)));
+  std::vector<Measured> cells;
+  while (cells.size() < commands.size()) {
+    std::vector<std::future<Measured>> at_work;
+    for (std::size_t i = cells.size(); i < commands.size() && at_work.size() < static_cast<std::size_t>(options.num_jobs); ++i) {
+      at_work.push_back(std::async(std::launch::async, measure, commands[i]));
+    }
+    for (std::future<Measured>& cell : at_work) cells.push_back(cell.get());
+  }
+  std::printf("%-12s %-5s %9.3f (%9.3f)", model.preset, asynchronous ? "async" : "sync", cells[0].step_ms / 1000, cells[0].simulated_ms / 1000);
+  double dispatch_percent = cells[0].dispatch_percent;
+  for (std::size_t i = 1; i < cells.size(); ++i) {
+    std::printf("  %+6.2f %% (%+6.2f %%)", 100 * (cells[i].step_ms / cells[0].step_ms - 1),
+                100 * (cells[i].simulated_ms / cells[0].simulated_ms - 1));
+    dispatch_percent = std::max(dispatch_percent, cells[i].dispatch_percent);
+  }
+  std::printf("%s  %.3f %%\n", symmetric ? "" : "  same cuts do not fit", dispatch_percent);
+}
+
+Options parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; i += 2) {
+    const std::string name = argv[i], value = i + 1 < argc ? argv[i + 1] : "";
+    if (value.empty()) throw rp::Error(rp::ExitCode::kUsage, name + ": its value is missing; the options stand at the top of transfer_ablation.cc");
+    if (name == "--on" && (value == "simulator" || value == "sim")) options.on_sim = value == "sim";
+    else if (name == "--model") options.model = value;
+    else if (name == "--mode") options.mode = value;
+    else if (name == "--steps") options.num_steps = std::max(1, std::atoi(value.c_str()));
+    else if (name == "--jobs") options.num_jobs = std::max(1, std::atoi(value.c_str()));
+    else throw rp::Error(rp::ExitCode::kUsage, rp::cat(name, " ", value, ": unknown; the options stand at the top of transfer_ablation.cc"));
+  }
+  const bool is_known = std::ranges::any_of(kModels, [&](const Model& model) { return options.model == model.preset; });
+  if (options.model != "all" && !is_known) throw rp::Error(rp::ExitCode::kUsage, options.model + ": none of the published models");
+  return options;
+}
+
+int run(const Options& options) {
+  if (options.on_sim) {
+    std::printf("s a step, measured (simulated); by how much it is longer without: weights give way, gradients give way, both, "
+                "cuts of their own for backward; dispatch, at most\n");
+  } else {
+    std::printf("%-12s %-5s %9s | step is longer without: %s\n", "model", "", "s a step",
+                "weights give way, gradients give way, both, with roots that give way, cuts of their own for backward");
+  }
+  for (const Model& model : kModels) {
+    if (options.model != "all" && options.model != model.preset) continue;
+    for (const bool asynchronous : {false, true}) {
+      if (options.mode == (asynchronous ? "sync" : "async")) continue;
+      if (options.on_sim) run_on_sim(model, asynchronous, options);
+      else simulate(model, asynchronous);
+      std::fflush(stdout);
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
-int main() {
-  std::printf("%-12s %-5s %9s | step is longer without: %s\n", "model", "", "s a step",
-              "weights give way, gradients give way, both, with roots that give way, cuts of their own for backward");
-  for (const Model& model : kModels) {
-    for (const bool asynchronous : {false, true}) run(model, asynchronous);
-  }
+int main(int argc, char** argv) {
+  return rp::run_program("transfer_ablation", [&] { return run(parse(argc, argv)); });
 }
