@@ -37,7 +37,7 @@ struct GradientBuffer {
   ScratchMemory gradients;
 };
 
-class Worker;
+class Finisher;
 
 // Filled by the feeder, computed by the runner, given back by the finisher; each hands it to the next.
 struct RunningTask {
@@ -51,7 +51,7 @@ struct RunningTask {
   GradientBuffer* gradient_buffer = nullptr;
   TaskTotals totals;
   Completion completion;
-  Worker* worker = nullptr;  // for the last operation of its download
+  Finisher* finisher = nullptr;  // for the last operation of its download
 
   [[nodiscard]] StageTask stage_task() const {
     return {.command = &command,

@@ -1,0 +1,46 @@
+// worker/feeder.h
+// The first thread of a task's life: takes commands and uploads the weights of the next task while one computes.
+//
+// Owned by the Worker. run() is the feeder's thread; wait_weights() the runner's. Waits for `published` of each block and for
+// the loss scale; writes the head of the command ring. The upload stream must be drained before it is destroyed.
+#pragma once
+
+#include <cstdint>
+
+#include "worker/bulk_copies.h"
+#include "worker/worker_parts.h"
+
+namespace rp {
+
+class Feeder {
+ public:
+  explicit Feeder(WorkerParts& worker);
+
+  // Until the worker stops. A task is given to fetcher and runner before its weights are uploaded.
+  void run();
+
+  // Until the weights of the worker's task number `serial` are there, and with them what else the feeder fills in.
+  [[nodiscard]] WaitResult wait_weights(std::uint64_t serial, const WaitLimits& limits) const {
+    return weights_ready_.wait_at_least(serial, limits);
+  }
+
+  // Wakes who waits for a command, for room in the upload stream, or for weights.
+  void wake() const;
+
+ private:
+  // A false result means: the worker stops.
+  [[nodiscard]] bool take_command(Command& command);
+  [[nodiscard]] bool feed(RunningTask& task);
+  [[nodiscard]] bool upload_weights(RunningTask& task);
+  [[nodiscard]] bool upload_block(RunningTask& task, const UseMemory& memory);
+  [[nodiscard]] bool find_loss_scale(RunningTask& task);
+
+  WorkerParts& worker_;
+  Stream& stream_;
+  ThreadWaits waits_;
+  RingReader<Command> commands_;
+  BulkCopies copies_;
+  SequenceWord weights_ready_{};  // writer: the upload stream. Serial number of the last task whose weights are there
+};
+
+}  // namespace rp

@@ -1,0 +1,79 @@
+#include "worker/finisher.h"
+
+#include "common/check.h"
+
+namespace rp {
+
+Finisher::Finisher(WorkerParts& worker)
+    : worker_(worker),
+      stream_(worker.device.stream(StreamKind::kDownload)),
+      waits_(worker.waits(WorkerThread::kFinisher)),
+      copies_(stream_, worker.store.header().gradients_give_way != 0),
+      completions_(worker.store.completion_writer(worker.number)) {}
+
+void Finisher::run() {
+  while (const auto next = waits_.next_task(worker_.flow.to_finish)) {
+    RunningTask& task = **next;
+    if (task.completion.outcome == TaskOutcome::kDone) {
+      write_layer_times(task);
+      if (task.gradient_buffer != nullptr && !enqueue_gradients(task)) return;
+    }
+    task.finisher = this;
+    stream_.call(&Finisher::complete, &task);
+  }
+}
+
+void Finisher::write_layer_times(const RunningTask& task) {
+  const RoundTable table = worker_.store.round_table(task.command);
+  const Phase phase = task.command.phase;
+  for (std::size_t i = 0; i < task.totals.layer_times.size(); ++i) {
+    LayerTime& time = table.layer_time(task.command.first_layer + static_cast<int>(i));
+    const LayerTime& measured = task.totals.layer_times[i];
+    // A forward stage says nothing of the backward, and the other way round.
+    if (phase != Phase::kBackward) time.forward_ns = measured.forward_ns;
+    if (phase == Phase::kBackward) time.recompute_ns = measured.recompute_ns;
+    if (phase != Phase::kForward) time.backward_ns = measured.backward_ns;
+  }
+}
+
+bool Finisher::enqueue_gradients(RunningTask& task) {
+  // Deep layers first: their updates can start first.
+  for (std::size_t i = task.uses.size(); i-- > 0;) {
+    if (task.uses[i].gradient != nullptr && !enqueue_gradient(task, i)) return false;
+  }
+  return true;
+}
+
+bool Finisher::enqueue_gradient(RunningTask& task, std::size_t use) {
+  const Command& command = task.command;
+  const UseMemory& memory = task.uses[use];
+  Store& store = worker_.store;
+  const UseRecord& record = store.catalogue().uses()[memory.use];
+  if (!waits_.wait(command, {.kind = WaitKind::kGradientTaken, .numbers = {memory.use, static_cast<std::int64_t>(command.taken_before)}},
+                   [&](const WaitLimits& limits) { return store.taken(memory.use).wait_at_least(command.taken_before, limits); })) {
+    return false;
+  }
+  const auto room = [&](auto wait_once) { return waits_.wait(command, {.kind = WaitKind::kOwnCopies}, wait_once); };
+  const auto traced = [&](std::uint64_t piece_bytes, auto enqueue) {
+    auto* const copy = worker_.trace.begin_copy(StreamKind::kDownload);
+    enqueue();
+    worker_.trace.gradient(copy, command, record, piece_bytes);
+  };
+  const std::uint64_t bytes = store.catalogue().blocks()[record.block].bytes();
+  if (!copies_.copy(store.gradients(record.gradient_offset), memory.gradient, bytes, room, traced)) return false;
+  const RoundTable table = store.round_table(command);
+  table.square_sum(memory.use) = task.totals.square_sums[use];
+  if (table.is_checked()) enqueue_checksum(stream_, store.gradient(memory.use), table.gradient_checksum(memory.use));
+  return true;
+}
+
+void Finisher::complete(void* argument) {
+  auto& task = *static_cast<RunningTask*>(argument);
+  Finisher& finisher = *task.finisher;
+  TaskFlow& flow = finisher.worker_.flow;
+  if (task.gradient_buffer != nullptr) flow.free_gradient_buffers.push(task.gradient_buffer);
+  RP_ASSERT(finisher.completions_.try_push(task.completion));  // the coordinator runs ahead by less than the ring holds
+  flow.free_tasks.push(&task);
+}
+
+}  // namespace rp

@@ -1,0 +1,128 @@
+#include "worker/runner.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "roundpipe/error.h"
+#include "worker/stage_memory.h"
+
+namespace rp {
+
+Runner::Runner(WorkerParts& worker, StageExecutor& executor, const Feeder& feeder, InputBuffers& inputs)
+    : worker_(worker),
+      executor_(executor),
+      feeder_(feeder),
+      inputs_(inputs),
+      outputs_(worker.store, worker.number, worker.device, worker.trace),
+      waits_(worker.waits(WorkerThread::kRunner)) {}
+
+void Runner::run() {
+  worker_.report.idle();
+  while (const auto task = waits_.next_task(worker_.flow.to_run)) {
+    run_task(**task);
+    if (!worker_.flow.observe_stop()) worker_.report.idle();  // else what it was doing stays for a dump
+  }
+}
+
+void Runner::run_task(RunningTask& task) {
+  if (halted_) return;
+  worker_.report.task(task.command, -1);
+  task.completion = {.slot = task.command.slot};
+  if (!waits_.wait(task.command, {.kind = WaitKind::kOwnWeights},
+                   [&](const WaitLimits& limits) { return feeder_.wait_weights(task.serial, limits); })) {
+    return;
+  }
+  if (task.command.phase != Phase::kForward && !take_gradient_buffer(task)) return;
+  if (!run_microbatches(task)) return;
+  worker_.trace.task(task.command, task.completion.start_ns);
+  worker_.flow.free_stage_buffers.push(task.stage_buffer);
+  worker_.flow.to_finish.push(&task);
+}
+
+bool Runner::take_gradient_buffer(RunningTask& task) {
+  task.gradient_buffer = waits_.take_buffer(task.command, WaitKind::kOwnGradientBuffer, worker_.flow.free_gradient_buffers);
+  if (task.gradient_buffer == nullptr) return false;
+  place_gradients(task, accumulators_, worker_.store.catalogue(), worker_.device);
+  return true;
+}
+
+bool Runner::run_microbatches(RunningTask& task) {
+  int microbatch = -1;
+  try {
+    executor_.begin(task.stage_task());
+    for (microbatch = 0; microbatch < task.command.num_microbatches; ++microbatch) {
+      // The recompute does not wait for the gradient: it is done when that arrives.
+      if (task.command.phase == Phase::kBackward && !recompute(task, microbatch)) return false;
+      if (!run_microbatch(task, microbatch)) return false;
+    }
+    task.completion.end_ns = now_ns();
+    microbatch = -1;
+    executor_.end(task.stage_task(), task.totals);
+    task.completion.compute = task.totals.compute;
+  } catch (const LayerFailure& failure) {
+    fail_task(task, failure.layer(), microbatch, failure.what());
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    fail_task(task, FailureRecord::kElsewhere, microbatch, error.what());
+  }
+  return true;
+}
+
+bool Runner::recompute(RunningTask& task, int microbatch) {
+  const std::uint64_t n = next_microbatch_;
+  if (!wait_inputs(task, microbatch, [&](const WaitLimits& limits) { return inputs_.wait_recomputable(n, limits); })) return false;
+  const std::int64_t since = worker_.trace.now();
+  executor_.recompute(task.stage_task(), microbatch, inputs_.inputs(n));
+  worker_.trace.microbatch(TraceKind::kRecompute, task.command, microbatch, since);
+  return true;
+}
+
+bool Runner::run_microbatch(RunningTask& task, int microbatch) {
+  const Command& command = task.command;
+  const std::uint64_t n = next_microbatch_;
+  if (!wait_inputs(task, microbatch, [&](const WaitLimits& limits) { return inputs_.wait_uploaded(n, limits); })) return false;
+  const std::int64_t since = worker_.trace.now();
+  MicrobatchOutputs outputs;
+  executor_.run(task.stage_task(), microbatch, inputs_.inputs(n), outputs);
+  worker_.trace.microbatch(TraceKind::kCompute, command, microbatch, since);
+  inputs_.publish_computed(n);
+  ++next_microbatch_;
+  if (command.phase == Phase::kFused) worker_.store.round_table(command).loss(microbatch) = outputs.losses;
+  outputs_.write(command, microbatch, std::move(outputs));
+  return true;
+}
+
+template <typename WaitOnce>
+bool Runner::wait_inputs(RunningTask& task, int microbatch, WaitOnce wait_once) {
+  const std::int64_t wait_start = now_ns();
+  if (!waits_.wait(task.command, {.kind = WaitKind::kOwnInputs, .numbers = {microbatch}}, wait_once)) return false;
+  const std::int64_t end = now_ns();
+  if (task.completion.start_ns == 0) {
+    task.completion.start_ns = end;
+  } else {
+    task.completion.wait_ns += end - wait_start;
+  }
+  worker_.report.task(task.command, microbatch);
+  publish_heartbeat();
+  return true;
+}
+
+void Runner::publish_heartbeat() {
+  SequenceWord& heartbeat = worker_.store.worker_words(worker_.number).heartbeat;
+  heartbeat.publish_quietly(heartbeat.observe() + 1);
+}
+
+void Runner::fail_task(RunningTask& task, std::int64_t layer, int microbatch, const std::string& message) {
+  FailureRecord& record = worker_.store.failure(worker_.number);
+  record.layer = layer;
+  record.microbatch = microbatch;
+  const std::size_t length = std::min(message.size(), record.message.size() - 1);
+  std::memcpy(record.message.data(), message.data(), length);
+  record.message[length] = '\0';
+  task.completion.outcome = TaskOutcome::kFailed;
+  halted_ = true;
+}
+
+}  // namespace rp

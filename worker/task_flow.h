@@ -1,0 +1,65 @@
+// worker/task_flow.h
+// The tasks of a worker on their way through its threads: the memory of tasks and device buffers, the queues through which a
+// thread hands them to the next one, and the end of it all.
+//
+//   tasks             free -> feeder -> to_fetch -> fetcher
+//                                    -> to_run -> runner -> to_finish -> finisher, download stream -> free
+//   stage buffers     free -> feeder -> runner -> free
+//   gradient buffers  free -> runner -> finisher, download stream -> free
+//
+// The fetcher reads the command only, and has read it before the runner gives the task on, which needs its inputs.
+//
+// Owned by the Worker; the queues are for any thread, the memory for whoever holds the task.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "hoststore/sequence_word.h"
+#include "worker/local_queue.h"
+#include "worker/running_task.h"
+
+namespace rp {
+
+class TaskFlow {
+ public:
+  // At most two stage buffers are of use.
+  explicit TaskFlow(std::size_t num_stage_buffers) {
+    for (RunningTask& task : tasks_) free_tasks.push(&task);
+    for (std::size_t i = 0; i < std::min(num_stage_buffers, stage_buffers_.size()); ++i) free_stage_buffers.push(&stage_buffers_[i]);
+    for (GradientBuffer& buffer : gradient_buffers_) free_gradient_buffers.push(&buffer);
+  }
+
+  LocalQueue<RunningTask*> free_tasks;
+  LocalQueue<StageBuffer*> free_stage_buffers;
+  LocalQueue<GradientBuffer*> free_gradient_buffers;
+  LocalQueue<RunningTask*> to_fetch;
+  LocalQueue<RunningTask*> to_run;
+  LocalQueue<RunningTask*> to_finish;
+
+  // The worker drops its work: every queue is closed, every wait with limits() ends when it is woken.
+  void stop() {
+    publish_stop();
+    for (auto* queue : {&free_tasks, &to_fetch, &to_run, &to_finish}) queue->close();
+    free_stage_buffers.close();
+    free_gradient_buffers.close();
+  }
+  // SYNC: acquire; pairs with publish_stop().
+  [[nodiscard]] bool observe_stop() const { return stop_.load(std::memory_order_acquire); }
+  // Of a wait that ends with the flow.
+  [[nodiscard]] WaitLimits limits(std::int64_t timeout_ns) const { return {&stop_, timeout_ns}; }
+
+ private:
+  // SYNC: release; pairs with observe_stop() and with the waits of a SequenceWord, which look at it by limits().
+  void publish_stop() { stop_.store(true, std::memory_order_release); }
+
+  std::array<RunningTask, 4> tasks_;
+  std::array<StageBuffer, 2> stage_buffers_;
+  std::array<GradientBuffer, 2> gradient_buffers_;
+  std::atomic<bool> stop_{false};
+};
+
+}  // namespace rp

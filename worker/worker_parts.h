@@ -1,0 +1,44 @@
+// worker/worker_parts.h
+// What the threads of a worker have in common.
+//
+// Owned by the Worker, with the threads' classes behind it. Store and Device must outlive it.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "device/device.h"
+#include "hoststore/store.h"
+#include "worker/consistency_check.h"
+#include "worker/task_flow.h"
+#include "worker/task_report.h"
+#include "worker/thread_waits.h"
+#include "worker/worker_trace.h"
+
+namespace rp {
+
+struct WorkerParts {
+  WorkerParts(Store& of_run, int of_worker, Device& own_device, std::optional<FaultBoardEntry> board, TraceJournal* journal,
+              std::function<void(std::exception_ptr)> fail)
+      : store(of_run),
+        number(of_worker),
+        device(own_device),
+        trace(journal, of_worker, own_device),
+        report(board, trace),
+        check(of_run, of_worker, std::move(fail)),
+        flow(of_run.header().stage_buffers) {}
+
+  [[nodiscard]] ThreadWaits waits(WorkerThread thread) { return {store, number, flow, report.waits(thread)}; }
+
+  Store& store;
+  const int number;
+  Device& device;
+  WorkerTrace trace;
+  TaskReport report;
+  ConsistencyCheck check;
+  TaskFlow flow;
+};
+
+}  // namespace rp
