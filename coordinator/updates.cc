@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-#include <cmath>
+#include <utility>
 
 #include "common/check.h"
 #include "coordinator/commit_check.h"
@@ -51,7 +51,7 @@ void Updates::stop(std::exception_ptr error) {
 void Updates::restart_at(std::uint64_t version, const UpdateHistory& history) {
   MutexLock lock(mutex_);
   RP_ASSERT(version > version_);
-  for (const auto& [_, step] : steps_) RP_ASSERT(!step.called);  // there may be one whose evaluations are done
+  for (const auto& [_, step] : steps_) RP_ASSERT(!step.is_called());  // there may be one whose evaluations are done
   steps_.clear();
   version_ = version;
   num_applied_ = history.num_applied;
@@ -64,61 +64,45 @@ UpdateHistory Updates::history() {
   return {.num_applied = num_applied_, .loss_scale = loss_scaler_.history(version_)};
 }
 
-Updates::Step& Updates::step_at(std::uint64_t version) {
-  const auto [place, is_new] = steps_.try_emplace(version);
-  if (is_new) {
-    for (const std::uint32_t block : blocks_) place->second.open[block] = 0;
-    place->second.outcome = std::make_shared<StepOutcome>();
-  }
-  return place->second;
+PendingStep& Updates::step_at(std::uint64_t version) {
+  return steps_.try_emplace(version, store_.catalogue(), pipeline_, blocks_, loss_scaler_.is_on()).first->second;
 }
 
 std::shared_ptr<StepOutcome> Updates::accept_step(std::uint64_t version, std::uint64_t used_version, StepRequest request) {
   MutexLock lock(mutex_);
-  Step& step = step_at(version);
-  step.called = true;
-  step.used_version = used_version;
-  step.request = std::move(request);
-  for (const auto& [block, open] : step.open) {
-    if (open == 0) step.ready.insert(block);
-  }
-  step.num_ready = static_cast<std::uint32_t>(step.ready.size());
+  PendingStep& step = step_at(version);
+  step.call(used_version, std::move(request));
   changed_.notify_all();
-  return step.outcome;
+  return step.outcome();
 }
 
 void Updates::task_accepted(std::uint64_t version, std::uint32_t use) {
   MutexLock lock(mutex_);
-  ++step_at(version).open[store_.catalogue().uses()[use].block];
+  step_at(version).open(use);
 }
 
 void Updates::task_committed(std::uint64_t version, std::uint32_t use) {
   MutexLock lock(mutex_);
-  close_one(step_at(version), store_.catalogue().uses()[use].block);
+  close(step_at(version), use);
 }
 
 void Updates::gradient_committed(std::uint64_t version, std::uint32_t use, std::uint64_t taken_after,
                                  double square_sum, std::uint64_t checksum) {
   MutexLock lock(mutex_);
-  Step& step = step_at(version);
-  const std::uint32_t block = store_.catalogue().uses()[use].block;
-  step.taken_after[use] = taken_after;
-  step.checksums[use] = checksum;
+  PendingStep& step = step_at(version);
+  const CommittedGradient gradient{.use = use, .taken_after = taken_after, .checksum = checksum};
+  step.set_gradient(gradient);
   if (options_.adds_rounds) {
-    to_add_.push_back({version, {use, taken_after, checksum}});  // the task is open until it is added
+    to_add_.push_back({version, gradient});  // the task is open until it is added
     changed_.notify_all();
     return;
   }
-  step.square_sums[block] = square_sum;  // a tied block's is computed over all its uses, later
-  close_one(step, block);
+  step.set_square_sum(store_.catalogue().uses()[use].block, square_sum);  // a tied block's is computed over all its uses, later
+  close(step, use);
 }
 
-void Updates::close_one(Step& step, std::uint32_t block) {
-  RP_ASSERT(step.open[block] > 0);
-  if (--step.open[block] > 0 || !step.called) return;
-  step.ready.insert(block);
-  ++step.num_ready;
-  changed_.notify_all();
+void Updates::close(PendingStep& step, std::uint32_t use) {
+  if (step.close(use)) changed_.notify_all();
 }
 
 // The sum of a block belongs to one step until that step is applied to the block: an asynchronous run's next step may
@@ -129,28 +113,14 @@ bool Updates::can_add() {
   return store_.published(store_.catalogue().uses()[gradient.use].block).observe() + 1 >= version;
 }
 
-bool Updates::can_update() {
-  if (steps_.empty()) return false;
-  const Step& step = steps_.begin()->second;
-  if (!step.called) return false;
-  if (blocks_.empty()) return true;  // nothing to train
-  if (step.ready.empty()) return false;
-  return !is_barrier(step) || step.num_ready == blocks_.size();
-}
-
-bool Updates::is_barrier(const Step& step) const {
-  const StepOptions& options = step.request.options;
-  return options.max_grad_norm > 0 || options.skip_nonfinite || loss_scaler_.is_on() || step.request.function;
-}
-
 // What the thread waits for: the gradients of a step that was called, or the next one.
 Wait Updates::missing() {
-  if (steps_.empty() || !steps_.begin()->second.called) {
+  if (steps_.empty() || !steps_.begin()->second.is_called()) {
     return {.kind = WaitKind::kNextStep, .numbers = {static_cast<std::int64_t>(version_)}};
   }
   const auto& [version, step] = *steps_.begin();
   return {.kind = WaitKind::kGradients,
-          .numbers = {static_cast<std::int64_t>(version), step.num_ready, static_cast<std::int64_t>(blocks_.size())}};
+          .numbers = {static_cast<std::int64_t>(version), step.num_ready(), static_cast<std::int64_t>(blocks_.size())}};
 }
 
 void Updates::run() {
@@ -174,39 +144,23 @@ void Updates::run() {
 void Updates::add_one_gradient() {
   const auto [version, gradient] = to_add_.front();
   to_add_.pop_front();
-  Step& step = step_at(version);
-  const bool is_first = step.summed.insert(gradient.use).second;
+  PendingStep& step = step_at(version);
+  const bool begins = step.begins_sum(gradient.use);
   mutex_.unlock();
   const std::int64_t since = trace_begin();
-  updater_->add_to_sum(gradient.use, is_first);
+  updater_->add_to_sum(gradient.use, begins);
   trace_end(TraceKind::kAddGradient, version, store_.catalogue().uses()[gradient.use].block, since);
   const bool is_sound = give_back({&gradient, 1});
   mutex_.lock();
-  if (!is_sound) return;
-  close_one(step, store_.catalogue().uses()[gradient.use].block);
+  if (is_sound) close(step, gradient.use);
 }
 
-void Updates::finish_norm(Step& step) {
-  StepOutcome& outcome = *step.outcome;
-  double total = 0;
-  for (const auto& [block, sum] : step.square_sums) {
-    total += sum;
-    if (std::isfinite(sum)) continue;
-    const Catalogue& catalogue = store_.catalogue();
-    const std::uint32_t layer = catalogue.uses()[catalogue.blocks()[block].first_use].layer;
-    const int number = static_cast<int>(layer - catalogue.pipelines()[pipeline_].first_layer);
-    if (outcome.nonfinite_layers.empty() || outcome.nonfinite_layers.back() != number) outcome.nonfinite_layers.push_back(number);
-  }
-  outcome.loss_scale = loss_scaler_.scale_of(step.used_version);
-  outcome.grad_norm = std::sqrt(total) / outcome.loss_scale;
-  const StepOptions& options = step.request.options;
-  outcome.skipped = (options.max_grad_norm > 0 || options.skip_nonfinite || loss_scaler_.is_on()) && !std::isfinite(total);
-  outcome.norm_known = true;
-  step.norm_done = true;
+void Updates::finish_norm(PendingStep& step) {
+  step.finish_norm(loss_scaler_.scale_of(step.used_version()));
   changed_.notify_all();
 }
 
-void Updates::finish_norms_of_blocks(std::uint64_t version, Step& step) {
+void Updates::finish_norms_of_blocks(std::uint64_t version, PendingStep& step) {
   for (const std::uint32_t block : blocks_) {
     if (!options_.adds_rounds && store_.catalogue().blocks()[block].num_uses == 1) continue;  // the workers did it
     mutex_.unlock();
@@ -214,77 +168,47 @@ void Updates::finish_norms_of_blocks(std::uint64_t version, Step& step) {
     const double sum = updater_->square_sum(block);
     trace_end(TraceKind::kNorm, version, block, since);
     mutex_.lock();
-    step.square_sums[block] = sum;
+    step.set_square_sum(block, sum);
   }
   finish_norm(step);
 }
 
-void Updates::set_scaling(UpdateStep& rule, const Step& step) const {
-  const StepOptions& options = step.request.options;
-  double scale = 1 / loss_scaler_.scale_of(step.used_version);
-  if (options.max_grad_norm > 0 && step.outcome->grad_norm > options.max_grad_norm) {
-    scale *= options.max_grad_norm / (step.outcome->grad_norm + 1e-6);
-  }
-  rule.gradient_scale = static_cast<float>(scale);
-  rule.clips_values = options.max_grad_value > 0;
-  if (rule.clips_values) rule.max_value = static_cast<float>(options.max_grad_value);
+std::vector<CommittedGradient> Updates::taken_by(std::uint32_t block, const PendingStep& step) const {
+  if (options_.adds_rounds) return {};  // each went back when it was added
+  return step.gradients_of(block);
 }
 
-std::vector<UpdateSpan> Updates::rules_of(std::uint32_t block, const Step& step) const {
-  std::vector<UpdateSpan> rules;
-  const auto found = step.request.spans.find(block);
-  const std::vector<GroupSpan> whole = {{.begin = 0, .end = store_.catalogue().blocks()[block].num_elements, .group = 0}};
-  for (const GroupSpan& span : found == step.request.spans.end() ? whole : found->second) {
-    UpdateStep rule = UpdateStep::of(step.request.rules[span.group], static_cast<std::int64_t>(num_applied_ + 1));
-    set_scaling(rule, step);
-    rules.push_back({.begin = span.begin, .end = span.end, .step = rule});
-  }
-  return rules;
-}
-
-std::vector<Updates::Gradient> Updates::taken_by(std::uint32_t block, Step& step) {
-  std::vector<Gradient> taken;
-  if (options_.adds_rounds) return taken;  // each went back when it was added
-  const Catalogue& catalogue = store_.catalogue();
-  for (const UseRecord& use : catalogue.uses_of_block(block)) {
-    const auto index = static_cast<std::uint32_t>(&use - catalogue.uses().data());
-    taken.push_back({index, step.taken_after[index], step.checksums[index]});
-  }
-  return taken;
-}
-
-bool Updates::give_back(std::span<const Gradient> gradients) {
+bool Updates::give_back(std::span<const CommittedGradient> gradients) {
   try {
-    for (const Gradient& gradient : gradients) check_gradient(store_, gradient.use, gradient.checksum);
+    for (const CommittedGradient& gradient : gradients) check_gradient(store_, gradient.use, gradient.checksum);
   } catch (const Error&) {
     options_.report_failure(std::current_exception());  // comes back as stop()
     return false;
   }
-  for (const Gradient& gradient : gradients) store_.taken(gradient.use).publish(gradient.taken_after);
+  for (const CommittedGradient& gradient : gradients) store_.taken(gradient.use).publish(gradient.taken_after);
   return true;
 }
 
 void Updates::update() {
   const std::uint64_t version = steps_.begin()->first;
-  Step& step = steps_.begin()->second;
-  if (is_barrier(step) && !step.norm_done) {
+  PendingStep& step = steps_.begin()->second;
+  if (step.is_barrier() && !step.norm_is_known()) {
     finish_norms_of_blocks(version, step);
-    loss_scaler_.publish(version, step.outcome->skipped);
+    loss_scaler_.publish(version, step.outcome()->skipped);
   }
   if (blocks_.empty()) {
     end_step(version, step);
-  } else if (step.request.function) {
+  } else if (step.function()) {
     update_by_function(version, step);
   } else {
     update_one_block(version, step);
   }
 }
 
-void Updates::update_one_block(std::uint64_t version, Step& step) {
-  const std::uint32_t block = *step.ready.begin();
-  step.ready.erase(step.ready.begin());
-  const std::vector<UpdateSpan> rules = step.outcome->skipped ? std::vector<UpdateSpan>() : rules_of(block, step);
-  const bool needs_sum = !step.norm_done && (options_.adds_rounds || store_.catalogue().blocks()[block].num_uses > 1);
+void Updates::update_one_block(std::uint64_t version, PendingStep& step) {
+  const std::uint32_t block = step.take_ready();
+  const std::vector<UpdateSpan> rules = step.rules_of(block, num_applied_ + 1);
+  const bool needs_sum = !step.norm_is_known() && (options_.adds_rounds || store_.catalogue().blocks()[block].num_uses > 1);
   const auto taken = taken_by(block, step);
   mutex_.unlock();
   const std::int64_t since = trace_begin();
@@ -297,18 +221,17 @@ void Updates::update_one_block(std::uint64_t version, Step& step) {
   const bool is_sound = give_back(taken);
   mutex_.lock();
   if (!is_sound) return;
-  if (needs_sum) step.square_sums[block] = sum;
-  if (++step.num_applied == blocks_.size()) end_step(version, step);
+  if (needs_sum) step.set_square_sum(block, sum);
+  if (step.count_updated()) end_step(version, step);
 }
 
-void Updates::update_by_function(std::uint64_t version, Step& step) {
-  UpdateStep scaling;
-  set_scaling(scaling, step);
-  const WholeUpdate& function = step.request.function;
-  const bool skipped = step.outcome->skipped;
-  std::vector<Gradient> taken;
+void Updates::update_by_function(std::uint64_t version, PendingStep& step) {
+  const UpdateStep scaling = step.scaling();
+  const WholeUpdate& function = step.function();
+  const bool skipped = step.outcome()->skipped;
+  std::vector<CommittedGradient> taken;
   for (const std::uint32_t block : blocks_) {
-    for (const Gradient& gradient : taken_by(block, step)) taken.push_back(gradient);
+    for (const CommittedGradient& gradient : taken_by(block, step)) taken.push_back(gradient);
   }
   mutex_.unlock();
   const auto write = [&](std::uint32_t block, float* gradient) { updater_->write_gradient(block, scaling, gradient); };
@@ -336,9 +259,9 @@ void Updates::update_by_function(std::uint64_t version, Step& step) {
   end_step(version, step);
 }
 
-void Updates::end_step(std::uint64_t version, Step& step) {
-  if (!step.norm_done) finish_norm(step);
-  if (!step.outcome->skipped) ++num_applied_;
+void Updates::end_step(std::uint64_t version, PendingStep& step) {
+  if (!step.norm_is_known()) finish_norm(step);
+  if (!step.outcome()->skipped) ++num_applied_;
   version_ = version;
   steps_.erase(steps_.begin());
   changed_.notify_all();

@@ -24,21 +24,21 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/mutex.h"
 #include "coordinator/block_updater.h"
 #include "coordinator/loss_scaler.h"
 #include "coordinator/modelled_block_updater.h"
+#include "coordinator/pending_step.h"
 #include "coordinator/step_request.h"
 #include "coordinator/update_trace.h"
 #include "coordinator/weight_stamps.h"
 #include "hoststore/store.h"
 #include "hoststore/wait_record.h"
-#include "optimizer/update.h"
 #include "roundpipe/optimizer.h"
 
 namespace rp {
@@ -88,27 +88,6 @@ class Updates {
   void end();
 
  private:
-  struct Gradient {
-    std::uint32_t use = 0;
-    std::uint64_t taken_after = 0;
-    std::uint64_t checksum = 0;
-  };
-  struct Step {
-    bool called = false;
-    std::uint64_t used_version = 0;
-    StepRequest request;
-    std::shared_ptr<StepOutcome> outcome;
-    std::map<std::uint32_t, int> open;      // by block: tasks that are not committed, gradients that are not added
-    std::map<std::uint32_t, double> square_sums;        // by block
-    std::map<std::uint32_t, std::uint64_t> taken_after; // by use, of its last round
-    std::map<std::uint32_t, std::uint64_t> checksums;   // likewise, of its gradient
-    std::set<std::uint32_t> summed;         // uses whose sum has begun
-    std::set<std::uint32_t> ready;          // blocks whose gradients are final, in layer order
-    std::uint32_t num_ready = 0;            // ever
-    std::uint32_t num_applied = 0;
-    bool norm_done = false;
-  };
-
   void run();
   // Of a pass over a block: when it begins, and that it has ended.
   [[nodiscard]] std::int64_t trace_begin() const { return options_.trace != nullptr ? options_.trace->now() : 0; }
@@ -116,26 +95,22 @@ class Updates {
     if (options_.trace != nullptr) options_.trace->block(kind, version, block, since);
   }
   [[nodiscard]] Wait missing() RP_REQUIRES(mutex_);
-  [[nodiscard]] Step& step_at(std::uint64_t version) RP_REQUIRES(mutex_);
+  [[nodiscard]] PendingStep& step_at(std::uint64_t version) RP_REQUIRES(mutex_);
   [[nodiscard]] bool can_add() RP_REQUIRES(mutex_);
-  [[nodiscard]] bool can_update() RP_REQUIRES(mutex_);
-  // Whether all gradients must be there before the first block is updated.
-  [[nodiscard]] bool is_barrier(const Step& step) const RP_REQUIRES(mutex_);
-  void close_one(Step& step, std::uint32_t block) RP_REQUIRES(mutex_);
+  [[nodiscard]] bool can_update() RP_REQUIRES(mutex_) { return !steps_.empty() && steps_.begin()->second.can_update(); }
+  void close(PendingStep& step, std::uint32_t use) RP_REQUIRES(mutex_);
+  // Each does a piece of work of the thread, with the mutex free while memory is read and written.
   void add_one_gradient() RP_REQUIRES(mutex_);
   void update() RP_REQUIRES(mutex_);
-  void update_one_block(std::uint64_t version, Step& step) RP_REQUIRES(mutex_);
-  void update_by_function(std::uint64_t version, Step& step) RP_REQUIRES(mutex_);
-  void finish_norms_of_blocks(std::uint64_t version, Step& step) RP_REQUIRES(mutex_);
-  void finish_norm(Step& step) RP_REQUIRES(mutex_);
-  // What clipping and loss scaling do to a gradient.
-  void set_scaling(UpdateStep& rule, const Step& step) const RP_REQUIRES(mutex_);
-  [[nodiscard]] std::vector<UpdateSpan> rules_of(std::uint32_t block, const Step& step) const RP_REQUIRES(mutex_);
+  void update_one_block(std::uint64_t version, PendingStep& step) RP_REQUIRES(mutex_);
+  void update_by_function(std::uint64_t version, PendingStep& step) RP_REQUIRES(mutex_);
+  void finish_norms_of_blocks(std::uint64_t version, PendingStep& step) RP_REQUIRES(mutex_);
+  void finish_norm(PendingStep& step) RP_REQUIRES(mutex_);
   // Gradient blocks to give back after an update of this block.
-  [[nodiscard]] std::vector<Gradient> taken_by(std::uint32_t block, Step& step) RP_REQUIRES(mutex_);
+  [[nodiscard]] std::vector<CommittedGradient> taken_by(std::uint32_t block, const PendingStep& step) const RP_REQUIRES(mutex_);
   // Gradients that were read are still what was committed, and are given back. False: they are not, and the run ends.
-  [[nodiscard]] bool give_back(std::span<const Gradient> gradients);
-  void end_step(std::uint64_t version, Step& step) RP_REQUIRES(mutex_);  // `step` is gone then
+  [[nodiscard]] bool give_back(std::span<const CommittedGradient> gradients);
+  void end_step(std::uint64_t version, PendingStep& step) RP_REQUIRES(mutex_);  // `step` is gone then
 
   Store& store_;
   const std::uint32_t pipeline_;
@@ -147,8 +122,8 @@ class Updates {
 
   Mutex mutex_;
   CondVar changed_;
-  std::map<std::uint64_t, Step> steps_ RP_GUARDED_BY(mutex_);  // begun, not applied
-  std::deque<std::pair<std::uint64_t, Gradient>> to_add_ RP_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, PendingStep> steps_ RP_GUARDED_BY(mutex_);  // begun, not applied
+  std::deque<std::pair<std::uint64_t, CommittedGradient>> to_add_ RP_GUARDED_BY(mutex_);
   std::uint64_t version_ RP_GUARDED_BY(mutex_) = 0;  // there in all blocks
   std::uint64_t num_applied_ RP_GUARDED_BY(mutex_) = 0;   // steps that were not skipped
   LossScaler loss_scaler_ RP_GUARDED_BY(mutex_);

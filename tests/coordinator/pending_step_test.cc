@@ -1,0 +1,109 @@
+#include "coordinator/pending_step.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace rp {
+namespace {
+
+// Two blocks of 8 elements; the first layer's is tied to the second's if `tied`: one block with two uses then.
+class PendingStepTest : public testing::Test {
+ protected:
+  void use_model(bool tied = false) {
+    std::vector<LayerRequest> layers(2, LayerRequest{.name = "l"});
+    for (LayerRequest& layer : layers) layer.parameters.push_back({.name = "w", .shape = {8}, .tied_group = tied ? 0 : -1});
+    catalogue_ = Catalogue::lay_out(layers, 1, false);
+    blocks_ = catalogue_.trained_blocks(0);
+  }
+  PendingStep step(bool scales_loss = false) { return {catalogue_, 0, blocks_, scales_loss}; }
+
+  Catalogue catalogue_;
+  std::vector<std::uint32_t> blocks_;
+};
+
+TEST_F(PendingStepTest, ABlockIsReadyOnceStepIsCalledAndItsLastTaskClosed) {
+  use_model();
+  PendingStep step = this->step();
+  step.open(0);
+  step.open(0);
+  step.open(1);
+  EXPECT_FALSE(step.close(1)) << "step() was not called";
+  step.call(0, {.rules = {AdamW{}}});
+  EXPECT_TRUE(step.can_update());
+  EXPECT_EQ(step.take_ready(), 1U);
+  EXPECT_FALSE(step.can_update());
+  EXPECT_FALSE(step.close(0)) << "a task of it is open";
+  EXPECT_TRUE(step.close(0));
+  EXPECT_EQ(step.take_ready(), 0U);
+  EXPECT_EQ(step.num_ready(), 2U);
+  EXPECT_FALSE(step.count_updated());
+  EXPECT_TRUE(step.count_updated());
+}
+
+TEST_F(PendingStepTest, ABarrierWaitsForAllBlocks) {
+  use_model();
+  for (const StepRequest& request : {StepRequest{.rules = {AdamW{}}, .options = {.max_grad_norm = 1}},
+                                     StepRequest{.rules = {AdamW{}}, .options = {.skip_nonfinite = true}},
+                                     StepRequest{.rules = {}, .function = [](std::uint64_t, bool, const GradientWriter&) {}}}) {
+    PendingStep step = this->step();
+    step.open(0);
+    step.open(1);
+    step.call(0, request);
+    EXPECT_TRUE(step.close(1));
+    EXPECT_FALSE(step.can_update());
+    EXPECT_TRUE(step.close(0));
+    EXPECT_TRUE(step.can_update());
+    EXPECT_EQ(step.take_ready(), 0U) << "in layer order, whichever came first";
+  }
+  EXPECT_TRUE(step(true).is_barrier()) << "the scale of the loss";
+  EXPECT_FALSE(step().is_barrier());
+}
+
+TEST_F(PendingStepTest, ATiedBlockHasTheGradientsOfAllItsUses) {
+  use_model(true);
+  PendingStep step = this->step();
+  ASSERT_EQ(blocks_.size(), 1U);
+  step.set_gradient({.use = 1, .taken_after = 5});
+  step.set_gradient({.use = 1, .taken_after = 6});
+  step.set_gradient({.use = 0, .taken_after = 6});
+  const std::vector<CommittedGradient> gradients = step.gradients_of(0);
+  ASSERT_EQ(gradients.size(), 2U);
+  for (const CommittedGradient& gradient : gradients) EXPECT_EQ(gradient.taken_after, 6U) << "of the last round";
+  EXPECT_TRUE(step.begins_sum(0));
+  EXPECT_TRUE(step.begins_sum(1));
+  EXPECT_FALSE(step.begins_sum(0));
+}
+
+TEST_F(PendingStepTest, AStepWithAGradientThatIsNotFiniteSaysWhereAndHasNoRules) {
+  use_model();
+  PendingStep step = this->step(true);
+  step.call(0, {.rules = {AdamW{}}});
+  step.set_square_sum(0, 4);
+  step.set_square_sum(1, std::numeric_limits<double>::infinity());
+  step.finish_norm(1024);
+  EXPECT_TRUE(step.outcome()->skipped);
+  EXPECT_EQ(step.outcome()->nonfinite_layers, std::vector<int>{1});
+  EXPECT_TRUE(step.rules_of(0, 1).empty());
+}
+
+TEST_F(PendingStepTest, ClippingAndLossScalingAreOneFactor) {
+  use_model();
+  PendingStep step = this->step(true);
+  step.call(0, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1, .max_grad_value = 0.5}});
+  step.set_square_sum(0, 4);
+  step.set_square_sum(1, 12);
+  step.finish_norm(2);
+  EXPECT_TRUE(step.norm_is_known());
+  EXPECT_EQ(step.outcome()->grad_norm, 2) << "the scale is taken out";
+  const std::vector<UpdateSpan> rules = step.rules_of(1, 1);
+  ASSERT_EQ(rules.size(), 1U);
+  EXPECT_EQ(rules[0].end, catalogue_.blocks()[1].num_elements);
+  EXPECT_EQ(rules[0].step.gradient_scale, static_cast<float>(0.5 * (1 / (2 + 1e-6))));
+  EXPECT_TRUE(rules[0].step.clips_values);
+  EXPECT_EQ(rules[0].step.max_value, 0.5F);
+}
+
+}  // namespace
+}  // namespace rp
