@@ -1,10 +1,9 @@
 // coordinator/coordinator.h
-// The side of a run that decides: which worker gets which stage, what is final, when weights change. One order of slots
-// for the rounds of all pipelines.
+// The side of a run that decides: which worker gets which stage, what is final, when weights change.
 //
-// Rounds are accepted in the caller's thread; a thread of its own follows the completions and moves the commit point
-// over the slots, in slot order (docs/design/protocol.md). Only then are inputs freed and gradients given to the Updates.
-// Dispatch happens in both threads, under the mutex, and runs ahead of the workers.
+// Rounds are accepted in the caller's thread; a CommitThread follows the completions and moves the commit point over the
+// slots, in slot order (docs/design/protocol.md). Both change the RoundFlow, which they share in the RunState. This class is
+// the caller's side: what it asks for, and its waits.
 //
 // Owned by the Runtime. The Store must outlive it. accept_*(), synchronize() come from one thread.
 #pragma once
@@ -15,32 +14,22 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <string>
-#include <thread>
 #include <vector>
 
-#include "common/mutex.h"
 #include "coordinator/activation_budget.h"
-#include "coordinator/completions.h"
+#include "coordinator/commit_thread.h"
 #include "coordinator/coordinator_trace.h"
-#include "coordinator/dispatcher.h"
 #include "coordinator/input_blocks.h"
 #include "coordinator/pipeline_state.h"
 #include "coordinator/round.h"
-#include "coordinator/round_blocks.h"
-#include "coordinator/run_report.h"
+#include "coordinator/round_flow.h"
+#include "coordinator/run_state.h"
 #include "coordinator/stage_plans.h"
-#include "coordinator/updates.h"
+#include "coordinator/step_request.h"
 #include "hoststore/store.h"
+#include "hoststore/wait_record.h"
 
 namespace rp {
-
-// What is told of a task that is committed.
-struct CommittedTask {
-  const Round& round;
-  const Slot& slot;
-  const Completion& completion;
-};
 
 struct CoordinatorOptions {
   int optimizer_threads = 1;
@@ -49,16 +38,8 @@ struct CoordinatorOptions {
   TraceJournal* trace = nullptr;           // what its threads did goes there; outlives it
   std::function<void()> on_hang{};         // the commit thread's, before it fails because nothing goes on
   // The commit thread's, of each task in slot order, with the coordinator's mutex held: short, and without a call back.
-  std::function<void(const CommittedTask&)> on_commit{};
+  TellCommit on_commit{};
   std::optional<HostMemoryModel> modelled_memory{};  // weights are updated in this memory's time, and not touched
-};
-
-// What a round is given, by microbatch; and parts of it that other rounds made: outputs, in all microbatches.
-struct RoundInputs {
-  std::vector<BlockContents> inputs;
-  std::vector<BlockContents> arguments{};  // with a loss only
-  std::vector<BlockOfRound> input_imports{};
-  std::vector<BlockOfRound> argument_imports{};
 };
 
 class Coordinator {
@@ -139,47 +120,21 @@ class Coordinator {
  private:
   [[nodiscard]] PipelineState& at(int pipeline) { return *pipelines_[static_cast<std::size_t>(pipeline)]; }
   [[nodiscard]] const PipelineState& at(int pipeline) const { return *pipelines_[static_cast<std::size_t>(pipeline)]; }
+  [[nodiscard]] std::vector<std::unique_ptr<PipelineState>> make_pipelines();
   [[nodiscard]] WaitRecord traced_waits(CoordinatorThread thread);
-  void check_failure() RP_REQUIRES(mutex_);
-  // Sleeps until something changed; the record says what for, until the caller has it and clears the record.
-  void sleep(WaitRecord& record, const Wait& wait) RP_REQUIRES(mutex_);
   // Runs a wait for the updates; what it throws is known to the caller then.
   template <typename Do>
   void wait_for_updates(const Wait& what, Do wait);
-  void wait_for_flight(PipelineState& pipeline);
-  [[nodiscard]] std::shared_ptr<Round> new_round(const RoundTraits& traits, const RoundInputs& inputs, const Plan* plan);
-  void launch(const std::shared_ptr<Round>& round, std::size_t first_slot, std::size_t end_slot) RP_REQUIRES(mutex_);
-  [[nodiscard]] RoundShape shape_of(const Round& round) const;
-  [[nodiscard]] RoundTable table_of(const Round& round);
-
-  void follow_completions();
-  void commit(const Completion& completion) RP_REQUIRES(mutex_);
-  void commit_losses(Round& round) RP_REQUIRES(mutex_);
-  template <typename Do>
-  void for_trained_uses(const Round& round, const LayerRange& layers, Do&& action);
-  void commit_gradients(const Round& round, const Slot& slot) RP_REQUIRES(mutex_);
-  void end_round(Round& round) RP_REQUIRES(mutex_);
-  void learn_memory(PipelineState& pipeline, PlanKind kind, const Round& round) RP_REQUIRES(mutex_);
+  void wait_for_flight(int pipeline);
 
   Store& store_;
   const CoordinatorOptions options_;
-  Completions completions_;  // the commit thread's
   InputBlocks inputs_;
-  std::vector<std::unique_ptr<PipelineState>> pipelines_;
-
   CoordinatorTrace trace_;
-  WaitRecord user_waits_;    // the caller's thread's
-  WaitRecord commit_waits_;  // the commit thread's
-
-  Mutex mutex_;
-  CondVar changed_;
-  StagePlans plans_ RP_GUARDED_BY(mutex_);
-  Dispatcher dispatcher_ RP_GUARDED_BY(mutex_);
-  RoundBlocks blocks_ RP_GUARDED_BY(mutex_);
-  RunReport report_ RP_GUARDED_BY(mutex_);
-  std::exception_ptr error_ RP_GUARDED_BY(mutex_);
-  bool error_is_known_ RP_GUARDED_BY(mutex_) = false;  // a call has thrown it
-  std::thread thread_;
+  WaitRecord waits_;  // the caller's thread's
+  const std::vector<std::unique_ptr<PipelineState>> pipelines_;
+  RunState state_;
+  CommitThread commit_;
 };
 
 }  // namespace rp

@@ -32,15 +32,10 @@ void CoordinatorTrace::accept_round(const Round& round, std::int64_t since) {
   caller_.add(record);
 }
 
-void CoordinatorTrace::copy_inputs(const Round& round, std::span<const BlockContents> inputs,
-                                   std::span<const BlockContents> arguments, std::int64_t since) {
+void CoordinatorTrace::copy_inputs(const Round& round, std::uint64_t bytes, std::int64_t since) {
   if (!caller_.is_on()) return;
   TraceRecord record = record_of(TraceKind::kCopyInputs, round, since);
-  for (const auto& blocks : {inputs, arguments}) {
-    for (const BlockContents& block : blocks) {
-      for (const TensorView& tensor : block.tensors) record.numbers[2] += static_cast<std::int64_t>(tensor.desc.bytes());
-    }
-  }
+  record.numbers[2] = static_cast<std::int64_t>(bytes);
   caller_.add(record);
 }
 

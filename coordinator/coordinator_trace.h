@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <deque>
 
-#include "coordinator/input_blocks.h"
 #include "coordinator/round.h"
 #include "coordinator/update_trace.h"
 #include "hoststore/fault_board.h"
@@ -27,8 +26,7 @@ class CoordinatorTrace {
 
   // The caller's thread.
   void accept_round(const Round& round, std::int64_t since);
-  void copy_inputs(const Round& round, std::span<const BlockContents> inputs, std::span<const BlockContents> arguments,
-                   std::int64_t since);
+  void copy_inputs(const Round& round, std::uint64_t bytes, std::int64_t since);
   // The commit thread. `slot` with its epoch.
   void commit(std::uint64_t slot, int worker, std::int64_t since);
 

@@ -19,30 +19,37 @@ void InputBlocks::place(const BlockContents& contents, const RoundTable& table, 
   if (table.is_checked()) table.checksum(kind, index, microbatch) = BlockChecksum::of({memory, layout.bytes});
 }
 
-void InputBlocks::place_table(Round& round, const RoundShape& shape) {
+void InputBlocks::place_table(Round& round) {
+  const RoundShape shape{.num_layers = static_cast<std::uint32_t>(round.num_layers),
+                         .num_microbatches = static_cast<std::uint32_t>(round.traits.num_microbatches),
+                         .num_uses = static_cast<std::uint32_t>(store_.catalogue().uses().size()),
+                         .is_checked = store_.header().checks_consistency};
   round.table_bytes = RoundTable::bytes(shape);
   round.table = allocate(round.table_bytes);
   (void)RoundTable::create(store_.arena(kCoordinatorArena).data(round.table, round.table_bytes), shape);
 }
 
-void InputBlocks::place_round(Round& round, const RoundShape& shape, std::span<const BlockContents> inputs,
-                              std::span<const BlockContents> arguments) {
-  place_table(round, shape);
+std::uint64_t InputBlocks::place_round(Round& round, const RoundInputs& inputs) {
+  place_table(round);
   const RoundTable table = store_.round_table(round);
   std::vector<std::uint64_t> placed = {round.table};
-  const auto place_all = [&](BlockKind kind, std::span<const BlockContents> blocks) {
+  std::uint64_t bytes = 0;
+  const auto place_all = [&](BlockKind kind, const std::vector<BlockContents>& blocks) {
     for (std::size_t m = 0; m < blocks.size(); ++m) {
       place(blocks[m], table, kind, 0, static_cast<int>(m));
       placed.push_back(table.place(kind, 0, static_cast<int>(m)).offset);
+      for (const TensorView& tensor : blocks[m].tensors) bytes += tensor.desc.bytes();
     }
   };
   try {
-    place_all(BlockKind::kActivation, inputs);
-    place_all(BlockKind::kArguments, arguments);
+    place_all(BlockKind::kActivation, inputs.inputs);
+    // Without a loss nobody would read the arguments.
+    if (round.traits.kind == RoundKind::kForwardBackward) place_all(BlockKind::kArguments, inputs.arguments);
   } catch (...) {
     for (const std::uint64_t offset : placed) free(offset);
     throw;
   }
+  return bytes;
 }
 
 }  // namespace rp

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "common/mutex.h"
@@ -21,6 +20,14 @@ struct BlockContents {
   std::vector<std::byte> structure{};
 };
 
+// What a round is given, by microbatch; and parts of it that other rounds made: outputs, in all microbatches.
+struct RoundInputs {
+  std::vector<BlockContents> inputs;
+  std::vector<BlockContents> arguments{};  // with a loss only
+  std::vector<BlockOfRound> input_imports{};
+  std::vector<BlockOfRound> argument_imports{};
+};
+
 class InputBlocks {
  public:
   explicit InputBlocks(Store& store) : store_(store), allocator_(store.arena(kCoordinatorArena)) {}
@@ -30,11 +37,10 @@ class InputBlocks {
   void place(const BlockContents& contents, const RoundTable& table, BlockKind kind, int index, int microbatch);
 
   // A new empty table, for a round that has none. Throws likewise.
-  void place_table(Round& round, const RoundShape& shape);
+  void place_table(Round& round);
 
-  // Likewise, with what the round is given, by microbatch. All or nothing.
-  void place_round(Round& round, const RoundShape& shape, std::span<const BlockContents> inputs,
-                   std::span<const BlockContents> arguments);
+  // Likewise, with what the round is given and somebody will read. All or nothing. Returns the bytes of the tensors.
+  std::uint64_t place_round(Round& round, const RoundInputs& inputs);
 
   // REQUIRES: a block or table of this arena that was not freed since.
   void free(std::uint64_t offset) {

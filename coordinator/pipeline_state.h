@@ -1,15 +1,13 @@
 // coordinator/pipeline_state.h
-// What the coordinator counts and keeps for one pipeline: the numbers that the next round and step get.
+// What the coordinator counts for one pipeline: the numbers that the next round and step get.
 //
-// Owned by the Coordinator; the caller's thread's, but for what is said to be guarded by the Coordinator's mutex.
+// Owned by the Coordinator; its counts are the caller's thread's. What rounds leave behind is in the RoundFlow.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 
-#include "coordinator/activation_budget.h"
 #include "coordinator/round.h"
 #include "coordinator/stage_plans.h"
 #include "coordinator/updates.h"
@@ -40,10 +38,6 @@ struct PipelineState {
   int rounds_since_step = 0;              // rounds with gradients
   bool evaluates_newest = false;
   bool is_stamped = false;                // since weights may have been written from outside of a step
-
-  ActivationBudget activation_budget{0};        // guarded
-  std::map<int, BlockOfRound> buffers;          // guarded: the newest, by layer
-  std::map<int, BlockOfRound> buffers_of_step;  // guarded: those after the last step's rounds
 
   [[nodiscard]] std::uint64_t version() const { return num_steps + version_offset; }
   // Of the weights that the next round computes with.

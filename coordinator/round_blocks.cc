@@ -5,24 +5,10 @@
 namespace rp {
 
 void RoundBlocks::import(Round& round, const std::vector<BlockOfRound>& inputs, const std::vector<BlockOfRound>& arguments) {
-  for (std::size_t i = 0; i < inputs.size(); ++i) round.origins[{BlockKind::kInputImport, static_cast<int>(i)}] = inputs[i];
+  for (std::size_t i = 0; i < inputs.size(); ++i) set_origin(round, {BlockKind::kInputImport, static_cast<int>(i)}, inputs[i]);
   for (std::size_t i = 0; i < arguments.size(); ++i) {
-    round.origins[{BlockKind::kArgumentImport, static_cast<int>(i)}] = arguments[i];
+    set_origin(round, {BlockKind::kArgumentImport, static_cast<int>(i)}, arguments[i]);
   }
-}
-
-std::vector<BlockOfRound> RoundBlocks::take_over_buffers(const std::shared_ptr<Round>& round,
-                                                         std::map<int, BlockOfRound>& newest) {
-  std::vector<BlockOfRound> old;
-  for (auto& [layer, block] : newest) {
-    const BlockRow row{BlockKind::kBuffers, layer};
-    round->origins[row] = block;
-    if (round->traits.mode != RoundMode::kTrain) continue;
-    old.push_back(block);
-    block = {round, row};
-    keep(block);
-  }
-  return old;
 }
 
 void RoundBlocks::add_readers(Round& round) {

@@ -9,7 +9,6 @@
 // changed here only. Store and InputBlocks must outlive it.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -25,13 +24,10 @@ class RoundBlocks {
  public:
   RoundBlocks(Store& store, InputBlocks& inputs) : store_(store), inputs_(inputs), frees_(store) {}
 
-  // The round reads these in place of inputs and arguments of its own. REQUIRES: before add_readers().
+  // The round reads this in place of a row of its own. REQUIRES: before add_readers().
+  static void set_origin(Round& round, BlockRow row, const BlockOfRound& block) { round.origins[row] = block; }
+  // Likewise these, in place of inputs and arguments.
   static void import(Round& round, const std::vector<BlockOfRound>& inputs, const std::vector<BlockOfRound>& arguments);
-
-  // The buffers that the round begins with are the newest ones; a training round makes new ones, which `newest` then
-  // names. Returns what is not the newest any more, for release() after add_readers(). REQUIRES: before add_readers().
-  [[nodiscard]] static std::vector<BlockOfRound> take_over_buffers(const std::shared_ptr<Round>& round,
-                                                                   std::map<int, BlockOfRound>& newest);
 
   // Counts what the round's slots will read and what its traits keep for the caller, and tells its table the origins.
   // REQUIRES: once a round, before its first slot is dispatched.

@@ -17,7 +17,7 @@ class DispatcherTest : public testing::Test {
     result->traits.num_microbatches = 2;
     result->num_layers = 2;
     result->slots = slots_of(parse_plan("forward 0 | fused 1 | backward 0", 2), 2, 0);
-    inputs_.place_table(*result, kTwoLayers);
+    inputs_.place_table(*result);
     return result;
   }
   void append(const std::shared_ptr<Round>& round) {

@@ -1,0 +1,166 @@
+#include "coordinator/round_flow.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "coordinator/commit_check.h"
+#include "coordinator/task_failure.h"
+
+namespace rp {
+
+namespace {
+
+std::vector<PlanSettings> plan_settings(const std::vector<std::unique_ptr<PipelineState>>& pipelines) {
+  std::vector<PlanSettings> settings;
+  for (const auto& pipeline : pipelines) settings.push_back(pipeline->settings.plan);
+  return settings;
+}
+
+std::size_t first_backward_slot(const Round& round) {
+  const auto first = std::find_if(round.slots.begin(), round.slots.end(),
+                                  [](const Slot& slot) { return slot.phase == Phase::kBackward; });
+  return static_cast<std::size_t>(first - round.slots.begin());
+}
+
+}  // namespace
+
+RoundFlow::RoundFlow(Store& store, InputBlocks& inputs, const std::vector<std::unique_ptr<PipelineState>>& pipelines,
+                     std::optional<FaultBoardEntry> board, TellCommit on_commit)
+    : store_(store),
+      on_commit_(std::move(on_commit)),
+      plans_(store.catalogue(), plan_settings(pipelines)),
+      dispatcher_(store),
+      blocks_(store, inputs),
+      report_(board) {
+  for (const auto& pipeline : pipelines) {
+    const PipelineSettings& settings = pipeline->settings;
+    const bool next_needs_step = pipeline->first_trained_layer == 0 && !settings.asynchronous && !settings.adds_rounds;
+    pipelines_.push_back({.updates = *pipeline->updates,
+                          .next_runs_beside = !next_needs_step,
+                          .activation_budget = ActivationBudget(store.num_workers()),
+                          .buffers = PipelineBuffers(blocks_)});
+  }
+}
+
+void RoundFlow::set_plan(Round& round, const Plan* plan) const {
+  const PlanKind kind = round.traits.plan_kind(round.traits.keeps_graph);
+  round.plan = plan != nullptr ? plan_for(kind, *plan, round.num_layers) : plans_.plan(round.traits.pipeline, kind);
+  round.slots = slots_of(round.plan, round.num_layers, round.first_trained_layer);
+}
+
+void RoundFlow::accept(const std::shared_ptr<Round>& round, const RoundInputs& inputs) {
+  RoundBlocks::import(*round, inputs.input_imports, inputs.argument_imports);
+  const std::vector<BlockOfRound> old_buffers = at(round->traits.pipeline).buffers.enter(round);
+  blocks_.add_readers(*round);
+  for (const BlockOfRound& old : old_buffers) blocks_.release(old);
+  const bool is_whole = round->traits.kind == RoundKind::kForwardBackward;
+  launch(round, 0, is_whole ? round->slots.size() : first_backward_slot(*round));
+}
+
+void RoundFlow::accept_backward(const std::shared_ptr<Round>& round, std::uint64_t attempt) {
+  RP_ASSERT(round->graph_is_open);
+  round->graph_is_open = false;
+  round->attempt = attempt;
+  launch(round, first_backward_slot(*round), round->slots.size());
+}
+
+void RoundFlow::launch(const std::shared_ptr<Round>& round, std::size_t first_slot, std::size_t end_slot) {
+  Updates& updates = at(round->traits.pipeline).updates;
+  for (std::size_t i = first_slot; i < end_slot; ++i) {
+    for_trained_uses(*round, round->slots[i].layers, [&](std::uint32_t use) { updates.task_accepted(round->next_version, use); });
+  }
+  dispatcher_.append(round, first_slot, end_slot);
+  dispatcher_.dispatch();
+  report_.round(*round);
+  report_.slots(dispatcher_);
+}
+
+void RoundFlow::drop_graph(const std::shared_ptr<Round>& round) {
+  if (!round->graph_is_open) return;
+  round->graph_is_open = false;
+  std::vector<Command> dropped;
+  while (!round->slots.empty() && round->slots.back().phase == Phase::kBackward) {
+    dropped.push_back(command_of(*round, round->slots.back()));
+    round->slots.pop_back();
+  }
+  blocks_.drop(round, dropped);
+  // Nobody will make what the caller was to have of the backward.
+  if (round->traits.input_gradient) blocks_.release({round, {BlockKind::kGradient, 0}});
+  end_if_done(*round);
+}
+
+template <typename Do>
+void RoundFlow::for_trained_uses(const Round& round, const LayerRange& layers, Do&& action) {
+  const Catalogue& catalogue = store_.catalogue();
+  for (int layer = layers.end; layer-- > layers.first;) {
+    for (const std::uint32_t use : catalogue.uses_of(round.first_layer + layer)) {
+      if (catalogue.blocks()[catalogue.uses()[use].block].is_trained != 0) action(use);
+    }
+  }
+}
+
+// Commit
+
+std::exception_ptr RoundFlow::commit(const Completion& completion) {
+  const Dispatcher::Next next = dispatcher_.next();
+  Round& round = *next.round;
+  const Slot& slot = *next.slot;
+  RP_ASSERT(completion.slot == in_epoch(store_.epoch().observe(), slot.number));
+  if (completion.outcome == TaskOutcome::kFailed) return std::make_exception_ptr(task_failure(store_, round, slot));
+  check_weights_seen(store_, round, slot);
+  dispatcher_.commit_next();
+  ++round.num_committed;
+  if (on_commit_) on_commit_({.round = round, .slot = slot, .completion = completion});
+  if (slot.phase == Phase::kFused) commit_losses(round);
+  if (slot.layers.end == round.num_layers && slot.phase != Phase::kBackward) round.forward_done = true;
+  blocks_.commit(next.round, command_of(round, slot));
+  commit_gradients(round, slot);
+  end_if_done(round);
+  dispatcher_.dispatch();
+  report_.slots(dispatcher_);
+  return nullptr;
+}
+
+void RoundFlow::commit_losses(Round& round) {
+  const RoundTable table = store_.round_table(round);
+  round.losses.assign(table.loss(0).num, 0);
+  for (int m = 0; m < round.traits.num_microbatches; ++m) {
+    for (std::size_t i = 0; i < round.losses.size(); ++i) round.losses[i] += table.loss(m).values[i];
+  }
+}
+
+void RoundFlow::commit_gradients(const Round& round, const Slot& slot) {
+  Updates& updates = at(round.traits.pipeline).updates;
+  for_trained_uses(round, slot.layers, [&](std::uint32_t use) {
+    if (slot.phase == Phase::kForward) {
+      updates.task_committed(round.next_version, use);
+    } else {
+      const RoundTable table = store_.round_table(round);
+      updates.gradient_committed(round.next_version, use, round.attempt + 1, table.square_sum(use),
+                                 table.is_checked() ? table.gradient_checksum(use) : 0);
+    }
+  });
+}
+
+// A round is done when its last slot is committed and no backward may come.
+void RoundFlow::end_if_done(Round& round) {
+  if (round.graph_is_open || round.num_committed < round.slots.size()) return;
+  round.all_done = true;
+  const bool went_back = !round.slots.empty() && round.slots.back().phase == Phase::kBackward;
+  const PlanKind kind = round.traits.plan_kind(went_back);
+  plans_.learn(round.traits.pipeline, kind, store_.round_table(round));
+  learn_memory(kind, round);
+  blocks_.end(round);
+}
+
+void RoundFlow::learn_memory(PlanKind kind, const Round& round) {
+  if (round.slots.empty()) return;
+  Pipeline& pipeline = at(round.traits.pipeline);
+  const bool next_runs_beside = !round.traits.has_backward() || pipeline.next_runs_beside;
+  pipeline.activation_budget.learn(
+      kind, memory_of(round, store_.round_table(round), store_.catalogue(), next_runs_beside, plans_.times(round.traits.pipeline)),
+      static_cast<int>(round.slots.front().number % static_cast<std::uint64_t>(store_.num_workers())));
+}
+
+}  // namespace rp
