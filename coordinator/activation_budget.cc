@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 
+#include "common/run_depth.h"
 #include "hoststore/arena_view.h"
 #include "hoststore/block_allocator.h"
 #include "hoststore/task_rows.h"

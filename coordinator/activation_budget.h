@@ -14,9 +14,6 @@
 
 namespace rp {
 
-// Rounds of a pipeline that may have a slot which is not committed.
-inline constexpr int kRoundsInFlight = 2;
-
 // All microbatches of one row of a round's table. Slots are counted from the round's first one; slot num_slots + i is the
 // next round's slot i.
 struct RowBlocks {

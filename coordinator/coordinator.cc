@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/run_depth.h"
 #include "coordinator/commit_check.h"
 #include "coordinator/run_report.h"
 #include "coordinator/weight_stamps.h"
@@ -227,7 +228,10 @@ void Coordinator::wait_step(int pipeline) {
 void Coordinator::synchronize() {
   {
     MutexLock lock(state_.mutex);
-    while (state_.flow.slots().num_committed() < state_.flow.slots().num_appended() && !state_.has_failed()) state_.sleep(waits_, {.kind = WaitKind::kCommits});
+    const Dispatcher& slots = state_.flow.slots();
+    while (slots.num_committed() < slots.num_appended() && !state_.has_failed()) {
+      state_.sleep(waits_, {.kind = WaitKind::kCommits});
+    }
     state_.check_failure();
     waits_.publish_none();
   }

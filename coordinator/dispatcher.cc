@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/run_depth.h"
 
 namespace rp {
 
 namespace {
 
-constexpr int kTasksAhead = 2;  // behind the one that runs
 static_assert(kTasksAhead + 1 < static_cast<int>(kCommandRing) && kTasksAhead + 1 < static_cast<int>(kCompletionRing));
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "common/run_depth.h"
 #include "common/text.h"
 #include "common/usable_cores.h"
 #include "device/cpu_device.h"
@@ -94,7 +95,7 @@ void Runtime::create_store() {
   settings.backing = settings_.store;
   settings.params_on = settings_.params_on;
   settings.num_workers = static_cast<std::uint32_t>(num_workers_);
-  settings.stage_buffers = settings_.prefetch ? 2 : 1;
+  settings.stage_buffers = settings_.prefetch ? kStageBuffers : 1;
   settings.threads_per_worker = static_cast<std::uint32_t>(settings_.threads_per_worker);
   settings.fingerprint = fingerprint_of_all();
   settings.build_id = build_id();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/run_depth.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
 
@@ -139,19 +140,19 @@ GpuMemory stage_memory(const Costs& costs, LayerRange layers, StageKind kind, Re
   const bool by_layer = kind == StageKind::kBackward && recompute == Recompute::kLayer;
   for (int i = layers.first; i < layers.end; ++i) {
     const LayerCost& cost = costs[static_cast<std::size_t>(i)];
-    memory.weights += 2 * cost.weight_bytes;
+    memory.weights += kStageBuffers * cost.weight_bytes;
     memory.workspace = std::max(memory.workspace, cost.forward_workspace_bytes);
-    if (by_layer) memory.inputs += 2 * cost.input_bytes;
+    if (by_layer) memory.inputs += kInputPlaces * cost.input_bytes;
     if (!has_backward) continue;
     memory.workspace = std::max(memory.workspace, cost.backward_workspace_bytes);
     memory.accumulators += kAccumulatorBytes * cost.gradient_elements;
-    memory.gradients += 2 * cost.gradient_bytes;
+    memory.gradients += kGradientBuffers * cost.gradient_bytes;
     memory.saved = by_layer ? std::max(memory.saved, cost.saved_bytes) : memory.saved + cost.saved_bytes;
   }
   const LayerCost& first = costs[static_cast<std::size_t>(layers.first)];
   const LayerCost& last = costs[static_cast<std::size_t>(layers.end - 1)];
-  if (!by_layer) memory.inputs += 2 * first.input_bytes;
-  if (kind == StageKind::kBackward) memory.inputs += 2 * last.output_bytes;  // the gradient that comes
+  if (!by_layer) memory.inputs += kInputPlaces * first.input_bytes;
+  if (kind == StageKind::kBackward) memory.inputs += kInputPlaces * last.output_bytes;  // the gradient that comes
   memory.outputs =
       2 * (kind == StageKind::kForward ? last.output_bytes : first.input_bytes);  // activation, or the gradient that goes
   return memory;

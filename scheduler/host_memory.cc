@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <set>
 
+#include "common/run_depth.h"
+
 namespace rp {
 namespace {
 
-constexpr std::uint64_t kRoundsInFlight = 2;
 constexpr std::uint64_t kFp32 = 4;
 
 // Layers whose input lies in the host store: the first ones of stages; where each layer is recomputed by itself, all of those

@@ -5,15 +5,13 @@
 #include <queue>
 
 #include "common/check.h"
+#include "common/run_depth.h"
 #include "scheduler/run_stages.h"
 #include "scheduler/simulated_links.h"
 
 namespace rp {
 
 namespace {
-
-// As coordinator and worker have them.
-constexpr int kTasksAhead = 2, kRoundsInFlight = 2, kStageBuffers = 2, kGradientBuffers = 2, kInputPlaces = 2;
 
 // A layer's update, or the sum of a round's gradient and those of the step's rounds before.
 struct Update {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/run_depth.h"
 #include "device/device.h"
 #include "hoststore/boundary.h"
 #include "worker/running_task.h"
@@ -16,7 +17,7 @@
 namespace rp {
 
 // Written by the fetcher, read by the runner. Microbatches are numbered over all tasks of the worker, from 0;
-// number n lies in place n mod 2.
+// number n lies in place n mod kInputPlaces.
 class InputBuffers {
  public:
   explicit InputBuffers(Device& device) : device_(device) {}
@@ -63,7 +64,7 @@ class InputBuffers {
   }
 
  private:
-  static constexpr std::uint64_t kPlaces = 2;
+  static constexpr std::uint64_t kPlaces = kInputPlaces;
   struct Place {
     std::vector<ScratchMemory> memory;  // by place in inputs.blocks, and of the gradient behind them
     MicrobatchInputs inputs;

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/run_depth.h"
 #include "hoststore/sequence_word.h"
 #include "worker/local_queue.h"
 #include "worker/running_task.h"
@@ -26,7 +27,7 @@ namespace rp {
 
 class TaskFlow {
  public:
-  // At most two stage buffers are of use.
+  // At most kStageBuffers.
   explicit TaskFlow(std::size_t num_stage_buffers) {
     for (RunningTask& task : tasks_) free_tasks.push(&task);
     for (std::size_t i = 0; i < std::min(num_stage_buffers, stage_buffers_.size()); ++i) free_stage_buffers.push(&stage_buffers_[i]);
@@ -56,9 +57,9 @@ class TaskFlow {
   // SYNC: release; pairs with observe_stop() and with the waits of a SequenceWord, which look at it by limits().
   void publish_stop() { stop_.store(true, std::memory_order_release); }
 
-  std::array<RunningTask, 4> tasks_;
-  std::array<StageBuffer, 2> stage_buffers_;
-  std::array<GradientBuffer, 2> gradient_buffers_;
+  std::array<RunningTask, kTasksAhead + 2> tasks_;  // those given to it, and one for the next command
+  std::array<StageBuffer, kStageBuffers> stage_buffers_;
+  std::array<GradientBuffer, kGradientBuffers> gradient_buffers_;
   std::atomic<bool> stop_{false};
 };
 

@@ -14,6 +14,7 @@
 #include <optional>
 #include <thread>
 
+#include "common/run_depth.h"
 #include "coordinator/coordinator.h"
 #include "device/cpu_device.h"
 #include "roundpipe/error.h"
@@ -189,7 +190,7 @@ constexpr double kInitialScale = 1024;
 std::vector<ToyResult> run_toy(const ToyConfig& config, const RunSettings& settings, int trainings = 1) {
   StoreSettings store_settings;
   store_settings.num_workers = static_cast<std::uint32_t>(settings.num_workers);
-  store_settings.stage_buffers = settings.prefetch ? 2 : 1;
+  store_settings.stage_buffers = settings.prefetch ? kStageBuffers : 1;
   store_settings.arena_limit_bytes = std::uint64_t{256} << 20;
   store_settings.wait_timeout_ns = 20 * kNsPerSecond;
   store_settings.check_consistency = settings.check_consistency;
