@@ -42,7 +42,7 @@ using TellCommit = std::function<void(const CommittedTask&)>;
 
 class RoundFlow {
  public:
-  // Keeps of the pipelines settings and Updates. `on_commit`: of each task in slot order; may be empty. Throws rp::Error
+  // `pipelines`: for their settings and their Updates. `on_commit`: of each task in slot order; may be empty. Throws rp::Error
   // (kUsage) for a plan that is not the model's.
   RoundFlow(Store& store, InputBlocks& inputs, const std::vector<std::unique_ptr<PipelineState>>& pipelines,
             std::optional<FaultBoardEntry> board, TellCommit on_commit);
