@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <limits>
@@ -17,6 +18,7 @@ struct SimulatedCopy {
   std::int64_t slot = 0;
   int microbatch = -1;       // -1: of the whole task
   int layer = -1;            // of weights and gradients
+  std::size_t read = 0;      // of inputs: which of RunStage::reads
   bool is_last_part = true;  // of what its task or microbatch waits for
   double bytes = 0;          // that are left
 

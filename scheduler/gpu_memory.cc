@@ -174,4 +174,15 @@ StageLimits stage_limits(const Costs& costs, double capacity_bytes, Recompute re
   return LimitSearch(costs, capacity_bytes, recompute, max_fused_layers).search();
 }
 
+bool is_held(const Plan& plan, const StageLimits& limits, const StageLimits& wider) {
+  const auto is_held_at = [](const std::vector<LayerRange>& stages, const std::vector<int>& ends, const std::vector<int>& wider_ends) {
+    return std::any_of(stages.begin(), stages.end(), [&](const LayerRange& stage) {
+      const auto first = static_cast<std::size_t>(stage.first);
+      return stage.end == ends[first] && wider_ends[first] > stage.end;
+    });
+  };
+  return is_held_at(plan.forward, limits.forward, wider.forward) || is_held_at(plan.backward, limits.backward, wider.backward) ||
+         (plan.fused_start == limits.least_fused_start && wider.least_fused_start < plan.fused_start);
+}
+
 }  // namespace rp

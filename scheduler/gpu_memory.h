@@ -9,12 +9,9 @@
 #include "scheduler/layer_cost.h"
 #include "scheduler/plan.h"
 #include "scheduler/plan_cost.h"
+#include "scheduler/workload.h"
 
 namespace rp {
-
-// What a backward stage computes again at once: all its layers, or one after the other, for which all inputs of its layers lie
-// in the host store.
-enum class Recompute { kStage, kLayer };
 
 // Buffers are kept and grow to what the largest stage needs, so each is a maximum over the plan's stages.
 struct GpuMemory {
@@ -48,5 +45,9 @@ enum class StageKind { kForward, kFused, kBackward };
 // what would help.
 [[nodiscard]] StageLimits stage_limits(const std::vector<LayerCost>& costs, double capacity_bytes, Recompute recompute,
                                        int max_fused_layers);
+
+// Whether `limits` keep a stage of the plan from being longer, forward, backward or fused, where `wider` do not. A plan that was
+// chosen within `limits` and is not held by them gains nothing from wider ones, as far as the search can tell.
+[[nodiscard]] bool is_held(const Plan& plan, const StageLimits& limits, const StageLimits& wider);
 
 }  // namespace rp

@@ -13,6 +13,7 @@ RunWork modelled_run(const std::vector<LayerCost>& costs, const ModelledRun& run
                .asynchronous = run.host.asynchronous,
                .machine = modelled_machine(run.gpu, run.server, run.pinned_weights)};
   work.workload.num_gpus = run.num_gpus;
+  work.workload.recompute = run.host.recompute;
   work.workload.round_microbatches = run.host.num_microbatches;
   work.workload.num_microbatches = run.host.num_microbatches * run.host.rounds_per_step;
   const auto is_trained = [](const LayerBytes& layer) { return layer.gradient > 0; };

@@ -8,7 +8,11 @@
 namespace rp {
 
 StageSums::StageSums(const Workload& workload)
-    : fused_waits_(workload.fused_waits), first_trained_layer_(workload.first_trained_layer), forward_(1), backward_(1) {
+    : fused_waits_(workload.fused_waits),
+      recompute_(workload.recompute),
+      first_trained_layer_(workload.first_trained_layer),
+      forward_(1),
+      backward_(1) {
   for (int layer = 0; layer <= workload.num_layers(); ++layer) {
     const LayerWork& work = layer < workload.num_layers() ? workload.layers[static_cast<std::size_t>(layer)] : workload.head;
     forward_.push_back(forward_.back() + work.forward);

@@ -2,8 +2,8 @@
 // RoundPipe's schedule: the stages of a plan as slots, slot i on GPU i mod num_gpus, each for all microbatches of a round.
 //
 // Plans here count the head as a layer behind the others; the fused stage has it. A backward stage's recompute runs just
-// before its backward and does not wait for the gradient; where the fused stage's forward does not wait either is for
-// Workload::fused_waits.
+// before its backward and does not wait for the gradient; layer by layer that is the last one's, since the others' comes when
+// the backward of those behind is done. Where the fused stage's forward does not wait either is for Workload::fused_waits.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,9 @@ class StageSums {
     const auto first = static_cast<std::size_t>(layers.first), end = static_cast<std::size_t>(layers.end);
     const double once = forward_[end] - forward_[first], both = backward_[end] - backward_[first];
     if (kind == TaskKind::kForward) return {.kind = kind, .layers = layers, .time = {.work = once}};
-    const double lead = kind == TaskKind::kFused && fused_waits_ ? 0 : once;
+    double lead = once;
+    if (kind == TaskKind::kFused && fused_waits_) lead = 0;
+    if (kind == TaskKind::kBackward && recompute_ == Recompute::kLayer) lead = forward_[end] - forward_[end - 1];
     return {.kind = kind, .layers = layers, .time = {.lead = lead, .work = both - lead}};
   }
   // Of a backward stage: those that have a backward. None if there are none.
@@ -45,6 +47,7 @@ class StageSums {
 
  private:
   bool fused_waits_;
+  Recompute recompute_;
   int first_trained_layer_;
   std::vector<double> forward_, backward_;
 };

@@ -54,7 +54,7 @@ struct SimulatedGpu {
   // Fetcher.
   std::int64_t fetch_task = 0;
   int fetch_microbatch = 0;  // of the task
-  bool fetches_gradient = false;
+  std::size_t fetch_read = 0;  // of the microbatch
   std::int64_t num_fetched = 0;
   std::int64_t recomputable = 0;  // microbatches with all but the gradient
   std::int64_t complete = 0;
@@ -188,15 +188,15 @@ class RunSimulation {
     const bool is_fed = state.fetch_task < state.fed_task || (state.fetch_task == state.fed_task && state.fed_layer >= 0);
     if (!is_fed || state.num_fetched >= state.num_computed + kInputPlaces) return false;
     const RunStage& what = stage(slot);
-    const int source = state.fetches_gradient ? stage_number(slot) - 1 : what.input_stage;
-    if (source != RunStage::kFromHost &&
-        num_there_[static_cast<std::size_t>(slot - stage_number(slot) + source)] <= state.fetch_microbatch) {
+    const StageRead& read = what.reads[state.fetch_read];
+    if (read.source != StageRead::kFromHost &&
+        num_there_[static_cast<std::size_t>(slot - stage_number(slot) + read.source)] <= state.fetch_microbatch) {
       return false;
     }
-    const bool is_last = !what.is_backward() || state.fetches_gradient;
-    links_.add(gpu, {.kind = CopyKind::kInput, .slot = slot, .microbatch = state.fetch_microbatch, .is_last_part = is_last,
-                     .bytes = state.fetches_gradient ? what.gradient_input_bytes : what.input_bytes});
-    state.fetches_gradient = !is_last;
+    const bool is_last = state.fetch_read + 1 == what.reads.size();
+    links_.add(gpu, {.kind = CopyKind::kInput, .slot = slot, .microbatch = state.fetch_microbatch, .read = state.fetch_read,
+                     .is_last_part = is_last, .bytes = read.bytes});
+    state.fetch_read = is_last ? 0 : state.fetch_read + 1;
     if (!is_last) return true;
     ++state.num_fetched;
     if (++state.fetch_microbatch < workload_.round_microbatches) return true;
@@ -315,13 +315,12 @@ class RunSimulation {
     SimulatedGpu& state = at(gpu);
     const RunStage& what = stage(copy.slot);
     if (copy.kind == CopyKind::kInput) {
-      const bool is_gradient = what.is_backward() && copy.is_last_part;
-      const int source = is_gradient ? stage_number(copy.slot) - 1 : what.input_stage;
-      if (!is_gradient) ++state.recomputable;
+      const int source = what.reads[copy.read].source;
+      if (copy.read + 1 == what.num_inputs()) ++state.recomputable;
       if (copy.is_last_part) ++state.complete;
       state.missing.input_there = now_;
       state.missing.input_made =
-          source == RunStage::kFromHost ? 0 : made(copy.slot - stage_number(copy.slot) + source, copy.microbatch);
+          source == StageRead::kFromHost ? 0 : made(copy.slot - stage_number(copy.slot) + source, copy.microbatch);
     } else if (copy.kind == CopyKind::kWeights) {
       if (!copy.is_last_part) return;
       // Weights of a later task are not what the runner waits for.

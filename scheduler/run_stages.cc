@@ -7,37 +7,81 @@
 
 namespace rp {
 
-std::vector<RunStage> run_stages(const RunWork& work, const std::vector<StageWork>& stages) {
-  const auto input_bytes = [&work](int layer) { return work.layers.empty() ? 0 : work.layers[static_cast<std::size_t>(layer)].input; };
-  std::set<int> kept;  // boundaries that a backward reads again
-  for (const StageWork& stage : stages) {
-    if (stage.kind == TaskKind::kBackward) kept.insert(stage.layers.first);
-  }
-  const auto maker = [&stages](int boundary) {
-    for (std::size_t i = 0; i < stages.size() && boundary > 0; ++i) {
-      const LayerRange& layers = stages[i].layers;
-      if (stages[i].kind == TaskKind::kForward && layers.first < boundary && boundary <= layers.end) return static_cast<int>(i);
+namespace {
+
+class StageReader {
+ public:
+  StageReader(const RunWork& work, const std::vector<StageWork>& stages) : work_(work), stages_(stages) {
+    for (const StageWork& stage : stages) {
+      if (stage.kind != TaskKind::kBackward) continue;
+      for (int layer = stage.layers.first; layer < end_of_inputs(stage); ++layer) kept_.insert(layer);
     }
-    return RunStage::kFromHost;
-  };
+  }
+
+  [[nodiscard]] double bytes(int boundary) const {
+    return work_.layers.empty() ? 0 : work_.layers[static_cast<std::size_t>(boundary)].input;
+  }
+  // Whether a backward reads it again.
+  [[nodiscard]] bool is_kept(int boundary) const { return kept_.count(boundary) > 0; }
+
+  // All but the gradient.
+  [[nodiscard]] std::vector<StageRead> inputs(const StageWork& stage) const {
+    std::vector<StageRead> reads;
+    for (int layer = stage.layers.first; layer < end_of_inputs(stage); ++layer) {
+      const int source = maker(layer);
+      if (reads.empty() || reads.back().source != source) reads.push_back({.source = source});
+      reads.back().bytes += bytes(layer);
+    }
+    return reads;
+  }
+
+ private:
+  // The layers before it read an input of their own.
+  [[nodiscard]] int end_of_inputs(const StageWork& stage) const {
+    const bool by_layer = stage.kind == TaskKind::kBackward && work_.workload.recompute == Recompute::kLayer;
+    return by_layer ? stage.layers.end : stage.layers.first + 1;
+  }
+  [[nodiscard]] int maker(int boundary) const {
+    for (std::size_t i = 0; i < stages_.size() && boundary > 0; ++i) {
+      const LayerRange& layers = stages_[i].layers;
+      if (stages_[i].kind == TaskKind::kForward && layers.first < boundary && boundary <= layers.end) return static_cast<int>(i);
+    }
+    return StageRead::kFromHost;
+  }
+
+  const RunWork& work_;
+  const std::vector<StageWork>& stages_;
+  std::set<int> kept_;
+};
+
+}  // namespace
+
+std::vector<RunStage> run_stages(const RunWork& work, const std::vector<StageWork>& stages) {
+  const StageReader reader(work, stages);
   std::vector<RunStage> result;
   for (const StageWork& stage : stages) {
     const LayerRange& layers = stage.layers;
-    RunStage made{.work = stage, .input_bytes = input_bytes(layers.first), .input_stage = maker(layers.first), .trained_layers = {}};
+    RunStage made{.work = stage, .reads = reader.inputs(stage), .trained_layers = {}};
     if (stage.kind == TaskKind::kForward) {
       for (int boundary = layers.first + 1; boundary <= layers.end; ++boundary) {
-        if (boundary == layers.end || kept.count(boundary) > 0) made.output_bytes += input_bytes(boundary);
+        if (boundary == layers.end || reader.is_kept(boundary)) made.output_bytes += reader.bytes(boundary);
       }
       // The batch itself is not counted: who wrote it keeps it.
     } else {
       for (int layer = layers.end; layer-- > layers.first;) {
         if (is_trained(work, layer)) made.trained_layers.push_back(layer);
       }
-      if (layers.first > work.workload.first_trained_layer) made.output_bytes = input_bytes(layers.first);
+      if (layers.first > work.workload.first_trained_layer) made.output_bytes = reader.bytes(layers.first);
     }
-    if (stage.kind == TaskKind::kBackward) made.gradient_input_bytes = input_bytes(layers.end);
-    const bool is_last_reader = stage.kind == TaskKind::kBackward || kept.count(layers.first) == 0;
-    made.freed_bytes = made.gradient_input_bytes + (is_last_reader && layers.first > 0 ? made.input_bytes : 0);
+    const bool is_last_reader = stage.kind == TaskKind::kBackward || !reader.is_kept(layers.first);
+    for (const StageRead& read : made.reads) {
+      if (is_last_reader && read.source != StageRead::kFromHost) made.freed_bytes += read.bytes;
+    }
+    if (stage.kind == TaskKind::kBackward) {
+      const StageRead gradient{.bytes = reader.bytes(layers.end), .source = static_cast<int>(result.size()) - 1};
+      made.freed_bytes += gradient.bytes;
+      made.reads.push_back(gradient);
+    }
     made.freed_bytes *= work.workload.round_microbatches;
     result.push_back(std::move(made));
   }

@@ -128,6 +128,42 @@ TEST(StageLimits, TheyGrowWithTheMemory) {
   EXPECT_GE(middle.forward.front(), middle.backward.front());
 }
 
+TEST(StageLimits, AreWiderByLayerAndTheSameWhereOnlyStagesOfOneLayerFit) {
+  std::mt19937_64 random(11);
+  for (int run = 0; run < 100; ++run) {
+    const std::vector<LayerCost> costs = random_layers(random);
+    for (int layer = 0; layer + 1 < static_cast<int>(costs.size()); ++layer) {
+      EXPECT_EQ(stage_memory(costs, {layer, layer + 1}, StageKind::kBackward, Recompute::kStage),
+                stage_memory(costs, {layer, layer + 1}, StageKind::kBackward, Recompute::kLayer));
+    }
+  }
+  std::vector<LayerCost> costs(12, layer_of(100));
+  for (LayerCost& cost : costs) cost.saved_bytes = 10'000;
+  const auto capacity = 3.0 * static_cast<double>(stage_memory(costs, {0, 1}, StageKind::kBackward, Recompute::kStage).total());
+  const StageLimits by_stage = stage_limits(costs, capacity, Recompute::kStage, 0), by_layer = stage_limits(costs, capacity, Recompute::kLayer, 0);
+  EXPECT_EQ(by_stage.backward.front(), 3);
+  EXPECT_EQ(by_layer.backward.front(), 11) << "one layer's activations at once";
+}
+
+TEST(StageLimits, HoldAPlanWhereAStageCouldBeLongerInWiderOnes) {
+  const StageLimits limits{.forward = {3, 3, 4, 4, 6}, .backward = {2, 3, 4, 4, 6}, .least_fused_start = 3};
+  StageLimits wider = limits;
+  const Plan at_limits{.forward = {{0, 3}, {3, 4}}, .fused_start = 4, .backward = {{2, 4}, {0, 2}}};
+  const Plan below{.forward = {{0, 2}, {2, 4}}, .fused_start = 4, .backward = {{3, 4}, {1, 3}, {0, 1}}};
+  EXPECT_FALSE(is_held(at_limits, limits, wider)) << "nothing is wider";
+  wider.backward[0] = 4;
+  EXPECT_TRUE(is_held(at_limits, limits, wider)) << "the stage of layers 0 and 1";
+  EXPECT_FALSE(is_held(below, limits, wider)) << "a stage that is as short as it was chosen";
+  wider = limits;
+  wider.forward[0] = 4;
+  EXPECT_TRUE(is_held(at_limits, limits, wider));
+  EXPECT_FALSE(is_held(below, limits, wider));
+  wider = limits;
+  wider.least_fused_start = 2;
+  EXPECT_FALSE(is_held(at_limits, limits, wider)) << "the fused stage is not at its limit";
+  EXPECT_TRUE(is_held({.forward = {{0, 1}, {1, 3}}, .fused_start = 3, .backward = {{2, 3}, {1, 2}, {0, 1}}}, limits, wider));
+}
+
 TEST(StageLimits, ALayerThatDoesNotFitIsNamedWithItsNeed) {
   std::vector<LayerCost> costs(5, layer_of(100));
   costs[3] = layer_of(100'000);

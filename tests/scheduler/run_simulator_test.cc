@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <tuple>
+#include <utility>
 
 #include "scheduler/fair_share.h"
 #include "tests/scheduler/golden_schedules.h"
@@ -32,8 +34,10 @@ RunWork run_of(const GoldenModel& golden, int round_microbatches) {
 TEST(RunSimulator, WithLinksThatTakeNoTimeGivesTheStepOfTheSchedule) {
   for (const GoldenModel& golden : golden_models()) {
     SCOPED_TRACE(golden.name);
-    for (const int round : {8, 16}) {
-      const RunWork work = run_of(golden, round);
+    using enum Recompute;
+    for (const auto& [round, recompute] : {std::pair{8, kStage}, {16, kStage}, {8, kLayer}, {16, kLayer}}) {
+      RunWork work = run_of(golden, round);
+      work.workload.recompute = recompute;
       const std::vector<StageWork> stages = stage_works(work.workload, golden_plan(golden));
       RoundSimulator schedule(work.workload);
       EXPECT_NEAR(simulate_run(work, stages, {.warm_up = 0, .steps = 1}).step_ms, schedule.makespan(stages), 1e-6);
@@ -61,7 +65,8 @@ TEST(RunSimulator, ACopyDownAndOneUpIsAHop) {
 TEST(RunSimulator, AgreesWithTheScheduleOnRandomWorkloads) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
-    const PlanTask task = test::random_task(seed);
+    PlanTask task = test::random_task(seed);
+    task.workload.recompute = seed % 2 == 0 ? Recompute::kStage : Recompute::kLayer;
     PlanCost cost(task);
     const Cuts cuts = greedy_cuts(cost.sums(), task.workload.num_gpus, task.limits.least_fused_start);
     RunWork work{.workload = task.workload};
@@ -103,6 +108,85 @@ TEST(RunSimulator, AccountsForEachMillisecondOfAStep) {
   EXPECT_DOUBLE_EQ(result.downloaded_bytes, 3000 + 2 * 200);
   EXPECT_DOUBLE_EQ(result.uploaded_bytes, 5000 + 2 * (200 + 200));
   EXPECT_DOUBLE_EQ(result.peak_activation_bytes, 2 * 200);
+}
+
+// As before, of three layers; the head takes so long that its gradient is late.
+RunWork late_gradients(Recompute recompute) {
+  RunWork work{.workload = {.num_gpus = 2, .num_microbatches = 2, .round_microbatches = 2,
+                            .layers = {{10, 20}, {10, 20}, {10, 20}}, .head = {10, 100}, .recompute = recompute}};
+  work.layers.assign(4, {.weights = 1000, .gradient = 1000, .update = 14000, .sum = 5000, .input = 100});
+  return work;
+}
+Plan two_forward_stages() { return {.forward = {{0, 1}, {1, 3}}, .fused_start = 3, .backward = {{0, 3}}}; }
+
+// Computed by hand: forward 0-20 and 10-50; fused 30-140, 140-250. By stage: recompute 50-80, backward 140-200, recompute until
+// 230, backward 250-310. By layer the last layer's is before the gradient, the others' after it: 140-220 and 250-330.
+TEST(RunSimulator, ByLayerOnlyTheLastLayerIsRecomputedBeforeTheGradient) {
+  for (const auto& [recompute, step_ms, lead_ms] : {std::tuple{Recompute::kStage, 310.0, 30.0}, {Recompute::kLayer, 330.0, 10.0}}) {
+    const RunWork work = late_gradients(recompute);
+    const RunResult result =
+        simulate_run(work, stage_works(work.workload, two_forward_stages()), {.warm_up = 1, .steps = 2, .record = true});
+    EXPECT_DOUBLE_EQ(result.step_ms, step_ms);
+    EXPECT_DOUBLE_EQ(result.gpus.busy, 2 * (10 + 20 + 110 + 90)) << "no more is computed";
+    for (const RunSpan& span : result.spans) {
+      if (span.kind != SpanKind::kRecompute) continue;
+      EXPECT_NEAR(span.end - span.start, lead_ms, 1e-9);
+    }
+  }
+}
+
+TEST(RunSimulator, ByLayerTheInputsOfAllLayersGoToTheHostAndBack) {
+  const auto simulated = [](Recompute recompute) {
+    const RunWork work = late_gradients(recompute);
+    return simulate_run(work, stage_works(work.workload, two_forward_stages()), {.warm_up = 1, .steps = 2, .record = true});
+  };
+  const RunResult by_stage = simulated(Recompute::kStage), by_layer = simulated(Recompute::kLayer);
+  // Of a microbatch: boundaries 1 and 3 and the gradient at 3, and by layer boundary 2.
+  EXPECT_DOUBLE_EQ(by_stage.downloaded_bytes, 4000 + 2 * 300);
+  EXPECT_DOUBLE_EQ(by_layer.downloaded_bytes, 4000 + 2 * 400);
+  // The batch twice, the same; and by layer boundaries 1 and 2 once more.
+  EXPECT_DOUBLE_EQ(by_stage.uploaded_bytes, 7000 + 2 * 500);
+  EXPECT_DOUBLE_EQ(by_layer.uploaded_bytes, 7000 + 2 * 700);
+  // At the end of the fused stage: boundary 3 and its gradient, and by layer boundaries 1 and 2, which no slot freed.
+  EXPECT_DOUBLE_EQ(by_stage.peak_activation_bytes, 2 * 200);
+  EXPECT_DOUBLE_EQ(by_layer.peak_activation_bytes, 2 * 400);
+  EXPECT_DOUBLE_EQ(by_layer.memory.back().activation_bytes, 0);
+}
+
+TEST(RunSimulator, ByLayerARecomputeWaitsForTheInputsOfAllLayersAndTheGradientComesLast) {
+  RunWork work = late_gradients(Recompute::kLayer);
+  work.machine = {.upload = 100, .copy_latency = 0.5};  // an input takes 1 ms
+  const RunResult result =
+      simulate_run(work, stage_works(work.workload, two_forward_stages()), {.warm_up = 0, .steps = 1, .record = true});
+  for (const int microbatch : {0, 1}) {
+    std::vector<double> uploads;
+    double recompute = 0, backward = 0;
+    for (const RunSpan& span : result.spans) {
+      if (span.step > 0 || span.phase != TaskKind::kBackward || span.microbatch != microbatch) continue;
+      if (span.kind == SpanKind::kUploadInput) uploads.push_back(span.end);
+      if (span.kind == SpanKind::kRecompute) recompute = span.start;
+      if (span.kind == SpanKind::kCompute) backward = span.start;
+    }
+    ASSERT_EQ(uploads.size(), 4U) << "the batch, boundaries 1 and 2 of two forward stages, the gradient";
+    EXPECT_GE(recompute, uploads[2] + 0.5);
+    EXPECT_LT(recompute, uploads[3]);
+    EXPECT_GE(backward, uploads[3] + 0.5);
+  }
+}
+
+// So whatever fits the GPU and the host by layer in the shortest stages fits by stage, too.
+TEST(RunSimulator, StagesOfOneLayerAreTheSameByStageAndByLayer) {
+  const Plan plan{.forward = {{0, 1}, {1, 2}, {2, 3}}, .fused_start = 3, .backward = {{2, 3}, {1, 2}, {0, 1}}};
+  std::vector<RunResult> results;
+  for (const Recompute recompute : {Recompute::kStage, Recompute::kLayer}) {
+    RunWork work = late_gradients(recompute);
+    work.machine = {.upload = 200, .download = 150, .copy_latency = 0.1, .updates = 3000};
+    results.push_back(simulate_run(work, stage_works(work.workload, plan)));
+  }
+  EXPECT_EQ(results[0].step_ends, results[1].step_ends);
+  EXPECT_EQ(results[0].uploaded_bytes, results[1].uploaded_bytes);
+  EXPECT_EQ(results[0].downloaded_bytes, results[1].downloaded_bytes);
+  EXPECT_EQ(results[0].peak_activation_bytes, results[1].peak_activation_bytes);
 }
 
 TEST(RunSimulator, TellsWhatAGpuWaitedFor) {
