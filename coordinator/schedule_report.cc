@@ -32,6 +32,7 @@ void ScheduleReport::add(const CommittedTask& task) {
   ++step.num_tasks;
   step.end_ns = std::max(step.end_ns, task.completion.end_ns);
   step.plan = task.round.plan;
+  step.recompute = task.round.traits.grain_layer ? Recompute::kLayer : Recompute::kStage;
   step.num_fused += task.slot.phase == Phase::kFused ? 1 : 0;
   step.round_microbatches = task.round.traits.num_microbatches;
   step.compute.busy_ns += compute.busy_ns;
@@ -60,10 +61,10 @@ ScheduleReport::Shape ScheduleReport::shape() const {
   MutexLock lock(mutex_);
   RP_ASSERT(!steps_.empty());
   const Step& last = steps_.rbegin()->second;
-  Shape shape{.plan = last.plan, .num_rounds = last.num_fused, .round_microbatches = last.round_microbatches};
-  for (auto step = steps_.rbegin(); step != steps_.rend() && step->second.plan == last.plan; ++step) {
-    shape.first_step = step->first;
-  }
+  Shape shape{.plan = last.plan, .num_rounds = last.num_fused, .round_microbatches = last.round_microbatches,
+              .recompute = last.recompute};
+  const auto is_alike = [&last](const Step& step) { return step.plan == last.plan && step.recompute == last.recompute; };
+  for (auto step = steps_.rbegin(); step != steps_.rend() && is_alike(step->second); ++step) shape.first_step = step->first;
   return shape;
 }
 

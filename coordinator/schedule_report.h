@@ -11,6 +11,7 @@
 
 #include "common/mutex.h"
 #include "coordinator/coordinator.h"
+#include "scheduler/workload.h"
 
 namespace rp {
 
@@ -50,7 +51,8 @@ class ScheduleReport {
     Plan plan;
     int num_rounds = 0;
     int round_microbatches = 0;
-    std::uint64_t first_step = 0;  // from which on all steps had this plan
+    Recompute recompute = Recompute::kStage;
+    std::uint64_t first_step = 0;  // from which on all steps had this plan and recompute
   };
   [[nodiscard]] Shape shape() const;
   // Steps of which tasks were added.
@@ -63,6 +65,7 @@ class ScheduleReport {
     ComputeTimes compute;
     std::int64_t max_dispatch_ns = 0;
     Plan plan;
+    Recompute recompute = Recompute::kStage;
     int num_fused = 0;
     int round_microbatches = 0;
   };

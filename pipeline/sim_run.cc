@@ -112,7 +112,8 @@ std::string SimRun::comparison(const Store& store, bool asynchronous, const Meas
               .hop = machine_.hop_ms,
               .layers = std::vector<LayerWork>(times_.begin(), times_.begin() + num_layers_ - 1),
               .head = times_[static_cast<std::size_t>(num_layers_) - 1],
-              .first_trained_layer = store.catalogue().first_trained_layer(0)};
+              .first_trained_layer = store.catalogue().first_trained_layer(0),
+              .recompute = shape.recompute};
   if (machine_.workload && static_cast<int>(machine_.workload->slowness.size()) == num_workers_) {
     workload.slowness = machine_.workload->slowness;
   }

@@ -11,6 +11,11 @@ namespace {
 
 CopyTimes later(const CopyTimes& a, const CopyTimes& b) { return a.end_ns >= b.end_ns ? a : b; }
 
+// The first layer that a backward computes again before it has its gradient.
+int first_recomputed(const Command& command) {
+  return command.has(Command::kGrainLayer) ? command.end_layer - 1 : command.first_layer;
+}
+
 std::uint64_t most_bytes(const std::vector<SimLayer>& layers) {
   std::uint64_t most = 0;
   for (const SimLayer& layer : layers) most = std::max(most, layer.output.bytes());
@@ -78,8 +83,9 @@ void SimStageExecutor::compute(const StageTask& task, int microbatch, bool is_re
 }
 
 void SimStageExecutor::recompute(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) {
+  const Command& command = *task.command;
   std::int64_t length_ns = 0;
-  for (int i = task.command->first_layer; i < task.command->end_layer; ++i) length_ns += layer(*task.command, i).forward_ns;
+  for (int i = first_recomputed(command); i < command.end_layer; ++i) length_ns += layer(command, i).forward_ns;
   const CopyTimes known{.enqueued_ns = inputs.others_known_ns, .end_ns = inputs.others_known_ns};
   // The gradient may come meanwhile.
   compute(task, microbatch, true, length_ns, with_inputs(later(task_needs_, known), inputs));
@@ -90,7 +96,8 @@ void SimStageExecutor::run(const StageTask& task, int microbatch, const Microbat
   const bool goes_back = command.phase != Phase::kForward;
   std::int64_t length_ns = 0;
   for (int i = command.first_layer; i < command.end_layer; ++i) {
-    if (command.phase != Phase::kBackward) length_ns += layer(command, i).forward_ns;
+    // By layer, a backward computes the others again when it comes to them.
+    if (command.phase != Phase::kBackward || i < first_recomputed(command)) length_ns += layer(command, i).forward_ns;
     if (goes_back) length_ns += layer(command, i).backward_ns;
   }
   CopyTimes needs = later(task_needs_, {.enqueued_ns = inputs.known_ns, .end_ns = inputs.known_ns});

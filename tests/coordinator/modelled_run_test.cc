@@ -1,6 +1,7 @@
 // Steps on modelled devices: the runtime is real, the time is the model's, and nobody touches data.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -40,12 +41,12 @@ std::unique_ptr<Store> huge_store(bool asynchronous, std::int64_t parameters = 1
 
 class ModelledWorkers {
  public:
-  ModelledWorkers(Store& store, const SimDeviceModel& model) {
+  ModelledWorkers(Store& store, const SimDeviceModel& model, const SimStageExecutor::Observer& observer) {
     const SimLayer layer{.forward_ns = kForwardNs, .backward_ns = kBackwardNs, .output = activation()};
     for (int worker = 0; worker < store.num_workers(); ++worker) {
-      threads_.emplace_back([&store, worker, model, layer] {
+      threads_.emplace_back([&store, worker, model, layer, observer] {
         SimDevice device(model);
-        SimStageExecutor executor(std::vector<SimLayer>(kNumLayers, layer), device, store.catalogue());
+        SimStageExecutor executor(std::vector<SimLayer>(kNumLayers, layer), device, store.catalogue(), observer);
         Worker(store, worker, device, executor).serve();
       });
     }
@@ -58,7 +59,12 @@ class ModelledWorkers {
   std::vector<std::thread> threads_;
 };
 
-void train(Coordinator& coordinator, bool asynchronous) {
+struct Training {
+  bool asynchronous = false;
+  Recompute recompute = Recompute::kStage;
+};
+
+void train(Coordinator& coordinator, const Training& training) {
   const std::int64_t token = 0;
   TensorView view;
   view.desc = {.dtype = DType::kInt64, .rank = 0};
@@ -66,40 +72,44 @@ void train(Coordinator& coordinator, bool asynchronous) {
   const RoundInputs inputs{.inputs = std::vector<BlockContents>(kNumMicrobatches, {.tensors = {view}}),
                            .arguments = std::vector<BlockContents>(kNumMicrobatches, {.tensors = {view}})};
   for (int step = 0; step < kNumSteps; ++step) {
-    (void)coordinator.accept_round({.num_microbatches = kNumMicrobatches}, inputs);
-    (void)coordinator.accept_step(0, {.rules = {AdamW{}}, .options = {.asynchronous = asynchronous}});
+    (void)coordinator.accept_round({.grain_layer = training.recompute == Recompute::kLayer, .num_microbatches = kNumMicrobatches}, inputs);
+    (void)coordinator.accept_step(0, {.rules = {AdamW{}}, .options = {.asynchronous = training.asynchronous}});
   }
   coordinator.synchronize();
 }
 
-MeasuredSteps measure(Store& store, bool asynchronous, const SimDeviceModel& device, const HostMemoryModel& memory) {
-  const ModelledWorkers workers(store, device);
+MeasuredSteps measure(Store& store, const Training& training, const SimDeviceModel& device, const HostMemoryModel& memory,
+                      const SimStageExecutor::Observer& observer = {}) {
+  const ModelledWorkers workers(store, device, observer);
   ScheduleReport report(kNumWorkers);
-  const PipelineSettings pipeline{.asynchronous = asynchronous, .plan = {.by_hand = parse_plan(kPlan, kNumLayers)}};
+  const PipelineSettings pipeline{.asynchronous = training.asynchronous, .plan = {.by_hand = parse_plan(kPlan, kNumLayers)}};
   Coordinator coordinator(store, {.pipelines = {pipeline},
                                   .on_commit = [&report](const CommittedTask& task) { report.add(task); },
                                   .modelled_memory = memory});
-  train(coordinator, asynchronous);
+  train(coordinator, training);
+  EXPECT_EQ(report.shape().recompute, training.recompute);
   return report.measure(kWarmUp);
 }
 
-double simulated_step_ms(bool asynchronous) {
+double simulated_step_ms(const Training& training) {
   const LayerWork layer{.forward = kForwardNs * 1e-6, .backward = kBackwardNs * 1e-6};
   const Workload workload{.num_gpus = kNumWorkers,
                           .num_microbatches = kNumMicrobatches,
                           .round_microbatches = kNumMicrobatches,
                           .layers = std::vector<LayerWork>(kNumLayers - 1, layer),
-                          .head = layer};
+                          .head = layer,
+                          .recompute = training.recompute};
   RoundSimulator simulator(workload);
   const std::vector<StageWork> stages = stage_works(workload, parse_plan(kPlan, kNumLayers));
-  return asynchronous ? simulator.period(stages) : simulator.makespan(stages);
+  return training.asynchronous ? simulator.period(stages) : simulator.makespan(stages);
 }
 
 TEST(ModelledRun, TakesTheTimeOfTheModelAndNoneOfTheMemory) {
-  for (const bool asynchronous : {false, true}) {
-    SCOPED_TRACE(asynchronous);
-    const auto store = huge_store(asynchronous);
-    const MeasuredSteps measured = measure(*store, asynchronous, {}, {});
+  using enum Recompute;
+  for (const Training training : {Training{false, kStage}, Training{true, kStage}, Training{false, kLayer}, Training{true, kLayer}}) {
+    SCOPED_TRACE(testing::Message() << "asynchronous " << training.asynchronous << ", by layer " << (training.recompute == kLayer));
+    const auto store = huge_store(training.asynchronous);
+    const MeasuredSteps measured = measure(*store, training, {}, {});
     EXPECT_EQ(measured.num_steps, kNumSteps - kWarmUp);
     EXPECT_EQ(measured.num_tasks, 5 * measured.num_steps);
     // Backward stages recompute three layers; the fused one has a forward.
@@ -107,17 +117,32 @@ TEST(ModelledRun, TakesTheTimeOfTheModelAndNoneOfTheMemory) {
     EXPECT_EQ(measured.busy_ns, round_ns * measured.num_steps);
     // Never faster than the model; slower by whatever else this machine does. A synchronous step may begin under the last one's
     // end, an asynchronous one be a little off its mean.
-    EXPECT_GE(measured.step_ms(), 0.9 * simulated_step_ms(asynchronous));
+    EXPECT_GE(measured.step_ms(), 0.9 * simulated_step_ms(training));
     EXPECT_GT(measured.efficiency(), 0.05);
     EXPECT_GT(store->catalogue().parameter_bytes(), std::uint64_t{7} << 30);
     EXPECT_LT(store->allocated().total(), std::uint64_t{16} << 20);
   }
 }
 
+// Of its last layer by itself, where it goes layer by layer; the stage of two layers has the rest in its backward.
+TEST(ModelledRun, RecomputesBeforeTheGradientWhatTheGrainSays) {
+  for (const Recompute recompute : {Recompute::kStage, Recompute::kLayer}) {
+    std::atomic<std::int64_t> recomputed_ns{0}, computed_ns{0};
+    const auto observer = [&](const StageTask& task, int, bool is_recompute, const ComputeSpan& span) {
+      if (task.command->phase == Phase::kBackward) (is_recompute ? recomputed_ns : computed_ns) += span.end_ns - span.start_ns;
+    };
+    (void)measure(*huge_store(false), {.recompute = recompute}, {}, {}, observer);
+    const bool by_layer = recompute == Recompute::kLayer;
+    const std::int64_t num_microbatches = kNumSteps * kNumMicrobatches;
+    EXPECT_EQ(recomputed_ns, num_microbatches * (by_layer ? 2 : 3) * kForwardNs);
+    EXPECT_EQ(computed_ns, num_microbatches * (3 * kBackwardNs + (by_layer ? 1 : 0) * kForwardNs));
+  }
+}
+
 // 200 MB of weights a layer take 20 ms, its computations 8 and 16: the link is what the steps wait for.
 TEST(ModelledRun, WaitsForALinkThatIsTooSlow) {
   const auto store = huge_store(false, 100'000'000);
-  const MeasuredSteps measured = measure(*store, false, {.upload_bytes_per_ns = 10, .download_bytes_per_ns = 10}, {});
+  const MeasuredSteps measured = measure(*store, {}, {.upload_bytes_per_ns = 10, .download_bytes_per_ns = 10}, {});
   EXPECT_GT(measured.exposed_part(), 0.1);
   // Each layer is uploaded for its forward and its backward but the fused one; two links.
   EXPECT_GE(measured.step_ms(), 7 * 20 / 2);
@@ -127,7 +152,7 @@ TEST(ModelledRun, WaitsForTheUpdatesOfASlowHost) {
   const auto store = huge_store(false);
   // 28 bytes for each of 4 billion parameters.
   const double bytes_per_ns = 28 * 4e9 / (50.0 * kNsPerMs);
-  const MeasuredSteps measured = measure(*store, false, {}, {.bytes_per_ns = bytes_per_ns});
+  const MeasuredSteps measured = measure(*store, {}, {}, {.bytes_per_ns = bytes_per_ns});
   EXPECT_GE(measured.step_ms(), 50);
 }
 

@@ -42,6 +42,17 @@ class SimulationTest(launched.LaunchedTest):
         process = self.run_modelled(preset("qwen3-1.7b", max_steps=2, batch_size=4), "sim:h100")
         self.assertIn("roundpipe: sim:h100, 2 workers, 1 steps after 1:", process.stderr)
 
+    def test_recompute_by_layer_is_simulated_as_such(self):
+        # The fused stage takes so long that the backward stage waits for its gradients: by layer with a recompute left to do.
+        plan = self.directory / "plan.txt"
+        plan.write_text("forward 0-2 | fused 3-29 | backward 0-2")
+        steps = []
+        for grain in ("stage", "layer"):
+            report = self.run_train(preset("qwen3-1.7b", max_steps=2, batch_size=4, recompute_grain=grain),
+                                    ("--device", "sim:h100", "--workers", "2", "--plan", str(plan))).stderr
+            steps.append(float(re.search(r"step +[\d.]+ ms +simulated +([\d.]+) ms", report).group(1)))
+        self.assertGreater(steps[1], steps[0])
+
     def test_what_cannot_be_is_refused(self):
         self.assertIn("runs on a modelled device only", self.run_modelled(preset("qwen3-1.7b"), "cpu", expect=2).stderr)
         self.assertIn("did you mean rtx4090?", self.run_modelled(preset("qwen3-1.7b"), "sim:rtx490", expect=2).stderr)
