@@ -19,6 +19,7 @@ void print(const std::string& text) {
 
 rp::PipelineOptions pipeline_options(const rp::TrainSettings& settings) {
   return {.num_microbatches = static_cast<int>(settings.num_microbatches),
+          .recompute_grain = settings.recompute_grain,
           .rounds_per_step = static_cast<int>(settings.rounds_per_step),
           .asynchronous = settings.asynchronous,
           .seed = settings.seed};

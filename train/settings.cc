@@ -21,6 +21,7 @@ constexpr Choices<LearningRateSchedule> kSchedules = {{"constant", LearningRateS
                                                       {"cosine", LearningRateSchedule::kCosine}};
 constexpr Choices<TrainSettings::DType> kDTypes = {{"bf16", TrainSettings::DType::kBFloat16},
                                                    {"fp32", TrainSettings::DType::kFloat32}};
+constexpr Choices<RecomputeGrain> kGrains = {{"stage", RecomputeGrain::kStage}, {"layer", RecomputeGrain::kLayer}};
 
 template <typename Value>
 const char* name_of(Value value, Choices<Value> choices) {
@@ -162,6 +163,7 @@ TrainSettings read_settings(SettingReader& reader) {
   reader.read_number("warmup-steps", s.warmup_steps, std::int64_t{0}, kMaxSteps);
   reader.read_choice("lr-schedule", s.schedule, kSchedules);
   reader.read_number("save-every", s.save_every, std::int64_t{1}, kMaxSteps);
+  reader.read_choice("recompute-grain", s.recompute_grain, kGrains);
   reader.read_number("lora-rank", s.lora_rank, std::int64_t{0}, kMaxLoraRank);
   if (reader.find("resume") != nullptr) {
     std::filesystem::path path;
@@ -253,6 +255,7 @@ std::vector<SettingRow> setting_rows(const TrainSettings& s) {
           {"warmup-steps", std::to_string(s.warmup_steps)},
           {"lr-schedule", name_of(s.schedule, kSchedules)},
           {"save-every", s.save_every == 0 ? "never" : std::to_string(s.save_every)},
+          {"recompute-grain", name_of(s.recompute_grain, kGrains)},
           {"lora-rank", s.lora_rank == 0 ? "0 (all weights are trained)" : std::to_string(s.lora_rank)},
           {"resume", s.resume ? s.resume->string() : "no"}};
 }

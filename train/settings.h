@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "roundpipe/optimizer.h"
+#include "roundpipe/plan.h"
 
 namespace rp {
 
@@ -33,6 +34,7 @@ struct TrainSettings {
   std::int64_t warmup_steps = 0;
   LearningRateSchedule schedule = LearningRateSchedule::kConstant;
   std::int64_t save_every = 0;  // 0: never
+  RecomputeGrain recompute_grain = RecomputeGrain::kStage;
   std::int64_t lora_rank = 0;   // of a preset; 0: all weights are trained
   std::optional<std::filesystem::path> resume;
 

@@ -20,12 +20,6 @@ namespace rp {
 
 class Session;
 
-// What a backward stage recomputes and keeps on the device at once.
-enum class RecomputeGrain : std::uint8_t {
-  kStage,  // all its layers, from the stage's saved input
-  kLayer,  // one layer, from its own saved input: least memory on the device, more in the host store
-};
-
 // Options of a pipeline.
 struct PipelineOptions {
   // The number M of microbatches of a round. It changes the bits of a run; the number of workers does not. A call with packed

@@ -1,5 +1,5 @@
 // roundpipe/plan.h
-// Plans: how a model is cut into stages, and what its layers take.
+// Plans: how a model is cut into stages, what these recompute at once, and what layers take.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,12 @@ enum class PlanKind : std::uint8_t {
   kFused,  // forward_backward(): the fused stage runs the last layers' forward, the loss and their backward in one visit
   kTrain,  // forward() with gradients: no fused stage; "forward 0-15 16-31 | backward 20-31 0-19"
   kInfer,  // forward() without: "forward 0-15 16-31"
+};
+
+// What a backward stage recomputes and keeps on the device at once.
+enum class RecomputeGrain : std::uint8_t {
+  kStage,  // all its layers, from the stage's saved input
+  kLayer,  // one layer, from its own saved input: least memory on the device, more in the host store
 };
 
 // Bounds of the automatic plans.

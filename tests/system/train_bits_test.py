@@ -68,6 +68,14 @@ class SettingsBitsTest(LaunchedTest):
         self.pair(lr_schedule="cosine", warmup_steps=2, weight_decay=0.1, max_grad_norm=0)
         self.assertEqual([round(m["lr"], 12) for m in metrics(self.directory / "a")], [0.0005, 0.001, 0.0005, 0.0])
 
+    def test_recompute_by_layer_changes_no_bit(self):
+        for mode in ({}, {"async": True}):
+            with self.subTest(**mode):
+                by_stage, by_layer = (self.directory / "-".join([name, *mode]) for name in ("stage", "layer"))
+                self.run_train(settings(by_stage, **mode), ("--workers", "2"))
+                self.run_train(settings(by_layer, recompute_grain="layer", **mode), ("--workers", "3"))
+                self.assertEqual(bits(by_stage), bits(by_layer))
+
     def test_the_check_of_consistency_finds_nothing_and_changes_no_bit(self):
         for mode in ({}, {"async": True}, {"rounds_per_step": 2}):
             with self.subTest(**mode):

@@ -44,11 +44,12 @@ TEST(RunState, ComesBackAsItWasWritten) {
   EXPECT_TRUE(checked(settings()).empty());
 }
 
-TEST(RunState, PathsAndWhenToSaveMayChangeWithoutAWord) {
+TEST(RunState, PathsWhenToSaveAndWhatIsRecomputedMayChangeWithoutAWord) {
   TrainSettings s = settings();
   s.model = "elsewhere";
   s.output = "other";
   s.save_every = 3;
+  s.recompute_grain = RecomputeGrain::kLayer;
   s.resume = "x";
   EXPECT_TRUE(checked(s).empty());
 }

@@ -49,13 +49,15 @@ TEST(Settings, WhatIsNotGivenHasItsDocumentedDefault) {
   EXPECT_EQ(s.warmup_steps, 0);
   EXPECT_EQ(s.schedule, LearningRateSchedule::kConstant);
   EXPECT_EQ(s.save_every, 0);
+  EXPECT_EQ(s.recompute_grain, RecomputeGrain::kStage);
   EXPECT_FALSE(s.resume);
 }
 
 TEST(Settings, EveryOptionReachesItsSetting) {
   const TrainSettings s =
       parse_train_command(command({"--rounds-per-step", "2", "--async", "--dtype", "fp32", "--max-grad-norm=0", "--weight-decay",
-                                   "0.1", "--warmup-steps", "5", "--lr-schedule", "cosine", "--save-every", "20", "--resume", "r"}))
+                                   "0.1", "--warmup-steps", "5", "--lr-schedule", "cosine", "--save-every", "20", "--recompute-grain", "layer",
+                                   "--resume", "r"}))
           .settings;
   EXPECT_EQ(s.sequences_of_round(), 4);
   EXPECT_TRUE(s.asynchronous);
@@ -65,6 +67,7 @@ TEST(Settings, EveryOptionReachesItsSetting) {
   EXPECT_EQ(s.warmup_steps, 5);
   EXPECT_EQ(s.schedule, LearningRateSchedule::kCosine);
   EXPECT_EQ(s.save_every, 20);
+  EXPECT_EQ(s.recompute_grain, RecomputeGrain::kLayer);
   EXPECT_EQ(*s.resume, "r");
 }
 
