@@ -21,6 +21,7 @@ const std::vector<std::pair<std::string, std::optional<BoundSchedule>>> kSchedul
 const std::vector<std::pair<std::string, Effort>> kEfforts = {
     {"fast", Effort::kFast}, {"thorough", Effort::kThorough}, {"forever", Effort::kForever}};
 const std::vector<std::pair<std::string, Effort>> kBriefEfforts = {kEfforts.begin(), kEfforts.begin() + 2};
+const std::vector<std::pair<std::string, Recompute>> kGrains = {{"stage", Recompute::kStage}, {"layer", Recompute::kLayer}};
 const std::vector<std::string> kCommands = {"plan", "simulate", "compare", "timeline"};
 
 constexpr const char* kHelp =
@@ -114,7 +115,7 @@ CommandParser plan_parser() {
                         .parser = cxxopts::Options("rp-plan plan", "Predicts how a model trains: memory, plan, speed."),
                         .options = {"--model", "--gpus", "--gpu", "--server", "--host-memory", "--sequence-length", "--batch-size",
                                     "--microbatches", "--rounds-per-step", "--lora-rank", "--no-lora-experts", "--async",
-                                    "--fp16-accumulate", "--pageable-weights", "--max-fused-layers", "--html", "--effort", "--json"},
+                                    "--fp16-accumulate", "--pageable-weights", "--max-fused-layers", "--recompute-grain", "--html", "--effort", "--json"},
                         .required = {"model"}};
   const auto with_default = [](const char* value) { return text()->default_value(value); };
   command.parser.add_options()("model", "a preset, as qwen3-32b, or the folder of a model", text(), "MODEL")(
@@ -127,6 +128,7 @@ CommandParser plan_parser() {
       "no-lora-experts", "no LoRA pairs at experts and routers")("async", "asynchronous steps, with weights one step old")(
       "fp16-accumulate", "matrix products that add up in fp16")("pageable-weights", "weights in memory that is not pinned")(
       "max-fused-layers", "beside the head in the fused stage", with_default("2"), "N")(
+      "recompute-grain", "a backward stage recomputes all of it, or layer by layer: stage or layer; default: chosen", text(), "GRAIN")(
       "html", "write a page with the timeline of two steps, copies and updates", text(), "PAGE")(
       "effort", "search for plans: fast (10 ms each) or thorough (5 s)", with_default("thorough"), "EFFORT")("json", "print one JSON object");
   return command;
@@ -293,6 +295,7 @@ PlanOptions read_plan(const cxxopts::ParseResult& given) {
   question.fp16_accumulate = given.count("fp16-accumulate") > 0;
   question.pageable_weights = given.count("pageable-weights") > 0;
   question.max_fused_layers = count_of(given, "max-fused-layers", 0, 1000);
+  if (given.count("recompute-grain") > 0) question.recompute = chosen("recompute-grain", text_of(given, "recompute-grain"), kGrains);
   return options;
 }
 

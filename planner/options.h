@@ -10,6 +10,7 @@
 
 #include "planner/trace_file.h"
 #include "scheduler/bound_schedules.h"
+#include "scheduler/workload.h"
 
 namespace rp {
 
@@ -33,6 +34,7 @@ struct ModelQuestion {
   int round_microbatches = 0;  // 0: proposed
   int rounds_per_step = 0;     // likewise
   int max_fused_layers = 2;
+  std::optional<Recompute> recompute{};  // nullopt: chosen
 };
 
 struct PlanOptions {

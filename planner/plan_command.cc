@@ -30,7 +30,8 @@ TrainingSetup setup_of(const ModelQuestion& question) {
                       .pinned_weights = !question.pageable_weights,
                       .round_microbatches = question.round_microbatches,
                       .rounds_per_step = question.rounds_per_step,
-                      .max_fused_layers = question.max_fused_layers};
+                      .max_fused_layers = question.max_fused_layers,
+                      .recompute = question.recompute};
   setup.host_bytes = question.host_bytes > 0 ? static_cast<double>(question.host_bytes) : setup.server.memory_gib * kGiB;
   return setup;
 }
@@ -46,10 +47,11 @@ PredictedRow row_of(std::string name, const TrainingSetup& setup, Effort effort)
   return row;
 }
 
-// The same split of the step, so that only what the row is about differs.
-TrainingSetup with_rounds_of(TrainingSetup setup, const RunPrediction& prediction) {
+// The same split of the step and grain, so that only what the row is about differs.
+TrainingSetup with_choices_of(TrainingSetup setup, const RunPrediction& prediction) {
   setup.round_microbatches = prediction.round_microbatches;
   setup.rounds_per_step = prediction.rounds_per_step;
+  setup.recompute = prediction.recompute;
   return setup;
 }
 
@@ -102,9 +104,16 @@ std::string share(double part, double whole) {
   return out.str();
 }
 
-bool fits_host(const TrainingSetup& setup, const RunPrediction& prediction) {
-  return static_cast<double>(prediction.host.total()) <= setup.host_bytes;
+const char* grain_of(const RunPrediction& prediction) { return prediction.recompute == Recompute::kLayer ? "layer" : "stage"; }
+
+// The options with which `train` does what is predicted, but for plan and data.
+std::string train_options_text(const TrainingSetup& setup, const RunPrediction& prediction) {
+  return cat("--batch-size ", setup.batch, " --sequence-length ", setup.sequence_length, " --num-microbatches ",
+             prediction.round_microbatches, " --rounds-per-step ", prediction.rounds_per_step, " --recompute-grain ",
+             grain_of(prediction), setup.asynchronous ? " --async" : "",
+             setup.lora_rank > 0 ? cat(" --lora-rank ", setup.lora_rank) : "");
 }
+
 bool fits_gpu(const TrainingSetup& setup, const RunPrediction& prediction) {
   return static_cast<double>(prediction.gpu.total()) <= setup.gpu.usable_bytes();
 }
@@ -120,9 +129,10 @@ void print_asked(std::ostringstream& out, const TrainingSetup& setup, const RunP
       << items_text(items_of(prediction.host)) << "\n"
       << "Plan: " << prediction.rounds_per_step << (prediction.rounds_per_step == 1 ? " round" : " rounds") << " a step, "
       << prediction.round_microbatches << " microbatches a round, " << std::setprecision(3) << prediction.microbatch_sequences
-      << (prediction.microbatch_sequences == 1 ? " sequence" : " sequences") << " each\n"
+      << (prediction.microbatch_sequences == 1 ? " sequence" : " sequences") << " each, recompute by " << grain_of(prediction) << "\n"
       << "  layers of the stages (embedding and blocks): forward " << lengths_text(prediction.plan.forward) << "; fused "
       << prediction.fused_layers() << " and the head; backward " << lengths_text(prediction.plan.backward) << "\n"
+      << "  with train: " << train_options_text(setup, prediction) << "\n"
       << std::fixed << std::setprecision(0) << "Speed: " << prediction.tokens_per_s << " tokens/s, " << std::setprecision(3)
       << run.step_ms / 1000 << " s a step (no order of these stages takes less than " << prediction.lower_bound_ms / 1000 << ")\n";
   const auto line = [&](const char* name, double ms) {
@@ -157,6 +167,7 @@ void print_rows(std::ostringstream& out, const TrainingSetup& setup, const char*
         << prediction.run.step_ms / 1000 << std::setw(11) << share(times.busy, total) << std::setw(11) << share(times.transfers(), total)
         << std::setw(9) << share(times.updates, total) << std::setw(9) << share(times.bubble, total) << std::setw(10)
         << gib_text(prediction.gpu.total()) << std::setw(11) << gib_text(prediction.host.total())
+        << (prediction.recompute == Recompute::kLayer ? "  recompute by layer" : "")
         << (fits_gpu(setup, prediction) ? "" : "  more than the GPU has") << (fits_host(setup, prediction) ? "" : "  more than the host has")
         << "\n";
   }
@@ -184,6 +195,7 @@ nlohmann::ordered_json row_json(const TrainingSetup& setup, const PredictedRow& 
   json["host_bytes"] = items_json(items_of(prediction.host));
   json["round_microbatches"] = prediction.round_microbatches;
   json["rounds_per_step"] = prediction.rounds_per_step;
+  json["recompute_grain"] = grain_of(prediction);
   json["plan"] = plan_text(prediction.plan, prediction.num_layers);
   json["tokens_per_s"] = prediction.tokens_per_s;
   json["step_ms"] = prediction.run.step_ms;
@@ -218,7 +230,7 @@ PlanAnswer answer_question(const ModelQuestion& question, Effort effort, bool fo
   const int num_blocks = answer.asked.prediction->num_layers - 1;
   for (const int layers : {0, 1, 2, 4, 8, 16}) {
     if (layers >= num_blocks) break;
-    TrainingSetup wider = with_rounds_of(setup, *answer.asked.prediction);
+    TrainingSetup wider = with_choices_of(setup, *answer.asked.prediction);
     wider.records_spans = false;
     wider.exact_fused_layers = layers;
     answer.by_fused.push_back(row_of(cat("head", layers == 0 ? " alone" : cat(" and ", layers)), wider, Effort::kFast));
@@ -276,6 +288,7 @@ TimelinePage answer_page(const PlanAnswer& answer) {
   page.sections = {run_section(prediction.run, prediction.plan, prediction.num_layers, prediction.num_gpus, kPredictedLength.warm_up, 2)};
   page.sections.front().figures = {{"microbatches of a round", cat(prediction.round_microbatches)},
                                    {"rounds of a step", cat(prediction.rounds_per_step)},
+                                   {"recompute", cat("by ", grain_of(prediction))},
                                    {"forward", lengths_text(prediction.plan.forward)},
                                    {"fused", cat(prediction.fused_layers(), " and the head")},
                                    {"backward", lengths_text(prediction.plan.backward)}};

@@ -19,6 +19,12 @@ struct Rounds {
   int per_step = 0;
 };
 
+// What is chosen before the plan.
+struct Way {
+  Rounds rounds;
+  Recompute recompute = Recompute::kStage;
+};
+
 // Splits of a step that are worth a look: rounds of as many microbatches as GPUs or somewhat more.
 std::vector<Rounds> round_choices(const TrainingSetup& setup) {
   std::vector<int> microbatches = {setup.round_microbatches};
@@ -42,9 +48,10 @@ std::vector<Rounds> round_choices(const TrainingSetup& setup) {
                                     " microbatches; give fewer rounds or microbatches, or a larger --batch-size"));
 }
 
-ModelledRun modelled(const TrainingSetup& setup, const Rounds& rounds) {
+ModelledRun modelled(const TrainingSetup& setup, const Way& way) {
   return {.gpu = setup.gpu, .server = setup.server, .num_gpus = setup.num_gpus, .accumulate = setup.accumulate,
-          .host = {.asynchronous = setup.asynchronous, .rounds_per_step = rounds.per_step, .num_microbatches = rounds.microbatches},
+          .host = {.asynchronous = setup.asynchronous, .rounds_per_step = way.rounds.per_step, .recompute = way.recompute,
+                   .num_microbatches = way.rounds.microbatches},
           .pinned_weights = setup.pinned_weights};
 }
 
@@ -68,31 +75,98 @@ void fuse_with_head(PlanTask& task, int num_fused) {
 }
 
 // Memory is reckoned for the largest microbatch, times for the mean one.
-PlanChoice choose_plan(const TrainingSetup& setup, const Rounds& rounds, Effort effort) {
-  const double sequences = sequences_of(setup, rounds);
-  const RunWork work = modelled_run(costs_of(setup, sequences), modelled(setup, rounds));
-  PlanTask task{.workload = work.workload, .round_choices = {rounds.microbatches}, .asynchronous = setup.asynchronous,
-                .limits = stage_limits(costs_of(setup, std::ceil(sequences)), setup.gpu.usable_bytes(), Recompute::kStage,
-                                       setup.max_fused_layers)};
+StageLimits limits_of(const TrainingSetup& setup, const Way& way) {
+  return stage_limits(costs_of(setup, std::ceil(sequences_of(setup, way.rounds))), setup.gpu.usable_bytes(), way.recompute,
+                      setup.max_fused_layers);
+}
+
+PlanChoice choose_plan(const TrainingSetup& setup, const Way& way, Effort effort) {
+  const RunWork work = modelled_run(costs_of(setup, sequences_of(setup, way.rounds)), modelled(setup, way));
+  PlanTask task{.workload = work.workload, .round_choices = {way.rounds.microbatches}, .asynchronous = setup.asynchronous,
+                .limits = limits_of(setup, way)};
   if (setup.exact_fused_layers >= 0) fuse_with_head(task, setup.exact_fused_layers);
   return effort == Effort::kFast ? fast_plan(task) : thorough_plan(task);
 }
 
-RunPrediction predict(const TrainingSetup& setup, const Rounds& rounds, const PlanChoice& choice, const RunLength& length) {
-  const double sequences = sequences_of(setup, rounds);
+RunPrediction predict(const TrainingSetup& setup, const Way& way, const PlanChoice& choice, const RunLength& length) {
+  const double sequences = sequences_of(setup, way.rounds);
   const std::vector<LayerCost> costs = costs_of(setup, sequences), largest = costs_of(setup, std::ceil(sequences));
-  const ModelledRun run = modelled(setup, rounds);
+  const ModelledRun run = modelled(setup, way);
   const RunWork work = modelled_run(costs, run);
-  RunPrediction result{.num_gpus = setup.num_gpus, .round_microbatches = rounds.microbatches, .rounds_per_step = rounds.per_step,
-                       .microbatch_sequences = sequences, .plan = choice.plan, .num_layers = static_cast<int>(costs.size()),
-                       .lower_bound_ms = choice.lower_bound_ms};
-  result.gpu = gpu_memory(largest, choice.plan, Recompute::kStage);
+  RunPrediction result{.num_gpus = setup.num_gpus, .round_microbatches = way.rounds.microbatches,
+                       .rounds_per_step = way.rounds.per_step, .microbatch_sequences = sequences, .recompute = way.recompute,
+                       .plan = choice.plan, .num_layers = static_cast<int>(costs.size()), .lower_bound_ms = choice.lower_bound_ms};
+  result.gpu = gpu_memory(largest, choice.plan, way.recompute);
   result.host = host_memory(costs, choice.plan, run.host);
   result.run = simulate_run(work, stage_works(work.workload, choice.plan), length);
   // What the simulated run had at once is less than two whole rounds.
   result.host.activations = static_cast<std::uint64_t>(result.run.peak_activation_bytes);
   result.tokens_per_s = 1000.0 * setup.batch * static_cast<double>(setup.sequence_length) / result.run.step_ms;
   return result;
+}
+
+bool is_better(const TrainingSetup& setup, const RunPrediction& a, const RunPrediction& b) {
+  if (fits_host(setup, a) != fits_host(setup, b)) return fits_host(setup, a);
+  return a.tokens_per_s > b.tokens_per_s;
+}
+
+// By layer takes more of the host and its links: steps that are nearly as short are no reason.
+bool is_worth_more(const TrainingSetup& setup, const RunPrediction& by_layer, const RunPrediction& by_stage) {
+  constexpr double kAsFast = 1.001;
+  if (fits_host(setup, by_layer) != fits_host(setup, by_stage)) return fits_host(setup, by_layer);
+  return by_layer.tokens_per_s > kAsFast * by_stage.tokens_per_s;
+}
+
+struct Candidate {
+  Way way;
+  PlanChoice choice;
+};
+
+// A fast plan for each split of the step. Throws rp::Error (kNoResource) if none fits the GPU.
+std::vector<Candidate> candidates_of(const TrainingSetup& setup, Recompute recompute) {
+  std::vector<Candidate> candidates;
+  std::optional<Error> problem;
+  for (const Rounds& rounds : round_choices(setup)) {
+    const Way way{.rounds = rounds, .recompute = recompute};
+    try {
+      candidates.push_back({way, choose_plan(setup, way, Effort::kFast)});
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::kNoResource) throw;
+      problem = error;
+    }
+  }
+  if (candidates.empty()) throw *problem;
+  return candidates;
+}
+
+// By layer, those candidates of which the GPU's memory keeps a stage from being longer.
+std::vector<Candidate> held_by_layer(const TrainingSetup& setup, const std::vector<Candidate>& by_stage) {
+  std::vector<Candidate> candidates;
+  for (const Candidate& candidate : by_stage) {
+    const Way by_layer{.rounds = candidate.way.rounds, .recompute = Recompute::kLayer};
+    if (!is_held(candidate.choice.plan, limits_of(setup, candidate.way), limits_of(setup, by_layer))) continue;
+    candidates.push_back({by_layer, choose_plan(setup, by_layer, Effort::kFast)});
+  }
+  return candidates;
+}
+
+struct Best {
+  Way way;
+  RunPrediction prediction;
+};
+
+// With links and updates, of those that are the best by computing alone: as many as are worth the time.
+Best best_of(const TrainingSetup& setup, std::vector<Candidate> candidates) {
+  constexpr std::size_t kSimulated = 4;
+  constexpr RunLength kBrief{.warm_up = 2, .steps = 2};
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.choice.step_ms < b.choice.step_ms; });
+  std::optional<Best> best;
+  for (std::size_t i = 0; i < candidates.size() && (i < kSimulated || !fits_host(setup, best->prediction)); ++i) {
+    RunPrediction next = predict(setup, candidates[i].way, candidates[i].choice, kBrief);
+    if (!best || is_better(setup, next, best->prediction)) best = {candidates[i].way, std::move(next)};
+  }
+  return *best;
 }
 
 bool fits(const TrainingSetup& setup, std::int64_t sequence_length) {
@@ -111,15 +185,19 @@ bool fits(const TrainingSetup& setup, std::int64_t sequence_length) {
     plan.forward.push_back({layer, layer + 1});
     plan.backward.insert(plan.backward.begin(), {layer, layer + 1});
   }
-  const Rounds rounds{.microbatches = setup.num_gpus, .per_step = 1};
-  const RunWork work = modelled_run(costs, modelled(longer, rounds));
+  const ModelledRun one_layer_each = modelled(longer, {.rounds = {.microbatches = setup.num_gpus, .per_step = 1}});
+  const RunWork work = modelled_run(costs, one_layer_each);
   const RunResult run = simulate_run(work, stage_works(work.workload, plan), {.warm_up = 1, .steps = 2});
-  HostMemory host = host_memory(costs, plan, modelled(longer, rounds).host);
+  HostMemory host = host_memory(costs, plan, one_layer_each.host);
   host.activations = static_cast<std::uint64_t>(run.peak_activation_bytes);
   return static_cast<double>(host.total()) <= setup.host_bytes;
 }
 
 }  // namespace
+
+bool fits_host(const TrainingSetup& setup, const RunPrediction& prediction) {
+  return static_cast<double>(prediction.host.total()) <= setup.host_bytes;
+}
 
 std::vector<LayerCost> costs_of(const TrainingSetup& setup, double sequences) {
   return layer_costs(setup.shape, {.sequences = sequences,
@@ -128,38 +206,20 @@ std::vector<LayerCost> costs_of(const TrainingSetup& setup, double sequences) {
 }
 
 RunPrediction predict_run(const TrainingSetup& setup, Effort effort) {
-  struct Candidate {
-    Rounds rounds;
-    PlanChoice choice;
-  };
-  std::vector<Candidate> candidates;
-  std::optional<Error> problem;
-  for (const Rounds& rounds : round_choices(setup)) {
-    try {
-      candidates.push_back({rounds, choose_plan(setup, rounds, Effort::kFast)});
-    } catch (const Error& error) {
-      if (error.code() != ExitCode::kNoResource) throw;
-      problem = error;
-    }
-  }
-  if (candidates.empty()) throw *problem;
-  // With links and updates, the best by computing alone: as many as are worth the time.
-  constexpr std::size_t kSimulated = 4;
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.choice.step_ms < b.choice.step_ms; });
-  const RunLength brief{.warm_up = 2, .steps = 2};
-  const auto fits_host = [&setup](const RunPrediction& of) { return static_cast<double>(of.host.total()) <= setup.host_bytes; };
-  std::optional<RunPrediction> best;
-  Rounds best_rounds;
-  for (std::size_t i = 0; i < candidates.size() && (i < kSimulated || !fits_host(*best)); ++i) {
-    RunPrediction next = predict(setup, candidates[i].rounds, candidates[i].choice, brief);
-    if (best && (fits_host(next) != fits_host(*best) ? fits_host(*best) : next.tokens_per_s <= best->tokens_per_s)) continue;
-    best = std::move(next);
-    best_rounds = candidates[i].rounds;
-  }
   RunLength length = kPredictedLength;
   length.record = setup.records_spans;
-  return predict(setup, best_rounds, choose_plan(setup, best_rounds, effort), length);
+  const auto searched = [&](const Way& way) { return predict(setup, way, choose_plan(setup, way, effort), length); };
+  const std::vector<Candidate> candidates = candidates_of(setup, setup.recompute.value_or(Recompute::kStage));
+  const Best best = best_of(setup, candidates);
+  RunPrediction result = searched(best.way);
+  // By layer the host holds more: not where it holds too much already.
+  if (setup.recompute || !fits_host(setup, best.prediction)) return result;
+  const std::vector<Candidate> held = held_by_layer(setup, candidates);
+  if (held.empty()) return result;
+  const Best by_layer = best_of(setup, held);
+  if (!is_worth_more(setup, by_layer.prediction, best.prediction)) return result;
+  RunPrediction other = searched(by_layer.way);
+  return is_worth_more(setup, other, result) ? other : result;
 }
 
 std::int64_t longest_sequence(const TrainingSetup& setup) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,7 @@ struct TrainingSetup {
   int round_microbatches = 0;  // 0: proposed
   int rounds_per_step = 0;     // 0: proposed
   int max_fused_layers = 2;    // beside the head
+  std::optional<Recompute> recompute{};  // nullopt: chosen
   bool records_spans = false;   // of the prediction's run
   int exact_fused_layers = -1;  // that many, whether they fit the GPU or not; -1: as they are planned
 };
@@ -45,6 +47,7 @@ struct RunPrediction {
   int round_microbatches = 0;
   int rounds_per_step = 0;
   double microbatch_sequences = 0;  // on average
+  Recompute recompute = Recompute::kStage;
   Plan plan{};                      // counts the head as a layer behind embedding and blocks
   int num_layers = 0;               // of the plan
   GpuMemory gpu{};
@@ -56,15 +59,19 @@ struct RunPrediction {
   [[nodiscard]] int fused_layers() const { return num_layers - 1 - plan.fused_start; }  // beside the head
 };
 
+[[nodiscard]] bool fits_host(const TrainingSetup& setup, const RunPrediction& prediction);
+
 // With one microbatch of so many sequences. Throws rp::Error (kUsage).
 [[nodiscard]] std::vector<LayerCost> costs_of(const TrainingSetup& setup, double sequences);
 
-// The fastest that is found. Throws rp::Error: kNoResource if nothing fits the GPU, saying what would, kUsage if the batch is
-// too small for the microbatches.
+// The fastest that is found. Backward stages recompute by stage, or by layer where that is faster and fits the host; it is tried
+// where the GPU's memory keeps a stage from being longer, and would not by layer. Throws rp::Error: kNoResource if nothing fits
+// the GPU, saying what would, kUsage if the batch is too small for the microbatches.
 [[nodiscard]] RunPrediction predict_run(const TrainingSetup& setup, Effort effort);
 
 // The longest sequence whose training fits GPU and host with one sequence in a microbatch and as many of them as GPUs in a
-// round; a multiple of 256, 0 if none fits.
+// round; a multiple of 256, 0 if none fits. The same for both grains of recompute: they differ in stages of several layers only,
+// and what needs the least memory are stages of one.
 [[nodiscard]] std::int64_t longest_sequence(const TrainingSetup& setup);
 
 }  // namespace rp

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "common/text.h"
 #include "model_files/profile_file.h"
 #include "tests/common/expect_refusal.h"
 
@@ -98,6 +100,67 @@ TEST(PlanCommand, LoraNeedsLessMemoryAndLessTime) {
   EXPECT_LT(b.num_trained, b.num_parameters / 20);
 }
 
+TEST(PlanCommand, RecomputesByLayerWhereThatIsFaster) {
+  // Experts: weights of a layer take long to upload, and many of them as much memory as its activations.
+  ModelQuestion question{.model = "qwen3-30b-a3b", .num_gpus = 4, .asynchronous = true, .round_microbatches = 8, .rounds_per_step = 1};
+  const PlanAnswer chosen = asked(question);
+  question.recompute = Recompute::kStage;
+  const PlanAnswer by_stage = asked(question);
+  question.recompute = Recompute::kLayer;
+  const PlanAnswer by_layer = asked(question);
+  EXPECT_EQ(chosen.asked.prediction->recompute, Recompute::kLayer);
+  EXPECT_EQ(by_stage.asked.prediction->recompute, Recompute::kStage);
+  EXPECT_LT(chosen.asked.prediction->run.step_ms, 0.99 * by_stage.asked.prediction->run.step_ms);
+  EXPECT_EQ(chosen.longest_sequence, by_stage.longest_sequence);
+  EXPECT_EQ(chosen.longest_sequence, by_layer.longest_sequence);
+  for (const PlanAnswer* answer : {&chosen, &by_stage, &by_layer}) {
+    EXPECT_TRUE(fits_host(answer->setup, *answer->asked.prediction));
+    EXPECT_LE(static_cast<double>(answer->asked.prediction->gpu.total()), answer->setup.gpu.usable_bytes());
+    for (const PredictedRow& row : answer->by_fused) {
+      EXPECT_EQ(row.prediction->recompute, answer->asked.prediction->recompute) << row.name;
+    }
+  }
+  const auto has = [](const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; };
+  EXPECT_TRUE(has(answer_text(chosen), "each, recompute by layer\n")) << answer_text(chosen);
+  EXPECT_TRUE(has(answer_text(by_stage), "each, recompute by stage\n"));
+  EXPECT_TRUE(has(answer_text(chosen), cat("--num-microbatches ", chosen.asked.prediction->round_microbatches, " --rounds-per-step ",
+                                           chosen.asked.prediction->rounds_per_step, " --recompute-grain layer --async\n")));
+  EXPECT_EQ(nlohmann::json::parse(answer_json(chosen))["asked"]["recompute_grain"], "layer");
+  EXPECT_EQ(nlohmann::json::parse(answer_json(by_stage))["asked"]["recompute_grain"], "stage");
+}
+
+TEST(PlanCommand, RecomputesByStageWhereTheGpusMemoryHoldsNoStage) {
+  ModelQuestion question{.model = "smollm2-135m", .num_gpus = 2, .batch = 8};
+  const PlanAnswer chosen = asked(question);
+  question.recompute = Recompute::kStage;
+  EXPECT_EQ(chosen.asked.prediction->recompute, Recompute::kStage);
+  EXPECT_EQ(chosen.asked.prediction->run.step_ms, asked(question).asked.prediction->run.step_ms);
+}
+
+TEST(PlanCommand, RecomputesByStageWhereTheHostHoldsTooMuchAlready) {
+  const PlanAnswer answer = asked({.model = "qwen3-30b-a3b", .num_gpus = 4, .host_bytes = std::uint64_t{500} << 30, .asynchronous = true,
+                                   .round_microbatches = 8, .rounds_per_step = 1});
+  EXPECT_FALSE(fits_host(answer.setup, *answer.asked.prediction));
+  EXPECT_EQ(answer.asked.prediction->recompute, Recompute::kStage);
+}
+
+// A plan with backward stages of four layers, and how long sequences may be.
+std::int64_t longest_in_stages_of_four(Recompute recompute) {
+  TrainingSetup setup{.shape = preset_shape("qwen3-1.7b"), .gpu = gpu_profile("rtx4090").profile};
+  Plan plan;
+  plan.fused_start = 29;
+  plan.forward = {{0, 29}};
+  for (int end = 29; end > 0; end -= 4) plan.backward.push_back({std::max(0, end - 4), end});
+  validate_plan(plan, 30);
+  while (static_cast<double>(gpu_memory(costs_of(setup, 1), plan, recompute).total()) <= setup.gpu.usable_bytes()) setup.sequence_length += 256;
+  return setup.sequence_length - 256;
+}
+
+TEST(GpuMemory, InStagesOfSeveralLayersLongerSequencesFitByLayer) {
+  EXPECT_GT(longest_in_stages_of_four(Recompute::kStage), 2048);
+  EXPECT_GT(longest_in_stages_of_four(Recompute::kLayer), longest_in_stages_of_four(Recompute::kStage) * 5 / 4);
+}
+
 TEST(LongestSequence, IsTheLastThatFits) {
   TrainingSetup setup{.shape = preset_shape("qwen3-1.7b"), .gpu = gpu_profile("rtx4090").profile,
                       .server = server_profile("xeon6330-8gpu").profile, .num_gpus = 8, .host_bytes = 800e9};
@@ -116,7 +179,7 @@ TEST(PlanOptions, OfPlanAreRead) {
   const PlanOptions options = parse_plan_options(
       {"plan", "--model", "qwen3-8b", "--gpus", "4", "--gpu=rtx3090", "--host-memory", "768G", "--sequence-length", "4096", "--batch-size",
        "64", "--lora-rank", "32", "--async", "--microbatches", "6", "--rounds-per-step", "2", "--no-lora-experts", "--fp16-accumulate",
-       "--pageable-weights", "--max-fused-layers", "3", "--server", "s.json", "--effort", "fast", "--json"});
+       "--pageable-weights", "--max-fused-layers", "3", "--recompute-grain", "layer", "--server", "s.json", "--effort", "fast", "--json"});
   EXPECT_EQ(options.action, PlanOptions::Action::kPlan);
   const ModelQuestion& question = options.question;
   EXPECT_EQ(question.model, "qwen3-8b");
@@ -132,6 +195,10 @@ TEST(PlanOptions, OfPlanAreRead) {
   EXPECT_EQ(question.round_microbatches, 6);
   EXPECT_EQ(question.rounds_per_step, 2);
   EXPECT_EQ(question.max_fused_layers, 3);
+  EXPECT_EQ(question.recompute, Recompute::kLayer);
+  EXPECT_FALSE(parse_plan_options({"plan", "--model", "m"}).question.recompute) << "it is chosen";
+  expect_error(ExitCode::kUsage, {"--recompute-grain layers", "did you mean layer?", "stage, layer"},
+               [] { (void)parse_plan_options({"plan", "--model", "m", "--recompute-grain", "layers"}); });
   EXPECT_TRUE(options.json);
   for (const auto& [size, bytes] : {std::pair{"1.5T", 1.5 * 1024}, {"64GiB", 64.0}, {"512GB", 512.0}}) {
     EXPECT_EQ(static_cast<double>(parse_plan_options({"plan", "--model", "m", "--host-memory", size}).question.host_bytes), bytes * (1 << 30));
