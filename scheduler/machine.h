@@ -31,13 +31,18 @@ struct Machine {
   double updates = kUnlimited;
 };
 
-// What one layer moves, in bytes.
+// What one layer moves and needs, in bytes.
 struct LayerBytes {
   double weights = 0;   // working copy, as uploaded; of a stage
   double gradient = 0;  // as downloaded; 0: frozen
   double update = 0;    // through host memory, by the update of a step
   double sum = 0;       // likewise, where a round's gradient is added to those of the step's other rounds
   double input = 0;     // what enters the layer: of a microbatch
+  // On the GPU, besides: as in LayerCost. Only for memory over time.
+  double accumulator = 0;  // fp32 gradients
+  double saved = 0;        // of a microbatch, between recompute and backward
+  double forward_workspace = 0;
+  double backward_workspace = 0;
 };
 
 // Which copies go first on a link.

@@ -37,7 +37,11 @@ std::vector<LayerBytes> modelled_bytes(const std::vector<LayerCost>& costs, cons
                       .gradient = static_cast<double>(cost.gradient_bytes),
                       .update = gradients * (has_sums ? kFp32 : element) + trained * update,
                       .sum = has_sums ? gradients * (element + 2 * kFp32) : 0,
-                      .input = static_cast<double>(cost.input_bytes)});
+                      .input = static_cast<double>(cost.input_bytes),
+                      .accumulator = kFp32 * gradients,
+                      .saved = static_cast<double>(cost.saved_bytes),
+                      .forward_workspace = static_cast<double>(cost.forward_workspace_bytes),
+                      .backward_workspace = static_cast<double>(cost.backward_workspace_bytes)});
   }
   return layers;
 }

@@ -11,6 +11,14 @@ constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
+const GpuMemorySample* RunResult::peak_of(int gpu) const {
+  const auto index = static_cast<std::size_t>(gpu);
+  if (index >= gpu_memory.size() || gpu_memory[index].empty()) return nullptr;
+  return &*std::max_element(gpu_memory[index].begin(), gpu_memory[index].end(), [](const GpuMemorySample& a, const GpuMemorySample& b) {
+    return a.bytes.total() < b.bytes.total();
+  });
+}
+
 // Infinity while that is not known.
 double RunRecord::count_from() const {
   const auto warm = static_cast<std::size_t>(length_.warm_up);

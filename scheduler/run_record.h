@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "scheduler/gpu_memory.h"
 #include "scheduler/simulator.h"
 
 namespace rp {
@@ -41,12 +42,18 @@ struct GpuTime {
 struct RunLength {
   int warm_up = 4;  // steps that are not counted
   int steps = 16;   // that are
-  bool record = false;  // spans and memory of the counted time
+  bool record = false;  // spans of the counted time, memory of the whole run
 };
 
 struct HostMemorySample {
   double time = 0;
   double activation_bytes = 0;
+};
+
+// What lies in a GPU's memory from `time` to the next sample's.
+struct GpuMemorySample {
+  double time = 0;
+  GpuMemory bytes{};
 };
 
 struct RunResult {
@@ -59,6 +66,10 @@ struct RunResult {
   std::vector<double> step_ends{};   // of all steps
   std::vector<RunSpan> spans{};      // by their ends
   std::vector<HostMemorySample> memory{};
+  std::vector<std::vector<GpuMemorySample>> gpu_memory{};  // by GPU; empty where the layers have no sizes
+
+  // The first sample with the most of all; nullptr: there is none.
+  [[nodiscard]] const GpuMemorySample* peak_of(int gpu) const;
 };
 
 // Why a GPU did not compute until now: when each of these came, as far as it had to come.

@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/run_depth.h"
+#include "scheduler/memory_account.h"
 #include "scheduler/run_stages.h"
 #include "scheduler/simulated_links.h"
 
@@ -79,6 +80,7 @@ class RunSimulation {
         workload_(work.workload),
         stages_(run_stages(work, stages)),
         record_(length),
+        memory_(work, stages_, length.record),
         num_stages_(static_cast<std::int64_t>(stages.size())),
         rounds_a_step_(workload_.num_microbatches / workload_.round_microbatches),
         num_slots_(num_stages_ * rounds_a_step_ * record_.num_steps()),
@@ -101,7 +103,9 @@ class RunSimulation {
       go_on();
     }
     for (const SimulatedGpu& gpu : gpus_) record_.idle_at_end(gpu.idle_since, now_);
-    return record_.result();
+    RunResult result = record_.result();
+    result.gpu_memory = memory_.samples();
+    return result;
   }
 
  private:
@@ -223,6 +227,7 @@ class RunSimulation {
     state.missing = {};
     state.is_computing = true;
     state.compute_start = now_;
+    memory_.begin_compute(now_, gpu, stage_number(slot), recomputes, state.microbatch == 0);
     later({.time = now_ + ms, .gpu = gpu, .is_computed = true, .copy = {}});
     return true;
   }
@@ -282,6 +287,7 @@ class RunSimulation {
     span.layer = copy.layer;
     span.bytes = end.copy.bytes;
     record_.span(span);
+    memory_.end_copy(now_, end, stage_number(copy.slot));
     if (end.copy.has_ended) later({.time = now_ + work_.machine.copy_latency, .gpu = end.gpu, .copy = copy});
   }
 
@@ -295,6 +301,7 @@ class RunSimulation {
     state.has_recomputed = is_recompute;
     record_.busy(state.compute_start, now_);
     record_.span(span_of(slot, is_recompute ? SpanKind::kRecompute : SpanKind::kCompute, state.microbatch, state.compute_start));
+    memory_.end_compute(now_, gpu, stage_number(slot), is_recompute, state.microbatch + 1 == workload_.round_microbatches);
     if (is_recompute) return;
     made(slot, state.microbatch) = now_;
     record_.activations(now_, what.output_bytes);
@@ -372,6 +379,7 @@ class RunSimulation {
   const Workload& workload_;
   const std::vector<RunStage> stages_;
   RunRecord record_;
+  MemoryAccount memory_;
   const std::int64_t num_stages_;
   const std::int64_t rounds_a_step_;
   const std::int64_t num_slots_;

@@ -65,6 +65,31 @@ TEST(PlanCommand, DrawsTwoStepsWithTheirCopies) {
   EXPECT_NE(html.find("weights of layer"), std::string::npos);
 }
 
+// What lies in a GPU's memory at once is less than the buffers, which are reserved for the largest stage.
+TEST(PlanCommand, MemoryOverTimeIsWithinWhatThePlanReserves) {
+  for (const std::string& preset : preset_names()) {
+    for (const bool lora : {false, true}) {
+      SCOPED_TRACE(preset + (lora ? " LoRA" : ""));
+      TrainingSetup setup{.shape = preset_shape(preset), .gpu = gpu_profile("h200").profile, .server = server_profile("xeon6330-8gpu").profile,
+                          .num_gpus = 2, .host_bytes = 64e12, .batch = 12, .lora_rank = lora ? 16 : 0, .asynchronous = true,
+                          .round_microbatches = 3, .rounds_per_step = 2, .records_spans = true};
+      const RunPrediction prediction = predict_run(setup, Effort::kFast);
+      ASSERT_EQ(prediction.run.gpu_memory.size(), 2U);
+      std::uint64_t peak = 0;
+      for (int gpu = 0; gpu < 2; ++gpu) peak = std::max(peak, prediction.run.peak_of(gpu)->bytes.total());
+      EXPECT_LE(peak, prediction.gpu.total());
+      // No less than each stage needs while it computes, without the next one's weights and the last one's gradients.
+      const std::vector<LayerCost> costs = costs_of(setup, 2);
+      const auto expect_room = [&](LayerRange layers, StageKind kind) {
+        const GpuMemory stage = stage_memory(costs, layers, kind, Recompute::kStage);
+        EXPECT_GE(peak, stage.weights / 2 + stage.accumulators + stage.inputs / 2 + stage.saved) << layers.first;
+      };
+      expect_room({prediction.plan.fused_start, prediction.num_layers}, StageKind::kFused);
+      for (const LayerRange& layers : prediction.plan.backward) expect_room(layers, StageKind::kBackward);
+    }
+  }
+}
+
 TEST(PlanCommand, KeepsTheSplitOfTheStepThatWasGiven) {
   const PlanAnswer answer = asked({.model = "smollm2-135m", .num_gpus = 2, .batch = 20, .round_microbatches = 5, .rounds_per_step = 2});
   ASSERT_TRUE(answer.asked.prediction.has_value()) << answer.asked.problem;
