@@ -19,8 +19,9 @@ namespace {
 constexpr std::array<std::optional<BoundSchedule>, 6> kSchedules = {BoundSchedule::kGPipe,       BoundSchedule::k1F1B,
                                                                     BoundSchedule::kInterleaved, BoundSchedule::kLoopedBfs,
                                                                     BoundSchedule::kZbH1,        std::nullopt};
-// Of chained steps, these two are drawn; two more follow, for GPUs that are done with them.
-constexpr int kFirstDrawnStep = 6, kLastDrawnStep = 7, kChainedSteps = 9;
+constexpr double kGiB = 1073741824;
+// Of chained steps, these two are drawn; more follow, for GPUs that are done with them.
+constexpr int kFirstDrawnStep = 6, kLastDrawnStep = 7;
 
 const char* what_it_does(std::optional<BoundSchedule> schedule) {
   if (!schedule) return "Slots of the plan go to the GPUs in turn; no stage is bound to a GPU.";
@@ -67,6 +68,14 @@ std::string fixed(double value, int decimals) {
   return out.str();
 }
 
+// Either all steps have it, or none.
+bool any_memory(const std::vector<Row>& rows) {
+  return std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.step != nullptr && row.step->memory.has_value(); });
+}
+std::string gib(double bytes) { return fixed(bytes / kGiB, 3); }
+std::string gpu_gib(const SimulatedStep& step) { return gib(step.memory->gpu_bytes[step.memory->largest_gpu()]); }
+std::string host_gib(const SimulatedStep& step) { return step.round_microbatches > 0 ? gib(step.memory->host_bytes) : "-"; }
+
 void check_size(std::uint64_t num_tasks, const std::string& schedule) {
   if (num_tasks <= kMostDrawnTasks) return;
   throw Error(ExitCode::kUsage, cat("--html: ", schedule, " has ", num_tasks, " tasks to draw, and at most ", kMostDrawnTasks,
@@ -82,13 +91,7 @@ TimelineSection bound_section(const Workload& workload, BoundSchedule schedule, 
              schedule_name(schedule));
   const TaskGraph graph = bound_schedule(schedule, workload, step.stages);
   const Timeline timeline = simulate(graph);
-  std::vector<LayerRange> stages;
-  int layer = 0;
-  for (const int count : step.stages) {
-    stages.push_back({layer, layer + count});
-    layer += count;
-  }
-  ++stages.back().end;
+  const std::vector<LayerRange> stages = bound_layers(step.stages);
   return simulated_section(graph, timeline, stages, workload.num_layers(), 0, timeline.makespan, false);
 }
 
@@ -134,17 +137,23 @@ std::vector<ComparedSchedule> compare_schedules(const WorkloadFile& file, Effort
 std::string comparison_text(const std::vector<ComparedSchedule>& schedules) {
   std::ostringstream out;
   out << std::left << std::setw(16) << "schedule" << std::right << std::setw(14) << "step ms" << std::setw(10) << "bubble %"
-      << std::setw(16) << "lower bound ms"
-      << "  stages\n";
-  for (const Row& row : rows_of(schedules)) {
+      << std::setw(16) << "lower bound ms";
+  const std::vector<Row> rows = rows_of(schedules);
+  const bool has_memory = any_memory(rows);
+  if (has_memory) out << std::setw(11) << "GiB a GPU" << std::setw(10) << "host GiB";
+  out << "  stages\n";
+  for (const Row& row : rows) {
     out << std::left << std::setw(16) << row.name << std::right;
     if (row.step == nullptr) {
-      out << std::setw(14) << "-" << std::setw(10) << "-" << std::setw(16) << "-"
-          << "  " << row.refusal << "\n";
+      out << std::setw(14) << "-" << std::setw(10) << "-" << std::setw(16) << "-";
+      if (has_memory) out << std::setw(11) << "-" << std::setw(10) << "-";
+      out << "  " << row.refusal << "\n";
       continue;
     }
     out << std::setw(14) << fixed(row.step->step_ms, 4) << std::setw(10) << fixed(100 * row.step->bubble, 2) << std::setw(16)
-        << fixed(row.step->lower_bound_ms, 4) << "  " << stages_text(*row.step, row.num_layers) << "\n";
+        << fixed(row.step->lower_bound_ms, 4);
+    if (has_memory) out << std::setw(11) << gpu_gib(*row.step) << std::setw(10) << host_gib(*row.step);
+    out << "  " << stages_text(*row.step, row.num_layers) << "\n";
   }
   return out.str();
 }

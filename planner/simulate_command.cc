@@ -1,6 +1,7 @@
 #include "planner/simulate_command.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iomanip>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -16,7 +17,10 @@ namespace {
 
 constexpr std::uint64_t kForeverTasks = 30'000'000;
 
-SimulatedStep round_step(Workload workload, const Plan& plan, int round_microbatches, bool asynchronous) {
+constexpr double kMiB = 1048576, kGiB = 1073741824;
+
+SimulatedStep round_step(const WorkloadFile& file, const Plan& plan, int round_microbatches, bool asynchronous) {
+  Workload workload = file.workload;
   workload.round_microbatches = round_microbatches;
   const std::vector<StageWork> stages = stage_works(workload, plan);
   RoundSimulator simulator(workload);
@@ -24,18 +28,26 @@ SimulatedStep round_step(Workload workload, const Plan& plan, int round_microbat
   step.step_ms = asynchronous ? simulator.period(stages) : simulator.makespan(stages);
   step.bubble = std::max(0.0, 1 - busy_ms_per_gpu(workload, stages) / step.step_ms);  // not -0.0 by rounding
   step.lower_bound_ms = lower_bound_ms(workload, stages, asynchronous);
+  if (!file.memory.empty()) {
+    const TaskGraph graph = chained_schedule(workload, stages, asynchronous ? kChainedSteps : 1);
+    step.memory = peaks_of(round_memory(graph, simulate(graph), workload, stages, file.memory));
+  }
   return step;
 }
 
-SimulatedStep bound_step(const Workload& workload, BoundSchedule schedule, const std::vector<int>& stages) {
-  const Timeline timeline = simulate(bound_schedule(schedule, workload, stages));
+SimulatedStep bound_step(const WorkloadFile& file, BoundSchedule schedule, const std::vector<int>& stages) {
+  const Workload& workload = file.workload;
+  const TaskGraph graph = bound_schedule(schedule, workload, stages);
+  const Timeline timeline = simulate(graph);
   // All layers and the head, recomputed but for the head: one fused stage of the head, one backward stage.
   const int num_layers = workload.num_layers();
   const StageSums sums(workload);
   const double least = busy_ms_per_gpu(workload, {sums.stage(TaskKind::kForward, {0, num_layers}),
                                                   sums.stage(TaskKind::kFused, {num_layers, num_layers + 1}),
                                                   sums.stage(TaskKind::kBackward, {0, num_layers})});
-  return {.step_ms = timeline.makespan, .bubble = 1 - least / timeline.makespan, .lower_bound_ms = least, .stages = stages};
+  SimulatedStep step{.step_ms = timeline.makespan, .bubble = 1 - least / timeline.makespan, .lower_bound_ms = least, .stages = stages};
+  if (!file.memory.empty()) step.memory = peaks_of(bound_memory(graph, timeline, bound_layers(stages), file.memory));
+  return step;
 }
 
 // Rounds that give every GPU something to do, if there are any.
@@ -71,6 +83,27 @@ std::string step_text(const char* name, const SimulatedStep& step) {
   return out.str();
 }
 
+std::string memory_text(const char* name, const SimulatedStep& step) {
+  if (!step.memory) return "";
+  const std::size_t largest = step.memory->largest_gpu();
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(4) << std::left << std::setw(14) << name << std::right << std::setw(14)
+      << step.memory->gpu_bytes[largest] / kGiB << " GiB on GPU " << largest << ", no GPU needs more";
+  if (step.round_microbatches > 0) out << "; activations on the host " << step.memory->host_bytes / kGiB << " GiB";
+  out << "\n";
+  return out.str();
+}
+
+// MiB with three decimals: a layer's were rounded to bytes.
+double mib(double bytes) { return std::round(1000 * bytes / kMiB) / 1000; }
+
+void add_memory(nlohmann::ordered_json& json, const std::string& prefix, const SimulatedStep& step) {
+  if (!step.memory) return;
+  nlohmann::ordered_json& gpus = json[prefix + "peak_memory_mib"] = nlohmann::ordered_json::array();
+  for (const double bytes : step.memory->gpu_bytes) gpus.push_back(mib(bytes));
+  if (step.round_microbatches > 0) json[prefix + "host_peak_mib"] = mib(step.memory->host_bytes);
+}
+
 std::string plan_line(const char* name, const SimulatedStep& step, int num_layers) {
   return cat(name, stages_text(step, num_layers), "\n");
 }
@@ -82,12 +115,12 @@ SimulationResult simulate_file(const WorkloadFile& file, std::optional<BoundSche
   SimulationResult result{.schedule = schedule, .num_layers = file.workload.num_layers()};
   if (schedule) {
     result.planned = !file.stages;
-    result.synchronous = bound_step(file.workload, *schedule, file.stages ? *file.stages : plan_bound_stages(*schedule, file.workload));
+    result.synchronous = bound_step(file, *schedule, file.stages ? *file.stages : plan_bound_stages(*schedule, file.workload));
     return result;
   }
   if (file.plan) {
-    result.synchronous = round_step(file.workload, *file.plan, file.workload.round_microbatches, false);
-    result.asynchronous = round_step(file.workload, *file.plan, file.workload.round_microbatches, true);
+    result.synchronous = round_step(file, *file.plan, file.workload.round_microbatches, false);
+    result.asynchronous = round_step(file, *file.plan, file.workload.round_microbatches, true);
     return result;
   }
   result.planned = true;
@@ -104,7 +137,7 @@ SimulationResult simulate_file(const WorkloadFile& file, std::optional<BoundSche
       if (best.round_microbatches != 0 && next.step_ms >= best.step_ms) return;
       best = next;
       const bool is_chained = &from == &search_chained;
-      const SimulatedStep step = round_step(file.workload, best.plan, best.round_microbatches, is_chained);
+      const SimulatedStep step = round_step(file, best.plan, best.round_microbatches, is_chained);
       found(step_text(name, step) + plan_line("              ", step, result.num_layers));
     };
     do {
@@ -115,9 +148,30 @@ SimulationResult simulate_file(const WorkloadFile& file, std::optional<BoundSche
     alone = effort == Effort::kFast ? fast_plan(task) : thorough_plan(task);
     in_chain = effort == Effort::kFast ? fast_plan(chained) : thorough_plan(chained);
   }
-  result.synchronous = round_step(file.workload, alone.plan, alone.round_microbatches, false);
-  result.asynchronous = round_step(file.workload, in_chain.plan, in_chain.round_microbatches, true);
+  result.synchronous = round_step(file, alone.plan, alone.round_microbatches, false);
+  result.asynchronous = round_step(file, in_chain.plan, in_chain.round_microbatches, true);
   return result;
+}
+
+std::vector<LayerRange> bound_layers(const std::vector<int>& stages) {
+  std::vector<LayerRange> layers;
+  int first = 0;
+  for (const int count : stages) {
+    layers.push_back({first, first + count});
+    first += count;
+  }
+  ++layers.back().end;
+  return layers;
+}
+
+std::size_t StepMemory::largest_gpu() const {
+  return static_cast<std::size_t>(std::max_element(gpu_bytes.begin(), gpu_bytes.end()) - gpu_bytes.begin());
+}
+
+StepMemory peaks_of(const ScheduleMemory& memory) {
+  StepMemory peaks{.host_bytes = peak_bytes(memory.host)};
+  for (const std::vector<MemorySample>& gpu : memory.gpus) peaks.gpu_bytes.push_back(peak_bytes(gpu));
+  return peaks;
 }
 
 std::string stages_text(const SimulatedStep& step, int num_layers) {
@@ -133,6 +187,8 @@ std::string stages_text(const SimulatedStep& step, int num_layers) {
 std::string simulation_text(const SimulationResult& result) {
   std::string text = step_text(result.schedule ? "step" : "synchronous", result.synchronous);
   if (result.asynchronous) text += step_text("asynchronous", *result.asynchronous);
+  text += memory_text(result.schedule ? "step" : "synchronous", result.synchronous);
+  if (result.asynchronous) text += memory_text("asynchronous", *result.asynchronous);
   if (!result.planned) return text;
   if (result.schedule) return text + plan_line("layers of the stages, the last one with the head: ", result.synchronous, result.num_layers);
   return text + plan_line("synchronous:  ", result.synchronous, result.num_layers) +
@@ -150,6 +206,8 @@ std::string simulation_json(const SimulationResult& result) {
     json["async_bubble"] = result.asynchronous->bubble;
     json["async_lower_bound_ms"] = result.asynchronous->lower_bound_ms;
   }
+  add_memory(json, "", result.synchronous);
+  if (result.asynchronous) add_memory(json, "async_", *result.asynchronous);
   if (result.planned && result.schedule) json["stages"] = result.synchronous.stages;
   if (result.planned && !result.schedule) {
     json["plan"] = plan_json(result.synchronous, result.num_layers);

@@ -13,6 +13,18 @@
 
 namespace rp {
 
+// Of chained asynchronous steps, so many are looked at where each task counts: their memory, their timeline.
+inline constexpr int kChainedSteps = 9;
+
+// The most at once.
+struct StepMemory {
+  std::vector<double> gpu_bytes{};  // by GPU
+  double host_bytes = 0;            // activations, of RoundPipe
+
+  [[nodiscard]] std::size_t largest_gpu() const;
+};
+[[nodiscard]] StepMemory peaks_of(const ScheduleMemory& memory);
+
 // Of RoundPipe, or of stages bound to GPUs.
 struct SimulatedStep {
   double step_ms = 0;  // makespan, or period of asynchronous steps
@@ -21,6 +33,7 @@ struct SimulatedStep {
   int round_microbatches = 0;
   Plan plan{};                // of RoundPipe
   std::vector<int> stages{};  // else: layers of each
+  std::optional<StepMemory> memory{};  // where the file says what layers need
 };
 
 struct SimulationResult {
@@ -36,6 +49,9 @@ struct SimulationResult {
 [[nodiscard]] SimulationResult simulate_file(const WorkloadFile& file, std::optional<BoundSchedule> schedule, Effort effort,
                                              const std::function<void(const std::string&)>& found,
                                              const std::function<bool()>& stop);
+
+// The layers of bound stages, the last one with the head.
+[[nodiscard]] std::vector<LayerRange> bound_layers(const std::vector<int>& stages);
 
 // "8,8,11" of bound stages, the last one with the head; "rounds of 16; forward …; fused …; backward …" of RoundPipe.
 [[nodiscard]] std::string stages_text(const SimulatedStep& step, int num_layers);

@@ -22,6 +22,9 @@ constexpr std::int64_t kMaxGpus = 1024, kMaxMicrobatches = 65536, kMaxLayers = 4
 const std::vector<std::string> kKeys = {"gpus", "microbatches", "round_microbatches", "hop_ms", "layers", "head", "stages",
                                         "forward_stages", "backward_stages", "max_fused_layers", "gpu_slowness", "fused_waits",
                                         "device"};
+const std::vector<std::string> kLayerKeys = {"forward_ms", "backward_ms", "weights_mib", "activation_mib", "saved_mib", "upload_mib"};
+constexpr std::ptrdiff_t kFirstMemoryKey = 2;
+constexpr double kMiB = 1048576;
 
 class Reader {
  public:
@@ -69,8 +72,8 @@ class Reader {
   [[nodiscard]] LayerWork work(const json& value, const std::string& name) const {
     if (!value.is_object()) fail(name, " is ", value.dump(), "; it must be an object with forward_ms and backward_ms");
     for (const auto& [key, entry] : value.items()) {
-      if (key != "forward_ms" && key != "backward_ms") {
-        fail(name, " has an unknown key ", quoted_name(key), did_you_mean(key, {"forward_ms", "backward_ms"}));
+      if (std::find(kLayerKeys.begin(), kLayerKeys.end(), key) == kLayerKeys.end()) {
+        fail(name, " has an unknown key ", quoted_name(key), did_you_mean(key, kLayerKeys));
       }
     }
     const auto time = [&](const char* key) {
@@ -78,6 +81,19 @@ class Reader {
       return number(value[key], cat(name, ".", key), false, "milliseconds");
     };
     return {.forward = time("forward_ms"), .backward = time("backward_ms")};
+  }
+  // Whether it says anything of its memory.
+  [[nodiscard]] static bool has_memory(const json& layer) {
+    return std::any_of(kLayerKeys.begin() + kFirstMemoryKey, kLayerKeys.end(), [&layer](const std::string& key) { return layer.contains(key); });
+  }
+  [[nodiscard]] LayerMemory memory(const json& layer, const std::string& name) const {
+    const auto bytes = [&](const char* key) {
+      if (!layer.contains(key)) fail(name, " lacks the key \"", key, "\"; where one has memory, all layers and the head have it");
+      return std::round(number(layer[key], cat(name, ".", key), true, "MiB") * kMiB);
+    };
+    LayerMemory memory{.weights = bytes("weights_mib"), .activation = bytes("activation_mib"), .saved = bytes("saved_mib")};
+    memory.upload = layer.contains("upload_mib") ? bytes("upload_mib") : memory.weights;
+    return memory;
   }
   [[nodiscard]] DeviceSection device() const {
     const json& value = at("device");
@@ -161,6 +177,11 @@ WorkloadFile read_workload_file(const std::filesystem::path& path) {
     workload.layers.push_back(reader.work(layer, cat("\"layers\"[", workload.layers.size(), "]")));
   }
   workload.head = reader.work(reader.at("head"), "\"head\"");
+  const json& layers = reader.at("layers");
+  if (Reader::has_memory(reader.at("head")) || std::any_of(layers.begin(), layers.end(), Reader::has_memory)) {
+    for (const json& layer : layers) file.memory.push_back(reader.memory(layer, cat("\"layers\"[", file.memory.size(), "]")));
+    file.memory.push_back(reader.memory(reader.at("head"), "\"head\""));
+  }
   if (reader.has("gpu_slowness")) {
     const auto num_gpus = static_cast<std::size_t>(workload.num_gpus);
     for (const json& factor : reader.list("gpu_slowness", num_gpus, num_gpus)) {

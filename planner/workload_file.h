@@ -1,5 +1,5 @@
 // planner/workload_file.h
-// The file of `rp-plan simulate`: times of layers, and stages if they are given. Its keys: docs/planning.md.
+// The file of `rp-plan simulate`: times of layers, and their memory and stages if they are given. Its keys: docs/planning.md.
 #pragma once
 
 #include <filesystem>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "scheduler/plan.h"
+#include "scheduler/schedule_memory.h"
 #include "scheduler/workload.h"
 
 namespace rp {
@@ -25,6 +26,7 @@ struct WorkloadFile {
   Workload workload;  // round_microbatches: all of the step where the file does not say
   bool gives_round = false;
   int max_fused_layers = 2;  // beside the head, where a plan is searched for
+  std::vector<LayerMemory> memory{};  // of the layers and the head; empty where the file does not say
   std::optional<std::vector<int>> stages;  // layers of each, for schedules whose stages are bound to a GPU
   std::optional<Plan> plan;                // for RoundPipe; counts the head as a layer
   DeviceSection device{};                  // of "device"

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iomanip>
 
+#include "common/text.h"
 #include "tests/common/expect_refusal.h"
 #include "tests/planner/well_formed.h"
 #include "tests/planner/workload_json.h"
@@ -43,6 +45,18 @@ TEST(CompareCommand, HasTheFiguresOfSimulate) {
     EXPECT_THAT(text, HasSubstr(figure));
   }
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 8);
+}
+
+TEST(CompareCommand, HasAColumnOfMemoryWhereLayersSayWhatTheyNeed) {
+  const json input = golden_json(golden_models().front());
+  const WorkloadFile file = read_json(with_memory(input, {{"weights_mib", 1024}, {"activation_mib", 64}, {"saved_mib", 512}}));
+  const std::vector<ComparedSchedule> schedules = compare_schedules(file, Effort::kFast);
+  const std::string text = comparison_text(schedules);
+  EXPECT_THAT(text, HasSubstr("GiB a GPU  host GiB  stages"));
+  const StepMemory& gpipe = *schedules.front().result->synchronous.memory;
+  EXPECT_THAT(text, HasSubstr(cat(std::fixed, std::setprecision(3), gpipe.gpu_bytes[gpipe.largest_gpu()] / 1073741824, "         -  ")));
+  EXPECT_THAT(comparison_text(compare_schedules(read_json(input), Effort::kFast)), testing::Not(HasSubstr("GiB")));
+  EXPECT_EQ(json::parse(comparison_json(schedules))["schedules"][0]["peak_memory_mib"].size(), 8U);
 }
 
 TEST(CompareCommand, DrawsEveryTaskOfEverySchedule) {

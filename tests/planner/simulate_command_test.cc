@@ -76,6 +76,47 @@ TEST(SimulateCommand, ForeverTellsOfWhatItFinds) {
   EXPECT_GT(result.synchronous.step_ms, 0);
 }
 
+TEST(SimulateCommand, GivesThePeakOfMemoryWhereLayersSayWhatTheyNeed) {
+  const GoldenModel golden = golden_models().front();
+  json input = workload_json(golden.workload);
+  input["round_microbatches"] = 8;
+  input["forward_stages"] = golden.forward;
+  input["backward_stages"] = golden.backward;
+  input["backward_stages"].insert(input["backward_stages"].begin(), 0);
+  input["stages"] = golden.bound;
+  const json memory = with_memory(input, {{"weights_mib", 100}, {"upload_mib", 12.5}, {"activation_mib", 2}, {"saved_mib", 30}});
+
+  // 3 layers: 300, their inputs of all 16 microbatches, and the backward of one layer.
+  const json gpipe = json::parse(simulation_json(simulated(memory, BoundSchedule::kGPipe)));
+  EXPECT_EQ(gpipe["peak_memory_mib"][0], 300 + 16 * 3 * 2 + 30);
+  // 2 layers and the head, whose 30 each microbatch keeps.
+  EXPECT_EQ(gpipe["peak_memory_mib"][7], 300 + 16 * (3 * 2 + 30));
+  EXPECT_FALSE(gpipe.contains("host_peak_mib"));
+  const json one_f_one_b = json::parse(simulation_json(simulated(memory, BoundSchedule::k1F1B)));
+  EXPECT_EQ(one_f_one_b["peak_memory_mib"][0], 300 + 8 * 3 * 2 + 30);
+  EXPECT_EQ(one_f_one_b["peak_memory_mib"][7], 300 + 3 * 2 + 30);
+  EXPECT_EQ(one_f_one_b["makespan_ms"], json::parse(simulation_json(simulated(input, BoundSchedule::k1F1B)))["makespan_ms"]);
+
+  const SimulationResult result = simulated(memory, std::nullopt);
+  const json round = json::parse(simulation_json(result));
+  ASSERT_EQ(round["peak_memory_mib"].size(), 8U);
+  for (const char* key : {"peak_memory_mib", "async_peak_memory_mib"}) {
+    for (const json& gpu : round[key]) {
+      EXPECT_GE(gpu.get<double>(), 3 * 12.5 + 2 + 2 + 3 * 30) << "a backward stage of three layers";
+      EXPECT_LE(gpu.get<double>(), 2 * 7 * 12.5 + 4 * 2 + 4 * 2 + 3 * 30);
+    }
+  }
+  // Boundaries of two microbatch rounds at once at most, or of all that is in flight asynchronously.
+  EXPECT_GT(round["host_peak_mib"].get<double>(), 8 * 2 * 9.0);
+  EXPECT_GE(round["async_host_peak_mib"].get<double>(), round["host_peak_mib"].get<double>());
+  const std::string text = simulation_text(result);
+  EXPECT_NE(text.find(" GiB on GPU "), std::string::npos) << text;
+  EXPECT_NE(text.find("activations on the host"), std::string::npos) << text;
+
+  EXPECT_EQ(simulation_text(simulated(input, std::nullopt)).find("GiB"), std::string::npos) << "nothing is known of memory";
+  EXPECT_FALSE(json::parse(simulation_json(simulated(input, std::nullopt))).contains("peak_memory_mib"));
+}
+
 TEST(SimulateCommand, ModelsThatAreTooSmallForTheGpusAreRefused) {
   const json input = workload_json(golden_workload(3, {1, 2}, {1, 1}, 0.5));
   expect_error(ExitCode::kUsage, {"3 layers and a head", "8 GPUs"}, [&] { (void)simulated(input, BoundSchedule::kGPipe); });

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "tests/common/expect_refusal.h"
 #include "tests/planner/workload_json.h"
 
@@ -50,6 +52,35 @@ TEST(WorkloadFile, EverySettingIsRead) {
   EXPECT_EQ(file.max_fused_layers, 1);
   EXPECT_EQ(file.workload.slowness, (std::vector<double>{1, 2}));
   EXPECT_TRUE(file.workload.fused_waits);
+}
+
+TEST(WorkloadFile, MemoryOfLayersIsReadInMebibytes) {
+  EXPECT_TRUE(read_json(small()).memory.empty());
+  json input = with_memory(small(), {{"weights_mib", 100}, {"activation_mib", 0.5}, {"saved_mib", 0}});
+  input["layers"][1]["upload_mib"] = 25;
+  const WorkloadFile file = read_json(input);
+  ASSERT_EQ(file.memory.size(), 3U);
+  EXPECT_EQ(file.memory[0].weights, 100 * 1048576);
+  EXPECT_EQ(file.memory[0].upload, 100 * 1048576) << "all of it, where the file does not say";
+  EXPECT_EQ(file.memory[0].activation, 524288);
+  EXPECT_EQ(file.memory[0].saved, 0);
+  EXPECT_EQ(file.memory[1].upload, 25 * 1048576);
+  EXPECT_EQ(file.memory[2].weights, 100 * 1048576) << "the head";
+}
+
+TEST(WorkloadFile, MemoryThatIsWrongIsNamed) {
+  const json good = with_memory(small(), {{"weights_mib", 100}, {"activation_mib", 1}, {"saved_mib", 2}});
+  const auto refused = [&](const std::function<void(json&)>& change, std::vector<std::string> parts) {
+    json input = good;
+    change(input);
+    expect_refusal(parts, [&] { (void)read_json(input); });
+  };
+  refused([](json& input) { input["layers"][1]["weights_mib"] = -1; }, {"\"layers\"[1].weights_mib is -1", "MiB, 0 or more"});
+  refused([](json& input) { input["layers"][0]["upload_mib"] = "much"; }, {"\"layers\"[0].upload_mib is \"much\""});
+  refused([](json& input) { input["head"]["saved_mib"] = nullptr; }, {"\"head\".saved_mib is null"});
+  refused([](json& input) { input["layers"][1].erase("saved_mib"); }, {"\"layers\"[1] lacks the key \"saved_mib\"", "all layers and the head"});
+  refused([](json& input) { input["head"] = {{"forward_ms", 1}, {"backward_ms", 1}}; }, {"\"head\" lacks the key \"weights_mib\""});
+  refused([](json& input) { input["layers"][0]["weight_mib"] = 1; }, {"'weight_mib'", "did you mean weights_mib"});
 }
 
 TEST(WorkloadFile, WhatIsWrongIsNamed) {

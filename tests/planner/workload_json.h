@@ -20,6 +20,13 @@ inline nlohmann::json workload_json(const Workload& workload) {
           {"layers", layers}, {"head", work_json(workload.head)}};
 }
 
+// Each layer and the head with these figures besides.
+inline nlohmann::json with_memory(nlohmann::json input, const nlohmann::json& figures) {
+  for (nlohmann::json& layer : input["layers"]) layer.update(figures);
+  input["head"].update(figures);
+  return input;
+}
+
 inline WorkloadFile read_json(const nlohmann::json& json) {
   const TempDirectory directory;
   return read_workload_file(directory.write("workload.json", json.dump()));
