@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "common/text.h"
+#include "planner/memory_strip.h"
 #include "planner/simulated_timeline.h"
 #include "roundpipe/error.h"
 #include "scheduler/round_schedule.h"
@@ -86,16 +87,44 @@ std::uint64_t product(std::size_t a, int b, int c) {
   return std::uint64_t{a} * static_cast<std::uint64_t>(b) * static_cast<std::uint64_t>(c);
 }
 
-TimelineSection bound_section(const Workload& workload, BoundSchedule schedule, const SimulatedStep& step) {
+// What full strips stand for: of all schedules.
+struct StripScale {
+  double gpu_bytes = 0, host_bytes = 0;
+};
+
+StripScale strip_scale(const std::vector<Row>& rows) {
+  StripScale scale;
+  for (const Row& row : rows) {
+    if (row.step == nullptr || !row.step->memory) continue;
+    const StepMemory& memory = *row.step->memory;
+    scale.gpu_bytes = std::max(scale.gpu_bytes, memory.gpu_bytes[memory.largest_gpu()]);
+    scale.host_bytes = std::max(scale.host_bytes, memory.host_bytes);
+  }
+  return scale;
+}
+
+// Of the GPU that needs most, and of the host.
+std::vector<TimelineStrip> strips_of(const ScheduleMemory& memory, const StripScale& scale) {
+  const std::size_t gpu = peaks_of(memory).largest_gpu();
+  std::vector<TimelineStrip> strips = {memory_strip(cat("GPU ", gpu, " memory"), memory.gpus[gpu], scale.gpu_bytes)};
+  if (!memory.host.empty()) strips.push_back(memory_strip("host activations", memory.host, scale.host_bytes));
+  return strips;
+}
+
+TimelineSection bound_section(const WorkloadFile& file, BoundSchedule schedule, const SimulatedStep& step, const StripScale& scale) {
+  const Workload& workload = file.workload;
   check_size(product(step.stages.size(), workload.num_microbatches, schedule == BoundSchedule::kZbH1 ? 3 : 2),
              schedule_name(schedule));
   const TaskGraph graph = bound_schedule(schedule, workload, step.stages);
   const Timeline timeline = simulate(graph);
   const std::vector<LayerRange> stages = bound_layers(step.stages);
-  return simulated_section(graph, timeline, stages, workload.num_layers(), 0, timeline.makespan, false);
+  TimelineSection section = simulated_section(graph, timeline, stages, workload.num_layers(), 0, timeline.makespan, false);
+  if (!file.memory.empty()) section.strips = strips_of(bound_memory(graph, timeline, stages, file.memory), scale);
+  return section;
 }
 
-TimelineSection round_section(Workload workload, const SimulatedStep& step, bool asynchronous) {
+TimelineSection round_section(const WorkloadFile& file, const SimulatedStep& step, bool asynchronous, const StripScale& scale) {
+  Workload workload = file.workload;
   workload.round_microbatches = step.round_microbatches;
   const std::vector<StageWork> stages = stage_works(workload, step.plan);
   std::vector<LayerRange> layers;
@@ -103,9 +132,11 @@ TimelineSection round_section(Workload workload, const SimulatedStep& step, bool
   check_size(product(stages.size(), workload.num_microbatches, asynchronous ? kChainedSteps : 1), "roundpipe");
   const TaskGraph graph = chained_schedule(workload, stages, asynchronous ? kChainedSteps : 1);
   const Timeline timeline = simulate(graph);
-  if (!asynchronous) return simulated_section(graph, timeline, layers, workload.num_layers(), 0, timeline.makespan, false);
-  const double first = end_of_step(graph, timeline, kFirstDrawnStep - 1), end = end_of_step(graph, timeline, kLastDrawnStep);
-  return simulated_section(graph, timeline, layers, workload.num_layers(), first, end - first, true);
+  const double first = asynchronous ? end_of_step(graph, timeline, kFirstDrawnStep - 1) : 0;
+  const double end = asynchronous ? end_of_step(graph, timeline, kLastDrawnStep) : timeline.makespan;
+  TimelineSection section = simulated_section(graph, timeline, layers, workload.num_layers(), first, end - first, asynchronous);
+  if (!file.memory.empty()) section.strips = strips_of(round_memory(graph, timeline, workload, stages, file.memory), scale);
+  return section;
 }
 
 void describe(TimelineSection& section, const Row& row, const char* what, int num_gpus) {
@@ -179,13 +210,20 @@ TimelinePage comparison_page(const WorkloadFile& file, const std::vector<Compare
                 {"layers", cat(workload.num_layers(), " and a head")},
                 {"hop", cat(workload.hop, " ms")}};
   page.columns = {"schedule", "step ms", "bubble %", "bound ms"};
-  for (const Row& row : rows_of(schedules)) {
+  const std::vector<Row> all_rows = rows_of(schedules);
+  const StripScale scale = strip_scale(all_rows);
+  const bool has_memory = any_memory(all_rows);
+  if (has_memory) page.columns.push_back("GiB a GPU");
+  for (const Row& row : all_rows) {
     if (row.step == nullptr) {
-      page.records.push_back({.cells = {row.name, "-", "-", "-"}, .note = row.refusal});
+      page.records.push_back({.cells = std::vector<std::string>(page.columns.size(), "-"), .note = row.refusal});
+      page.records.back().cells.front() = row.name;
       continue;
     }
+    std::vector<std::string> cells = {row.name, fixed(row.step->step_ms, 4), fixed(100 * row.step->bubble, 2), fixed(row.step->lower_bound_ms, 4)};
+    if (has_memory) cells.push_back(gpu_gib(*row.step));
     page.records.push_back(
-        {.cells = {row.name, fixed(row.step->step_ms, 4), fixed(100 * row.step->bubble, 2), fixed(row.step->lower_bound_ms, 4)},
+        {.cells = std::move(cells),
          .note = (row.step->round_microbatches == 0 ? "layers of the stages " : "") + stages_text(*row.step, row.num_layers)});
   }
   for (const ComparedSchedule& each : schedules) {
@@ -194,11 +232,11 @@ TimelinePage comparison_page(const WorkloadFile& file, const std::vector<Compare
     const SimulationResult& result = *each.result;
     const char* what = what_it_does(each.schedule);
     TimelineSection& first =
-        page.sections.emplace_back(each.schedule ? bound_section(workload, *each.schedule, result.synchronous)
-                                                 : round_section(workload, result.synchronous, false));
+        page.sections.emplace_back(each.schedule ? bound_section(file, *each.schedule, result.synchronous, scale)
+                                                 : round_section(file, result.synchronous, false, scale));
     describe(first, rows.front(), what, workload.num_gpus);
     if (!result.asynchronous) continue;
-    TimelineSection& chained = page.sections.emplace_back(round_section(workload, *result.asynchronous, true));
+    TimelineSection& chained = page.sections.emplace_back(round_section(file, *result.asynchronous, true, scale));
     describe(chained, rows.back(), "", workload.num_gpus);
     chained.caption =
         cat("A window of chained steps: from the end of step ", kFirstDrawnStep - 1, " to the end of step ", kLastDrawnStep,

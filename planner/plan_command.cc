@@ -286,6 +286,12 @@ TimelinePage answer_page(const PlanAnswer& answer) {
                             .note = cat("waiting for copies ", of_all(times.transfers()), ", for updates ", of_all(times.updates))});
   }
   page.sections = {run_section(prediction.run, prediction.plan, prediction.num_layers, prediction.num_gpus, kPredictedLength.warm_up, 2)};
+  if (const GpuMemorySample* peak = prediction.run.peak_of(0)) {
+    TimelineStrip& strip = page.sections.front().strips.front();
+    strip.full = static_cast<double>(prediction.gpu.total());
+    strip.hover = cat("GPU 0 memory, ", strip.note, ": ", items_text(items_of(peak->bytes)), "\nthe strip's height: what the plan reserves, ",
+                      gib_text(prediction.gpu.total()), " GiB");
+  }
   page.sections.front().figures = {{"microbatches of a round", cat(prediction.round_microbatches)},
                                    {"rounds of a step", cat(prediction.rounds_per_step)},
                                    {"recompute", cat("by ", grain_of(prediction))},

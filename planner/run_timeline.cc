@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/text.h"
+#include "planner/memory_strip.h"
 
 namespace rp {
 
@@ -86,6 +87,13 @@ TimelineSection run_section(const RunResult& run, const Plan& plan, int num_laye
       std::stable_sort(lane->begin(), lane->end(), [](const TimelineSpan& a, const TimelineSpan& b) { return a.start_ms < b.start_ms; });
     }
   }
+  std::vector<MemorySample> gpu, host;
+  if (const GpuMemorySample* peak = run.peak_of(0)) {
+    for (const GpuMemorySample& sample : run.gpu_memory.front()) gpu.push_back({sample.time, static_cast<double>(sample.bytes.total())});
+    section.strips.push_back(memory_strip("GPU 0 memory", gpu, static_cast<double>(peak->bytes.total())));
+  }
+  for (const HostMemorySample& sample : run.memory) host.push_back({sample.time, sample.activation_bytes});
+  section.strips.push_back(memory_strip("host activations", host, run.peak_activation_bytes));
   return section;
 }
 

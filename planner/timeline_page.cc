@@ -19,10 +19,10 @@ constexpr double kLeastPixels = 0.4;
 constexpr const char* kStyle = R"(
 :root{color-scheme:light dark;--bg:#fff;--ink:#1b1f24;--dim:#5b6470;--line:#d9dee4;--zoom:1;
 --F:#0072b2;--R:#62b4e6;--U:#7a1f56;--B:#e08a00;--W:#e9d63c;--O:#3b7d6e;--Z:#7d8590;--X:#d5d9de;
---I:#62b4e6;--P:#0072b2;--D:#e08a00;--S:#e1e5ea;--T:#c3cbd4;--V:#f3f5f7}
+--I:#62b4e6;--P:#0072b2;--D:#e08a00;--S:#e1e5ea;--T:#c3cbd4;--V:#f3f5f7;--M:#8a94a0}
 @media(prefers-color-scheme:dark){:root{--bg:#14171b;--ink:#e6e9ed;--dim:#9aa4af;--line:#323941;
 --F:#2f8fd0;--R:#9fd6f7;--U:#d77fb0;--B:#e69a1f;--W:#efe06a;--O:#5bb5a0;--Z:#8a929c;--X:#353b43;
---I:#9fd6f7;--P:#2f8fd0;--D:#e69a1f;--S:#2a3038;--T:#424b56;--V:#1d2126}}
+--I:#9fd6f7;--P:#2f8fd0;--D:#e69a1f;--S:#2a3038;--T:#424b56;--V:#1d2126;--M:#6f7a86}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:1800px;padding:20px 24px;background:var(--bg);color:var(--ink);
 font:15px/1.45 system-ui,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
@@ -49,7 +49,7 @@ svg{display:block}
 svg.n{flex:none}
 svg.t{min-width:900px;width:calc(100% * var(--zoom))}
 text{font-size:12px;fill:var(--ink)}
-svg.s text{font-size:10px}
+svg.s text,svg.n text.u{font-size:10px}
 .t>text{font-size:11px}
 .t>text.c,.t>text.i{text-anchor:middle}
 .t>text.e{text-anchor:end}
@@ -58,7 +58,8 @@ svg.s text{font-size:10px}
 .t>text.k{font-size:10px}
 line.g{stroke:var(--line)}
 line.l{stroke:var(--dim);stroke-dasharray:3 3}
-.t rect{shape-rendering:crispEdges}
+.t rect,path.M{shape-rendering:crispEdges}
+path.M{fill:var(--M)}
 rect:hover,.q:hover>rect{stroke:var(--ink);stroke-width:1.5px;vector-effect:non-scaling-stroke}
 @media(max-width:600px){body{padding:12px 12px;font-size:14px}h1{font-size:20px}td,th{padding-right:9px;font-size:12px}div.d{padding-left:4px}}
 )";
@@ -113,8 +114,9 @@ std::string table(const TimelinePage& page) {
 // What of the colours the page has.
 std::string legend(const TimelinePage& page, bool merges) {
   std::array<bool, kNumTimelinePhases> has_phase{};
-  bool waits = false, shades = false, inputs = false, weights = false, downloads = false, steps = false;
+  bool waits = false, shades = false, inputs = false, weights = false, downloads = false, steps = false, memory = false;
   for (const TimelineSection& section : page.sections) {
+    memory = memory || !section.strips.empty();
     for (const TimelineRow& row : section.rows) {
       for (const TimelineSpan& span : row.compute) {
         has_phase[static_cast<std::size_t>(span.phase)] = true;
@@ -144,6 +146,7 @@ std::string legend(const TimelinePage& page, bool merges) {
   add(inputs, "I", "upload of inputs", kThin);
   add(weights, "P", "upload of weights", kThin);
   add(downloads, "D", "download", kThin);
+  add(memory, "M", "memory in use");
   if (shades) out += "<li><span>paler: later microbatches, and each second one</span></li>\n";
   if (merges) out += "<li><span>narrow tasks are drawn as one, paler where some of it is idle</span></li>\n";
   if (steps) out += "<li><span>strip below: the step</span></li>\n";

@@ -33,6 +33,19 @@ struct TimelineRow {
   std::vector<TimelineSpan> upload_inputs{}, upload_weights{}, download{};  // thin lanes below
 };
 
+// An amount over time, as an area below the rows.
+struct TimelinePoint {
+  double ms = 0;
+  double amount = 0;  // until the next point
+};
+struct TimelineStrip {
+  std::string name{};
+  std::string note{};   // below the name, as short
+  std::string hover{};
+  double full = 0;  // the amount that the whole height stands for
+  std::vector<TimelinePoint> points{};  // by time; 0 before the first one
+};
+
 struct TimelineFact {
   std::string name{};
   std::string value{};
@@ -43,6 +56,7 @@ struct TimelineSection {
   std::string caption{};  // may be long
   std::vector<TimelineFact> figures{};
   std::vector<TimelineRow> rows{};
+  std::vector<TimelineStrip> strips{};
   // What is drawn: spans are cut at both ends. The axis counts from `axis_ms` at the left edge on.
   double first_ms = 0;
   double length_ms = 0;

@@ -15,6 +15,8 @@ namespace {
 
 constexpr int kUnits = 100000;  // the width of a diagram, in what spans are counted in
 constexpr int kAxisHeight = 24, kStripHeight = 12, kLaneHeight = 4, kLanePitch = 5, kMostNameLetters = 16;
+constexpr int kAreaHeight = 30, kAreaPitch = 38;
+constexpr std::size_t kMostPoints = 2000;  // of a strip; beyond, a step a pixel
 constexpr double kLetterWidth = 6.6;  // px, of the largest letters
 
 const std::array<std::pair<const char*, std::vector<TimelineSpan> TimelineRow::*>, 3> kLanes = {
@@ -64,7 +66,8 @@ class Drawing {
     compute_height_ = count <= 16 ? 20 : count <= 32 ? 14 : 10;
     gap_ = count <= 16 ? 7 : 4;
     pitch_ = compute_height_ + (has_steps_ ? kStripHeight : 0) + (has_lanes_ ? 3 * kLanePitch + 1 : 0) + gap_;
-    height_ = kAxisHeight + static_cast<int>(count) * pitch_;
+    rows_end_ = kAxisHeight + static_cast<int>(count) * pitch_;
+    height_ = rows_end_ + static_cast<int>(section.strips.size()) * kAreaPitch;
   }
 
   std::string draw() const {
@@ -79,6 +82,10 @@ class Drawing {
       out += draw_row(row, top, labels);
       top += pitch_;
     }
+    for (const TimelineStrip& strip : section_.strips) {
+      out += draw_strip(strip, top);
+      top += kAreaPitch;
+    }
     return out + "</svg>\n" + labels + "</svg></div></div>\n";
   }
 
@@ -86,15 +93,21 @@ class Drawing {
   std::string names() const {
     std::size_t letters = 0;
     std::string texts;
-    int top = kAxisHeight;
-    for (const TimelineRow& row : section_.rows) {
-      std::string name = row.name;
+    const auto add = [&](const std::string& whole, const char* kind, int y) {
+      std::string name = whole;
       if (name.size() > kMostNameLetters) name = name.substr(0, kMostNameLetters - 1) + "…";
       letters = std::max(letters, std::min<std::size_t>(name.size(), kMostNameLetters));
-      texts += cat("<text y=\"", top + compute_height_ / 2 + 4, "\">", html_text(name));
-      if (name != row.name) texts += "<title>" + html_text(row.name) + "</title>";
+      texts += cat("<text", kind, " y=\"", y, "\">", html_text(name));
+      if (name != whole) texts += "<title>" + html_text(whole) + "</title>";
       texts += "</text>\n";
-      top += pitch_;
+    };
+    for (std::size_t i = 0; i < section_.rows.size(); ++i) {
+      add(section_.rows[i].name, "", kAxisHeight + static_cast<int>(i) * pitch_ + compute_height_ / 2 + 4);
+    }
+    for (std::size_t i = 0; i < section_.strips.size(); ++i) {
+      const int top = rows_end_ + static_cast<int>(i) * kAreaPitch;
+      add(section_.strips[i].name, "", top + 12);
+      add(section_.strips[i].note, " class=\"u\"", top + 26);
     }
     const int width = static_cast<int>(static_cast<double>(letters) * kLetterWidth) + 10;
     return cat("<svg class=\"n", compute_height_ < 14 ? " s" : "", "\" width=\"", width, "\" height=\"", height_, "\">\n",
@@ -142,6 +155,20 @@ class Drawing {
       y += kLanePitch;
     }
     return out + "</g>\n";
+  }
+
+  std::string draw_strip(const TimelineStrip& strip, int top) const {
+    const int end = units(section_.first_ms + section_.length_ms);
+    const std::string title = strip.hover.empty() ? "" : "<title>" + html_text(strip.hover) + "</title>";
+    std::string out = cat("<g transform=\"translate(0 ", top, ")\">", title, "\n<rect class=\"V\" width=\"", end, "\" height=\"",
+                          kAreaHeight, "\"/>\n");
+    const double least_ms = strip.points.size() > kMostPoints ? scale_ms_ / kTimelineWidth : 0;
+    std::string path = cat("M0 ", kAreaHeight);
+    for (const TimelinePoint& point : strip_points(section_, strip, least_ms)) {
+      const double share = strip.full > 0 ? std::clamp(point.amount / strip.full, 0.0, 1.0) : 0;
+      path += cat("H", units(point.ms), "V", number_text(kAreaHeight * (1 - share), 1));
+    }
+    return out + cat("<path class=\"M\" d=\"", path, "H", end, "V", kAreaHeight, "Z\"/></g>\n");
   }
 
   // Of microbatches: from strong to weak over a step, and each second one weaker than its neighbours.
@@ -218,7 +245,7 @@ class Drawing {
   bool has_lanes_ = false, has_steps_ = false;
   int num_microbatches_ = 0;
   std::size_t most_letters_ = 0;  // in spans: shorter texts are left out where the longest has no room, not to look at random
-  int compute_height_ = 0, gap_ = 0, pitch_ = 0, height_ = 0;
+  int compute_height_ = 0, gap_ = 0, pitch_ = 0, rows_end_ = 0, height_ = 0;
 };
 
 }  // namespace
@@ -250,6 +277,34 @@ std::vector<TimelineShape> timeline_shapes(const TimelineSection& section, const
     open = narrow;
   }
   return shapes;
+}
+
+std::vector<TimelinePoint> strip_points(const TimelineSection& section, const TimelineStrip& strip, double least_ms) {
+  const double window_end = section.first_ms + section.length_ms;
+  std::vector<TimelinePoint> steps;
+  const auto add = [&steps](double ms, double amount) {
+    if (steps.empty() || steps.back().amount != amount) steps.push_back({.ms = ms, .amount = amount});
+  };
+  TimelinePoint open{.ms = section.first_ms};  // the largest since then
+  double last = 0;
+  for (const TimelinePoint& point : strip.points) {
+    if (point.ms >= window_end) break;
+    if (point.ms <= section.first_ms) {
+      open.amount = last = point.amount;
+      continue;
+    }
+    if (point.ms - open.ms < least_ms) {
+      open.amount = std::max(open.amount, point.amount);
+    } else {
+      add(open.ms, open.amount);
+      if (last != open.amount) add(std::min(open.ms + least_ms, point.ms), last);
+      open = point;
+    }
+    last = point.amount;
+  }
+  add(open.ms, open.amount);
+  if (last != open.amount && open.ms + least_ms < window_end) add(open.ms + least_ms, last);
+  return steps;
 }
 
 std::size_t num_timeline_shapes(const TimelineSection& section, double least_ms) {

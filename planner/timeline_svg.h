@@ -33,7 +33,10 @@ struct TimelineShape {
 // How many shapes a section has.
 [[nodiscard]] std::size_t num_timeline_shapes(const TimelineSection& section, double least_ms);
 
-// The names of the rows, and beside them the diagram in a box that scrolls. `scale_ms`: what the whole width stands for.
+// A strip in the section's window, as steps. Points closer than `least_ms` are one, with the largest of their amounts.
+[[nodiscard]] std::vector<TimelinePoint> strip_points(const TimelineSection& section, const TimelineStrip& strip, double least_ms);
+
+// The names of the rows and strips, and beside them the diagram in a box that scrolls. `scale_ms`: what the whole width stands for.
 [[nodiscard]] std::string timeline_svg(const TimelineSection& section, double scale_ms, double least_ms);
 
 }  // namespace rp

@@ -59,6 +59,37 @@ TEST(CompareCommand, HasAColumnOfMemoryWhereLayersSayWhatTheyNeed) {
   EXPECT_EQ(json::parse(comparison_json(schedules))["schedules"][0]["peak_memory_mib"].size(), 8U);
 }
 
+TEST(CompareCommand, DrawsTheMemoryOfTheGpuThatNeedsMost) {
+  const json input = golden_json(golden_models().front());
+  const WorkloadFile file = read_json(with_memory(input, {{"weights_mib", 1024}, {"upload_mib", 300}, {"activation_mib", 64}, {"saved_mib", 512}}));
+  const std::vector<ComparedSchedule> schedules = compare_schedules(file, Effort::kFast);
+  const TimelinePage page = comparison_page(file, schedules, "Schedules");
+  double most = 0;
+  for (std::size_t i = 0; i < 5; ++i) {
+    const TimelineSection& section = page.sections[i];
+    const StepMemory& memory = *schedules[i].result->synchronous.memory;
+    ASSERT_EQ(section.strips.size(), 1U);
+    EXPECT_EQ(section.strips[0].name, cat("GPU ", memory.largest_gpu(), " memory"));
+    double peak = 0;
+    for (const TimelinePoint& point : section.strips[0].points) peak = std::max(peak, point.amount);
+    EXPECT_EQ(peak, memory.gpu_bytes[memory.largest_gpu()]);
+    most = std::max(most, peak);
+  }
+  for (const TimelineSection& section : page.sections) EXPECT_EQ(section.strips[0].full, most) << "one scale";
+  for (std::size_t i = 5; i < 7; ++i) {
+    ASSERT_EQ(page.sections[i].strips.size(), 2U);
+    EXPECT_EQ(page.sections[i].strips[1].name, "host activations");
+  }
+  const PageContent content = read_page(timeline_html(page));
+  EXPECT_EQ(content.elements.at("path"), 7 + 2);
+  EXPECT_THAT(content.text, HasSubstr("GiB a GPU"));
+  EXPECT_THAT(content.text, HasSubstr("peak "));
+  const WorkloadFile plain = read_json(input);
+  const PageContent without = read_page(timeline_html(comparison_page(plain, compare_schedules(plain, Effort::kFast), "Schedules")));
+  EXPECT_EQ(without.elements.count("path"), 0U);
+  EXPECT_THAT(without.text, testing::Not(HasSubstr("GiB")));
+}
+
 TEST(CompareCommand, DrawsEveryTaskOfEverySchedule) {
   const WorkloadFile file = read_json(golden_json(golden_models().front()));
   const std::vector<ComparedSchedule> schedules = compare_schedules(file, Effort::kFast);

@@ -60,7 +60,19 @@ TEST(PlanCommand, DrawsTwoStepsWithTheirCopies) {
     }
   }
   EXPECT_FALSE(section.rows.back().compute.empty());
+  ASSERT_EQ(section.strips.size(), 2U) << "of GPU 0 and of the host";
+  const RunPrediction& prediction = *answer.asked.prediction;
+  EXPECT_EQ(section.strips[0].full, static_cast<double>(prediction.gpu.total()));
+  EXPECT_EQ(section.strips[1].full, prediction.run.peak_activation_bytes);
+  for (const TimelineStrip& strip : section.strips) {
+    double peak = 0;
+    for (const TimelinePoint& point : strip.points) peak = std::max(peak, point.amount);
+    EXPECT_EQ(peak, &strip == &section.strips[0] ? static_cast<double>(prediction.run.peak_of(0)->bytes.total()) : strip.full);
+    EXPECT_LE(peak, strip.full);
+  }
   const std::string html = timeline_html(page);
+  EXPECT_NE(html.find("GPU 0 memory, peak "), std::string::npos);
+  EXPECT_NE(html.find("what the plan reserves"), std::string::npos);
   EXPECT_NE(html.find("smollm2-135m on 2 x rtx4090"), std::string::npos);
   EXPECT_NE(html.find("weights of layer"), std::string::npos);
 }

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "common/text.h"
 #include "planner/html_text.h"
 #include "planner/timeline_svg.h"
@@ -127,6 +129,47 @@ TEST(TimelinePage, OfManyTasksStaysSmall) {
   EXPECT_LT(html.size(), 2U << 20U);
   EXPECT_THAT(html, HasSubstr("drawn as one"));
   (void)read_page(html);
+}
+
+TEST(TimelinePage, MemoryIsAStripWithItsPeakBesideIt) {
+  TimelinePage page = page_of({.name = "GPU 0", .compute = {span(0, 100)}}, 100);
+  const std::size_t without = timeline_html(page).size();
+  page.sections[0].strips = {{.name = "GPU 0 memory", .note = "peak 3.00 GiB", .hover = "the strip", .full = 4, .points = {{0, 1}, {50, 3}}}};
+  const std::string html = timeline_html(page);
+  const PageContent content = read_page(html);
+  EXPECT_EQ(content.elements.at("path"), 1);
+  for (const char* part : {"GPU 0 memory", "peak 3.00 GiB", "the strip", "memory in use"}) EXPECT_THAT(content.text, HasSubstr(part));
+  // A quarter of 30 pixels, then three quarters; 100 ms are 99 % of the width.
+  EXPECT_THAT(html, HasSubstr("d=\"M0 30H0V22.5H49505V7.5H99010V30Z\""));
+  EXPECT_GT(html.size(), without);
+  page.sections[0].strips[0].full = 0;
+  page.sections[0].strips[0].points.clear();
+  EXPECT_THAT(timeline_html(page), HasSubstr("d=\"M0 30H0V30H99010V30Z\"")) << "nothing is nothing";
+}
+
+TEST(TimelinePage, AStripOfManyPointsKeepsItsPeaks) {
+  TimelineSection section{.first_ms = 100, .length_ms = 100};
+  TimelineStrip strip;
+  for (int i = 0; i < 4000; ++i) strip.points.push_back({i * 0.1, i % 2 == 0 ? 10.0 : 4.0});
+  strip.points[1501].amount = 50;  // at 150.1
+  const std::vector<TimelinePoint> exact = strip_points(section, strip, 0), merged = strip_points(section, strip, 5);
+  EXPECT_EQ(exact.size(), 1000U) << "of the window";
+  EXPECT_LE(merged.size(), 42U);
+  for (const std::vector<TimelinePoint>& points : {exact, merged}) {
+    double peak = 0, at = 0;
+    for (const TimelinePoint& point : points) {
+      if (point.amount > peak) at = point.ms;
+      peak = std::max(peak, point.amount);
+      EXPECT_GE(point.ms, 100);
+      EXPECT_LT(point.ms, 200);
+    }
+    EXPECT_EQ(peak, 50);
+    EXPECT_NEAR(at, 150.1, 5);
+  }
+  strip.points = {{0, 7}};
+  const std::vector<TimelinePoint> before = strip_points(section, strip, 5);
+  ASSERT_EQ(before.size(), 1U);
+  EXPECT_EQ(before[0].amount, 7) << "what was there before the window still is";
 }
 
 TEST(TimelinePage, StepsAreToldApart) {
