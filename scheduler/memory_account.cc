@@ -18,6 +18,7 @@ MemoryAccount::MemoryAccount(const RunWork& work, const std::vector<RunStage>& s
   for (const RunStage& stage : stages) {
     Inside& inside = inside_.emplace_back();
     double forward = 0, backward = 0;
+    const bool is_by_layer = stage.is_backward() && work.workload.recompute == Recompute::kLayer;
     for (int i = stage.work.layers.first; i < stage.work.layers.end; ++i) {
       const LayerBytes& layer = layers_[static_cast<std::size_t>(i)];
       inside.weights += whole(layer.weights);
@@ -25,7 +26,7 @@ MemoryAccount::MemoryAccount(const RunWork& work, const std::vector<RunStage>& s
       if (stage.work.kind == TaskKind::kForward) continue;
       backward = std::max(backward, layer.backward_workspace);
       inside.accumulators += whole(layer.accumulator);
-      inside.saved += whole(layer.saved);
+      inside.saved = is_by_layer ? std::max(inside.saved, whole(layer.saved)) : inside.saved + whole(layer.saved);
     }
     inside.forward_workspace = whole(forward);
     inside.workspace = whole(stage.is_backward() ? backward : std::max(forward, backward));
@@ -50,7 +51,7 @@ void MemoryAccount::end_compute(double now, int gpu, int stage, bool is_recomput
   give_back(gpu, now, &GpuMemory::workspace, is_recompute ? inside.forward_workspace : inside.workspace);
   if (is_recompute) return;
   give_back(gpu, now, &GpuMemory::saved, inside.saved);
-  give_back(gpu, now, &GpuMemory::inputs, whole(what.input_bytes) + whole(what.gradient_input_bytes));
+  for (const StageRead& read : what.reads) give_back(gpu, now, &GpuMemory::inputs, whole(read.bytes));
   if (!ends_task) return;
   give_back(gpu, now, &GpuMemory::weights, inside.weights);
   give_back(gpu, now, &GpuMemory::accumulators, inside.accumulators);
@@ -63,11 +64,9 @@ void MemoryAccount::end_copy(double now, const SimulatedLinks::End& end, int sta
   const RunStage& what = stages_[static_cast<std::size_t>(stage)];
   Gpu& gpu = gpus_[static_cast<std::size_t>(end.gpu)];
   switch (copy.kind) {
-    case CopyKind::kInput: {
-      const bool is_gradient = what.is_backward() && copy.is_last_part;
-      take(end.gpu, end.copy.start, &GpuMemory::inputs, whole(is_gradient ? what.gradient_input_bytes : what.input_bytes));
+    case CopyKind::kInput:
+      take(end.gpu, end.copy.start, &GpuMemory::inputs, whole(what.reads[copy.read].bytes));
       break;
-    }
     case CopyKind::kWeights:
       if (copy.slot == gpu.slot && copy.layer == gpu.layer) break;
       gpu.slot = copy.slot;

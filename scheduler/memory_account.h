@@ -33,7 +33,7 @@ class MemoryAccount {
   struct Inside {
     std::uint64_t weights = 0;  // of all its layers: given back at once
     std::uint64_t accumulators = 0;
-    std::uint64_t saved = 0;
+    std::uint64_t saved = 0;  // of what is recomputed at once
     std::uint64_t forward_workspace = 0;  // of the recompute, where there is one
     std::uint64_t workspace = 0;          // of the rest
   };

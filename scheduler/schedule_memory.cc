@@ -86,9 +86,11 @@ std::vector<MemorySample> round_gpu(const TaskGraph& graph, const Timeline& time
     const double start = std::max(timeline.start[number], free), end = timeline.end[number];
     const double made = task.input < 0 ? 0 : timeline.end[static_cast<std::size_t>(task.input)];
     const double there = std::min(std::max(last_start, made), end);
-    // What a recompute reads was made in its forward, long ago.
-    changes.add(stage.is_backward() ? last_start : there, end, stage.input_bytes);
-    changes.add(there, end, stage.gradient_input_bytes);
+    for (std::size_t read = 0; read < stage.reads.size(); ++read) {
+      // What a recompute reads was made in its forward, long ago.
+      const bool is_of_recompute = stage.is_backward() && read < stage.num_inputs();
+      changes.add(is_of_recompute ? last_start : there, end, stage.reads[read].bytes);
+    }
     changes.add(start, end + graph.hop, stage.output_bytes);
     if (task.kind != TaskKind::kForward) changes.add(start, end, of_layers(stage.work.layers, layers, &LayerMemory::saved));
     last_start = start;
