@@ -101,9 +101,10 @@ TEST(MemoryAccount, IsWithinWhatThePlanReserves) {
     }
     RunWork work = run_of(costs, 1 + static_cast<int>(draw(3)), 2 + static_cast<int>(draw(6)));
     work.asynchronous = run % 2 == 0;
+    work.workload.recompute = run % 4 < 2 ? Recompute::kStage : Recompute::kLayer;
     work.machine = {.upload = 50.0 + static_cast<double>(draw(500)), .download = 50.0 + static_cast<double>(draw(500)), .copy_latency = 0.01};
     work.policy.piece = 300;
-    const GpuMemory reserved = gpu_memory(costs, plan, Recompute::kStage);
+    const GpuMemory reserved = gpu_memory(costs, plan, work.workload.recompute);
     const RunResult result = recorded(work, plan);
     ASSERT_EQ(result.gpu_memory.size(), static_cast<std::size_t>(work.workload.num_gpus));
     for (const std::vector<GpuMemorySample>& samples : result.gpu_memory) {
