@@ -135,8 +135,9 @@ class RunSimulation {
   bool move() {
     bool moved = dispatch();
     for (int gpu = 0; gpu < workload_.num_gpus; ++gpu) {
+      // A task's end frees both threads; the fetcher has enqueued its copies before the feeder has placed the next weights.
+      while (fetch(gpu)) moved = true;
       moved |= feed(gpu);
-      moved |= fetch(gpu);
       moved |= compute(gpu);
       moved |= give_gradients(gpu);
     }

@@ -242,6 +242,25 @@ TEST(RunSimulator, InputsBeforeBulkAreNotLateForMoreThanAPiece) {
   EXPECT_LT(first.step_ms, fifo.step_ms);
 }
 
+TEST(RunSimulator, AtATasksEndInputsAreEnqueuedBeforeTheWeightsOfTheTaskAfterTheNext) {
+  RunWork work = small_run();
+  work.workload.num_gpus = 1;
+  work.asynchronous = true;
+  work.machine.upload = 200;  // weights of a layer 5 ms, less than the 10 ms until the next input's place is free
+  work.policy.weights_give_way = false;
+  const RunResult result = simulate_run(work, stage_works(work.workload, small_plan()), {.warm_up = 2, .steps = 4, .record = true});
+  int num_inputs = 0;
+  for (const RunSpan& input : result.spans) {
+    if (input.kind != SpanKind::kUploadInput || input.stage > 0) continue;  // the batch's are always there
+    ++num_inputs;
+    for (const RunSpan& weights : result.spans) {
+      EXPECT_FALSE(weights.kind == SpanKind::kUploadWeights && weights.end == input.start && weights.end > weights.start)
+          << "the input of microbatch " << input.microbatch << " at " << input.start << " ms";
+    }
+  }
+  EXPECT_GT(num_inputs, 0);
+}
+
 TEST(RunSimulator, RecordsEveryTaskAndEveryByte) {
   RunWork work = small_run();
   work.machine = {.upload = 1000, .download = 1000, .copy_latency = 0.01, .gpus_per_root = 2, .root_upload = 1500,
