@@ -90,7 +90,7 @@ Setting setting_of(const Model& model, bool asynchronous, rp::Accumulate accumul
   const rp::RunWork work = rp::modelled_run(costs, modelled);
   return {.work = work,
           .task = {.workload = work.workload, .round_choices = {model.microbatches}, .asynchronous = asynchronous,
-                   .limits = rp::stage_limits(costs, modelled.gpu.usable_bytes(), rp::Recompute::kStage, 2)}};
+                   .limits = rp::stage_limits(costs, modelled.gpu.usable_bytes(), rp::RecomputeGrain::kStage, 2)}};
 }
 
 rp::Plan thorough(const rp::PlanTask& task) { return rp::thorough_plan(task, std::chrono::seconds(2)).plan; }

@@ -32,7 +32,7 @@ void ScheduleReport::add(const CommittedTask& task) {
   ++step.num_tasks;
   step.end_ns = std::max(step.end_ns, task.completion.end_ns);
   step.plan = task.round.plan;
-  step.recompute = task.round.traits.grain_layer ? Recompute::kLayer : Recompute::kStage;
+  step.recompute = task.round.traits.grain_layer ? RecomputeGrain::kLayer : RecomputeGrain::kStage;
   step.num_fused += task.slot.phase == Phase::kFused ? 1 : 0;
   step.round_microbatches = task.round.traits.num_microbatches;
   step.compute.busy_ns += compute.busy_ns;

@@ -51,7 +51,7 @@ class ScheduleReport {
     Plan plan;
     int num_rounds = 0;
     int round_microbatches = 0;
-    Recompute recompute = Recompute::kStage;
+    RecomputeGrain recompute = RecomputeGrain::kStage;
     std::uint64_t first_step = 0;  // from which on all steps had this plan and recompute
   };
   [[nodiscard]] Shape shape() const;
@@ -65,7 +65,7 @@ class ScheduleReport {
     ComputeTimes compute;
     std::int64_t max_dispatch_ns = 0;
     Plan plan;
-    Recompute recompute = Recompute::kStage;
+    RecomputeGrain recompute = RecomputeGrain::kStage;
     int num_fused = 0;
     int round_microbatches = 0;
   };

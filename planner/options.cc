@@ -21,7 +21,7 @@ const std::vector<std::pair<std::string, std::optional<BoundSchedule>>> kSchedul
 const std::vector<std::pair<std::string, Effort>> kEfforts = {
     {"fast", Effort::kFast}, {"thorough", Effort::kThorough}, {"forever", Effort::kForever}};
 const std::vector<std::pair<std::string, Effort>> kBriefEfforts = {kEfforts.begin(), kEfforts.begin() + 2};
-const std::vector<std::pair<std::string, Recompute>> kGrains = {{"stage", Recompute::kStage}, {"layer", Recompute::kLayer}};
+const std::vector<std::pair<std::string, RecomputeGrain>> kGrains = {{"stage", RecomputeGrain::kStage}, {"layer", RecomputeGrain::kLayer}};
 const std::vector<std::string> kCommands = {"plan", "simulate", "compare", "timeline"};
 
 constexpr const char* kHelp =

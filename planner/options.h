@@ -34,7 +34,7 @@ struct ModelQuestion {
   int round_microbatches = 0;  // 0: proposed
   int rounds_per_step = 0;     // likewise
   int max_fused_layers = 2;
-  std::optional<Recompute> recompute{};  // nullopt: chosen
+  std::optional<RecomputeGrain> recompute{};  // nullopt: chosen
 };
 
 struct PlanOptions {

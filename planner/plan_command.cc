@@ -104,7 +104,7 @@ std::string share(double part, double whole) {
   return out.str();
 }
 
-const char* grain_of(const RunPrediction& prediction) { return prediction.recompute == Recompute::kLayer ? "layer" : "stage"; }
+const char* grain_of(const RunPrediction& prediction) { return prediction.recompute == RecomputeGrain::kLayer ? "layer" : "stage"; }
 
 // The options with which `train` does what is predicted, but for plan and data.
 std::string train_options_text(const TrainingSetup& setup, const RunPrediction& prediction) {
@@ -167,7 +167,7 @@ void print_rows(std::ostringstream& out, const TrainingSetup& setup, const char*
         << prediction.run.step_ms / 1000 << std::setw(11) << share(times.busy, total) << std::setw(11) << share(times.transfers(), total)
         << std::setw(9) << share(times.updates, total) << std::setw(9) << share(times.bubble, total) << std::setw(10)
         << gib_text(prediction.gpu.total()) << std::setw(11) << gib_text(prediction.host.total())
-        << (prediction.recompute == Recompute::kLayer ? "  recompute by layer" : "")
+        << (prediction.recompute == RecomputeGrain::kLayer ? "  recompute by layer" : "")
         << (fits_gpu(setup, prediction) ? "" : "  more than the GPU has") << (fits_host(setup, prediction) ? "" : "  more than the host has")
         << "\n";
   }

@@ -22,7 +22,7 @@ struct Rounds {
 // What is chosen before the plan.
 struct Way {
   Rounds rounds;
-  Recompute recompute = Recompute::kStage;
+  RecomputeGrain recompute = RecomputeGrain::kStage;
 };
 
 // Splits of a step that are worth a look: rounds of as many microbatches as GPUs or somewhat more.
@@ -123,7 +123,7 @@ struct Candidate {
 };
 
 // A fast plan for each split of the step. Throws rp::Error (kNoResource) if none fits the GPU.
-std::vector<Candidate> candidates_of(const TrainingSetup& setup, Recompute recompute) {
+std::vector<Candidate> candidates_of(const TrainingSetup& setup, RecomputeGrain recompute) {
   std::vector<Candidate> candidates;
   std::optional<Error> problem;
   for (const Rounds& rounds : round_choices(setup)) {
@@ -143,7 +143,7 @@ std::vector<Candidate> candidates_of(const TrainingSetup& setup, Recompute recom
 std::vector<Candidate> held_by_layer(const TrainingSetup& setup, const std::vector<Candidate>& by_stage) {
   std::vector<Candidate> candidates;
   for (const Candidate& candidate : by_stage) {
-    const Way by_layer{.rounds = candidate.way.rounds, .recompute = Recompute::kLayer};
+    const Way by_layer{.rounds = candidate.way.rounds, .recompute = RecomputeGrain::kLayer};
     if (!is_held(candidate.choice.plan, limits_of(setup, candidate.way), limits_of(setup, by_layer))) continue;
     candidates.push_back({by_layer, choose_plan(setup, by_layer, Effort::kFast)});
   }
@@ -174,7 +174,7 @@ bool fits(const TrainingSetup& setup, std::int64_t sequence_length) {
   longer.sequence_length = sequence_length;
   const std::vector<LayerCost> costs = costs_of(longer, 1);
   try {
-    (void)stage_limits(costs, setup.gpu.usable_bytes(), Recompute::kStage, 0);
+    (void)stage_limits(costs, setup.gpu.usable_bytes(), RecomputeGrain::kStage, 0);
   } catch (const Error& error) {
     if (error.code() != ExitCode::kNoResource) throw;
     return false;
@@ -209,7 +209,7 @@ RunPrediction predict_run(const TrainingSetup& setup, Effort effort) {
   RunLength length = kPredictedLength;
   length.record = setup.records_spans;
   const auto searched = [&](const Way& way) { return predict(setup, way, choose_plan(setup, way, effort), length); };
-  const std::vector<Candidate> candidates = candidates_of(setup, setup.recompute.value_or(Recompute::kStage));
+  const std::vector<Candidate> candidates = candidates_of(setup, setup.recompute.value_or(RecomputeGrain::kStage));
   const Best best = best_of(setup, candidates);
   RunPrediction result = searched(best.way);
   // By layer the host holds more: not where it holds too much already.

@@ -34,7 +34,7 @@ struct TrainingSetup {
   int round_microbatches = 0;  // 0: proposed
   int rounds_per_step = 0;     // 0: proposed
   int max_fused_layers = 2;    // beside the head
-  std::optional<Recompute> recompute{};  // nullopt: chosen
+  std::optional<RecomputeGrain> recompute{};  // nullopt: chosen
   bool records_spans = false;   // of the prediction's run
   int exact_fused_layers = -1;  // that many, whether they fit the GPU or not; -1: as they are planned
 };
@@ -47,7 +47,7 @@ struct RunPrediction {
   int round_microbatches = 0;
   int rounds_per_step = 0;
   double microbatch_sequences = 0;  // on average
-  Recompute recompute = Recompute::kStage;
+  RecomputeGrain recompute = RecomputeGrain::kStage;
   Plan plan{};                      // counts the head as a layer behind embedding and blocks
   int num_layers = 0;               // of the plan
   GpuMemory gpu{};

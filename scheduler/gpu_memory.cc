@@ -36,7 +36,7 @@ struct Lengths {
 // Finds budgets for each kind of buffer, and the stages that keep to them.
 class LimitSearch {
  public:
-  LimitSearch(const Costs& costs, double capacity, Recompute recompute, int max_fused_layers)
+  LimitSearch(const Costs& costs, double capacity, RecomputeGrain recompute, int max_fused_layers)
       : costs_(costs),
         capacity_(capacity),
         recompute_(recompute),
@@ -127,17 +127,17 @@ class LimitSearch {
 
   const Costs& costs_;
   const double capacity_;
-  const Recompute recompute_;
+  const RecomputeGrain recompute_;
   const int num_blocks_;  // layers before the head
   const int max_fused_;
 };
 
 }  // namespace
 
-GpuMemory stage_memory(const Costs& costs, LayerRange layers, StageKind kind, Recompute recompute) {
+GpuMemory stage_memory(const Costs& costs, LayerRange layers, StageKind kind, RecomputeGrain recompute) {
   GpuMemory memory;
   const bool has_backward = kind != StageKind::kForward;
-  const bool by_layer = kind == StageKind::kBackward && recompute == Recompute::kLayer;
+  const bool by_layer = kind == StageKind::kBackward && recompute == RecomputeGrain::kLayer;
   for (int i = layers.first; i < layers.end; ++i) {
     const LayerCost& cost = costs[static_cast<std::size_t>(i)];
     memory.weights += kStageBuffers * cost.weight_bytes;
@@ -158,7 +158,7 @@ GpuMemory stage_memory(const Costs& costs, LayerRange layers, StageKind kind, Re
   return memory;
 }
 
-GpuMemory gpu_memory(const Costs& costs, const Plan& plan, Recompute recompute) {
+GpuMemory gpu_memory(const Costs& costs, const Plan& plan, RecomputeGrain recompute) {
   GpuMemory memory;
   const auto add = [&](LayerRange layers, StageKind kind) {
     memory = largest(memory, stage_memory(costs, layers, kind, recompute));
@@ -170,7 +170,7 @@ GpuMemory gpu_memory(const Costs& costs, const Plan& plan, Recompute recompute) 
   return memory;
 }
 
-StageLimits stage_limits(const Costs& costs, double capacity_bytes, Recompute recompute, int max_fused_layers) {
+StageLimits stage_limits(const Costs& costs, double capacity_bytes, RecomputeGrain recompute, int max_fused_layers) {
   return LimitSearch(costs, capacity_bytes, recompute, max_fused_layers).search();
 }
 

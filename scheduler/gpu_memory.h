@@ -32,10 +32,10 @@ struct GpuMemory {
 // Of a stage, with another one of its size prefetched.
 enum class StageKind { kForward, kFused, kBackward };
 [[nodiscard]] GpuMemory stage_memory(const std::vector<LayerCost>& costs, LayerRange layers, StageKind kind,
-                                     Recompute recompute);
+                                     RecomputeGrain recompute);
 
 // Of all stages of a plan on one worker. REQUIRES: the plan is valid for these layers, the head among them.
-[[nodiscard]] GpuMemory gpu_memory(const std::vector<LayerCost>& costs, const Plan& plan, Recompute recompute);
+[[nodiscard]] GpuMemory gpu_memory(const std::vector<LayerCost>& costs, const Plan& plan, RecomputeGrain recompute);
 
 // Limits such that every plan within them fits into `capacity_bytes` (GpuProfile::usable_bytes()). Since buffers are kept, the
 // largest of each kind counts, whichever stage it is of: so each kind has a budget, shared out such that backward stages
@@ -43,7 +43,7 @@ enum class StageKind { kForward, kFused, kBackward };
 // the head in the fused stage. REQUIRES: two layers or more.
 // Throws rp::Error (kNoResource) if stages of one layer do not fit, naming the largest layer, what is needed for what, and
 // what would help.
-[[nodiscard]] StageLimits stage_limits(const std::vector<LayerCost>& costs, double capacity_bytes, Recompute recompute,
+[[nodiscard]] StageLimits stage_limits(const std::vector<LayerCost>& costs, double capacity_bytes, RecomputeGrain recompute,
                                        int max_fused_layers);
 
 // Whether `limits` keep a stage of the plan from being longer, forward, backward or fused, where `wider` do not. A plan that was

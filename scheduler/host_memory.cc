@@ -12,11 +12,11 @@ constexpr std::uint64_t kFp32 = 4;
 
 // Layers whose input lies in the host store: the first ones of stages; where each layer is recomputed by itself, all of those
 // that have a backward stage. Layer 0's are the round's inputs.
-std::set<int> boundaries(const Plan& plan, Recompute recompute) {
+std::set<int> boundaries(const Plan& plan, RecomputeGrain recompute) {
   std::set<int> layers = {plan.fused_start};
   for (const LayerRange& stage : plan.forward) layers.insert(stage.first);
   for (const LayerRange& stage : plan.backward) {
-    for (int layer = stage.first; layer < (recompute == Recompute::kLayer ? stage.end : stage.first + 1); ++layer)
+    for (int layer = stage.first; layer < (recompute == RecomputeGrain::kLayer ? stage.end : stage.first + 1); ++layer)
       layers.insert(layer);
   }
   return layers;

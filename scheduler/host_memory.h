@@ -16,7 +16,7 @@ struct HostSettings {
   bool asynchronous = false;        // two working copies of what is trained
   int rounds_per_step = 1;          // several: an fp32 sum for each gradient
   int num_moments = 2;              // fp32 numbers that the optimizer keeps per parameter
-  Recompute recompute = Recompute::kStage;
+  RecomputeGrain recompute = RecomputeGrain::kStage;
   int num_microbatches = 1;  // of a round
 };
 

@@ -18,7 +18,7 @@ MemoryAccount::MemoryAccount(const RunWork& work, const std::vector<RunStage>& s
   for (const RunStage& stage : stages) {
     Inside& inside = inside_.emplace_back();
     double forward = 0, backward = 0;
-    const bool is_by_layer = stage.is_backward() && work.workload.recompute == Recompute::kLayer;
+    const bool is_by_layer = stage.is_backward() && work.workload.recompute == RecomputeGrain::kLayer;
     for (int i = stage.work.layers.first; i < stage.work.layers.end; ++i) {
       const LayerBytes& layer = layers_[static_cast<std::size_t>(i)];
       inside.weights += whole(layer.weights);

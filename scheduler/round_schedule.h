@@ -34,7 +34,7 @@ class StageSums {
     if (kind == TaskKind::kForward) return {.kind = kind, .layers = layers, .time = {.work = once}};
     double lead = once;
     if (kind == TaskKind::kFused && fused_waits_) lead = 0;
-    if (kind == TaskKind::kBackward && recompute_ == Recompute::kLayer) lead = forward_[end] - forward_[end - 1];
+    if (kind == TaskKind::kBackward && recompute_ == RecomputeGrain::kLayer) lead = forward_[end] - forward_[end - 1];
     return {.kind = kind, .layers = layers, .time = {.lead = lead, .work = both - lead}};
   }
   // Of a backward stage: those that have a backward. None if there are none.
@@ -47,7 +47,7 @@ class StageSums {
 
  private:
   bool fused_waits_;
-  Recompute recompute_;
+  RecomputeGrain recompute_;
   int first_trained_layer_;
   std::vector<double> forward_, backward_;
 };

@@ -38,7 +38,7 @@ class StageReader {
  private:
   // The layers before it read an input of their own.
   [[nodiscard]] int end_of_inputs(const StageWork& stage) const {
-    const bool by_layer = stage.kind == TaskKind::kBackward && work_.workload.recompute == Recompute::kLayer;
+    const bool by_layer = stage.kind == TaskKind::kBackward && work_.workload.recompute == RecomputeGrain::kLayer;
     return by_layer ? stage.layers.end : stage.layers.first + 1;
   }
   [[nodiscard]] int maker(int boundary) const {

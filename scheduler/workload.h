@@ -5,16 +5,14 @@
 
 #include <vector>
 
+#include "roundpipe/plan.h"
+
 namespace rp {
 
 struct LayerWork {
   double forward = 0;
   double backward = 0;  // without recompute
 };
-
-// What a backward stage computes again at once: all its layers, or one after the other, for which all inputs of its layers lie
-// in the host store.
-enum class Recompute { kStage, kLayer };
 
 struct Workload {
   int num_gpus = 1;
@@ -29,7 +27,7 @@ struct Workload {
   // RoundPipe: the fused stage's forward begins when its input is there. In the published simulations it does not wait, as
   // if it were a recompute.
   bool fused_waits = true;
-  Recompute recompute = Recompute::kStage;  // RoundPipe
+  RecomputeGrain recompute = RecomputeGrain::kStage;  // RoundPipe
 
   [[nodiscard]] double slowness_of(int gpu) const { return slowness.empty() ? 1 : slowness[static_cast<std::size_t>(gpu)]; }
   [[nodiscard]] int num_layers() const { return static_cast<int>(layers.size()); }

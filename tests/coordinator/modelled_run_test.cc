@@ -61,7 +61,7 @@ class ModelledWorkers {
 
 struct Training {
   bool asynchronous = false;
-  Recompute recompute = Recompute::kStage;
+  RecomputeGrain recompute = RecomputeGrain::kStage;
 };
 
 void train(Coordinator& coordinator, const Training& training) {
@@ -72,7 +72,7 @@ void train(Coordinator& coordinator, const Training& training) {
   const RoundInputs inputs{.inputs = std::vector<BlockContents>(kNumMicrobatches, {.tensors = {view}}),
                            .arguments = std::vector<BlockContents>(kNumMicrobatches, {.tensors = {view}})};
   for (int step = 0; step < kNumSteps; ++step) {
-    (void)coordinator.accept_round({.grain_layer = training.recompute == Recompute::kLayer, .num_microbatches = kNumMicrobatches}, inputs);
+    (void)coordinator.accept_round({.grain_layer = training.recompute == RecomputeGrain::kLayer, .num_microbatches = kNumMicrobatches}, inputs);
     (void)coordinator.accept_step(0, {.rules = {AdamW{}}, .options = {.asynchronous = training.asynchronous}});
   }
   coordinator.synchronize();
@@ -105,7 +105,7 @@ double simulated_step_ms(const Training& training) {
 }
 
 TEST(ModelledRun, TakesTheTimeOfTheModelAndNoneOfTheMemory) {
-  using enum Recompute;
+  using enum RecomputeGrain;
   for (const Training training : {Training{false, kStage}, Training{true, kStage}, Training{false, kLayer}, Training{true, kLayer}}) {
     SCOPED_TRACE(testing::Message() << "asynchronous " << training.asynchronous << ", by layer " << (training.recompute == kLayer));
     const auto store = huge_store(training.asynchronous);
@@ -126,13 +126,13 @@ TEST(ModelledRun, TakesTheTimeOfTheModelAndNoneOfTheMemory) {
 
 // Of its last layer by itself, where it goes layer by layer; the stage of two layers has the rest in its backward.
 TEST(ModelledRun, RecomputesBeforeTheGradientWhatTheGrainSays) {
-  for (const Recompute recompute : {Recompute::kStage, Recompute::kLayer}) {
+  for (const RecomputeGrain recompute : {RecomputeGrain::kStage, RecomputeGrain::kLayer}) {
     std::atomic<std::int64_t> recomputed_ns{0}, computed_ns{0};
     const auto observer = [&](const StageTask& task, int, bool is_recompute, const ComputeSpan& span) {
       if (task.command->phase == Phase::kBackward) (is_recompute ? recomputed_ns : computed_ns) += span.end_ns - span.start_ns;
     };
     (void)measure(*huge_store(false), {.recompute = recompute}, {}, {}, observer);
-    const bool by_layer = recompute == Recompute::kLayer;
+    const bool by_layer = recompute == RecomputeGrain::kLayer;
     const std::int64_t num_microbatches = kNumSteps * kNumMicrobatches;
     EXPECT_EQ(recomputed_ns, num_microbatches * (by_layer ? 2 : 3) * kForwardNs);
     EXPECT_EQ(computed_ns, num_microbatches * (3 * kBackwardNs + (by_layer ? 1 : 0) * kForwardNs));

@@ -93,7 +93,7 @@ TEST(PlanCommand, MemoryOverTimeIsWithinWhatThePlanReserves) {
       // No less than each stage needs while it computes, without the next one's weights and the last one's gradients.
       const std::vector<LayerCost> costs = costs_of(setup, 2);
       const auto expect_room = [&](LayerRange layers, StageKind kind) {
-        const GpuMemory stage = stage_memory(costs, layers, kind, Recompute::kStage);
+        const GpuMemory stage = stage_memory(costs, layers, kind, RecomputeGrain::kStage);
         EXPECT_GE(peak, stage.weights / 2 + stage.accumulators + stage.inputs / 2 + stage.saved) << layers.first;
       };
       expect_room({prediction.plan.fused_start, prediction.num_layers}, StageKind::kFused);
@@ -141,12 +141,12 @@ TEST(PlanCommand, RecomputesByLayerWhereThatIsFaster) {
   // Experts: weights of a layer take long to upload, and many of them as much memory as its activations.
   ModelQuestion question{.model = "qwen3-30b-a3b", .num_gpus = 4, .asynchronous = true, .round_microbatches = 8, .rounds_per_step = 1};
   const PlanAnswer chosen = asked(question);
-  question.recompute = Recompute::kStage;
+  question.recompute = RecomputeGrain::kStage;
   const PlanAnswer by_stage = asked(question);
-  question.recompute = Recompute::kLayer;
+  question.recompute = RecomputeGrain::kLayer;
   const PlanAnswer by_layer = asked(question);
-  EXPECT_EQ(chosen.asked.prediction->recompute, Recompute::kLayer);
-  EXPECT_EQ(by_stage.asked.prediction->recompute, Recompute::kStage);
+  EXPECT_EQ(chosen.asked.prediction->recompute, RecomputeGrain::kLayer);
+  EXPECT_EQ(by_stage.asked.prediction->recompute, RecomputeGrain::kStage);
   EXPECT_LT(chosen.asked.prediction->run.step_ms, 0.99 * by_stage.asked.prediction->run.step_ms);
   EXPECT_EQ(chosen.longest_sequence, by_stage.longest_sequence);
   EXPECT_EQ(chosen.longest_sequence, by_layer.longest_sequence);
@@ -169,8 +169,8 @@ TEST(PlanCommand, RecomputesByLayerWhereThatIsFaster) {
 TEST(PlanCommand, RecomputesByStageWhereTheGpusMemoryHoldsNoStage) {
   ModelQuestion question{.model = "smollm2-135m", .num_gpus = 2, .batch = 8};
   const PlanAnswer chosen = asked(question);
-  question.recompute = Recompute::kStage;
-  EXPECT_EQ(chosen.asked.prediction->recompute, Recompute::kStage);
+  question.recompute = RecomputeGrain::kStage;
+  EXPECT_EQ(chosen.asked.prediction->recompute, RecomputeGrain::kStage);
   EXPECT_EQ(chosen.asked.prediction->run.step_ms, asked(question).asked.prediction->run.step_ms);
 }
 
@@ -178,11 +178,11 @@ TEST(PlanCommand, RecomputesByStageWhereTheHostHoldsTooMuchAlready) {
   const PlanAnswer answer = asked({.model = "qwen3-30b-a3b", .num_gpus = 4, .host_bytes = std::uint64_t{500} << 30, .asynchronous = true,
                                    .round_microbatches = 8, .rounds_per_step = 1});
   EXPECT_FALSE(fits_host(answer.setup, *answer.asked.prediction));
-  EXPECT_EQ(answer.asked.prediction->recompute, Recompute::kStage);
+  EXPECT_EQ(answer.asked.prediction->recompute, RecomputeGrain::kStage);
 }
 
 // A plan with backward stages of four layers, and how long sequences may be.
-std::int64_t longest_in_stages_of_four(Recompute recompute) {
+std::int64_t longest_in_stages_of_four(RecomputeGrain recompute) {
   TrainingSetup setup{.shape = preset_shape("qwen3-1.7b"), .gpu = gpu_profile("rtx4090").profile};
   Plan plan;
   plan.fused_start = 29;
@@ -194,8 +194,8 @@ std::int64_t longest_in_stages_of_four(Recompute recompute) {
 }
 
 TEST(GpuMemory, InStagesOfSeveralLayersLongerSequencesFitByLayer) {
-  EXPECT_GT(longest_in_stages_of_four(Recompute::kStage), 2048);
-  EXPECT_GT(longest_in_stages_of_four(Recompute::kLayer), longest_in_stages_of_four(Recompute::kStage) * 5 / 4);
+  EXPECT_GT(longest_in_stages_of_four(RecomputeGrain::kStage), 2048);
+  EXPECT_GT(longest_in_stages_of_four(RecomputeGrain::kLayer), longest_in_stages_of_four(RecomputeGrain::kStage) * 5 / 4);
 }
 
 TEST(LongestSequence, IsTheLastThatFits) {
@@ -232,7 +232,7 @@ TEST(PlanOptions, OfPlanAreRead) {
   EXPECT_EQ(question.round_microbatches, 6);
   EXPECT_EQ(question.rounds_per_step, 2);
   EXPECT_EQ(question.max_fused_layers, 3);
-  EXPECT_EQ(question.recompute, Recompute::kLayer);
+  EXPECT_EQ(question.recompute, RecomputeGrain::kLayer);
   EXPECT_FALSE(parse_plan_options({"plan", "--model", "m"}).question.recompute) << "it is chosen";
   expect_error(ExitCode::kUsage, {"--recompute-grain layers", "did you mean layer?", "stage, layer"},
                [] { (void)parse_plan_options({"plan", "--model", "m", "--recompute-grain", "layers"}); });

@@ -38,21 +38,21 @@ std::vector<LayerCost> random_layers(std::mt19937_64& random) {
 
 TEST(GpuMemory, AForwardStageHoldsWeightsAndBoundariesOnly) {
   const std::vector<LayerCost> costs = {layer_of(100), layer_of(200), layer_of(400)};
-  const GpuMemory memory = stage_memory(costs, {0, 2}, StageKind::kForward, Recompute::kStage);
+  const GpuMemory memory = stage_memory(costs, {0, 2}, StageKind::kForward, RecomputeGrain::kStage);
   EXPECT_EQ(memory, (GpuMemory{.weights = 600, .inputs = 20, .outputs = 40, .workspace = 7}));
   EXPECT_EQ(memory.total(), 667U);
 }
 
 TEST(GpuMemory, ABackwardStageHoldsGradientsAndWhatItsForwardSaved) {
   const std::vector<LayerCost> costs = {layer_of(100), layer_of(200), layer_of(400)};
-  EXPECT_EQ(stage_memory(costs, {0, 2}, StageKind::kBackward, Recompute::kStage), (GpuMemory{.weights = 600,
+  EXPECT_EQ(stage_memory(costs, {0, 2}, StageKind::kBackward, RecomputeGrain::kStage), (GpuMemory{.weights = 600,
                                                                                              .accumulators = 600,
                                                                                              .gradients = 600,
                                                                                              .inputs = 60,
                                                                                              .outputs = 20,
                                                                                              .saved = 200,
                                                                                              .workspace = 9}));
-  EXPECT_EQ(stage_memory(costs, {0, 2}, StageKind::kBackward, Recompute::kLayer), (GpuMemory{.weights = 600,
+  EXPECT_EQ(stage_memory(costs, {0, 2}, StageKind::kBackward, RecomputeGrain::kLayer), (GpuMemory{.weights = 600,
                                                                                              .accumulators = 600,
                                                                                              .gradients = 600,
                                                                                              .inputs = 80,
@@ -60,7 +60,7 @@ TEST(GpuMemory, ABackwardStageHoldsGradientsAndWhatItsForwardSaved) {
                                                                                              .saved = 100,
                                                                                              .workspace = 9}))
       << "layer by layer: every layer's input, and one layer's activations";
-  EXPECT_EQ(stage_memory(costs, {1, 3}, StageKind::kFused, Recompute::kLayer).saved, 200U)
+  EXPECT_EQ(stage_memory(costs, {1, 3}, StageKind::kFused, RecomputeGrain::kLayer).saved, 200U)
       << "a fused stage recomputes nothing";
 }
 
@@ -68,7 +68,7 @@ TEST(GpuMemory, APlanNeedsTheLargestBufferOfEachKind) {
   std::vector<LayerCost> costs = {layer_of(100), layer_of(200), layer_of(400)};
   costs[2].saved_bytes = 5000;
   const Plan plan{.forward = {{0, 2}}, .fused_start = 2, .backward = {{1, 2}, {0, 1}}};
-  const GpuMemory memory = gpu_memory(costs, plan, Recompute::kStage);
+  const GpuMemory memory = gpu_memory(costs, plan, RecomputeGrain::kStage);
   EXPECT_EQ(memory.weights, 800U) << "the head's";
   EXPECT_EQ(memory.saved, 5000U);
   EXPECT_EQ(memory.outputs, 40U) << "the forward stage's";
@@ -84,7 +84,7 @@ TEST(StageLimits, EveryPlanWithinThemFitsTheGpu) {
     single.fused_start = head;
     for (int layer = 0; layer < head; ++layer) single.forward.push_back({layer, layer + 1});
     for (int layer = head; layer-- > 0;) single.backward.push_back({layer, layer + 1});
-    const Recompute recompute = run % 2 == 0 ? Recompute::kStage : Recompute::kLayer;
+    const RecomputeGrain recompute = run % 2 == 0 ? RecomputeGrain::kStage : RecomputeGrain::kLayer;
     const auto least = static_cast<double>(gpu_memory(costs, single, recompute).total());
     const double capacity = least * std::uniform_real_distribution<double>(1, 4)(random);
     const StageLimits limits = stage_limits(costs, capacity, recompute, 3);
@@ -115,16 +115,16 @@ TEST(StageLimits, EveryPlanWithinThemFitsTheGpu) {
 
 TEST(StageLimits, TheyGrowWithTheMemory) {
   const std::vector<LayerCost> costs(12, layer_of(100));
-  const auto least = static_cast<double>(stage_memory(costs, {11, 12}, StageKind::kFused, Recompute::kStage).total() + 60);
-  const StageLimits small = stage_limits(costs, least, Recompute::kStage, 2),
-                    large = stage_limits(costs, 100 * least, Recompute::kStage, 2);
+  const auto least = static_cast<double>(stage_memory(costs, {11, 12}, StageKind::kFused, RecomputeGrain::kStage).total() + 60);
+  const StageLimits small = stage_limits(costs, least, RecomputeGrain::kStage, 2),
+                    large = stage_limits(costs, 100 * least, RecomputeGrain::kStage, 2);
   EXPECT_EQ(small.backward.front(), 1);
   EXPECT_EQ(small.least_fused_start, 11);
   EXPECT_EQ(large.forward.front(), 11);
   EXPECT_EQ(large.backward.front(), 11);
   EXPECT_EQ(large.least_fused_start, 9) << "two layers beside the head were allowed";
   EXPECT_EQ(large.backward.back(), 12);
-  const StageLimits middle = stage_limits(costs, 3 * least, Recompute::kStage, 2);
+  const StageLimits middle = stage_limits(costs, 3 * least, RecomputeGrain::kStage, 2);
   EXPECT_GE(middle.forward.front(), middle.backward.front());
 }
 
@@ -133,14 +133,14 @@ TEST(StageLimits, AreWiderByLayerAndTheSameWhereOnlyStagesOfOneLayerFit) {
   for (int run = 0; run < 100; ++run) {
     const std::vector<LayerCost> costs = random_layers(random);
     for (int layer = 0; layer + 1 < static_cast<int>(costs.size()); ++layer) {
-      EXPECT_EQ(stage_memory(costs, {layer, layer + 1}, StageKind::kBackward, Recompute::kStage),
-                stage_memory(costs, {layer, layer + 1}, StageKind::kBackward, Recompute::kLayer));
+      EXPECT_EQ(stage_memory(costs, {layer, layer + 1}, StageKind::kBackward, RecomputeGrain::kStage),
+                stage_memory(costs, {layer, layer + 1}, StageKind::kBackward, RecomputeGrain::kLayer));
     }
   }
   std::vector<LayerCost> costs(12, layer_of(100));
   for (LayerCost& cost : costs) cost.saved_bytes = 10'000;
-  const auto capacity = 3.0 * static_cast<double>(stage_memory(costs, {0, 1}, StageKind::kBackward, Recompute::kStage).total());
-  const StageLimits by_stage = stage_limits(costs, capacity, Recompute::kStage, 0), by_layer = stage_limits(costs, capacity, Recompute::kLayer, 0);
+  const auto capacity = 3.0 * static_cast<double>(stage_memory(costs, {0, 1}, StageKind::kBackward, RecomputeGrain::kStage).total());
+  const StageLimits by_stage = stage_limits(costs, capacity, RecomputeGrain::kStage, 0), by_layer = stage_limits(costs, capacity, RecomputeGrain::kLayer, 0);
   EXPECT_EQ(by_stage.backward.front(), 3);
   EXPECT_EQ(by_layer.backward.front(), 11) << "one layer's activations at once";
 }
@@ -168,7 +168,7 @@ TEST(StageLimits, ALayerThatDoesNotFitIsNamedWithItsNeed) {
   std::vector<LayerCost> costs(5, layer_of(100));
   costs[3] = layer_of(100'000);
   expect_error(ExitCode::kNoResource, {"layer 3", "weights of two stages 195 KiB", "would help"},
-               [&] { (void)stage_limits(costs, 10'000, Recompute::kStage, 2); });
+               [&] { (void)stage_limits(costs, 10'000, RecomputeGrain::kStage, 2); });
 }
 
 TEST(HostMemory, BytesAParameterAreThoseOfTheDocumentation) {
@@ -196,7 +196,7 @@ TEST(HostMemory, ActivationsOfTwoRoundsAreThoseBetweenStages) {
   const Plan plan{.forward = {{0, 2}, {2, 4}}, .fused_start = 4, .backward = {{1, 4}, {0, 1}}};
   // Inputs of layers 0, 1, 2, 4, and two gradients, of three microbatches.
   EXPECT_EQ(host_memory(costs, plan, {.num_microbatches = 3}).activations, 2U * 3 * (1 + 30 + 20));
-  EXPECT_EQ(host_memory(costs, plan, {.recompute = Recompute::kLayer, .num_microbatches = 3}).activations,
+  EXPECT_EQ(host_memory(costs, plan, {.recompute = RecomputeGrain::kLayer, .num_microbatches = 3}).activations,
             2U * 3 * (1 + 40 + 20));
 }
 

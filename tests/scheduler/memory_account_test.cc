@@ -101,7 +101,7 @@ TEST(MemoryAccount, IsWithinWhatThePlanReserves) {
     }
     RunWork work = run_of(costs, 1 + static_cast<int>(draw(3)), 2 + static_cast<int>(draw(6)));
     work.asynchronous = run % 2 == 0;
-    work.workload.recompute = run % 4 < 2 ? Recompute::kStage : Recompute::kLayer;
+    work.workload.recompute = run % 4 < 2 ? RecomputeGrain::kStage : RecomputeGrain::kLayer;
     work.machine = {.upload = 50.0 + static_cast<double>(draw(500)), .download = 50.0 + static_cast<double>(draw(500)), .copy_latency = 0.01};
     work.policy.piece = 300;
     const GpuMemory reserved = gpu_memory(costs, plan, work.workload.recompute);
@@ -131,7 +131,7 @@ TEST(MemoryAccount, OfStagesThatAreAlikeIsNearWhatThePlanReserves) {
   RunWork work = run_of(costs, 2, 4);
   work.machine = {.upload = 200, .download = 60};  // gradients take 50 ms, a stage 120
   const RunResult result = recorded(work, plan);
-  const auto reserved = static_cast<double>(gpu_memory(costs, plan, Recompute::kStage).total());
+  const auto reserved = static_cast<double>(gpu_memory(costs, plan, RecomputeGrain::kStage).total());
   for (int gpu = 0; gpu < 2; ++gpu) {
     ASSERT_NE(result.peak_of(gpu), nullptr);
     const auto peak = static_cast<double>(result.peak_of(gpu)->bytes.total());

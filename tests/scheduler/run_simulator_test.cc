@@ -34,7 +34,7 @@ RunWork run_of(const GoldenModel& golden, int round_microbatches) {
 TEST(RunSimulator, WithLinksThatTakeNoTimeGivesTheStepOfTheSchedule) {
   for (const GoldenModel& golden : golden_models()) {
     SCOPED_TRACE(golden.name);
-    using enum Recompute;
+    using enum RecomputeGrain;
     for (const auto& [round, recompute] : {std::pair{8, kStage}, {16, kStage}, {8, kLayer}, {16, kLayer}}) {
       RunWork work = run_of(golden, round);
       work.workload.recompute = recompute;
@@ -66,7 +66,7 @@ TEST(RunSimulator, AgreesWithTheScheduleOnRandomWorkloads) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
     PlanTask task = test::random_task(seed);
-    task.workload.recompute = seed % 2 == 0 ? Recompute::kStage : Recompute::kLayer;
+    task.workload.recompute = seed % 2 == 0 ? RecomputeGrain::kStage : RecomputeGrain::kLayer;
     PlanCost cost(task);
     const Cuts cuts = greedy_cuts(cost.sums(), task.workload.num_gpus, task.limits.least_fused_start);
     RunWork work{.workload = task.workload};
@@ -111,7 +111,7 @@ TEST(RunSimulator, AccountsForEachMillisecondOfAStep) {
 }
 
 // As before, of three layers; the head takes so long that its gradient is late.
-RunWork late_gradients(Recompute recompute) {
+RunWork late_gradients(RecomputeGrain recompute) {
   RunWork work{.workload = {.num_gpus = 2, .num_microbatches = 2, .round_microbatches = 2,
                             .layers = {{10, 20}, {10, 20}, {10, 20}}, .head = {10, 100}, .recompute = recompute}};
   work.layers.assign(4, {.weights = 1000, .gradient = 1000, .update = 14000, .sum = 5000, .input = 100});
@@ -122,7 +122,7 @@ Plan two_forward_stages() { return {.forward = {{0, 1}, {1, 3}}, .fused_start = 
 // Computed by hand: forward 0-20 and 10-50; fused 30-140, 140-250. By stage: recompute 50-80, backward 140-200, recompute until
 // 230, backward 250-310. By layer the last layer's is before the gradient, the others' after it: 140-220 and 250-330.
 TEST(RunSimulator, ByLayerOnlyTheLastLayerIsRecomputedBeforeTheGradient) {
-  for (const auto& [recompute, step_ms, lead_ms] : {std::tuple{Recompute::kStage, 310.0, 30.0}, {Recompute::kLayer, 330.0, 10.0}}) {
+  for (const auto& [recompute, step_ms, lead_ms] : {std::tuple{RecomputeGrain::kStage, 310.0, 30.0}, {RecomputeGrain::kLayer, 330.0, 10.0}}) {
     const RunWork work = late_gradients(recompute);
     const RunResult result =
         simulate_run(work, stage_works(work.workload, two_forward_stages()), {.warm_up = 1, .steps = 2, .record = true});
@@ -136,11 +136,11 @@ TEST(RunSimulator, ByLayerOnlyTheLastLayerIsRecomputedBeforeTheGradient) {
 }
 
 TEST(RunSimulator, ByLayerTheInputsOfAllLayersGoToTheHostAndBack) {
-  const auto simulated = [](Recompute recompute) {
+  const auto simulated = [](RecomputeGrain recompute) {
     const RunWork work = late_gradients(recompute);
     return simulate_run(work, stage_works(work.workload, two_forward_stages()), {.warm_up = 1, .steps = 2, .record = true});
   };
-  const RunResult by_stage = simulated(Recompute::kStage), by_layer = simulated(Recompute::kLayer);
+  const RunResult by_stage = simulated(RecomputeGrain::kStage), by_layer = simulated(RecomputeGrain::kLayer);
   // Of a microbatch: boundaries 1 and 3 and the gradient at 3, and by layer boundary 2.
   EXPECT_DOUBLE_EQ(by_stage.downloaded_bytes, 4000 + 2 * 300);
   EXPECT_DOUBLE_EQ(by_layer.downloaded_bytes, 4000 + 2 * 400);
@@ -154,7 +154,7 @@ TEST(RunSimulator, ByLayerTheInputsOfAllLayersGoToTheHostAndBack) {
 }
 
 TEST(RunSimulator, ByLayerARecomputeWaitsForTheInputsOfAllLayersAndTheGradientComesLast) {
-  RunWork work = late_gradients(Recompute::kLayer);
+  RunWork work = late_gradients(RecomputeGrain::kLayer);
   work.machine = {.upload = 100, .copy_latency = 0.5};  // an input takes 1 ms
   const RunResult result =
       simulate_run(work, stage_works(work.workload, two_forward_stages()), {.warm_up = 0, .steps = 1, .record = true});
@@ -178,7 +178,7 @@ TEST(RunSimulator, ByLayerARecomputeWaitsForTheInputsOfAllLayersAndTheGradientCo
 TEST(RunSimulator, StagesOfOneLayerAreTheSameByStageAndByLayer) {
   const Plan plan{.forward = {{0, 1}, {1, 2}, {2, 3}}, .fused_start = 3, .backward = {{2, 3}, {1, 2}, {0, 1}}};
   std::vector<RunResult> results;
-  for (const Recompute recompute : {Recompute::kStage, Recompute::kLayer}) {
+  for (const RecomputeGrain recompute : {RecomputeGrain::kStage, RecomputeGrain::kLayer}) {
     RunWork work = late_gradients(recompute);
     work.machine = {.upload = 200, .download = 150, .copy_latency = 0.1, .updates = 3000};
     results.push_back(simulate_run(work, stage_works(work.workload, plan)));
