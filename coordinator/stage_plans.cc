@@ -122,7 +122,7 @@ void StagePlans::cut_together(bool measured) {
   for (std::size_t i = 0; i < cut.size(); ++i) cut[i]->plans[static_cast<std::size_t>(cut[i]->main_kind)] = std::move(plans[i]);
 }
 
-// With one worker every plan takes the same time, and stages that have no backward are not simulated.
+// With one worker every plan takes the same time.
 bool StagePlans::is_searched(const PipelinePlans& pipeline) {
   return pipeline.settings.search && pipeline.settings.search->num_workers > 1 && pipeline.main_kind == PlanKind::kFused &&
          pipeline.bytes.size() > 1;

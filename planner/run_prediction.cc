@@ -105,16 +105,13 @@ RunPrediction predict(const TrainingSetup& setup, const Way& way, const PlanChoi
   return result;
 }
 
-bool is_better(const TrainingSetup& setup, const RunPrediction& a, const RunPrediction& b) {
-  if (fits_host(setup, a) != fits_host(setup, b)) return fits_host(setup, a);
-  return a.tokens_per_s > b.tokens_per_s;
-}
+// By layer takes more of the host and its links than by stage: steps that are nearly as short are no reason.
+constexpr double kAsFast = 1.001;
 
-// By layer takes more of the host and its links: steps that are nearly as short are no reason.
-bool is_worth_more(const TrainingSetup& setup, const RunPrediction& by_layer, const RunPrediction& by_stage) {
-  constexpr double kAsFast = 1.001;
-  if (fits_host(setup, by_layer) != fits_host(setup, by_stage)) return fits_host(setup, by_layer);
-  return by_layer.tokens_per_s > kAsFast * by_stage.tokens_per_s;
+// `as_fast`: so many times b's tokens are not more.
+bool is_better(const TrainingSetup& setup, const RunPrediction& a, const RunPrediction& b, double as_fast = 1) {
+  if (fits_host(setup, a) != fits_host(setup, b)) return fits_host(setup, a);
+  return a.tokens_per_s > as_fast * b.tokens_per_s;
 }
 
 struct Candidate {
@@ -217,9 +214,9 @@ RunPrediction predict_run(const TrainingSetup& setup, Effort effort) {
   const std::vector<Candidate> held = held_by_layer(setup, candidates);
   if (held.empty()) return result;
   const Best by_layer = best_of(setup, held);
-  if (!is_worth_more(setup, by_layer.prediction, best.prediction)) return result;
+  if (!is_better(setup, by_layer.prediction, best.prediction, kAsFast)) return result;
   RunPrediction other = searched(by_layer.way);
-  return is_worth_more(setup, other, result) ? other : result;
+  return is_better(setup, other, result, kAsFast) ? other : result;
 }
 
 std::int64_t longest_sequence(const TrainingSetup& setup) {
