@@ -12,7 +12,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <future>
 #include <memory>
 #include <optional>
@@ -28,6 +27,7 @@
 #include "scheduler/modelled_run.h"
 #include "scheduler/planner.h"
 #include "scheduler/run_simulator.h"
+#include "tests/common/temp_directory.h"
 
 namespace {
 
@@ -138,35 +138,11 @@ Measured measure(const std::string& command) {
   return measured;
 }
 
-class PlanFiles {
- public:
-  PlanFiles() {
-    std::string name = (std::filesystem::temp_directory_path() / "transfer_ablation-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw rp::Error(rp::ExitCode::kNoResource, "no directory " + name);
-    directory_ = name;
-  }
-  ~PlanFiles() {
-    std::error_code ignored;
-    std::filesystem::remove_all(directory_, ignored);
-  }
-  PlanFiles(const PlanFiles&) = delete;
-  PlanFiles& operator=(const PlanFiles&) = delete;
-
-  [[nodiscard]] std::string write(const char* name, const rp::Plan& plan, int num_layers) const {
-    const std::filesystem::path path = directory_ / name;
-    std::ofstream(path) << rp::plan_text(plan, num_layers) << "\n";
-    return path.string();
-  }
-
- private:
-  std::filesystem::path directory_;
-};
-
 void run_on_sim(const Model& model, bool asynchronous, const Options& options) {
   const Setting setting = setting_of(model, asynchronous, rp::Accumulate::kFp32);
   const int num_layers = setting.task.workload.num_layers() + 1;  // with the head
-  const PlanFiles files;
-  const std::string best = files.write("best", thorough(setting.task), num_layers);
+  const rp::TempDirectory files;
+  const std::string best = files.write("best", rp::plan_text(thorough(setting.task), num_layers)).string();
   const std::string bin = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
   const auto command = [&](const char* give_way, const std::string& plan) {
     std::string text = rp::cat(bin, "/rp-launch --device sim:rtx4090 --workers 8 --give-way ", give_way, " --plan ", plan, " ", bin,
@@ -179,7 +155,7 @@ void run_on_sim(const Model& model, bool asynchronous, const Options& options) {
   std::vector<std::string> commands;
   for (const char* give_way : {"all", "gradients", "weights", "none"}) commands.push_back(command(give_way, best));
   const std::optional<rp::Plan> symmetric = symmetric_plan(setting.task);
-  if (symmetric) commands.push_back(command("all", files.write("same-cuts", *symmetric, num_layers)));
+  if (symmetric) commands.push_back(command("all", files.write("same-cuts", rp::plan_text(*symmetric, num_layers)).string()));
   std::vector<Measured> cells;
   while (cells.size() < commands.size()) {
     std::vector<std::future<Measured>> at_work;
