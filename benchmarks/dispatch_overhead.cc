@@ -91,7 +91,7 @@ class StampingDevice : public Device {
   [[nodiscard]] std::string name() const override { return inner_.name(); }
   [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes) override { return inner_.allocate(bytes); }
   [[nodiscard]] Stream& stream(StreamKind kind) override {
-    return kind == StreamKind::kDownload ? static_cast<Stream&>(download_) : inner_.stream(kind);
+    return kind == StreamKind::kDownload || kind == StreamKind::kDownloadGradients ? static_cast<Stream&>(download_) : inner_.stream(kind);
   }
 
  private:

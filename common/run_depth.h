@@ -20,4 +20,7 @@ inline constexpr int kGradientBuffers = 2;
 // Of a worker: one microbatch computes while the inputs of the next one arrive.
 inline constexpr int kInputPlaces = 2;
 
+// Of a worker: one microbatch computes while the outputs of the one before are downloaded.
+inline constexpr int kOutputPlaces = 2;
+
 }  // namespace rp

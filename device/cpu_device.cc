@@ -98,7 +98,9 @@ Stream& CpuDevice::stream(StreamKind kind) {
   switch (kind) {
     case StreamKind::kUploadParameters: return upload_parameters_;
     case StreamKind::kUploadActivations: return upload_activations_;
-    case StreamKind::kDownload: return download_;
+    case StreamKind::kDownload:
+    case StreamKind::kDownloadGradients: return download_;
+    case StreamKind::kCompute: return compute_;
   }
   RP_ASSERT(false);
 }

@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "device/output_signals.h"
 #include "hoststore/sequence_word.h"
 
 namespace rp {
@@ -49,6 +50,14 @@ class DeviceMemory {
   Release release_;
 };
 
+// A place in a stream's order, for other streams of the device to come after. A point that was never recorded is behind nothing.
+// Where streams have no order among themselves that the host need not wait for, it is nothing: those who use points wait for a
+// word besides (Stream::announce()), and by then all is done.
+class StreamPoint {
+ public:
+  virtual ~StreamPoint() = default;
+};
+
 // An in-order queue of operations.
 class Stream {
  public:
@@ -60,9 +69,15 @@ class Stream {
   // Publishes `value` in `word` once everything enqueued before is done.
   virtual void signal(SequenceWord& word, std::uint64_t value) = 0;
 
-  // The same for what the device computes: publishes as soon as computations that are started from then on are sure to come
-  // after everything enqueued before. Where the device itself can wait for that, the host does not.
-  virtual void signal_compute(SequenceWord& word, std::uint64_t value) { signal(word, value); }
+  // `point` is behind everything enqueued before. Recorded anew once nobody needs its old place.
+  virtual void record(StreamPoint& point) { (void)point; }
+
+  // What is enqueued from now on comes after `point` as it was recorded last, of another stream of this device.
+  virtual void come_after(const StreamPoint& point) { (void)point; }
+
+  // Publishes `value` once who then calls come_after() with a point recorded before is sure to come after everything enqueued
+  // before: at once where the device keeps that order by itself, else when it is done.
+  virtual void announce(SequenceWord& word, std::uint64_t value) { signal(word, value); }
 
   // Calls `function(argument)` once everything enqueued before is done, in a thread of the stream's.
   virtual void call(void (*function)(void*), void* argument) = 0;
@@ -71,8 +86,9 @@ class Stream {
   virtual void drain() = 0;
 };
 
-// The streams of a worker. Compute is the executor's and runs in the thread that calls it.
-enum class StreamKind { kUploadParameters, kUploadActivations, kDownload };
+// The streams of a worker. Two kinds may share one. kCompute is what the StageExecutor computes on: in the thread that calls it
+// where nothing but the host computes.
+enum class StreamKind { kUploadParameters, kUploadActivations, kDownload, kDownloadGradients, kCompute };
 
 class Device {
  public:
@@ -84,6 +100,12 @@ class Device {
 
   // The one stream of its kind, the device's.
   [[nodiscard]] virtual Stream& stream(StreamKind kind) = 0;
+
+  // Not recorded yet.
+  [[nodiscard]] virtual std::unique_ptr<StreamPoint> make_point() { return std::make_unique<StreamPoint>(); }
+
+  // How worker `number` of this store tells others of its outputs, and learns of theirs. Store and device must outlive it.
+  [[nodiscard]] virtual std::unique_ptr<OutputSignals> connect(Store& store, int number);
 };
 
 }  // namespace rp

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "common/check.h"
 #include "common/clock.h"
 #include "common/futex.h"
 #include "common/text.h"
@@ -28,7 +29,7 @@ void SimDevice::SimStream::signal(SequenceWord& word, std::uint64_t value) {
   device_.mark(kind_, {.target = &word, .value = value});
 }
 
-void SimDevice::SimStream::signal_compute(SequenceWord& word, std::uint64_t value) {
+void SimDevice::SimStream::announce(SequenceWord& word, std::uint64_t value) {
   device_.mark(kind_, {.target = &word, .value = value, .is_early = true});
 }
 
@@ -77,7 +78,16 @@ DeviceMemory SimDevice::allocate(std::uint64_t bytes) {
           }};
 }
 
-Stream& SimDevice::stream(StreamKind kind) { return streams_[static_cast<std::size_t>(kind)]; }
+Stream& SimDevice::stream(StreamKind kind) {
+  switch (kind) {
+    case StreamKind::kUploadParameters: return streams_[0];
+    case StreamKind::kUploadActivations: return streams_[1];
+    case StreamKind::kDownload:
+    case StreamKind::kDownloadGradients: return streams_[2];
+    case StreamKind::kCompute: return compute_;
+  }
+  RP_ASSERT(false);
+}
 
 // Enqueueing
 

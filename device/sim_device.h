@@ -1,8 +1,8 @@
 // device/sim_device.h
 // A device whose copies take the time that a link would take, in real time, and move nothing (docs/design/sim-device.md).
 //
-// Uploads share one direction of the link, activations before weights or in turn; downloads have the other. Enqueueing never
-// waits. What follows a copy, a signal or a call, happens in one thread of the device's, or at once in the enqueueing thread
+// Uploads share one direction of the link, activations before weights or in turn; downloads have the other, in one stream.
+// What is computed is its executor's. Enqueueing never waits. What follows a copy, a signal or a call, happens in one thread of the device's, or at once in the enqueueing thread
 // where it is due already. Never before its modelled time; later by what waking a thread costs, which does not add up: the
 // next copy begins when the one before ended in the model.
 //
@@ -18,6 +18,7 @@
 
 #include "common/mutex.h"
 #include "device/copy_engine.h"
+#include "device/cpu_device.h"
 #include "device/device.h"
 
 namespace rp {
@@ -43,7 +44,7 @@ class SimDevice : public Device {
   [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes) override;
   [[nodiscard]] Stream& stream(StreamKind kind) override;
 
-  // What a computation waits for that needs this memory, after signal_compute(): of the copies from or to this part of the
+  // What a computation waits for that needs this memory, after announce(): of the copies from or to this part of the
   // device's memory that began, the one that ends last; zeros if there is none.
   [[nodiscard]] CopyTimes last_copy(const std::byte* memory, std::uint64_t bytes);
 
@@ -53,7 +54,7 @@ class SimDevice : public Device {
     SimStream(SimDevice& device, StreamKind kind) : device_(device), kind_(kind) {}
     void copy(std::byte* to, const std::byte* from, std::uint64_t bytes) override;
     void signal(SequenceWord& word, std::uint64_t value) override;
-    void signal_compute(SequenceWord& word, std::uint64_t value) override;
+    void announce(SequenceWord& word, std::uint64_t value) override;
     void call(void (*function)(void*), void* argument) override;
     void drain() override;
 
@@ -86,6 +87,7 @@ class SimDevice : public Device {
   std::atomic<std::uint32_t> timer_word_{0};         // a futex: the timer thread has something earlier to do
 
   std::array<SimStream, 3> streams_;
+  InlineStream compute_;
   std::thread timer_;
 };
 

@@ -72,8 +72,15 @@ struct TraceRecord {
 };
 static_assert(sizeof(TraceRecord) == 80 && ShmSafe<TraceRecord>);
 
-// The tracks of a worker; its threads' waits follow, in the order of WorkerThread.
-enum class WorkerTrack : std::uint32_t { kCompute = 1, kUploadInputs = 2, kUploadWeights = 3, kDownload = 4, kWaits = 5 };
+// The tracks of a worker. From kWaits on: its threads' waits, in the order of WorkerThread.
+enum class WorkerTrack : std::uint32_t {
+  kCompute = 1,
+  kUploadInputs = 2,
+  kUploadWeights = 3,
+  kDownload = 4,
+  kWaits = 5,
+  kDownloadGradients = 9,  // where they have a stream of their own
+};
 // The coordinator's; from kUpdates on: one for each pipeline.
 enum class CoordinatorTrack : std::uint32_t { kCaller = 1, kCommit = 2, kUpdates = 3 };
 

@@ -48,8 +48,9 @@ enum class WaitKind : std::uint32_t {
   kNextStep = 21,      // [0]: the version that is there
   // A worker's, for its own threads.
   kOwnCopies = 22,
+  kOwnOutputs = 23,    // of earlier microbatches to be downloaded
 };
-inline constexpr std::uint32_t kWaitKinds = 23;
+inline constexpr std::uint32_t kWaitKinds = 24;
 
 struct Wait {
   WaitKind kind = WaitKind::kNone;
@@ -59,10 +60,10 @@ struct Wait {
 
   // What threads of the same process do.
   [[nodiscard]] bool is_for_own_thread() const {
-    return (kind >= WaitKind::kOwnInputBuffer && kind <= WaitKind::kOwnGradientBuffer) || kind == WaitKind::kOwnCopies;
+    return (kind >= WaitKind::kOwnInputBuffer && kind <= WaitKind::kOwnGradientBuffer) || kind >= WaitKind::kOwnCopies;
   }
   // Waits of a thread that has nothing to do.
-  [[nodiscard]] bool is_idle() const { return kind >= WaitKind::kNextTask; }
+  [[nodiscard]] bool is_idle() const { return kind >= WaitKind::kNextTask && kind <= WaitKind::kNextStep; }
   // "version 3 of weight block 7".
   [[nodiscard]] std::string text() const;
 };

@@ -92,8 +92,9 @@ class TraceText {
   }
 
   static std::string track_text(const TrackName& track) {
-    static constexpr std::array<const char*, 9> kOfWorker = {"", "compute", "upload inputs", "upload weights", "download",
-                                                             "feeder waits", "fetcher waits", "runner waits", "finisher waits"};
+    static constexpr std::array<const char*, 10> kOfWorker = {"",             "compute",       "upload inputs", "upload weights", "download",
+                                                              "feeder waits", "fetcher waits", "runner waits", "finisher waits",
+                                                             "download gradients"};
     const auto& [process, number] = track;
     if (process > 0) return number < kOfWorker.size() ? kOfWorker[number] : "track";
     if (number == static_cast<std::uint32_t>(CoordinatorTrack::kCaller)) return "caller";

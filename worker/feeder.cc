@@ -9,7 +9,8 @@ Feeder::Feeder(WorkerParts& worker)
       stream_(worker.device.stream(StreamKind::kUploadParameters)),
       waits_(worker.waits(WorkerThread::kFeeder)),
       commands_(worker.store.command_reader(worker.number)),
-      copies_(stream_, worker.store.header().weights_give_way != 0) {}
+      copies_(stream_, worker.store.header().weights_give_way != 0),
+      weights_ready_(worker.device, kStageBuffers) {}
 
 void Feeder::wake() const {
   commands_.wake();
@@ -41,6 +42,7 @@ bool Feeder::feed(RunningTask& task) {
   // Granted in slot order: this thread is the only one who asks.
   task.stage_buffer = waits_.take_buffer(task.command, WaitKind::kOwnStageBuffer, worker_.flow.free_stage_buffers);
   if (task.stage_buffer == nullptr) return false;
+  stream_.come_after(*task.stage_buffer->computed);
   task.gradient_buffer = nullptr;
   place_weights(task, worker_.store.catalogue(), worker_.device);
   worker_.flow.to_fetch.push(&task);
@@ -58,7 +60,7 @@ bool Feeder::upload_weights(RunningTask& task) {
   }
   if (!find_loss_scale(task)) return false;
   task.weights_enqueued_ns = now_ns();
-  stream_.signal_compute(weights_ready_, task.serial);
+  weights_ready_.publish(task.serial, stream_);
   return true;
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "device/stream_signal.h"
 #include "worker/bulk_copies.h"
 #include "worker/worker_parts.h"
 
@@ -23,6 +24,8 @@ class Feeder {
   [[nodiscard]] WaitResult wait_weights(std::uint64_t serial, const WaitLimits& limits) const {
     return weights_ready_.wait_at_least(serial, limits);
   }
+  // What `stream` computes from now on comes after them. REQUIRES: wait_weights() said kReached.
+  void compute_after_weights(std::uint64_t serial, Stream& stream) const { weights_ready_.come_after(serial, stream); }
 
   // Wakes who waits for a command, for room in the upload stream, or for weights.
   void wake() const;
@@ -40,7 +43,7 @@ class Feeder {
   ThreadWaits waits_;
   RingReader<Command> commands_;
   BulkCopies copies_;
-  SequenceWord weights_ready_{};  // writer: the upload stream. Serial number of the last task whose weights are there
+  StreamSignal weights_ready_;  // the upload stream's. Serial number of the last task whose weights are there
 };
 
 }  // namespace rp

@@ -26,7 +26,7 @@ bool Fetcher::fetch(const Command& command, const std::vector<BlockRow>& rows, i
                    [&](const WaitLimits& limits) { return inputs_.wait_free(n, limits); })) {
     return false;
   }
-  inputs_.clear(n);
+  inputs_.clear(n, stream_);
   for (const BlockRow& row : rows) {
     if (is_once_a_task(row.kind) && microbatch > 0) continue;
     if (row.kind == BlockKind::kGradient) inputs_.publish_recomputable(n, stream_);
@@ -46,14 +46,14 @@ bool Fetcher::fetch_block(const Command& command, BlockRow row, int microbatch, 
   }
   const InputSource& source = table.source(row.kind, row.index);
   if (source.worker >= 0) {
-    const std::uint64_t event = source.first_event + static_cast<std::uint64_t>(microbatch) + 1;
-    const SequenceWord& events = store.worker_words(static_cast<int>(source.worker)).events;
-    const auto is_there = [&](const WaitLimits& limits) {
-      return events.wait_at_least(in_epoch(epoch_of(command.slot), event), limits);
-    };
+    const std::uint64_t event =
+        in_epoch(epoch_of(command.slot), source.first_event + static_cast<std::uint64_t>(microbatch) + 1);
+    const int maker = static_cast<int>(source.worker);
+    const auto may_go_on = [&](const WaitLimits& limits) { return worker_.signals->wait(maker, event, limits); };
     const Wait what{.kind = WaitKind::kInputs,
                     .numbers = {microbatch, static_cast<std::int64_t>(row.kind), row.index, source.worker}};
-    if (!waits_.wait(command, what, is_there)) return false;
+    if (!waits_.wait(command, what, may_go_on)) return false;
+    worker_.signals->come_after(maker, event, stream_);
   }
   const ConsistencyCheck::Input input{.table = &table, .row = row, .microbatch = microbatch};
   worker_.check.before_input(command, input);

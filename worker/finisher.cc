@@ -4,9 +4,10 @@
 
 namespace rp {
 
-Finisher::Finisher(WorkerParts& worker)
+Finisher::Finisher(WorkerParts& worker, StageExecutor& executor)
     : worker_(worker),
-      stream_(worker.device.stream(StreamKind::kDownload)),
+      executor_(executor),
+      stream_(worker.device.stream(StreamKind::kDownloadGradients)),
       waits_(worker.waits(WorkerThread::kFinisher)),
       copies_(stream_, worker.store.header().gradients_give_way != 0),
       completions_(worker.store.completion_writer(worker.number)) {}
@@ -14,18 +15,23 @@ Finisher::Finisher(WorkerParts& worker)
 void Finisher::run() {
   while (const auto next = waits_.next_task(worker_.flow.to_finish)) {
     RunningTask& task = **next;
-    if (task.completion.outcome == TaskOutcome::kDone) {
-      write_layer_times(task);
-      if (task.gradient_buffer != nullptr && !enqueue_gradients(task)) return;
+    if (task.completion.outcome == TaskOutcome::kDone && task.gradient_buffer != nullptr) {
+      stream_.come_after(*task.gradient_buffer->computed);
+      if (!enqueue_gradients(task)) return;
     }
+    stream_.come_after(*task.written);
     task.finisher = this;
     stream_.call(&Finisher::complete, &task);
   }
 }
 
-void Finisher::write_layer_times(const RunningTask& task) {
+void Finisher::write_totals(const RunningTask& task) const {
   const RoundTable table = worker_.store.round_table(task.command);
   const Phase phase = task.command.phase;
+  for (std::size_t m = 0; m < task.totals.losses.size(); ++m) table.loss(static_cast<int>(m)) = task.totals.losses[m];
+  for (std::size_t i = 0; i < task.uses.size(); ++i) {
+    if (task.uses[i].gradient != nullptr) table.square_sum(task.uses[i].use) = task.totals.square_sums[i];
+  }
   for (std::size_t i = 0; i < task.totals.layer_times.size(); ++i) {
     LayerTime& time = table.layer_time(task.command.first_layer + static_cast<int>(i));
     const LayerTime& measured = task.totals.layer_times[i];
@@ -55,14 +61,13 @@ bool Finisher::enqueue_gradient(RunningTask& task, std::size_t use) {
   }
   const auto room = [&](auto wait_once) { return waits_.wait(command, {.kind = WaitKind::kOwnCopies}, wait_once); };
   const auto traced = [&](std::uint64_t piece_bytes, auto enqueue) {
-    auto* const copy = worker_.trace.begin_copy(StreamKind::kDownload);
+    auto* const copy = worker_.trace.begin_copy(StreamKind::kDownloadGradients);
     enqueue();
     worker_.trace.gradient(copy, command, record, piece_bytes);
   };
   const std::uint64_t bytes = store.catalogue().blocks()[record.block].bytes();
   if (!copies_.copy(store.gradients(record.gradient_offset), memory.gradient, bytes, room, traced)) return false;
   const RoundTable table = store.round_table(command);
-  table.square_sum(memory.use) = task.totals.square_sums[use];
   if (table.is_checked()) enqueue_checksum(stream_, store.gradient(memory.use), table.gradient_checksum(memory.use));
   return true;
 }
@@ -71,6 +76,11 @@ void Finisher::complete(void* argument) {
   auto& task = *static_cast<RunningTask*>(argument);
   Finisher& finisher = *task.finisher;
   TaskFlow& flow = finisher.worker_.flow;
+  if (task.completion.outcome == TaskOutcome::kDone) {
+    finisher.executor_.collect(task.totals);
+    finisher.write_totals(task);
+    task.completion.compute = task.totals.compute;
+  }
   if (task.gradient_buffer != nullptr) flow.free_gradient_buffers.push(task.gradient_buffer);
   RP_ASSERT(finisher.completions_.try_push(task.completion));  // the coordinator runs ahead by less than the ring holds
   flow.free_tasks.push(&task);

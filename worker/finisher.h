@@ -2,9 +2,9 @@
 // The last thread of a task's life: waits until gradient blocks of the store may be written, enqueues their download, and
 // behind it the completion.
 //
-// Owned by the Worker; run() is its thread. Waits for `taken` of each gradient block. Of the store it writes the gradient
-// blocks, the task's layer times and square sums in the round's table, and the completion ring, by the download stream; that
-// stream must be drained before it is destroyed.
+// Owned by the Worker; run() is its thread. Waits for `taken` of each gradient block. Of the store it writes, by the download
+// stream, the gradient blocks, what the task found out (losses, square sums, layer times) in the round's table, and the
+// completion ring; that stream must be drained before it is destroyed.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,8 @@ namespace rp {
 
 class Finisher {
  public:
-  explicit Finisher(WorkerParts& worker);
+  // Both must outlive it.
+  Finisher(WorkerParts& worker, StageExecutor& executor);
 
   // Until the worker stops.
   void run();
@@ -25,14 +26,15 @@ class Finisher {
   void wake() const { copies_.wake(); }
 
  private:
-  void write_layer_times(const RunningTask& task);
   // A false result means: the worker stops.
   [[nodiscard]] bool enqueue_gradients(RunningTask& task);
   [[nodiscard]] bool enqueue_gradient(RunningTask& task, std::size_t use);
   // Runs in the download stream, after everything that the task wrote.
   static void complete(void* task);
+  void write_totals(const RunningTask& task) const;
 
   WorkerParts& worker_;
+  StageExecutor& executor_;
   Stream& stream_;
   ThreadWaits waits_;
   BulkCopies copies_;

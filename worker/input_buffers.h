@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/run_depth.h"
 #include "device/device.h"
+#include "device/stream_signal.h"
 #include "hoststore/boundary.h"
 #include "worker/running_task.h"
 #include "worker/stage_executor.h"
@@ -20,11 +21,18 @@ namespace rp {
 // number n lies in place n mod kInputPlaces.
 class InputBuffers {
  public:
-  explicit InputBuffers(Device& device) : device_(device) {}
+  explicit InputBuffers(Device& device)
+      : device_(device), recomputable_(device, kPlaces), uploaded_(device, kPlaces), computed_(device, kPlaces) {}
 
   // Fetcher: until the place of microbatch n is free.
   [[nodiscard]] WaitResult wait_free(std::uint64_t n, const WaitLimits& limits) const {
     return n < kPlaces ? WaitResult::kReached : computed_.wait_at_least(n - kPlaces + 1, limits);
+  }
+  // Fetcher: makes it empty, for uploads on `stream`. REQUIRES: wait_free(n).
+  void clear(std::uint64_t n, Stream& stream) {
+    places_[n % kPlaces].inputs.blocks.clear();
+    places_[n % kPlaces].inputs.gradient.reset();
+    if (n >= kPlaces) computed_.come_after(n - kPlaces + 1, stream);
   }
   // Fetcher: copies a block of the store into the place of microbatch n and adds it to its inputs. Returns where the end of
   // the block, from its first tensor's data on, will be.
@@ -34,11 +42,11 @@ class InputBuffers {
   // said of backward stages only.
   void publish_recomputable(std::uint64_t n, Stream& stream) {
     places_[n % kPlaces].inputs.others_known_ns = now_ns();
-    stream.signal_compute(recomputable_, n + 1);
+    recomputable_.publish(n + 1, stream);
   }
   void publish_uploaded(std::uint64_t n, Stream& stream) {
     places_[n % kPlaces].inputs.known_ns = now_ns();
-    stream.signal_compute(uploaded_, n + 1);
+    uploaded_.publish(n + 1, stream);
   }
 
   // Runner: until that is said of microbatch n.
@@ -48,15 +56,14 @@ class InputBuffers {
   [[nodiscard]] WaitResult wait_uploaded(std::uint64_t n, const WaitLimits& limits) const {
     return uploaded_.wait_at_least(n + 1, limits);
   }
+  // Runner: what `stream` computes from now on comes after that. REQUIRES: it was said.
+  void compute_after_recomputable(std::uint64_t n, Stream& stream) const { recomputable_.come_after(n + 1, stream); }
+  void compute_after_uploaded(std::uint64_t n, Stream& stream) const { uploaded_.come_after(n + 1, stream); }
   // Runner. REQUIRES: wait_uploaded(n), or wait_recomputable(n) and the gradient is not read.
   [[nodiscard]] const MicrobatchInputs& inputs(std::uint64_t n) const { return places_[n % kPlaces].inputs; }
-  // Runner: the place of microbatch n may be filled again.
-  void publish_computed(std::uint64_t n) { computed_.publish(n + 1); }
+  // Runner: the place of microbatch n may be filled again once `stream` has computed what is enqueued.
+  void publish_computed(std::uint64_t n, Stream& stream) { computed_.publish(n + 1, stream); }
 
-  void clear(std::uint64_t n) {
-    places_[n % kPlaces].inputs.blocks.clear();
-    places_[n % kPlaces].inputs.gradient.reset();
-  }
   void wake() const {
     recomputable_.wake();
     uploaded_.wake();
@@ -72,9 +79,9 @@ class InputBuffers {
 
   Device& device_;
   std::array<Place, kPlaces> places_;
-  SequenceWord recomputable_{};  // writer: the upload-activations stream. Number of the last one but for its gradient, plus 1
-  SequenceWord uploaded_{};      // likewise. Number of microbatches that are there
-  SequenceWord computed_{};      // writer: the runner. Number of microbatches computed
+  StreamSignal recomputable_;  // the upload-activations stream's. Number of the last one but for its gradient, plus 1
+  StreamSignal uploaded_;      // likewise. Number of microbatches that are there
+  StreamSignal computed_;      // the compute stream's. Number of microbatches computed
 };
 
 }  // namespace rp

@@ -7,13 +7,16 @@
 
 namespace rp {
 
-OutputWriter::OutputWriter(Store& store, int worker, Device& device, WorkerTrace& trace)
+OutputWriter::OutputWriter(Store& store, int worker, Device& device, OutputSignals& signals, WorkerTrace& trace)
     : store_(store),
       worker_(worker),
       stream_(device.stream(StreamKind::kDownload)),
+      compute_(device.stream(StreamKind::kCompute)),
+      signals_(signals),
       trace_(trace),
       frees_(store.free_reader(worker)),
-      allocator_(store.arena(static_cast<std::uint64_t>(worker))) {}
+      allocator_(store.arena(static_cast<std::uint64_t>(worker))),
+      computed_(device.make_point()) {}
 
 void OutputWriter::take_back_freed() {
   FreeRecord record;
@@ -45,13 +48,17 @@ void OutputWriter::write_block(const Command& command, int microbatch, const Out
 }
 
 void OutputWriter::write(const Command& command, int microbatch, MicrobatchOutputs outputs) {
+  compute_.record(*computed_);
+  stream_.come_after(*computed_);
   for (const OutputBlock& block : outputs.blocks) write_block(command, microbatch, block);
   const std::uint64_t event = command.first_event + static_cast<std::uint64_t>(microbatch) + 1;
-  stream_.signal(store_.worker_words(worker_).events, in_epoch(epoch_of(command.slot), event));
-  if (outputs.blocks.empty()) return;
-  // The tensors live until the stream has copied them.
-  auto* owners = new std::vector<OutputBlock>(std::move(outputs.blocks));
-  stream_.call([](void* argument) { delete static_cast<std::vector<OutputBlock>*>(argument); }, owners);
+  signals_.signal(in_epoch(epoch_of(command.slot), event), stream_);
+  if (!outputs.blocks.empty()) {
+    // The tensors live until the stream has copied them.
+    auto* owners = new std::vector<OutputBlock>(std::move(outputs.blocks));
+    stream_.call([](void* argument) { delete static_cast<std::vector<OutputBlock>*>(argument); }, owners);
+  }
+  stream_.signal(copied_, ++num_written_);
 }
 
 }  // namespace rp

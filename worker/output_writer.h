@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "common/run_depth.h"
 #include "device/device.h"
 #include "hoststore/arena_allocator.h"
 #include "hoststore/store.h"
@@ -17,12 +18,24 @@ namespace rp {
 
 class OutputWriter {
  public:
-  // What it copies is recorded in `trace`.
-  OutputWriter(Store& store, int worker, Device& device, WorkerTrace& trace);
+  // What it copies is recorded in `trace`. All must outlive it, and the download stream be drained before it ends.
+  OutputWriter(Store& store, int worker, Device& device, OutputSignals& signals, WorkerTrace& trace);
 
-  // Enqueues the copies of one microbatch's blocks and, after them, its event. Throws rp::Error (kNoResource) if the
-  // arena cannot grow.
+  // Until there is room on the device for the outputs of another microbatch: until those of all but kOutputPlaces - 1 are
+  // copied.
+  [[nodiscard]] WaitResult wait_room(const WaitLimits& limits) const {
+    return num_written_ < kOutputPlaces ? WaitResult::kReached : copied_.wait_at_least(num_written_ + 1 - kOutputPlaces, limits);
+  }
+
+  // Enqueues the copies of one microbatch's blocks, which the compute stream has been given to compute, and, after them, its
+  // event. Throws rp::Error (kNoResource) if the arena cannot grow.
   void write(const Command& command, int microbatch, MicrobatchOutputs outputs);
+
+  // `point` is behind all that was written.
+  void record(StreamPoint& point) { stream_.record(point); }
+
+  // Wakes who waits for room.
+  void wake() const { copied_.wake(); }
 
  private:
   void take_back_freed();
@@ -31,9 +44,14 @@ class OutputWriter {
   Store& store_;
   const int worker_;
   Stream& stream_;
+  Stream& compute_;
+  OutputSignals& signals_;
   WorkerTrace& trace_;
   RingReader<FreeRecord> frees_;
   ArenaAllocator allocator_;
+  const std::unique_ptr<StreamPoint> computed_;  // of the compute stream: behind the microbatch that is written
+  std::uint64_t num_written_ = 0;                // microbatches
+  SequenceWord copied_{};                        // writer: the download stream. Of those
 };
 
 }  // namespace rp

@@ -12,9 +12,10 @@ namespace rp {
 Runner::Runner(WorkerParts& worker, StageExecutor& executor, const Feeder& feeder, InputBuffers& inputs)
     : worker_(worker),
       executor_(executor),
+      compute_(worker.device.stream(StreamKind::kCompute)),
       feeder_(feeder),
       inputs_(inputs),
-      outputs_(worker.store, worker.number, worker.device, worker.trace),
+      outputs_(worker.store, worker.number, worker.device, *worker.signals, worker.trace),
       waits_(worker.waits(WorkerThread::kRunner)) {}
 
 void Runner::run() {
@@ -33,9 +34,12 @@ void Runner::run_task(RunningTask& task) {
                    [&](const WaitLimits& limits) { return feeder_.wait_weights(task.serial, limits); })) {
     return;
   }
+  feeder_.compute_after_weights(task.serial, compute_);
   if (task.command.phase != Phase::kForward && !take_gradient_buffer(task)) return;
   if (!run_microbatches(task)) return;
   worker_.trace.task(task.command, task.completion.start_ns);
+  compute_.record(*task.stage_buffer->computed);
+  outputs_.record(*task.written);
   worker_.flow.free_stage_buffers.push(task.stage_buffer);
   worker_.flow.to_finish.push(&task);
 }
@@ -49,6 +53,7 @@ bool Runner::take_gradient_buffer(RunningTask& task) {
 
 bool Runner::run_microbatches(RunningTask& task) {
   int microbatch = -1;
+  task.totals.losses.clear();
   try {
     executor_.begin(task.stage_task());
     for (microbatch = 0; microbatch < task.command.num_microbatches; ++microbatch) {
@@ -59,7 +64,7 @@ bool Runner::run_microbatches(RunningTask& task) {
     task.completion.end_ns = now_ns();
     microbatch = -1;
     executor_.end(task.stage_task(), task.totals);
-    task.completion.compute = task.totals.compute;
+    if (task.gradient_buffer != nullptr) compute_.record(*task.gradient_buffer->computed);
   } catch (const LayerFailure& failure) {
     fail_task(task, failure.layer(), microbatch, failure.what());
   } catch (const Error&) {
@@ -73,6 +78,7 @@ bool Runner::run_microbatches(RunningTask& task) {
 bool Runner::recompute(RunningTask& task, int microbatch) {
   const std::uint64_t n = next_microbatch_;
   if (!wait_inputs(task, microbatch, [&](const WaitLimits& limits) { return inputs_.wait_recomputable(n, limits); })) return false;
+  inputs_.compute_after_recomputable(n, compute_);
   const std::int64_t since = worker_.trace.now();
   executor_.recompute(task.stage_task(), microbatch, inputs_.inputs(n));
   worker_.trace.microbatch(TraceKind::kRecompute, task.command, microbatch, since);
@@ -83,13 +89,17 @@ bool Runner::run_microbatch(RunningTask& task, int microbatch) {
   const Command& command = task.command;
   const std::uint64_t n = next_microbatch_;
   if (!wait_inputs(task, microbatch, [&](const WaitLimits& limits) { return inputs_.wait_uploaded(n, limits); })) return false;
+  if (!waits_.wait(command, {.kind = WaitKind::kOwnOutputs}, [&](const WaitLimits& limits) { return outputs_.wait_room(limits); })) {
+    return false;
+  }
+  inputs_.compute_after_uploaded(n, compute_);
   const std::int64_t since = worker_.trace.now();
   MicrobatchOutputs outputs;
   executor_.run(task.stage_task(), microbatch, inputs_.inputs(n), outputs);
   worker_.trace.microbatch(TraceKind::kCompute, command, microbatch, since);
-  inputs_.publish_computed(n);
+  inputs_.publish_computed(n, compute_);
   ++next_microbatch_;
-  if (command.phase == Phase::kFused) worker_.store.round_table(command).loss(microbatch) = outputs.losses;
+  if (command.phase == Phase::kFused) task.totals.losses.push_back(outputs.losses);
   outputs_.write(command, microbatch, std::move(outputs));
   return true;
 }

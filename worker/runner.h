@@ -2,7 +2,7 @@
 // The thread that computes a worker's tasks, microbatch by microbatch, and enqueues their outputs on the download stream.
 //
 // Owned by the Worker; run() is its thread, the only one that calls the StageExecutor. Waits for other threads of this
-// worker only. Of the store it writes the worker's heartbeat, its failure record, the losses of a fused task, and by its
+// worker only. Of the store it writes the worker's heartbeat, its failure record, and by its
 // OutputWriter the outputs.
 #pragma once
 
@@ -25,6 +25,9 @@ class Runner {
   // Until the worker stops. After a task that failed it drops those that come.
   void run();
 
+  // Wakes the thread that waits for room for outputs.
+  void wake() const { outputs_.wake(); }
+
  private:
   void run_task(RunningTask& task);
   // A false result means: the worker stops.
@@ -40,6 +43,7 @@ class Runner {
 
   WorkerParts& worker_;
   StageExecutor& executor_;
+  Stream& compute_;
   const Feeder& feeder_;
   InputBuffers& inputs_;
   OutputWriter outputs_;

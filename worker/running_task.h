@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "device/device.h"
@@ -27,14 +28,16 @@ class ScratchMemory {
   DeviceMemory memory_;
 };
 
-// What a stage computes with. Held from the upload of the weights to the end of the last microbatch.
+// What a stage computes with. Held from the upload of the weights until the last microbatch is enqueued.
 struct StageBuffer {
-  ScratchMemory weights;  // working copies of the stage's blocks
+  ScratchMemory weights;                    // working copies of the stage's blocks
+  std::unique_ptr<StreamPoint> computed{};  // of the compute stream: behind the last task that used it
 };
 
-// The rounded gradients of a stage. Held from the last microbatch to the end of their download.
+// The rounded gradients of a stage. Held from before the first microbatch to the end of their download.
 struct GradientBuffer {
   ScratchMemory gradients;
+  std::unique_ptr<StreamPoint> computed{};  // of the compute stream: the gradients are there
 };
 
 class Finisher;
@@ -51,7 +54,8 @@ struct RunningTask {
   GradientBuffer* gradient_buffer = nullptr;
   TaskTotals totals;
   Completion completion;
-  Finisher* finisher = nullptr;  // for the last operation of its download
+  std::unique_ptr<StreamPoint> written{};  // of the download stream: behind the outputs of its last microbatch
+  Finisher* finisher = nullptr;            // for the last operation of its download
 
   [[nodiscard]] StageTask stage_task() const {
     return {.command = &command,

@@ -1,7 +1,10 @@
 // worker/stage_executor.h
 // What runs the layers of a stage: the device's second face. LibTorch's is in pipeline/; tests have one of their own.
 //
-// Owned by the worker; all calls come from its compute thread. Memory that it is given belongs to the worker.
+// Owned by the worker; all calls but collect() come from its compute thread. Memory that it is given belongs to the worker.
+//
+// On a device with streams of its own, run() and end() return when what they do is enqueued on the compute stream; memory that
+// they are given is valid in that stream's order.
 #pragma once
 
 #include <memory>
@@ -81,10 +84,11 @@ struct MicrobatchOutputs {
   LossRecord losses;  // fused only
 };
 
-// What a task gives besides its blocks, by use (as in StageTask::uses) and by layer of the stage.
+// What a task gives besides its blocks, by use (as in StageTask::uses), by layer of the stage and by microbatch.
 struct TaskTotals {
   std::vector<double> square_sums;  // of the rounded gradients; 0 for uses without one
   std::vector<LayerTime> layer_times;
+  std::vector<LossRecord> losses;  // fused only; those that run() gave
   ComputeTimes compute{};
 };
 
@@ -118,8 +122,13 @@ class StageExecutor {
   virtual void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs,
                    MicrobatchOutputs& outputs) = 0;
 
-  // Rounds the accumulators into the gradients.
+  // Rounds the accumulators into the gradients. Fills in all of the totals but the losses.
   virtual void end(const StageTask& task, TaskTotals& totals) = 0;
+
+  // Executors whose device computes later than it is told to: fills in what the device has found out, in totals that end() was
+  // given. Called once per task, in their order, when the device has done all of the task, in a thread of a stream's: it must
+  // neither wait nor enqueue.
+  virtual void collect(TaskTotals& totals) { (void)totals; }
 };
 
 }  // namespace rp

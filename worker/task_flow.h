@@ -27,11 +27,20 @@ namespace rp {
 
 class TaskFlow {
  public:
-  // At most kStageBuffers.
-  explicit TaskFlow(std::size_t num_stage_buffers) {
-    for (RunningTask& task : tasks_) free_tasks.push(&task);
-    for (std::size_t i = 0; i < std::min(num_stage_buffers, stage_buffers_.size()); ++i) free_stage_buffers.push(&stage_buffers_[i]);
-    for (GradientBuffer& buffer : gradient_buffers_) free_gradient_buffers.push(&buffer);
+  // At most kStageBuffers. The device must outlive it.
+  TaskFlow(Device& device, std::size_t num_stage_buffers) {
+    for (RunningTask& task : tasks_) {
+      task.written = device.make_point();
+      free_tasks.push(&task);
+    }
+    for (std::size_t i = 0; i < std::min(num_stage_buffers, stage_buffers_.size()); ++i) {
+      stage_buffers_[i].computed = device.make_point();
+      free_stage_buffers.push(&stage_buffers_[i]);
+    }
+    for (GradientBuffer& buffer : gradient_buffers_) {
+      buffer.computed = device.make_point();
+      free_gradient_buffers.push(&buffer);
+    }
   }
 
   LocalQueue<RunningTask*> free_tasks;

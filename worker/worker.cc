@@ -17,7 +17,7 @@ Worker::Worker(Store& store, int number, Device& device, StageExecutor& executor
       feeder_(parts_),
       fetcher_(parts_, inputs_),
       runner_(parts_, executor, feeder_, inputs_),
-      finisher_(parts_) {}
+      finisher_(parts_, executor) {}
 
 Worker::~Worker() = default;
 
@@ -35,7 +35,8 @@ void Worker::serve() {
   }
   stop_all();
   for (std::thread& thread : threads) thread.join();
-  for (const StreamKind kind : {StreamKind::kUploadParameters, StreamKind::kUploadActivations, StreamKind::kDownload}) {
+  for (const StreamKind kind : {StreamKind::kUploadParameters, StreamKind::kUploadActivations, StreamKind::kCompute,
+                                StreamKind::kDownload, StreamKind::kDownloadGradients}) {
     parts_.device.stream(kind).drain();
   }
   MutexLock lock(mutex_);
@@ -65,6 +66,7 @@ void Worker::stop_all() {
   parts_.flow.stop();
   feeder_.wake();
   inputs_.wake();
+  runner_.wake();
   finisher_.wake();
   parts_.store.epoch().wake();
 }

@@ -6,6 +6,7 @@
 
 #include <exception>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -25,16 +26,18 @@ struct WorkerParts {
       : store(of_run),
         number(of_worker),
         device(own_device),
+        signals(own_device.connect(of_run, of_worker)),
         trace(journal, of_worker, own_device),
         report(board, trace),
         check(of_run, of_worker, std::move(fail)),
-        flow(of_run.header().stage_buffers) {}
+        flow(own_device, of_run.header().stage_buffers) {}
 
   [[nodiscard]] ThreadWaits waits(WorkerThread thread) { return {store, number, flow, report.waits(thread)}; }
 
   Store& store;
   const int number;
   Device& device;
+  const std::unique_ptr<OutputSignals> signals;
   WorkerTrace trace;
   TaskReport report;
   ConsistencyCheck check;

@@ -1,5 +1,7 @@
 #include "worker/worker_trace.h"
 
+#include <optional>
+
 namespace rp {
 
 namespace {
@@ -53,7 +55,12 @@ struct WorkerTrace::Tracks {
               TraceTrack(&journal, process, wait_track(WorkerThread::kFinisher))},
         inputs(device.stream(StreamKind::kUploadActivations), journal, upload_inputs),
         weights(device.stream(StreamKind::kUploadParameters), journal, upload_weights),
-        downloads(device.stream(StreamKind::kDownload), journal, download) {}
+        downloads(device.stream(StreamKind::kDownload), journal, download) {
+    Stream& stream = device.stream(StreamKind::kDownloadGradients);
+    if (&stream == &device.stream(StreamKind::kDownload)) return;
+    download_gradients.emplace(&journal, process, static_cast<std::uint32_t>(WorkerTrack::kDownloadGradients));
+    own_gradients.emplace(stream, journal, *download_gradients);
+  }
 
   static std::uint32_t wait_track(WorkerThread thread) {
     return static_cast<std::uint32_t>(WorkerTrack::kWaits) + static_cast<std::uint32_t>(thread);
@@ -68,6 +75,9 @@ struct WorkerTrace::Tracks {
   CopyTrace inputs;
   CopyTrace weights;
   CopyTrace downloads;
+  std::optional<TraceTrack> download_gradients;  // where gradients have a stream of their own
+  std::optional<CopyTrace> own_gradients;
+  [[nodiscard]] CopyTrace& gradients() { return own_gradients ? *own_gradients : downloads; }
 };
 
 WorkerTrace::WorkerTrace(TraceJournal* journal, int worker, Device& device) {
@@ -99,6 +109,8 @@ CopyTrace::Copy* WorkerTrace::begin_copy(StreamKind stream) {
     case StreamKind::kUploadParameters: return tracks_->weights.begin();
     case StreamKind::kUploadActivations: return tracks_->inputs.begin();
     case StreamKind::kDownload: return tracks_->downloads.begin();
+    case StreamKind::kDownloadGradients: return tracks_->gradients().begin();
+    case StreamKind::kCompute: break;
   }
   return nullptr;
 }
@@ -131,7 +143,7 @@ void WorkerTrace::gradient(CopyTrace::Copy* copy, const Command& command, const 
   if (copy == nullptr) return;
   TraceRecord record = use_of(TraceKind::kDownloadGradient, command, use);
   record.numbers = {number(bytes), use.block};
-  tracks_->downloads.end(*copy, record);
+  tracks_->gradients().end(*copy, record);
 }
 
 }  // namespace rp

@@ -74,7 +74,7 @@ TEST(InputBuffers, HoldTwoMicrobatchesAndNoThirdBeforeOneIsComputed) {
   EXPECT_EQ(inputs.wait_free(1, at_once), WaitResult::kReached);
   EXPECT_EQ(inputs.wait_free(2, at_once), WaitResult::kTimedOut);
   EXPECT_EQ(inputs.wait_uploaded(0, at_once), WaitResult::kTimedOut);
-  inputs.publish_computed(0);
+  inputs.publish_computed(0, device.stream(StreamKind::kCompute));
   EXPECT_EQ(inputs.wait_free(2, at_once), WaitResult::kReached);
   EXPECT_EQ(inputs.wait_free(3, at_once), WaitResult::kTimedOut);
 }
@@ -89,7 +89,7 @@ TEST(InputBuffers, CarryManyMicrobatchesFromTheFetcherToTheRunner) {
       const std::vector<float> values(1 + n % 7, static_cast<float>(n));  // sizes change: the memory grows on the way
       const auto block = block_of({test::float_tensor(values)});
       ASSERT_EQ(inputs.wait_free(n, kLong), WaitResult::kReached);
-      inputs.clear(n);
+      inputs.clear(n, stream);
       inputs.upload(n, BlockKind::kActivation, 0, block.data(), block.bytes, stream);
       inputs.publish_uploaded(n, stream);
     }
@@ -100,7 +100,7 @@ TEST(InputBuffers, CarryManyMicrobatchesFromTheFetcherToTheRunner) {
     ASSERT_EQ(tensors.size(), 1U);
     EXPECT_EQ(tensors[0].desc.shape[0], static_cast<std::int64_t>(1 + n % 7));
     EXPECT_EQ(first_value(tensors[0]), static_cast<float>(n));
-    inputs.publish_computed(n);
+    inputs.publish_computed(n, device.stream(StreamKind::kCompute));
   }
   fetcher.join();
 }

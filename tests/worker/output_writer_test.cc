@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "tests/common/expect_refusal.h"
 #include "tests/worker/worker_harness.h"
 
@@ -28,7 +30,8 @@ class OutputWriterTest : public testing::Test {
   RoundTable table_ = test::make_table(*store_);
   CpuDevice device_;
   WorkerTrace no_trace_;
-  OutputWriter writer_{*store_, 0, device_, no_trace_};
+  HostSignals signals_{*store_, 0};
+  OutputWriter writer_{*store_, 0, device_, signals_, no_trace_};
   Command command_ = test::forward_command();
   std::weak_ptr<std::vector<float>> last_owner_;
 };
@@ -53,6 +56,20 @@ TEST_F(OutputWriterTest, PublishesTheEventOfAMicrobatchWithoutOutput) {
   command_.slot = in_epoch(3, 9);
   writer_.write(command_, 0, {});
   wait_for_event(in_epoch(3, 1));
+}
+
+TEST_F(OutputWriterTest, HasRoomForTheOutputsOfTwoMicrobatchesUntilTheyAreCopied) {
+  const WaitLimits at_once{&test::kNeverStop, 0};
+  std::atomic<bool> goes_on{false};
+  device_.stream(StreamKind::kDownload).call([](void* flag) { static_cast<std::atomic<bool>*>(flag)->wait(false); }, &goes_on);
+  EXPECT_EQ(writer_.wait_room(at_once), WaitResult::kReached);
+  writer_.write(command_, 0, output(1, {1}));
+  EXPECT_EQ(writer_.wait_room(at_once), WaitResult::kReached);
+  writer_.write(command_, 1, {});
+  EXPECT_EQ(writer_.wait_room(at_once), WaitResult::kTimedOut);
+  goes_on.store(true);
+  goes_on.notify_all();
+  EXPECT_EQ(writer_.wait_room(test::kLong), WaitResult::kReached);
 }
 
 TEST_F(OutputWriterTest, UsesAgainWhatTheCoordinatorFreed) {

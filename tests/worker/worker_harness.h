@@ -92,8 +92,8 @@ class InterruptedDevice : public Device {
   [[nodiscard]] std::string name() const override { return "cpu"; }
   [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes) override { return cpu_.allocate(bytes); }
   [[nodiscard]] Stream& stream(StreamKind kind) override {
-    if (kind == StreamKind::kDownload) return cpu_.stream(kind);
-    return kind == StreamKind::kUploadParameters ? parameters_ : activations_;
+    if (kind == StreamKind::kUploadParameters) return parameters_;
+    return kind == StreamKind::kUploadActivations ? activations_ : cpu_.stream(kind);
   }
   // REQUIRES: the worker does not serve yet.
   void interrupt(StreamKind kind, Interruption interruption) {

@@ -1,0 +1,18 @@
+#include "device/output_signals.h"
+
+#include "device/device.h"
+#include "hoststore/store.h"
+
+namespace rp {
+
+void HostSignals::signal(std::uint64_t event, Stream& stream) { stream.signal(store_.worker_words(worker_).events, event); }
+
+WaitResult HostSignals::wait(int worker, std::uint64_t event, const WaitLimits& limits) {
+  return store_.worker_words(worker).events.wait_at_least(event, limits);
+}
+
+void HostSignals::come_after(int, std::uint64_t, Stream&) {}
+
+std::unique_ptr<OutputSignals> Device::connect(Store& store, int number) { return std::make_unique<HostSignals>(store, number); }
+
+}  // namespace rp
