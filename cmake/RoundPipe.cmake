@@ -1,7 +1,7 @@
 # How the parts of this project are built. rp_library(), rp_program() and rp_test() are all a folder needs.
 
 # The parts, lowest first. A part may depend on parts before it only. Those up to `launcher` never see LibTorch.
-set(RP_PARTS common hoststore scheduler optimizer device model_files planner worker coordinator launcher
+set(RP_PARTS common hoststore scheduler optimizer device cuda model_files planner worker coordinator launcher
              models pipeline train)
 # `train` has a half without it (its data): the sanitizers run on that, and train/CMakeLists.txt leaves the rest out.
 set(RP_LIBTORCH_PARTS models pipeline)

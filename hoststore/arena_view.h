@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "common/mutex.h"
 #include "hoststore/segment.h"
@@ -32,6 +33,12 @@ class ArenaView {
   // Owner only: lengthens the arena to at least `bytes`; returns its length then. Throws rp::Error (kNoResource)
   // with the limit.
   std::uint64_t grow(std::uint64_t bytes);
+
+  // What is mapped by now.
+  [[nodiscard]] std::span<std::byte> mapped() const {
+    // SYNC: acquire; pairs with the release in map_until().
+    return {base_, mapped_bytes_.load(std::memory_order_acquire)};
+  }
 
   [[nodiscard]] std::uint64_t limit_bytes() const { return limit_bytes_; }
   [[nodiscard]] const Segment& segment() const { return segment_; }

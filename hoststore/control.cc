@@ -31,6 +31,7 @@ ControlLayout::ControlLayout(const ControlHeader& header) {
   taken = region(sizeof(SequenceWord) * header.num_uses);
   loss_scales = region(sizeof(LossScaleRecord) * header.num_pipelines);
   worker_words = region(align_up(sizeof(WorkerWords), 64) * workers);
+  event_rings = region(align_up(sizeof(EventRing), 64) * workers);
   commands = region(align_up(ring_bytes<Command>(kCommandRing), 64) * workers);
   completions = region(align_up(ring_bytes<Completion>(kCompletionRing), 64) * workers);
   frees = region(align_up(ring_bytes<FreeRecord>(kFreeRing), 64) * workers);

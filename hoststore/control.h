@@ -15,7 +15,7 @@
 namespace rp {
 
 inline constexpr std::uint64_t kControlMagic = 0x31305f4550495052;  // "RPIPE_01"
-inline constexpr std::uint32_t kControlVersion = 5;
+inline constexpr std::uint32_t kControlVersion = 6;
 inline constexpr int kMaxWorkers = 64;
 inline constexpr int kMaxLayers = 1024;
 inline constexpr std::uint32_t kCommandRing = 8;
@@ -131,12 +131,23 @@ static_assert(sizeof(FailureRecord) == 2048 && ShmSafe<FailureRecord>);
 // What a worker says of itself.
 struct WorkerWords {
   using ShmFormat = void;
-  SequenceWord events;        // writer: the worker. (epoch, number of the last event whose data is in place)
+  SequenceWord events;        // writer: the worker, or its GPU. (epoch, number of the last event whose data is in place)
   SequenceWord acknowledged;  // writer: the worker. The epoch that it follows, plus one
   SequenceWord heartbeat;     // writer: the worker's compute thread. Grows with every layer that it begins
-  std::uint64_t reserved = 0;
+  SequenceWord issued;        // writer: the worker's compute thread. Likewise, of the last event that its GPU was given to
 };
 static_assert(sizeof(WorkerWords) == 32 && ShmSafe<WorkerWords>);
+
+// CUDA IPC events by which a worker's GPU tells others' of its outputs (docs/design/signals.md): event n of the worker is
+// recorded in event n mod kNumEvents. `held` is a consumer's: which event of each producer it is about to wait for, 0: none.
+struct EventRing {
+  using ShmFormat = void;
+  static constexpr std::uint64_t kNumEvents = 64;
+  SequenceWord num_made;                                  // writer: the worker. kNumEvents once all handles are there
+  std::array<std::array<std::byte, 64>, kNumEvents> handles{};  // writer: the worker, before num_made
+  std::array<SequenceWord, kMaxWorkers> held;             // writer: the worker's fetcher. By producer
+};
+static_assert(sizeof(EventRing) == 4616 && ShmSafe<EventRing>);
 
 // What the losses of a pipeline's rounds are multiplied by, by the version of the weights that a round computes with. Four
 // are enough: a version's tasks are committed before the version after the next one is made.
@@ -185,6 +196,7 @@ struct ControlLayout {
   std::uint64_t taken = 0;        // SequenceWord per use; writer: the coordinator
   std::uint64_t loss_scales = 0;  // LossScaleRecord per pipeline; writer: the coordinator
   std::uint64_t worker_words = 0; // WorkerWords per worker
+  std::uint64_t event_rings = 0;  // EventRing per worker
   std::uint64_t commands = 0;     // ring per worker
   std::uint64_t completions = 0;  // ring per worker
   std::uint64_t frees = 0;        // ring per worker

@@ -2,6 +2,7 @@
 
 #include <sys/random.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "common/text.h"
@@ -200,6 +201,28 @@ std::byte* Store::ring_memory(std::uint64_t region, std::uint64_t bytes, int wor
 
 WorkerWords& Store::worker_words(int worker) {
   return *reinterpret_cast<WorkerWords*>(ring_memory(layout_.worker_words, sizeof(WorkerWords), worker));
+}
+
+EventRing& Store::event_ring(int worker) {
+  return *reinterpret_cast<EventRing*>(ring_memory(layout_.event_rings, sizeof(EventRing), worker));
+}
+
+std::vector<Store::Region> Store::regions() {
+  Region weights{.what = "weights", .data = parameters_.data(), .bytes = parameters_.bytes(), .is_read_only = state_.data() == nullptr};
+  for (const BlockRecord& block : catalogue_.blocks()) {
+    for (std::uint32_t copy = 0; copy < block.num_copies; ++copy) weights.cuts.push_back(block.parameter_offset[copy]);
+  }
+  Region gradients{.what = "gradients", .data = gradients_.data(), .bytes = gradients_.bytes()};
+  for (const UseRecord& use : catalogue_.uses()) {
+    if (catalogue_.blocks()[use.block].is_trained != 0) gradients.cuts.push_back(use.gradient_offset);
+  }
+  std::vector<Region> regions{std::move(weights), std::move(gradients)};
+  for (Region& region : regions) std::sort(region.cuts.begin(), region.cuts.end());
+  for (const auto& arena : arenas_) {
+    const std::span<std::byte> mapped = arena->mapped();
+    regions.push_back({.what = "activations", .data = mapped.data(), .bytes = mapped.size()});
+  }
+  return regions;
 }
 
 std::uint64_t Store::progress() {

@@ -82,6 +82,7 @@ class Store {
   [[nodiscard]] SequenceWord& taken(std::uint32_t use) { return *at<SequenceWord>(layout_.taken, use); }
   [[nodiscard]] LossScaleRecord& loss_scale(std::uint32_t pipeline) { return *at<LossScaleRecord>(layout_.loss_scales, pipeline); }
   [[nodiscard]] WorkerWords& worker_words(int worker);
+  [[nodiscard]] EventRing& event_ring(int worker);
   [[nodiscard]] bool checks_consistency() const { return header().checks_consistency != 0; }
   // REQUIRES: checks_consistency().
   [[nodiscard]] WeightStamp& stamp(std::uint32_t block, std::uint64_t copy) {
@@ -116,6 +117,19 @@ class Store {
   [[nodiscard]] float* state(std::uint64_t offset) { return reinterpret_cast<float*>(state_.data() + offset); }
   // Worker w's activation arena, or the coordinator's (kCoordinatorArena).
   [[nodiscard]] ArenaView& arena(std::uint64_t arena);
+
+  // What this process has mapped by now of the memory that devices copy to and from; weights before gradients before
+  // activations. `cuts`: where weights and gradients of another layer begin, in order.
+  struct Region {
+    const char* what = "";
+    std::byte* data = nullptr;
+    std::uint64_t bytes = 0;
+    bool is_read_only = false;
+    std::vector<std::uint64_t> cuts{};
+  };
+  [[nodiscard]] std::vector<Region> regions();
+  // The control segment, whose words devices write and wait for.
+  [[nodiscard]] std::span<std::byte> control() { return {control_.data(), control_.bytes()}; }
 
   // The memory of a block, mapped on demand.
   [[nodiscard]] const std::byte* block_data(const BlockPlace& place) {

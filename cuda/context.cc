@@ -1,0 +1,102 @@
+#include "cuda/context.h"
+
+#include <array>
+#include <cstdio>
+#include <utility>
+
+#include "common/text.h"
+
+namespace rp {
+
+namespace {
+
+// What is current in this thread; nobody else sets it.
+thread_local CUcontext t_current = nullptr;
+
+}  // namespace
+
+std::string uuid_text(const CUuuid& uuid) {
+  std::string text = "GPU-";
+  for (std::size_t i = 0; i < sizeof(uuid.bytes); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    std::array<char, 3> digits{};
+    std::snprintf(digits.data(), digits.size(), "%02x", static_cast<unsigned>(static_cast<unsigned char>(uuid.bytes[i])));
+    text += digits.data();
+  }
+  return text;
+}
+
+CudaContext CudaContext::open(const CudaDriver& driver, const std::string& uuid) {
+  int count = 0;
+  check_cuda(driver, driver.device_get_count(&count), "counting GPUs");
+  std::string seen;
+  for (int i = 0; i < count; ++i) {
+    CUdevice device = 0;
+    CUuuid bytes{};
+    check_cuda(driver, driver.device_get(&device, i), "looking for a GPU");
+    check_cuda(driver, driver.device_get_uuid(&bytes, device), "asking a GPU for its UUID");
+    const std::string found = uuid_text(bytes);
+    seen += cat(seen.empty() ? "" : ", ", found);
+    if (!uuid.empty() && found != uuid) continue;
+    CUcontext context = nullptr;
+    // Its threads sleep while they wait: the processor has better things to do.
+    (void)driver.primary_context_set_flags(device, CU_CTX_SCHED_BLOCKING_SYNC);
+    check_cuda(driver, driver.primary_context_retain(&context, device), cat("opening GPU ", found));
+    return {driver, device, found, context};
+  }
+  throw Error(ExitCode::kNoResource, cat("no CUDA device: this process does not see GPU ", uuid.empty() ? "0" : uuid, "; it sees ",
+                                         seen.empty() ? "none" : seen, "; look at CUDA_VISIBLE_DEVICES"));
+}
+
+CudaContext::CudaContext(CudaContext&& other) noexcept
+    : driver_(other.driver_), device_(other.device_), uuid_(std::move(other.uuid_)), context_(std::exchange(other.context_, nullptr)) {}
+
+CudaContext::~CudaContext() {
+  if (context_ == nullptr) return;
+  if (t_current == context_) t_current = nullptr;
+  (void)driver_->primary_context_release(device_);
+}
+
+void CudaContext::make_current() const {
+  if (t_current == context_) return;
+  check(driver_->context_set_current(context_), "making the GPU's context current");
+  t_current = context_;
+}
+
+std::string CudaContext::name() const {
+  std::array<char, 128> text{};
+  return driver_->device_get_name(text.data(), static_cast<int>(text.size()), device_) == CUDA_SUCCESS ? text.data() : "GPU";
+}
+
+int CudaContext::attribute(CUdevice_attribute attribute) const {
+  int value = 0;
+  return driver_->device_get_attribute(&value, attribute, device_) == CUDA_SUCCESS ? value : 0;
+}
+
+std::uint64_t CudaContext::free_bytes() const {
+  make_current();
+  std::size_t free = 0;
+  std::size_t total = 0;
+  check(driver_->mem_get_info(&free, &total), "asking for free memory");
+  return free;
+}
+
+void CudaContext::fail(CUresult result, const char* what) const { check_cuda(*driver_, result, cat("GPU ", uuid_, ": ", what)); std::abort(); }
+
+CudaEvent::CudaEvent(const CudaContext& context, unsigned flags) : context_(context) {
+  context.make_current();
+  context.check(context.driver().event_create(&event_, flags), "making an event");
+}
+
+CudaEvent CudaEvent::open(const CudaContext& context, const CUipcEventHandle& handle) {
+  context.make_current();
+  CUevent event = nullptr;
+  context.check(context.driver().ipc_open_event_handle(&event, handle), "opening another process's event");
+  return {context, event};
+}
+
+CudaEvent::~CudaEvent() {
+  if (event_ != nullptr) (void)context_.driver().event_destroy(event_);
+}
+
+}  // namespace rp

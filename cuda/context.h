@@ -1,0 +1,74 @@
+// cuda/context.h
+// One GPU of this process: its primary context, which is the one that LibTorch uses, too. And events in it.
+//
+// Threads that call the driver make the context current first; everything in cuda/ does so by itself.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cuda/driver.h"
+
+namespace rp {
+
+class CudaContext {
+ public:
+  // Of the GPU with this UUID ("GPU-..."), or of the first one that this process sees if it is empty. The driver must outlive it.
+  // Throws rp::Error (kNoResource) if this process does not see that GPU, or the context cannot be made.
+  static CudaContext open(const CudaDriver& driver, const std::string& uuid);
+
+  CudaContext(CudaContext&& other) noexcept;
+  CudaContext& operator=(CudaContext&&) = delete;
+  ~CudaContext();
+
+  // For the calling thread; no call of the driver where it is that already.
+  void make_current() const;
+
+  [[nodiscard]] const CudaDriver& driver() const { return *driver_; }
+  [[nodiscard]] const std::string& uuid() const { return uuid_; }
+  [[nodiscard]] std::string name() const;
+  [[nodiscard]] CUdevice device() const { return device_; }
+  // 0 for one that the driver does not know.
+  [[nodiscard]] int attribute(CUdevice_attribute attribute) const;
+  // What is free of the GPU's memory, for all processes.
+  [[nodiscard]] std::uint64_t free_bytes() const;
+
+  // Throws rp::Error (check_cuda()) with the GPU's name in front.
+  void check(CUresult result, const char* what) const {
+    if (result != CUDA_SUCCESS) fail(result, what);
+  }
+
+ private:
+  CudaContext(const CudaDriver& driver, CUdevice device, std::string uuid, CUcontext context)
+      : driver_(&driver), device_(device), uuid_(std::move(uuid)), context_(context) {}
+  [[noreturn]] void fail(CUresult result, const char* what) const;
+
+  const CudaDriver* driver_;
+  CUdevice device_;
+  std::string uuid_;
+  CUcontext context_;
+};
+
+// "GPU-8f6b..." as nvidia-smi prints it.
+[[nodiscard]] std::string uuid_text(const CUuuid& uuid);
+
+// An event without times. Move-only; the context must outlive it.
+class CudaEvent {
+ public:
+  explicit CudaEvent(const CudaContext& context, unsigned flags = CU_EVENT_DISABLE_TIMING);
+  // Another process's. Throws rp::Error.
+  static CudaEvent open(const CudaContext& context, const CUipcEventHandle& handle);
+  CudaEvent(CudaEvent&& other) noexcept : context_(other.context_), event_(other.event_) { other.event_ = nullptr; }
+  CudaEvent& operator=(CudaEvent&&) = delete;
+  ~CudaEvent();
+
+  [[nodiscard]] CUevent get() const { return event_; }
+
+ private:
+  CudaEvent(const CudaContext& context, CUevent event) : context_(context), event_(event) {}
+
+  const CudaContext& context_;
+  CUevent event_ = nullptr;
+};
+
+}  // namespace rp

@@ -1,0 +1,85 @@
+#include "cuda/cuda_device.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "common/text.h"
+#include "cuda/event_signals.h"
+#include "cuda/word_signals.h"
+
+namespace rp {
+
+CudaDevice::CudaDevice(const CudaDriver& driver, const CudaDeviceOptions& options, PinnedStore::Warn warn)
+    : options_(options),
+      warn_(std::move(warn)),
+      context_(CudaContext::open(driver, options.uuid)),
+      name_(cat("cuda (", context_.name(), ")")),
+      arena_(context_, arena_bytes(context_, options)),
+      pinned_(context_),
+      upload_parameters_(context_, memory(), /*is_urgent=*/false),
+      upload_activations_(context_, memory(), true),
+      download_(context_, memory(), true),
+      download_gradients_(context_, memory(), false),
+      compute_(context_, memory(), false) {}
+
+CudaDevice::~CudaDevice() = default;
+
+std::uint64_t CudaDevice::arena_bytes(const CudaContext& context, const CudaDeviceOptions& options) {
+  if (options.memory_bytes > 0) return options.memory_bytes;
+  const std::uint64_t free = context.free_bytes();
+  if (free <= kMarginBytes) {
+    throw Error(ExitCode::kNoResource, cat("GPU ", context.uuid(), " has only ", bytes_text(free), " of memory free; end what else "
+                                           "runs on it (nvidia-smi), or say with --gpu-memory how much to take"));
+  }
+  return (free - kMarginBytes) / static_cast<std::uint64_t>(options.num_sharers) / 4096 * 4096;
+}
+
+// Which memory is registered changes while streams copy; that it is not is told to whoever registers.
+CudaStream::Memory CudaDevice::memory() {
+  return {.arena = arena_, .pinned = pinned_, .on_unregistered = [this](const std::byte*, std::uint64_t) {
+            if (pinned_store_) pinned_store_->notice_unregistered();
+          }};
+}
+
+std::string CudaDevice::spent_text(std::uint64_t wanted_bytes) const {
+  return cat("GPU ", context_.uuid(), ": ", bytes_text(wanted_bytes), " are wanted, and of the worker's ", bytes_text(arena_.bytes()),
+             " of its memory ", bytes_text(arena_.used_bytes()), " are taken; use shorter sequences, more microbatches or smaller "
+             "stages (--plan), recompute by layer (--recompute-grain layer), or give more with --gpu-memory");
+}
+
+DeviceMemory CudaDevice::allocate(std::uint64_t bytes) {
+  if (bytes == 0) return {};
+  std::byte* const data = arena_.allocate(bytes);
+  if (data == nullptr) throw Error(ExitCode::kNoResource, spent_text(bytes));
+  return {data, bytes, [this](std::byte* memory, std::uint64_t) {
+            // What was computed with it, and the uploads before that. A failure shows where it is computed with.
+            try {
+              compute_.drain_work();
+            } catch (const Error&) {
+              return;  // lost, as the device is
+            }
+            arena_.free(memory);
+          }};
+}
+
+Stream& CudaDevice::stream(StreamKind kind) {
+  switch (kind) {
+    case StreamKind::kUploadParameters: return upload_parameters_;
+    case StreamKind::kUploadActivations: return upload_activations_;
+    case StreamKind::kDownload: return download_;
+    case StreamKind::kDownloadGradients: return download_gradients_;
+    case StreamKind::kCompute: return compute_;
+  }
+  RP_ASSERT(false);
+}
+
+std::unique_ptr<StreamPoint> CudaDevice::make_point() { return std::make_unique<CudaPoint>(context_); }
+
+std::unique_ptr<OutputSignals> CudaDevice::connect(Store& store, int number) {
+  pinned_store_.emplace(pinned_, store, warn_);
+  if (options_.signals == GpuSignals::kEvents) return std::make_unique<EventSignals>(context_, store, number);
+  return std::make_unique<WordSignals>(context_, pinned_, store, number);
+}
+
+}  // namespace rp

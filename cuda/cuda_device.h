@@ -1,0 +1,73 @@
+// cuda/cuda_device.h
+// A GPU of NVIDIA's as a device: one block of its memory, a stream of each kind, events and words for those who wait.
+//
+// Owned by the worker; what it gives must be given back before it ends, and its streams be drained. The driver must outlive it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cuda/context.h"
+#include "cuda/cuda_stream.h"
+#include "cuda/device_arena.h"
+#include "cuda/pinned_memory.h"
+#include "cuda/pinned_store.h"
+#include "device/device.h"
+
+namespace rp {
+
+// How workers' GPUs wait for each other: stream memory operations on the store's words, or CUDA IPC events.
+enum class GpuSignals { kWords, kEvents };
+
+struct CudaDeviceOptions {
+  std::string uuid;                // empty: the first GPU that this process sees
+  std::uint64_t memory_bytes = 0;  // what the worker may take; 0: what is free but for kMarginBytes, shared by `num_sharers`
+  int num_sharers = 1;             // workers of the run on this GPU
+  GpuSignals signals = GpuSignals::kWords;
+};
+
+class CudaDevice : public Device {
+ public:
+  // Left to the driver, LibTorch's libraries and other programs where nobody says how much memory to take.
+  static constexpr std::uint64_t kMarginBytes = std::uint64_t{1} << 30;
+
+  // Throws rp::Error (kNoResource) with what is missing.
+  CudaDevice(const CudaDriver& driver, const CudaDeviceOptions& options, PinnedStore::Warn warn);
+  ~CudaDevice() override;
+
+  [[nodiscard]] std::string name() const override { return name_; }
+  // Who gives it back waits for what is computed.
+  [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes) override;
+  [[nodiscard]] Stream& stream(StreamKind kind) override;
+  [[nodiscard]] std::unique_ptr<StreamPoint> make_point() override;
+  // Once, before any copy. Registers the store.
+  [[nodiscard]] std::unique_ptr<OutputSignals> connect(Store& store, int number) override;
+
+  // For the executor: what the device computes on, and with.
+  [[nodiscard]] const CudaContext& context() const { return context_; }
+  [[nodiscard]] CUstream compute_stream() const { return compute_.get(); }
+  [[nodiscard]] DeviceArena& arena() { return arena_; }
+  // What to say where the arena is spent: how much there is, what has it, what to do.
+  [[nodiscard]] std::string spent_text(std::uint64_t wanted_bytes) const;
+
+ private:
+  [[nodiscard]] static std::uint64_t arena_bytes(const CudaContext& context, const CudaDeviceOptions& options);
+  [[nodiscard]] CudaStream::Memory memory();
+
+  const CudaDeviceOptions options_;
+  const PinnedStore::Warn warn_;
+  const CudaContext context_;
+  const std::string name_;
+  DeviceArena arena_;
+  PinnedMemory pinned_;
+  CudaStream upload_parameters_;
+  CudaStream upload_activations_;
+  CudaStream download_;
+  CudaStream download_gradients_;
+  CudaStream compute_;
+  std::optional<PinnedStore> pinned_store_;  // from connect() on
+};
+
+}  // namespace rp

@@ -1,0 +1,121 @@
+#include "cuda/cuda_stream.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "common/clock.h"
+#include "common/text.h"
+
+namespace rp {
+
+// CudaQueue
+
+CudaQueue::CudaQueue(const CudaContext& context, bool is_urgent) : context_(context) {
+  context.make_current();
+  int least = 0;
+  int greatest = 0;
+  context.check(context.driver().stream_priority_range(&least, &greatest), "asking for the priorities of streams");
+  context.check(context.driver().stream_create(&stream_, CU_STREAM_NON_BLOCKING, is_urgent ? greatest : least), "making a stream");
+}
+
+CudaQueue::~CudaQueue() {
+  if (stream_ != nullptr) (void)context_.driver().stream_destroy(stream_);
+}
+
+// The driver's own wait has no deadline.
+void CudaQueue::drain() const {
+  context_.make_current();
+  const Deadline deadline = Deadline::after_seconds(kDrainSeconds);
+  while (true) {
+    const CUresult result = context_.driver().stream_query(stream_);
+    if (result != CUDA_ERROR_NOT_READY) return context_.check(result, "waiting for the GPU");
+    if (deadline.passed()) {
+      throw Error(ExitCode::kHang, cat("GPU ", context_.uuid(), " did not end its work within ", kDrainSeconds,
+                                       " s; it may wait for a worker that is gone"));
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+// CudaStream
+
+CudaStream::CudaStream(const CudaContext& context, const Memory& memory, bool is_urgent)
+    : context_(context),
+      memory_(memory),
+      queue_(context, is_urgent),
+      beside_queue_(context, is_urgent),
+      to_beside_(context),
+      calls_(context, queue_.get()),
+      beside_calls_(context, beside_queue_.get()) {
+  void* stage = nullptr;
+  context.check(context.driver().mem_host_alloc(&stage, kStageBytes, CU_MEMHOSTALLOC_PORTABLE), "taking pinned memory for copies");
+  stage_ = static_cast<std::byte*>(stage);
+}
+
+CudaStream::~CudaStream() { (void)context_.driver().mem_free_host(stage_); }
+
+void CudaStream::enqueue_copy(std::byte* to, const std::byte* from, std::uint64_t bytes) {
+  context_.check(context_.driver().memcpy_async(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(from), bytes, get()),
+                 "enqueueing a copy");
+}
+
+void CudaStream::copy(std::byte* to, const std::byte* from, std::uint64_t bytes) {
+  context_.make_current();
+  const bool is_upload = memory_.arena.holds(to);
+  // A copy never crosses the end of what was registered in one piece: the driver takes none that does.
+  for (std::uint64_t at = 0; at < bytes;) {
+    const PinnedMemory::Extent extent = memory_.pinned.extent(is_upload ? from + at : to + at, bytes - at);
+    if (extent.is_registered) {
+      enqueue_copy(to + at, from + at, extent.bytes);
+    } else {
+      memory_.on_unregistered(is_upload ? from + at : to + at, extent.bytes);
+      copy_staged(to + at, from + at, extent.bytes, is_upload);
+    }
+    at += extent.bytes;
+  }
+}
+
+// The stream's order is all that guards the buffer.
+void CudaStream::copy_staged(std::byte* to, const std::byte* from, std::uint64_t bytes, bool is_upload) {
+  staged_bytes_ += bytes;
+  for (std::uint64_t at = 0; at < bytes; at += kStageBytes) {
+    const std::uint64_t piece = std::min(kStageBytes, bytes - at);
+    if (is_upload) {
+      calls_.enqueue_copy(stage_, from + at, piece);
+      enqueue_copy(to + at, stage_, piece);
+    } else {
+      enqueue_copy(stage_, from + at, piece);
+      calls_.enqueue_copy(to + at, stage_, piece);
+    }
+  }
+}
+
+HostCalls& CudaStream::beside() {
+  context_.make_current();
+  const CudaDriver& driver = context_.driver();
+  context_.check(driver.event_record(to_beside_.get(), get()), "recording an event");
+  context_.check(driver.stream_wait_event(beside_queue_.get(), to_beside_.get(), CU_EVENT_WAIT_DEFAULT), "waiting for an event");
+  return beside_calls_;
+}
+
+void CudaStream::signal(SequenceWord& word, std::uint64_t value) { beside().enqueue_publish(word, value); }
+
+void CudaStream::call(void (*function)(void*), void* argument) { beside().enqueue_call(function, argument); }
+
+void CudaStream::record(StreamPoint& point) {
+  context_.make_current();
+  context_.check(context_.driver().event_record(static_cast<CudaPoint&>(point).event.get(), get()), "recording an event");
+}
+
+void CudaStream::come_after(const StreamPoint& point) {
+  context_.make_current();
+  context_.check(context_.driver().stream_wait_event(get(), static_cast<const CudaPoint&>(point).event.get(), CU_EVENT_WAIT_DEFAULT),
+                 "waiting for an event");
+}
+
+void CudaStream::drain() {
+  queue_.drain();
+  beside_queue_.drain();
+}
+
+}  // namespace rp

@@ -1,0 +1,91 @@
+// cuda/cuda_stream.h
+// A stream of a GPU. What the host is told of its progress goes over a second stream beside it: a host function in the stream
+// itself would hold up the copies behind it until a thread of the driver's has run it.
+//
+// Owned by the CudaDevice; one thread enqueues at a time. Context, arena and pinned memory must outlive it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "cuda/context.h"
+#include "cuda/device_arena.h"
+#include "cuda/host_calls.h"
+#include "cuda/pinned_memory.h"
+#include "device/device.h"
+
+namespace rp {
+
+class CudaPoint : public StreamPoint {
+ public:
+  explicit CudaPoint(const CudaContext& context) : event(context) {}
+  CudaEvent event;
+};
+
+// A stream of the driver's. Move-only.
+class CudaQueue {
+ public:
+  // `is_urgent`: its work goes first where that of several waits.
+  CudaQueue(const CudaContext& context, bool is_urgent);
+  CudaQueue(CudaQueue&& other) noexcept : context_(other.context_), stream_(other.stream_) { other.stream_ = nullptr; }
+  CudaQueue& operator=(CudaQueue&&) = delete;
+  ~CudaQueue();
+  [[nodiscard]] CUstream get() const { return stream_; }
+  // Returns when all that was enqueued is done. Throws rp::Error: kHang if that takes too long, or what the driver says.
+  void drain() const;
+
+ private:
+  static constexpr std::int64_t kDrainSeconds = 60;
+  const CudaContext& context_;
+  CUstream stream_ = nullptr;
+};
+
+class CudaStream : public Stream {
+ public:
+  struct Memory {
+    const DeviceArena& arena;
+    const PinnedMemory& pinned;
+    std::function<void(const std::byte* data, std::uint64_t bytes)> on_unregistered;  // a copy met such memory of the host
+  };
+  CudaStream(const CudaContext& context, const Memory& memory, bool is_urgent);
+  ~CudaStream() override;
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+
+  // One of both is in the arena. Host memory that is not registered is copied through a pinned buffer, in the stream's order.
+  void copy(std::byte* to, const std::byte* from, std::uint64_t bytes) override;
+  void signal(SequenceWord& word, std::uint64_t value) override;
+  void call(void (*function)(void*), void* argument) override;
+  void record(StreamPoint& point) override;
+  void come_after(const StreamPoint& point) override;
+  void announce(SequenceWord& word, std::uint64_t value) override { word.publish(value); }
+  void drain() override;
+
+  [[nodiscard]] CUstream get() const { return queue_.get(); }
+  [[nodiscard]] const CudaContext& context() const { return context_; }
+  // As drain(), but what the host is told of it may come later.
+  void drain_work() const { queue_.drain(); }
+  // Bytes that went through the pinned buffer. For the thread that enqueues.
+  [[nodiscard]] std::uint64_t staged_bytes() const { return staged_bytes_; }
+
+ private:
+  static constexpr std::uint64_t kStageBytes = std::uint64_t{4} << 20;
+
+  void copy_staged(std::byte* to, const std::byte* from, std::uint64_t bytes, bool is_upload);
+  void enqueue_copy(std::byte* to, const std::byte* from, std::uint64_t bytes);
+  // The second stream comes after what is enqueued.
+  HostCalls& beside();
+
+  const CudaContext& context_;
+  const Memory memory_;
+  CudaQueue queue_;
+  CudaQueue beside_queue_;
+  CudaEvent to_beside_;
+  HostCalls calls_;         // in the stream's own order
+  HostCalls beside_calls_;
+  std::byte* stage_ = nullptr;
+  std::uint64_t staged_bytes_ = 0;
+};
+
+}  // namespace rp

@@ -1,0 +1,50 @@
+// cuda/device_arena.h
+// The one block of a GPU's memory that a worker takes at its start, and what parts of it are in use: nothing is asked of the
+// driver afterwards, so that a step can neither wait for it nor fail for another program's sake.
+//
+// Owned by the CudaDevice; for any thread. Who gives memory back says that no stream uses it any more, or that only the stream
+// does which the next owner will use it on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "common/mutex.h"
+#include "cuda/context.h"
+#include "hoststore/block_allocator.h"
+
+namespace rp {
+
+class DeviceArena {
+ public:
+  // The context must outlive it. Throws rp::Error (kNoResource) with need and free.
+  DeviceArena(const CudaContext& context, std::uint64_t bytes);
+  ~DeviceArena();
+  DeviceArena(const DeviceArena&) = delete;
+  DeviceArena& operator=(const DeviceArena&) = delete;
+
+  // Aligned to 4096 bytes. Null if no free part is that long.
+  [[nodiscard]] std::byte* allocate(std::uint64_t bytes);
+  // REQUIRES: allocate() gave it.
+  void free(std::byte* data);
+
+  // Whether an address is in it.
+  [[nodiscard]] bool holds(const std::byte* data) const { return data >= base_ && data < base_ + bytes_; }
+
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+  [[nodiscard]] std::uint64_t used_bytes() const;
+  // The most that was in use at once.
+  [[nodiscard]] std::uint64_t peak_bytes() const;
+
+ private:
+  const CudaContext& context_;
+  const std::uint64_t bytes_;
+  std::byte* base_ = nullptr;
+
+  mutable Mutex mutex_;
+  BlockAllocator blocks_ RP_GUARDED_BY(mutex_);
+  std::uint64_t peak_bytes_ RP_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace rp

@@ -1,0 +1,96 @@
+#include "cuda/event_signals.h"
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "common/check.h"
+#include "common/text.h"
+
+namespace rp {
+
+namespace {
+
+const std::atomic<bool> kNeverStop{false};
+
+}  // namespace
+
+EventSignals::EventSignals(const CudaContext& context, Store& store, int worker)
+    : context_(context), store_(store), worker_(worker), events_(static_cast<std::size_t>(store.num_workers())) {
+  EventRing& ring = store.event_ring(worker);
+  std::vector<CudaEvent>& own = events_[static_cast<std::size_t>(worker)];
+  for (std::uint64_t i = 0; i < kNum; ++i) {
+    own.emplace_back(context, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS);
+    CUipcEventHandle handle{};
+    static_assert(sizeof(handle) == sizeof(ring.handles[0]));
+    context.check(context.driver().ipc_get_event_handle(&handle, own.back().get()), "making an event for other processes");
+    std::memcpy(ring.handles[i].data(), &handle, sizeof(handle));
+  }
+  ring.num_made.publish(kNum);
+}
+
+void EventSignals::wait_reusable(std::uint64_t old) const {
+  const auto fail = [&](const char* what) {
+    throw Error(ExitCode::kHang, cat("worker ", worker_, ": event ", number_of(old), " ", what, " for ", kTimeoutNs / kNsPerSecond, " s"));
+  };
+  if (store_.worker_words(worker_).events.wait_at_least(old, {&kNeverStop, kTimeoutNs}) != WaitResult::kReached) fail("was not complete");
+  // SYNC: pairs with the fence in come_after(): a consumer that missed `events` above has shown `held` before.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (int consumer = 0; consumer < store_.num_workers(); ++consumer) {
+    const SequenceWord& held = store_.event_ring(consumer).held[static_cast<std::size_t>(worker_)];
+    const Deadline deadline = Deadline::after_ns(kTimeoutNs);
+    // For the length of one call of the driver's; whatever else it holds then is a later number.
+    while (held.observe() == old) {
+      if (deadline.passed()) fail("was held by a consumer");
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+}
+
+void EventSignals::signal(std::uint64_t event, Stream& stream) {
+  auto& own = static_cast<CudaStream&>(stream);
+  const std::uint64_t place = number_of(event) % kNum;
+  // After a change of the epoch all streams are idle, and old numbers are nobody's.
+  if (recorded_[place] != 0 && epoch_of(recorded_[place]) == epoch_of(event)) wait_reusable(recorded_[place]);
+  recorded_[place] = event;
+  context_.make_current();
+  context_.check(context_.driver().event_record(events_[static_cast<std::size_t>(worker_)][place].get(), own.get()), "recording a signal");
+  own.signal(store_.worker_words(worker_).events, event);
+  store_.worker_words(worker_).issued.publish(event);
+}
+
+WaitResult EventSignals::wait(int worker, std::uint64_t event, const WaitLimits& limits) {
+  return store_.worker_words(worker).issued.wait_at_least(event, limits);
+}
+
+const std::vector<CudaEvent>& EventSignals::events_of(int worker) {
+  std::vector<CudaEvent>& events = events_[static_cast<std::size_t>(worker)];
+  if (!events.empty()) return events;
+  const EventRing& ring = store_.event_ring(worker);
+  RP_ASSERT(ring.num_made.observe() == kNum);  // it has issued one
+  for (std::uint64_t i = 0; i < kNum; ++i) {
+    CUipcEventHandle handle{};
+    std::memcpy(&handle, ring.handles[i].data(), sizeof(handle));
+    events.push_back(CudaEvent::open(context_, handle));
+  }
+  return events;
+}
+
+void EventSignals::come_after(int worker, std::uint64_t event, Stream& stream) {
+  const SequenceWord& complete = store_.worker_words(worker).events;
+  if (complete.observe() >= event) return;
+  const std::vector<CudaEvent>& events = events_of(worker);
+  SequenceWord& held = store_.event_ring(worker_).held[static_cast<std::size_t>(worker)];
+  held.publish_quietly(event);
+  // SYNC: pairs with the fence in wait_reusable().
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (complete.observe() < event) {
+    context_.make_current();
+    context_.check(context_.driver().stream_wait_event(static_cast<CudaStream&>(stream).get(),
+                                                       events[number_of(event) % kNum].get(), CU_EVENT_WAIT_DEFAULT),
+                   "enqueueing the wait for a signal");
+  }
+  held.publish_quietly(0);
+}
+
+}  // namespace rp
