@@ -22,7 +22,7 @@ namespace rp {
 enum class GpuSignals { kWords, kEvents };
 
 struct CudaDeviceOptions {
-  std::string uuid;                // empty: the first GPU that this process sees
+  std::string uuid{};              // empty: the first GPU that this process sees
   std::uint64_t memory_bytes = 0;  // what the worker may take; 0: what is free but for kMarginBytes, shared by `num_sharers`
   int num_sharers = 1;             // workers of the run on this GPU
   GpuSignals signals = GpuSignals::kWords;

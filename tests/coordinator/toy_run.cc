@@ -1,0 +1,196 @@
+#include "tests/coordinator/toy_run.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "common/run_depth.h"
+#include "device/cpu_device.h"
+#include "worker/worker.h"
+
+namespace rp::test {
+
+namespace {
+
+std::vector<UniqueFd> duplicates(const std::vector<int>& descriptors) {
+  std::vector<UniqueFd> result;
+  for (const int fd : descriptors) result.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  return result;
+}
+
+// Reads all that a dump is made of, again and again, as long as it lives.
+class BoardReader {
+ public:
+  explicit BoardReader(const FaultBoard& board) : thread_([this, &board] { read(board); }) {}
+  ~BoardReader() {
+    done_.store(true);
+    thread_.join();
+    EXPECT_GT(num_waits_, 0);
+  }
+
+ private:
+  void read(const FaultBoard& board) {
+    while (!done_.load()) {
+      for (int process = 0; process < board.num_entries(); ++process) {
+        FaultBoardEntry entry = board.entry(process);
+        (void)entry.task();
+        const BoardProgress progress = entry.progress();
+        EXPECT_LE(progress.committed, 1000);
+        for (int thread = 0; thread < 4; ++thread) num_waits_ += entry.waits(thread).observe().has_value() ? 1 : 0;
+      }
+    }
+  }
+
+  std::atomic<bool> done_{false};
+  std::int64_t num_waits_ = 0;  // the thread's
+  std::thread thread_;
+};
+
+// Both working copies, where there are two: an asynchronous run begins with the version before, too.
+void write_initial_weights(Store& store) {
+  for (std::uint32_t b = 0; b < store.catalogue().blocks().size(); ++b) {
+    const BlockRecord& block = store.catalogue().blocks()[b];
+    for (std::uint64_t i = 0; i < block.num_elements; ++i) {
+      const float value = toy_initial_weight(b, i);
+      store.state(block.moment1_offset)[i] = store.state(block.moment2_offset)[i] = 0;
+      if (block.dtype != DType::kFloat32) store.state(block.master_offset)[i] = value;
+      for (std::uint32_t copy = 0; copy < block.num_copies; ++copy) {
+        std::byte* working = store.parameters(block.parameter_offset[copy]);
+        if (block.dtype == DType::kFloat32) {
+          reinterpret_cast<float*>(working)[i] = value;
+        } else {
+          reinterpret_cast<std::uint16_t*>(working)[i] = bf16_from_float(value);
+        }
+      }
+    }
+  }
+}
+
+void add_microbatch(RoundInputs& inputs, std::vector<std::vector<float>>& storage, const ToyConfig& config, int round, int m) {
+  const auto view = [&storage](std::vector<float> values) {
+    storage.push_back(std::move(values));
+    TensorView tensor;
+    tensor.desc = {.dtype = DType::kFloat32, .rank = 1};
+    tensor.desc.shape[0] = static_cast<std::int64_t>(storage.back().size());
+    tensor.data = reinterpret_cast<const std::byte*>(storage.back().data());
+    return tensor;
+  };
+  inputs.inputs.push_back({.tensors = {view(toy_input(config, round, m))}});
+  inputs.arguments.push_back({.tensors = {view(toy_label(config, round, m))}});
+}
+
+ToyResult train(Store& store, Coordinator& coordinator, const ToyConfig& config) {
+  ToyResult result;
+  std::vector<std::shared_ptr<Round>> rounds;
+  std::vector<std::shared_ptr<StepOutcome>> steps;
+  for (int step = 0; step < config.num_steps; ++step) {
+    for (int r = 0; r < config.rounds_per_step; ++r) {
+      std::vector<std::vector<float>> storage;
+      storage.reserve(2 * static_cast<std::size_t>(config.num_microbatches));
+      RoundInputs data;
+      for (int m = 0; m < config.num_microbatches; ++m) {
+        add_microbatch(data, storage, config, step * config.rounds_per_step + r, m);
+      }
+      rounds.push_back(coordinator.accept_round({.num_microbatches = config.num_microbatches}, data));
+    }
+    steps.push_back(coordinator.accept_step(
+        0, {.rules = {toy_rule()}, .options = {.asynchronous = config.asynchronous, .max_grad_norm = config.max_grad_norm}}));
+  }
+  coordinator.synchronize();
+  for (const auto& round : rounds) {
+    coordinator.wait_forward(*round);
+    result.losses.push_back(round->losses.at(0));
+  }
+  for (const auto& step : steps) result.norms.push_back(coordinator.wait_norm(0, *step).grad_norm);
+  for (const BlockRecord& block : store.catalogue().blocks()) {
+    const float* master = block.dtype == DType::kFloat32
+                              ? reinterpret_cast<const float*>(
+                                    store.parameters(block.parameter_offset[coordinator.version(0) % block.num_copies]))
+                              : store.state(block.master_offset);
+    result.masters.insert(result.masters.end(), master, master + config.num_elements);
+  }
+  return result;
+}
+
+constexpr double kInitialScale = 1024;
+
+}  // namespace
+
+std::optional<FaultBoardEntry> entry(const FaultBoard* board, int index) {
+  return board == nullptr ? std::nullopt : std::optional(board->entry(index));
+}
+
+void serve_on_cpu(Store& store, int worker, const ToyConfig& config, const RunSettings& settings) {
+  CpuDevice device;
+  ToyExecutor executor(config, store.catalogue());
+  Worker(store, worker, device, executor, entry(settings.board, 1 + worker), settings.trace).serve();
+}
+
+Workers::Workers(Store& store, const RunSettings& settings, const ToyConfig& config) {
+  for (int i = 0; i < settings.num_workers; ++i) {
+    if (settings.harness == Harness::kOneMapping) {
+      threads_.emplace_back([&store, i, config, settings] { settings.serve(store, i, config, settings); });
+    } else if (settings.harness == Harness::kTwoMappings) {
+      views_.push_back(Store::attach(duplicates(store.descriptors())));
+      threads_.emplace_back([view = views_.back().get(), i, config, settings] { settings.serve(*view, i, config, settings); });
+    } else {
+      const pid_t child = fork();
+      if (child == 0) {
+        const auto view = Store::attach(duplicates(store.descriptors()));
+        settings.serve(*view, i, config, settings);
+        _exit(0);
+      }
+      children_.push_back(child);
+    }
+  }
+}
+
+Workers::~Workers() {
+  for (std::thread& thread : threads_) thread.join();
+  for (const pid_t child : children_) {
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+}
+
+std::vector<ToyResult> run_toy(const ToyConfig& config, const RunSettings& settings, int trainings) {
+  StoreSettings store_settings;
+  store_settings.num_workers = static_cast<std::uint32_t>(settings.num_workers);
+  store_settings.stage_buffers = settings.prefetch ? kStageBuffers : 1;
+  store_settings.arena_limit_bytes = std::uint64_t{256} << 20;
+  store_settings.wait_timeout_ns = 20 * kNsPerSecond;
+  store_settings.check_consistency = settings.check_consistency;
+  const auto store = Store::create(store_settings, toy_catalogue(config));
+  write_initial_weights(*store);
+  const Workers workers(*store, settings, config);
+  std::optional<BoardReader> reader;  // after the processes are forked
+  if (settings.board != nullptr) reader.emplace(*settings.board);
+  PipelineSettings options;
+  options.adds_rounds = config.rounds_per_step > 1;
+  options.asynchronous = config.asynchronous;
+  if (!settings.plan.empty()) options.plan.by_hand = parse_plan(settings.plan, config.num_layers);
+  if (config.scales_loss) options.loss_scaling = LossScaling{.initial_scale = kInitialScale, .growth_interval = 2};
+  Coordinator coordinator(*store, {.pipelines = {options}, .board = entry(settings.board, 0), .trace = settings.trace});
+  std::vector<ToyResult> results = {train(*store, coordinator, config)};
+  while (results.size() < static_cast<std::size_t>(trainings)) {
+    coordinator.restart_at(0, 0, 0, {.loss_scale = {.scale = kInitialScale, .previous_scale = kInitialScale}});
+    write_initial_weights(*store);
+    results.push_back(train(*store, coordinator, config));
+  }
+  return results;
+}
+
+void expect_reference(const ToyConfig& config, const RunSettings& settings, int trainings) {
+  const ToyResult expected = toy_reference(config);
+  for (const ToyResult& actual : run_toy(config, settings, trainings)) {
+    EXPECT_EQ(actual.losses, expected.losses);
+    EXPECT_EQ(actual.norms, expected.norms);
+    EXPECT_EQ(actual.masters, expected.masters);
+  }
+}
+
+}  // namespace rp::test

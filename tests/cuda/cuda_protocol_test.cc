@@ -1,0 +1,97 @@
+// The protocol (docs/design/protocol.md) with GPUs that wait for each other, over a driver without a GPU: the toy model's bits
+// are the sequential loop's, whatever order streams run in; with both kinds of signals; as threads and as processes.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+
+#include "tests/coordinator/random_plan.h"
+#include "tests/coordinator/toy_run.h"
+#include "tests/cuda/fake_driver.h"
+#include "tests/cuda/queued_executor.h"
+#include "worker/worker.h"
+
+namespace rp::test {
+namespace {
+
+struct GpuRun {
+  GpuSignals signals = GpuSignals::kWords;
+  unsigned seed = 1;
+  int max_delay_us = 0;
+};
+
+void serve_on_gpu(const CudaDriver& driver, Store& store, int worker, const ToyConfig& config, const RunSettings& settings,
+                  const GpuRun& run) {
+  CudaDevice device(driver, {.memory_bytes = 8 << 20, .signals = run.signals}, [](const std::string& text) { ADD_FAILURE() << text; });
+  QueuedExecutor executor(config, store.catalogue(), device);
+  Worker(store, worker, device, executor, entry(settings.board, 1 + worker), settings.trace).serve();
+}
+
+// Threads share a driver, as processes share a GPU; each process has its own view of it.
+void expect_reference_on_gpus(const ToyConfig& config, RunSettings settings, const GpuRun& run, int trainings = 1) {
+  const FakeDriverOptions options{.seed = run.seed, .max_delay_us = run.max_delay_us};
+  if (settings.harness == Harness::kProcesses) {
+    FakeDriver::share_events();
+    settings.serve = [=](Store& store, int worker, const ToyConfig& toy, const RunSettings& of_run) {
+      const FakeDriver driver(options);
+      serve_on_gpu(driver.table(), store, worker, toy, of_run, run);
+    };
+    return expect_reference(config, settings, trainings);
+  }
+  const FakeDriver driver(options);
+  settings.serve = [&driver, run](Store& store, int worker, const ToyConfig& toy, const RunSettings& of_run) {
+    serve_on_gpu(driver.table(), store, worker, toy, of_run, run);
+  };
+  expect_reference(config, settings, trainings);
+}
+
+constexpr const char* kPlans[] = {"fused 0-4", "forward 0-1 2-3 | fused 4 | backward 3 1-2 0", ""};
+
+class GpuProtocol : public testing::TestWithParam<std::tuple<Harness, GpuSignals>> {
+ protected:
+  [[nodiscard]] static Harness harness() { return std::get<0>(GetParam()); }
+  [[nodiscard]] static GpuSignals signals() { return std::get<1>(GetParam()); }
+};
+
+TEST_P(GpuProtocol, AnyNumberOfWorkersPlanAndPrefetchGivesTheBitsOfTheSequentialLoop) {
+  ToyConfig config;
+  config.tied = true;
+  for (const bool asynchronous : {false, true}) {
+    config.asynchronous = asynchronous;
+    for (const int workers : {1, 2, 3, 4, 8}) {
+      for (const char* plan : kPlans) {
+        SCOPED_TRACE(testing::Message() << workers << " workers, plan '" << plan << "', asynchronous " << asynchronous);
+        expect_reference_on_gpus(config, {.harness = harness(), .num_workers = workers, .prefetch = workers != 3, .plan = plan},
+                                 {.signals = signals(), .seed = static_cast<unsigned>(workers)});
+      }
+    }
+  }
+}
+
+// More events than the ring of them has.
+TEST_P(GpuProtocol, ManyStepsReuseTheRingsTheEventsAndTheMemory) {
+  ToyConfig config;
+  config.num_steps = 80;
+  config.asynchronous = true;
+  expect_reference_on_gpus(config, {.harness = harness(), .num_workers = 3, .plan = kPlans[1]}, {.signals = signals()});
+}
+
+TEST_P(GpuProtocol, SlowStreamsChangeNothing) {
+  ToyConfig config;
+  config.tied = true;
+  config.rounds_per_step = 2;
+  config.max_grad_norm = 0.5;
+  config.dtype = DType::kBFloat16;
+  expect_reference_on_gpus(config, {.harness = harness(), .num_workers = 3, .plan = kPlans[1]},
+                           {.signals = signals(), .seed = 7, .max_delay_us = 200});
+}
+
+INSTANTIATE_TEST_SUITE_P(Words, GpuProtocol,
+                         testing::Combine(testing::Values(Harness::kOneMapping, Harness::kTwoMappings, Harness::kProcesses),
+                                          testing::Values(GpuSignals::kWords)));
+INSTANTIATE_TEST_SUITE_P(Events, GpuProtocol,
+                         testing::Combine(testing::Values(Harness::kOneMapping, Harness::kTwoMappings, Harness::kProcesses),
+                                          testing::Values(GpuSignals::kEvents)));
+
+}  // namespace
+}  // namespace rp::test

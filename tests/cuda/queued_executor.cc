@@ -1,0 +1,89 @@
+#include "tests/cuda/queued_executor.h"
+
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include "common/check.h"
+
+namespace rp::test {
+
+QueuedExecutor::QueuedExecutor(const ToyConfig& config, const Catalogue& catalogue, CudaDevice& device)
+    : num_elements_(config.num_elements), inner_(config, catalogue), device_(device) {}
+
+template <typename Function>
+void QueuedExecutor::enqueue(Function&& function) {
+  using Call = std::function<void()>;
+  auto* const call = new Call(std::forward<Function>(function));
+  device_.context().make_current();
+  device_.context().check(device_.context().driver().launch_host_func(
+                              device_.compute_stream(),
+                              [](void* argument) {
+                                const std::unique_ptr<Call> owned(static_cast<Call*>(argument));
+                                (*owned)();
+                              },
+                              call),
+                          "computing");
+}
+
+// The task itself lives until its completion.
+void QueuedExecutor::begin(const StageTask& task) {
+  found_ = std::make_shared<Found>();
+  enqueue([this, task] { inner_.begin(task); });
+}
+
+void QueuedExecutor::recompute(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) {
+  enqueue([this, task, microbatch, inputs] { inner_.recompute(task, microbatch, inputs); });
+}
+
+void QueuedExecutor::run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) {
+  const Command& command = *task.command;
+  const auto add = [&](BlockKind kind, int index) {
+    const auto bytes = static_cast<std::uint64_t>(num_elements_) * sizeof(float);
+    std::byte* const data = device_.arena().allocate(bytes);
+    RP_ASSERT(data != nullptr);
+    const std::shared_ptr<const void> owner(data, [this](const void* memory) {
+      device_.arena().free(static_cast<std::byte*>(const_cast<void*>(memory)));
+    });
+    TensorView view{.desc = {.dtype = DType::kFloat32, .rank = 1}, .data = data};
+    view.desc.shape[0] = num_elements_;
+    outputs.blocks.push_back({.kind = kind, .index = index, .tensors = {view}, .owner = owner});
+  };
+  if (command.phase == Phase::kForward) {
+    for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
+      if (command.saves(layer + 1)) add(BlockKind::kActivation, layer + 1);
+    }
+  } else if (command.wants_input_gradient()) {
+    add(BlockKind::kGradient, command.first_layer);
+  }
+  std::vector<std::pair<std::byte*, std::uint64_t>> places;
+  for (const OutputBlock& block : outputs.blocks) {
+    places.emplace_back(const_cast<std::byte*>(block.tensors[0].data), block.tensors[0].desc.bytes());
+  }
+  enqueue([this, task, microbatch, inputs, places, found = found_] {
+    MicrobatchOutputs computed;
+    inner_.run(task, microbatch, inputs, computed);
+    RP_ASSERT(computed.blocks.size() == places.size());
+    for (std::size_t i = 0; i < places.size(); ++i) std::memcpy(places[i].first, computed.blocks[i].tensors[0].data, places[i].second);
+    if (task.command->phase == Phase::kFused) found->losses.push_back(computed.losses);
+  });
+}
+
+void QueuedExecutor::end(const StageTask& task, TaskTotals& totals) {
+  enqueue([this, task, found = found_] { inner_.end(task, found->totals); });
+  MutexLock lock(mutex_);
+  all_[&totals] = std::move(found_);
+}
+
+void QueuedExecutor::collect(TaskTotals& totals) {
+  std::shared_ptr<Found> found;
+  {
+    MutexLock lock(mutex_);
+    found = std::move(all_.at(&totals));
+    all_.erase(&totals);
+  }
+  totals = std::move(found->totals);
+  totals.losses = std::move(found->losses);
+}
+
+}  // namespace rp::test
