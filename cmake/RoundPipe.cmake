@@ -66,8 +66,9 @@ function(rp_program name)
   target_link_libraries(${name} PRIVATE rp_flags ${ARG_LIBRARIES})
 endfunction()
 
-# rp_test(name SOURCES a.cc ... LIBRARIES target ... [LABELS unit|unit_one_thread|system|slow|protocol] [TIMEOUT seconds]): a
+# rp_test(name SOURCES a.cc ... LIBRARIES target ... [LABELS unit|unit_one_thread|system|slow|protocol|gpu] [TIMEOUT seconds]): a
 # GoogleTest program whose tests CTest knows one by one. unit_one_thread: ThreadSanitizer does not run it.
+# gpu: it needs one, and says that it is skipped where there is none.
 function(rp_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT ARG_LABELS)

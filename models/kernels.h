@@ -12,8 +12,8 @@
 
 namespace rp::models {
 
-// The formats of activations and weights.
-enum class Element : std::uint8_t { kBf16, kFp32 };
+// The formats of activations and weights. kFp16 is for GPUs only (gpu_kernels.h): nothing here takes it.
+enum class Element : std::uint8_t { kBf16, kFp32, kFp16 };
 
 // y = weight * element(x * rstd), rstd = 1 / sqrt(mean(x^2) + epsilon), for rows of `columns` elements.
 struct RmsNormRows {

@@ -1,0 +1,24 @@
+#include "cuda/kernels/kernels.h"
+
+namespace rp::cuda {
+
+const models::GpuKernels& kernel_table() {
+  static constexpr models::GpuKernels kTable = {.takes_cpu_memory = false,
+                                                .current_stream = nullptr,
+                                                .rms_norm = rms_norm,
+                                                .add_rms_norm = add_rms_norm,
+                                                .rms_norm_grad = rms_norm_grad,
+                                                .rotary_table = rotary_table,
+                                                .rotate = rotate,
+                                                .swiglu = swiglu,
+                                                .swiglu_grad = swiglu_grad,
+                                                .cross_entropy = cross_entropy,
+                                                .sum_losses = sum_losses,
+                                                .scale = scale,
+                                                .round_gradient = round_gradient,
+                                                .embed = embed,
+                                                .embed_grad = embed_grad};
+  return kTable;
+}
+
+}  // namespace rp::cuda

@@ -1,0 +1,43 @@
+// cuda/kernels/kernels.h
+// The functions of the table in models/gpu_kernels.h, which is their manual: arguments, formulae, what may overlap.
+//
+// Built by nvcc for RP_CUDA_ARCHITECTURES into the archive rp_cuda_kernels, without LibTorch. Whoever links it also links a
+// CUDA runtime, static or shared. Launches go to the device that is current for the calling thread.
+#pragma once
+
+#include <cstdint>
+
+#include "models/gpu_kernels.h"
+
+namespace rp::cuda {
+
+// rms_norm.cu: one block of threads a row; a row's second reading comes from the cache.
+void rms_norm(models::Element element, const models::RmsNormRows& call, std::int64_t rows, void* stream);
+void add_rms_norm(models::Element element, const models::AddRmsNormRows& call, std::int64_t rows, void* stream);
+// A block of kGpuRowsPerSum rows keeps its share of the weight's gradient in registers; a second launch adds the shares.
+void rms_norm_grad(models::Element element, const models::GpuRmsNormGradRows& call, std::int64_t rows, void* stream);
+
+// rotary.cu
+void rotary_table(models::Element element, const models::RotaryAngles& call, void* stream);
+void rotate(models::Element element, const models::RotateRows& call, std::int64_t rows, void* stream);
+
+// swiglu.cu
+void swiglu(models::Element element, const models::SwiGlu& call, std::int64_t count, void* stream);
+void swiglu_grad(models::Element element, const models::SwiGluGrad& call, std::int64_t count, void* stream);
+
+// cross_entropy.cu: one block a row; the largest logit and the sum of exponentials are found in one reading.
+void cross_entropy(models::Element element, const models::GpuCrossEntropyRows& call, std::int64_t rows, void* stream);
+void sum_losses(const models::LossSum& call, void* stream);
+
+// gradient.cu
+void scale(models::Element element, const models::ScaleElements& call, void* stream);
+void round_gradient(models::Element element, const models::RoundGradient& call, void* stream);
+
+// embedding.cu
+void embed(models::Element element, const models::EmbedRows& call, std::int64_t count, void* stream);
+void embed_grad(models::Element element, const models::EmbedGradRows& call, std::int64_t count, void* stream);
+
+// All of them. `current_stream` is empty: the plug-in, which knows LibTorch's streams, copies the table and sets it.
+[[nodiscard]] const models::GpuKernels& kernel_table();
+
+}  // namespace rp::cuda

@@ -1,0 +1,91 @@
+// cuda/kernels/launch.cuh
+// The host's side of a kernel: the choice of a template's instance, and the launch with its check.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+#include "cuda/kernels/device.cuh"
+#include "models/gpu_kernels.h"
+#include "roundpipe/error.h"
+
+namespace rp::cuda {
+
+// Blocks of threads. A kernel goes over its rows (or parts of an array) in strides of gridDim.x, so that any number of them
+// fits; blocks.y is at most 65535.
+struct Grid {
+  std::int64_t blocks = 0;
+  unsigned threads = 0;
+  std::int64_t blocks_y = 1;
+};
+
+constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 30;  // of 2^31 - 1 that a grid may have
+constexpr std::int64_t kMaxBlocksY = 65535;
+
+[[noreturn]] inline void refuse_launch(const char* name, const Grid& grid, const char* why) {
+  throw Error(ExitCode::kNoResource,
+              std::string("the GPU kernel ") + name + " (" + std::to_string(grid.blocks) + " x " +
+                  std::to_string(grid.blocks_y) + " blocks of " + std::to_string(grid.threads) +
+                  " threads) could not be started: " + why +
+                  "; if the GPU is of another generation than the kernels, build with -DRP_CUDA_ARCHITECTURES for it");
+}
+
+#ifdef __CUDACC__
+// Enqueues the kernel; no blocks, no launch. Throws rp::Error (kNoResource) if CUDA refuses.
+template <typename... Parameters, typename... Arguments>
+void launch(const char* name, void (*kernel)(Parameters...), Grid grid, void* stream, const Arguments&... arguments) {
+  if (grid.blocks <= 0 || grid.blocks_y <= 0) return;
+  if (grid.blocks_y > kMaxBlocksY) refuse_launch(name, grid, "too many columns");
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(std::min(grid.blocks, kMaxBlocks)), static_cast<unsigned>(grid.blocks_y));
+  config.blockDim = dim3(grid.threads);
+  config.stream = static_cast<cudaStream_t>(stream);
+  const cudaError_t result = cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
+  if (result == cudaSuccess) return;
+  (void)cudaGetLastError();  // or a later call would report it again
+  refuse_launch(name, grid, cudaGetErrorString(result));
+}
+#else
+template <typename... Parameters, typename... Arguments>
+void launch(const char* name, void (*kernel)(Parameters...), Grid grid, void*, const Arguments&... arguments) {
+  if (grid.blocks_y > kMaxBlocksY) refuse_launch(name, grid, "too many columns");
+  launch_emulated(name, kernel, grid, arguments...);
+}
+#endif
+
+// Calls run(T{}) for the element type T of a call.
+template <typename Run>
+void with_element(models::Element element, const Run& run) {
+  switch (element) {
+    case models::Element::kBf16: return run(Bf16{});
+    case models::Element::kFp16: return run(Fp16{});
+    case models::Element::kFp32: return run(float{});
+  }
+}
+
+template <bool kValue>
+struct Constant {
+  static constexpr bool value = kValue;
+};
+
+// Calls run(Constant<condition>).
+template <typename Run>
+void with_condition(bool condition, const Run& run) {
+  condition ? run(Constant<true>()) : run(Constant<false>());
+}
+
+// Whether all addresses (null counts) are multiples of 16 bytes.
+inline bool are_aligned(std::initializer_list<const void*> addresses) {
+  return std::all_of(addresses.begin(), addresses.end(),
+                     [](const void* address) { return reinterpret_cast<std::uintptr_t>(address) % 16 == 0; });
+}
+
+// Whether rows of this many elements of type T behind an aligned address are all aligned.
+template <typename T>
+constexpr bool rows_are_aligned(std::int64_t columns) {
+  return columns % kPack<T> == 0;
+}
+
+}  // namespace rp::cuda

@@ -1,0 +1,158 @@
+// models/gpu_kernels.h
+// The operations of a transformer on a GPU as a table of functions, so that this library needs no CUDA: the CUDA plug-in
+// installs the table when it is loaded (cuda/kernels fills it), and ops.h goes by where its tensors are.
+//
+// All pointers are to the GPU's memory, rows follow each other without gaps, and memory of different arguments does not
+// overlap unless a call says so. Every function enqueues its work on `stream` (a cudaStream_t) and returns without
+// waiting for it; it throws rp::Error (kNoResource) if the work cannot be enqueued. A count of 0 is allowed.
+//
+// Formulae are those of kernels.h: fp32 arithmetic, values rounded once when stored, so results differ from the CPU's by
+// the order of sums and the last places of exp and log. They depend on the inputs alone, not on addresses, streams or the
+// number of processors of the GPU: sums have a fixed order, and nothing is added atomically. NaNs stay NaNs, of any bits.
+#pragma once
+
+#include <cstdint>
+
+#include "models/kernels.h"
+
+namespace rp::models {
+
+// sum = element(x + residual), then RmsNormRows of `sum`. `sum` may be `x` or `residual`.
+struct AddRmsNormRows {
+  const void* x = nullptr;
+  const void* residual = nullptr;
+  const void* weight = nullptr;
+  void* sum = nullptr;
+  void* y = nullptr;
+  float* rstd = nullptr;  // one per row, written
+  std::int64_t columns = 0;
+  float epsilon = 0;
+};
+
+// grad_x of RmsNormRows, plus `grad_sum` where that is given: then it is the gradient of x and of residual of
+// AddRmsNormRows (whose `sum` is `x` here). `grad_weight` is overwritten by the sum over all rows.
+struct GpuRmsNormGradRows {
+  const void* grad_y = nullptr;
+  const void* grad_sum = nullptr;  // or null
+  const void* x = nullptr;
+  const void* weight = nullptr;
+  const float* rstd = nullptr;
+  void* grad_x = nullptr;
+  float* grad_weight = nullptr;   // fp32, `columns` elements
+  float* partial_sums = nullptr;  // scratch: num_row_sums(rows) * columns elements
+  std::int64_t columns = 0;
+};
+
+// Rows whose weight gradients one block of threads adds.
+inline constexpr std::int64_t kGpuRowsPerSum = 16;
+inline constexpr std::int64_t num_row_sums(std::int64_t rows) { return (rows + kGpuRowsPerSum - 1) / kGpuRowsPerSum; }
+
+// RotaryTable of ops.h: cosine and sine of row * frequency, rounded to the element, kept as fp32.
+struct RotaryAngles {
+  const float* frequencies = nullptr;  // [half]
+  float* cosine = nullptr;             // [length, half]
+  float* sine = nullptr;
+  std::int64_t length = 0;
+  std::int64_t half = 0;
+};
+
+// A label of a token that is not trained.
+inline constexpr std::int64_t kIgnoredLabel = -100;
+
+// CrossEntropyRows with the scale 1 / divisor, the divisor being in the GPU's memory (in fp32, as on the CPU). A row with
+// kIgnoredLabel has loss 0 and gradient 0. One with another label outside [0, columns) has loss NaN and gradient 0, and if
+// the divisor is not positive all gradients are 0: nothing on the GPU can throw.
+struct GpuCrossEntropyRows {
+  void* logits = nullptr;  // overwritten by their gradient where `with_gradient`
+  const std::int64_t* labels = nullptr;
+  float* losses = nullptr;          // one per row, written, not divided
+  const double* divisor = nullptr;  // null: 1
+  std::int64_t columns = 0;
+  bool with_gradient = true;
+};
+
+// total = float(sum of losses in fp64 / divisor); NaN if the divisor is not positive.
+struct LossSum {
+  const float* losses = nullptr;
+  std::int64_t count = 0;
+  const double* divisor = nullptr;
+  float* total = nullptr;
+};
+
+// values[i] = element(values[i] * factor); memory is not touched if the factor is 1.
+struct ScaleElements {
+  void* values = nullptr;
+  std::int64_t count = 0;
+  const float* factor = nullptr;
+};
+
+// The end of a stage's backward: `to` = element(from), and the sum of the squares of the rounded values in fp64 (the
+// squares of 16 bytes of values are first added in fp32, unless they leave its range). That sum is infinite or NaN exactly
+// if one of the rounded values is.
+struct RoundGradient {
+  const float* from = nullptr;
+  void* to = nullptr;  // may be `from` in fp32
+  std::int64_t count = 0;
+  double* partial_sums = nullptr;  // scratch: num_square_sums(count) elements
+  double* squares = nullptr;       // one, written
+};
+
+// Elements whose squares one block of threads adds.
+inline constexpr std::int64_t kGpuElementsPerSum = 16384;
+inline constexpr std::int64_t num_square_sums(std::int64_t count) {
+  return (count + kGpuElementsPerSum - 1) / kGpuElementsPerSum;
+}
+
+// y[i] = weight[ids[i]]; a row of NaNs where the id is outside the vocabulary.
+struct EmbedRows {
+  const void* weight = nullptr;  // [vocabulary, columns]
+  const std::int64_t* ids = nullptr;
+  void* y = nullptr;  // [count, columns]
+  std::int64_t vocabulary = 0;
+  std::int64_t columns = 0;
+};
+
+// For each distinct id: the rows of grad_y at its places, added in order of place in fp32 from 0, are added to its row of
+// `grad_weight`; other rows are not touched. `padding_id` and ids outside the vocabulary get nothing.
+struct EmbedGradRows {
+  const void* grad_y = nullptr;               // [count, columns]
+  const std::int64_t* sorted_ids = nullptr;   // ascending
+  const std::int64_t* places = nullptr;       // the row of grad_y of each; ascending among equal ids
+  float* grad_weight = nullptr;               // [vocabulary, columns]
+  std::int64_t vocabulary = 0;
+  std::int64_t columns = 0;
+  std::int64_t padding_id = -1;
+};
+
+struct GpuKernels {
+  // Whether the table also takes tensors of the CPU. Only the tests' emulation does; then ops.h sends it all tensors.
+  bool takes_cpu_memory = false;
+  // LibTorch's stream of the calling thread.
+  void* (*current_stream)() = nullptr;
+  void (*rms_norm)(Element, const RmsNormRows&, std::int64_t rows, void* stream) = nullptr;
+  void (*add_rms_norm)(Element, const AddRmsNormRows&, std::int64_t rows, void* stream) = nullptr;
+  void (*rms_norm_grad)(Element, const GpuRmsNormGradRows&, std::int64_t rows, void* stream) = nullptr;
+  void (*rotary_table)(Element, const RotaryAngles&, void* stream) = nullptr;
+  void (*rotate)(Element, const RotateRows&, std::int64_t rows, void* stream) = nullptr;  // y may be x
+  void (*swiglu)(Element, const SwiGlu&, std::int64_t count, void* stream) = nullptr;
+  // grad_gate and grad_up may each be one of the inputs.
+  void (*swiglu_grad)(Element, const SwiGluGrad&, std::int64_t count, void* stream) = nullptr;
+  void (*cross_entropy)(Element, const GpuCrossEntropyRows&, std::int64_t rows, void* stream) = nullptr;
+  void (*sum_losses)(const LossSum&, void* stream) = nullptr;
+  void (*scale)(Element, const ScaleElements&, void* stream) = nullptr;
+  void (*round_gradient)(Element, const RoundGradient&, void* stream) = nullptr;
+  void (*embed)(Element, const EmbedRows&, std::int64_t count, void* stream) = nullptr;
+  void (*embed_grad)(Element, const EmbedGradRows&, std::int64_t count, void* stream) = nullptr;
+};
+
+// Installs the table of this process, which must outlive all calls; null takes it away. Called by the plug-in when it is
+// loaded, before any thread computes.
+void set_gpu_kernels(const GpuKernels* kernels);
+
+// The installed table. Throws rp::Error (kNoResource) if there is none.
+[[nodiscard]] const GpuKernels& gpu_kernels();
+
+// Whether a table is installed that also takes tensors of the CPU.
+[[nodiscard]] bool gpu_kernels_take_cpu_memory();
+
+}  // namespace rp::models

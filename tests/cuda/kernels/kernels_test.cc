@@ -1,0 +1,306 @@
+// Norms, rotary embedding, SwiGLU and token embedding against the portable table of the CPU, in fp32.
+#include "cuda/kernels/kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "tests/cuda/kernels/device_array.h"
+
+namespace rp::cuda {
+namespace {
+
+using models::kPortableKernels;
+
+class Kernels : public KernelTest {};
+INSTANTIATE_TEST_SUITE_P(Formats, Kernels, testing::Values(Element::kBf16, Element::kFp16, Element::kFp32), name_of);
+
+// Around the width of a pack (4 or 8), of a warp's and a block's packs (2048), and of what a block keeps (8192).
+constexpr std::int64_t kColumns[] = {1, 3, 7, 8, 9, 64, 100, 1000, 2048, 2056, 5001, 8192, 8200, 9001};
+
+std::vector<std::byte> bytes_of(const std::vector<float>& values) {
+  std::vector<std::byte> bytes(values.size() * sizeof(float));
+  if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+struct Norm {
+  std::vector<float> y, rstd;
+};
+
+Norm run_norm(Element element, const std::vector<float>& x, const std::vector<float>& weight, std::int64_t rows,
+              std::size_t shift = 0) {
+  const auto columns = static_cast<std::int64_t>(weight.size());
+  const ElementArray in(element, x, shift), w(element, weight, shift), out(element, rows * columns, shift);
+  const DeviceArray<float> rstd(rows);
+  kernel_table().rms_norm(element, {in.data(), w.data(), out.data(), rstd.data(), columns, 1e-5F}, rows, nullptr);
+  EXPECT_EQ(bytes_of(in.values()), bytes_of(x)) << "the input was changed";
+  return {out.values(), rstd.values()};
+}
+
+TEST_P(Kernels, RmsNormAgreesWithTheCpuForAnyNumberOfColumnsAndRows) {
+  const Element element = GetParam();
+  for (const std::int64_t columns : kColumns) {
+    for (const std::int64_t rows : {0, 1, 3, 9}) {
+      const std::vector<float> x = random_values(element, rows * columns, 1, 3), w = random_values(element, columns, 2);
+      std::vector<float> y(x.size()), rstd(static_cast<std::size_t>(rows));
+      kPortableKernels.rms_norm(Element::kFp32, {x.data(), w.data(), y.data(), rstd.data(), columns, 1e-5F}, 0, rows);
+      const Norm norm = run_norm(element, x, w, rows);
+      expect_near(element, norm.y, y, element == Element::kFp32 ? 20 : 2.1F, 0.01F, "y of " + std::to_string(columns));
+      expect_near(Element::kFp32, norm.rstd, rstd, 20, 0, "rstd");
+    }
+  }
+}
+
+TEST_P(Kernels, AddRmsNormHasTheBitsOfTheSumAndOfItsNorm) {
+  const Element element = GetParam();
+  for (const std::int64_t columns : {1, 9, 64, 2056, 5001}) {
+    const std::int64_t rows = 9;
+    const std::vector<float> x = random_values(element, rows * columns, 1), residual = random_values(element, rows * columns, 2, 5);
+    const std::vector<float> weight = random_values(element, columns, 3);
+    std::vector<float> sum;
+    for (std::size_t i = 0; i < x.size(); ++i) sum.push_back(rounded(element, x[i] + residual[i]));
+    const ElementArray a(element, x), b(element, residual), w(element, weight), total(element, rows * columns), y(element, rows * columns);
+    const DeviceArray<float> rstd(rows);
+    kernel_table().add_rms_norm(
+        element, {a.data(), b.data(), w.data(), total.data(), y.data(), rstd.data(), columns, 1e-5F}, rows, nullptr);
+    EXPECT_EQ(bytes_of(total.values()), bytes_of(sum));
+    const Norm norm = run_norm(element, sum, weight, rows);
+    EXPECT_EQ(bytes_of(y.values()), bytes_of(norm.y));
+    EXPECT_EQ(bytes_of(rstd.values()), bytes_of(norm.rstd));
+    // In place, as its manual allows.
+    kernel_table().add_rms_norm(element, {a.data(), b.data(), w.data(), b.data(), y.data(), rstd.data(), columns, 1e-5F},
+                                rows, nullptr);
+    EXPECT_EQ(bytes_of(b.values()), bytes_of(sum));
+    EXPECT_EQ(bytes_of(y.values()), bytes_of(norm.y));
+  }
+}
+
+struct NormGrad {
+  std::vector<float> grad_x, grad_weight;
+};
+
+NormGrad run_norm_grad(Element element, const std::vector<float>& grad_y, const std::vector<float>& x,
+                       const std::vector<float>& weight, const std::vector<float>& rstd, const std::vector<float>* grad_sum,
+                       std::size_t shift = 0) {
+  const auto columns = static_cast<std::int64_t>(weight.size()), rows = static_cast<std::int64_t>(rstd.size());
+  const ElementArray g(element, grad_y, shift), in(element, x, shift), w(element, weight, shift);
+  const ElementArray add(element, grad_sum == nullptr ? std::vector<float>() : *grad_sum, shift);
+  const ElementArray grad_x(element, rows * columns, shift);
+  const DeviceArray<float> r(rstd), partial(models::num_row_sums(rows) * columns);
+  const DeviceArray<float> grad_weight(std::vector<float>(weight.size(), 77.0F));  // overwritten
+  kernel_table().rms_norm_grad(element,
+                               {g.data(), grad_sum == nullptr ? nullptr : add.data(), in.data(), w.data(), r.data(),
+                                grad_x.data(), grad_weight.data(), partial.data(), columns},
+                               rows, nullptr);
+  (void)partial.values();  // its guards
+  return {grad_x.values(), grad_weight.values()};
+}
+
+TEST_P(Kernels, RmsNormGradAgreesWithTheCpuAndAddsTheSumsGradient) {
+  const Element element = GetParam();
+  for (const std::int64_t columns : kColumns) {
+    for (const std::int64_t rows : {0, 1, 16, 17, 50, 200}) {
+      if (columns > 1000 && rows > 17) continue;
+      const std::int64_t count = rows * columns;
+      const std::vector<float> grad_y = random_values(element, count, 1), x = random_values(element, count, 2, 3);
+      const std::vector<float> weight = random_values(element, columns, 3), grad_sum = random_values(element, count, 4);
+      std::vector<float> y(x.size()), rstd(static_cast<std::size_t>(rows)), grad_x(x.size()), grad_weight(weight.size());
+      kPortableKernels.rms_norm(Element::kFp32, {x.data(), weight.data(), y.data(), rstd.data(), columns, 1e-5F}, 0, rows);
+      kPortableKernels.rms_norm_grad(
+          Element::kFp32,
+          {grad_y.data(), x.data(), weight.data(), rstd.data(), grad_x.data(), grad_weight.data(), columns}, 0, rows);
+      const std::string what = std::to_string(rows) + " x " + std::to_string(columns);
+      const bool is_fp32 = element == Element::kFp32;
+      // One column normalises to +-1: its gradient is what rounding leaves of 0, of values up to 1 / rstd.
+      const float scale = columns == 1 ? 30.0F : 0.1F;
+      const NormGrad plain = run_norm_grad(element, grad_y, x, weight, rstd, nullptr);
+      expect_near(element, plain.grad_x, grad_x, is_fp32 ? 50 : 1.1F, scale, "grad_x of " + what);
+      // A sum of `rows` terms, each with a rounded factor.
+      expect_near(element, plain.grad_weight, grad_weight, is_fp32 ? 50 : 3, std::sqrt(static_cast<float>(rows)),
+                  "grad_weight of " + what);
+      const NormGrad added = run_norm_grad(element, grad_y, x, weight, rstd, &grad_sum);
+      for (std::size_t i = 0; i < grad_x.size(); ++i) grad_x[i] += grad_sum[i];
+      expect_near(element, added.grad_x, grad_x, is_fp32 ? 50 : 1.1F, scale, "grad_x and the sum's of " + what);
+      EXPECT_EQ(bytes_of(added.grad_weight), bytes_of(plain.grad_weight));
+    }
+  }
+}
+
+TEST_P(Kernels, ResultsDoNotDependOnAlignment) {
+  const Element element = GetParam();
+  const std::int64_t rows = 20, columns = 520;
+  const std::vector<float> x = random_values(element, rows * columns, 1), w = random_values(element, columns, 2);
+  const std::vector<float> grad = random_values(element, rows * columns, 3);
+  const Norm aligned = run_norm(element, x, w, rows);
+  const NormGrad aligned_grad = run_norm_grad(element, grad, x, w, aligned.rstd, &x);
+  for (const std::size_t shift : {1, 2, 5}) {
+    const Norm shifted = run_norm(element, x, w, rows, shift);
+    EXPECT_EQ(bytes_of(shifted.y), bytes_of(aligned.y));
+    EXPECT_EQ(bytes_of(shifted.rstd), bytes_of(aligned.rstd));
+    const NormGrad shifted_grad = run_norm_grad(element, grad, x, w, aligned.rstd, &x, shift);
+    EXPECT_EQ(bytes_of(shifted_grad.grad_x), bytes_of(aligned_grad.grad_x));
+    EXPECT_EQ(bytes_of(shifted_grad.grad_weight), bytes_of(aligned_grad.grad_weight));
+  }
+}
+
+TEST_P(Kernels, RotaryTableIsRoundedCosineAndSine) {
+  const Element element = GetParam();
+  const std::int64_t length = 1000, half = 6;
+  const std::vector<float> frequencies = {1.0F, 0.3F, 0.1F, 0.01F, 1e-3F, 1e-5F};
+  const DeviceArray<float> f(frequencies), cosine(length * half), sine(length * half);
+  kernel_table().rotary_table(element, {f.data(), cosine.data(), sine.data(), length, half}, nullptr);
+  std::vector<float> expected_cosine, expected_sine;
+  for (std::int64_t i = 0; i < length * half; ++i) {
+    const float angle = static_cast<float>(i / half) * frequencies[static_cast<std::size_t>(i % half)];
+    expected_cosine.push_back(static_cast<float>(std::cos(static_cast<double>(angle))));
+    expected_sine.push_back(static_cast<float>(std::sin(static_cast<double>(angle))));
+  }
+  expect_near(element, cosine.values(), expected_cosine, element == Element::kFp32 ? 4 : 1.1F, 0.01F, "cosine");
+  expect_near(element, sine.values(), expected_sine, element == Element::kFp32 ? 4 : 1.1F, 0.01F, "sine");
+  for (const float value : cosine.values()) ASSERT_EQ(value, rounded(element, value));
+}
+
+TEST_P(Kernels, RotationAgreesWithTheCpuInBothDirectionsAndInPlace) {
+  const Element element = GetParam();
+  for (const std::int64_t size : {2, 6, 16, 64, 80, 128}) {
+    for (const std::size_t shift : {0, 3}) {
+      const std::int64_t sequence = 7, rows = 2 * sequence, heads = size == 128 ? 20 : 3, half = size / 2;
+      const std::vector<float> x = random_values(element, rows * heads * size, 1);
+      const std::vector<float> cosine = random_values(Element::kFp32, sequence * half, 2), sine = random_values(Element::kFp32, sequence * half, 3);
+      const DeviceArray<float> c(cosine, shift), s(sine, shift);
+      for (const bool back : {false, true}) {
+        std::vector<float> expected(x.size());
+        kPortableKernels.rotate(Element::kFp32, {x.data(), expected.data(), cosine.data(), sine.data(), sequence, heads, size, back}, 0, rows);
+        const ElementArray in(element, x, shift), out(element, rows * heads * size, shift);
+        kernel_table().rotate(element, {in.data(), out.data(), c.data(), s.data(), sequence, heads, size, back}, rows, nullptr);
+        // The last bit of fp16 is worth 6e-8 at least; in fp32 the two products may cancel.
+        const float scale = element == Element::kFp32 ? 4.0F : element == Element::kFp16 ? 1e-4F : 0.0F;
+        expect_near(element, out.values(), expected, 1.1F, scale, "size " + std::to_string(size));
+        kernel_table().rotate(element, {in.data(), in.data(), c.data(), s.data(), sequence, heads, size, back}, rows, nullptr);
+        EXPECT_EQ(bytes_of(in.values()), bytes_of(out.values()));
+      }
+    }
+  }
+}
+
+TEST_P(Kernels, SwigluAndItsGradientAgreeWithTheCpu) {
+  const Element element = GetParam();
+  for (const std::int64_t count : {0, 1, 7, 8, 9, 2047, 20000, 100003}) {
+    for (const std::size_t shift : {0, 1}) {
+      const std::vector<float> gate = random_values(element, count, 1, 4), up = random_values(element, count, 2), grad = random_values(element, count, 3);
+      std::vector<float> y(gate.size()), grad_gate(gate.size()), grad_up(gate.size());
+      kPortableKernels.swiglu(Element::kFp32, {gate.data(), up.data(), y.data()}, 0, count);
+      kPortableKernels.swiglu_grad(Element::kFp32, {grad.data(), gate.data(), up.data(), grad_gate.data(), grad_up.data()}, 0, count);
+      const ElementArray g(element, gate, shift), u(element, up, shift), d(element, grad, shift), out(element, count, shift);
+      kernel_table().swiglu(element, {g.data(), u.data(), out.data()}, count, nullptr);
+      const float units = element == Element::kFp32 ? 20 : 1.1F;
+      expect_near(element, out.values(), y, units, 1e-3F, "y");
+      // In place, as its manual allows.
+      kernel_table().swiglu_grad(element, {d.data(), g.data(), u.data(), g.data(), u.data()}, count, nullptr);
+      // Its slope has a zero, near which the error is that of terms of the size of grad * up.
+      expect_near(element, g.values(), grad_gate, units, element == Element::kFp32 ? 1 : 1e-2F, "grad_gate");
+      expect_near(element, u.values(), grad_up, units, 1e-3F, "grad_up");
+    }
+  }
+}
+
+TEST_P(Kernels, SwigluOfLargeGatesIsTheirLimit) {
+  const Element element = GetParam();
+  const ElementArray gate(element, {-200, 200, -30000, 30000, NAN}), up(element, std::vector<float>(5, 1.0F)), y(element, 5);
+  kernel_table().swiglu(element, {gate.data(), up.data(), y.data()}, 5, nullptr);
+  const std::vector<float> values = y.values();
+  EXPECT_EQ(std::abs(values[0]), 0);
+  EXPECT_EQ(values[1], 200);
+  EXPECT_EQ(std::abs(values[2]), 0);
+  EXPECT_EQ(values[3], rounded(element, 30000));
+  EXPECT_TRUE(std::isnan(values[4]));
+}
+
+TEST_P(Kernels, EmbeddingCopiesRowsAndMarksIdsOutsideTheVocabulary) {
+  const Element element = GetParam();
+  for (const std::int64_t columns : {1, 12, 64, 4100}) {
+    const std::int64_t vocabulary = 11;
+    const std::vector<float> table = random_values(element, vocabulary * columns, 1);
+    const std::vector<std::int64_t> ids = {10, 0, 3, 3, -1, 11, 5, 7, 1};
+    const auto count = static_cast<std::int64_t>(ids.size());
+    const ElementArray weight(element, table), y(element, count * columns);
+    const DeviceArray<std::int64_t> at(ids);
+    kernel_table().embed(element, {weight.data(), at.data(), y.data(), vocabulary, columns}, count, nullptr);
+    const std::vector<float> values = y.values();
+    for (std::int64_t i = 0; i < count * columns; ++i) {
+      const std::int64_t id = ids[static_cast<std::size_t>(i / columns)];
+      const float value = values[static_cast<std::size_t>(i)];
+      if (id < 0 || id >= vocabulary) {
+        ASSERT_TRUE(std::isnan(value));
+      } else {
+        ASSERT_EQ(value, table[static_cast<std::size_t>(id * columns + i % columns)]);
+      }
+    }
+  }
+}
+
+TEST_P(Kernels, EmbeddingGradientAddsRowsInOrderOfPlaceToTheirIdsOnly) {
+  const Element element = GetParam();
+  for (const std::int64_t columns : {1, 12, 64, 4100}) {
+    for (const std::size_t shift : {0, 1}) {
+      const std::int64_t vocabulary = 11, padding_id = 2;
+      const std::vector<std::int64_t> ids = {10, 0, 3, 3, 2, -1, 11, 5, 3, 1, 10, 2, 3, 3, 3, 3};
+      const auto count = static_cast<std::int64_t>(ids.size());
+      std::vector<std::int64_t> places(ids.size()), sorted;
+      std::iota(places.begin(), places.end(), 0);
+      const auto id_at = [&](std::int64_t place) { return ids[static_cast<std::size_t>(place)]; };
+      std::stable_sort(places.begin(), places.end(), [&](auto a, auto b) { return id_at(a) < id_at(b); });
+      for (const std::int64_t place : places) sorted.push_back(id_at(place));
+      const std::vector<float> grad = random_values(element, count * columns, 1), before = random_values(Element::kFp32, vocabulary * columns, 2);
+      std::vector<float> expected(before.size());
+      std::vector<bool> touched(static_cast<std::size_t>(vocabulary));
+      for (std::int64_t place = 0; place < count; ++place) {
+        const std::int64_t id = id_at(place);
+        if (id < 0 || id >= vocabulary || id == padding_id) continue;
+        touched[static_cast<std::size_t>(id)] = true;
+        for (std::int64_t i = 0; i < columns; ++i) {
+          expected[static_cast<std::size_t>(id * columns + i)] += grad[static_cast<std::size_t>(place * columns + i)];
+        }
+      }
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        expected[i] = touched[i / static_cast<std::size_t>(columns)] ? before[i] + expected[i] : before[i];
+      }
+      const ElementArray g(element, grad, shift);
+      const DeviceArray<std::int64_t> ids_there(sorted), places_there(places);
+      const DeviceArray<float> weight(before, shift);
+      kernel_table().embed_grad(element, {g.data(), ids_there.data(), places_there.data(), weight.data(), vocabulary, columns, padding_id}, count, nullptr);
+      EXPECT_EQ(bytes_of(weight.values()), bytes_of(expected)) << columns;  // the same sums in the same order: the same bits
+    }
+  }
+}
+
+TEST_P(Kernels, CallsWithoutRowsTouchNoMemory) {
+  const Element element = GetParam();
+  kernel_table().rms_norm(element, {nullptr, nullptr, nullptr, nullptr, 64, 0}, 0, nullptr);
+  kernel_table().add_rms_norm(element, {.columns = 64}, 0, nullptr);
+  kernel_table().rotary_table(element, {.length = 0, .half = 8}, nullptr);
+  kernel_table().rotate(element, {nullptr, nullptr, nullptr, nullptr, 4, 2, 16, false}, 0, nullptr);
+  kernel_table().rotate(element, {nullptr, nullptr, nullptr, nullptr, 4, 0, 16, false}, 4, nullptr);
+  kernel_table().swiglu(element, {}, 0, nullptr);
+  kernel_table().swiglu_grad(element, {}, 0, nullptr);
+  kernel_table().cross_entropy(element, {.columns = 64}, 0, nullptr);
+  kernel_table().scale(element, {}, nullptr);
+  kernel_table().embed(element, {.vocabulary = 5, .columns = 64}, 0, nullptr);
+  kernel_table().embed_grad(element, {.vocabulary = 5, .columns = 64}, 0, nullptr);
+  // What is written all the same: sums of nothing.
+  const DeviceArray<float> grad_weight(std::vector<float>(64, 3.0F)), total(std::vector<float>(1, 3.0F));
+  kernel_table().rms_norm_grad(element, {.grad_weight = grad_weight.data(), .columns = 64}, 0, nullptr);
+  kernel_table().sum_losses({.total = total.data()}, nullptr);
+  const DeviceArray<double> squares(std::vector<double>(1, 3.0));
+  kernel_table().round_gradient(element, {.squares = squares.data()}, nullptr);
+  EXPECT_EQ(grad_weight.values(), std::vector<float>(64, 0.0F));
+  EXPECT_EQ(total.values(), std::vector<float>(1, 0.0F));
+  EXPECT_EQ(squares.values(), std::vector<double>(1, 0.0));
+}
+
+}  // namespace
+}  // namespace rp::cuda
