@@ -7,10 +7,14 @@
 #include "hoststore/control.h"
 #include "launcher/process_role.h"
 #include "launcher/program_path.h"
+#include "roundpipe/error.h"
 
 namespace rp {
 
 namespace {
+
+constexpr const char* kVisibleDevicesVariable = "CUDA_VISIBLE_DEVICES";
+constexpr const char* kMaxConnectionsVariable = "CUDA_DEVICE_MAX_CONNECTIONS";
 
 bool wants_binding(const LaunchOptions& options, const LocalMachine& machine) {
   if (options.bind) return *options.bind == "numa";
@@ -23,28 +27,48 @@ Variables shared_variables(const LaunchOptions& options, int num_workers) {
   return variables;
 }
 
+// One GPU a worker; none where the device is another.
+GpuChoice chosen_gpus(const LaunchOptions& options, const LocalMachine& machine, const std::filesystem::path& own_directory,
+                      const std::string& library_path) {
+  if (!options.gpus) return {};
+  const std::string& asked = options.gpus->asked;
+  if (find_cuda_plugin(own_directory, library_path).empty()) {
+    throw Error(ExitCode::kNoResource, cat(asked, ": this build has no CUDA device: ", kCudaPlugin, " is neither beside rp-launch nor "
+                                           "in the library directory; build with the CUDA toolkit, or use --device cpu instead"));
+  }
+  GpuChoice choice = choose_gpus(*options.gpus, machine.gpus, machine.cuda);
+  const std::size_t workers = options.workers ? static_cast<std::size_t>(*options.workers) : choice.gpus.size();
+  if (workers != choice.gpus.size()) {
+    throw Error(ExitCode::kUsage, cat(asked, " gives ", choice.gpus.size(), " workers, one for each GPU, and --workers is ", workers,
+                                      "; leave --workers out, or name a GPU several times for several workers on it"));
+  }
+  return choice;
+}
+
+void add_gpu(const std::vector<Gpu>& gpus, std::size_t worker, const std::string& signals, bool sets_max_connections,
+             PlannedProcess& process) {
+  process.gpu = cat(gpus[worker].index, " ", gpus[worker].name);
+  process.variables.emplace_back(kGpuVariable, gpus[worker].uuid);
+  process.variables.emplace_back(kVisibleDevicesVariable, visible_devices(gpus, worker, signals));
+  // A worker has about ten streams; the driver's 8 queues would make some of them wait for each other.
+  if (!sets_max_connections) process.variables.emplace_back(kMaxConnectionsVariable, "32");
+}
+
+std::vector<CpuList> bound_cpus(const LocalMachine& machine, const std::vector<Gpu>& gpus, int num_workers) {
+  if (gpus.empty()) return spread_workers(machine.nodes, num_workers);
+  std::vector<int> node_of_worker;
+  for (const Gpu& gpu : gpus) node_of_worker.push_back(gpu.numa_node);
+  return place_beside_gpus(machine.nodes, node_of_worker);
+}
+
 PlannedProcess planned_worker(const LaunchOptions& options, const Variables& shared, int worker) {
-  PlannedProcess process{.name = cat("worker ", worker), .board_index = 1 + worker, .variables = shared, .cpus = {}};
+  PlannedProcess process{.name = cat("worker ", worker), .board_index = 1 + worker, .variables = shared, .cpus = {}, .gpu = {}};
   process.variables.emplace_back(kRoleVariable, "worker");
   process.variables.emplace_back(kWorkerVariable, std::to_string(worker));
   const std::string threads = std::to_string(options.settings.threads_per_worker.value_or(1));
   process.variables.emplace_back("OMP_NUM_THREADS", threads);
   process.variables.emplace_back("MKL_NUM_THREADS", threads);
   return process;
-}
-
-// "0-3,8".
-std::string cpu_text(const CpuList& cpus) {
-  if (cpus.empty()) return "any";
-  std::string text;
-  for (std::size_t i = 0; i < cpus.size();) {
-    std::size_t end = i + 1;
-    while (end < cpus.size() && cpus[end] == cpus[end - 1] + 1) ++end;
-    text += cat(text.empty() ? "" : ",", cpus[i]);
-    if (end > i + 1) text += cat("-", cpus[end - 1]);
-    i = end;
-  }
-  return text;
 }
 
 std::string variables_text(const Variables& variables) {
@@ -61,25 +85,41 @@ std::string command_text(const LaunchPlan& plan) {
 
 }  // namespace
 
-LocalMachine observe_machine() {
-  return LocalMachine{.usable_cores = usable_cores(), .nodes = cpus_by_node(allowed_cpus())};
+LocalMachine observe_machine(bool with_gpus) {
+  return LocalMachine{.usable_cores = usable_cores(),
+                      .nodes = numa_nodes(allowed_cpus()),
+                      .gpus = with_gpus ? observe_gpus() : GpuSystem{},
+                      .cuda = CudaVariables::of_this_process(),
+                      .sets_max_connections = environment_value(kMaxConnectionsVariable).has_value()};
 }
 
 LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& machine,
-                            const std::filesystem::path& own_directory) {
+                            const std::filesystem::path& own_directory, const std::string& library_path) {
   LaunchPlan plan;
   plan.program = find_program(options.command[0], own_directory, environment_value("PATH").value_or(""));
   plan.command = options.command;
   plan.tag_output = options.tag_output;
   plan.log_dir = options.log_dir.value_or("");
-  const int num_workers = options.workers.value_or(std::min(machine.usable_cores, kMaxWorkers));
+  const GpuChoice choice = chosen_gpus(options, machine, own_directory, library_path);
+  const std::vector<Gpu>& gpus = choice.gpus;
+  plan.note = choice.note;
+  const int num_workers = !gpus.empty() ? static_cast<int>(gpus.size())
+                                        : options.workers.value_or(std::min(machine.usable_cores, kMaxWorkers));
   const Variables shared = shared_variables(options, num_workers);
-  PlannedProcess coordinator{.name = "coordinator", .board_index = 0, .variables = shared, .cpus = {}};
+  PlannedProcess coordinator{.name = "coordinator", .board_index = 0, .variables = shared, .cpus = {}, .gpu = {}};
   coordinator.variables.emplace_back(kRoleVariable, "coordinator");
+  // It holds no context on a GPU, and neither may what the program calls in it.
+  if (!gpus.empty()) coordinator.variables.emplace_back(kVisibleDevicesVariable, "");
   plan.processes.push_back(std::move(coordinator));
-  for (int w = 0; w < num_workers; ++w) plan.processes.push_back(planned_worker(options, shared, w));
+  const std::string signals = options.settings.signals.value_or(kDefaultSignals);
+  for (int w = 0; w < num_workers; ++w) {
+    plan.processes.push_back(planned_worker(options, shared, w));
+    if (!gpus.empty()) {
+      add_gpu(gpus, static_cast<std::size_t>(w), signals, machine.sets_max_connections, plan.processes.back());
+    }
+  }
   if (wants_binding(options, machine)) {
-    const std::vector<CpuList> places = spread_workers(machine.nodes, num_workers);
+    const std::vector<CpuList> places = bound_cpus(machine, gpus, num_workers);
     for (std::size_t w = 0; w < places.size(); ++w) plan.processes[1 + w].cpus = places[w];
   }
   return plan;
@@ -88,9 +128,11 @@ LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& ma
 std::string launch_plan_table(const LaunchPlan& plan) {
   std::size_t name_width = 7;
   std::size_t cpu_width = 5;
+  std::size_t gpu_width = 0;  // no GPUs
   for (const PlannedProcess& process : plan.processes) {
     name_width = std::max(name_width, process.name.size());
     cpu_width = std::max(cpu_width, cpu_text(process.cpus).size());
+    gpu_width = std::max(gpu_width, process.gpu.size());
   }
   std::ostringstream out;
   const auto cell = [&out](const std::string& text, std::size_t width) {
@@ -98,10 +140,12 @@ std::string launch_plan_table(const LaunchPlan& plan) {
   };
   cell("process", name_width);
   cell("cores", cpu_width);
+  if (gpu_width > 0) cell("GPU", gpu_width);
   out << "environment and command\n";
   for (const PlannedProcess& process : plan.processes) {
     cell(process.name, name_width);
     cell(cpu_text(process.cpus), cpu_width);
+    if (gpu_width > 0) cell(process.gpu.empty() ? "-" : process.gpu, gpu_width);
     out << variables_text(process.variables) << " " << command_text(plan) << "\n";
   }
   return out.str();

@@ -1,6 +1,7 @@
 // rp-launch: runs a program as one coordinator and its workers. docs/launcher.md.
 
 #include <filesystem>
+#include <iostream>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -22,7 +23,9 @@ int launch(const std::vector<std::string>& arguments) {
   const rp::LaunchOptions options = rp::parse_launch_options(arguments);
   if (options.action == rp::LaunchOptions::Action::kHelp) return rp::print_output(rp::launch_help());
   if (options.action == rp::LaunchOptions::Action::kVersion) return rp::print_output(rp::cat("rp-launch ", RP_VERSION, "\n"));
-  rp::LaunchPlan plan = rp::make_launch_plan(options, rp::observe_machine(), own_directory());
+  const std::string library_path = rp::environment_value("LD_LIBRARY_PATH").value_or("");
+  rp::LaunchPlan plan = rp::make_launch_plan(options, rp::observe_machine(options.gpus.has_value()), own_directory(), library_path);
+  if (!plan.note.empty()) std::cerr << "rp-launch: note: " << plan.note << "\n";
   if (options.dry_run) return rp::print_output(rp::launch_plan_table(plan));
   rp::Supervisor supervisor(std::move(plan));
   return supervisor.run();

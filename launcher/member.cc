@@ -98,7 +98,7 @@ std::vector<std::string> Member::environment(const RunContext& run) const {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const std::string name = text.substr(0, text.find('='));
-    const bool replaced = name == kWorkerVariable ||
+    const bool replaced = name == kWorkerVariable || name == kGpuVariable ||
                           std::any_of(added.begin(), added.end(), [&name](const auto& v) { return v.first == name; });
     if (!replaced) list.push_back(text);
   }

@@ -114,22 +114,41 @@ class AskedSettings {
   const cxxopts::ParseResult& words_;
 };
 
-void refuse_gpus(const Asked& gpus, const std::optional<Asked>& device) {
-  const bool on_cpu = device && device->by_option;
-  if (on_cpu && !gpus.by_option) return;  // an option wins over the variable
-  if (on_cpu) throw Error(ExitCode::kUsage, "--gpus and --device cpu are both set, choose one: drop --gpus");
-  (void)parse_count(gpus.name, gpus.value, 1, kMaxWorkers);
-  throw Error(ExitCode::kNoResource, cat(gpus.name, " ", gpus.value, ": this build has no CUDA device; use --device cpu",
-                                         gpus.by_option ? " instead" : ""));
+// GPUs mean the device cuda, and cuda without a list means all GPUs, or as many as there are to be workers.
+void read_device(const AskedSettings& asked, LaunchOptions& options) {
+  const auto device = asked.value("device");
+  auto gpus = asked.value("gpus");
+  const auto workers = asked.value("workers");
+  if (workers) {
+    options.workers = parse_count(workers->name, workers->value, 1, kMaxWorkers, "; for more cores raise --threads-per-worker");
+  }
+  if (device) options.settings.device = parse_device(device->name, device->value);
+  if (gpus && device && options.settings.device != "cuda" && device->by_option >= gpus->by_option) {
+    if (device->by_option == gpus->by_option) {
+      throw Error(ExitCode::kUsage, cat(gpus->name, " and ", device->name, " ", device->value, " are both set, choose one: drop ",
+                                        gpus->name));
+    }
+    gpus.reset();  // an option wins over a variable
+  }
+  if (gpus) {
+    options.gpus = parse_gpus(gpus->name, gpus->value);
+    options.settings.device = "cuda";
+  } else if (options.settings.device == "cuda") {
+    options.gpus = GpuRequest{.asked = cat(device->name, " cuda")};
+  } else {
+    return;
+  }
+  const bool by_option = gpus ? gpus->by_option : device->by_option;
+  if (workers && by_option && !workers->by_option) options.workers.reset();
+  if (options.workers && !gpus) {
+    options.gpus->asked += cat(" with ", workers->name, " ", workers->value);
+    options.gpus->kind = GpuRequest::Kind::kCount;
+    options.gpus->count = *options.workers;
+  }
 }
 
 void read_settings(const AskedSettings& asked, LaunchOptions& options) {
-  const auto device = asked.value("device");
-  if (device) options.settings.device = parse_device(device->name, device->value);
-  if (const auto a = asked.value("gpus")) refuse_gpus(*a, device);
-  if (const auto a = asked.value("workers")) {
-    options.workers = parse_count(a->name, a->value, 1, kMaxWorkers, "; for more cores raise --threads-per-worker");
-  }
+  read_device(asked, options);
   if (const auto a = asked.value("threads-per-worker")) {
     options.settings.threads_per_worker = parse_count(a->name, a->value, 1, kMaxThreadsPerWorker);
   }
@@ -141,6 +160,7 @@ void read_settings(const AskedSettings& asked, LaunchOptions& options) {
   if (const auto a = asked.value("plan")) options.settings.plan = parse_plan(a->name, a->value);
   if (const auto a = asked.value("prefetch")) options.settings.prefetch = parse_switch(a->name, a->value);
   if (const auto a = asked.value("give-way")) options.settings.give_way = parse_give_way(a->name, a->value);
+  if (const auto a = asked.value("signals")) options.settings.signals = parse_signals(a->name, a->value);
   if (const auto a = asked.value("check-consistency")) options.settings.check_consistency = parse_switch(a->name, a->value);
   if (const auto a = asked.value("trace")) options.settings.trace = parse_file(a->name, a->value);
   if (const auto a = asked.value("bind")) options.bind = parse_choice(a->name, a->value, {"numa", "none"});
@@ -156,9 +176,10 @@ void read_settings(const AskedSettings& asked, LaunchOptions& options) {
 
 const std::vector<OptionSpec>& launch_option_specs() {
   static const std::vector<OptionSpec> specs = {
-      {"n", "workers", "N", "RP_WORKERS", "Worker processes (default: the cores that may be used)"},
-      {"", "device", "cpu|sim:NAME", "RP_DEVICE", "Device of the workers (default: cpu)"},
-      {"", "gpus", "N", "RP_GPUS", "Use N GPUs, one worker each"},
+      {"n", "workers", "N", "RP_WORKERS", "Worker processes (default: the cores that may be used, or the GPUs)"},
+      {"", "device", "cpu|cuda|sim:NAME", "RP_DEVICE", "Device of the workers (default: cpu)"},
+      {"", "gpus", "N|LIST|all", "RP_GPUS", "Use N GPUs, or those of a list such as 0,2,5 or of UUIDs: one worker for each entry"},
+      {"", "signals", "memops|events", "RP_SIGNALS", "How the GPUs of different workers wait for each other (default: memops)"},
       {"", "threads-per-worker", "K", "RP_THREADS_PER_WORKER", "CPU threads of each worker (default: 1)"},
       {"", "store", "shm|memfd", "RP_STORE", "Memory behind the host store (default: shm where it is large enough)"},
       {"", "params-on", "DIR", "RP_PARAMS_ON", "Keep weights, gradients and optimizer state in files in DIR (default: memory)"},

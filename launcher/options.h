@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/gpu_list.h"
 #include "launcher/runtime_settings.h"
 
 namespace rp {
@@ -24,7 +25,8 @@ struct LaunchOptions {
   enum class Action { kRun, kHelp, kVersion };
 
   Action action = Action::kRun;
-  std::optional<int> workers;         // default: the usable cores
+  std::optional<int> workers;         // default: the usable cores, or the GPUs
+  std::optional<GpuRequest> gpus;     // where the device is "cuda"
   std::optional<std::string> bind;    // "numa", "none"; default: numa where there are several nodes
   RuntimeSettings settings;
   bool tag_output = false;
@@ -34,7 +36,7 @@ struct LaunchOptions {
 };
 
 // `arguments`: all after the program's own name. The options end at the first word that is none, or after "--". Throws
-// rp::Error: kUsage for what is unknown, wrong or missing, kNoResource for a device that this build does not have.
+// rp::Error kUsage for what is unknown, wrong or missing.
 [[nodiscard]] LaunchOptions parse_launch_options(const std::vector<std::string>& arguments);
 
 [[nodiscard]] std::string launch_help();

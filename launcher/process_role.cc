@@ -35,12 +35,13 @@ void take_inheritance(ProcessRole& role) {
   role.num_workers = parse_count(kWorkersVariable, required_value(kWorkersVariable), 1, kMaxWorkers);
   if (role.role == Role::kWorker) {
     role.worker = parse_count(kWorkerVariable, required_value(kWorkerVariable), 0, role.num_workers - 1);
+    role.gpu = environment_value(kGpuVariable).value_or("");
   }
   role.channel.emplace(take_descriptor(kChannelVariable));
   role.liveness = take_descriptor(kLivenessVariable);
   role.fault_board = take_descriptor(kFaultBoardVariable);
   for (const char* name : {kRoleVariable, kWorkerVariable, kWorkersVariable, kChannelVariable, kLivenessVariable,
-                           kFaultBoardVariable}) {
+                           kFaultBoardVariable, kGpuVariable}) {
     unsetenv(name);
   }
 }

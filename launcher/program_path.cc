@@ -30,6 +30,14 @@ bool is_program(const fs::path& file) {
   throw Error(ExitCode::kCannotExecute, cat("cannot execute ", file.string(), ": ", why));
 }
 
+// Of a list as PATH is one; an empty entry is the working directory.
+void add_directories(const std::string& list, std::vector<fs::path>& directories) {
+  std::istringstream text(list);
+  for (std::string directory; std::getline(text, directory, ':');) {
+    directories.emplace_back(directory.empty() ? "." : directory);
+  }
+}
+
 }  // namespace
 
 fs::path find_program(const std::string& name, const fs::path& own_directory, const std::string& search_path) {
@@ -38,16 +46,23 @@ fs::path find_program(const std::string& name, const fs::path& own_directory, co
     return name;
   }
   std::vector<fs::path> directories{own_directory};
-  std::istringstream text(search_path);
-  for (std::string directory; std::getline(text, directory, ':');) {
-    directories.emplace_back(directory.empty() ? "." : directory);
-  }
+  add_directories(search_path, directories);
   for (const fs::path& directory : directories) {
     if (!name.empty() && is_program(directory / name)) return directory / name;
   }
   const char* hint = is_program(name) ? "; there is one in this directory: write ./ before its name" : "";
   throw Error(ExitCode::kNotFound,
               cat("cannot find the program \"", name, "\" beside rp-launch or in PATH", hint));
+}
+
+fs::path find_cuda_plugin(const fs::path& own_directory, const std::string& library_path) {
+  std::vector<fs::path> directories{own_directory, own_directory / ".." / "lib", own_directory / RP_LIBRARY_DIRECTORY};
+  add_directories(library_path, directories);
+  for (const fs::path& directory : directories) {
+    std::error_code ignored;
+    if (fs::is_regular_file(directory / kCudaPlugin, ignored)) return directory / kCudaPlugin;
+  }
+  return {};
 }
 
 }  // namespace rp

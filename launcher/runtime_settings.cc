@@ -30,20 +30,21 @@ std::string parse_choice(const std::string& name, const std::string& value, cons
 }
 
 std::string parse_device(const std::string& name, const std::string& value) {
-  if (value == "cuda" || value == "gpu") {
-    throw Error(ExitCode::kNoResource, cat(name, " is \"", value, "\", but this build has no CUDA device; use --device cpu"));
-  }
   constexpr std::string_view kModelled = "sim:";
   if (value.starts_with(kModelled)) {
     if (value.size() > kModelled.size()) return value;  // the program finds out what it names
     throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; give the name of a GPU's profile behind it, such as sim:rtx4090, "
                                       "or a file: docs/simulation-device.md"));
   }
-  return parse_choice(name, value, {"cpu", "sim:NAME"});
+  return parse_choice(name, value, {"cpu", "cuda", "sim:NAME"});
 }
 
 std::string parse_store(const std::string& name, const std::string& value) {
   return parse_choice(name, value, {"shm", "memfd"});
+}
+
+std::string parse_signals(const std::string& name, const std::string& value) {
+  return parse_choice(name, value, {"memops", "events"});
 }
 
 std::string parse_give_way(const std::string& name, const std::string& value) {
@@ -92,6 +93,7 @@ RuntimeSettings RuntimeSettings::from_environment() {
   if (const auto value = environment_value("RP_PLAN")) settings.plan = parse_plan("RP_PLAN", *value);
   if (const auto value = environment_value("RP_PREFETCH")) settings.prefetch = parse_switch("RP_PREFETCH", *value);
   if (const auto value = environment_value("RP_GIVE_WAY")) settings.give_way = parse_give_way("RP_GIVE_WAY", *value);
+  if (const auto value = environment_value("RP_SIGNALS")) settings.signals = parse_signals("RP_SIGNALS", *value);
   if (const auto value = environment_value("RP_THREADS_PER_WORKER")) {
     settings.threads_per_worker = parse_count("RP_THREADS_PER_WORKER", *value, 1, kMaxThreadsPerWorker);
   }
@@ -113,6 +115,7 @@ std::vector<std::pair<std::string, std::string>> RuntimeSettings::variables() co
   if (plan) list.emplace_back("RP_PLAN", *plan);
   if (prefetch) list.emplace_back("RP_PREFETCH", *prefetch ? "1" : "0");
   if (give_way) list.emplace_back("RP_GIVE_WAY", *give_way);
+  if (signals) list.emplace_back("RP_SIGNALS", *signals);
   if (threads_per_worker) list.emplace_back("RP_THREADS_PER_WORKER", std::to_string(*threads_per_worker));
   if (wait_timeout_seconds) list.emplace_back("RP_WAIT_TIMEOUT", std::to_string(*wait_timeout_seconds));
   if (check_consistency) list.emplace_back("RP_CHECK_CONSISTENCY", *check_consistency ? "1" : "0");

@@ -9,12 +9,14 @@
 
 namespace rp {
 
+// How the streams of different workers wait for each other on GPUs, where nothing was asked for.
+inline constexpr const char* kDefaultSignals = "memops";
 inline constexpr int kMaxThreadsPerWorker = 1024;
 inline constexpr int kMaxWaitTimeoutSeconds = 1'000'000;
 
 // Settings that were asked for; nullopt: not asked for, the default of whoever uses it holds.
 struct RuntimeSettings {
-  std::optional<std::string> device;     // RP_DEVICE: "cpu", "sim:NAME"
+  std::optional<std::string> device;     // RP_DEVICE: "cpu", "cuda", "sim:NAME"
   std::optional<std::string> store;      // RP_STORE: "shm", "memfd"
   std::optional<std::string> params_on;  // RP_PARAMS_ON: a directory
   std::optional<std::string> plan;       // RP_PLAN: "auto" or a file
@@ -22,11 +24,11 @@ struct RuntimeSettings {
   std::optional<std::string> give_way;   // RP_GIVE_WAY: "all", "weights", "gradients", "none"
   std::optional<int> threads_per_worker; // RP_THREADS_PER_WORKER
   std::optional<int> wait_timeout_seconds;  // RP_WAIT_TIMEOUT
+  std::optional<std::string> signals;    // RP_SIGNALS: "memops", "events"
   std::optional<bool> check_consistency;  // RP_CHECK_CONSISTENCY: 0, 1
   std::optional<std::string> trace;      // RP_TRACE: a file
 
-  // Reads the variables; an empty one counts as unset. Throws rp::Error kUsage that names the variable, or kNoResource
-  // for a device that this build does not have.
+  // Reads the variables; an empty one counts as unset. Throws rp::Error kUsage that names the variable.
   [[nodiscard]] static RuntimeSettings from_environment();
 
   // The variables that pass the settings on.
@@ -34,9 +36,10 @@ struct RuntimeSettings {
 };
 
 // A value of an option or variable. `name` is what the person wrote it as ("--store", "RP_STORE"). Each throws rp::Error
-// kUsage saying what is allowed; parse_device also kNoResource. `advice` ends the message of parse_count.
+// kUsage saying what is allowed. `advice` ends the message of parse_count.
 [[nodiscard]] std::string parse_device(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_store(const std::string& name, const std::string& value);
+[[nodiscard]] std::string parse_signals(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_give_way(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_directory(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_plan(const std::string& name, const std::string& value);

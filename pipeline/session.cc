@@ -88,6 +88,9 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   choose(settings_.wait_timeout_seconds, options.wait_timeout_seconds, settings.wait_timeout_seconds);
   choose(settings_.check_consistency, options.check_consistency, settings.check_consistency);
   settings_.device = parse_device("SessionOptions::device", settings_.device);
+  if (settings_.device == "cuda") {
+    throw Error(ExitCode::kNoResource, "the device is cuda, but this build has no CUDA device; use --device cpu");
+  }
   settings_.give_way = parse_give_way("SessionOptions::give_way", settings_.give_way);
   if (settings_.threads_per_worker < 1) {
     throw Error(ExitCode::kUsage, cat("SessionOptions::threads_per_worker is ", settings_.threads_per_worker,

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -10,6 +11,8 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/text.h"
 #include "tests/launcher/launched_run.h"
@@ -76,18 +79,68 @@ TEST(Launch, LogFilesTakeAllThatAProcessWrites) {
 }
 
 TEST(Launch, AnOptionWinsOverItsVariableAndBothReachTheProgram) {
-  LaunchedRun run({"-n", "3", "--store", "memfd", "TOY", "environment"}, {{"RP_STORE", "shm"}, {"RP_PREFETCH", "0"}});
+  LaunchedRun run({"-n", "3", "--store", "memfd", "TOY", "environment"}, {{"RP_STORE", "shm"}, {"RP_PREFETCH", "0"}, {"RP_GPU", "GPU-of-an-outer-run"}});
   EXPECT_EQ(run.wait_for_end(), 0);
-  EXPECT_EQ(run.out(), "RP_ROLE=unset\nRP_CHANNEL_FD=unset\nRP_WORKERS=unset\nRP_STORE=memfd\nRP_PREFETCH=0\n");
+  EXPECT_EQ(run.out(), "RP_ROLE=unset\nRP_CHANNEL_FD=unset\nRP_WORKERS=unset\nRP_STORE=memfd\nRP_PREFETCH=0\nRP_GPU=unset\n");
 }
 
 TEST(Launch, AWrongCommandLineIsExplainedAndNothingStarts) {
   LaunchedRun unknown({"--wrokers", "3", "TOY", "exit", "0"});
   EXPECT_EQ(unknown.wait_for_end(), 2);
   EXPECT_NE(unknown.err().find("did you mean --workers?"), std::string::npos) << unknown.err();
-  LaunchedRun gpus({"--gpus", "8", "train"});
-  EXPECT_EQ(gpus.wait_for_end(), 69);
-  EXPECT_NE(gpus.err().find("--device cpu"), std::string::npos) << gpus.err();
+}
+
+// A directory with a fake driver's library and an empty plug-in; the rest of rp-launch is real.
+class FakeGpus {
+ public:
+  FakeGpus() {
+    fs::create_symlink(RP_FAKE_NVML_PATH, directory_.path() / "libnvidia-ml.so.1");
+    std::ofstream(directory_.path() / "libroundpipe_cuda.so") << "";
+  }
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> variables(const std::string& number) const {
+    return {{"LD_LIBRARY_PATH", directory_.path().string()}, {"RP_FAKE_GPUS", number}};
+  }
+  void remove_plugin() const { fs::remove(directory_.path() / "libroundpipe_cuda.so"); }
+  void remove_driver() const { fs::remove(directory_.path() / "libnvidia-ml.so.1"); }
+
+ private:
+  TempDirectory directory_;
+};
+
+TEST(Launch, EveryWorkerGetsItsCardAndKeepsItFromItsChildren) {
+  const FakeGpus gpus;
+  LaunchedRun run({"--gpus", "1,1,0", "--signals", "events", "TOY", "gpus"}, gpus.variables("2"));
+  EXPECT_EQ(run.wait_for_end(), 0) << run.err();
+  std::vector<std::string> lines = lines_of(run.out());
+  std::sort(lines.begin(), lines.end());
+  EXPECT_EQ(lines, (std::vector<std::string>{"worker 0 on GPU-b1-0000 GPU-b1-0000,GPU-a0-0000 32 unset",
+                                             "worker 1 on GPU-b1-0000 GPU-b1-0000,GPU-a0-0000 32 unset",
+                                             "worker 2 on GPU-a0-0000 GPU-a0-0000,GPU-b1-0000 32 unset"}));
+}
+
+TEST(Launch, MissingGpusAreOneLineAndNothingStarts) {
+  const FakeGpus gpus;
+  const auto message = [&gpus](const std::string& number, const std::string& asked) {
+    LaunchedRun run({"--gpus", asked, "TOY", "exit", "0"}, gpus.variables(number));
+    EXPECT_EQ(run.wait_for_end(), 69) << number << " " << asked;
+    EXPECT_EQ(lines_of(run.err()).size(), 1U) << run.err();
+    EXPECT_EQ(run.out(), "");
+    return run.err();
+  };
+  EXPECT_NE(message("2", "3").find("--gpus 3: only 2 can be used"), std::string::npos);
+  EXPECT_NE(message("0", "all").find("sees no NVIDIA GPU"), std::string::npos);
+  gpus.remove_plugin();
+  EXPECT_NE(message("2", "2").find("this build has no CUDA device"), std::string::npos);
+}
+
+TEST(Launch, AMachineWithoutADriverGetsOneLineAndNoLoadersError) {
+  const FakeGpus gpus;
+  gpus.remove_driver();
+  LaunchedRun run({"--gpus", "8", "TOY", "exit", "0"}, gpus.variables("2"));
+  EXPECT_EQ(run.wait_for_end(), 69);
+  EXPECT_NE(run.err().find("--gpus 8: "), std::string::npos) << run.err();
+  EXPECT_NE(run.err().find("--device cpu"), std::string::npos) << run.err();
+  EXPECT_EQ(lines_of(run.err()).size(), 1U) << run.err();
 }
 
 TEST(Launch, AProgramThatIsNotThereIs127AndOneThatCannotRunIs126) {

@@ -61,29 +61,63 @@ TEST(Options, AWrongOneIsAUsageErrorThatSaysWhatIsAllowed) {
   EXPECT_EQ(code_of({"--tag-output", "--log-dir", "logs", "train"}), ExitCode::kUsage);
 }
 
-TEST(Options, ADeviceThatThisBuildLacksIsAMissingResource) {
-  EXPECT_EQ(code_of({"--gpus", "8", "train"}), ExitCode::kNoResource);
-  EXPECT_EQ(code_of({"--device", "cuda", "train"}), ExitCode::kNoResource);
-  EXPECT_EQ(code_of({"--device", "cpu", "train"}), ExitCode::kOk);
-}
-
 TEST(Options, AModelledDeviceHasAName) {
   EXPECT_EQ(code_of({"--device", "sim:rtx4090", "train"}), ExitCode::kOk);
   EXPECT_NE(message_of({"--device", "sim:", "train"}).find("such as sim:rtx4090"), std::string::npos);
-  EXPECT_NE(message_of({"--device", "sim", "train"}).find("allowed: cpu or sim:NAME"), std::string::npos);
+  EXPECT_NE(message_of({"--device", "sim", "train"}).find("allowed: cpu, cuda or sim:NAME"), std::string::npos);
 }
 
-TEST(Options, TheRemedyForMissingGpusWorks) {
-  EXPECT_NE(message_of({"--gpus", "2", "train"}).find("use --device cpu instead"), std::string::npos);
+TEST(Options, GpusMeanTheDeviceCudaAndCudaMeansAllGpus) {
+  const LaunchOptions two = parse_launch_options({"--gpus", "2", "train"});
+  EXPECT_EQ(two.settings.device, "cuda");
+  EXPECT_EQ(two.gpus->kind, GpuRequest::Kind::kCount);
+  EXPECT_EQ(two.gpus->count, 2);
+  const LaunchOptions all = parse_launch_options({"--device", "cuda", "train"});
+  EXPECT_EQ(all.gpus->kind, GpuRequest::Kind::kAll);
+  EXPECT_EQ(all.gpus->asked, "--device cuda");
+  const LaunchOptions some = parse_launch_options({"--device", "cuda", "-n", "3", "train"});
+  EXPECT_EQ(some.gpus->count, 3);
+  EXPECT_EQ(some.gpus->asked, "--device cuda with --workers 3");
+  EXPECT_EQ(parse_launch_options({"--device", "cpu", "train"}).gpus, std::nullopt);
+  EXPECT_EQ(parse_launch_options({"--device", "cuda", "--gpus", "1,2", "train"}).gpus->words, (std::vector<std::string>{"1", "2"}));
+  EXPECT_EQ(code_of({"--gpus", "0,two", "train"}), ExitCode::kUsage);
+  EXPECT_NE(message_of({"--device", "gpu", "train"}).find("allowed: cpu, cuda or sim:NAME"), std::string::npos);
+}
+
+TEST(Options, GpusAndAnotherDeviceContradictEachOtherUnlessOneIsAVariable) {
   EXPECT_EQ(code_of({"--gpus", "2", "--device", "cpu", "train"}), ExitCode::kUsage);
-  EXPECT_NE(message_of({"--gpus", "2", "--device", "cpu", "train"}).find("drop --gpus"), std::string::npos);
+  EXPECT_NE(message_of({"--gpus", "2", "--device", "cpu", "train"}).find("choose one: drop --gpus"), std::string::npos);
+  EXPECT_EQ(code_of({"--gpus", "2", "--device", "sim:rtx4090", "train"}), ExitCode::kUsage);
   setenv("RP_GPUS", "2", 1);
-  EXPECT_NE(message_of({"train"}).find("RP_GPUS 2"), std::string::npos);
-  EXPECT_EQ(code_of({"--device", "cpu", "train"}), ExitCode::kOk);
+  EXPECT_EQ(parse_launch_options({"train"}).gpus->asked, "RP_GPUS 2");
+  EXPECT_EQ(parse_launch_options({"--device", "cpu", "train"}).gpus, std::nullopt);
   setenv("RP_DEVICE", "cpu", 1);
-  EXPECT_EQ(code_of({"train"}), ExitCode::kNoResource) << "two variables, neither of which wins";
-  unsetenv("RP_DEVICE");
+  EXPECT_EQ(code_of({"train"}), ExitCode::kUsage) << "two variables, neither of which wins";
+  EXPECT_EQ(parse_launch_options({"--gpus", "1", "train"}).settings.device, "cuda");
   unsetenv("RP_GPUS");
+  setenv("RP_DEVICE", "cuda", 1);
+  EXPECT_EQ(parse_launch_options({"train"}).gpus->asked, "RP_DEVICE cuda");
+  unsetenv("RP_DEVICE");
+}
+
+TEST(Options, WorkersOfAVariableGiveWayToGpusOfAnOption) {
+  setenv("RP_WORKERS", "7", 1);
+  EXPECT_EQ(parse_launch_options({"--gpus", "2", "train"}).workers, std::nullopt);
+  EXPECT_EQ(parse_launch_options({"--device", "cuda", "train"}).gpus->kind, GpuRequest::Kind::kAll);
+  setenv("RP_GPUS", "2", 1);
+  EXPECT_EQ(parse_launch_options({"train"}).workers, 7) << "compared with the GPUs when these are known";
+  unsetenv("RP_GPUS");
+  unsetenv("RP_WORKERS");
+}
+
+TEST(Options, HowGpusWaitForEachOtherTravelsInAVariable) {
+  const LaunchOptions options = parse_launch_options({"--signals", "events", "train"});
+  EXPECT_EQ(options.settings.variables(), (std::vector<std::pair<std::string, std::string>>{{"RP_SIGNALS", "events"}}));
+  EXPECT_NE(message_of({"--signals", "event", "train"}).find("did you mean events?"), std::string::npos);
+  setenv("RP_SIGNALS", "memops", 1);
+  EXPECT_EQ(parse_launch_options({"train"}).settings.signals, "memops");
+  EXPECT_EQ(RuntimeSettings::from_environment().signals, "memops");
+  unsetenv("RP_SIGNALS");
 }
 
 TEST(Options, AVariableIsTheDefaultOfItsOption) {

@@ -17,7 +17,7 @@ class ProcessRoleTest : public testing::Test {
  protected:
   ~ProcessRoleTest() override {
     for (const char* name : {kRoleVariable, kWorkerVariable, kWorkersVariable, kChannelVariable, kLivenessVariable,
-                             kFaultBoardVariable, "RP_STORE"}) {
+                             kFaultBoardVariable, kGpuVariable, "RP_STORE"}) {
       unsetenv(name);
     }
   }
@@ -36,13 +36,15 @@ TEST_F(ProcessRoleTest, AWorkerTakesItsInheritanceAndHidesItFromItsChildren) {
   set(kRoleVariable, "worker");
   set(kWorkerVariable, "2");
   set(kWorkersVariable, "3");
+  set(kGpuVariable, "GPU-8932f937");
   for (const char* name : {kChannelVariable, kLivenessVariable, kFaultBoardVariable}) set(name, std::to_string(dup(0)));
   const ProcessRole role = ProcessRole::from_environment();
   EXPECT_EQ(role.role, Role::kWorker);
   EXPECT_EQ(role.worker, 2);
   EXPECT_EQ(role.num_workers, 3);
+  EXPECT_EQ(role.gpu, "GPU-8932f937");
   EXPECT_EQ(fcntl(role.liveness.get(), F_GETFD), FD_CLOEXEC);
-  for (const char* name : {kRoleVariable, kWorkerVariable, kWorkersVariable, kChannelVariable}) {
+  for (const char* name : {kRoleVariable, kWorkerVariable, kWorkersVariable, kChannelVariable, kGpuVariable}) {
     EXPECT_EQ(std::getenv(name), nullptr) << name;
   }
 }

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <fstream>
+
 #include "roundpipe/error.h"
 
 namespace rp {
@@ -26,6 +29,23 @@ TEST(ProgramPath, WhatIsMissingIs127AndWhatIsNoProgramIs126) {
   EXPECT_EQ(code_of("/no/such/program"), ExitCode::kNotFound);
   EXPECT_EQ(code_of("/bin/"), ExitCode::kCannotExecute);
   EXPECT_EQ(code_of(""), ExitCode::kNotFound);
+}
+
+TEST(ProgramPath, ThePluginForGpusIsLookedForWhereItsBuildOrInstallationPutsIt) {
+  namespace fs = std::filesystem;
+  std::string name = (fs::temp_directory_path() / "rp-test-XXXXXX").string();
+  ASSERT_NE(mkdtemp(name.data()), nullptr);
+  const fs::path root = name;
+  for (const char* directory : {"bin", "lib", "other"}) fs::create_directories(root / directory);
+  EXPECT_EQ(find_cuda_plugin(root / "bin", (root / "other").string()), "");
+  std::ofstream(root / "other" / kCudaPlugin) << "";
+  EXPECT_EQ(find_cuda_plugin(root / "bin", ""), "");
+  EXPECT_EQ(find_cuda_plugin(root / "bin", "/nowhere:" + (root / "other").string()), root / "other" / kCudaPlugin);
+  std::ofstream(root / "lib" / kCudaPlugin) << "";
+  EXPECT_EQ(find_cuda_plugin(root / "bin", (root / "other").string()), root / "bin/../lib" / kCudaPlugin);
+  std::ofstream(root / "bin" / kCudaPlugin) << "";
+  EXPECT_EQ(find_cuda_plugin(root / "bin", ""), root / "bin" / kCudaPlugin);
+  fs::remove_all(root);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -129,7 +130,7 @@ class Toy {
   }
 
   static int print_environment() {
-    for (const char* name : {"RP_ROLE", "RP_CHANNEL_FD", "RP_WORKERS", "RP_STORE", "RP_PREFETCH"}) {
+    for (const char* name : {"RP_ROLE", "RP_CHANNEL_FD", "RP_WORKERS", "RP_STORE", "RP_PREFETCH", "RP_GPU"}) {
       const char* value = std::getenv(name);
       std::cout << name << "=" << (value == nullptr ? "unset" : value) << "\n";
     }
@@ -166,6 +167,7 @@ class Toy {
     store_ = map_store(store.descriptors.at(0).get());
     rp::confirm_attached(*role_.channel, Deadline::after_seconds(30));
     entry().publish_state(rp::ProcessState::kAttached);
+    if (is("gpus")) std::cout << gpu_text() << std::flush;
     if (is("exit")) std::cout << "after attach " << role_.worker << std::endl;
     store_->num_attached.fetch_add(1);
     rp::futex_wake_all(&store_->num_attached);
@@ -175,6 +177,17 @@ class Toy {
     if (is("chatty_crash") && role_.worker == 0) chat_and_crash();
     while (store_->stopped.load() == 0 || is("chatty")) rp::futex_wait(&store_->stopped, store_->stopped.load(), INT64_MAX);
     return is("ignore_end") ? (pause_for_ever(), 0) : 0;
+  }
+
+  [[nodiscard]] std::string gpu_text() const {
+    std::ostringstream text;
+    text << "worker " << role_.worker << " on " << role_.gpu;
+    for (const char* name : {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_MAX_CONNECTIONS", "RP_GPU"}) {
+      const char* value = std::getenv(name);
+      text << " " << (value == nullptr ? "unset" : value);
+    }
+    text << "\n";
+    return text.str();
   }
 
   // As an exception that leaves main() before Session::start(): the terminate handler records it and prints it, too.
