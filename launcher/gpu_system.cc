@@ -1,8 +1,10 @@
 #include "launcher/gpu_system.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <fstream>
+#include <optional>
 
 #include "common/text.h"
 #include "roundpipe/error.h"
@@ -96,12 +98,22 @@ Gpu read_card(const NvmlTable& nvml, nvml::Device device, int index, const std::
   read_memory(nvml, device, gpu);
   gpu.pci_address = pci_address(nvml, device);
   gpu.numa_node = numa_node_of(gpu.pci_address, root);
+  gpu.card_link = card_link_of(gpu.pci_address, root);
   gpu.link = {number_of(nvml.link_generation, device), number_of(nvml.link_width, device)};
   gpu.most_link = {number_of(nvml.most_link_generation, device), number_of(nvml.most_link_width, device)};
   if (nvml.capability != nullptr) (void)nvml.capability(device, &gpu.capability_major, &gpu.capability_minor);
   read_compute_mode(nvml, device, gpu);
   if (gpu.uuid.empty()) gpu.problem = "the driver does not tell its UUID; see what nvidia-smi -L says";
   return gpu;
+}
+
+// The number at the beginning of a file of the device.
+template <typename T>
+std::optional<T> pci_figure(const std::string& pci_address, const char* name, const std::string& root) {
+  std::ifstream file(cat(root, "/sys/bus/pci/devices/", pci_address, "/", name));
+  T number{};
+  if (file >> number) return number;
+  return std::nullopt;
 }
 
 void read_cards(const NvmlTable& nvml, const std::string& root, GpuSystem& system) {
@@ -135,9 +147,18 @@ void read_cards(const NvmlTable& nvml, const std::string& root, GpuSystem& syste
 }  // namespace
 
 int numa_node_of(const std::string& pci_address, const std::string& root) {
-  std::ifstream file(cat(root, "/sys/bus/pci/devices/", pci_address, "/numa_node"));
-  int node = -1;
-  return !pci_address.empty() && file >> node && node >= 0 ? node : -1;
+  return pci_address.empty() ? -1 : std::max(-1, pci_figure<int>(pci_address, "numa_node", root).value_or(-1));
+}
+
+PcieLink card_link_of(const std::string& pci_address, const std::string& root) {
+  if (pci_address.empty()) return {};
+  const double speed = pci_figure<double>(pci_address, "max_link_speed", root).value_or(0);  // "16.0 GT/s PCIe"
+  PcieLink link{.generation = 0, .width = pci_figure<int>(pci_address, "max_link_width", root).value_or(0)};
+  if (link.width > 32) link.width = 0;  // 255: the kernel does not know
+  // Gigatransfers a second by generation.
+  constexpr std::array kSpeeds = {2.5, 5.0, 8.0, 16.0, 32.0, 64.0};
+  for (std::size_t i = 0; i < kSpeeds.size() && speed >= kSpeeds[i]; ++i) link.generation = static_cast<int>(i) + 1;
+  return link;
 }
 
 std::string gpu_text(const Gpu& gpu) {

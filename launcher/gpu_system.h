@@ -27,7 +27,8 @@ struct Gpu {
   std::string pci_address{};  // "0000:17:00.0", as /sys names it
   int numa_node = -1;         // -1: unknown
   PcieLink link{};            // now; an idle card lowers its generation
-  PcieLink most_link{};
+  PcieLink most_link{};       // of card and slot together
+  PcieLink card_link{};       // of the card in a slot that gives all
   int capability_major = 0;
   int capability_minor = 0;
   bool exclusive = false;     // its compute mode allows one process at a time
@@ -50,6 +51,9 @@ struct GpuSystem {
 
 // The node of a device by what /sys says; -1 if it does not.
 [[nodiscard]] int numa_node_of(const std::string& pci_address, const std::string& root = "");
+
+// What a card's own link can do, by what /sys says.
+[[nodiscard]] PcieLink card_link_of(const std::string& pci_address, const std::string& root = "");
 
 // "GPU 0 (NVIDIA GeForce RTX 4090, GPU-8932f937-...)"
 [[nodiscard]] std::string gpu_text(const Gpu& gpu);

@@ -220,7 +220,8 @@ LaunchOptions parse_launch_options(const std::vector<std::string>& arguments) {
 std::string launch_help() {
   return cat(make_parser().help(),
              "\nThe options end at the first word that is none; all after it is the program's.\n"
-             "A variable in brackets sets the default of its option.\n");
+             "A variable in brackets sets the default of its option.\n"
+             "rp-launch doctor [options] looks at this machine and says what is wrong with it: rp-launch doctor --help\n");
 }
 
 }  // namespace rp

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/bad_input.h"
+#include "common/check.h"
 #include "model_files/embedded_files.h"
 #include "model_files/json_file.h"
 
@@ -168,6 +169,18 @@ ProfileFile<Profile> find_profile(const std::string& name_or_path, const Embedde
 }
 
 }  // namespace
+
+std::string gpu_profile_text(const ProfileFile<GpuProfile>& file) {
+  const auto* tag = static_cast<const GpuProfile*>(nullptr);
+  RP_ASSERT(file.sources.size() == figures_of(tag).size());
+  nlohmann::ordered_json figures;
+  for (std::size_t i = 0; i < file.sources.size(); ++i) {
+    const Figure<GpuProfile>& figure = figures_of(tag)[i];
+    figures[figure.key] = {{"value", file.profile.*figure.member}, {"unit", figure.unit}, {"source", file.sources[i].source}};
+  }
+  const nlohmann::ordered_json root{{"format", format_of(tag)}, {"version", kVersion}, {"name", file.profile.name}, {"figures", figures}};
+  return root.dump(2) + "\n";
+}
 
 ProfileFile<GpuProfile> read_gpu_profile(const std::filesystem::path& path) { return read_profile<GpuProfile>(path); }
 ProfileFile<ServerProfile> read_server_profile(const std::filesystem::path& path) {

@@ -27,6 +27,9 @@ struct ProfileFile {
 [[nodiscard]] ProfileFile<GpuProfile> read_gpu_profile(const std::filesystem::path& path);
 [[nodiscard]] ProfileFile<ServerProfile> read_server_profile(const std::filesystem::path& path);
 
+// The text of such a file. REQUIRES: a source for each figure, in order.
+[[nodiscard]] std::string gpu_profile_text(const ProfileFile<GpuProfile>& file);
+
 // What a person gives: the name of a profile that comes with the program, or a path, which has a '/' or ends in ".json". Throws
 // rp::Error (kUsage) for another word, with the names that there are and the nearest.
 [[nodiscard]] ProfileFile<GpuProfile> gpu_profile(const std::string& name_or_path);

@@ -22,11 +22,12 @@ class FakeRoot {
     if (mkdtemp(path_.data()) == nullptr) std::abort();
   }
   ~FakeRoot() { fs::remove_all(path_); }
-  void put_node(const std::string& address, const std::string& text) const {
+  void put(const std::string& address, const std::string& name, const std::string& text) const {
     const fs::path directory = fs::path(path_) / "sys/bus/pci/devices" / address;
     fs::create_directories(directory);
-    std::ofstream(directory / "numa_node") << text << "\n";
+    std::ofstream(directory / name) << text << "\n";
   }
+  void put_node(const std::string& address, const std::string& text) const { put(address, "numa_node", text); }
   [[nodiscard]] std::string path() const { return path_; }
 
  private:
@@ -66,6 +67,19 @@ TEST_F(GpuSystemTest, AMachineWithoutNumaSaysMinusOne) {
   root.put_node("0000:10:00.0", "-1");
   EXPECT_EQ(numa_node_of("0000:10:00.0", root.path()), -1);
   EXPECT_EQ(numa_node_of("", root.path()), -1);
+}
+
+TEST_F(GpuSystemTest, TheLinkOfACardIsWhatTheKernelTells) {
+  const FakeRoot root;
+  EXPECT_EQ(card_link_of("0000:10:00.0", root.path()), PcieLink{});
+  root.put("0000:10:00.0", "max_link_width", "16");
+  for (const auto& [speed, generation] : {std::pair{"2.5 GT/s PCIe", 1}, {"8.0 GT/s PCIe", 3}, {"16.0 GT/s PCIe", 4},
+                                          {"32.0 GT/s PCIe", 5}, {"64.0 GT/s PCIe", 6}, {"Unknown", 0}}) {
+    root.put("0000:10:00.0", "max_link_speed", speed);
+    EXPECT_EQ(card_link_of("0000:10:00.0", root.path()), (PcieLink{generation, 16})) << speed;
+  }
+  root.put("0000:10:00.0", "max_link_width", "255");
+  EXPECT_EQ(card_link_of("0000:10:00.0", root.path()).width, 0) << "255: the kernel does not know";
 }
 
 TEST_F(GpuSystemTest, ADriverThatDoesNotStartSaysWhyAndWhatToDo) {

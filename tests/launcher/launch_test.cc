@@ -143,6 +143,26 @@ TEST(Launch, AMachineWithoutADriverGetsOneLineAndNoLoadersError) {
   EXPECT_EQ(lines_of(run.err()).size(), 1U) << run.err();
 }
 
+TEST(Launch, TheDoctorPrintsWhatThereIsAndFailsOnlyForGpusThatWereAskedFor) {
+  const FakeGpus gpus;
+  LaunchedRun healthy({"doctor"}, gpus.variables("2"));
+  EXPECT_EQ(healthy.wait_for_end(60), 0) << healthy.err();
+  EXPECT_NE(healthy.out().find("NVIDIA Fake 4090"), std::string::npos) << healthy.out();
+  LaunchedRun without({"doctor"}, gpus.variables("0"));
+  EXPECT_EQ(without.wait_for_end(), 0) << without.err();
+  EXPECT_EQ(without.out().find("no CUDA device: "), 0U) << without.out();
+  EXPECT_NE(without.out().find("/dev/shm"), std::string::npos) << without.out();
+  LaunchedRun asked({"doctor", "--gpus", "1", "--json"}, gpus.variables("0"));
+  EXPECT_EQ(asked.wait_for_end(), 69);
+  EXPECT_EQ(asked.out().find("{"), 0U) << "the rest is printed";
+  EXPECT_NE(asked.err().find("--gpus 1: no CUDA device"), std::string::npos) << asked.err();
+  LaunchedRun profile({"doctor", "--profile", "/nowhere/gpu.json"}, gpus.variables("0"));
+  EXPECT_EQ(profile.wait_for_end(), 69);
+  EXPECT_NE(profile.err().find("no GPU was measured"), std::string::npos) << profile.err();
+  LaunchedRun wrong({"doctor", "--jsn"});
+  EXPECT_EQ(wrong.wait_for_end(), 2);
+}
+
 TEST(Launch, AProgramThatIsNotThereIs127AndOneThatCannotRunIs126) {
   LaunchedRun missing({"no-such-program"});
   EXPECT_EQ(missing.wait_for_end(), 127);

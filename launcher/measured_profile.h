@@ -1,0 +1,21 @@
+// launcher/measured_profile.h
+// A GPU profile for rp-plan of what was measured on this machine. Format: docs/formats/gpu_profile.md.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/probe_process.h"
+
+namespace rp {
+
+// Of the slowest of these GPUs, alone on its link. What was not measured is taken from the profile that comes with the program and
+// is nearest by the GPU's name, else by its compute capability; its source says so. `when`: the date. Throws rp::Error:
+// kNoResource if no GPU was measured, kUsage if GPUs of different names were.
+[[nodiscard]] std::string measured_profile(const std::vector<GpuBandwidth>& bandwidths, const std::string& driver,
+                                           const std::string& when);
+
+// The name of that nearest profile: "rtx4090".
+[[nodiscard]] std::string nearest_profile(const Gpu& gpu);
+
+}  // namespace rp

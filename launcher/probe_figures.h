@@ -1,0 +1,26 @@
+// launcher/probe_figures.h
+// What rp-probe measures on one GPU, and the line of JSON in which it says so.
+#pragma once
+
+#include <string>
+
+namespace rp {
+
+// GB/s are 10^9 bytes a second.
+struct ProbeFigures {
+  double host_to_device_gbs = 0;  // of long copies from registered memory
+  double device_to_host_gbs = 0;
+  double both_directions_gbs = 0;  // of each of the two at once
+  double copy_latency_us = 0;      // from the start of a copy of a few bytes to its completion
+  double register_s_per_gib = 0;   // of page-locking memory for the GPU
+  double memory_gib = 0;           // of the GPU, by CUDA
+  double usable_gib = 0;           // of it, that is free beside the context
+  bool huge_pages = false;         // whether the registered memory had them
+  bool operator==(const ProbeFigures&) const = default;
+};
+
+[[nodiscard]] std::string probe_line(const ProbeFigures& figures);
+// Throws rp::Error (kLauncherFailed) for a line that is none.
+[[nodiscard]] ProbeFigures parse_probe_line(const std::string& line);
+
+}  // namespace rp

@@ -1,0 +1,141 @@
+#include "launcher/doctor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "common/text.h"
+#include "launcher/doctor_report.h"
+#include "roundpipe/error.h"
+#include "tests/launcher/fake_nvml.h"
+
+namespace rp {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+// Two cards beside two nodes, nothing wrong.
+DoctorReport good_report() {
+  fake_driver() = {};
+  fake_driver().cards = equal_cards(2);
+  DoctorReport report{.system = observe_gpus(fake_nvml()), .plugin = "/lib/libroundpipe_cuda.so", .nodes = {{0, {0, 1}}, {1, {2, 3}}}};
+  for (std::size_t i = 0; i < 2; ++i) {
+    report.system.gpus[i].numa_node = static_cast<int>(i);
+    report.system.gpus[i].card_link = {4, 16};
+    const ProbeFigures alone{.host_to_device_gbs = 25.0, .device_to_host_gbs = 26.0, .both_directions_gbs = 20.0, .copy_latency_us = 9};
+    ProbeFigures together = alone;
+    together.host_to_device_gbs = 12.5;
+    report.bandwidths.push_back({.gpu = report.system.gpus[i], .alone = alone, .together = together});
+  }
+  report.limits = {{.key = "shm", .name = "/dev/shm", .value = "64.0 GiB, 64.0 GiB free"}};
+  return report;
+}
+
+std::string advice_text(const DoctorReport& report) {
+  std::string text;
+  for (const Advice& advice : advice_on(report)) text += cat(advice.is_problem ? "! " : "  ", advice.about, ": ", advice.text, "\n");
+  return text;
+}
+
+TEST(Doctor, PrintsCardsBandwidthsNodesAndLimits) {
+  const std::string text = doctor_text(good_report());
+  EXPECT_THAT(text, HasSubstr("driver    580.82.07, CUDA 13.0\n"));
+  EXPECT_THAT(text, HasSubstr("GPU  name              memory    free      sm   PCIe now  at most  card     node  UUID\n"));
+  EXPECT_THAT(text, HasSubstr("1    NVIDIA Fake 4090  24.0 GiB  23.0 GiB  8.9  1.0 x16   4.0 x16  4.0 x16  1     GPU-b1-0000\n"));
+  EXPECT_THAT(text, HasSubstr("0    25.0 / 12.5     26.0 / 26.0     20.0 / 20.0"));
+  EXPECT_THAT(text, HasSubstr("1          2-3    1\n"));
+  EXPECT_THAT(text, HasSubstr("/dev/shm  64.0 GiB, 64.0 GiB free\n"));
+  EXPECT_THAT(text, Not(HasSubstr("what is wrong")));
+  EXPECT_EQ(advice_text(good_report()), "");
+}
+
+TEST(Doctor, SaysOfEachCardWhatIsWrongWithIt) {
+  const auto advice_after = [](const std::function<void(DoctorReport&)>& change) {
+    DoctorReport report = good_report();
+    change(report);
+    return advice_text(report);
+  };
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.gpus[0].link.width = 8; }), HasSubstr("8 lanes and the card 16"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.gpus[0].most_link.generation = 3; }), HasSubstr("allows PCIe 3.0 and the card does 4.0"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.gpus[1].problem = "it is lost"; }), HasSubstr("! GPU 1 (NVIDIA Fake 4090, GPU-b1-0000): cannot be used: it is lost"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.gpus[0].exclusive = true; }), HasSubstr("  GPU 0"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.gpus[0].free_bytes /= 2; }), HasSubstr("other programs have 12.5 GiB"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.gpus[0].numa_node = -1; }), HasSubstr("NUMA node is unknown"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.gpus[0].numa_node = 5; }), HasSubstr("no core of its NUMA node 5 may be used"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.bandwidths[1].failure = "it hangs"; }), HasSubstr("not measured: it hangs"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.cuda = "12.4"; }), HasSubstr("driver of version 580 or newer"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.plugin.clear(); }), HasSubstr("build it with the CUDA toolkit"));
+}
+
+TEST(Doctor, WhatOneNodeMeansForTheCoresIsNothing) {
+  DoctorReport report = good_report();
+  report.nodes = {{-1, {0, 1}}};
+  report.system.gpus[0].numa_node = -1;
+  EXPECT_EQ(advice_text(report), "");
+}
+
+TEST(Doctor, PutsProblemsFirstAndLimitsAmongThem) {
+  DoctorReport report = good_report();
+  report.limits = {{.key = "a", .name = "note", .value = "1", .advice = "good to know"},
+                   {.key = "b", .name = "wrong", .value = "2", .advice = "mend it", .is_problem = true}};
+  EXPECT_EQ(advice_text(report), "! wrong: mend it\n  note: good to know\n");
+  EXPECT_THAT(doctor_text(report), HasSubstr("\nwhat is wrong, and what to do\n  wrong: mend it\n\ngood to know\n  note: good to know\n"));
+}
+
+TEST(Doctor, WithoutAGpuSaysSoAndPrintsTheRest) {
+  DoctorReport report = good_report();
+  report.system = {.missing = "no CUDA device: none here; buy one"};
+  report.bandwidths.clear();
+  report.plugin.clear();
+  const std::string text = doctor_text(report);
+  EXPECT_THAT(text, testing::StartsWith("no CUDA device: none here; buy one\n"));
+  EXPECT_THAT(text, HasSubstr("/dev/shm"));
+  EXPECT_THAT(text, Not(HasSubstr("plug-in")));
+}
+
+TEST(Doctor, AsJsonHasTheSame) {
+  DoctorReport report = good_report();
+  report.bandwidths[1].together.reset();
+  report.bandwidths[1].failure = "it hangs";
+  const auto json = nlohmann::json::parse(doctor_json(report));
+  EXPECT_EQ(json.at("driver"), "580.82.07");
+  EXPECT_EQ(json.at("gpus").at(1).at("uuid"), "GPU-b1-0000");
+  EXPECT_EQ(json.at("gpus").at(1).at("pcie_at_most").at("lanes"), 16);
+  EXPECT_EQ(json.at("bandwidths").at(0).at("together").at("host_to_device_gbs"), 12.5);
+  EXPECT_TRUE(json.at("bandwidths").at(1).at("together").is_null());
+  EXPECT_EQ(json.at("numa_nodes").at(1).at("cores"), (std::vector<int>{2, 3}));
+  EXPECT_EQ(json.at("limits").at(0).at("key"), "shm");
+  EXPECT_EQ(json.at("advice").size(), 1U);
+  EXPECT_EQ(json.at("advice").at(0).at("problem"), true);
+}
+
+TEST(Doctor, TakesItsOptionsAndNothingElse) {
+  const DoctorOptions options = parse_doctor_options({"--gpus", "0,1", "--json", "--profile", "gpu.json"});
+  EXPECT_EQ(options.gpus->words.size(), 2U);
+  EXPECT_TRUE(options.json);
+  EXPECT_EQ(options.profile, "gpu.json");
+  for (const std::vector<std::string>& wrong :
+       {std::vector<std::string>{"--gpu", "0"}, {"train"}, {"--profile", ""}, {"--gpus", "x"}, {"--profile"}}) {
+    EXPECT_THROW((void)parse_doctor_options(wrong), Error) << wrong[0];
+  }
+}
+
+TEST(Doctor, ItsManualNamesExactlyItsOptions) {
+  std::ifstream file(std::filesystem::path(RP_SOURCE_DIR) / "docs/doctor.md");
+  std::vector<std::string> documented;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("| `-")) documented.push_back(line);
+  }
+  ASSERT_EQ(documented.size(), doctor_option_specs().size());
+  for (std::size_t i = 0; i < documented.size(); ++i) {
+    EXPECT_THAT(documented[i], HasSubstr(cat("--", doctor_option_specs()[i].name)));
+  }
+}
+
+}  // namespace
+}  // namespace rp

@@ -1,0 +1,98 @@
+#include "launcher/limits.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace rp {
+namespace {
+
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+constexpr std::uint64_t kGib = std::uint64_t{1} << 30;
+
+// A machine with which nothing is wrong.
+MachineLimits good_machine() {
+  return {.memory_bytes = 64 * kGib, .available_bytes = 60 * kGib, .shm_bytes = 32 * kGib, .shm_free_bytes = 32 * kGib,
+          .open_files = 1 << 20, .map_count = 65530, .huge_pages = "always"};
+}
+
+LimitLine line_of(const MachineLimits& limits, const std::string& key) {
+  for (const LimitLine& line : limit_lines(limits)) {
+    if (line.key == key) return line;
+  }
+  return {.value = "no such line"};
+}
+
+TEST(Limits, OfAGoodMachineNeedNoAdvice) {
+  for (const LimitLine& line : limit_lines(good_machine())) EXPECT_EQ(line.advice, "") << line.name;
+  EXPECT_EQ(line_of(good_machine(), "memory").value, "64.0 GiB, 60.0 GiB available");
+  EXPECT_EQ(line_of(good_machine(), "locked_memory").value, "no limit");
+}
+
+TEST(Limits, EachThatIsLowHasItsRemedy) {
+  MachineLimits limits = good_machine();
+  limits.group_left_bytes = 8 * kGib;
+  EXPECT_THAT(line_of(limits, "group_memory").advice, HasSubstr("memory limit of the container"));
+  limits.shm_bytes = limits.shm_free_bytes = 64 << 20;
+  EXPECT_EQ(line_of(limits, "shm").value, "64.0 MiB, 64.0 MiB free");
+  EXPECT_THAT(line_of(limits, "shm").advice, HasSubstr("memfd"));
+  limits.locked_bytes = 8 << 20;
+  EXPECT_THAT(line_of(limits, "locked_memory").advice, HasSubstr("ulimit -l unlimited"));
+  limits.huge_pages = "never";
+  EXPECT_THAT(line_of(limits, "huge_pages").advice, HasSubstr("shmem_enabled"));
+  limits.map_count = 1000;
+  EXPECT_THAT(line_of(limits, "map_count").advice, HasSubstr("sysctl -w vm.max_map_count=65530"));
+  limits.open_files = 256;
+  EXPECT_THAT(line_of(limits, "open_files").advice, HasSubstr("hard limit"));
+  for (const char* key : {"map_count", "open_files"}) EXPECT_TRUE(line_of(limits, key).is_problem) << key;
+  for (const char* key : {"shm", "locked_memory", "huge_pages"}) EXPECT_FALSE(line_of(limits, key).is_problem) << key;
+}
+
+TEST(Limits, AGroupsNumberBeyondAllMemoryIsNoLimit) {
+  MachineLimits limits = good_machine();
+  limits.group_left_bytes = std::uint64_t{1} << 62;
+  EXPECT_EQ(line_of(limits, "group_memory").value, "no limit");
+  limits.group_left_bytes = 8 * kGib;
+  EXPECT_EQ(line_of(limits, "group_memory").value, "8.00 GiB left");
+}
+
+TEST(Limits, JustEnoughIsEnough) {
+  MachineLimits limits = good_machine();
+  limits.group_left_bytes = limits.available_bytes;
+  limits.shm_free_bytes = limits.available_bytes / 2;
+  limits.locked_bytes = limits.memory_bytes;
+  limits.open_files = 1024;
+  for (const LimitLine& line : limit_lines(limits)) EXPECT_EQ(line.advice, "") << line.name;
+}
+
+TEST(Limits, AreReadFromTheMachinesFiles) {
+  std::string root = (fs::temp_directory_path() / "rp-test-XXXXXX").string();
+  ASSERT_NE(mkdtemp(root.data()), nullptr);
+  for (const char* directory : {"proc/sys/vm", "sys/kernel/mm/transparent_hugepage"}) fs::create_directories(fs::path(root) / directory);
+  std::ofstream(root + "/proc/meminfo") << "MemTotal:       1024 kB\nMemFree: 1 kB\nMemAvailable:    512 kB\n";
+  std::ofstream(root + "/proc/sys/vm/max_map_count") << "262144\n";
+  std::ofstream(root + "/sys/kernel/mm/transparent_hugepage/shmem_enabled") << "always within_size advise [never] deny force\n";
+  const MachineLimits limits = observe_limits(root);
+  EXPECT_EQ(limits.memory_bytes, 1024U * 1024);
+  EXPECT_EQ(limits.available_bytes, 512U * 1024);
+  EXPECT_EQ(limits.map_count, 262144U);
+  EXPECT_EQ(limits.huge_pages, "never");
+  EXPECT_EQ(limits.shm_bytes, std::nullopt);
+  EXPECT_EQ(line_of(limits, "shm").value, "none");
+  EXPECT_GT(limits.open_files, 0U);
+  fs::remove_all(root);
+}
+
+TEST(Limits, WhatTheMachineDoesNotTellIsUnknown) {
+  const MachineLimits limits = observe_limits("/nowhere");
+  EXPECT_EQ(line_of(limits, "map_count").value, "unknown");
+  EXPECT_EQ(line_of(limits, "map_count").advice, "");
+  EXPECT_EQ(line_of(limits, "huge_pages").value, "unknown");
+}
+
+}  // namespace
+}  // namespace rp
