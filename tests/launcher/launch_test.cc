@@ -148,6 +148,7 @@ TEST(Launch, TheDoctorPrintsWhatThereIsAndFailsOnlyForGpusThatWereAskedFor) {
   LaunchedRun healthy({"doctor"}, gpus.variables("2"));
   EXPECT_EQ(healthy.wait_for_end(60), 0) << healthy.err();
   EXPECT_NE(healthy.out().find("NVIDIA Fake 4090"), std::string::npos) << healthy.out();
+  EXPECT_NE(healthy.out().find("not measured"), std::string::npos) << "cards that are not there have no bandwidth";
   LaunchedRun without({"doctor"}, gpus.variables("0"));
   EXPECT_EQ(without.wait_for_end(), 0) << without.err();
   EXPECT_EQ(without.out().find("no CUDA device: "), 0U) << without.out();

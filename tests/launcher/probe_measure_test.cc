@@ -1,0 +1,91 @@
+#include "launcher/probe_measure.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "roundpipe/error.h"
+#include "tests/cuda/fake_driver.h"
+
+namespace rp {
+namespace {
+
+using test::FakeDriver;
+using testing::HasSubstr;
+
+constexpr ProbeSettings kSmall{.bytes = 1 << 20, .seconds = 0.02, .num_small_copies = 5};
+
+// What is said when measuring with this driver fails, and "" when it does not.
+std::string failure_of(const FakeDriver& driver) {
+  try {
+    const CudaContext context = CudaContext::open(driver.table(), "");
+    ProbeMeasure measure(context, kSmall);
+    (void)measure.measure();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ProbeMeasure, CopiesInBothDirectionsAloneAndAtOnceAndLeavesNothingBehind) {
+  const FakeDriver driver;
+  {
+    const CudaContext context = CudaContext::open(driver.table(), "");
+    ProbeMeasure measure(context, kSmall);
+    EXPECT_EQ(driver.registered_bytes(), 2 * kSmall.bytes);
+    for (int i = 0; i < 2; ++i) {  // as often as it is told to
+      const ProbeFigures figures = measure.measure();
+      EXPECT_GT(figures.host_to_device_gbs, 0);
+      EXPECT_GT(figures.device_to_host_gbs, 0);
+      EXPECT_GT(figures.both_directions_gbs, 0);
+      EXPECT_GT(figures.copy_latency_us, 0);
+      EXPECT_GT(figures.register_s_per_gib, 0);
+      EXPECT_DOUBLE_EQ(figures.memory_gib, 0.25);
+      EXPECT_LE(figures.usable_gib, figures.memory_gib);
+    }
+    EXPECT_EQ(driver.num_calls("cuMemHostRegister"), 1) << "memory is taken once";
+    int num_small = 0;
+    int num_streams_with_long_copies = 0;
+    for (const std::vector<std::string>& stream : driver.log()) {
+      num_small += static_cast<int>(std::count(stream.begin(), stream.end(), "copy 64"));
+      // One that wakes the link up, and at least one that counts.
+      if (std::count(stream.begin(), stream.end(), "copy 1048576") >= 2) ++num_streams_with_long_copies;
+    }
+    EXPECT_EQ(num_small, 2 * kSmall.num_small_copies);
+    EXPECT_EQ(num_streams_with_long_copies, 2 * 4) << "up, down, and both at once";
+  }
+  EXPECT_EQ(driver.registered_bytes(), 0U);
+  EXPECT_EQ(driver.taken_bytes(), 0U);
+}
+
+TEST(ProbeMeasure, EachCallOfTheDriverThatFailsIsSaidAndNothingIsLeftBehind) {
+  for (const char* function : {"cuMemHostRegister", "cuMemAlloc", "cuStreamCreateWithPriority", "cuMemcpyAsync",
+                               "cuEventCreate", "cuEventRecord", "cuEventSynchronize", "cuEventQuery"}) {
+    FakeDriver driver;
+    driver.fail(function, CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_THAT(failure_of(driver), HasSubstr("CUDA_ERROR_OUT_OF_MEMORY")) << function;
+    EXPECT_EQ(driver.registered_bytes(), 0U) << function;
+    EXPECT_EQ(driver.taken_bytes(), 0U) << function;
+  }
+}
+
+TEST(ProbeMeasure, ACopyThatFailsWhileBothDirectionsRunIsSaidWhicheverItIs) {
+  // The first two bandwidths make one stream each.
+  for (const int call : {3, 4}) {
+    FakeDriver driver;
+    driver.fail("cuStreamCreateWithPriority", CUDA_ERROR_OUT_OF_MEMORY, call);
+    EXPECT_THAT(failure_of(driver), HasSubstr("making a stream: CUDA_ERROR_OUT_OF_MEMORY")) << call;
+  }
+}
+
+TEST(ProbeMeasure, MemoryThatCannotBeRegisteredComesWithARemedy) {
+  FakeDriver driver;
+  driver.fail("cuMemHostRegister", CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_THAT(failure_of(driver), HasSubstr("cannot register 2.00 MiB of memory for the GPU"));
+  driver.fail("cuMemHostRegister", CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_THAT(failure_of(driver), HasSubstr("ulimit -l"));
+}
+
+}  // namespace
+}  // namespace rp
