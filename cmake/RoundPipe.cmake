@@ -2,9 +2,9 @@
 
 # The parts, lowest first. A part may depend on parts before it only. Those up to `launcher` never see LibTorch.
 set(RP_PARTS common hoststore scheduler optimizer device cuda model_files planner worker coordinator launcher
-             models pipeline train)
+             models pipeline plugin train)
 # `train` has a half without it (its data): the sanitizers run on that, and train/CMakeLists.txt leaves the rest out.
-set(RP_LIBTORCH_PARTS models pipeline)
+set(RP_LIBTORCH_PARTS models pipeline plugin)
 if(NOT RP_LIBTORCH)
   list(REMOVE_ITEM RP_PARTS ${RP_LIBTORCH_PARTS})
 endif()

@@ -1,6 +1,7 @@
 #include "common/text.h"
 
 #include <algorithm>
+#include <charconv>
 #include <array>
 #include <cstdio>
 #include <cstring>
@@ -20,6 +21,20 @@ std::string bytes_text(std::uint64_t bytes) {
   const int decimals = unit == 0 || value >= 100 ? 0 : value >= 10 ? 1 : 2;
   std::snprintf(text.data(), text.size(), "%.*f %s", decimals, value, kUnits[unit]);
   return text.data();
+}
+
+std::optional<std::uint64_t> bytes_of(const std::string& text) {
+  static constexpr std::string_view kUnits = "KMGT";
+  const std::size_t end = text.find_first_not_of("0123456789.");
+  if (end == 0 || end == std::string::npos) return std::nullopt;
+  const std::string unit = text.substr(end);
+  const std::size_t power = kUnits.find(unit.front());
+  if (power == std::string_view::npos || (unit.size() > 1 && unit.substr(1) != "iB" && unit.substr(1) != "B")) return std::nullopt;
+  double bytes = 0;
+  const auto result = std::from_chars(text.data(), text.data() + end, bytes);
+  if (result.ec != std::errc{} || result.ptr != text.data() + end || !(bytes > 0) || bytes > 1e6) return std::nullopt;
+  for (std::size_t i = 0; i <= power; ++i) bytes *= 1024;
+  return static_cast<std::uint64_t>(bytes);
 }
 
 std::string errno_text(int error_number) { return std::strerror(error_number); }

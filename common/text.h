@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -20,6 +21,9 @@ std::string cat(const Pieces&... pieces) {
 
 // "1.50 GiB", "12 bytes": three significant digits, binary units.
 std::string bytes_text(std::uint64_t bytes);
+
+// "768G", "1.5T", "64GiB", "512M": powers of 1024. Nothing for what is no size.
+std::optional<std::uint64_t> bytes_of(const std::string& text);
 
 // The text of an errno value, as "No space left on device".
 std::string errno_text(int error_number);

@@ -1,5 +1,6 @@
 #include "cuda/context.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <utility>
@@ -37,7 +38,8 @@ CudaContext CudaContext::open(const CudaDriver& driver, const std::string& uuid)
     check_cuda(driver, driver.device_get_uuid(&bytes, device), "asking a GPU for its UUID");
     const std::string found = uuid_text(bytes);
     seen += cat(seen.empty() ? "" : ", ", found);
-    if (!uuid.empty() && found != uuid) continue;
+    // "MIG-..." for a part of a card: the driver gives the number alone.
+    if (!uuid.empty() && found.substr(found.find('-')) != uuid.substr(std::min(uuid.find('-'), uuid.size()))) continue;
     CUcontext context = nullptr;
     // Its threads sleep while they wait: the processor has better things to do.
     (void)driver.primary_context_set_flags(device, CU_CTX_SCHED_BLOCKING_SYNC);

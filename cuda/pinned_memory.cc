@@ -31,7 +31,11 @@ CUresult PinnedMemory::register_pages(std::byte* data, std::uint64_t bytes, bool
 
 std::string PinnedMemory::add(std::byte* data, std::uint64_t bytes, bool is_read_only) {
   RP_ASSERT(bytes > 0);
-  context_.make_current();
+  try {
+    context_.make_current();
+  } catch (const Error& error) {
+    return error.what();
+  }
   CUresult result = register_pages(data, bytes, is_read_only);
   CUdeviceptr device = 0;
   if (result == CUDA_SUCCESS) {

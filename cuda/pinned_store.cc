@@ -17,7 +17,8 @@ const std::atomic<bool> kNeverStop{false};
 
 }  // namespace
 
-PinnedStore::PinnedStore(PinnedMemory& memory, Store& store, Warn warn) : memory_(memory), store_(store), warn_(std::move(warn)) {
+PinnedStore::PinnedStore(PinnedMemory& memory, Store& store, Warn warn, std::uint64_t piece_bytes)
+    : memory_(memory), store_(store), warn_(std::move(warn)), piece_bytes_(piece_bytes) {
   const std::span<std::byte> control = store.control();
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   if (const std::string why = memory.add(control.data(), align_up(control.size(), page), false); !why.empty()) {
@@ -58,7 +59,7 @@ void PinnedStore::add_cut(const Store::Region& region) {
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   Failure failure{.what = region.what, .why = {}, .of_bytes = region.bytes};
   for (std::uint64_t at = 0; at < region.bytes && !ends_.load();) {
-    std::uint64_t end = std::min(at + kPieceBytes, region.bytes);
+    std::uint64_t end = std::min(at + piece_bytes_, region.bytes);
     // The last layer that begins before: its own beginning may lie within a page.
     const auto cut = std::upper_bound(region.cuts.begin(), region.cuts.end(), end);
     if (end < region.bytes && cut != region.cuts.begin() && *std::prev(cut) / page * page > at) end = *std::prev(cut);

@@ -28,7 +28,7 @@ class PinnedStore {
 
   // The control segment is registered at the return. Throws rp::Error (kNoResource) if it cannot be: devices could not wait for
   // its words.
-  PinnedStore(PinnedMemory& memory, Store& store, Warn warn);
+  PinnedStore(PinnedMemory& memory, Store& store, Warn warn, std::uint64_t piece_bytes = kPieceBytes);
   ~PinnedStore();  // a piece that is being registered is finished
   PinnedStore(const PinnedStore&) = delete;
   PinnedStore& operator=(const PinnedStore&) = delete;
@@ -59,6 +59,7 @@ class PinnedStore {
   PinnedMemory& memory_;
   Store& store_;
   const Warn warn_;
+  const std::uint64_t piece_bytes_;
   std::vector<Arena> arenas_;           // the thread's
   std::atomic<bool> ends_{false};
   SequenceWord noticed_{};              // writer: whoever noticed last; any change wakes the thread

@@ -14,6 +14,7 @@ namespace rp {
 namespace {
 
 constexpr const char* kVisibleDevicesVariable = "CUDA_VISIBLE_DEVICES";
+constexpr const char* kCublasVariable = "CUBLAS_WORKSPACE_CONFIG";
 constexpr const char* kMaxConnectionsVariable = "CUDA_DEVICE_MAX_CONNECTIONS";
 
 bool wants_binding(const LaunchOptions& options, const LocalMachine& machine) {
@@ -45,13 +46,16 @@ GpuChoice chosen_gpus(const LaunchOptions& options, const LocalMachine& machine,
   return choice;
 }
 
-void add_gpu(const std::vector<Gpu>& gpus, std::size_t worker, const std::string& signals, bool sets_max_connections,
+void add_gpu(const std::vector<Gpu>& gpus, std::size_t worker, const std::string& signals, const LocalMachine& machine,
              PlannedProcess& process) {
   process.gpu = cat(gpus[worker].index, " ", gpus[worker].name);
   process.variables.emplace_back(kGpuVariable, gpus[worker].uuid);
   process.variables.emplace_back(kVisibleDevicesVariable, visible_devices(gpus, worker, signals));
+  const auto is_same = [&](const Gpu& gpu) { return gpu.uuid == gpus[worker].uuid; };
+  process.variables.emplace_back(kGpuSharersVariable, std::to_string(std::count_if(gpus.begin(), gpus.end(), is_same)));
+  if (!machine.sets_cublas_workspace) process.variables.emplace_back(kCublasVariable, ":4096:8");
   // A worker has about ten streams; the driver's 8 queues would make some of them wait for each other.
-  if (!sets_max_connections) process.variables.emplace_back(kMaxConnectionsVariable, "32");
+  if (!machine.sets_max_connections) process.variables.emplace_back(kMaxConnectionsVariable, "32");
 }
 
 std::vector<CpuList> bound_cpus(const LocalMachine& machine, const std::vector<Gpu>& gpus, int num_workers) {
@@ -90,7 +94,8 @@ LocalMachine observe_machine(bool with_gpus) {
                       .nodes = numa_nodes(allowed_cpus()),
                       .gpus = with_gpus ? observe_gpus() : GpuSystem{},
                       .cuda = CudaVariables::of_this_process(),
-                      .sets_max_connections = environment_value(kMaxConnectionsVariable).has_value()};
+                      .sets_max_connections = environment_value(kMaxConnectionsVariable).has_value(),
+                      .sets_cublas_workspace = environment_value(kCublasVariable).has_value()};
 }
 
 LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& machine,
@@ -115,7 +120,7 @@ LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& ma
   for (int w = 0; w < num_workers; ++w) {
     plan.processes.push_back(planned_worker(options, shared, w));
     if (!gpus.empty()) {
-      add_gpu(gpus, static_cast<std::size_t>(w), signals, machine.sets_max_connections, plan.processes.back());
+      add_gpu(gpus, static_cast<std::size_t>(w), signals, machine, plan.processes.back());
     }
   }
   if (wants_binding(options, machine)) {

@@ -161,6 +161,11 @@ void read_settings(const AskedSettings& asked, LaunchOptions& options) {
   if (const auto a = asked.value("prefetch")) options.settings.prefetch = parse_switch(a->name, a->value);
   if (const auto a = asked.value("give-way")) options.settings.give_way = parse_give_way(a->name, a->value);
   if (const auto a = asked.value("signals")) options.settings.signals = parse_signals(a->name, a->value);
+  if (const auto a = asked.value("gpu-memory")) options.settings.gpu_memory = parse_memory(a->name, a->value);
+  if (const auto a = asked.value("allow-nondeterminism")) {
+    options.settings.allow_nondeterminism = parse_switch(a->name, a->value);
+  }
+  if (const auto a = asked.value("fp16-accumulation")) options.settings.fp16_accumulation = parse_switch(a->name, a->value);
   if (const auto a = asked.value("check-consistency")) options.settings.check_consistency = parse_switch(a->name, a->value);
   if (const auto a = asked.value("trace")) options.settings.trace = parse_file(a->name, a->value);
   if (const auto a = asked.value("bind")) options.bind = parse_choice(a->name, a->value, {"numa", "none"});
@@ -180,6 +185,9 @@ const std::vector<OptionSpec>& launch_option_specs() {
       {"", "device", "cpu|cuda|sim:NAME", "RP_DEVICE", "Device of the workers (default: cpu)"},
       {"", "gpus", "N|LIST|all", "RP_GPUS", "Use N GPUs, or those of a list such as 0,2,5 or of UUIDs: one worker for each entry"},
       {"", "signals", "memops|events", "RP_SIGNALS", "How the GPUs of different workers wait for each other (default: memops)"},
+      {"", "gpu-memory", "SIZE", "RP_GPU_MEMORY", "How much of a GPU's memory a worker takes, as 24G (default: what is free)"},
+      {"", "allow-nondeterminism", "", "RP_ALLOW_NONDETERMINISM", "Let GPUs use kernels whose sums have no fixed order"},
+      {"", "fp16-accumulation", "", "RP_FP16_ACCUMULATION", "Let GPUs add up products of fp16 matrices in fp16: faster, less exact"},
       {"", "threads-per-worker", "K", "RP_THREADS_PER_WORKER", "CPU threads of each worker (default: 1)"},
       {"", "store", "shm|memfd", "RP_STORE", "Memory behind the host store (default: shm where it is large enough)"},
       {"", "params-on", "DIR", "RP_PARAMS_ON", "Keep weights, gradients and optimizer state in files in DIR (default: memory)"},

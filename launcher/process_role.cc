@@ -36,12 +36,13 @@ void take_inheritance(ProcessRole& role) {
   if (role.role == Role::kWorker) {
     role.worker = parse_count(kWorkerVariable, required_value(kWorkerVariable), 0, role.num_workers - 1);
     role.gpu = environment_value(kGpuVariable).value_or("");
+    role.gpu_sharers = parse_count(kGpuSharersVariable, environment_value(kGpuSharersVariable).value_or("1"), 1, kMaxWorkers);
   }
   role.channel.emplace(take_descriptor(kChannelVariable));
   role.liveness = take_descriptor(kLivenessVariable);
   role.fault_board = take_descriptor(kFaultBoardVariable);
   for (const char* name : {kRoleVariable, kWorkerVariable, kWorkersVariable, kChannelVariable, kLivenessVariable,
-                           kFaultBoardVariable, kGpuVariable}) {
+                           kFaultBoardVariable, kGpuVariable, kGpuSharersVariable}) {
     unsetenv(name);
   }
 }

@@ -23,6 +23,7 @@ struct ProcessRole {
   int worker = -1;                 // of a worker
   int num_workers = 1;
   std::string gpu;                 // of a worker on a GPU: its UUID; the GPU is the process's CUDA device 0
+  int gpu_sharers = 1;             // workers of the run on that GPU
   std::optional<Channel> channel;  // this and the next two: absent when alone
   UniqueFd liveness;               // end of file: rp-launch is gone
   UniqueFd fault_board;
@@ -39,6 +40,7 @@ inline constexpr const char* kRoleVariable = "RP_ROLE";  // "coordinator", "work
 inline constexpr const char* kWorkerVariable = "RP_WORKER";
 inline constexpr const char* kWorkersVariable = "RP_WORKERS";
 inline constexpr const char* kGpuVariable = "RP_GPU";
+inline constexpr const char* kGpuSharersVariable = "RP_GPU_SHARERS";
 inline constexpr const char* kChannelVariable = "RP_CHANNEL_FD";
 inline constexpr const char* kLivenessVariable = "RP_LIVENESS_FD";
 inline constexpr const char* kFaultBoardVariable = "RP_FAULT_BOARD_FD";

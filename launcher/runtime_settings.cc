@@ -47,6 +47,11 @@ std::string parse_signals(const std::string& name, const std::string& value) {
   return parse_choice(name, value, {"memops", "events"});
 }
 
+std::string parse_memory(const std::string& name, const std::string& value) {
+  if (bytes_of(value)) return value;
+  throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; allowed: a size, as 24G or 512M"));
+}
+
 std::string parse_give_way(const std::string& name, const std::string& value) {
   return parse_choice(name, value, {"all", "weights", "gradients", "none"});
 }
@@ -94,6 +99,13 @@ RuntimeSettings RuntimeSettings::from_environment() {
   if (const auto value = environment_value("RP_PREFETCH")) settings.prefetch = parse_switch("RP_PREFETCH", *value);
   if (const auto value = environment_value("RP_GIVE_WAY")) settings.give_way = parse_give_way("RP_GIVE_WAY", *value);
   if (const auto value = environment_value("RP_SIGNALS")) settings.signals = parse_signals("RP_SIGNALS", *value);
+  if (const auto value = environment_value("RP_GPU_MEMORY")) settings.gpu_memory = parse_memory("RP_GPU_MEMORY", *value);
+  if (const auto value = environment_value("RP_ALLOW_NONDETERMINISM")) {
+    settings.allow_nondeterminism = parse_switch("RP_ALLOW_NONDETERMINISM", *value);
+  }
+  if (const auto value = environment_value("RP_FP16_ACCUMULATION")) {
+    settings.fp16_accumulation = parse_switch("RP_FP16_ACCUMULATION", *value);
+  }
   if (const auto value = environment_value("RP_THREADS_PER_WORKER")) {
     settings.threads_per_worker = parse_count("RP_THREADS_PER_WORKER", *value, 1, kMaxThreadsPerWorker);
   }
@@ -116,6 +128,9 @@ std::vector<std::pair<std::string, std::string>> RuntimeSettings::variables() co
   if (prefetch) list.emplace_back("RP_PREFETCH", *prefetch ? "1" : "0");
   if (give_way) list.emplace_back("RP_GIVE_WAY", *give_way);
   if (signals) list.emplace_back("RP_SIGNALS", *signals);
+  if (gpu_memory) list.emplace_back("RP_GPU_MEMORY", *gpu_memory);
+  if (allow_nondeterminism) list.emplace_back("RP_ALLOW_NONDETERMINISM", *allow_nondeterminism ? "1" : "0");
+  if (fp16_accumulation) list.emplace_back("RP_FP16_ACCUMULATION", *fp16_accumulation ? "1" : "0");
   if (threads_per_worker) list.emplace_back("RP_THREADS_PER_WORKER", std::to_string(*threads_per_worker));
   if (wait_timeout_seconds) list.emplace_back("RP_WAIT_TIMEOUT", std::to_string(*wait_timeout_seconds));
   if (check_consistency) list.emplace_back("RP_CHECK_CONSISTENCY", *check_consistency ? "1" : "0");

@@ -25,6 +25,9 @@ struct RuntimeSettings {
   std::optional<int> threads_per_worker; // RP_THREADS_PER_WORKER
   std::optional<int> wait_timeout_seconds;  // RP_WAIT_TIMEOUT
   std::optional<std::string> signals;    // RP_SIGNALS: "memops", "events"
+  std::optional<std::string> gpu_memory; // RP_GPU_MEMORY: a size, as 24G
+  std::optional<bool> allow_nondeterminism;  // RP_ALLOW_NONDETERMINISM: 0, 1
+  std::optional<bool> fp16_accumulation;     // RP_FP16_ACCUMULATION: 0, 1
   std::optional<bool> check_consistency;  // RP_CHECK_CONSISTENCY: 0, 1
   std::optional<std::string> trace;      // RP_TRACE: a file
 
@@ -40,6 +43,7 @@ struct RuntimeSettings {
 [[nodiscard]] std::string parse_device(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_store(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_signals(const std::string& name, const std::string& value);
+[[nodiscard]] std::string parse_memory(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_give_way(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_directory(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_plan(const std::string& name, const std::string& value);

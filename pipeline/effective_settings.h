@@ -13,6 +13,12 @@ struct EffectiveSettings {
   std::string plan = "auto";
   bool prefetch = true;
   std::string give_way = "all";
+  std::string gpu;          // of a worker on a GPU: its UUID
+  int gpu_sharers = 1;      // workers of the run on it
+  std::string signals = "memops";
+  std::string gpu_memory;   // "" = what is free
+  bool allow_nondeterminism = false;
+  bool fp16_accumulation = false;
   int threads_per_worker = 1;
   int wait_timeout_seconds = 600;
   bool check_consistency = false;

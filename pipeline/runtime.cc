@@ -10,6 +10,7 @@
 #include "common/usable_cores.h"
 #include "device/cpu_device.h"
 #include "hoststore/memory_limit.h"
+#include "pipeline/cpu_torch_device.h"
 #include "pipeline/description.h"
 #include "pipeline/initial_weights.h"
 #include "pipeline/pipeline_impl.h"
@@ -227,6 +228,29 @@ void Runtime::compare_with(const Store& store) const {
 
 void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> board, TraceJournal* trace) {
   if (const SimRun* run = sim_run()) return run->serve(store, worker, board, trace);
+  if (settings_.device != "cpu") {
+    const std::unique_ptr<PluginDevice> device = load_device_plugin(settings_.device).make(plugin_settings(worker));
+    return serve_on(device->device(), device->torch_device(), store, worker, board, trace);
+  }
+  std::uint64_t most_elements = 0;
+  for (const BlockRecord& block : store.catalogue().blocks()) most_elements = std::max(most_elements, block.num_elements);
+  CpuDevice device;
+  CpuTorchDevice torch_device(static_cast<int>(store.header().threads_per_worker), most_elements);
+  serve_on(device, torch_device, store, worker, board, trace);
+}
+
+PluginSettings Runtime::plugin_settings(int worker) const {
+  return {.gpu = settings_.gpu,
+          .memory_bytes = bytes_of(settings_.gpu_memory).value_or(0),
+          .num_sharers = settings_.gpu_sharers,
+          .signals = settings_.signals,
+          .allows_nondeterminism = settings_.allow_nondeterminism,
+          .fp16_accumulation = settings_.fp16_accumulation,
+          .warn = [worker](const std::string& text) { std::fprintf(stderr, "roundpipe: worker %d: %s\n", worker, text.c_str()); }};
+}
+
+void Runtime::serve_on(Device& device, TorchDevice& torch_device, Store& store, int worker, std::optional<FaultBoardEntry> board,
+                       TraceJournal* trace) const {
   SequenceWord& heartbeat = store.worker_words(worker).heartbeat;
   auto report_layer = [board, &heartbeat](int layer, int microbatch) mutable {
     heartbeat.publish_quietly(heartbeat.observe() + 1);
@@ -236,8 +260,8 @@ void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> boa
   };
   std::vector<PipelineCode> code;
   for (const Pipeline::Impl* pipeline : pipelines_) code.push_back({&pipeline->model(), &pipeline->losses()});
-  CpuDevice device;
-  TorchStageExecutor executor(code, store.catalogue(), static_cast<int>(store.header().threads_per_worker), std::move(report_layer));
+  TorchStageExecutor executor(code, store.catalogue(), torch_device, static_cast<int>(store.header().threads_per_worker),
+                              std::move(report_layer));
   Worker(store, worker, device, executor, board, trace).serve();
 }
 

@@ -14,6 +14,7 @@
 #include "coordinator/coordinator.h"
 #include "hoststore/fault_board.h"
 #include "hoststore/store.h"
+#include "pipeline/device_plugin.h"
 #include "pipeline/effective_settings.h"
 #include "pipeline/sim_run.h"
 #include "roundpipe/pipeline.h"
@@ -71,6 +72,9 @@ class Runtime {
   [[nodiscard]] std::uint64_t fingerprint_of_all() const;
   [[nodiscard]] std::uint64_t max_stage_bytes() const;
   [[nodiscard]] PlanSettings plan_settings(int pipeline) const;
+  void serve_on(Device& device, TorchDevice& torch_device, Store& store, int worker, std::optional<FaultBoardEntry> board,
+                TraceJournal* trace) const;
+  [[nodiscard]] PluginSettings plugin_settings(int worker) const;
 
   const EffectiveSettings& settings_;
   const int num_workers_;

@@ -16,6 +16,7 @@
 #include "hoststore/crash_handler.h"
 #include "launcher/run_dump.h"
 #include "launcher/worker_attach.h"
+#include "pipeline/device_plugin.h"
 #include "pipeline/memory_plan.h"
 #include "pipeline/pipeline_impl.h"
 #include "pipeline/process_end.h"
@@ -84,13 +85,20 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   choose(settings_.plan, options.plan, settings.plan);
   choose(settings_.prefetch, options.prefetch, settings.prefetch);
   choose(settings_.give_way, options.give_way, settings.give_way);
+  choose(settings_.signals, options.signals, settings.signals);
+  choose(settings_.gpu_memory, options.gpu_memory, settings.gpu_memory);
+  choose(settings_.allow_nondeterminism, options.allow_nondeterminism, settings.allow_nondeterminism);
+  choose(settings_.fp16_accumulation, options.fp16_accumulation, settings.fp16_accumulation);
+  settings_.gpu = role_.gpu;
+  settings_.gpu_sharers = role_.gpu_sharers;
   choose(settings_.threads_per_worker, options.threads_per_worker, settings.threads_per_worker);
   choose(settings_.wait_timeout_seconds, options.wait_timeout_seconds, settings.wait_timeout_seconds);
   choose(settings_.check_consistency, options.check_consistency, settings.check_consistency);
   settings_.device = parse_device("SessionOptions::device", settings_.device);
-  if (settings_.device == "cuda") {
-    throw Error(ExitCode::kNoResource, "the device is cuda, but this build has no CUDA device; use --device cpu");
-  }
+  settings_.signals = parse_signals("SessionOptions::signals", settings_.signals);
+  if (!settings_.gpu_memory.empty()) settings_.gpu_memory = parse_memory("SessionOptions::gpu_memory", settings_.gpu_memory);
+  // Before this process's first call of LibTorch that asks for a GPU.
+  if (settings_.device == "cuda" && role_.role != Role::kCoordinator) (void)load_device_plugin(settings_.device);
   settings_.give_way = parse_give_way("SessionOptions::give_way", settings_.give_way);
   if (settings_.threads_per_worker < 1) {
     throw Error(ExitCode::kUsage, cat("SessionOptions::threads_per_worker is ", settings_.threads_per_worker,

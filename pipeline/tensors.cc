@@ -24,19 +24,19 @@ DType dtype_of(at::ScalarType type) {
 
 at::ScalarType scalar_type_of(DType dtype) { return kTypes[static_cast<std::size_t>(dtype)]; }
 
-at::Tensor tensor_over(const std::byte* data, at::IntArrayRef shape, at::ScalarType type) {
-  return at::from_blob(const_cast<std::byte*>(data), shape, at::TensorOptions().dtype(type));
+at::Tensor tensor_over(const std::byte* data, at::IntArrayRef shape, at::ScalarType type, c10::Device device) {
+  return at::for_blob(const_cast<std::byte*>(data), shape).options(at::TensorOptions().dtype(type)).target_device(device).make_tensor();
 }
 
-at::Tensor tensor_over(const TensorView& view) {
+at::Tensor tensor_over(const TensorView& view, c10::Device device) {
   if (view.desc.is_absent()) return {};
   return tensor_over(view.data, at::IntArrayRef(view.desc.shape.data(), static_cast<std::size_t>(view.desc.rank)),
-                     scalar_type_of(view.desc.dtype));
+                     scalar_type_of(view.desc.dtype), device);
 }
 
-Tensors tensors_over(const std::vector<TensorView>& views) {
+Tensors tensors_over(const std::vector<TensorView>& views, c10::Device device) {
   Tensors tensors;
-  for (const TensorView& view : views) tensors.push_back(tensor_over(view));
+  for (const TensorView& view : views) tensors.push_back(tensor_over(view, device));
   return tensors;
 }
 
@@ -66,7 +66,7 @@ bool is_first_use(const Catalogue& catalogue, const TensorRecord& parameter) {
   return catalogue.blocks()[catalogue.uses()[parameter.use].block].first_use == parameter.use;
 }
 
-std::vector<TensorView> views_of(Tensors& tensors) {
+std::vector<TensorView> views_of(Tensors& tensors, c10::Device device) {
   std::vector<TensorView> views;
   for (at::Tensor& tensor : tensors) {
     TensorView view;
@@ -74,7 +74,7 @@ std::vector<TensorView> views_of(Tensors& tensors) {
       if (tensor.dim() > kMaxRank) {
         throw Error(ExitCode::kUsage, cat("a tensor with ", tensor.dim(), " dimensions; at most ", kMaxRank, " can travel"));
       }
-      tensor = tensor.to(at::kCPU).contiguous();
+      tensor = tensor.to(device).contiguous();
       view.desc.dtype = dtype_of(tensor.scalar_type());
       view.desc.rank = static_cast<std::int32_t>(tensor.dim());
       for (std::int64_t i = 0; i < tensor.dim(); ++i) view.desc.shape[static_cast<std::size_t>(i)] = tensor.size(i);

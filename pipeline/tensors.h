@@ -15,12 +15,13 @@ namespace rp {
 [[nodiscard]] DType dtype_of(at::ScalarType type);
 [[nodiscard]] at::ScalarType scalar_type_of(DType dtype);
 
-// A tensor over memory that somebody else owns. An absent one is undefined.
-[[nodiscard]] at::Tensor tensor_over(const TensorView& view);
-[[nodiscard]] Tensors tensors_over(const std::vector<TensorView>& views);
+// A tensor over memory that somebody else owns, of `device`. An absent one is undefined.
+[[nodiscard]] at::Tensor tensor_over(const TensorView& view, c10::Device device = c10::kCPU);
+[[nodiscard]] Tensors tensors_over(const std::vector<TensorView>& views, c10::Device device = c10::kCPU);
 
 // A tensor of this shape over `data`.
-[[nodiscard]] at::Tensor tensor_over(const std::byte* data, at::IntArrayRef shape, at::ScalarType type);
+[[nodiscard]] at::Tensor tensor_over(const std::byte* data, at::IntArrayRef shape, at::ScalarType type,
+                                     c10::Device device = c10::kCPU);
 
 // A parameter in the store: working copy `copy` of its block; its master, where the newest weights are `version` (not of a
 // frozen one); the moment that the state arena holds of the block at `offset`, undefined if that is kNoOffset.
@@ -31,8 +32,8 @@ namespace rp {
 // False for a tied parameter that a lower layer has, too: the lowest one gives name and initial value.
 [[nodiscard]] bool is_first_use(const Catalogue& catalogue, const TensorRecord& parameter);
 
-// The description of dense row-major tensors. `tensors` is made so (contiguous, on the CPU) and must outlive the views.
+// The description of dense row-major tensors. `tensors` is made so (contiguous, on `device`) and must outlive the views.
 // Throws rp::Error (kUsage) for more dimensions than a block can describe.
-[[nodiscard]] std::vector<TensorView> views_of(Tensors& tensors);
+[[nodiscard]] std::vector<TensorView> views_of(Tensors& tensors, c10::Device device = c10::kCPU);
 
 }  // namespace rp

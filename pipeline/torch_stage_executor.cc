@@ -1,7 +1,5 @@
 #include "pipeline/torch_stage_executor.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <c10/core/GradMode.h>
 
@@ -9,10 +7,7 @@
 #include <cstring>
 #include <mutex>
 
-#include "common/clock.h"
 #include "common/random_seed.h"
-#include "coordinator/float_format.h"
-#include "optimizer/update.h"
 #include "pipeline/description.h"
 #include "pipeline/tensors.h"
 #include "pipeline/value_structure.h"
@@ -21,17 +16,17 @@ namespace rp {
 
 namespace {
 
-// Adds the time until its end to a counter.
+// Adds the device's time until its end to a number in a page.
 class Stopwatch {
  public:
-  explicit Stopwatch(std::int64_t& total) : total_(total), start_(now_ns()) {}
-  ~Stopwatch() { total_ += now_ns() - start_; }
+  Stopwatch(TorchDevice& device, std::int64_t& total) : device_(device), total_(total) { device_.subtract_time(&total_); }
+  ~Stopwatch() { device_.add_time(&total_); }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
  private:
+  TorchDevice& device_;
   std::int64_t& total_;
-  std::int64_t start_;
 };
 
 // Runs a piece of the user's code: whatever it throws becomes a failure of `layer` (or of the loss), in one line.
@@ -52,16 +47,6 @@ auto run_user_code(std::int64_t layer, Code&& code) {
 
 // True for tensors over memory that the worker reuses: they must be copied before they outlive the microbatch.
 bool borrows_memory(const at::Tensor& tensor) { return tensor.storage().allocator() == nullptr; }
-
-// A block's tensors, kept alive until they are copied to the store. `layer` made them.
-OutputBlock output_block(BlockKind kind, int index, const Tensors& tensors, int layer) {
-  auto owner = std::make_shared<Tensors>();
-  for (const at::Tensor& tensor : tensors) {
-    owner->push_back(tensor.defined() && borrows_memory(tensor) ? tensor.detach().clone() : tensor);
-  }
-  std::vector<TensorView> views = run_user_code(layer, [&] { return views_of(*owner); });  // throws for what cannot travel
-  return {.kind = kind, .index = index, .tensors = std::move(views), .owner = std::move(owner)};
-}
 
 bool can_have_gradient(const at::Tensor& tensor) { return tensor.defined() && at::isFloatingType(tensor.scalar_type()); }
 
@@ -93,19 +78,16 @@ std::vector<std::int64_t> versions_of(const Tensors& tensors) {
 
 }  // namespace
 
-TorchStageExecutor::TorchStageExecutor(std::vector<PipelineCode> pipelines, const Catalogue& catalogue, int num_threads,
-                                       LayerReport report)
+TorchStageExecutor::TorchStageExecutor(std::vector<PipelineCode> pipelines, const Catalogue& catalogue, TorchDevice& device,
+                                       int num_threads, LayerReport report)
     : pipelines_(std::move(pipelines)),
       catalogue_(catalogue),
+      device_(device),
       num_threads_(num_threads),
       report_(std::move(report)),
-      generator_(at::detail::getDefaultCPUGenerator()),
+      generator_(device.generator()),
       layers_(static_cast<std::size_t>(catalogue.num_layers())),
-      team_(num_threads) {
-  std::size_t most = 0;
-  for (const BlockRecord& block : catalogue.blocks()) most = std::max(most, num_partial_sums(block.num_elements));
-  partial_sums_.resize(most);
-}
+      results_(device) {}
 
 TorchStageExecutor::BuiltLayer& TorchStageExecutor::built(const Command& command, int layer) {
   const int number = static_cast<int>(command.layer_base) + layer;
@@ -118,26 +100,38 @@ TorchStageExecutor::BuiltLayer& TorchStageExecutor::built(const Command& command
       place.layer->train(place.trains);
     });
     compare_parameters(place.parameters, catalogue_, number);
+    for (NamedBuffer& buffer : place.buffers) {
+      if (buffer.value.defined() && buffer.value.device() != device_.device()) buffer.value.set_data(buffer.value.to(device_.device()));
+    }
   }
   return place;
 }
 
 LayerTime& TorchStageExecutor::time_of(const Command& command, int layer) {
-  return times_[static_cast<std::size_t>(layer - command.first_layer)];
+  return results_.time(static_cast<std::size_t>(layer - command.first_layer));
+}
+
+// A block's tensors, kept alive until they are copied to the store. `layer` made them.
+OutputBlock TorchStageExecutor::output_block(BlockKind kind, int index, const Tensors& tensors, int layer) const {
+  auto owner = std::make_shared<Tensors>();
+  for (const at::Tensor& tensor : tensors) {
+    owner->push_back(tensor.defined() && borrows_memory(tensor) ? tensor.detach().clone() : tensor);
+  }
+  // Throws for what cannot travel.
+  std::vector<TensorView> views = run_user_code(layer, [&] { return views_of(*owner, device_.device()); });
+  return {.kind = kind, .index = index, .tensors = std::move(views), .owner = std::move(owner)};
 }
 
 void TorchStageExecutor::begin(const StageTask& task) {
-  if (!threads_set_) {
-    at::set_num_threads(num_threads_);  // of this thread, which computes
-    threads_set_ = true;
-  }
+  if (!std::exchange(has_entered_, true)) device_.enter_thread(num_threads_);
   const Command& command = *task.command;
-  times_.assign(static_cast<std::size_t>(command.end_layer - command.first_layer), {});
+  results_.begin(static_cast<std::size_t>(command.num_microbatches), task.uses.size(),
+                 static_cast<std::size_t>(command.end_layer - command.first_layer));
   recomputed_.clear();
   for (const UseMemory& memory : task.uses) {
     if (memory.accumulator == nullptr) continue;
     const BlockRecord& block = catalogue_.blocks()[catalogue_.uses()[memory.use].block];
-    std::memset(memory.accumulator, 0, block.num_elements * sizeof(float));
+    device_.clear(memory.accumulator, block.num_elements * sizeof(float));
   }
   for (int layer = command.first_layer; layer < command.end_layer; ++layer) bind_layer(task, layer);
 }
@@ -159,13 +153,13 @@ void TorchStageExecutor::bind_parameter(const StageTask& task, const TensorRecor
   const TensorDesc& desc = record.desc;
   const at::IntArrayRef shape(desc.shape.data(), static_cast<std::size_t>(desc.rank));
   parameter.set_data(tensor_over(memory->weights + record.element_offset * dtype_bytes(desc.dtype), shape,
-                                 scalar_type_of(desc.dtype)));
+                                 scalar_type_of(desc.dtype), device_.device()));
   if (!parameter.requires_grad()) return;
   parameter.set_grad_dtype(at::kFloat);
   parameter.mutable_grad() = memory->accumulator == nullptr
                                  ? at::Tensor()
                                  : tensor_over(reinterpret_cast<const std::byte*>(memory->accumulator + record.element_offset),
-                                               shape, at::kFloat);
+                                               shape, at::kFloat, device_.device());
 }
 
 // Buffers
@@ -178,7 +172,7 @@ void TorchStageExecutor::take_buffers(const Run& run) {
     const InputBlock* block = buffers.empty() ? nullptr : run.inputs.find(BlockKind::kBuffers, layer);
     if (block == nullptr) continue;
     for (std::size_t i = 0; i < buffers.size(); ++i) {
-      if (buffers[i].value.defined()) buffers[i].value.copy_(tensor_over(block->tensors.at(i)));
+      if (buffers[i].value.defined()) buffers[i].value.copy_(tensor_over(block->tensors.at(i), device_.device()));
     }
   }
 }
@@ -215,7 +209,7 @@ Tensors TorchStageExecutor::run_layer(const Run& run, int layer, const Tensors& 
   context.is_recompute = command.phase == Phase::kBackward;
   Tensors data;
   if (const InputBlock* block = context.is_recompute ? run.inputs.find(BlockKind::kRecompute, layer) : nullptr) {
-    data = tensors_over(block->tensors);
+    data = tensors_over(block->tensors, device_.device());
     context.data = &data;
   }
   Tensors outputs = run_user_code(layer, [&] {
@@ -236,16 +230,16 @@ Tensors TorchStageExecutor::run_layer(const Run& run, int layer, const Tensors& 
 }
 
 // The tensors of a block, and of those that other rounds made, behind them.
-Tensors TorchStageExecutor::with_imports(const Run& run, BlockKind kind, int index, BlockKind import, int num_imports) {
-  Tensors tensors = tensors_over(run.inputs.tensors(kind, index));
+Tensors TorchStageExecutor::with_imports(const Run& run, BlockKind kind, int index, BlockKind import, int num_imports) const {
+  Tensors tensors = tensors_over(run.inputs.tensors(kind, index), device_.device());
   for (int i = 0; i < num_imports; ++i) {
-    const Tensors imported = tensors_over(run.inputs.tensors(import, i));
+    const Tensors imported = tensors_over(run.inputs.tensors(import, i), device_.device());
     tensors.insert(tensors.end(), imported.begin(), imported.end());
   }
   return tensors;
 }
 
-Tensors TorchStageExecutor::activation_at(const Run& run, int boundary) {
+Tensors TorchStageExecutor::activation_at(const Run& run, int boundary) const {
   return with_imports(run, BlockKind::kActivation, boundary, BlockKind::kInputImport,
                       boundary == 0 ? run.command.num_input_imports : 0);
 }
@@ -255,7 +249,7 @@ Tensors TorchStageExecutor::forward(const Run& run, int end_layer) {
   const c10::NoGradGuard no_grad;
   Tensors activation = activation_at(run, run.command.first_layer);
   for (int layer = run.command.first_layer; layer < end_layer; ++layer) {
-    Stopwatch watch(time_of(run.command, layer).forward_ns);
+    Stopwatch watch(device_, time_of(run.command, layer).forward_ns);
     activation = run_layer(run, layer, activation);
     if (run.command.saves(layer + 1)) {
       run.outputs.blocks.push_back(output_block(BlockKind::kActivation, layer + 1, activation, layer));
@@ -267,7 +261,7 @@ Tensors TorchStageExecutor::forward(const Run& run, int end_layer) {
 TorchStageExecutor::Graph TorchStageExecutor::forward_with_graph(const Run& run, int layer, const Tensors& activation) {
   const c10::AutoGradMode with_grad(true);
   LayerTime& time = time_of(run.command, layer);
-  Stopwatch watch(run.command.phase == Phase::kBackward ? time.recompute_ns : time.forward_ns);
+  Stopwatch watch(device_, run.command.phase == Phase::kBackward ? time.recompute_ns : time.forward_ns);
   Graph graph;
   for (const at::Tensor& tensor : activation) {
     at::Tensor input = tensor.defined() ? tensor.detach() : tensor;
@@ -279,7 +273,7 @@ TorchStageExecutor::Graph TorchStageExecutor::forward_with_graph(const Run& run,
 }
 
 Tensors TorchStageExecutor::backward(const Run& run, int layer, const Graph& graph, const Tensors& gradients, bool is_done) {
-  Stopwatch watch(time_of(run.command, layer).backward_ns);
+  Stopwatch watch(device_, time_of(run.command, layer).backward_ns);
   if (report_) report_(layer, run.microbatch);
   if (!is_done) {
     std::vector<at::Tensor> roots;
@@ -338,7 +332,7 @@ void TorchStageExecutor::run_fused(const Run& run) {
   give_input_gradient(run, gradients);
 }
 
-void TorchStageExecutor::give_input_gradient(const Run& run, Tensors gradients) {
+void TorchStageExecutor::give_input_gradient(const Run& run, Tensors gradients) const {
   const int layer = run.command.first_layer;
   if (!run.command.wants_input_gradient()) return;
   if (layer == 0) multiply(gradients, 1 / run.loss_scale);
@@ -362,7 +356,7 @@ void TorchStageExecutor::recompute(const StageTask& task, int microbatch, const 
 
 void TorchStageExecutor::run_backward(const Run& run) {
   const Command& command = run.command;
-  Tensors gradients = tensors_over(run.inputs.tensors(BlockKind::kGradient, command.end_layer));
+  Tensors gradients = tensors_over(run.inputs.tensors(BlockKind::kGradient, command.end_layer), device_.device());
   // Outside of the pipeline gradients are not scaled.
   if (command.end_layer == num_layers_of(command)) multiply(gradients, run.loss_scale);
   for (int layer = command.end_layer; layer-- > command.first_layer;) {
@@ -376,7 +370,7 @@ void TorchStageExecutor::run_backward(const Run& run) {
 // The loss belongs to the last layer's graph: its backward runs through both.
 void TorchStageExecutor::run_loss(const Run& run, const Tensors& outputs) {
   const c10::AutoGradMode with_grad(true);
-  Stopwatch watch(time_of(run.command, run.command.end_layer - 1).backward_ns);
+  Stopwatch watch(device_, time_of(run.command, run.command.end_layer - 1).backward_ns);
   run_user_code(FailureRecord::kLoss, [&] {
     const Loss& loss = (*pipelines_[run.command.pipeline].losses)[static_cast<std::size_t>(run.command.loss)];
     const Tensors tensors = with_imports(run, BlockKind::kArguments, 0, BlockKind::kArgumentImport, run.command.num_argument_imports);
@@ -394,28 +388,26 @@ void TorchStageExecutor::run_loss(const Run& run, const Tensors& outputs) {
       if (value.requires_grad()) roots.push_back(value);
     }
     if (!roots.empty()) torch::autograd::backward(roots, scaled_ones(roots, run.loss_scale));
-    for (const at::Tensor& value : values) record.values[record.num++] = value.item<double>();
+    const c10::NoGradGuard no_grad;
+    for (const at::Tensor& value : values) {
+      double* const place = results_.loss(static_cast<std::size_t>(run.microbatch), record.num++);
+      tensor_over(reinterpret_cast<const std::byte*>(place), {1}, at::kDouble, device_.device()).copy_(value.reshape({1}));
+    }
   });
 }
 
 void TorchStageExecutor::end(const StageTask& task, TaskTotals& totals) {
-  const c10::NoGradGuard no_grad;
-  totals.layer_times = times_;
-  totals.square_sums.clear();
-  for (const UseMemory& memory : task.uses) {
-    if (memory.accumulator == nullptr) {
-      totals.square_sums.push_back(0);
-      continue;
-    }
+  for (std::size_t i = 0; i < task.uses.size(); ++i) {
+    const UseMemory& memory = task.uses[i];
+    if (memory.accumulator == nullptr) continue;
     const BlockRecord& block = catalogue_.blocks()[catalogue_.uses()[memory.use].block];
-    const auto count = static_cast<std::int64_t>(block.num_elements);
-    at::Tensor gradient = tensor_over(memory.gradient, {count}, scalar_type_of(block.dtype));
-    gradient.copy_(tensor_over(reinterpret_cast<const std::byte*>(memory.accumulator), {count}, at::kFloat));
-    const void* pointer = memory.gradient;
-    totals.square_sums.push_back(sum_of_squares(
-        {.uses = &pointer, .num_uses = 1, .format = float_format_of(block.dtype), .num_elements = block.num_elements},
-        partial_sums_, team_));
+    device_.round_gradient({.accumulator = memory.accumulator,
+                            .gradient = memory.gradient,
+                            .dtype = block.dtype,
+                            .num_elements = block.num_elements,
+                            .square_sum = results_.square_sum(i)});
   }
+  totals.results = results_.end();
 }
 
 }  // namespace rp

@@ -1,12 +1,10 @@
 // pipeline/torch_stage_executor.h
-// Runs the layers of a stage with LibTorch on the CPU.
+// Runs the layers of a stage with LibTorch, on any TorchDevice.
 //
 // Every layer is an autograd graph of its own, cut at its borders, so that a stage's result does not depend on where
 // the model is cut. Layers are built when a stage first needs them and kept; their parameters are pointed at the
 // stage's weights, their gradients at its fp32 accumulators, which autograd adds to in place.
 #pragma once
-
-#include <ATen/core/Generator.h>
 
 #include <cstdint>
 #include <functional>
@@ -14,8 +12,9 @@
 #include <vector>
 
 #include "hoststore/catalogue.h"
-#include "optimizer/thread_team.h"
 #include "pipeline/recompute_context.h"
+#include "pipeline/result_pages.h"
+#include "pipeline/torch_device.h"
 #include "roundpipe/loss.h"
 #include "roundpipe/model.h"
 #include "worker/stage_executor.h"
@@ -33,15 +32,17 @@ class TorchStageExecutor : public StageExecutor {
   // Called before each layer runs, forward or backward; for the fault board.
   using LayerReport = std::function<void(int layer, int microbatch)>;
 
-  // The code of each pipeline and the catalogue must outlive it. Before each layer, LibTorch's default generator of the
-  // CPU, which dropout draws from, is seeded from the pipeline's seed, round, layer and microbatch: a recompute draws what
-  // the forward drew.
-  TorchStageExecutor(std::vector<PipelineCode> pipelines, const Catalogue& catalogue, int num_threads, LayerReport report = {});
+  // The code of each pipeline, catalogue and device must outlive it. Before each layer, the device's generator, which dropout
+  // draws from, is seeded from the pipeline's seed, round, layer and microbatch: a recompute draws what the forward drew.
+  // `num_threads`: of the processor.
+  TorchStageExecutor(std::vector<PipelineCode> pipelines, const Catalogue& catalogue, TorchDevice& device, int num_threads,
+                     LayerReport report = {});
 
   void begin(const StageTask& task) override;
   void recompute(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) override;
   void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) override;
   void end(const StageTask& task, TaskTotals& totals) override;
+  void collect(TaskTotals& totals) override { results_.read(totals.results, totals); }
 
  private:
   struct BuiltLayer {
@@ -70,8 +71,8 @@ class TorchStageExecutor : public StageExecutor {
   void take_buffers(const Run& run);
   void give_buffers(const Run& run);
   void set_random_seed(const Run& run, int layer);
-  [[nodiscard]] static Tensors with_imports(const Run& run, BlockKind kind, int index, BlockKind import, int num_imports);
-  [[nodiscard]] static Tensors activation_at(const Run& run, int boundary);
+  [[nodiscard]] Tensors with_imports(const Run& run, BlockKind kind, int index, BlockKind import, int num_imports) const;
+  [[nodiscard]] Tensors activation_at(const Run& run, int boundary) const;
   [[nodiscard]] Tensors run_layer(const Run& run, int layer, const Tensors& inputs);
   [[nodiscard]] Tensors forward(const Run& run, int end_layer);
   [[nodiscard]] Graph forward_with_graph(const Run& run, int layer, const Tensors& activation);
@@ -79,22 +80,22 @@ class TorchStageExecutor : public StageExecutor {
   void run_backward(const Run& run);
   // Runs the loss, and the backward through it and the last layer.
   void run_loss(const Run& run, const Tensors& outputs);
-  static void give_input_gradient(const Run& run, Tensors gradients);
+  void give_input_gradient(const Run& run, Tensors gradients) const;
+  [[nodiscard]] OutputBlock output_block(BlockKind kind, int index, const Tensors& tensors, int layer) const;
   [[nodiscard]] int num_layers_of(const Command& command) const;
   [[nodiscard]] Tensors backward(const Run& run, int layer, const Graph& graph, const Tensors& gradients, bool is_done);
   [[nodiscard]] LayerTime& time_of(const Command& command, int layer);
 
   const std::vector<PipelineCode> pipelines_;
   const Catalogue& catalogue_;
+  TorchDevice& device_;
   const int num_threads_;
   const LayerReport report_;
   at::Generator generator_;
-  bool threads_set_ = false;
+  bool has_entered_ = false;  // the thread that computes
   std::vector<BuiltLayer> layers_;  // by the catalogue's number
-  std::vector<LayerTime> times_;    // by layer of the stage
+  ResultPages results_;
   std::vector<Graph> recomputed_;   // from the stage's first layer on, or of the last one where each is recomputed by itself
-  ThreadTeam team_;
-  std::vector<double> partial_sums_;
 };
 
 }  // namespace rp

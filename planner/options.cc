@@ -257,20 +257,9 @@ int count_of(const cxxopts::ParseResult& given, const std::string& name, int lea
   throw Error(ExitCode::kUsage, cat("--", name, " ", word, ": not a whole number from ", least, " to ", most));
 }
 
-// "768G", "1.5T", "64GiB": powers of 1024.
 std::uint64_t size_of(const std::string& option, const std::string& word) {
-  static constexpr std::string_view kUnits = "KMGT";
-  const std::size_t end = word.find_first_not_of("0123456789.");
-  const std::string unit = end == std::string::npos ? "" : word.substr(end);
-  const std::optional<double> number = number_of<double>(word.substr(0, end));
-  const std::size_t power = unit.empty() ? std::string_view::npos : kUnits.find(unit.front());
-  const bool is_unit = power != std::string_view::npos && (unit.size() == 1 || unit.substr(1) == "iB" || unit.substr(1) == "B");
-  if (!number || !(*number > 0) || *number > 1e6 || !is_unit) {
-    throw Error(ExitCode::kUsage, cat("--", option, " ", word, ": not a size, as 768G or 1.5T"));
-  }
-  double bytes = *number;
-  for (std::size_t i = 0; i <= power; ++i) bytes *= 1024;
-  return static_cast<std::uint64_t>(bytes);
+  if (const auto bytes = bytes_of(word)) return *bytes;
+  throw Error(ExitCode::kUsage, cat("--", option, " ", word, ": not a size, as 768G or 1.5T"));
 }
 
 PlanOptions read_plan(const cxxopts::ParseResult& given) {

@@ -7,6 +7,7 @@
 // they are given is valid in that stream's order.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
@@ -90,6 +91,7 @@ struct TaskTotals {
   std::vector<LayerTime> layer_times;
   std::vector<LossRecord> losses;  // fused only; those that run() gave
   ComputeTimes compute{};
+  std::size_t results = 0;  // the executor's own, from end() to collect()
 };
 
 // An exception of the user's, with the layer of the pipeline that threw it, or FailureRecord::kLoss.

@@ -37,7 +37,10 @@ void round_gradient(models::Element element, const models::RoundGradient& call, 
 void embed(models::Element element, const models::EmbedRows& call, std::int64_t count, void* stream);
 void embed_grad(models::Element element, const models::EmbedGradRows& call, std::int64_t count, void* stream);
 
-// All of them. `current_stream` is empty: the plug-in, which knows LibTorch's streams, copies the table and sets it.
+// timing.cu: adds the time of the GPU's clock, in ns, to a number in its memory; or takes it away (sign -1).
+void add_time(std::int64_t* total, int sign, void* stream);
+
+// All that ops.h uses. `current_stream` is empty: the plug-in, which knows LibTorch's streams, copies the table and sets it.
 [[nodiscard]] const models::GpuKernels& kernel_table();
 
 }  // namespace rp::cuda

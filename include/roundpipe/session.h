@@ -14,7 +14,7 @@ namespace rp {
 // Settings of the runtime. A field that is set here wins over the option of rp-launch, which wins over the variable
 // RP_..., which wins over the default.
 struct SessionOptions {
-  std::optional<std::string> device;       // RP_DEVICE, default "cpu"; or "sim:NAME"
+  std::optional<std::string> device;       // RP_DEVICE, default "cpu"; or "cuda", "sim:NAME"
   std::optional<std::string> store;        // RP_STORE: "shm", "memfd"; default: shm where it is large enough
   // RP_PARAMS_ON: a directory. Weights, gradients and optimizer state are files there, so that a model may be larger than
   // memory; default: in memory.
@@ -24,6 +24,11 @@ struct SessionOptions {
   // RP_GIVE_WAY: which bulk copies let inputs and outputs pass on a worker's link: "all" (the default), "weights",
   // "gradients", "none".
   std::optional<std::string> give_way;
+  // RP_SIGNALS: how the GPUs of different workers wait for each other: "memops" (the default), "events".
+  std::optional<std::string> signals;
+  std::optional<std::string> gpu_memory;   // RP_GPU_MEMORY: a size as "24G"; default: what is free of the GPU's memory
+  std::optional<bool> allow_nondeterminism;  // RP_ALLOW_NONDETERMINISM, default off: GPUs may use sums without a fixed order
+  std::optional<bool> fp16_accumulation;   // RP_FP16_ACCUMULATION, default off: of the products of fp16 matrices on GPUs
   std::optional<int> threads_per_worker;   // RP_THREADS_PER_WORKER, default 1
   std::optional<int> wait_timeout_seconds; // RP_WAIT_TIMEOUT, default 600: how long a wait lasts while nothing computes
   // RP_CHECK_CONSISTENCY, default off: a slow run that verifies what the runtime moves between processes, by version and

@@ -1,2 +1,264 @@
+// A GPU's memory, copies and registered memory, over a driver without a GPU. Streams in general: tests/device/device_test.cc.
+#include "cuda/cuda_device.h"
+
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-TEST(Nothing, Yet) {}
+#include <sys/mman.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "tests/common/expect_refusal.h"
+#include "tests/cuda/fake_driver.h"
+
+namespace rp {
+namespace {
+
+using test::FakeDriver;
+
+constexpr std::uint64_t kPage = 4096;
+
+std::unique_ptr<CudaDevice> device_of(const FakeDriver& driver, const CudaDeviceOptions& options = {.memory_bytes = 32 << 20}) {
+  return std::make_unique<CudaDevice>(driver.table(), options, [](const std::string&) {});
+}
+
+// Pages of the host's, filled with numbers.
+class HostPages {
+ public:
+  explicit HostPages(std::uint64_t num) : bytes_(num * kPage) {
+    data_ = static_cast<std::byte*>(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    auto* const words = reinterpret_cast<std::uint32_t*>(data_);
+    std::iota(words, words + bytes_ / sizeof(*words), 1U);
+  }
+  ~HostPages() { munmap(data_, bytes_); }
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  std::uint64_t bytes_;
+  std::byte* data_;
+};
+
+// A stream over registered memory of the test's own choice.
+struct OwnStream {
+  explicit OwnStream(const FakeDriver& of_driver)
+      : driver(of_driver),
+        context(CudaContext::open(of_driver.table(), "")),
+        arena(context, 32 << 20),
+        pinned(context),
+        stream(context, {.arena = arena, .pinned = pinned, .on_unregistered = [this](const std::byte*, std::uint64_t) { ++num_noticed; }}, false) {}
+  [[nodiscard]] std::vector<std::string> log() const { return driver.log().at(0); }
+
+  const FakeDriver& driver;
+  CudaContext context;
+  DeviceArena arena;
+  PinnedMemory pinned;
+  int num_noticed = 0;
+  CudaStream stream;
+};
+
+TEST(CudaStream, NeverCopiesAcrossTheEndOfWhatWasRegisteredInOnePiece) {
+  const FakeDriver driver;
+  OwnStream own(driver);
+  const HostPages pages(6);
+  EXPECT_EQ(own.pinned.add(pages.data(), 2 * kPage, false), "");
+  EXPECT_EQ(own.pinned.add(pages.data() + 2 * kPage, 4 * kPage, false), "");
+  std::byte* const memory = own.arena.allocate(pages.bytes());
+  own.stream.copy(memory, pages.data() + 100, pages.bytes() - 100);
+  own.stream.drain();
+  EXPECT_THAT(own.log(), testing::ElementsAre("copy 8092", "copy 16384"));
+  EXPECT_EQ(std::memcmp(memory, pages.data() + 100, pages.bytes() - 100), 0);
+  EXPECT_EQ(own.num_noticed, 0);
+}
+
+TEST(CudaStream, CopiesWhatIsNotRegisteredThroughABufferInItsOrder) {
+  const FakeDriver driver({.max_delay_us = 50});
+  OwnStream own(driver);
+  constexpr std::uint64_t kPages = 2560;  // 10 MiB: three turns of the buffer
+  const HostPages pages(kPages);
+  HostPages back(kPages);
+  std::memset(back.data(), 0, back.bytes());
+  // A piece in the middle is registered.
+  EXPECT_EQ(own.pinned.add(pages.data() + 100 * kPage, kPage, false), "");
+  std::byte* const memory = own.arena.allocate(pages.bytes());
+  own.stream.copy(memory, pages.data(), pages.bytes());
+  own.stream.copy(back.data(), memory, pages.bytes());
+  own.stream.drain();
+  EXPECT_EQ(std::memcmp(back.data(), pages.data(), pages.bytes()), 0);
+  EXPECT_EQ(own.stream.staged_bytes(), 2 * pages.bytes() - kPage);
+  EXPECT_EQ(own.num_noticed, 3) << "on both sides of the piece, and the way back";
+}
+
+TEST(PinnedMemory, IsFoundByAnyOfItsBytes) {
+  const FakeDriver driver;
+  OwnStream own(driver);
+  const HostPages pages(4);
+  EXPECT_EQ(own.pinned.add(pages.data() + kPage, kPage, false), "");
+  const auto extent = [&](std::uint64_t from, std::uint64_t bytes) { return own.pinned.extent(pages.data() + from, bytes); };
+  EXPECT_FALSE(extent(0, 2 * kPage).is_registered);
+  EXPECT_EQ(extent(0, 2 * kPage).bytes, kPage) << "up to where it begins";
+  EXPECT_TRUE(extent(kPage + 5, 2 * kPage).is_registered);
+  EXPECT_EQ(extent(kPage + 5, 2 * kPage).bytes, kPage - 5) << "up to where it ends";
+  EXPECT_EQ(extent(2 * kPage, kPage).bytes, kPage);
+  EXPECT_FALSE(extent(2 * kPage, kPage).is_registered);
+}
+
+// A failure leaves nothing that would show up as another one later.
+TEST(PinnedMemory, SaysWhyItCouldNotBeRegisteredAndIsAsBefore) {
+  FakeDriver driver;
+  OwnStream own(driver);
+  const HostPages pages(2);
+  for (const char* function : {"cuMemHostRegister", "cuMemHostGetDevicePointer"}) {
+    driver.fail(function, CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_THAT(own.pinned.add(pages.data(), kPage, false), testing::HasSubstr("CUDA_ERROR_OUT_OF_MEMORY"));
+    EXPECT_EQ(driver.registered_bytes(), 0U);
+  }
+  EXPECT_EQ(own.pinned.add(pages.data(), kPage, false), "");
+}
+
+TEST(PinnedMemory, TakesPagesThatThisProcessMayOnlyRead) {
+  for (const bool knows_read_only : {true, false}) {
+    const FakeDriver driver({.registers_read_only = knows_read_only});
+    OwnStream own(driver);
+    const HostPages pages(2);
+    mprotect(pages.data(), pages.bytes(), PROT_READ);
+    EXPECT_EQ(own.pinned.add(pages.data(), pages.bytes(), true), "");
+    std::byte* const memory = own.arena.allocate(kPage);
+    own.stream.copy(memory, pages.data(), kPage);
+    own.stream.drain();
+    EXPECT_EQ(std::memcmp(memory, pages.data(), kPage), 0);
+  }
+}
+
+// The store
+
+std::unique_ptr<Store> store_with_layers(int num_layers, std::int64_t num_elements) {
+  StoreSettings settings;
+  settings.backing = "memfd";
+  settings.arena_limit_bytes = 16 << 20;
+  std::vector<LayerRequest> layers(static_cast<std::size_t>(num_layers), LayerRequest{.name = "l"});
+  for (LayerRequest& layer : layers) layer.parameters.push_back({.name = "w", .shape = {num_elements}});
+  return Store::create(settings, Catalogue::lay_out(layers, 1, false));
+}
+
+struct PinnedRun {
+  PinnedRun(Store& of_store, const FakeDriver& of_driver, std::uint64_t piece_bytes = PinnedStore::kPieceBytes)
+      : own(of_driver),
+        store(of_store),
+        pinned_store(own.pinned, of_store, [this](const std::string& text) { warnings.push_back(text); }, piece_bytes) {}
+  OwnStream own;
+  Store& store;
+  std::vector<std::string> warnings;
+  PinnedStore pinned_store;
+};
+
+TEST(PinnedStore, RegistersAllOfTheStore) {
+  const FakeDriver driver;
+  const auto store = store_with_layers(5, 10'000);
+  PinnedRun run(*store, driver);
+  run.pinned_store.wait_until_through();
+  for (const Store::Region& region : store->regions()) {
+    if (region.bytes == 0) continue;
+    EXPECT_TRUE(run.own.pinned.extent(region.data, region.bytes).is_registered) << region.what;
+    EXPECT_EQ(run.own.pinned.extent(region.data, region.bytes).bytes, region.bytes) << region.what;
+  }
+  EXPECT_TRUE(run.own.pinned.extent(store->control().data(), store->control().size()).is_registered);
+  EXPECT_TRUE(run.warnings.empty());
+}
+
+TEST(PinnedStore, CutsItIntoPiecesWhereLayersBegin) {
+  const FakeDriver driver;
+  const auto store = store_with_layers(5, 10'000);  // 40000 bytes each
+  PinnedRun run(*store, driver, 100'000);
+  run.pinned_store.wait_until_through();
+  const Store::Region weights = store->regions().at(0);
+  ASSERT_EQ(weights.cuts.size(), 5U);
+  std::vector<std::uint64_t> ends;
+  for (std::uint64_t at = 0; at < weights.bytes;) {
+    at += run.own.pinned.extent(weights.data + at, weights.bytes - at).bytes;
+    ends.push_back(at);
+  }
+  ASSERT_EQ(ends.size(), 3U);
+  EXPECT_EQ(ends[0], weights.cuts[2] / kPage * kPage) << "the page on which the third layer begins";
+  EXPECT_EQ(ends[1], weights.cuts[4] / kPage * kPage);
+  EXPECT_EQ(ends[2], weights.bytes);
+}
+
+TEST(PinnedStore, RegistersWhatAnArenaGrewByWhenACopyMeetsIt) {
+  const FakeDriver driver;
+  const auto store = store_with_layers(1, 1000);
+  PinnedRun run(*store, driver);
+  run.pinned_store.wait_until_through();
+  for (const std::uint64_t bytes : {1U << 20, 3U << 20}) {
+    store->arena(0).grow(bytes);
+    std::byte* const data = store->arena(0).data(0, bytes);
+    EXPECT_LT(run.own.pinned.extent(data, bytes).is_registered ? run.own.pinned.extent(data, bytes).bytes : 0, bytes);
+    run.pinned_store.notice_unregistered();
+    const Deadline deadline = Deadline::after_seconds(20);
+    while (!run.own.pinned.extent(data + bytes - 1, 1).is_registered) ASSERT_FALSE(deadline.passed());
+  }
+  EXPECT_EQ(run.own.pinned.extent(store->arena(0).data(0, 1), 3 << 20).bytes, 1U << 20) << "in two pieces";
+}
+
+TEST(PinnedStore, WarnsOnceOfWhatCannotBeRegistered) {
+  FakeDriver driver;
+  const auto store = store_with_layers(3, 10'000);
+  driver.fail("cuMemHostRegister", CUDA_ERROR_OUT_OF_MEMORY, 2);  // the first one is the control segment
+  PinnedRun run(*store, driver);
+  run.pinned_store.wait_until_through();
+  EXPECT_THAT(run.warnings, testing::ElementsAre(testing::AllOf(
+                                testing::HasSubstr("of weights cannot be registered with the CUDA driver: CUDA_ERROR_OUT_OF_MEMORY"),
+                                testing::HasSubstr("ulimit -l"))));
+}
+
+TEST(PinnedStore, IsAnErrorWithoutTheControlSegment) {
+  FakeDriver driver;
+  const auto store = store_with_layers(1, 1000);
+  driver.fail("cuMemHostRegister", CUDA_ERROR_OUT_OF_MEMORY);
+  expect_error(ExitCode::kNoResource, {"control segment", "CUDA_ERROR_OUT_OF_MEMORY", "ulimit -l"}, [&] { PinnedRun run(*store, driver); });
+}
+
+// The device
+
+TEST(CudaDevice, TakesItsMemoryAtOnceAndSaysWhenItIsSpent) {
+  const FakeDriver driver({.memory_bytes = 64 << 20});
+  const auto device = device_of(driver, {.memory_bytes = 16 << 20});
+  DeviceMemory half = device->allocate(8 << 20);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(half.data()) % 4096, 0U);
+  expect_error(ExitCode::kNoResource, {"9.00 MiB are wanted", "16.0 MiB", "8.00 MiB are taken", "--gpu-memory"},
+               [&] { (void)device->allocate(9 << 20); });
+  half = {};
+  EXPECT_EQ(device->allocate(16 << 20).bytes(), 16U << 20);
+  EXPECT_EQ(driver.num_calls("cuMemAlloc"), 1);
+}
+
+TEST(CudaDevice, TakesWhatIsFreeButForAMarginAndSharesItWithOthersOnTheSameGpu) {
+  const std::uint64_t memory = CudaDevice::kMarginBytes + (64 << 20);
+  const FakeDriver driver({.memory_bytes = memory});
+  const auto first = device_of(driver, {.num_sharers = 2});
+  EXPECT_EQ(driver.taken_bytes(), 32U << 20);
+  EXPECT_EQ(first->name(), "cuda (Fake)");
+  expect_error(ExitCode::kNoResource, {"1.03 GiB of memory free", "1.50 GiB are wanted", "--gpu-memory", "nvidia-smi"},
+               [&] { (void)device_of(driver, {.memory_bytes = std::uint64_t{3} << 29}); });
+}
+
+TEST(CudaDevice, IsTheOneWithTheUuid) {
+  const FakeDriver driver({.num_gpus = 3});
+  EXPECT_EQ(device_of(driver, {.uuid = "GPU-00000000-0000-0000-0000-000000000002", .memory_bytes = 1 << 20})->context().device(), 2);
+  EXPECT_EQ(device_of(driver, {.uuid = "MIG-00000000-0000-0000-0000-000000000001", .memory_bytes = 1 << 20})->context().device(), 1);
+  expect_error(ExitCode::kNoResource, {"no CUDA device", "GPU-7", "GPU-00000000-0000-0000-0000-000000000002", "CUDA_VISIBLE_DEVICES"},
+               [&] { (void)device_of(driver, {.uuid = "GPU-7", .memory_bytes = 1 << 20}); });
+}
+
+// On this machine, whatever it is.
+TEST(CudaDriver, IsThereOrSaysWhatToDo) {
+  try {
+    EXPECT_NE(cuda_driver().memcpy_async, nullptr);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kNoResource);
+    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("no CUDA device: "), testing::HasSubstr("--device cpu")));
+  }
+}
+
+}  // namespace
+}  // namespace rp

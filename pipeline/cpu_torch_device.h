@@ -1,0 +1,34 @@
+// pipeline/cpu_torch_device.h
+// The processor for LibTorch: everything happens at once, and a page is the host's own memory.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "optimizer/thread_team.h"
+#include "pipeline/torch_device.h"
+
+namespace rp {
+
+class CpuTorchDevice : public TorchDevice {
+ public:
+  // `num_threads`: of a rounding; `max_elements`: of a gradient.
+  CpuTorchDevice(int num_threads, std::uint64_t max_elements);
+
+  [[nodiscard]] c10::Device device() const override { return c10::kCPU; }
+  [[nodiscard]] at::Generator generator() const override;
+  void enter_thread(int num_threads) override;
+  [[nodiscard]] ResultPage make_page(std::uint64_t bytes) override;
+  void publish(const ResultPage&) override {}
+  void clear(void* data, std::uint64_t bytes) override;
+  void add_time(std::int64_t* total) override;
+  void subtract_time(std::int64_t* total) override;
+  void round_gradient(const GradientRounding& rounding) override;
+
+ private:
+  ThreadTeam team_;
+  std::vector<double> partial_sums_;
+  std::vector<std::unique_ptr<std::byte[]>> pages_;
+};
+
+}  // namespace rp

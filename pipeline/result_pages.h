@@ -1,0 +1,58 @@
+// pipeline/result_pages.h
+// What the device finds out about a task: losses, square sums of gradients, times of layers. The device writes them into a page of
+// the task's; the host reads them when the task is done.
+//
+// Owned by the TorchStageExecutor. begin() and end() are the computing thread's; read() may be called by another one, for a page
+// that end() gave and before kPages - 1 further tasks begin.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "common/run_depth.h"
+#include "hoststore/round_table.h"
+#include "pipeline/torch_device.h"
+#include "worker/stage_executor.h"
+
+namespace rp {
+
+class ResultPages {
+ public:
+  static constexpr std::size_t kPages = kTasksAhead + 2;  // tasks that a worker has at once
+
+  // The device must outlive it.
+  explicit ResultPages(TorchDevice& device) : device_(device) {}
+
+  // A page for the next task, of zeros. Throws rp::Error (kNoResource).
+  void begin(std::size_t num_microbatches, std::size_t num_uses, std::size_t num_layers);
+
+  // Addresses in the device's memory.
+  [[nodiscard]] double* loss(std::size_t microbatch, std::size_t i) const;
+  [[nodiscard]] double* square_sum(std::size_t use) const;
+  [[nodiscard]] LayerTime& time(std::size_t layer) const;
+
+  // The host may read it once the device has done what is enqueued. Gives the page's number.
+  [[nodiscard]] std::size_t end();
+
+  // Fills in what is in the page: as many losses as totals.losses say that there are.
+  void read(std::size_t page, TaskTotals& totals) const;
+
+ private:
+  struct Page {
+    ResultPage memory;
+    std::size_t num_microbatches = 0;
+    std::size_t num_uses = 0;
+    std::size_t num_layers = 0;
+    [[nodiscard]] std::size_t square_sums_offset() const { return num_microbatches * sizeof(LossRecord::values); }
+    [[nodiscard]] std::size_t times_offset() const { return square_sums_offset() + num_uses * sizeof(double); }
+    [[nodiscard]] std::size_t bytes() const { return times_offset() + num_layers * sizeof(LayerTime); }
+  };
+  [[nodiscard]] const Page& current() const { return pages_[num_begun_ % kPages]; }
+
+  TorchDevice& device_;
+  std::size_t num_begun_ = 0;
+  std::array<Page, kPages> pages_;
+};
+
+}  // namespace rp

@@ -1,0 +1,60 @@
+// pipeline/torch_device.h
+// What a TorchStageExecutor asks of the device that LibTorch computes on, beyond LibTorch itself.
+//
+// Everything happens in the order of the compute stream: at once on the processor, later on a GPU, and the host is told of it in
+// pages of results. Owned by whoever owns the executor. Calls come from the thread that computes, but for reading pages.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <c10/core/Device.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "hoststore/boundary.h"
+
+namespace rp {
+
+// Memory that the device writes its results to, and where the host finds them once they were published and the task is done.
+struct ResultPage {
+  std::byte* device = nullptr;
+  const std::byte* host = nullptr;
+  std::uint64_t bytes = 0;
+};
+
+// Rounds an accumulator into a gradient, and adds up the squares of what is rounded, in an order that depends on nothing but the
+// number of elements.
+struct GradientRounding {
+  const float* accumulator = nullptr;
+  std::byte* gradient = nullptr;
+  DType dtype = DType::kFloat32;
+  std::uint64_t num_elements = 0;
+  double* square_sum = nullptr;  // in a page
+};
+
+class TorchDevice {
+ public:
+  virtual ~TorchDevice() = default;
+
+  // Where LibTorch's tensors are.
+  [[nodiscard]] virtual c10::Device device() const = 0;
+  // What dropout and the like draw from.
+  [[nodiscard]] virtual at::Generator generator() const = 0;
+
+  // First of all, in the thread that will compute. `num_threads`: of the processor, for LibTorch's operations.
+  virtual void enter_thread(int num_threads) = 0;
+
+  // Lives as long as the device. Throws rp::Error (kNoResource).
+  [[nodiscard]] virtual ResultPage make_page(std::uint64_t bytes) = 0;
+  // What the page holds now is what the host will read.
+  virtual void publish(const ResultPage& page) = 0;
+
+  // Zeros.
+  virtual void clear(void* data, std::uint64_t bytes) = 0;
+  // Adds the time to a number in a page, in ns of a clock of the device's; or takes it away.
+  virtual void add_time(std::int64_t* total) = 0;
+  virtual void subtract_time(std::int64_t* total) = 0;
+  virtual void round_gradient(const GradientRounding& rounding) = 0;
+};
+
+}  // namespace rp

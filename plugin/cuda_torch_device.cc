@@ -1,0 +1,139 @@
+#include "plugin/cuda_torch_device.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <ATen/ops/square.h>
+#include <ATen/ops/sum.h>
+#include <c10/core/GradMode.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/csrc/cuda/CUDAPluggableAllocator.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "cuda/kernels/kernels.h"
+#include "models/gpu_kernels.h"
+#include "pipeline/tensors.h"
+
+namespace rp {
+
+namespace {
+
+// LibTorch's tensors come from the worker's arena. All of them are used in one stream, so memory that is given back may be used
+// again at once; what other streams still read is held until they have.
+void install_allocator(CudaDevice& device) {
+  const auto allocate = [&device](std::size_t bytes, int, cudaStream_t) -> void* {
+    void* const data = device.arena().allocate(bytes);
+    TORCH_CHECK_WITH(OutOfMemoryError, data != nullptr, device.spent_text(bytes));
+    return data;
+  };
+  const auto free = [&device](void* data, std::size_t, int, cudaStream_t) { device.arena().free(static_cast<std::byte*>(data)); };
+  namespace pluggable = torch::cuda::CUDAPluggableAllocator;
+  pluggable::changeCurrentAllocator(pluggable::createCustomAllocator(allocate, free));
+}
+
+void install_kernels() {
+  static const models::GpuKernels kernels = [] {
+    models::GpuKernels table = cuda::kernel_table();
+    table.current_stream = []() -> void* { return c10::cuda::getCurrentCUDAStream().stream(); };
+    return table;
+  }();
+  models::set_gpu_kernels(&kernels);
+}
+
+void choose_algorithms(const PluginSettings& settings) {
+  at::Context& context = at::globalContext();
+  // What has no algorithm with a fixed order warns and goes on: it is the user's layer.
+  context.setDeterministicAlgorithms(!settings.allows_nondeterminism, /*warn_only=*/true);
+  context.setDeterministicFillUninitializedMemory(false);  // a pass over memory for each tensor
+  context.setAllowFP16AccumulationCuBLAS(settings.fp16_accumulation);
+}
+
+// Nothing where a gradient is of a kind that our kernels do not know.
+std::optional<models::Element> element_of(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32: return models::Element::kFp32;
+    case DType::kBFloat16: return models::Element::kBf16;
+    case DType::kFloat16: return models::Element::kFp16;
+    default: return std::nullopt;
+  }
+}
+
+}  // namespace
+
+CudaTorchDevice::CudaTorchDevice(CudaDevice& device, const PluginSettings& settings) : device_(device) {
+  install_allocator(device);
+  install_kernels();
+  choose_algorithms(settings);
+}
+
+CudaTorchDevice::~CudaTorchDevice() {
+  models::set_gpu_kernels(nullptr);
+  for (const ResultPage& page : pages_) {
+    (void)context().driver().mem_free_host(const_cast<std::byte*>(page.host));
+    device_.arena().free(page.device);
+  }
+}
+
+at::Generator CudaTorchDevice::generator() const { return at::cuda::detail::getDefaultCUDAGenerator(0); }
+
+void CudaTorchDevice::enter_thread(int num_threads) {
+  at::set_num_threads(num_threads);
+  c10::cuda::set_device(0);
+  c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromExternal(device_.compute_stream(), 0));
+}
+
+ResultPage CudaTorchDevice::make_page(std::uint64_t bytes) {
+  context().make_current();
+  std::byte* const data = device_.arena().allocate(bytes);
+  if (data == nullptr) throw Error(ExitCode::kNoResource, device_.spent_text(bytes));
+  void* host = nullptr;
+  context().check(context().driver().mem_host_alloc(&host, bytes, CU_MEMHOSTALLOC_PORTABLE), "taking pinned memory for results");
+  pages_.push_back({.device = data, .host = static_cast<const std::byte*>(host), .bytes = bytes});
+  return pages_.back();
+}
+
+void CudaTorchDevice::publish(const ResultPage& page) {
+  context().make_current();
+  context().check(context().driver().memcpy_async(reinterpret_cast<CUdeviceptr>(page.host), reinterpret_cast<CUdeviceptr>(page.device),
+                                                  page.bytes, device_.compute_stream()),
+                  "enqueueing the copy of results");
+}
+
+void CudaTorchDevice::clear(void* data, std::uint64_t bytes) {
+  context().make_current();
+  context().check(context().driver().memset_d8_async(reinterpret_cast<CUdeviceptr>(data), 0, bytes, device_.compute_stream()),
+                  "clearing memory");
+}
+
+void CudaTorchDevice::add_time(std::int64_t* total) { cuda::add_time(total, 1, device_.compute_stream()); }
+void CudaTorchDevice::subtract_time(std::int64_t* total) { cuda::add_time(total, -1, device_.compute_stream()); }
+
+void CudaTorchDevice::round_gradient(const GradientRounding& rounding) {
+  const auto count = static_cast<std::int64_t>(rounding.num_elements);
+  const std::optional<models::Element> element = element_of(rounding.dtype);
+  if (!element) {
+    const c10::NoGradGuard no_grad;
+    const at::Tensor gradient = tensor_over(rounding.gradient, {count}, scalar_type_of(rounding.dtype), device());
+    gradient.copy_(tensor_over(reinterpret_cast<const std::byte*>(rounding.accumulator), {count}, at::kFloat, device()));
+    tensor_over(reinterpret_cast<const std::byte*>(rounding.square_sum), {}, at::kDouble, device())
+        .copy_(at::sum(at::square(gradient.to(at::kDouble))));
+    return;
+  }
+  const auto bytes = static_cast<std::uint64_t>(models::num_square_sums(count)) * sizeof(double);
+  if (partial_sums_.bytes() < bytes) {
+    partial_sums_ = {};
+    partial_sums_ = device_.allocate(bytes);
+  }
+  cuda::round_gradient(*element,
+                       {.from = rounding.accumulator,
+                        .to = rounding.gradient,
+                        .count = count,
+                        .partial_sums = reinterpret_cast<double*>(partial_sums_.data()),
+                        .squares = rounding.square_sum},
+                       device_.compute_stream());
+}
+
+}  // namespace rp

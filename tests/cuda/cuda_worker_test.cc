@@ -1,0 +1,216 @@
+// A worker on a GPU, over a driver without one: what it enqueues where and in which order, and what becomes of it when a call of
+// the driver's fails.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <map>
+#include <thread>
+
+#include "tests/cuda/fake_driver.h"
+#include "tests/cuda/queued_executor.h"
+#include "tests/worker/worker_harness.h"
+
+namespace rp::test {
+namespace {
+
+// The streams of a CudaDevice in the order of their creation; each has another one beside it.
+enum StreamNumber { kUploadWeights = 0, kUploadInputs = 2, kDownloadOutputs = 4, kDownloadGradient = 6, kComputeStream = 8 };
+
+constexpr ToyConfig kTwoLayersOfEight{.num_layers = 2, .num_elements = 8, .num_microbatches = 2};
+
+// One round of two layers on one worker: forward of layer 0, fused of layer 1, backward of layer 0.
+class GpuWorker {
+ public:
+  explicit GpuWorker(const CudaDriver& driver, GpuSignals signals = GpuSignals::kWords)
+      : store(two_layer_store({})),
+        table(make_table(*store)),
+        device(driver, {.memory_bytes = 4 << 20, .signals = signals}, [this](const std::string& text) { warnings.push_back(text); }),
+        executor_(kTwoLayersOfEight, store->catalogue(), device),
+        worker_(*store, 0, device, executor_) {
+    const std::vector<float> eight(8, 2);
+    place_input(*store, table, BlockKind::kActivation, 0, eight, 8192);
+    place_input(*store, table, BlockKind::kArguments, 0, eight, 16384);
+    table.source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = 0};
+    table.source(BlockKind::kGradient, 1) = {.worker = 0, .first_event = 2};
+    RingWriter<Command> commands = store->command_writer(0);
+    Command backward = backward_command();
+    backward.slot = 2;
+    backward.first_event = 4;
+    for (const Command& command : {forward_command(), fused_command(), backward}) EXPECT_TRUE(commands.try_push(command));
+  }
+
+  // Serves until `num` tasks are complete; rethrows what serve() threw.
+  void serve(int num = 3) {
+    std::exception_ptr error;
+    std::atomic<bool> has_ended{false};
+    std::thread thread([&] {
+      try {
+        worker_.serve();
+      } catch (...) {
+        error = std::current_exception();
+      }
+      has_ended.store(true);
+    });
+    RingReader<Completion> ring = store->completion_reader(0);
+    while (num > 0 && !has_ended.load()) {
+      Completion completion;
+      if (ring.try_pop(completion)) {
+        completions.push_back(completion);
+        --num;
+      } else {
+        (void)ring.wait({&has_ended, kNsPerMs});
+      }
+    }
+    store->epoch().publish(kEndEpoch);
+    thread.join();
+    if (error) std::rethrow_exception(error);
+  }
+
+  std::unique_ptr<Store> store;
+  RoundTable table;
+  std::vector<std::string> warnings;
+  CudaDevice device;
+  std::vector<Completion> completions;
+
+ private:
+  QueuedExecutor executor_;
+  Worker worker_;
+};
+
+// A stream's log on one line, with events named a, b, ... in the order in which they come up.
+std::string line_of(const std::vector<std::string>& log, std::map<std::string, char>& names) {
+  std::string line;
+  for (const std::string& entry : log) {
+    const std::size_t event = entry.rfind(" e");
+    std::string text = entry;
+    if (event != std::string::npos) {
+      const auto [name, _] = names.emplace(entry.substr(event + 1), static_cast<char>('a' + names.size()));
+      text = entry.substr(0, event + 1) + name->second;
+    }
+    line += (line.empty() ? "" : ", ") + text;
+  }
+  return line;
+}
+
+// Without what depends on the moment: waits for outputs that are there by then, and copies through the pinned buffer until the
+// memory is registered.
+std::vector<std::string> steady(const std::vector<std::string>& log) {
+  std::vector<std::string> result;
+  for (const std::string& entry : log) {
+    if (!entry.starts_with("wait >=") && entry != "call") result.push_back(entry);
+  }
+  return result;
+}
+
+TEST(CudaWorker, EnqueuesARoundInThisOrder) {
+  const FakeDriver driver;
+  GpuWorker worker(driver.table());
+  worker.serve();
+  EXPECT_TRUE(worker.warnings.empty());
+  ASSERT_EQ(worker.completions.size(), 3U);
+  const auto log = driver.log();
+  ASSERT_EQ(log.size(), 10U);
+  std::map<std::string, char> names;
+  // Of each task: its weights, its begin; of each microbatch its inputs, the computation, the place of its inputs and its outputs;
+  // the end, the gradients, the stage buffer. The backward's recompute comes before its gradient is waited for.
+  EXPECT_EQ(line_of(log[kComputeStream], names),
+            "wait a, call, wait b, call, record c, record d, wait e, call, record f, record d, call, record g, "
+            "wait h, call, wait b, call, record c, record d, wait e, call, record f, record d, call, record i, record j, "
+            "wait a, call, wait k, call, wait b, call, record c, record d, wait l, call, wait e, call, record f, record d, call, "
+            "record m, record g");
+  // Of each task: the stage buffer that was computed with before, the weights, room for a further piece, the weights' event.
+  EXPECT_EQ(line_of(steady(log[kUploadWeights]), names),
+            "wait g, copy 128, record n, record a, wait j, copy 128, record n, record h, wait g, copy 128, record n, record a");
+  // Of each microbatch: the place of its inputs from the third one on, its inputs, their event; the gradient behind an event of the
+  // others.
+  EXPECT_EQ(line_of(steady(log[kUploadInputs]), names),
+            "copy 64, record b, copy 64, record e, "
+            "wait c, copy 64, copy 64, record b, wait f, copy 64, copy 64, record e, "
+            "wait c, copy 64, record k, copy 64, record b, wait f, copy 64, record l, copy 64, record e");
+  // Of each microbatch: its computation, its outputs, the signal, and what the host is told: that their memory is free, and how
+  // many are copied. Of each task: an event behind all.
+  EXPECT_EQ(line_of(steady(log[kDownloadOutputs]), names),
+            "wait d, copy 32, write 1, record o, record o, wait d, copy 32, write 2, record o, record o, record p, "
+            "wait d, copy 32, write 3, record o, record o, wait d, copy 32, write 4, record o, record o, record q, "
+            "wait d, write 5, record o, wait d, write 6, record o, record r");
+  // Of each task: its gradients, room for a further piece, its outputs, its completion.
+  EXPECT_EQ(line_of(steady(log[kDownloadGradient]), names),
+            "wait p, record s, wait i, copy 128, record s, wait q, record s, wait m, copy 128, record s, wait r, record s");
+}
+
+TEST(CudaWorker, CompletesATaskOnlyWhenItsOutputsAreInTheStore) {
+  FakeDriver driver;
+  GpuWorker worker(driver.table());
+  driver.hold(kDownloadOutputs);
+  std::thread serving([&] { worker.serve(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // long enough for a wrong one
+  EXPECT_FALSE(worker.store->completion_reader(0).wait({&kNeverStop, 0}) == WaitResult::kReached);
+  EXPECT_EQ(worker.store->worker_words(0).events.observe(), 0U);
+  EXPECT_GE(worker.store->worker_words(0).issued.observe(), 2U) << "others' GPUs may wait for them";
+  driver.let_go(kDownloadOutputs);
+  serving.join();
+}
+
+TEST(CudaWorker, GivesBackAllThatItTook) {
+  const FakeDriver driver;
+  {
+    GpuWorker worker(driver.table());
+    worker.serve();
+    EXPECT_EQ(driver.taken_bytes(), 4U << 20) << "at once, and no more";
+    EXPECT_EQ(driver.num_calls("cuMemAlloc"), 1);
+    EXPECT_GT(driver.registered_bytes(), 0U);
+  }
+  EXPECT_EQ(driver.taken_bytes(), 0U);
+  EXPECT_EQ(driver.registered_bytes(), 0U);
+}
+
+// Every call of every function that a worker uses fails once: an error that names the call, or the work goes on where it can.
+// Nothing hangs, nothing is left behind.
+class EachCall : public testing::TestWithParam<const char*> {};
+
+TEST_P(EachCall, ThatFailsEndsTheWorkerOrCostsNothing) {
+  const std::string function = GetParam();
+  // By whoever registers the store.
+  const bool is_survivable =
+      function == "cuMemHostRegister" || function == "cuMemHostGetDevicePointer" || function == "cuCtxSetCurrent";
+  for (const GpuSignals signals : {GpuSignals::kWords, GpuSignals::kEvents}) {
+    int num_calls = 0;
+    {
+      const FakeDriver driver;
+      GpuWorker worker(driver.table(), signals);
+      worker.serve();
+      num_calls = driver.num_calls(function);
+    }
+    // Of many, each of the first ones, and some of the others.
+    for (int call = 1; call <= num_calls; call += call < 20 ? 1 : 17) {
+      SCOPED_TRACE(testing::Message() << function << ", call " << call << " of " << num_calls);
+      FakeDriver driver;
+      driver.fail(function, CUDA_ERROR_UNKNOWN, call);
+      try {
+        GpuWorker worker(driver.table(), signals);
+        worker.serve();
+        const bool was_called = driver.num_calls(function) >= call;
+        EXPECT_TRUE(!was_called || is_survivable) << "it went well";
+        EXPECT_EQ(worker.completions.size(), 3U);
+        if (was_called) {
+          EXPECT_THAT(worker.warnings, testing::ElementsAre(testing::HasSubstr("cannot be registered")));
+        }
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), testing::HasSubstr("CUDA_ERROR_FAKE"));
+      }
+      EXPECT_EQ(driver.taken_bytes(), 0U);
+      EXPECT_EQ(driver.registered_bytes(), 0U);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, EachCall,
+                         testing::Values("cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuMemAlloc", "cuMemHostAlloc",
+                                         "cuMemHostRegister", "cuMemHostGetDevicePointer", "cuStreamCreateWithPriority",
+                                         "cuEventCreate", "cuMemcpyAsync", "cuEventRecord", "cuStreamWaitEvent",
+                                         "cuStreamWriteValue64", "cuLaunchHostFunc", "cuIpcGetEventHandle"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace rp::test
