@@ -264,17 +264,34 @@ bool has_small_products() {
   }
 }
 
-}  // namespace
-
-at::Tensor causal_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd) {
-  static const bool has_bf16 = has_small_products<at::BFloat16>();
-  static const bool has_fp32 = has_small_products<float>();
-  const bool blocked = element_of(q_btnd) == Element::kBf16 ? has_bf16 : has_fp32;
-  if (blocked && q_btnd.size(3) % 2 == 0) return BlockedAttention::apply(q_btnd, k_btmd, v_btmd);
+at::Tensor attention_by_libtorch(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd) {
   return at::scaled_dot_product_attention(q_btnd.transpose(1, 2), k_btmd.transpose(1, 2), v_btmd.transpose(1, 2),
                                           /*attn_mask=*/{}, /*dropout_p=*/0.0, /*is_causal=*/true,
                                           /*scale=*/std::nullopt, /*enable_gqa=*/q_btnd.size(2) != k_btmd.size(2))
       .transpose(1, 2);
+}
+
+// Each head `times` times: [b, t, m * times, d].
+at::Tensor repeat_heads(const at::Tensor& x_btmd, std::int64_t times) {
+  return x_btmd.unsqueeze(3).expand({-1, -1, -1, times, -1}).flatten(2, 3);
+}
+
+at::Tensor gpu_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd) {
+  const std::int64_t members = q_btnd.size(2) / k_btmd.size(2);
+  // LibTorch's kernels for fp32 know no groups: it would form whole scores.
+  if (members == 1 || q_btnd.scalar_type() != at::kFloat) return attention_by_libtorch(q_btnd, k_btmd, v_btmd);
+  return attention_by_libtorch(q_btnd, repeat_heads(k_btmd, members), repeat_heads(v_btmd, members));
+}
+
+}  // namespace
+
+at::Tensor causal_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd) {
+  if (runs_on_gpu(q_btnd)) return gpu_attention(q_btnd, k_btmd, v_btmd);
+  static const bool has_bf16 = has_small_products<at::BFloat16>();
+  static const bool has_fp32 = has_small_products<float>();
+  const bool blocked = element_of(q_btnd) == Element::kBf16 ? has_bf16 : has_fp32;
+  if (blocked && q_btnd.size(3) % 2 == 0) return BlockedAttention::apply(q_btnd, k_btmd, v_btmd);
+  return attention_by_libtorch(q_btnd, k_btmd, v_btmd);
 }
 
 }  // namespace rp::models

@@ -1,9 +1,14 @@
 // models/attention.h
-// Causal attention with grouped queries, on the CPU, in blocks that stay in the cache.
+// Causal attention with grouped queries, on the CPU in blocks that stay in the cache, on a GPU by LibTorch.
 //
-// LibTorch's own kernel multiplies at the speed of fp32 whatever the dtype on processors for which its BLAS has no bf16
+// On the CPU LibTorch's own kernel multiplies at the speed of fp32 whatever the dtype on processors for which its BLAS has no bf16
 // code (docs/design/models.md). This one uses oneDNN's small products (at::native::cpublas::brgemm): bf16 times bf16
 // into fp32 where the processor can, so scores, softmax and all sums are fp32, rounded once.
+//
+// On a GPU: at::scaled_dot_product_attention, which takes its flash kernel for bf16 and fp16, and for fp32, which that does
+// not know, its memory-efficient one. Both add the backward's gradients in an order that changes from run to run, unless
+// at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false) is in force; that is for the process to set,
+// before the first layer runs (with warn_only it does not help).
 //
 // Shapes: b sequences, t positions, n query heads, m key/value heads (head i of n belongs to i / (n / m)), d size.
 #pragma once
@@ -13,7 +18,7 @@
 namespace rp::models {
 
 // softmax(q k^T / sqrt(d), each position seeing itself and those before) v: [b, t, n, d]. Differentiable. Depends
-// neither on the number of threads nor on addresses.
+// neither on the number of threads nor on addresses (on a GPU under the condition above).
 [[nodiscard]] at::Tensor causal_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd,
                                           const at::Tensor& v_btmd);
 

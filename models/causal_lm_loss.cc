@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "common/text.h"
+#include "models/gpu_causal_lm_loss.h"
 #include "models/kernel_call.h"
 #include "roundpipe/error.h"
 
@@ -119,9 +120,13 @@ void check_labels(const at::Tensor& labels_r, std::int64_t vocabulary) {
 at::Tensor causal_lm_loss_of(const Tensors& outputs, const Tensors& arguments, std::int64_t chunk_tokens) {
   const at::Tensor &hidden_bth = outputs.at(0), &weight_vh = outputs.at(1);
   const at::Tensor labels_n = arguments.at(0).reshape({-1});
-  const auto divisor = arguments.at(1).item<double>();
   TORCH_CHECK(hidden_bth.dim() == 3 && labels_n.numel() == hidden_bth.size(0) * hidden_bth.size(1),
               "causal_lm_loss: labels ", arguments.at(0).sizes(), " do not fit hidden states ", hidden_bth.sizes());
+  if (runs_on_gpu(hidden_bth)) {
+    return gpu_causal_lm_loss(hidden_bth.reshape({-1, hidden_bth.size(2)}), weight_vh, labels_n, arguments.at(1),
+                              chunk_tokens == 0 ? kGpuChunkTokens : chunk_tokens);
+  }
+  const auto divisor = arguments.at(1).item<double>();
   if (!(divisor > 0)) {
     throw Error(ExitCode::kUserError, cat("causal_lm_loss: the divisor is ", divisor,
                                           "; give the number of trained tokens of the step, at least 1"));
@@ -131,7 +136,7 @@ at::Tensor causal_lm_loss_of(const Tensors& outputs, const Tensors& arguments, s
   check_labels(labels_r, weight_vh.size(0));
   const bool with_gradient = at::GradMode::is_enabled() && (hidden_bth.requires_grad() || weight_vh.requires_grad());
   return CausalLmLoss::apply(hidden_bth.reshape({-1, hidden_bth.size(2)}), weight_vh, trained_r, labels_r, divisor,
-                             chunk_tokens, with_gradient);
+                             chunk_tokens == 0 ? kChunkTokens : chunk_tokens, with_gradient);
 }
 
 Loss causal_lm_loss() {

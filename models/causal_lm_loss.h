@@ -18,8 +18,9 @@ namespace rp::models {
 // other work on the machine: the last three do not differ).
 inline constexpr std::int64_t kChunkTokens = 512;
 
-// Outputs and arguments as for causal_lm_loss(). The number of chunks changes the rounding of the weight's gradient.
+// Outputs and arguments as for causal_lm_loss(). The number of chunks changes the rounding of the weight's gradient;
+// `chunk_tokens` 0 is kChunkTokens, on a GPU kGpuChunkTokens.
 [[nodiscard]] at::Tensor causal_lm_loss_of(const Tensors& outputs, const Tensors& arguments,
-                                           std::int64_t chunk_tokens = kChunkTokens);
+                                           std::int64_t chunk_tokens = 0);
 
 }  // namespace rp::models

@@ -1,5 +1,6 @@
 // models/kernel_call.h
-// From tensors to kernels.h: the element format of a tensor, and the sharing of a call among LibTorch's threads.
+// From tensors to kernels.h and gpu_kernels.h: where a call runs, the element format of a tensor, and on the CPU the sharing
+// of a call among LibTorch's threads.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -7,14 +8,25 @@
 
 #include <algorithm>
 
+#include "models/gpu_kernels.h"
 #include "models/kernels.h"
 
 namespace rp::models {
 
+// Whether calls on this tensor go to gpu_kernels().
+inline bool runs_on_gpu(const at::Tensor& tensor) { return tensor.is_cuda() || gpu_kernels_take_cpu_memory(); }
+
 inline Element element_of(const at::Tensor& tensor) {
-  TORCH_CHECK(tensor.is_cpu() && (tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kFloat),
-              "needs a bf16 or fp32 tensor on the CPU, not ", tensor.toString());
-  return tensor.scalar_type() == at::kBFloat16 ? Element::kBf16 : Element::kFp32;
+  const bool is_gpu = runs_on_gpu(tensor);
+  switch (tensor.scalar_type()) {
+    case at::kBFloat16: return Element::kBf16;
+    case at::kFloat: return Element::kFp32;
+    case at::kHalf:
+      if (is_gpu) return Element::kFp16;
+      break;
+    default: break;
+  }
+  TORCH_CHECK(false, "needs a bf16 or fp32 tensor (on a GPU also fp16), not ", tensor.toString(), " on ", tensor.device());
 }
 
 // Elements below which a second thread costs more than it saves.

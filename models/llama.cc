@@ -7,6 +7,8 @@
 
 #include "common/text.h"
 #include "models/attention.h"
+#include "models/embedding.h"
+#include "models/kernel_call.h"
 #include "models/ops.h"
 #include "models/rotary.h"
 #include "roundpipe/error.h"
@@ -79,14 +81,15 @@ class LlamaBlock : public Layer {
 
   Tensors forward(const Tensors& inputs) override {
     const at::Tensor& x_bth = inputs.at(0);
-    const at::Tensor y_bth = x_bth + attention(rms_norm(x_bth, input_norm_h_, config_.rms_norm_eps));
-    return {y_bth + mlp(rms_norm(y_bth, attention_norm_h_, config_.rms_norm_eps))};
+    const at::Tensor attended_bth = attention(rms_norm(x_bth, input_norm_h_, config_.rms_norm_eps));
+    const auto [y_bth, normal_bth] = add_rms_norm(x_bth, attended_bth, attention_norm_h_, config_.rms_norm_eps);
+    return {y_bth + mlp(normal_bth)};
   }
 
  private:
   [[nodiscard]] at::Tensor attention(const at::Tensor& x_bth) {
     const std::int64_t batch = x_bth.size(0), length = x_bth.size(1), head_dim = config_.head_dim;
-    const RotaryTable& table = rotary_table(length, x_bth.scalar_type());
+    const RotaryTable table = rotary_table(length, x_bth);
     const auto heads = [&](const at::Tensor& x, std::int64_t count) {
       return x.view({batch, length, count, head_dim});
     };
@@ -100,8 +103,12 @@ class LlamaBlock : public Layer {
     return down_proj_(swiglu(gate_proj_(x_bth), up_proj_(x_bth)));
   }
 
-  // The table for `length` positions, computed anew only when the microbatches' length or dtype changes.
-  const RotaryTable& rotary_table(std::int64_t length, at::ScalarType dtype) {
+  // The table for `length` positions, with the dtype of x and where x is. On the CPU computed anew only when the
+  // microbatches' length or dtype changes; on a GPU it would take memory in every layer.
+  RotaryTable rotary_table(std::int64_t length, const at::Tensor& x) {
+    const at::ScalarType dtype = x.scalar_type();
+    if (frequencies_.device() != x.device()) frequencies_ = frequencies_.to(x.device(), /*non_blocking=*/true);
+    if (runs_on_gpu(x)) return make_rotary_table(frequencies_, length, dtype);
     if (!table_ || table_length_ != length || table_dtype_ != dtype) {
       table_ = make_rotary_table(frequencies_, length, dtype);
       table_length_ = length;

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "models/kernel_call.h"
+
 namespace rp::models {
 
 namespace {
@@ -33,6 +35,17 @@ at::Tensor rotary_frequencies(const LlamaConfig& config) {
 }
 
 RotaryTable make_rotary_table(const at::Tensor& frequencies, std::int64_t length, at::ScalarType dtype) {
+  if (runs_on_gpu(frequencies)) {
+    const at::Tensor cosine_td2 = at::empty({length, frequencies.size(0)}, frequencies.options());
+    const at::Tensor sine_td2 = at::empty_like(cosine_td2);
+    // Of the element only the rounding is asked.
+    const Element element = dtype == at::kBFloat16 ? Element::kBf16 : dtype == at::kHalf ? Element::kFp16 : Element::kFp32;
+    gpu_kernels().rotary_table(element,
+                               {frequencies.const_data_ptr<float>(), cosine_td2.mutable_data_ptr<float>(),
+                                sine_td2.mutable_data_ptr<float>(), length, frequencies.size(0)},
+                               gpu_kernels().current_stream());
+    return {cosine_td2, sine_td2};
+  }
   const at::Tensor positions = at::arange(length, at::kFloat);
   const at::Tensor angles = positions.unsqueeze(1) * frequencies.unsqueeze(0);
   return {angles.cos().to(dtype).to(at::kFloat), angles.sin().to(dtype).to(at::kFloat)};

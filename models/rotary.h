@@ -13,7 +13,8 @@ namespace rp::models {
 // scaling (transformers' ROPE_INIT_FUNCTIONS["llama3"]).
 [[nodiscard]] at::Tensor rotary_frequencies(const LlamaConfig& config);
 
-// The table for positions 0 … length - 1.
+// The table for positions 0 … length - 1, where the frequencies are. On a GPU one kernel fills it: cheap enough to make it
+// anew for each forward, where it is released along with the graph.
 [[nodiscard]] RotaryTable make_rotary_table(const at::Tensor& frequencies, std::int64_t length, at::ScalarType dtype);
 
 }  // namespace rp::models

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "models/embedding.h"
+#include "models/kernel_call.h"
 #include "roundpipe/error.h"
 #include "tests/models/golden.h"
 
@@ -45,6 +47,47 @@ TEST_P(Ops, RmsNormAgreesWithItsFormula) {
         [](const auto& in) { return rms_norm(in[0], in[1], 1e-5); },
         [](const auto& in) { return in[1] * (in[0] * at::rsqrt(in[0].pow(2).mean(-1, true) + 1e-5)); });
   }
+}
+
+// Runs `block` on leaves {x, residual, weight}; gives its two outputs and, after a backward through both, the gradients.
+template <typename Block>
+std::vector<at::Tensor> outputs_and_gradients(const std::vector<at::Tensor>& values, const Block& block) {
+  std::vector<at::Tensor> leaves;
+  for (const at::Tensor& value : values) leaves.push_back(value.detach().clone().requires_grad_(true));
+  const NormalisedSum result = block(leaves[0], leaves[1], leaves[2]);
+  const at::Tensor grads = at::linspace(-1, 1, 2 * result.y.numel()).to(result.y.scalar_type());
+  const auto grad = [&](std::int64_t i) { return grads.narrow(0, i * result.y.numel(), result.y.numel()).view(result.y.sizes()); };
+  torch::autograd::backward({result.sum, result.y}, {grad(0), grad(1)});
+  return {result.sum.detach(), result.y.detach(), leaves[0].grad(), leaves[1].grad(), leaves[2].grad()};
+}
+
+TEST_P(Ops, AddRmsNormHasTheBitsOfAnAdditionAndANorm) {
+  for (const std::int64_t hidden : {5, 32, 72}) {
+    const std::vector<at::Tensor> values = {leaf({3, 50, hidden}, dtype()), leaf({3, 50, hidden}, dtype()), leaf({hidden}, dtype())};
+    const auto fused = outputs_and_gradients(values, [](const auto& x, const auto& residual, const auto& weight) {
+      return add_rms_norm(x, residual, weight, 1e-5);
+    });
+    const auto composed = outputs_and_gradients(values, [](const auto& x, const auto& residual, const auto& weight) {
+      const at::Tensor sum = x + residual;
+      return NormalisedSum{sum, rms_norm(sum, weight, 1e-5)};
+    });
+    for (std::size_t i = 0; i < fused.size(); ++i) EXPECT_TRUE(same_bits(fused[i], composed[i])) << hidden << ", value " << i;
+  }
+}
+
+TEST_P(Ops, AddRmsNormOfWhichOneOutputIsUsedGivesItsGradientOnly) {
+  const at::Tensor x = leaf({4, 6}, dtype()), residual = leaf({4, 6}, dtype()), weight = leaf({6}, dtype());
+  const at::Tensor grad = at::randn({4, 6}).to(dtype());
+  torch::autograd::backward({add_rms_norm(x, residual, weight, 1e-5).sum}, {grad});
+  EXPECT_TRUE(same_bits(x.grad(), grad));
+  EXPECT_TRUE(same_bits(residual.grad(), grad));
+  EXPECT_FALSE(weight.grad().defined());
+  const at::Tensor sum = (x.detach() + residual.detach()).requires_grad_(true);
+  x.mutable_grad() = residual.mutable_grad() = at::Tensor();
+  torch::autograd::backward({add_rms_norm(x, residual, weight, 1e-5).y}, {grad});
+  torch::autograd::backward({rms_norm(sum, weight.detach().requires_grad_(true), 1e-5)}, {grad});
+  EXPECT_TRUE(same_bits(x.grad(), sum.grad()));
+  EXPECT_TRUE(same_bits(residual.grad(), sum.grad()));
 }
 
 TEST_P(Ops, RotationAgreesWithRotateHalf) {
@@ -96,6 +139,26 @@ TEST_P(Ops, EmbeddingGivesThePaddingTokenNoGradient) {
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, Ops, testing::Values(at::kFloat, at::kBFloat16),
                          [](const auto& info) { return std::string(c10::toString(info.param)); });
+
+TEST(Ops, RefuseFp16OnTheCpuAndSayWhereItIsTaken) {
+  try {
+    (void)swiglu(leaf({2, 8}, at::kHalf), leaf({2, 8}, at::kHalf));
+    FAIL() << "no exception";
+  } catch (const c10::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("on a GPU also fp16"), std::string::npos) << error.what();
+  }
+}
+
+TEST(GpuKernels, WithoutThePlugInAreAskedForWithAnErrorThatSaysWhatToDo) {
+  EXPECT_FALSE(gpu_kernels_take_cpu_memory());
+  try {
+    (void)gpu_kernels();
+    FAIL() << "no exception";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kNoResource);
+    EXPECT_NE(std::string(error.what()).find("--gpus"), std::string::npos) << error.what();
+  }
+}
 
 TEST(Embedding, RefusesATokenOutsideTheVocabularyByNumber) {
   const at::Tensor weight = leaf({6, 5});

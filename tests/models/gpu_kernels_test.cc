@@ -1,0 +1,246 @@
+// The operations' way over gpu_kernels.h, with the kernels emulated on the CPU: everything but LibTorch's own CUDA code.
+#include "models/gpu_kernels.h"
+
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+
+#include "cuda/kernels/kernels.h"
+#include "models/attention.h"
+#include "models/causal_lm_loss.h"
+#include "models/embedding.h"
+#include "models/ops.h"
+#include "models/rotary.h"
+#include "roundpipe/models.h"
+#include "tests/models/golden.h"
+
+namespace rp::models {
+namespace {
+
+// Installs the emulated table for one test.
+class EmulatedGpu : public testing::Test {
+ protected:
+  EmulatedGpu() {
+    table_.takes_cpu_memory = true;
+    table_.current_stream = []() -> void* { return nullptr; };
+    set_gpu_kernels(&table_);
+    at::manual_seed(3);
+  }
+  ~EmulatedGpu() override { set_gpu_kernels(nullptr); }
+
+ private:
+  GpuKernels table_ = cuda::kernel_table();
+};
+
+at::Tensor leaf(at::IntArrayRef shape, at::ScalarType dtype = at::kFloat) {
+  return at::randn(shape, at::kFloat).to(dtype).requires_grad_(true);
+}
+
+// Runs `run` on leaves with the values of `leaves`, in fp32 on the CPU's way and in `dtype` on the GPU's, and compares
+// outputs and gradients.
+template <typename Run>
+void expect_the_cpus_values(const std::vector<at::Tensor>& leaves, at::ScalarType dtype, double tolerance, const Run& run) {
+  const GpuKernels* emulated = &gpu_kernels();
+  std::vector<std::vector<at::Tensor>> results;
+  for (const bool on_gpu : {false, true}) {
+    set_gpu_kernels(on_gpu ? emulated : nullptr);
+    std::vector<at::Tensor> copies;
+    for (const at::Tensor& value : leaves) {
+      copies.push_back(value.detach().to(dtype).to(on_gpu ? dtype : at::kFloat).clone().requires_grad_(true));
+    }
+    const std::vector<at::Tensor> outputs = run(copies);
+    std::vector<at::Tensor> grads;
+    for (const at::Tensor& output : outputs) {
+      grads.push_back(at::linspace(-1, 1, output.numel()).view(output.sizes()).to(output.scalar_type()));
+    }
+    torch::autograd::backward(outputs, grads);
+    results.emplace_back();
+    for (const at::Tensor& output : outputs) results.back().push_back(output.detach());
+    for (const at::Tensor& copy : copies) results.back().push_back(copy.grad());
+  }
+  ASSERT_EQ(results[0].size(), results[1].size());
+  for (std::size_t i = 0; i < results[0].size(); ++i) {
+    EXPECT_LE(relative_difference(results[1][i], results[0][i]), tolerance) << c10::toString(dtype) << ", value " << i;
+  }
+}
+
+constexpr std::pair<at::ScalarType, double> kDtypes[] = {{at::kFloat, 3e-6}, {at::kBFloat16, 2e-2}, {at::kHalf, 3e-3}};
+
+TEST_F(EmulatedGpu, NormsGiveTheCpusValues) {
+  for (const auto& [dtype, tolerance] : kDtypes) {
+    expect_the_cpus_values({leaf({3, 7, 40}), leaf({40})}, dtype, tolerance,
+                           [](const auto& in) { return std::vector<at::Tensor>{rms_norm(in[0], in[1], 1e-5)}; });
+    expect_the_cpus_values({leaf({3, 7, 40}), leaf({3, 7, 40}), leaf({40})}, dtype, tolerance, [](const auto& in) {
+      const NormalisedSum result = add_rms_norm(in[0], in[1], in[2], 1e-5);
+      return std::vector<at::Tensor>{result.sum, result.y};
+    });
+  }
+}
+
+TEST_F(EmulatedGpu, RotationAndSwigluGiveTheCpusValues) {
+  const RotaryTable table = {at::rand({7, 8}), at::rand({7, 8})};
+  for (const auto& [dtype, tolerance] : kDtypes) {
+    expect_the_cpus_values({leaf({2, 7, 3, 16})}, dtype, tolerance,
+                           [&](const auto& in) { return std::vector<at::Tensor>{rotate_heads(in[0], table)}; });
+    expect_the_cpus_values({leaf({3, 11, 13}), leaf({3, 11, 13})}, dtype, tolerance,
+                           [](const auto& in) { return std::vector<at::Tensor>{swiglu(in[0], in[1])}; });
+  }
+}
+
+TEST_F(EmulatedGpu, AttentionGivesTheCpusValuesWithGroupsAndWithout) {
+  for (const auto& [dtype, tolerance] : kDtypes) {
+    for (const std::int64_t groups : {1, 2, 6}) {
+      expect_the_cpus_values({leaf({2, 9, 6, 16}), leaf({2, 9, groups, 16}), leaf({2, 9, groups, 16})}, dtype, tolerance,
+                             [](const auto& in) { return std::vector<at::Tensor>{causal_attention(in[0], in[1], in[2])}; });
+    }
+  }
+}
+
+TEST_F(EmulatedGpu, RotaryTableIsTheCpus) {
+  const at::Tensor frequencies = at::pow(1e-4, at::arange(0, 1, 0.125, at::kFloat));
+  const RotaryTable ours = make_rotary_table(frequencies, 50, at::kBFloat16);
+  set_gpu_kernels(nullptr);
+  const RotaryTable theirs = make_rotary_table(frequencies, 50, at::kBFloat16);
+  EXPECT_LE(relative_difference(ours.cosine_td2, theirs.cosine_td2), 4e-3);
+  EXPECT_LE(relative_difference(ours.sine_td2, theirs.sine_td2), 4e-3);
+}
+
+// The rows of a leaf with a gradient of its own are added there; any other weight gets a dense gradient.
+TEST_F(EmulatedGpu, EmbeddingAddsRowsToTheLeafsGradientInPlace) {
+  const at::Tensor ids = at::tensor({4, 1, 4, 4, 0, 2}, at::kLong).view({2, 3});
+  const at::Tensor weight = leaf({6, 5}, at::kBFloat16), grad = at::randn({2, 3, 5}).to(at::kBFloat16);
+  weight.set_grad_dtype(at::kFloat);
+  const at::Tensor accumulator = at::ones({6, 5});
+  weight.mutable_grad() = accumulator;
+  torch::autograd::backward({embed(weight, ids, /*padding_id=*/2)}, {grad});
+  EXPECT_TRUE(weight.grad().is_alias_of(accumulator));
+  at::Tensor rows = at::zeros({6, 5});
+  for (const std::int64_t place : {0, 1, 2, 3, 4}) rows[ids.view({-1})[place].item<std::int64_t>()].add_(grad.view({6, 5})[place]);
+  EXPECT_TRUE(same_bits(accumulator, rows + 1));
+
+  const at::Tensor other = leaf({6, 5});
+  torch::autograd::backward({embed(other * 1.0, ids, 2)}, {grad.to(at::kFloat)});
+  EXPECT_LE(relative_difference(other.grad(), rows), 1e-6);
+}
+
+TEST_F(EmulatedGpu, IdsOutsideTheVocabularyBecomeNotANumber) {
+  const at::Tensor y = embed(leaf({6, 5}), at::tensor({1, 6, -1}, at::kLong).view({1, 3})).detach();
+  EXPECT_TRUE(y[0][0].isfinite().all().item<bool>());
+  EXPECT_TRUE(y.narrow(1, 1, 2).isnan().all().item<bool>());
+}
+
+// Loss
+
+struct LossCase {
+  at::Tensor hidden_bth, weight_vh, labels_bt;
+};
+
+LossCase loss_case(at::ScalarType dtype) {
+  LossCase c = {leaf({3, 17, 24}, dtype), leaf({101, 24}, dtype), at::randint(101, {3, 17}, at::kLong)};
+  c.labels_bt.narrow(1, 3, 6).fill_(-100);
+  return c;
+}
+
+// {loss, gradient of hidden, gradient of weight} with whole logits, in fp64.
+std::vector<at::Tensor> plain_loss(const LossCase& c, double divisor, double factor) {
+  const at::Tensor hidden = c.hidden_bth.detach().to(at::kDouble).requires_grad_(true);
+  const at::Tensor weight = c.weight_vh.detach().to(at::kDouble).requires_grad_(true);
+  const at::Tensor logits = at::linear(hidden, weight).flatten(0, 1);
+  const at::Tensor loss = at::cross_entropy_loss(logits, c.labels_bt.flatten(), {}, at::Reduction::Sum, -100) / divisor;
+  torch::autograd::backward({loss * factor});
+  return {loss.detach(), hidden.grad(), weight.grad()};
+}
+
+at::Tensor our_loss(const LossCase& c, double divisor, std::int64_t chunk_tokens = 0) {
+  return causal_lm_loss_of({c.hidden_bth, c.weight_vh}, {c.labels_bt, at::scalar_tensor(divisor)}, chunk_tokens);
+}
+
+TEST_F(EmulatedGpu, LossAgreesWithWholeLogitsForAnyChunkAndFactor) {
+  for (const auto& [dtype, tolerance] : kDtypes) {
+    for (const std::int64_t chunk_tokens : {0, 51, 20, 8, 1}) {
+      for (const double factor : {1.0, -2.5}) {
+        const LossCase c = loss_case(dtype);
+        const std::vector<at::Tensor> expected = plain_loss(c, 33, factor);
+        const at::Tensor loss = our_loss(c, 33, chunk_tokens);
+        torch::autograd::backward({factor == 1.0 ? loss : loss * factor});
+        EXPECT_LE(relative_difference(loss.detach(), expected[0]), tolerance) << chunk_tokens;
+        EXPECT_LE(relative_difference(c.hidden_bth.grad(), expected[1]), tolerance) << chunk_tokens;
+        EXPECT_LE(relative_difference(c.weight_vh.grad(), expected[2]), tolerance) << chunk_tokens;
+      }
+    }
+  }
+}
+
+// One over the divisor times a probability would vanish in fp16; the loss scale comes only in backward.
+TEST_F(EmulatedGpu, Fp16GradientsOfManyTokensKeepTheirSmallProbabilities) {
+  const LossCase c = loss_case(at::kHalf);
+  c.hidden_bth.detach().mul_(0.01);  // all tokens nearly equally probable: 1 / 101 / 65536 is nothing in fp16
+  const std::vector<at::Tensor> expected = plain_loss(c, 65536, 65536);
+  torch::autograd::backward({our_loss(c, 65536) * 65536});
+  EXPECT_LE(relative_difference(c.hidden_bth.grad(), expected[1]), 3e-3);
+  EXPECT_LE(relative_difference(c.weight_vh.grad(), expected[2]), 3e-3);
+}
+
+TEST_F(EmulatedGpu, LossOfAFrozenHeadMakesNoGradientForIt) {
+  LossCase c = loss_case(at::kFloat);
+  c.weight_vh.requires_grad_(false);
+  torch::autograd::backward({our_loss(c, 33)});
+  EXPECT_FALSE(c.weight_vh.grad().defined());
+  c.weight_vh.requires_grad_(true);
+  EXPECT_LE(relative_difference(c.hidden_bth.grad(), plain_loss(c, 33, 1)[1]), 3e-6);
+}
+
+TEST_F(EmulatedGpu, WrongLabelsAndDivisorsMakeTheLossNotANumberAndHarmNoGradient) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kHalf}) {
+    LossCase c = loss_case(dtype);
+    c.labels_bt[1][14] = 101;
+    const at::Tensor loss = our_loss(c, 33);
+    EXPECT_TRUE(loss.isnan().item<bool>());
+    torch::autograd::backward({loss});
+    c.labels_bt[1][14] = -100;
+    EXPECT_LE(relative_difference(c.hidden_bth.grad(), plain_loss(c, 33, 1)[1]), 3e-3);
+    c = loss_case(dtype);
+    const at::Tensor undivided = our_loss(c, 0);
+    EXPECT_TRUE(undivided.isnan().item<bool>());
+    torch::autograd::backward({undivided});
+    EXPECT_EQ(c.hidden_bth.grad().abs().max().item<double>(), 0);
+  }
+}
+
+TEST_F(EmulatedGpu, SecondBackwardThroughALossIsRefused) {
+  const at::Tensor loss = our_loss(loss_case(at::kFloat), 33);
+  torch::autograd::backward({loss}, {}, /*retain_graph=*/true);
+  EXPECT_THROW(torch::autograd::backward({loss}), c10::Error);
+}
+
+TEST_F(EmulatedGpu, EvaluationHasTheTrainingsLoss) {
+  const LossCase c = loss_case(at::kFloat);
+  const at::Tensor with = our_loss(c, 33).detach();
+  const c10::NoGradGuard no_grad;
+  EXPECT_TRUE(same_bits(our_loss(c, 33), with));
+}
+
+// The whole model, layer by layer, as in llama_test.cc.
+TEST_F(EmulatedGpu, TinyLlamaAgreesWithTransformers) {
+  const std::map<std::string, at::Tensor> golden = read_safetensors(golden_directory() / "tiny_values.safetensors");
+  std::vector<BoundLayer> layers;
+  const Model model = load(tiny_directory(), at::kFloat);
+  for (const LayerSpec& spec : model.layers()) layers.emplace_back(spec, at::kFloat);
+  std::vector<at::Tensor> inputs = {golden.at("ids")};
+  for (std::size_t i = 0; i + 1 < layers.size(); ++i) inputs.push_back(layers[i]({inputs[i]})[0].detach());
+  const at::Tensor x = inputs.back().requires_grad_(true);
+  const at::Tensor loss = causal_lm_loss().function(layers.back()({x}), Tensors{golden.at("labels"), golden.at("divisor")}).at(0);
+  EXPECT_LE(relative_difference(loss.detach(), golden.at("loss")), 2e-6);
+  torch::autograd::backward({loss});
+  EXPECT_LE(relative_difference(layers.back().parameters()[1].value.grad(), golden.at("grad.lm_head.weight")), 1e-5);
+  at::Tensor grad = x.grad();
+  for (std::size_t i = layers.size() - 1; i-- > 0;) {
+    const at::Tensor input = inputs[i].detach();
+    if (i > 0) input.requires_grad_(true);
+    torch::autograd::backward({layers[i]({input})[0]}, {grad});
+    grad = input.grad();
+  }
+  EXPECT_LE(relative_difference(layers[0].parameters()[0].value.grad(), golden.at("grad.model.embed_tokens.weight")), 1e-5);
+}
+
+}  // namespace
+}  // namespace rp::models
