@@ -87,6 +87,18 @@ void start(Fiber& fiber) {
   makecontext(&fiber.context, run_fiber, 0);
 }
 
+void run_warp(unsigned warp) {
+  for (unsigned i = warp * kLanes; i < (warp + 1) * kLanes; ++i) {
+    thread_index = {i, 0};
+    if (!fibers[i]->is_done) resume();
+  }
+}
+
+bool is_warp_done(unsigned warp) {
+  return std::all_of(fibers.begin() + warp * kLanes, fibers.begin() + (warp + 1) * kLanes,
+                     [](const auto& fiber) { return fiber->is_done; });
+}
+
 }  // namespace
 
 void fail(const std::string& why) {
@@ -112,15 +124,22 @@ void run_block(unsigned threads, const std::function<void()>& body) {
   warps.assign(threads / kLanes, Warp{.barrier = {.size = kLanes}});
   while (fibers.size() < threads) fibers.push_back(std::make_unique<Fiber>());
   for (unsigned i = 0; i < threads; ++i) start(*fibers[i]);
-  for (unsigned num_done = 0; num_done < threads;) {
-    made_progress = false;
-    num_done = 0;
-    for (unsigned i = 0; i < threads; ++i) {
-      thread_index = {i, 0};
-      if (!fibers[i]->is_done) resume();
-      num_done += fibers[i]->is_done ? 1 : 0;
+  // Each warp runs as far as it can before the next one does, from the first or from the last one on: where a barrier is
+  // missing, some warp is far ahead of another.
+  const auto num_warps = static_cast<unsigned>(warps.size());
+  for (bool is_done = false; !is_done;) {
+    is_done = true;
+    bool any_progress = false;
+    for (unsigned i = 0; i < num_warps; ++i) {
+      const unsigned warp = (block_index.x + block_index.y) % 2 == 0 ? i : num_warps - 1 - i;
+      do {
+        made_progress = false;
+        run_warp(warp);
+        any_progress = any_progress || made_progress;
+      } while (made_progress);
+      is_done = is_done && is_warp_done(warp);
     }
-    if (!made_progress) fail("not all threads reach a barrier");
+    if (!any_progress && !is_done) fail("not all threads reach a barrier");
   }
 }
 

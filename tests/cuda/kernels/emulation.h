@@ -1,9 +1,9 @@
 // tests/cuda/kernels/emulation.h
 // Runs the kernels of cuda/kernels on the CPU, as plain C++: included before each of their sources (-include).
 //
-// Blocks run one after the other; the threads of a block are fibers of the calling thread, which run in turn and change only
-// at __syncthreads() and shuffles. Stricter than a GPU: a barrier that not all threads of a block (lanes of a warp) reach
-// ends the process. What it cannot see: races between threads, limits of registers and memory, the GPU's own rounding of
+// Blocks run one after the other; the threads of a block are fibers of the calling thread, which change only at
+// __syncthreads() and shuffles, and a warp runs as far ahead of the others as barriers let it. Stricter than a GPU: a barrier
+// that not all threads of a block (lanes of a warp) reach ends the process. What it cannot see: races within a warp, limits of registers and memory, the GPU's own rounding of
 // exp, log, sin and cos. Not thread-safe.
 #pragma once
 
