@@ -65,6 +65,20 @@ void measure(const std::vector<Gpu>& gpus, const std::filesystem::path& own_dire
   report.bandwidths = measure_bandwidths(probe, gpus, place_beside_gpus(report.nodes, node_of_gpu), kProbeSeconds);
 }
 
+// Of the GPUs that were asked for; keeps what is to be known about their choice. Throws rp::Error as choose_gpus().
+std::vector<Gpu> chosen_gpus(const std::optional<GpuRequest>& asked, DoctorReport& report) {
+  const CudaVariables variables = CudaVariables::of_this_process();
+  const GpuRequest all{.asked = "the visible GPUs"};
+  const GpuChoice choice = choose_gpus(asked.value_or(all), report.system, variables);
+  if (!choice.note.empty()) report.variables.push_back({"CUDA_DEVICE_ORDER", choice.note});
+  const std::size_t num_visible = choose_gpus(all, report.system, variables).gpus.size();
+  if (variables.visible_devices && num_visible < report.system.gpus.size()) {
+    report.variables.push_back({"CUDA_VISIBLE_DEVICES", cat("set to ", *variables.visible_devices, ", it leaves runs ", num_visible, " of ",
+                                                            report.system.gpus.size(), " GPUs")});
+  }
+  return without_repeats(choice.gpus);
+}
+
 }  // namespace
 
 const std::vector<OptionSpec>& doctor_option_specs() {
@@ -106,9 +120,7 @@ int run_doctor(const DoctorOptions& options, const std::filesystem::path& own_di
   report.limits = limit_lines(observe_limits());
   std::optional<Error> missing;
   try {
-    const GpuRequest all{.asked = "the visible GPUs"};
-    const GpuChoice choice = choose_gpus(options.gpus.value_or(all), report.system, CudaVariables::of_this_process());
-    measure(without_repeats(choice.gpus), own_directory, report);
+    measure(chosen_gpus(options.gpus, report), own_directory, report);
   } catch (const Error& error) {
     missing = error;
     if (report.system.missing.empty()) report.unmeasured = error.what();

@@ -105,7 +105,7 @@ std::string bandwidth_text(const std::vector<GpuBandwidth>& bandwidths) {
 }  // namespace
 
 std::vector<Advice> advice_on(const DoctorReport& report) {
-  std::vector<Advice> list;
+  std::vector<Advice> list = report.variables;
   add_driver_advice(report, list);
   for (const Gpu& gpu : report.system.gpus) add_gpu_advice(gpu, report, list);
   for (const GpuBandwidth& gpu : report.bandwidths) {

@@ -12,6 +12,12 @@
 
 namespace rp {
 
+struct Advice {
+  std::string about{};
+  std::string text{};
+  bool is_problem = false;  // else good to know
+};
+
 struct DoctorReport {
   GpuSystem system{};
   std::string plugin{};  // its file; empty: this build has none
@@ -19,13 +25,9 @@ struct DoctorReport {
   std::vector<LimitLine> limits{};
   std::vector<GpuBandwidth> bandwidths{};
   std::string unmeasured{};  // why there are no bandwidths; empty where there are
+  std::vector<Advice> variables{};  // on CUDA's own variables
 };
 
-struct Advice {
-  std::string about{};
-  std::string text{};
-  bool is_problem = false;  // else good to know
-};
 // Problems first. Nothing about GPUs on a machine without them: that it has none is in the report itself.
 [[nodiscard]] std::vector<Advice> advice_on(const DoctorReport& report);
 

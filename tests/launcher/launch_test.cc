@@ -149,6 +149,11 @@ TEST(Launch, TheDoctorPrintsWhatThereIsAndFailsOnlyForGpusThatWereAskedFor) {
   EXPECT_EQ(healthy.wait_for_end(60), 0) << healthy.err();
   EXPECT_NE(healthy.out().find("NVIDIA Fake 4090"), std::string::npos) << healthy.out();
   EXPECT_NE(healthy.out().find("not measured"), std::string::npos) << "cards that are not there have no bandwidth";
+  std::vector<std::pair<std::string, std::string>> one_visible = gpus.variables("2");
+  one_visible.emplace_back("CUDA_VISIBLE_DEVICES", "1");
+  LaunchedRun partly({"doctor"}, one_visible);
+  EXPECT_EQ(partly.wait_for_end(60), 0) << partly.err();
+  EXPECT_NE(partly.out().find("set to 1, it leaves runs 1 of 2 GPUs"), std::string::npos) << partly.out();
   LaunchedRun without({"doctor"}, gpus.variables("0"));
   EXPECT_EQ(without.wait_for_end(), 0) << without.err();
   EXPECT_EQ(without.out().find("no CUDA device: "), 0U) << without.out();
