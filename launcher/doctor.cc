@@ -73,8 +73,8 @@ std::vector<Gpu> chosen_gpus(const std::optional<GpuRequest>& asked, DoctorRepor
   if (!choice.note.empty()) report.variables.push_back({"CUDA_DEVICE_ORDER", choice.note});
   const std::size_t num_visible = choose_gpus(all, report.system, variables).gpus.size();
   if (variables.visible_devices && num_visible < report.system.gpus.size()) {
-    report.variables.push_back({"CUDA_VISIBLE_DEVICES", cat("set to ", *variables.visible_devices, ", it leaves runs ", num_visible, " of ",
-                                                            report.system.gpus.size(), " GPUs")});
+    report.variables.push_back({"CUDA_VISIBLE_DEVICES", cat("set to ", *variables.visible_devices, ", it leaves runs ", num_visible,
+                                                            " of ", report.system.gpus.size(), " GPUs")});
   }
   return without_repeats(choice.gpus);
 }
@@ -98,8 +98,8 @@ DoctorOptions parse_doctor_options(const std::vector<std::string>& arguments) {
   try {
     const cxxopts::ParseResult parsed = make_parser().parse(static_cast<int>(words.size()), words.data());
     if (!parsed.unmatched().empty()) {
-      throw Error(ExitCode::kUsage, cat("doctor takes options only, not \"", parsed.unmatched()[0], "\"; a program of that name is started "
-                                        "with rp-launch -- doctor"));
+      throw Error(ExitCode::kUsage, cat("doctor takes options only, not \"", parsed.unmatched()[0],
+                                        "\"; a program of that name is started with rp-launch -- doctor"));
     }
     options.help = parsed.count("help") > 0;
     options.json = parsed.count("json") > 0;

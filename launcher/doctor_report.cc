@@ -37,8 +37,8 @@ void add_gpu_advice(const Gpu& gpu, const DoctorReport& report, std::vector<Advi
             "a wider slot, a riser, the BIOS's bifurcation, or a card that sits loosely"), true);
   }
   if (gpu.most_link.generation > 0 && gpu.most_link.generation < gpu.card_link.generation) {
-    add(cat("its slot allows PCIe ", gpu.most_link.generation, ".0 and the card does ", gpu.card_link.generation, ".0: look into the BIOS, "
-            "for a better slot or riser"), true);
+    add(cat("its slot allows PCIe ", gpu.most_link.generation, ".0 and the card does ", gpu.card_link.generation,
+            ".0: look into the BIOS, for a better slot or riser"), true);
   }
   if (gpu.exclusive) add(cat("takes one process at a time; for several workers on it: nvidia-smi -i ", gpu.index, " -c DEFAULT"), false);
   if (gpu.memory_bytes > 0 && gpu.free_bytes < gpu.memory_bytes / 10 * 9) {
@@ -71,8 +71,8 @@ TextTable gpu_table(const std::vector<Gpu>& gpus) {
   TextTable table({"GPU", "name", "memory", "free", "sm", "PCIe now", "at most", "card", "node", "UUID"});
   for (const Gpu& gpu : gpus) {
     table.add({std::to_string(gpu.index), gpu.name.empty() ? "?" : gpu.name, bytes_text(gpu.memory_bytes), bytes_text(gpu.free_bytes),
-               gpu.capability_major == 0 ? "?" : cat(gpu.capability_major, ".", gpu.capability_minor), link_text(gpu.link), link_text(gpu.most_link),
-               link_text(gpu.card_link), number_or_unknown(gpu.numa_node), gpu.uuid.empty() ? "?" : gpu.uuid});
+               gpu.capability_major == 0 ? "?" : cat(gpu.capability_major, ".", gpu.capability_minor), link_text(gpu.link),
+               link_text(gpu.most_link), link_text(gpu.card_link), number_or_unknown(gpu.numa_node), gpu.uuid.empty() ? "?" : gpu.uuid});
   }
   return table;
 }
@@ -124,14 +124,17 @@ std::string doctor_text(const DoctorReport& report) {
   if (!system.missing.empty()) {
     text += cat(system.missing, "\n");
   } else {
-    text += cat("driver    ", system.driver.empty() ? "?" : system.driver, system.cuda.empty() ? "" : cat(", CUDA ", system.cuda), "\n");
+    const std::string cuda = system.cuda.empty() ? "" : cat(", CUDA ", system.cuda);
+    text += cat("driver    ", system.driver.empty() ? "?" : system.driver, cuda, "\n");
     text += cat("plug-in   ", report.plugin.empty() ? "none" : report.plugin, "\n\n", gpu_table(system.gpus).text());
     if (!system.instances.empty()) text += cat("\nMIG instances\n", gpu_table(system.instances).text());
   }
   if (!report.bandwidths.empty()) text += bandwidth_text(report.bandwidths);
   if (!report.unmeasured.empty()) text += cat("\nbandwidths were not measured: ", report.unmeasured, "\n");
   TextTable nodes({"NUMA node", "cores", "GPUs"});
-  for (const NumaNode& node : report.nodes) nodes.add({number_or_unknown(node.number), cpu_text(node.cpus), gpus_beside(node, system.gpus)});
+  for (const NumaNode& node : report.nodes) {
+    nodes.add({number_or_unknown(node.number), cpu_text(node.cpus), gpus_beside(node, system.gpus)});
+  }
   TextTable limits({"limit", "now"});
   for (const LimitLine& line : report.limits) limits.add({line.name, line.value});
   text += cat("\n", nodes.text(), "\n", limits.text());

@@ -205,8 +205,8 @@ GpuRequest parse_gpus(const std::string& name, const std::string& value) {
   if (words.size() == 2 && words[1].empty()) words.pop_back();
   for (const std::string& word : words) {
     if (!whole_number(word) && !is_uuid(word)) {
-      throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; ", word.empty() ? "an entry is empty" : cat("\"", word, "\" is none"),
-                                        "; ", kAllowed));
+      const std::string what = word.empty() ? "an entry is empty" : cat("\"", word, "\" is none");
+      throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; ", what, "; ", kAllowed));
     }
   }
   request.words = std::move(words);

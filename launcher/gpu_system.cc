@@ -21,7 +21,8 @@ std::string reason(const NvmlTable& nvml, nvml::Result result) {
 // What to do about a driver that does not start.
 std::string init_remedy(nvml::Result result) {
   switch (result) {
-    case nvml::kDriverNotLoaded: return "load the kernel module (modprobe nvidia); in a container, start it with its GPUs (docker run --gpus all)";
+    case nvml::kDriverNotLoaded:
+      return "load the kernel module (modprobe nvidia); in a container, start it with its GPUs (docker run --gpus all)";
     case nvml::kVersionMismatch: return "the driver was updated under the loaded kernel module: restart the machine";
     case nvml::kNoPermission: return "this user may not open /dev/nvidiactl: see its permissions";
     default: return "see what nvidia-smi says";
@@ -120,7 +121,8 @@ void read_cards(const NvmlTable& nvml, const std::string& root, GpuSystem& syste
   unsigned int count = 0;
   const nvml::Result counted = nvml.device_count(&count);
   if (counted != nvml::kSuccess) {
-    system.missing = cat("no CUDA device: the driver does not count its GPUs (", reason(nvml, counted), "); see what nvidia-smi says");
+    system.missing = cat("no CUDA device: the driver does not count its GPUs (", reason(nvml, counted),
+                         "); see what nvidia-smi says");
     return;
   }
   for (unsigned int i = 0; i < count; ++i) {
@@ -130,7 +132,8 @@ void read_cards(const NvmlTable& nvml, const std::string& root, GpuSystem& syste
     if (found != nvml::kSuccess) {
       const char* remedy = found == nvml::kGpuIsLost ? "it has fallen off the bus: reset it or restart the machine"
                                                      : "see what nvidia-smi says";
-      system.gpus.push_back({.index = index, .problem = cat("the driver gives no access to it (", reason(nvml, found), "); ", remedy)});
+      system.gpus.push_back({.index = index,
+                             .problem = cat("the driver gives no access to it (", reason(nvml, found), "); ", remedy)});
       continue;
     }
     Gpu gpu = read_card(nvml, device, index, root);
@@ -141,7 +144,10 @@ void read_cards(const NvmlTable& nvml, const std::string& root, GpuSystem& syste
     }
     system.gpus.push_back(std::move(gpu));
   }
-  if (count == 0) system.missing = "no CUDA device: the driver runs and sees no NVIDIA GPU; in a container, start it with its GPUs (docker run --gpus all)";
+  if (count == 0) {
+    system.missing = "no CUDA device: the driver runs and sees no NVIDIA GPU; in a container, start it with its GPUs "
+                     "(docker run --gpus all)";
+  }
 }
 
 }  // namespace

@@ -36,8 +36,8 @@ struct LaunchPlan {
 struct LocalMachine {
   int usable_cores = 1;
   std::vector<NumaNode> nodes;
-  GpuSystem gpus;
-  CudaVariables cuda;
+  GpuSystem gpus{};
+  CudaVariables cuda{};
   bool sets_max_connections = false;  // the person has set CUDA_DEVICE_MAX_CONNECTIONS
   bool sets_cublas_workspace = false;  // likewise, CUBLAS_WORKSPACE_CONFIG
 };

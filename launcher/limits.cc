@@ -37,12 +37,6 @@ std::string bracketed_word(const std::string& path) {
   return "";
 }
 
-rlimit limit_of(int resource) {
-  rlimit limit{};
-  getrlimit(static_cast<__rlimit_resource>(resource), &limit);
-  return limit;
-}
-
 LimitLine group_line(const MachineLimits& limits) {
   LimitLine line{.key = "group_memory", .name = "memory of the control group"};
   // Version 1 writes a number beyond all memory for no limit.
@@ -89,8 +83,8 @@ LimitLine map_line(const MachineLimits& limits) {
   LimitLine line{.key = "map_count", .name = "vm.max_map_count"};
   line.value = limits.map_count == 0 ? "unknown" : std::to_string(limits.map_count);
   if (limits.map_count != 0 && limits.map_count < kUsualMapCount) {
-    line.advice = cat("below Linux's usual ", kUsualMapCount, ": registering memory for GPUs may fail; as root: sysctl -w vm.max_map_count=",
-                      kUsualMapCount);
+    line.advice = cat("below Linux's usual ", kUsualMapCount, ": registering memory for GPUs may fail; as root: "
+                      "sysctl -w vm.max_map_count=", kUsualMapCount);
     line.is_problem = true;
   }
   return line;
@@ -99,7 +93,8 @@ LimitLine map_line(const MachineLimits& limits) {
 LimitLine open_files_line(const MachineLimits& limits) {
   LimitLine line{.key = "open_files", .name = "open files (ulimit -Hn)", .value = std::to_string(limits.open_files)};
   if (limits.open_files < kFewestOpenFiles) {
-    line.advice = cat("below ", kFewestOpenFiles, ": runs with many workers fail; raise the hard limit (limits.conf, docker run --ulimit nofile=)");
+    line.advice = cat("below ", kFewestOpenFiles, ": runs with many workers fail; raise the hard limit (limits.conf, "
+                      "docker run --ulimit nofile=)");
     line.is_problem = true;
   }
   return line;
@@ -117,9 +112,12 @@ MachineLimits observe_limits(const std::string& root) {
     limits.shm_bytes = shm.f_blocks * shm.f_frsize;
     limits.shm_free_bytes = shm.f_bavail * shm.f_frsize;
   }
-  const rlimit locked = limit_of(RLIMIT_MEMLOCK);
+  rlimit locked{};
+  getrlimit(RLIMIT_MEMLOCK, &locked);
   if (locked.rlim_cur != RLIM_INFINITY) limits.locked_bytes = locked.rlim_cur;
-  limits.open_files = limit_of(RLIMIT_NOFILE).rlim_max;
+  rlimit open_files{};
+  getrlimit(RLIMIT_NOFILE, &open_files);
+  limits.open_files = open_files.rlim_max;
   std::ifstream(root + "/proc/sys/vm/max_map_count") >> limits.map_count;
   limits.huge_pages = bracketed_word(root + "/sys/kernel/mm/transparent_hugepage/shmem_enabled");
   return limits;
