@@ -23,18 +23,16 @@ CudaQueue::~CudaQueue() {
 }
 
 // The driver's own wait has no deadline.
-void CudaQueue::drain() const {
+bool CudaQueue::drain(std::int64_t timeout_ns) const {
   context_.make_current();
-  const Deadline deadline = Deadline::after_seconds(kDrainSeconds);
-  while (true) {
-    const CUresult result = context_.driver().stream_query(stream_);
-    if (result != CUDA_ERROR_NOT_READY) return context_.check(result, "waiting for the GPU");
-    if (deadline.passed()) {
-      throw Error(ExitCode::kHang, cat("GPU ", context_.uuid(), " did not end its work within ", kDrainSeconds,
-                                       " s; it may wait for a worker that is gone"));
-    }
+  const Deadline deadline = Deadline::after_ns(timeout_ns);
+  CUresult result = CUDA_SUCCESS;
+  while ((result = context_.driver().stream_query(stream_)) == CUDA_ERROR_NOT_READY) {
+    if (deadline.passed()) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
+  context_.check(result, "waiting for the GPU");
+  return true;
 }
 
 // CudaStream
@@ -113,9 +111,25 @@ void CudaStream::come_after(const StreamPoint& point) {
                  "waiting for an event");
 }
 
+void CudaStream::fail_to_drain() const {
+  throw Error(ExitCode::kHang, cat("GPU ", context_.uuid(), " did not end its work within ", kDrainNs / kNsPerSecond,
+                                   " s; it may wait for a worker that is gone"));
+}
+
+void CudaStream::drain_work() const {
+  if (!queue_.drain(kDrainNs)) fail_to_drain();
+}
+
 void CudaStream::drain() {
-  queue_.drain();
-  beside_queue_.drain();
+  if (!queue_.drain(kDrainNs) || !beside_queue_.drain(kDrainNs)) fail_to_drain();
+}
+
+bool CudaStream::drain_within(std::int64_t timeout_ns) {
+  try {
+    return queue_.drain(timeout_ns) && beside_queue_.drain(timeout_ns);
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 }  // namespace rp

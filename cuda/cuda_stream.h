@@ -32,11 +32,10 @@ class CudaQueue {
   CudaQueue& operator=(CudaQueue&&) = delete;
   ~CudaQueue();
   [[nodiscard]] CUstream get() const { return stream_; }
-  // Returns when all that was enqueued is done. Throws rp::Error: kHang if that takes too long, or what the driver says.
-  void drain() const;
+  // Returns true when all that was enqueued is done, false if it takes longer. Throws rp::Error with what the driver says.
+  [[nodiscard]] bool drain(std::int64_t timeout_ns) const;
 
  private:
-  static constexpr std::int64_t kDrainSeconds = 60;
   const CudaContext& context_;
   CUstream stream_ = nullptr;
 };
@@ -60,17 +59,22 @@ class CudaStream : public Stream {
   void record(StreamPoint& point) override;
   void come_after(const StreamPoint& point) override;
   void announce(SequenceWord& word, std::uint64_t value) override { word.publish(value); }
+  // Throws rp::Error: kHang if that takes too long, or what the driver says.
   void drain() override;
+  // What the driver says is no concern of a worker that gives up.
+  [[nodiscard]] bool drain_within(std::int64_t timeout_ns) override;
 
   [[nodiscard]] CUstream get() const { return queue_.get(); }
   [[nodiscard]] const CudaContext& context() const { return context_; }
   // As drain(), but what the host is told of it may come later.
-  void drain_work() const { queue_.drain(); }
+  void drain_work() const;
   // Bytes that went through the pinned buffer. For the thread that enqueues.
   [[nodiscard]] std::uint64_t staged_bytes() const { return staged_bytes_; }
 
  private:
   static constexpr std::uint64_t kStageBytes = std::uint64_t{4} << 20;
+  static constexpr std::int64_t kDrainNs = 60 * kNsPerSecond;
+  [[noreturn]] void fail_to_drain() const;
 
   void copy_staged(std::byte* to, const std::byte* from, std::uint64_t bytes, bool is_upload);
   void enqueue_copy(std::byte* to, const std::byte* from, std::uint64_t bytes);

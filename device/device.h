@@ -84,6 +84,13 @@ class Stream {
 
   // Returns when everything enqueued is done.
   virtual void drain() = 0;
+
+  // Likewise, for a worker that gives up: false if it is not done within this time, for want of a worker that is gone.
+  [[nodiscard]] virtual bool drain_within(std::int64_t timeout_ns) {
+    (void)timeout_ns;
+    drain();
+    return true;
+  }
 };
 
 // The streams of a worker. Two kinds may share one. kCompute is what the StageExecutor computes on: in the thread that calls it

@@ -104,7 +104,7 @@ struct Completion {
   TaskOutcome outcome = TaskOutcome::kDone;
   std::int64_t start_ns = 0;  // of the first microbatch's compute, CLOCK_MONOTONIC
   std::int64_t end_ns = 0;    // of the last one's
-  std::int64_t wait_ns = 0;   // of that, waiting for inputs
+  std::int64_t wait_ns = 0;   // of that, between its computations
   ComputeTimes compute{};
 };
 static_assert(ShmSafe<Completion>);

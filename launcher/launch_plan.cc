@@ -46,13 +46,23 @@ GpuChoice chosen_gpus(const LaunchOptions& options, const LocalMachine& machine,
   return choice;
 }
 
+int num_sharers(const std::vector<Gpu>& gpus, const Gpu& of) {
+  return static_cast<int>(std::count_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return gpu.uuid == of.uuid; }));
+}
+
+// What a worker has at least of a GPU's memory.
+std::uint64_t least_memory(const std::vector<Gpu>& gpus) {
+  std::uint64_t least = UINT64_MAX;
+  for (const Gpu& gpu : gpus) least = std::min(least, gpu.memory_bytes / static_cast<std::uint64_t>(num_sharers(gpus, gpu)));
+  return least;
+}
+
 void add_gpu(const std::vector<Gpu>& gpus, std::size_t worker, const std::string& signals, const LocalMachine& machine,
              PlannedProcess& process) {
   process.gpu = cat(gpus[worker].index, " ", gpus[worker].name);
   process.variables.emplace_back(kGpuVariable, gpus[worker].uuid);
   process.variables.emplace_back(kVisibleDevicesVariable, visible_devices(gpus, worker, signals));
-  const auto is_same = [&](const Gpu& gpu) { return gpu.uuid == gpus[worker].uuid; };
-  process.variables.emplace_back(kGpuSharersVariable, std::to_string(std::count_if(gpus.begin(), gpus.end(), is_same)));
+  process.variables.emplace_back(kGpuSharersVariable, std::to_string(num_sharers(gpus, gpus[worker])));
   if (!machine.sets_cublas_workspace) process.variables.emplace_back(kCublasVariable, ":4096:8");
   // A worker has about ten streams; the driver's 8 queues would make some of them wait for each other.
   if (!machine.sets_max_connections) process.variables.emplace_back(kMaxConnectionsVariable, "32");
@@ -114,7 +124,10 @@ LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& ma
   PlannedProcess coordinator{.name = "coordinator", .board_index = 0, .variables = shared, .cpus = {}, .gpu = {}};
   coordinator.variables.emplace_back(kRoleVariable, "coordinator");
   // It holds no context on a GPU, and neither may what the program calls in it.
-  if (!gpus.empty()) coordinator.variables.emplace_back(kVisibleDevicesVariable, "");
+  if (!gpus.empty()) {
+    coordinator.variables.emplace_back(kVisibleDevicesVariable, "");
+    coordinator.variables.emplace_back(kGpuBytesVariable, std::to_string(least_memory(gpus)));
+  }
   plan.processes.push_back(std::move(coordinator));
   const std::string signals = options.settings.signals.value_or(kDefaultSignals);
   for (int w = 0; w < num_workers; ++w) {

@@ -38,11 +38,13 @@ void take_inheritance(ProcessRole& role) {
     role.gpu = environment_value(kGpuVariable).value_or("");
     role.gpu_sharers = parse_count(kGpuSharersVariable, environment_value(kGpuSharersVariable).value_or("1"), 1, kMaxWorkers);
   }
+  role.gpu_bytes = std::strtoull(environment_value(kGpuBytesVariable).value_or("0").c_str(), nullptr, 10);
   role.channel.emplace(take_descriptor(kChannelVariable));
   role.liveness = take_descriptor(kLivenessVariable);
   role.fault_board = take_descriptor(kFaultBoardVariable);
   for (const char* name : {kRoleVariable, kWorkerVariable, kWorkersVariable, kChannelVariable, kLivenessVariable,
-                           kFaultBoardVariable, kGpuVariable, kGpuSharersVariable}) {
+                           kFaultBoardVariable, kGpuVariable, kGpuSharersVariable,
+                           kGpuBytesVariable}) {
     unsetenv(name);
   }
 }

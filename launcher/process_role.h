@@ -24,6 +24,7 @@ struct ProcessRole {
   int num_workers = 1;
   std::string gpu;                 // of a worker on a GPU: its UUID; the GPU is the process's CUDA device 0
   int gpu_sharers = 1;             // workers of the run on that GPU
+  std::uint64_t gpu_bytes = 0;     // of a run on GPUs: the least memory that a worker has there; 0: unknown
   std::optional<Channel> channel;  // this and the next two: absent when alone
   UniqueFd liveness;               // end of file: rp-launch is gone
   UniqueFd fault_board;
@@ -40,6 +41,7 @@ inline constexpr const char* kRoleVariable = "RP_ROLE";  // "coordinator", "work
 inline constexpr const char* kWorkerVariable = "RP_WORKER";
 inline constexpr const char* kWorkersVariable = "RP_WORKERS";
 inline constexpr const char* kGpuVariable = "RP_GPU";
+inline constexpr const char* kGpuBytesVariable = "RP_GPU_BYTES";
 inline constexpr const char* kGpuSharersVariable = "RP_GPU_SHARERS";
 inline constexpr const char* kChannelVariable = "RP_CHANNEL_FD";
 inline constexpr const char* kLivenessVariable = "RP_LIVENESS_FD";

@@ -1,6 +1,7 @@
 // pipeline/effective_settings.h
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace rp {
@@ -15,6 +16,7 @@ struct EffectiveSettings {
   std::string give_way = "all";
   std::string gpu;          // of a worker on a GPU: its UUID
   int gpu_sharers = 1;      // workers of the run on it
+  std::uint64_t gpu_bytes = 0;  // of a run on GPUs: the least memory that a worker has there; 0: unknown
   std::string signals = "memops";
   std::string gpu_memory;   // "" = what is free
   bool allow_nondeterminism = false;

@@ -27,6 +27,10 @@ LayerTime& ResultPages::time(std::size_t layer) const {
   return reinterpret_cast<LayerTime*>(current().memory.device + current().times_offset())[layer];
 }
 
+std::int64_t* ResultPages::span(std::size_t microbatch, bool is_recompute) const {
+  return reinterpret_cast<std::int64_t*>(current().memory.device + current().spans_offset()) + microbatch * 4 + (is_recompute ? 0 : 2);
+}
+
 std::size_t ResultPages::end() {
   device_.publish(current().memory);
   return num_begun_ % kPages;
@@ -42,6 +46,15 @@ void ResultPages::read(std::size_t number, TaskTotals& totals) const {
   totals.square_sums.assign(sums, sums + page.num_uses);
   const auto* const times = reinterpret_cast<const LayerTime*>(page.memory.host + page.times_offset());
   totals.layer_times.assign(times, times + page.num_layers);
+  const auto* const spans = reinterpret_cast<const std::int64_t*>(page.memory.host + page.spans_offset());
+  const auto span_of = [&](const ComputeTime& time) {
+    return spans + static_cast<std::size_t>(time.microbatch) * 4 + (time.is_recompute ? 0 : 2);
+  };
+  if (!totals.times.empty()) device_.note_past(span_of(totals.times.back())[1]);
+  for (ComputeTime& time : totals.times) {
+    time.begin_ns = device_.host_time(span_of(time)[0]);
+    time.end_ns = device_.host_time(span_of(time)[1]);
+  }
 }
 
 }  // namespace rp

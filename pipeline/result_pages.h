@@ -1,6 +1,6 @@
 // pipeline/result_pages.h
-// What the device finds out about a task: losses, square sums of gradients, times of layers. The device writes them into a page of
-// the task's; the host reads them when the task is done.
+// What the device finds out about a task: losses, square sums of gradients, times. The device writes them into a page of the
+// task's; the host reads them when the task is done.
 //
 // Owned by the TorchStageExecutor. begin() and end() are the computing thread's; read() may be called by another one, for a page
 // that end() gave and before kPages - 1 further tasks begin.
@@ -31,11 +31,13 @@ class ResultPages {
   [[nodiscard]] double* loss(std::size_t microbatch, std::size_t i) const;
   [[nodiscard]] double* square_sum(std::size_t use) const;
   [[nodiscard]] LayerTime& time(std::size_t layer) const;
+  // Begin and end of a microbatch's computation or recompute: two numbers.
+  [[nodiscard]] std::int64_t* span(std::size_t microbatch, bool is_recompute) const;
 
   // The host may read it once the device has done what is enqueued. Gives the page's number.
   [[nodiscard]] std::size_t end();
 
-  // Fills in what is in the page: as many losses as totals.losses say that there are.
+  // Fills in what is in the page: as many losses as totals.losses say that there are, and the times of totals.times.
   void read(std::size_t page, TaskTotals& totals) const;
 
  private:
@@ -46,7 +48,8 @@ class ResultPages {
     std::size_t num_layers = 0;
     [[nodiscard]] std::size_t square_sums_offset() const { return num_microbatches * sizeof(LossRecord::values); }
     [[nodiscard]] std::size_t times_offset() const { return square_sums_offset() + num_uses * sizeof(double); }
-    [[nodiscard]] std::size_t bytes() const { return times_offset() + num_layers * sizeof(LayerTime); }
+    [[nodiscard]] std::size_t spans_offset() const { return times_offset() + num_layers * sizeof(LayerTime); }
+    [[nodiscard]] std::size_t bytes() const { return spans_offset() + num_microbatches * 4 * sizeof(std::int64_t); }
   };
   [[nodiscard]] const Page& current() const { return pages_[num_begun_ % kPages]; }
 

@@ -145,6 +145,8 @@ std::uint64_t Runtime::max_stage_bytes() const {
   // A worker holds two stages' weights, gradients in fp32 and in the working dtype: about six times a stage.
   if (sim_run_ && sim_run_->machine().memory_bytes > 0) return sim_run_->machine().memory_bytes / 12;
   if (sim_run_) return UINT64_MAX;
+  if (const auto asked = bytes_of(settings_.gpu_memory); asked && settings_.device != "cpu") return *asked / 12;
+  if (settings_.gpu_bytes > 0) return settings_.gpu_bytes / 12;
   return available_memory() / (12 * static_cast<std::uint64_t>(num_workers_));
 }
 

@@ -91,6 +91,7 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   choose(settings_.fp16_accumulation, options.fp16_accumulation, settings.fp16_accumulation);
   settings_.gpu = role_.gpu;
   settings_.gpu_sharers = role_.gpu_sharers;
+  settings_.gpu_bytes = role_.gpu_bytes;
   choose(settings_.threads_per_worker, options.threads_per_worker, settings.threads_per_worker);
   choose(settings_.wait_timeout_seconds, options.wait_timeout_seconds, settings.wait_timeout_seconds);
   choose(settings_.check_consistency, options.check_consistency, settings.check_consistency);

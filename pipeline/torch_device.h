@@ -54,6 +54,9 @@ class TorchDevice {
   // Adds the time to a number in a page, in ns of a clock of the device's; or takes it away.
   virtual void add_time(std::int64_t* total) = 0;
   virtual void subtract_time(std::int64_t* total) = 0;
+  // For the thread that reads pages: this time of the device's clock is past; and what now_ns() was at such a time.
+  virtual void note_past(std::int64_t device_ns) { (void)device_ns; }
+  [[nodiscard]] virtual std::int64_t host_time(std::int64_t device_ns) const { return device_ns; }
   virtual void round_gradient(const GradientRounding& rounding) = 0;
 };
 

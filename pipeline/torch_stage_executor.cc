@@ -29,6 +29,19 @@ class Stopwatch {
   std::int64_t& total_;
 };
 
+// Writes the device's time at its begin and its end.
+class Span {
+ public:
+  Span(TorchDevice& device, std::int64_t* times) : device_(device), times_(times) { device_.add_time(times_); }
+  ~Span() { device_.add_time(times_ + 1); }
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
+
+ private:
+  TorchDevice& device_;
+  std::int64_t* const times_;
+};
+
 // Runs a piece of the user's code: whatever it throws becomes a failure of `layer` (or of the loss), in one line.
 template <typename Code>
 auto run_user_code(std::int64_t layer, Code&& code) {
@@ -299,6 +312,7 @@ void TorchStageExecutor::run(const StageTask& task, int microbatch, const Microb
                              MicrobatchOutputs& outputs) {
   const Command& command = *task.command;
   const Run run{command, microbatch, inputs, outputs, task.loss_scale};
+  const Span span(device_, results_.span(static_cast<std::size_t>(microbatch), false));
   if (microbatch == 0 && command.phase != Phase::kBackward) take_buffers(run);
   switch (command.phase) {
     case Phase::kForward: (void)forward(run, command.end_layer); break;
@@ -345,6 +359,7 @@ void TorchStageExecutor::recompute(const StageTask& task, int microbatch, const 
   const Command& command = *task.command;
   MicrobatchOutputs none;
   const Run run{command, microbatch, inputs, none, task.loss_scale};
+  const Span span(device_, results_.span(static_cast<std::size_t>(microbatch), true));
   if (microbatch == 0) take_buffers(run);
   const int first = command.has(Command::kGrainLayer) ? command.end_layer - 1 : command.first_layer;
   Tensors activation = activation_at(run, first);

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/clock.h"
 #include "cuda/kernels/kernels.h"
 #include "models/gpu_kernels.h"
 #include "pipeline/tensors.h"
@@ -110,6 +111,8 @@ void CudaTorchDevice::clear(void* data, std::uint64_t bytes) {
 
 void CudaTorchDevice::add_time(std::int64_t* total) { cuda::add_time(total, 1, device_.compute_stream()); }
 void CudaTorchDevice::subtract_time(std::int64_t* total) { cuda::add_time(total, -1, device_.compute_stream()); }
+
+void CudaTorchDevice::note_past(std::int64_t device_ns) { clock_offset_ns_ = std::min(clock_offset_ns_, now_ns() - device_ns); }
 
 void CudaTorchDevice::round_gradient(const GradientRounding& rounding) {
   const auto count = static_cast<std::int64_t>(rounding.num_elements);

@@ -30,6 +30,8 @@ class CudaTorchDevice : public TorchDevice {
   void clear(void* data, std::uint64_t bytes) override;
   void add_time(std::int64_t* total) override;
   void subtract_time(std::int64_t* total) override;
+  void note_past(std::int64_t device_ns) override;
+  [[nodiscard]] std::int64_t host_time(std::int64_t device_ns) const override { return device_ns + clock_offset_ns_; }
   void round_gradient(const GradientRounding& rounding) override;
 
  private:
@@ -38,6 +40,7 @@ class CudaTorchDevice : public TorchDevice {
   CudaDevice& device_;
   std::vector<ResultPage> pages_;
   DeviceMemory partial_sums_;  // of the largest gradient so far
+  std::int64_t clock_offset_ns_ = INT64_MAX;  // the reading thread's: the least that the host's clock was seen ahead by
 };
 
 }  // namespace rp

@@ -72,6 +72,21 @@ bool Finisher::enqueue_gradient(RunningTask& task, std::size_t use) {
   return true;
 }
 
+// Between its first computation and its last one a task waits for its inputs.
+void Finisher::tell_times(RunningTask& task) {
+  const std::vector<ComputeTime>& times = task.totals.times;
+  if (times.empty()) return;  // it failed before its first microbatch
+  Completion& completion = task.completion;
+  completion.start_ns = times.front().begin_ns;
+  completion.end_ns = times.back().end_ns;
+  completion.wait_ns = completion.end_ns - completion.start_ns;
+  for (const ComputeTime& time : times) {
+    completion.wait_ns -= time.end_ns - time.begin_ns;
+    worker_.trace.microbatch(task.command, time);
+  }
+  worker_.trace.task(task.command, completion.start_ns, completion.end_ns);
+}
+
 void Finisher::complete(void* argument) {
   auto& task = *static_cast<RunningTask*>(argument);
   Finisher& finisher = *task.finisher;
@@ -81,6 +96,7 @@ void Finisher::complete(void* argument) {
     finisher.write_totals(task);
     task.completion.compute = task.totals.compute;
   }
+  finisher.tell_times(task);
   if (task.gradient_buffer != nullptr) flow.free_gradient_buffers.push(task.gradient_buffer);
   RP_ASSERT(finisher.completions_.try_push(task.completion));  // the coordinator runs ahead by less than the ring holds
   flow.free_tasks.push(&task);

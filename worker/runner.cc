@@ -37,7 +37,6 @@ void Runner::run_task(RunningTask& task) {
   feeder_.compute_after_weights(task.serial, compute_);
   if (task.command.phase != Phase::kForward && !take_gradient_buffer(task)) return;
   if (!run_microbatches(task)) return;
-  worker_.trace.task(task.command, task.completion.start_ns);
   compute_.record(*task.stage_buffer->computed);
   outputs_.record(*task.written);
   worker_.flow.free_stage_buffers.push(task.stage_buffer);
@@ -54,6 +53,7 @@ bool Runner::take_gradient_buffer(RunningTask& task) {
 bool Runner::run_microbatches(RunningTask& task) {
   int microbatch = -1;
   task.totals.losses.clear();
+  task.totals.times.clear();
   try {
     executor_.begin(task.stage_task());
     for (microbatch = 0; microbatch < task.command.num_microbatches; ++microbatch) {
@@ -61,7 +61,6 @@ bool Runner::run_microbatches(RunningTask& task) {
       if (task.command.phase == Phase::kBackward && !recompute(task, microbatch)) return false;
       if (!run_microbatch(task, microbatch)) return false;
     }
-    task.completion.end_ns = now_ns();
     microbatch = -1;
     executor_.end(task.stage_task(), task.totals);
     if (task.gradient_buffer != nullptr) compute_.record(*task.gradient_buffer->computed);
@@ -79,9 +78,9 @@ bool Runner::recompute(RunningTask& task, int microbatch) {
   const std::uint64_t n = next_microbatch_;
   if (!wait_inputs(task, microbatch, [&](const WaitLimits& limits) { return inputs_.wait_recomputable(n, limits); })) return false;
   inputs_.compute_after_recomputable(n, compute_);
-  const std::int64_t since = worker_.trace.now();
+  const std::int64_t since = now_ns();
   executor_.recompute(task.stage_task(), microbatch, inputs_.inputs(n));
-  worker_.trace.microbatch(TraceKind::kRecompute, task.command, microbatch, since);
+  task.totals.times.push_back({microbatch, /*is_recompute=*/true, since, now_ns()});
   return true;
 }
 
@@ -93,10 +92,10 @@ bool Runner::run_microbatch(RunningTask& task, int microbatch) {
     return false;
   }
   inputs_.compute_after_uploaded(n, compute_);
-  const std::int64_t since = worker_.trace.now();
   MicrobatchOutputs outputs;
+  const std::int64_t since = now_ns();
   executor_.run(task.stage_task(), microbatch, inputs_.inputs(n), outputs);
-  worker_.trace.microbatch(TraceKind::kCompute, command, microbatch, since);
+  task.totals.times.push_back({microbatch, /*is_recompute=*/false, since, now_ns()});
   inputs_.publish_computed(n, compute_);
   ++next_microbatch_;
   if (command.phase == Phase::kFused) task.totals.losses.push_back(outputs.losses);
@@ -106,14 +105,7 @@ bool Runner::run_microbatch(RunningTask& task, int microbatch) {
 
 template <typename WaitOnce>
 bool Runner::wait_inputs(RunningTask& task, int microbatch, WaitOnce wait_once) {
-  const std::int64_t wait_start = now_ns();
   if (!waits_.wait(task.command, {.kind = WaitKind::kOwnInputs, .numbers = {microbatch}}, wait_once)) return false;
-  const std::int64_t end = now_ns();
-  if (task.completion.start_ns == 0) {
-    task.completion.start_ns = end;
-  } else {
-    task.completion.wait_ns += end - wait_start;
-  }
   worker_.report.task(task.command, microbatch);
   publish_heartbeat();
   return true;

@@ -35,7 +35,7 @@ class Runner {
   [[nodiscard]] bool run_microbatches(RunningTask& task);
   [[nodiscard]] bool recompute(RunningTask& task, int microbatch);
   [[nodiscard]] bool run_microbatch(RunningTask& task, int microbatch);
-  // Then says that the microbatch computes. The task starts behind its first wait; later ones are in the completion.
+  // Then says that the microbatch computes.
   template <typename WaitOnce>
   [[nodiscard]] bool wait_inputs(RunningTask& task, int microbatch, WaitOnce wait_once);
   void publish_heartbeat();

@@ -85,12 +85,21 @@ struct MicrobatchOutputs {
   LossRecord losses;  // fused only
 };
 
+// When a microbatch was computed, or recomputed, on now_ns()'s clock.
+struct ComputeTime {
+  int microbatch = 0;
+  bool is_recompute = false;
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;
+};
+
 // What a task gives besides its blocks, by use (as in StageTask::uses), by layer of the stage and by microbatch.
 struct TaskTotals {
   std::vector<double> square_sums;  // of the rounded gradients; 0 for uses without one
   std::vector<LayerTime> layer_times;
   std::vector<LossRecord> losses;  // fused only; those that run() gave
   ComputeTimes compute{};
+  std::vector<ComputeTime> times;  // in their order, as the host saw them
   std::size_t results = 0;  // the executor's own, from end() to collect()
 };
 

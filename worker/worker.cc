@@ -35,12 +35,23 @@ void Worker::serve() {
   }
   stop_all();
   for (std::thread& thread : threads) thread.join();
+  MutexLock lock(mutex_);
+  drain(error_ != nullptr);
+  if (error_) std::rethrow_exception(error_);
+}
+
+// What a device still waits for after a failure may never come; then the process ends, and the device's work with it.
+void Worker::drain(bool has_failed) {
+  constexpr std::int64_t kLastWaitNs = kNsPerSecond;
   for (const StreamKind kind : {StreamKind::kUploadParameters, StreamKind::kUploadActivations, StreamKind::kCompute,
                                 StreamKind::kDownload, StreamKind::kDownloadGradients}) {
-    parts_.device.stream(kind).drain();
+    Stream& stream = parts_.device.stream(kind);
+    if (!has_failed) {
+      stream.drain();
+    } else if (!stream.drain_within(kLastWaitNs)) {
+      return;
+    }
   }
-  MutexLock lock(mutex_);
-  if (error_) std::rethrow_exception(error_);
 }
 
 template <typename Thread>

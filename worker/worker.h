@@ -46,6 +46,7 @@ class Worker {
   // The worker cannot go on: it stops, and serve() throws `error`. The first call counts.
   void fail(std::exception_ptr error);
   void stop_all();
+  void drain(bool has_failed);
 
   WorkerParts parts_;
   InputBuffers inputs_;

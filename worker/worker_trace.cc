@@ -1,6 +1,8 @@
 #include "worker/worker_trace.h"
 
+#include <algorithm>
 #include <optional>
+#include <utility>
 
 namespace rp {
 
@@ -14,11 +16,11 @@ TraceRecord record_of(TraceKind kind, const Command& command) {
           .pipeline = static_cast<std::int32_t>(command.pipeline)};
 }
 
-TraceRecord compute_of(TraceKind kind, const Command& command, std::int64_t since) {
+TraceRecord compute_of(TraceKind kind, const Command& command, std::int64_t begin_ns, std::int64_t end_ns) {
   TraceRecord record = record_of(kind, command);
-  record.begin_ns = since;
+  record.begin_ns = begin_ns;
   record.detail = static_cast<std::uint32_t>(command.phase);
-  record.end_ns = now_ns();
+  record.end_ns = end_ns;
   record.first_layer = command.first_layer;
   record.end_layer = command.end_layer;
   record.numbers = {number(command.round), number(command.step)};
@@ -68,6 +70,7 @@ struct WorkerTrace::Tracks {
 
   const std::uint32_t process;
   TraceTrack compute;
+  std::int64_t last_compute_ns = 0;  // the end of the last computation
   TraceTrack upload_inputs;
   TraceTrack upload_weights;
   TraceTrack download;
@@ -91,16 +94,18 @@ TraceTrack* WorkerTrace::waits(WorkerThread thread) {
   return tracks_ ? &tracks_->waits[static_cast<std::size_t>(thread)] : nullptr;
 }
 
-void WorkerTrace::task(const Command& command, std::int64_t since) {
-  if (!tracks_ || since == 0) return;  // it failed before its first microbatch
-  tracks_->compute.add(compute_of(TraceKind::kTask, command, since));
+// A device's clock is known better and better: what it did may seem to begin before the end of what it did before.
+void WorkerTrace::microbatch(const Command& command, const ComputeTime& time) {
+  if (!tracks_) return;
+  const TraceKind kind = time.is_recompute ? TraceKind::kRecompute : TraceKind::kCompute;
+  const std::int64_t begin_ns = std::max(time.begin_ns, std::exchange(tracks_->last_compute_ns, time.end_ns));
+  TraceRecord record = compute_of(kind, command, begin_ns, std::max(begin_ns, time.end_ns));
+  record.microbatch = time.microbatch;
+  tracks_->compute.add(record);
 }
 
-void WorkerTrace::microbatch(TraceKind kind, const Command& command, int microbatch, std::int64_t since) {
-  if (!tracks_) return;
-  TraceRecord record = compute_of(kind, command, since);
-  record.microbatch = microbatch;
-  tracks_->compute.add(record);
+void WorkerTrace::task(const Command& command, std::int64_t begin_ns, std::int64_t end_ns) {
+  if (tracks_) tracks_->compute.add(compute_of(TraceKind::kTask, command, begin_ns, end_ns));
 }
 
 CopyTrace::Copy* WorkerTrace::begin_copy(StreamKind stream) {

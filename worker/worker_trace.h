@@ -14,6 +14,7 @@
 #include "hoststore/task_rows.h"
 #include "hoststore/trace_journal.h"
 #include "worker/copy_trace.h"
+#include "worker/stage_executor.h"
 
 namespace rp {
 
@@ -26,17 +27,15 @@ class WorkerTrace {
   WorkerTrace(const WorkerTrace&) = delete;
   WorkerTrace& operator=(const WorkerTrace&) = delete;
 
-  // 0 without a journal.
-  [[nodiscard]] std::int64_t now() const { return tracks_ ? now_ns() : 0; }
   // nullptr without a journal, or if too many are under way.
   [[nodiscard]] CopyTrace::Copy* begin_copy(StreamKind stream);
   // nullptr without a journal.
   [[nodiscard]] TraceTrack* waits(WorkerThread thread);
 
+  // Finisher, by the download stream: the microbatches of a task in their order, and then the task.
+  void microbatch(const Command& command, const ComputeTime& time);
+  void task(const Command& command, std::int64_t begin_ns, std::int64_t end_ns);
   // Runner.
-  void task(const Command& command, std::int64_t since);
-  // `kind`: kCompute or kRecompute.
-  void microbatch(TraceKind kind, const Command& command, int microbatch, std::int64_t since);
   void output(CopyTrace::Copy* copy, const Command& command, BlockRow row, int microbatch, std::uint64_t bytes);
   // Feeder: a piece of a block of weights.
   void weights(CopyTrace::Copy* copy, const Command& command, const UseRecord& use, std::uint64_t version, std::uint64_t bytes);
