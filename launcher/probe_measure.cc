@@ -64,13 +64,17 @@ class HostMemory {
   std::byte* data_ = nullptr;
 };
 
+// Its end waits for what is enqueued: after a failure, too, a copy may be under way, and the memory goes next.
 class Stream {
  public:
   explicit Stream(const CudaContext& context) : context_(context) {
     context_.make_current();
     context_.check(context_.driver().stream_create(&stream_, CU_STREAM_NON_BLOCKING, 0), "making a stream");
   }
-  ~Stream() { (void)context_.driver().stream_destroy(stream_); }
+  ~Stream() {
+    while (context_.driver().stream_query(stream_) == CUDA_ERROR_NOT_READY) std::this_thread::yield();
+    (void)context_.driver().stream_destroy(stream_);
+  }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   [[nodiscard]] CUstream get() const { return stream_; }
