@@ -33,14 +33,16 @@ void EventSignals::wait_reusable(std::uint64_t old) const {
   const auto fail = [&](const char* what) {
     throw Error(ExitCode::kHang, cat("worker ", worker_, ": event ", number_of(old), " ", what, " for ", kTimeoutNs / kNsPerSecond, " s"));
   };
-  if (store_.worker_words(worker_).events.wait_at_least(old, {&kNeverStop, kTimeoutNs}) != WaitResult::kReached) fail("was not complete");
-  // SYNC: pairs with the fence in come_after(): a consumer that missed `events` above has shown `held` before.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const SequenceWord& complete = store_.worker_words(worker_).events;
+  if (complete.wait_at_least(old, {&kNeverStop, kTimeoutNs}) != WaitResult::kReached) fail("was not complete");
+  // SYNC: seq_cst, with the loads of `held` below; pairs with come_after(): a consumer that misses what is seen here has shown
+  // `held` before.
+  RP_ASSERT(complete.observe_in_order() >= old);
   for (int consumer = 0; consumer < store_.num_workers(); ++consumer) {
-    const SequenceWord& held = store_.event_ring(consumer).held[static_cast<std::size_t>(worker_)];
+    const std::atomic<std::uint64_t>& held = store_.event_ring(consumer).held[static_cast<std::size_t>(worker_)];
     const Deadline deadline = Deadline::after_ns(kTimeoutNs);
     // For the length of one call of the driver's; whatever else it holds then is a later number.
-    while (held.observe() == old) {
+    while (held.load(std::memory_order_seq_cst) == old) {
       if (deadline.passed()) fail("was held by a consumer");
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
@@ -80,17 +82,16 @@ void EventSignals::come_after(int worker, std::uint64_t event, Stream& stream) {
   const SequenceWord& complete = store_.worker_words(worker).events;
   if (complete.observe() >= event) return;
   const std::vector<CudaEvent>& events = events_of(worker);
-  SequenceWord& held = store_.event_ring(worker_).held[static_cast<std::size_t>(worker)];
-  held.publish_quietly(event);
-  // SYNC: pairs with the fence in wait_reusable().
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (complete.observe() < event) {
+  std::atomic<std::uint64_t>& held = store_.event_ring(worker_).held[static_cast<std::size_t>(worker)];
+  // SYNC: seq_cst, with the look at `complete`; pairs with wait_reusable().
+  held.store(event, std::memory_order_seq_cst);
+  if (complete.observe_in_order() < event) {
     context_.make_current();
     context_.check(context_.driver().stream_wait_event(static_cast<CudaStream&>(stream).get(),
                                                        events[number_of(event) % kNum].get(), CU_EVENT_WAIT_DEFAULT),
                    "enqueueing the wait for a signal");
   }
-  held.publish_quietly(0);
+  held.store(0, std::memory_order_release);
 }
 
 }  // namespace rp

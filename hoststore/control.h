@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 
 #include "hoststore/boundary.h"
@@ -143,9 +144,9 @@ static_assert(sizeof(WorkerWords) == 32 && ShmSafe<WorkerWords>);
 struct EventRing {
   using ShmFormat = void;
   static constexpr std::uint64_t kNumEvents = 64;
-  SequenceWord num_made;                                  // writer: the worker. kNumEvents once all handles are there
+  SequenceWord num_made;                                        // writer: the worker. kNumEvents once all handles are there
   std::array<std::array<std::byte, 64>, kNumEvents> handles{};  // writer: the worker, before num_made
-  std::array<SequenceWord, kMaxWorkers> held;             // writer: the worker's fetcher. By producer
+  std::array<std::atomic<std::uint64_t>, kMaxWorkers> held;     // writer: the worker's fetcher. By producer
 };
 static_assert(sizeof(EventRing) == 4616 && ShmSafe<EventRing>);
 

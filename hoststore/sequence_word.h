@@ -46,6 +46,10 @@ class SequenceWord {
   // SYNC: acquire; pairs with publish() and publish_quietly().
   [[nodiscard]] std::uint64_t observe() const { return value_.load(std::memory_order_acquire); }
 
+  // Likewise, in the one order of all accesses that are sequentially consistent.
+  // SYNC: seq_cst; pairs with publish() and publish_quietly().
+  [[nodiscard]] std::uint64_t observe_in_order() const { return value_.load(std::memory_order_seq_cst); }
+
   // Sleeps until the word is at least `value`.
   [[nodiscard]] WaitResult wait_at_least(std::uint64_t value, const WaitLimits& limits) const;
 

@@ -191,8 +191,8 @@ TEST(EventSignals, RecordNoEventAnewThatAConsumerIsAboutToWaitFor) {
   Stream& download = device.stream(StreamKind::kDownload);
   for (std::uint64_t n = 1; n <= EventRing::kNumEvents; ++n) signals->signal(n, download);
   download.drain();
-  SequenceWord& held = store->event_ring(1).held[0];
-  held.publish(1);
+  std::atomic<std::uint64_t>& held = store->event_ring(1).held[0];
+  held.store(1);
   std::atomic<bool> is_recorded{false};
   std::thread producer([&] {
     signals->signal(EventRing::kNumEvents + 1, download);
@@ -200,9 +200,9 @@ TEST(EventSignals, RecordNoEventAnewThatAConsumerIsAboutToWaitFor) {
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));  // long enough for a wrong one
   EXPECT_FALSE(is_recorded.load());
-  held.publish_quietly(0);
+  held.store(0);
   producer.join();
-  held.publish_quietly(3);  // another one's event is nobody's concern
+  held.store(3);  // another one's event is nobody's concern
   signals->signal(EventRing::kNumEvents + 2, download);
   download.drain();
 }
