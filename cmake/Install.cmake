@@ -19,6 +19,11 @@ endif()
 set_target_properties(roundpipe PROPERTIES INSTALL_RPATH "")
 set_target_properties(train PROPERTIES INSTALL_RPATH "$ORIGIN/${to_lib};$ORIGIN/${to_lib}/libtorch/lib")
 install(TARGETS roundpipe LIBRARY)
+if(TARGET roundpipe_cuda)
+  # Beside libroundpipe.so, which looks for it there; LibTorch's libraries are those that the program has loaded.
+  set_target_properties(roundpipe_cuda PROPERTIES INSTALL_RPATH "$ORIGIN")
+  install(TARGETS roundpipe_cuda LIBRARY)
+endif()
 install(TARGETS train RUNTIME)
 install(DIRECTORY include/roundpipe DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 

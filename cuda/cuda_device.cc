@@ -10,6 +10,12 @@
 
 namespace rp {
 
+namespace {
+
+constexpr std::int64_t kReleaseNs = 60 * kNsPerSecond;
+
+}  // namespace
+
 CudaDevice::CudaDevice(const CudaDriver& driver, const CudaDeviceOptions& options, PinnedStore::Warn warn)
     : options_(options),
       warn_(std::move(warn)),
@@ -53,13 +59,9 @@ DeviceMemory CudaDevice::allocate(std::uint64_t bytes) {
   std::byte* const data = arena_.allocate(bytes);
   if (data == nullptr) throw Error(ExitCode::kNoResource, spent_text(bytes));
   return {data, bytes, [this](std::byte* memory, std::uint64_t) {
-            // What was computed with it, and the uploads before that. A failure shows where it is computed with.
-            try {
-              compute_.drain_work();
-            } catch (const Error&) {
-              return;  // lost, as the device is
-            }
-            arena_.free(memory);
+            // What is computed with it, and the uploads before that. A failure shows where it is computed with.
+            if (!is_abandoned_.load() && !compute_.drain_within(kReleaseNs)) is_abandoned_.store(true);
+            if (!is_abandoned_.load()) arena_.free(memory);
           }};
 }
 

@@ -4,6 +4,7 @@
 // Owned by the worker; what it gives must be given back before it ends, and its streams be drained. The driver must outlive it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -42,6 +43,7 @@ class CudaDevice : public Device {
   [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes) override;
   [[nodiscard]] Stream& stream(StreamKind kind) override;
   [[nodiscard]] std::unique_ptr<StreamPoint> make_point() override;
+  void abandon() override { is_abandoned_.store(true); }
   // Once, before any copy. Registers the store.
   [[nodiscard]] std::unique_ptr<OutputSignals> connect(Store& store, int number) override;
 
@@ -68,6 +70,7 @@ class CudaDevice : public Device {
   CudaStream download_gradients_;
   CudaStream compute_;
   std::optional<PinnedStore> pinned_store_;  // from connect() on
+  std::atomic<bool> is_abandoned_{false};
 };
 
 }  // namespace rp

@@ -111,17 +111,10 @@ void CudaStream::come_after(const StreamPoint& point) {
                  "waiting for an event");
 }
 
-void CudaStream::fail_to_drain() const {
+void CudaStream::drain() {
+  if (queue_.drain(kDrainNs) && beside_queue_.drain(kDrainNs)) return;
   throw Error(ExitCode::kHang, cat("GPU ", context_.uuid(), " did not end its work within ", kDrainNs / kNsPerSecond,
                                    " s; it may wait for a worker that is gone"));
-}
-
-void CudaStream::drain_work() const {
-  if (!queue_.drain(kDrainNs)) fail_to_drain();
-}
-
-void CudaStream::drain() {
-  if (!queue_.drain(kDrainNs) || !beside_queue_.drain(kDrainNs)) fail_to_drain();
 }
 
 bool CudaStream::drain_within(std::int64_t timeout_ns) {

@@ -66,15 +66,12 @@ class CudaStream : public Stream {
 
   [[nodiscard]] CUstream get() const { return queue_.get(); }
   [[nodiscard]] const CudaContext& context() const { return context_; }
-  // As drain(), but what the host is told of it may come later.
-  void drain_work() const;
   // Bytes that went through the pinned buffer. For the thread that enqueues.
   [[nodiscard]] std::uint64_t staged_bytes() const { return staged_bytes_; }
 
  private:
   static constexpr std::uint64_t kStageBytes = std::uint64_t{4} << 20;
   static constexpr std::int64_t kDrainNs = 60 * kNsPerSecond;
-  [[noreturn]] void fail_to_drain() const;
 
   void copy_staged(std::byte* to, const std::byte* from, std::uint64_t bytes, bool is_upload);
   void enqueue_copy(std::byte* to, const std::byte* from, std::uint64_t bytes);

@@ -111,6 +111,9 @@ class Device {
   // Not recorded yet.
   [[nodiscard]] virtual std::unique_ptr<StreamPoint> make_point() { return std::make_unique<StreamPoint>(); }
 
+  // The worker has failed and gives back what it has: nothing waits for the device any more.
+  virtual void abandon() {}
+
   // How worker `number` of this store tells others of its outputs, and learns of theirs. Store and device must outlive it.
   [[nodiscard]] virtual std::unique_ptr<OutputSignals> connect(Store& store, int number);
 };

@@ -25,7 +25,10 @@ DType dtype_of(at::ScalarType type) {
 at::ScalarType scalar_type_of(DType dtype) { return kTypes[static_cast<std::size_t>(dtype)]; }
 
 at::Tensor tensor_over(const std::byte* data, at::IntArrayRef shape, at::ScalarType type, c10::Device device) {
-  return at::for_blob(const_cast<std::byte*>(data), shape).options(at::TensorOptions().dtype(type)).target_device(device).make_tensor();
+  return at::for_blob(const_cast<std::byte*>(data), shape)
+      .options(at::TensorOptions().dtype(type).device(device))
+      .target_device(device)
+      .make_tensor();
 }
 
 at::Tensor tensor_over(const TensorView& view, c10::Device device) {

@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/ops/square.h>
 #include <ATen/ops/sum.h>
@@ -66,12 +67,14 @@ std::optional<models::Element> element_of(DType dtype) {
 
 CudaTorchDevice::CudaTorchDevice(CudaDevice& device, const PluginSettings& settings) : device_(device) {
   install_allocator(device);
+  at::globalContext().lazyInitDevice(c10::kCUDA);
   install_kernels();
   choose_algorithms(settings);
 }
 
 CudaTorchDevice::~CudaTorchDevice() {
   models::set_gpu_kernels(nullptr);
+  at::cuda::clearCublasWorkspaces();
   for (const ResultPage& page : pages_) {
     (void)context().driver().mem_free_host(const_cast<std::byte*>(page.host));
     device_.arena().free(page.device);

@@ -36,13 +36,14 @@ void Worker::serve() {
   stop_all();
   for (std::thread& thread : threads) thread.join();
   MutexLock lock(mutex_);
-  drain(error_ != nullptr);
+  drain(error_ != nullptr || parts_.store.failed().observe() != 0);
   if (error_) std::rethrow_exception(error_);
 }
 
 // What a device still waits for after a failure may never come; then the process ends, and the device's work with it.
 void Worker::drain(bool has_failed) {
   constexpr std::int64_t kLastWaitNs = kNsPerSecond;
+  if (has_failed) parts_.device.abandon();
   for (const StreamKind kind : {StreamKind::kUploadParameters, StreamKind::kUploadActivations, StreamKind::kCompute,
                                 StreamKind::kDownload, StreamKind::kDownloadGradients}) {
     Stream& stream = parts_.device.stream(kind);

@@ -7,6 +7,7 @@
 #include <map>
 #include <thread>
 
+#include "tests/common/expect_refusal.h"
 #include "tests/cuda/fake_driver.h"
 #include "tests/cuda/queued_executor.h"
 #include "tests/worker/worker_harness.h"
@@ -22,8 +23,9 @@ constexpr ToyConfig kTwoLayersOfEight{.num_layers = 2, .num_elements = 8, .num_m
 // One round of two layers on one worker: forward of layer 0, fused of layer 1, backward of layer 0.
 class GpuWorker {
  public:
-  explicit GpuWorker(const CudaDriver& driver, GpuSignals signals = GpuSignals::kWords)
-      : store(two_layer_store({})),
+  explicit GpuWorker(const CudaDriver& driver, GpuSignals signals = GpuSignals::kWords,
+                     std::int64_t wait_timeout_ns = 20 * kNsPerSecond)
+      : store(two_layer_store({.wait_timeout_ns = wait_timeout_ns})),
         table(make_table(*store)),
         device(driver, {.memory_bytes = 4 << 20, .signals = signals}, [this](const std::string& text) { warnings.push_back(text); }),
         executor_(kTwoLayersOfEight, store->catalogue(), device),
@@ -164,6 +166,43 @@ TEST(CudaWorker, GivesBackAllThatItTook) {
   EXPECT_EQ(driver.taken_bytes(), 0U);
   EXPECT_EQ(driver.registered_bytes(), 0U);
 }
+
+// A peer that is gone: worker 1 made the activation that the fused task reads.
+class DeadPeer : public testing::TestWithParam<GpuSignals> {
+ protected:
+  // The stream in which the peer signals is held: what it enqueues is never done.
+  void run(bool has_signalled, bool is_done) {
+    FakeDriver driver;
+    GpuWorker worker(driver.table(), GetParam(), 200 * kNsPerMs);
+    worker.table.source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = 0};
+    CudaDevice peer(driver.table(), {.memory_bytes = 1 << 20, .signals = GetParam()}, [](const std::string&) {});
+    const auto signals = peer.connect(*worker.store, 1);
+    if (!is_done) driver.hold(10 + kDownloadOutputs);
+    const std::vector<float> eight(8, 2);
+    if (has_signalled) {
+      place_input(*worker.store, worker.table, BlockKind::kActivation, 1, eight, 24576);
+      for (std::uint64_t event = 1; event <= 2; ++event) signals->signal(event, peer.stream(StreamKind::kDownload));
+    }
+    if (is_done) peer.stream(StreamKind::kDownload).drain();
+    worker.serve(is_done ? 3 : 4);
+  }
+};
+
+TEST_P(DeadPeer, ThatNeverSignalledIsNamed) {
+  expect_error(ExitCode::kHang, {"worker 0", "microbatch 0 of the outputs of layer 0 from worker 1"}, [&] { run(false, false); });
+}
+
+// Its GPU waits for ever; the worker does not.
+TEST_P(DeadPeer, ThatSignalledAndNeverWroteEndsTheWorkerWhichWaitsForItsGpu) {
+  const Deadline deadline = Deadline::after_seconds(20);
+  expect_error(ExitCode::kHang, {"worker 0", "slot 1"}, [&] { run(true, false); });
+  EXPECT_FALSE(deadline.passed());
+}
+
+TEST_P(DeadPeer, ThatHadWrittenAllIsMissedByNobody) { run(true, true); }
+
+INSTANTIATE_TEST_SUITE_P(Words, DeadPeer, testing::Values(GpuSignals::kWords));
+INSTANTIATE_TEST_SUITE_P(Events, DeadPeer, testing::Values(GpuSignals::kEvents));
 
 // Every call of every function that a worker uses fails once: an error that names the call, or the work goes on where it can.
 // Nothing hangs, nothing is left behind.
