@@ -24,20 +24,33 @@ struct Grid {
 constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 30;  // of 2^31 - 1 that a grid may have
 constexpr std::int64_t kMaxBlocksY = 65535;
 
-[[noreturn]] inline void refuse_launch(const char* name, const Grid& grid, const char* why) {
-  throw Error(ExitCode::kNoResource,
-              std::string("the GPU kernel ") + name + " (" + std::to_string(grid.blocks) + " x " +
-                  std::to_string(grid.blocks_y) + " blocks of " + std::to_string(grid.threads) +
-                  " threads) could not be started: " + why +
-                  "; if the GPU is of another generation than the kernels, build with -DRP_CUDA_ARCHITECTURES for it");
+[[noreturn]] inline void refuse_launch(const char* name, const Grid& grid, const char* why, const char* remedy) {
+  throw Error(ExitCode::kNoResource, std::string("the GPU kernel ") + name + " (" + std::to_string(grid.blocks) + " x " +
+                                         std::to_string(grid.blocks_y) + " blocks of " + std::to_string(grid.threads) +
+                                         " threads) could not be started: " + why + "; " + remedy);
+}
+
+inline void check_columns(const char* name, const Grid& grid) {
+  if (grid.blocks_y > kMaxBlocksY) refuse_launch(name, grid, "its rows are too long", "67 million elements are possible");
 }
 
 #ifdef __CUDACC__
+inline const char* remedy_for(cudaError_t error) {
+  switch (error) {
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidDeviceFunction:
+      return "it was not built for this generation of GPUs: build with -DRP_CUDA_ARCHITECTURES for it";
+    case cudaErrorUnsupportedPtxVersion:
+    case cudaErrorInsufficientDriver: return "the driver is older than the CUDA toolkit of the build: update the driver";
+    default: return "CUDA may tell here of an earlier call: with CUDA_LAUNCH_BLOCKING=1 the error comes where it belongs";
+  }
+}
+
 // Enqueues the kernel; no blocks, no launch. Throws rp::Error (kNoResource) if CUDA refuses.
 template <typename... Parameters, typename... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), Grid grid, void* stream, const Arguments&... arguments) {
   if (grid.blocks <= 0 || grid.blocks_y <= 0) return;
-  if (grid.blocks_y > kMaxBlocksY) refuse_launch(name, grid, "too many columns");
+  check_columns(name, grid);
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(std::min(grid.blocks, kMaxBlocks)), static_cast<unsigned>(grid.blocks_y));
   config.blockDim = dim3(grid.threads);
@@ -45,12 +58,12 @@ void launch(const char* name, void (*kernel)(Parameters...), Grid grid, void* st
   const cudaError_t result = cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
   if (result == cudaSuccess) return;
   (void)cudaGetLastError();  // or a later call would report it again
-  refuse_launch(name, grid, cudaGetErrorString(result));
+  refuse_launch(name, grid, cudaGetErrorString(result), remedy_for(result));
 }
 #else
 template <typename... Parameters, typename... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), Grid grid, void*, const Arguments&... arguments) {
-  if (grid.blocks_y > kMaxBlocksY) refuse_launch(name, grid, "too many columns");
+  check_columns(name, grid);
   launch_emulated(name, kernel, grid, arguments...);
 }
 #endif

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "roundpipe/error.h"
 #include "tests/cuda/kernels/device_array.h"
 
 namespace rp::cuda {
@@ -17,6 +18,8 @@ using models::kPortableKernels;
 
 class Kernels : public KernelTest {};
 INSTANTIATE_TEST_SUITE_P(Formats, Kernels, testing::Values(Element::kBf16, Element::kFp16, Element::kFp32), name_of);
+
+class Rows : public KernelTest {};
 
 // Around the width of a pack (4 or 8), of a warp's and a block's packs (2048), and of what a block keeps (8192).
 constexpr std::int64_t kColumns[] = {1, 3, 7, 8, 9, 64, 100, 1000, 2048, 2056, 5001, 8192, 8200, 9001};
@@ -300,6 +303,10 @@ TEST_P(Kernels, CallsWithoutRowsTouchNoMemory) {
   EXPECT_EQ(grad_weight.values(), std::vector<float>(64, 0.0F));
   EXPECT_EQ(total.values(), std::vector<float>(1, 0.0F));
   EXPECT_EQ(squares.values(), std::vector<double>(1, 0.0));
+}
+
+TEST_F(Rows, OfMoreColumnsThanAGridHasBlocksAreRefused) {
+  EXPECT_THROW(kernel_table().embed(Element::kFp32, {.vocabulary = 1, .columns = std::int64_t{1} << 40}, 1, nullptr), Error);
 }
 
 }  // namespace
