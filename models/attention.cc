@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/native/CPUBlas.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "models/kernel_call.h"
+#include "models/strict_determinism.h"
 
 namespace rp::models {
 
@@ -276,11 +279,38 @@ at::Tensor repeat_heads(const at::Tensor& x_btmd, std::int64_t times) {
   return x_btmd.unsqueeze(3).expand({-1, -1, -1, times, -1}).flatten(2, 3);
 }
 
-at::Tensor gpu_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd) {
+at::Tensor gpu_attention_of(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd) {
   const std::int64_t members = q_btnd.size(2) / k_btmd.size(2);
   // LibTorch's kernels for fp32 know no groups: it would form whole scores.
   if (members == 1 || q_btnd.scalar_type() != at::kFloat) return attention_by_libtorch(q_btnd, k_btmd, v_btmd);
   return attention_by_libtorch(q_btnd, repeat_heads(k_btmd, members), repeat_heads(v_btmd, members));
+}
+
+// LibTorch's attention as a graph of its own, so that its backward runs in strict deterministic mode.
+struct GpuAttention : torch::autograd::Function<GpuAttention> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    const c10::AutoGradMode with_grad(true);
+    std::vector<at::Tensor> leaves;
+    for (const at::Tensor& x : {q, k, v}) leaves.push_back(x.detach().requires_grad_(true));
+    const at::Tensor out = gpu_attention_of(leaves[0], leaves[1], leaves[2]);
+    context->saved_data["leaves"] = leaves;
+    context->saved_data["out"] = out;
+    return out.detach();
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& grad_outputs) {
+    TORCH_CHECK(context->saved_data.count("out") == 1, "causal_attention: a second backward is not possible on a GPU");
+    const std::vector<at::Tensor> leaves = context->saved_data["leaves"].toTensorVector();
+    const at::Tensor out = context->saved_data["out"].toTensor();
+    context->saved_data.clear();  // what is not needed any more is released along with `leaves` and `out`
+    const StrictDeterminism strict;
+    return torch::autograd::grad({out}, leaves, {grad_outputs[0]});
+  }
+};
+
+at::Tensor gpu_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  const bool has_gradient = c10::GradMode::is_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad());
+  return has_gradient ? GpuAttention::apply(q, k, v) : gpu_attention_of(q, k, v);
 }
 
 }  // namespace

@@ -6,9 +6,9 @@
 // into fp32 where the processor can, so scores, softmax and all sums are fp32, rounded once.
 //
 // On a GPU: at::scaled_dot_product_attention, which takes its flash kernel for bf16 and fp16, and for fp32, which that does
-// not know, its memory-efficient one. Both add the backward's gradients in an order that changes from run to run, unless
-// at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false) is in force; that is for the process to set,
-// before the first layer runs (with warn_only it does not help).
+// not know, its memory-efficient one. Their backward has a fixed order of sums only in LibTorch's deterministic mode without
+// "warn only". So where the process has set that mode (at::globalContext().setDeterministicAlgorithms(true, warn_only), before
+// the first layer runs), the backward here runs without "warn only" whatever was said; a second one is refused.
 //
 // Shapes: b sequences, t positions, n query heads, m key/value heads (head i of n belongs to i / (n / m)), d size.
 #pragma once

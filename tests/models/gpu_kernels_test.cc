@@ -10,6 +10,7 @@
 #include "models/embedding.h"
 #include "models/ops.h"
 #include "models/rotary.h"
+#include "models/strict_determinism.h"
 #include "roundpipe/models.h"
 #include "tests/models/golden.h"
 
@@ -93,6 +94,33 @@ TEST_F(EmulatedGpu, AttentionGivesTheCpusValuesWithGroupsAndWithout) {
                              [](const auto& in) { return std::vector<at::Tensor>{causal_attention(in[0], in[1], in[2])}; });
     }
   }
+}
+
+TEST_F(EmulatedGpu, AttentionsGradientsReachOnlyWhatAsksForThemAndOnlyOnce) {
+  const at::Tensor q = leaf({1, 5, 2, 8}), k = leaf({1, 5, 1, 8}).detach(), v = leaf({1, 5, 1, 8});
+  const at::Tensor out = causal_attention(q, k, v);
+  torch::autograd::backward({out.sum()}, {}, /*retain_graph=*/true);
+  EXPECT_TRUE(q.grad().defined());
+  EXPECT_TRUE(v.grad().defined());
+  EXPECT_THROW(torch::autograd::backward({out.sum()}), c10::Error);
+  const c10::AutoGradMode without_grad(false);
+  EXPECT_TRUE(same_bits(causal_attention(q, k, v), out.detach()));
+}
+
+TEST(StrictDeterminism, TurnsWarnOnlyOffForATimeWhereDeterminismIsAskedFor) {
+  at::Context& context = at::globalContext();
+  for (const bool warns_only : {true, false}) {
+    context.setDeterministicAlgorithms(true, warns_only);
+    {
+      const StrictDeterminism strict;
+      EXPECT_TRUE(context.deterministicAlgorithms());
+      EXPECT_FALSE(context.deterministicAlgorithmsWarnOnly());
+    }
+    EXPECT_EQ(context.deterministicAlgorithmsWarnOnly(), warns_only);
+  }
+  context.setDeterministicAlgorithms(false, false);
+  const StrictDeterminism strict;
+  EXPECT_FALSE(context.deterministicAlgorithms());
 }
 
 TEST_F(EmulatedGpu, RotaryTableIsTheCpus) {
@@ -215,7 +243,7 @@ TEST_F(EmulatedGpu, SecondBackwardThroughALossIsRefused) {
 TEST_F(EmulatedGpu, EvaluationHasTheTrainingsLoss) {
   const LossCase c = loss_case(at::kFloat);
   const at::Tensor with = our_loss(c, 33).detach();
-  const c10::NoGradGuard no_grad;
+  const c10::AutoGradMode without_grad(false);
   EXPECT_TRUE(same_bits(our_loss(c, 33), with));
 }
 

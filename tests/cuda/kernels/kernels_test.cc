@@ -106,8 +106,8 @@ NormGrad run_norm_grad(Element element, const std::vector<float>& grad_y, const 
 TEST_P(Kernels, RmsNormGradAgreesWithTheCpuAndAddsTheSumsGradient) {
   const Element element = GetParam();
   for (const std::int64_t columns : kColumns) {
-    for (const std::int64_t rows : {0, 1, 16, 17, 50, 200}) {
-      if (columns > 1000 && rows > 17) continue;
+    for (const std::int64_t rows : {0, 1, 16, 17, 50, 120}) {
+      if (columns != 7 && columns != 64 && rows > 17) continue;
       const std::int64_t count = rows * columns;
       const std::vector<float> grad_y = random_values(element, count, 1), x = random_values(element, count, 2, 3);
       const std::vector<float> weight = random_values(element, columns, 3), grad_sum = random_values(element, count, 4);
