@@ -9,6 +9,8 @@ import subprocess
 import unittest
 from pathlib import Path
 
+from launched import GPU, on_device
+
 PROGRAMS = Path(os.environ["RP_PROGRAMS"])
 PROGRAM = os.environ["RP_BITS_PROGRAM"]
 LLAMA = Path(os.environ["RP_TINY_MODEL"]) / "model"
@@ -22,7 +24,7 @@ PLANS = ("automatic", "stages", "layers")
 
 def run(grain: str, plans: str, model: str = "", launch: tuple = ()) -> dict[str, list[str]]:
     """What a run printed, by model; all models in one session if none is given."""
-    launcher = [PROGRAMS / "rp-launch", *map(str, launch)] if launch else []
+    launcher = [PROGRAMS / "rp-launch", *on_device([*map(str, launch)])] if launch else []
     command = [*launcher, PROGRAM, grain, plans, LLAMA, *([model] if model else [])]
     process = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
     if process.returncode != 0:
@@ -38,7 +40,8 @@ class BitsTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.expected = run("stage", "automatic")  # without rp-launch
+        # Without rp-launch; but it takes that to have a GPU.
+        cls.expected = run("stage", "automatic", launch=("--workers", 1) if GPU else ())
 
     def test_a_run_prints_what_is_to_be_compared(self):
         self.assertEqual(tuple(self.expected), MODELS)

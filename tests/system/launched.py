@@ -11,6 +11,16 @@ from pathlib import Path
 PROGRAMS = Path(os.environ["RP_PROGRAMS"])  # the folder with rp-launch and train
 SAMPLE = Path(os.environ["RP_TINY_MODEL"])  # made by make_tiny_model.py
 DEADLINE_S = 60
+GPU = os.environ.get("RP_TEST_GPU")  # the tests that name workers have them on this GPU, not on the `cpu` device
+
+
+def on_device(launch: list[str]) -> list[str]:
+    """Options of rp-launch, with the workers where the tests have them: `--workers 2` is `--gpus 0,0`, say."""
+    if GPU is None or "--workers" not in launch:
+        return launch
+    place = launch.index("--workers")
+    gpus = ",".join([GPU] * int(launch[place + 1]))
+    return [*launch[:place], "--gpus", gpus if "," in gpus else gpus + ",", "--gpu-memory", "2G", *launch[place + 2:]]
 
 
 def settings(output: Path, **changes) -> list[str]:
@@ -52,7 +62,7 @@ class LaunchedTest(unittest.TestCase):
         self.output = self.directory / "output"
 
     def command(self, train: list[str], launch: list[str]) -> list[str]:
-        return [str(PROGRAMS / "rp-launch"), *launch, "train", *train]
+        return [str(PROGRAMS / "rp-launch"), *on_device(launch), "train", *train]
 
     def run_train(self, train: list[str], launch: tuple = ("--workers", "2"), expect: int = 0, **options):
         """Runs to its end and checks the exit code, and that no process is left over. Returns the finished process."""

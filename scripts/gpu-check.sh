@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Shows on a GPU what can only be shown there, and writes a row for each line into a table: docs/gpu-check.md.
+#   scripts/gpu-check.sh [--table FILE] [--seconds N] [part ...]    all parts: 20 minutes
+# Runs in a tree that was built, and in the bundle that scripts/gpu-bundle.sh makes. Exit code 0: every line was met or not run,
+# 1: one was missed or failed, 2: a wrong word, 69: there is no GPU.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+parts=(kernels suite bits death bandwidth signals throughput memory determinism)
+table=$root/build/gpu-check.rows
+seconds=
+
+usage() {
+  echo "gpu-check.sh: $1; usage: scripts/gpu-check.sh [--table FILE] [--seconds N] [part ...], parts: ${parts[*]}" >&2
+  exit 2
+}
+
+is_part() {
+  local each
+  for each in "${parts[@]}"; do [[ $each == "$1" ]] && return 0; done
+  return 1
+}
+
+# Seconds of a part by default: those of tools/gpu_check/checks.py.
+seconds_of() {
+  (cd "$root/tools/gpu_check" && "$python" -c 'import sys, checks; print(checks.PARTS[sys.argv[1]])' "$1")
+}
+
+# The folders with LibTorch, with CUDA's libraries of its wheels, and with those that came with a bundle.
+library_path() {
+  "$python" - "$root" <<'PYTHON'
+import importlib.util
+import pathlib
+import sys
+
+root = pathlib.Path(sys.argv[1])
+folders = [root / "lib", root / "build" / "gpu-bundle" / "lib"]
+torch = importlib.util.find_spec("torch")
+if torch:
+    package = pathlib.Path(torch.origin).parent
+    folders += [package / "lib", *sorted(package.parent.glob("nvidia/*/lib"))]
+folders.append(pathlib.Path("/usr/local/cuda/lib64"))
+print(":".join(str(folder) for folder in folders if folder.is_dir()))
+PYTHON
+}
+
+# run_part NAME: its rows into the table. The program ends by itself in time; timeout is for one that does not.
+run_part() {
+  local limit=${seconds:-$(seconds_of "$1")} code=0
+  printf '== %s (at most %s s)\n' "$1" "$limit" >&2
+  timeout --kill-after=10 "$((limit + 20))" "$python" "$root/tools/gpu_check" "$1" --seconds "$limit" --table "$table" \
+    --scratch "$scratch" || code=$?
+  if ((code == 124 || code == 137)); then
+    echo "gpu-check.sh: $1 did not end within $limit s; what it has no row for was not run" >&2
+  fi
+  return "$code"
+}
+
+chosen=()
+while (($#)); do
+  case $1 in
+    --table) [[ -n ${2:-} ]] || usage "--table needs a file"; table=$2; shift ;;
+    --seconds) [[ ${2:-} =~ ^[0-9]+$ ]] && (($2 >= 10 && $2 <= 480)) || usage "--seconds needs a number from 10 to 480"; seconds=$2; shift ;;
+    *) is_part "$1" || usage "no part '$1'"; chosen+=("$1") ;;
+  esac
+  shift
+done
+((${#chosen[@]})) || chosen=("${parts[@]}")
+
+python=${RP_PYTHON:-}
+[[ -z $python && -x $root/.venv/bin/python ]] && python=$root/.venv/bin/python
+python=${python:-python3}
+LD_LIBRARY_PATH=$(library_path)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export LD_LIBRARY_PATH
+export PATH=$PATH:/usr/local/cuda/bin PYTHONDONTWRITEBYTECODE=1
+mkdir -p "$(dirname "$table")"
+# Models of random weights are made there once: who wants to keep them from call to call names a folder.
+scratch=${RP_GPU_SCRATCH:-}
+if [[ -z $scratch ]]; then
+  scratch=$(mktemp -d)
+  trap 'rm -rf "$scratch"' EXIT
+fi
+mkdir -p "$scratch"
+
+worst=0
+for part in "${chosen[@]}"; do
+  code=0
+  run_part "$part" || code=$?
+  # Without a GPU the other parts would say the same.
+  if ((code == 69)); then exit 69; fi
+  if ((code != 0)); then worst=1; fi
+done
+echo "rows: $table; into the page: tools/gpu_status.py $table" >&2
+exit "$worst"

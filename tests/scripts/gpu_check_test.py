@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""scripts/gpu-check.sh without a GPU: what it says, what rows it takes, and, where the programs are built, its checks of
+trainings over workers on the `cpu` device, as if that were a GPU."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(SOURCE / "tools" / "gpu_check"))
+sys.path.insert(0, str(SOURCE / "tools"))
+
+import make_random_model  # noqa: E402
+import runs  # noqa: E402
+import trace_split  # noqa: E402
+from bench import Bench, Card, Result  # noqa: E402
+from checks import PARTS, Outcome, load_all  # noqa: E402
+from table import BadRow, Row, merged, read_rows  # noqa: E402
+
+import device_checks  # noqa: E402
+
+# rp-launch with as many workers on the CPU as there are GPUs in the list.
+ON_THE_CPU = """#!/usr/bin/env python3
+import os, sys
+words, at = sys.argv[1:], 0
+out = []
+while at < len(words):
+    if words[at] == "--gpus":
+        out += ["--workers", str(words[at + 1].count("0"))]
+    elif words[at] in ("--gpu-memory", "--signals"):
+        pass
+    else:
+        out.append(words[at])
+        at -= 1
+    at += 2
+os.execv(os.environ["RP_PROGRAMS"] + "/rp-launch", ["rp-launch", *out])
+"""
+NVIDIA_SMI = "#!/bin/sh\necho 'NVIDIA Stand-in, 999.1, 81559'\n"
+
+
+def row(what="a", figure="1", result="met", **changes) -> Row:
+    return Row(**({"what": what, "figure": figure, "bar": "2", "result": result, "driver": "580", "card": "C", "date": "2026-01-01"} | changes))
+
+
+class WithoutGpuTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory(prefix="rp-gpu-check-")
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
+        self.table = self.directory / "rows"
+
+    def run_script(self, *words: str, **changes: str) -> subprocess.CompletedProcess:
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "RP_PYTHON": sys.executable} | changes
+        return subprocess.run([SOURCE / "scripts/gpu-check.sh", "--table", self.table, *words], env=environment, capture_output=True,
+                              text=True, timeout=60)
+
+    def test_every_part_says_that_there_is_no_device_and_what_to_do(self):
+        for part in PARTS:
+            with self.subTest(part=part):
+                process = self.run_script(part)
+                self.assertEqual(process.returncode, 69, process.stderr)
+                self.assertIn(f"{part}: no CUDA device: CUDA_VISIBLE_DEVICES shows none; unset it", process.stderr)
+                self.assertFalse(self.table.exists(), "a row without a GPU")
+
+    @unittest.skipIf(shutil.which("nvidia-smi"), "this machine has a driver")
+    def test_a_machine_without_a_driver_is_told_to_have_one(self):
+        process = self.run_script("bits", CUDA_VISIBLE_DEVICES="0")
+        self.assertEqual(process.returncode, 69, process.stderr)
+        self.assertRegex(process.stderr, "no CUDA device: .*nvidia-smi is not there; install the driver")
+
+    def test_a_wrong_part_is_refused_with_the_list(self):
+        process = self.run_script("kernel")
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("no part 'kernel'", process.stderr)
+        self.assertIn(" ".join(PARTS), process.stderr)
+        self.assertEqual(self.run_script("--seconds", "481", "bits").returncode, 2)
+
+    def test_parts_take_at_most_8_minutes_and_20_together(self):
+        self.assertLessEqual(max(PARTS.values()), 480)
+        self.assertLessEqual(sum(PARTS.values()), 1200)
+        self.assertEqual({each.part for each in load_all()}, set(PARTS), "a part without a check")
+
+
+class RowsTest(unittest.TestCase):
+    def test_no_row_is_met_without_a_figure_a_driver_and_a_card(self):
+        for changes in ({"figure": ""}, {"driver": ""}, {"card": ""}, {"date": ""}, {"result": "done"}, {"result": "not run"}):
+            with self.subTest(**changes), self.assertRaises(BadRow):
+                row(**changes)
+        row(result="not run: no time", figure="", driver="", card="", date="")
+
+    def test_a_row_is_read_back_as_it_was_written(self):
+        for each in (row(), row(result="not run: needs a GPU", figure="", driver="", card="", date="")):
+            self.assertEqual(read_rows(each.line()), [each])
+
+    def test_new_rows_replace_old_ones_and_leave_the_others(self):
+        rows = merged([row("a"), row("b")], [row("b", "7"), row("c", "", "not run: no time"), row("a", "", "not run: no time")])
+        self.assertEqual(rows, [row("a"), row("b", "7"), row("c", "", "not run: no time")])
+
+    def test_the_page_has_every_line_and_no_other(self):
+        lines = [line.what for each in load_all() for line in each.lines]
+        self.assertEqual(len(lines), len(set(lines)))
+        page = [each.what for each in read_rows((SOURCE / "docs/gpu-status.md").read_text())]
+        self.assertEqual(sorted(page), sorted(lines))
+
+    def test_merging_into_a_page(self):
+        what = load_all()[0].lines[0].what
+        with tempfile.TemporaryDirectory() as name:
+            page, rows = Path(name) / "page.md", Path(name) / "rows"
+            tool = [sys.executable, SOURCE / "tools/gpu_status.py", "--page", page]
+            rows.write_text(row(what, "12 passed").line() + "\n")
+            subprocess.run([*tool, rows], check=True, timeout=60)
+            self.assertIn(row(what, "12 passed"), read_rows(page.read_text()))
+            subprocess.run(tool, check=True, timeout=60)
+            self.assertIn(row(what, "12 passed"), read_rows(page.read_text()), "rows of an earlier day stay")
+            for bad in (row("nobody asked").line(), f"| {what} |  | 0 | met | 1 | C | d |"):
+                rows.write_text(bad + "\n")
+                self.assertEqual(subprocess.run([*tool, rows], capture_output=True, timeout=60).returncode, 64)
+
+
+class TraceSplitTest(unittest.TestCase):
+    def event(self, pid, tid, cat, ts, dur, **args):
+        return {"ph": "X", "pid": pid, "tid": tid, "cat": cat, "ts": ts, "dur": dur, "args": args}
+
+    def test_an_upload_counts_where_nothing_computes(self):
+        events = [self.event(1, 1, "task", 0, 100, step=3), self.event(1, 1, "compute", 10, 50), self.event(1, 3, "upload", 0, 30),
+                  self.event(1, 2, "upload", 55, 15), self.event(1, 4, "download", 65, 10), self.event(0, 3, "update", 70, 20),
+                  self.event(2, 3, "upload", 0, 100), self.event(1, 1, "compute", 200, 9, step=9)]
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump({"traceEvents": events}, file)
+            file.flush()
+            shares = trace_split.split(Path(file.name))
+        expected = {"compute": 0.5, "weights": 0.1, "inputs": 0.1, "outputs": 0.05, "updates": 0.15, "rest": 0.1}
+        self.assertEqual({name: round(share, 9) for name, share in shares.items()}, expected)
+
+    def test_differences_of_unions(self):
+        self.assertEqual(trace_split.without([(0, 10), (20, 30)], [(2, 3), (5, 22), (29, 40)]), [(0, 2), (3, 5), (22, 29)])
+
+
+class FakeBench:
+    """Gives prepared results instead of running anything."""
+
+    def __init__(self, *results: Result):
+        self.results = list(results)
+
+    def program(self, name):
+        return Path(name)
+
+    def run(self, *_, **__):
+        return self.results.pop(0)
+
+
+class OutcomesTest(unittest.TestCase):
+    def sanitized(self, out: str, code: int = 0) -> Outcome:
+        return device_checks.sanitized(FakeBench(Result(code, out, "", 1.0)), "memcheck", 9)[0]
+
+    def test_a_sanitizer_that_found_errors_or_gave_no_summary_is_not_met(self):
+        passed = "[  PASSED  ] 12 tests.\n"
+        self.assertEqual(self.sanitized(passed + "========= ERROR SUMMARY: 0 errors\n").figure, "0 errors, 12 tests passed")
+        self.assertTrue(self.sanitized(passed + "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n").is_met)
+        self.assertFalse(self.sanitized(passed + "========= ERROR SUMMARY: 3 errors\n", 86).is_met)
+        with self.assertRaises(RuntimeError):
+            self.sanitized(passed)
+
+    def test_kernel_tests_that_fail_are_missed(self):
+        for out, code, is_met in (("[  PASSED  ] 12 tests.", 0, True), ("[  PASSED  ] 11 tests.", 1, False), ("", 0, False)):
+            self.assertEqual(device_checks.kernel_tests(FakeBench(Result(code, out, "", 1.0)))[0].is_met, is_met)
+
+
+@unittest.skipUnless(os.environ.get("RP_PROGRAMS"), "the programs are not built")
+class OnTheCpuTest(unittest.TestCase):
+    """A bundle of links whose rp-launch has its workers on the CPU."""
+
+    @classmethod
+    def setUpClass(cls):
+        directory = tempfile.TemporaryDirectory(prefix="rp-gpu-check-")
+        cls.addClassCleanup(directory.cleanup)
+        cls.root = Path(directory.name)
+        programs = Path(os.environ["RP_PROGRAMS"])
+        for folder in ("tools", "scripts"):
+            shutil.copytree(SOURCE / folder, cls.root / folder)
+        (cls.root / "bin").mkdir()
+        (cls.root / "data").mkdir()
+        (cls.root / "data/tiny").symlink_to(os.environ["RP_TINY_MODEL"])
+        (cls.root / "bin/train").symlink_to(programs / "train")
+        for path, text in (("bin/rp-launch", ON_THE_CPU), ("driver/nvidia-smi", NVIDIA_SMI)):
+            (cls.root / path).parent.mkdir(exist_ok=True)
+            (cls.root / path).write_text(text)
+            (cls.root / path).chmod(0o755)
+
+    def rows(self, part: str) -> dict[str, Row]:
+        table = self.root / f"{part}.rows"
+        environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+        environment |= {"PATH": f"{self.root}/driver:{os.environ['PATH']}", "RP_PYTHON": sys.executable}
+        process = subprocess.run([self.root / "scripts/gpu-check.sh", "--table", table, "--seconds", "100", part], env=environment,
+                                 capture_output=True, text=True, timeout=200)
+        self.assertIn(process.returncode, (0, 1), process.stderr)
+        rows = {each.what: each for each in read_rows(table.read_text())}
+        lines = [line for each in load_all() if each.part == part for line in each.lines]
+        self.assertEqual([*rows], [line.what for line in lines], "a row for each line")
+        self.assertEqual({(each.driver, each.card) for each in rows.values()}, {("999.1", "NVIDIA Stand-in")})
+        return rows
+
+    def test_bits(self):
+        rows = self.rows("bits")
+        self.assertEqual({each.result for each in rows.values()}, {"met"}, rows)
+        sums = re.findall(r"[0-9a-f]{12}", next(iter(rows.values())).figure.split(";")[0])
+        self.assertEqual((len(sums), len(set(sums))), (3, 1))
+
+    def test_a_killed_worker(self):
+        rows = self.rows("death")
+        for what, each in rows.items():
+            if what.startswith("worker 2"):
+                self.assertEqual(each.result, "met", each)
+                self.assertRegex(each.figure, "exit code 137 after .* names worker 2")
+            else:
+                self.assertIn("not run: gpu_dead_events is not built", each.result)
+
+    def test_tokens_per_second_of_a_random_model_with_its_trace(self):
+        bench = Bench(Card("c", "d", 1), 120, self.root / "scratch")
+        bench.program = lambda name: self.root / "bin" / name
+        bench.scratch.mkdir()
+        model = runs.random_model(bench, "tiny", 4)
+        data = runs.random_data(bench, "tiny", 32, 8)
+        trace = self.root / "trace.json"
+        run = runs.train_until(bench, "speed", ["--gpus", "0,", "--trace", trace], model, data, 6, 60, kills_coordinator=True, batch_size=8,
+                               num_microbatches=4, sequence_length=32)
+        self.assertEqual(run.result.code, 0, run.result.err)
+        self.assertGreater(run.step_seconds(), 0)
+        shares = trace_split.split(trace)
+        self.assertAlmostEqual(sum(shares.values()), 1)
+        self.assertGreater(shares["compute"], 0)
+        self.assertEqual(runs.processes_with(run.output), [])
+        vocabulary = make_random_model.SHAPES["tiny"]["vocab_size"]
+        self.assertLess(abs(run.losses()[0] - __import__("math").log(vocabulary)), 0.5, "the loss of a guess")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,74 @@
+"""One part of scripts/gpu-check.sh, which is the way to call it.
+
+    python3 tools/gpu_check PART --seconds N --table FILE --scratch DIR
+"""
+
+import argparse
+import datetime
+import sys
+import traceback
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from bench import NO_DEVICE, Bench, NoDevice, find_card  # noqa: E402
+from checks import PARTS, Check, NotRun, Outcome, load_all  # noqa: E402
+from table import Row  # noqa: E402
+
+
+def result_of(outcome: Outcome) -> str:
+    if not outcome.figure:
+        return f"not run: {outcome.why or 'no figure'}"
+    if outcome.is_met:
+        return "met"
+    return f"missed: {outcome.why}" if outcome.why else "missed"
+
+
+def rows_of(each: Check, bench: Bench) -> list[Row]:
+    """Runs a check. What goes wrong in it is its lines' result."""
+    outcomes: list[Outcome] = []
+    failure = ""
+    try:
+        bench.seconds(1)
+        outcomes = each.function(bench)
+    except NotRun as reason:
+        outcomes = [Outcome(why=str(reason)) for _ in each.lines]
+    except Exception as error:  # a defect in one check is no reason to lose the others
+        traceback.print_exc()
+        failure = f"failed: {type(error).__name__}: {error}"[:300]
+    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
+    rows = []
+    for i, line in enumerate(each.lines):
+        outcome = outcomes[i] if i < len(outcomes) else Outcome(why="the check gave none")
+        result = failure or result_of(outcome)
+        rows.append(Row(line.what, outcome.figure, line.bar, result, bench.card.driver, bench.card.name, date))
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=list(PARTS))
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--table", type=Path, required=True)
+    parser.add_argument("--scratch", type=Path, required=True)
+    arguments = parser.parse_args()
+    try:
+        card = find_card()
+    except NoDevice as reason:
+        print(f"gpu-check.sh: {arguments.part}: {reason}", file=sys.stderr)
+        return NO_DEVICE
+    bench = Bench(card, arguments.seconds, arguments.scratch)
+    is_good = True
+    for each in load_all():
+        if each.part != arguments.part:
+            continue
+        for row in rows_of(each, bench):
+            print(row.line(), flush=True)
+            with open(arguments.table, "a", encoding="utf-8") as table:
+                table.write(row.line() + "\n")
+            is_good = is_good and not row.result.startswith(("missed", "failed"))
+    return 0 if is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

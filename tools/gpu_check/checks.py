@@ -1,0 +1,59 @@
+"""The lines that a GPU must show, each declared beside the function that finds its figure."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+# Seconds that a part may take: together 20 minutes.
+PARTS = {"kernels": 130, "suite": 220, "bits": 60, "death": 60, "bandwidth": 150, "signals": 90, "throughput": 330, "memory": 110,
+         "determinism": 50}
+
+A_FIGURE = "a figure"  # the bar of what only has to be known
+
+
+@dataclass(frozen=True)
+class Line:
+    what: str
+    bar: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one line. Without a figure it was not run."""
+
+    figure: str = ""
+    is_met: bool = True
+    why: str = ""  # it was not run, or what is to be known of a figure that misses its bar
+
+
+class NotRun(Exception):
+    """What a check needs is not there; says what."""
+
+
+@dataclass(frozen=True)
+class Check:
+    part: str
+    lines: tuple[Line, ...]
+    function: Callable[..., list[Outcome]]
+
+
+CHECKS: list[Check] = []
+
+
+def check(part: str, *lines: tuple[str, str]):
+    """Declares that a function of a Bench gives the outcomes of these lines (what, bar), in their order."""
+
+    def declare(function):
+        CHECKS.append(Check(part, tuple(Line(*line) for line in lines), function))
+        return function
+
+    return declare
+
+
+def load_all() -> list[Check]:
+    """Every check, in the order of the parts."""
+    import device_checks  # noqa: F401
+    import speed_checks  # noqa: F401
+    import training_checks  # noqa: F401
+
+    order = list(PARTS)
+    return sorted(CHECKS, key=lambda each: order.index(each.part))
