@@ -85,6 +85,8 @@ class WithoutGpuTest(unittest.TestCase):
         self.assertLessEqual(max(PARTS.values()), 480)
         self.assertLessEqual(sum(PARTS.values()), 1200)
         self.assertEqual({each.part for each in load_all()}, set(PARTS), "a part without a check")
+        table = re.findall(r"^\| `(\w+)` \| (\d+) \|", (SOURCE / "docs/gpu-check.md").read_text(), re.MULTILINE)
+        self.assertEqual({part: int(seconds) for part, seconds in table}, PARTS, "what the page says")
 
 
 class RowsTest(unittest.TestCase):

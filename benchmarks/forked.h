@@ -1,0 +1,76 @@
+// benchmarks/forked.h
+// A part of a measuring program in a process of its own: CUDA must not be used before a fork, and a process that hangs in the
+// driver can only be killed.
+#pragma once
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "common/clock.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+// A child that runs a function and exits with 0, or with the code of what it threw. Killed at the end if it is still there, and by the
+// kernel when the thread ends that made it. Move-only.
+class Forked {
+ public:
+  template <typename Body>
+  explicit Forked(Body&& body) {
+    const pid_t parent = getpid();
+    pid_ = fork();
+    if (pid_ < 0) throw Error(ExitCode::kNoResource, "cannot start a process; look at ulimit -u");
+    if (pid_ > 0) return;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);  // it died before the line above
+    int code = 0;
+    try {
+      body();
+    } catch (const Error& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      code = static_cast<int>(error.code());
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      code = 1;
+    }
+    std::fflush(nullptr);
+    _exit(code);
+  }
+  Forked(Forked&& other) noexcept : pid_(std::exchange(other.pid_, -1)) {}
+  Forked& operator=(Forked&&) = delete;
+  ~Forked() { kill(); }
+
+  // Returns when it is gone.
+  void kill() {
+    if (pid_ <= 0) return;
+    (void)::kill(pid_, SIGKILL);
+    (void)waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+
+  // Its exit code; killed when the deadline passes: then kHang's. 128 and the signal for one that a signal ended.
+  [[nodiscard]] int join(const Deadline& deadline) {
+    int status = 0;
+    while (waitpid(pid_, &status, WNOHANG) == 0) {
+      if (deadline.passed()) {
+        kill();
+        return static_cast<int>(ExitCode::kHang);
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+}  // namespace rp

@@ -1,0 +1,152 @@
+// The measuring programs of benchmarks/ over a driver without a GPU: their logic, with sizes that take no time.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "benchmarks/dead_events.h"
+#include "benchmarks/forked.h"
+#include "benchmarks/signal_latency.h"
+#include "benchmarks/store_bandwidth.h"
+#include "tests/cuda/fake_driver.h"
+
+namespace rp::test {
+namespace {
+
+// A process's own; it ends by _exit().
+const CudaDriver& driver_of_process() {
+  static FakeDriver* const driver = new FakeDriver();
+  return driver->table();
+}
+
+TEST(StoreBandwidth, CopiesTheStoreInPiecesAndPlainMemoryAtOnce) {
+  constexpr std::uint64_t kBytes = std::uint64_t{12} << 20;
+  FakeDriver driver;
+  const auto figures = measure_store_bandwidth(driver.table(), {.bytes = kBytes, .rounds = 1, .backing = "memfd"});
+  ASSERT_EQ(figures.size(), 4U);
+  for (const StoreBandwidth& figure : figures) {
+    EXPECT_EQ(figure.store, "memfd");
+    EXPECT_GT(figure.store_gbs, 0);
+    EXPECT_GT(figure.pinned_gbs, 0);
+  }
+  EXPECT_GT(figures[0].staged_gbs, 0);
+  std::map<std::string, int> copies;
+  for (const auto& stream : driver.log()) {
+    for (const std::string& line : stream) ++copies[line];
+  }
+  // Two rounds of four copies each: of the store in pieces of 4 MiB, likewise two through the pinned buffer.
+  EXPECT_EQ(copies["copy " + std::to_string(4 << 20)], 2 * (4 + 2) * 3);
+  EXPECT_EQ(copies["copy " + std::to_string(kBytes)], 2 * 4);
+  EXPECT_EQ(driver.registered_bytes(), 0U);
+  EXPECT_EQ(driver.taken_bytes(), 0U);
+}
+
+TEST(StoreBandwidth, SaysWhatTheGpuLacks) {
+  const FakeDriver driver({.memory_bytes = 1 << 20});
+  EXPECT_THROW((void)measure_store_bandwidth(driver.table(), {.bytes = 8 << 20, .rounds = 1, .backing = "memfd"}), Error);
+}
+
+class Latencies : public testing::TestWithParam<SignalKind> {};
+
+TEST_P(Latencies, AreFromTheEndOfEachDownloadToTheStartOfItsUpload) {
+  FakeDriver::share_events();
+  const SignalSettings settings{.rounds = 60, .bytes = 1 << 20, .pace_ns = 500'000, .timeout_s = 30};
+  const std::vector<double> us = measure_latencies(driver_of_process, GetParam(), settings);
+  ASSERT_EQ(us.size(), 40U);
+  // Stamps are taken beside the streams: no earlier than the copy's end, which is not long before the other's start.
+  for (const double each : us) EXPECT_LT(std::abs(each), 1e6);
+}
+
+TEST_P(Latencies, OfAProcessThatFailsAreNone) {
+  FakeDriver::share_events();
+  const auto broken = []() -> const CudaDriver& {
+    static FakeDriver* const driver = new FakeDriver({.memory_bytes = 4096});
+    return driver->table();
+  };
+  EXPECT_THROW((void)measure_latencies(broken, GetParam(), {.rounds = 60, .bytes = 1 << 20, .timeout_s = 5}), Error);
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, Latencies, testing::Values(SignalKind::kHost, SignalKind::kWords, SignalKind::kEvents),
+                         [](const auto& info) { return std::string(std::array{"host", "words", "events"}[static_cast<std::size_t>(info.param)]); });
+
+TEST(Polling, WaitsInOneStreamWhileAnotherCopies) {
+  FakeDriver driver;
+  const PollingCost cost = measure_polling(driver.table(), 1 << 20, 3);
+  EXPECT_GT(cost.with_gbs, 0);
+  EXPECT_GT(cost.without_gbs, 0);
+  EXPECT_EQ(driver.num_calls("cuStreamWaitValue64"), 4);
+  EXPECT_EQ(driver.num_calls("cuMemcpyAsync"), 8);
+}
+
+std::map<std::string, std::string> found(DeadCase which, int work_times) {
+  FakeDriver::share_events();
+  std::map<std::string, std::string> result;
+  for (const auto& [name, what] : try_dead_case(driver_of_process, which, {.work_bytes = 1 << 20, .work_times = work_times, .watch_s = 0.3})) {
+    result[name] = what;
+  }
+  return result;
+}
+
+// What the driver of these tests does is no news of a real one's; that each is seen and named is.
+TEST(DeadEvents, ThatWereNeverRecordedLookComplete) {
+  const auto what = found(DeadCase::kNeverRecorded, 1);
+  EXPECT_EQ(what.at("query_before"), "complete");
+  EXPECT_EQ(what.at("wait_queued_before").substr(0, 6), "passed");
+  EXPECT_EQ(what.at("query_after"), "complete");
+  EXPECT_EQ(what.at("synchronize").substr(0, 8), "returned");
+}
+
+TEST(DeadEvents, OfWorkThatNeverEndsBlockEveryWaitAndAreWatched) {
+  const auto what = found(DeadCase::kBeforeCompletion, 200000);
+  EXPECT_EQ(what.at("query_before"), "not ready");
+  for (const char* wait : {"wait_queued_before", "wait_queued_after", "synchronize"}) EXPECT_EQ(what.at(wait), "blocked for 0.3 s") << wait;
+  EXPECT_EQ(what.at("query_after"), "not ready");
+}
+
+TEST(DeadEvents, OfWorkThatIsDoneStayComplete) {
+  const auto what = found(DeadCase::kAfterCompletion, 1);
+  EXPECT_EQ(what.at("wait_queued_before").substr(0, 6), "passed");
+  EXPECT_EQ(what.at("query_after"), "complete");
+  EXPECT_EQ(what.at("wait_queued_after").substr(0, 6), "passed");
+}
+
+TEST(DeadEvents, WordsKeepWhatWasWritten) {
+  const auto done = found(DeadCase::kWordAfterCompletion, 1);
+  EXPECT_EQ(done.at("word"), "1");
+  EXPECT_EQ(done.at("wait_queued_after").substr(0, 6), "passed");
+  const auto undone = found(DeadCase::kWordBeforeCompletion, 200000);
+  EXPECT_EQ(undone.at("word"), "0");
+  EXPECT_EQ(undone.at("wait_queued_before"), "blocked for 0.3 s");
+}
+
+TEST(DeadEvents, AreNotTriedWithoutAGpu) {
+  const auto none = []() -> const CudaDriver& { throw Error(ExitCode::kNoResource, "no CUDA device"); };
+  EXPECT_THROW((void)try_dead_case(none, DeadCase::kNeverRecorded, {}), Error);
+}
+
+TEST(Forked, DiesWithWhoMadeIt) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  {
+    Forked outer([&] {
+      close(ends[0]);
+      Forked inner([] { pause(); });
+      close(ends[1]);
+      _exit(0);  // no destructor
+    });
+    close(ends[1]);
+    EXPECT_EQ(outer.join(Deadline::after_seconds(20)), 0);
+  }
+  char byte = 0;
+  EXPECT_EQ(read(ends[0], &byte, 1), 0) << "whoever still had the other end is gone";
+  close(ends[0]);
+}
+
+TEST(Forked, IsKilledWhenItsDeadlinePasses) {
+  EXPECT_EQ(Forked([] {}).join(Deadline::after_seconds(20)), 0);
+  EXPECT_EQ(Forked([] { throw Error(ExitCode::kBadInput, "x"); }).join(Deadline::after_seconds(20)), static_cast<int>(ExitCode::kBadInput));
+  EXPECT_EQ(Forked([] { pause(); }).join(Deadline::after_ns(1)), static_cast<int>(ExitCode::kHang));
+}
+
+}  // namespace
+}  // namespace rp::test
