@@ -166,6 +166,14 @@ std::vector<double> measure_latencies(const DriverOf& driver, SignalKind kind, c
   return result;
 }
 
+namespace {
+
+void end_of(const CudaQueue& queue) {
+  if (!queue.drain(60 * kNsPerSecond)) throw Error(ExitCode::kHang, "the GPU did not end a copy or a wait within 60 s");
+}
+
+}  // namespace
+
 PollingCost measure_polling(const CudaDriver& driver, std::uint64_t bytes, int rounds) {
   const CudaContext context = CudaContext::open(driver, "");
   DeviceArena arena(context, bytes);
@@ -187,9 +195,9 @@ PollingCost measure_polling(const CudaDriver& driver, std::uint64_t bytes, int r
       context.check(driver.memcpy_async(reinterpret_cast<CUdeviceptr>(on_gpu), reinterpret_cast<CUdeviceptr>(pinned), bytes, copies.get()),
                     "enqueueing a copy");
       context.check(driver.event_record(end.get(), copies.get()), "recording an event");
-      copies.drain();
+      end_of(copies);
       word->publish_quietly(value);
-      waits.drain();
+      end_of(waits);
       float ms = 0;
       context.check(driver.event_elapsed_time(&ms, begin.get(), end.get()), "reading the time of a copy");
       if (round >= 0) samples[polls ? 1 : 0].push_back(static_cast<double>(bytes) / (static_cast<double>(ms) * 1e6));

@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Builds the programs for one kind of GPU and collects what scripts/gpu-check.sh needs on a machine that has a GPU, CUDA and
+# LibTorch (Python's torch), and nothing of ours, in build/gpu-bundle/: docs/gpu-check.md.
+#   scripts/gpu-bundle.sh [--architectures 90] [--build build/gpu]     architectures as CMake names them: 89, "80;90"
+# Exit code 0: it is there and smaller than 64 MiB.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+architectures=90
+build=build/gpu
+bundle=build/gpu-bundle
+most_kib=$((64 * 1024))
+
+programs=(bin/rp-launch bin/rp-plan bin/rp-probe bin/train bin/gpu_store_bandwidth bin/gpu_signals bin/gpu_dead_events
+  tests/cuda_kernels_test tests/bits_program)
+libraries=(libroundpipe.so libroundpipe_cuda.so)
+files=(scripts/gpu-check.sh tools/gpu_check tools/gpu_status.py tools/make_random_model.py tools/token_file.py
+  benchmarks/torch_llama.py benchmarks/python_roundpipe.py benchmarks/fsdp2_offload.py
+  tests/system/launched.py tests/system/train_bits_test.py tests/system/train_endings_test.py tests/system/bits_test.py)
+
+fail() {
+  echo "gpu-bundle.sh: $1" >&2
+  exit "${2:-1}"
+}
+
+while (($#)); do
+  case $1 in
+    --architectures) [[ ${2:-} =~ ^[0-9a-z]+(\;[0-9a-z]+)*$ ]] || fail "--architectures needs a list as 89 or '80;90'" 2; architectures=$2; shift ;;
+    --build) [[ -n ${2:-} ]] || fail "--build needs a folder" 2; build=$2; shift ;;
+    *) fail "unknown option '$1'; usage: scripts/gpu-bundle.sh [--architectures 90] [--build build/gpu]" 2 ;;
+  esac
+  shift
+done
+
+# Machine code for these cards only: what others would need makes most of a build's size.
+compile() {
+  local real=() each
+  for each in ${architectures//;/ }; do real+=("$each-real"); done
+  local list
+  list=$(IFS=';'; echo "${real[*]}")
+  cmake --preset release -B "$build" -DRP_CUDA=ON -DRP_CUDA_ARCHITECTURES="$list" -Wno-dev >/dev/null
+  local targets=(roundpipe roundpipe_cuda)
+  for each in "${programs[@]}"; do targets+=("${each#*/}"); done
+  cmake --build "$build" --target "${targets[@]}"
+}
+
+# Libraries that a file needs and that its machine may lack: not those of LibTorch, of CUDA, of C and of C++.
+needed_by() {
+  ldd "$1" | awk '$3 ~ /^\// { print $3 }' |
+    { grep -vE '/(torch/lib|nvidia|cuda[^/]*)/|/lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s|cuda|cudart|nvidia-ml)\.so|/libroundpipe' || true; }
+}
+
+collect() {
+  rm -rf "$bundle"
+  mkdir -p "$bundle/bin" "$bundle/lib" "$bundle/data"
+  local each
+  for each in "${programs[@]}"; do install -m 755 "$build/$each" "$bundle/bin/"; done
+  for each in "${libraries[@]}"; do
+    # By the name that programs ask for.
+    local name
+    name=$(readelf -d "$build/lib/$each" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
+    install -m 755 "$build/lib/$each" "$bundle/lib/${name:-$each}"
+  done
+  while read -r each; do install -m 755 "$each" "$bundle/lib/"; done < <(for each in "$bundle"/bin/* "$bundle"/lib/*; do needed_by "$each"; done | sort -u)
+  strip --strip-debug "$bundle"/bin/* "$bundle"/lib/*
+  # Where they were built is no place on another machine.
+  for each in "${files[@]}"; do
+    mkdir -p "$bundle/$(dirname "$each")"
+    cp -r "$each" "$bundle/$each"
+  done
+  find "$bundle" -name __pycache__ -prune -exec rm -rf {} +
+  .venv/bin/python tests/system/make_tiny_model.py "$bundle/data/tiny" >/dev/null
+}
+
+# The newest version of these symbols that any file needs, as GLIBC_2.36.
+newest() {
+  local file
+  for file in "$bundle"/bin/* "$bundle"/lib/*; do readelf -V "$file"; done | grep -oE "$1_[0-9.]+" | sort -uV | tail -n 1
+}
+
+[[ -x .venv/bin/python ]] || fail "there is no .venv: run scripts/setup.sh" 69
+compile
+collect
+kib=$(du -sk --apparent-size "$bundle" | cut -f1)
+printf '%s: %d.%d MiB for sm_%s; needs %s, %s, LibTorch of the same version, CUDA %s\n' "$bundle" $((kib / 1024)) $((kib % 1024 * 10 / 1024)) \
+  "${architectures//;/, sm_}" "$(newest GLIBC)" "$(newest GLIBCXX)" "$(nvcc --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')"
+((kib <= most_kib)) || fail "it is larger than 64 MiB; build for fewer architectures"
