@@ -46,7 +46,7 @@ compile() {
 # Libraries that a file needs and that its machine may lack: not those of LibTorch, of CUDA, of C and of C++.
 needed_by() {
   ldd "$1" | awk '$3 ~ /^\// { print $3 }' |
-    { grep -vE '/(torch/lib|nvidia|cuda[^/]*)/|/lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s|cuda|cudart|nvidia-ml)\.so|/libroundpipe' || true; }
+    { grep -vE '/(torch/lib|nvidia|cuda[^/]*)/|/lib(c|m|dl|rt|pthread|resolv|util|stdc\+\+|gcc_s|cuda|cudart|nvidia-ml)\.so|/libroundpipe' || true; }
 }
 
 collect() {
@@ -62,7 +62,6 @@ collect() {
   done
   while read -r each; do install -m 755 "$each" "$bundle/lib/"; done < <(for each in "$bundle"/bin/* "$bundle"/lib/*; do needed_by "$each"; done | sort -u)
   strip --strip-debug "$bundle"/bin/* "$bundle"/lib/*
-  # Where they were built is no place on another machine.
   for each in "${files[@]}"; do
     mkdir -p "$bundle/$(dirname "$each")"
     cp -r "$each" "$bundle/$each"

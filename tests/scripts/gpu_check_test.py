@@ -24,6 +24,7 @@ from checks import PARTS, Outcome, load_all  # noqa: E402
 from table import BadRow, Row, merged, read_rows  # noqa: E402
 
 import device_checks  # noqa: E402
+import training_checks  # noqa: E402
 
 # rp-launch with as many workers on the CPU as there are GPUs in the list.
 ON_THE_CPU = """#!/usr/bin/env python3
@@ -39,7 +40,7 @@ while at < len(words):
         out.append(words[at])
         at -= 1
     at += 2
-os.execv(os.environ["RP_PROGRAMS"] + "/rp-launch", ["rp-launch", *out])
+os.execv(os.environ["RP_REAL_PROGRAMS"] + "/rp-launch", ["rp-launch", *out])
 """
 NVIDIA_SMI = "#!/bin/sh\necho 'NVIDIA Stand-in, 999.1, 81559'\n"
 
@@ -87,6 +88,24 @@ class WithoutGpuTest(unittest.TestCase):
         self.assertEqual({each.part for each in load_all()}, set(PARTS), "a part without a check")
         table = re.findall(r"^\| `(\w+)` \| (\d+) \|", (SOURCE / "docs/gpu-check.md").read_text(), re.MULTILINE)
         self.assertEqual({part: int(seconds) for part, seconds in table}, PARTS, "what the page says")
+
+
+class BundleTest(unittest.TestCase):
+    def test_what_it_is_not_asked_for_is_refused(self):
+        for words in (["--architecture", "90"], ["--architectures", "sm_90 x"], ["--architectures"], ["all"]):
+            with self.subTest(words=words):
+                process = subprocess.run([SOURCE / "scripts/gpu-bundle.sh", *words], capture_output=True, text=True, timeout=60)
+                self.assertEqual(process.returncode, 2, process.stderr)
+
+    def test_all_that_it_takes_along_is_there(self):
+        text = (SOURCE / "scripts/gpu-bundle.sh").read_text()
+        files = re.search(r"^files=\((.*?)\)", text, re.MULTILINE | re.DOTALL).group(1).split()
+        self.assertEqual([file for file in files if not (SOURCE / file).exists()], [])
+        needed = {f"tests/system/{test.split()[0]}" for test in training_checks.TESTS} | {"tests/system/launched.py"}
+        self.assertLessEqual(needed, set(files), "a test of the suite stays behind")
+        programs = re.search(r"^programs=\((.*?)\)", text, re.MULTILINE | re.DOTALL).group(1).split()
+        named = {name for file in (SOURCE / "tools/gpu_check").glob("*.py") for name in re.findall(r'program\("([^"]+)"\)', file.read_text())}
+        self.assertLessEqual(named, {Path(each).name for each in programs}, "a program of a check stays behind")
 
 
 class RowsTest(unittest.TestCase):
@@ -170,7 +189,8 @@ class OutcomesTest(unittest.TestCase):
             self.sanitized(passed)
 
     def test_kernel_tests_that_fail_are_missed(self):
-        for out, code, is_met in (("[  PASSED  ] 12 tests.", 0, True), ("[  PASSED  ] 11 tests.", 1, False), ("", 0, False)):
+        skipped = "[  PASSED  ] 0 tests.\n[  SKIPPED ] 12 tests, listed below:"
+        for out, code, is_met in (("[  PASSED  ] 12 tests.", 0, True), ("[  PASSED  ] 11 tests.", 1, False), ("", 0, False), (skipped, 0, False)):
             self.assertEqual(device_checks.kernel_tests(FakeBench(Result(code, out, "", 1.0)))[0].is_met, is_met)
 
 
@@ -184,22 +204,24 @@ class OnTheCpuTest(unittest.TestCase):
         cls.addClassCleanup(directory.cleanup)
         cls.root = Path(directory.name)
         programs = Path(os.environ["RP_PROGRAMS"])
-        for folder in ("tools", "scripts"):
+        for folder in ("tools", "scripts", "tests/system"):
             shutil.copytree(SOURCE / folder, cls.root / folder)
         (cls.root / "bin").mkdir()
         (cls.root / "data").mkdir()
         (cls.root / "data/tiny").symlink_to(os.environ["RP_TINY_MODEL"])
         (cls.root / "bin/train").symlink_to(programs / "train")
+        (cls.root / "bin/bits_program").symlink_to(programs.parent / "tests/bits_program")
         for path, text in (("bin/rp-launch", ON_THE_CPU), ("driver/nvidia-smi", NVIDIA_SMI)):
             (cls.root / path).parent.mkdir(exist_ok=True)
             (cls.root / path).write_text(text)
             (cls.root / path).chmod(0o755)
+        os.environ["RP_REAL_PROGRAMS"] = str(programs)
 
-    def rows(self, part: str) -> dict[str, Row]:
+    def rows(self, part: str, seconds: int = 100) -> dict[str, Row]:
         table = self.root / f"{part}.rows"
         environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
         environment |= {"PATH": f"{self.root}/driver:{os.environ['PATH']}", "RP_PYTHON": sys.executable}
-        process = subprocess.run([self.root / "scripts/gpu-check.sh", "--table", table, "--seconds", "100", part], env=environment,
+        process = subprocess.run([self.root / "scripts/gpu-check.sh", "--table", table, "--seconds", str(seconds), part], env=environment,
                                  capture_output=True, text=True, timeout=200)
         self.assertIn(process.returncode, (0, 1), process.stderr)
         rows = {each.what: each for each in read_rows(table.read_text())}
@@ -213,6 +235,13 @@ class OnTheCpuTest(unittest.TestCase):
         self.assertEqual({each.result for each in rows.values()}, {"met"}, rows)
         sums = re.findall(r"[0-9a-f]{12}", next(iter(rows.values())).figure.split(";")[0])
         self.assertEqual((len(sums), len(set(sums))), (3, 1))
+
+    def test_the_suite_as_far_as_its_time_goes(self):
+        system, modes, _ = self.rows("suite", 75).values()
+        self.assertRegex(system.figure, r"^[1-9]\d* of \d+ passed, \d+ not reached in time$")
+        self.assertIn(system.result, ("met", "missed"), "none failed")
+        self.assertEqual(modes.result, "met", modes)
+        self.assertTrue(modes.figure.startswith("0.00e+00"), "both are the CPU")
 
     def test_a_killed_worker(self):
         rows = self.rows("death")

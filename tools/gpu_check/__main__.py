@@ -17,6 +17,8 @@ from table import Row  # noqa: E402
 
 
 def result_of(outcome: Outcome) -> str:
+    if outcome.has_failed:
+        return f"failed: {outcome.why}"[:300]
     if not outcome.figure:
         return f"not run: {outcome.why or 'no figure'}"
     if outcome.is_met:

@@ -1,6 +1,7 @@
 """Where programs and data are, what GPU there is, how long there is left, and how programs are run."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -93,15 +94,18 @@ class Bench:
     def run(self, command: list, seconds: float, **options) -> Result:
         """To its end, or for so long; it is killed then, and with rp-launch all that it started."""
         begin = time.monotonic()
+        limit = self.seconds(seconds)
         process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                   errors="replace", stdin=subprocess.DEVNULL, **options)
+                                   errors="replace", stdin=subprocess.DEVNULL, start_new_session=True, **options)
         try:
-            out, err = process.communicate(timeout=self.seconds(seconds))
+            out, err = process.communicate(timeout=limit)
             code = process.returncode
-        except subprocess.TimeoutExpired:
-            process.kill()
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)  # its own group: not rp-launch alone, but also a sanitizer and what it runs
             out, err = process.communicate()
             code = None
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
         return Result(code, out, err, time.monotonic() - begin)
 
     def python(self) -> str:

@@ -61,12 +61,13 @@ def traced_run(bench: Bench, name: str, work: Workload, trace, seconds: float, *
     return speed_run(bench, name, work, ["--gpus", "0,", "--trace", trace], seconds, kills_coordinator=True, **settings)
 
 
-def sequence_workloads(bench: Bench) -> dict[str, Workload]:
-    return {"1.7b": Workload("1.7b", layers_that_fit("1.7b")), "8b": Workload("8b", layers_that_fit("8b", most=16))}
+def sequence_workloads() -> dict[str, Workload]:
+    return {shape: Workload(shape, layers_that_fit(shape, asynchronous=True, most=most)) for shape, most in (("1.7b", None), ("8b", 16))}
 
 
 def throughput_lines(name: str, mode: str) -> tuple[tuple[str, str], ...]:
     return ((f"tokens/s, {name}-shaped, {mode}", A_FIGURE),
+            (f"time split, {name}-shaped, {mode}: compute, exposed transfers, exposed updates, rest (bubble)", A_FIGURE),
             (f"tokens/s, {name}-shaped, {mode}, of the Python package roundpipe's", ">= 1.1"))
 
 
@@ -85,15 +86,26 @@ def rival(bench: Bench, program: str, work: Workload, seconds: float, *words: st
     return float(json.loads(found.group(0))["tokens_per_second"])
 
 
-def beside_roundpipe(bench: Bench, shape: str, mode: str, seconds: float) -> list[Outcome]:
-    work = sequence_workloads(bench)[shape]
-    ours = tokens_per_second(speed_run(bench, f"speed-{shape}-{mode}", work, ["--gpus", "0,"], seconds, **({"async": True} if mode == "async" else {})), work)
-    outcomes = [Outcome(f"{ours:.0f} ({work.text()})")]
+def beside(bench: Bench, program: str, work: Workload, ours: float, bar: float, seconds: float, *words: str) -> Outcome:
+    """Another program's failure is not ours."""
     try:
-        theirs = rival(bench, "python_roundpipe.py", work, seconds, "--mode", mode)
-        outcomes.append(Outcome(f"{ours / theirs:.3f} ({ours:.0f} of ours, {theirs:.0f} of theirs; {work.text()})", ours >= 1.1 * theirs))
+        theirs = rival(bench, program, work, seconds, *words)
     except NotRun as reason:
-        outcomes.append(Outcome(why=str(reason)))
+        return Outcome(why=str(reason))
+    except RuntimeError as error:
+        return Outcome(why=str(error), has_failed=True)
+    return Outcome(f"{ours / theirs:.3f} ({ours:.0f} of ours, {theirs:.0f} of theirs; {work.text()})", ours >= bar * theirs)
+
+
+def beside_roundpipe(bench: Bench, shape: str, mode: str, seconds: float) -> list[Outcome]:
+    """Tokens a second, those beside roundpipe's, and of a synchronous run where its time went."""
+    work = sequence_workloads()[shape]
+    trace = bench.scratch / f"{shape}-{mode}.json"
+    run = traced_run(bench, f"speed-{shape}-{mode}", work, trace, seconds, **({"async": True} if mode == "async" else {}))
+    ours = tokens_per_second(run, work)
+    outcomes = [Outcome(f"{ours:.0f} ({work.text()})"),
+                Outcome(", ".join(f"{name} {share:.3f}" for name, share in split(trace).items()))]
+    outcomes.append(beside(bench, "python_roundpipe.py", work, ours, 1.1, seconds, "--mode", mode))
     return outcomes
 
 
@@ -107,22 +119,13 @@ def small_asynchronous(bench: Bench) -> list[Outcome]:
     return beside_roundpipe(bench, "1.7b", "async", 60)
 
 
-@check("throughput", ("time split, 1.7B-shaped, synchronous: compute, exposed transfers, exposed updates, rest (bubble)", A_FIGURE))
-def time_split(bench: Bench) -> list[Outcome]:
-    work = sequence_workloads(bench)["1.7b"]
-    trace = bench.scratch / "split.json"
-    traced_run(bench, "split", work, trace, 60)
-    return [Outcome(", ".join(f"{name} {share:.3f}" for name, share in split(trace).items()))]
-
-
 @check("throughput", ("tokens/s, 1.7B-shaped, synchronous, of FSDP2's with CPU offload", A_FIGURE))
 def beside_fsdp(bench: Bench) -> list[Outcome]:
-    work = sequence_workloads(bench)["1.7b"]
+    work = sequence_workloads()["1.7b"]
     run = Run(result=None, output=bench.scratch / "runs" / "speed-1.7b-sync")
     if len(run.metrics()) < 3:
         raise NotRun("there is no figure of ours")
-    ours, theirs = tokens_per_second(run, work), rival(bench, "fsdp2_offload.py", work, 90)
-    return [Outcome(f"{ours / theirs:.3f} ({ours:.0f} of ours, {theirs:.0f} of theirs; {work.text()})")]
+    return [beside(bench, "fsdp2_offload.py", work, tokens_per_second(run, work), 0, 90)]
 
 
 @check("throughput", *throughput_lines("8B", "synchronous"))

@@ -169,9 +169,10 @@ def killed_worker(bench: Bench, signals: str) -> Outcome:
         end = time.monotonic() + bench.seconds(40)
         while process.poll() is None and time.monotonic() < end and not (metrics.exists() and metrics.read_text().count("\n") >= 3):
             time.sleep(0.02)
+        if process.poll() is not None:
+            raise RuntimeError(f"the run ended with {process.returncode} before anything was killed: {process.communicate()[1].strip()[-200:]}")
         begin = time.monotonic()
-        if process.poll() is None:
-            os.kill(pid_of(output, "RP_WORKER=2"), signal.SIGKILL)
+        os.kill(pid_of(output, "RP_WORKER=2"), signal.SIGKILL)
         err = process.communicate(timeout=30)[1]
     finally:
         process.kill()
