@@ -8,6 +8,9 @@
 // What it means for the protocol: docs/design/signals.md.
 //
 //   gpu_dead_events
+#include <unistd.h>
+
+#include <cstdlib>
 #include <iostream>
 #include <string>
 
@@ -48,5 +51,7 @@ int try_all(int argc) {
 }  // namespace
 
 int main(int argc, char**) {
+  // As rp-launch does: a stream that waits must not hold up another in the same hardware queue.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   return rp::run_program("gpu_dead_events", [&] { return try_all(argc); });
 }

@@ -63,5 +63,7 @@ int measure(const std::vector<std::string>& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // As rp-launch does: a stream that waits must not hold up another in the same hardware queue.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   return rp::run_program("gpu_signals", [&] { return measure({argv + 1, argv + argc}); });
 }

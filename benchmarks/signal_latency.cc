@@ -69,7 +69,8 @@ class Worker {
  public:
   Worker(const DriverOf& driver, Store& store, int number, SignalKind kind, const SignalSettings& settings)
       : settings_(settings), store_(attach(store)),
-        device_(driver(), {.memory_bytes = settings.bytes + (1 << 20), .signals = kind == SignalKind::kEvents ? GpuSignals::kEvents : GpuSignals::kWords},
+        device_(driver(),
+                {.memory_bytes = settings.bytes + (1 << 20), .signals = kind == SignalKind::kEvents ? GpuSignals::kEvents : GpuSignals::kWords},
                 [](const std::string&) {}),
         signals_(device_.connect(*store_, number)), memory_(device_.allocate(settings.bytes)) {
     if (kind == SignalKind::kHost) signals_ = std::make_unique<HostSignals>(*store_, number);

@@ -27,6 +27,7 @@ std::unique_ptr<Store> make_store(const StoreBandwidthSettings& settings) {
   StoreSettings store;
   store.backing = settings.backing;
   store.num_workers = 1;
+  store.arena_limit_bytes = std::uint64_t{16} << 20;  // no activations
   std::vector<LayerRequest> layers;
   for (std::uint64_t i = 0; i < kNumLayers; ++i) {
     LayerRequest layer{.name = cat("layer", i)};

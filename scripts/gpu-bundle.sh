@@ -60,7 +60,9 @@ collect() {
     name=$(readelf -d "$build/lib/$each" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
     install -m 755 "$build/lib/$each" "$bundle/lib/${name:-$each}"
   done
-  while read -r each; do install -m 755 "$each" "$bundle/lib/"; done < <(for each in "$bundle"/bin/* "$bundle"/lib/*; do needed_by "$each"; done | sort -u)
+  while read -r each; do
+    install -m 755 "$each" "$bundle/lib/"
+  done < <(for each in "$bundle"/bin/* "$bundle"/lib/*; do needed_by "$each"; done | sort -u)
   strip --strip-debug "$bundle"/bin/* "$bundle"/lib/*
   for each in "${files[@]}"; do
     mkdir -p "$bundle/$(dirname "$each")"

@@ -81,7 +81,8 @@ def dead_events(bench: Bench) -> list[Outcome]:
 
 
 RATIO = 0.95
-BANDWIDTHS = {"up": "uploads", "down": "downloads", "both_up": "uploads, downloads at the same time", "both_down": "downloads, uploads at the same time"}
+BANDWIDTHS = {"up": "uploads", "down": "downloads", "both_up": "uploads, downloads at the same time",
+              "both_down": "downloads, uploads at the same time"}
 
 
 @check("bandwidth", *((f"{what} over the registered store, of plain pinned memory's bandwidth", f">= {RATIO}") for what in BANDWIDTHS.values()),
