@@ -22,7 +22,7 @@ install(TARGETS roundpipe LIBRARY)
 if(TARGET roundpipe_cuda)
   # Beside libroundpipe.so, which looks for it there; LibTorch's libraries are those that the program has loaded.
   set_target_properties(roundpipe_cuda PROPERTIES INSTALL_RPATH "$ORIGIN")
-  install(TARGETS roundpipe_cuda LIBRARY)
+  install(TARGETS roundpipe_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 install(TARGETS train RUNTIME)
 install(DIRECTORY include/roundpipe DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})

@@ -47,11 +47,11 @@ void ResultPages::read(std::size_t number, TaskTotals& totals) const {
   const auto* const times = reinterpret_cast<const LayerTime*>(page.memory.host + page.times_offset());
   totals.layer_times.assign(times, times + page.num_layers);
   const auto* const spans = reinterpret_cast<const std::int64_t*>(page.memory.host + page.spans_offset());
-  const auto span_of = [&](const ComputeTime& time) {
+  const auto span_of = [&](const MicrobatchTime& time) {
     return spans + static_cast<std::size_t>(time.microbatch) * 4 + (time.is_recompute ? 0 : 2);
   };
   if (!totals.times.empty()) device_.note_past(span_of(totals.times.back())[1]);
-  for (ComputeTime& time : totals.times) {
+  for (MicrobatchTime& time : totals.times) {
     time.begin_ns = device_.host_time(span_of(time)[0]);
     time.end_ns = device_.host_time(span_of(time)[1]);
   }

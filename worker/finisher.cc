@@ -74,13 +74,13 @@ bool Finisher::enqueue_gradient(RunningTask& task, std::size_t use) {
 
 // Between its first computation and its last one a task waits for its inputs.
 void Finisher::tell_times(RunningTask& task) {
-  const std::vector<ComputeTime>& times = task.totals.times;
+  const std::vector<MicrobatchTime>& times = task.totals.times;
   if (times.empty()) return;  // it failed before its first microbatch
   Completion& completion = task.completion;
   completion.start_ns = times.front().begin_ns;
   completion.end_ns = times.back().end_ns;
   completion.wait_ns = completion.end_ns - completion.start_ns;
-  for (const ComputeTime& time : times) {
+  for (const MicrobatchTime& time : times) {
     completion.wait_ns -= time.end_ns - time.begin_ns;
     worker_.trace.microbatch(task.command, time);
   }

@@ -86,7 +86,7 @@ struct MicrobatchOutputs {
 };
 
 // When a microbatch was computed, or recomputed, on now_ns()'s clock.
-struct ComputeTime {
+struct MicrobatchTime {
   int microbatch = 0;
   bool is_recompute = false;
   std::int64_t begin_ns = 0;
@@ -99,7 +99,7 @@ struct TaskTotals {
   std::vector<LayerTime> layer_times;
   std::vector<LossRecord> losses;  // fused only; those that run() gave
   ComputeTimes compute{};
-  std::vector<ComputeTime> times;  // in their order, as the host saw them
+  std::vector<MicrobatchTime> times;  // in their order, as the host saw them
   std::size_t results = 0;  // the executor's own, from end() to collect()
 };
 

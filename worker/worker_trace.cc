@@ -95,7 +95,7 @@ TraceTrack* WorkerTrace::waits(WorkerThread thread) {
 }
 
 // A device's clock is known better and better: what it did may seem to begin before the end of what it did before.
-void WorkerTrace::microbatch(const Command& command, const ComputeTime& time) {
+void WorkerTrace::microbatch(const Command& command, const MicrobatchTime& time) {
   if (!tracks_) return;
   const TraceKind kind = time.is_recompute ? TraceKind::kRecompute : TraceKind::kCompute;
   const std::int64_t begin_ns = std::max(time.begin_ns, std::exchange(tracks_->last_compute_ns, time.end_ns));

@@ -33,7 +33,7 @@ class WorkerTrace {
   [[nodiscard]] TraceTrack* waits(WorkerThread thread);
 
   // Finisher, by the download stream: the microbatches of a task in their order, and then the task.
-  void microbatch(const Command& command, const ComputeTime& time);
+  void microbatch(const Command& command, const MicrobatchTime& time);
   void task(const Command& command, std::int64_t begin_ns, std::int64_t end_ns);
   // Runner.
   void output(CopyTrace::Copy* copy, const Command& command, BlockRow row, int microbatch, std::uint64_t bytes);
