@@ -1,7 +1,6 @@
 #include "worker/output_writer.h"
 
 #include <utility>
-#include <vector>
 
 #include "worker/consistency_check.h"
 
@@ -54,9 +53,9 @@ void OutputWriter::write(const Command& command, int microbatch, MicrobatchOutpu
   const std::uint64_t event = command.first_event + static_cast<std::uint64_t>(microbatch) + 1;
   signals_.signal(in_epoch(epoch_of(command.slot), event), stream_);
   if (!outputs.blocks.empty()) {
-    // The tensors live until the stream has copied them.
-    auto* owners = new std::vector<OutputBlock>(std::move(outputs.blocks));
-    stream_.call([](void* argument) { delete static_cast<std::vector<OutputBlock>*>(argument); }, owners);
+    std::vector<OutputBlock>& place = places_[num_written_ % kOutputPlaces];
+    place = std::move(outputs.blocks);
+    stream_.call([](void* copied) { static_cast<std::vector<OutputBlock>*>(copied)->clear(); }, &place);
   }
   stream_.signal(copied_, ++num_written_);
 }

@@ -4,8 +4,10 @@
 // Used by the runner only. What is free again comes through the coordinator's free ring.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "common/run_depth.h"
 #include "device/device.h"
@@ -28,7 +30,7 @@ class OutputWriter {
   }
 
   // Enqueues the copies of one microbatch's blocks, which the compute stream has been given to compute, and, after them, its
-  // event. Throws rp::Error (kNoResource) if the arena cannot grow.
+  // event. Throws rp::Error (kNoResource) if the arena cannot grow. REQUIRES: there is room.
   void write(const Command& command, int microbatch, MicrobatchOutputs outputs);
 
   // `point` is behind all that was written.
@@ -50,6 +52,8 @@ class OutputWriter {
   RingReader<FreeRecord> frees_;
   ArenaAllocator allocator_;
   const std::unique_ptr<StreamPoint> computed_;  // of the compute stream: behind the microbatch that is written
+  // Of the last microbatches: what keeps their tensors alive until they are copied.
+  std::array<std::vector<OutputBlock>, kOutputPlaces> places_;
   std::uint64_t num_written_ = 0;                // microbatches
   SequenceWord copied_{};                        // writer: the download stream. Of those
 };

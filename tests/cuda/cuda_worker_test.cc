@@ -195,7 +195,8 @@ TEST_P(DeadPeer, ThatNeverSignalledIsNamed) {
 // Its GPU waits for ever; the worker does not.
 TEST_P(DeadPeer, ThatSignalledAndNeverWroteEndsTheWorkerWhichWaitsForItsGpu) {
   const Deadline deadline = Deadline::after_seconds(20);
-  expect_error(ExitCode::kHang, {"worker 0", "slot 1"}, [&] { run(true, false); });
+  expect_error(ExitCode::kHang, {"worker 0 waited in vain for the download of earlier outputs", "slot 2"},
+               [&] { run(true, false); });
   EXPECT_FALSE(deadline.passed());
 }
 

@@ -97,9 +97,14 @@ struct FakeDriver::State {
   }
 
   // The stream's first operation can run.
-  static bool can_run(const FakeStream& stream) {
+  static bool can_run(FakeStream& stream) {
     if (stream.is_held || stream.is_running || stream.operations.empty()) return false;
     const Operation& first = stream.operations.front();
+    // Its words and events may be gone, and nobody hears of what comes behind.
+    if (stream.is_destroyed && (first.kind == Kind::kWait || first.kind == Kind::kWaitValue)) {
+      stream.operations.clear();
+      return false;
+    }
     if (first.kind == Kind::kWait) return first.cell->completed.load(std::memory_order_acquire) >= first.value;
     if (first.kind == Kind::kWaitValue) {
       const auto value = static_cast<const std::atomic<std::uint64_t>*>(first.from)->load(std::memory_order_acquire);
@@ -316,7 +321,7 @@ struct FakeCalls {
     *stream = state().streams.back().get();
     return CUDA_SUCCESS;
   }
-  // As the driver's: what is in it is finished, where it can be.
+  // What is in it is finished, up to its next wait.
   static CUresult stream_destroy(CUstream stream) {
     const std::lock_guard lock(state().mutex);
     stream->is_destroyed = true;

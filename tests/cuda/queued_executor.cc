@@ -1,7 +1,6 @@
 #include "tests/cuda/queued_executor.h"
 
 #include <cstring>
-#include <functional>
 #include <utility>
 
 #include "common/check.h"
@@ -11,19 +10,13 @@ namespace rp::test {
 QueuedExecutor::QueuedExecutor(const ToyConfig& config, const Catalogue& catalogue, CudaDevice& device)
     : num_elements_(config.num_elements), inner_(config, catalogue), device_(device) {}
 
-template <typename Function>
-void QueuedExecutor::enqueue(Function&& function) {
-  using Call = std::function<void()>;
-  auto* const call = new Call(std::forward<Function>(function));
+void QueuedExecutor::enqueue(std::function<void()> function) {
+  calls_.push_back(std::move(function));
   device_.context().make_current();
-  device_.context().check(device_.context().driver().launch_host_func(
-                              device_.compute_stream(),
-                              [](void* argument) {
-                                const std::unique_ptr<Call> owned(static_cast<Call*>(argument));
-                                (*owned)();
-                              },
-                              call),
-                          "computing");
+  device_.context().check(
+      device_.context().driver().launch_host_func(
+          device_.compute_stream(), [](void* call) { (*static_cast<std::function<void()>*>(call))(); }, &calls_.back()),
+      "computing");
 }
 
 // The task itself lives until its completion.

@@ -3,6 +3,8 @@
 // compute stream, with all that it was given at the call.
 #pragma once
 
+#include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <vector>
@@ -25,8 +27,7 @@ class QueuedExecutor : public StageExecutor {
   void collect(TaskTotals& totals) override;
 
  private:
-  template <typename Function>
-  void enqueue(Function&& function);
+  void enqueue(std::function<void()> function);
 
   const int num_elements_;
   ToyExecutor inner_;  // the stream's
@@ -39,6 +40,7 @@ class QueuedExecutor : public StageExecutor {
   std::shared_ptr<Found> found_;                            // of the task that is being enqueued
   std::map<const TaskTotals*, std::shared_ptr<Found>> all_;  // until collect()
   Mutex mutex_;
+  std::list<std::function<void()>> calls_;  // all that were enqueued: a stream that is given up runs none
 };
 
 }  // namespace rp::test

@@ -19,6 +19,8 @@ class OutputWriterTest : public testing::Test {
     outputs.blocks.push_back({.kind = BlockKind::kActivation, .index = index, .tensors = {test::float_tensor(*owner)}, .owner = owner});
     return outputs;
   }
+  void TearDown() override { device_.stream(StreamKind::kDownload).drain(); }
+
   void wait_for_event(std::uint64_t value) {
     ASSERT_EQ(store_->worker_words(0).events.wait_at_least(value, test::kLong), WaitResult::kReached);
   }
@@ -92,7 +94,10 @@ TEST_F(OutputWriterTest, TakesNothingForFreeThatAnotherEpochFreed) {
 
 TEST_F(OutputWriterTest, SaysWhenTheBudgetIsSpent) {
   expect_error(ExitCode::kNoResource, {"activations of worker 0", "budget"}, [&] {
-    for (int i = 0; i < 10; ++i) writer_.write(command_, 0, output(1, std::vector<float>(250'000, 1)));
+    for (int i = 0; i < 10; ++i) {
+      ASSERT_EQ(writer_.wait_room(test::kLong), WaitResult::kReached);
+      writer_.write(command_, 0, output(1, std::vector<float>(250'000, 1)));
+    }
   });
 }
 
