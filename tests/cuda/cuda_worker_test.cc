@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <map>
+#include <memory>
 #include <thread>
 
 #include "tests/common/expect_refusal.h"
@@ -27,7 +28,7 @@ class GpuWorker {
                      std::int64_t wait_timeout_ns = 20 * kNsPerSecond)
       : store(two_layer_store({.wait_timeout_ns = wait_timeout_ns})),
         table(make_table(*store)),
-        device(driver, {.memory_bytes = 4 << 20, .signals = signals}, [this](const std::string& text) { warnings.push_back(text); }),
+        device(driver, {.memory_bytes = 4 << 20, .signals = signals}, [this](const std::string& text) { warnings->push_back(text); }),
         executor_(kTwoLayersOfEight, store->catalogue(), device),
         worker_(*store, 0, device, executor_) {
     const std::vector<float> eight(8, 2);
@@ -71,7 +72,8 @@ class GpuWorker {
 
   std::unique_ptr<Store> store;
   RoundTable table;
-  std::vector<std::string> warnings;
+  // Of another thread, until the worker is gone.
+  const std::shared_ptr<std::vector<std::string>> warnings = std::make_shared<std::vector<std::string>>();
   CudaDevice device;
   std::vector<Completion> completions;
 
@@ -109,7 +111,6 @@ TEST(CudaWorker, EnqueuesARoundInThisOrder) {
   const FakeDriver driver;
   GpuWorker worker(driver.table());
   worker.serve();
-  EXPECT_TRUE(worker.warnings.empty());
   ASSERT_EQ(worker.completions.size(), 3U);
   const auto log = driver.log();
   ASSERT_EQ(log.size(), 10U);
@@ -227,14 +228,18 @@ TEST_P(EachCall, ThatFailsEndsTheWorkerOrCostsNothing) {
       SCOPED_TRACE(testing::Message() << function << ", call " << call << " of " << num_calls);
       FakeDriver driver;
       driver.fail(function, CUDA_ERROR_UNKNOWN, call);
+      std::shared_ptr<std::vector<std::string>> warnings;
       try {
-        GpuWorker worker(driver.table(), signals);
-        worker.serve();
+        {
+          GpuWorker worker(driver.table(), signals);
+          worker.serve();
+          EXPECT_EQ(worker.completions.size(), 3U);
+          warnings = worker.warnings;
+        }
         const bool was_called = driver.num_calls(function) >= call;
         EXPECT_TRUE(!was_called || is_survivable) << "it went well";
-        EXPECT_EQ(worker.completions.size(), 3U);
         if (was_called) {
-          EXPECT_THAT(worker.warnings, testing::ElementsAre(testing::HasSubstr("cannot be registered")));
+          EXPECT_THAT(*warnings, testing::ElementsAre(testing::HasSubstr("cannot be registered")));
         }
       } catch (const Error& error) {
         EXPECT_THAT(error.what(), testing::HasSubstr("CUDA_ERROR_FAKE"));

@@ -25,8 +25,11 @@ void QueuedExecutor::begin(const StageTask& task) {
   enqueue([this, task] { inner_.begin(task); });
 }
 
+// The gradient may be arriving meanwhile.
 void QueuedExecutor::recompute(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) {
-  enqueue([this, task, microbatch, inputs] { inner_.recompute(task, microbatch, inputs); });
+  enqueue([this, task, microbatch, blocks = inputs.blocks] {
+    inner_.recompute(task, microbatch, {.blocks = blocks, .gradient = std::nullopt});
+  });
 }
 
 void QueuedExecutor::run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) {

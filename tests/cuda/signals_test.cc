@@ -12,6 +12,7 @@
 #include "cuda/cuda_device.h"
 #include "cuda/event_signals.h"
 #include "device/cpu_device.h"
+#include "device/stream_signal.h"
 #include "tests/cuda/fake_driver.h"
 #include "tests/hoststore/processes.h"
 
@@ -75,7 +76,7 @@ void pass_on(Store& store, Device& device, int worker, unsigned seed) {
   Stream& download = device.stream(StreamKind::kDownload);
   const int before = (worker + store.num_workers() - 1) % store.num_workers();
   DeviceMemory memory = device.allocate(4096);
-  const auto uploaded = device.make_point(), downloaded = device.make_point();
+  StreamSignal uploaded(device, 2), downloaded(device, 2);
   std::mt19937 random(seed);
   const auto read = [&](std::uint64_t n, std::byte* to) {
     ASSERT_EQ(signals->wait(before, n, kLong), WaitResult::kReached);
@@ -84,7 +85,10 @@ void pass_on(Store& store, Device& device, int worker, unsigned seed) {
   };
   for (std::uint64_t n = 1; n <= kNumEvents; ++n) {
     if (random() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
-    upload.come_after(*downloaded);  // the memory is copied out
+    if (n > 1) {  // the memory is copied out
+      ASSERT_EQ(downloaded.wait_at_least(n - 1, kLong), WaitResult::kReached);
+      downloaded.come_after(n - 1, upload);
+    }
     if (worker == 0) {
       if (n > 1) read(n - 1, memory.data() + 8);
       if (n > 150) read(n - 150, memory.data() + 8);
@@ -92,12 +96,13 @@ void pass_on(Store& store, Device& device, int worker, unsigned seed) {
     } else {
       read(n, memory.data());
     }
-    upload.record(*uploaded);
-    download.come_after(*uploaded);
+    uploaded.publish(n, upload);
+    ASSERT_EQ(uploaded.wait_at_least(n, kLong), WaitResult::kReached);
+    uploaded.come_after(n, download);
     download.copy(cell(store, worker, kPassed, n), memory.data(), 8);
     download.copy(cell(store, worker, kRead, n), memory.data() + 8, 8);
     signals->signal(n, download);
-    download.record(*downloaded);
+    downloaded.publish(n, download);
   }
   upload.drain();
   download.drain();
