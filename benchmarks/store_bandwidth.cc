@@ -148,7 +148,7 @@ std::vector<StoreBandwidth> measure_store_bandwidth(const CudaDriver& driver, co
   PinnedStore pinned_store(registered, *view, [](const std::string& line) { std::cerr << "gpu_store_bandwidth: " << line << "\n"; });
   pinned_store.wait_until_through();
   const PinnedBuffer plain_up(context, bytes), plain_down(context, bytes);
-  const auto is_noticed = [](const std::byte*, std::uint64_t) {};
+  const auto is_noticed = [](const std::byte*) {};
   const CudaStream::Memory of_store{.arena = arena, .pinned = registered, .on_unregistered = is_noticed};
   const CudaStream::Memory of_none{.arena = arena, .pinned = none, .on_unregistered = is_noticed};
   CudaStream up(context, of_store, false), down(context, of_store, false), staged_up(context, of_none, false), staged_down(context, of_none, false);

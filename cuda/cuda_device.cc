@@ -43,8 +43,8 @@ std::uint64_t CudaDevice::arena_bytes(const CudaContext& context, const CudaDevi
 
 // Which memory is registered changes while streams copy; that it is not is told to whoever registers.
 CudaStream::Memory CudaDevice::memory() {
-  return {.arena = arena_, .pinned = pinned_, .on_unregistered = [this](const std::byte*, std::uint64_t) {
-            if (pinned_store_) pinned_store_->notice_unregistered();
+  return {.arena = arena_, .pinned = pinned_, .on_unregistered = [this](const std::byte* data) {
+            if (pinned_store_) pinned_store_->notice_unregistered(data);
           }};
 }
 

@@ -66,7 +66,7 @@ void CudaStream::copy(std::byte* to, const std::byte* from, std::uint64_t bytes)
     if (extent.is_registered) {
       enqueue_copy(to + at, from + at, extent.bytes);
     } else {
-      memory_.on_unregistered(is_upload ? from + at : to + at, extent.bytes);
+      memory_.on_unregistered(is_upload ? from + at : to + at);
       copy_staged(to + at, from + at, extent.bytes, is_upload);
     }
     at += extent.bytes;

@@ -45,7 +45,7 @@ class CudaStream : public Stream {
   struct Memory {
     const DeviceArena& arena;
     const PinnedMemory& pinned;
-    std::function<void(const std::byte* data, std::uint64_t bytes)> on_unregistered;  // a copy met such memory of the host
+    std::function<void(const std::byte* data)> on_unregistered;  // a copy met such memory of the host
   };
   CudaStream(const CudaContext& context, const Memory& memory, bool is_urgent);
   ~CudaStream() override;

@@ -1,7 +1,5 @@
 #include "cuda/device_arena.h"
 
-#include <algorithm>
-
 #include "common/text.h"
 
 namespace rp {
@@ -26,7 +24,6 @@ std::byte* DeviceArena::allocate(std::uint64_t bytes) {
   MutexLock lock(mutex_);
   const auto offset = blocks_.allocate(bytes);
   if (!offset) return nullptr;
-  peak_bytes_ = std::max(peak_bytes_, blocks_.used_bytes());
   return base_ + *offset;
 }
 
@@ -38,11 +35,6 @@ void DeviceArena::free(std::byte* data) {
 std::uint64_t DeviceArena::used_bytes() const {
   MutexLock lock(mutex_);
   return blocks_.used_bytes();
-}
-
-std::uint64_t DeviceArena::peak_bytes() const {
-  MutexLock lock(mutex_);
-  return peak_bytes_;
 }
 
 }  // namespace rp

@@ -34,8 +34,6 @@ class DeviceArena {
 
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   [[nodiscard]] std::uint64_t used_bytes() const;
-  // The most that was in use at once.
-  [[nodiscard]] std::uint64_t peak_bytes() const;
 
  private:
   const CudaContext& context_;
@@ -44,7 +42,6 @@ class DeviceArena {
 
   mutable Mutex mutex_;
   BlockAllocator blocks_ RP_GUARDED_BY(mutex_);
-  std::uint64_t peak_bytes_ RP_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace rp

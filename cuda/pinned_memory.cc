@@ -73,16 +73,4 @@ CUdeviceptr PinnedMemory::device_address(const std::byte* data) const {
   return piece->second.device + static_cast<CUdeviceptr>(data - piece->first);
 }
 
-std::uint64_t PinnedMemory::bytes() const {
-  MutexLock lock(mutex_);
-  std::uint64_t sum = 0;
-  for (const auto& [data, piece] : pieces_) sum += piece.bytes;
-  return sum;
-}
-
-std::size_t PinnedMemory::num_pieces() const {
-  MutexLock lock(mutex_);
-  return pieces_.size();
-}
-
 }  // namespace rp

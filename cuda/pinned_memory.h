@@ -37,9 +37,6 @@ class PinnedMemory {
   // Where the GPU sees this byte. REQUIRES: it is registered.
   [[nodiscard]] CUdeviceptr device_address(const std::byte* data) const;
 
-  [[nodiscard]] std::uint64_t bytes() const;
-  [[nodiscard]] std::size_t num_pieces() const;
-
  private:
   struct Piece {
     std::uint64_t bytes = 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/futex.h"
 #include "common/text.h"
 #include "hoststore/boundary.h"
 
@@ -15,10 +16,16 @@ namespace {
 
 const std::atomic<bool> kNeverStop{false};
 
+std::vector<Store::Region> cut_regions(Store& store) {
+  std::vector<Store::Region> regions = store.regions();
+  std::erase_if(regions, [](const Store::Region& region) { return region.cuts.empty(); });
+  return regions;
+}
+
 }  // namespace
 
 PinnedStore::PinnedStore(PinnedMemory& memory, Store& store, Warn warn, std::uint64_t piece_bytes)
-    : memory_(memory), store_(store), warn_(std::move(warn)), piece_bytes_(piece_bytes) {
+    : memory_(memory), store_(store), warn_(std::move(warn)), piece_bytes_(piece_bytes), regions_(cut_regions(store)) {
   const std::span<std::byte> control = store.control();
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   if (const std::string why = memory.add(control.data(), align_up(control.size(), page), false); !why.empty()) {
@@ -31,27 +38,35 @@ PinnedStore::PinnedStore(PinnedMemory& memory, Store& store, Warn warn, std::uin
 
 PinnedStore::~PinnedStore() {
   ends_.store(true);
-  noticed_.wake();
+  num_noticed_.fetch_add(1, std::memory_order_release);
+  futex_wake_all(&num_noticed_);
   thread_.join();
 }
 
-// SYNC: the number is only a reason to look again: what is there to register is read from the store.
-void PinnedStore::notice_unregistered() { noticed_.publish(num_noticed_.fetch_add(1, std::memory_order_relaxed) + 1); }
+// SYNC: release; pairs with takes_notice(). Only a reason to look again: what there is to register is read from the store.
+void PinnedStore::notice_unregistered(const std::byte* data) {
+  for (const Store::Region& region : regions_) {
+    if (data >= region.data && data < region.data + region.bytes) return;  // its turn comes, or it was given up
+  }
+  num_noticed_.fetch_add(1, std::memory_order_release);
+  futex_wake_all(&num_noticed_);
+}
+
+// SYNC: acquire; pairs with notice_unregistered().
+bool PinnedStore::takes_notice() {
+  const std::uint32_t num = num_noticed_.load(std::memory_order_acquire);
+  return std::exchange(num_seen_, num) != num;
+}
 
 void PinnedStore::wait_until_through() const { (void)through_.wait_at_least(1, {&kNeverStop, 600 * kNsPerSecond}); }
 
 void PinnedStore::run() {
   pthread_setname_np(pthread_self(), "rp-pin-store");
-  for (const Store::Region& region : store_.regions()) {
-    if (!region.cuts.empty()) add_cut(region);
-    add_activations();  // those are needed first
-  }
+  for (const Store::Region& region : regions_) add_cut(region);
   through_.publish(1);
-  std::uint64_t seen = 0;
   while (!ends_.load()) {
-    seen = std::max(seen, noticed_.observe());
-    add_activations();
-    (void)noticed_.wait_at_least(seen + 1, {&ends_, kNsPerSecond});
+    if (takes_notice()) add_activations();
+    futex_wait(&num_noticed_, num_seen_, kNsPerSecond);
   }
 }
 
@@ -70,7 +85,7 @@ void PinnedStore::add_cut(const Store::Region& region) {
       failure.bytes += end - at;
     }
     at = end;
-    add_activations();
+    if (takes_notice()) add_activations();  // those are needed first
   }
   if (failure.bytes > 0) warn_(failure_text(failure));
 }

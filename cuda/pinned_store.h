@@ -33,8 +33,8 @@ class PinnedStore {
   PinnedStore(const PinnedStore&) = delete;
   PinnedStore& operator=(const PinnedStore&) = delete;
 
-  // A copy met memory that is not registered. Any thread.
-  void notice_unregistered();
+  // A copy met this memory, which is not registered. Any thread.
+  void notice_unregistered(const std::byte* data);
 
   // For tests and reports: sleeps until weights and gradients are through.
   void wait_until_through() const;
@@ -52,6 +52,8 @@ class PinnedStore {
   };
 
   void run();
+  // Whether there was a notice since it was asked last.
+  [[nodiscard]] bool takes_notice();
   void add_cut(const Store::Region& region);
   void add_activations();
   [[nodiscard]] std::string failure_text(const Failure& failure) const;
@@ -60,11 +62,12 @@ class PinnedStore {
   Store& store_;
   const Warn warn_;
   const std::uint64_t piece_bytes_;
-  std::vector<Arena> arenas_;           // the thread's
+  const std::vector<Store::Region> regions_;  // of weights and gradients: each is registered once, or given up
+  std::vector<Arena> arenas_;                 // the thread's
   std::atomic<bool> ends_{false};
-  SequenceWord noticed_{};              // writer: whoever noticed last; any change wakes the thread
-  std::atomic<std::uint64_t> num_noticed_{0};
-  SequenceWord through_{};              // writer: the thread. 1: weights and gradients are registered, or given up
+  std::atomic<std::uint32_t> num_noticed_{0};  // a futex: the thread sleeps while it stays as it is
+  std::uint32_t num_seen_ = 0;                 // the thread's
+  SequenceWord through_{};                     // writer: the thread. 1: weights and gradients are registered, or given up
   std::thread thread_;
 };
 

@@ -4,7 +4,6 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <cstring>
 #include <mutex>
 
 #include "common/random_seed.h"

@@ -12,7 +12,7 @@
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
 
 #include <algorithm>
-#include <cstring>
+#include <optional>
 
 #include "common/clock.h"
 #include "cuda/kernels/kernels.h"

@@ -46,7 +46,7 @@ struct OwnStream {
         context(CudaContext::open(of_driver.table(), "")),
         arena(context, 32 << 20),
         pinned(context),
-        stream(context, {.arena = arena, .pinned = pinned, .on_unregistered = [this](const std::byte*, std::uint64_t) { ++num_noticed; }}, false) {}
+        stream(context, {.arena = arena, .pinned = pinned, .on_unregistered = [this](const std::byte*) { ++num_noticed; }}, false) {}
   [[nodiscard]] std::vector<std::string> log() const { return driver.log().at(0); }
 
   const FakeDriver& driver;
@@ -193,7 +193,7 @@ TEST(PinnedStore, RegistersWhatAnArenaGrewByWhenACopyMeetsIt) {
     store->arena(0).grow(bytes);
     std::byte* const data = store->arena(0).data(0, bytes);
     EXPECT_LT(run.own.pinned.extent(data, bytes).is_registered ? run.own.pinned.extent(data, bytes).bytes : 0, bytes);
-    run.pinned_store.notice_unregistered();
+    run.pinned_store.notice_unregistered(data);
     const Deadline deadline = Deadline::after_seconds(20);
     while (!run.own.pinned.extent(data + bytes - 1, 1).is_registered) ASSERT_FALSE(deadline.passed());
   }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <thread>
 #include <vector>
@@ -40,6 +41,7 @@ struct Machine {
 };
 struct Backend {
   const char* name;
+  std::optional<GpuSignals> signals;  // nothing: the processor
   std::function<Machine(unsigned seed)> make;  // in the process that uses it
 };
 
@@ -130,10 +132,7 @@ TEST_P(AnySignals, OrderTheWorkOfTwoToEightThreads) {
     for (int w = 0; w < num_workers; ++w) {
       threads.emplace_back([&, w] {
         std::unique_ptr<Device> device = std::make_unique<CpuDevice>();
-        if (shared.driver) {
-          const bool with_events = std::string(GetParam().name) == "events";
-          device = gpu(shared.driver->table(), with_events ? GpuSignals::kEvents : GpuSignals::kWords);
-        }
+        if (GetParam().signals) device = gpu(shared.driver->table(), *GetParam().signals);
         pass_on(*store, *device, w, static_cast<unsigned>(w));
       });
     }
@@ -181,9 +180,9 @@ Machine make_gpu(GpuSignals signals, unsigned seed) {
 
 INSTANTIATE_TEST_SUITE_P(
     Each, AnySignals,
-    testing::Values(Backend{"host", [](unsigned) { return Machine{nullptr, std::make_unique<CpuDevice>()}; }},
-                    Backend{"words", [](unsigned seed) { return make_gpu(GpuSignals::kWords, seed); }},
-                    Backend{"events", [](unsigned seed) { return make_gpu(GpuSignals::kEvents, seed); }}),
+    testing::Values(Backend{"host", std::nullopt, [](unsigned) { return Machine{nullptr, std::make_unique<CpuDevice>()}; }},
+                    Backend{"words", GpuSignals::kWords, [](unsigned seed) { return make_gpu(GpuSignals::kWords, seed); }},
+                    Backend{"events", GpuSignals::kEvents, [](unsigned seed) { return make_gpu(GpuSignals::kEvents, seed); }}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // What only one backend has.
