@@ -11,6 +11,7 @@
 
 #include "common/text.h"
 #include "models/kernel_call.h"
+#include "models/linear.h"
 #include "roundpipe/error.h"
 
 namespace rp::models {
@@ -74,14 +75,6 @@ struct EmbedOnCpu : torch::autograd::Function<EmbedOnCpu> {
   }
 };
 
-// Whether rows may be added to the leaf's gradient directly, as autograd would add a whole one.
-bool accumulates_rows(const at::Tensor& weight_vh) {
-  if (!weight_vh.is_leaf()) return false;
-  const at::Tensor& grad = weight_vh.grad();
-  return grad.defined() && grad.scalar_type() == at::kFloat && grad.layout() == at::kStrided && grad.is_contiguous() &&
-         grad.device() == weight_vh.device();
-}
-
 struct EmbedOnGpu : torch::autograd::Function<EmbedOnGpu> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& weight_vh, const at::Tensor& ids_bt,
                             std::int64_t padding_id) {
@@ -102,7 +95,7 @@ struct EmbedOnGpu : torch::autograd::Function<EmbedOnGpu> {
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const at::Tensor ids = context->get_saved_variables()[0].view({-1}), grad_y = grads[0].contiguous();
     const at::Tensor weight_vh = context->saved_data["weight"].toTensor();
-    const bool adds_rows = accumulates_rows(weight_vh);
+    const bool adds_rows = takes_gradient_in_place(weight_vh);
     const at::Tensor grad_vh =
         adds_rows ? weight_vh.grad() : at::zeros(weight_vh.sizes(), weight_vh.options().dtype(at::kFloat).requires_grad(false));
     const auto [sorted_ids, places] = at::sort(ids, /*stable=*/true, /*dim=*/0, /*descending=*/false);

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "models/kernel_call.h"
+#include "models/linear.h"
 
 namespace rp::models {
 
@@ -15,97 +16,129 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// total_vh += a b, in fp32. On a GPU the product of 16-bit matrices is added by the product itself.
-void add_product(at::Tensor& total_vh, const at::Tensor& a, const at::Tensor& b) {
-  if (a.is_cuda() && a.scalar_type() != at::kFloat) {
-    at::addmm_out(total_vh, total_vh, a, b, at::kFloat);
-  } else {
-    total_vh.add_(at::mm(a, b));
-  }
-}
-
 struct WantedGradients {
   bool hidden = false;
   bool weight = false;
   [[nodiscard]] bool any() const { return hidden || weight; }
 };
 
-struct LossAndGradients {
-  at::Tensor loss;
-  at::Tensor grad_hidden_nh;  // undefined where not wanted
-  at::Tensor grad_weight_vh;  // likewise; fp32 if there are several chunks, or of fp16
+// Cross entropy of chunks of tokens.
+class ChunkedLoss {
+ public:
+  // `gradient_divisor`: null for gradients that are not divided.
+  ChunkedLoss(const at::Tensor& hidden_nh, const at::Tensor& weight_vh, const at::Tensor& labels_n, const double* gradient_divisor,
+              std::int64_t step, bool with_gradient)
+      : hidden_nh_(hidden_nh), weight_vh_(weight_vh), labels_n_(labels_n), gradient_divisor_(gradient_divisor),
+        with_gradient_(with_gradient), losses_n_(at::empty({hidden_nh.size(0)}, hidden_nh.options().dtype(at::kFloat))),
+        logits_(at::empty({std::min(step, hidden_nh.size(0)), weight_vh.size(0)}, hidden_nh.options())) {}
+
+  // The gradient of the chunk's logits (the logits themselves without a gradient); valid until the next call.
+  at::Tensor run(std::int64_t begin, std::int64_t count) {
+    at::Tensor logits_cv = logits_.narrow(0, 0, count);
+    at::mm_out(logits_cv, hidden_nh_.narrow(0, begin, count), weight_vh_.t());
+    gpu_kernels().cross_entropy(element_of(hidden_nh_),
+                                {logits_cv.mutable_data_ptr(), labels_n_.const_data_ptr<std::int64_t>() + begin,
+                                 losses_n_.mutable_data_ptr<float>() + begin, gradient_divisor_, weight_vh_.size(0), with_gradient_},
+                                count, gpu_kernels().current_stream());
+    return logits_cv;
+  }
+
+  [[nodiscard]] at::Tensor loss(const double* divisor) const {
+    at::Tensor result = at::empty({}, losses_n_.options());
+    gpu_kernels().sum_losses({losses_n_.const_data_ptr<float>(), losses_n_.numel(), divisor, result.mutable_data_ptr<float>()},
+                             gpu_kernels().current_stream());
+    return result;
+  }
+
+ private:
+  const at::Tensor hidden_nh_, weight_vh_, labels_n_;
+  const double* const gradient_divisor_;
+  const bool with_gradient_;
+  const at::Tensor losses_n_;
+  const at::Tensor logits_;
 };
 
-// `gradient_divisor`: null for gradients that are not divided.
-LossAndGradients cross_entropy(const at::Tensor& hidden_nh, const at::Tensor& weight_vh, const at::Tensor& labels_n,
-                               const double* divisor, const double* gradient_divisor, std::int64_t step,
-                               WantedGradients wanted) {
-  const GpuKernels& gpu = gpu_kernels();
-  void* stream = gpu.current_stream();
-  const Element element = element_of(hidden_nh);
-  const std::int64_t tokens = hidden_nh.size(0), vocabulary = weight_vh.size(0);
-  const at::Tensor losses_n = at::empty({tokens}, hidden_nh.options().dtype(at::kFloat));
-  const at::Tensor logits = at::empty({std::min(step, tokens), vocabulary}, hidden_nh.options());
-  const bool sums_in_fp32 = tokens > step || element == Element::kFp16;
-  LossAndGradients result;
-  if (wanted.hidden) result.grad_hidden_nh = at::empty_like(hidden_nh);
-  if (wanted.weight && sums_in_fp32) result.grad_weight_vh = at::zeros(weight_vh.sizes(), losses_n.options());
-  for (std::int64_t begin = 0; begin < tokens; begin += step) {
-    const std::int64_t count = std::min(step, tokens - begin);
-    const at::Tensor hidden_ch = hidden_nh.narrow(0, begin, count);
-    at::Tensor logits_cv = logits.narrow(0, 0, count);
-    at::mm_out(logits_cv, hidden_ch, weight_vh.t());
-    gpu.cross_entropy(element,
-                      {logits_cv.mutable_data_ptr(), labels_n.const_data_ptr<std::int64_t>() + begin,
-                       losses_n.mutable_data_ptr<float>() + begin, gradient_divisor, vocabulary, wanted.any()},
-                      count, stream);
-    if (wanted.hidden) {
-      at::Tensor grad_ch = result.grad_hidden_nh.narrow(0, begin, count);
-      at::mm_out(grad_ch, logits_cv, weight_vh);
-    }
-    if (!wanted.weight) continue;
-    if (sums_in_fp32) {
-      add_product(result.grad_weight_vh, logits_cv.t(), hidden_ch);
-    } else {
-      result.grad_weight_vh = at::mm(logits_cv.t(), hidden_ch);
-    }
-  }
-  result.loss = at::empty({}, losses_n.options());
-  gpu.sum_losses({losses_n.const_data_ptr<float>(), tokens, divisor, result.loss.mutable_data_ptr<float>()}, stream);
-  return result;
+void scale(const at::Tensor& values, const at::Tensor& factor) {
+  gpu_kernels().scale(element_of(values), {values.mutable_data_ptr(), values.numel(), factor.const_data_ptr<float>()},
+                      gpu_kernels().current_stream());
 }
 
-struct GpuCausalLmLoss : torch::autograd::Function<GpuCausalLmLoss> {
+// Both backwards write over what they kept.
+void use_up(AutogradContext* context) {
+  TORCH_CHECK(!context->saved_data["is_used"].toBool(),
+              "causal_lm_loss: a second backward through the same loss is not possible on a GPU");
+  context->saved_data["is_used"] = true;
+}
+
+// One chunk: the gradient of the logits is kept, and the products wait for the backward, where the weight's is added to the
+// leaf's gradient at once.
+struct OneChunkLoss : torch::autograd::Function<OneChunkLoss> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden_any, const at::Tensor& weight_vh,
-                            const at::Tensor& labels_n, const at::Tensor& divisor, std::int64_t step,
-                            bool wants_hidden, bool wants_weight) {
+                            const at::Tensor& labels_n, const at::Tensor& divisor, WantedGradients wanted) {
     const at::Tensor hidden_nh = hidden_any.contiguous();
-    const bool divides_late = hidden_nh.scalar_type() == at::kHalf;
     const double* of_loss = divisor.const_data_ptr<double>();
-    const LossAndGradients result = cross_entropy(hidden_nh, weight_vh, labels_n, of_loss, divides_late ? nullptr : of_loss,
-                                                  step, {wants_hidden, wants_weight});
-    context->save_for_backward(
-        {result.grad_hidden_nh, result.grad_weight_vh, divides_late ? divisor : at::Tensor()});
+    ChunkedLoss chunks(hidden_nh, weight_vh, labels_n, of_loss, hidden_nh.size(0), wanted.any());
+    const at::Tensor grad_logits_nv = chunks.run(0, hidden_nh.size(0));
+    context->save_for_backward({hidden_nh, weight_vh, wanted.any() ? grad_logits_nv : at::Tensor()});
     context->saved_data["is_used"] = false;
-    return result.loss;
+    return chunks.loss(of_loss);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    TORCH_CHECK(!context->saved_data["is_used"].toBool(),
-                "causal_lm_loss: a second backward through the same loss is not possible on a GPU");
-    context->saved_data["is_used"] = true;
+    use_up(context);
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &hidden_nh = saved[0], &weight_vh = saved[1], &grad_logits_nv = saved[2];
+    scale(grad_logits_nv, grads[0].to(at::kFloat));
+    variable_list gradients(5);
+    if (context->needs_input_grad(1)) {
+      if (takes_gradient_in_place(weight_vh)) {
+        add_product(weight_vh.grad(), grad_logits_nv.t(), hidden_nh);
+      } else {
+        gradients[1] = at::mm(grad_logits_nv.t(), hidden_nh);
+      }
+    }
+    if (context->needs_input_grad(0)) gradients[0] = at::mm(grad_logits_nv, weight_vh);
+    return gradients;
+  }
+};
+
+// Several chunks, or fp16, whose gradients are divided late: both gradients are made along with the loss.
+struct ManyChunksLoss : torch::autograd::Function<ManyChunksLoss> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden_any, const at::Tensor& weight_vh,
+                            const at::Tensor& labels_n, const at::Tensor& divisor, WantedGradients wanted, std::int64_t step) {
+    const at::Tensor hidden_nh = hidden_any.contiguous();
+    const bool divides_late = hidden_nh.scalar_type() == at::kHalf;
+    const double* of_loss = divisor.const_data_ptr<double>();
+    const std::int64_t tokens = hidden_nh.size(0);
+    ChunkedLoss chunks(hidden_nh, weight_vh, labels_n, divides_late ? nullptr : of_loss, step, wanted.any());
+    at::Tensor grad_hidden_nh, grad_weight_vh;
+    if (wanted.hidden) grad_hidden_nh = at::empty_like(hidden_nh);
+    if (wanted.weight) grad_weight_vh = at::zeros(weight_vh.sizes(), hidden_nh.options().dtype(at::kFloat));
+    for (std::int64_t begin = 0; begin < tokens; begin += step) {
+      const std::int64_t count = std::min(step, tokens - begin);
+      const at::Tensor grad_logits_cv = chunks.run(begin, count);
+      if (wanted.hidden) {
+        at::Tensor grad_ch = grad_hidden_nh.narrow(0, begin, count);
+        at::mm_out(grad_ch, grad_logits_cv, weight_vh);
+      }
+      if (wanted.weight) add_product(grad_weight_vh, grad_logits_cv.t(), hidden_nh.narrow(0, begin, count));
+    }
+    context->save_for_backward({grad_hidden_nh, grad_weight_vh, divides_late ? divisor : at::Tensor()});
+    context->saved_data["is_used"] = false;
+    return chunks.loss(of_loss);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    use_up(context);
     const variable_list saved = context->get_saved_variables();
     at::Tensor factor = grads[0];
     if (saved[2].defined()) factor = at::where(saved[2] > 0, factor / saved[2], at::zeros_like(saved[2]));
     factor = factor.to(at::kFloat);
     for (const at::Tensor& gradient : {saved[0], saved[1]}) {
-      if (!gradient.defined()) continue;
-      gpu_kernels().scale(element_of(gradient),
-                          {gradient.mutable_data_ptr(), gradient.numel(), factor.const_data_ptr<float>()},
-                          gpu_kernels().current_stream());
+      if (gradient.defined()) scale(gradient, factor);
     }
     variable_list gradients = {saved[0], saved[1]};
-    gradients.resize(7);  // nothing for the other arguments
+    gradients.resize(6);  // nothing for the other arguments
     return gradients;
   }
 };
@@ -123,8 +156,11 @@ at::Tensor gpu_causal_lm_loss(const at::Tensor& hidden_nh, const at::Tensor& wei
                                        ? at::full({}, divisor.item<double>(), options)
                                        : divisor.detach().reshape({}).to(at::kDouble);
   const bool with_gradient = c10::GradMode::is_enabled();
-  return GpuCausalLmLoss::apply(hidden_nh, weight_vh, labels_n.contiguous(), divisor_there, chunk_tokens,
-                                with_gradient && hidden_nh.requires_grad(), with_gradient && weight_vh.requires_grad());
+  const WantedGradients wanted{with_gradient && hidden_nh.requires_grad(), with_gradient && weight_vh.requires_grad()};
+  if (hidden_nh.size(0) <= chunk_tokens && hidden_nh.scalar_type() != at::kHalf) {
+    return OneChunkLoss::apply(hidden_nh, weight_vh, labels_n.contiguous(), divisor_there, wanted);
+  }
+  return ManyChunksLoss::apply(hidden_nh, weight_vh, labels_n.contiguous(), divisor_there, wanted, chunk_tokens);
 }
 
 }  // namespace rp::models

@@ -19,10 +19,11 @@ inline constexpr std::int64_t kGpuChunkTokens = 2048;
 // of zero from the kernel. The loss is NaN if a label is neither -100 nor in the vocabulary, or the divisor is not positive;
 // such a token (such a divisor: every token) gets no gradient.
 //
-// Gradients are made along with the loss and kept for backward, which multiplies them by the gradient of the loss (a kernel
-// that does nothing if that is 1) in place: so it runs once. Of fp16 they are kept undivided, because a probability over a
-// divisor of thousands is less than the smallest fp16, and divided in backward along with the loss scale; the weight's are
-// fp32 then.
+// Of one chunk the gradient of the logits is kept for backward, which multiplies it by the gradient of the loss (a kernel that
+// does nothing if that is 1) in place, and makes the others of it; the weight's is added to the leaf's (models/linear.h). Of
+// several chunks the others are made along with the loss, the weight's in fp32, and multiplied in backward. Either way it runs
+// once. Gradients of fp16 are kept undivided, as those of several chunks, because a probability over a divisor of thousands is
+// less than the smallest fp16, and divided in backward along with the loss scale.
 [[nodiscard]] at::Tensor gpu_causal_lm_loss(const at::Tensor& hidden_nh, const at::Tensor& weight_vh,
                                             const at::Tensor& labels_n, const at::Tensor& divisor,
                                             std::int64_t chunk_tokens);

@@ -9,6 +9,7 @@
 #include "models/attention.h"
 #include "models/embedding.h"
 #include "models/kernel_call.h"
+#include "models/linear.h"
 #include "models/ops.h"
 #include "models/rotary.h"
 #include "roundpipe/error.h"
@@ -17,24 +18,21 @@ namespace rp::models {
 
 namespace {
 
-// y = x weight^T + bias.
+// Placeholders of a linear layer's parameters.
 struct Linear {
   Linear(std::int64_t out, std::int64_t in, bool with_bias, at::ScalarType dtype)
-      : weight_oi(placeholder({out, in}, dtype)) {
-    if (with_bias) bias_o = placeholder({out}, dtype);
+      : weights{.weight_oi = placeholder({out, in}, dtype)} {
+    if (with_bias) weights.bias_o = placeholder({out}, dtype);
   }
 
   void append_to(std::vector<NamedParameter>& parameters, const std::string& name) const {
-    parameters.push_back({name + ".weight", weight_oi});
-    if (bias_o.defined()) parameters.push_back({name + ".bias", bias_o});
+    parameters.push_back({name + ".weight", weights.weight_oi});
+    if (weights.bias_o.defined()) parameters.push_back({name + ".bias", weights.bias_o});
   }
 
-  [[nodiscard]] at::Tensor operator()(const at::Tensor& x) const {
-    return bias_o.defined() ? at::linear(x, weight_oi, bias_o) : at::linear(x, weight_oi);
-  }
+  [[nodiscard]] at::Tensor operator()(const at::Tensor& x) const { return linear(x, weights); }
 
-  at::Tensor weight_oi;
-  at::Tensor bias_o;
+  LinearWeights weights;
 };
 
 class LlamaEmbedding : public Layer {
@@ -93,14 +91,16 @@ class LlamaBlock : public Layer {
     const auto heads = [&](const at::Tensor& x, std::int64_t count) {
       return x.view({batch, length, count, head_dim});
     };
-    const at::Tensor q_btnd = rotate_heads(heads(q_proj_(x_bth), config_.num_heads), table);
-    const at::Tensor k_btmd = rotate_heads(heads(k_proj_(x_bth), config_.num_kv_heads), table);
-    const at::Tensor v_btmd = heads(v_proj_(x_bth), config_.num_kv_heads);
+    const std::vector<at::Tensor> qkv = linears(x_bth, {q_proj_.weights, k_proj_.weights, v_proj_.weights});
+    const at::Tensor q_btnd = rotate_heads(heads(qkv[0], config_.num_heads), table);
+    const at::Tensor k_btmd = rotate_heads(heads(qkv[1], config_.num_kv_heads), table);
+    const at::Tensor v_btmd = heads(qkv[2], config_.num_kv_heads);
     return o_proj_(causal_attention(q_btnd, k_btmd, v_btmd).flatten(2));
   }
 
   [[nodiscard]] at::Tensor mlp(const at::Tensor& x_bth) const {
-    return down_proj_(swiglu(gate_proj_(x_bth), up_proj_(x_bth)));
+    const std::vector<at::Tensor> gate_up = linears(x_bth, {gate_proj_.weights, up_proj_.weights});
+    return down_proj_(swiglu(gate_up[0], gate_up[1]));
   }
 
   // The table for `length` positions, with the dtype of x and where x is. On the CPU computed anew only when the

@@ -198,6 +198,23 @@ TEST_F(EmulatedGpu, LossAgreesWithWholeLogitsForAnyChunkAndFactor) {
   }
 }
 
+// As the runtime binds the head's weight.
+TEST_F(EmulatedGpu, LossAddsToAGradientThatTheHeadsWeightHas) {
+  for (const auto& [dtype, tolerance] : kDtypes) {
+    for (const std::int64_t chunk_tokens : {51, 20}) {
+      const LossCase c = loss_case(dtype);
+      const std::vector<at::Tensor> expected = plain_loss(c, 33, 2);
+      const at::Tensor accumulator = at::ones(c.weight_vh.sizes());
+      c.weight_vh.set_grad_dtype(at::kFloat);
+      c.weight_vh.mutable_grad() = accumulator;
+      torch::autograd::backward({our_loss(c, 33, chunk_tokens) * 2});
+      EXPECT_TRUE(c.weight_vh.grad().is_alias_of(accumulator));
+      EXPECT_LE(relative_difference(accumulator - 1, expected[2]), tolerance) << chunk_tokens;
+      EXPECT_LE(relative_difference(c.hidden_bth.grad(), expected[1]), tolerance) << chunk_tokens;
+    }
+  }
+}
+
 // One over the divisor times a probability would vanish in fp16; the loss scale comes only in backward.
 TEST_F(EmulatedGpu, Fp16GradientsOfManyTokensKeepTheirSmallProbabilities) {
   const LossCase c = loss_case(at::kHalf);

@@ -347,6 +347,17 @@ TEST(Flows, ALossIsChosenPerCallAndMayGiveSeveralNumbers) {
   EXPECT_THAT(error_of([&] { (void)run.pipeline.forward_backward(x, y).outputs(); }), testing::HasSubstr("return_outputs"));
 }
 
+TEST(Flows, InputsAndOutputsAreTensorsOfTheHost) {
+  OneWorkerRun run({layer<Block>(4)});
+  const RoundResult round = run.pipeline.forward_backward(batch_of(1), batch_of(2), {.return_outputs = true});
+  EXPECT_TRUE(round.outputs().at(0).is_cpu());
+  EXPECT_TRUE(run.pipeline.forward(batch_of(1)).at(0).is_cpu());
+  const at::Tensor elsewhere = batch_of(1).to(at::kMeta);
+  expect_error(ExitCode::kUsage, {"input 0", "on device meta", "on the CPU"},
+               [&] { (void)run.pipeline.forward_backward(elsewhere, batch_of(2)); });
+  expect_error(ExitCode::kUsage, {"on device meta", "on the CPU"}, [&] { (void)run.pipeline.forward_backward(batch_of(1), elsewhere); });
+}
+
 TEST(Flows, GrainAndPlanOfACallChangeNoBit) {
   const Model model{layer<Block>(4), layer<Training>(), layer<Block>(4), layer<Block>(4)};
   std::vector<at::Tensor> weights;

@@ -1,0 +1,110 @@
+#include "models/linear.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "models/kernel_call.h"
+
+namespace rp::models {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+at::Tensor plain_linear(const at::Tensor& x, const LinearWeights& weights) {
+  return weights.bias_o.defined() ? at::linear(x, weights.weight_oi, weights.bias_o) : at::linear(x, weights.weight_oi);
+}
+
+at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
+struct GpuLinears : torch::autograd::Function<GpuLinears> {
+  // `parameters`: of each product the weight, and the bias where it has one. `weights`: the weights' numbers among them.
+  static variable_list forward(AutogradContext* context, const at::Tensor& x, at::TensorList parameters,
+                               const std::vector<std::int64_t>& weights) {
+    variable_list saved = {x}, results;
+    const auto end = static_cast<std::int64_t>(parameters.size());
+    for (const std::int64_t weight : weights) {
+      const bool has_bias = weight + 1 < end && parameters[static_cast<std::size_t>(weight) + 1].dim() == 1;
+      saved.push_back(parameters[static_cast<std::size_t>(weight)]);
+      results.push_back(plain_linear(x, {saved.back(), has_bias ? parameters[static_cast<std::size_t>(weight) + 1] : at::Tensor()}));
+    }
+    context->save_for_backward(saved);
+    context->saved_data["weights"] = weights;
+    context->saved_data["num_parameters"] = end;
+    context->set_materialize_grads(false);
+    return results;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const variable_list saved = context->get_saved_variables();
+    const std::vector<std::int64_t> weights = context->saved_data["weights"].toIntVector();
+    const at::Tensor x_ni = rows_of(saved[0]);
+    variable_list result(static_cast<std::size_t>(context->saved_data["num_parameters"].toInt()) + 2);
+    for (std::size_t i = grads.size(); i-- > 0;) {
+      if (!grads[i].defined()) continue;
+      const at::Tensor grad_no = rows_of(grads[i]);
+      const at::Tensor& weight_oi = saved[1 + i];
+      const auto place = static_cast<std::size_t>(weights[i]) + 1;
+      const std::size_t end = i + 1 < weights.size() ? static_cast<std::size_t>(weights[i + 1]) + 1 : result.size() - 1;
+      if (context->needs_input_grad(place)) {
+        if (takes_gradient_in_place(weight_oi)) {
+          add_product(weight_oi.grad(), grad_no.t(), x_ni);
+        } else {
+          result[place] = at::mm(grad_no.t(), x_ni);
+        }
+      }
+      if (place + 1 < end && context->needs_input_grad(place + 1)) {
+        result[place + 1] = at::sum(grad_no, 0, /*keepdim=*/false, at::kFloat);
+      }
+      if (!context->needs_input_grad(0)) continue;
+      if (result[0].defined()) {
+        result[0].addmm_(grad_no, weight_oi);
+      } else {
+        result[0] = at::mm(grad_no, weight_oi);
+      }
+    }
+    if (result[0].defined()) result[0] = result[0].view(saved[0].sizes());
+    return result;
+  }
+};
+
+}  // namespace
+
+at::Tensor linear(const at::Tensor& x, const LinearWeights& weights) { return linears(x, {weights})[0]; }
+
+std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<LinearWeights>& weights) {
+  if (!runs_on_gpu(x)) {
+    std::vector<at::Tensor> results;
+    for (const LinearWeights& one : weights) results.push_back(plain_linear(x, one));
+    return results;
+  }
+  std::vector<at::Tensor> parameters;
+  std::vector<std::int64_t> places;
+  for (const LinearWeights& one : weights) {
+    places.push_back(static_cast<std::int64_t>(parameters.size()));
+    parameters.push_back(one.weight_oi);
+    if (one.bias_o.defined()) parameters.push_back(one.bias_o);
+  }
+  return GpuLinears::apply(x, at::TensorList(parameters), places);
+}
+
+bool takes_gradient_in_place(const at::Tensor& weight) {
+  if (!weight.is_leaf()) return false;
+  const at::Tensor& grad = weight.grad();
+  return grad.defined() && grad.scalar_type() == at::kFloat && grad.layout() == at::kStrided && grad.is_contiguous() &&
+         grad.device() == weight.device();
+}
+
+void add_product(at::Tensor total, const at::Tensor& a, const at::Tensor& b) {
+  const bool in_fp16 = a.scalar_type() == at::kHalf && at::globalContext().allowFP16AccumulationCuBLAS();
+  if (a.scalar_type() == at::kFloat) {
+    total.addmm_(a, b);
+  } else if (a.is_cuda() && !in_fp16 && total.size(0) > 1) {  // LibTorch takes one row for a bias
+    at::addmm_out(total, total, a, b, at::kFloat);
+  } else {
+    total.add_(at::mm(a, b));
+  }
+}
+
+}  // namespace rp::models

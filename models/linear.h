@@ -1,0 +1,37 @@
+// models/linear.h
+// Products with weights: y = x weight^T + bias, and the sum of their gradients.
+//
+// On a GPU the backward adds the weights' gradients to the leaves' fp32 gradients in the products themselves: of a weight's
+// size nothing else is written, read, rounded or added, which with autograd's way is 20 bytes a parameter and microbatch
+// (docs/design/kernels.md). On the CPU they are LibTorch's operators.
+//
+// Shapes: i inputs, o outputs.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace rp::models {
+
+struct LinearWeights {
+  at::Tensor weight_oi;
+  at::Tensor bias_o{};  // or undefined
+};
+
+// x [..., i] times one weight: [..., o]. Differentiable.
+[[nodiscard]] at::Tensor linear(const at::Tensor& x, const LinearWeights& weights);
+
+// The same x times each of them. On a GPU its gradient is one sum, which the products add up: rounded to the dtype of x after
+// each, the last one first.
+[[nodiscard]] std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<LinearWeights>& weights);
+
+// Whether a backward may add to the gradient of `weight` itself, as autograd would add a whole one: it is a leaf with an fp32
+// gradient of its own.
+[[nodiscard]] bool takes_gradient_in_place(const at::Tensor& weight);
+
+// total += a b, in fp32. On a GPU the product of 16-bit matrices is added by the product itself, unless products of fp16 are
+// to be added up in fp16 (at::globalContext().allowFP16AccumulationCuBLAS()), which gives fp16.
+void add_product(at::Tensor total, const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace rp::models

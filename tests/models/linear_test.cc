@@ -1,0 +1,99 @@
+// Products with weights on their way over a GPU, which needs nothing of it but LibTorch's products: here on the CPU.
+#include "models/linear.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "models/gpu_kernels.h"
+#include "tests/models/golden.h"
+
+namespace rp::models {
+namespace {
+
+// Sends all tensors the GPU's way.
+class GpuWay : public testing::Test {
+ protected:
+  GpuWay() {
+    table_.takes_cpu_memory = true;
+    set_gpu_kernels(&table_);
+    at::manual_seed(5);
+  }
+  ~GpuWay() override { set_gpu_kernels(nullptr); }
+
+ private:
+  GpuKernels table_;
+};
+
+at::Tensor leaf(at::IntArrayRef shape, at::ScalarType dtype) { return at::randn(shape).to(dtype).requires_grad_(true); }
+
+// A weight as the runtime binds it, with an fp32 gradient of ones.
+at::Tensor bound(at::IntArrayRef shape, at::ScalarType dtype) {
+  at::Tensor weight = leaf(shape, dtype);
+  weight.set_grad_dtype(at::kFloat);
+  weight.mutable_grad() = at::ones(shape);
+  return weight;
+}
+
+TEST_F(GpuWay, GradientsAreAddedToTheLeafsInPlace) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const at::Tensor x = leaf({2, 7, 6}, dtype), weight = bound({5, 6}, dtype), bias = bound({5}, dtype);
+    const at::Tensor in_place = weight.grad();
+    const at::Tensor y = linear(x, {weight, bias}), grad_y = at::randn({2, 7, 5}).to(dtype);
+    EXPECT_TRUE(same_bits(y.detach(), at::linear(x, weight, bias).detach()));
+    torch::autograd::backward({y}, {grad_y});
+    EXPECT_TRUE(weight.grad().is_alias_of(in_place));
+    const at::Tensor rows = grad_y.view({14, 5}).to(at::kDouble);
+    const double tolerance = dtype == at::kFloat ? 1e-6 : dtype == at::kHalf ? 1e-3 : 8e-3;
+    EXPECT_LE(relative_difference(in_place, 1 + rows.t().mm(x.detach().view({14, 6}).to(at::kDouble))), tolerance);
+    EXPECT_LE(relative_difference(bias.grad(), 1 + rows.sum(0)), 1e-6);
+    EXPECT_LE(relative_difference(x.grad().view({14, 6}), rows.mm(weight.detach().to(at::kDouble))), tolerance);
+    EXPECT_EQ(x.grad().scalar_type(), dtype);
+  }
+}
+
+TEST_F(GpuWay, SeveralProductsOfOneXAddUpItsGradient) {
+  const at::Tensor x = leaf({3, 4, 6}, at::kFloat);
+  const at::Tensor a = bound({5, 6}, at::kFloat), b = bound({1, 6}, at::kFloat), frozen = leaf({7, 6}, at::kFloat).detach();
+  const std::vector<at::Tensor> ys = linears(x, {{a}, {b}, {frozen}});
+  std::vector<at::Tensor> grads;
+  at::Tensor expected = at::zeros({3, 4, 6}, at::kDouble);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const at::Tensor& weight = (i == 0 ? a : i == 1 ? b : frozen);
+    grads.push_back(at::randn(ys[i].sizes()));
+    expected += grads[i].to(at::kDouble).matmul(weight.detach().to(at::kDouble));
+  }
+  torch::autograd::backward(ys, grads);
+  EXPECT_LE(relative_difference(x.grad(), expected), 1e-6);
+  const at::Tensor rows = x.detach().view({12, 6});
+  EXPECT_LE(relative_difference(a.grad(), 1 + grads[0].view({12, 5}).t().mm(rows)), 1e-6);
+  EXPECT_LE(relative_difference(b.grad(), 1 + grads[1].view({12, 1}).t().mm(rows)), 1e-6);
+  EXPECT_FALSE(frozen.grad().defined());
+}
+
+TEST_F(GpuWay, WhatIsNotAskedForOrNotUsedGetsNoGradient) {
+  const at::Tensor x = leaf({4, 6}, at::kFloat).detach(), a = bound({5, 6}, at::kFloat), b = bound({5, 6}, at::kFloat);
+  torch::autograd::backward({linears(x, {{a}, {b}})[1].sum()});
+  EXPECT_TRUE(at::equal(a.grad(), at::ones({5, 6})));
+  EXPECT_FALSE(at::equal(b.grad(), at::ones({5, 6})));
+  EXPECT_FALSE(x.grad().defined());
+}
+
+// As in a training outside of the runtime, or with an adapter's sum for a weight.
+TEST_F(GpuWay, AWeightWithoutAGradientOfItsOwnGetsAutograds) {
+  const at::Tensor x = leaf({4, 6}, at::kFloat), plain = leaf({5, 6}, at::kFloat), base = leaf({5, 6}, at::kFloat);
+  for (const int times : {1, 2}) {
+    torch::autograd::backward({linear(x, {plain}).sum() + linear(x, {base * 2.0}).sum()});
+    const at::Tensor rows = x.detach().sum(0).expand({5, 6}) * times;
+    EXPECT_LE(relative_difference(plain.grad(), rows), 1e-6);  // the second time in place
+    EXPECT_LE(relative_difference(base.grad(), 2 * rows), 1e-6);
+  }
+}
+
+TEST(Linear, OnTheCpuIsLibTorchs) {
+  const at::Tensor x = leaf({4, 6}, at::kFloat), weight = leaf({5, 6}, at::kFloat), bias = leaf({5}, at::kFloat);
+  EXPECT_TRUE(same_bits(linear(x, {weight, bias}).detach(), at::linear(x, weight, bias).detach()));
+}
+
+}  // namespace
+}  // namespace rp::models
