@@ -31,6 +31,13 @@ while (($#)); do
   shift
 done
 
+# A folder that was built before goes on with its own settings, whatever happens here.
+keep_settings() {
+  [[ -f $build/CMakeCache.txt ]] || return 0
+  cp -p "$build/CMakeCache.txt" "$build/CMakeCache.txt.before"
+  trap 'mv "$build/CMakeCache.txt.before" "$build/CMakeCache.txt" && cmake -B "$build" -Wno-dev >/dev/null' EXIT
+}
+
 # Machine code for these cards only: what others would need makes most of a build's size.
 compile() {
   local real=() each
@@ -79,6 +86,7 @@ newest() {
 }
 
 [[ -x .venv/bin/python ]] || fail "there is no .venv: run scripts/setup.sh" 69
+keep_settings
 compile
 collect
 kib=$(du -sk --apparent-size "$bundle" | cut -f1)

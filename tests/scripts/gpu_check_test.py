@@ -42,6 +42,19 @@ while at < len(words):
     at += 2
 os.execv(os.environ["RP_REAL_PROGRAMS"] + "/rp-launch", ["rp-launch", *out])
 """
+# cmake that writes down what it is set to, and cannot build.
+CMAKE = """#!/usr/bin/env python3
+import sys
+from pathlib import Path
+if sys.argv[1] == "--build":
+    sys.exit(3)
+cache = Path(sys.argv[sys.argv.index("-B") + 1], "CMakeCache.txt")
+for word in sys.argv:
+    if word.startswith("-DRP_CUDA_ARCHITECTURES="):
+        cache.write_text(word[2:].replace("=", ":STRING=") + "\\n")
+with open("configured", "a") as log:
+    log.write(cache.read_text())
+"""
 NVIDIA_SMI = "#!/bin/sh\necho 'NVIDIA Stand-in, 999.1, 81559'\n"
 
 
@@ -96,6 +109,20 @@ class BundleTest(unittest.TestCase):
             with self.subTest(words=words):
                 process = subprocess.run([SOURCE / "scripts/gpu-bundle.sh", *words], capture_output=True, text=True, timeout=60)
                 self.assertEqual(process.returncode, 2, process.stderr)
+
+    def test_a_folder_that_was_built_before_keeps_its_settings(self):
+        with tempfile.TemporaryDirectory(prefix="rp-gpu-bundle-") as name:
+            root = Path(name)
+            for path, text in (("scripts/gpu-bundle.sh", (SOURCE / "scripts/gpu-bundle.sh").read_text()), (".venv/bin/python", "#!/bin/sh\n"),
+                               ("bin/cmake", CMAKE), ("build/release/CMakeCache.txt", "RP_CUDA_ARCHITECTURES:STRING=80;90\n")):
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                (root / path).write_text(text)
+                (root / path).chmod(0o755)
+            process = subprocess.run([root / "scripts/gpu-bundle.sh", "--architectures", "89", "--build", "build/release"],
+                                     env=os.environ | {"PATH": f"{root}/bin:{os.environ['PATH']}"}, capture_output=True, text=True, timeout=60)
+            self.assertEqual(process.returncode, 3, "cmake --build fails")
+            self.assertEqual((root / "configured").read_text(), "RP_CUDA_ARCHITECTURES:STRING=89-real\nRP_CUDA_ARCHITECTURES:STRING=80;90\n")
+            self.assertEqual([file.name for file in (root / "build/release").iterdir()], ["CMakeCache.txt"])
 
     def test_all_that_it_takes_along_is_there(self):
         text = (SOURCE / "scripts/gpu-bundle.sh").read_text()
