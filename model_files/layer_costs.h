@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "model_files/head_chunks.h"
 #include "model_files/layer_tensors.h"
 #include "model_files/model_shape.h"
 #include "scheduler/layer_cost.h"
@@ -24,7 +25,7 @@ struct CostSettings {
   LoraSettings lora{};
   bool is_trained = true;  // false: forward only, nothing has gradients
   Elementwise elementwise = Elementwise::kFused;
-  std::int64_t head_chunk_tokens = 512;  // whose logits exist at a time: kChunkTokens of models/causal_lm_loss.h
+  std::int64_t head_chunk_tokens = kGpuHeadChunkTokens;  // whose logits exist at a time
 };
 
 // By layer: embedding, decoder blocks, head (final norm, LM head, loss). Throws rp::Error (kUsage) for settings that are not

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "model_files/head_chunks.h"
 #include "roundpipe/models.h"
 
 namespace rp::models {
@@ -16,7 +17,7 @@ namespace rp::models {
 // and written once per chunk: 2048 tokens of a vocabulary of 49152, h = 576, bf16, one thread take 2.6 s in chunks of
 // 128, 1.4 s of 256, 1.2 s of 512, 1.5 s of 1024 and 1.1 s of 2048 (benchmarks/llama_layers --batch 8 --chunk N, beside
 // other work on the machine: the last three do not differ).
-inline constexpr std::int64_t kChunkTokens = 512;
+inline constexpr std::int64_t kChunkTokens = kHeadChunkTokens;
 
 // Outputs and arguments as for causal_lm_loss(). The number of chunks changes the rounding of the weight's gradient;
 // `chunk_tokens` 0 is kChunkTokens, on a GPU kGpuChunkTokens.

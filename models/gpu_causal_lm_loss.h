@@ -7,12 +7,14 @@
 
 #include <cstdint>
 
+#include "model_files/head_chunks.h"
+
 namespace rp::models {
 
 // Tokens of a chunk. Its products have more rows than on the CPU, and the weight's fp32 gradient (where there are several
 // chunks) is read and written once per chunk: 512 tokens of a vocabulary of 128256 would move as many bytes for it as 2048
 // do for their logits. Logits of 2048 tokens of that vocabulary take 525 MB in bf16.
-inline constexpr std::int64_t kGpuChunkTokens = 2048;
+inline constexpr std::int64_t kGpuChunkTokens = kGpuHeadChunkTokens;
 
 // The loss [] of n tokens, fp32: hidden_nh and weight_vh in the model's dtype, labels_n int64 on the GPU (-100: not
 // trained), `divisor` a scalar of any dtype, there or on the CPU. Untrained tokens go through the products and get gradients

@@ -181,6 +181,11 @@ TEST(LayerCosts, TheHeadsLogitsAreNeverWhole) {
   const std::uint64_t logits = 28'672ULL * 151'936 * 2;
   const std::uint64_t weight_gradient = 151'936ULL * 5120 * 4;
   EXPECT_LT(head.backward_workspace_bytes, weight_gradient + logits / 8);
+  const auto forward_bytes = [](std::int64_t chunk) { return 2ULL * (static_cast<std::uint64_t>(chunk) * 151'936 + 28'672ULL * 5120); };
+  EXPECT_EQ(head.forward_workspace_bytes, forward_bytes(kGpuHeadChunkTokens)) << "as the loss on a GPU takes them";
+  const LayerCost on_processor =
+      layer_costs(shape, {.sequence_length = 28'672, .head_chunk_tokens = kHeadChunkTokens}).back();
+  EXPECT_EQ(on_processor.forward_workspace_bytes, forward_bytes(kHeadChunkTokens));
 }
 
 TEST(LayerCosts, FusedOperationsMoveFewerBytesThanEagerOnes) {
