@@ -38,7 +38,9 @@ void take_inheritance(ProcessRole& role) {
     role.gpu = environment_value(kGpuVariable).value_or("");
     role.gpu_sharers = parse_count(kGpuSharersVariable, environment_value(kGpuSharersVariable).value_or("1"), 1, kMaxWorkers);
   }
-  role.gpu_bytes = std::strtoull(environment_value(kGpuBytesVariable).value_or("0").c_str(), nullptr, 10);
+  const auto gpu_bytes = environment_value(kGpuBytesVariable);
+  role.gpu_bytes = std::strtoull(gpu_bytes.value_or("0").c_str(), nullptr, 10);
+  role.has_gpus = gpu_bytes.has_value() || !role.gpu.empty();
   role.channel.emplace(take_descriptor(kChannelVariable));
   role.liveness = take_descriptor(kLivenessVariable);
   role.fault_board = take_descriptor(kFaultBoardVariable);
@@ -61,6 +63,12 @@ ProcessRole ProcessRole::from_environment() {
   role.settings = RuntimeSettings::from_environment();
   unsetenv("RP_TRACE");  // a file has the trace of one run: not of those that this program starts
   return role;
+}
+
+void ProcessRole::check_device(const std::string& device) const {
+  if (device != "cuda" || role == Role::kAlone || has_gpus) return;
+  throw Error(ExitCode::kUsage, "SessionOptions::device is \"cuda\", but rp-launch was not told to use GPUs, so its workers have none; "
+                                "start the run with rp-launch --gpus all (or a number or list), and leave the field unset");
 }
 
 }  // namespace rp

@@ -25,6 +25,7 @@ struct ProcessRole {
   std::string gpu;                 // of a worker on a GPU: its UUID; the GPU is the process's CUDA device 0
   int gpu_sharers = 1;             // workers of the run on that GPU
   std::uint64_t gpu_bytes = 0;     // of a run on GPUs: the least memory that a worker has there; 0: unknown
+  bool has_gpus = false;           // rp-launch chose GPUs for the run
   std::optional<Channel> channel;  // this and the next two: absent when alone
   UniqueFd liveness;               // end of file: rp-launch is gone
   UniqueFd fault_board;
@@ -34,6 +35,10 @@ struct ProcessRole {
   // programs that this one starts are not mistaken for a part of the run. Call once, before other threads exist.
   // Throws rp::Error: kUsage for a wrong setting, kLauncherFailed for an incomplete inheritance.
   [[nodiscard]] static ProcessRole from_environment();
+
+  // Throws rp::Error (kUsage) for the device "cuda" in a run of rp-launch that has no GPUs: a program that wants them itself comes
+  // too late, its workers would all have the same GPU without knowing of each other. Alone it may.
+  void check_device(const std::string& device) const;
 };
 
 // The variables' names, for the side that sets them.

@@ -96,6 +96,7 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   choose(settings_.wait_timeout_seconds, options.wait_timeout_seconds, settings.wait_timeout_seconds);
   choose(settings_.check_consistency, options.check_consistency, settings.check_consistency);
   settings_.device = parse_device("SessionOptions::device", settings_.device);
+  role_.check_device(settings_.device);
   settings_.signals = parse_signals("SessionOptions::signals", settings_.signals);
   if (!settings_.gpu_memory.empty()) settings_.gpu_memory = parse_memory("SessionOptions::gpu_memory", settings_.gpu_memory);
   // Before this process's first call of LibTorch that asks for a GPU.

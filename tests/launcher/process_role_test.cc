@@ -17,7 +17,7 @@ class ProcessRoleTest : public testing::Test {
  protected:
   ~ProcessRoleTest() override {
     for (const char* name : {kRoleVariable, kWorkerVariable, kWorkersVariable, kChannelVariable, kLivenessVariable,
-                             kFaultBoardVariable, kGpuVariable, "RP_STORE"}) {
+                             kFaultBoardVariable, kGpuVariable, kGpuBytesVariable, "RP_STORE"}) {
       unsetenv(name);
     }
   }
@@ -46,6 +46,34 @@ TEST_F(ProcessRoleTest, AWorkerTakesItsInheritanceAndHidesItFromItsChildren) {
   EXPECT_EQ(fcntl(role.liveness.get(), F_GETFD), FD_CLOEXEC);
   for (const char* name : {kRoleVariable, kWorkerVariable, kWorkersVariable, kChannelVariable, kGpuVariable}) {
     EXPECT_EQ(std::getenv(name), nullptr) << name;
+  }
+}
+
+// "" where the device is allowed.
+std::string refusal_of(const ProcessRole& role, const std::string& device) {
+  try {
+    role.check_device(device);
+  } catch (const Error& error) {
+    return error.code() == ExitCode::kUsage ? error.what() : "another code";
+  }
+  return "";
+}
+
+TEST_F(ProcessRoleTest, GpusThatOnlyTheProgramAsksForAreRefused) {
+  EXPECT_EQ(refusal_of(ProcessRole::from_environment(), "cuda"), "") << "alone it may have the first one";
+  for (const char* name : {"coordinator", "worker"}) {
+    for (const bool with_gpus : {false, true}) {
+      set(kRoleVariable, name);
+      set(kWorkerVariable, "0");
+      set(kWorkersVariable, "1");
+      for (const char* fd : {kChannelVariable, kLivenessVariable, kFaultBoardVariable}) set(fd, std::to_string(dup(0)));
+      if (with_gpus) set(std::string(name) == "worker" ? kGpuVariable : kGpuBytesVariable, std::string(name) == "worker" ? "GPU-1" : "0");
+      const ProcessRole role = ProcessRole::from_environment();
+      EXPECT_EQ(refusal_of(role, "cpu"), "");
+      EXPECT_EQ(refusal_of(role, "sim:rtx4090"), "");
+      if (with_gpus) EXPECT_EQ(refusal_of(role, "cuda"), "") << name;
+      else EXPECT_NE(refusal_of(role, "cuda").find("rp-launch --gpus"), std::string::npos) << name;
+    }
   }
 }
 

@@ -43,7 +43,9 @@ int main(int argc, char** argv) {
     { const rp::Session session(argc, argv); }
     throw std::runtime_error("after the session");
   }
-  rp::Session session(argc, argv);
+  rp::SessionOptions options;
+  if (g_mode == "wants-cuda") options.device = "cuda";
+  rp::Session session(argc, argv, options);
   rp::Model model{rp::layer<Block>(0), rp::layer<Block>(1), rp::layer<Block>(2), rp::layer<Block>(3)};
   if (g_mode == "differ" && !session.is_coordinator()) model.add(rp::layer<Block>(4));
   if (g_mode == "differ-in-argument") {

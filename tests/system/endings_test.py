@@ -120,6 +120,9 @@ class Endings(unittest.TestCase):
         self.assertEqual(result.returncode, 2, result.stderr)
         self.assertEqual((result.stderr.count("RP_STORE"), result.stderr.count("\n")), (1, 1), result.stderr)
 
+    def test_gpus_that_only_the_program_asks_for_are_2(self):
+        self.repeat("wants-cuda", 2, "rp-launch --gpus")
+
     def test_an_exception_in_the_loss_is_1(self):
         self.repeat("throw-in-loss", 1, "the loss's own message")
 
