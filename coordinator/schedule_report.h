@@ -1,12 +1,14 @@
 // coordinator/schedule_report.h
-// How well the steps of a modelled run used its workers: what their executors said of each task, by step; and what the steps
-// were, so that a simulator can be asked about the same ones.
+// How well the steps of a run used its workers: what was said of each task, by step; and what the steps were, so that a simulator
+// can be asked about the same ones.
 //
-// add() is for CoordinatorOptions::on_commit; the rest is for any thread. Of one pipeline's rounds with gradients.
+// add() is for CoordinatorOptions::on_commit; the rest is for any thread. Of one pipeline's rounds with gradients, and of the newest
+// steps only, so that a run may last for ever.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "common/mutex.h"
@@ -20,6 +22,7 @@ struct MeasuredSteps {
   int num_steps = 0;
   std::int64_t num_tasks = 0;
   std::int64_t wall_ns = 0;      // from the end of the step before the first to the end of the last one
+  double median_ms = 0;          // of the times between the ends of two steps
   std::int64_t busy_ns = 0;      // of all workers, as the rest
   std::int64_t exposed_ns = 0;
   std::int64_t dispatch_ns = 0;
@@ -42,8 +45,8 @@ class ScheduleReport {
 
   void add(const CommittedTask& task);
 
-  // Steps after `warm_up` up to the last one, which are all committed; a step ends when the last of its tasks has computed.
-  // REQUIRES: warm_up >= 1; there is a later step.
+  // Steps without the first `warm_up` up to the last one, which are all committed; a step ends when the last of its tasks has
+  // computed. REQUIRES: warm_up >= 1; there is a later step.
   [[nodiscard]] MeasuredSteps measure(std::uint64_t warm_up) const;
 
   // What the last step was like. REQUIRES: there was one.
@@ -52,11 +55,13 @@ class ScheduleReport {
     int num_rounds = 0;
     int round_microbatches = 0;
     RecomputeGrain recompute = RecomputeGrain::kStage;
-    std::uint64_t first_step = 0;  // from which on all steps had this plan and recompute
+    std::uint64_t first_step = 0;  // the how manieth it was, from 1, from which on all steps were like this
   };
   [[nodiscard]] Shape shape() const;
   // Steps of which tasks were added.
   [[nodiscard]] std::uint64_t num_steps() const;
+
+  static constexpr std::size_t kMostSteps = 1000;  // the newest
 
  private:
   struct Step {
@@ -64,15 +69,18 @@ class ScheduleReport {
     std::int64_t end_ns = 0;
     ComputeTimes compute;
     std::int64_t max_dispatch_ns = 0;
-    Plan plan;
+    std::shared_ptr<const Plan> plan;  // steps in a row that have the same share it
     RecomputeGrain recompute = RecomputeGrain::kStage;
     int num_fused = 0;
     int round_microbatches = 0;
   };
 
+  [[nodiscard]] Step& step_of(const CommittedTask& task) RP_REQUIRES(mutex_);
+
   const int num_workers_;
   mutable Mutex mutex_;
-  std::map<std::uint64_t, Step> steps_ RP_GUARDED_BY(mutex_);  // by number, from 1
+  std::map<std::uint64_t, Step> steps_ RP_GUARDED_BY(mutex_);  // by number
+  std::uint64_t num_dropped_ RP_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace rp

@@ -168,6 +168,7 @@ void read_settings(const AskedSettings& asked, LaunchOptions& options) {
   if (const auto a = asked.value("fp16-accumulation")) options.settings.fp16_accumulation = parse_switch(a->name, a->value);
   if (const auto a = asked.value("check-consistency")) options.settings.check_consistency = parse_switch(a->name, a->value);
   if (const auto a = asked.value("trace")) options.settings.trace = parse_file(a->name, a->value);
+  if (const auto a = asked.value("gpu-profile")) options.settings.gpu_profile = parse_gpu_profile(a->name, a->value);
   if (const auto a = asked.value("bind")) options.bind = parse_choice(a->name, a->value, {"numa", "none"});
   if (const auto a = asked.value("tag-output")) options.tag_output = parse_switch(a->name, a->value);
   if (const auto a = asked.value("log-dir")) options.log_dir = a->value;
@@ -199,6 +200,7 @@ const std::vector<OptionSpec>& launch_option_specs() {
       {"", "check-consistency", "", "RP_CHECK_CONSISTENCY",
        "Verify every upload and gradient by version and checksum (slow; finds errors of the runtime)"},
       {"", "trace", "FILE", "RP_TRACE", "Write what every process did and when to FILE, for Perfetto and chrome://tracing"},
+      {"", "gpu-profile", "NAME|FILE", "RP_GPU_PROFILE", "Predict with this profile what a step takes (train prints it in the end)"},
       {"", "bind", "numa|none", "RP_BIND", "Bind workers to cores (default: numa where there are several nodes)"},
       {"", "tag-output", "", "RP_TAG_OUTPUT", "Prefix each line of output with the name of its process"},
       {"", "log-dir", "DIR", "RP_LOG_DIR", "Append each process's output to DIR/NAME.out and DIR/NAME.err instead"},

@@ -71,6 +71,11 @@ std::string parse_file(const std::string& name, const std::string& value) {
   return value;
 }
 
+std::string parse_gpu_profile(const std::string& name, const std::string& value) {
+  if (value.empty()) throw Error(ExitCode::kUsage, cat(name, " is empty; allowed: the name of a GPU's profile, as rtx4090, or a file"));
+  return value;
+}
+
 bool parse_switch(const std::string& name, const std::string& value) {
   if (value == "0" || value == "1") return value == "1";
   throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; allowed: 0 or 1"));
@@ -116,6 +121,7 @@ RuntimeSettings RuntimeSettings::from_environment() {
     settings.check_consistency = parse_switch("RP_CHECK_CONSISTENCY", *value);
   }
   if (const auto value = environment_value("RP_TRACE")) settings.trace = parse_file("RP_TRACE", *value);
+  if (const auto value = environment_value("RP_GPU_PROFILE")) settings.gpu_profile = parse_gpu_profile("RP_GPU_PROFILE", *value);
   return settings;
 }
 
@@ -135,6 +141,7 @@ std::vector<std::pair<std::string, std::string>> RuntimeSettings::variables() co
   if (wait_timeout_seconds) list.emplace_back("RP_WAIT_TIMEOUT", std::to_string(*wait_timeout_seconds));
   if (check_consistency) list.emplace_back("RP_CHECK_CONSISTENCY", *check_consistency ? "1" : "0");
   if (trace) list.emplace_back("RP_TRACE", *trace);
+  if (gpu_profile) list.emplace_back("RP_GPU_PROFILE", *gpu_profile);
   return list;
 }
 

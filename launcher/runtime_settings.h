@@ -30,6 +30,7 @@ struct RuntimeSettings {
   std::optional<bool> fp16_accumulation;     // RP_FP16_ACCUMULATION: 0, 1
   std::optional<bool> check_consistency;  // RP_CHECK_CONSISTENCY: 0, 1
   std::optional<std::string> trace;      // RP_TRACE: a file
+  std::optional<std::string> gpu_profile;  // RP_GPU_PROFILE: a name or a file
 
   // Reads the variables; an empty one counts as unset. Throws rp::Error kUsage that names the variable.
   [[nodiscard]] static RuntimeSettings from_environment();
@@ -48,6 +49,7 @@ struct RuntimeSettings {
 [[nodiscard]] std::string parse_directory(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_plan(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_file(const std::string& name, const std::string& value);
+[[nodiscard]] std::string parse_gpu_profile(const std::string& name, const std::string& value);
 [[nodiscard]] bool parse_switch(const std::string& name, const std::string& value);
 [[nodiscard]] int parse_count(const std::string& name, const std::string& value, int least, int most,
                               const char* advice = "");

@@ -25,6 +25,7 @@ struct EffectiveSettings {
   int wait_timeout_seconds = 600;
   bool check_consistency = false;
   std::string trace;        // "" = none
+  std::string gpu_profile;  // "" = none
 };
 
 }  // namespace rp

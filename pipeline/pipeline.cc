@@ -102,4 +102,6 @@ std::string Pipeline::plan_text(PlanKind kind) const { return impl_->plan_text(k
 
 std::vector<LayerTiming> Pipeline::layer_times() const { return impl_->coordinator().layer_times(impl_->number()); }
 
+StepTimes Pipeline::step_times() const { return impl_->step_times(); }
+
 }  // namespace rp

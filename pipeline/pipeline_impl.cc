@@ -266,6 +266,11 @@ MemoryPlan Pipeline::Impl::memory_plan() const {
   return memory_plan_of(*store, runtime_->coordinator_if_started(), number_, runtime_->is_in_files());
 }
 
+StepTimes Pipeline::Impl::step_times() {
+  coordinator().synchronize();
+  return runtime_->step_times(number_);
+}
+
 std::string Pipeline::Impl::plan_text(PlanKind kind) { return rp::plan_text(coordinator().plan(number_, kind), model_.num_layers()); }
 
 }  // namespace rp

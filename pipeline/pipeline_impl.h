@@ -43,6 +43,7 @@ class Pipeline::Impl {
   void set_buffers(const std::vector<BufferState>& buffers);
   [[nodiscard]] MemoryPlan memory_plan() const;
   [[nodiscard]] std::string plan_text(PlanKind kind);
+  [[nodiscard]] StepTimes step_times();
 
  private:
   [[nodiscard]] const PipelineRecord& record() const;

@@ -8,6 +8,7 @@
 #include "common/run_depth.h"
 #include "common/text.h"
 #include "common/usable_cores.h"
+#include "coordinator/simulated_steps.h"
 #include "device/cpu_device.h"
 #include "hoststore/memory_limit.h"
 #include "pipeline/cpu_torch_device.h"
@@ -88,7 +89,15 @@ void Runtime::refuse_on_sim(const char* what) const {
 
 void Runtime::report_sim_run() {
   if (!sim_run_ || !store_) return;
-  std::fputs(sim_run_->report(*store_, pipelines_.front()->options().asynchronous).c_str(), stderr);
+  std::fputs(sim_run_->report(*schedules_.front(), *store_, pipelines_.front()->options().asynchronous).c_str(), stderr);
+}
+
+StepTimes Runtime::step_times(int pipeline) {
+  const auto index = static_cast<std::size_t>(pipeline);
+  return compare_steps(*schedules_[index], coordinator().layer_times(pipeline),
+                       {.num_workers = num_workers_,
+                        .asynchronous = pipelines_[index]->options().asynchronous,
+                        .first_trained_layer = store_->catalogue().first_trained_layer(pipeline)});
 }
 
 void Runtime::create_store() {
@@ -182,14 +191,11 @@ void Runtime::start_coordinator(std::optional<FaultBoardEntry> board, std::funct
   options.on_hang = std::move(on_hang);
   options.trace = trace;
   options.optimizer_threads = usable_cores();
-  if (SimRun* run = sim_run()) {
-    options.modelled_memory = run->host_memory();
-    options.on_commit = [run](const CommittedTask& task) {
-      if (task.round.traits.pipeline == 0) run->add(task);
-    };
-  }
+  if (const SimRun* run = sim_run()) options.modelled_memory = run->host_memory();
+  options.on_commit = [this](const CommittedTask& task) { schedules_[static_cast<std::size_t>(task.round.traits.pipeline)]->add(task); };
   for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) {
     const PipelineOptions& pipeline = pipelines_[static_cast<std::size_t>(i)]->options();
+    schedules_.push_back(std::make_unique<ScheduleReport>(num_workers_));
     options.pipelines.push_back({.adds_rounds = pipeline.rounds_per_step > 1,
                                  .asynchronous = pipeline.asynchronous,
                                  .plan = plan_settings(i),

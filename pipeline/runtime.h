@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "coordinator/coordinator.h"
+#include "coordinator/schedule_report.h"
 #include "hoststore/fault_board.h"
 #include "hoststore/store.h"
 #include "pipeline/device_plugin.h"
@@ -40,6 +41,8 @@ class Runtime {
   void refuse_on_sim(const char* what) const;
   // Coordinator: what is said in the end of a run on a modelled device that went well.
   void report_sim_run();
+  // Coordinator: of the steps that are done.
+  [[nodiscard]] StepTimes step_times(int pipeline);
 
   // Worker: throws rp::Error (kUserError) if this process describes other pipelines than the coordinator.
   void compare_with(const Store& store) const;
@@ -81,6 +84,7 @@ class Runtime {
   std::vector<Pipeline::Impl*> pipelines_;
   std::unique_ptr<SimRun> sim_run_;  // once it is needed
   std::unique_ptr<Store> store_;
+  std::vector<std::unique_ptr<ScheduleReport>> schedules_;  // by pipeline, from start_coordinator() on
   std::unique_ptr<Coordinator> coordinator_;
   bool has_noted_few_ = false;
   // By pipeline and layer, where there are some.

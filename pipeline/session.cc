@@ -16,6 +16,7 @@
 #include "hoststore/crash_handler.h"
 #include "launcher/run_dump.h"
 #include "launcher/worker_attach.h"
+#include "model_files/profile_file.h"
 #include "pipeline/device_plugin.h"
 #include "pipeline/memory_plan.h"
 #include "pipeline/pipeline_impl.h"
@@ -112,6 +113,8 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   }
   if (!settings_.store.empty()) settings_.store = parse_store("SessionOptions::store", settings_.store);
   if (options.params_on) settings_.params_on = parse_directory("SessionOptions::params_on", settings_.params_on);
+  choose(settings_.gpu_profile, options.gpu_profile, settings.gpu_profile);
+  if (!settings_.gpu_profile.empty() && is_coordinator()) (void)rp::gpu_profile(settings_.gpu_profile);  // a wrong one is told now
   choose(settings_.trace, options.trace, settings.trace);
   if (!settings_.trace.empty() && is_coordinator()) open_trace(argc > 0 ? argv[0] : nullptr);
   if (role_.fault_board) {
@@ -297,6 +300,7 @@ int Session::stop_signal() const { return rp::stop_signal(); }
 void Session::preempted() { impl_->preempted(); }
 int Session::threads_per_worker() const { return impl_->settings().threads_per_worker; }
 bool Session::is_modelled() const { return SimRun::is_for(impl_->settings().device); }
+std::string Session::gpu_profile() const { return impl_->settings().gpu_profile; }
 int Session::num_workers() const { return impl_->num_workers(); }
 MemoryPlan Session::memory_plan() const {
   Runtime& runtime = *impl_->runtime();

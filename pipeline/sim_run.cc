@@ -7,6 +7,7 @@
 
 #include "common/text.h"
 #include "coordinator/modelled_block_updater.h"
+#include "coordinator/simulated_steps.h"
 #include "roundpipe/error.h"
 #include "scheduler/run_simulator.h"
 #include "worker/worker.h"
@@ -60,7 +61,7 @@ std::string line(const char* format, Values... values) {
 }  // namespace
 
 SimRun::SimRun(const std::string& device, const std::vector<const Model*>& models, int num_workers)
-    : machine_(sim_machine(device.substr(4))), num_workers_(num_workers), report_(num_workers) {
+    : machine_(sim_machine(device.substr(4))), num_workers_(num_workers) {
   std::vector<const LayerCost*> costs;
   for (const Model* model : models) {
     if (num_layers_ == 0) num_layers_ = model->num_layers();
@@ -90,36 +91,26 @@ void SimRun::serve(Store& store, int worker, std::optional<FaultBoardEntry> boar
   Worker(store, worker, device, executor, board, trace).serve();
 }
 
-std::string SimRun::report(const Store& store, bool asynchronous) const {
-  const std::uint64_t num_steps = report_.num_steps();
-  if (num_steps < 2) return {};
-  // A step with another plan, and the one that overlaps with it, are no measure of this one.
-  std::uint64_t warm_up = kWarmUp;
-  if (const std::uint64_t first = report_.shape().first_step; first > 1) warm_up = std::max(warm_up, first + 1);
-  warm_up = std::min(warm_up, num_steps - 1);
-  const MeasuredSteps measured = report_.measure(warm_up);
+std::string SimRun::report(const ScheduleReport& steps, const Store& store, bool asynchronous) const {
+  if (steps.num_steps() < 2) return {};
+  const std::uint64_t warm_up = steps_to_leave_out(steps, kWarmUp);
+  const MeasuredSteps measured = steps.measure(warm_up);
   return cat("roundpipe: ", machine_.name, ", ", num_workers_, " workers, ", measured.num_steps, " steps after ", warm_up,
-             ":\n", comparison(store, asynchronous, measured));
+             ":\n", comparison(steps.shape(), store, asynchronous, measured));
 }
 
-std::string SimRun::comparison(const Store& store, bool asynchronous, const MeasuredSteps& measured) const {
-  const ScheduleReport::Shape shape = report_.shape();
-  RunWork work;
+std::string SimRun::comparison(const ScheduleReport::Shape& shape, const Store& store, bool asynchronous,
+                               const MeasuredSteps& measured) const {
+  const std::vector<LayerWork> times(times_.begin(), times_.begin() + num_layers_);
+  RunWork work = work_like(shape, times, {.num_workers = num_workers_, .asynchronous = asynchronous,
+                                          .first_trained_layer = store.catalogue().first_trained_layer(0)});
   Workload& workload = work.workload;
-  workload = {.num_gpus = num_workers_,
-              .num_microbatches = shape.num_rounds * shape.round_microbatches,
-              .round_microbatches = shape.round_microbatches,
-              .hop = machine_.hop_ms,
-              .layers = std::vector<LayerWork>(times_.begin(), times_.begin() + num_layers_ - 1),
-              .head = times_[static_cast<std::size_t>(num_layers_) - 1],
-              .first_trained_layer = store.catalogue().first_trained_layer(0),
-              .recompute = shape.recompute};
+  workload.hop = machine_.hop_ms;
   if (machine_.workload && static_cast<int>(machine_.workload->slowness.size()) == num_workers_) {
     workload.slowness = machine_.workload->slowness;
   }
   const std::vector<StageWork> stages = stage_works(workload, shape.plan);
   work.layers = layer_bytes(store.catalogue(), num_layers_, output_bytes_, shape.num_rounds > 1);
-  work.asynchronous = asynchronous;
   work.machine = {.upload = rate(machine_.upload_gbs),
                   .download = rate(machine_.download_gbs),
                   .copy_latency = machine_.copy_latency_ms,

@@ -28,21 +28,20 @@ class SimRun {
 
   // The coordinator's: for CoordinatorOptions.
   [[nodiscard]] HostMemoryModel host_memory() const { return {.bytes_per_ns = machine_.optimizer_gbs}; }
-  void add(const CommittedTask& task) { report_.add(task); }
 
-  // What the steps of the first pipeline took, beside what the simulator says of the same plan; empty for too few steps.
+  // What these steps of the first pipeline took, beside what the simulator says of the same plan; empty for too few steps.
   // REQUIRES: nothing in flight.
-  [[nodiscard]] std::string report(const Store& store, bool asynchronous) const;
+  [[nodiscard]] std::string report(const ScheduleReport& steps, const Store& store, bool asynchronous) const;
 
  private:
-  [[nodiscard]] std::string comparison(const Store& store, bool asynchronous, const MeasuredSteps& measured) const;
+  [[nodiscard]] std::string comparison(const ScheduleReport::Shape& shape, const Store& store, bool asynchronous,
+                                       const MeasuredSteps& measured) const;
 
   SimMachine machine_;
   int num_workers_;
   std::vector<LayerWork> times_;                 // of all layers of all models
   std::vector<std::uint64_t> output_bytes_;      // likewise
   int num_layers_ = 0;                           // of the first model
-  ScheduleReport report_;
 };
 
 }  // namespace rp

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "common/check.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
 #include "scheduler/modelled_run.h"
@@ -217,6 +218,14 @@ RunPrediction predict_run(const TrainingSetup& setup, Effort effort) {
   if (!is_better(setup, by_layer.prediction, best.prediction, kAsFast)) return result;
   RunPrediction other = searched(by_layer.way);
   return is_better(setup, other, result, kAsFast) ? other : result;
+}
+
+RunPrediction predict_plan(const TrainingSetup& setup, const Plan& plan) {
+  RP_ASSERT(setup.round_microbatches > 0 && setup.rounds_per_step > 0 && setup.recompute);
+  const Way way{.rounds = {.microbatches = setup.round_microbatches, .per_step = setup.rounds_per_step}, .recompute = *setup.recompute};
+  const std::vector<LayerCost> costs = costs_of(setup, sequences_of(setup, way.rounds));
+  validate_plan(plan, static_cast<int>(costs.size()));
+  return predict(setup, way, {.plan = plan}, kPredictedLength);
 }
 
 std::int64_t longest_sequence(const TrainingSetup& setup) {

@@ -69,6 +69,10 @@ struct RunPrediction {
 // the GPU, saying what would, kUsage if the batch is too small for the microbatches.
 [[nodiscard]] RunPrediction predict_run(const TrainingSetup& setup, Effort effort);
 
+// With this plan, which is kept. REQUIRES: round_microbatches, rounds_per_step and recompute are given. Throws rp::Error (kUsage) for a
+// plan that is not the model's.
+[[nodiscard]] RunPrediction predict_plan(const TrainingSetup& setup, const Plan& plan);
+
 // The longest sequence whose training fits GPU and host with one sequence in a microbatch and as many of them as GPUs in a
 // round; a multiple of 256, 0 if none fits. The same for both grains of recompute: they differ in stages of several layers only,
 // and what needs the least memory are stages of one.

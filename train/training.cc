@@ -13,6 +13,7 @@
 #include "roundpipe/models.h"
 #include "train/run_header.h"
 #include "train/run_state.h"
+#include "train/step_times.h"
 
 namespace rp {
 namespace {
@@ -64,6 +65,7 @@ void Training::run() {
   }
   progress_.remove_bar();
   progress_.note(measured_text(session_.memory_plan()));
+  report_step_times();
   save_final();
   progress_.note(cat("trained ", done_ - inputs_.steps_done, " steps in ", duration_text(static_cast<double>(now_ns() - start_ns) / 1e9),
                      "; the model is in ", directory_.final_model().string()));
@@ -138,6 +140,15 @@ double Training::layer_seconds_of_step() const {
   double ns = 0;
   for (const LayerTiming& layer : pipeline_.layer_times()) ns += layer.forward + layer.recompute + layer.backward;
   return ns * 1e-9 * static_cast<double>(settings_.num_microbatches * settings_.rounds_per_step);
+}
+
+void Training::report_step_times() {
+  const StepTimes times = pipeline_.step_times();
+  std::optional<PredictedStep> predicted;
+  if (const std::string profile = session_.gpu_profile(); !profile.empty() && times.num_steps > 0) {
+    predicted = predict_step(settings_, profile, pipeline_.plan_text(), session_.num_workers());
+  }
+  if (const std::string text = step_times_text(times, predicted); !text.empty()) progress_.note(text);
 }
 
 void Training::report_activations() {

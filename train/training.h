@@ -47,6 +47,8 @@ class Training {
   [[nodiscard]] double layer_seconds_of_step() const;
   // Tells the budget of activations when it is known, and when it is another by 1 % of the plan.
   void report_activations();
+  // Tells what steps took, and what they were expected to take.
+  void report_step_times();
   // Writes the checkpoint of the steps done so far, unless it is there.
   void save_checkpoint();
   void save_interrupted(const Interrupted& interrupted);

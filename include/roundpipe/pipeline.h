@@ -240,6 +240,10 @@ class Pipeline {
   // The same numbers that automatic plans are made of. Of rounds that are done.
   [[nodiscard]] std::vector<LayerTiming> layer_times() const;
 
+  // What steps took, beside what a simulated run says of their plan. Waits until all accepted work is done. Simulates, so it is for
+  // the end of a run.
+  [[nodiscard]] StepTimes step_times() const;
+
   class Impl;
   // For the library itself.
   [[nodiscard]] Impl& impl() { return *impl_; }

@@ -31,6 +31,18 @@ struct PlanLimits {
   std::uint64_t max_stage_bytes = 0;
 };
 
+// How long steps took, and what a simulated run says of the same ones. Of the newest steps (at most 1000) that had one plan, without
+// the first two of the run.
+struct StepTimes {
+  int num_steps = 0;          // that were measured; 0: too few
+  double measured_ms = 0;     // of a step, their median
+  double busy = 0;            // of all workers' time, the part in which they computed
+  // Simulated with the plan of these steps and what layers took in the run (Pipeline::layer_times()), as if copies and updates took no
+  // time. 0: nothing is known of the layers' times, or rounds were no forward_backward().
+  double simulated_ms = 0;
+  double simulated_busy = 0;
+};
+
 // Times of one layer for one microbatch, in ns. 0: not known.
 struct LayerTiming {
   double forward = 0;    // the first one, in a forward or fused stage

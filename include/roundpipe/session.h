@@ -34,6 +34,8 @@ struct SessionOptions {
   // RP_CHECK_CONSISTENCY, default off: a slow run that verifies what the runtime moves between processes, by version and
   // checksum. What it finds is an error of the runtime.
   std::optional<bool> check_consistency;
+  // RP_GPU_PROFILE: a profile of the GPUs, by name or as a file, from which a program may predict what steps take; default: none.
+  std::optional<std::string> gpu_profile;
   // RP_TRACE: a file for what every process did and when, read by Perfetto and chrome://tracing; default: none.
   std::optional<std::string> trace;
 };
@@ -72,6 +74,9 @@ class Session {
 
   // Whether the workers compute nothing and take a modelled machine's time (--device sim:NAME): there are no weights then.
   [[nodiscard]] bool is_modelled() const;
+
+  // SessionOptions::gpu_profile as it holds for this run; empty: none.
+  [[nodiscard]] std::string gpu_profile() const;
 
   // Workers of this run, 1 without rp-launch.
   [[nodiscard]] int num_workers() const;

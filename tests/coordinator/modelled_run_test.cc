@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "coordinator/schedule_report.h"
+#include "coordinator/simulated_steps.h"
 #include "device/sim_device.h"
 #include "roundpipe/error.h"
 #include "scheduler/round_schedule.h"
@@ -79,7 +80,7 @@ void train(Coordinator& coordinator, const Training& training) {
 }
 
 MeasuredSteps measure(Store& store, const Training& training, const SimDeviceModel& device, const HostMemoryModel& memory,
-                      const SimStageExecutor::Observer& observer = {}) {
+                      const SimStageExecutor::Observer& observer = {}, StepTimes* compared = nullptr) {
   const ModelledWorkers workers(store, device, observer);
   ScheduleReport report(kNumWorkers);
   const PipelineSettings pipeline{.asynchronous = training.asynchronous, .plan = {.by_hand = parse_plan(kPlan, kNumLayers)}};
@@ -88,6 +89,11 @@ MeasuredSteps measure(Store& store, const Training& training, const SimDeviceMod
                                   .modelled_memory = memory});
   train(coordinator, training);
   EXPECT_EQ(report.shape().recompute, training.recompute);
+  if (compared != nullptr) {
+    const LayerTiming layer{.forward = kForwardNs, .recompute = kForwardNs, .backward = kBackwardNs};
+    *compared = compare_steps(report, std::vector<LayerTiming>(kNumLayers, layer),
+                              {.num_workers = kNumWorkers, .asynchronous = training.asynchronous});
+  }
   return report.measure(kWarmUp);
 }
 
@@ -122,6 +128,55 @@ TEST(ModelledRun, TakesTheTimeOfTheModelAndNoneOfTheMemory) {
     EXPECT_GT(store->catalogue().parameter_bytes(), std::uint64_t{7} << 30);
     EXPECT_LT(store->allocated().total(), std::uint64_t{16} << 20);
   }
+}
+
+TEST(ModelledRun, ComparedWithTheSimulatorTakesTheSameTime) {
+  for (const bool asynchronous : {false, true}) {
+    StepTimes times;
+    const MeasuredSteps measured = measure(*huge_store(asynchronous), {.asynchronous = asynchronous}, {}, {}, {}, &times);
+    EXPECT_EQ(times.num_steps, kNumSteps - 2);
+    EXPECT_NEAR(times.simulated_ms, simulated_step_ms({.asynchronous = asynchronous}), 0.02 * times.simulated_ms);
+    EXPECT_GE(times.measured_ms, 0.9 * times.simulated_ms);
+    EXPECT_GT(times.busy, 0.05);
+    EXPECT_GE(times.simulated_busy, times.busy * 0.9);
+    EXPECT_GT(measured.median_ms, 0);
+  }
+}
+
+// A run for ever keeps its newest steps, and knows that there were others.
+TEST(ScheduleReport, KeepsTheNewestStepsAndTheirMedian) {
+  ScheduleReport report(2);
+  const std::size_t num_steps = ScheduleReport::kMostSteps + 50;
+  std::int64_t end_ns = 0;
+  for (std::size_t step = 1; step <= num_steps; ++step) {
+    Round round;
+    round.step = step;
+    round.plan = parse_plan(kPlan, kNumLayers);
+    if (step <= 3) round.plan.backward = {{0, kNumLayers - 1}};
+    round.traits.num_microbatches = 2;
+    end_ns += step == num_steps ? 90'000'000 : 10'000'000;
+    Slot slot;
+    slot.phase = Phase::kFused;
+    report.add({.round = round, .slot = slot,
+                .completion = {.start_ns = end_ns - 8'000'000, .end_ns = end_ns, .wait_ns = 3'000'000}});
+    if (step == 10) {
+      EXPECT_EQ(report.shape().first_step, 4U);
+      EXPECT_EQ(steps_to_leave_out(report, 2), 5U);
+      EXPECT_EQ(report.measure(5).num_steps, 5);
+    }
+  }
+  EXPECT_EQ(report.num_steps(), num_steps);
+  const MeasuredSteps measured = report.measure(2);
+  EXPECT_EQ(measured.num_steps, static_cast<int>(ScheduleReport::kMostSteps) - 1);
+  EXPECT_EQ(measured.median_ms, 10) << "one long step is none";
+  EXPECT_EQ(measured.busy_ns, measured.num_steps * std::int64_t{5'000'000}) << "without the waits between microbatches";
+  EXPECT_EQ(report.measure(num_steps - 1).num_steps, 1);
+  EXPECT_EQ(report.measure(num_steps - 1).median_ms, 90);
+}
+
+TEST(ScheduleReport, OfTooFewStepsIsNotCompared) {
+  const ScheduleReport report(2);
+  EXPECT_EQ(compare_steps(report, {{.forward = 1}}, {}).num_steps, 0);
 }
 
 // Of its last layer by itself, where it goes layer by layer; the stage of two layers has the rest in its backward.

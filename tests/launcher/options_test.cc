@@ -170,6 +170,17 @@ TEST(Options, TheFileOfTheTraceTravelsInAVariable) {
   unsetenv("RP_TRACE");
 }
 
+TEST(Options, AProfileOfTheGpusTravelsInAVariable) {
+  const LaunchOptions options = parse_launch_options({"--gpu-profile", "my.json", "train"});
+  EXPECT_EQ(options.settings.gpu_profile, "my.json");
+  EXPECT_EQ(options.settings.variables(), (std::vector<std::pair<std::string, std::string>>{{"RP_GPU_PROFILE", "my.json"}}));
+  EXPECT_EQ(code_of({"--gpu-profile", "", "train"}), ExitCode::kUsage);
+  setenv("RP_GPU_PROFILE", "rtx4090", 1);
+  EXPECT_EQ(parse_launch_options({"train"}).settings.gpu_profile, "rtx4090");
+  EXPECT_EQ(RuntimeSettings::from_environment().gpu_profile, "rtx4090");
+  unsetenv("RP_GPU_PROFILE");
+}
+
 TEST(Options, TheManualAndTheHelpNameExactlyTheOptionsThatThereAre) {
   std::ifstream file(std::filesystem::path(RP_SOURCE_DIR) / "docs/launcher.md");
   std::vector<std::string> documented;

@@ -43,6 +43,33 @@ struct Program {
   Pipeline pipeline;
 };
 
+TEST(StepTimes, AreMeasuredAndSimulatedFromTheThirdStepOn) {
+  Program run({.plan = "forward 0-1 | fused 2-3 | backward 1 0"});
+  (void)run.train();
+  (void)run.train();
+  EXPECT_EQ(run.pipeline.step_times().num_steps, 0);
+  for (int step = 0; step < 3; ++step) (void)run.train();
+  const StepTimes times = run.pipeline.step_times();
+  EXPECT_EQ(times.num_steps, 3);
+  EXPECT_GT(times.measured_ms, 0);
+  EXPECT_GT(times.busy, 0);
+  EXPECT_LE(times.busy, 1);
+  EXPECT_GT(times.simulated_ms, 0);
+  EXPECT_NEAR(times.simulated_busy, 1, 1e-6) << "one worker never waits";
+}
+
+TEST(StepTimes, OfRoundsThroughAutogradAreOnlyMeasured) {
+  Program run({});
+  for (int step = 0; step < 4; ++step) {
+    run.pipeline.forward(run.x).at(0).sum().backward();
+    run.pipeline.step(Sgd{.learning_rate = 0.01});
+  }
+  const StepTimes times = run.pipeline.step_times();
+  EXPECT_GT(times.num_steps, 0);
+  EXPECT_GT(times.measured_ms, 0);
+  EXPECT_EQ(times.simulated_ms, 0);
+}
+
 TEST(Plans, ByHandDoForTheKindsOfCallsThatTheyHaveStagesFor) {
   Program run({.plan = "forward 0-1 | fused 2-3 | backward 1 0"});
   EXPECT_EQ(run.pipeline.plan_text(), "forward 0-1 | fused 2-3 | backward 1-1 0-0");

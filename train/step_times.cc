@@ -1,0 +1,68 @@
+#include "train/step_times.h"
+
+#include <array>
+#include <cstdio>
+
+#include "common/text.h"
+#include "model_files/profile_file.h"
+#include "planner/run_prediction.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+namespace {
+
+template <typename... Values>
+std::string formatted(const char* format, Values... values) {
+  std::array<char, 160> text{};
+  std::snprintf(text.data(), text.size(), format, values...);
+  return text.data();
+}
+
+TrainingSetup setup_of(const TrainSettings& settings, const GpuProfile& gpu, int num_workers) {
+  return {.shape = shape_of_model(settings.model.string()),
+          .gpu = gpu,
+          .server = server_profile(server_profile_names().front()).profile,
+          .num_gpus = num_workers,
+          .sequence_length = settings.sequence_length,
+          .batch = static_cast<int>(settings.batch_size),
+          .lora_rank = static_cast<int>(settings.lora_rank),
+          .asynchronous = settings.asynchronous,
+          .round_microbatches = static_cast<int>(settings.num_microbatches),
+          .rounds_per_step = static_cast<int>(settings.rounds_per_step),
+          .recompute = settings.recompute_grain};
+}
+
+std::string row(const std::string& what, const StepTimes& times, double step_ms) {
+  return cat("\n  ", what, formatted(": %.1f ms, measured %.2f times as much", step_ms, times.measured_ms / step_ms));
+}
+
+}  // namespace
+
+PredictedStep predict_step(const TrainSettings& settings, const std::string& profile, const std::string& plan, int num_workers) {
+  PredictedStep predicted{.profile = profile};
+  try {
+    const GpuProfile gpu = gpu_profile(profile).profile;
+    predicted.profile = gpu.name;
+    if (settings.dtype != TrainSettings::DType::kBFloat16) {
+      throw Error(ExitCode::kUsage, "profiles are of products of 16-bit numbers, and --dtype is fp32");
+    }
+    const TrainingSetup setup = setup_of(settings, gpu, num_workers);
+    const int num_layers = static_cast<int>(setup.shape.num_layers) + 2;  // embedding and head
+    predicted.step_ms = predict_plan(setup, parse_plan(plan, num_layers)).run.step_ms;
+  } catch (const Error& error) {
+    predicted.problem = error.what();
+  }
+  return predicted;
+}
+
+std::string step_times_text(const StepTimes& times, const std::optional<PredictedStep>& predicted) {
+  if (times.num_steps == 0) return {};
+  std::string text = formatted("step: %.1f ms, the median of %d; workers compute %.1f %% of the time", times.measured_ms,
+                               times.num_steps, 100 * times.busy);
+  if (times.simulated_ms > 0) text += row("simulated from what its layers took", times, times.simulated_ms);
+  if (!predicted) return text;
+  if (predicted->problem.empty()) return text + row(cat("predicted from the model's shape for ", predicted->profile), times, predicted->step_ms);
+  return text + cat("\n  not predicted for ", predicted->profile, ": ", predicted->problem);
+}
+
+}  // namespace rp
