@@ -14,6 +14,17 @@ namespace {
 // What is current in this thread; nobody else sets it.
 thread_local CUcontext t_current = nullptr;
 
+// Those of its functions that may wait for the GPU before they give something back, or whose end is the end of such things.
+CudaDriver without_giving_back(CudaDriver driver) {
+  driver.mem_free = [](CUdeviceptr) { return CUDA_SUCCESS; };
+  driver.mem_free_host = [](void*) { return CUDA_SUCCESS; };
+  driver.mem_host_unregister = [](void*) { return CUDA_SUCCESS; };
+  driver.stream_destroy = [](CUstream) { return CUDA_SUCCESS; };
+  driver.event_destroy = [](CUevent) { return CUDA_SUCCESS; };
+  driver.primary_context_release = [](CUdevice) { return CUDA_SUCCESS; };
+  return driver;
+}
+
 }  // namespace
 
 std::string uuid_text(const CUuuid& uuid) {
@@ -50,40 +61,53 @@ CudaContext CudaContext::open(const CudaDriver& driver, const std::string& uuid)
                                          seen.empty() ? "none" : seen, "; look at CUDA_VISIBLE_DEVICES"));
 }
 
+CudaContext::CudaContext(const CudaDriver& driver, CUdevice device, std::string uuid, CUcontext context)
+    : whole_(&driver),
+      keeping_(std::make_unique<const CudaDriver>(without_giving_back(driver))),
+      driver_(&driver),
+      device_(device),
+      uuid_(std::move(uuid)),
+      context_(context) {}
+
 CudaContext::CudaContext(CudaContext&& other) noexcept
-    : driver_(other.driver_), device_(other.device_), uuid_(std::move(other.uuid_)), context_(std::exchange(other.context_, nullptr)) {}
+    : whole_(other.whole_),
+      keeping_(std::move(other.keeping_)),
+      driver_(other.driver_.load()),
+      device_(other.device_),
+      uuid_(std::move(other.uuid_)),
+      context_(std::exchange(other.context_, nullptr)) {}
 
 CudaContext::~CudaContext() {
   if (context_ == nullptr) return;
   if (t_current == context_) t_current = nullptr;
-  (void)driver_->primary_context_release(device_);
+  (void)driver().primary_context_release(device_);
 }
 
 void CudaContext::make_current() const {
   if (t_current == context_) return;
-  check(driver_->context_set_current(context_), "making the GPU's context current");
+  check(driver().context_set_current(context_), "making the GPU's context current");
   t_current = context_;
 }
 
 std::string CudaContext::name() const {
   std::array<char, 128> text{};
-  return driver_->device_get_name(text.data(), static_cast<int>(text.size()), device_) == CUDA_SUCCESS ? text.data() : "GPU";
+  return driver().device_get_name(text.data(), static_cast<int>(text.size()), device_) == CUDA_SUCCESS ? text.data() : "GPU";
 }
 
 int CudaContext::attribute(CUdevice_attribute attribute) const {
   int value = 0;
-  return driver_->device_get_attribute(&value, attribute, device_) == CUDA_SUCCESS ? value : 0;
+  return driver().device_get_attribute(&value, attribute, device_) == CUDA_SUCCESS ? value : 0;
 }
 
-std::uint64_t CudaContext::free_bytes() const {
+CudaContext::MemoryInfo CudaContext::memory_info() const {
   make_current();
   std::size_t free = 0;
   std::size_t total = 0;
-  check(driver_->mem_get_info(&free, &total), "asking for free memory");
-  return free;
+  check(driver().mem_get_info(&free, &total), "asking for free memory");
+  return {.free_bytes = free, .total_bytes = total};
 }
 
-void CudaContext::fail(CUresult result, const char* what) const { check_cuda(*driver_, result, cat("GPU ", uuid_, ": ", what)); std::abort(); }
+void CudaContext::fail(CUresult result, const char* what) const { check_cuda(*whole_, result, cat("GPU ", uuid_, ": ", what)); std::abort(); }
 
 CudaEvent::CudaEvent(const CudaContext& context, unsigned flags) : context_(context) {
   context.make_current();

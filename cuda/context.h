@@ -4,7 +4,9 @@
 // Threads that call the driver make the context current first; everything in cuda/ does so by itself.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "cuda/driver.h"
@@ -24,14 +26,25 @@ class CudaContext {
   // For the calling thread; no call of the driver where it is that already.
   void make_current() const;
 
-  [[nodiscard]] const CudaDriver& driver() const { return *driver_; }
+  [[nodiscard]] const CudaDriver& driver() const { return *driver_.load(std::memory_order_acquire); }
   [[nodiscard]] const std::string& uuid() const { return uuid_; }
   [[nodiscard]] std::string name() const;
   [[nodiscard]] CUdevice device() const { return device_; }
   // 0 for one that the driver does not know.
   [[nodiscard]] int attribute(CUdevice_attribute attribute) const;
-  // What is free of the GPU's memory, for all processes.
-  [[nodiscard]] std::uint64_t free_bytes() const;
+  // Of the GPU's memory, for all processes.
+  struct MemoryInfo {
+    std::uint64_t free_bytes = 0;
+    std::uint64_t total_bytes = 0;
+  };
+  [[nodiscard]] MemoryInfo memory_info() const;
+  [[nodiscard]] std::uint64_t free_bytes() const { return memory_info().free_bytes; }
+
+  // The GPU may never end what it was given, and for that the driver waits when memory is given back: from now on nothing is, the
+  // end of the process does it. recover(): it has ended after all. For any thread.
+  void abandon() const { driver_.store(keeping_.get(), std::memory_order_release); }
+  void recover() const { driver_.store(whole_, std::memory_order_release); }
+  [[nodiscard]] bool is_abandoned() const { return &driver() == keeping_.get(); }
 
   // Throws rp::Error (check_cuda()) with the GPU's name in front.
   void check(CUresult result, const char* what) const {
@@ -39,11 +52,12 @@ class CudaContext {
   }
 
  private:
-  CudaContext(const CudaDriver& driver, CUdevice device, std::string uuid, CUcontext context)
-      : driver_(&driver), device_(device), uuid_(std::move(uuid)), context_(context) {}
+  CudaContext(const CudaDriver& driver, CUdevice device, std::string uuid, CUcontext context);
   [[noreturn]] void fail(CUresult result, const char* what) const;
 
-  const CudaDriver* driver_;
+  const CudaDriver* whole_;
+  std::unique_ptr<const CudaDriver> keeping_;  // the same, but that giving back does nothing
+  mutable std::atomic<const CudaDriver*> driver_;  // one of both
   CUdevice device_;
   std::string uuid_;
   CUcontext context_;

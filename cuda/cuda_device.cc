@@ -10,12 +10,6 @@
 
 namespace rp {
 
-namespace {
-
-constexpr std::int64_t kReleaseNs = 60 * kNsPerSecond;
-
-}  // namespace
-
 CudaDevice::CudaDevice(const CudaDriver& driver, const CudaDeviceOptions& options, PinnedStore::Warn warn)
     : options_(options),
       warn_(std::move(warn)),
@@ -27,18 +21,44 @@ CudaDevice::CudaDevice(const CudaDriver& driver, const CudaDeviceOptions& option
       upload_activations_(context_, memory(), true),
       download_(context_, memory(), true),
       download_gradients_(context_, memory(), false),
-      compute_(context_, memory(), false) {}
+      compute_(context_, memory(), false),
+      computed_(context_) {}
 
-CudaDevice::~CudaDevice() = default;
+// What its parts give back is given back in this thread.
+CudaDevice::~CudaDevice() {
+  try {
+    context_.make_current();
+  } catch (const Error&) {
+    context_.abandon();
+  }
+  const auto all = streams();
+  if (context_.is_abandoned() && std::all_of(all.begin(), all.end(), [](const CudaStream* stream) { return stream->is_idle(); })) {
+    context_.recover();
+  }
+}
+
+void CudaDevice::stop() {
+  for (CudaStream* stream : streams()) stream->stop_calls();
+}
+
+void CudaDevice::abandon() {
+  for (CudaStream* stream : streams()) stream->cancel_calls();
+  context_.abandon();
+  if (pinned_store_) pinned_store_->stop();
+}
 
 std::uint64_t CudaDevice::arena_bytes(const CudaContext& context, const CudaDeviceOptions& options) {
   if (options.memory_bytes > 0) return options.memory_bytes;
-  const std::uint64_t free = context.free_bytes();
-  if (free <= kMarginBytes) {
-    throw Error(ExitCode::kNoResource, cat("GPU ", context.uuid(), " has only ", bytes_text(free), " of memory free; end what else "
-                                           "runs on it (nvidia-smi), or say with --gpu-memory how much to take"));
+  // The other workers take theirs sooner or later: what is free says nothing of this one's share, but that it is no more.
+  const CudaContext::MemoryInfo memory = context.memory_info();
+  const std::uint64_t share =
+      options.num_sharers > 1 ? std::min(memory.free_bytes, memory.total_bytes / static_cast<std::uint64_t>(options.num_sharers))
+                              : memory.free_bytes;
+  if (share <= kMarginBytes) {
+    throw Error(ExitCode::kNoResource, cat("GPU ", context.uuid(), " has only ", bytes_text(share), " of memory free for this worker; end "
+                                           "what else runs on it (nvidia-smi), or say with --gpu-memory how much to take"));
   }
-  return (free - kMarginBytes) / static_cast<std::uint64_t>(options.num_sharers) / 4096 * 4096;
+  return (share - kMarginBytes) / 4096 * 4096;
 }
 
 // Which memory is registered changes while streams copy; that it is not is told to whoever registers.
@@ -58,11 +78,18 @@ DeviceMemory CudaDevice::allocate(std::uint64_t bytes) {
   if (bytes == 0) return {};
   std::byte* const data = arena_.allocate(bytes);
   if (data == nullptr) throw Error(ExitCode::kNoResource, spent_text(bytes));
-  return {data, bytes, [this](std::byte* memory, std::uint64_t) {
-            // What is computed with it, and the uploads before that. A failure shows where it is computed with.
-            if (!is_abandoned_.load() && !compute_.drain_within(kReleaseNs)) is_abandoned_.store(true);
-            if (!is_abandoned_.load()) arena_.free(memory);
-          }};
+  DeviceMemory memory(data, bytes, [this](std::byte* given, std::uint64_t) { arena_.free(given); });
+  let_uploads_come_after_compute();
+  return memory;
+}
+
+// LibTorch's tensors and the worker's own buffers are given back when the last operation on them is enqueued: what is computed with
+// them may be still to come.
+void CudaDevice::let_uploads_come_after_compute() {
+  MutexLock lock(mutex_);
+  compute_.record(computed_);
+  upload_parameters_.come_after(computed_);
+  upload_activations_.come_after(computed_);
 }
 
 Stream& CudaDevice::stream(StreamKind kind) {

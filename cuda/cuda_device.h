@@ -4,12 +4,13 @@
 // Owned by the worker; what it gives must be given back before it ends, and its streams be drained. The driver must outlive it.
 #pragma once
 
-#include <atomic>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "common/mutex.h"
 #include "cuda/context.h"
 #include "cuda/cuda_stream.h"
 #include "cuda/device_arena.h"
@@ -24,14 +25,14 @@ enum class GpuSignals { kWords, kEvents };
 
 struct CudaDeviceOptions {
   std::string uuid{};              // empty: the first GPU that this process sees
-  std::uint64_t memory_bytes = 0;  // what the worker may take; 0: what is free but for kMarginBytes, shared by `num_sharers`
+  std::uint64_t memory_bytes = 0;  // what the worker may take; 0: its share of what is free, but for kMarginBytes
   int num_sharers = 1;             // workers of the run on this GPU
   GpuSignals signals = GpuSignals::kWords;
 };
 
 class CudaDevice : public Device {
  public:
-  // Left to the driver, LibTorch's libraries and other programs where nobody says how much memory to take.
+  // Left by each worker to the driver, LibTorch's libraries and other programs where nobody says how much memory to take.
   static constexpr std::uint64_t kMarginBytes = std::uint64_t{1} << 30;
 
   // Throws rp::Error (kNoResource) with what is missing.
@@ -39,11 +40,15 @@ class CudaDevice : public Device {
   ~CudaDevice() override;
 
   [[nodiscard]] std::string name() const override { return name_; }
-  // Who gives it back waits for what is computed.
+  // Uploads to it come after what compute was given before. It is given back at once: REQUIRES: what else used it than the compute
+  // stream is done, or the compute stream comes after that.
   [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes) override;
   [[nodiscard]] Stream& stream(StreamKind kind) override;
   [[nodiscard]] std::unique_ptr<StreamPoint> make_point() override;
-  void abandon() override { is_abandoned_.store(true); }
+  void check() override { compute_.check(); }
+  void stop() override;
+  // What the host is still to be told is not told, and what a GPU that does not end its work holds is left to the end of the process.
+  void abandon() override;
   // Once, before any copy. Registers the store.
   [[nodiscard]] std::unique_ptr<OutputSignals> connect(Store& store, int number) override;
 
@@ -57,6 +62,10 @@ class CudaDevice : public Device {
  private:
   [[nodiscard]] static std::uint64_t arena_bytes(const CudaContext& context, const CudaDeviceOptions& options);
   [[nodiscard]] CudaStream::Memory memory();
+  [[nodiscard]] std::array<CudaStream*, 5> streams() {
+    return {&upload_parameters_, &upload_activations_, &download_, &download_gradients_, &compute_};
+  }
+  void let_uploads_come_after_compute();
 
   const CudaDeviceOptions options_;
   const PinnedStore::Warn warn_;
@@ -70,7 +79,8 @@ class CudaDevice : public Device {
   CudaStream download_gradients_;
   CudaStream compute_;
   std::optional<PinnedStore> pinned_store_;  // from connect() on
-  std::atomic<bool> is_abandoned_{false};
+  Mutex mutex_;
+  CudaPoint computed_ RP_GUARDED_BY(mutex_);  // what compute had been given when memory was taken last
 };
 
 }  // namespace rp

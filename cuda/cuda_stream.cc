@@ -35,6 +35,15 @@ bool CudaQueue::drain(std::int64_t timeout_ns) const {
   return true;
 }
 
+bool CudaQueue::is_idle() const {
+  try {
+    context_.make_current();
+  } catch (const Error&) {
+    return true;
+  }
+  return context_.driver().stream_query(stream_) != CUDA_ERROR_NOT_READY;
+}
+
 // CudaStream
 
 CudaStream::CudaStream(const CudaContext& context, const Memory& memory, bool is_urgent)
@@ -109,6 +118,22 @@ void CudaStream::come_after(const StreamPoint& point) {
   context_.make_current();
   context_.check(context_.driver().stream_wait_event(get(), static_cast<const CudaPoint&>(point).event.get(), CU_EVENT_WAIT_DEFAULT),
                  "waiting for an event");
+}
+
+void CudaStream::stop_calls() {
+  calls_.stop();
+  beside_calls_.stop();
+}
+
+void CudaStream::cancel_calls() {
+  calls_.cancel();
+  beside_calls_.cancel();
+}
+
+void CudaStream::check() const {
+  context_.make_current();
+  const CUresult result = context_.driver().stream_query(get());
+  if (result != CUDA_ERROR_NOT_READY) context_.check(result, "computing");
 }
 
 void CudaStream::drain() {

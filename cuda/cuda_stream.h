@@ -2,7 +2,8 @@
 // A stream of a GPU. What the host is told of its progress goes over a second stream beside it: a host function in the stream
 // itself would hold up the copies behind it until a thread of the driver's has run it.
 //
-// Owned by the CudaDevice; one thread enqueues at a time. Context, arena and pinned memory must outlive it.
+// Owned by the CudaDevice. One thread enqueues at a time, but for record() and come_after(), which are for any thread. Context,
+// arena and pinned memory must outlive it.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ class CudaPoint : public StreamPoint {
 // A stream of the driver's. Move-only.
 class CudaQueue {
  public:
-  // `is_urgent`: its work goes first where that of several waits.
+  // `is_urgent`: its kernels go first where those of several wait. The driver knows no priorities among copies: what must not wait
+  // for long copies is helped by cutting those (worker/bulk_copies.h).
   CudaQueue(const CudaContext& context, bool is_urgent);
   CudaQueue(CudaQueue&& other) noexcept : context_(other.context_), stream_(other.stream_) { other.stream_ = nullptr; }
   CudaQueue& operator=(CudaQueue&&) = delete;
@@ -34,6 +36,8 @@ class CudaQueue {
   [[nodiscard]] CUstream get() const { return stream_; }
   // Returns true when all that was enqueued is done, false if it takes longer. Throws rp::Error with what the driver says.
   [[nodiscard]] bool drain(std::int64_t timeout_ns) const;
+  // Nothing of it is left to do, or ever will be done: the GPU has failed.
+  [[nodiscard]] bool is_idle() const;
 
  private:
   const CudaContext& context_;
@@ -63,6 +67,14 @@ class CudaStream : public Stream {
   void drain() override;
   // What the driver says is no concern of a worker that gives up.
   [[nodiscard]] bool drain_within(std::int64_t timeout_ns) override;
+
+  // No call of this class sleeps any longer for what is under way, and nothing more is enqueued for the host. Any thread.
+  void stop_calls();
+  // What is enqueued for the host is not called any more. Any thread.
+  void cancel_calls();
+  [[nodiscard]] bool is_idle() const { return queue_.is_idle() && beside_queue_.is_idle(); }
+  // Throws rp::Error with what the driver says where the GPU has failed. Any thread.
+  void check() const;
 
   [[nodiscard]] CUstream get() const { return queue_.get(); }
   [[nodiscard]] const CudaContext& context() const { return context_; }

@@ -1,39 +1,60 @@
 #include "cuda/host_calls.h"
 
-#include <atomic>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "common/text.h"
 
 namespace rp {
 
-namespace {
+HostCalls::HostCalls(const CudaContext& context, CUstream stream)
+    : context_(context), stream_(stream), queue_(std::make_unique<Queue>()) {}
 
-const std::atomic<bool> kNeverStop{false};
+// The driver's thread may still come to what has not been called, until the process ends.
+HostCalls::~HostCalls() {
+  static Mutex mutex;
+  static auto* const kept = new std::vector<std::unique_ptr<Queue>>();
+  {
+    MutexLock lock(queue_->mutex);
+    if (queue_->num_done.observe() == num_enqueued_) return;
+  }
+  MutexLock lock(mutex);
+  kept->push_back(std::move(queue_));
+}
 
-}  // namespace
+void HostCalls::stop() {
+  queue_->is_stopped.store(true, std::memory_order_release);
+  queue_->num_done.wake();
+}
 
-HostCalls::HostCalls(const CudaContext& context, CUstream stream) : context_(context), stream_(stream) {}
+void HostCalls::cancel() {
+  MutexLock lock(queue_->mutex);
+  queue_->is_cancelled = true;
+}
 
 void HostCalls::enqueue_publish(SequenceWord& word, std::uint64_t value) {
-  enqueue({.owner = this, .kind = Kind::kPublish, .to = &word, .value = value});
+  enqueue({.queue = queue_.get(), .kind = Kind::kPublish, .to = &word, .value = value});
 }
 
 void HostCalls::enqueue_call(void (*function)(void*), void* argument) {
-  enqueue({.owner = this, .kind = Kind::kCall, .to = argument, .function = function});
+  enqueue({.queue = queue_.get(), .kind = Kind::kCall, .to = argument, .function = function});
 }
 
 void HostCalls::enqueue_copy(std::byte* to, const std::byte* from, std::uint64_t bytes) {
-  enqueue({.owner = this, .kind = Kind::kCopy, .to = to, .from = from, .value = bytes});
+  enqueue({.queue = queue_.get(), .kind = Kind::kCopy, .to = to, .from = from, .value = bytes});
 }
 
 void HostCalls::enqueue(Call call) {
-  if (num_enqueued_ >= kCapacity &&
-      num_done_.wait_at_least(num_enqueued_ + 1 - kCapacity, {&kNeverStop, kTimeoutNs}) != WaitResult::kReached) {
+  const WaitResult has_place = num_enqueued_ < kCapacity
+                                   ? WaitResult::kReached
+                                   : queue_->num_done.wait_at_least(num_enqueued_ + 1 - kCapacity, {&queue_->is_stopped, kTimeoutNs});
+  if (has_place == WaitResult::kStopped) return;
+  if (has_place == WaitResult::kTimedOut) {
     throw Error(ExitCode::kHang, cat("GPU ", context_.uuid(), " did none of ", kCapacity, " queued calls in ",
                                      kTimeoutNs / kNsPerSecond, " s"));
   }
-  Call& place = calls_[num_enqueued_ % kCapacity];
+  Call& place = queue_->calls[num_enqueued_ % kCapacity];
   place = call;
   context_.check(context_.driver().launch_host_func(stream_, &HostCalls::run, &place), "enqueueing a host function");
   ++num_enqueued_;
@@ -41,9 +62,10 @@ void HostCalls::enqueue(Call call) {
 
 void HostCalls::run(void* argument) {
   const Call call = *static_cast<Call*>(argument);
-  // The place is free before the call: what it publishes may end the run, and this object with it.
-  SequenceWord& done = call.owner->num_done_;
-  done.publish(done.observe() + 1);
+  Queue& queue = *call.queue;
+  MutexLock lock(queue.mutex);
+  queue.num_done.publish(queue.num_done.observe() + 1);  // the place is free
+  if (queue.is_cancelled) return;
   switch (call.kind) {
     case Kind::kPublish: static_cast<SequenceWord*>(call.to)->publish(call.value); return;
     case Kind::kCall: call.function(call.to); return;

@@ -37,10 +37,14 @@ PinnedStore::PinnedStore(PinnedMemory& memory, Store& store, Warn warn, std::uin
 }
 
 PinnedStore::~PinnedStore() {
+  stop();
+  thread_.join();
+}
+
+void PinnedStore::stop() {
   ends_.store(true);
   num_noticed_.fetch_add(1, std::memory_order_release);
   futex_wake_all(&num_noticed_);
-  thread_.join();
 }
 
 // SYNC: release; pairs with takes_notice(). Only a reason to look again: what there is to register is read from the store.

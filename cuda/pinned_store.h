@@ -33,6 +33,9 @@ class PinnedStore {
   PinnedStore(const PinnedStore&) = delete;
   PinnedStore& operator=(const PinnedStore&) = delete;
 
+  // No further piece is registered: the worker ends. Any thread.
+  void stop();
+
   // A copy met this memory, which is not registered. Any thread.
   void notice_unregistered(const std::byte* data);
 

@@ -111,8 +111,16 @@ class Device {
   // Not recorded yet.
   [[nodiscard]] virtual std::unique_ptr<StreamPoint> make_point() { return std::make_unique<StreamPoint>(); }
 
-  // The worker has failed and gives back what it has: nothing waits for the device any more.
+  // The worker stops: no call sleeps any longer for what is under way, and what is enqueued for the host from now on may be dropped.
+  // Any thread.
+  virtual void stop() {}
+
+  // The worker has failed and gives back what it has: nothing waits for the device any more, and what is enqueued for the host may
+  // never be called.
   virtual void abandon() {}
+
+  // Throws rp::Error with what the device says where it has failed: what is enqueued on it is not done, and nobody told. Any thread.
+  virtual void check() {}
 
   // How worker `number` of this store tells others of its outputs, and learns of theirs. Store and device must outlive it.
   [[nodiscard]] virtual std::unique_ptr<OutputSignals> connect(Store& store, int number);

@@ -30,14 +30,22 @@ void Worker::serve() {
                                         std::thread([this] { guard("rp-fetcher", fetcher_); }),
                                         std::thread([this] { guard("rp-runner", runner_); }),
                                         std::thread([this] { guard("rp-finisher", finisher_); })};
-  // Between two changes of the epoch there is nothing to do here, however long that is.
-  while (epoch_word.wait_at_least(epoch + 1, parts_.flow.limits(kNsPerSecond)) == WaitResult::kTimedOut) {
-  }
+  // Between two changes of the epoch there is nothing to do here, however long that is, but to look after the device.
+  while (epoch_word.wait_at_least(epoch + 1, parts_.flow.limits(kNsPerSecond)) == WaitResult::kTimedOut) check_device();
   stop_all();
   for (std::thread& thread : threads) thread.join();
   MutexLock lock(mutex_);
   drain(error_ != nullptr || parts_.store.failed().observe() != 0);
   if (error_) std::rethrow_exception(error_);
+}
+
+// All threads may be waiting for what a device that has failed does not do.
+void Worker::check_device() {
+  try {
+    parts_.device.check();
+  } catch (...) {
+    fail(std::current_exception());
+  }
 }
 
 // What a device still waits for after a failure may never come; then the process ends, and the device's work with it.
@@ -76,6 +84,7 @@ void Worker::fail(std::exception_ptr error) {
 
 void Worker::stop_all() {
   parts_.flow.stop();
+  parts_.device.stop();
   feeder_.wake();
   inputs_.wake();
   runner_.wake();

@@ -3,7 +3,7 @@
 // outlives it.
 //
 // Threads, each with a part of a task's life and a class of its own: Feeder, Fetcher, Runner, Finisher. A task goes from one
-// to the next through the TaskFlow. serve()'s own thread watches the epoch. Every wait is for earlier slots or for what the
+// to the next through the TaskFlow. serve()'s own thread watches the epoch and the device. Every wait is for earlier slots or for what the
 // coordinator does with them (docs/design/protocol.md).
 //
 // The Store, Device and StageExecutor must outlive it.
@@ -46,6 +46,7 @@ class Worker {
   // The worker cannot go on: it stops, and serve() throws `error`. The first call counts.
   void fail(std::exception_ptr error);
   void stop_all();
+  void check_device();
   void drain(bool has_failed);
 
   WorkerParts parts_;

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstring>
 #include <numeric>
+#include <thread>
 
 #include "tests/common/expect_refusal.h"
 #include "tests/cuda/fake_driver.h"
@@ -233,13 +235,119 @@ TEST(CudaDevice, TakesItsMemoryAtOnceAndSaysWhenItIsSpent) {
 }
 
 TEST(CudaDevice, TakesWhatIsFreeButForAMarginAndSharesItWithOthersOnTheSameGpu) {
-  const std::uint64_t memory = CudaDevice::kMarginBytes + (64 << 20);
+  const std::uint64_t memory = 2 * CudaDevice::kMarginBytes + (64 << 20);
   const FakeDriver driver({.memory_bytes = memory});
   const auto first = device_of(driver, {.num_sharers = 2});
   EXPECT_EQ(driver.taken_bytes(), 32U << 20);
   EXPECT_EQ(first->name(), "cuda (Fake)");
-  expect_error(ExitCode::kNoResource, {"1.03 GiB of memory free", "1.50 GiB are wanted", "--gpu-memory", "nvidia-smi"},
+  const auto second = device_of(driver, {.num_sharers = 2});
+  EXPECT_EQ(driver.taken_bytes(), 64U << 20) << "no less for who comes later";
+  const auto third = device_of(driver, {.memory_bytes = CudaDevice::kMarginBytes});  // another program
+  expect_error(ExitCode::kNoResource, {"1.00 GiB of memory free", "1.50 GiB are wanted", "--gpu-memory", "nvidia-smi"},
                [&] { (void)device_of(driver, {.memory_bytes = std::uint64_t{3} << 29}); });
+  expect_error(ExitCode::kNoResource, {"only 1.00 GiB of memory free", "--gpu-memory", "nvidia-smi"}, [&] { (void)device_of(driver, {}); });
+}
+
+TEST(CudaDevice, SaysThatTheDriverDoesNotTellWhatIsFree) {
+  FakeDriver driver;
+  driver.fail("cuMemGetInfo", CUDA_ERROR_UNKNOWN);
+  expect_error(ExitCode::kUserError, {"asking for free memory", "CUDA_ERROR_FAKE"}, [&] { (void)device_of(driver, {}); });
+}
+
+// Streams of a CudaDevice by their number: each has another one beside it.
+constexpr int kUploadInputs = 2, kCompute = 8;
+
+// A tensor of LibTorch's is given back when the last kernel that reads it is enqueued.
+TEST(CudaDevice, UploadsToNewMemoryComeAfterWhatIsStillComputedWithIt) {
+  FakeDriver driver;
+  const auto store = store_with_layers(1, 1024);
+  const auto device = device_of(driver);
+  const auto signals = device->connect(*store, 0);
+  std::byte* const tensor = device->arena().allocate(kPage);
+  driver.hold(kCompute);
+  ASSERT_EQ(driver.table().memset_d8_async(reinterpret_cast<CUdeviceptr>(tensor), 0, kPage, device->compute_stream()), CUDA_SUCCESS);
+  device->arena().free(tensor);
+  const DeviceMemory input = device->allocate(kPage);
+  ASSERT_EQ(input.data(), tensor) << "the test needs the same place";
+  std::memset(store->parameters(0), 7, kPage);
+  Stream& upload = device->stream(StreamKind::kUploadActivations);
+  upload.copy(input.data(), store->parameters(0), kPage);
+  EXPECT_FALSE(upload.drain_within(50 * kNsPerMs)) << "long enough for a wrong one";
+  driver.let_go(kCompute);
+  upload.drain();
+  EXPECT_EQ(std::memcmp(input.data(), store->parameters(0), kPage), 0);
+}
+
+// The host does not wait either.
+TEST(CudaDevice, MemoryIsGivenBackWhileItIsComputedWith) {
+  FakeDriver driver;
+  const auto device = device_of(driver);
+  DeviceMemory memory = device->allocate(32 << 20);
+  driver.hold(kCompute);
+  ASSERT_EQ(driver.table().memset_d8_async(reinterpret_cast<CUdeviceptr>(memory.data()), 0, kPage, device->compute_stream()), CUDA_SUCCESS);
+  memory = {};
+  EXPECT_NE(device->allocate(32 << 20).data(), nullptr);
+  driver.let_go(kCompute);
+  device->stream(StreamKind::kCompute).drain();
+}
+
+// Its thread could not be joined else.
+TEST(CudaDevice, ThatIsToldToStopLetsGoOfWhoWaitsForItsGpu) {
+  static std::atomic<int> num_calls;
+  num_calls.store(0);
+  FakeDriver driver;
+  const auto device = device_of(driver);
+  driver.hold(kUploadInputs);
+  Stream& upload = device->stream(StreamKind::kUploadActivations);
+  std::atomic<int> num_enqueued{0};
+  std::thread thread([&] {
+    for (int i = 0; i < 100; ++i, num_enqueued.fetch_add(1)) upload.call([](void*) { num_calls.fetch_add(1); }, nullptr);
+  });
+  constexpr int kMost = 32;  // a driver would block soon after
+  const Deadline deadline = Deadline::after_seconds(20);
+  while (num_enqueued.load() < kMost && !deadline.passed()) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // long enough for a wrong one
+  EXPECT_EQ(num_enqueued.load(), kMost);
+  device->stop();
+  thread.join();
+  driver.let_go(kUploadInputs);
+  upload.drain();
+  EXPECT_EQ(num_calls.load(), kMost) << "what was enqueued before is called";
+}
+
+// A GPU that waits for what never comes: the driver would wait with it when something is given back, and nobody heard of the reason.
+TEST(CudaDevice, ThatWasGivenUpEndsWithoutWaitingForItsGpu) {
+  static std::atomic<int> num_calls;
+  num_calls.store(0);
+  const auto count = [](void*) { num_calls.fetch_add(1); };
+  FakeDriver driver;
+  const Deadline deadline = Deadline::after_seconds(20);
+  {
+    const auto store = store_with_layers(1, 1000);
+    const auto device = device_of(driver);
+    const auto signals = device->connect(*store, 0);
+    driver.hold(kUploadInputs);
+    for (const StreamKind kind : {StreamKind::kUploadActivations, StreamKind::kDownload}) device->stream(kind).call(count, nullptr);
+    device->stream(StreamKind::kDownload).drain();
+    device->abandon();
+  }
+  EXPECT_FALSE(deadline.passed());
+  EXPECT_EQ(driver.taken_bytes(), 32U << 20) << "the end of the process gives it back";
+  driver.let_go(kUploadInputs);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // long enough for a wrong one
+  EXPECT_EQ(num_calls.load(), 1) << "what it is about is gone";
+}
+
+TEST(CudaDevice, ThatWasGivenUpAndEndsItsWorkGivesBackAllThatItTook) {
+  const FakeDriver driver;
+  {
+    const auto store = store_with_layers(1, 1000);
+    const auto device = device_of(driver);
+    const auto signals = device->connect(*store, 0);
+    device->abandon();
+  }
+  EXPECT_EQ(driver.taken_bytes(), 0U);
+  EXPECT_EQ(driver.registered_bytes(), 0U);
 }
 
 TEST(CudaDevice, IsTheOneWithTheUuid) {

@@ -7,6 +7,12 @@
 // Events of other processes work if share_events() was called before the fork: they lie in shared memory, and those of a dead
 // process are never completed.
 //
+// What it refuses, as the driver does: calls from a host function (the test ends) and from threads in which no context is
+// current; copies and words of memory that it does not know or that is registered in several pieces, registering twice, writable
+// pages of memory that this process may only read, words that are not aligned or have the processor's address; events of another
+// context, and opening an event of one's own. Giving memory back waits until all streams of the context are idle. A context stands
+// for a process: workers that are threads have one each.
+//
 // One at a time in a process. CudaDevices must end before it.
 #pragma once
 
@@ -46,6 +52,9 @@ class FakeDriver {
 
   // The driver's function of this name, as "cuMemcpyAsync", fails at its `call`-th call from now on (1: the next), once.
   void fail(const std::string& function, CUresult result, int call = 1);
+  // The GPU has failed, as by a kernel that wrote where it must not: nothing enqueued runs any more, not even host functions, and
+  // every call says so.
+  void fault(CUresult result);
   // How often it was called.
   [[nodiscard]] int num_calls(const std::string& function) const;
 

@@ -1,0 +1,44 @@
+// tests/cuda/fake_state.h
+// All that the driver without a GPU knows, for its functions (fake_calls.cc).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tests/cuda/fake_driver.h"
+#include "tests/cuda/fake_events.h"
+#include "tests/cuda/fake_memory.h"
+#include "tests/cuda/fake_streams.h"
+
+namespace rp::test {
+
+struct FakeDriver::State {
+  explicit State(const FakeDriverOptions& of)
+      : options(of), memory(of.memory_bytes, of.registers_read_only), streams(of.seed, of.max_delay_us) {}
+
+  struct Failure {
+    CUresult result;
+    int calls_left;
+  };
+
+  const FakeDriverOptions options;
+  std::mutex mutex;  // of what stands below, but for the streams
+  CUresult fault = CUDA_SUCCESS;  // of the GPU: every call says so
+  std::map<std::string, int> calls;
+  std::map<std::string, Failure> failures;
+  std::vector<std::unique_ptr<CUctx_st>> contexts;
+  std::vector<std::unique_ptr<CUevent_st>> events;
+  FakeMemory memory;
+  FakeStreams streams;
+};
+
+// Of the one FakeDriver that this process has.
+[[nodiscard]] FakeDriver::State& fake_state();
+
+// The driver's functions over it.
+[[nodiscard]] CudaDriver fake_calls();
+
+}  // namespace rp::test
