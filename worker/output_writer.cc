@@ -52,12 +52,16 @@ void OutputWriter::write(const Command& command, int microbatch, MicrobatchOutpu
   for (const OutputBlock& block : outputs.blocks) write_block(command, microbatch, block);
   const std::uint64_t event = command.first_event + static_cast<std::uint64_t>(microbatch) + 1;
   signals_.signal(in_epoch(epoch_of(command.slot), event), stream_);
-  if (!outputs.blocks.empty()) {
-    std::vector<OutputBlock>& place = places_[num_written_ % kOutputPlaces];
-    place = std::move(outputs.blocks);
-    stream_.call([](void* copied) { static_cast<std::vector<OutputBlock>*>(copied)->clear(); }, &place);
-  }
-  stream_.signal(copied_, ++num_written_);
+  Place& place = places_[num_written_ % kOutputPlaces];
+  place = {.blocks = std::move(outputs.blocks), .writer = this, .number = ++num_written_};
+  stream_.call(&OutputWriter::free_place, &place);
+}
+
+// In a thread of the stream's. The number last: the place may be filled anew then.
+void OutputWriter::free_place(void* argument) {
+  Place& place = *static_cast<Place*>(argument);
+  place.blocks.clear();
+  place.writer->copied_.publish(place.number);
 }
 
 }  // namespace rp

@@ -42,6 +42,7 @@ class OutputWriter {
  private:
   void take_back_freed();
   void write_block(const Command& command, int microbatch, const OutputBlock& block);
+  static void free_place(void* place);
 
   Store& store_;
   const int worker_;
@@ -53,7 +54,12 @@ class OutputWriter {
   ArenaAllocator allocator_;
   const std::unique_ptr<StreamPoint> computed_;  // of the compute stream: behind the microbatch that is written
   // Of the last microbatches: what keeps their tensors alive until they are copied.
-  std::array<std::vector<OutputBlock>, kOutputPlaces> places_;
+  struct Place {
+    std::vector<OutputBlock> blocks;
+    OutputWriter* writer = nullptr;
+    std::uint64_t number = 0;  // of microbatches, with this one
+  };
+  std::array<Place, kOutputPlaces> places_;
   std::uint64_t num_written_ = 0;                // microbatches
   SequenceWord copied_{};                        // writer: the download stream. Of those
 };

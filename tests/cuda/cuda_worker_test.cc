@@ -139,11 +139,11 @@ TEST(CudaWorker, EnqueuesARoundInThisOrder) {
             "copy 64, record b, copy 64, record e, "
             "wait c, copy 64, copy 64, record b, wait f, copy 64, copy 64, record e, "
             "wait c, copy 64, record k, copy 64, record b, wait f, copy 64, record l, copy 64, record e");
-  // Of each microbatch: its computation, its outputs, the signal, and what the host is told: that their memory is free, and how
-  // many are copied. Of each task: an event behind all.
+  // Of each microbatch: its computation, its outputs, the signal, and what the host is told: that their memory is free. Of each
+  // task: an event behind all.
   EXPECT_EQ(line_of(steady(log[kDownloadOutputs]), names),
-            "wait d, copy 32, write 1, record o, record o, wait d, copy 32, write 2, record o, record o, record p, "
-            "wait d, copy 32, write 3, record o, record o, wait d, copy 32, write 4, record o, record o, record q, "
+            "wait d, copy 32, write 1, record o, wait d, copy 32, write 2, record o, record p, "
+            "wait d, copy 32, write 3, record o, wait d, copy 32, write 4, record o, record q, "
             "wait d, write 5, record o, wait d, write 6, record o, record r");
   // Of each task: its gradients, room for a further piece, its outputs, its completion.
   EXPECT_EQ(line_of(steady(log[kDownloadGradient]), names),
