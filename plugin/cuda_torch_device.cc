@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "common/clock.h"
+#include "common/text.h"
 #include "cuda/kernels/kernels.h"
 #include "models/gpu_kernels.h"
 #include "pipeline/tensors.h"
@@ -66,6 +67,11 @@ std::optional<models::Element> element_of(DType dtype) {
 }  // namespace
 
 CudaTorchDevice::CudaTorchDevice(CudaDevice& device, const PluginSettings& settings) : device_(device) {
+  // Its allocator, streams and kernels are all told 0.
+  if (const CUdevice number = device.context().device(); number != 0) {
+    throw Error(ExitCode::kUsage, cat("GPU ", device.context().uuid(), " is CUDA device ", number, " of this process, and a worker's is device 0; "
+                                      "leave CUDA_VISIBLE_DEVICES to rp-launch"));
+  }
   install_allocator(device);
   at::globalContext().lazyInitDevice(c10::kCUDA);
   install_kernels();

@@ -1,10 +1,17 @@
 // libroundpipe_cuda.so: GPUs of NVIDIA's as devices of workers (pipeline/device_plugin.h).
+#include <cstdlib>
+
 #include "cuda/cuda_device.h"
 #include "plugin/cuda_torch_device.h"
 
 namespace rp {
 
 namespace {
+
+// What rp-launch gives a worker (docs/launcher.md), for programs that run without it. When this library is loaded, by a process's
+// first thread: the driver and cuBLAS read them when they start.
+[[maybe_unused]] const bool g_has_variables =
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) == 0 && setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0) == 0;
 
 class CudaPluginDevice : public PluginDevice {
  public:
