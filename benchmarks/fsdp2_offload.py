@@ -40,6 +40,9 @@ def main() -> int:
     except ImportError:
         print("fsdp2_offload.py: this torch has no FSDP2", file=sys.stderr)
         return 69
+    # One process: no network is needed, and there may be none.
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with tempfile.NamedTemporaryFile() as rendezvous:
         torch.distributed.init_process_group("cuda:nccl,cpu:gloo", init_method=f"file://{rendezvous.name}.store", rank=0, world_size=1)
         torch.set_num_threads(len(os.sched_getaffinity(0)))

@@ -2,13 +2,18 @@
 """Tokens a second of the Python package roundpipe (PyPI), on one GPU: an nn.Sequential of the same shape, batch and precision as
 `train` has in scripts/gpu-check.sh, by its documented calls. bf16 weights, fp32 copies in the optimizer, its own fused Adam with
 decoupled weight decay, its default recompute; the median of the steps but the first two. Prints a line of JSON. Exit code 69:
-no GPU, or roundpipe is not installed.
+no GPU, or roundpipe is not installed or lacks a package.
+
+`--prepare` takes one step of it only: the first step on a machine compiles the optimizer (with g++ and ninja), which takes half a
+minute. Where beartype is 0.23 or newer, roundpipe checks the types of its calls while it runs: carry an older one.
 """
 import importlib.util
 import json
+import os
 import statistics
 import sys
 import time
+from pathlib import Path
 
 
 def main() -> int:
@@ -20,10 +25,17 @@ def main() -> int:
 
     parser = torch_llama.options(__doc__)
     parser.add_argument("--mode", choices=["sync", "async"], default="sync")
+    parser.add_argument("--prepare", action="store_true")
     arguments = parser.parse_args()
     torch_llama.need_gpu("python_roundpipe.py")
-    from roundpipe import RoundPipe, RoundPipeRunConfig
-    from roundpipe.optim import Adam
+    # Where `pip install --target` puts ninja, which the optimizer is compiled with.
+    os.environ["PATH"] = os.pathsep.join([str(Path(folder) / "bin") for folder in sys.path if folder] + [os.environ.get("PATH", "")])
+    try:
+        from roundpipe import RoundPipe, RoundPipeRunConfig
+        from roundpipe.optim import Adam
+    except ImportError as error:
+        print(f"python_roundpipe.py: roundpipe cannot be imported: {error}", file=sys.stderr)
+        return 69
 
     model = RoundPipe(torch_llama.build(arguments.shape, arguments.layers), optim_dtype=torch.float32,
                       model_run_config=RoundPipeRunConfig(num_microbatch=arguments.num_microbatches))
@@ -36,12 +48,14 @@ def main() -> int:
         optimizer.zero_grad()
 
     seconds = []
-    for _ in range(arguments.steps):
+    for _ in range(1 if arguments.prepare else arguments.steps):
         start = time.perf_counter()
         loss = model.forward_backward(input_args=(ids,), label=labels, loss_fn=lambda outputs, its: torch_llama.loss_of(outputs, its) / tokens)
         model.step(update, is_async=arguments.mode == "async")
         seconds.append(time.perf_counter() - start)
     model.synchronize()
+    if arguments.prepare:
+        return 0
     print(json.dumps({"tokens_per_second": tokens / statistics.median(seconds[2:]), "loss": float(loss), "mode": arguments.mode}))
     return 0
 

@@ -14,6 +14,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 import make_random_model  # noqa: E402
 
 
+STRETCH = 16777259  # a prime: no two rows of a matrix are equal
+
+
 class Embedding(nn.Module):
     def __init__(self, vocabulary: int, hidden: int):
         super().__init__()
@@ -81,12 +84,16 @@ def build(shape: str, layers: int) -> nn.Sequential:
     head = Head(values, embedding.weight if values["tie_word_embeddings"] else None)
     model = nn.Sequential(embedding, *(Block(values) for _ in range(values["num_hidden_layers"])), head)
     torch.set_default_dtype(torch.float32)
-    generator = torch.Generator().manual_seed(1)
-    for name, parameter in model.named_parameters():
-        if "norm" in name:
-            nn.init.ones_(parameter)
-        else:
-            nn.init.normal_(parameter, std=0.02, generator=generator)
+    # One random stretch of a prime number of values over and over: billions of them one by one take minutes.
+    stretch = torch.empty(min(STRETCH, sum(parameter.numel() for parameter in model.parameters())), dtype=torch.bfloat16)
+    stretch.normal_(std=0.02, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name:
+                parameter.fill_(1)
+            else:
+                for piece in parameter.view(-1).split(stretch.numel()):
+                    piece.copy_(stretch[:piece.numel()])
     return model
 
 

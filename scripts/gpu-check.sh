@@ -5,7 +5,7 @@
 # 1: one was missed or failed, 2: a wrong word, 69: there is no GPU.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-parts=(kernels suite bits death bandwidth signals throughput memory determinism)
+parts=(kernels sanitizer suite bits death bandwidth signals throughput large memory determinism)
 table=$root/build/gpu-check.rows
 seconds=
 

@@ -2,7 +2,9 @@
 """scripts/gpu-check.sh without a GPU: what it says, what rows it takes, and, where the programs are built, its checks of
 trainings over workers on the `cpu` device, as if that were a GPU."""
 
+import importlib.util
 import json
+import math
 import os
 import re
 import shutil
@@ -10,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2]
@@ -19,11 +22,12 @@ sys.path.insert(0, str(SOURCE / "tools"))
 import make_random_model  # noqa: E402
 import runs  # noqa: E402
 import trace_split  # noqa: E402
-from bench import Bench, Card, Result  # noqa: E402
-from checks import PARTS, Outcome, load_all  # noqa: E402
+from bench import Bench, Card, Result, shortened, warm_libraries  # noqa: E402
+from checks import PARTS, NotRun, Outcome, load_all  # noqa: E402
 from table import BadRow, Row, merged, read_rows  # noqa: E402
 
 import device_checks  # noqa: E402
+import speed_checks  # noqa: E402
 import training_checks  # noqa: E402
 
 # rp-launch with as many workers on the CPU as there are GPUs in the list.
@@ -221,6 +225,139 @@ class OutcomesTest(unittest.TestCase):
             self.assertEqual(device_checks.kernel_tests(FakeBench(Result(code, out, "", 1.0)))[0].is_met, is_met)
 
 
+    def test_a_row_says_which_tests_failed_or_why_they_were_left_out(self):
+        failed = "[  FAILED  ] Formats/Kernels.A/Bf16 (3 ms)\n[  FAILED  ] 1 test, listed below:\n[  FAILED  ] Formats/Kernels.A/Bf16\n"
+        self.assertEqual(device_checks.kernel_tests(FakeBench(Result(1, "[  PASSED  ] 11 tests.\n" + failed, "", 1.0)))[0].why,
+                         "Formats/Kernels.A/Bf16 failed")
+        skipped = "x.h:9: Skipped\nno CUDA device: the driver is old\n\n[  PASSED  ] 0 tests.\n[  SKIPPED ] 12 tests, listed below:"
+        self.assertEqual(device_checks.kernel_tests(FakeBench(Result(0, skipped, "", 1.0)))[0].why, "no CUDA device: the driver is old")
+
+    def test_what_a_program_printed_before_it_failed_counts(self):
+        def outcomes(code, err=""):
+            bench = FakeBench(Result(code, '{"case": "never_recorded", "driver_version": 13000, "query_before": "not ready"}\n', err, 7.0))
+            bench.left = 70
+            return device_checks.dead_events(bench)
+
+        for code, err, why, has_failed in ((None, "", "the program did not end within 7 s", False), (1, "broken", "exit code 1: broken", True),
+                                           (69, "no CUDA device", "no CUDA device", False)):
+            with self.subTest(code=code):
+                first, *others = outcomes(code, err)
+                self.assertEqual((first.figure, first.is_met), ("query before: not ready", True))
+                self.assertEqual({(each.figure, each.why, each.has_failed) for each in others}, {("", why, has_failed)})
+
+    def test_calls_that_were_refused_are_no_errors_of_memory(self):
+        refused = "========= Program hit CUDA_ERROR_NOT_SUPPORTED (error 801) due to \"operation not supported\" on CUDA API call to cuMemHostRegister_v2.\n"
+        outcome = training_checks.memcheck_outcome([refused, "========= ERROR SUMMARY: 1 error\n"], 0, "")
+        self.assertEqual((outcome.figure, outcome.is_met), ("0 errors in 2 processes, exit code 0; calls that gave errors: cuMemHostRegister_v2", True))
+        outcome = training_checks.memcheck_outcome(["========= Invalid __global__ read of size 16 bytes\n"], 0, "")
+        self.assertEqual((outcome.figure, outcome.is_met), ("1 errors in 1 processes, exit code 0", False))
+        self.assertFalse(training_checks.memcheck_outcome([], 0, "").is_met, "nothing was checked")
+
+    def test_the_longest_sequence_leaves_the_time_that_others_need(self):
+        tried = []
+
+        class Clock(FakeBench):
+            left = 110.0
+
+        def run(bench, name, work, launch, seconds, **_):
+            tried.append(work.sequence_length)
+            bench.left -= 30
+            now[0] += 30
+            if work.sequence_length > fits:
+                raise RuntimeError("out of memory")
+
+        now = [0.0]
+        with unittest.mock.patch.object(speed_checks, "speed_run", run), unittest.mock.patch.object(speed_checks.time, "monotonic", lambda: now[0]):
+            fits = 1 << 30
+            outcome = speed_checks.longest_sequence(Clock(), "1.7b", 28, 73000, until=55)
+            self.assertEqual((tried, outcome.figure, outcome.is_met), ([73216], "73216 tokens (28 layers)", True))
+            tried.clear()
+            outcome = speed_checks.longest_sequence(Clock(), "1.7b", 28, 73000, until=0)
+            self.assertEqual((tried, outcome.is_met), ([73216, 91136], True))
+            tried.clear()
+            fits = 60000
+            outcome = speed_checks.longest_sequence(Clock(), "1.7b", 28, 73000, until=0)
+            self.assertEqual((tried, outcome.is_met), ([73216, 54528], False))
+            self.assertIn("out of memory", outcome.why)
+
+
+class BenchTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory(prefix="rp-gpu-check-")
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
+        self.bench = Bench(Card("c", "d", 1), 60, self.directory, self.directory / "rows.log")
+
+    def test_what_takes_too_long_is_killed_with_what_it_started_and_what_it_said_is_kept(self):
+        result = self.bench.run(["bash", "-c", "echo said; sleep 71.5 & sleep 71.5"], 6)
+        self.assertEqual((result.code, result.out), (None, "said\n"))
+        self.assertEqual([pid for pid in runs.processes_with("71.5") if pid != os.getpid()], [])
+        log = (self.directory / "rows.log").read_text()
+        self.assertIn("said", log)
+        self.assertIn("its time was over", log)
+        self.assertEqual(self.bench.processes, set())
+
+    def test_nothing_is_started_once_the_part_was_told_to_end(self):
+        process = self.bench.start(["sleep", "72.5"])
+        self.bench.kill_all()
+        self.assertEqual(process.returncode, -9)
+        with self.assertRaises(NotRun):
+            self.bench.run(["true"], 5)
+
+    def test_a_log_keeps_begin_and_end(self):
+        self.assertEqual(shortened("short"), "short")
+        text = shortened("a" * 40000 + "b" * 40000)
+        self.assertLess(len(text), 31000)
+        self.assertTrue(text.startswith("aaa") and text.endswith("bbb"))
+
+    def test_libraries_are_read_once(self):
+        (self.directory / "libtorch_cuda.so").write_bytes(b"x" * 5000)
+        (self.directory / "libtorch_cpu.so").symlink_to("libtorch_cuda.so")
+        self.assertRegex(warm_libraries(f"{self.directory}:/nowhere:", 5), r"^libraries: 0\.0 GB read in \d+\.\d s$")
+
+    def test_pages_of_files_are_free_memory_of_a_control_group(self):
+        group = self.directory / "sys/fs/cgroup"
+        group.mkdir(parents=True)
+        (self.directory / "proc").mkdir()
+        (self.directory / "proc/meminfo").write_text("MemTotal: 200 kB\nMemAvailable: 100 kB\n")
+        self.assertEqual(runs.free_host_bytes(self.directory), 100 << 10)
+        (group / "memory.max").write_text("max\n")
+        (group / "memory.current").write_text("50000\n")
+        self.assertEqual(runs.free_host_bytes(self.directory), 100 << 10)
+        (group / "memory.max").write_text("90000\n")
+        (group / "memory.stat").write_text("anon 10000\ninactive_file 20000\nactive_file 5000\nshmem 15000\n")
+        self.assertEqual(runs.free_host_bytes(self.directory), 90000 - 50000 + 25000)
+
+
+class RivalsTest(unittest.TestCase):
+    """What is measured beside us, as far as it goes without a GPU."""
+
+    def run_rival(self, program: str, *words: str) -> subprocess.CompletedProcess:
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"CUDA_VISIBLE_DEVICES": ""}
+        return subprocess.run([sys.executable, SOURCE / "benchmarks" / program, "--shape", "tiny", *words], env=environment, capture_output=True,
+                              text=True, timeout=120)
+
+    @unittest.skipIf(importlib.util.find_spec("roundpipe"), "it is installed")
+    def test_a_package_that_is_not_there_is_not_run(self):
+        process = self.run_rival("python_roundpipe.py")
+        self.assertEqual((process.returncode, process.stderr), (69, "python_roundpipe.py: roundpipe is not installed\n"))
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "needs torch")
+    def test_their_model_has_as_many_weights_as_ours(self):
+        process = self.run_rival("fsdp2_offload.py")
+        self.assertEqual(process.returncode, 69, process.stderr)
+        self.assertIn("no CUDA device", process.stderr)
+        sys.path.insert(0, str(SOURCE / "benchmarks"))
+        import torch_llama
+
+        model = torch_llama.build("tiny", 4)
+        self.assertEqual(sum(each.numel() for each in model.parameters()), make_random_model.num_parameters(make_random_model.config("tiny", 4)))
+        self.assertAlmostEqual(float(model[1].q.weight.detach().float().std()), 0.02, delta=0.002)
+        ids, labels = torch_llama.batch("tiny", 2, 16)
+        loss = float(torch_llama.loss_of(model(ids), labels).detach()) / ids.numel()
+        self.assertLess(abs(loss - math.log(make_random_model.SHAPES["tiny"]["vocab_size"])), 0.5, "the loss of a guess")
+
+
 @unittest.skipUnless(os.environ.get("RP_PROGRAMS"), "the programs are not built")
 class OnTheCpuTest(unittest.TestCase):
     """A bundle of links whose rp-launch has its workers on the CPU."""
@@ -251,6 +388,8 @@ class OnTheCpuTest(unittest.TestCase):
         process = subprocess.run([self.root / "scripts/gpu-check.sh", "--table", table, "--seconds", str(seconds), part], env=environment,
                                  capture_output=True, text=True, timeout=200)
         self.assertIn(process.returncode, (0, 1), process.stderr)
+        self.assertEqual([line for line in process.stdout.splitlines() if not line.startswith("| ")], [], "more than the rows")
+        self.assertIn("[exit code ", table.with_name(table.name + ".log").read_text())
         rows = {each.what: each for each in read_rows(table.read_text())}
         lines = [line for each in load_all() if each.part == part for line in each.lines]
         self.assertEqual([*rows], [line.what for line in lines], "a row for each line")
@@ -264,7 +403,7 @@ class OnTheCpuTest(unittest.TestCase):
         self.assertEqual((len(sums), len(set(sums))), (3, 1))
 
     def test_the_suite_as_far_as_its_time_goes(self):
-        system, modes, _ = self.rows("suite", 75).values()
+        system, modes = self.rows("suite", 75).values()
         self.assertRegex(system.figure, r"^[1-9]\d* of \d+ passed, \d+ not reached in time$")
         self.assertIn(system.result, ("met", "missed"), "none failed")
         self.assertEqual(modes.result, "met", modes)
@@ -295,7 +434,7 @@ class OnTheCpuTest(unittest.TestCase):
         self.assertGreater(shares["compute"], 0)
         self.assertEqual(runs.processes_with(run.output), [])
         vocabulary = make_random_model.SHAPES["tiny"]["vocab_size"]
-        self.assertLess(abs(run.losses()[0] - __import__("math").log(vocabulary)), 0.5, "the loss of a guess")
+        self.assertLess(abs(run.losses()[0] - math.log(vocabulary)), 0.5, "the loss of a guess")
 
 
 if __name__ == "__main__":

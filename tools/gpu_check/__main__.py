@@ -5,13 +5,15 @@
 
 import argparse
 import datetime
+import os
+import signal
 import sys
 import traceback
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from bench import NO_DEVICE, Bench, NoDevice, find_card  # noqa: E402
+from bench import NO_DEVICE, Bench, NoDevice, find_card, warm_libraries  # noqa: E402
 from checks import PARTS, Check, NotRun, Outcome, load_all  # noqa: E402
 from table import Row  # noqa: E402
 
@@ -36,7 +38,11 @@ def rows_of(each: Check, bench: Bench) -> list[Row]:
     except NotRun as reason:
         outcomes = [Outcome(why=str(reason)) for _ in each.lines]
     except Exception as error:  # a defect in one check is no reason to lose the others
-        traceback.print_exc()
+        if bench.log is None:
+            traceback.print_exc()
+        else:
+            with open(bench.log, "a", encoding="utf-8") as log:
+                traceback.print_exc(file=log)
         failure = f"failed: {type(error).__name__}: {error}"[:300]
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
     rows = []
@@ -59,7 +65,16 @@ def main() -> int:
     except NoDevice as reason:
         print(f"gpu-check.sh: {arguments.part}: {reason}", file=sys.stderr)
         return NO_DEVICE
-    bench = Bench(card, arguments.seconds, arguments.scratch)
+    # Beside the table, so that it comes along: from some machines only the end of what is printed comes back.
+    log = arguments.table.with_name(arguments.table.name + ".log")
+    print(warm_libraries(os.environ.get("LD_LIBRARY_PATH", ""), 90), file=sys.stderr)
+    bench = Bench(card, arguments.seconds, arguments.scratch, log)
+
+    def end(*_):
+        bench.kill_all()
+        sys.exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, end)
     is_good = True
     for each in load_all():
         if each.part != arguments.part:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,22 @@ class Card:
     memory_mib: int
 
 
+def warm_libraries(folders: str, seconds: float) -> str:
+    """Reads LibTorch's and CUDA's libraries once: from a disk nobody has read yet, the first process would take long to start, in
+    some part's time. Says what it read."""
+    begin, total = time.monotonic(), 0
+    files = [file for folder in folders.split(":") if folder for name in NEEDED_EARLY for file in sorted(Path(folder).glob(name))]
+    for file in dict.fromkeys(file.resolve() for file in files if file.is_file()):
+        with open(file, "rb", buffering=0) as data:
+            while time.monotonic() - begin < seconds and (piece := data.read(16 << 20)):
+                total += len(piece)
+    return f"libraries: {total / 1e9:.1f} GB read in {time.monotonic() - begin:.1f} s"
+
+
+# What a worker loads before its first step.
+NEEDED_EARLY = ("libtorch_c*.so", "libc10*.so", "libcublas*.so*", "libcudart.so*", "libcudnn.so*", "libcudnn_graph.so*")
+
+
 def find_card() -> Card:
     """The first GPU of this machine. Throws NoDevice."""
     remedy = "; install the driver (in a container: start it with GPUs) and look at `nvidia-smi`, or run this on a machine with a GPU"
@@ -44,6 +61,16 @@ def find_card() -> Card:
     return Card(name, driver, int(memory) if memory.isdigit() else 0)
 
 
+MOST_OF_A_LOG = 30000  # characters of what one program says
+
+
+def shortened(text: str) -> str:
+    """Its begin and its end."""
+    if len(text) <= MOST_OF_A_LOG:
+        return text
+    return f"{text[:MOST_OF_A_LOG // 3]}\n[... {len(text) - MOST_OF_A_LOG} characters ...]\n{text[-2 * MOST_OF_A_LOG // 3:]}"
+
+
 @dataclass(frozen=True)
 class Result:
     code: int | None  # None: it was ended, because its time was over
@@ -57,13 +84,55 @@ class Result:
         return " ".join((self.err.strip() or self.out.strip()).splitlines()[-3:])[-300:]
 
 
-class Bench:
-    """One part's run. `scratch` is a directory for what it makes."""
+def rest_of(process: subprocess.Popen) -> tuple[str, str]:
+    """What a process said that was killed. One that it started may still have the pipes open."""
+    try:
+        return process.communicate(timeout=10)
+    except subprocess.TimeoutExpired as error:
+        return tuple((text or b"").decode(errors="replace") for text in (error.stdout, error.stderr))
 
-    def __init__(self, card: Card, seconds: float, scratch: Path):
+
+class Bench:
+    """One part's run. `scratch` is a directory for what it makes; what programs say goes to the end of `log`."""
+
+    def __init__(self, card: Card, seconds: float, scratch: Path, log: Path | None = None):
         self.card = card
         self.scratch = scratch
         self.end = time.monotonic() + seconds
+        self.log = log
+        self.processes: set[subprocess.Popen] = set()  # running, each the first of a group
+        self.lock = threading.RLock()  # a signal's handler takes it, too
+
+    def start(self, command: list, **options) -> subprocess.Popen:
+        """A process in a group of its own, which end() and kill_all() end with all that it started: not rp-launch alone, but also
+        a sanitizer and what it runs."""
+        process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, start_new_session=True, **options)
+        with self.lock:
+            self.processes.add(process)
+        return process
+
+    def end_group(self, process: subprocess.Popen) -> None:
+        """Kills it if it is still there."""
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        with self.lock:
+            self.processes.discard(process)
+
+    def kill_all(self) -> None:
+        """And nothing is started any more."""
+        self.end = 0.0
+        for process in list(self.processes):
+            self.end_group(process)
+
+    def note(self, command: list, result: "Result") -> None:
+        """Into the log: only its end comes back from many machines' consoles."""
+        if self.log is None:
+            return
+        ended = "its time was over" if result.code is None else f"exit code {result.code}"
+        text = f"$ {' '.join(str(word) for word in command)}\n{shortened(result.out)}{shortened(result.err)}[{ended}, {result.seconds:.1f} s]\n\n"
+        with self.lock, open(self.log, "a", encoding="utf-8") as log:
+            log.write(text)
 
     @property
     def left(self) -> float:
@@ -95,18 +164,19 @@ class Bench:
         """To its end, or for so long; it is killed then, and with rp-launch all that it started."""
         begin = time.monotonic()
         limit = self.seconds(seconds)
-        process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                   errors="replace", stdin=subprocess.DEVNULL, start_new_session=True, **options)
+        process = self.start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", **options)
         try:
             out, err = process.communicate(timeout=limit)
             code = process.returncode
-        except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)  # its own group: not rp-launch alone, but also a sanitizer and what it runs
-            out, err = process.communicate()
+        except subprocess.TimeoutExpired:
             code = None
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
-        return Result(code, out, err, time.monotonic() - begin)
+        finally:
+            self.end_group(process)
+        if code is None:
+            out, err = rest_of(process)
+        result = Result(code, out, err, time.monotonic() - begin)
+        self.note(command, result)
+        return result
 
     def python(self) -> str:
         return sys.executable

@@ -88,22 +88,31 @@ def train_until(bench: Bench, name: str, launch: list, model: Path, data: Path, 
     begin = time.monotonic()
     end = begin + bench.seconds(seconds)
     with open(output.parent / f"{name}.log", "w+", encoding="utf-8", errors="replace") as log:
-        process = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        process = bench.start(words, stdout=log, stderr=log)
         try:
             run = Run(Result(None, "", "", 0), output)
             while process.poll() is None and time.monotonic() < end and len(run.metrics()) < steps:
                 time.sleep(0.2)
+            code = process.poll()
+            if kills_coordinator and code is None:
+                kill_coordinator(process, output)
         finally:
-            if kills_coordinator and process.poll() is None:
-                os.kill(pid_of(output, "RP_ROLE=coordinator"), signal.SIGKILL)
-                process.wait(timeout=30)
-            process.kill()  # the kernel ends what it started
-            process.wait()
+            bench.end_group(process)
             wait_until_gone(output)
         log.seek(0)
         said = log.read()
-    code = 0 if len(run.metrics()) >= steps else process.returncode
-    return Run(Result(code, "", said, time.monotonic() - begin), output)
+    result = Result(0 if len(run.metrics()) >= steps else code, "", said, time.monotonic() - begin)
+    bench.note(words, result)
+    return Run(result, output)
+
+
+def kill_coordinator(process: subprocess.Popen, output: Path) -> None:
+    """Waits until rp-launch has ended after that, or 30 seconds."""
+    try:
+        os.kill(pid_of(output, "RP_ROLE=coordinator"), signal.SIGKILL)
+        process.wait(timeout=30)
+    except (OSError, RuntimeError, subprocess.TimeoutExpired):
+        pass  # it ends by itself, or is killed; a trace that is missing is missed by its reader
 
 
 def processes_with(word: Path | str) -> list[int]:
@@ -137,13 +146,22 @@ def wait_until_gone(output: Path) -> None:
         time.sleep(0.1)
 
 
-def free_host_bytes() -> int:
-    """What the kernel or a control group leaves."""
-    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+# Limit, use and statistics of a control group's memory, of both versions.
+GROUPS = (("memory.max", "memory.current", "memory.stat"),
+          ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"))
+
+
+def free_host_bytes(root: Path = Path("/")) -> int:
+    """What the kernel or a control group leaves. Pages of files that were read or written are free, too: they give way."""
+    fields = dict(line.split(":") for line in (root / "proc/meminfo").read_text().splitlines())
     free = int(fields["MemAvailable"].split()[0]) * 1024
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    if limit.exists() and used.exists() and limit.read_text().strip() != "max":
-        free = min(free, int(limit.read_text()) - int(used.read_text()))
+    for names in GROUPS:
+        limit, used, statistics_of = (root / "sys/fs/cgroup" / name for name in names)
+        if not (limit.exists() and used.exists()) or not limit.read_text().strip().isdigit():
+            continue
+        stat = dict(line.split() for line in statistics_of.read_text().splitlines()) if statistics_of.exists() else {}
+        cached = int(stat.get("inactive_file", 0)) + int(stat.get("active_file", 0))
+        free = min(free, int(limit.read_text()) - int(used.read_text()) + cached)
     return free
 
 

@@ -1,7 +1,9 @@
 """What models of random weights show: hidden uploads, tokens a second beside others, the longest sequence, what determinism costs."""
 
 import json
+import os
 import re
+import time
 from dataclasses import dataclass
 
 from bench import ROOT, Bench
@@ -35,7 +37,7 @@ def speed_run(bench: Bench, name: str, work: Workload, launch: list, seconds: fl
     data = random_data(bench, work.shape, work.sequence_length, work.sequences)
     run = train_until(bench, name, launch, model, data, steps, seconds, batch_size=work.sequences,
                       num_microbatches=min(MICROBATCHES, work.sequences), sequence_length=work.sequence_length, dtype="bf16", **settings)
-    if run.result.code == -9:
+    if run.result.code is None:
         raise NotRun(f"{len(run.metrics())} of {steps} steps within {run.result.seconds:.0f} s; {run.result.said}")
     if run.result.code != 0:
         raise RuntimeError(f"train ended with {run.result.code}: {run.result.said}")
@@ -65,6 +67,16 @@ def sequence_workloads() -> dict[str, Workload]:
     return {shape: Workload(shape, layers_that_fit(shape, asynchronous=True, most=most)) for shape, most in (("1.7b", None), ("8b", 16))}
 
 
+# roundpipe compiles its optimizer at the first step; where it puts that.
+def roundpipe_environment(bench: Bench) -> dict[str, str]:
+    return os.environ | {"TORCH_EXTENSIONS_DIR": str(bench.scratch / "torch_extensions"), "MAX_JOBS": "4"}
+
+
+def prepare_roundpipe(bench: Bench) -> None:
+    """Half a minute, which is none of its steps' and of no part's second run. What goes wrong is said by the run itself."""
+    bench.run([bench.python(), ROOT / "benchmarks" / "python_roundpipe.py", "--shape", "tiny", "--prepare"], 120, env=roundpipe_environment(bench))
+
+
 def throughput_lines(name: str, mode: str) -> tuple[tuple[str, str], ...]:
     return ((f"tokens/s, {name}-shaped, {mode}", A_FIGURE),
             (f"time split, {name}-shaped, {mode}: compute, exposed transfers, exposed updates, rest (bubble)", A_FIGURE),
@@ -75,11 +87,11 @@ def rival(bench: Bench, program: str, work: Workload, seconds: float, *words: st
     """Tokens a second of another program for the same shape, batch and precision."""
     command = [bench.python(), ROOT / "benchmarks" / program, "--shape", work.shape, "--layers", work.layers, "--batch-size", work.sequences,
                "--sequence-length", work.sequence_length, "--num-microbatches", min(MICROBATCHES, work.sequences), *words]
-    result = bench.run(command, seconds)
+    result = bench.run(command, seconds, env=roundpipe_environment(bench))
     if result.code == 69:
         raise NotRun(result.said.split(": ", 1)[-1])
     if result.code is None:
-        raise NotRun(f"{program} did not end within {seconds:.0f} s")
+        raise NotRun(f"{program} did not end within {result.seconds:.0f} s")
     found = re.search(r'^\{.*"tokens_per_second".*\}$', result.out, re.MULTILINE)
     if not found:
         raise RuntimeError(f"{program} ended with {result.code}: {result.said}")
@@ -111,6 +123,7 @@ def beside_roundpipe(bench: Bench, shape: str, mode: str, seconds: float) -> lis
 
 @check("throughput", *throughput_lines("1.7B", "synchronous"))
 def small_synchronous(bench: Bench) -> list[Outcome]:
+    prepare_roundpipe(bench)
     return beside_roundpipe(bench, "1.7b", "sync", 60)
 
 
@@ -120,22 +133,32 @@ def small_asynchronous(bench: Bench) -> list[Outcome]:
 
 
 @check("throughput", ("tokens/s, 1.7B-shaped, synchronous, of FSDP2's with CPU offload", A_FIGURE))
-def beside_fsdp(bench: Bench) -> list[Outcome]:
-    work = sequence_workloads()["1.7b"]
-    run = Run(result=None, output=bench.scratch / "runs" / "speed-1.7b-sync")
+def small_beside_fsdp(bench: Bench) -> list[Outcome]:
+    return [beside_fsdp(bench, "1.7b", 90)]
+
+
+def beside_fsdp(bench: Bench, shape: str, seconds: float) -> Outcome:
+    work = sequence_workloads()[shape]
+    run = Run(result=None, output=bench.scratch / "runs" / f"speed-{shape}-sync")
     if len(run.metrics()) < 3:
-        raise NotRun("there is no figure of ours")
-    return [beside(bench, "fsdp2_offload.py", work, tokens_per_second(run, work), 0, 90)]
+        raise NotRun("there is no figure of ours: the synchronous run comes before it, in the same call or with RP_GPU_SCRATCH")
+    return beside(bench, "fsdp2_offload.py", work, tokens_per_second(run, work), 0, seconds)
 
 
-@check("throughput", *throughput_lines("8B", "synchronous"))
+@check("large", *throughput_lines("8B", "synchronous"))
 def large_synchronous(bench: Bench) -> list[Outcome]:
-    return beside_roundpipe(bench, "8b", "sync", 90)
+    prepare_roundpipe(bench)
+    return beside_roundpipe(bench, "8b", "sync", 120)
 
 
-@check("throughput", *throughput_lines("8B", "asynchronous"))
+@check("large", *throughput_lines("8B", "asynchronous"))
 def large_asynchronous(bench: Bench) -> list[Outcome]:
-    return beside_roundpipe(bench, "8b", "async", 90)
+    return beside_roundpipe(bench, "8b", "async", 120)
+
+
+@check("large", ("tokens/s, 8B-shaped, synchronous, of FSDP2's with CPU offload", A_FIGURE))
+def large_beside_fsdp(bench: Bench) -> list[Outcome]:
+    return [beside_fsdp(bench, "8b", 150)]
 
 
 @check("signals", ("tokens/s of two workers on one GPU, small stages: `--signals memops`, of `--signals events`'", A_FIGURE))
@@ -150,35 +173,47 @@ def signals_in_training(bench: Bench) -> list[Outcome]:
     return [Outcome(f"{words / events:.3f} ({words:.0f} and {events:.0f})")]
 
 
-# First the published length, then longer ones as long as they fit.
-def longest_sequence(bench: Bench, shape: str, layers: int, published: int) -> Outcome:
-    longest, failure = 0, ""
-    for factor in (1.0, 1.25, 1.5, 0.75):
-        length = int(published * factor) // 256 * 256 + 256 * (factor == 1.0)
-        if (factor < 1 and longest) or bench.left < 25:
+def tries_length(bench: Bench, shape: str, layers: int, length: int, seconds: float) -> str:
+    """Empty if a step of this length was made, else why not."""
+    work = Workload(shape, layers, sequence_length=length, sequences=1)
+    try:
+        speed_run(bench, f"longest-{shape}", work, ["--gpus", "0,", "--gpu-memory", "24G"], seconds, steps=1, recompute_grain="layer")
+    except (RuntimeError, NotRun) as reason:
+        return f"{length}: {reason}"
+    return ""
+
+
+# First the published length, then longer ones if it fits and shorter ones if not, as long as there is time: `until` is how much of
+# the part's has to be left.
+def longest_sequence(bench: Bench, shape: str, layers: int, published: int, until: float) -> Outcome:
+    begin = time.monotonic()
+    failure = tries_length(bench, shape, layers, (published + 255) // 256 * 256, max(60.0, bench.left - until))
+    took = time.monotonic() - begin
+    longest = 0 if failure else (published + 255) // 256 * 256
+    for factor in (1.25, 1.5) if longest else (0.75, 0.5):
+        if bench.left - 1.7 * took < until:
             break
-        work = Workload(shape, layers, sequence_length=length, sequences=1)
-        try:
-            speed_run(bench, f"longest-{shape}", work, ["--gpus", "0,", "--gpu-memory", "24G"], 60, steps=1, recompute_grain="layer")
+        length = int(published * factor) // 256 * 256
+        trouble = tries_length(bench, shape, layers, length, max(20.0, bench.left - until))
+        failure = failure or trouble
+        if not trouble:
             longest = length
-        except (RuntimeError, NotRun) as reason:
-            failure = failure or f"{length}: {reason}"
-            if longest:
-                break
+        if bool(trouble) == (longest >= published):
+            break
     if not longest:
-        raise RuntimeError(failure or "nothing was tried in time")
-    return Outcome(f"{longest} tokens ({shape_text(shape, layers)})", longest >= published, failure)
+        raise RuntimeError(failure)
+    return Outcome(f"{longest} tokens ({shape_text(shape, layers)})", longest >= published, failure if longest < published else "")
 
 
 @check("memory", ("longest sequence with `--gpu-memory 24G`, 1.7B-shaped", ">= 73000"))
 def longest_small(bench: Bench) -> list[Outcome]:
-    return [longest_sequence(bench, "1.7b", layers_that_fit("1.7b"), 73000)]
+    return [longest_sequence(bench, "1.7b", layers_that_fit("1.7b"), 73000, until=bench.left / 2)]
 
 
 # What a GPU holds at once is a stage and its activations: more layers take memory of the host only.
 @check("memory", ("longest sequence with `--gpu-memory 24G`, 8B-shaped", ">= 49000"))
 def longest_large(bench: Bench) -> list[Outcome]:
-    return [longest_sequence(bench, "8b", layers_that_fit("8b", most=8), 49000)]
+    return [longest_sequence(bench, "8b", layers_that_fit("8b", most=8), 49000, until=0)]
 
 
 @check("determinism", ("tokens/s with `--allow-nondeterminism`, of those without", A_FIGURE))

@@ -2,17 +2,23 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from bench import ROOT, Bench
+from bench import ROOT, Bench, Result
 from checks import NotRun, Outcome, check
 from runs import command, pid_of, processes_with, tiny
 
 SMALL = ["--gpu-memory", "2G"]  # so that several runs have room
-JOBS = 4
+
+
+def jobs(bench: Bench) -> int:
+    """Runs at once, of up to four workers with 2.5 GiB each."""
+    return max(1, min(4, bench.card.memory_mib // 12000))
+
 
 # Tests of tests/system that take a device, the most telling first. Left out are those about memory of the host, inputs that
 # are refused, and files: no device has a part in them.
@@ -68,11 +74,11 @@ def system_tests(bench: Bench) -> list[Outcome]:
         if bench.left < 60:
             return "not reached"
         result = bench.run([bench.python(), ROOT / "tests" / "system" / file, case], bench.left - 50, env=environment)
-        if result.code != 0:
-            print(f"{case}: {result.out}{result.err}", flush=True)
-        return "passed" if result.code == 0 else "not reached" if result.code is None else f"{case} failed"
+        said = re.search(r"^\w*(?:Error|Exception): (.*)", result.err, re.MULTILINE)
+        failure = f"{case} failed: {said.group(1)[:120] if said else result.said[:120]}"
+        return "passed" if result.code == 0 else "not reached" if result.code is None else failure
 
-    with ThreadPoolExecutor(JOBS) as pool:
+    with ThreadPoolExecutor(jobs(bench)) as pool:
         results = list(pool.map(run, TESTS))
     passed = results.count("passed")
     bad = [result for result in results if result not in ("passed", "not reached")]
@@ -103,45 +109,64 @@ def mode_difference(bench: Bench, name: str) -> float:
 
 @check("suite", ("trainings in every mode beside the `cpu` device, fp32: largest relative difference of a loss", f"<= {TOLERANCE:g}"))
 def modes_beside_the_cpu(bench: Bench) -> list[Outcome]:
-    with ThreadPoolExecutor(JOBS) as pool:
+    with ThreadPoolExecutor(jobs(bench)) as pool:
         differences = dict(zip(MODES, pool.map(lambda name: mode_difference(bench, name), MODES)))
     worst = max(differences, key=differences.__getitem__)
     figure = f"{differences[worst]:.2e} ({worst}), {len(MODES)} modes"
     return [Outcome(figure, differences[worst] <= TOLERANCE)]
 
 
-@check("suite", ("compute-sanitizer memcheck over a short training run", "0 errors"))
+# What memcheck finds in memory, and calls of CUDA that gave an error: some must (a registration that is refused is survived).
+WRONG_ACCESS = re.compile(r"^=+ (?:Invalid|Misaligned|Out-of-range|Leaked)", re.MULTILINE)
+REFUSED_CALL = re.compile(r"^=+ Program hit (?:\w+) .*on CUDA API call to (\w+)|^=+ Program hit (\w+)", re.MULTILINE)
+
+
+def memcheck_outcome(texts: list[str], code: int, said: str) -> Outcome:
+    errors = sum(len(WRONG_ACCESS.findall(text)) for text in texts)
+    refused = sorted({call or error for text in texts for call, error in REFUSED_CALL.findall(text)})
+    figure = f"{errors} errors in {len(texts)} processes, exit code {code}"
+    if refused:
+        figure += f"; calls that gave errors: {', '.join(refused)}"
+    return Outcome(figure, errors == 0 and code == 0 and bool(texts), said if code else "")
+
+
+@check("sanitizer", ("compute-sanitizer memcheck over a short training run", "0 errors"))
 def memcheck_of_a_training(bench: Bench) -> list[Outcome]:
     sample = bench.tiny_model()
     logs = bench.scratch / "memcheck"
-    logs.mkdir(exist_ok=True)
+    shutil.rmtree(logs, ignore_errors=True)
+    logs.mkdir()
     sanitizer = ["compute-sanitizer", "--tool", "memcheck", "--target-processes", "all", "--log-file", str(logs / "%p.log")]
-    words = command(bench, bench.scratch / "runs" / "memcheck", ["--gpus", "0", *SMALL], sample / "model", sample / "data.tokens",
+    words = command(bench, bench.scratch / "runs" / "memcheck", ["--gpus", "0,", *SMALL], sample / "model", sample / "data.tokens",
                     max_steps=1, batch_size=2, num_microbatches=2, sequence_length=16)
     try:
-        result = bench.run(sanitizer + words, 90)
+        result = bench.run(sanitizer + words, max(bench.left - 5, 30))
     except FileNotFoundError:
         raise NotRun("compute-sanitizer is not installed") from None
     if result.code is None:
-        raise NotRun("the run under compute-sanitizer did not end in time")
+        raise NotRun(f"the run under compute-sanitizer did not end within {result.seconds:.0f} s")
     texts = [file.read_text(errors="replace") for file in logs.glob("*.log")]
-    errors = sum(len(re.findall(r"^=+ (?:Invalid|Program hit|Misaligned|Out-of-range|Leaked)", text, re.MULTILINE)) for text in texts)
-    figure = f"{errors} errors in {len(texts)} processes, exit code {result.code}"
-    return [Outcome(figure, errors == 0 and result.code == 0 and bool(texts), result.said if result.code else "")]
+    bench.note(["memcheck's logs"], Result(result.code, "".join(texts), "", result.seconds))
+    return [memcheck_outcome(texts, result.code, result.said)]
 
 
 WORKERS = ("0,", "0,0", "0,0,0,0")
 
 
-@check("bits", ("`--gpus 0`, `0,0`, `0,0,0,0`: losses and weights of a synchronous run", "equal bits"),
-       ("`--gpus 0`, `0,0`, `0,0,0,0`: losses and weights of an asynchronous run", "equal bits"))
-def equal_bits(bench: Bench) -> list[Outcome]:
-    outcomes = []
-    for mode in ({}, {"async": True}):
-        results = [tiny(bench, f"bits{len(mode)}-{gpus.count('0')}", ["--gpus", gpus, *SMALL], **mode).bits() for gpus in WORKERS]
-        figure = f"SHA-256 {', '.join(sha[:12] for _, sha in results)}; last loss {', '.join(losses[-1] for losses, _ in results)}"
-        outcomes.append(Outcome(figure, all(result == results[0] for result in results)))
-    return outcomes
+def equal_bits(bench: Bench, mode: str, **settings) -> list[Outcome]:
+    results = [tiny(bench, f"bits-{mode}-{gpus.count('0')}", ["--gpus", gpus, *SMALL], **settings).bits() for gpus in WORKERS]
+    figure = f"SHA-256 {', '.join(sha[:12] for _, sha in results)}; last loss {', '.join(losses[-1] for losses, _ in results)}"
+    return [Outcome(figure, all(result == results[0] for result in results))]
+
+
+@check("bits", ("`--gpus 0`, `0,0`, `0,0,0,0`: losses and weights of a synchronous run", "equal bits"))
+def equal_bits_of_synchronous_runs(bench: Bench) -> list[Outcome]:
+    return equal_bits(bench, "sync")
+
+
+@check("bits", ("`--gpus 0`, `0,0`, `0,0,0,0`: losses and weights of an asynchronous run", "equal bits"))
+def equal_bits_of_asynchronous_runs(bench: Bench) -> list[Outcome]:
+    return equal_bits(bench, "async", **{"async": True})
 
 
 @check("bits", ("`--gpus 0,0` beside the `cpu` device, fp32: largest relative difference of a loss", f"<= {TOLERANCE:g}"))
@@ -160,10 +185,11 @@ def killed_worker(bench: Bench, signals: str) -> Outcome:
     """One of four is killed once the run has made some steps."""
     sample = bench.tiny_model()
     output = bench.scratch / "runs" / f"death-{signals}"
+    shutil.rmtree(output, ignore_errors=True)
     output.parent.mkdir(parents=True, exist_ok=True)
     words = command(bench, output, ["--gpus", "0,0,0,0", "--signals", signals, *SMALL], sample / "model", sample / "data.tokens",
                     max_steps=1000000, batch_size=8, num_microbatches=4, sequence_length=32)
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = bench.start(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         metrics = output / "metrics.jsonl"
         end = time.monotonic() + bench.seconds(40)
@@ -175,8 +201,9 @@ def killed_worker(bench: Bench, signals: str) -> Outcome:
         os.kill(pid_of(output, "RP_WORKER=2"), signal.SIGKILL)
         err = process.communicate(timeout=30)[1]
     finally:
-        process.kill()
+        bench.end_group(process)
     seconds = time.monotonic() - begin
+    bench.note(words, Result(process.returncode, "", err, seconds))
     names_it = "worker 2" in err
     figure = f"exit code {process.returncode} after {seconds:.1f} s, the message {'names' if names_it else 'does not name'} worker 2"
     return Outcome(figure, process.returncode == 137 and names_it and seconds < 10 and not processes_with(output), err.strip()[-200:])
