@@ -107,10 +107,23 @@ __device__ inline Pack<T> load(const T* from, std::int64_t left, float other = 0
   return values;
 }
 
+// 16 bytes in one store. Written out, because the compiler joins it with the stores of single elements that a last pack may
+// need, and then stores every pack element by element.
+__device__ inline void store_words(void* to, uint4 words) {
+#ifdef __CUDACC__
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(__cvta_generic_to_global(to)), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w)
+               : "memory");
+#else
+  *static_cast<uint4*>(to) = words;
+#endif
+}
+
 template <bool kAligned, typename T>
 __device__ inline void store(T* to, std::int64_t left, const Pack<T>& values) {
   if (kAligned && left >= kPack<T>) {
-    *reinterpret_cast<uint4*>(to) = words_of(values);
+    store_words(to, words_of(values));
     return;
   }
 #pragma unroll
@@ -144,8 +157,8 @@ __device__ inline void store_floats(float* to, std::int64_t left, const Pack<T>&
 #pragma unroll
   for (int k = 0; k < kPack<T>; k += 4) {
     if (kAligned && left >= k + 4) {
-      *reinterpret_cast<float4*>(to + k) =
-          float4{values.at[k], values.at[k + 1], values.at[k + 2], values.at[k + 3]};
+      store_words(to + k, {__float_as_uint(values.at[k]), __float_as_uint(values.at[k + 1]), __float_as_uint(values.at[k + 2]),
+                           __float_as_uint(values.at[k + 3])});
       continue;
     }
 #pragma unroll

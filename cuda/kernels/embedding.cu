@@ -10,6 +10,7 @@ using models::Element;
 namespace {
 
 constexpr unsigned kThreads = 256;
+constexpr int kBlocks = 4;  // as in rms_norm.cu
 
 // Block (x, y) takes the y-th kThreads packs of the columns of its rows.
 template <typename T>
@@ -41,7 +42,7 @@ __global__ void __launch_bounds__(kThreads) embed_rows(EmbedRows a, std::int64_t
 
 // The block of the first of equal ids does all of them; the others have nothing to do.
 template <typename T, bool kAligned>
-__global__ void __launch_bounds__(kThreads) embed_grad_rows(EmbedGradRows a, std::int64_t count) {
+__global__ void __launch_bounds__(kThreads, kBlocks) embed_grad_rows(EmbedGradRows a, std::int64_t count) {
   const std::int64_t i = first_column<T>();
   if (i >= a.columns) return;
   const std::int64_t left = a.columns - i;

@@ -14,9 +14,11 @@ constexpr unsigned kThreads = 256;
 // Packs of columns of a row that one thread keeps the weight's gradient of. Rows of more columns take several blocks, each
 // of which forms the row's sum anew.
 constexpr int kPacksOfThread = 4;
+// Blocks that a multiprocessor holds at least: registers for that many, or ptxas saves a few more and spills.
+constexpr int kBlocks = 4;
 
 template <typename T, bool kAligned, bool kAdd>
-__global__ void __launch_bounds__(kThreads) rms_norm_rows(AddRmsNormRows a, std::int64_t rows) {
+__global__ void __launch_bounds__(kThreads, kBlocks) rms_norm_rows(AddRmsNormRows a, std::int64_t rows) {
   const T* weight = static_cast<const T*>(a.weight);
   // What is normalised: x itself, or the sum, which the thread that wrote it reads again.
   const T* normalised = static_cast<const T*>(kAdd ? a.sum : a.x);

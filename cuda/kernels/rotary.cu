@@ -10,6 +10,7 @@ using models::RotateRows;
 namespace {
 
 constexpr unsigned kThreads = 256;
+constexpr std::int64_t kMaxItems = std::int64_t{1} << 31;  // packs of half a row: they are counted in 32 bits
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads) fill_table(RotaryAngles a) {
@@ -24,15 +25,17 @@ __global__ void __launch_bounds__(kThreads) fill_table(RotaryAngles a) {
 
 // One block a row; its threads go over the packs of the first halves of its heads. kAligned: each half is, too.
 template <typename T, bool kAligned>
-__global__ void rotate_rows(RotateRows a, std::int64_t rows) {
+__global__ void __launch_bounds__(kThreads) rotate_rows(RotateRows a, std::int64_t rows) {
   const std::int64_t half = a.head_size / 2;
-  const std::int64_t packs = divide_up(half, kPack<T>);  // of a half
+  // 32 bits: a division of 64 takes a hundred instructions.
+  const auto packs = static_cast<unsigned>(divide_up(half, kPack<T>));  // of a half
+  const auto items = static_cast<unsigned>(a.heads) * packs;
   const float direction = a.back ? -1.0F : 1.0F;
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const float* cosine = a.cosine + row % a.sequence * half;
     const float* sine = a.sine + row % a.sequence * half;
-    for (std::int64_t item = threadIdx.x; item < a.heads * packs; item += blockDim.x) {
-      const std::int64_t i = item % packs * kPack<T>, left = half - i;
+    for (unsigned item = threadIdx.x; item < items; item += blockDim.x) {
+      const std::int64_t i = std::int64_t{item % packs} * kPack<T>, left = half - i;
       const std::int64_t offset = (row * a.heads + item / packs) * a.head_size + i;
       const T* x = static_cast<const T*>(a.x) + offset;
       T* y = static_cast<T*>(a.y) + offset;
@@ -66,10 +69,11 @@ void rotate(Element element, const RotateRows& call, std::int64_t rows, void* st
     const std::int64_t half = call.head_size / 2, items = call.heads * divide_up(half, kPack<T>);
     if (items == 0) return;
     const std::int64_t threads = std::min<std::int64_t>(kThreads, divide_up(items, kWarp) * kWarp);
+    const Grid grid = {.blocks = rows, .threads = static_cast<unsigned>(threads)};
+    if (items > kMaxItems) refuse_launch("rotate", grid, "its rows are too long", "4 billion elements are possible");
     const bool aligned = rows_are_aligned<T>(half) && are_aligned({call.x, call.y, call.cosine, call.sine});
     with_condition(aligned, [&](auto is_aligned) {
-      launch("rotate", rotate_rows<T, decltype(is_aligned)::value>,
-             {.blocks = rows, .threads = static_cast<unsigned>(threads)}, stream, call, rows);
+      launch("rotate", rotate_rows<T, decltype(is_aligned)::value>, grid, stream, call, rows);
     });
   });
 }

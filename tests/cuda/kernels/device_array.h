@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <ostream>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -189,8 +190,13 @@ class KernelTest : public testing::TestWithParam<Element> {
   }
 };
 
-inline std::string name_of(const testing::TestParamInfo<Element>& info) {
-  return info.param == Element::kBf16 ? "Bf16" : info.param == Element::kFp16 ? "Fp16" : "Fp32";
+inline const char* element_name(Element element) {
+  return element == Element::kBf16 ? "Bf16" : element == Element::kFp16 ? "Fp16" : "Fp32";
 }
+inline std::string name_of(const testing::TestParamInfo<Element>& info) { return element_name(info.param); }
 
 }  // namespace rp::cuda
+
+namespace rp::models {
+inline void PrintTo(Element element, std::ostream* out) { *out << cuda::element_name(element); }
+}  // namespace rp::models

@@ -3,8 +3,8 @@
 //
 // Blocks run one after the other; the threads of a block are fibers of the calling thread, which change only at
 // __syncthreads() and shuffles, and a warp runs as far ahead of the others as barriers let it. Stricter than a GPU: a barrier
-// that not all threads of a block (lanes of a warp) reach ends the process. What it cannot see: races within a warp, limits of registers and memory, the GPU's own rounding of
-// exp, log, sin and cos. Not thread-safe.
+// that not all threads of a block (lanes of a warp) reach ends the process. exp, log, sin and cos are as far from the nearest
+// value as CUDA's may be. What it cannot see: races within a warp, limits of registers and memory. Not thread-safe.
 #pragma once
 
 #define RP_CUDA_EMULATION 1
@@ -12,7 +12,7 @@
 #define __device__
 #define __global__
 #define __shared__ static
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 
 #include <algorithm>
 #include <bit>
@@ -40,8 +40,29 @@ void wait_for_block();
 // Gives `bits` to the other lanes of the warp; the result is that of lane (own ^ step).
 std::uint64_t exchange(std::uint64_t bits, unsigned step);
 
+// `exact` in fp32, moved by at most `most` neighbouring values: which one depends on `argument` alone. What functions give without
+// error stays: 0, 1, infinities, NaN.
+inline float inexact(double exact, float argument, int most) {
+  auto value = static_cast<float>(exact);
+  if (!std::isfinite(value) || exact == 0 || exact == 1) return value;
+  const std::uint32_t mixed = std::bit_cast<std::uint32_t>(argument) * 2654435761U >> 16;
+  const int steps = static_cast<int>(mixed % static_cast<unsigned>(2 * most + 1)) - most;
+  for (int i = 0; i != steps; i += steps > 0 ? 1 : -1) value = std::nextafter(value, steps > 0 ? INFINITY : -INFINITY);
+  return value;
+}
+
+// The largest errors that CUDA's documentation gives, in units of the last place.
+inline float device_expf(float x) { return inexact(std::exp(static_cast<double>(x)), x, 2); }
+inline float device_logf(float x) { return inexact(std::log(static_cast<double>(x)), x, 1); }
+inline float device_cosf(float x) { return inexact(std::cos(static_cast<double>(x)), x, 2); }
+inline float device_sinf(float x) { return inexact(std::sin(static_cast<double>(x)), x, 2); }
+
 }  // namespace rp::emulation
 
+#define expf ::rp::emulation::device_expf
+#define logf ::rp::emulation::device_logf
+#define cosf ::rp::emulation::device_cosf
+#define sinf ::rp::emulation::device_sinf
 #define gridDim ::rp::emulation::grid_size
 #define blockDim ::rp::emulation::block_size
 #define blockIdx ::rp::emulation::block_index

@@ -306,7 +306,9 @@ TEST_P(Kernels, CallsWithoutRowsTouchNoMemory) {
 }
 
 TEST_F(Rows, OfMoreColumnsThanAGridHasBlocksAreRefused) {
-  EXPECT_THROW(kernel_table().embed(Element::kFp32, {.vocabulary = 1, .columns = std::int64_t{1} << 40}, 1, nullptr), Error);
+  const std::int64_t columns = std::int64_t{1} << 40;
+  EXPECT_THROW(kernel_table().embed(Element::kFp32, {.vocabulary = 1, .columns = columns}, 1, nullptr), Error);
+  EXPECT_THROW(kernel_table().rotate(Element::kBf16, {.sequence = 1, .heads = columns, .head_size = 64}, 1, nullptr), Error);
 }
 
 }  // namespace

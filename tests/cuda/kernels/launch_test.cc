@@ -1,0 +1,62 @@
+// What only a GPU shows of launches: its clock, and that a kernel's first launch does not wait for other streams.
+#include "cuda/kernels/kernels.h"
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "tests/cuda/kernels/device_array.h"
+
+namespace rp::cuda {
+namespace {
+
+using std::chrono::steady_clock;
+
+class FirstLaunch : public KernelTest {};
+
+constexpr std::chrono::seconds kMostShut{5};
+
+// Holds up a stream: a host function waits until it is open, or for so long.
+struct Gate {
+  std::atomic<bool> is_open{false};
+};
+void CUDART_CB wait_for_gate(void* gate) {
+  const auto end = steady_clock::now() + kMostShut;
+  while (!static_cast<Gate*>(gate)->is_open.load() && steady_clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+cudaStream_t make_stream() {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return stream;
+}
+
+// CUDA loads a kernel when it is first launched. If that waited for the context's other streams, a worker would hang whose stream
+// waits for a peer that waits for this worker's kernels. No other test here launches add_time.
+TEST_F(FirstLaunch, OfAKernelDoesNotWaitForAnotherStream) {
+  const DeviceArray<std::int64_t> total(1);
+  const cudaStream_t shut = make_stream(), open = make_stream();
+  Gate gate;
+  check(cudaLaunchHostFunc(shut, wait_for_gate, &gate));
+  const auto begin = steady_clock::now();
+  add_time(total.data(), -1, open);
+  add_time(total.data(), 1, open);
+  check(cudaStreamSynchronize(open));
+  const std::chrono::duration<double> took = steady_clock::now() - begin;
+  const bool was_shut = cudaStreamQuery(shut) == cudaErrorNotReady;
+  (void)cudaGetLastError();  // that it was not ready
+  gate.is_open = true;
+  check(cudaStreamSynchronize(shut));
+  check(cudaStreamDestroy(shut));
+  check(cudaStreamDestroy(open));
+  EXPECT_TRUE(was_shut) << "after " << took.count() << " s: workers need CUDA_MODULE_LOADING=EAGER";
+  // And what add_time is for: the GPU's nanoseconds from one to the next.
+  EXPECT_GE(total.values()[0], 0);
+  EXPECT_LE(static_cast<double>(total.values()[0]), 1e9 * took.count());
+}
+
+}  // namespace
+}  // namespace rp::cuda
