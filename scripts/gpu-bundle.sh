@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
 # Builds the programs for one kind of GPU and collects what scripts/gpu-check.sh needs on a machine that has a GPU, CUDA and
 # LibTorch (Python's torch), and nothing of ours, in build/gpu-bundle/: docs/gpu-check.md.
-#   scripts/gpu-bundle.sh [--architectures 90] [--build build/gpu]     architectures as CMake names them: 89, "80;90"
+#   scripts/gpu-bundle.sh [--architectures 90] [--build build/gpu] [--wheels DIR]
+# Architectures as CMake names them: 89, "80;90". DIR: wheels of the Python package roundpipe and of what it needs.
 # Exit code 0: it is there and smaller than 64 MiB.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 architectures=90
 build=build/gpu
 bundle=build/gpu-bundle
+wheels=
 most_kib=$((64 * 1024))
 
 programs=(bin/rp-launch bin/rp-plan bin/rp-probe bin/train bin/gpu_store_bandwidth bin/gpu_signals bin/gpu_dead_events
-  tests/cuda_kernels_test tests/bits_program)
+  tests/cuda_kernels_test tests/gpu_signals_test tests/bits_program)
 libraries=(libroundpipe.so libroundpipe_cuda.so)
 files=(scripts/gpu-check.sh tools/gpu_check tools/gpu_status.py tools/make_random_model.py tools/token_file.py
   benchmarks/torch_llama.py benchmarks/python_roundpipe.py benchmarks/fsdp2_offload.py
@@ -26,7 +28,8 @@ while (($#)); do
   case $1 in
     --architectures) [[ ${2:-} =~ ^[0-9a-z]+(\;[0-9a-z]+)*$ ]] || fail "--architectures needs a list as 89 or '80;90'" 2; architectures=$2; shift ;;
     --build) [[ -n ${2:-} ]] || fail "--build needs a folder" 2; build=$2; shift ;;
-    *) fail "unknown option '$1'; usage: scripts/gpu-bundle.sh [--architectures 90] [--build build/gpu]" 2 ;;
+    --wheels) compgen -G "${2:-}/*.whl" >/dev/null || fail "--wheels needs a folder with wheels" 2; wheels=$2; shift ;;
+    *) fail "unknown option '$1'; usage: scripts/gpu-bundle.sh [--architectures 90] [--build build/gpu] [--wheels DIR]" 2 ;;
   esac
   shift
 done
@@ -75,6 +78,10 @@ collect() {
     mkdir -p "$bundle/$(dirname "$each")"
     cp -r "$each" "$bundle/$each"
   done
+  if [[ -n $wheels ]]; then
+    mkdir "$bundle/wheels"
+    cp "$wheels"/*.whl "$bundle/wheels/"
+  fi
   find "$bundle" -name __pycache__ -prune -exec rm -rf {} +
   .venv/bin/python tests/system/make_tiny_model.py "$bundle/data/tiny" >/dev/null
 }

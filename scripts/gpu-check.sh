@@ -43,11 +43,12 @@ print(":".join(str(folder) for folder in folders if folder.is_dir()))
 PYTHON
 }
 
-# run_part NAME: its rows into the table. The program ends by itself in time; timeout is for one that does not.
+# run_part NAME: its rows into the table. The program ends by itself in time, after a minute at most in which it reads libraries;
+# timeout is for one that does not.
 run_part() {
   local limit=${seconds:-$(seconds_of "$1")} code=0
   printf '== %s (at most %s s)\n' "$1" "$limit" >&2
-  timeout --kill-after=10 "$((limit + 20))" "$python" "$root/tools/gpu_check" "$1" --seconds "$limit" --table "$table" \
+  timeout --kill-after=10 "$((limit + 80))" "$python" "$root/tools/gpu_check" "$1" --seconds "$limit" --table "$table" \
     --scratch "$scratch" || code=$?
   if ((code == 124 || code == 137)); then
     echo "gpu-check.sh: $1 did not end within $limit s; what it has no row for was not run" >&2
@@ -80,6 +81,12 @@ if [[ -z $scratch ]]; then
   trap 'rm -rf "$scratch"' EXIT
 fi
 mkdir -p "$scratch"
+
+# Wheels that came along are of pure Python: to unpack is to install. Its own packages need not be writable.
+for each in "$root"/wheels/*.whl "$root"/build/gpu-bundle/wheels/*.whl; do
+  [[ -e $each ]] && "$python" -m zipfile -e "$each" "$scratch/site"
+done
+[[ -d $scratch/site ]] && export PYTHONPATH=$scratch/site${PYTHONPATH:+:$PYTHONPATH}
 
 worst=0
 for part in "${chosen[@]}"; do

@@ -10,6 +10,7 @@
 
 #include "tests/common/expect_refusal.h"
 #include "tests/cuda/fake_driver.h"
+#include "tests/cuda/parameter_names.h"
 #include "tests/cuda/queued_executor.h"
 #include "tests/worker/worker_harness.h"
 

@@ -1,7 +1,9 @@
 // The measuring programs of benchmarks/ over a driver without a GPU: their logic, with sizes that take no time.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
+#include <ostream>
 #include <string>
 
 #include "benchmarks/dead_events.h"
@@ -9,6 +11,10 @@
 #include "benchmarks/signal_latency.h"
 #include "benchmarks/store_bandwidth.h"
 #include "tests/cuda/fake_driver.h"
+
+namespace rp {
+void PrintTo(SignalKind kind, std::ostream* out) { *out << std::array{"host", "words", "events"}[static_cast<std::size_t>(kind)]; }
+}  // namespace rp
 
 namespace rp::test {
 namespace {
@@ -67,7 +73,7 @@ TEST_P(Latencies, OfAProcessThatFailsAreNone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, Latencies, testing::Values(SignalKind::kHost, SignalKind::kWords, SignalKind::kEvents),
-                         [](const auto& info) { return std::string(std::array{"host", "words", "events"}[static_cast<std::size_t>(info.param)]); });
+                         [](const auto& info) { return testing::PrintToString(info.param); });
 
 TEST(Polling, WaitsInOneStreamWhileAnotherCopies) {
   FakeDriver driver;

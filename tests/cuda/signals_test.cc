@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <random>
 #include <thread>
 #include <vector>
@@ -15,24 +16,13 @@
 #include "device/cpu_device.h"
 #include "device/stream_signal.h"
 #include "tests/cuda/fake_driver.h"
+#include "tests/cuda/signal_ring.h"
 #include "tests/hoststore/processes.h"
 
 namespace rp::test {
 namespace {
 
-constexpr std::atomic<bool> kNeverStop{false};
-constexpr WaitLimits kLong{&kNeverStop, 60 * kNsPerSecond};
 constexpr WaitLimits kAtOnce{&kNeverStop, 0};
-
-std::unique_ptr<Store> store_of(int num_workers) {
-  StoreSettings settings;
-  settings.backing = "memfd";
-  settings.num_workers = static_cast<std::uint32_t>(num_workers);
-  settings.arena_limit_bytes = 16 << 20;
-  std::vector<LayerRequest> layers(1, LayerRequest{.name = "l"});
-  layers[0].parameters.push_back({.name = "w", .shape = {8}});
-  return Store::create(settings, Catalogue::lay_out(layers, 1, false));
-}
 
 // A worker's device with what drives it.
 struct Machine {
@@ -44,82 +34,10 @@ struct Backend {
   std::optional<GpuSignals> signals;  // nothing: the processor
   std::function<Machine(unsigned seed)> make;  // in the process that uses it
 };
+void PrintTo(const Backend& backend, std::ostream* out) { *out << backend.name; }
 
 std::unique_ptr<Device> gpu(const CudaDriver& driver, GpuSignals signals) {
   return std::make_unique<CudaDevice>(driver, CudaDeviceOptions{.memory_bytes = 4 << 20, .signals = signals}, [](const std::string&) {});
-}
-
-constexpr std::uint64_t kNumEvents = 300;  // several times a ring
-
-// Cells of eight bytes in a worker's arena: what it passed on with event n, what it starts from, what it read of the ring's end.
-std::byte* cell(Store& store, int worker, std::uint64_t part, std::uint64_t n) {
-  return store.arena(static_cast<std::uint64_t>(worker)).data((part * (kNumEvents + 1) + n) * 8, 8);
-}
-constexpr std::uint64_t kPassed = 0, kSource = 1, kRead = 2;
-
-std::uint64_t number(std::uint64_t n) { return n * 7919; }
-
-// Before any worker begins.
-std::unique_ptr<Store> prepared_store(int num_workers) {
-  auto store = store_of(num_workers);
-  for (int w = 0; w < num_workers; ++w) store->arena(static_cast<std::uint64_t>(w)).grow(1 << 20);
-  for (std::uint64_t n = 1; n <= kNumEvents; ++n) {
-    const std::uint64_t value = number(n);
-    std::memcpy(cell(*store, 0, kSource, n), &value, 8);
-  }
-  return store;
-}
-
-// Worker 0 gives number n with event n; each other one passes on what the one before gave. Worker 0 also reads what the last one
-// passed on with event n - 1, and once more what it passed on long ago. All in streams: the host is told of nothing.
-void pass_on(Store& store, Device& device, int worker, unsigned seed) {
-  const auto signals = device.connect(store, worker);
-  Stream& upload = device.stream(StreamKind::kUploadActivations);
-  Stream& download = device.stream(StreamKind::kDownload);
-  const int before = (worker + store.num_workers() - 1) % store.num_workers();
-  DeviceMemory memory = device.allocate(4096);
-  StreamSignal uploaded(device, 2), downloaded(device, 2);
-  std::mt19937 random(seed);
-  const auto read = [&](std::uint64_t n, std::byte* to) {
-    ASSERT_EQ(signals->wait(before, n, kLong), WaitResult::kReached);
-    signals->come_after(before, n, upload);
-    upload.copy(to, cell(store, before, kPassed, n), 8);
-  };
-  for (std::uint64_t n = 1; n <= kNumEvents; ++n) {
-    if (random() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
-    if (n > 1) {  // the memory is copied out
-      ASSERT_EQ(downloaded.wait_at_least(n - 1, kLong), WaitResult::kReached);
-      downloaded.come_after(n - 1, upload);
-    }
-    if (worker == 0) {
-      if (n > 1) read(n - 1, memory.data() + 8);
-      if (n > 150) read(n - 150, memory.data() + 8);
-      upload.copy(memory.data(), cell(store, 0, kSource, n), 8);
-    } else {
-      read(n, memory.data());
-    }
-    uploaded.publish(n, upload);
-    ASSERT_EQ(uploaded.wait_at_least(n, kLong), WaitResult::kReached);
-    uploaded.come_after(n, download);
-    download.copy(cell(store, worker, kPassed, n), memory.data(), 8);
-    download.copy(cell(store, worker, kRead, n), memory.data() + 8, 8);
-    signals->signal(n, download);
-    downloaded.publish(n, download);
-  }
-  upload.drain();
-  download.drain();
-}
-
-bool is_right(Store& store, int worker) {
-  bool is_good = true;
-  for (std::uint64_t n = 1; n <= kNumEvents; ++n) {
-    std::uint64_t passed = 0, was_read = 0;
-    std::memcpy(&passed, cell(store, worker, kPassed, n), 8);
-    std::memcpy(&was_read, cell(store, worker, kRead, n), 8);
-    is_good = is_good && passed == number(n);
-    if (worker == 0 && n > 1) is_good = is_good && was_read == number(n > 150 ? n - 150 : n - 1);
-  }
-  return is_good;
 }
 
 class AnySignals : public testing::TestWithParam<Backend> {};

@@ -9,42 +9,38 @@
 
 #include <cstdio>
 #include <exception>
+#include <utility>
 #include <vector>
 
 #include "common/fd.h"
 
 namespace rp::test {
 
-// Runs `body` in a child and returns its wait status; it exits 0, or 1 if `body` returns false or throws. Fork before
-// any thread is started.
-template <typename Body>
-int status_of_process(Body&& body) {
-  const pid_t child = fork();
-  if (child == 0) {
-    bool good = false;
-    try {
-      good = body();
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "child: %s\n", error.what());
-    }
-    _exit(good ? 0 : 1);
-  }
-  int status = -1;
-  if (waitpid(child, &status, 0) != child) return -1;
-  return status;
-}
-
-// Starts `body` in a child and goes on; wait for it with waitpid().
+// Starts `body` in a child and goes on; wait for it with wait_for_process(). The child exits 0, or 1 if `body` returns false or
+// throws. Fork before any thread is started.
 template <typename Body>
 pid_t start_process(Body&& body) {
   const pid_t child = fork();
-  if (child == 0) _exit(body() ? 0 : 1);
-  return child;
+  if (child != 0) return child;
+  bool good = false;
+  try {
+    good = body();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "child: %s\n", error.what());
+  }
+  _exit(good ? 0 : 1);
 }
 
+// Its wait status.
 inline int wait_for_process(pid_t child) {
   int status = -1;
   return waitpid(child, &status, 0) == child ? status : -1;
+}
+
+// Both.
+template <typename Body>
+int status_of_process(Body&& body) {
+  return wait_for_process(start_process(std::forward<Body>(body)));
 }
 
 // Descriptors as another process would get them.

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import unittest
 import unittest.mock
+import zipfile
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2]
@@ -98,6 +99,22 @@ class WithoutGpuTest(unittest.TestCase):
         self.assertIn("no part 'kernel'", process.stderr)
         self.assertIn(" ".join(PARTS), process.stderr)
         self.assertEqual(self.run_script("--seconds", "481", "bits").returncode, 2)
+
+    def test_wheels_that_came_along_are_there_for_python(self):
+        root, scratch = self.directory / "bundle", self.directory / "scratch"
+        for folder in ("tools", "scripts"):
+            shutil.copytree(SOURCE / folder, root / folder)
+        (root / "wheels").mkdir()
+        with zipfile.ZipFile(root / "wheels/carried-1-py3-none-any.whl", "w") as wheel:
+            wheel.writestr("carried.py", "")
+        python = self.directory / "python"
+        python.write_text(f'#!/bin/sh\necho "$PYTHONPATH" >{self.directory}/path\nexec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "RP_PYTHON": str(python), "RP_GPU_SCRATCH": str(scratch), "PYTHONPATH": "/mine"}
+        process = subprocess.run([root / "scripts/gpu-check.sh", "kernels"], env=environment, capture_output=True, text=True, timeout=60)
+        self.assertEqual(process.returncode, 69, process.stderr)
+        self.assertTrue((scratch / "site/carried.py").exists())
+        self.assertEqual((self.directory / "path").read_text(), f"{scratch}/site:/mine\n")
 
     def test_parts_take_at_most_8_minutes_and_20_together(self):
         self.assertLessEqual(max(PARTS.values()), 480)
@@ -252,6 +269,19 @@ class OutcomesTest(unittest.TestCase):
         outcome = training_checks.memcheck_outcome(["========= Invalid __global__ read of size 16 bytes\n"], 0, "")
         self.assertEqual((outcome.figure, outcome.is_met), ("1 errors in 1 processes, exit code 0", False))
         self.assertFalse(training_checks.memcheck_outcome([], 0, "").is_met, "nothing was checked")
+
+    def test_the_doctors_figures_are_taken_once(self):
+        alone = {"host_to_device_gbs": 50.0, "device_to_host_gbs": 51.0, "both_directions_gbs": 40.0, "copy_latency_us": 9.5, "register_s_per_gib": 0.2}
+        with tempfile.TemporaryDirectory() as name:
+            bench = FakeBench(Result(0, json.dumps({"bandwidths": [{"alone": alone, "failure": ""}]}), "", 9.0))
+            bench.scratch = Path(name)
+            figure = speed_checks.doctors_bandwidths(bench)[0].figure
+            self.assertEqual(figure, "50.0, 51.0, 40.0 GB/s; 9.5 us a copy; 0.200 s to register a GiB")
+            (bench.scratch / "profile.json").write_text("{}")
+            self.assertEqual(speed_checks.doctors_bandwidths(bench)[0].figure, figure)
+            (bench.scratch / "doctor.json").write_text(json.dumps({"bandwidths": [{"alone": None, "failure": "it hangs"}]}))
+            with self.assertRaisesRegex(RuntimeError, "it hangs"):
+                speed_checks.doctors_bandwidths(bench)
 
     def test_the_longest_sequence_leaves_the_time_that_others_need(self):
         tried = []

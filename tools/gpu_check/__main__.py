@@ -67,7 +67,7 @@ def main() -> int:
         return NO_DEVICE
     # Beside the table, so that it comes along: from some machines only the end of what is printed comes back.
     log = arguments.table.with_name(arguments.table.name + ".log")
-    print(warm_libraries(os.environ.get("LD_LIBRARY_PATH", ""), 90), file=sys.stderr)
+    print(warm_libraries(os.environ.get("LD_LIBRARY_PATH", ""), 60), file=sys.stderr)
     bench = Bench(card, arguments.seconds, arguments.scratch, log)
 
     def end(*_):

@@ -133,6 +133,17 @@ def store_bandwidth(bench: Bench) -> list[Outcome]:
     return outcomes + [found.outcome(key, staged_text) for key in ("up", "down")]
 
 
+# Before the latencies of what may not work.
+@check("signals", ("two, three and eight processes on one GPU wait for each other by words and by IPC events", "all pass"))
+def signal_tests(bench: Bench) -> list[Outcome]:
+    result = bench.run([bench.program("gpu_signals_test")], 45)
+    passed = num_passed(result)
+    if result.code is None:
+        return [Outcome(why=f"did not end within {result.seconds:.0f} s: {trouble_of(result)}", has_failed=True)]
+    is_met = result.code == 0 and passed > 0
+    return [Outcome(f"{passed} passed, exit code {result.code}", is_met, "" if is_met else trouble_of(result))]
+
+
 def latency_text(line: dict) -> str:
     return f"median {line['median_us']:.1f} us, p99 {line['p99_us']:.1f} us"
 

@@ -5,6 +5,7 @@ import os
 import re
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from bench import ROOT, Bench
 from checks import A_FIGURE, NotRun, Outcome, check
@@ -56,6 +57,29 @@ def exposed_uploads(bench: Bench) -> list[Outcome]:
     run = traced_run(bench, "exposed", work, trace, 85)
     shares = split(trace)
     return [Outcome(f"{shares['weights']:.4f} of the time ({work.text()}; {tokens_per_second(run, work):.0f} tokens/s)", shares["weights"] < 0.02)]
+
+
+def doctor(bench: Bench) -> tuple[Path, dict]:
+    """The profile that `rp-launch doctor` measured, and what it said of the first GPU."""
+    profile, report = bench.scratch / "profile.json", bench.scratch / "doctor.json"
+    if not (profile.exists() and report.exists()):
+        result = bench.run([bench.program("rp-launch"), "doctor", "--gpus", "0,", "--json", "--profile", profile], 70)
+        if result.code is None:
+            raise NotRun(f"rp-launch doctor did not end within {result.seconds:.0f} s")
+        if result.code != 0:
+            raise RuntimeError(f"rp-launch doctor ended with {result.code}: {result.said}")
+        report.write_text(result.out)
+    of_gpu = json.loads(report.read_text())["bandwidths"][0]
+    if not of_gpu["alone"]:
+        raise RuntimeError(f"rp-probe: {of_gpu['failure']}")
+    return profile, of_gpu["alone"]
+
+
+@check("bandwidth", ("bandwidths by `rp-launch doctor`, one GPU alone: to it, from it, both at once each", A_FIGURE))
+def doctors_bandwidths(bench: Bench) -> list[Outcome]:
+    _, alone = doctor(bench)
+    speeds = ", ".join(f"{alone[name + '_gbs']:.1f}" for name in ("host_to_device", "device_to_host", "both_directions"))
+    return [Outcome(f"{speeds} GB/s; {alone['copy_latency_us']:.1f} us a copy; {alone['register_s_per_gib']:.3f} s to register a GiB")]
 
 
 def traced_run(bench: Bench, name: str, work: Workload, trace, seconds: float, **settings) -> Run:
@@ -127,6 +151,28 @@ def small_synchronous(bench: Bench) -> list[Outcome]:
     return beside_roundpipe(bench, "1.7b", "sync", 60)
 
 
+@check("throughput", ("step time of 1.7B-shaped, synchronous: predicted from the measured profile, of the measured one", A_FIGURE))
+def predicted_step(bench: Bench) -> list[Outcome]:
+    work, run = earlier_run(bench, "1.7b")
+    profile, _ = doctor(bench)
+    words = [bench.program("rp-plan"), "plan", "--model", random_model(bench, work.shape, work.layers), "--gpus", "1", "--gpu", profile,
+             "--sequence-length", work.sequence_length, "--batch-size", work.sequences, "--microbatches", MICROBATCHES, "--rounds-per-step", "1",
+             "--effort", "fast", "--json"]
+    result = bench.run(words, 30)
+    if result.code != 0:
+        raise RuntimeError(f"rp-plan ended with {result.code}: {result.said}")
+    predicted, measured = json.loads(result.out)["asked"]["step_ms"], 1000 * run.step_seconds()
+    return [Outcome(f"{predicted / measured:.3f} ({predicted:.0f} of {measured:.0f} ms; updates and the host's memory by a built-in profile)")]
+
+
+def earlier_run(bench: Bench, shape: str) -> tuple[Workload, Run]:
+    """The synchronous run that was measured before, in this call or with the same RP_GPU_SCRATCH."""
+    run = Run(result=None, output=bench.scratch / "runs" / f"speed-{shape}-sync")
+    if len(run.metrics()) < 3:
+        raise NotRun("there is no figure of ours: the synchronous run comes before it, in the same call or with RP_GPU_SCRATCH")
+    return sequence_workloads()[shape], run
+
+
 @check("throughput", *throughput_lines("1.7B", "asynchronous"))
 def small_asynchronous(bench: Bench) -> list[Outcome]:
     return beside_roundpipe(bench, "1.7b", "async", 60)
@@ -138,10 +184,7 @@ def small_beside_fsdp(bench: Bench) -> list[Outcome]:
 
 
 def beside_fsdp(bench: Bench, shape: str, seconds: float) -> Outcome:
-    work = sequence_workloads()[shape]
-    run = Run(result=None, output=bench.scratch / "runs" / f"speed-{shape}-sync")
-    if len(run.metrics()) < 3:
-        raise NotRun("there is no figure of ours: the synchronous run comes before it, in the same call or with RP_GPU_SCRATCH")
+    work, run = earlier_run(bench, shape)
     return beside(bench, "fsdp2_offload.py", work, tokens_per_second(run, work), 0, seconds)
 
 
