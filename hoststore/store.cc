@@ -177,6 +177,7 @@ void Store::map(bool is_coordinator) {
                         catalogue_.parameter_bytes());
   gradients_ = Mapping(segments_[kGradients], Access::kReadWrite, 0, catalogue_.gradient_bytes());
   if (is_coordinator) state_ = Mapping(segments_[kState], Access::kReadWrite, 0, catalogue_.state_bytes());
+  find_cuts();
 }
 
 StoreBytes Store::allocated() const {
@@ -207,17 +208,25 @@ EventRing& Store::event_ring(int worker) {
   return *reinterpret_cast<EventRing*>(ring_memory(layout_.event_rings, sizeof(EventRing), worker));
 }
 
-std::vector<Store::Region> Store::regions() {
-  Region weights{.what = "weights", .data = parameters_.data(), .bytes = parameters_.bytes(), .is_read_only = state_.data() == nullptr};
+void Store::find_cuts() {
   for (const BlockRecord& block : catalogue_.blocks()) {
-    for (std::uint32_t copy = 0; copy < block.num_copies; ++copy) weights.cuts.push_back(block.parameter_offset[copy]);
+    for (std::uint32_t copy = 0; copy < block.num_copies; ++copy) parameter_cuts_.push_back(block.parameter_offset[copy]);
   }
-  Region gradients{.what = "gradients", .data = gradients_.data(), .bytes = gradients_.bytes()};
   for (const UseRecord& use : catalogue_.uses()) {
-    if (catalogue_.blocks()[use.block].is_trained != 0) gradients.cuts.push_back(use.gradient_offset);
+    if (catalogue_.blocks()[use.block].is_trained != 0) gradient_cuts_.push_back(use.gradient_offset);
   }
-  std::vector<Region> regions{std::move(weights), std::move(gradients)};
-  for (Region& region : regions) std::sort(region.cuts.begin(), region.cuts.end());
+  std::sort(parameter_cuts_.begin(), parameter_cuts_.end());
+  std::sort(gradient_cuts_.begin(), gradient_cuts_.end());
+}
+
+std::vector<Store::Region> Store::regions() {
+  std::vector<Region> regions = {
+      {.what = "weights",
+       .data = parameters_.data(),
+       .bytes = parameters_.bytes(),
+       .is_read_only = state_.data() == nullptr,
+       .cuts = parameter_cuts_},
+      {.what = "gradients", .data = gradients_.data(), .bytes = gradients_.bytes(), .cuts = gradient_cuts_}};
   for (const auto& arena : arenas_) {
     const std::span<std::byte> mapped = arena->mapped();
     regions.push_back({.what = "activations", .data = mapped.data(), .bytes = mapped.size()});

@@ -125,7 +125,7 @@ class Store {
     std::byte* data = nullptr;
     std::uint64_t bytes = 0;
     bool is_read_only = false;
-    std::vector<std::uint64_t> cuts{};
+    std::span<const std::uint64_t> cuts{};  // lives as long as the Store
   };
   [[nodiscard]] std::vector<Region> regions();
   // The control segment, whose words devices write and wait for.
@@ -148,6 +148,7 @@ class Store {
  private:
   Store() = default;
   void map(bool is_coordinator);
+  void find_cuts();
   template <typename T>
   [[nodiscard]] T* at(std::uint64_t region, std::uint64_t index) {
     return reinterpret_cast<T*>(control_.data() + region) + index;
@@ -163,6 +164,8 @@ class Store {
   Mapping gradients_;
   Mapping state_;
   std::vector<std::unique_ptr<ArenaView>> arenas_;  // workers', then the coordinator's
+  std::vector<std::uint64_t> parameter_cuts_;  // of regions(), in order
+  std::vector<std::uint64_t> gradient_cuts_;
 };
 
 }  // namespace rp

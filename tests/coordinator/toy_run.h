@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,6 +22,9 @@
 namespace rp::test {
 
 enum class Harness { kOneMapping, kTwoMappings, kProcesses };
+inline void PrintTo(Harness harness, std::ostream* out) {
+  *out << (harness == Harness::kOneMapping ? "one mapping" : harness == Harness::kTwoMappings ? "two mappings" : "processes");
+}
 
 struct RunSettings;
 void serve_on_cpu(Store& store, int worker, const ToyConfig& config, const RunSettings& settings);

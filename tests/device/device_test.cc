@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <thread>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct DeviceFactory {
   std::function<std::unique_ptr<Device>()> create;
   bool moves_data = true;
 };
+void PrintTo(const DeviceFactory& factory, std::ostream* out) { *out << factory.name; }
 
 constexpr std::array kStreams = {StreamKind::kUploadParameters, StreamKind::kUploadActivations, StreamKind::kDownload};
 constexpr std::atomic<bool> kNeverStop{false};

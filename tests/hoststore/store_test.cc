@@ -4,9 +4,11 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <set>
+#include <vector>
 
 #include "tests/common/expect_refusal.h"
 #include "tests/common/temp_directory.h"
@@ -77,6 +79,22 @@ TEST(Store, HasAPlaceOfItsOwnForEachFact) {
 }
 
 // 200 GB, of which nobody touches anything.
+TEST(Store, SaysWhereLayersBeginInItsRegions) {
+  const auto store = small_store();
+  const std::vector<Store::Region> regions = store->regions();
+  ASSERT_GE(regions.size(), 3U);  // and an arena for each that computes
+  for (const Store::Region& region : {regions[0], regions[1]}) {
+    ASSERT_EQ(region.cuts.size(), region.data == store->parameters(0) ? 4U : 2U);  // two blocks, two copies of the weights
+    EXPECT_TRUE(std::is_sorted(region.cuts.begin(), region.cuts.end()));
+    EXPECT_EQ(region.cuts.front(), 0U);
+    EXPECT_LT(region.cuts.back(), region.bytes);
+  }
+  EXPECT_TRUE(regions[2].cuts.empty());
+  EXPECT_EQ(store->regions()[0].cuts.data(), regions[0].cuts.data()) << "they are found once";
+  EXPECT_FALSE(regions[0].is_read_only);
+  EXPECT_TRUE(attached(*store)->regions()[0].is_read_only);
+}
+
 TEST(Store, OfAModelledRunHasItsSizesAndNoMemory) {
   StoreSettings settings = small_settings();
   settings.is_sparse = true;
