@@ -7,55 +7,14 @@
 #include <mutex>
 
 #include "common/random_seed.h"
-#include "pipeline/description.h"
+#include "pipeline/stopwatch.h"
 #include "pipeline/tensors.h"
+#include "pipeline/user_code.h"
 #include "pipeline/value_structure.h"
 
 namespace rp {
 
 namespace {
-
-// Adds the device's time until its end to a number in a page.
-class Stopwatch {
- public:
-  Stopwatch(TorchDevice& device, std::int64_t& total) : device_(device), total_(total) { device_.subtract_time(&total_); }
-  ~Stopwatch() { device_.add_time(&total_); }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
- private:
-  TorchDevice& device_;
-  std::int64_t& total_;
-};
-
-// Writes the device's time at its begin and its end.
-class Span {
- public:
-  Span(TorchDevice& device, std::int64_t* times) : device_(device), times_(times) { device_.add_time(times_); }
-  ~Span() { device_.add_time(times_ + 1); }
-  Span(const Span&) = delete;
-  Span& operator=(const Span&) = delete;
-
- private:
-  TorchDevice& device_;
-  std::int64_t* const times_;
-};
-
-// Runs a piece of the user's code: whatever it throws becomes a failure of `layer` (or of the loss), in one line.
-template <typename Code>
-auto run_user_code(std::int64_t layer, Code&& code) {
-  try {
-    return code();
-  } catch (const LayerFailure&) {
-    throw;
-  } catch (const c10::Error& error) {
-    throw LayerFailure(layer, error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    throw LayerFailure(layer, error.what());
-  } catch (...) {
-    throw LayerFailure(layer, "an exception of unknown type");
-  }
-}
 
 // True for tensors over memory that the worker reuses: they must be copied before they outlive the microbatch.
 bool borrows_memory(const at::Tensor& tensor) { return tensor.storage().allocator() == nullptr; }
@@ -98,26 +57,8 @@ TorchStageExecutor::TorchStageExecutor(std::vector<PipelineCode> pipelines, cons
       num_threads_(num_threads),
       report_(std::move(report)),
       generator_(device.generator()),
-      layers_(static_cast<std::size_t>(catalogue.num_layers())),
+      layers_(pipelines_, catalogue, device),
       results_(device) {}
-
-TorchStageExecutor::BuiltLayer& TorchStageExecutor::built(const Command& command, int layer) {
-  const int number = static_cast<int>(command.layer_base) + layer;
-  BuiltLayer& place = layers_[static_cast<std::size_t>(number)];
-  if (!place.layer) {
-    run_user_code(layer, [&] {
-      place.layer = pipelines_[command.pipeline].model->layers()[static_cast<std::size_t>(layer)].make();
-      place.parameters = place.layer->parameters();
-      place.buffers = place.layer->buffers();
-      place.layer->train(place.trains);
-    });
-    compare_parameters(place.parameters, catalogue_, number);
-    for (NamedBuffer& buffer : place.buffers) {
-      if (buffer.value.defined() && buffer.value.device() != device_.device()) buffer.value.set_data(buffer.value.to(device_.device()));
-    }
-  }
-  return place;
-}
 
 LayerTime& TorchStageExecutor::time_of(const Command& command, int layer) {
   return results_.time(static_cast<std::size_t>(layer - command.first_layer));
@@ -145,57 +86,12 @@ void TorchStageExecutor::begin(const StageTask& task) {
     const BlockRecord& block = catalogue_.blocks()[catalogue_.uses()[memory.use].block];
     device_.clear(memory.accumulator, block.num_elements * sizeof(float));
   }
-  for (int layer = command.first_layer; layer < command.end_layer; ++layer) bind_layer(task, layer);
-}
-
-void TorchStageExecutor::bind_layer(const StageTask& task, int layer) {
-  const Command& command = *task.command;
-  BuiltLayer& place = built(command, layer);
-  const auto tensors = catalogue_.tensors_of(static_cast<int>(command.layer_base) + layer);
-  for (std::size_t i = 0; i < tensors.size(); ++i) bind_parameter(task, tensors[i], place.parameters[i].value);
-  const bool trains = command.round_mode == RoundMode::kTrain;
-  if (place.trains == trains) return;
-  place.trains = trains;
-  run_user_code(layer, [&] { place.layer->train(trains); });
-}
-
-void TorchStageExecutor::bind_parameter(const StageTask& task, const TensorRecord& record, at::Tensor& parameter) {
-  const auto memory = std::find_if(task.uses.begin(), task.uses.end(),
-                                   [&record](const UseMemory& use) { return use.use == record.use; });
-  const TensorDesc& desc = record.desc;
-  const at::IntArrayRef shape(desc.shape.data(), static_cast<std::size_t>(desc.rank));
-  parameter.set_data(tensor_over(memory->weights + record.element_offset * dtype_bytes(desc.dtype), shape,
-                                 scalar_type_of(desc.dtype), device_.device()));
-  if (!parameter.requires_grad()) return;
-  parameter.set_grad_dtype(at::kFloat);
-  parameter.mutable_grad() = memory->accumulator == nullptr
-                                 ? at::Tensor()
-                                 : tensor_over(reinterpret_cast<const std::byte*>(memory->accumulator + record.element_offset),
-                                               shape, at::kFloat, device_.device());
-}
-
-// Buffers
-
-// A task's first microbatch begins with the round's buffers; the next one with what this one leaves.
-void TorchStageExecutor::take_buffers(const Run& run) {
-  const c10::NoGradGuard no_grad;
-  for (int layer = run.command.first_layer; layer < run.command.end_layer; ++layer) {
-    std::vector<NamedBuffer>& buffers = built(run.command, layer).buffers;
-    const InputBlock* block = buffers.empty() ? nullptr : run.inputs.find(BlockKind::kBuffers, layer);
-    if (block == nullptr) continue;
-    for (std::size_t i = 0; i < buffers.size(); ++i) {
-      if (buffers[i].value.defined()) buffers[i].value.copy_(tensor_over(block->tensors.at(i), device_.device()));
-    }
-  }
+  layers_.bind(task);
 }
 
 void TorchStageExecutor::give_buffers(const Run& run) {
-  const c10::NoGradGuard no_grad;
   for (int layer = run.command.first_layer; layer < run.command.end_layer; ++layer) {
-    Tensors values;
-    for (const NamedBuffer& buffer : built(run.command, layer).buffers) {
-      values.push_back(buffer.value.defined() ? buffer.value.clone() : buffer.value);  // the next task may change it
-    }
+    const Tensors values = layers_.buffers(run.command, layer);
     if (!values.empty()) run.outputs.blocks.push_back(output_block(BlockKind::kBuffers, layer, values, layer));
   }
 }
@@ -213,7 +109,7 @@ void TorchStageExecutor::set_random_seed(const Run& run, int layer) {
 Tensors TorchStageExecutor::run_layer(const Run& run, int layer, const Tensors& inputs) {
   const Command& command = run.command;
   if (report_) report_(layer, run.microbatch);
-  Layer& built_layer = *built(command, layer).layer;
+  Layer& called = layers_.layer(command, layer);
   set_random_seed(run, layer);
   RecomputeContext context;
   context.keeps = command.phase == Phase::kForward && command.has(Command::kSavesForRecompute) &&
@@ -227,7 +123,7 @@ Tensors TorchStageExecutor::run_layer(const Run& run, int layer, const Tensors& 
   Tensors outputs = run_user_code(layer, [&] {
     const RecomputeScope scope(context);
     const std::vector<std::int64_t> versions = versions_of(inputs);
-    Tensors results = built_layer.forward(inputs);
+    Tensors results = called.forward(inputs);
     if (versions_of(inputs) != versions) {
       throw std::runtime_error("its forward() changes an input in place; other layers or a recompute still read it");
     }
@@ -312,7 +208,7 @@ void TorchStageExecutor::run(const StageTask& task, int microbatch, const Microb
   const Command& command = *task.command;
   const Run run{command, microbatch, inputs, outputs, task.loss_scale};
   const Span span(device_, results_.span(static_cast<std::size_t>(microbatch), false));
-  if (microbatch == 0 && command.phase != Phase::kBackward) take_buffers(run);
+  if (microbatch == 0 && command.phase != Phase::kBackward) layers_.take_buffers(command, inputs);
   switch (command.phase) {
     case Phase::kForward: (void)forward(run, command.end_layer); break;
     case Phase::kFused: run_fused(run); break;
@@ -359,7 +255,7 @@ void TorchStageExecutor::recompute(const StageTask& task, int microbatch, const 
   MicrobatchOutputs none;
   const Run run{command, microbatch, inputs, none, task.loss_scale};
   const Span span(device_, results_.span(static_cast<std::size_t>(microbatch), true));
-  if (microbatch == 0) take_buffers(run);
+  if (microbatch == 0) layers_.take_buffers(command, inputs);
   const int first = command.has(Command::kGrainLayer) ? command.end_layer - 1 : command.first_layer;
   Tensors activation = activation_at(run, first);
   for (int layer = first; layer < command.end_layer; ++layer) {

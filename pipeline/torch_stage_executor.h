@@ -2,8 +2,7 @@
 // Runs the layers of a stage with LibTorch, on any TorchDevice.
 //
 // Every layer is an autograd graph of its own, cut at its borders, so that a stage's result does not depend on where
-// the model is cut. Layers are built when a stage first needs them and kept; their parameters are pointed at the
-// stage's weights, their gradients at its fp32 accumulators, which autograd adds to in place.
+// the model is cut.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +13,11 @@
 #include "hoststore/catalogue.h"
 #include "pipeline/recompute_context.h"
 #include "pipeline/result_pages.h"
+#include "pipeline/stage_layers.h"
 #include "pipeline/torch_device.h"
-#include "roundpipe/loss.h"
-#include "roundpipe/model.h"
 #include "worker/stage_executor.h"
 
 namespace rp {
-
-// What a pipeline runs, as its user described it.
-struct PipelineCode {
-  const Model* model = nullptr;
-  const std::vector<Loss>* losses = nullptr;
-};
 
 class TorchStageExecutor : public StageExecutor {
  public:
@@ -45,12 +37,6 @@ class TorchStageExecutor : public StageExecutor {
   void collect(TaskTotals& totals) override { results_.read(totals.results, totals); }
 
  private:
-  struct BuiltLayer {
-    std::unique_ptr<Layer> layer;
-    std::vector<NamedParameter> parameters;
-    std::vector<NamedBuffer> buffers;
-    bool trains = true;  // what train() was told last
-  };
   // One layer's part of a microbatch between its forward and its backward.
   struct Graph {
     Tensors inputs;
@@ -65,10 +51,6 @@ class TorchStageExecutor : public StageExecutor {
     double loss_scale;
   };
 
-  BuiltLayer& built(const Command& command, int layer);
-  void bind_layer(const StageTask& task, int layer);
-  void bind_parameter(const StageTask& task, const TensorRecord& record, at::Tensor& parameter);
-  void take_buffers(const Run& run);
   void give_buffers(const Run& run);
   void set_random_seed(const Run& run, int layer);
   [[nodiscard]] Tensors with_imports(const Run& run, BlockKind kind, int index, BlockKind import, int num_imports) const;
@@ -93,7 +75,7 @@ class TorchStageExecutor : public StageExecutor {
   const LayerReport report_;
   at::Generator generator_;
   bool has_entered_ = false;  // the thread that computes
-  std::vector<BuiltLayer> layers_;  // by the catalogue's number
+  StageLayers layers_;
   ResultPages results_;
   std::vector<Graph> recomputed_;   // from the stage's first layer on, or of the last one where each is recomputed by itself
 };
