@@ -64,7 +64,7 @@ void live_and_die(const DriverOf& driver_of, DeadCase which, const DeadSettings&
   PinnedMemory pinned(context);
   register_word(pinned, board);
   DeviceArena arena(context, settings.work_bytes);
-  const auto memory = reinterpret_cast<CUdeviceptr>(arena.allocate(settings.work_bytes));
+  const auto memory = reinterpret_cast<CUdeviceptr>(arena.allocate(settings.work_bytes, MemoryUse::kTensors));
   const CudaQueue queue(context, false);
   board.progress.store(1, std::memory_order_release);
   if (which != DeadCase::kNeverRecorded) {

@@ -89,7 +89,7 @@ class StampingDevice : public Device {
   explicit StampingDevice(std::array<std::atomic<std::int64_t>, kEvents>& published_ns)
       : download_(inner_.stream(StreamKind::kDownload), published_ns) {}
   [[nodiscard]] std::string name() const override { return inner_.name(); }
-  [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes) override { return inner_.allocate(bytes); }
+  [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes, MemoryUse use) override { return inner_.allocate(bytes, use); }
   [[nodiscard]] Stream& stream(StreamKind kind) override {
     return kind == StreamKind::kDownload || kind == StreamKind::kDownloadGradients ? static_cast<Stream&>(download_) : inner_.stream(kind);
   }

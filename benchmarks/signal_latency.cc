@@ -72,7 +72,7 @@ class Worker {
         device_(driver(),
                 {.memory_bytes = settings.bytes + (1 << 20), .signals = kind == SignalKind::kEvents ? GpuSignals::kEvents : GpuSignals::kWords},
                 [](const std::string&) {}),
-        signals_(device_.connect(*store_, number)), memory_(device_.allocate(settings.bytes)) {
+        signals_(device_.connect(*store_, number)), memory_(device_.allocate(settings.bytes, MemoryUse::kOutputs)) {
     if (kind == SignalKind::kHost) signals_ = std::make_unique<HostSignals>(*store_, number);
     warm(store_->arena(0).data(0, settings.bytes));
   }
@@ -178,7 +178,7 @@ void end_of(const CudaQueue& queue) {
 PollingCost measure_polling(const CudaDriver& driver, std::uint64_t bytes, int rounds) {
   const CudaContext context = CudaContext::open(driver, "");
   DeviceArena arena(context, bytes);
-  std::byte* const on_gpu = arena.allocate(bytes);
+  std::byte* const on_gpu = arena.allocate(bytes, MemoryUse::kOutputs);
   const CudaQueue copies(context, false), waits(context, true);
   const CudaEvent begin(context, CU_EVENT_DEFAULT), end(context, CU_EVENT_DEFAULT);
   void* pinned = nullptr;

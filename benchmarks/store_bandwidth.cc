@@ -152,7 +152,7 @@ std::vector<StoreBandwidth> measure_store_bandwidth(const CudaDriver& driver, co
   const CudaStream::Memory of_store{.arena = arena, .pinned = registered, .on_unregistered = is_noticed};
   const CudaStream::Memory of_none{.arena = arena, .pinned = none, .on_unregistered = is_noticed};
   CudaStream up(context, of_store, false), down(context, of_store, false), staged_up(context, of_none, false), staged_down(context, of_none, false);
-  std::byte* const on_gpu = arena.allocate(2 * bytes);
+  std::byte* const on_gpu = arena.allocate(2 * bytes, MemoryUse::kInputs);
 
   const std::byte* const weights = std::as_const(*view).parameters(0);
   std::byte* const gradients = view->gradients(0);

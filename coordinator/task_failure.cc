@@ -26,7 +26,7 @@ WorkerError task_failure(Store& store, const Round& round, const Slot& slot) {
   } else if (record.layer == FailureRecord::kLoss) {
     who = "the loss";
   }
-  return {cat(who, " failed", where, ": ", record.message.data()), place};
+  return {cat(who, " failed", where, ": ", record.message.data()), place, static_cast<ExitCode>(record.code)};
 }
 
 }  // namespace rp

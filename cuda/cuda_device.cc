@@ -68,17 +68,22 @@ CudaStream::Memory CudaDevice::memory() {
           }};
 }
 
-std::string CudaDevice::spent_text(std::uint64_t wanted_bytes) const {
-  return cat("GPU ", context_.uuid(), ": ", bytes_text(wanted_bytes), " are wanted, and of the worker's ", bytes_text(arena_.bytes()),
-             " of its memory ", bytes_text(arena_.used_bytes()), " are taken; use shorter sequences, more microbatches or smaller "
-             "stages (--plan), recompute by layer (--recompute-grain layer), or give more with --gpu-memory");
+MemoryLimit CudaDevice::memory_limit() const {
+  return {.owner = context_.uuid(),
+          .is_asked = options_.memory_bytes > 0,
+          .num_sharers = options_.num_sharers,
+          .margin_bytes = kMarginBytes};
 }
 
-DeviceMemory CudaDevice::allocate(std::uint64_t bytes) {
+std::byte* CudaDevice::take(std::uint64_t bytes, MemoryUse use) {
+  std::byte* const data = arena_.allocate(bytes, use);
+  if (data == nullptr) throw Error(ExitCode::kNoResource, spent_text(memory_limit(), arena_.state(), bytes, use));
+  return data;
+}
+
+DeviceMemory CudaDevice::allocate(std::uint64_t bytes, MemoryUse use) {
   if (bytes == 0) return {};
-  std::byte* const data = arena_.allocate(bytes);
-  if (data == nullptr) throw Error(ExitCode::kNoResource, spent_text(bytes));
-  DeviceMemory memory(data, bytes, [this](std::byte* given, std::uint64_t) { arena_.free(given); });
+  DeviceMemory memory(take(bytes, use), bytes, [this](std::byte* given, std::uint64_t) { arena_.free(given); });
   let_uploads_come_after_compute();
   return memory;
 }

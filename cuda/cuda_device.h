@@ -41,8 +41,9 @@ class CudaDevice : public Device {
 
   [[nodiscard]] std::string name() const override { return name_; }
   // Uploads to it come after what compute was given before. It is given back at once: REQUIRES: what else used it than the compute
-  // stream is done, or the compute stream comes after that.
-  [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes) override;
+  // stream is done, or the compute stream comes after that. Throws as take().
+  [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes, MemoryUse use) override;
+  [[nodiscard]] DeviceMemoryPeaks memory_peaks() const override { return arena_.peaks(); }
   [[nodiscard]] Stream& stream(StreamKind kind) override;
   [[nodiscard]] std::unique_ptr<StreamPoint> make_point() override;
   void check() override { compute_.check(); }
@@ -56,12 +57,13 @@ class CudaDevice : public Device {
   [[nodiscard]] const CudaContext& context() const { return context_; }
   [[nodiscard]] CUstream compute_stream() const { return compute_.get(); }
   [[nodiscard]] DeviceArena& arena() { return arena_; }
-  // What to say where the arena is spent: how much there is, what has it, what to do.
-  [[nodiscard]] std::string spent_text(std::uint64_t wanted_bytes) const;
+  // Of the arena; given back to it. Throws rp::Error (kNoResource) with what has the memory and what to do.
+  [[nodiscard]] std::byte* take(std::uint64_t bytes, MemoryUse use);
 
  private:
   [[nodiscard]] static std::uint64_t arena_bytes(const CudaContext& context, const CudaDeviceOptions& options);
   [[nodiscard]] CudaStream::Memory memory();
+  [[nodiscard]] MemoryLimit memory_limit() const;
   [[nodiscard]] std::array<CudaStream*, 5> streams() {
     return {&upload_parameters_, &upload_activations_, &download_, &download_gradients_, &compute_};
   }

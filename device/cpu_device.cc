@@ -83,7 +83,7 @@ void unmap(std::byte* data, std::uint64_t bytes) { munmap(data, bytes); }
 
 }  // namespace
 
-DeviceMemory CpuDevice::allocate(std::uint64_t bytes) {
+DeviceMemory CpuDevice::allocate(std::uint64_t bytes, MemoryUse) {
   if (bytes == 0) return {};
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) {

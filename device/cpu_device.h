@@ -59,7 +59,7 @@ class ThreadStream : public Stream {
 class CpuDevice : public Device {
  public:
   [[nodiscard]] std::string name() const override { return "cpu"; }
-  [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes) override;
+  [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes, MemoryUse use) override;
   [[nodiscard]] Stream& stream(StreamKind kind) override;
 
  private:

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "device/output_signals.h"
+#include "hoststore/memory_use.h"
 #include "hoststore/sequence_word.h"
 
 namespace rp {
@@ -103,7 +104,10 @@ class Device {
   [[nodiscard]] virtual std::string name() const = 0;
 
   // Memory aligned to at least 4096 bytes, contents undefined. Throws rp::Error (kNoResource).
-  [[nodiscard]] virtual DeviceMemory allocate(std::uint64_t bytes) = 0;
+  [[nodiscard]] virtual DeviceMemory allocate(std::uint64_t bytes, MemoryUse use) = 0;
+
+  // What has been taken so far, where the device has memory of its own and counts it.
+  [[nodiscard]] virtual DeviceMemoryPeaks memory_peaks() const { return {}; }
 
   // The one stream of its kind, the device's.
   [[nodiscard]] virtual Stream& stream(StreamKind kind) = 0;

@@ -56,7 +56,7 @@ SimDevice::~SimDevice() {
   timer_.join();
 }
 
-DeviceMemory SimDevice::allocate(std::uint64_t bytes) {
+DeviceMemory SimDevice::allocate(std::uint64_t bytes, MemoryUse) {
   if (bytes == 0) return {};
   MutexLock lock(mutex_);
   if (model_.memory_bytes > 0 && bytes > model_.memory_bytes - std::min(allocated_bytes_, model_.memory_bytes)) {

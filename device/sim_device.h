@@ -41,7 +41,7 @@ class SimDevice : public Device {
   SimDevice& operator=(const SimDevice&) = delete;
 
   [[nodiscard]] std::string name() const override { return model_.name; }
-  [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes) override;
+  [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes, MemoryUse use) override;
   [[nodiscard]] Stream& stream(StreamKind kind) override;
 
   // What a computation waits for that needs this memory, after announce(): of the copies from or to this part of the

@@ -1,5 +1,8 @@
 #include "hoststore/block_allocator.h"
 
+#include <algorithm>
+#include <tuple>
+
 #include "common/check.h"
 #include "hoststore/boundary.h"
 
@@ -31,16 +34,28 @@ void BlockAllocator::extend(std::uint64_t bytes) {
   free(total_ - bytes);
 }
 
-std::optional<std::uint64_t> BlockAllocator::allocate(std::uint64_t bytes) {
+std::optional<std::uint64_t> BlockAllocator::allocate(std::uint64_t bytes, Fit fit) {
   bytes = taken_bytes(bytes);
   const auto best = free_by_size_.lower_bound({bytes, 0});
   if (best == free_by_size_.end()) return std::nullopt;
-  const auto [range, offset] = *best;
-  remove_free(offset, range);
-  if (range > bytes) add_free(offset + bytes, range - bytes);
+  auto [range, first] = *best;
+  if (fit == Fit::kFirst) {
+    std::tie(first, range) =
+        *std::find_if(free_.begin(), free_.end(), [bytes](const auto& candidate) { return candidate.second >= bytes; });
+  }
+  remove_free(first, range);
+  const std::uint64_t rest = range - bytes;
+  const std::uint64_t offset = fit == Fit::kBestEnd ? first + rest : first;
+  if (rest > 0) add_free(fit == Fit::kBestEnd ? first : first + bytes, rest);
   allocated_.emplace(offset, bytes);
   used_ += bytes;
   return offset;
+}
+
+std::uint64_t BlockAllocator::bytes_at(std::uint64_t offset) const {
+  const auto block = allocated_.find(offset);
+  RP_ASSERT(block != allocated_.end());
+  return block->second;
 }
 
 void BlockAllocator::free(std::uint64_t offset) {

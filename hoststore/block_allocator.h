@@ -1,7 +1,7 @@
 // hoststore/block_allocator.h
 // Which parts of an activation arena are in use: the arena owner's private book.
 //
-// Best fit over free ranges, neighbours merged; deterministic. Not thread-safe: the owner's one allocating thread uses it.
+// Neighbours among free ranges are merged; deterministic. Not thread-safe: the owner's one allocating thread uses it.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,19 @@ class BlockAllocator {
   // Adds memory at the end of the arena.
   void extend(std::uint64_t bytes);
 
+  // In the smallest free range that is long enough, at its begin or its end; or at the begin of the first one. What stays
+  // for long and what comes and goes are kept apart by kFirst and kBestEnd.
+  enum class Fit { kBest, kBestEnd, kFirst };
   // The offset of a new block of at least `bytes` bytes, or nothing if no free range is long enough.
-  [[nodiscard]] std::optional<std::uint64_t> allocate(std::uint64_t bytes);
+  [[nodiscard]] std::optional<std::uint64_t> allocate(std::uint64_t bytes, Fit fit = Fit::kBest);
 
   // REQUIRES: allocate() gave `offset` and it was not freed since.
   void free(std::uint64_t offset);
+
+  // What allocate() took for it, by now. REQUIRES: as of free().
+  [[nodiscard]] std::uint64_t bytes_at(std::uint64_t offset) const;
+  // The longest block that there is room for.
+  [[nodiscard]] std::uint64_t largest_free() const { return free_by_size_.empty() ? 0 : free_by_size_.rbegin()->first; }
 
   // Bytes by which extend() must lengthen the arena for allocate(bytes) to succeed: the end may be free already.
   [[nodiscard]] std::uint64_t missing(std::uint64_t bytes) const;

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "hoststore/boundary.h"
+#include "hoststore/memory_use.h"
 #include "hoststore/ring.h"
 #include "hoststore/round_table.h"
 #include "hoststore/sequence_word.h"
@@ -16,7 +17,7 @@
 namespace rp {
 
 inline constexpr std::uint64_t kControlMagic = 0x31305f4550495052;  // "RPIPE_01"
-inline constexpr std::uint32_t kControlVersion = 6;
+inline constexpr std::uint32_t kControlVersion = 7;
 inline constexpr int kMaxWorkers = 64;
 inline constexpr int kMaxLayers = 1024;
 inline constexpr std::uint32_t kCommandRing = 8;
@@ -107,6 +108,7 @@ struct Completion {
   std::int64_t end_ns = 0;    // of the last one's
   std::int64_t wait_ns = 0;   // of that, between its computations
   ComputeTimes compute{};
+  DeviceMemoryPeaks memory{};  // of the worker, so far
 };
 static_assert(ShmSafe<Completion>);
 
@@ -125,7 +127,8 @@ struct FailureRecord {
   static constexpr std::int64_t kElsewhere = -2;  // neither in a layer nor in the loss
   std::int64_t layer = kElsewhere;
   std::int64_t microbatch = -1;  // -1: outside of any
-  std::array<char, 2032> message{};
+  std::uint64_t code = 1;        // ExitCode of the program that does not catch it
+  std::array<char, 2024> message{};
 };
 static_assert(sizeof(FailureRecord) == 2048 && ShmSafe<FailureRecord>);
 

@@ -29,7 +29,8 @@ RoundLayout::RoundLayout(const RoundShape& shape) {
   losses = origins + num_rows * sizeof(BlockOrigin);
   square_sums = losses + std::uint64_t{shape.num_microbatches} * sizeof(LossRecord);
   layer_times = square_sums + shape.num_uses * sizeof(double);
-  checksums = layer_times + layers * sizeof(LayerTime);
+  layer_memory = layer_times + layers * sizeof(LayerTime);
+  checksums = layer_memory + layers * sizeof(LayerMemory);
   const std::uint64_t checked = shape.is_checked;
   gradient_checksums = checksums + checked * num_rows * shape.num_microbatches * sizeof(std::uint64_t);
   weights_seen = gradient_checksums + checked * shape.num_uses * sizeof(std::uint64_t);
@@ -83,6 +84,10 @@ double& RoundTable::square_sum(std::uint32_t use) const {
 
 LayerTime& RoundTable::layer_time(int layer) const {
   return reinterpret_cast<LayerTime*>(memory_ + layout_.layer_times)[layer];
+}
+
+LayerMemory& RoundTable::layer_memory(int layer) const {
+  return reinterpret_cast<LayerMemory*>(memory_ + layout_.layer_memory)[layer];
 }
 
 std::uint64_t& RoundTable::checksum(BlockKind kind, int index, int microbatch) const {

@@ -68,6 +68,19 @@ struct LayerTime {
 };
 static_assert(sizeof(LayerTime) == 24 && ShmSafe<LayerTime>);
 
+// What a layer took of a worker's device for one microbatch, the largest of a round's; zeros where the device does not measure. Writer: of
+// the first three the worker of the slot that ran it forward, of the others that of its backward.
+struct LayerMemory {
+  using ShmFormat = void;
+  std::uint64_t input_bytes = 0;   // activations that enter it
+  std::uint64_t output_bytes = 0;
+  std::uint64_t forward_workspace_bytes = 0;    // besides its output, at the peak of a forward without a graph
+  std::uint64_t saved_bytes = 0;                // between its forward and its backward
+  std::uint64_t recompute_workspace_bytes = 0;  // besides that, at the peak of a forward with a graph
+  std::uint64_t backward_workspace_bytes = 0;   // besides what is saved, at the peak of its backward
+};
+static_assert(sizeof(LayerMemory) == 48 && ShmSafe<LayerMemory>);
+
 // What a loss gave for one microbatch. Writer: the worker of the fused slot.
 struct LossRecord {
   using ShmFormat = void;
@@ -106,6 +119,7 @@ struct RoundLayout {
   std::uint64_t losses = 0;
   std::uint64_t square_sums = 0;
   std::uint64_t layer_times = 0;
+  std::uint64_t layer_memory = 0;
   std::uint64_t checksums = 0;  // of blocks; these three have no bytes in a table that is not checked
   std::uint64_t gradient_checksums = 0;
   std::uint64_t weights_seen = 0;
@@ -131,6 +145,7 @@ class RoundTable {
   // Of the rounded gradient of a use. Writer: the worker of the slot of its backward.
   [[nodiscard]] double& square_sum(std::uint32_t use) const;
   [[nodiscard]] LayerTime& layer_time(int layer) const;
+  [[nodiscard]] LayerMemory& layer_memory(int layer) const;
 
   [[nodiscard]] bool is_checked() const { return shape_.is_checked != 0; }
   // REQUIRES: is_checked(). Of a block, and of the gradient of a use; 0: not there yet. Writer: who writes the bytes, after

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
 #include <cstddef>
@@ -48,6 +49,16 @@ class TorchDevice {
   [[nodiscard]] virtual ResultPage make_page(std::uint64_t bytes) = 0;
   // What the page holds now is what the host will read.
   virtual void publish(const ResultPage& page) = 0;
+
+  // Of the memory that LibTorch's tensors take: now, and the most since the last call; without what note_output() was told of. Zeros where
+  // the device's memory is the host's.
+  struct TensorBytes {
+    std::uint64_t now = 0;
+    std::uint64_t most = 0;
+  };
+  virtual TensorBytes take_tensor_bytes() { return {}; }
+  // This tensor is kept for its download from now on.
+  virtual void note_output(const at::Tensor& tensor) { (void)tensor; }
 
   // Zeros.
   virtual void clear(void* data, std::uint64_t bytes) = 0;

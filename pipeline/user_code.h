@@ -8,17 +8,21 @@
 #include <exception>
 #include <utility>
 
+#include "roundpipe/error.h"
 #include "worker/stage_executor.h"
 
 namespace rp {
 
-// Whatever it throws becomes a failure of `layer` (or of the loss), in one line.
+// Whatever it throws becomes a failure of `layer` (or of the loss), in one line. What LibTorch's tensors lack of the device's memory
+// comes as the device's rp::Error.
 template <typename Code>
 auto run_user_code(std::int64_t layer, Code&& code) {
   try {
     return std::forward<Code>(code)();
   } catch (const LayerFailure&) {
     throw;
+  } catch (const Error& error) {
+    throw LayerFailure(layer, error.what(), error.code() == ExitCode::kNoResource ? error.code() : ExitCode::kUserError);
   } catch (const c10::Error& error) {
     throw LayerFailure(layer, error.what_without_backtrace());
   } catch (const std::exception& error) {

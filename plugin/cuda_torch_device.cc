@@ -28,9 +28,7 @@ namespace {
 // again at once; what other streams still read is held until they have.
 void install_allocator(CudaDevice& device) {
   const auto allocate = [&device](std::size_t bytes, int, cudaStream_t) -> void* {
-    void* const data = device.arena().allocate(bytes);
-    TORCH_CHECK_WITH(OutOfMemoryError, data != nullptr, device.spent_text(bytes));
-    return data;
+    return device.take(bytes, MemoryUse::kTensors);
   };
   const auto free = [&device](void* data, std::size_t, int, cudaStream_t) { device.arena().free(static_cast<std::byte*>(data)); };
   namespace pluggable = torch::cuda::CUDAPluggableAllocator;
@@ -97,8 +95,7 @@ void CudaTorchDevice::enter_thread(int num_threads) {
 
 ResultPage CudaTorchDevice::make_page(std::uint64_t bytes) {
   context().make_current();
-  std::byte* const data = device_.arena().allocate(bytes);
-  if (data == nullptr) throw Error(ExitCode::kNoResource, device_.spent_text(bytes));
+  std::byte* const data = device_.take(bytes, MemoryUse::kResults);
   void* host = nullptr;
   context().check(context().driver().mem_host_alloc(&host, bytes, CU_MEMHOSTALLOC_PORTABLE), "taking pinned memory for results");
   pages_.push_back({.device = data, .host = static_cast<const std::byte*>(host), .bytes = bytes});
@@ -110,6 +107,16 @@ void CudaTorchDevice::publish(const ResultPage& page) {
   context().check(context().driver().memcpy_async(reinterpret_cast<CUdeviceptr>(page.host), reinterpret_cast<CUdeviceptr>(page.device),
                                                   page.bytes, device_.compute_stream()),
                   "enqueueing the copy of results");
+}
+
+TorchDevice::TensorBytes CudaTorchDevice::take_tensor_bytes() {
+  const DeviceArena::Level level = device_.arena().take_tensor_level();
+  return {.now = level.bytes, .most = level.most_bytes};
+}
+
+void CudaTorchDevice::note_output(const at::Tensor& tensor) {
+  if (!tensor.defined()) return;
+  device_.arena().count_as(static_cast<const std::byte*>(tensor.storage().data()), MemoryUse::kOutputs);
 }
 
 void CudaTorchDevice::clear(void* data, std::uint64_t bytes) {
@@ -137,7 +144,7 @@ void CudaTorchDevice::round_gradient(const GradientRounding& rounding) {
   const auto bytes = static_cast<std::uint64_t>(models::num_square_sums(count)) * sizeof(double);
   if (partial_sums_.bytes() < bytes) {
     partial_sums_ = {};
-    partial_sums_ = device_.allocate(bytes);
+    partial_sums_ = device_.allocate(bytes, MemoryUse::kResults);
   }
   cuda::round_gradient(*element,
                        {.from = rounding.accumulator,

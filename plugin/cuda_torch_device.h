@@ -27,6 +27,8 @@ class CudaTorchDevice : public TorchDevice {
   void enter_thread(int num_threads) override;
   [[nodiscard]] ResultPage make_page(std::uint64_t bytes) override;
   void publish(const ResultPage& page) override;
+  TensorBytes take_tensor_bytes() override;
+  void note_output(const at::Tensor& tensor) override;
   void clear(void* data, std::uint64_t bytes) override;
   void add_time(std::int64_t* total) override;
   void subtract_time(std::int64_t* total) override;

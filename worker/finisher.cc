@@ -40,6 +40,25 @@ void Finisher::write_totals(const RunningTask& task) const {
     if (phase == Phase::kBackward) time.recompute_ns = measured.recompute_ns;
     if (phase != Phase::kForward) time.backward_ns = measured.backward_ns;
   }
+  for (std::size_t i = 0; i < task.totals.layer_memory.size(); ++i) {
+    LayerMemory& memory = table.layer_memory(task.command.first_layer + static_cast<int>(i));
+    const LayerMemory& measured = task.totals.layer_memory[i];
+    if (phase != Phase::kBackward) {
+      memory.input_bytes = measured.input_bytes;
+      memory.output_bytes = measured.output_bytes;
+      memory.forward_workspace_bytes = measured.forward_workspace_bytes;
+    }
+    if (phase == Phase::kForward) continue;
+    memory.saved_bytes = measured.saved_bytes;
+    memory.recompute_workspace_bytes = measured.recompute_workspace_bytes;
+    memory.backward_workspace_bytes = measured.backward_workspace_bytes;
+  }
+}
+
+DeviceMemoryPeaks Finisher::memory_of(const RunningTask& task) const {
+  DeviceMemoryPeaks peaks = worker_.device.memory_peaks();
+  peaks.resident_bytes = task.totals.resident_bytes + peaks.most_by_use[static_cast<std::size_t>(MemoryUse::kResults)];
+  return peaks;
 }
 
 bool Finisher::enqueue_gradients(RunningTask& task) {
@@ -95,6 +114,7 @@ void Finisher::complete(void* argument) {
     finisher.executor_.collect(task.totals);
     finisher.write_totals(task);
     task.completion.compute = task.totals.compute;
+    task.completion.memory = finisher.memory_of(task);
   }
   finisher.tell_times(task);
   if (task.gradient_buffer != nullptr) flow.free_gradient_buffers.push(task.gradient_buffer);

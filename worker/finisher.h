@@ -32,6 +32,7 @@ class Finisher {
   // Runs in the download stream, after everything that the task wrote.
   static void complete(void* task);
   void write_totals(const RunningTask& task) const;
+  [[nodiscard]] DeviceMemoryPeaks memory_of(const RunningTask& task) const;
   void tell_times(RunningTask& task);
 
   WorkerParts& worker_;

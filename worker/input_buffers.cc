@@ -13,7 +13,7 @@ std::span<const std::byte> InputBuffers::upload(std::uint64_t n, BlockKind kind,
   const BlockHead head = read_block_head(block, bytes);
   const std::size_t number = place.inputs.blocks.size();
   if (place.memory.size() <= number) place.memory.resize(number + 1);
-  std::byte* memory = place.memory[number].resize(device_, bytes - head.data_offset);
+  std::byte* memory = place.memory[number].resize(device_, bytes - head.data_offset, MemoryUse::kInputs);
   stream.copy(memory, block + head.data_offset, bytes - head.data_offset);
   InputBlock input{kind, index, head.views(memory), {head.structure.begin(), head.structure.end()}};
   RP_ASSERT(!place.inputs.gradient);  // it comes last

@@ -65,11 +65,11 @@ bool Runner::run_microbatches(RunningTask& task) {
     executor_.end(task.stage_task(), task.totals);
     if (task.gradient_buffer != nullptr) compute_.record(*task.gradient_buffer->computed);
   } catch (const LayerFailure& failure) {
-    fail_task(task, failure.layer(), microbatch, failure.what());
+    fail_task(task, failure.layer(), microbatch, failure.what(), failure.code());
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    fail_task(task, FailureRecord::kElsewhere, microbatch, error.what());
+    fail_task(task, FailureRecord::kElsewhere, microbatch, error.what(), ExitCode::kUserError);
   }
   return true;
 }
@@ -116,10 +116,11 @@ void Runner::publish_heartbeat() {
   heartbeat.publish_quietly(heartbeat.observe() + 1);
 }
 
-void Runner::fail_task(RunningTask& task, std::int64_t layer, int microbatch, const std::string& message) {
+void Runner::fail_task(RunningTask& task, std::int64_t layer, int microbatch, const std::string& message, ExitCode code) {
   FailureRecord& record = worker_.store.failure(worker_.number);
   record.layer = layer;
   record.microbatch = microbatch;
+  record.code = static_cast<std::uint64_t>(code);
   const std::size_t length = std::min(message.size(), record.message.size() - 1);
   std::memcpy(record.message.data(), message.data(), length);
   record.message[length] = '\0';

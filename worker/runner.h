@@ -39,7 +39,7 @@ class Runner {
   template <typename WaitOnce>
   [[nodiscard]] bool wait_inputs(RunningTask& task, int microbatch, WaitOnce wait_once);
   void publish_heartbeat();
-  void fail_task(RunningTask& task, std::int64_t layer, int microbatch, const std::string& message);
+  void fail_task(RunningTask& task, std::int64_t layer, int microbatch, const std::string& message, ExitCode code);
 
   WorkerParts& worker_;
   StageExecutor& executor_;

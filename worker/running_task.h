@@ -16,10 +16,10 @@ namespace rp {
 class ScratchMemory {
  public:
   // At least `bytes` bytes; the contents are lost if it had to grow.
-  std::byte* resize(Device& device, std::uint64_t bytes) {
+  std::byte* resize(Device& device, std::uint64_t bytes, MemoryUse use) {
     if (memory_.bytes() < bytes) {
       memory_ = DeviceMemory();
-      memory_ = device.allocate(bytes);
+      memory_ = device.allocate(bytes, use);
     }
     return memory_.data();
   }

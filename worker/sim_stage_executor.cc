@@ -46,7 +46,7 @@ SimStageExecutor::SimStageExecutor(std::vector<SimLayer> layers, SimDevice& devi
       device_(device),
       catalogue_(catalogue),
       observer_(std::move(observer)),
-      outputs_(device.allocate(most_bytes(layers_))) {
+      outputs_(device.allocate(most_bytes(layers_), MemoryUse::kOutputs)) {
   RP_ASSERT(layers_.size() == static_cast<std::size_t>(catalogue.num_layers()));
 }
 

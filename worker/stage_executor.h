@@ -18,6 +18,7 @@
 #include "common/check.h"
 #include "hoststore/boundary.h"
 #include "hoststore/control.h"
+#include "roundpipe/error.h"
 
 namespace rp {
 
@@ -97,20 +98,26 @@ struct MicrobatchTime {
 struct TaskTotals {
   std::vector<double> square_sums;  // of the rounded gradients; 0 for uses without one
   std::vector<LayerTime> layer_times;
+  std::vector<LayerMemory> layer_memory;  // empty where it is not measured
+  std::uint64_t resident_bytes = 0;       // tensors on the device before the task
   std::vector<LossRecord> losses;  // fused only; those that run() gave
   ComputeTimes compute{};
   std::vector<MicrobatchTime> times;  // in their order, as the host saw them
   std::size_t results = 0;  // the executor's own, from end() to collect()
 };
 
-// An exception of the user's, with the layer of the pipeline that threw it, or FailureRecord::kLoss.
+// An exception of the user's, with the layer of the pipeline that threw it, or FailureRecord::kLoss; or memory that the layer lacked
+// (kNoResource).
 class LayerFailure : public std::runtime_error {
  public:
-  LayerFailure(std::int64_t layer, const std::string& message) : std::runtime_error(message), layer_(layer) {}
+  LayerFailure(std::int64_t layer, const std::string& message, ExitCode code = ExitCode::kUserError)
+      : std::runtime_error(message), layer_(layer), code_(code) {}
   [[nodiscard]] std::int64_t layer() const { return layer_; }
+  [[nodiscard]] ExitCode code() const { return code_; }
 
  private:
   std::int64_t layer_;
+  ExitCode code_;
 };
 
 class StageExecutor {

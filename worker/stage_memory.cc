@@ -4,6 +4,8 @@
 #include <map>
 
 #include "common/check.h"
+#include "common/text.h"
+#include "roundpipe/error.h"
 
 namespace rp {
 
@@ -11,6 +13,16 @@ namespace {
 
 // Bytes that a block takes: a place of its own even where it has no elements.
 std::uint64_t place_bytes(std::uint64_t bytes) { return align_up(std::max<std::uint64_t>(bytes, 1), 4096); }
+
+// Memory for a stage's blocks; where it is lacking, the error says for which.
+std::byte* resize(ScratchMemory& memory, const Command& command, Device& device, std::uint64_t bytes, MemoryUse use) {
+  try {
+    return memory.resize(device, bytes, use);
+  } catch (const Error& error) {
+    throw Error(error.code(), cat("layers ", command.first_layer, "-", command.end_layer - 1, " (a ", phase_name(command.phase), " stage): ",
+                                  error.what()));
+  }
+}
 
 const BlockRecord& block_of(const Catalogue& catalogue, std::uint32_t use) { return catalogue.blocks()[catalogue.uses()[use].block]; }
 
@@ -28,7 +40,7 @@ void place_weights(RunningTask& task, const Catalogue& catalogue, Device& device
       task.uses.push_back({.use = use});
     }
   }
-  std::byte* weights = task.stage_buffer->weights.resize(device, weight_bytes);
+  std::byte* weights = resize(task.stage_buffer->weights, command, device, weight_bytes, MemoryUse::kWeights);
   for (UseMemory& memory : task.uses) memory.weights = weights + offset_of_block[catalogue.uses()[memory.use].block];
 }
 
@@ -42,8 +54,8 @@ void place_gradients(RunningTask& task, ScratchMemory& accumulators, const Catal
     bytes_of_accumulators += accumulator_bytes(block);
   }
   if (bytes == 0) return;
-  std::byte* gradient = task.gradient_buffer->gradients.resize(device, bytes);
-  std::byte* accumulator = accumulators.resize(device, bytes_of_accumulators);
+  std::byte* gradient = resize(task.gradient_buffer->gradients, task.command, device, bytes, MemoryUse::kGradients);
+  std::byte* accumulator = resize(accumulators, task.command, device, bytes_of_accumulators, MemoryUse::kAccumulators);
   for (UseMemory& memory : task.uses) {
     const BlockRecord& block = block_of(catalogue, memory.use);
     if (block.is_trained == 0) continue;

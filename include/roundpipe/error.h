@@ -50,12 +50,13 @@ struct TaskPlace {
   std::int64_t microbatch = -1;  // counted from 0 in the round
 };
 
-// An exception in a layer or loss, carried from a worker to the caller of the round that it belongs to.
+// An exception in a layer or loss (kUserError), or memory of a GPU that it lacked (kNoResource), carried from a worker to the caller
+// of the round that it belongs to.
 class WorkerError : public Error {
  public:
   // Made by the library only.
-  WorkerError(const std::string& message, const TaskPlace& place)
-      : Error(ExitCode::kUserError, message), place_(place) {}
+  WorkerError(const std::string& message, const TaskPlace& place, ExitCode code = ExitCode::kUserError)
+      : Error(code, message), place_(place) {}
 
   // Where it happened.
   [[nodiscard]] const TaskPlace& place() const { return place_; }

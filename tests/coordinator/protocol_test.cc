@@ -172,10 +172,12 @@ TEST_P(Protocol, AWorkerThatComesAfterTheEndOfTheRunEnds) {
 TEST_P(Protocol, AFailingLayerReachesTheCallerWithItsPlace) {
   ToyConfig config;
   config.failing_layer = 2;
+  if (GetParam() != Harness::kOneMapping) config.failure_code = ExitCode::kNoResource;  // it lacked a GPU's memory
   try {
     (void)run_toy(config, {GetParam(), 3, true, kPlans[1]}, 1);
     FAIL() << "no exception";
   } catch (const WorkerError& error) {
+    EXPECT_EQ(error.code(), config.failure_code);
     EXPECT_EQ(error.place().layer, 2);
     EXPECT_EQ(error.place().microbatch, config.num_microbatches - 1);
     EXPECT_EQ(error.place().step, 2);

@@ -259,7 +259,7 @@ std::vector<std::vector<float>> ToyExecutor::run_forward(const StageTask& task, 
   std::vector<Vector> x = {to_vector(inputs.tensors(BlockKind::kActivation, command.first_layer).at(0))};
   for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
     if (layer == config_.failing_layer && command.step == 2 && microbatch == config_.num_microbatches - 1) {
-      throw LayerFailure(layer, "the toy layer fails");
+      throw LayerFailure(layer, "the toy layer fails", config_.failure_code);
     }
     const LayerMemory& memory = layers_[static_cast<std::size_t>(layer)];
     x.push_back(forward(x.back(), values_of(memory.weight), values_of(memory.tied)));
@@ -309,6 +309,8 @@ void ToyExecutor::end(const StageTask& task, TaskTotals& totals) {
   ThreadTeam team(1);
   totals.square_sums.clear();
   totals.layer_times.assign(static_cast<std::size_t>(task.command->end_layer - task.command->first_layer), {1000, 0, 2000});
+  const std::uint64_t bytes = static_cast<std::uint64_t>(config_.num_elements) * sizeof(float);
+  totals.layer_memory.assign(totals.layer_times.size(), {.input_bytes = bytes, .output_bytes = bytes, .saved_bytes = bytes});
   for (const UseMemory& memory : task.uses) {
     if (memory.accumulator == nullptr) {
       totals.square_sums.push_back(0);

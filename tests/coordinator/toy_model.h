@@ -28,6 +28,7 @@ struct ToyConfig {
   DType dtype = DType::kFloat32;
   double max_grad_norm = 0;
   bool scales_loss = false;  // by powers of two, which must change nothing
+  ExitCode failure_code = ExitCode::kUserError;  // of the failing layer
   int failing_layer = -1;  // throws in the last microbatch of step 2
 };
 

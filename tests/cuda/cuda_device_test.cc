@@ -65,7 +65,7 @@ TEST(CudaStream, NeverCopiesAcrossTheEndOfWhatWasRegisteredInOnePiece) {
   const HostPages pages(6);
   EXPECT_EQ(own.pinned.add(pages.data(), 2 * kPage, false), "");
   EXPECT_EQ(own.pinned.add(pages.data() + 2 * kPage, 4 * kPage, false), "");
-  std::byte* const memory = own.arena.allocate(pages.bytes());
+  std::byte* const memory = own.arena.allocate(pages.bytes(), MemoryUse::kTensors);
   own.stream.copy(memory, pages.data() + 100, pages.bytes() - 100);
   own.stream.drain();
   EXPECT_THAT(own.log(), testing::ElementsAre("copy 8092", "copy 16384"));
@@ -82,7 +82,7 @@ TEST(CudaStream, CopiesWhatIsNotRegisteredThroughABufferInItsOrder) {
   std::memset(back.data(), 0, back.bytes());
   // A piece in the middle is registered.
   EXPECT_EQ(own.pinned.add(pages.data() + 100 * kPage, kPage, false), "");
-  std::byte* const memory = own.arena.allocate(pages.bytes());
+  std::byte* const memory = own.arena.allocate(pages.bytes(), MemoryUse::kTensors);
   own.stream.copy(memory, pages.data(), pages.bytes());
   own.stream.copy(back.data(), memory, pages.bytes());
   own.stream.drain();
@@ -125,7 +125,7 @@ TEST(PinnedMemory, TakesPagesThatThisProcessMayOnlyRead) {
     const HostPages pages(2);
     mprotect(pages.data(), pages.bytes(), PROT_READ);
     EXPECT_EQ(own.pinned.add(pages.data(), pages.bytes(), true), "");
-    std::byte* const memory = own.arena.allocate(kPage);
+    std::byte* const memory = own.arena.allocate(kPage, MemoryUse::kTensors);
     own.stream.copy(memory, pages.data(), kPage);
     own.stream.drain();
     EXPECT_EQ(std::memcmp(memory, pages.data(), kPage), 0);
@@ -225,13 +225,55 @@ TEST(PinnedStore, IsAnErrorWithoutTheControlSegment) {
 TEST(CudaDevice, TakesItsMemoryAtOnceAndSaysWhenItIsSpent) {
   const FakeDriver driver({.memory_bytes = 64 << 20});
   const auto device = device_of(driver, {.memory_bytes = 16 << 20});
-  DeviceMemory half = device->allocate(8 << 20);
+  DeviceMemory half = device->allocate(8 << 20, MemoryUse::kInputs);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(half.data()) % 4096, 0U);
-  expect_error(ExitCode::kNoResource, {"9.00 MiB are wanted", "16.0 MiB", "8.00 MiB are taken", "--gpu-memory"},
-               [&] { (void)device->allocate(9 << 20); });
+  expect_error(ExitCode::kNoResource,
+               {"9.00 MiB are wanted for gradients", "of 16.0 MiB (--gpu-memory)", "taken 8.00 MiB: inputs 8.00 MiB", "a larger --gpu-memory"},
+               [&] { (void)device->allocate(9 << 20, MemoryUse::kGradients); });
   half = {};
-  EXPECT_EQ(device->allocate(16 << 20).bytes(), 16U << 20);
+  EXPECT_EQ(device->allocate(16 << 20, MemoryUse::kInputs).bytes(), 16U << 20);
   EXPECT_EQ(driver.num_calls("cuMemAlloc"), 1);
+}
+
+TEST(CudaDevice, KnowsWhatItsMemoryIsFor) {
+  const FakeDriver driver;
+  const auto device = device_of(driver, {.memory_bytes = 16 << 20});
+  DeviceMemory weights = device->allocate(3 << 20, MemoryUse::kWeights);
+  weights = {};
+  weights = device->allocate(2 << 20, MemoryUse::kWeights);
+  std::byte* const tensor = device->take(4 << 20, MemoryUse::kTensors);
+  std::byte* const other = device->take(1 << 20, MemoryUse::kTensors);
+  DeviceArena& arena = device->arena();
+  EXPECT_GT(tensor, weights.data() + (8 << 20)) << "at the other end";
+  EXPECT_EQ(arena.take_tensor_level().most_bytes, 5U << 20);
+  arena.count_as(tensor, MemoryUse::kOutputs);
+  EXPECT_EQ(arena.take_tensor_level().bytes, 1U << 20);
+  EXPECT_EQ(arena.take_tensor_level().most_bytes, 1U << 20) << "since the last call";
+  const auto of = [](const BytesByUse& bytes, MemoryUse use) { return bytes[static_cast<std::size_t>(use)]; };
+  EXPECT_EQ(of(arena.state().bytes_by_use, MemoryUse::kOutputs), 4U << 20);
+  EXPECT_EQ(of(arena.state().bytes_by_use, MemoryUse::kWeights), 2U << 20);
+  EXPECT_EQ(arena.state().largest_free_bytes, 9U << 20);
+  arena.free(tensor);
+  arena.free(other);
+  EXPECT_EQ(arena.state().used_bytes(), 2U << 20);
+  const DeviceMemoryPeaks peaks = device->memory_peaks();
+  EXPECT_EQ(peaks.limit_bytes, 16U << 20);
+  EXPECT_EQ(peaks.most_bytes, 7U << 20);
+  EXPECT_EQ(of(peaks.most_by_use, MemoryUse::kWeights), 3U << 20);
+  EXPECT_EQ(of(peaks.most_by_use, MemoryUse::kTensors), 5U << 20);
+  EXPECT_EQ(of(peaks.most_by_use, MemoryUse::kOutputs), 4U << 20);
+  EXPECT_EQ(of(peaks.most_by_use, MemoryUse::kInputs), 0U);
+}
+
+TEST(CudaDevice, SaysThatItsMemoryIsInPieces) {
+  const FakeDriver driver;
+  const auto device = device_of(driver, {.memory_bytes = 4 << 20});
+  std::vector<std::byte*> pieces(4);
+  for (std::byte*& piece : pieces) piece = device->take(1 << 20, MemoryUse::kTensors);
+  for (const std::size_t i : {0U, 2U}) device->arena().free(pieces[i]);
+  expect_error(ExitCode::kNoResource, {"2.00 MiB are wanted for weights", "2.00 MiB are free, but no part of them is longer than 1.00 MiB"},
+               [&] { (void)device->allocate(2 << 20, MemoryUse::kWeights); });
+  for (const std::size_t i : {1U, 3U}) device->arena().free(pieces[i]);
 }
 
 TEST(CudaDevice, TakesWhatIsFreeButForAMarginAndSharesItWithOthersOnTheSameGpu) {
@@ -263,11 +305,11 @@ TEST(CudaDevice, UploadsToNewMemoryComeAfterWhatIsStillComputedWithIt) {
   const auto store = store_with_layers(1, 1024);
   const auto device = device_of(driver);
   const auto signals = device->connect(*store, 0);
-  std::byte* const tensor = device->arena().allocate(kPage);
+  std::byte* const tensor = device->take(kPage, MemoryUse::kTensors);
   driver.hold(kCompute);
   ASSERT_EQ(driver.table().memset_d8_async(reinterpret_cast<CUdeviceptr>(tensor), 0, kPage, device->compute_stream()), CUDA_SUCCESS);
   device->arena().free(tensor);
-  const DeviceMemory input = device->allocate(kPage);
+  const DeviceMemory input = device->allocate(kPage, MemoryUse::kInputs);
   ASSERT_EQ(input.data(), tensor) << "the test needs the same place";
   std::memset(store->parameters(0), 7, kPage);
   Stream& upload = device->stream(StreamKind::kUploadActivations);
@@ -282,11 +324,11 @@ TEST(CudaDevice, UploadsToNewMemoryComeAfterWhatIsStillComputedWithIt) {
 TEST(CudaDevice, MemoryIsGivenBackWhileItIsComputedWith) {
   FakeDriver driver;
   const auto device = device_of(driver);
-  DeviceMemory memory = device->allocate(32 << 20);
+  DeviceMemory memory = device->allocate(32 << 20, MemoryUse::kInputs);
   driver.hold(kCompute);
   ASSERT_EQ(driver.table().memset_d8_async(reinterpret_cast<CUdeviceptr>(memory.data()), 0, kPage, device->compute_stream()), CUDA_SUCCESS);
   memory = {};
-  EXPECT_NE(device->allocate(32 << 20).data(), nullptr);
+  EXPECT_NE(device->allocate(32 << 20, MemoryUse::kInputs).data(), nullptr);
   driver.let_go(kCompute);
   device->stream(StreamKind::kCompute).drain();
 }

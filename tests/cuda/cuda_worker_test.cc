@@ -13,6 +13,7 @@
 #include "tests/cuda/parameter_names.h"
 #include "tests/cuda/queued_executor.h"
 #include "tests/worker/worker_harness.h"
+#include "worker/stage_memory.h"
 
 namespace rp::test {
 namespace {
@@ -116,6 +117,20 @@ std::vector<std::string> without_new_memory(std::vector<std::string> log) {
   return log;
 }
 
+TEST(CudaWorker, NamesTheStageForWhichItLacksMemory) {
+  const FakeDriver driver;
+  const auto store = two_layer_store({});
+  CudaDevice device(driver.table(), {.memory_bytes = 4096}, [](const std::string&) {});
+  StageBuffer buffer;
+  RunningTask task;
+  task.command = fused_command();
+  task.command.first_layer = 0;
+  task.stage_buffer = &buffer;
+  expect_error(ExitCode::kNoResource,
+               {"layers 0-1 (a fused stage): GPU memory is spent: 8.00 KiB are wanted for weights", "of 4.00 KiB (--gpu-memory)"},
+               [&] { place_weights(task, store->catalogue(), device); });
+}
+
 TEST(CudaWorker, EnqueuesARoundInThisOrder) {
   const FakeDriver driver;
   GpuWorker worker(driver.table());
@@ -149,6 +164,22 @@ TEST(CudaWorker, EnqueuesARoundInThisOrder) {
   // Of each task: its gradients, room for a further piece, its outputs, its completion.
   EXPECT_EQ(line_of(steady(log[kDownloadGradient]), names),
             "wait p, record s, wait i, copy 128, record s, wait q, record s, wait m, copy 128, record s, wait r, record s");
+}
+
+TEST(CudaWorker, TellsWithEachTaskWhatItHasOfItsMemory) {
+  const FakeDriver driver;
+  GpuWorker worker(driver.table());
+  worker.serve();
+  ASSERT_EQ(worker.completions.size(), 3U);
+  for (const Completion& completion : worker.completions) EXPECT_EQ(completion.memory.limit_bytes, 4U << 20);
+  const DeviceMemoryPeaks& memory = worker.completions.back().memory;
+  const auto most = [&](MemoryUse use) { return memory.most_by_use[static_cast<std::size_t>(use)]; };
+  EXPECT_EQ(most(MemoryUse::kWeights), 2U * 4096) << "two stages, a page each";
+  EXPECT_EQ(most(MemoryUse::kAccumulators), 4096U);
+  EXPECT_EQ(most(MemoryUse::kGradients), 2U * 4096);
+  EXPECT_GT(most(MemoryUse::kInputs), 0U);
+  EXPECT_GT(most(MemoryUse::kOutputs), 0U);
+  EXPECT_GE(memory.most_bytes, most(MemoryUse::kWeights) + most(MemoryUse::kAccumulators));
 }
 
 TEST(CudaWorker, CompletesATaskOnlyWhenItsOutputsAreInTheStore) {

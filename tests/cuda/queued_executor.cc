@@ -36,7 +36,7 @@ void QueuedExecutor::run(const StageTask& task, int microbatch, const Microbatch
   const Command& command = *task.command;
   const auto add = [&](BlockKind kind, int index) {
     const auto bytes = static_cast<std::uint64_t>(num_elements_) * sizeof(float);
-    std::byte* const data = device_.arena().allocate(bytes);
+    std::byte* const data = device_.arena().allocate(bytes, MemoryUse::kOutputs);
     RP_ASSERT(data != nullptr);
     const std::shared_ptr<const void> owner(data, [this](const void* memory) {
       device_.arena().free(static_cast<std::byte*>(const_cast<void*>(memory)));

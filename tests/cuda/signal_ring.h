@@ -61,7 +61,7 @@ inline void pass_on(Store& store, Device& device, int worker, unsigned seed) {
   Stream& upload = device.stream(StreamKind::kUploadActivations);
   Stream& download = device.stream(StreamKind::kDownload);
   const int before = (worker + store.num_workers() - 1) % store.num_workers();
-  DeviceMemory memory = device.allocate(4096);
+  DeviceMemory memory = device.allocate(4096, MemoryUse::kInputs);
   StreamSignal uploaded(device, 2), downloaded(device, 2);
   std::mt19937 random(seed);
   const auto read = [&](std::uint64_t n, std::byte* to) {

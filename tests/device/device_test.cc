@@ -35,7 +35,7 @@ class AnyDevice : public testing::TestWithParam<DeviceFactory> {
 TEST_P(AnyDevice, GivesMemoryThatIsAlignedAndItsOwn) {
   std::vector<DeviceMemory> pieces;
   for (const std::uint64_t bytes : {1UL, 4096UL, 5000UL, 3UL << 20}) {
-    pieces.push_back(device_->allocate(bytes));
+    pieces.push_back(device_->allocate(bytes, MemoryUse::kInputs));
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(pieces.back().data()) % 4096, 0U);
     EXPECT_GE(pieces.back().bytes(), bytes);
   }
@@ -46,13 +46,13 @@ TEST_P(AnyDevice, GivesMemoryThatIsAlignedAndItsOwn) {
   stream.copy(back.data(), pieces[2].data(), back.size());
   stream.drain();
   EXPECT_TRUE(!GetParam().moves_data || back == ones);
-  EXPECT_EQ(device_->allocate(0).bytes(), 0U);
+  EXPECT_EQ(device_->allocate(0, MemoryUse::kInputs).bytes(), 0U);
 }
 
 TEST_P(AnyDevice, DoesWhatAStreamGotInOrder) {
   for (const StreamKind kind : kStreams) {
     Stream& stream = device_->stream(kind);
-    DeviceMemory memory = device_->allocate(sizeof(std::uint64_t));
+    DeviceMemory memory = device_->allocate(sizeof(std::uint64_t), MemoryUse::kInputs);
     std::vector<std::uint64_t> from(1000), to(1000);
     for (std::uint64_t i = 0; i < from.size(); ++i) {  // through one word of the device, which each copy overwrites
       from[i] = i + 1;
@@ -164,11 +164,11 @@ TEST_P(AnyDevice, FinishesWhatIsEnqueuedBeforeItEnds) {
 }
 
 TEST_P(AnyDevice, CanBeMovedFromMemoryToMemory) {
-  DeviceMemory first = device_->allocate(4096);
+  DeviceMemory first = device_->allocate(4096, MemoryUse::kInputs);
   std::byte* data = first.data();
   DeviceMemory second(std::move(first));
   EXPECT_EQ(second.data(), data);
-  DeviceMemory third = device_->allocate(100);
+  DeviceMemory third = device_->allocate(100, MemoryUse::kInputs);
   third = std::move(second);
   EXPECT_EQ(third.data(), data);
   EXPECT_EQ(third.bytes(), 4096U);

@@ -14,7 +14,7 @@ constexpr WaitLimits kLong{&kNeverStop, 20 * kNsPerSecond};
 TEST(SimDevice, TakesAtLeastTheModelledTimeOfItsCopies) {
   SimDevice device({.upload_bytes_per_ns = 1});
   Stream& stream = device.stream(StreamKind::kUploadParameters);
-  const DeviceMemory memory = device.allocate(1 << 20);
+  const DeviceMemory memory = device.allocate(1 << 20, MemoryUse::kInputs);
   SequenceWord word{};
   const std::int64_t start = now_ns();
   for (int i = 0; i < 4; ++i) stream.copy(memory.data(), nullptr, 1 << 20);
@@ -30,16 +30,16 @@ TEST(SimDevice, TakesAtLeastTheModelledTimeOfItsCopies) {
 
 TEST(SimDevice, HasTheMemoryOfItsModel) {
   SimDevice device({.name = "small", .memory_bytes = 10'000});
-  DeviceMemory first = device.allocate(6'000);
-  expect_error(ExitCode::kNoResource, {"small has", "are taken", "use smaller stages"}, [&] { (void)device.allocate(5'000); });
+  DeviceMemory first = device.allocate(6'000, MemoryUse::kInputs);
+  expect_error(ExitCode::kNoResource, {"small has", "are taken", "use smaller stages"}, [&] { (void)device.allocate(5'000, MemoryUse::kInputs); });
   first = DeviceMemory();
-  EXPECT_EQ(device.allocate(10'000).bytes(), 10'000U);
+  EXPECT_EQ(device.allocate(10'000, MemoryUse::kInputs).bytes(), 10'000U);
 }
 
 TEST(SimDevice, GivesMemoryThatTakesNone) {
   SimDevice device({});
   const std::uint64_t large = std::uint64_t{256} << 30;
-  const DeviceMemory memory = device.allocate(large);
+  const DeviceMemory memory = device.allocate(large, MemoryUse::kInputs);
   EXPECT_EQ(memory.bytes(), large);
   EXPECT_DEATH((void)*reinterpret_cast<volatile std::byte*>(memory.data()), "");
 }

@@ -79,6 +79,25 @@ TEST(BlockAllocator, MergesWithBothNeighbours) {
   EXPECT_EQ(allocator.allocate(3 * kPage), 0U);
 }
 
+TEST(BlockAllocator, KeepsWhatStaysApartFromWhatComesAndGoes) {
+  using Fit = BlockAllocator::Fit;
+  BlockAllocator allocator;
+  allocator.extend(10 * kPage);
+  EXPECT_EQ(allocator.allocate(kPage, Fit::kFirst), 0U);
+  EXPECT_EQ(allocator.allocate(2 * kPage, Fit::kBestEnd), 8 * kPage);
+  EXPECT_EQ(allocator.allocate(kPage, Fit::kBestEnd), 7 * kPage);
+  allocator.free(8 * kPage);
+  EXPECT_EQ(allocator.largest_free(), 6 * kPage);
+  // The hole of two pages would fit better.
+  EXPECT_EQ(allocator.allocate(kPage, Fit::kFirst), kPage);
+  EXPECT_EQ(allocator.allocate(kPage, Fit::kBestEnd), 9 * kPage);
+  EXPECT_EQ(allocator.allocate(kPage), 8 * kPage);
+  EXPECT_EQ(allocator.largest_free(), 5 * kPage);
+  EXPECT_EQ(allocator.bytes_at(8 * kPage), kPage);
+  allocator.free(0);
+  EXPECT_EQ(allocator.allocate(2 * kPage, Fit::kFirst), 2 * kPage) << "the first hole is too short";
+}
+
 TEST(BlockAllocator, DoesWhatANaiveModelDoesOverRandomHistories) {
   for (unsigned seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

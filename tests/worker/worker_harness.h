@@ -90,7 +90,7 @@ class InterruptedDevice : public Device {
   };
 
   [[nodiscard]] std::string name() const override { return "cpu"; }
-  [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes) override { return cpu_.allocate(bytes); }
+  [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes, MemoryUse use) override { return cpu_.allocate(bytes, use); }
   [[nodiscard]] Stream& stream(StreamKind kind) override {
     if (kind == StreamKind::kUploadParameters) return parameters_;
     return kind == StreamKind::kUploadActivations ? activations_ : cpu_.stream(kind);
