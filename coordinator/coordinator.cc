@@ -262,6 +262,11 @@ std::exception_ptr Coordinator::finish() {
   return nullptr;
 }
 
+std::vector<DeviceMemoryPeaks> Coordinator::device_memory() {
+  MutexLock lock(state_.mutex);
+  return state_.flow.device_memory();
+}
+
 ActivationBudget Coordinator::activation_budget(int pipeline) {
   MutexLock lock(state_.mutex);
   return state_.flow.activation_budget(pipeline);

@@ -114,6 +114,8 @@ class Coordinator {
   [[nodiscard]] Plan plan(int pipeline, PlanKind kind);
   // For one microbatch, smoothed over the rounds.
   [[nodiscard]] std::vector<LayerTiming> layer_times(int pipeline);
+  // By worker: what it has had of its device so far. Zeros where that memory is the host's.
+  [[nodiscard]] std::vector<DeviceMemoryPeaks> device_memory();
   // What the rounds so far tell of it: without bytes before the first one has ended.
   [[nodiscard]] ActivationBudget activation_budget(int pipeline);
 

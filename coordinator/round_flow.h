@@ -67,6 +67,8 @@ class RoundFlow {
 
   [[nodiscard]] const Dispatcher& slots() const { return dispatcher_; }
   [[nodiscard]] const StagePlans& plans() const { return plans_; }
+  // By worker, as they told with their last completion.
+  [[nodiscard]] const std::vector<DeviceMemoryPeaks>& device_memory() const { return device_memory_; }
   [[nodiscard]] PipelineBuffers& buffers(int pipeline) { return at(pipeline).buffers; }
   // What the rounds so far tell of it.
   [[nodiscard]] const ActivationBudget& activation_budget(int pipeline) { return at(pipeline).activation_budget; }
@@ -94,6 +96,7 @@ class RoundFlow {
   Dispatcher dispatcher_;
   RoundBlocks blocks_;
   RunReport report_;
+  std::vector<DeviceMemoryPeaks> device_memory_;
   std::vector<Pipeline> pipelines_;
 };
 

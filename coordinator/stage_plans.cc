@@ -12,13 +12,15 @@ namespace {
 // Layer times are taken over into the plans after these rounds: soon, and once more when they are smooth.
 constexpr int kReplanAfter = 2;
 constexpr int kReplanAgainAfter = 10;
+// On a device with memory of its own: it was careful until then.
+constexpr int kFitAfter = 1;
 
 constexpr std::array<PlanKind, kNumPlanKinds> kKinds = {PlanKind::kFused, PlanKind::kTrain, PlanKind::kInfer};
 
 // From the end of a task to the start of the next one on another worker, beyond the copies: benchmarks/dispatch_overhead.
 constexpr double kHopMs = 0.1;
 constexpr double kMsPerNs = 1e-6;
-// Beside the head in the fused stage: it keeps the activations of its layers.
+// Beside the head in the fused stage of a plan that is searched for: it keeps the activations of its layers.
 constexpr int kMaxFusedLayers = 2;
 
 std::uint64_t bytes_of(const Catalogue& catalogue, int layer) {
@@ -39,6 +41,7 @@ StagePlans::StagePlans(const Catalogue& catalogue, std::vector<PlanSettings> set
     if (pipeline.settings.by_hand) validate_plan(*pipeline.settings.by_hand, num_layers);
     pipeline.main_kind = pipeline.settings.first_kind;
     pipeline.times = LayerTimes(num_layers);
+    pipeline.memories.emplace(catalogue, static_cast<int>(i));
     for (int layer = 0; layer < num_layers; ++layer) {
       pipeline.bytes.push_back(bytes_of(catalogue, static_cast<int>(record.first_layer) + layer));
     }
@@ -70,14 +73,38 @@ void StagePlans::learn(int number, PlanKind kind, const RoundTable& table) {
   pipeline.main_kind = pipeline.has_run ? std::min(pipeline.main_kind, kind) : kind;
   pipeline.has_run = true;
   const int records = kind == PlanKind::kInfer ? pipeline.times.num_forwards() : pipeline.times.num_backwards();
-  if (pipeline.settings.by_hand || (records != kReplanAfter && records != kReplanAgainAfter)) return;
-  cut_together(true);
-  cut_alone(pipeline, true);
+  const bool needs_more = pipeline.memories->add(table) && !fits(pipeline);
+  const bool is_time = records == first_replan(pipeline) || records == kReplanAfter || records == kReplanAgainAfter;
+  if (!pipeline.settings.by_hand && (is_time || needs_more)) cut_anew(pipeline);
 }
 
+// As far as it is known what they need.
+bool StagePlans::fits(const PipelinePlans& pipeline) const {
+  if (!pipeline.settings.fits_device || !room_.is_known()) return true;
+  return std::all_of(kKinds.begin(), kKinds.end(), [&](PlanKind kind) {
+    return !knows_times(pipeline, kind) ||
+           room_.has_room_for(pipeline.memories->costs(), pipeline.plans[static_cast<std::size_t>(kind)], pipeline.settings.recompute);
+  });
+}
+
+void StagePlans::cut_anew(PipelinePlans& pipeline) {
+  room_.clear();
+  for (const PipelinePlans& other : pipelines_) {
+    if (other.settings.by_hand) room_.take(other.memories->costs(), *other.settings.by_hand, other.settings.recompute);
+  }
+  cut_together(true);
+  for (PipelinePlans& other : pipelines_) {
+    // Where all share a device's memory, what the main plans leave of it is others' to have.
+    if (&other == &pipeline || other.settings.fits_device) cut_alone(other, true);
+  }
+}
+
+int StagePlans::first_replan(const PipelinePlans& pipeline) { return pipeline.settings.fits_device ? kFitAfter : kReplanAfter; }
+
 bool StagePlans::knows_times(const PipelinePlans& pipeline, PlanKind kind) {
-  const bool forward = pipeline.times.num_forwards() >= kReplanAfter;
-  return kind == PlanKind::kInfer ? forward : forward && pipeline.times.num_backwards() >= kReplanAfter;
+  const int least = first_replan(pipeline);
+  const bool forward = pipeline.times.num_forwards() >= least;
+  return kind == PlanKind::kInfer ? forward : forward && pipeline.times.num_backwards() >= least;
 }
 
 PlanRequest StagePlans::request(const PipelinePlans& pipeline, PlanKind kind, bool measured) {
@@ -97,6 +124,14 @@ PlanRequest StagePlans::request(const PipelinePlans& pipeline, PlanKind kind, bo
                              .backward = goes_back ? time.backward : 0,
                              .bytes = pipeline.bytes[layer]});
   }
+  if (!pipeline.settings.fits_device) return result;
+  if (!measured) {
+    result.limits = DeviceRoom::stages_of_one_layer(static_cast<int>(pipeline.bytes.size()), kind);
+  } else if (room_.is_known()) {
+    const int num_layers = static_cast<int>(pipeline.bytes.size());
+    result.limits = room_.take(pipeline.memories->costs(), pipeline.settings.recompute, kind,
+                               is_searched(pipeline) ? kMaxFusedLayers : num_layers - 1);
+  }
   return result;
 }
 
@@ -115,7 +150,7 @@ void StagePlans::cut_together(bool measured) {
   }
   if (cut.empty()) return;
   if (measured && cut.size() == 1 && is_searched(*cut.front())) {
-    cut.front()->plans[static_cast<std::size_t>(PlanKind::kFused)] = search(*cut.front());
+    cut.front()->plans[static_cast<std::size_t>(PlanKind::kFused)] = search(*cut.front(), requests.front());
     return;
   }
   std::vector<Plan> plans = balanced_plans(requests, min_stages, threshold);
@@ -128,9 +163,8 @@ bool StagePlans::is_searched(const PipelinePlans& pipeline) {
          pipeline.bytes.size() > 1;
 }
 
-Plan StagePlans::search(const PipelinePlans& pipeline) {
+Plan StagePlans::search(const PipelinePlans& pipeline, const PlanRequest& measured) {
   const PlanSearchSettings& settings = *pipeline.settings.search;
-  const PlanRequest measured = request(pipeline, PlanKind::kFused, true);
   const auto num_layers = measured.layers.size();
   PlanTask task;
   task.round_choices = {pipeline.num_microbatches};
@@ -157,9 +191,13 @@ Plan StagePlans::search(const PipelinePlans& pipeline) {
   task.limits.backward = task.limits.forward;
   int& least = task.limits.least_fused_start;
   least = static_cast<int>(num_layers) - 1;
-  while (least > 0 && least + kMaxFusedLayers >= static_cast<int>(num_layers) &&
+  while (least > measured.limits.least_fused_start && least + kMaxFusedLayers >= static_cast<int>(num_layers) &&
          task.limits.forward[static_cast<std::size_t>(least) - 1] == static_cast<int>(num_layers)) {
     --least;
+  }
+  for (std::size_t first = 0; first + 1 < num_layers && !measured.limits.forward.empty(); ++first) {
+    task.limits.forward[first] = std::min(task.limits.forward[first], measured.limits.forward[first]);
+    task.limits.backward[first] = std::min(task.limits.backward[first], measured.limits.backward[first]);
   }
   return fast_plan(task).plan;
 }

@@ -8,6 +8,7 @@
 #include "common/run_depth.h"
 #include "common/text.h"
 #include "common/usable_cores.h"
+#include "coordinator/layer_memories.h"
 #include "coordinator/simulated_steps.h"
 #include "device/cpu_device.h"
 #include "hoststore/memory_limit.h"
@@ -18,6 +19,7 @@
 #include "pipeline/tensors.h"
 #include "pipeline/torch_stage_executor.h"
 #include "roundpipe/error.h"
+#include "scheduler/gpu_memory.h"
 #include "worker/worker.h"
 
 namespace rp {
@@ -126,7 +128,7 @@ void Runtime::create_store() {
   for (const Pipeline::Impl* pipeline : pipelines_) requests.push_back(pipeline->request());
   const Catalogue catalogue = Catalogue::lay_out(requests);
   store_ = Store::create(settings, catalogue);
-  for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) (void)plan_settings(i);  // wrong ones before any worker starts
+  for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) warn_of_plan(i, plan_settings(i));  // wrong ones before any worker starts
   write_weights(catalogue);
   if (settings_.store.empty() && store_->backing() == Backing::kMemfd && !settings.is_sparse) {
     const StoreBytes needed = Store::needed(settings, catalogue);
@@ -153,9 +155,7 @@ void Runtime::write_weights(const Catalogue& catalogue) {
 std::uint64_t Runtime::max_stage_bytes() const {
   // A worker holds two stages' weights, gradients in fp32 and in the working dtype: about six times a stage.
   if (sim_run_ && sim_run_->machine().memory_bytes > 0) return sim_run_->machine().memory_bytes / 12;
-  if (sim_run_) return UINT64_MAX;
-  if (const auto asked = bytes_of(settings_.gpu_memory); asked && settings_.device != "cpu") return *asked / 12;
-  if (settings_.gpu_bytes > 0) return settings_.gpu_bytes / 12;
+  if (sim_run_ || is_on_gpus()) return UINT64_MAX;  // GPUs: their plans go by what is measured
   return available_memory() / (12 * static_cast<std::uint64_t>(num_workers_));
 }
 
@@ -171,6 +171,8 @@ PlanSettings Runtime::plan_settings(int pipeline) const {
   }
   if (settings.limits.min_stages == 0) settings.limits.min_stages = num_workers_;
   if (settings.limits.max_stage_bytes == 0) settings.limits.max_stage_bytes = max_stage_bytes();
+  settings.fits_device = is_on_gpus();
+  settings.recompute = description.options().recompute_grain;
   if (description.losses().empty()) settings.first_kind = PlanKind::kInfer;
   if (!description.options().plan.empty()) {
     settings.by_hand = parse_plan(description.options().plan, num_layers);
@@ -183,6 +185,15 @@ PlanSettings Runtime::plan_settings(int pipeline) const {
   }
   for (const LayerSpec& layer : description.model().layers()) settings.forward_costs.push_back(layer.forward_cost);
   return settings;
+}
+
+// Activations come on top, and nobody knows them yet.
+void Runtime::warn_of_plan(int pipeline, const PlanSettings& settings) const {
+  const std::uint64_t limit = bytes_of(settings_.gpu_memory).value_or(settings_.gpu_bytes);
+  if (!settings.by_hand || !is_on_gpus() || limit == 0) return;
+  const LayerMemories memories(store_->catalogue(), pipeline);
+  const auto text = too_large_text(memories.costs(), *settings.by_hand, limit, settings.recompute);
+  if (text) std::fprintf(stderr, "roundpipe: %s\n", text->c_str());
 }
 
 void Runtime::start_coordinator(std::optional<FaultBoardEntry> board, std::function<void()> on_hang, TraceJournal* trace) {

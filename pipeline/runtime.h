@@ -73,7 +73,9 @@ class Runtime {
   void check_presets() const;
   void write_weights(const Catalogue& catalogue);
   [[nodiscard]] std::uint64_t fingerprint_of_all() const;
+  [[nodiscard]] bool is_on_gpus() const { return settings_.device != "cpu" && !SimRun::is_for(settings_.device); }
   [[nodiscard]] std::uint64_t max_stage_bytes() const;
+  void warn_of_plan(int pipeline, const PlanSettings& settings) const;
   [[nodiscard]] PlanSettings plan_settings(int pipeline) const;
   void serve_on(Device& device, TorchDevice& torch_device, Store& store, int worker, std::optional<FaultBoardEntry> board,
                 TraceJournal* trace) const;

@@ -58,10 +58,11 @@ TorchStageExecutor::TorchStageExecutor(std::vector<PipelineCode> pipelines, cons
       report_(std::move(report)),
       generator_(device.generator()),
       layers_(pipelines_, catalogue, device),
+      meter_(device),
       results_(device) {}
 
 LayerTime& TorchStageExecutor::time_of(const Command& command, int layer) {
-  return results_.time(static_cast<std::size_t>(layer - command.first_layer));
+  return results_.time(place_of(command, layer));
 }
 
 // A block's tensors, kept alive until they are copied to the store. `layer` made them.
@@ -72,6 +73,7 @@ OutputBlock TorchStageExecutor::output_block(BlockKind kind, int index, const Te
   }
   // Throws for what cannot travel.
   std::vector<TensorView> views = run_user_code(layer, [&] { return views_of(*owner, device_.device()); });
+  for (const at::Tensor& tensor : *owner) device_.note_output(tensor);
   return {.kind = kind, .index = index, .tensors = std::move(views), .owner = std::move(owner)};
 }
 
@@ -81,6 +83,7 @@ void TorchStageExecutor::begin(const StageTask& task) {
   results_.begin(static_cast<std::size_t>(command.num_microbatches), task.uses.size(),
                  static_cast<std::size_t>(command.end_layer - command.first_layer));
   recomputed_.clear();
+  meter_.begin(static_cast<std::size_t>(command.end_layer - command.first_layer));
   for (const UseMemory& memory : task.uses) {
     if (memory.accumulator == nullptr) continue;
     const BlockRecord& block = catalogue_.blocks()[catalogue_.uses()[memory.use].block];
@@ -158,7 +161,10 @@ Tensors TorchStageExecutor::forward(const Run& run, int end_layer) {
   Tensors activation = activation_at(run, run.command.first_layer);
   for (int layer = run.command.first_layer; layer < end_layer; ++layer) {
     Stopwatch watch(device_, time_of(run.command, layer).forward_ns);
-    activation = run_layer(run, layer, activation);
+    meter_.start();
+    Tensors outputs = run_layer(run, layer, activation);
+    meter_.end_forward(place_of(run.command, layer), activation, outputs);
+    activation = std::move(outputs);
     if (run.command.saves(layer + 1)) {
       run.outputs.blocks.push_back(output_block(BlockKind::kActivation, layer + 1, activation, layer));
     }
@@ -176,13 +182,16 @@ TorchStageExecutor::Graph TorchStageExecutor::forward_with_graph(const Run& run,
     if (wants_gradient_at(run.command, layer) && can_have_gradient(input)) input.requires_grad_(true);
     graph.inputs.push_back(std::move(input));
   }
+  meter_.start();
   graph.outputs = run_layer(run, layer, graph.inputs);
+  meter_.end_graph(place_of(run.command, layer), graph.inputs, graph.outputs);
   return graph;
 }
 
 Tensors TorchStageExecutor::backward(const Run& run, int layer, const Graph& graph, const Tensors& gradients, bool is_done) {
   Stopwatch watch(device_, time_of(run.command, layer).backward_ns);
   if (report_) report_(layer, run.microbatch);
+  meter_.start();
   if (!is_done) {
     std::vector<at::Tensor> roots;
     std::vector<at::Tensor> root_gradients;
@@ -198,6 +207,7 @@ Tensors TorchStageExecutor::backward(const Run& run, int layer, const Graph& gra
     const at::Tensor gradient = input.defined() ? input.grad() : input;
     result.push_back(gradient.defined() ? gradient.contiguous() : at::Tensor());
   }
+  meter_.end_backward(place_of(run.command, layer), gradients);
   return result;
 }
 
@@ -281,6 +291,7 @@ void TorchStageExecutor::run_backward(const Run& run) {
 void TorchStageExecutor::run_loss(const Run& run, const Tensors& outputs) {
   const c10::AutoGradMode with_grad(true);
   Stopwatch watch(device_, time_of(run.command, run.command.end_layer - 1).backward_ns);
+  meter_.start();
   run_user_code(FailureRecord::kLoss, [&] {
     const Loss& loss = (*pipelines_[run.command.pipeline].losses)[static_cast<std::size_t>(run.command.loss)];
     const Tensors tensors = with_imports(run, BlockKind::kArguments, 0, BlockKind::kArgumentImport, run.command.num_argument_imports);
@@ -304,6 +315,7 @@ void TorchStageExecutor::run_loss(const Run& run, const Tensors& outputs) {
       tensor_over(reinterpret_cast<const std::byte*>(place), {1}, at::kDouble, device_.device()).copy_(value.reshape({1}));
     }
   });
+  meter_.end_backward(place_of(run.command, run.command.end_layer - 1), {});
 }
 
 void TorchStageExecutor::end(const StageTask& task, TaskTotals& totals) {
@@ -317,6 +329,8 @@ void TorchStageExecutor::end(const StageTask& task, TaskTotals& totals) {
                             .num_elements = block.num_elements,
                             .square_sum = results_.square_sum(i)});
   }
+  totals.layer_memory = meter_.layers();
+  totals.resident_bytes = meter_.resident_bytes();
   totals.results = results_.end();
 }
 

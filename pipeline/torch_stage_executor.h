@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "hoststore/catalogue.h"
+#include "pipeline/layer_meter.h"
 #include "pipeline/recompute_context.h"
 #include "pipeline/result_pages.h"
 #include "pipeline/stage_layers.h"
@@ -67,6 +68,9 @@ class TorchStageExecutor : public StageExecutor {
   [[nodiscard]] int num_layers_of(const Command& command) const;
   [[nodiscard]] Tensors backward(const Run& run, int layer, const Graph& graph, const Tensors& gradients, bool is_done);
   [[nodiscard]] LayerTime& time_of(const Command& command, int layer);
+  [[nodiscard]] static std::size_t place_of(const Command& command, int layer) {
+    return static_cast<std::size_t>(layer - command.first_layer);
+  }
 
   const std::vector<PipelineCode> pipelines_;
   const Catalogue& catalogue_;
@@ -76,6 +80,7 @@ class TorchStageExecutor : public StageExecutor {
   at::Generator generator_;
   bool has_entered_ = false;  // the thread that computes
   StageLayers layers_;
+  LayerMeter meter_;
   ResultPages results_;
   std::vector<Graph> recomputed_;   // from the stage's first layer on, or of the last one where each is recomputed by itself
 };

@@ -14,18 +14,6 @@ constexpr int kForwardPerBackward = 3;
 
 using Costs = std::vector<LayerCost>;
 
-GpuMemory largest(const GpuMemory& a, const GpuMemory& b) {
-  // What is saved and the workspace come from one pool, of one stage at a time.
-  const GpuMemory& inside = a.saved + a.workspace >= b.saved + b.workspace ? a : b;
-  return {.weights = std::max(a.weights, b.weights),
-          .accumulators = std::max(a.accumulators, b.accumulators),
-          .gradients = std::max(a.gradients, b.gradients),
-          .inputs = std::max(a.inputs, b.inputs),
-          .outputs = std::max(a.outputs, b.outputs),
-          .saved = inside.saved,
-          .workspace = inside.workspace};
-}
-
 bool within(const GpuMemory& memory, const GpuMemory& budget) { return largest(memory, budget).total() == budget.total(); }
 
 // How many layers stages may have; the fused one beside the head.
@@ -36,12 +24,14 @@ struct Lengths {
 // Finds budgets for each kind of buffer, and the stages that keep to them.
 class LimitSearch {
  public:
-  LimitSearch(const Costs& costs, double capacity, RecomputeGrain recompute, int max_fused_layers)
+  LimitSearch(const Costs& costs, double capacity, RecomputeGrain recompute, int max_fused_layers, PlanKind kind, const GpuMemory& beside)
       : costs_(costs),
         capacity_(capacity),
         recompute_(recompute),
-        num_blocks_(static_cast<int>(costs.size()) - 1),
-        max_fused_(std::min(max_fused_layers, num_blocks_)) {}
+        kind_(kind),
+        beside_(beside),
+        num_blocks_(static_cast<int>(costs.size()) - (kind == PlanKind::kFused ? 1 : 0)),
+        max_fused_(kind == PlanKind::kFused ? std::min(max_fused_layers, num_blocks_) : 0) {}
 
   StageLimits search() {
     Lengths lengths;
@@ -52,8 +42,9 @@ class LimitSearch {
         Lengths longer = lengths;
         ++(longer.*kind);
         // Stages of equal time have three times as many layers forward as backward.
-        if (longer.forward > std::min(num_blocks_, kForwardPerBackward * longer.backward) || longer.backward > num_blocks_ ||
-            longer.fused > max_fused_ || !fits(longer)) {
+        const int longest_forward = kind_ == PlanKind::kInfer ? num_blocks_ : std::min(num_blocks_, kForwardPerBackward * longer.backward);
+        const int longest_backward = kind_ == PlanKind::kInfer ? 1 : num_blocks_;
+        if (longer.forward > longest_forward || longer.backward > longest_backward || longer.fused > max_fused_ || !fits(longer)) {
           continue;
         }
         lengths = longer;
@@ -77,9 +68,11 @@ class LimitSearch {
 
   // Of any plan whose stages have at most these lengths.
   [[nodiscard]] GpuMemory budget_of(const Lengths& lengths) const {
-    GpuMemory budget = stage(num_blocks_ - lengths.fused, num_blocks_ + 1, StageKind::kFused);
+    GpuMemory budget = beside_;
+    if (kind_ == PlanKind::kFused) budget = largest(budget, stage(num_blocks_ - lengths.fused, num_blocks_ + 1, StageKind::kFused));
     for (int first = 0; first < num_blocks_; ++first) {
       budget = largest(budget, stage(first, std::min(first + lengths.forward, num_blocks_), StageKind::kForward));
+      if (kind_ == PlanKind::kInfer) continue;
       budget = largest(budget, stage(first, std::min(first + lengths.backward, num_blocks_), StageKind::kBackward));
     }
     return budget;
@@ -89,7 +82,7 @@ class LimitSearch {
     return static_cast<double>(budget_of(lengths).total()) <= capacity_;
   }
 
-  // By first layer: the largest end within the budget. The head is in the fused stage only; its entry says nothing.
+  // By first layer: the largest end within the budget. The entry of the fused stage's head, or behind the last layer, says nothing.
   [[nodiscard]] std::vector<int> ends(StageKind kind, const GpuMemory& budget) const {
     std::vector<int> result;
     for (int first = 0; first < num_blocks_; ++first) {
@@ -102,10 +95,11 @@ class LimitSearch {
   }
 
   [[nodiscard]] Error too_large() const {
-    int worst = num_blocks_;
-    GpuMemory most = stage(num_blocks_, num_blocks_ + 1, StageKind::kFused);
+    const int head = static_cast<int>(costs_.size()) - 1;
+    int worst = head;
+    GpuMemory most = stage(head, head + 1, StageKind::kFused);
     for (int layer = 0; layer < num_blocks_; ++layer) {
-      const GpuMemory memory = stage(layer, layer + 1, StageKind::kBackward);
+      const GpuMemory memory = stage(layer, layer + 1, kind_ == PlanKind::kInfer ? StageKind::kForward : StageKind::kBackward);
       if (memory.total() <= most.total()) continue;
       worst = layer;
       most = memory;
@@ -113,12 +107,9 @@ class LimitSearch {
     const GpuMemory all = budget_of({});
     return Error(
         ExitCode::kNoResource,
-        cat("stages of one layer each do not fit the GPU: ", bytes_text(all.total()), " are needed (weights of two stages ",
-            bytes_text(all.weights), ", fp32 gradients ", bytes_text(all.accumulators), ", rounded gradients ",
-            bytes_text(all.gradients), ", inputs and outputs ", bytes_text(all.inputs + all.outputs), ", saved activations ",
-            bytes_text(all.saved), ", workspace ", bytes_text(all.workspace), "), ",
+        cat("stages of one layer each do not fit the GPU: ", bytes_text(all.total()), " are needed (", memory_text(all), "), ",
             bytes_text(static_cast<std::uint64_t>(capacity_)), " are usable. The largest is layer ", worst,
-            worst == num_blocks_ ? " (the head)"
+            worst == head ? " (the head)"
             : worst == 0         ? " (the embedding)"
                                  : "",
             ", ", bytes_text(most.total()),
@@ -128,18 +119,39 @@ class LimitSearch {
   const Costs& costs_;
   const double capacity_;
   const RecomputeGrain recompute_;
-  const int num_blocks_;  // layers before the head
+  const PlanKind kind_;
+  const GpuMemory beside_;
+  const int num_blocks_;  // layers in forward and backward stages
   const int max_fused_;
 };
 
 }  // namespace
 
+GpuMemory largest(const GpuMemory& a, const GpuMemory& b) {
+  const GpuMemory& inside = a.saved + a.workspace >= b.saved + b.workspace ? a : b;
+  return {.weights = std::max(a.weights, b.weights),
+          .accumulators = std::max(a.accumulators, b.accumulators),
+          .gradients = std::max(a.gradients, b.gradients),
+          .inputs = std::max(a.inputs, b.inputs),
+          .outputs = std::max(a.outputs, b.outputs),
+          .saved = inside.saved,
+          .workspace = inside.workspace};
+}
+
+std::string memory_text(const GpuMemory& memory) {
+  return cat("weights of two stages ", bytes_text(memory.weights), ", fp32 gradients ", bytes_text(memory.accumulators),
+             ", rounded gradients ", bytes_text(memory.gradients), ", inputs and outputs ", bytes_text(memory.inputs + memory.outputs),
+             ", saved activations ", bytes_text(memory.saved), ", workspace ", bytes_text(memory.workspace));
+}
+
 GpuMemory stage_memory(const Costs& costs, LayerRange layers, StageKind kind, RecomputeGrain recompute) {
   GpuMemory memory;
   const bool has_backward = kind != StageKind::kForward;
   const bool by_layer = kind == StageKind::kBackward && recompute == RecomputeGrain::kLayer;
+  std::uint64_t saved_boundaries = 0;
   for (int i = layers.first; i < layers.end; ++i) {
     const LayerCost& cost = costs[static_cast<std::size_t>(i)];
+    saved_boundaries += cost.output_bytes;
     memory.weights += kStageBuffers * cost.weight_bytes;
     memory.workspace = std::max(memory.workspace, cost.forward_workspace_bytes);
     if (by_layer) memory.inputs += kInputPlaces * cost.input_bytes;
@@ -153,8 +165,9 @@ GpuMemory stage_memory(const Costs& costs, LayerRange layers, StageKind kind, Re
   const LayerCost& last = costs[static_cast<std::size_t>(layers.end - 1)];
   if (!by_layer) memory.inputs += kInputPlaces * first.input_bytes;
   if (kind == StageKind::kBackward) memory.inputs += kInputPlaces * last.output_bytes;  // the gradient that comes
-  memory.outputs =
-      2 * (kind == StageKind::kForward ? last.output_bytes : first.input_bytes);  // activation, or the gradient that goes
+  // Of a microbatch: the activation, or all of them where each layer recomputes from its own; or the gradient that goes.
+  const std::uint64_t activations = recompute == RecomputeGrain::kLayer ? saved_boundaries : last.output_bytes;
+  memory.outputs = kOutputPlaces * (has_backward ? first.input_bytes : activations);
   return memory;
 }
 
@@ -170,8 +183,30 @@ GpuMemory gpu_memory(const Costs& costs, const Plan& plan, RecomputeGrain recomp
   return memory;
 }
 
-StageLimits stage_limits(const Costs& costs, double capacity_bytes, RecomputeGrain recompute, int max_fused_layers) {
-  return LimitSearch(costs, capacity_bytes, recompute, max_fused_layers).search();
+std::optional<std::string> too_large_text(const Costs& costs, const Plan& plan, std::uint64_t capacity_bytes, RecomputeGrain recompute) {
+  const GpuMemory memory = gpu_memory(costs, plan, recompute);
+  if (memory.total() <= capacity_bytes) return std::nullopt;
+  return cat("the plan does not fit the GPUs: its stages need ", bytes_text(memory.total()), " at least (", memory_text(memory),
+             "), and a worker has ", bytes_text(capacity_bytes), "; give a plan of shorter stages, or none");
+}
+
+StageLimits stage_limits(const Costs& costs, double capacity_bytes, RecomputeGrain recompute, int max_fused_layers, PlanKind kind,
+                         const GpuMemory& beside) {
+  return LimitSearch(costs, capacity_bytes, recompute, max_fused_layers, kind, beside).search();
+}
+
+GpuMemory memory_within(const Costs& costs, const StageLimits& limits, RecomputeGrain recompute, PlanKind kind) {
+  GpuMemory memory;
+  const auto add = [&](int first, int end, StageKind of) { memory = largest(memory, stage_memory(costs, {first, end}, of, recompute)); };
+  const int num_layers = static_cast<int>(costs.size());
+  const int num_blocks = num_layers - (kind == PlanKind::kFused ? 1 : 0);
+  if (kind == PlanKind::kFused) add(limits.least_fused_start, num_layers, StageKind::kFused);
+  for (int first = 0; first < num_blocks; ++first) {
+    const auto at = static_cast<std::size_t>(first);
+    add(first, limits.forward[at], StageKind::kForward);
+    if (kind != PlanKind::kInfer) add(first, limits.backward[at], StageKind::kBackward);
+  }
+  return memory;
 }
 
 bool is_held(const Plan& plan, const StageLimits& limits, const StageLimits& wider) {

@@ -4,8 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "roundpipe/plan.h"
 #include "scheduler/layer_cost.h"
 #include "scheduler/plan.h"
 #include "scheduler/plan_cost.h"
@@ -29,22 +32,38 @@ struct GpuMemory {
   bool operator==(const GpuMemory&) const = default;
 };
 
+// Each buffer as large as the larger one; what is saved and the workspace come from one pool, of one stage at a time.
+[[nodiscard]] GpuMemory largest(const GpuMemory& a, const GpuMemory& b);
+
+// "weights of two stages 1.2 GiB, fp32 gradients ..."
+[[nodiscard]] std::string memory_text(const GpuMemory& memory);
+
 // Of a stage, with another one of its size prefetched.
 enum class StageKind { kForward, kFused, kBackward };
 [[nodiscard]] GpuMemory stage_memory(const std::vector<LayerCost>& costs, LayerRange layers, StageKind kind,
                                      RecomputeGrain recompute);
 
-// Of all stages of a plan on one worker. REQUIRES: the plan is valid for these layers, the head among them.
+// Of all stages of a plan of any kind on one worker. REQUIRES: the plan is valid for these layers, the head among them.
 [[nodiscard]] GpuMemory gpu_memory(const std::vector<LayerCost>& costs, const Plan& plan, RecomputeGrain recompute);
+
+// What to say of a plan by hand that needs more than a worker has, by what is known of its layers; nothing if it fits.
+[[nodiscard]] std::optional<std::string> too_large_text(const std::vector<LayerCost>& costs, const Plan& plan, std::uint64_t capacity_bytes,
+                                                        RecomputeGrain recompute);
 
 // Limits such that every plan within them fits into `capacity_bytes` (GpuProfile::usable_bytes()). Since buffers are kept, the
 // largest of each kind counts, whichever stage it is of: so each kind has a budget, shared out such that backward stages
 // may be long, and forward stages about three times as long, which take as much time. At most `max_fused_layers` layers beside
-// the head in the fused stage. REQUIRES: two layers or more.
+// the head in the fused stage.
+// `kind`: of the plans; all but the fused ones have the head in stages as the other layers. `beside`: what other plans of the
+// workers have of the capacity already.
 // Throws rp::Error (kNoResource) if stages of one layer do not fit, naming the largest layer, what is needed for what, and
 // what would help.
 [[nodiscard]] StageLimits stage_limits(const std::vector<LayerCost>& costs, double capacity_bytes, RecomputeGrain recompute,
-                                       int max_fused_layers);
+                                       int max_fused_layers, PlanKind kind = PlanKind::kFused, const GpuMemory& beside = {});
+
+// The most that any plan of the kind within the limits needs.
+[[nodiscard]] GpuMemory memory_within(const std::vector<LayerCost>& costs, const StageLimits& limits, RecomputeGrain recompute,
+                                      PlanKind kind = PlanKind::kFused);
 
 // Whether `limits` keep a stage of the plan from being longer, forward, backward or fused, where `wider` do not. A plan that was
 // chosen within `limits` and is not held by them gains nothing from wider ones, as far as the search can tell.

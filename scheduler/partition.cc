@@ -24,8 +24,8 @@ class Sums {
   std::vector<double> totals_;
 };
 
-struct Workload {
-  explicit Workload(const PlanRequest& request);
+struct Load {
+  explicit Load(const PlanRequest& request);
 
   PlanKind kind;
   Sums forward;   // a forward stage
@@ -33,20 +33,26 @@ struct Workload {
   Sums fused;     // forward and backward
   Sums bytes;
   double max_bytes;
+  StageLimits limits;
   int num_layers;
 
-  [[nodiscard]] bool fits(LayerRange range) const {
-    return range.end - range.first == 1 || bytes.of(range) <= max_bytes;
+  // `ends`: of the limits.
+  [[nodiscard]] bool fits(LayerRange range, const std::vector<int>& ends) const {
+    if (range.end - range.first == 1) return true;
+    return bytes.of(range) <= max_bytes && (ends.empty() || range.end <= ends[static_cast<std::size_t>(range.first)]);
+  }
+  [[nodiscard]] bool fits_fused(int start) const {
+    return num_layers - start == 1 || (bytes.of({start, num_layers}) <= max_bytes && start >= limits.least_fused_start);
   }
 };
 
 // As few ranges of at most `limit` as possible over [0, end), or nothing if a layer alone is longer.
-std::optional<std::vector<LayerRange>> pack(const Workload& load, const Sums& cost, int end, double limit) {
+std::optional<std::vector<LayerRange>> pack(const Load& load, const Sums& cost, const std::vector<int>& ends, int end, double limit) {
   std::vector<LayerRange> ranges;
   int first = 0;
   for (int layer = 0; layer < end; ++layer) {
     if (cost.of({layer, layer + 1}) > limit) return std::nullopt;
-    if (layer > first && (cost.of({first, layer + 1}) > limit || !load.fits({first, layer + 1}))) {
+    if (layer > first && (cost.of({first, layer + 1}) > limit || !load.fits({first, layer + 1}, ends))) {
       ranges.push_back({first, layer});
       first = layer;
     }
@@ -56,15 +62,15 @@ std::optional<std::vector<LayerRange>> pack(const Workload& load, const Sums& co
 }
 
 // `num` ranges over [0, end) whose largest cost is as small as possible.
-std::vector<LayerRange> spread(const Workload& load, const Sums& cost, int end, std::size_t num) {
+std::vector<LayerRange> spread(const Load& load, const Sums& cost, const std::vector<int>& ends, int end, std::size_t num) {
   double low = 0;
   double high = cost.of({0, end});
   for (int i = 0; i < 60; ++i) {
     const double middle = (low + high) / 2;
-    const auto ranges = pack(load, cost, end, middle);
+    const auto ranges = pack(load, cost, ends, end, middle);
     (ranges && ranges->size() <= num ? high : low) = middle;
   }
-  auto ranges = pack(load, cost, end, high);
+  auto ranges = pack(load, cost, ends, end, high);
   RP_ASSERT(ranges.has_value());
   return *ranges;
 }
@@ -76,19 +82,20 @@ Sums sums_of(const PlanRequest& request, Cost cost) {
   return Sums(costs);
 }
 
-Workload::Workload(const PlanRequest& request)
+Load::Load(const PlanRequest& request)
     : kind(request.kind),
       forward(sums_of(request, [](const PartitionLayer& layer) { return layer.forward; })),
       backward(sums_of(request, [](const PartitionLayer& layer) { return layer.recompute + layer.backward; })),
       fused(sums_of(request, [](const PartitionLayer& layer) { return layer.forward + layer.backward; })),
       bytes(sums_of(request, [](const PartitionLayer& layer) { return static_cast<double>(layer.bytes); })),
       max_bytes(static_cast<double>(request.max_stage_bytes)),
+      limits(request.limits),
       num_layers(static_cast<int>(request.layers.size())) {}
 
-std::vector<double> candidates(const std::vector<Workload>& loads, double threshold) {
+std::vector<double> candidates(const std::vector<Load>& loads, double threshold) {
   std::vector<double> limits;
   double longest_layer = 0;
-  for (const Workload& load : loads) {
+  for (const Load& load : loads) {
     for (int first = 0; first < load.num_layers; ++first) {
       longest_layer = std::max(longest_layer, load.forward.of({first, first + 1}));
       if (load.kind != PlanKind::kInfer) longest_layer = std::max(longest_layer, load.backward.of({first, first + 1}));
@@ -117,34 +124,34 @@ std::vector<double> candidates(const std::vector<Workload>& loads, double thresh
 }
 
 // The first layer of the longest fused stage within the limit, or nothing if the last layer alone is longer.
-std::optional<int> fused_start(const Workload& load, double limit) {
+std::optional<int> fused_start(const Load& load, double limit) {
   int start = load.num_layers;
-  while (start > 0 && load.fused.of({start - 1, load.num_layers}) <= limit && load.fits({start - 1, load.num_layers})) {
+  while (start > 0 && load.fused.of({start - 1, load.num_layers}) <= limit && load.fits_fused(start - 1)) {
     --start;
   }
   return start == load.num_layers ? std::nullopt : std::optional(start);
 }
 
 // The stages of one model under a limit, backward in ascending order, or nothing if a layer alone is longer.
-std::optional<Plan> cut(const Workload& load, double limit) {
+std::optional<Plan> cut(const Load& load, double limit) {
   Plan plan{.forward = {}, .fused_start = load.num_layers, .backward = {}};
   if (load.kind == PlanKind::kFused) {
     const auto start = fused_start(load, limit);
     if (!start) return std::nullopt;
     plan.fused_start = *start;
   }
-  const auto forward = pack(load, load.forward, plan.fused_start, limit);
+  const auto forward = pack(load, load.forward, load.limits.forward, plan.fused_start, limit);
   if (!forward) return std::nullopt;
   plan.forward = *forward;
   if (load.kind == PlanKind::kInfer) return plan;
-  const auto backward = pack(load, load.backward, plan.fused_start, limit);
+  const auto backward = pack(load, load.backward, load.limits.backward, plan.fused_start, limit);
   if (!backward) return std::nullopt;
   plan.backward = *backward;
   return plan;
 }
 
 // As little at once as possible.
-Plan finest(const Workload& load) {
+Plan finest(const Load& load) {
   Plan plan{.forward = {}, .fused_start = load.num_layers - (load.kind == PlanKind::kFused ? 1 : 0), .backward = {}};
   for (int layer = 0; layer < plan.fused_start; ++layer) plan.forward.push_back({layer, layer + 1});
   if (load.kind != PlanKind::kInfer) plan.backward = plan.forward;
@@ -154,13 +161,13 @@ Plan finest(const Workload& load) {
 }  // namespace
 
 std::vector<Plan> balanced_plans(const std::vector<PlanRequest>& models, int min_stages, double threshold) {
-  const std::vector<Workload> loads(models.begin(), models.end());
+  const std::vector<Load> loads(models.begin(), models.end());
   double best_cost = std::numeric_limits<double>::infinity();
   std::vector<Plan> best;
   for (const double limit : candidates(loads, threshold)) {
     std::vector<Plan> plans;
     int num_stages = 0;
-    for (const Workload& load : loads) {
+    for (const Load& load : loads) {
       std::optional<Plan> plan = cut(load, limit);
       if (!plan) break;
       num_stages += plan->num_stages(load.num_layers);
@@ -173,12 +180,15 @@ std::vector<Plan> balanced_plans(const std::vector<PlanRequest>& models, int min
     best = std::move(plans);
   }
   if (best.empty()) {
-    for (const Workload& load : loads) best.push_back(finest(load));
+    for (const Load& load : loads) best.push_back(finest(load));
   }
   for (std::size_t i = 0; i < loads.size(); ++i) {
     Plan& plan = best[i];
-    plan.forward = spread(loads[i], loads[i].forward, plan.fused_start, plan.forward.size());
-    if (loads[i].kind != PlanKind::kInfer) plan.backward = spread(loads[i], loads[i].backward, plan.fused_start, plan.backward.size());
+    const Load& load = loads[i];
+    plan.forward = spread(load, load.forward, load.limits.forward, plan.fused_start, plan.forward.size());
+    if (load.kind != PlanKind::kInfer) {
+      plan.backward = spread(load, load.backward, load.limits.backward, plan.fused_start, plan.backward.size());
+    }
     std::reverse(plan.backward.begin(), plan.backward.end());
     validate_plan(plan, loads[i].num_layers);
   }

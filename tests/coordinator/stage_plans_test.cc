@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "scheduler/gpu_memory.h"
 #include "scheduler/round_schedule.h"
 
 namespace rp {
@@ -21,13 +22,24 @@ Catalogue catalogue_of(int num_layers, int num_frozen) {
 // A head that takes three times as long as a block.
 LayerWork work_of(int layer, int num_layers) { return layer + 1 == num_layers ? LayerWork{30, 60} : LayerWork{10, 20}; }
 
+// What a round measured of each layer; the head saves more.
+LayerMemory memory_of(int layer, int num_layers, std::uint64_t scale) {
+  return {.input_bytes = 4096 * scale,
+          .output_bytes = 4096 * scale,
+          .forward_workspace_bytes = 8192 * scale,
+          .saved_bytes = (layer + 1 == num_layers ? 65536 : 32768) * scale,
+          .recompute_workspace_bytes = 4096 * scale,
+          .backward_workspace_bytes = 16384 * scale};
+}
+
 // Plans of a model after rounds of which these times were measured.
 class MeasuredPlans {
  public:
   MeasuredPlans(const PlanSettings& settings, int num_layers, int num_frozen)
       : catalogue_(catalogue_of(num_layers, num_frozen)), plans_(catalogue_, {settings}), num_layers_(num_layers) {}
 
-  void learn_a_round() {
+  // `scale`: of its activations.
+  void learn_a_round(std::uint64_t scale = 1, PlanKind kind = PlanKind::kFused) {
     const RoundShape shape{.num_layers = static_cast<std::uint32_t>(num_layers_), .num_microbatches = kMicrobatches,
                            .num_uses = static_cast<std::uint32_t>(catalogue_.uses().size())};
     std::vector<std::uint64_t> memory(RoundTable::bytes(shape) / 8 + 1);
@@ -38,14 +50,23 @@ class MeasuredPlans {
       table.layer_time(layer).forward_ns = ns(work.forward);
       table.layer_time(layer).recompute_ns = layer + 1 == num_layers_ ? 0 : ns(work.forward);
       table.layer_time(layer).backward_ns = ns(work.backward);
+      table.layer_memory(layer) = memory_of(layer, num_layers_, scale);
     }
-    plans_.learn(0, PlanKind::kFused, table);
+    memories_.add(table);
+    plans_.learn(0, kind, table);
+  }
+  void tell_of_device(std::uint64_t limit_bytes) { plans_.note_memory({.limit_bytes = limit_bytes}); }
+  [[nodiscard]] const LayerMemories& memories() const { return memories_; }
+  [[nodiscard]] Plan plan(PlanKind kind) const { return plans_.plan(0, kind); }
+  [[nodiscard]] std::uint64_t device_bytes(PlanKind kind, RecomputeGrain recompute = RecomputeGrain::kStage) const {
+    return gpu_memory(memories_.costs(), plan(kind), recompute).total();
   }
   [[nodiscard]] Plan plan() const { return plans_.plan(0, PlanKind::kFused); }
 
  private:
   Catalogue catalogue_;
   StagePlans plans_;
+  LayerMemories memories_{catalogue_, 0};
   int num_layers_;
 };
 
@@ -107,6 +128,99 @@ TEST(StagePlans, ThatAreSearchedKeepTheLimitOfAStagesBytes) {
   EXPECT_GE(plan.fused_start, kLayers - 2);
   settings.limits.max_stage_bytes = 1;  // a layer that is larger gets a stage of its own
   EXPECT_EQ(plan_after(2, settings).num_stages(kLayers), 2 * (kLayers - 1) + 1);
+}
+
+// A device's memory
+
+constexpr std::array<PlanKind, kNumPlanKinds> kKinds = {PlanKind::kFused, PlanKind::kTrain, PlanKind::kInfer};
+
+bool has_one_layer_a_stage(const Plan& plan, PlanKind kind) {
+  const int num_blocks = kind == PlanKind::kFused ? kLayers - 1 : kLayers;
+  return plan.fused_start == num_blocks && static_cast<int>(plan.forward.size()) == num_blocks &&
+         static_cast<int>(plan.backward.size()) == (kind == PlanKind::kInfer ? 0 : num_blocks);
+}
+
+PlanSettings on_device(int num_workers, RecomputeGrain recompute = RecomputeGrain::kStage) {
+  return {.search = PlanSearchSettings{.num_workers = num_workers},
+          .limits = {.min_stages = num_workers},
+          .fits_device = true,
+          .recompute = recompute};
+}
+
+// More than any plan needs, and less.
+constexpr std::uint64_t kMuch = 1 << 30, kLittle = 1 << 20;
+
+TEST(StagePlans, OnADeviceBeginWithStagesOfOneLayerAndGrowToWhatItHolds) {
+  for (const RecomputeGrain recompute : {RecomputeGrain::kStage, RecomputeGrain::kLayer}) {
+    for (const int num_workers : {1, kWorkers}) {
+      MeasuredPlans plans(on_device(num_workers, recompute), kLayers, 0);
+      for (const PlanKind kind : kKinds) EXPECT_TRUE(has_one_layer_a_stage(plans.plan(kind), kind));
+      plans.tell_of_device(kLittle);
+      plans.learn_a_round();
+      for (const PlanKind kind : kKinds) {
+        SCOPED_TRACE(static_cast<int>(kind));
+        EXPECT_NO_THROW(validate_plan(plans.plan(kind), kLayers));
+        EXPECT_FALSE(has_one_layer_a_stage(plans.plan(kind), kind));
+        EXPECT_LE(plans.device_bytes(kind, recompute), kLittle / 16 * 15);
+      }
+    }
+  }
+}
+
+// The buffers of all kinds of rounds are kept.
+TEST(StagePlans, OnADeviceFitTogether) {
+  MeasuredPlans plans(on_device(1), kLayers, 0);
+  plans.tell_of_device(kLittle);
+  plans.learn_a_round();
+  const LayerMemories memories = plans.memories();
+  GpuMemory all;
+  for (const PlanKind kind : kKinds) all = largest(all, gpu_memory(memories.costs(), plans.plan(kind), RecomputeGrain::kStage));
+  EXPECT_LE(all.total(), kLittle / 16 * 15);
+}
+
+TEST(StagePlans, OnADeviceThatHoldsAllAreThoseWithoutALimit) {
+  for (const int num_workers : {1, kWorkers}) {
+    MeasuredPlans bounded(on_device(num_workers), kLayers, 0);
+    PlanSettings settings = on_device(num_workers);
+    settings.fits_device = false;
+    MeasuredPlans free(settings, kLayers, 0);
+    bounded.tell_of_device(kMuch);
+    for (int round = 0; round < 2; ++round) {
+      bounded.learn_a_round();
+      free.learn_a_round();
+    }
+    for (const PlanKind kind : kKinds) EXPECT_EQ(bounded.plan(kind), free.plan(kind)) << num_workers << " workers";
+  }
+}
+
+TEST(StagePlans, OnADeviceAreCutAnewWhereARoundTakesMore) {
+  MeasuredPlans plans(on_device(1), kLayers, 0);
+  plans.tell_of_device(kLittle);
+  for (int round = 0; round < 3; ++round) plans.learn_a_round();
+  const Plan before = plans.plan(PlanKind::kFused);
+  plans.learn_a_round(6);  // longer sequences
+  EXPECT_GT(plans.plan(PlanKind::kFused).num_stages(kLayers), before.num_stages(kLayers));
+  for (const PlanKind kind : kKinds) EXPECT_LE(plans.device_bytes(kind), kLittle / 16 * 15);
+  const Plan shorter = plans.plan(PlanKind::kFused);
+  plans.learn_a_round(1);
+  EXPECT_EQ(plans.plan(PlanKind::kFused), shorter) << "the next ones may be long again";
+}
+
+TEST(StagePlans, OnADeviceThatHoldsNotEvenOneLayerByTheModelStayAsTheyRan) {
+  MeasuredPlans plans(on_device(1), kLayers, 0);
+  plans.tell_of_device(64 << 10);
+  plans.learn_a_round();
+  for (const PlanKind kind : kKinds) EXPECT_TRUE(has_one_layer_a_stage(plans.plan(kind), kind));
+}
+
+TEST(StagePlans, WithoutADevicesMemoryAreNotBoundedByWhatLayersTake) {
+  PlanSettings settings = on_device(1);
+  settings.fits_device = false;
+  MeasuredPlans plans(settings, kLayers, 0);
+  plans.tell_of_device(kLittle);
+  EXPECT_EQ(plans.plan(PlanKind::kFused), (Plan{{}, 0, {}}));
+  for (int round = 0; round < 3; ++round) plans.learn_a_round(100);
+  EXPECT_EQ(plans.plan(PlanKind::kFused), (Plan{{}, 0, {}}));
 }
 
 TEST(StagePlans, OfOneLayerOrOneWorkerAreBalanced) {

@@ -172,6 +172,7 @@ std::vector<ToyResult> run_toy(const ToyConfig& config, const RunSettings& setti
   PipelineSettings options;
   options.adds_rounds = config.rounds_per_step > 1;
   options.asynchronous = config.asynchronous;
+  options.plan.fits_device = settings.fits_device;
   if (!settings.plan.empty()) options.plan.by_hand = parse_plan(settings.plan, config.num_layers);
   if (config.scales_loss) options.loss_scaling = LossScaling{.initial_scale = kInitialScale, .growth_interval = 2};
   Coordinator coordinator(*store, {.pipelines = {options}, .board = entry(settings.board, 0), .trace = settings.trace});

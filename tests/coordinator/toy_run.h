@@ -35,6 +35,7 @@ struct RunSettings {
   bool prefetch = true;
   std::string plan;  // "" = by the coordinator, and cut anew on the way
   const FaultBoard* board = nullptr;
+  bool fits_device = false;  // the workers' devices have memory of their own
   bool check_consistency = false;
   TraceJournal* trace = nullptr;
   // A worker's life: in a thread, or in a process of its own.

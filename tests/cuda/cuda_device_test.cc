@@ -305,7 +305,7 @@ TEST(CudaDevice, UploadsToNewMemoryComeAfterWhatIsStillComputedWithIt) {
   const auto store = store_with_layers(1, 1024);
   const auto device = device_of(driver);
   const auto signals = device->connect(*store, 0);
-  std::byte* const tensor = device->take(kPage, MemoryUse::kTensors);
+  std::byte* const tensor = device->take(kPage, MemoryUse::kInputs);
   driver.hold(kCompute);
   ASSERT_EQ(driver.table().memset_d8_async(reinterpret_cast<CUdeviceptr>(tensor), 0, kPage, device->compute_stream()), CUDA_SUCCESS);
   device->arena().free(tensor);

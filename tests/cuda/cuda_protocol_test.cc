@@ -62,7 +62,7 @@ TEST_P(GpuProtocol, AnyNumberOfWorkersPlanAndPrefetchGivesTheBitsOfTheSequential
     for (const int workers : {1, 2, 3, 4, 8}) {
       for (const char* plan : kPlans) {
         SCOPED_TRACE(testing::Message() << workers << " workers, plan '" << plan << "', asynchronous " << asynchronous);
-        expect_reference_on_gpus(config, {.harness = harness(), .num_workers = workers, .prefetch = workers != 3, .plan = plan},
+        expect_reference_on_gpus(config, {.harness = harness(), .num_workers = workers, .prefetch = workers != 3, .plan = plan, .fits_device = true},
                                  {.signals = signals(), .seed = static_cast<unsigned>(workers)});
       }
     }

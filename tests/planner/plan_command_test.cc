@@ -181,12 +181,12 @@ TEST(PlanCommand, RecomputesByStageWhereTheHostHoldsTooMuchAlready) {
   EXPECT_EQ(answer.asked.prediction->recompute, RecomputeGrain::kStage);
 }
 
-// A plan with backward stages of four layers, and how long sequences may be.
+// A plan with stages of four layers, and how long sequences may be.
 std::int64_t longest_in_stages_of_four(RecomputeGrain recompute) {
   TrainingSetup setup{.shape = preset_shape("qwen3-1.7b"), .gpu = gpu_profile("rtx4090").profile};
   Plan plan;
   plan.fused_start = 29;
-  plan.forward = {{0, 29}};
+  for (int first = 0; first < 29; first += 4) plan.forward.push_back({first, std::min(first + 4, 29)});
   for (int end = 29; end > 0; end -= 4) plan.backward.push_back({std::max(0, end - 4), end});
   validate_plan(plan, 30);
   while (static_cast<double>(gpu_memory(costs_of(setup, 1), plan, recompute).total()) <= setup.gpu.usable_bytes()) setup.sequence_length += 256;

@@ -43,6 +43,11 @@ TEST(GpuMemory, AForwardStageHoldsWeightsAndBoundariesOnly) {
   EXPECT_EQ(memory.total(), 667U);
 }
 
+TEST(GpuMemory, AForwardStageGivesAllItsBoundariesWhereEachLayerRecomputes) {
+  const std::vector<LayerCost> costs = {layer_of(100), layer_of(200), layer_of(400)};
+  EXPECT_EQ(stage_memory(costs, {0, 2}, StageKind::kForward, RecomputeGrain::kLayer).outputs, 80U);
+}
+
 TEST(GpuMemory, ABackwardStageHoldsGradientsAndWhatItsForwardSaved) {
   const std::vector<LayerCost> costs = {layer_of(100), layer_of(200), layer_of(400)};
   EXPECT_EQ(stage_memory(costs, {0, 2}, StageKind::kBackward, RecomputeGrain::kStage), (GpuMemory{.weights = 600,
@@ -72,6 +77,17 @@ TEST(GpuMemory, APlanNeedsTheLargestBufferOfEachKind) {
   EXPECT_EQ(memory.weights, 800U) << "the head's";
   EXPECT_EQ(memory.saved, 5000U);
   EXPECT_EQ(memory.outputs, 40U) << "the forward stage's";
+}
+
+TEST(GpuMemory, APlanThatDoesNotFitIsSaidSoWithItsNeed) {
+  const std::vector<LayerCost> costs(3, layer_of(100 << 20));
+  const Plan plan{.forward = {{0, 2}}, .fused_start = 2, .backward = {{1, 2}, {0, 1}}};
+  const std::uint64_t need = gpu_memory(costs, plan, RecomputeGrain::kStage).total();
+  EXPECT_EQ(too_large_text(costs, plan, need, RecomputeGrain::kStage), std::nullopt);
+  const std::string text = too_large_text(costs, plan, need - 1, RecomputeGrain::kStage).value();
+  for (const char* part : {"800 MiB at least (weights of two stages 400 MiB, fp32", "a worker has 800 MiB", "shorter stages"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  }
 }
 
 TEST(StageLimits, EveryPlanWithinThemFitsTheGpu) {
@@ -111,6 +127,28 @@ TEST(StageLimits, EveryPlanWithinThemFitsTheGpu) {
     }
   }
   EXPECT_GT(longer_than_one, 1000) << "limits that admit single layers only prove nothing";
+}
+
+TEST(StageLimits, AreOfRoundsWithoutAFusedStageToo) {
+  const std::vector<LayerCost> costs(6, layer_of(100));
+  const auto of = [&](PlanKind kind, double capacity, const GpuMemory& beside = {}) {
+    return stage_limits(costs, capacity, RecomputeGrain::kStage, 2, kind, beside);
+  };
+  EXPECT_EQ(of(PlanKind::kTrain, 1e6).forward.front(), 6) << "the head, too";
+  EXPECT_EQ(of(PlanKind::kTrain, 1e6).backward.front(), 6);
+  const GpuMemory single = stage_memory(costs, {0, 1}, StageKind::kForward, RecomputeGrain::kStage);
+  const auto least = static_cast<double>(single.total());
+  EXPECT_EQ(of(PlanKind::kInfer, least).forward, (std::vector<int>{1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(of(PlanKind::kInfer, least + 400).forward.front(), 3) << "weights of two stages and nothing else";
+  // What others have is shared where it is of the same purpose, and missing where it is not.
+  const GpuMemory twice{.weights = 2 * single.weights}, other{.gradients = 200};
+  EXPECT_EQ(of(PlanKind::kInfer, least + 200, twice).forward.front(), 2);
+  EXPECT_EQ(of(PlanKind::kInfer, least + 400, other).forward.front(), 2);
+  for (const PlanKind kind : {PlanKind::kTrain, PlanKind::kInfer}) {
+    expect_error(ExitCode::kNoResource, {"stages of one layer"}, [&] { (void)of(kind, 100); });
+    const StageLimits limits = of(kind, 2000);
+    EXPECT_LE(memory_within(costs, limits, RecomputeGrain::kStage, kind).total(), 2000U);
+  }
 }
 
 TEST(StageLimits, TheyGrowWithTheMemory) {

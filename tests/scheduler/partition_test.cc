@@ -30,6 +30,16 @@ TEST(BalancedPlans, AMemoryLimitCutsStages) {
   EXPECT_GE(plan.fused_start, 6);
 }
 
+TEST(BalancedPlans, KeepToLimitsOfTheirStages) {
+  PlanRequest request{.kind = PlanKind::kFused, .layers = std::vector<PartitionLayer>(8, kLayer)};
+  request.limits = {.forward = {3, 3, 3, 6, 6, 6, 7, 9}, .backward = {2, 2, 4, 4, 6, 6, 7, 9}, .least_fused_start = 6};
+  const Plan plan = balanced_plans({request}, 1, 0).front();
+  for (const LayerRange& range : plan.forward) EXPECT_LE(range.end, request.limits.forward[static_cast<std::size_t>(range.first)]);
+  for (const LayerRange& range : plan.backward) EXPECT_LE(range.end, request.limits.backward[static_cast<std::size_t>(range.first)]);
+  EXPECT_GE(plan.fused_start, 6);
+  EXPECT_LT(plan.num_stages(8), 15) << "longer than one layer where they may be";
+}
+
 TEST(BalancedPlans, WithoutALossHaveNoFusedStageAndInferenceNoBackward) {
   const std::vector<PartitionLayer> layers(8, kLayer);
   const Plan train = balanced_plan(layers, 4, kNoLimit, PlanKind::kTrain);

@@ -1,0 +1,174 @@
+// What layers take of a device's memory, on a processor whose allocations are counted as a GPU's arena counts them.
+#include "pipeline/layer_meter.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+
+#include "pipeline/cpu_torch_device.h"
+#include "pipeline/torch_stage_executor.h"
+
+namespace rp::test {
+namespace {
+
+constexpr std::int64_t kElements = 1 << 18;
+constexpr std::uint64_t kBytes = kElements * sizeof(float);
+
+class ScriptedDevice : public CpuTorchDevice {
+ public:
+  ScriptedDevice() : CpuTorchDevice(1, 1) {}
+  TensorBytes take_tensor_bytes() override {
+    const TensorBytes next = said.front();
+    said.pop_front();
+    return next;
+  }
+  std::deque<TensorBytes> said;
+};
+
+TEST(LayerMeter, KeepsTheMostOfAllMicrobatches) {
+  ScriptedDevice device;
+  LayerMeter meter(device);
+  const Tensors ten = {at::zeros({10}, at::kByte), at::Tensor()}, four = {at::zeros({4}, at::kByte)};
+  device.said = {{.now = 100, .most = 900}};
+  meter.begin(2);
+  EXPECT_EQ(meter.resident_bytes(), 100U);
+  device.said = {{.now = 100, .most = 0}, {.now = 104, .most = 150}, {.now = 104, .most = 0}, {.now = 104, .most = 120}};
+  for (int microbatch = 0; microbatch < 2; ++microbatch) {
+    meter.start();
+    meter.end_forward(1, ten, four);
+  }
+  device.said = {{.now = 100, .most = 0}, {.now = 170, .most = 180}, {.now = 170, .most = 0}, {.now = 40, .most = 230}};
+  meter.start();
+  meter.end_graph(0, ten, four);
+  meter.start();
+  meter.end_backward(0, four);
+  EXPECT_EQ(meter.layers()[1].input_bytes, 10U);
+  EXPECT_EQ(meter.layers()[1].output_bytes, 4U);
+  EXPECT_EQ(meter.layers()[1].forward_workspace_bytes, 10U + 50 - 4);
+  EXPECT_EQ(meter.layers()[0].saved_bytes, 70U);
+  EXPECT_EQ(meter.layers()[0].recompute_workspace_bytes, 10U);
+  EXPECT_EQ(meter.layers()[0].backward_workspace_bytes, 60U + 4) << "what is given back meanwhile does not count";
+}
+
+// Counts what LibTorch takes of the processor's memory in this thread.
+class Counter : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, std::int64_t bytes, std::size_t, std::size_t, c10::Device) override {
+    now += bytes;
+    most = std::max(most, now);
+  }
+  [[nodiscard]] bool memoryProfilingEnabled() const override { return true; }
+  std::int64_t now = 0, most = 0;
+};
+
+class CountedDevice : public CpuTorchDevice {
+ public:
+  CountedDevice() : CpuTorchDevice(1, kElements) {}
+  TensorBytes take_tensor_bytes() override {
+    const TensorBytes taken{.now = static_cast<std::uint64_t>(std::max<std::int64_t>(counter->now, 0)),
+                            .most = static_cast<std::uint64_t>(std::max<std::int64_t>(counter->most, 0))};
+    counter->most = counter->now;
+    return taken;
+  }
+  void note_output(const at::Tensor& tensor) override { num_outputs += tensor.defined() ? 1 : 0; }
+  const std::shared_ptr<Counter> counter = std::make_shared<Counter>();
+  int num_outputs = 0;
+
+ private:
+  c10::DebugInfoGuard guard_{c10::DebugInfoKind::PROFILER_STATE, counter};
+};
+
+// sin(x w): its backward needs x w, and x.
+struct SineLayer : Layer {
+  std::vector<NamedParameter> parameters() override { return {{"w", weight}}; }
+  Tensors forward(const Tensors& inputs) override { return {at::sin(inputs.at(0) * weight)}; }
+  at::Tensor weight = placeholder({kElements}, at::kFloat).requires_grad_();
+};
+
+LayerSpec sine_layer() {
+  LayerSpec spec;
+  spec.name = "sine";
+  spec.make = [] { return std::make_unique<SineLayer>(); };
+  return spec;
+}
+
+// One worker's stage of two such layers.
+struct TwoLayers {
+  TwoLayers() {
+    const ParameterRequest weight{.name = "w", .dtype = DType::kFloat32, .shape = {kElements}, .is_trained = true};
+    catalogue = Catalogue::lay_out(std::vector<LayerRequest>(2, {.name = "sine", .parameters = {weight}}), 1, false);
+    for (std::uint32_t use = 0; use < 2; ++use) {
+      uses.push_back({.use = use, .weights = reinterpret_cast<const std::byte*>(values.const_data_ptr<float>())});
+    }
+    command.end_layer = 2;
+    command.num_microbatches = 1;
+    command.flags = Command::kNoRandomNumbers;
+    command.save(2);
+  }
+  [[nodiscard]] StageTask task() const { return {.command = &command, .uses = uses}; }
+  [[nodiscard]] InputBlock block(BlockKind kind, int index) const {
+    TensorView view{.desc = {.dtype = DType::kFloat32, .rank = 1}, .data = reinterpret_cast<std::byte*>(values.data_ptr<float>())};
+    view.desc.shape[0] = kElements;
+    return {.kind = kind, .index = index, .tensors = {view}};
+  }
+
+  at::Tensor values = at::rand({kElements});
+  Catalogue catalogue;
+  std::vector<UseMemory> uses;
+  Command command;
+};
+
+TEST(LayerMeter, SeesWhatEachLayerOfAStageTakes) {
+  TwoLayers stage;
+  at::Tensor sums = at::zeros({2, kElements}), gradients = at::zeros({2, kElements});
+  CountedDevice device;
+  const Model model{sine_layer(), sine_layer()};
+  const std::vector<Loss> losses;
+  TorchStageExecutor executor({{&model, &losses}}, stage.catalogue, device, 1);
+
+  TaskTotals totals;
+  stage.command.phase = Phase::kForward;
+  {
+    MicrobatchOutputs outputs;
+    executor.begin(stage.task());
+    executor.run(stage.task(), 0, {.blocks = {stage.block(BlockKind::kActivation, 0)}, .gradient = std::nullopt}, outputs);
+    executor.end(stage.task(), totals);
+    EXPECT_EQ(outputs.blocks.size(), 1U);
+    EXPECT_EQ(device.num_outputs, 1);
+  }
+  ASSERT_EQ(totals.layer_memory.size(), 2U);
+  for (const LayerMemory& layer : totals.layer_memory) {
+    EXPECT_EQ(layer.input_bytes, kBytes);
+    EXPECT_EQ(layer.output_bytes, kBytes);
+    EXPECT_EQ(layer.forward_workspace_bytes, 2 * kBytes) << "the input and the product";
+    EXPECT_EQ(layer.saved_bytes, 0U);
+  }
+
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto row = static_cast<std::int64_t>(i) * kElements;
+    stage.uses[i].accumulator = sums.mutable_data_ptr<float>() + row;
+    stage.uses[i].gradient = reinterpret_cast<std::byte*>(gradients.mutable_data_ptr<float>() + row);
+  }
+  stage.command.phase = Phase::kBackward;
+  MicrobatchOutputs outputs;
+  const MicrobatchInputs inputs{.blocks = {stage.block(BlockKind::kActivation, 0)}, .gradient = stage.block(BlockKind::kGradient, 2)};
+  executor.begin(stage.task());
+  executor.recompute(stage.task(), 0, inputs);
+  executor.run(stage.task(), 0, inputs, outputs);
+  executor.end(stage.task(), totals);
+  for (const LayerMemory& layer : totals.layer_memory) {
+    EXPECT_EQ(layer.saved_bytes, 2 * kBytes) << "the product and the output";
+    EXPECT_EQ(layer.recompute_workspace_bytes, 0U);
+    EXPECT_GE(layer.backward_workspace_bytes, 3 * kBytes) << "the gradient that comes, the cosine, their product";
+    EXPECT_LE(layer.backward_workspace_bytes, 4 * kBytes);
+  }
+  EXPECT_LT(totals.resident_bytes, kBytes);
+}
+
+}  // namespace
+}  // namespace rp::test
