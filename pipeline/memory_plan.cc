@@ -59,6 +59,23 @@ MemoryPlan memory_plan_of(const Store& store, Coordinator* coordinator, int pipe
   return plan;
 }
 
+std::vector<GpuMemoryUse> gpu_memory_of(const std::vector<DeviceMemoryPeaks>& peaks) {
+  std::vector<GpuMemoryUse> workers;
+  for (std::size_t worker = 0; worker < peaks.size(); ++worker) {
+    const DeviceMemoryPeaks& of = peaks[worker];
+    if (of.limit_bytes == 0) continue;
+    GpuMemoryUse& use = workers.emplace_back();
+    use.worker = static_cast<int>(worker);
+    use.limit_bytes = of.limit_bytes;
+    use.most_bytes = of.most_bytes;
+    for (std::size_t i = 0; i < kMemoryUses; ++i) {
+      if (of.most_by_use[i] > 0) use.items.push_back({memory_use_name(static_cast<MemoryUse>(i)), of.most_by_use[i]});
+    }
+    std::stable_sort(use.items.begin(), use.items.end(), [](const auto& a, const auto& b) { return a.most_bytes > b.most_bytes; });
+  }
+  return workers;
+}
+
 MemoryPlan memory_plan_of_all(const Store& store, Coordinator* coordinator, bool in_files) {
   const Catalogue& catalogue = store.catalogue();
   Catalogue::Share all{.parameter_bytes = catalogue.parameter_bytes(), .state_bytes = catalogue.state_bytes(),

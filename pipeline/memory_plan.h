@@ -2,6 +2,8 @@
 // Makes the MemoryPlan of a pipeline or of a session from the catalogue, the coordinator's budgets and the store.
 #pragma once
 
+#include <vector>
+
 #include "coordinator/coordinator.h"
 #include "hoststore/store.h"
 #include "roundpipe/memory_plan.h"
@@ -13,5 +15,8 @@ namespace rp {
 
 // Of all, with what the store has at this moment.
 [[nodiscard]] MemoryPlan memory_plan_of_all(const Store& store, Coordinator* coordinator, bool in_files);
+
+// `peaks`: by worker.
+[[nodiscard]] std::vector<GpuMemoryUse> gpu_memory_of(const std::vector<DeviceMemoryPeaks>& peaks);
 
 }  // namespace rp

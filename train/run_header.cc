@@ -85,6 +85,16 @@ std::string measured_text(const MemoryPlan& plan) {
   return cat("host memory: planned ", bytes_text(plan.bytes()), ", measured ", bytes_text(plan.measured_bytes()));
 }
 
+std::string gpu_memory_text(const std::vector<GpuMemoryUse>& workers) {
+  const auto share = [](const GpuMemoryUse& use) { return static_cast<double>(use.most_bytes) / static_cast<double>(use.limit_bytes); };
+  const auto most = std::max_element(workers.begin(), workers.end(), [&](const auto& a, const auto& b) { return share(a) < share(b); });
+  if (most == workers.end()) return "";
+  std::string items;
+  for (const GpuMemoryUse::Item& item : most->items) items += cat(items.empty() ? "" : ", ", item.purpose, " ", bytes_text(item.most_bytes));
+  return cat("GPU memory: at most ", bytes_text(most->most_bytes), " of ", bytes_text(most->limit_bytes), " (worker ", most->worker,
+             "); each purpose at its own time: ", items);
+}
+
 std::string speed_text(int num_workers, const std::string& plan) {
   return cat("speed: ", num_workers, num_workers == 1 ? " worker" : " workers", "; stages: ", plan, "\n");
 }

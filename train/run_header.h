@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "roundpipe/pipeline.h"
 #include "train/run_inputs.h"
@@ -21,6 +22,9 @@ namespace rp {
 
 // Likewise, at the end of a run.
 [[nodiscard]] std::string measured_text(const MemoryPlan& plan);
+
+// Likewise: the worker on a GPU that had the most of its memory; "" without GPUs.
+[[nodiscard]] std::string gpu_memory_text(const std::vector<GpuMemoryUse>& workers);
 
 // The one line that depends on the machine and on the number of workers; results do not.
 [[nodiscard]] std::string speed_text(int num_workers, const std::string& plan);

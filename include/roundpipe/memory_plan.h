@@ -1,5 +1,5 @@
 // roundpipe/memory_plan.h
-// Host memory by purpose: what a run plans to take, and what it takes.
+// Memory by purpose: what a run plans to take of the host's, what it takes, and what it has taken of its GPUs'.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,19 @@ struct MemoryPlan {
   [[nodiscard]] std::uint64_t measured_bytes() const;
   // That of "activations"; nullopt before the first round has ended.
   [[nodiscard]] std::optional<std::uint64_t> activation_bytes() const;
+};
+
+// What one worker has had of its GPU since the run began (Session::gpu_memory()).
+struct GpuMemoryUse {
+  // Memory with one purpose: the most that it had at once.
+  struct Item {
+    std::string purpose;  // as it is printed
+    std::uint64_t most_bytes = 0;
+  };
+  int worker = 0;
+  std::uint64_t limit_bytes = 0;  // what the worker took at its start
+  std::uint64_t most_bytes = 0;   // of that, in use at once
+  std::vector<Item> items;        // the largest first, each at its own time
 };
 
 }  // namespace rp

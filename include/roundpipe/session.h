@@ -84,6 +84,9 @@ class Session {
   // Host memory of all pipelines, planned and measured. Empty before start().
   [[nodiscard]] MemoryPlan memory_plan() const;
 
+  // Of the workers on GPUs that have completed a task, in their order. Empty on other devices.
+  [[nodiscard]] std::vector<GpuMemoryUse> gpu_memory() const;
+
   class Impl;
   // For the library itself.
   [[nodiscard]] Impl& impl() { return *impl_; }

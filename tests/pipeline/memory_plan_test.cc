@@ -1,6 +1,7 @@
 // What a run plans to take of host memory, and what the kernel says it took.
 #include <gtest/gtest.h>
 
+#include "pipeline/memory_plan.h"
 #include "roundpipe/roundpipe.h"
 #include "tests/pipeline/tiny_run.h"
 
@@ -70,6 +71,20 @@ TEST(MemoryPlan, HasThePromisedBytesPerParameterAndTheKernelAgrees) {
     EXPECT_EQ(pipeline.memory_plan().activation_bytes(), after.activation_bytes()) << "it is the only pipeline";
     EXPECT_EQ(pipeline.memory_plan().bytes_per_parameter, after.bytes_per_parameter);
   }
+}
+
+TEST(GpuMemoryUse, IsThatOfWorkersOnGpusTheLargestPurposeFirst) {
+  DeviceMemoryPeaks gpu{.limit_bytes = 1000, .most_bytes = 600};
+  gpu.most_by_use[static_cast<std::size_t>(MemoryUse::kWeights)] = 200;
+  gpu.most_by_use[static_cast<std::size_t>(MemoryUse::kTensors)] = 500;
+  const std::vector<GpuMemoryUse> workers = gpu_memory_of({DeviceMemoryPeaks{}, gpu});
+  ASSERT_EQ(workers.size(), 1U) << "worker 0 told of none";
+  EXPECT_EQ(workers[0].worker, 1);
+  EXPECT_EQ(workers[0].limit_bytes, 1000U);
+  EXPECT_EQ(workers[0].most_bytes, 600U);
+  ASSERT_EQ(workers[0].items.size(), 2U);
+  EXPECT_EQ(workers[0].items[0].purpose, "saved activations and workspace");
+  EXPECT_EQ(workers[0].items[1].most_bytes, 200U);
 }
 
 TEST(MemoryPlan, OfSeveralPipelinesTellsEachItsOwnAndTheSessionTheSum) {
