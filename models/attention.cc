@@ -317,6 +317,9 @@ at::Tensor gpu_attention(const at::Tensor& q, const at::Tensor& k, const at::Ten
 
 at::Tensor causal_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd) {
   if (runs_on_gpu(q_btnd)) return gpu_attention(q_btnd, k_btmd, v_btmd);
+  if (q_btnd.scalar_type() == at::kHalf) {
+    return causal_attention(q_btnd.to(at::kFloat), k_btmd.to(at::kFloat), v_btmd.to(at::kFloat)).to(at::kHalf);
+  }
   static const bool has_bf16 = has_small_products<at::BFloat16>();
   static const bool has_fp32 = has_small_products<float>();
   const bool blocked = element_of(q_btnd) == Element::kBf16 ? has_bf16 : has_fp32;

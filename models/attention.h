@@ -3,7 +3,8 @@
 //
 // On the CPU LibTorch's own kernel multiplies at the speed of fp32 whatever the dtype on processors for which its BLAS has no bf16
 // code (docs/design/models.md). This one uses oneDNN's small products (at::native::cpublas::brgemm): bf16 times bf16
-// into fp32 where the processor can, so scores, softmax and all sums are fp32, rounded once.
+// into fp32 where the processor can, so scores, softmax and all sums are fp32, rounded once. fp16 is computed as fp32
+// (linear.h).
 //
 // On a GPU: at::scaled_dot_product_attention, which takes its flash kernel for bf16 and fp16, and for fp32, which that does
 // not know, its memory-efficient one. Their backward has a fixed order of sums only in LibTorch's deterministic mode without

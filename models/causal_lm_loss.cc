@@ -78,10 +78,12 @@ at::Tensor gather_rows(const at::Tensor& hidden_nh, const at::Tensor& trained_r)
 }
 
 struct CausalLmLoss : torch::autograd::Function<CausalLmLoss> {
-  // hidden_nh: all n tokens. trained_r: the places of the trained ones, in order.
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden_nh, const at::Tensor& weight_vh,
+  // hidden_nh: all n tokens. trained_r: the places of the trained ones, in order. The weight may be of another dtype: it is
+  // computed with in that of the hidden states.
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden_nh, const at::Tensor& weight_any,
                             const at::Tensor& trained_r, const at::Tensor& labels_r, double divisor,
                             std::int64_t chunk_tokens, bool with_gradient) {
+    const at::Tensor weight_vh = weight_any.to(hidden_nh.scalar_type());
     const bool all = trained_r.size(0) == hidden_nh.size(0);
     const at::Tensor hidden_rh = all ? hidden_nh.contiguous() : gather_rows(hidden_nh, trained_r);
     const LossAndGradients result =
@@ -135,7 +137,10 @@ at::Tensor causal_lm_loss_of(const Tensors& outputs, const Tensors& arguments, s
   const at::Tensor labels_r = labels_n.index_select(0, trained_r);
   check_labels(labels_r, weight_vh.size(0));
   const bool with_gradient = at::GradMode::is_enabled() && (hidden_bth.requires_grad() || weight_vh.requires_grad());
-  return CausalLmLoss::apply(hidden_bth.reshape({-1, hidden_bth.size(2)}), weight_vh, trained_r, labels_r, divisor,
+  const at::Tensor hidden_nh = hidden_bth.reshape({-1, hidden_bth.size(2)});
+  // fp16 in fp32: so the gradients are rounded behind their multiplication by the loss scale.
+  const bool is_fp16 = hidden_nh.scalar_type() == at::kHalf;
+  return CausalLmLoss::apply(is_fp16 ? hidden_nh.to(at::kFloat) : hidden_nh, weight_vh, trained_r, labels_r, divisor,
                              chunk_tokens == 0 ? kChunkTokens : chunk_tokens, with_gradient);
 }
 

@@ -3,7 +3,8 @@
 //
 // Tokens that are not trained are left out before anything is computed. The gradients are made along with the loss,
 // while the logits of a chunk exist, and kept for backward: the logits are overwritten by their gradient, and whole
-// logits never exist. Products are in the dtype of the weights; softmax, loss and sums over chunks are fp32.
+// logits never exist. Products are in the dtype of the weights, on the CPU those of fp16 in fp32; softmax, loss and sums over
+// chunks are fp32.
 #pragma once
 
 #include <cstdint>

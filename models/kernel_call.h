@@ -17,16 +17,13 @@ namespace rp::models {
 inline bool runs_on_gpu(const at::Tensor& tensor) { return tensor.is_cuda() || gpu_kernels_take_cpu_memory(); }
 
 inline Element element_of(const at::Tensor& tensor) {
-  const bool is_gpu = runs_on_gpu(tensor);
   switch (tensor.scalar_type()) {
     case at::kBFloat16: return Element::kBf16;
     case at::kFloat: return Element::kFp32;
-    case at::kHalf:
-      if (is_gpu) return Element::kFp16;
-      break;
+    case at::kHalf: return Element::kFp16;
     default: break;
   }
-  TORCH_CHECK(false, "needs a bf16 or fp32 tensor (on a GPU also fp16), not ", tensor.toString(), " on ", tensor.device());
+  TORCH_CHECK(false, "needs a bf16, fp16 or fp32 tensor, not ", tensor.toString(), " on ", tensor.device());
 }
 
 // Elements below which a second thread costs more than it saves.

@@ -6,7 +6,17 @@
 #include "models/kernel_loops.h"
 
 // Calls the instance of a loop for the element type that is only known now.
-#define RP_DISPATCH(loop, Arguments)                                                                    \
+#define RP_DISPATCH(loop, Arguments)                                                                          \
+  [](Element element, const Arguments& arguments, std::int64_t begin, std::int64_t end) {                     \
+    switch (element) {                                                                                        \
+      case Element::kBf16: return loop<Bf16>(arguments, begin, end);                                          \
+      case Element::kFp16: return loop<Fp16>(arguments, begin, end);                                          \
+      case Element::kFp32: return loop<float>(arguments, begin, end);                                         \
+    }                                                                                                         \
+  }
+
+// The same for loops behind a matrix product, which have no fp16.
+#define RP_DISPATCH_PRODUCT(loop, Arguments)                                                            \
   [](Element element, const Arguments& arguments, std::int64_t begin, std::int64_t end) {               \
     element == Element::kBf16 ? loop<Bf16>(arguments, begin, end) : loop<float>(arguments, begin, end); \
   }
@@ -18,9 +28,9 @@
    .rotate = RP_DISPATCH(rotate_rows, RotateRows),                                                               \
    .swiglu = RP_DISPATCH(swiglu_elements, SwiGlu),                                                               \
    .swiglu_grad = RP_DISPATCH(swiglu_grad_elements, SwiGluGrad),                                                 \
-   .cross_entropy = RP_DISPATCH(cross_entropy_rows, CrossEntropyRows),                                           \
-   .causal_softmax = RP_DISPATCH(causal_softmax_rows, CausalSoftmaxRows),                                        \
-   .attention_grad = RP_DISPATCH(attention_grad_rows, AttentionGradRows),                                        \
+   .cross_entropy = RP_DISPATCH_PRODUCT(cross_entropy_rows, CrossEntropyRows),                                   \
+   .causal_softmax = RP_DISPATCH_PRODUCT(causal_softmax_rows, CausalSoftmaxRows),                                \
+   .attention_grad = RP_DISPATCH_PRODUCT(attention_grad_rows, AttentionGradRows),                                \
    .pack = pack_matrix,                                                                                          \
    .round = round_floats,                                                                                        \
    .dot = [](Element element, const void* a, const void* b, std::int64_t count) {                                \

@@ -12,7 +12,11 @@
 
 namespace rp::models {
 
-// The formats of activations and weights. kFp16 is for GPUs only (gpu_kernels.h): nothing here takes it.
+// The formats of activations and weights.
+//
+// fp16 is taken by the norms, the rotation and SwiGLU. The loops that work on the results of matrix products (cross entropy,
+// blocks of attention) take bf16 and fp32: on the CPU products of fp16 are computed in fp32 (linear.h), and so is what
+// follows them.
 enum class Element : std::uint8_t { kBf16, kFp32, kFp16 };
 
 // y = weight * element(x * rstd), rstd = 1 / sqrt(mean(x^2) + epsilon), for rows of `columns` elements.

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <optional>
+
 #include "models/kernel_call.h"
 
 namespace rp::models {
@@ -14,6 +16,35 @@ using torch::autograd::variable_list;
 
 at::Tensor plain_linear(const at::Tensor& x, const LinearWeights& weights) {
   return weights.bias_o.defined() ? at::linear(x, weights.weight_oi, weights.bias_o) : at::linear(x, weights.weight_oi);
+}
+
+// fp16 on the CPU. Keeps the operands in fp16 and widens them again for backward, whose gradients of weight and bias stay
+// fp32.
+struct WidenedLinear : torch::autograd::Function<WidenedLinear> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight_oi,
+                            const std::optional<at::Tensor>& bias_o) {
+    context->save_for_backward({x, weight_oi});
+    context->saved_data["has_bias"] = bias_o.has_value();
+    const std::optional<at::Tensor> bias = bias_o ? std::make_optional(bias_o->to(at::kFloat)) : std::nullopt;
+    return at::linear(x.to(at::kFloat), weight_oi.to(at::kFloat), bias).to(x.scalar_type());
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight_oi = saved[1];
+    const at::Tensor grad_no = grads[0].reshape({-1, weight_oi.size(0)}).to(at::kFloat);
+    variable_list result(3);
+    if (context->needs_input_grad(0)) result[0] = at::mm(grad_no, weight_oi.to(at::kFloat)).view(x.sizes()).to(x.scalar_type());
+    if (context->needs_input_grad(1)) result[1] = at::mm(grad_no.t(), x.reshape({-1, x.size(-1)}).to(at::kFloat));
+    if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) result[2] = grad_no.sum(0);
+    return result;
+  }
+};
+
+at::Tensor cpu_linear(const at::Tensor& x, const LinearWeights& weights) {
+  if (x.scalar_type() != at::kHalf) return plain_linear(x, weights);
+  const at::Tensor& bias_o = weights.bias_o;
+  return WidenedLinear::apply(x, weights.weight_oi, bias_o.defined() ? std::make_optional(bias_o) : std::nullopt);
 }
 
 at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
@@ -76,7 +107,7 @@ at::Tensor linear(const at::Tensor& x, const LinearWeights& weights) { return li
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<LinearWeights>& weights) {
   if (!runs_on_gpu(x)) {
     std::vector<at::Tensor> results;
-    for (const LinearWeights& one : weights) results.push_back(plain_linear(x, one));
+    for (const LinearWeights& one : weights) results.push_back(cpu_linear(x, one));
     return results;
   }
   std::vector<at::Tensor> parameters;

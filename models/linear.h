@@ -5,6 +5,10 @@
 // size nothing else is written, read, rounded or added, which with autograd's way is 20 bytes a parameter and microbatch
 // (docs/design/kernels.md). On the CPU they are LibTorch's operators.
 //
+// But LibTorch multiplies fp16 fast only on the few processors that compute in it, and elsewhere 5 to 20 times slower than
+// fp32 (docs/design/models.md). So fp16 on the CPU means: operands are widened, the product is one of fp32, and the result is
+// rounded once. That holds for every processor, so that results do not depend on what it can.
+//
 // Shapes: i inputs, o outputs.
 #pragma once
 

@@ -68,9 +68,9 @@ LayerSpec describe(const LlamaConfig& config, std::int64_t layer, at::ScalarType
 }  // namespace
 
 Model load(const std::filesystem::path& directory, at::ScalarType dtype) {
-  if (dtype != at::kBFloat16 && dtype != at::kFloat) {
+  if (dtype != at::kBFloat16 && dtype != at::kHalf && dtype != at::kFloat) {
     throw Error(ExitCode::kUsage, cat("models::load(): weights of dtype ", c10::toString(dtype),
-                                      " are not supported; use bf16 (at::kBFloat16) or fp32 (at::kFloat)"));
+                                      " are not supported; use bf16 (at::kBFloat16), fp16 (at::kHalf) or fp32 (at::kFloat)"));
   }
   const LlamaConfig config = read_llama_config(directory / "config.json");
   const auto weights = std::make_shared<const WeightFiles>(WeightFiles::open(directory));

@@ -2,7 +2,7 @@
 // Differentiable operations of a transformer block over the loops of kernels.h, or on a GPU over gpu_kernels.h: each is one
 // node of the autograd graph and one pass over memory in each direction.
 //
-// Tensors are bf16 or fp32, on a GPU also fp16; all of a call are in one place. Shapes: b sequences, t positions, n heads,
+// Tensors are bf16, fp16 or fp32; all of a call are in one place. Shapes: b sequences, t positions, n heads,
 // d size of a head, h hidden size. The gradient of a weight is fp32 whatever the weight's dtype (the engine rounds it where
 // the leaf wants that); results depend neither on the number of threads nor on addresses. On a GPU nothing waits for it:
 // calls enqueue work on LibTorch's current stream.

@@ -8,6 +8,10 @@
 
 #include <cstdint>
 
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
 namespace rp::models {
 namespace {
 
@@ -23,6 +27,9 @@ using WordInMemory = std::uint32_t __attribute__((aligned(2), may_alias));
 using HalvesInMemory = std::uint16_t __attribute__((vector_size(32), aligned(2), may_alias));
 
 struct Bf16 {
+  std::uint16_t bits;
+};
+struct Fp16 {
   std::uint16_t bits;
 };
 
@@ -41,14 +48,74 @@ RP_INLINE Halves narrow(Floats value) {
   return __builtin_convertvector(result, Halves);
 }
 
+#ifdef __AVX512F__
+// gcc warns of the values that the forms without a mask leave undefined.
+constexpr __mmask16 kAllLanes = 0xffff;
+#endif
+
+// fp16, as the processor's own instructions convert: subnormals in full, to nearest with ties to even; a NaN becomes quiet and
+// keeps the bits that fit.
+RP_INLINE Floats widen_fp16(Halves bits) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Floats>(_mm512_maskz_cvtph_ps(kAllLanes, reinterpret_cast<__m256i>(bits)));
+#elif defined(__F16C__)
+  struct Registers {
+    __m128i low, high;
+  };
+  const auto halves = __builtin_bit_cast(Registers, bits);
+  struct Wide {
+    __m256 low, high;
+  };
+  return __builtin_bit_cast(Floats, (Wide{_mm256_cvtph_ps(halves.low), _mm256_cvtph_ps(halves.high)}));
+#else
+  const Words word = __builtin_convertvector(bits, Words);
+  const Words magnitude = word & 0x7fffU;
+  const Words normal = (magnitude << 13) + (112U << 23);
+  // Of a subnormal the bits count units of 2^-24, as the last bits of a number in [0.5, 1) do.
+  const Words subnormal = reinterpret_cast<Words>(reinterpret_cast<Floats>(magnitude | 0x3f000000U) - 0.5F);
+  const Words special = (magnitude << 13) | 0x7f800000U | (magnitude > 0x7c00U ? Words{} + 0x400000U : Words{});
+  const Words result = magnitude < 0x400U ? subnormal : (magnitude >= 0x7c00U ? special : normal);
+  return reinterpret_cast<Floats>(result | ((word & 0x8000U) << 16));
+#endif
+}
+
+RP_INLINE Halves narrow_fp16(Floats value) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Halves>(_mm512_maskz_cvtps_ph(kAllLanes, reinterpret_cast<__m512>(value), _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__F16C__)
+  struct Wide {
+    __m256 low, high;
+  };
+  const auto floats = __builtin_bit_cast(Wide, value);
+  struct Registers {
+    __m128i low, high;
+  };
+  return __builtin_bit_cast(Halves, (Registers{_mm256_cvtps_ph(floats.low, _MM_FROUND_TO_NEAREST_INT),
+                                               _mm256_cvtps_ph(floats.high, _MM_FROUND_TO_NEAREST_INT)}));
+#else
+  const Words bits = reinterpret_cast<Words>(value);
+  const Words magnitude = bits & 0x7fffffffU;
+  const Words normal = (magnitude - (112U << 23) + 0xfffU + ((magnitude >> 13) & 1U)) >> 13;
+  const Words subnormal = reinterpret_cast<Words>(reinterpret_cast<Floats>(magnitude) + 0.5F) - 0x3f000000U;
+  const Words not_a_number = 0x7e00U | ((magnitude >> 13) & 0x3ffU);
+  const Words large = magnitude > 0x7f800000U ? not_a_number : Words{} + 0x7c00U;
+  const Words finite = magnitude < 0x38800000U ? subnormal : normal;
+  const Words result = (magnitude >= 0x47800000U ? large : finite) | ((bits >> 16) & 0x8000U);
+  return __builtin_convertvector(result, Halves);
+#endif
+}
+
 RP_INLINE Floats load(const float* array) { return *reinterpret_cast<const FloatsInMemory*>(array); }
 RP_INLINE Floats load(const Bf16* array) { return widen(*reinterpret_cast<const HalvesInMemory*>(array)); }
+RP_INLINE Floats load(const Fp16* array) { return widen_fp16(*reinterpret_cast<const HalvesInMemory*>(array)); }
 RP_INLINE void store(float* array, Floats value) { *reinterpret_cast<FloatsInMemory*>(array) = value; }
 RP_INLINE void store(Bf16* array, Floats value) { *reinterpret_cast<HalvesInMemory*>(array) = narrow(value); }
+RP_INLINE void store(Fp16* array, Floats value) { *reinterpret_cast<HalvesInMemory*>(array) = narrow_fp16(value); }
 
 // What a value becomes when it is stored as T.
 RP_INLINE Floats rounded_to(Floats value, const float*) { return value; }
 RP_INLINE Floats rounded_to(Floats value, const Bf16*) { return widen(narrow(value)); }
+RP_INLINE Floats rounded_to(Floats value, const Fp16*) { return widen_fp16(narrow_fp16(value)); }
 
 // The first `count` lanes from memory, `other` in the rest.
 template <typename T>

@@ -7,6 +7,7 @@
 #include "train/preset_training.h"
 #include "train/run_header.h"
 #include "train/run_inputs.h"
+#include "train/scalar_type.h"
 #include "train/settings.h"
 #include "train/training.h"
 
@@ -18,11 +19,13 @@ void print(const std::string& text) {
 }
 
 rp::PipelineOptions pipeline_options(const rp::TrainSettings& settings) {
-  return {.num_microbatches = static_cast<int>(settings.num_microbatches),
-          .recompute_grain = settings.recompute_grain,
-          .rounds_per_step = static_cast<int>(settings.rounds_per_step),
-          .asynchronous = settings.asynchronous,
-          .seed = settings.seed};
+  rp::PipelineOptions options{.num_microbatches = static_cast<int>(settings.num_microbatches),
+                              .recompute_grain = settings.recompute_grain,
+                              .rounds_per_step = static_cast<int>(settings.rounds_per_step),
+                              .asynchronous = settings.asynchronous,
+                              .seed = settings.seed};
+  if (settings.dtype == rp::TrainSettings::DType::kFloat16) options.loss_scaling = rp::LossScaling{};
+  return options;
 }
 
 }  // namespace
@@ -48,8 +51,7 @@ int main(int argc, char** argv) {
     inputs = rp::find_run_inputs(settings, session.threads_per_worker());
     print(rp::settings_text(settings, *inputs, session.threads_per_worker()));
   }
-  const auto dtype = settings.dtype == rp::TrainSettings::DType::kFloat32 ? at::kFloat : at::kBFloat16;
-  rp::Pipeline pipeline(session, rp::models::load(settings.model, dtype), rp::models::causal_lm_loss(),
+  rp::Pipeline pipeline(session, rp::models::load(settings.model, scalar_type(settings.dtype)), rp::models::causal_lm_loss(),
                         pipeline_options(settings));
   session.start();
   try {

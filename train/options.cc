@@ -123,7 +123,7 @@ const std::vector<TrainOption>& train_options() {
       {"seed", "S", "", true, "Seed of the order of the data"},
       {"rounds-per-step", "R", "1", false, "Rounds that a step's sequences are split over"},
       {"async", "", "", false, "Update beside the next round, which uses weights one step older"},
-      {"dtype", "bf16|fp32", "bf16", false, "What the layers compute in; the master weights are fp32"},
+      {"dtype", "bf16|fp16|fp32", "bf16", false, "What the layers compute in; the master weights are fp32; fp16 scales the loss"},
       {"max-grad-norm", "X", "1.0", false, "Clip the gradient to this global norm; 0: do not clip"},
       {"weight-decay", "X", "0", false, "Weight decay of AdamW"},
       {"warmup-steps", "N", "0", false, "Steps in which the learning rate rises from 0"},

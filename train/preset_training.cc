@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "roundpipe/models.h"
 #include "train/run_header.h"
+#include "train/scalar_type.h"
 
 namespace rp {
 
@@ -36,7 +37,7 @@ Accepted accept_step(Pipeline& pipeline, const TrainSettings& settings) {
 
 void train_preset(Session& session, const TrainSettings& settings, const PipelineOptions& options) {
   const double sequences = static_cast<double>(settings.sequences_of_round()) / static_cast<double>(settings.num_microbatches);
-  const auto dtype = settings.dtype == TrainSettings::DType::kFloat32 ? at::kFloat : at::kBFloat16;
+  const at::ScalarType dtype = scalar_type(settings.dtype);
   const models::PresetBatch batch{.sequences = sequences, .sequence_length = settings.sequence_length,
                                   .lora_rank = static_cast<int>(settings.lora_rank)};
   Pipeline pipeline(session, models::preset(settings.preset(), batch, dtype), models::causal_lm_loss(), options);

@@ -20,6 +20,7 @@ constexpr Choices<LearningRateSchedule> kSchedules = {{"constant", LearningRateS
                                                       {"linear", LearningRateSchedule::kLinear},
                                                       {"cosine", LearningRateSchedule::kCosine}};
 constexpr Choices<TrainSettings::DType> kDTypes = {{"bf16", TrainSettings::DType::kBFloat16},
+                                                   {"fp16", TrainSettings::DType::kFloat16},
                                                    {"fp32", TrainSettings::DType::kFloat32}};
 constexpr Choices<RecomputeGrain> kGrains = {{"stage", RecomputeGrain::kStage}, {"layer", RecomputeGrain::kLayer}};
 

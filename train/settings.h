@@ -15,7 +15,7 @@
 namespace rp {
 
 struct TrainSettings {
-  enum class DType { kBFloat16, kFloat32 };
+  enum class DType { kBFloat16, kFloat16, kFloat32 };
 
   std::filesystem::path model;
   std::filesystem::path data;

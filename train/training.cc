@@ -129,7 +129,11 @@ void Training::report_accepted() {
   metrics_->add(report);
   progress_.show(report);
   report_activations();
-  if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
+  const double loss_scale = step.result->loss_scale();
+  if (std::isfinite(report.loss) && !std::isfinite(report.grad_norm) && loss_scale > 1) {
+    progress_.note(cat("step ", report.step, ": the gradient overflowed fp16 at a loss scale of ", loss_scale,
+                       "; the step is left out, and the scale is halved"));
+  } else if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
     throw Error(ExitCode::kUserError,
                 cat("the loss of step ", report.step, " is ", report.loss, " and its gradient norm ", report.grad_norm,
                     step.result->skipped() ? ": the step was left out" : ": the weights are spoiled",

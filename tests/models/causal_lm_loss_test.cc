@@ -5,16 +5,12 @@
 
 #include "models/causal_lm_loss.h"
 #include "roundpipe/error.h"
-#include "tests/models/golden.h"
+#include "tests/models/expected_values.h"
 
 namespace rp::models {
 namespace {
 
-struct Case {
-  at::Tensor hidden_bth, weight_vh, labels_bt;
-};
-
-Case make_case(std::int64_t batch, std::int64_t length, std::int64_t hidden, std::int64_t vocabulary,
+LossCase make_case(std::int64_t batch, std::int64_t length, std::int64_t hidden, std::int64_t vocabulary,
                at::ScalarType dtype = at::kFloat) {
   at::manual_seed(11);
   return {at::randn({batch, length, hidden}).to(dtype).requires_grad_(true),
@@ -22,21 +18,7 @@ Case make_case(std::int64_t batch, std::int64_t length, std::int64_t hidden, std
           at::randint(vocabulary, {batch, length}, at::kLong)};
 }
 
-at::Tensor our_loss(const Case& c, double divisor, std::int64_t chunk_tokens = kChunkTokens) {
-  return causal_lm_loss_of({c.hidden_bth, c.weight_vh}, {c.labels_bt, at::scalar_tensor(divisor)}, chunk_tokens);
-}
-
-// The same with whole logits, in fp64. Returns {loss, gradient of hidden, gradient of weight}.
-std::vector<at::Tensor> plain_loss(const Case& c, double divisor, double factor = 1) {
-  const at::Tensor hidden = c.hidden_bth.detach().to(at::kDouble).requires_grad_(true);
-  const at::Tensor weight = c.weight_vh.detach().to(at::kDouble).requires_grad_(true);
-  const at::Tensor logits = at::linear(hidden, weight).flatten(0, 1);
-  const at::Tensor loss = at::cross_entropy_loss(logits, c.labels_bt.flatten(), {}, at::Reduction::Sum, -100) / divisor;
-  torch::autograd::backward({loss * factor});
-  return {loss.detach(), hidden.grad(), weight.grad()};
-}
-
-void expect_plain_values(const Case& c, double divisor, double tolerance, double factor = 1,
+void expect_plain_values(const LossCase& c, double divisor, double tolerance, double factor = 1,
                          std::int64_t chunk_tokens = kChunkTokens) {
   const at::Tensor loss = our_loss(c, divisor, chunk_tokens);
   torch::autograd::backward({factor == 1 ? loss : loss * factor});
@@ -47,7 +29,7 @@ void expect_plain_values(const Case& c, double divisor, double tolerance, double
 }
 
 TEST(CausalLmLoss, AgreesWithWholeLogitsWhenSomeTokensAreNotTrained) {
-  const Case c = make_case(3, 17, 24, 101);
+  const LossCase c = make_case(3, 17, 24, 101);
   c.labels_bt.narrow(1, 3, 6).fill_(-100);
   c.labels_bt[2].fill_(-100);
   expect_plain_values(c, 29, 2e-6);
@@ -62,7 +44,7 @@ TEST(CausalLmLoss, AgreesWithWholeLogitsAtEveryBorderOfAChunk) {
 TEST(CausalLmLoss, AnyNumberOfTrainedTokensAgreesWhateverItIsFilledUpTo) {
   for (const std::int64_t chunk_tokens : {64, 100, 512}) {
     for (const std::int64_t trained : {1, 63, 64, 65, 99, 100, 101, 128, 129}) {
-      const Case c = make_case(2, 70, 12, 101);
+      const LossCase c = make_case(2, 70, 12, 101);
       c.labels_bt.view({-1}).narrow(0, std::min<std::int64_t>(trained, 5), 140 - trained).fill_(-100);
       expect_plain_values(c, static_cast<double>(trained), 3e-6, 1, chunk_tokens);
     }
@@ -70,7 +52,7 @@ TEST(CausalLmLoss, AnyNumberOfTrainedTokensAgreesWhateverItIsFilledUpTo) {
 }
 
 TEST(CausalLmLoss, TrainedTokensThatFillAChunkExactlyAgreeToo) {
-  const Case c = make_case(1, 20, 12, 101);
+  const LossCase c = make_case(1, 20, 12, 101);
   c.labels_bt.narrow(1, 3, 4).fill_(-100);  // 16 are left: two whole chunks
   expect_plain_values(c, 16, 3e-6, 1, 8);
 }
@@ -83,12 +65,24 @@ TEST(CausalLmLoss, Bf16LogitsStayNearFp64) {
   expect_plain_values(make_case(2, 40, 32, 300, at::kBFloat16), 80, 3e-2);
 }
 
+TEST(CausalLmLoss, Fp16IsComputedInFp32AndRoundedOnce) {
+  expect_plain_values(make_case(2, 40, 32, 300, at::kHalf), 80, 1e-3);
+  expect_plain_values(make_case(1, 64, 32, 300, at::kHalf), 64, 1e-3, 1, 4);
+}
+
+// One over the divisor times a probability is nothing in fp16; the loss scale must reach it before it is rounded.
+TEST(CausalLmLoss, Fp16GradientsOfManyTokensKeepTheirSmallProbabilities) {
+  const LossCase c = make_case(3, 17, 24, 101, at::kHalf);
+  c.hidden_bth.detach().mul_(0.01);  // all tokens nearly equally probable: 1 / 101 / 65536
+  expect_plain_values(c, 65536, 1e-3, 65536);
+}
+
 TEST(CausalLmLoss, GradientFromBehindTheLossIsMultipliedIn) {
   expect_plain_values(make_case(2, 5, 8, 30), 10, 2e-6, -2.5);
 }
 
 TEST(CausalLmLoss, MicrobatchWithoutTrainedTokensHasZeroLossAndZeroGradients) {
-  const Case c = make_case(2, 5, 8, 30);
+  const LossCase c = make_case(2, 5, 8, 30);
   c.labels_bt.fill_(-100);
   const at::Tensor loss = our_loss(c, 10);
   EXPECT_EQ(loss.item<float>(), 0.0F);
@@ -98,17 +92,17 @@ TEST(CausalLmLoss, MicrobatchWithoutTrainedTokensHasZeroLossAndZeroGradients) {
 }
 
 TEST(CausalLmLoss, SumOverMicrobatchesIsTheLossOfTheBatch) {
-  const Case c = make_case(4, 9, 8, 30);
+  const LossCase c = make_case(4, 9, 8, 30);
   double parts = 0;
   for (int i = 0; i < 4; ++i) {
-    const Case part{c.hidden_bth.narrow(0, i, 1), c.weight_vh, c.labels_bt.narrow(0, i, 1)};
+    const LossCase part{c.hidden_bth.narrow(0, i, 1), c.weight_vh, c.labels_bt.narrow(0, i, 1)};
     parts += our_loss(part, 36).item<double>();
   }
   EXPECT_NEAR(parts, our_loss(c, 36).item<double>(), 1e-6);
 }
 
 TEST(CausalLmLoss, WithoutGradientsItOnlyEvaluates) {
-  const Case c = make_case(2, 5, 8, 30);
+  const LossCase c = make_case(2, 5, 8, 30);
   const at::Tensor with = our_loss(c, 10).detach();
   const c10::NoGradGuard no_grad;
   const at::Tensor without = our_loss(c, 10);
@@ -116,7 +110,7 @@ TEST(CausalLmLoss, WithoutGradientsItOnlyEvaluates) {
   EXPECT_TRUE(same_bits(with, without));
 }
 
-void expect_refusal(const Case& c, double divisor, const std::string& text) {
+void expect_refusal(const LossCase& c, double divisor, const std::string& text) {
   try {
     (void)our_loss(c, divisor);
     FAIL() << "no exception";
@@ -126,7 +120,7 @@ void expect_refusal(const Case& c, double divisor, const std::string& text) {
 }
 
 TEST(CausalLmLoss, RefusesLabelsOutsideTheVocabularyAndADivisorOfZero) {
-  Case c = make_case(2, 5, 8, 30);
+  LossCase c = make_case(2, 5, 8, 30);
   expect_refusal(c, 0, "divisor is 0");
   c.labels_bt[1][2] = 30;
   expect_refusal(c, 10, "label 30");

@@ -6,13 +6,12 @@
 
 #include "cuda/kernels/kernels.h"
 #include "models/attention.h"
-#include "models/causal_lm_loss.h"
 #include "models/embedding.h"
 #include "models/ops.h"
 #include "models/rotary.h"
 #include "models/strict_determinism.h"
 #include "roundpipe/models.h"
-#include "tests/models/golden.h"
+#include "tests/models/expected_values.h"
 
 namespace rp::models {
 namespace {
@@ -31,10 +30,6 @@ class EmulatedGpu : public testing::Test {
  private:
   GpuKernels table_ = cuda::kernel_table();
 };
-
-at::Tensor leaf(at::IntArrayRef shape, at::ScalarType dtype = at::kFloat) {
-  return at::randn(shape, at::kFloat).to(dtype).requires_grad_(true);
-}
 
 // Runs `run` on leaves with the values of `leaves`, in fp32 on the CPU's way and in `dtype` on the GPU's, and compares
 // outputs and gradients.
@@ -158,28 +153,10 @@ TEST_F(EmulatedGpu, IdsOutsideTheVocabularyBecomeNotANumber) {
 
 // Loss
 
-struct LossCase {
-  at::Tensor hidden_bth, weight_vh, labels_bt;
-};
-
 LossCase loss_case(at::ScalarType dtype) {
   LossCase c = {leaf({3, 17, 24}, dtype), leaf({101, 24}, dtype), at::randint(101, {3, 17}, at::kLong)};
   c.labels_bt.narrow(1, 3, 6).fill_(-100);
   return c;
-}
-
-// {loss, gradient of hidden, gradient of weight} with whole logits, in fp64.
-std::vector<at::Tensor> plain_loss(const LossCase& c, double divisor, double factor) {
-  const at::Tensor hidden = c.hidden_bth.detach().to(at::kDouble).requires_grad_(true);
-  const at::Tensor weight = c.weight_vh.detach().to(at::kDouble).requires_grad_(true);
-  const at::Tensor logits = at::linear(hidden, weight).flatten(0, 1);
-  const at::Tensor loss = at::cross_entropy_loss(logits, c.labels_bt.flatten(), {}, at::Reduction::Sum, -100) / divisor;
-  torch::autograd::backward({loss * factor});
-  return {loss.detach(), hidden.grad(), weight.grad()};
-}
-
-at::Tensor our_loss(const LossCase& c, double divisor, std::int64_t chunk_tokens = 0) {
-  return causal_lm_loss_of({c.hidden_bth, c.weight_vh}, {c.labels_bt, at::scalar_tensor(divisor)}, chunk_tokens);
 }
 
 TEST_F(EmulatedGpu, LossAgreesWithWholeLogitsForAnyChunkAndFactor) {
@@ -264,26 +241,12 @@ TEST_F(EmulatedGpu, EvaluationHasTheTrainingsLoss) {
   EXPECT_TRUE(same_bits(our_loss(c, 33), with));
 }
 
-// The whole model, layer by layer, as in llama_test.cc.
 TEST_F(EmulatedGpu, TinyLlamaAgreesWithTransformers) {
   const std::map<std::string, at::Tensor> golden = read_safetensors(golden_directory() / "tiny_values.safetensors");
-  std::vector<BoundLayer> layers;
-  const Model model = load(tiny_directory(), at::kFloat);
-  for (const LayerSpec& spec : model.layers()) layers.emplace_back(spec, at::kFloat);
-  std::vector<at::Tensor> inputs = {golden.at("ids")};
-  for (std::size_t i = 0; i + 1 < layers.size(); ++i) inputs.push_back(layers[i]({inputs[i]})[0].detach());
-  const at::Tensor x = inputs.back().requires_grad_(true);
-  const at::Tensor loss = causal_lm_loss().function(layers.back()({x}), Tensors{golden.at("labels"), golden.at("divisor")}).at(0);
-  EXPECT_LE(relative_difference(loss.detach(), golden.at("loss")), 2e-6);
-  torch::autograd::backward({loss});
+  std::vector<BoundLayer> layers = bound_layers(load(tiny_directory(), at::kFloat));
+  const at::Tensor loss = run_layer_by_layer(layers, {golden.at("ids")}, {golden.at("labels"), golden.at("divisor")});
+  EXPECT_LE(relative_difference(loss, golden.at("loss")), 2e-6);
   EXPECT_LE(relative_difference(layers.back().parameters()[1].value.grad(), golden.at("grad.lm_head.weight")), 1e-5);
-  at::Tensor grad = x.grad();
-  for (std::size_t i = layers.size() - 1; i-- > 0;) {
-    const at::Tensor input = inputs[i].detach();
-    if (i > 0) input.requires_grad_(true);
-    torch::autograd::backward({layers[i]({input})[0]}, {grad});
-    grad = input.grad();
-  }
   EXPECT_LE(relative_difference(layers[0].parameters()[0].value.grad(), golden.at("grad.model.embed_tokens.weight")), 1e-5);
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <c10/util/Half.h>
+
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -60,7 +62,48 @@ TEST(Kernels, RmsNormOfARowHasUnitMeanSquare) {
   }
 }
 
-TEST(Kernels, EveryInstructionSetGivesTheSameBitsInBothFormats) {
+// Rotates the pairs (x[i], 0) of one head by (cosine[i], 0): what comes out is fp16(x * cosine).
+std::vector<std::uint16_t> products_in_fp16(const std::vector<std::uint16_t>& x, const std::vector<float>& cosine) {
+  std::vector<std::uint16_t> pairs = x, result(2 * x.size());
+  pairs.resize(2 * x.size());
+  const std::vector<float> sine(x.size());
+  const auto size = static_cast<std::int64_t>(pairs.size());
+  expect_same_on_all_sets(result, [&](const Kernels& table) {
+    table.rotate(Element::kFp16, {pairs.data(), result.data(), cosine.data(), sine.data(), 1, 1, size}, 0, 1);
+  });
+  result.resize(x.size());
+  return result;
+}
+
+TEST(Kernels, EveryFp16ValueIsReadAndWrittenAsItIs) {
+  std::vector<std::uint16_t> values;
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    if ((bits & 0x7c00U) != 0x7c00U || (bits & 0x3ffU) == 0) values.push_back(static_cast<std::uint16_t>(bits));
+  }
+  EXPECT_EQ(products_in_fp16(values, std::vector<float>(values.size(), 1.0F)), values);
+  // NaNs become quiet and keep their other bits.
+  EXPECT_EQ(products_in_fp16({0x7c01, 0xfdff, 0x7fff}, {1, 1, 1}), (std::vector<std::uint16_t>{0x7e01, 0xffff, 0x7fff}));
+}
+
+TEST(Kernels, FloatsAreRoundedToFp16ToNearestWithTiesToEven) {
+  std::vector<float> floats;
+  for (std::uint32_t bits = 0; bits < 0x7c00; ++bits) {
+    // Halfway between two neighbours, and one fp32 to each side.
+    const c10::Half low(static_cast<std::uint16_t>(bits), c10::Half::from_bits());
+    const c10::Half high(static_cast<std::uint16_t>(bits + 1), c10::Half::from_bits());
+    const float next = bits == 0x7bff ? 65536.0F : static_cast<float>(high);
+    const float middle = (static_cast<float>(low) + next) / 2;
+    for (const float value : {std::nextafter(middle, 0.0F), middle, std::nextafter(middle, 1e6F)}) {
+      floats.push_back(value);
+      floats.push_back(-value);
+    }
+  }
+  for (const float value : {65536.0F, 1e30F, 1e-30F, 1e-45F, INFINITY, -INFINITY}) floats.push_back(value);
+  const std::vector<std::uint16_t> rounded = products_in_fp16(std::vector<std::uint16_t>(floats.size(), 0x3c00), floats);
+  for (std::size_t i = 0; i < floats.size(); ++i) ASSERT_EQ(rounded[i], c10::Half(floats[i]).x) << floats[i];
+}
+
+TEST(Kernels, EveryInstructionSetGivesTheSameBitsInEveryFormat) {
   for (const std::int64_t n : kLengths) {
     const auto count = static_cast<std::size_t>(n);
     const std::vector<float> a = random_floats(count, 3), b = random_floats(count), c = random_floats(count);
@@ -74,6 +117,11 @@ TEST(Kernels, EveryInstructionSetGivesTheSameBitsInBothFormats) {
     expect_same_on_all_sets(y16, [&](const Kernels& table) {
       table.swiglu(Element::kBf16, {a16.data(), b16.data(), y16.data()}, 0, n);
       table.swiglu_grad(Element::kBf16, {c16.data(), a16.data(), b16.data(), y16.data() + n, y16.data() + 2 * n}, 0, n);
+    });
+    // The same numbers as fp16 are others, of any size.
+    expect_same_on_all_sets(y16, [&](const Kernels& table) {
+      table.swiglu(Element::kFp16, {a16.data(), b16.data(), y16.data()}, 0, n);
+      table.swiglu_grad(Element::kFp16, {c16.data(), a16.data(), b16.data(), y16.data() + n, y16.data() + 2 * n}, 0, n);
     });
     std::vector<float> result(2 * count);
     const float rstd = 0.7F;

@@ -1,12 +1,11 @@
-// Products with weights on their way over a GPU, which needs nothing of it but LibTorch's products: here on the CPU.
+// Products with weights on their way over a GPU, which needs nothing of it but LibTorch's products: here on the CPU. And those
+// of the CPU.
 #include "models/linear.h"
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include "models/gpu_kernels.h"
-#include "tests/models/golden.h"
+#include "tests/models/expected_values.h"
 
 namespace rp::models {
 namespace {
@@ -24,8 +23,6 @@ class GpuWay : public testing::Test {
  private:
   GpuKernels table_;
 };
-
-at::Tensor leaf(at::IntArrayRef shape, at::ScalarType dtype) { return at::randn(shape).to(dtype).requires_grad_(true); }
 
 // A weight as the runtime binds it, with an fp32 gradient of ones.
 at::Tensor bound(at::IntArrayRef shape, at::ScalarType dtype) {
@@ -93,6 +90,50 @@ TEST_F(GpuWay, AWeightWithoutAGradientOfItsOwnGetsAutograds) {
 TEST(Linear, OnTheCpuIsLibTorchs) {
   const at::Tensor x = leaf({4, 6}, at::kFloat), weight = leaf({5, 6}, at::kFloat), bias = leaf({5}, at::kFloat);
   EXPECT_TRUE(same_bits(linear(x, {weight, bias}).detach(), at::linear(x, weight, bias).detach()));
+}
+
+class LinearOnTheCpu : public testing::TestWithParam<at::ScalarType> {
+ protected:
+  void SetUp() override { at::manual_seed(5); }
+  static double tolerance() { return GetParam() == at::kFloat ? 2e-6 : GetParam() == at::kHalf ? 1e-3 : 1.5e-2; }
+};
+
+TEST_P(LinearOnTheCpu, AgreesWithDoublePrecisionWithBiasAndWithout) {
+  for (const bool with_bias : {true, false}) {
+    std::vector<at::Tensor> leaves = {leaf({3, 7, 20}, GetParam()), leaf({11, 20}, GetParam())};
+    if (with_bias) leaves.push_back(leaf({11}, GetParam()));
+    std::vector<at::Tensor> copies;
+    for (const at::Tensor& x : leaves) copies.push_back(x.detach().to(at::kDouble).requires_grad_(true));
+    const at::Tensor y = linear(leaves[0], {leaves[1], with_bias ? leaves[2] : at::Tensor()});
+    EXPECT_EQ(y.scalar_type(), GetParam());
+    const at::Tensor expected = with_bias ? at::linear(copies[0], copies[1], copies[2]) : at::linear(copies[0], copies[1]);
+    EXPECT_LE(relative_difference(y.detach(), expected.detach()), tolerance());
+    const at::Tensor grad = at::randn(y.sizes()).to(GetParam());
+    torch::autograd::backward({y}, {grad});
+    torch::autograd::backward({expected}, {grad.to(at::kDouble)});
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      EXPECT_LE(relative_difference(leaves[i].grad(), copies[i].grad()), tolerance()) << "gradient of input " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, LinearOnTheCpu, testing::Values(at::kFloat, at::kBFloat16, at::kHalf),
+                         [](const auto& info) { return std::string(c10::toString(info.param)); });
+
+TEST(Fp16OnTheCpu, LeavesTheGradientOfAWeightInFp32WhereItsLeafWantsThat) {
+  at::manual_seed(5);
+  const at::Tensor x = leaf({40, 8}, at::kHalf), weight = leaf({6, 8}, at::kHalf), grad = at::randn({40, 6}).to(at::kHalf);
+  weight.set_grad_dtype(at::kFloat);
+  weight.mutable_grad() = at::zeros({6, 8});
+  torch::autograd::backward({linear(x, {weight})}, {grad});
+  EXPECT_LE(relative_difference(weight.grad(), at::mm(grad.to(at::kDouble).t(), x.detach().to(at::kDouble))), 1e-6);
+}
+
+TEST(Fp16OnTheCpu, AFrozenWeightGetsNoGradient) {
+  const at::Tensor x = leaf({4, 8}, at::kHalf), weight = leaf({6, 8}, at::kHalf).detach();
+  torch::autograd::backward({linear(x, {weight}).sum()});
+  EXPECT_TRUE(x.grad().defined());
+  EXPECT_FALSE(weight.grad().defined());
 }
 
 }  // namespace

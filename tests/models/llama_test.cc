@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "roundpipe/models.h"
-#include "tests/models/golden.h"
+#include "tests/models/expected_values.h"
 
 namespace rp::models {
 namespace {
@@ -20,29 +20,8 @@ class TinyLlama : public testing::Test {
     return BoundLayer(model(dtype).layers().at(static_cast<std::size_t>(i)), dtype, shift);
   }
 
-  // One microbatch through all layers, each with a graph of its own, as the runtime runs it.
-  static at::Tensor run_layer_by_layer(std::vector<BoundLayer>& layers, const at::Tensor& ids,
-                                       const Tensors& arguments) {
-    std::vector<at::Tensor> inputs = {ids};
-    for (std::size_t i = 0; i + 1 < layers.size(); ++i) inputs.push_back(layers[i]({inputs[i]})[0].detach());
-    const at::Tensor x = inputs.back().requires_grad_(true);
-    const at::Tensor loss = causal_lm_loss().function(layers.back()({x}), arguments).at(0);
-    torch::autograd::backward({loss});
-    at::Tensor grad = x.grad();
-    for (std::size_t i = layers.size() - 1; i-- > 0;) {
-      const at::Tensor input = inputs[i].detach();
-      if (i > 0) input.requires_grad_(true);
-      torch::autograd::backward({layers[i]({input})[0]}, {grad});
-      grad = input.grad();
-    }
-    return loss.detach();
-  }
-
   std::vector<BoundLayer> all_layers(at::ScalarType dtype, std::int64_t shift = 0) const {
-    std::vector<BoundLayer> layers;
-    const Model described = model(dtype);
-    for (const LayerSpec& spec : described.layers()) layers.emplace_back(spec, dtype, shift);
-    return layers;
+    return bound_layers(model(dtype), shift);
   }
 
   Tensors arguments() const { return {golden("labels"), golden("divisor")}; }
@@ -94,27 +73,33 @@ TEST_F(TinyLlama, HeadAndLossAgreeWithTransformersForwardAndBackward) {
 
 TEST_F(TinyLlama, WholeModelLayerByLayerAgreesWithTransformers) {
   std::vector<BoundLayer> layers = all_layers(at::kFloat);
-  const at::Tensor loss = run_layer_by_layer(layers, golden("ids"), arguments());
+  const at::Tensor loss = run_layer_by_layer(layers, {golden("ids")}, arguments());
   EXPECT_LE(relative_difference(loss, golden("loss")), 2e-6);
   EXPECT_LE(relative_difference(layers[0].parameters()[0].value.grad(), golden("grad.model.embed_tokens.weight")),
             1e-5);
 }
 
-TEST_F(TinyLlama, Bf16StaysNearTheFp32Values) {
-  std::vector<BoundLayer> layers = all_layers(at::kBFloat16);
-  const at::Tensor loss = run_layer_by_layer(layers, golden("ids"), arguments());
-  EXPECT_LE(relative_difference(loss, golden("loss")), 2e-2);
-  EXPECT_LE(relative_difference(layers[1].parameters()[1].value.grad(),
-                                golden("grad.model.layers.0.self_attn.q_proj.weight")),
-            0.1);
+TEST_F(TinyLlama, SixteenBitsStayNearTheFp32Values) {
+  struct Format {
+    at::ScalarType dtype;
+    double of_loss, of_gradient;
+  };
+  for (const Format& format : {Format{at::kBFloat16, 2e-2, 0.1}, Format{at::kHalf, 2e-3, 1e-2}}) {
+    std::vector<BoundLayer> layers = all_layers(format.dtype);
+    const at::Tensor loss = run_layer_by_layer(layers, {golden("ids")}, arguments());
+    EXPECT_LE(relative_difference(loss, golden("loss")), format.of_loss);
+    EXPECT_LE(relative_difference(layers[1].parameters()[1].value.grad(),
+                                  golden("grad.model.layers.0.self_attn.q_proj.weight")),
+              format.of_gradient);
+  }
 }
 
 TEST_F(TinyLlama, GivesTheSameBitsTwiceAndAtOtherAddresses) {
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     std::vector<BoundLayer> first = all_layers(dtype), second = all_layers(dtype), shifted = all_layers(dtype, 32 * 7);
-    const at::Tensor loss = run_layer_by_layer(first, golden("ids"), arguments());
-    EXPECT_TRUE(same_bits(loss, run_layer_by_layer(second, golden("ids"), arguments())));
-    EXPECT_TRUE(same_bits(loss, run_layer_by_layer(shifted, golden("ids"), arguments())));
+    const at::Tensor loss = run_layer_by_layer(first, {golden("ids")}, arguments());
+    EXPECT_TRUE(same_bits(loss, run_layer_by_layer(second, {golden("ids")}, arguments())));
+    EXPECT_TRUE(same_bits(loss, run_layer_by_layer(shifted, {golden("ids")}, arguments())));
     for (std::size_t i = 0; i < first.size(); ++i) {
       EXPECT_TRUE(same_bits(first[i].gradients(), second[i].gradients())) << i;
       EXPECT_TRUE(same_bits(first[i].gradients(), shifted[i].gradients().slice(0, 32 * 7))) << i;
@@ -124,10 +109,10 @@ TEST_F(TinyLlama, GivesTheSameBitsTwiceAndAtOtherAddresses) {
 
 TEST_F(TinyLlama, GradientsAccumulateInPlaceInFp32AlsoForBf16Weights) {
   std::vector<BoundLayer> layers = all_layers(at::kBFloat16);
-  (void)run_layer_by_layer(layers, golden("ids"), arguments());
+  (void)run_layer_by_layer(layers, {golden("ids")}, arguments());
   std::vector<at::Tensor> once;
   for (const BoundLayer& layer : layers) once.push_back(layer.gradients().clone());
-  (void)run_layer_by_layer(layers, golden("ids"), arguments());
+  (void)run_layer_by_layer(layers, {golden("ids")}, arguments());
   for (std::size_t i = 0; i < layers.size(); ++i) {
     // The parameters' gradients are still views of the flat block, and a second pass doubles them exactly.
     EXPECT_TRUE(same_bits(layers[i].gradients(), once[i] * 2)) << i;

@@ -64,6 +64,12 @@ class SettingsBitsTest(LaunchedTest):
     def test_fp32(self):
         self.pair(dtype="fp32")
 
+    def test_fp16(self):
+        self.pair(dtype="fp16")
+
+    def test_fp16_async(self):
+        self.pair(dtype="fp16", **{"async": True})
+
     def test_schedule_decay_and_no_clipping(self):
         self.pair(lr_schedule="cosine", warmup_steps=2, weight_decay=0.1, max_grad_norm=0)
         self.assertEqual([round(m["lr"], 12) for m in metrics(self.directory / "a")], [0.0005, 0.001, 0.0005, 0.0])

@@ -27,6 +27,22 @@ class TrainedModelTest(LaunchedTest):
             self.assertLess(model(labels, labels=labels).loss, before(labels, labels=labels).loss - 1)
         self.assertLess(metrics(self.output)[-1]["loss"], metrics(self.output)[0]["loss"] - 1)
 
+    def test_fp16_with_its_loss_scale_follows_fp32(self):
+        losses = {}
+        for dtype in ("fp16", "fp32"):
+            self.run_train(settings(self.directory / dtype, max_steps=30, dtype=dtype))
+            losses[dtype] = [step["loss"] for step in metrics(self.directory / dtype)]
+        self.assertLess(losses["fp16"][-1], losses["fp16"][0] - 1)
+        for ours, expected in zip(losses["fp16"], losses["fp32"], strict=True):
+            self.assertLess(abs(ours - expected), 0.01 * expected, losses)
+
+    def test_a_step_that_overflows_fp16_is_left_out_with_a_note(self):
+        # The gradient of a loss scale of 65536 does not fit with sequences of one trained token or so.
+        said = self.run_train(settings(self.output, max_steps=12, dtype="fp16", batch_size=1, num_microbatches=1,
+                                       sequence_length=2, max_grad_norm=0)).stdout
+        self.assertIn("the gradient overflowed fp16 at a loss scale of 65536; the step is left out", said)
+        self.assertEqual(len(metrics(self.output)), 12)
+
 
 if __name__ == "__main__":
     unittest.main()

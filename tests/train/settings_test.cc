@@ -53,6 +53,11 @@ TEST(Settings, WhatIsNotGivenHasItsDocumentedDefault) {
   EXPECT_FALSE(s.resume);
 }
 
+TEST(Settings, TheDtypeIsOneOfThree) {
+  EXPECT_EQ(parse_train_command(command({"--dtype", "fp16"})).settings.dtype, TrainSettings::DType::kFloat16);
+  EXPECT_EQ(parse_train_command(command({"--dtype", "bf16"})).settings.dtype, TrainSettings::DType::kBFloat16);
+}
+
 TEST(Settings, EveryOptionReachesItsSetting) {
   const TrainSettings s =
       parse_train_command(command({"--rounds-per-step", "2", "--async", "--dtype", "fp32", "--max-grad-norm=0", "--weight-decay",
@@ -72,7 +77,7 @@ TEST(Settings, EveryOptionReachesItsSetting) {
 }
 
 TEST(Settings, AllProblemsAreToldTogether) {
-  expect_usage({"4 problems:", "--max-steps must be a whole number from 1", "(got 'ten')", "--dtype must be bf16 or fp32",
+  expect_usage({"4 problems:", "--max-steps must be a whole number from 1", "(got 'ten')", "--dtype must be bf16 or fp16 or fp32",
                 "did you mean fp32?", "--num-microbatches", "unknown option --batchsize (did you mean --batch-size?)"},
                {"--model", "m", "--data", "d", "--output", "o", "--max-steps", "ten", "--batch-size", "8", "--num-microbatches",
                 "0", "--sequence-length", "256", "--learning-rate", "1e-4", "--seed", "7", "--dtype", "fp23", "--batchsize", "9"});
