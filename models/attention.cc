@@ -3,8 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/native/CPUBlas.h>
-#include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -12,8 +10,9 @@
 #include <optional>
 #include <vector>
 
+#include "models/documents.h"
+#include "models/gpu_attention.h"
 #include "models/kernel_call.h"
-#include "models/strict_determinism.h"
 
 namespace rp::models {
 
@@ -44,6 +43,9 @@ struct HeadRows {
   HeadRows(const at::Tensor& x_btnd, std::int64_t batch, std::int64_t head)
       : first(static_cast<T*>(x_btnd.data_ptr()) + batch * x_btnd.stride(0) + head * x_btnd.stride(2)),
         stride(x_btnd.stride(1)) {}
+  HeadRows(T* first_row, std::int64_t row_stride) : first(first_row), stride(row_stride) {}
+  // What begins with this row.
+  [[nodiscard]] HeadRows from(std::int64_t i) const { return {row(i), stride}; }
   [[nodiscard]] T* row(std::int64_t i) const { return first + i * stride; }
 
   T* first;
@@ -52,8 +54,8 @@ struct HeadRows {
 
 template <typename T>
 void pack(const HeadRows<T>& from, std::int64_t begin, std::int64_t rows, std::int64_t columns, T* to,
-          std::int64_t width, bool transposed) {
-  kernels().pack(kElement<T>, {from.row(begin), from.stride, rows, columns, to, width, transposed});
+          std::int64_t width, bool transposed, std::int64_t to_stride = 0) {
+  kernels().pack(kElement<T>, {from.row(begin), from.stride, rows, columns, to, width, transposed, to_stride});
 }
 
 struct Shape {
@@ -64,7 +66,8 @@ struct Shape {
   float scale;
 };
 
-// Attention of one query head.
+// Attention of one query head, document by document. Packed keys and scores keep the stride that a whole row needs: oneDNN
+// makes and keeps code for each stride that it meets.
 template <typename T>
 class HeadForward {
  public:
@@ -73,11 +76,14 @@ class HeadForward {
         scores_(static_cast<std::size_t>(kQueryBlock * padded_)), probabilities_(scores_.size()),
         out_(static_cast<std::size_t>(kQueryBlock * s_.d)) {}
 
-  void run(const HeadRows<T>& q, const HeadRows<T>& k, const HeadRows<T>& v, const HeadRows<T>& out, float* log_sums) {
-    pack(k, 0, s_.t, s_.d, keys_.data(), padded_, /*transposed=*/true);
-    pack(v, 0, s_.t, s_.d, values_.data(), padded_, /*transposed=*/false);
-    for (std::int64_t query = 0; query < s_.t; query += kQueryBlock) {
-      const std::int64_t rows = std::min(kQueryBlock, s_.t - query);
+  // All that is given begins with the first of `length` positions.
+  void run(const HeadRows<T>& q, const HeadRows<T>& k, const HeadRows<T>& v, const HeadRows<T>& out, float* log_sums,
+           std::int64_t length) {
+    const std::int64_t width = round_up(length, kKeyBlock);
+    pack(k, 0, length, s_.d, keys_.data(), width, /*transposed=*/true, padded_);
+    pack(v, 0, length, s_.d, values_.data(), width, /*transposed=*/false);
+    for (std::int64_t query = 0; query < length; query += kQueryBlock) {
+      const std::int64_t rows = std::min(kQueryBlock, length - query);
       const std::int64_t columns = round_up(query + rows, kKeyBlock);
       for (std::int64_t key = 0; key < columns; key += kKeyBlock) {
         multiply(rows, kKeyBlock, s_.d, q.row(query), q.stride, keys_.data() + pairs() * key, padded_,
@@ -125,20 +131,24 @@ class GroupBackward {
     grad_q_t_.resize(floats(kQueryBlock * s_.d));
   }
 
-  void start(const HeadRows<T>& k) {
+  // A document of `length` positions; all that is given here and below begins with the first of them.
+  void start(const HeadRows<T>& k, std::int64_t length) {
+    length_ = length;
+    const std::int64_t width = round_up(length, kKeyBlock);
     // As the left-hand side of a product: not interleaved.
     for (std::int64_t i = 0; i < s_.d; ++i) {
       T* row = keys_t_.data() + i * padded_;
-      for (std::int64_t key = 0; key < s_.t; ++key) row[key] = k.row(key)[i];
+      for (std::int64_t key = 0; key < length; ++key) row[key] = k.row(key)[i];
+      std::fill(row + length, row + width, T{});
     }
-    std::fill(grad_k_.begin(), grad_k_.end(), 0.0F);
-    std::fill(grad_v_.begin(), grad_v_.end(), 0.0F);
+    std::fill_n(grad_k_.begin(), width * s_.d, 0.0F);
+    std::fill_n(grad_v_.begin(), width * s_.d, 0.0F);
   }
 
   void add_head(const HeadRows<T>& q, const HeadRows<T>& k, const HeadRows<T>& v, const HeadRows<T>& out,
                 const HeadRows<T>& grad_out, const float* log_sums, const HeadRows<T>& grad_q) {
-    for (std::int64_t query = 0; query < s_.t; query += kQueryBlock) {
-      const std::int64_t rows = std::min(kQueryBlock, s_.t - query);
+    for (std::int64_t query = 0; query < length_; query += kQueryBlock) {
+      const std::int64_t rows = std::min(kQueryBlock, length_ - query);
       pack(q, query, rows, s_.d, q_.data(), kQueryBlock, false);
       pack(q, query, rows, s_.d, q_t_.data(), kQueryBlock, true);
       pack(grad_out, query, rows, s_.d, grad_out_.data(), kQueryBlock, false);
@@ -159,7 +169,7 @@ class GroupBackward {
   }
 
   void finish(const HeadRows<T>& grad_k, const HeadRows<T>& grad_v) const {
-    for (std::int64_t i = 0; i < s_.t; ++i) {
+    for (std::int64_t i = 0; i < length_; ++i) {
       kernels().round(kElement<T>, grad_k_.data() + i * s_.d, grad_k.row(i), s_.d);
       kernels().round(kElement<T>, grad_v_.data() + i * s_.d, grad_v.row(i), s_.d);
     }
@@ -169,7 +179,7 @@ class GroupBackward {
   static std::size_t floats(std::int64_t count) { return static_cast<std::size_t>(count); }
 
   void add_block(const HeadRows<T>& k, const HeadRows<T>& v, std::int64_t query, std::int64_t key) {
-    const std::int64_t d = s_.d, rows = std::min(kKeyBlock, s_.t - key);
+    const std::int64_t d = s_.d, rows = std::min(kKeyBlock, length_ - key);
     multiply(rows, kQueryBlock, d, k.row(key), k.stride, q_t_.data(), kQueryBlock, scores_.data(), kQueryBlock, false);
     multiply(rows, kQueryBlock, d, v.row(key), v.stride, grad_out_t_.data(), kQueryBlock, grads_.data(), kQueryBlock,
              false);
@@ -187,7 +197,8 @@ class GroupBackward {
 
   const Shape s_;
   const std::int64_t padded_;
-  std::vector<T> keys_t_;              // [d, padded_], zero behind the end
+  std::int64_t length_ = 0;
+  std::vector<T> keys_t_;              // [d, padded_], zero behind the end up to a whole block
   std::vector<float> grad_k_, grad_v_;  // [padded_, d]
   std::vector<T> q_, q_t_, grad_out_, grad_out_t_;
   std::vector<T> probabilities_, grad_scores_, grad_score_pairs_;  // [keys, queries] of a block
@@ -196,60 +207,78 @@ class GroupBackward {
   float log_sums_[kQueryBlock] = {}, deltas_[kQueryBlock] = {};
 };
 
+// The documents of each row.
+using Rows = std::vector<std::vector<Document>>;
+
+Rows rows_of(const Shape& shape, const at::Tensor& documents_bk) {
+  if (!documents_bk.defined()) return Rows(static_cast<std::size_t>(shape.b), {{0, shape.t}});
+  TORCH_CHECK(documents_bk.size(0) == shape.b, "causal_attention: documents of ", documents_bk.size(0), " sequences, but there are ", shape.b);
+  return documents_of_rows(documents_bk, shape.t);
+}
+
 template <typename T>
-void run_forward(const Shape& shape, const variable_list& qkv, const at::Tensor& out_btnd, float* log_sums) {
+void run_forward(const Shape& shape, const Rows& rows, const variable_list& qkv, const at::Tensor& out_btnd, float* log_sums) {
   at::parallel_for(0, shape.b * shape.n, 1, [&](std::int64_t begin, std::int64_t end) {
     HeadForward<T> head_forward(shape);
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t batch = i / shape.n, head = i % shape.n, group = head / (shape.n / shape.m);
-      head_forward.run({qkv[0], batch, head}, {qkv[1], batch, group}, {qkv[2], batch, group}, {out_btnd, batch, head},
-                       log_sums + i * shape.t);
+      const HeadRows<T> q(qkv[0], batch, head), k(qkv[1], batch, group), v(qkv[2], batch, group), out(out_btnd, batch, head);
+      for (const auto& [first, length] : rows[static_cast<std::size_t>(batch)]) {
+        head_forward.run(q.from(first), k.from(first), v.from(first), out.from(first), log_sums + i * shape.t + first, length);
+      }
     }
     at::native::cpublas::brgemm_release();
   });
 }
 
 template <typename T>
-void run_backward(const Shape& shape, const variable_list& qkv, const at::Tensor& out_btnd, const float* log_sums,
+void run_backward(const Shape& shape, const Rows& rows, const variable_list& qkv, const at::Tensor& out_btnd, const float* log_sums,
                   const at::Tensor& grad_out, const variable_list& grads) {
   at::parallel_for(0, shape.b * shape.m, 1, [&](std::int64_t begin, std::int64_t end) {
     GroupBackward<T> group_backward(shape);
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t batch = i / shape.m, group = i % shape.m, members = shape.n / shape.m;
-      const HeadRows<T> k(qkv[1], batch, group), v(qkv[2], batch, group);
-      group_backward.start(k);
-      for (std::int64_t head = group * members; head < (group + 1) * members; ++head) {
-        group_backward.add_head({qkv[0], batch, head}, k, v, {out_btnd, batch, head}, {grad_out, batch, head},
-                                log_sums + (batch * shape.n + head) * shape.t, {grads[0], batch, head});
+      for (const auto& [first, length] : rows[static_cast<std::size_t>(batch)]) {
+        const auto part = [&, first = first](const at::Tensor& x, std::int64_t head) { return HeadRows<T>(x, batch, head).from(first); };
+        const HeadRows<T> k = part(qkv[1], group), v = part(qkv[2], group);
+        group_backward.start(k, length);
+        for (std::int64_t head = group * members; head < (group + 1) * members; ++head) {
+          group_backward.add_head(part(qkv[0], head), k, v, part(out_btnd, head), part(grad_out, head),
+                                  log_sums + (batch * shape.n + head) * shape.t + first, part(grads[0], head));
+        }
+        group_backward.finish(part(grads[1], group), part(grads[2], group));
       }
-      group_backward.finish({grads[1], batch, group}, {grads[2], batch, group});
     }
     at::native::cpublas::brgemm_release();
   });
 }
 
 struct BlockedAttention : torch::autograd::Function<BlockedAttention> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const std::optional<at::Tensor>& documents) {
+    const at::Tensor documents_bk = documents.value_or(at::Tensor());
     const variable_list qkv = {q.contiguous(), k.contiguous(), v.contiguous()};
     const Shape shape(q, k);
     const at::Tensor out = at::empty_like(qkv[0]);
     const at::Tensor log_sums = at::empty({shape.b, shape.n, shape.t}, out.options().dtype(at::kFloat));
     float* sums = log_sums.mutable_data_ptr<float>();
-    element_of(q) == Element::kBf16 ? run_forward<at::BFloat16>(shape, qkv, out, sums)
-                                    : run_forward<float>(shape, qkv, out, sums);
-    context->save_for_backward({qkv[0], qkv[1], qkv[2], out, log_sums});
+    const Rows rows = rows_of(shape, documents_bk);
+    element_of(q) == Element::kBf16 ? run_forward<at::BFloat16>(shape, rows, qkv, out, sums)
+                                    : run_forward<float>(shape, rows, qkv, out, sums);
+    context->save_for_backward({qkv[0], qkv[1], qkv[2], out, log_sums, documents_bk});
     return out;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grad_outputs) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor grad_out = grad_outputs[0].contiguous();
-    const variable_list grads = {at::empty_like(saved[0]), at::empty_like(saved[1]), at::empty_like(saved[2])};
+    const variable_list grads = {at::empty_like(saved[0]), at::empty_like(saved[1]), at::empty_like(saved[2]), at::Tensor()};
     const Shape shape(saved[0], saved[1]);
+    const Rows rows = rows_of(shape, saved[5]);
     const float* sums = saved[4].const_data_ptr<float>();
     element_of(grad_out) == Element::kBf16
-        ? run_backward<at::BFloat16>(shape, saved, saved[3], sums, grad_out, grads)
-        : run_backward<float>(shape, saved, saved[3], sums, grad_out, grads);
+        ? run_backward<at::BFloat16>(shape, rows, saved, saved[3], sums, grad_out, grads)
+        : run_backward<float>(shape, rows, saved, saved[3], sums, grad_out, grads);
     return grads;
   }
 };
@@ -267,64 +296,22 @@ bool has_small_products() {
   }
 }
 
-at::Tensor attention_by_libtorch(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd) {
-  return at::scaled_dot_product_attention(q_btnd.transpose(1, 2), k_btmd.transpose(1, 2), v_btmd.transpose(1, 2),
-                                          /*attn_mask=*/{}, /*dropout_p=*/0.0, /*is_causal=*/true,
-                                          /*scale=*/std::nullopt, /*enable_gqa=*/q_btnd.size(2) != k_btmd.size(2))
-      .transpose(1, 2);
-}
-
-// Each head `times` times: [b, t, m * times, d].
-at::Tensor repeat_heads(const at::Tensor& x_btmd, std::int64_t times) {
-  return x_btmd.unsqueeze(3).expand({-1, -1, -1, times, -1}).flatten(2, 3);
-}
-
-at::Tensor gpu_attention_of(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd) {
-  const std::int64_t members = q_btnd.size(2) / k_btmd.size(2);
-  // LibTorch's kernels for fp32 know no groups: it would form whole scores.
-  if (members == 1 || q_btnd.scalar_type() != at::kFloat) return attention_by_libtorch(q_btnd, k_btmd, v_btmd);
-  return attention_by_libtorch(q_btnd, repeat_heads(k_btmd, members), repeat_heads(v_btmd, members));
-}
-
-// LibTorch's attention as a graph of its own, so that its backward runs in strict deterministic mode.
-struct GpuAttention : torch::autograd::Function<GpuAttention> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-    const c10::AutoGradMode with_grad(true);
-    std::vector<at::Tensor> leaves;
-    for (const at::Tensor& x : {q, k, v}) leaves.push_back(x.detach().requires_grad_(true));
-    const at::Tensor out = gpu_attention_of(leaves[0], leaves[1], leaves[2]);
-    context->saved_data["leaves"] = leaves;
-    context->saved_data["out"] = out;
-    return out.detach();
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& grad_outputs) {
-    TORCH_CHECK(context->saved_data.count("out") == 1, "causal_attention: a second backward is not possible on a GPU");
-    const std::vector<at::Tensor> leaves = context->saved_data["leaves"].toTensorVector();
-    const at::Tensor out = context->saved_data["out"].toTensor();
-    context->saved_data.clear();  // what is not needed any more is released along with `leaves` and `out`
-    const StrictDeterminism strict;
-    return torch::autograd::grad({out}, leaves, {grad_outputs[0]});
-  }
-};
-
-at::Tensor gpu_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  const bool has_gradient = c10::GradMode::is_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad());
-  return has_gradient ? GpuAttention::apply(q, k, v) : gpu_attention_of(q, k, v);
-}
-
 }  // namespace
 
-at::Tensor causal_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd) {
-  if (runs_on_gpu(q_btnd)) return gpu_attention(q_btnd, k_btmd, v_btmd);
+at::Tensor causal_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd,
+                            const at::Tensor& documents_bk) {
+  if (runs_on_gpu(q_btnd)) return gpu_attention(q_btnd, k_btmd, v_btmd, documents_bk);
   if (q_btnd.scalar_type() == at::kHalf) {
-    return causal_attention(q_btnd.to(at::kFloat), k_btmd.to(at::kFloat), v_btmd.to(at::kFloat)).to(at::kHalf);
+    const at::Tensor out = causal_attention(q_btnd.to(at::kFloat), k_btmd.to(at::kFloat), v_btmd.to(at::kFloat), documents_bk);
+    return out.to(at::kHalf);
   }
   static const bool has_bf16 = has_small_products<at::BFloat16>();
   static const bool has_fp32 = has_small_products<float>();
   const bool blocked = element_of(q_btnd) == Element::kBf16 ? has_bf16 : has_fp32;
-  if (blocked && q_btnd.size(3) % 2 == 0) return BlockedAttention::apply(q_btnd, k_btmd, v_btmd);
-  return attention_by_libtorch(q_btnd, k_btmd, v_btmd);
+  if (blocked && q_btnd.size(3) % 2 == 0) {
+    return BlockedAttention::apply(q_btnd, k_btmd, v_btmd, documents_bk.defined() ? std::make_optional(documents_bk) : std::nullopt);
+  }
+  return attention_by_libtorch(q_btnd, k_btmd, v_btmd, documents_bk);
 }
 
 }  // namespace rp::models

@@ -6,10 +6,7 @@
 // into fp32 where the processor can, so scores, softmax and all sums are fp32, rounded once. fp16 is computed as fp32
 // (linear.h).
 //
-// On a GPU: at::scaled_dot_product_attention, which takes its flash kernel for bf16 and fp16, and for fp32, which that does
-// not know, its memory-efficient one. Their backward has a fixed order of sums only in LibTorch's deterministic mode without
-// "warn only". So where the process has set that mode (at::globalContext().setDeterministicAlgorithms(true, warn_only), before
-// the first layer runs), the backward here runs without "warn only" whatever was said; a second one is refused.
+// On a GPU: gpu_attention.h.
 //
 // Shapes: b sequences, t positions, n query heads, m key/value heads (head i of n belongs to i / (n / m)), d size.
 #pragma once
@@ -19,8 +16,11 @@
 namespace rp::models {
 
 // softmax(q k^T / sqrt(d), each position seeing itself and those before) v: [b, t, n, d]. Differentiable. Depends
-// neither on the number of threads nor on addresses (on a GPU under the condition above).
-[[nodiscard]] at::Tensor causal_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd,
-                                          const at::Tensor& v_btmd);
+// neither on the number of threads nor on addresses (on a GPU: in LibTorch's deterministic mode).
+//
+// With `documents_bk` (documents.h) a position sees only its own document. On the CPU each document is computed as if it were
+// alone: it has the same bits, and what lies in other documents costs nothing.
+[[nodiscard]] at::Tensor causal_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd,
+                                          const at::Tensor& documents_bk = {});
 
 }  // namespace rp::models

@@ -78,11 +78,11 @@ void attention_grad_rows(const AttentionGradRows& a, std::int64_t begin, std::in
 // Sixteen rows at a time go through registers, so that whole lines are read and written.
 template <typename Word>
 void transpose(const void* from, std::int64_t stride, std::int64_t rows, std::int64_t columns, void* to,
-               std::int64_t width) {
+               std::int64_t width, std::int64_t to_stride) {
   for (std::int64_t row = 0; row < width; row += kLanes) {
     const std::int64_t count = rows - row < kLanes ? rows - row : kLanes;
     for (std::int64_t column = 0; column < columns; ++column) {
-      Word* target = static_cast<Word*>(to) + column * width + row;
+      Word* target = static_cast<Word*>(to) + column * to_stride + row;
       const Word* source = static_cast<const Word*>(from) + row * stride + column;
       const std::int64_t room = width - row < kLanes ? width - row : kLanes;
       for (std::int64_t k = 0; k < room; ++k) target[k] = k < count ? source[k * stride] : Word{};
@@ -92,10 +92,11 @@ void transpose(const void* from, std::int64_t stride, std::int64_t rows, std::in
 
 void pack_matrix(Element element, const PackRows& a) {
   if (a.transposed) {
+    const std::int64_t to_stride = a.to_stride == 0 ? a.width : a.to_stride;
     // In bf16 a pair of columns is one word.
     element == Element::kBf16
-        ? transpose<WordInMemory>(a.from, a.stride / 2, a.rows, a.columns / 2, a.to, a.width)
-        : transpose<WordInMemory>(a.from, a.stride, a.rows, a.columns, a.to, a.width);
+        ? transpose<WordInMemory>(a.from, a.stride / 2, a.rows, a.columns / 2, a.to, a.width, to_stride)
+        : transpose<WordInMemory>(a.from, a.stride, a.rows, a.columns, a.to, a.width, to_stride);
     return;
   }
   if (element == Element::kFp32) {

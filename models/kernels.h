@@ -121,6 +121,7 @@ struct PackRows {
   void* to = nullptr;
   std::int64_t width = 0;  // even; rows are padded to this many
   bool transposed = false;
+  std::int64_t to_stride = 0;  // where transposed: what stands for `width` in the result's shape; 0: `width`
 };
 
 // One table per instruction set; `begin` and `end` bound the rows (elements for SwiGlu) of the call. pack() does all.

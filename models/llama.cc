@@ -2,11 +2,13 @@
 
 #include <ATen/ATen.h>
 
+#include <limits>
 #include <optional>
 #include <utility>
 
 #include "common/text.h"
 #include "models/attention.h"
+#include "models/documents.h"
 #include "models/embedding.h"
 #include "models/kernel_call.h"
 #include "models/linear.h"
@@ -17,6 +19,15 @@
 namespace rp::models {
 
 namespace {
+
+// The second tensor between layers, where there is one.
+at::Tensor documents_of(const Tensors& inputs) { return inputs.size() > 1 ? inputs[1] : at::Tensor(); }
+
+// The outputs of a layer: what it was told of documents is handed on.
+Tensors with_documents(const at::Tensor& x_bth, const Tensors& inputs) {
+  const at::Tensor documents_bk = documents_of(inputs);
+  return documents_bk.defined() ? Tensors{x_bth, documents_bk} : Tensors{x_bth};
+}
 
 // Placeholders of a linear layer's parameters.
 struct Linear {
@@ -42,7 +53,13 @@ class LlamaEmbedding : public Layer {
 
   std::vector<NamedParameter> parameters() override { return {{"weight", weight_vh_}}; }
 
-  Tensors forward(const Tensors& inputs) override { return {embed(weight_vh_, inputs.at(0), padding_id_)}; }
+  Tensors forward(const Tensors& inputs) override {
+    const at::Tensor x_bth = embed(weight_vh_, inputs.at(0), padding_id_), documents_bk = documents_of(inputs);
+    if (!documents_bk.defined() || !runs_on_gpu(x_bth)) return with_documents(x_bth, inputs);
+    // Nothing on a GPU can throw: sequences with wrong lengths become NaN, as wrong tokens do.
+    const at::Tensor wrong_b11 = have_wrong_lengths(documents_bk, x_bth.size(1)).view({-1, 1, 1});
+    return with_documents(x_bth.masked_fill(wrong_b11, std::numeric_limits<double>::quiet_NaN()), inputs);
+  }
 
  private:
   std::int64_t padding_id_;
@@ -79,15 +96,16 @@ class LlamaBlock : public Layer {
 
   Tensors forward(const Tensors& inputs) override {
     const at::Tensor& x_bth = inputs.at(0);
-    const at::Tensor attended_bth = attention(rms_norm(x_bth, input_norm_h_, config_.rms_norm_eps));
+    const at::Tensor attended_bth = attention(rms_norm(x_bth, input_norm_h_, config_.rms_norm_eps), documents_of(inputs));
     const auto [y_bth, normal_bth] = add_rms_norm(x_bth, attended_bth, attention_norm_h_, config_.rms_norm_eps);
-    return {y_bth + mlp(normal_bth)};
+    return with_documents(y_bth + mlp(normal_bth), inputs);
   }
 
  private:
-  [[nodiscard]] at::Tensor attention(const at::Tensor& x_bth) {
+  [[nodiscard]] at::Tensor attention(const at::Tensor& x_bth, const at::Tensor& documents_bk) {
     const std::int64_t batch = x_bth.size(0), length = x_bth.size(1), head_dim = config_.head_dim;
-    const RotaryTable table = rotary_table(length, x_bth);
+    RotaryTable table = rotary_table(length, x_bth);
+    if (documents_bk.defined()) table = rotary_table_at(table, document_positions(documents_bk, length));
     const auto heads = [&](const at::Tensor& x, std::int64_t count) {
       return x.view({batch, length, count, head_dim});
     };
@@ -95,7 +113,7 @@ class LlamaBlock : public Layer {
     const at::Tensor q_btnd = rotate_heads(heads(qkv[0], config_.num_heads), table);
     const at::Tensor k_btmd = rotate_heads(heads(qkv[1], config_.num_kv_heads), table);
     const at::Tensor v_btmd = heads(qkv[2], config_.num_kv_heads);
-    return o_proj_(causal_attention(q_btnd, k_btmd, v_btmd).flatten(2));
+    return o_proj_(causal_attention(q_btnd, k_btmd, v_btmd, documents_bk).flatten(2));
   }
 
   [[nodiscard]] at::Tensor mlp(const at::Tensor& x_bth) const {

@@ -13,6 +13,9 @@
 
 namespace rp::models {
 
+// Each layer but the last takes and hands on a second tensor, if it is given one: where the documents of packed sequences are
+// (documents.h). Attention then stays within a document, and positions count from its beginning.
+
 // {ids [b, t] int64} -> {x [b, t, h]}. Parameter: weight [v, h].
 [[nodiscard]] std::unique_ptr<Layer> make_llama_embedding(const LlamaConfig& config, at::ScalarType dtype);
 

@@ -128,8 +128,10 @@ struct Rotate : torch::autograd::Function<Rotate> {
     const at::Tensor x = x_any.contiguous();
     const at::Tensor y = at::empty_like(x);
     TORCH_CHECK(cosine.device() == x.device(), "rotate_heads: the table is on ", cosine.device(), ", x on ", x.device());
+    TORCH_CHECK(cosine.size(0) == x.size(1) || cosine.size(0) == x.size(0) * x.size(1), "rotate_heads: a table of ",
+                cosine.size(0), " rows does not fit ", x.sizes());
     const RotateRows call{x.const_data_ptr(), y.mutable_data_ptr(), cosine.const_data_ptr<float>(),
-                          sine.const_data_ptr<float>(), x.size(1), x.size(2), x.size(3), back};
+                          sine.const_data_ptr<float>(), cosine.size(0), x.size(2), x.size(3), back};
     const Element element = element_of(x);
     if (runs_on_gpu(x)) {
       gpu_kernels().rotate(element, call, x.size(0) * x.size(1), gpu_kernels().current_stream());

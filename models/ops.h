@@ -29,7 +29,7 @@ struct NormalisedSum {
 
 // Cosine and sine of position * frequency, rounded to the activations' dtype but kept as fp32.
 struct RotaryTable {
-  at::Tensor cosine_td2;  // [t, d / 2]
+  at::Tensor cosine_td2;  // [t, d / 2], or [b t, d / 2] where positions differ between the sequences
   at::Tensor sine_td2;
 };
 

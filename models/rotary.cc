@@ -51,4 +51,9 @@ RotaryTable make_rotary_table(const at::Tensor& frequencies, std::int64_t length
   return {angles.cos().to(dtype).to(at::kFloat), angles.sin().to(dtype).to(at::kFloat)};
 }
 
+RotaryTable rotary_table_at(const RotaryTable& table, const at::Tensor& positions_bt) {
+  const at::Tensor positions = positions_bt.flatten();
+  return {table.cosine_td2.index_select(0, positions), table.sine_td2.index_select(0, positions)};
+}
+
 }  // namespace rp::models

@@ -17,4 +17,7 @@ namespace rp::models {
 // anew for each forward, where it is released along with the graph.
 [[nodiscard]] RotaryTable make_rotary_table(const at::Tensor& frequencies, std::int64_t length, at::ScalarType dtype);
 
+// The rows of `table` for these positions [b, t]: one for each position of the batch.
+[[nodiscard]] RotaryTable rotary_table_at(const RotaryTable& table, const at::Tensor& positions_bt);
+
 }  // namespace rp::models

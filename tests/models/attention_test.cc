@@ -32,9 +32,9 @@ std::vector<at::Tensor> by_formula(const Inputs& in) {
   return {out.detach(), leaves[0].grad(), leaves[1].grad(), leaves[2].grad()};
 }
 
-std::vector<at::Tensor> ours(const Inputs& in) {
+std::vector<at::Tensor> ours(const Inputs& in, const at::Tensor& documents = {}) {
   for (const at::Tensor& x : {in.q, in.k, in.v}) x.mutable_grad() = at::Tensor();
-  const at::Tensor out = causal_attention(in.q, in.k, in.v);
+  const at::Tensor out = causal_attention(in.q, in.k, in.v, documents);
   torch::autograd::backward({out}, {in.grad_out});
   return {out.detach(), in.q.grad(), in.k.grad(), in.v.grad()};
 }
@@ -92,6 +92,37 @@ TEST_P(Attention, RestOfASequenceIsSeenByNoEarlierPosition) {
   k.narrow(1, 70, 20).fill_(std::numeric_limits<float>::quiet_NaN());
   const at::Tensor damaged = causal_attention(in.q, k, in.v).detach();
   EXPECT_TRUE(same_bits(whole.narrow(1, 0, 70), damaged.narrow(1, 0, 70)));
+}
+
+// `count` positions of one row, from `first` on.
+Inputs part_of(const Inputs& in, std::int64_t row, std::int64_t first, std::int64_t count) {
+  const auto part = [&](const at::Tensor& x) { return x.detach().narrow(0, row, 1).narrow(1, first, count).clone(); };
+  return {part(in.q).requires_grad_(true), part(in.k).requires_grad_(true), part(in.v).requires_grad_(true), part(in.grad_out)};
+}
+
+// Lengths around the size of a block; 200 positions, of which the last ones may be nobody's.
+TEST_P(Attention, DocumentsOfAPackedRowHaveTheBitsThatTheyHaveAlone) {
+  for (const std::int64_t d : {16, 7}) {  // of 7 LibTorch makes each document
+    const Inputs in = make_inputs(3, 200, 4, 2, d, GetParam());
+    const at::Tensor documents =
+        at::tensor({64, 1, 0, 63, 65, 5, 130, 0, 0, 0, 0, 0, 0, 200, 0, 0, 0, 0}, at::kLong).view({3, 6});
+    const std::vector<at::Tensor> packed = ours(in, documents);
+    const std::vector<std::vector<std::int64_t>> lengths = {{64, 1, 63, 65, 5, 2}, {130, 70}, {200}};
+    for (std::size_t row = 0; row < 2; ++row) {
+      std::int64_t first = 0;
+      for (const std::int64_t length : lengths[row]) {
+        const auto r = static_cast<std::int64_t>(row);
+        const std::vector<at::Tensor> alone = ours(part_of(in, r, first, length));
+        for (std::size_t i = 0; i < alone.size(); ++i) {
+          EXPECT_TRUE(same_bits(packed[i].narrow(0, r, 1).narrow(1, first, length), alone[i]))
+              << "row " << row << ", document at " << first << ", value " << i << ", d " << d;
+        }
+        first += length;
+      }
+    }
+    const std::vector<at::Tensor> whole = ours(in);
+    for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_TRUE(same_bits(packed[i][2], whole[i][2])) << i;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, Attention, testing::Values(at::kFloat, at::kBFloat16, at::kHalf),

@@ -91,6 +91,16 @@ TEST_F(EmulatedGpu, AttentionGivesTheCpusValuesWithGroupsAndWithout) {
   }
 }
 
+// One call per document; the flash kernel for all of them needs a GPU.
+TEST_F(EmulatedGpu, AttentionWithinDocumentsGivesTheCpusValues) {
+  const at::Tensor documents = at::tensor({4, 0, 3, 9, 0, 0}, at::kLong).view({2, 3});
+  for (const auto& [dtype, tolerance] : kDtypes) {
+    expect_the_cpus_values({leaf({2, 9, 6, 16}), leaf({2, 9, 2, 16}), leaf({2, 9, 2, 16})}, dtype, tolerance, [&](const auto& in) {
+      return std::vector<at::Tensor>{causal_attention(in[0], in[1], in[2], documents)};
+    });
+  }
+}
+
 TEST_F(EmulatedGpu, AttentionsGradientsReachOnlyWhatAsksForThemAndOnlyOnce) {
   const at::Tensor q = leaf({1, 5, 2, 8}), k = leaf({1, 5, 1, 8}).detach(), v = leaf({1, 5, 1, 8});
   const at::Tensor out = causal_attention(q, k, v);
@@ -248,6 +258,23 @@ TEST_F(EmulatedGpu, TinyLlamaAgreesWithTransformers) {
   EXPECT_LE(relative_difference(loss, golden.at("loss")), 2e-6);
   EXPECT_LE(relative_difference(layers.back().parameters()[1].value.grad(), golden.at("grad.lm_head.weight")), 1e-5);
   EXPECT_LE(relative_difference(layers[0].parameters()[0].value.grad(), golden.at("grad.model.embed_tokens.weight")), 1e-5);
+}
+
+TEST_F(EmulatedGpu, PackedTinyLlamaHasTheLossOfItsDocumentsApartAndWrongLengthsMakeItNotANumber) {
+  const std::map<std::string, at::Tensor> golden = read_safetensors(golden_directory() / "tiny_values.safetensors");
+  const at::Tensor ids = golden.at("ids"), labels = golden.at("labels").view({1, -1});
+  for (const bool wrong : {false, true}) {
+    std::vector<BoundLayer> layers = bound_layers(load(tiny_directory(), at::kFloat));
+    const at::Tensor documents = at::full({1, ids.size(0)}, ids.size(1) + (wrong ? 1 : 0), at::kLong);
+    if (wrong) {
+      // As a GPU would: the layers behind would look at the lengths here and throw.
+      EXPECT_TRUE(layers[0]({ids.view({1, -1}), documents})[0].isnan().all().item<bool>());
+      continue;
+    }
+    const at::Tensor loss = run_layer_by_layer(layers, {ids.view({1, -1}), documents}, {labels, golden.at("divisor")});
+    EXPECT_LE(relative_difference(loss, golden.at("loss")), 2e-6);
+    EXPECT_LE(relative_difference(layers.back().parameters()[1].value.grad(), golden.at("grad.lm_head.weight")), 1e-5);
+  }
 }
 
 }  // namespace

@@ -123,6 +123,32 @@ TEST_F(TinyLlama, GradientsAccumulateInPlaceInFp32AlsoForBf16Weights) {
   }
 }
 
+// All sequences of the golden batch in one row, and in two with another number of documents each.
+TEST_F(TinyLlama, PackedDocumentsHaveTheLossAndTheGradientsOfSequencesOfTheirOwn) {
+  const at::Tensor ids = golden("ids"), labels = golden("labels");
+  const std::int64_t rows = ids.size(0), length = ids.size(1);
+  const at::Tensor documents = at::full({1, rows}, length, at::kLong);
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const double tolerance = dtype == at::kFloat ? 1e-5 : dtype == at::kHalf ? 3e-3 : 3e-2;
+    std::vector<BoundLayer> apart = all_layers(dtype), packed = all_layers(dtype);
+    const at::Tensor expected = run_layer_by_layer(apart, {ids}, arguments());
+    const at::Tensor loss = run_layer_by_layer(packed, {ids.view({1, -1}), documents}, {labels.view({1, -1}), golden("divisor")});
+    EXPECT_LE(relative_difference(loss, expected), 0.1 * tolerance);
+    for (std::size_t i = 0; i < apart.size(); ++i) {
+      EXPECT_LE(relative_difference(packed[i].gradients(), apart[i].gradients()), tolerance) << i;
+    }
+  }
+}
+
+TEST_F(TinyLlama, OneDocumentARowChangesNoBit) {
+  const at::Tensor ids = golden("ids");
+  std::vector<BoundLayer> plain = all_layers(at::kBFloat16), packed = all_layers(at::kBFloat16);
+  const at::Tensor loss = run_layer_by_layer(plain, {ids}, arguments());
+  const at::Tensor documents = at::full({ids.size(0), 1}, ids.size(1), at::kLong);
+  EXPECT_TRUE(same_bits(loss, run_layer_by_layer(packed, {ids, documents}, arguments())));
+  for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(same_bits(plain[i].gradients(), packed[i].gradients())) << i;
+}
+
 TEST_F(TinyLlama, LayerMadeOnceServesMicrobatchesOfDifferentLengths) {
   BoundLayer block = layer(1);
   const at::Tensor x = output_of(0);
