@@ -7,6 +7,7 @@
 #include "cuda/kernels/kernels.h"
 #include "models/attention.h"
 #include "models/embedding.h"
+#include "models/grouped_linear.h"
 #include "models/ops.h"
 #include "models/rotary.h"
 #include "models/strict_determinism.h"
@@ -98,6 +99,16 @@ TEST_F(EmulatedGpu, AttentionWithinDocumentsGivesTheCpusValues) {
     expect_the_cpus_values({leaf({2, 9, 6, 16}), leaf({2, 9, 2, 16}), leaf({2, 9, 2, 16})}, dtype, tolerance, [&](const auto& in) {
       return std::vector<at::Tensor>{causal_attention(in[0], in[1], in[2], documents)};
     });
+  }
+}
+
+TEST_F(EmulatedGpu, GroupedProductsGiveTheCpusValuesOfWidthsThatLibtorchTakesAndOthers) {
+  const at::Tensor counts = at::tensor({0, 5, 0, 11, 1, 0}, at::kLong);
+  for (const auto& [dtype, tolerance] : kDtypes) {
+    for (const std::int64_t width : {16, 12}) {
+      expect_the_cpus_values({leaf({17, width}), leaf({6, 8, width})}, dtype, tolerance,
+                             [&](const auto& in) { return std::vector<at::Tensor>{grouped_linear(in[0], in[1], counts)}; });
+    }
   }
 }
 

@@ -1,0 +1,123 @@
+#include "models/grouped_linear.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "models/kernel_call.h"
+
+namespace rp::models {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// What products of this tensor are computed in.
+at::ScalarType product_dtype(const at::Tensor& x) {
+  return x.scalar_type() == at::kHalf && x.is_cpu() ? at::kFloat : x.scalar_type();
+}
+
+bool takes_grouped(const at::Tensor& x_nh, const at::Tensor& weight_eoh) {
+  return runs_on_gpu(x_nh) && x_nh.size(0) > 0 && weight_eoh.size(1) % 8 == 0 && weight_eoh.size(2) % 8 == 0;
+}
+
+// Calls visit(expert, first row, count) for each expert with rows.
+template <typename Visit>
+void for_each_expert(const at::Tensor& counts_e, std::int64_t rows, const Visit& visit) {
+  const at::Tensor counts = counts_e.to(at::kCPU).contiguous();
+  std::int64_t first = 0;
+  for (std::int64_t expert = 0; expert < counts.numel(); ++expert) {
+    const std::int64_t count = counts.const_data_ptr<std::int64_t>()[expert];
+    TORCH_CHECK(count >= 0 && count <= rows - first, "grouped_linear: expert ", expert, " has ", count, " rows, but ",
+                rows - first, " of ", rows, " are left");
+    if (count > 0) visit(expert, first, count);
+    first += count;
+  }
+  TORCH_CHECK(first == rows, "grouped_linear: the experts have ", first, " rows together, but there are ", rows);
+}
+
+// One product per expert.
+struct ExpertByExpert {
+  static at::Tensor forward(const at::Tensor& x_nh, const at::Tensor& weight_eoh, const at::Tensor& counts_e) {
+    const at::ScalarType dtype = product_dtype(x_nh);
+    const at::Tensor y_no = at::empty({x_nh.size(0), weight_eoh.size(1)}, x_nh.options());
+    for_each_expert(counts_e, x_nh.size(0), [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
+      y_no.narrow(0, first, count).copy_(at::mm(x_nh.narrow(0, first, count).to(dtype), weight_eoh[expert].to(dtype).t()));
+    });
+    return y_no;
+  }
+
+  static at::Tensor grad_x(const at::Tensor& grad_no, const at::Tensor& weight_eoh, const at::Tensor& counts_e) {
+    return forward(grad_no, weight_eoh.transpose(1, 2), counts_e);
+  }
+
+  static at::Tensor grad_weight(const at::Tensor& grad_no, const at::Tensor& x_nh, const at::Tensor& weight_eoh,
+                                const at::Tensor& counts_e) {
+    const at::ScalarType dtype = product_dtype(x_nh);
+    const at::Tensor grad_eoh = at::zeros(weight_eoh.sizes(), x_nh.options().dtype(dtype));
+    for_each_expert(counts_e, x_nh.size(0), [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
+      at::Tensor grad_oh = grad_eoh[expert];
+      at::mm_out(grad_oh, grad_no.narrow(0, first, count).to(dtype).t(), x_nh.narrow(0, first, count).to(dtype));
+    });
+    return grad_eoh;
+  }
+};
+
+// All experts in one call.
+struct Grouped {
+  static at::Tensor ends(const at::Tensor& counts_e) { return counts_e.cumsum(0).to(at::kInt); }
+
+  static at::Tensor forward(const at::Tensor& x_nh, const at::Tensor& weight_eoh, const at::Tensor& counts_e) {
+    return at::_grouped_mm(x_nh, weight_eoh.transpose(1, 2), ends(counts_e));
+  }
+
+  static at::Tensor grad_x(const at::Tensor& grad_no, const at::Tensor& weight_eoh, const at::Tensor& counts_e) {
+    return at::_grouped_mm(grad_no, weight_eoh, ends(counts_e));
+  }
+
+  static at::Tensor grad_weight(const at::Tensor& grad_no, const at::Tensor& x_nh, const at::Tensor&,
+                                const at::Tensor& counts_e) {
+    at::Tensor grad_eoh = at::_grouped_mm(grad_no.t(), x_nh, ends(counts_e));
+    // On some cards LibTorch leaves an expert without rows as its memory was (pytorch issue 172439).
+    return grad_eoh.masked_fill_(counts_e.eq(0).view({-1, 1, 1}), 0);
+  }
+};
+
+struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_any, const at::Tensor& weight_any,
+                            const at::Tensor& counts_e) {
+    const at::Tensor x_nh = x_any.contiguous(), weight_eoh = weight_any.contiguous();
+    context->save_for_backward({x_nh, weight_eoh, counts_e});
+    return takes_grouped(x_nh, weight_eoh) ? Grouped::forward(x_nh, weight_eoh, counts_e)
+                                           : ExpertByExpert::forward(x_nh, weight_eoh, counts_e);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &x_nh = saved[0], &weight_eoh = saved[1], &counts_e = saved[2], grad_no = grads[0].contiguous();
+    const bool grouped = takes_grouped(x_nh, weight_eoh);
+    variable_list result(3);
+    if (context->needs_input_grad(0)) {
+      result[0] = (grouped ? Grouped::grad_x : ExpertByExpert::grad_x)(grad_no, weight_eoh, counts_e);
+    }
+    if (context->needs_input_grad(1)) {
+      result[1] = (grouped ? Grouped::grad_weight : ExpertByExpert::grad_weight)(grad_no, x_nh, weight_eoh, counts_e);
+    }
+    return result;
+  }
+};
+
+}  // namespace
+
+at::Tensor grouped_linear(const at::Tensor& x_nh, const at::Tensor& weight_eoh, const at::Tensor& counts_e) {
+  TORCH_CHECK(x_nh.dim() == 2 && weight_eoh.dim() == 3 && x_nh.size(1) == weight_eoh.size(2) &&
+                  x_nh.scalar_type() == weight_eoh.scalar_type(),
+              "grouped_linear: rows ", x_nh.toString(), " ", x_nh.sizes(), " do not fit weights ", weight_eoh.toString(), " ",
+              weight_eoh.sizes());
+  TORCH_CHECK(counts_e.scalar_type() == at::kLong && counts_e.dim() == 1 && counts_e.size(0) == weight_eoh.size(0),
+              "grouped_linear: needs a number of rows of int64 for each of ", weight_eoh.size(0), " experts, not ",
+              counts_e.toString(), " ", counts_e.sizes());
+  return GroupedLinear::apply(x_nh, weight_eoh, counts_e);
+}
+
+}  // namespace rp::models

@@ -1,0 +1,22 @@
+// models/grouped_linear.h
+// Products of rows with the weights of their experts, for mixtures of experts.
+//
+// On a GPU: LibTorch's grouped product (at::_grouped_mm), whose kernel takes the numbers of rows from the GPU's memory. That
+// kernel is for bf16 on compute capability 9.0 and 10.0; elsewhere LibTorch itself makes one product per expert, for which
+// it waits for the numbers. Rows of 16-bit numbers have to be a multiple of 8 elements long; where they are not, the products
+// are made one by one here. On the CPU: one product per expert, those of fp16 in fp32 (linear.h).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace rp::models {
+
+// y[i] = x[i] weight[expert of i]^T: [n, o], of the dtype of x, differentiable. Rows of x are sorted by expert; counts_e, int64
+// where x is, has the number of rows of each, together n, some of them 0. Deterministic.
+//
+// The gradient of the weight is that of whole experts, zero for those without rows; as a product's with one weight it has the
+// weight's dtype (fp16 on the CPU: fp32). Where looking at the numbers costs nothing, on the CPU, wrong ones throw; on a GPU the
+// rows behind the last expert's are undefined.
+[[nodiscard]] at::Tensor grouped_linear(const at::Tensor& x_nh, const at::Tensor& weight_eoh, const at::Tensor& counts_e);
+
+}  // namespace rp::models
