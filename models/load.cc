@@ -7,6 +7,7 @@
 #include "model_files/config.h"
 #include "model_files/shapes.h"
 #include "model_files/weight_files.h"
+#include "models/batch_check.h"
 #include "models/llama.h"
 #include "models/llama_weights.h"
 #include "roundpipe/error.h"
@@ -79,6 +80,7 @@ Model load(const std::filesystem::path& directory, at::ScalarType dtype) {
   const std::int64_t head = config.num_layers + 1;
   for (std::int64_t layer = 0; layer <= head; ++layer) model.add(describe(config, layer, dtype, weights));
   if (config.tie_word_embeddings) model.tie({0, "weight"}, {static_cast<int>(head), "lm_head.weight"});
+  model.set_check([vocabulary = config.vocabulary](const CallContents& call) { check_batch(vocabulary, call); });
   return std::move(model.set_dtype(dtype));
 }
 

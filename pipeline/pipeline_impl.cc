@@ -116,6 +116,10 @@ std::shared_ptr<Round> Pipeline::Impl::accept(const RoundTraits& traits, const B
   const std::optional<Plan> plan = plan_of(options);
   const BatchSplit split(inputs, options.split_inputs.value_or(options_.split_inputs), arguments,
                          options.split_arguments.value_or(options_.split_arguments), traits.num_microbatches);
+  if (model_.check()) {
+    const bool has_loss = traits.kind != RoundKind::kForward;
+    model_.check()({inputs.tensors, has_loss ? losses_[static_cast<std::size_t>(traits.loss)].name : "", arguments.tensors});
+  }
   return coordinator.accept_round(traits, split.blocks(), plan ? &*plan : nullptr);
 }
 

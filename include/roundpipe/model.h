@@ -2,6 +2,7 @@
 // A sequential model, described: a list of layers, which parameters are tied, and the dtype of the working weights.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -14,6 +15,13 @@ namespace rp {
 struct ParameterUse {
   int layer = 0;          // counted from 0
   std::string parameter;  // its name within the layer
+};
+
+// What one call gives a model, before it is cut into microbatches; without packed lists and nested arguments.
+struct CallContents {
+  Tensors inputs;
+  std::string loss;   // the name of its loss; empty: a forward
+  Tensors arguments;  // of the loss
 };
 
 // The description of a model. Cheap: nothing is allocated and no weight is read. Made by the same code in every
@@ -44,16 +52,26 @@ class Model {
     return *this;
   }
 
-  // What was described: layers(), as many as num_layers(); ties() in the order in which they were said; dtype().
+  // A look at each call in the coordinator, before its round is accepted: for what layers cannot refuse where they run, as a
+  // token id on a GPU. It throws rp::Error, which the call throws then; it must be quick beside a step.
+  Model& set_check(std::function<void(const CallContents&)> check) {
+    check_ = std::move(check);
+    return *this;
+  }
+
+  // What was described: layers(), as many as num_layers(); ties() in the order in which they were said; dtype(); check(), which
+  // may be empty.
   [[nodiscard]] const std::vector<LayerSpec>& layers() const { return layers_; }
   [[nodiscard]] const std::vector<std::pair<ParameterUse, ParameterUse>>& ties() const { return ties_; }
   [[nodiscard]] at::ScalarType dtype() const { return dtype_; }
+  [[nodiscard]] const std::function<void(const CallContents&)>& check() const { return check_; }
   [[nodiscard]] int num_layers() const { return static_cast<int>(layers_.size()); }
 
  private:
   std::vector<LayerSpec> layers_;
   std::vector<std::pair<ParameterUse, ParameterUse>> ties_;
   at::ScalarType dtype_ = at::kFloat;
+  std::function<void(const CallContents&)> check_;
 };
 
 }  // namespace rp

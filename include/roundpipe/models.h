@@ -28,8 +28,8 @@ struct ModelInfo {
 // Reads config.json and the headers of the weight files, no weights: the coordinator reads them at Session::start().
 // Inputs: token ids [batch, sequence] int64, and optionally, for packed sequences, lengths of documents [batch, documents] int64:
 // those of each sequence in order, zeros behind them; what is left of the sequence is one document more. Attention then stays
-// within a document, whose positions count from 0.
-// The last layer gives {hidden states [batch, sequence, hidden], weight of
+// within a document, whose positions count from 0. Ids, lengths and the arguments of causal_lm_loss() are looked at before a
+// call is accepted: what is wrong throws rp::Error (kUserError) from the call. The last layer gives {hidden states [batch, sequence, hidden], weight of
 // the LM head [vocabulary, hidden]}, which causal_lm_loss() takes; evaluate by forward_packed(), which keeps microbatches
 // apart. Throws rp::Error (kBadInput) naming the file, the
 // tensor and the rule that it breaks.

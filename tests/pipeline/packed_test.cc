@@ -1,9 +1,11 @@
-// Llama in a pipeline: packed documents, and fp16.
+// Llama in a pipeline: packed documents, fp16, and what a call is refused for.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "roundpipe/roundpipe.h"
+#include "tests/common/expect_refusal.h"
 #include "tests/pipeline/tiny_run.h"
 
 namespace rp::test {
@@ -118,6 +120,21 @@ TEST(Fp16, WithLossScalingTrainsAsFp32) {
   const Trained ours = train({.dtype = at::kHalf, .options = {.num_microbatches = 3, .loss_scaling = LossScaling{.initial_scale = 1024}}}, rounds);
   EXPECT_LT(ours.losses.back(), ours.losses.front() - 0.05);
   for (std::size_t i = 0; i < rounds.size(); ++i) EXPECT_NEAR(ours.losses[i], expected.losses[i], 2e-3 * expected.losses[i]) << i;
+}
+
+TEST(WrongTokens, AreRefusedByTheCallAndTheNextOneGoesOn) {
+  TinyRun run({.options = {.num_microbatches = 2}});
+  const reference::Round good = tiny_rounds(1)[0];
+  const at::Tensor ids = good.inputs[0].clone(), labels = good.arguments[0].clone();
+  ids[6][1] = 61;
+  labels[2][5] = -7;
+  const auto call = [&](const at::Tensor& i, const at::Tensor& l) {
+    return error_of([&] { (void)run.pipeline().forward_backward({i}, {l, good.arguments[1]}); });
+  };
+  EXPECT_THAT(call(ids, good.arguments[0]), testing::HasSubstr("token id 61 of sequence 6, position 1, is outside"));
+  EXPECT_THAT(call(good.inputs[0], labels), testing::HasSubstr("label -7 of sequence 2, position 5, is neither -100"));
+  EXPECT_THAT(error_of([&] { (void)run.pipeline().forward_packed({ids}); }), testing::HasSubstr("token id 61"));
+  EXPECT_GT(run.pipeline().forward_backward(good.inputs, good.arguments).loss(), 0);
 }
 
 }  // namespace

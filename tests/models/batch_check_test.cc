@@ -1,0 +1,73 @@
+#include "models/batch_check.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tests/common/expect_refusal.h"
+#include "tests/models/expected_values.h"
+
+namespace rp::models {
+namespace {
+
+constexpr std::int64_t kVocabulary = 61;
+
+CallContents call() {
+  const at::Tensor ids = at::arange(12, at::kLong).view({3, 4}), labels = ids.clone();
+  labels[0][3] = -100;
+  labels[2][0] = kVocabulary - 1;
+  return {{ids}, "causal_lm_loss", {labels, at::scalar_tensor(11.0)}};
+}
+
+void expect_refused(const std::vector<std::string>& parts, const CallContents& contents) {
+  expect_error(ExitCode::kUserError, parts, [&] { check_batch(kVocabulary, contents); });
+}
+
+TEST(BatchCheck, AcceptsWhatIsInTheVocabularyAndWhatIsNotTrained) {
+  check_batch(kVocabulary, call());
+  check_batch(kVocabulary, {call().inputs, "", {}});
+  check_batch(kVocabulary, {{}, "", {}});
+}
+
+TEST(BatchCheck, NamesTheFirstWrongTokenAndItsPlace) {
+  for (const std::int64_t id : {kVocabulary, std::int64_t{-1}, std::int64_t{-100}, std::int64_t{1} << 40}) {
+    CallContents wrong = call();
+    wrong.inputs[0][1][2] = id;
+    wrong.inputs[0][2][0] = 1000;
+    expect_refused({"token id " + std::to_string(id) + " of sequence 1, position 2,", "vocabulary of 61"}, wrong);
+    // Of a view, whose elements do not follow each other, too.
+    expect_refused({"of sequence 2, position 1,"}, {{wrong.inputs[0].narrow(0, 0, 2).t()}, "", {}});
+  }
+}
+
+TEST(BatchCheck, NamesTheFirstWrongLabelAndItsPlace) {
+  for (const std::int64_t label : {kVocabulary, std::int64_t{-1}, std::int64_t{-99}}) {
+    CallContents wrong = call();
+    wrong.arguments[0][2][3] = label;
+    expect_refused({"label " + std::to_string(label) + " of sequence 2, position 3,", "neither -100 (not trained) nor"}, wrong);
+    // Of another loss nobody knows what its arguments are.
+    wrong.loss = "mine";
+    check_batch(kVocabulary, wrong);
+  }
+}
+
+TEST(BatchCheck, RefusesADivisorThatIsNotPositive) {
+  for (const double divisor : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN()}) {
+    CallContents wrong = call();
+    wrong.arguments[1] = at::scalar_tensor(divisor);
+    expect_refused({"the divisor is"}, wrong);
+  }
+}
+
+TEST(BatchCheck, RefusesDocumentsThatDoNotFitTheirSequences) {
+  CallContents packed = call();
+  packed.inputs.push_back(at::tensor({1, 3, 4, 0, 2, 0}, at::kLong).view({3, 2}));
+  check_batch(kVocabulary, packed);
+  packed.inputs[1][1][1] = 1;
+  expect_refused({"document 1 of sequence 1 has length 1", "0 of the sequence's 4 positions"}, packed);
+  packed.inputs[1] = at::zeros({2, 2}, at::kLong);
+  expect_refused({"second input", "[3 sequences, documents]"}, packed);
+}
+
+}  // namespace
+}  // namespace rp::models
