@@ -53,7 +53,7 @@ std::vector<Gpu> without_repeats(const std::vector<Gpu>& gpus) {
   return once;
 }
 
-void measure(const std::vector<Gpu>& gpus, const std::filesystem::path& own_directory, DoctorReport& report) {
+void measure(const std::vector<Gpu>& gpus, const std::filesystem::path& own_directory, bool with_products, DoctorReport& report) {
   const std::filesystem::path probe = own_directory / kProbe;
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(probe, ignored)) {
@@ -62,7 +62,7 @@ void measure(const std::vector<Gpu>& gpus, const std::filesystem::path& own_dire
   }
   std::vector<int> node_of_gpu;
   for (const Gpu& gpu : gpus) node_of_gpu.push_back(gpu.numa_node);
-  report.bandwidths = measure_bandwidths(probe, gpus, place_beside_gpus(report.nodes, node_of_gpu), kProbeSeconds);
+  report.bandwidths = measure_bandwidths(probe, gpus, place_beside_gpus(report.nodes, node_of_gpu), kProbeSeconds, with_products);
 }
 
 // Of the GPUs that were asked for; keeps what is to be known about their choice. Throws rp::Error as choose_gpus().
@@ -120,14 +120,17 @@ int run_doctor(const DoctorOptions& options, const std::filesystem::path& own_di
   report.limits = limit_lines(observe_limits());
   std::optional<Error> missing;
   try {
-    measure(chosen_gpus(options.gpus, report), own_directory, report);
+    measure(chosen_gpus(options.gpus, report), own_directory, !options.profile.empty(), report);
   } catch (const Error& error) {
     missing = error;
     if (report.system.missing.empty()) report.unmeasured = error.what();
   }
   const int printed = print_output(options.json ? doctor_json(report) : doctor_text(report));
   if (missing && options.gpus) throw *missing;
-  if (!options.profile.empty()) replace_file(options.profile, measured_profile(report.bandwidths, report.system.driver, today()));
+  if (options.profile.empty()) return printed;
+  replace_file(options.profile, measured_profile(report.bandwidths, report.system.driver, today()));
+  const std::string warning = unmeasured_text(report.bandwidths);
+  if (!warning.empty()) std::cerr << "rp-launch doctor: " << warning << "\n";
   return printed;
 }
 

@@ -102,6 +102,24 @@ std::string bandwidth_text(const std::vector<GpuBandwidth>& bandwidths) {
   return cat("\nbandwidths, GB/s over registered memory: alone / all GPUs together\n", table.text());
 }
 
+// Nothing where it was not asked for.
+std::string product_text(const std::vector<GpuBandwidth>& bandwidths) {
+  TextTable table({"GPU", "bf16", "fp16", "fp16, fp16 sums", "tf32", "own memory, GB/s", ""});
+  bool is_asked = false;
+  for (const GpuBandwidth& gpu : bandwidths) {
+    if (!gpu.alone) continue;
+    std::vector<std::string> cells{std::to_string(gpu.gpu.index)};
+    for (double ProbeFigures::*figure : kProductFigures) {
+      const double value = (*gpu.alone).*figure;
+      cells.push_back(value > 0 ? decimal(value, 1) : "-");
+      is_asked = is_asked || value > 0;
+    }
+    cells.push_back(gpu.alone->products_problem);
+    table.add(cells);
+  }
+  return is_asked ? cat("\nmatrix products, TFLOP/s, and copies inside the GPU's memory\n", table.text()) : "";
+}
+
 }  // namespace
 
 std::vector<Advice> advice_on(const DoctorReport& report) {
@@ -129,7 +147,7 @@ std::string doctor_text(const DoctorReport& report) {
     text += cat("plug-in   ", report.plugin.empty() ? "none" : report.plugin, "\n\n", gpu_table(system.gpus).text());
     if (!system.instances.empty()) text += cat("\nMIG instances\n", gpu_table(system.instances).text());
   }
-  if (!report.bandwidths.empty()) text += bandwidth_text(report.bandwidths);
+  if (!report.bandwidths.empty()) text += bandwidth_text(report.bandwidths) + product_text(report.bandwidths);
   if (!report.unmeasured.empty()) text += cat("\nbandwidths were not measured: ", report.unmeasured, "\n");
   TextTable nodes({"NUMA node", "cores", "GPUs"});
   for (const NumaNode& node : report.nodes) {

@@ -65,6 +65,15 @@ std::string nearest_profile(const Gpu& gpu) {
   return profile_of_capability(10 * gpu.capability_major + gpu.capability_minor);
 }
 
+std::string unmeasured_text(const std::vector<GpuBandwidth>& bandwidths) {
+  for (const GpuBandwidth& gpu : bandwidths) {
+    if (!gpu.alone || gpu.alone->products_problem.empty()) continue;
+    return cat("matrix products of ", gpu_text(gpu.gpu), " were not measured (", gpu.alone->products_problem, "); the profile has those of ",
+               nearest_profile(gpu.gpu), " in their place");
+  }
+  return {};
+}
+
 std::string measured_profile(const std::vector<GpuBandwidth>& bandwidths, const std::string& driver, const std::string& when) {
   const std::vector<GpuBandwidth> measured = measured_ones(bandwidths);
   const Gpu& gpu = measured.front().gpu;
@@ -99,6 +108,20 @@ std::string measured_profile(const std::vector<GpuBandwidth>& bandwidths, const 
   set("device_to_host", &GpuProfile::device_to_host_gbs, least(&ProbeFigures::device_to_host_gbs), "measured");
   set("both_directions", &GpuProfile::both_directions_gbs, least(&ProbeFigures::both_directions_gbs), "measured");
   set("copy_latency", &GpuProfile::copy_latency_us, latency_us, "measured");
+  // What is reckoned with is the product of peak and efficiency; where the peak is another card's and too low, it is what was measured.
+  const auto set_part = [&](const char* peak_key, double GpuProfile::*peak, const char* part_key, double GpuProfile::*part, double value,
+                            const char* how) {
+    if (value > file.profile.*peak) set(peak_key, peak, value, how);
+    set(part_key, part, value / file.profile.*peak, how);
+  };
+  set_part("fp32_accumulate_peak", &GpuProfile::fp32_accumulate_tflops, "gemm_efficiency", &GpuProfile::gemm_efficiency,
+           least(&ProbeFigures::bf16_tflops), "measured (bf16 products)");
+  if (least(&ProbeFigures::bf16_tflops) > 0) {
+    set("fp16_accumulate_peak", &GpuProfile::fp16_accumulate_tflops, least(&ProbeFigures::fp16_accumulate_tflops) / file.profile.gemm_efficiency,
+        "measured (fp16 products, over gemm_efficiency)");
+  }
+  set_part("memory_bandwidth", &GpuProfile::memory_gbs, "memory_efficiency", &GpuProfile::memory_efficiency, least(&ProbeFigures::memory_gbs),
+           "measured (copies inside the GPU's memory)");
   return gpu_profile_text(file);
 }
 

@@ -15,6 +15,9 @@ namespace rp {
 [[nodiscard]] std::string measured_profile(const std::vector<GpuBandwidth>& bandwidths, const std::string& driver,
                                            const std::string& when);
 
+// One line where matrix products of one of the GPUs were not measured, with the reason; else empty.
+[[nodiscard]] std::string unmeasured_text(const std::vector<GpuBandwidth>& bandwidths);
+
 // The name of that nearest profile: "rtx4090".
 [[nodiscard]] std::string nearest_profile(const Gpu& gpu);
 

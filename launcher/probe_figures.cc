@@ -22,6 +22,11 @@ constexpr std::array kFields = {
     Field{"register_s_per_gib", &ProbeFigures::register_s_per_gib},
     Field{"memory_gib", &ProbeFigures::memory_gib},
     Field{"usable_gib", &ProbeFigures::usable_gib},
+    Field{"bf16_tflops", &ProbeFigures::bf16_tflops},
+    Field{"fp16_tflops", &ProbeFigures::fp16_tflops},
+    Field{"fp16_accumulate_tflops", &ProbeFigures::fp16_accumulate_tflops},
+    Field{"tf32_tflops", &ProbeFigures::tf32_tflops},
+    Field{"memory_gbs", &ProbeFigures::memory_gbs},
 };
 
 }  // namespace
@@ -30,7 +35,8 @@ std::string probe_line(const ProbeFigures& figures) {
   nlohmann::ordered_json line;
   for (const Field& field : kFields) line[field.key] = figures.*field.value;
   line["huge_pages"] = figures.huge_pages;
-  return line.dump();
+  line["products_problem"] = figures.products_problem;
+  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 ProbeFigures parse_probe_line(const std::string& line) {
@@ -39,6 +45,7 @@ ProbeFigures parse_probe_line(const std::string& line) {
     const auto json = nlohmann::json::parse(line);
     for (const Field& field : kFields) figures.*field.value = json.at(field.key).get<double>();
     figures.huge_pages = json.at("huge_pages").get<bool>();
+    figures.products_problem = json.at("products_problem").get<std::string>();
   } catch (const nlohmann::json::exception&) {
     throw Error(ExitCode::kLauncherFailed, cat("rp-probe printed \"", line.substr(0, 80), "\", which are no figures; it and rp-launch "
                                                "must come from one build"));

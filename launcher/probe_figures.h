@@ -16,8 +16,20 @@ struct ProbeFigures {
   double memory_gib = 0;           // of the GPU, by CUDA
   double usable_gib = 0;           // of it, that is free beside the context
   bool huge_pages = false;         // whether the registered memory had them
+  // Only where it was asked for; 0: not measured.
+  double bf16_tflops = 0;             // 10^12 operations a second in matrix products, added up in 32 bits
+  double fp16_tflops = 0;             // likewise
+  double fp16_accumulate_tflops = 0;  // added up in 16 bits
+  double tf32_tflops = 0;             // of 32-bit numbers, rounded to tf32
+  double memory_gbs = 0;              // read and written by copies inside the GPU's memory
+  std::string products_problem{};     // why there are no figures of products
   bool operator==(const ProbeFigures&) const = default;
 };
+
+// Those of --products.
+inline constexpr double ProbeFigures::*kProductFigures[] = {&ProbeFigures::bf16_tflops, &ProbeFigures::fp16_tflops,
+                                                            &ProbeFigures::fp16_accumulate_tflops, &ProbeFigures::tf32_tflops,
+                                                            &ProbeFigures::memory_gbs};
 
 [[nodiscard]] std::string probe_line(const ProbeFigures& figures);
 // Throws rp::Error (kLauncherFailed) for a line that is none.

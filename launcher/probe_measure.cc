@@ -16,6 +16,7 @@
 #include "common/clock.h"
 #include "common/text.h"
 #include "cuda/pinned_memory.h"
+#include "launcher/probe_stream.h"
 
 namespace rp {
 
@@ -64,26 +65,6 @@ class HostMemory {
   std::byte* data_ = nullptr;
 };
 
-// Its end waits for what is enqueued: after a failure, too, a copy may be under way, and the memory goes next.
-class Stream {
- public:
-  explicit Stream(const CudaContext& context) : context_(context) {
-    context_.make_current();
-    context_.check(context_.driver().stream_create(&stream_, CU_STREAM_NON_BLOCKING, 0), "making a stream");
-  }
-  ~Stream() {
-    while (context_.driver().stream_query(stream_) == CUDA_ERROR_NOT_READY) std::this_thread::yield();
-    (void)context_.driver().stream_destroy(stream_);
-  }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-  [[nodiscard]] CUstream get() const { return stream_; }
-
- private:
-  const CudaContext& context_;
-  CUstream stream_ = nullptr;
-};
-
 }  // namespace
 
 // One half of each side is for copies to the GPU, the other for copies from it.
@@ -110,7 +91,7 @@ class ProbeMeasure::Buffers {
     context_.check(context_.driver().mem_alloc(&device_, 2 * bytes_), "taking memory of the GPU to measure with");
   }
 
-  void enqueue_copy(Direction direction, std::uint64_t bytes, const Stream& stream) const {
+  void enqueue_copy(Direction direction, std::uint64_t bytes, const ProbeStream& stream) const {
     const std::uint64_t offset = direction == Direction::kUp ? 0 : bytes_;
     const auto host = reinterpret_cast<CUdeviceptr>(host_.data() + offset);
     const CUdeviceptr device = device_ + offset;
@@ -141,7 +122,7 @@ ProbeMeasure::~ProbeMeasure() = default;
 
 double ProbeMeasure::bandwidth(Direction direction, std::int64_t end_ns) const {
   const CudaDriver& driver = context_.driver();
-  const Stream stream(context_);
+  const ProbeStream stream(context_);
   const std::array<CudaEvent, 2> done{CudaEvent(context_), CudaEvent(context_)};
   buffers_->enqueue_copy(direction, settings_.bytes, stream);  // wakes the link of an idle card up
   context_.check(driver.event_record(done[1].get(), stream.get()), "recording an event");
@@ -183,7 +164,7 @@ double ProbeMeasure::both_bandwidth(std::int64_t end_ns) const {
 
 double ProbeMeasure::small_copy_us() const {
   const CudaDriver& driver = context_.driver();
-  const Stream stream(context_);
+  const ProbeStream stream(context_);
   const CudaEvent done(context_);
   std::vector<std::int64_t> times_ns;
   for (int i = 0; i < settings_.num_small_copies; ++i) {

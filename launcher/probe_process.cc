@@ -48,12 +48,12 @@ int milliseconds_left(const Deadline& deadline) {
 
 }  // namespace
 
-ProbeProcess::ProbeProcess(const std::filesystem::path& program, const Gpu& gpu, const CpuList& cpus)
-    : errors_(memfd_create("rp-probe", MFD_CLOEXEC)), process_(ChildProcess::start(spec(program, gpu, cpus))) {
+ProbeProcess::ProbeProcess(const std::filesystem::path& program, const Gpu& gpu, const CpuList& cpus, bool with_products)
+    : errors_(memfd_create("rp-probe", MFD_CLOEXEC)), process_(ChildProcess::start(spec(program, gpu, cpus, with_products))) {
   child_end_.reset();
 }
 
-ChildSpec ProbeProcess::spec(const std::filesystem::path& program, const Gpu& gpu, const CpuList& cpus) {
+ChildSpec ProbeProcess::spec(const std::filesystem::path& program, const Gpu& gpu, const CpuList& cpus, bool with_products) {
   std::array<int, 2> ends{};
   if (!errors_ || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     throw Error(ExitCode::kNoResource, cat("cannot start rp-probe (", errno_text(errno), "); raise ulimit -n"));
@@ -63,6 +63,7 @@ ChildSpec ProbeProcess::spec(const std::filesystem::path& program, const Gpu& gp
   ChildSpec spec;
   spec.program = program;
   spec.arguments = {program.string(), "--wait"};
+  if (with_products) spec.arguments.emplace_back("--products");
   spec.environment = environment_of_probe(gpu);
   spec.stdio = {child_end_.get(), child_end_.get(), errors_.get()};
   spec.cpus = cpus;
@@ -124,13 +125,13 @@ void ProbeProcess::fail(const Deadline& deadline) {
 }
 
 std::vector<GpuBandwidth> measure_bandwidths(const std::filesystem::path& program, const std::vector<Gpu>& gpus,
-                                             const std::vector<CpuList>& cpus, double seconds) {
+                                             const std::vector<CpuList>& cpus, double seconds, bool with_products) {
   std::vector<GpuBandwidth> found;
   std::vector<std::unique_ptr<ProbeProcess>> probes;
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     found.push_back({.gpu = gpus[i]});
     try {
-      probes.push_back(std::make_unique<ProbeProcess>(program, gpus[i], cpus[i]));
+      probes.push_back(std::make_unique<ProbeProcess>(program, gpus[i], cpus[i], with_products));
     } catch (const Error& error) {
       probes.push_back(nullptr);
       found[i].failure = error.what();

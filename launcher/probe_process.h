@@ -18,7 +18,7 @@ namespace rp {
 class ProbeProcess {
  public:
   // Started by the main thread of a process with one thread, on these cores. Throws rp::Error if it cannot be started.
-  ProbeProcess(const std::filesystem::path& program, const Gpu& gpu, const CpuList& cpus);
+  ProbeProcess(const std::filesystem::path& program, const Gpu& gpu, const CpuList& cpus, bool with_products);
 
   // Tells it to measure. Nothing happens if it has failed.
   void start_measuring();
@@ -27,7 +27,7 @@ class ProbeProcess {
   [[nodiscard]] const std::string& failure() const { return failure_; }
 
  private:
-  [[nodiscard]] ChildSpec spec(const std::filesystem::path& program, const Gpu& gpu, const CpuList& cpus);
+  [[nodiscard]] ChildSpec spec(const std::filesystem::path& program, const Gpu& gpu, const CpuList& cpus, bool with_products);
   // Up to the next end of line; nothing at the end of its output or when the deadline passes.
   [[nodiscard]] std::optional<std::string> read_line(const Deadline& deadline);
   // Why there is no line: ends the process and says what it said.
@@ -50,8 +50,9 @@ struct GpuBandwidth {
 };
 
 // One probe a GPU: each alone, then those that could do so all together. `cpus`: for each GPU, the cores beside it. A probe that
-// fails or takes longer than `seconds` for one measurement has its failure in its entry; the others go on.
+// fails or takes longer than `seconds` for one measurement has its failure in its entry; the others go on. Products are measured alone.
 [[nodiscard]] std::vector<GpuBandwidth> measure_bandwidths(const std::filesystem::path& program, const std::vector<Gpu>& gpus,
-                                                           const std::vector<CpuList>& cpus, double seconds);
+                                                           const std::vector<CpuList>& cpus, double seconds,
+                                                           bool with_products);
 
 }  // namespace rp

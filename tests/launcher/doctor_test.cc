@@ -54,6 +54,18 @@ TEST(Doctor, PrintsCardsBandwidthsNodesAndLimits) {
   EXPECT_EQ(advice_text(good_report()), "");
 }
 
+TEST(Doctor, PrintsProductsWhereTheyWereMeasured) {
+  DoctorReport report = good_report();
+  EXPECT_THAT(doctor_text(report), Not(HasSubstr("matrix products")));
+  report.bandwidths[0].alone->bf16_tflops = 140.04;
+  report.bandwidths[0].alone->memory_gbs = 900;
+  report.bandwidths[1].alone->products_problem = "no cuBLAS";
+  const std::string text = doctor_text(report);
+  EXPECT_THAT(text, HasSubstr("GPU  bf16   fp16  fp16, fp16 sums  tf32  own memory, GB/s"));
+  EXPECT_THAT(text, HasSubstr("0    140.0  -     -                -     900.0"));
+  EXPECT_THAT(text, HasSubstr("no cuBLAS"));
+}
+
 TEST(Doctor, SaysOfEachCardWhatIsWrongWithIt) {
   const auto advice_after = [](const std::function<void(DoctorReport&)>& change) {
     DoctorReport report = good_report();

@@ -58,6 +58,46 @@ TEST(MeasuredProfile, HasWhatWasMeasuredOfTheSlowestAndTheRestOfTheNearestProfil
   EXPECT_THAT(source_of(file, "gemm_efficiency"), HasSubstr("not measured; as in the profile rtx4090, the nearest to NVIDIA"));
 }
 
+TEST(MeasuredProfile, HasProductsAndMemoryAsTheyWereMeasured) {
+  GpuBandwidth gpu = measured_gpu(25);
+  gpu.alone->bf16_tflops = 140;
+  gpu.alone->fp16_accumulate_tflops = 280;
+  gpu.alone->memory_gbs = 900;
+  GpuBandwidth slower = gpu;
+  slower.alone->bf16_tflops = 130;
+  const ProfileFile<GpuProfile> file = read_back(measured_profile({gpu, slower}, "580.82", "2026-11-22"));
+  const GpuProfile& profile = file.profile;
+  EXPECT_DOUBLE_EQ(profile.fp32_accumulate_tflops * profile.gemm_efficiency, 130);
+  EXPECT_DOUBLE_EQ(profile.fp16_accumulate_tflops * profile.gemm_efficiency, 280);
+  EXPECT_DOUBLE_EQ(profile.memory_gbs * profile.memory_efficiency, 900);
+  EXPECT_EQ(profile.fp32_accumulate_tflops, gpu_profile("rtx4090").profile.fp32_accumulate_tflops) << "attention is reckoned with it";
+  EXPECT_THAT(source_of(file, "gemm_efficiency"), HasSubstr("measured (bf16 products) by rp-launch doctor on 2026-11-22"));
+  EXPECT_THAT(source_of(file, "attention_efficiency"), HasSubstr("not measured"));
+  EXPECT_EQ(unmeasured_text({gpu, slower}), "");
+}
+
+TEST(MeasuredProfile, APeakThatIsBelowWhatWasMeasuredIsNoPeak) {
+  GpuBandwidth gpu = measured_gpu(25);
+  gpu.alone->bf16_tflops = 300;
+  gpu.alone->memory_gbs = 3000;
+  const GpuProfile profile = read_back(measured_profile({gpu}, "", "2026-11-22")).profile;
+  EXPECT_EQ(profile.fp32_accumulate_tflops, 300);
+  EXPECT_EQ(profile.gemm_efficiency, 1);
+  EXPECT_EQ(profile.memory_gbs, 3000);
+  EXPECT_EQ(profile.memory_efficiency, 1);
+}
+
+TEST(MeasuredProfile, WithoutProductsThereIsOneLineOfWarning) {
+  GpuBandwidth gpu = measured_gpu(25);
+  gpu.alone->products_problem = "libcublas.so.13 is not there";
+  const ProfileFile<GpuProfile> file = read_back(measured_profile({gpu}, "", "2026-11-22"));
+  EXPECT_EQ(file.profile.gemm_efficiency, gpu_profile("rtx4090").profile.gemm_efficiency);
+  EXPECT_THAT(source_of(file, "gemm_efficiency"), HasSubstr("not measured"));
+  const std::string warning = unmeasured_text({gpu});
+  EXPECT_THAT(warning, HasSubstr("were not measured (libcublas.so.13 is not there); the profile has those of rtx4090"));
+  EXPECT_EQ(warning.find('\n'), std::string::npos);
+}
+
 TEST(MeasuredProfile, TheNearestIsByNameElseByComputeCapability) {
   EXPECT_EQ(nearest_profile({.name = "NVIDIA A100-SXM4-80GB"}), "a100");
   EXPECT_EQ(nearest_profile({.name = "NVIDIA H100 80GB HBM3"}), "h100");

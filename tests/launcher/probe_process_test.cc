@@ -41,14 +41,15 @@ class ProbeProcessTest : public testing::Test {
     return list;
   }
   static std::vector<GpuBandwidth> measured(const fs::path& program, int number, double seconds = kPatience) {
-    return measure_bandwidths(program, gpus(number), std::vector<CpuList>(static_cast<std::size_t>(number)), seconds);
+    return measure_bandwidths(program, gpus(number), std::vector<CpuList>(static_cast<std::size_t>(number)), seconds, false);
   }
 
   std::string directory_;
 };
 
 TEST_F(ProbeProcessTest, FiguresReadBackAsTheyWereWritten) {
-  const ProbeFigures figures{.host_to_device_gbs = 25.25, .copy_latency_us = 9.125, .usable_gib = 22, .huge_pages = true};
+  const ProbeFigures figures{.host_to_device_gbs = 25.25, .copy_latency_us = 9.125, .usable_gib = 22, .huge_pages = true,
+                             .bf16_tflops = 150.5, .memory_gbs = 900, .products_problem = "no \"cuBLAS\""};
   EXPECT_EQ(parse_probe_line(probe_line(figures)), figures);
   EXPECT_THROW((void)parse_probe_line("{}"), Error);
   EXPECT_THROW((void)parse_probe_line("hello"), Error);
@@ -76,6 +77,16 @@ TEST_F(ProbeProcessTest, SeveralAreMeasuredOnceMoreTogetherEachWithItsOwnCard) {
   EXPECT_EQ(lines[1], "--wait GPU-1 measure");
   EXPECT_THAT(std::vector<std::string>(lines.begin() + 2, lines.end()),
               testing::UnorderedElementsAre("--wait GPU-0 measure", "--wait GPU-1 measure"));
+}
+
+TEST_F(ProbeProcessTest, ProductsAreAskedForByAnOption) {
+  const fs::path log = fs::path(directory_) / "log";
+  const fs::path program = script(cat("while read word; do echo \"$*\" >> ", log.string(), "; echo \"$line\"; done"));
+  ASSERT_TRUE(measure_bandwidths(program, gpus(1), {{}}, kPatience, true).at(0).alone.has_value());
+  std::string words;
+  std::ifstream file(log);
+  EXPECT_TRUE(std::getline(file, words));
+  EXPECT_EQ(words, "--wait --products");
 }
 
 TEST_F(ProbeProcessTest, OneThatFailsSaysWhyAndTheOthersGoOn) {
