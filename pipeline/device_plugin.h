@@ -11,6 +11,7 @@
 #include <string>
 
 #include "device/device.h"
+#include "device/profiler_ranges.h"
 #include "pipeline/torch_device.h"
 
 namespace rp {
@@ -31,6 +32,8 @@ class PluginDevice {
   virtual ~PluginDevice() = default;
   [[nodiscard]] virtual Device& device() = 0;
   [[nodiscard]] virtual TorchDevice& torch_device() = 0;
+  // nullptr: no profiler watches this process.
+  [[nodiscard]] virtual ProfilerRanges* profiler() { return nullptr; }
 };
 
 // What a plug-in exports as `rp_device_plugin`.

@@ -249,13 +249,13 @@ void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> boa
   if (const SimRun* run = sim_run()) return run->serve(store, worker, board, trace);
   if (settings_.device != "cpu") {
     const std::unique_ptr<PluginDevice> device = load_device_plugin(settings_.device).make(plugin_settings(worker));
-    return serve_on(device->device(), device->torch_device(), store, worker, board, trace);
+    return serve_on(device->device(), device->torch_device(), device->profiler(), store, worker, board, trace);
   }
   std::uint64_t most_elements = 0;
   for (const BlockRecord& block : store.catalogue().blocks()) most_elements = std::max(most_elements, block.num_elements);
   CpuDevice device;
   CpuTorchDevice torch_device(static_cast<int>(store.header().threads_per_worker), most_elements);
-  serve_on(device, torch_device, store, worker, board, trace);
+  serve_on(device, torch_device, nullptr, store, worker, board, trace);
 }
 
 PluginSettings Runtime::plugin_settings(int worker) const {
@@ -268,10 +268,12 @@ PluginSettings Runtime::plugin_settings(int worker) const {
           .warn = [worker](const std::string& text) { std::fprintf(stderr, "roundpipe: worker %d: %s\n", worker, text.c_str()); }};
 }
 
-void Runtime::serve_on(Device& device, TorchDevice& torch_device, Store& store, int worker, std::optional<FaultBoardEntry> board,
-                       TraceJournal* trace) const {
+void Runtime::serve_on(Device& device, TorchDevice& torch_device, ProfilerRanges* profiler, Store& store, int worker,
+                       std::optional<FaultBoardEntry> board, TraceJournal* trace) const {
+  TaskRanges ranges(profiler);
   SequenceWord& heartbeat = store.worker_words(worker).heartbeat;
-  auto report_layer = [board, &heartbeat](int layer, int microbatch) mutable {
+  auto report_layer = [board, &heartbeat, &ranges](int layer, int microbatch) mutable {
+    ranges.layer(layer);
     heartbeat.publish_quietly(heartbeat.observe() + 1);
     if (!board) return;
     board->publish_heartbeat();
@@ -281,7 +283,7 @@ void Runtime::serve_on(Device& device, TorchDevice& torch_device, Store& store, 
   for (const Pipeline::Impl* pipeline : pipelines_) code.push_back({&pipeline->model(), &pipeline->losses()});
   TorchStageExecutor executor(code, store.catalogue(), torch_device, static_cast<int>(store.header().threads_per_worker),
                               std::move(report_layer));
-  Worker(store, worker, device, executor, board, trace).serve();
+  Worker(store, worker, device, executor, board, trace, &ranges).serve();
 }
 
 void Runtime::check_room_for_gradients(int pipeline) {

@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "cuda/cuda_device.h"
+#include "cuda/nvtx_ranges.h"
 #include "plugin/cuda_torch_device.h"
 
 namespace rp {
@@ -22,13 +23,24 @@ class CudaPluginDevice : public PluginDevice {
                  .num_sharers = settings.num_sharers,
                  .signals = settings.signals == "events" ? GpuSignals::kEvents : GpuSignals::kWords},
                 settings.warn),
-        torch_device_(device_, settings) {}
+        torch_device_(device_, settings),
+        profiler_(make_nvtx_ranges({named(StreamKind::kUploadParameters, "upload weights"),
+                                    named(StreamKind::kUploadActivations, "upload inputs"),
+                                    named(StreamKind::kDownload, "download"),
+                                    named(StreamKind::kDownloadGradients, "download gradients"),
+                                    named(StreamKind::kCompute, "compute")})) {}
   [[nodiscard]] Device& device() override { return device_; }
   [[nodiscard]] TorchDevice& torch_device() override { return torch_device_; }
+  [[nodiscard]] ProfilerRanges* profiler() override { return profiler_.get(); }
 
  private:
+  [[nodiscard]] NamedStream named(StreamKind kind, const char* name) {
+    return {.stream = static_cast<CudaStream&>(device_.stream(kind)).get(), .name = name};
+  }
+
   CudaDevice device_;
   CudaTorchDevice torch_device_;
+  const std::unique_ptr<ProfilerRanges> profiler_;
 };
 
 }  // namespace

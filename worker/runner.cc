@@ -52,6 +52,7 @@ bool Runner::take_gradient_buffer(RunningTask& task) {
 
 bool Runner::run_microbatches(RunningTask& task) {
   int microbatch = -1;
+  const auto range = worker_.ranges.task(task.command);
   task.totals.losses.clear();
   task.totals.times.clear();
   try {
@@ -78,6 +79,7 @@ bool Runner::recompute(RunningTask& task, int microbatch) {
   const std::uint64_t n = next_microbatch_;
   if (!wait_inputs(task, microbatch, [&](const WaitLimits& limits) { return inputs_.wait_recomputable(n, limits); })) return false;
   inputs_.compute_after_recomputable(n, compute_);
+  const auto range = worker_.ranges.microbatch(microbatch, /*is_recompute=*/true);
   const std::int64_t since = now_ns();
   executor_.recompute(task.stage_task(), microbatch, inputs_.inputs(n));
   task.totals.times.push_back({microbatch, /*is_recompute=*/true, since, now_ns()});
@@ -93,6 +95,7 @@ bool Runner::run_microbatch(RunningTask& task, int microbatch) {
   }
   inputs_.compute_after_uploaded(n, compute_);
   MicrobatchOutputs outputs;
+  const auto range = worker_.ranges.microbatch(microbatch, /*is_recompute=*/false);
   const std::int64_t since = now_ns();
   executor_.run(task.stage_task(), microbatch, inputs_.inputs(n), outputs);
   task.totals.times.push_back({microbatch, /*is_recompute=*/false, since, now_ns()});

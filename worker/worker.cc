@@ -11,8 +11,8 @@
 namespace rp {
 
 Worker::Worker(Store& store, int number, Device& device, StageExecutor& executor, std::optional<FaultBoardEntry> board,
-               TraceJournal* trace)
-    : parts_(store, number, device, board, trace, [this](std::exception_ptr error) { fail(std::move(error)); }),
+               TraceJournal* trace, TaskRanges* ranges)
+    : parts_(store, number, device, board, trace, ranges, [this](std::exception_ptr error) { fail(std::move(error)); }),
       inputs_(device),
       feeder_(parts_),
       fetcher_(parts_, inputs_),

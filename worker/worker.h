@@ -28,9 +28,9 @@ namespace rp {
 class Worker {
  public:
   // Says on `board`, its entry of the fault board, what it is doing and what its threads wait for; and in `trace`, if there
-  // is one, what they did.
+  // is one, what they did. `ranges`, if a profiler watches: around what it computes; they must outlive it.
   Worker(Store& store, int number, Device& device, StageExecutor& executor, std::optional<FaultBoardEntry> board = {},
-         TraceJournal* trace = nullptr);
+         TraceJournal* trace = nullptr, TaskRanges* ranges = nullptr);
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;

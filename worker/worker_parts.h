@@ -14,6 +14,7 @@
 #include "hoststore/store.h"
 #include "worker/consistency_check.h"
 #include "worker/task_flow.h"
+#include "worker/task_ranges.h"
 #include "worker/task_report.h"
 #include "worker/thread_waits.h"
 #include "worker/worker_trace.h"
@@ -22,12 +23,13 @@ namespace rp {
 
 struct WorkerParts {
   WorkerParts(Store& of_run, int of_worker, Device& own_device, std::optional<FaultBoardEntry> board, TraceJournal* journal,
-              std::function<void(std::exception_ptr)> fail)
+              TaskRanges* given_ranges, std::function<void(std::exception_ptr)> fail)
       : store(of_run),
         number(of_worker),
         device(own_device),
         signals(own_device.connect(of_run, of_worker)),
         trace(journal, of_worker, own_device),
+        ranges(given_ranges != nullptr ? *given_ranges : no_ranges_),
         report(board, trace),
         check(of_run, of_worker, std::move(fail)),
         flow(own_device, of_run.header().stage_buffers) {}
@@ -39,9 +41,13 @@ struct WorkerParts {
   Device& device;
   const std::unique_ptr<OutputSignals> signals;
   WorkerTrace trace;
+  TaskRanges& ranges;
   TaskReport report;
   ConsistencyCheck check;
   TaskFlow flow;
+
+ private:
+  TaskRanges no_ranges_;
 };
 
 }  // namespace rp

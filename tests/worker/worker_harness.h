@@ -154,10 +154,10 @@ class PassingExecutor : public StageExecutor {
 // Serves in a thread until finish().
 class ServedWorker {
  public:
-  explicit ServedWorker(const TwoLayers& options = {}, TraceJournal* trace = nullptr)
+  explicit ServedWorker(const TwoLayers& options = {}, TraceJournal* trace = nullptr, TaskRanges* ranges = nullptr)
       : store(two_layer_store(options)),
         table(make_table(*store)),
-        worker_(*store, 0, device, executor, board.entry(1), trace) {
+        worker_(*store, 0, device, executor, board.entry(1), trace, ranges) {
     place_input(*store, table, BlockKind::kActivation, 0, {1, 2, 3}, 8192);
     place_input(*store, table, BlockKind::kActivation, 1, {4, 5, 6}, 16384);
     place_input(*store, table, BlockKind::kArguments, 0, {7}, 24576);
