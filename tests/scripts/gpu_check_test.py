@@ -271,17 +271,23 @@ class OutcomesTest(unittest.TestCase):
         self.assertFalse(training_checks.memcheck_outcome([], 0, "").is_met, "nothing was checked")
 
     def test_the_doctors_figures_are_taken_once(self):
-        alone = {"host_to_device_gbs": 50.0, "device_to_host_gbs": 51.0, "both_directions_gbs": 40.0, "copy_latency_us": 9.5, "register_s_per_gib": 0.2}
+        alone = {"host_to_device_gbs": 50.0, "device_to_host_gbs": 51.0, "both_directions_gbs": 40.0, "copy_latency_us": 9.5, "register_s_per_gib": 0.2,
+                 "bf16_tflops": 600.04, "fp16_tflops": 610, "fp16_accumulate_tflops": 620, "tf32_tflops": 300, "memory_gbs": 2800, "products_problem": ""}
         with tempfile.TemporaryDirectory() as name:
             bench = FakeBench(Result(0, json.dumps({"bandwidths": [{"alone": alone, "failure": ""}]}), "", 9.0))
             bench.scratch = Path(name)
-            figure = speed_checks.doctors_bandwidths(bench)[0].figure
+            bandwidths, products = speed_checks.doctors_figures(bench)
+            self.assertEqual(products.figure, "600.0, 610.0, 620.0, 300.0 TFLOP/s; 2800 GB/s")
+            figure = bandwidths.figure
             self.assertEqual(figure, "50.0, 51.0, 40.0 GB/s; 9.5 us a copy; 0.200 s to register a GiB")
             (bench.scratch / "profile.json").write_text("{}")
-            self.assertEqual(speed_checks.doctors_bandwidths(bench)[0].figure, figure)
+            self.assertEqual(speed_checks.doctors_figures(bench)[0].figure, figure)
+            without = alone | {"products_problem": "no cuBLAS"}
+            (bench.scratch / "doctor.json").write_text(json.dumps({"bandwidths": [{"alone": without, "failure": ""}]}))
+            self.assertEqual(speed_checks.doctors_figures(bench)[1], Outcome(why="no cuBLAS", has_failed=True))
             (bench.scratch / "doctor.json").write_text(json.dumps({"bandwidths": [{"alone": None, "failure": "it hangs"}]}))
             with self.assertRaisesRegex(RuntimeError, "it hangs"):
-                speed_checks.doctors_bandwidths(bench)
+                speed_checks.doctors_figures(bench)
 
     def test_the_longest_sequence_leaves_the_time_that_others_need(self):
         tried = []

@@ -75,11 +75,16 @@ def doctor(bench: Bench) -> tuple[Path, dict]:
     return profile, of_gpu["alone"]
 
 
-@check("bandwidth", ("bandwidths by `rp-launch doctor`, one GPU alone: to it, from it, both at once each", A_FIGURE))
-def doctors_bandwidths(bench: Bench) -> list[Outcome]:
+@check("bandwidth", ("bandwidths by `rp-launch doctor`, one GPU alone: to it, from it, both at once each", A_FIGURE),
+       ("matrix products by `rp-launch doctor --profile`: bf16, fp16, fp16 with fp16 sums, tf32; copies inside the GPU's memory", A_FIGURE))
+def doctors_figures(bench: Bench) -> list[Outcome]:
     _, alone = doctor(bench)
     speeds = ", ".join(f"{alone[name + '_gbs']:.1f}" for name in ("host_to_device", "device_to_host", "both_directions"))
-    return [Outcome(f"{speeds} GB/s; {alone['copy_latency_us']:.1f} us a copy; {alone['register_s_per_gib']:.3f} s to register a GiB")]
+    bandwidths = Outcome(f"{speeds} GB/s; {alone['copy_latency_us']:.1f} us a copy; {alone['register_s_per_gib']:.3f} s to register a GiB")
+    if alone["products_problem"]:
+        return [bandwidths, Outcome(why=alone["products_problem"], has_failed=True)]
+    products = ", ".join(f"{alone[name + '_tflops']:.1f}" for name in ("bf16", "fp16", "fp16_accumulate", "tf32"))
+    return [bandwidths, Outcome(f"{products} TFLOP/s; {alone['memory_gbs']:.0f} GB/s")]
 
 
 def traced_run(bench: Bench, name: str, work: Workload, trace, seconds: float, **settings) -> Run:
