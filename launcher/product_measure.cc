@@ -96,13 +96,16 @@ class Products {
         x_(context, kMostBytes * largest([](const ProductShape& s) { return product(s.rows, s.in); })),
         w_(context, kMostBytes * largest([](const ProductShape& s) { return product(s.in, s.out); })),
         y_(context, kMostBytes * largest([](const ProductShape& s) { return product(s.rows, s.out); })),
+        result_(context, kMostBytes * largest([](const ProductShape& s) {
+                           return std::max({product(s.rows, s.in), product(s.in, s.out), product(s.rows, s.out)});
+                         })),
         stream_(context) {}
 
   // GB/s, read and written.
   [[nodiscard]] double copy_gbs() {
-    const std::uint64_t bytes = std::min(x_.bytes(), y_.bytes());
+    const std::uint64_t bytes = std::min(x_.bytes(), result_.bytes());
     const double ms = median_ms([&] {
-      context_.check(context_.driver().memcpy_async(y_.data(), x_.data(), bytes, stream_.get()), "copying inside the GPU's memory");
+      context_.check(context_.driver().memcpy_async(result_.data(), x_.data(), bytes, stream_.get()), "copying inside the GPU's memory");
     });
     return 2 * static_cast<double>(bytes) / (ms * 1e6);
   }
@@ -147,7 +150,8 @@ class Products {
     context_.check(context_.driver().event_synchronize(done.get()), "waiting for the GPU");
   }
 
-  // cuBLAS counts by columns, so it sees each matrix transposed: y = x w^T, dx = dy w, dw = dy^T x.
+  // cuBLAS counts by columns, so it sees each matrix transposed: y = x w^T, dx = dy w, dw = dy^T x. Results are no operands: the
+  // numbers would grow from product to product.
   void multiply(const Cublas& cublas, void* handle, const Kind& kind, const ProductShape& shape, Form form) const {
     using enum BlasForm;
     constexpr float kOnes[] = {1, 0};
@@ -155,17 +159,16 @@ class Products {
     const bool is_half = kind.compute == BlasCompute::kFloat16;
     const void* const one = is_half ? static_cast<const void*>(&kHalfOnes[0]) : &kOnes[0];
     const void* const zero = is_half ? static_cast<const void*>(&kHalfOnes[1]) : &kOnes[1];
-    const auto gemm = [&](BlasForm a_form, BlasForm b_form, int m, int n, int k, const GpuMemory& a, int lda, const GpuMemory& b, int ldb,
-                          const GpuMemory& c, int ldc) {
+    const auto gemm = [&](BlasForm a_form, BlasForm b_form, int m, int n, int k, const GpuMemory& a, int lda, const GpuMemory& b, int ldb) {
       check_blas(cublas.gemm_ex(handle, a_form, b_form, m, n, k, one, a.pointer(), kind.type, lda, b.pointer(), kind.type, ldb, zero,
-                                c.pointer(), kind.type, ldc, kind.compute, kBlasAnyAlgorithm),
+                                result_.pointer(), kind.type, m, kind.compute, kBlasAnyAlgorithm),
                  "cublasGemmEx");
     };
     const auto [rows, in, out] = shape;
     switch (form) {
-      case Form::kForward: return gemm(kTransposed, kPlain, out, rows, in, w_, in, x_, in, y_, out);
-      case Form::kInput: return gemm(kPlain, kPlain, in, rows, out, w_, in, y_, out, x_, in);
-      case Form::kWeight: return gemm(kPlain, kTransposed, in, out, rows, x_, in, y_, out, w_, in);
+      case Form::kForward: return gemm(kTransposed, kPlain, out, rows, in, w_, in, x_, in);
+      case Form::kInput: return gemm(kPlain, kPlain, in, rows, out, w_, in, y_, out);
+      case Form::kWeight: return gemm(kPlain, kTransposed, in, out, rows, x_, in, y_, out);
     }
   }
 
@@ -189,7 +192,7 @@ class Products {
 
   const CudaContext& context_;
   const ProductSettings& settings_;
-  GpuMemory x_, w_, y_;
+  GpuMemory x_, w_, y_, result_;
   std::vector<std::byte> numbers_;  // on their way to the GPU
   ProbeStream stream_;  // ends first
 };

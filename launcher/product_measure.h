@@ -26,7 +26,7 @@ struct ProductSettings {
 };
 
 // Fills in the memory's figure, and with `cublas` those of products: all operations over the time that they take. Takes the GPU's
-// memory meanwhile, 1.2 GB for the shapes above. Numbers that are multiplied are random: of zeros a GPU is faster. Throws rp::Error.
+// memory meanwhile, 1.7 GB for the shapes above. Numbers that are multiplied are random: of zeros a GPU is faster. Throws rp::Error.
 void measure_products(const CudaContext& context, const Cublas* cublas, const ProductSettings& settings, ProbeFigures& figures);
 
 }  // namespace rp
