@@ -117,7 +117,8 @@ CudaEvent::CudaEvent(const CudaContext& context, unsigned flags) : context_(cont
 CudaEvent CudaEvent::open(const CudaContext& context, const CUipcEventHandle& handle) {
   context.make_current();
   CUevent event = nullptr;
-  context.check(context.driver().ipc_open_event_handle(&event, handle), "opening another process's event");
+  context.check(context.driver().ipc_open_event_handle(&event, handle),
+                "opening another process's event (it may take peer access between the cards; --signals memops does without)");
   return {context, event};
 }
 

@@ -23,7 +23,7 @@ EventSignals::EventSignals(const CudaContext& context, Store& store, int worker)
     own.emplace_back(context, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS);
     CUipcEventHandle handle{};
     static_assert(sizeof(handle) == sizeof(ring.handles[0]));
-    context.check(context.driver().ipc_get_event_handle(&handle, own.back().get()), "making an event for other processes");
+    context.check(context.driver().ipc_get_event_handle(&handle, own.back().get()), "making an event for other processes (--signals memops does without)");
     std::memcpy(ring.handles[i].data(), &handle, sizeof(handle));
   }
   ring.num_made.publish(kNum);

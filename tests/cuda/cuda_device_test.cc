@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 
 #include <atomic>
 #include <cstring>
@@ -125,6 +126,7 @@ TEST(PinnedMemory, TakesPagesThatThisProcessMayOnlyRead) {
     const HostPages pages(2);
     mprotect(pages.data(), pages.bytes(), PROT_READ);
     EXPECT_EQ(own.pinned.add(pages.data(), pages.bytes(), true), "");
+    EXPECT_EQ(getrandom(pages.data(), 8, 0), -1) << "it still may only read them";
     std::byte* const memory = own.arena.allocate(kPage, MemoryUse::kTensors);
     own.stream.copy(memory, pages.data(), kPage);
     own.stream.drain();

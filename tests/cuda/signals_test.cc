@@ -141,6 +141,27 @@ TEST(EventSignals, WaitForNothingThatIsComplete) {
   EXPECT_EQ(driver.num_calls("cuStreamWaitEvent"), waits);
 }
 
+// Cards without access to each other's memory may refuse.
+TEST(EventSignals, SayWhatToDoWhereAnotherWorkersEventCannotBeOpened) {
+  const auto store = store_of(2);
+  FakeDriver driver;
+  const CudaDeviceOptions options{.memory_bytes = 4 << 20, .signals = GpuSignals::kEvents};
+  CudaDevice maker(driver.table(), options, [](const std::string&) {});
+  const auto made = maker.connect(*store, 0);
+  made->signal(1, maker.stream(StreamKind::kDownload));
+  maker.stream(StreamKind::kDownload).drain();
+  store->worker_words(0).events.publish(0);  // as if it were under way
+  CudaDevice device(driver.table(), options, [](const std::string&) {});
+  const auto signals = device.connect(*store, 1);
+  driver.fail("cuIpcOpenEventHandle", CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+  try {
+    signals->come_after(0, 1, device.stream(StreamKind::kUploadActivations));
+    FAIL() << "no exception";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("--signals memops"), std::string::npos);
+  }
+}
+
 TEST(WordSignals, SayWhatTheGpuLacks) {
   const auto store = store_of(2);
   const FakeDriver driver({.has_word_operations = false});
