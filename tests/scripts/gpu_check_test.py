@@ -2,7 +2,6 @@
 """scripts/gpu-check.sh without a GPU: what it says, what rows it takes, and, where the programs are built, its checks of
 trainings over workers on the `cpu` device, as if that were a GPU."""
 
-import importlib.util
 import json
 import math
 import os
@@ -12,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import unittest.mock
 import zipfile
 from pathlib import Path
 
@@ -23,12 +21,10 @@ sys.path.insert(0, str(SOURCE / "tools"))
 import make_random_model  # noqa: E402
 import runs  # noqa: E402
 import trace_split  # noqa: E402
-from bench import Bench, Card, Result, shortened, warm_libraries  # noqa: E402
-from checks import PARTS, NotRun, Outcome, load_all  # noqa: E402
+from bench import Bench, Card  # noqa: E402
+from checks import PARTS, load_all  # noqa: E402
 from table import BadRow, Row, merged, read_rows  # noqa: E402
 
-import device_checks  # noqa: E402
-import speed_checks  # noqa: E402
 import training_checks  # noqa: E402
 
 # rp-launch with as many workers on the CPU as there are GPUs in the list.
@@ -190,208 +186,6 @@ class RowsTest(unittest.TestCase):
             for bad in (row("nobody asked").line(), f"| {what} |  | 0 | met | 1 | C | d |"):
                 rows.write_text(bad + "\n")
                 self.assertEqual(subprocess.run([*tool, rows], capture_output=True, timeout=60).returncode, 64)
-
-
-class TraceSplitTest(unittest.TestCase):
-    def event(self, pid, tid, cat, ts, dur, **args):
-        return {"ph": "X", "pid": pid, "tid": tid, "cat": cat, "ts": ts, "dur": dur, "args": args}
-
-    def test_an_upload_counts_where_nothing_computes(self):
-        events = [self.event(1, 1, "task", 0, 100, step=3), self.event(1, 1, "compute", 10, 50), self.event(1, 3, "upload", 0, 30),
-                  self.event(1, 2, "upload", 55, 15), self.event(1, 4, "download", 65, 10), self.event(0, 3, "update", 70, 20),
-                  self.event(2, 3, "upload", 0, 100), self.event(1, 1, "compute", 200, 9, step=9)]
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-            json.dump({"traceEvents": events}, file)
-            file.flush()
-            shares = trace_split.split(Path(file.name))
-        expected = {"compute": 0.5, "weights": 0.1, "inputs": 0.1, "outputs": 0.05, "updates": 0.15, "rest": 0.1}
-        self.assertEqual({name: round(share, 9) for name, share in shares.items()}, expected)
-
-    def test_differences_of_unions(self):
-        self.assertEqual(trace_split.without([(0, 10), (20, 30)], [(2, 3), (5, 22), (29, 40)]), [(0, 2), (3, 5), (22, 29)])
-
-
-class FakeBench:
-    """Gives prepared results instead of running anything."""
-
-    def __init__(self, *results: Result):
-        self.results = list(results)
-
-    def program(self, name):
-        return Path(name)
-
-    def run(self, *_, **__):
-        return self.results.pop(0)
-
-
-class OutcomesTest(unittest.TestCase):
-    def sanitized(self, out: str, code: int = 0) -> Outcome:
-        return device_checks.sanitized(FakeBench(Result(code, out, "", 1.0)), "memcheck", 9)[0]
-
-    def test_a_sanitizer_that_found_errors_or_gave_no_summary_is_not_met(self):
-        passed = "[  PASSED  ] 12 tests.\n"
-        self.assertEqual(self.sanitized(passed + "========= ERROR SUMMARY: 0 errors\n").figure, "0 errors, 12 tests passed")
-        self.assertTrue(self.sanitized(passed + "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n").is_met)
-        self.assertFalse(self.sanitized(passed + "========= ERROR SUMMARY: 3 errors\n", 86).is_met)
-        with self.assertRaises(RuntimeError):
-            self.sanitized(passed)
-
-    def test_kernel_tests_that_fail_are_missed(self):
-        skipped = "[  PASSED  ] 0 tests.\n[  SKIPPED ] 12 tests, listed below:"
-        for out, code, is_met in (("[  PASSED  ] 12 tests.", 0, True), ("[  PASSED  ] 11 tests.", 1, False), ("", 0, False), (skipped, 0, False)):
-            self.assertEqual(device_checks.kernel_tests(FakeBench(Result(code, out, "", 1.0)))[0].is_met, is_met)
-
-
-    def test_a_row_says_which_tests_failed_or_why_they_were_left_out(self):
-        failed = "[  FAILED  ] Formats/Kernels.A/Bf16 (3 ms)\n[  FAILED  ] 1 test, listed below:\n[  FAILED  ] Formats/Kernels.A/Bf16\n"
-        self.assertEqual(device_checks.kernel_tests(FakeBench(Result(1, "[  PASSED  ] 11 tests.\n" + failed, "", 1.0)))[0].why,
-                         "Formats/Kernels.A/Bf16 failed")
-        skipped = "x.h:9: Skipped\nno CUDA device: the driver is old\n\n[  PASSED  ] 0 tests.\n[  SKIPPED ] 12 tests, listed below:"
-        self.assertEqual(device_checks.kernel_tests(FakeBench(Result(0, skipped, "", 1.0)))[0].why, "no CUDA device: the driver is old")
-
-    def test_what_a_program_printed_before_it_failed_counts(self):
-        def outcomes(code, err=""):
-            bench = FakeBench(Result(code, '{"case": "never_recorded", "driver_version": 13000, "query_before": "not ready"}\n', err, 7.0))
-            bench.left = 70
-            return device_checks.dead_events(bench)
-
-        for code, err, why, has_failed in ((None, "", "the program did not end within 7 s", False), (1, "broken", "exit code 1: broken", True),
-                                           (69, "no CUDA device", "no CUDA device", False)):
-            with self.subTest(code=code):
-                first, *others = outcomes(code, err)
-                self.assertEqual((first.figure, first.is_met), ("query before: not ready", True))
-                self.assertEqual({(each.figure, each.why, each.has_failed) for each in others}, {("", why, has_failed)})
-
-    def test_calls_that_were_refused_are_no_errors_of_memory(self):
-        refused = "========= Program hit CUDA_ERROR_NOT_SUPPORTED (error 801) due to \"operation not supported\" on CUDA API call to cuMemHostRegister_v2.\n"
-        outcome = training_checks.memcheck_outcome([refused, "========= ERROR SUMMARY: 1 error\n"], 0, "")
-        self.assertEqual((outcome.figure, outcome.is_met), ("0 errors in 2 processes, exit code 0; calls that gave errors: cuMemHostRegister_v2", True))
-        outcome = training_checks.memcheck_outcome(["========= Invalid __global__ read of size 16 bytes\n"], 0, "")
-        self.assertEqual((outcome.figure, outcome.is_met), ("1 errors in 1 processes, exit code 0", False))
-        self.assertFalse(training_checks.memcheck_outcome([], 0, "").is_met, "nothing was checked")
-
-    def test_the_doctors_figures_are_taken_once(self):
-        alone = {"host_to_device_gbs": 50.0, "device_to_host_gbs": 51.0, "both_directions_gbs": 40.0, "copy_latency_us": 9.5, "register_s_per_gib": 0.2,
-                 "bf16_tflops": 600.04, "fp16_tflops": 610, "fp16_accumulate_tflops": 620, "tf32_tflops": 300, "memory_gbs": 2800, "products_problem": ""}
-        with tempfile.TemporaryDirectory() as name:
-            bench = FakeBench(Result(0, json.dumps({"bandwidths": [{"alone": alone, "failure": ""}]}), "", 9.0))
-            bench.scratch = Path(name)
-            bandwidths, products = speed_checks.doctors_figures(bench)
-            self.assertEqual(products.figure, "600.0, 610.0, 620.0, 300.0 TFLOP/s; 2800 GB/s")
-            figure = bandwidths.figure
-            self.assertEqual(figure, "50.0, 51.0, 40.0 GB/s; 9.5 us a copy; 0.200 s to register a GiB")
-            (bench.scratch / "profile.json").write_text("{}")
-            self.assertEqual(speed_checks.doctors_figures(bench)[0].figure, figure)
-            without = alone | {"products_problem": "no cuBLAS"}
-            (bench.scratch / "doctor.json").write_text(json.dumps({"bandwidths": [{"alone": without, "failure": ""}]}))
-            self.assertEqual(speed_checks.doctors_figures(bench)[1], Outcome(why="no cuBLAS", has_failed=True))
-            (bench.scratch / "doctor.json").write_text(json.dumps({"bandwidths": [{"alone": None, "failure": "it hangs"}]}))
-            with self.assertRaisesRegex(RuntimeError, "it hangs"):
-                speed_checks.doctors_figures(bench)
-
-    def test_the_longest_sequence_leaves_the_time_that_others_need(self):
-        tried = []
-
-        class Clock(FakeBench):
-            left = 110.0
-
-        def run(bench, name, work, launch, seconds, **_):
-            tried.append(work.sequence_length)
-            bench.left -= 30
-            now[0] += 30
-            if work.sequence_length > fits:
-                raise RuntimeError("out of memory")
-
-        now = [0.0]
-        with unittest.mock.patch.object(speed_checks, "speed_run", run), unittest.mock.patch.object(speed_checks.time, "monotonic", lambda: now[0]):
-            fits = 1 << 30
-            outcome = speed_checks.longest_sequence(Clock(), "1.7b", 28, 73000, until=55)
-            self.assertEqual((tried, outcome.figure, outcome.is_met), ([73216], "73216 tokens (28 layers)", True))
-            tried.clear()
-            outcome = speed_checks.longest_sequence(Clock(), "1.7b", 28, 73000, until=0)
-            self.assertEqual((tried, outcome.is_met), ([73216, 91136], True))
-            tried.clear()
-            fits = 60000
-            outcome = speed_checks.longest_sequence(Clock(), "1.7b", 28, 73000, until=0)
-            self.assertEqual((tried, outcome.is_met), ([73216, 54528], False))
-            self.assertIn("out of memory", outcome.why)
-
-
-class BenchTest(unittest.TestCase):
-    def setUp(self):
-        directory = tempfile.TemporaryDirectory(prefix="rp-gpu-check-")
-        self.addCleanup(directory.cleanup)
-        self.directory = Path(directory.name)
-        self.bench = Bench(Card("c", "d", 1), 60, self.directory, self.directory / "rows.log")
-
-    def test_what_takes_too_long_is_killed_with_what_it_started_and_what_it_said_is_kept(self):
-        result = self.bench.run(["bash", "-c", "echo said; sleep 71.5 & sleep 71.5"], 6)
-        self.assertEqual((result.code, result.out), (None, "said\n"))
-        self.assertEqual([pid for pid in runs.processes_with("71.5") if pid != os.getpid()], [])
-        log = (self.directory / "rows.log").read_text()
-        self.assertIn("said", log)
-        self.assertIn("its time was over", log)
-        self.assertEqual(self.bench.processes, set())
-
-    def test_nothing_is_started_once_the_part_was_told_to_end(self):
-        process = self.bench.start(["sleep", "72.5"])
-        self.bench.kill_all()
-        self.assertEqual(process.returncode, -9)
-        with self.assertRaises(NotRun):
-            self.bench.run(["true"], 5)
-
-    def test_a_log_keeps_begin_and_end(self):
-        self.assertEqual(shortened("short"), "short")
-        text = shortened("a" * 40000 + "b" * 40000)
-        self.assertLess(len(text), 31000)
-        self.assertTrue(text.startswith("aaa") and text.endswith("bbb"))
-
-    def test_libraries_are_read_once(self):
-        (self.directory / "libtorch_cuda.so").write_bytes(b"x" * 5000)
-        (self.directory / "libtorch_cpu.so").symlink_to("libtorch_cuda.so")
-        self.assertRegex(warm_libraries(f"{self.directory}:/nowhere:", 5), r"^libraries: 0\.0 GB read in \d+\.\d s$")
-
-    def test_pages_of_files_are_free_memory_of_a_control_group(self):
-        group = self.directory / "sys/fs/cgroup"
-        group.mkdir(parents=True)
-        (self.directory / "proc").mkdir()
-        (self.directory / "proc/meminfo").write_text("MemTotal: 200 kB\nMemAvailable: 100 kB\n")
-        self.assertEqual(runs.free_host_bytes(self.directory), 100 << 10)
-        (group / "memory.max").write_text("max\n")
-        (group / "memory.current").write_text("50000\n")
-        self.assertEqual(runs.free_host_bytes(self.directory), 100 << 10)
-        (group / "memory.max").write_text("90000\n")
-        (group / "memory.stat").write_text("anon 10000\ninactive_file 20000\nactive_file 5000\nshmem 15000\n")
-        self.assertEqual(runs.free_host_bytes(self.directory), 90000 - 50000 + 25000)
-
-
-class RivalsTest(unittest.TestCase):
-    """What is measured beside us, as far as it goes without a GPU."""
-
-    def run_rival(self, program: str, *words: str) -> subprocess.CompletedProcess:
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"CUDA_VISIBLE_DEVICES": ""}
-        return subprocess.run([sys.executable, SOURCE / "benchmarks" / program, "--shape", "tiny", *words], env=environment, capture_output=True,
-                              text=True, timeout=120)
-
-    @unittest.skipIf(importlib.util.find_spec("roundpipe"), "it is installed")
-    def test_a_package_that_is_not_there_is_not_run(self):
-        process = self.run_rival("python_roundpipe.py")
-        self.assertEqual((process.returncode, process.stderr), (69, "python_roundpipe.py: roundpipe is not installed\n"))
-
-    @unittest.skipUnless(importlib.util.find_spec("torch"), "needs torch")
-    def test_their_model_has_as_many_weights_as_ours(self):
-        process = self.run_rival("fsdp2_offload.py")
-        self.assertEqual(process.returncode, 69, process.stderr)
-        self.assertIn("no CUDA device", process.stderr)
-        sys.path.insert(0, str(SOURCE / "benchmarks"))
-        import torch_llama
-
-        model = torch_llama.build("tiny", 4)
-        self.assertEqual(sum(each.numel() for each in model.parameters()), make_random_model.num_parameters(make_random_model.config("tiny", 4)))
-        self.assertAlmostEqual(float(model[1].q.weight.detach().float().std()), 0.02, delta=0.002)
-        ids, labels = torch_llama.batch("tiny", 2, 16)
-        loss = float(torch_llama.loss_of(model(ids), labels).detach()) / ids.numel()
-        self.assertLess(abs(loss - math.log(make_random_model.SHAPES["tiny"]["vocab_size"])), 0.5, "the loss of a guess")
 
 
 @unittest.skipUnless(os.environ.get("RP_PROGRAMS"), "the programs are not built")
