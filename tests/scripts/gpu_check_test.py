@@ -2,7 +2,6 @@
 """scripts/gpu-check.sh without a GPU: what it says, what rows it takes, and, where the programs are built, its checks of
 trainings over workers on the `cpu` device, as if that were a GPU."""
 
-import json
 import math
 import os
 import re
