@@ -16,7 +16,7 @@
 
 #include "common/mutex.h"
 #include "cuda/context.h"
-#include "device/spent_memory.h"
+#include "cuda/spent_memory.h"
 #include "hoststore/block_allocator.h"
 #include "hoststore/memory_use.h"
 

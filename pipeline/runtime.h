@@ -77,8 +77,8 @@ class Runtime {
   [[nodiscard]] std::uint64_t max_stage_bytes() const;
   void warn_of_plan(int pipeline, const PlanSettings& settings) const;
   [[nodiscard]] PlanSettings plan_settings(int pipeline) const;
-  void serve_on(Device& device, TorchDevice& torch_device, ProfilerRanges* profiler, Store& store, int worker, std::optional<FaultBoardEntry> board,
-                TraceJournal* trace) const;
+  void serve_on(Device& device, TorchDevice& torch_device, ProfilerRanges* profiler, Store& store, int worker,
+                std::optional<FaultBoardEntry> board, TraceJournal* trace) const;
   [[nodiscard]] PluginSettings plugin_settings(int worker) const;
 
   const EffectiveSettings& settings_;

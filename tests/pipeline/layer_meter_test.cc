@@ -114,7 +114,7 @@ struct TwoLayers {
   [[nodiscard]] InputBlock block(BlockKind kind, int index) const {
     TensorView view{.desc = {.dtype = DType::kFloat32, .rank = 1}, .data = reinterpret_cast<std::byte*>(values.data_ptr<float>())};
     view.desc.shape[0] = kElements;
-    return {.kind = kind, .index = index, .tensors = {view}};
+    return {.kind = kind, .index = index, .tensors = {view}, .structure = {}};
   }
 
   at::Tensor values = at::rand({kElements});

@@ -83,6 +83,8 @@ class OutcomesTest(unittest.TestCase):
                          "Formats/Kernels.A/Bf16 failed")
         skipped = "x.h:9: Skipped\nno CUDA device: the driver is old\n\n[  PASSED  ] 0 tests.\n[  SKIPPED ] 12 tests, listed below:"
         self.assertEqual(device_checks.kernel_tests(FakeBench(Result(0, skipped, "", 1.0)))[0].why, "no CUDA device: the driver is old")
+        result = Result(0, skipped, "child: no CUDA device: no context\n", 1.0)  # a program whose processes have the GPU
+        self.assertEqual(device_checks.signal_tests(FakeBench(result))[0].why, "no CUDA device: no context")
 
     def test_what_a_program_printed_before_it_failed_counts(self):
         def outcomes(code, err=""):
@@ -104,6 +106,15 @@ class OutcomesTest(unittest.TestCase):
         outcome = training_checks.memcheck_outcome(["========= Invalid __global__ read of size 16 bytes\n"], 0, "")
         self.assertEqual((outcome.figure, outcome.is_met), ("1 errors in 1 processes, exit code 0", False))
         self.assertFalse(training_checks.memcheck_outcome([], 0, "").is_met, "nothing was checked")
+
+    def test_a_machine_too_small_for_one_model_measures_the_other(self):
+        with unittest.mock.patch.object(runs, "free_host_bytes", lambda: 48 << 30):
+            self.assertEqual(speed_checks.workload("1.7b").layers, 28)
+        with unittest.mock.patch.object(runs, "free_host_bytes", lambda: 24 << 30):
+            with self.assertRaisesRegex(NotRun, "24 GiB are free.* too small for a 8b model"):
+                speed_checks.workload("8b")
+        with unittest.mock.patch.object(runs, "free_host_bytes", lambda: 120 << 30):
+            self.assertEqual(speed_checks.workload("8b").layers, 16)
 
     def test_the_doctors_figures_are_taken_once(self):
         alone = {"host_to_device_gbs": 50.0, "device_to_host_gbs": 51.0, "both_directions_gbs": 40.0, "copy_latency_us": 9.5, "register_s_per_gib": 0.2,

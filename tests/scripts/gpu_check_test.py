@@ -121,7 +121,7 @@ class WithoutGpuTest(unittest.TestCase):
 
 class BundleTest(unittest.TestCase):
     def test_what_it_is_not_asked_for_is_refused(self):
-        for words in (["--architecture", "90"], ["--architectures", "sm_90 x"], ["--architectures"], ["all"]):
+        for words in (["--architecture", "90"], ["--architectures", "sm_90 x"], ["--architectures"], ["--wheels", "/nowhere"], ["all"]):
             with self.subTest(words=words):
                 process = subprocess.run([SOURCE / "scripts/gpu-bundle.sh", *words], capture_output=True, text=True, timeout=60)
                 self.assertEqual(process.returncode, 2, process.stderr)

@@ -20,7 +20,7 @@ def trouble_of(result: Result) -> str:
     failed = list(dict.fromkeys(re.findall(r"^\[  FAILED  \] ([A-Za-z_][\w/.]+)", result.out, re.MULTILINE)))
     if failed:
         return f"{', '.join(failed[:5])}{' ...' if len(failed) > 5 else ''} failed"
-    skipped = re.search(r"^(no CUDA device: .*)$", result.out, re.MULTILINE)
+    skipped = re.search(r"^(?:child: )?(no CUDA device: .*)$", result.err + result.out, re.MULTILINE)
     return skipped.group(1) if skipped else result.said
 
 

@@ -92,8 +92,9 @@ def traced_run(bench: Bench, name: str, work: Workload, trace, seconds: float, *
     return speed_run(bench, name, work, ["--gpus", "0,", "--trace", trace], seconds, kills_coordinator=True, **settings)
 
 
-def sequence_workloads() -> dict[str, Workload]:
-    return {shape: Workload(shape, layers_that_fit(shape, asynchronous=True, most=most)) for shape, most in (("1.7b", None), ("8b", 16))}
+def workload(shape: str) -> Workload:
+    """What is measured beside others: all layers of 1.7B, at most 16 of 8B."""
+    return Workload(shape, layers_that_fit(shape, asynchronous=True, most=16 if shape == "8b" else None))
 
 
 # roundpipe compiles its optimizer at the first step; where it puts that.
@@ -140,7 +141,7 @@ def beside(bench: Bench, program: str, work: Workload, ours: float, bar: float, 
 
 def beside_roundpipe(bench: Bench, shape: str, mode: str, seconds: float) -> list[Outcome]:
     """Tokens a second, those beside roundpipe's, and of a synchronous run where its time went."""
-    work = sequence_workloads()[shape]
+    work = workload(shape)
     trace = bench.scratch / f"{shape}-{mode}.json"
     run = traced_run(bench, f"speed-{shape}-{mode}", work, trace, seconds, **({"async": True} if mode == "async" else {}))
     ours = tokens_per_second(run, work)
@@ -175,7 +176,7 @@ def earlier_run(bench: Bench, shape: str) -> tuple[Workload, Run]:
     run = Run(result=None, output=bench.scratch / "runs" / f"speed-{shape}-sync")
     if len(run.metrics()) < 3:
         raise NotRun("there is no figure of ours: the synchronous run comes before it, in the same call or with RP_GPU_SCRATCH")
-    return sequence_workloads()[shape], run
+    return workload(shape), run
 
 
 @check("throughput", *throughput_lines("1.7B", "asynchronous"))

@@ -1,4 +1,4 @@
-// device/spent_memory.h
+// cuda/spent_memory.h
 // What to say when a worker's memory on its device is spent: what was wanted, what has it, what to change.
 #pragma once
 

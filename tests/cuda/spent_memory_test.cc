@@ -1,4 +1,4 @@
-#include "device/spent_memory.h"
+#include "cuda/spent_memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
