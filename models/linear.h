@@ -23,7 +23,8 @@ struct LinearWeights {
   at::Tensor bias_o{};  // or undefined
 };
 
-// x [..., i] times one weight: [..., o]. Differentiable.
+// x [..., i] times one weight: [..., o]. Differentiable. Name LinearWeights in the call: with a tensor in braces it would be
+// at::linear().
 [[nodiscard]] at::Tensor linear(const at::Tensor& x, const LinearWeights& weights);
 
 // The same x times each of them. On a GPU its gradient is one sum, which the products add up: rounded to the dtype of x after

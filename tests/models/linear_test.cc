@@ -36,7 +36,7 @@ TEST_F(GpuWay, GradientsAreAddedToTheLeafsInPlace) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     const at::Tensor x = leaf({2, 7, 6}, dtype), weight = bound({5, 6}, dtype), bias = bound({5}, dtype);
     const at::Tensor in_place = weight.grad();
-    const at::Tensor y = linear(x, {weight, bias}), grad_y = at::randn({2, 7, 5}).to(dtype);
+    const at::Tensor y = linear(x, LinearWeights{weight, bias}), grad_y = at::randn({2, 7, 5}).to(dtype);
     EXPECT_TRUE(same_bits(y.detach(), at::linear(x, weight, bias).detach()));
     torch::autograd::backward({y}, {grad_y});
     EXPECT_TRUE(weight.grad().is_alias_of(in_place));
@@ -80,7 +80,7 @@ TEST_F(GpuWay, WhatIsNotAskedForOrNotUsedGetsNoGradient) {
 TEST_F(GpuWay, AWeightWithoutAGradientOfItsOwnGetsAutograds) {
   const at::Tensor x = leaf({4, 6}, at::kFloat), plain = leaf({5, 6}, at::kFloat), base = leaf({5, 6}, at::kFloat);
   for (const int times : {1, 2}) {
-    torch::autograd::backward({linear(x, {plain}).sum() + linear(x, {base * 2.0}).sum()});
+    torch::autograd::backward({linear(x, LinearWeights{plain}).sum() + linear(x, LinearWeights{base * 2.0}).sum()});
     const at::Tensor rows = x.detach().sum(0).expand({5, 6}) * times;
     EXPECT_LE(relative_difference(plain.grad(), rows), 1e-6);  // the second time in place
     EXPECT_LE(relative_difference(base.grad(), 2 * rows), 1e-6);
@@ -89,7 +89,7 @@ TEST_F(GpuWay, AWeightWithoutAGradientOfItsOwnGetsAutograds) {
 
 TEST(Linear, OnTheCpuIsLibTorchs) {
   const at::Tensor x = leaf({4, 6}, at::kFloat), weight = leaf({5, 6}, at::kFloat), bias = leaf({5}, at::kFloat);
-  EXPECT_TRUE(same_bits(linear(x, {weight, bias}).detach(), at::linear(x, weight, bias).detach()));
+  EXPECT_TRUE(same_bits(linear(x, LinearWeights{weight, bias}).detach(), at::linear(x, weight, bias).detach()));
 }
 
 class LinearOnTheCpu : public testing::TestWithParam<at::ScalarType> {
@@ -104,7 +104,7 @@ TEST_P(LinearOnTheCpu, AgreesWithDoublePrecisionWithBiasAndWithout) {
     if (with_bias) leaves.push_back(leaf({11}, GetParam()));
     std::vector<at::Tensor> copies;
     for (const at::Tensor& x : leaves) copies.push_back(x.detach().to(at::kDouble).requires_grad_(true));
-    const at::Tensor y = linear(leaves[0], {leaves[1], with_bias ? leaves[2] : at::Tensor()});
+    const at::Tensor y = linear(leaves[0], LinearWeights{leaves[1], with_bias ? leaves[2] : at::Tensor()});
     EXPECT_EQ(y.scalar_type(), GetParam());
     const at::Tensor expected = with_bias ? at::linear(copies[0], copies[1], copies[2]) : at::linear(copies[0], copies[1]);
     EXPECT_LE(relative_difference(y.detach(), expected.detach()), tolerance());
@@ -125,13 +125,13 @@ TEST(Fp16OnTheCpu, LeavesTheGradientOfAWeightInFp32WhereItsLeafWantsThat) {
   const at::Tensor x = leaf({40, 8}, at::kHalf), weight = leaf({6, 8}, at::kHalf), grad = at::randn({40, 6}).to(at::kHalf);
   weight.set_grad_dtype(at::kFloat);
   weight.mutable_grad() = at::zeros({6, 8});
-  torch::autograd::backward({linear(x, {weight})}, {grad});
+  torch::autograd::backward({linear(x, LinearWeights{weight})}, {grad});
   EXPECT_LE(relative_difference(weight.grad(), at::mm(grad.to(at::kDouble).t(), x.detach().to(at::kDouble))), 1e-6);
 }
 
 TEST(Fp16OnTheCpu, AFrozenWeightGetsNoGradient) {
   const at::Tensor x = leaf({4, 8}, at::kHalf), weight = leaf({6, 8}, at::kHalf).detach();
-  torch::autograd::backward({linear(x, {weight}).sum()});
+  torch::autograd::backward({linear(x, LinearWeights{weight}).sum()});
   EXPECT_TRUE(x.grad().defined());
   EXPECT_FALSE(weight.grad().defined());
 }
