@@ -35,6 +35,23 @@ class GpuMemory {
   CUdeviceptr data_ = 0;
 };
 
+// Pinned, for what is on its way to the GPU.
+class HostMemory {
+ public:
+  HostMemory(const CudaContext& context, std::uint64_t bytes) : context_(context) {
+    context_.make_current();
+    context_.check(context_.driver().mem_host_alloc(&data_, bytes, CU_MEMHOSTALLOC_PORTABLE), "taking pinned memory to measure with");
+  }
+  ~HostMemory() { (void)context_.driver().mem_free_host(data_); }
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
+  [[nodiscard]] void* data() const { return data_; }
+
+ private:
+  const CudaContext& context_;
+  void* data_ = nullptr;
+};
+
 void check_blas(int status, const char* what) {
   if (status != 0) throw Error(ExitCode::kNoResource, cat("cuBLAS: ", what, " gives status ", status));
 }
@@ -99,6 +116,7 @@ class Products {
         result_(context, kMostBytes * largest([](const ProductShape& s) {
                            return std::max({product(s.rows, s.in), product(s.in, s.out), product(s.rows, s.out)});
                          })),
+        numbers_(context, kBlockElements * kMostBytes),
         stream_(context) {}
 
   // GB/s, read and written.
@@ -135,9 +153,10 @@ class Products {
   }
 
   void fill(const GpuMemory& memory, BlasType type) {
-    numbers_ = random_numbers(type, std::min(kBlockElements, memory.bytes() / kMostBytes));
-    for (std::uint64_t at = 0; at < memory.bytes(); at += numbers_.size()) {
-      const std::uint64_t bytes = std::min<std::uint64_t>(numbers_.size(), memory.bytes() - at);
+    const std::vector<std::byte> numbers = random_numbers(type, std::min(kBlockElements, memory.bytes() / kMostBytes));
+    std::memcpy(numbers_.data(), numbers.data(), numbers.size());
+    for (std::uint64_t at = 0; at < memory.bytes(); at += numbers.size()) {
+      const std::uint64_t bytes = std::min<std::uint64_t>(numbers.size(), memory.bytes() - at);
       context_.check(context_.driver().memcpy_async(memory.data() + at, reinterpret_cast<CUdeviceptr>(numbers_.data()), bytes, stream_.get()),
                      "copying numbers to multiply");
     }
@@ -193,7 +212,7 @@ class Products {
   const CudaContext& context_;
   const ProductSettings& settings_;
   GpuMemory x_, w_, y_, result_;
-  std::vector<std::byte> numbers_;  // on their way to the GPU
+  HostMemory numbers_;
   ProbeStream stream_;  // ends first
 };
 

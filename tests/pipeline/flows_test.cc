@@ -349,13 +349,15 @@ TEST(Flows, ALossIsChosenPerCallAndMayGiveSeveralNumbers) {
 
 TEST(Flows, InputsAndOutputsAreTensorsOfTheHost) {
   OneWorkerRun run({layer<Block>(4)});
-  const RoundResult round = run.pipeline.forward_backward(batch_of(1), batch_of(2), {.return_outputs = true});
-  EXPECT_TRUE(round.outputs().at(0).is_cpu());
-  EXPECT_TRUE(run.pipeline.forward(batch_of(1)).at(0).is_cpu());
   const at::Tensor elsewhere = batch_of(1).to(at::kMeta);
   expect_error(ExitCode::kUsage, {"input 0", "on device meta", "on the CPU"},
                [&] { (void)run.pipeline.forward_backward(elsewhere, batch_of(2)); });
   expect_error(ExitCode::kUsage, {"on device meta", "on the CPU"}, [&] { (void)run.pipeline.forward_backward(batch_of(1), elsewhere); });
+  const RoundResult round = run.pipeline.forward_backward(batch_of(1), batch_of(2), {.return_outputs = true});
+  EXPECT_TRUE(round.outputs().at(0).is_cpu());
+  run.pipeline.step({.learning_rate = 0.05});
+  const c10::NoGradGuard no_grad;
+  EXPECT_TRUE(run.pipeline.forward(batch_of(1)).at(0).is_cpu());
 }
 
 TEST(Flows, GrainAndPlanOfACallChangeNoBit) {

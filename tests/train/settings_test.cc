@@ -80,7 +80,7 @@ TEST(Settings, AllProblemsAreToldTogether) {
   expect_usage({"4 problems:", "--max-steps must be a whole number from 1", "(got 'ten')", "--dtype must be bf16 or fp16 or fp32",
                 "did you mean fp32?", "--num-microbatches", "unknown option --batchsize (did you mean --batch-size?)"},
                {"--model", "m", "--data", "d", "--output", "o", "--max-steps", "ten", "--batch-size", "8", "--num-microbatches",
-                "0", "--sequence-length", "256", "--learning-rate", "1e-4", "--seed", "7", "--dtype", "fp23", "--batchsize", "9"});
+                "0", "--sequence-length", "256", "--learning-rate", "1e-4", "--seed", "7", "--dtype", "fp3", "--batchsize", "9"});
 }
 
 TEST(Settings, MissingOptionsAreOneLine) {
