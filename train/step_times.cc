@@ -43,7 +43,7 @@ PredictedStep predict_step(const TrainSettings& settings, const std::string& pro
   try {
     const GpuProfile gpu = gpu_profile(profile).profile;
     predicted.profile = gpu.name;
-    if (settings.dtype != TrainSettings::DType::kBFloat16) {
+    if (settings.dtype == TrainSettings::DType::kFloat32) {
       throw Error(ExitCode::kUsage, "profiles are of products of 16-bit numbers, and --dtype is fp32");
     }
     const TrainingSetup setup = setup_of(settings, gpu, num_workers);

@@ -38,7 +38,7 @@ struct GpuMemoryUse {
   // Memory with one purpose: the most that it had at once.
   struct Item {
     std::string purpose;  // as it is printed
-    std::uint64_t most_bytes = 0;
+    std::uint64_t most_bytes = 0;  // at once
   };
   int worker = 0;
   std::uint64_t limit_bytes = 0;  // what the worker took at its start

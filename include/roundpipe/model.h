@@ -19,7 +19,7 @@ struct ParameterUse {
 
 // What one call gives a model, before it is cut into microbatches; without packed lists and nested arguments.
 struct CallContents {
-  Tensors inputs;
+  Tensors inputs;     // as given
   std::string loss;   // the name of its loss; empty: a forward
   Tensors arguments;  // of the loss
 };

@@ -40,7 +40,7 @@ struct StepTimes {
   // Simulated with the plan of these steps and what layers took in the run (Pipeline::layer_times()), as if copies and updates took no
   // time. 0: nothing is known of the layers' times, or rounds were no forward_backward().
   double simulated_ms = 0;
-  double simulated_busy = 0;
+  double simulated_busy = 0;  // likewise, of all workers' time
 };
 
 // Times of one layer for one microbatch, in ns. 0: not known.
