@@ -34,8 +34,8 @@ cudaStream_t make_stream() {
   return stream;
 }
 
-// CUDA loads a kernel when it is first launched. If that waited for the context's other streams, a worker would hang whose stream
-// waits for a peer that waits for this worker's kernels. No other test here launches add_time.
+// CUDA loads a kernel when it is first launched. If that waited for the context's other streams, a worker's first rounds would be
+// slow; nothing would hang (docs/design/cuda.md). No other test here launches add_time.
 TEST_F(FirstLaunch, OfAKernelDoesNotWaitForAnotherStream) {
   const DeviceArray<std::int64_t> total(1);
   const cudaStream_t shut = make_stream(), open = make_stream();
