@@ -85,7 +85,8 @@ def main(words: list[str]) -> int:
     failed = {feature.line for feature, _ in found}
     proven = [feature for feature in features if not feature.is_open and feature.line not in failed]
     tests = {test for feature in proven for test in feature.tests}
-    print(f"{page}: {len(proven)} of {len(features)} features are proven, by {len(tests)} tests; open:")
+    open_ones = "open:" if any(feature.is_open for feature in features) else "none is open"
+    print(f"{page}: {len(proven)} of {len(features)} features are proven, by {len(tests)} tests; {open_ones}")
     for feature in features:
         if feature.is_open:
             print(f"  {feature.name}")

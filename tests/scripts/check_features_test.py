@@ -33,7 +33,7 @@ class CheckFeaturesTest(unittest.TestCase):
     def test_tests_that_passed_prove_a_feature(self):
         code, output = self.check("| one | `f()` | `A.Works` |\n| two | | `system.a.Test`, `A.Works` |\n\n"
                                   "| feature | proof |\n|---|:-:|\n| three | `B.Works` |\n| four | `Threads/B.Half/0` |\n")
-        self.assertEqual((code, output), (0, "features.md: 4 of 4 features are proven, by 4 tests; open:\n"))
+        self.assertEqual((code, output), (0, "features.md: 4 of 4 features are proven, by 4 tests; none is open\n"))
 
     def test_a_test_that_is_missing_or_did_not_pass_proves_nothing(self):
         for test in ("A.Fails", "A.IsSkipped", "A.IsOff", "A.WorksNot", "A.Work", "B.Half", "Works", ""):
