@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/median.h"
 #include "optimizer/float16.h"
 
 namespace rp {
@@ -99,11 +100,6 @@ double with_rows(const Shape& shape, Data& data) {
     round_row(data.gradient.data() + row * shape.width, data.sums.data() + at * shape.width, shape.width);
   }
   return ms_since(start);
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 void compare(const Shape& shape) {

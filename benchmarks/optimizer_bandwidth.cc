@@ -28,6 +28,7 @@
 #include "benchmarks/libtorch_adamw.h"
 #endif
 #include "common/clock.h"
+#include "common/median.h"
 #include "optimizer/update.h"
 #include "optimizer/float16.h"
 #include "optimizer/kernels.h"
@@ -205,11 +206,6 @@ double seconds_of(const Candidate& candidate, std::size_t n, ThreadTeam& team) {
   if (candidate.whole) candidate.whole(team.num_threads());
   for (const auto& stage : candidate.stages) for_each_chunk(n, team, stage);
   return static_cast<double>(now_ns() - start) * 1e-9;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 void compare(Arrays& a, int num_threads, int repetitions, const char* pages) {

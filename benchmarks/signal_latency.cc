@@ -13,6 +13,7 @@
 #include "benchmarks/forked.h"
 #include "common/check.h"
 #include "common/fd.h"
+#include "common/median.h"
 #include "common/text.h"
 #include "cuda/cuda_device.h"
 
@@ -205,10 +206,6 @@ PollingCost measure_polling(const CudaDriver& driver, std::uint64_t bytes, int r
     }
   }
   (void)driver.mem_free_host(pinned);
-  const auto median = [](std::vector<double>& all) {
-    std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2), all.end());
-    return all[all.size() / 2];
-  };
   return {.without_gbs = median(samples[0]), .with_gbs = median(samples[1])};
 }
 

@@ -11,6 +11,7 @@
 
 #include "common/clock.h"
 #include "common/fd.h"
+#include "common/median.h"
 #include "common/text.h"
 #include "cuda/cuda_stream.h"
 #include "cuda/pinned_store.h"
@@ -114,11 +115,6 @@ class Measure {
   const std::uint64_t bytes_;
   const CudaEvent begin_[2], end_[2];
 };
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
 
 // Samples by what was measured and of which kind of memory.
 using Samples = std::map<std::pair<std::string, std::string>, std::vector<double>>;

@@ -4,18 +4,13 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/median.h"
 
 namespace rp {
 
 namespace {
 
 double part(double of, double all) { return all > 0 ? of / all : 0; }
-
-double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 }  // namespace
 
@@ -82,7 +77,7 @@ MeasuredSteps ScheduleReport::measure(std::uint64_t warm_up) const {
     last_end_ns = step->second.end_ns;
   }
   measured.wall_ns = last_end_ns - before->second.end_ns;
-  measured.median_ms = median_of(std::move(times_ms));
+  measured.median_ms = median(std::move(times_ms));
   return measured;
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/median.h"
 #include "common/text.h"
 #include "cuda/pinned_memory.h"
 #include "launcher/probe_stream.h"
@@ -177,8 +178,7 @@ double ProbeMeasure::small_copy_us() const {
     context_.check(result, "waiting for a copy");
     times_ns.push_back(now_ns() - begin);
   }
-  std::nth_element(times_ns.begin(), times_ns.begin() + static_cast<std::ptrdiff_t>(times_ns.size() / 2), times_ns.end());
-  return static_cast<double>(times_ns[times_ns.size() / 2]) / 1000.0;
+  return static_cast<double>(median(std::move(times_ns))) / 1000.0;
 }
 
 ProbeFigures ProbeMeasure::measure() {

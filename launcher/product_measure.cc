@@ -6,6 +6,7 @@
 #include <functional>
 #include <random>
 
+#include "common/median.h"
 #include "common/text.h"
 #include "launcher/probe_stream.h"
 
@@ -204,9 +205,7 @@ class Products {
       context_.check(driver.event_elapsed_time(&ms, begin.get(), end.get()), "asking for the time between events");
       if (run >= settings_.num_warm_up) times_ms.push_back(ms);
     }
-    const auto middle = times_ms.begin() + static_cast<std::ptrdiff_t>(times_ms.size() / 2);
-    std::nth_element(times_ms.begin(), middle, times_ms.end());
-    return *middle;
+    return median(std::move(times_ms));
   }
 
   const CudaContext& context_;

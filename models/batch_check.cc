@@ -5,13 +5,12 @@
 #include "common/text.h"
 #include "models/causal_lm_loss.h"
 #include "models/documents.h"
+#include "models/gpu_kernels.h"
 #include "roundpipe/error.h"
 
 namespace rp::models {
 
 namespace {
-
-constexpr std::int64_t kNotTrained = -100;
 
 // "of sequence 3, position 17".
 std::string place_of(const at::Tensor& x_bt, std::int64_t element) {
@@ -52,10 +51,10 @@ void check_inputs(std::int64_t vocabulary, const Tensors& inputs) {
 void check_arguments(std::int64_t vocabulary, const Tensors& arguments) {
   if (!holds_tokens(arguments)) return;
   const at::Tensor& labels = arguments[0];
-  const std::int64_t place = find_outside(labels, vocabulary, kNotTrained);
+  const std::int64_t place = find_outside(labels, vocabulary, kIgnoredLabel);
   if (place >= 0) {
     throw Error(ExitCode::kUserError, cat("label ", labels.flatten()[place].item<std::int64_t>(), " ", place_of(labels, place), " is neither ",
-                                          kNotTrained, " (not trained) nor a token of the model's vocabulary of ", vocabulary,
+                                          kIgnoredLabel, " (not trained) nor a token of the model's vocabulary of ", vocabulary,
                                           ": prepare the data with this model's tokenizer"));
   }
   if (arguments.size() < 2 || !arguments[1].defined() || arguments[1].numel() != 1) return;

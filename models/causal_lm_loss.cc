@@ -18,8 +18,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr std::int64_t kNotTrained = -100;
-
 // The number of trained tokens is another one in every microbatch, and oneDNN makes and keeps code for each shape of a
 // product that it meets (half a megabyte each): rows are filled up with zeros to a multiple of this.
 constexpr std::int64_t kRowGrain = 64;
@@ -112,7 +110,7 @@ void check_labels(const at::Tensor& labels_r, std::int64_t vocabulary) {
   if (labels_r.numel() == 0) return;
   const auto lowest = labels_r.min().item<std::int64_t>(), highest = labels_r.max().item<std::int64_t>();
   if (lowest >= 0 && highest < vocabulary) return;
-  throw Error(ExitCode::kUserError, cat("label ", lowest < 0 ? lowest : highest, " is neither ", kNotTrained,
+  throw Error(ExitCode::kUserError, cat("label ", lowest < 0 ? lowest : highest, " is neither ", kIgnoredLabel,
                                         " (not trained) nor a token of the model's vocabulary of ", vocabulary,
                                         ": prepare the data with this model's tokenizer"));
 }
@@ -133,7 +131,7 @@ at::Tensor causal_lm_loss_of(const Tensors& outputs, const Tensors& arguments, s
     throw Error(ExitCode::kUserError, cat("causal_lm_loss: the divisor is ", divisor,
                                           "; give the number of trained tokens of the step, at least 1"));
   }
-  const at::Tensor trained_r = labels_n.ne(kNotTrained).nonzero().squeeze(1);
+  const at::Tensor trained_r = labels_n.ne(kIgnoredLabel).nonzero().squeeze(1);
   const at::Tensor labels_r = labels_n.index_select(0, trained_r);
   check_labels(labels_r, weight_vh.size(0));
   const bool with_gradient = at::GradMode::is_enabled() && (hidden_bth.requires_grad() || weight_vh.requires_grad());

@@ -90,13 +90,7 @@ struct OneChunkLoss : torch::autograd::Function<OneChunkLoss> {
     const at::Tensor &hidden_nh = saved[0], &weight_vh = saved[1], &grad_logits_nv = saved[2];
     scale(grad_logits_nv, grads[0].to(at::kFloat));
     variable_list gradients(5);
-    if (context->needs_input_grad(1)) {
-      if (takes_gradient_in_place(weight_vh)) {
-        add_product(weight_vh.grad(), grad_logits_nv.t(), hidden_nh);
-      } else {
-        gradients[1] = at::mm(grad_logits_nv.t(), hidden_nh);
-      }
-    }
+    if (context->needs_input_grad(1)) gradients[1] = weight_gradient(weight_vh, grad_logits_nv.t(), hidden_nh);
     if (context->needs_input_grad(0)) gradients[0] = at::mm(grad_logits_nv, weight_vh);
     return gradients;
   }

@@ -78,13 +78,7 @@ struct GpuLinears : torch::autograd::Function<GpuLinears> {
       const at::Tensor& weight_oi = saved[1 + i];
       const auto place = static_cast<std::size_t>(weights[i]) + 1;
       const std::size_t end = i + 1 < weights.size() ? static_cast<std::size_t>(weights[i + 1]) + 1 : result.size() - 1;
-      if (context->needs_input_grad(place)) {
-        if (takes_gradient_in_place(weight_oi)) {
-          add_product(weight_oi.grad(), grad_no.t(), x_ni);
-        } else {
-          result[place] = at::mm(grad_no.t(), x_ni);
-        }
-      }
+      if (context->needs_input_grad(place)) result[place] = weight_gradient(weight_oi, grad_no.t(), x_ni);
       if (place + 1 < end && context->needs_input_grad(place + 1)) {
         result[place + 1] = at::sum(grad_no, 0, /*keepdim=*/false, at::kFloat);
       }
@@ -136,6 +130,12 @@ void add_product(at::Tensor total, const at::Tensor& a, const at::Tensor& b) {
   } else {
     total.add_(at::mm(a, b));
   }
+}
+
+at::Tensor weight_gradient(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b) {
+  if (!takes_gradient_in_place(weight)) return at::mm(a, b);
+  add_product(weight.grad(), a, b);
+  return {};
 }
 
 }  // namespace rp::models

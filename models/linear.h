@@ -39,4 +39,7 @@ struct LinearWeights {
 // to be added up in fp16 (at::globalContext().allowFP16AccumulationCuBLAS()), which gives fp16.
 void add_product(at::Tensor total, const at::Tensor& a, const at::Tensor& b);
 
+// The gradient a b of a weight, for autograd: undefined where it is added in place, else in the dtype of a.
+[[nodiscard]] at::Tensor weight_gradient(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b);
+
 }  // namespace rp::models

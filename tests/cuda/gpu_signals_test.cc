@@ -1,9 +1,7 @@
 // The signals of tests/cuda/signals_test.cc on a GPU that two to eight processes share.
 #include <gtest/gtest.h>
-#include <sys/types.h>
 
 #include <memory>
-#include <vector>
 
 #include "cuda/cuda_device.h"
 #include "cuda/driver.h"
@@ -28,20 +26,10 @@ class GpuSignalsOf : public testing::TestWithParam<GpuSignals> {};
 
 TEST_P(GpuSignalsOf, ProcessesOnOneGpuOrderTheirWork) {
   if (!has_gpu()) GTEST_SKIP() << "no CUDA device: why is said above";
-  for (const int num_workers : {2, 3, 8}) {
-    const auto store = prepared_store(num_workers);
-    std::vector<pid_t> children;
-    for (int w = 0; w < num_workers; ++w) {
-      children.push_back(start_process([&] {
-        const auto view = Store::attach(duplicates(store->descriptors()));
-        const std::unique_ptr<Device> device = gpu(GetParam());
-        pass_on(*view, *device, w, static_cast<unsigned>(w));
-        return !testing::Test::HasFailure();
-      }));
-    }
-    for (const pid_t child : children) EXPECT_EQ(wait_for_process(child), 0);
-    for (int w = 0; w < num_workers; ++w) EXPECT_TRUE(is_right(*store, w)) << "worker " << w << " of " << num_workers;
-  }
+  struct Machine {
+    std::unique_ptr<Device> device;
+  };
+  expect_order_between_processes([](int) { return Machine{gpu(GetParam())}; });
 }
 
 INSTANTIATE_TEST_SUITE_P(Words, GpuSignalsOf, testing::Values(GpuSignals::kWords));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/types.h>
 
 #include <atomic>
 #include <chrono>
@@ -17,6 +18,7 @@
 #include "device/device.h"
 #include "device/stream_signal.h"
 #include "hoststore/store.h"
+#include "tests/hoststore/processes.h"
 
 namespace rp::test {
 
@@ -104,6 +106,27 @@ inline bool is_right(Store& store, int worker) {
     if (worker == 0 && n > 1) is_good = is_good && was_read == number(n > 150 ? n - 150 : n - 1);
   }
   return is_good;
+}
+
+// Rings of two, three and eight processes. `make(worker)` gives a `device`, and what it needs, in the worker's process.
+template <typename Make>
+void expect_order_between_processes(const Make& make) {
+  for (const int num_workers : {2, 3, 8}) {
+    const auto store = prepared_store(num_workers);
+    std::vector<pid_t> children;
+    for (int w = 0; w < num_workers; ++w) {
+      children.push_back(start_process([&] {
+        const auto view = Store::attach(duplicates(store->descriptors()));
+        {
+          const auto machine = make(w);
+          pass_on(*view, *machine.device, w, static_cast<unsigned>(w));
+        }
+        return !testing::Test::HasFailure();
+      }));
+    }
+    for (const pid_t child : children) EXPECT_EQ(wait_for_process(child), 0);
+    for (int w = 0; w < num_workers; ++w) EXPECT_TRUE(is_right(*store, w)) << "worker " << w << " of " << num_workers;
+  }
 }
 
 }  // namespace rp::test

@@ -61,21 +61,7 @@ TEST_P(AnySignals, OrderTheWorkOfTwoToEightThreads) {
 
 TEST_P(AnySignals, OrderTheWorkOfTwoToEightProcesses) {
   FakeDriver::share_events();
-  for (const int num_workers : {2, 3, 8}) {
-    const auto store = prepared_store(num_workers);
-    std::vector<pid_t> children;
-    for (int w = 0; w < num_workers; ++w) {
-      children.push_back(start_process([&] {
-        const auto view = Store::attach(duplicates(store->descriptors()));
-        Machine machine = GetParam().make(static_cast<unsigned>(w) + 1);
-        pass_on(*view, *machine.device, w, static_cast<unsigned>(w));
-        machine.device.reset();
-        return !testing::Test::HasFailure();
-      }));
-    }
-    for (const pid_t child : children) EXPECT_EQ(wait_for_process(child), 0);
-    for (int w = 0; w < num_workers; ++w) EXPECT_TRUE(is_right(*store, w)) << "worker " << w << " of " << num_workers;
-  }
+  expect_order_between_processes([](int worker) { return GetParam().make(static_cast<unsigned>(worker) + 1); });
 }
 
 TEST_P(AnySignals, GiveNothingToWaitForBeforeTheSignalIsEnqueued) {
