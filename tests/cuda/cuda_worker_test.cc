@@ -239,8 +239,16 @@ class DeadPeer : public testing::TestWithParam<GpuSignals> {
     }
     if (is_done) peer.stream(StreamKind::kDownload).drain();
     peer.abandon();  // its process is gone: nothing is given back
+    const EndOfProcess end{driver};
     worker.serve(is_done ? 3 : 4);
   }
+
+ private:
+  // A worker that gives its GPU up leaves streams that wait for words in the store, which is unmapped before its driver ends.
+  struct EndOfProcess {
+    FakeDriver& driver;
+    ~EndOfProcess() { driver.stop(); }
+  };
 };
 
 TEST_P(DeadPeer, ThatNeverSignalledIsNamed) {

@@ -24,7 +24,7 @@ FakeDriver::FakeDriver(const FakeDriverOptions& options) : state_(std::make_uniq
 }
 
 FakeDriver::~FakeDriver() {
-  state_->streams.stop();
+  stop();
   g_state = nullptr;
 }
 
@@ -43,8 +43,10 @@ void FakeDriver::fault(CUresult result) {
     const std::lock_guard lock(state_->mutex);
     state_->fault = result;
   }
-  state_->streams.stop();
+  stop();
 }
+
+void FakeDriver::stop() { state_->streams.stop(); }
 
 int FakeDriver::num_calls(const std::string& function) const {
   const std::lock_guard lock(state_->mutex);

@@ -55,6 +55,8 @@ class FakeDriver {
   // The GPU has failed, as by a kernel that wrote where it must not: nothing enqueued runs any more, not even host functions, and
   // every call says so.
   void fault(CUresult result);
+  // As at the end of the process: nothing enqueued runs any more. Before memory goes that streams may still wait for or copy.
+  void stop();
   // How often it was called.
   [[nodiscard]] int num_calls(const std::string& function) const;
 

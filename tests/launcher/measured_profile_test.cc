@@ -3,13 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-
 #include "common/text.h"
 #include "model_files/profile_file.h"
 #include "roundpipe/error.h"
+#include "tests/common/temp_directory.h"
 
 namespace rp {
 namespace {
@@ -25,11 +22,8 @@ GpuBandwidth measured_gpu(double up) {
 }
 
 ProfileFile<GpuProfile> read_back(const std::string& text) {
-  const std::string path = (std::filesystem::temp_directory_path() / "rp-test-XXXXXX").string() + ".json";
-  std::ofstream(path) << text;
-  ProfileFile<GpuProfile> file = read_gpu_profile(path);
-  std::filesystem::remove(path);
-  return file;
+  const TempDirectory directory;
+  return read_gpu_profile(directory.write("gpu.json", text).string());
 }
 
 std::string source_of(const ProfileFile<GpuProfile>& file, const std::string& key) {
