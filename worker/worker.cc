@@ -10,6 +10,13 @@
 
 namespace rp {
 
+namespace {
+
+constexpr StreamKind kAllStreams[] = {StreamKind::kUploadParameters, StreamKind::kUploadActivations, StreamKind::kCompute,
+                                      StreamKind::kDownload, StreamKind::kDownloadGradients};
+
+}  // namespace
+
 Worker::Worker(Store& store, int number, Device& device, StageExecutor& executor, std::optional<FaultBoardEntry> board,
                TraceJournal* trace, TaskRanges* ranges)
     : parts_(store, number, device, board, trace, ranges, [this](std::exception_ptr error) { fail(std::move(error)); }),
@@ -48,18 +55,22 @@ void Worker::check_device() {
   }
 }
 
-// What a device still waits for after a failure may never come; then the process ends, and the device's work with it.
 void Worker::drain(bool has_failed) {
+  if (has_failed) return give_up();
+  try {
+    for (const StreamKind kind : kAllStreams) parts_.device.stream(kind).drain();
+  } catch (...) {
+    give_up();  // what has not ended would still call this worker
+    throw;
+  }
+}
+
+// What a device still waits for after a failure may never come; then the process ends, and the device's work with it.
+void Worker::give_up() {
   constexpr std::int64_t kLastWaitNs = kNsPerSecond;
-  if (has_failed) parts_.device.abandon();
-  for (const StreamKind kind : {StreamKind::kUploadParameters, StreamKind::kUploadActivations, StreamKind::kCompute,
-                                StreamKind::kDownload, StreamKind::kDownloadGradients}) {
-    Stream& stream = parts_.device.stream(kind);
-    if (!has_failed) {
-      stream.drain();
-    } else if (!stream.drain_within(kLastWaitNs)) {
-      return;
-    }
+  parts_.device.abandon();
+  for (const StreamKind kind : kAllStreams) {
+    if (!parts_.device.stream(kind).drain_within(kLastWaitNs)) return;
   }
 }
 

@@ -48,6 +48,7 @@ class Worker {
   void stop_all();
   void check_device();
   void drain(bool has_failed);
+  void give_up();
 
   WorkerParts parts_;
   InputBuffers inputs_;

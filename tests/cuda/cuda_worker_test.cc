@@ -27,7 +27,7 @@ constexpr ToyConfig kTwoLayersOfEight{.num_layers = 2, .num_elements = 8, .num_m
 class GpuWorker {
  public:
   explicit GpuWorker(const CudaDriver& driver, GpuSignals signals = GpuSignals::kWords,
-                     std::int64_t wait_timeout_ns = 20 * kNsPerSecond)
+                     std::int64_t wait_timeout_ns = 20 * kNsPerSecond, const Command& forward = forward_command())
       : store(two_layer_store({.wait_timeout_ns = wait_timeout_ns})),
         table(make_table(*store)),
         device(driver, {.memory_bytes = 4 << 20, .signals = signals}, [this](const std::string& text) { warnings->push_back(text); }),
@@ -42,7 +42,7 @@ class GpuWorker {
     Command backward = backward_command();
     backward.slot = 2;
     backward.first_event = 4;
-    for (const Command& command : {forward_command(), fused_command(), backward}) EXPECT_TRUE(commands.try_push(command));
+    for (const Command& command : {forward, fused_command(), backward}) EXPECT_TRUE(commands.try_push(command));
   }
 
   // Serves until `num` tasks are complete; rethrows what serve() threw.
@@ -227,7 +227,9 @@ class DeadPeer : public testing::TestWithParam<GpuSignals> {
   // The stream in which the peer signals is held: what it enqueues is never done.
   void run(bool has_signalled, bool is_done) {
     FakeDriver driver;
-    GpuWorker worker(driver.table(), GetParam(), 200 * kNsPerMs);
+    Command forward = forward_command();
+    forward.saved_boundaries = {};  // what it would save is the peer's
+    GpuWorker worker(driver.table(), GetParam(), 200 * kNsPerMs, forward);
     worker.table.source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = 0};
     CudaDevice peer(driver.table(), {.memory_bytes = 1 << 20, .signals = GetParam()}, [](const std::string&) {});
     const auto signals = peer.connect(*worker.store, 1);
@@ -317,7 +319,7 @@ INSTANTIATE_TEST_SUITE_P(Of, EachCall,
                                          "cuCtxSetCurrent", "cuCtxGetStreamPriorityRange", "cuMemAlloc", "cuMemHostAlloc",
                                          "cuMemHostRegister", "cuMemHostGetDevicePointer", "cuStreamCreateWithPriority",
                                          "cuEventCreate", "cuMemcpyAsync", "cuEventRecord", "cuStreamWaitEvent",
-                                         "cuStreamWriteValue64", "cuLaunchHostFunc", "cuIpcGetEventHandle"),
+                                         "cuStreamWriteValue64", "cuStreamQuery", "cuLaunchHostFunc", "cuIpcGetEventHandle"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -20,6 +20,7 @@ void FakeDriver::share_events() { share_event_cells(); }
 
 FakeDriver::FakeDriver(const FakeDriverOptions& options) : state_(std::make_unique<State>(options)) {
   RP_ASSERT(g_state == nullptr);
+  share_event_cells();  // before there are threads
   g_state = state_.get();
 }
 

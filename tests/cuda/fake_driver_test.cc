@@ -21,7 +21,10 @@ class FakeDriverRefuses : public testing::Test {
     ASSERT_EQ(cu_.stream_create(&stream_, CU_STREAM_NON_BLOCKING, 0), CUDA_SUCCESS);
     pages_ = mmap(nullptr, 4 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   }
-  void TearDown() override { munmap(pages_, 4 * kPage); }
+  void TearDown() override {
+    driver_.stop();
+    munmap(pages_, 4 * kPage);
+  }
   [[nodiscard]] std::byte* page(int number) const { return static_cast<std::byte*>(pages_) + number * static_cast<int>(kPage); }
   [[nodiscard]] CUdeviceptr address(int number) const { return reinterpret_cast<CUdeviceptr>(page(number)); }
   [[nodiscard]] CUresult add(int first, std::uint64_t num, unsigned flags = 0) const {

@@ -21,7 +21,7 @@ struct SharedCells {
 SharedCells* g_cells = nullptr;
 
 SharedCells& shared() {
-  if (g_cells == nullptr) share_event_cells();
+  RP_ASSERT(g_cells != nullptr);
   return *g_cells;
 }
 

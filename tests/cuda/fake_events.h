@@ -36,7 +36,7 @@ struct CUevent_st {
 
 namespace rp::test {
 
-// Makes the memory that events lie in.
+// Makes the memory that events lie in, unless it is there.
 void share_event_cells();
 
 // A cell that is nobody's.
