@@ -1,10 +1,9 @@
 #include "common/cgroup.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <cstdlib>
 #include <fstream>
+
+#include "tests/common/temp_directory.h"
 
 namespace rp {
 namespace {
@@ -14,18 +13,14 @@ namespace fs = std::filesystem;
 // A made-up /sys/fs/cgroup.
 class CgroupTest : public testing::Test {
  protected:
-  CgroupTest() : mount_((fs::temp_directory_path() / "rp-test-XXXXXX").string()) {
-    if (mkdtemp(mount_.data()) == nullptr) std::abort();
-  }
-  ~CgroupTest() override { fs::remove_all(mount_); }
-
   void write(const std::string& file, const std::string& text) const {
     const fs::path path = fs::path(mount_) / file;
     fs::create_directories(path.parent_path());
     std::ofstream(path) << text;
   }
 
-  std::string mount_;
+  const TempDirectory directory_;
+  const std::string mount_ = directory_.path();
 };
 
 TEST_F(CgroupTest, WithoutFilesThereIsNoLimit) {

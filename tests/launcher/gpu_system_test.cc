@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
+#include "tests/common/temp_directory.h"
 #include "tests/launcher/fake_nvml.h"
 
 namespace rp {
@@ -18,20 +18,16 @@ namespace fs = std::filesystem;
 // A /sys of one's own.
 class FakeRoot {
  public:
-  FakeRoot() : path_((fs::temp_directory_path() / "rp-test-XXXXXX").string()) {
-    if (mkdtemp(path_.data()) == nullptr) std::abort();
-  }
-  ~FakeRoot() { fs::remove_all(path_); }
   void put(const std::string& address, const std::string& name, const std::string& text) const {
-    const fs::path directory = fs::path(path_) / "sys/bus/pci/devices" / address;
+    const fs::path directory = directory_.path() / "sys/bus/pci/devices" / address;
     fs::create_directories(directory);
     std::ofstream(directory / name) << text << "\n";
   }
   void put_node(const std::string& address, const std::string& text) const { put(address, "numa_node", text); }
-  [[nodiscard]] std::string path() const { return path_; }
+  [[nodiscard]] std::string path() const { return directory_.path(); }
 
  private:
-  std::string path_;
+  TempDirectory directory_;
 };
 
 class GpuSystemTest : public testing::Test {

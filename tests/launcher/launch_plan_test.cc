@@ -4,13 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "hoststore/control.h"
 #include "launcher/program_path.h"
 #include "roundpipe/error.h"
+#include "tests/common/temp_directory.h"
 #include "tests/launcher/fake_nvml.h"
 
 namespace rp {
@@ -34,19 +34,17 @@ TEST(LaunchPlan, TheDefaultIsAWorkerACoreAsFarAsTheStoreHasRoom) {
 // A machine with two NUMA nodes and four cards, two beside each, and a build that has the plug-in.
 class GpuPlanTest : public testing::Test {
  protected:
-  GpuPlanTest() : directory_((fs::temp_directory_path() / "rp-test-XXXXXX").string()) {
-    if (mkdtemp(directory_.data()) == nullptr) std::abort();
-    std::ofstream(fs::path(directory_) / kCudaPlugin) << "";
+  GpuPlanTest() {
+    (void)directory_.write(kCudaPlugin, "");
     fake_driver() = {};
     fake_driver().cards = equal_cards(4);
     machine_ = {.usable_cores = 8, .nodes = {{0, {0, 1, 2, 3}}, {1, {4, 5, 6, 7}}}, .gpus = observe_gpus(fake_nvml()), .cuda = {}};
     for (std::size_t i = 0; i < 4; ++i) machine_.gpus.gpus[i].numa_node = i < 2 ? 1 : 0;
   }
-  ~GpuPlanTest() override { fs::remove_all(directory_); }
 
   [[nodiscard]] LaunchPlan plan(std::vector<std::string> arguments) const {
     arguments.emplace_back("/bin/sh");
-    return make_launch_plan(parse_launch_options(arguments), machine_, directory_);
+    return make_launch_plan(parse_launch_options(arguments), machine_, directory_.path());
   }
   [[nodiscard]] std::string refusal(const std::vector<std::string>& arguments, ExitCode code) const {
     try {
@@ -65,7 +63,7 @@ class GpuPlanTest : public testing::Test {
     return "unset";
   }
 
-  std::string directory_;
+  const TempDirectory directory_;
   LocalMachine machine_;
 };
 
@@ -123,7 +121,7 @@ TEST_F(GpuPlanTest, WorkersThatDoNotAgreeWithTheGpusAreRefused) {
 }
 
 TEST_F(GpuPlanTest, ABuildWithoutThePluginSaysSoBeforeAnythingElse) {
-  fs::remove(fs::path(directory_) / kCudaPlugin);
+  fs::remove(directory_.file(kCudaPlugin));
   machine_.gpus = {.missing = "no driver"};
   const std::string message = refusal({"--gpus", "8"}, ExitCode::kNoResource);
   EXPECT_THAT(message, HasSubstr("--gpus 8: this build has no CUDA device: libroundpipe_cuda.so is neither"));

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -15,24 +14,13 @@
 #include <vector>
 
 #include "common/text.h"
+#include "tests/common/temp_directory.h"
 #include "tests/launcher/launched_run.h"
 
 namespace rp {
 namespace {
 
 namespace fs = std::filesystem;
-
-class TempDirectory {
- public:
-  TempDirectory() : path_((fs::temp_directory_path() / "rp-test-XXXXXX").string()) {
-    if (mkdtemp(path_.data()) == nullptr) std::abort();
-  }
-  ~TempDirectory() { fs::remove_all(path_); }
-  [[nodiscard]] fs::path path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 std::string file_text(const fs::path& file) {
   std::ifstream in(file);

@@ -3,9 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+
+#include "tests/common/temp_directory.h"
 
 namespace rp {
 namespace {
@@ -70,8 +71,8 @@ TEST(Limits, JustEnoughIsEnough) {
 }
 
 TEST(Limits, AreReadFromTheMachinesFiles) {
-  std::string root = (fs::temp_directory_path() / "rp-test-XXXXXX").string();
-  ASSERT_NE(mkdtemp(root.data()), nullptr);
+  const TempDirectory directory_of_root;
+  const std::string root = directory_of_root.path();
   for (const char* directory : {"proc/sys/vm", "sys/kernel/mm/transparent_hugepage"}) fs::create_directories(fs::path(root) / directory);
   std::ofstream(root + "/proc/meminfo") << "MemTotal:       1024 kB\nMemFree: 1 kB\nMemAvailable:    512 kB\n";
   std::ofstream(root + "/proc/sys/vm/max_map_count") << "262144\n";
@@ -84,7 +85,6 @@ TEST(Limits, AreReadFromTheMachinesFiles) {
   EXPECT_EQ(limits.shm_bytes, std::nullopt);
   EXPECT_EQ(line_of(limits, "shm").value, "none");
   EXPECT_GT(limits.open_files, 0U);
-  fs::remove_all(root);
 }
 
 TEST(Limits, WhatTheMachineDoesNotTellIsUnknown) {

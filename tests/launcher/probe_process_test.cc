@@ -3,12 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "common/text.h"
 #include "roundpipe/error.h"
+#include "tests/common/temp_directory.h"
 
 namespace rp {
 namespace {
@@ -21,14 +21,9 @@ constexpr double kPatience = 20;
 // A shell script in the place of rp-probe.
 class ProbeProcessTest : public testing::Test {
  protected:
-  ProbeProcessTest() : directory_((fs::temp_directory_path() / "rp-test-XXXXXX").string()) {
-    if (mkdtemp(directory_.data()) == nullptr) std::abort();
-  }
-  ~ProbeProcessTest() override { fs::remove_all(directory_); }
-
   // `body`: after "#!/bin/sh"; $line is what it prints for figures with this bandwidth up.
   [[nodiscard]] fs::path script(const std::string& body, double up = 25) const {
-    const fs::path file = fs::path(directory_) / "probe";
+    const fs::path file = directory_.file("probe");
     const ProbeFigures figures{.host_to_device_gbs = up, .device_to_host_gbs = 24, .both_directions_gbs = 20,
                                .copy_latency_us = 9, .register_s_per_gib = 0.1, .memory_gib = 24, .usable_gib = 23};
     std::ofstream(file) << "#!/bin/sh\nline='" << probe_line(figures) << "'\n" << body << "\n";
@@ -44,7 +39,7 @@ class ProbeProcessTest : public testing::Test {
     return measure_bandwidths(program, gpus(number), std::vector<CpuList>(static_cast<std::size_t>(number)), seconds, false);
   }
 
-  std::string directory_;
+  const TempDirectory directory_;
 };
 
 TEST_F(ProbeProcessTest, FiguresReadBackAsTheyWereWritten) {
@@ -64,7 +59,7 @@ TEST_F(ProbeProcessTest, OneGpuIsMeasuredAloneOnly) {
 }
 
 TEST_F(ProbeProcessTest, SeveralAreMeasuredOnceMoreTogetherEachWithItsOwnCard) {
-  const fs::path log = fs::path(directory_) / "log";
+  const fs::path log = directory_.file("log");
   const fs::path program = script(cat("while read word; do echo \"$1 $CUDA_VISIBLE_DEVICES $word\" >> ", log.string(), "; echo \"$line\"; done"));
   for (const GpuBandwidth& gpu : measured(program, 2)) {
     EXPECT_TRUE(gpu.alone && gpu.together) << gpu.failure;
@@ -80,7 +75,7 @@ TEST_F(ProbeProcessTest, SeveralAreMeasuredOnceMoreTogetherEachWithItsOwnCard) {
 }
 
 TEST_F(ProbeProcessTest, ProductsAreAskedForByAnOption) {
-  const fs::path log = fs::path(directory_) / "log";
+  const fs::path log = directory_.file("log");
   const fs::path program = script(cat("while read word; do echo \"$*\" >> ", log.string(), "; echo \"$line\"; done"));
   ASSERT_TRUE(measure_bandwidths(program, gpus(1), {{}}, kPatience, true).at(0).alone.has_value());
   std::string words;
@@ -109,7 +104,7 @@ TEST_F(ProbeProcessTest, OneThatDiesInTheSecondMeasurementKeepsItsFirst) {
 }
 
 TEST_F(ProbeProcessTest, OneThatHangsIsGivenUpAndKilled) {
-  const fs::path pid_file = fs::path(directory_) / "pid";
+  const fs::path pid_file = directory_.file("pid");
   const std::vector<GpuBandwidth> found = measured(script(cat("echo $$ > ", pid_file.string(), "; exec sleep 600")), 1, 0.5);
   EXPECT_THAT(found.at(0).failure, HasSubstr("did not answer in time"));
   pid_t pid = 0;

@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <fstream>
 
 #include "roundpipe/error.h"
+#include "tests/common/temp_directory.h"
 
 namespace rp {
 namespace {
@@ -33,9 +33,8 @@ TEST(ProgramPath, WhatIsMissingIs127AndWhatIsNoProgramIs126) {
 
 TEST(ProgramPath, ThePluginForGpusIsLookedForWhereItsBuildOrInstallationPutsIt) {
   namespace fs = std::filesystem;
-  std::string name = (fs::temp_directory_path() / "rp-test-XXXXXX").string();
-  ASSERT_NE(mkdtemp(name.data()), nullptr);
-  const fs::path root = name;
+  const TempDirectory temp;
+  const fs::path& root = temp.path();
   for (const char* directory : {"bin", "lib", "other"}) fs::create_directories(root / directory);
   EXPECT_EQ(find_cuda_plugin(root / "bin", (root / "other").string()), "");
   std::ofstream(root / "other" / kCudaPlugin) << "";
@@ -45,7 +44,6 @@ TEST(ProgramPath, ThePluginForGpusIsLookedForWhereItsBuildOrInstallationPutsIt) 
   EXPECT_EQ(find_cuda_plugin(root / "bin", (root / "other").string()), root / "bin/../lib" / kCudaPlugin);
   std::ofstream(root / "bin" / kCudaPlugin) << "";
   EXPECT_EQ(find_cuda_plugin(root / "bin", ""), root / "bin" / kCudaPlugin);
-  fs::remove_all(root);
 }
 
 }  // namespace
