@@ -61,15 +61,10 @@ TEST(Segment, IsWrittenThroughOneMappingAndReadThroughAnother) {
 }
 
 TEST(Segment, HasNoNameThatOutlivesItOrThatOthersCouldOpen) {
-  const auto num_files = [] {
-    return std::distance(std::filesystem::directory_iterator("/dev/shm"), std::filesystem::directory_iterator());
-  };
-  const auto before = num_files();
   const Segment segment = Segment::create(Backing::kShm, "a test");
-  EXPECT_EQ(num_files(), before);
   struct stat info {};
   ASSERT_EQ(fstat(segment.fd(), &info), 0);
-  EXPECT_EQ(info.st_nlink, 0U);
+  EXPECT_EQ(info.st_nlink, 0U) << "names of it, whoever else has files there";
   EXPECT_EQ(info.st_mode & 0777U, 0600U);
 }
 
