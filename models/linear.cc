@@ -50,37 +50,34 @@ at::Tensor cpu_linear(const at::Tensor& x, const LinearWeights& weights) {
 at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 struct GpuLinears : torch::autograd::Function<GpuLinears> {
-  // `parameters`: of each product the weight, and the bias where it has one. `weights`: the weights' numbers among them.
-  static variable_list forward(AutogradContext* context, const at::Tensor& x, at::TensorList parameters,
-                               const std::vector<std::int64_t>& weights) {
+  // `bias_of`: by weight, its bias among `biases`, or -1.
+  static variable_list forward(AutogradContext* context, const at::Tensor& x, at::TensorList weights, at::TensorList biases,
+                               const std::vector<std::int64_t>& bias_of) {
     variable_list saved = {x}, results;
-    const auto end = static_cast<std::int64_t>(parameters.size());
-    for (const std::int64_t weight : weights) {
-      const bool has_bias = weight + 1 < end && parameters[static_cast<std::size_t>(weight) + 1].dim() == 1;
-      saved.push_back(parameters[static_cast<std::size_t>(weight)]);
-      results.push_back(plain_linear(x, {saved.back(), has_bias ? parameters[static_cast<std::size_t>(weight) + 1] : at::Tensor()}));
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      saved.push_back(weights[i]);
+      results.push_back(plain_linear(x, {weights[i], bias_of[i] < 0 ? at::Tensor() : biases[static_cast<std::size_t>(bias_of[i])]}));
     }
     context->save_for_backward(saved);
-    context->saved_data["weights"] = weights;
-    context->saved_data["num_parameters"] = end;
+    context->saved_data["bias_of"] = bias_of;
     context->set_materialize_grads(false);
     return results;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const variable_list saved = context->get_saved_variables();
-    const std::vector<std::int64_t> weights = context->saved_data["weights"].toIntVector();
+    const std::vector<std::int64_t> bias_of = context->saved_data["bias_of"].toIntVector();
     const at::Tensor x_ni = rows_of(saved[0]);
-    variable_list result(static_cast<std::size_t>(context->saved_data["num_parameters"].toInt()) + 2);
+    const std::size_t end_of_weights = 1 + bias_of.size();
+    variable_list result(end_of_weights + bias_of.size() + 1);  // x, weights, at most as many biases, bias_of
     for (std::size_t i = grads.size(); i-- > 0;) {
       if (!grads[i].defined()) continue;
       const at::Tensor grad_no = rows_of(grads[i]);
       const at::Tensor& weight_oi = saved[1 + i];
-      const auto place = static_cast<std::size_t>(weights[i]) + 1;
-      const std::size_t end = i + 1 < weights.size() ? static_cast<std::size_t>(weights[i + 1]) + 1 : result.size() - 1;
-      if (context->needs_input_grad(place)) result[place] = weight_gradient(weight_oi, grad_no.t(), x_ni);
-      if (place + 1 < end && context->needs_input_grad(place + 1)) {
-        result[place + 1] = at::sum(grad_no, 0, /*keepdim=*/false, at::kFloat);
+      if (context->needs_input_grad(1 + i)) result[1 + i] = weight_gradient(weight_oi, grad_no.t(), x_ni);
+      if (bias_of[i] >= 0) {
+        const std::size_t bias = end_of_weights + static_cast<std::size_t>(bias_of[i]);
+        if (context->needs_input_grad(bias)) result[bias] = at::sum(grad_no, 0, /*keepdim=*/false, at::kFloat);
       }
       if (!context->needs_input_grad(0)) continue;
       if (result[0].defined()) {
@@ -104,14 +101,14 @@ std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<LinearWei
     for (const LinearWeights& one : weights) results.push_back(cpu_linear(x, one));
     return results;
   }
-  std::vector<at::Tensor> parameters;
-  std::vector<std::int64_t> places;
+  std::vector<at::Tensor> factors, biases;
+  std::vector<std::int64_t> bias_of;
   for (const LinearWeights& one : weights) {
-    places.push_back(static_cast<std::int64_t>(parameters.size()));
-    parameters.push_back(one.weight_oi);
-    if (one.bias_o.defined()) parameters.push_back(one.bias_o);
+    factors.push_back(one.weight_oi);
+    bias_of.push_back(one.bias_o.defined() ? static_cast<std::int64_t>(biases.size()) : -1);
+    if (one.bias_o.defined()) biases.push_back(one.bias_o);
   }
-  return GpuLinears::apply(x, at::TensorList(parameters), places);
+  return GpuLinears::apply(x, at::TensorList(factors), at::TensorList(biases), bias_of);
 }
 
 bool takes_gradient_in_place(const at::Tensor& weight) {

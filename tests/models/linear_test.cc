@@ -4,33 +4,11 @@
 
 #include <gtest/gtest.h>
 
-#include "models/gpu_kernels.h"
 #include "tests/models/expected_values.h"
+#include "tests/models/gpu_way.h"
 
 namespace rp::models {
 namespace {
-
-// Sends all tensors the GPU's way.
-class GpuWay : public testing::Test {
- protected:
-  GpuWay() {
-    table_.takes_cpu_memory = true;
-    set_gpu_kernels(&table_);
-    at::manual_seed(5);
-  }
-  ~GpuWay() override { set_gpu_kernels(nullptr); }
-
- private:
-  GpuKernels table_;
-};
-
-// A weight as the runtime binds it, with an fp32 gradient of ones.
-at::Tensor bound(at::IntArrayRef shape, at::ScalarType dtype) {
-  at::Tensor weight = leaf(shape, dtype);
-  weight.set_grad_dtype(at::kFloat);
-  weight.mutable_grad() = at::ones(shape);
-  return weight;
-}
 
 TEST_F(GpuWay, GradientsAreAddedToTheLeafsInPlace) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
@@ -66,6 +44,20 @@ TEST_F(GpuWay, SeveralProductsOfOneXAddUpItsGradient) {
   EXPECT_LE(relative_difference(a.grad(), 1 + grads[0].view({12, 5}).t().mm(rows)), 1e-6);
   EXPECT_LE(relative_difference(b.grad(), 1 + grads[1].view({12, 1}).t().mm(rows)), 1e-6);
   EXPECT_FALSE(frozen.grad().defined());
+}
+
+TEST_F(GpuWay, EachBiasGetsTheGradientOfItsOwnProduct) {
+  const at::Tensor x = leaf({3, 6}, at::kFloat), a = bound({5, 6}, at::kFloat), b = bound({1, 6}, at::kFloat), c = bound({4, 6}, at::kFloat);
+  const at::Tensor bias_b = bound({1}, at::kFloat), bias_c = bound({4}, at::kFloat);
+  const std::vector<at::Tensor> ys = linears(x, {{a}, {b, bias_b}, {c, bias_c}});
+  EXPECT_TRUE(same_bits(ys[0].detach(), at::linear(x, a).detach()));
+  EXPECT_TRUE(same_bits(ys[1].detach(), at::linear(x, b, bias_b).detach()));
+  EXPECT_TRUE(same_bits(ys[2].detach(), at::linear(x, c, bias_c).detach()));
+  const std::vector<at::Tensor> grads = {at::randn({3, 5}), at::randn({3, 1}), at::randn({3, 4})};
+  torch::autograd::backward(ys, grads);
+  EXPECT_LE(relative_difference(bias_b.grad(), 1 + grads[1].sum(0)), 1e-6);
+  EXPECT_LE(relative_difference(bias_c.grad(), 1 + grads[2].sum(0)), 1e-6);
+  EXPECT_LE(relative_difference(c.grad(), 1 + grads[2].t().mm(x.detach())), 1e-6);
 }
 
 TEST_F(GpuWay, WhatIsNotAskedForOrNotUsedGetsNoGradient) {

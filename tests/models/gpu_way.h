@@ -1,0 +1,35 @@
+// tests/models/gpu_way.h
+// Products with weights on their way over a GPU, which needs nothing of it but LibTorch's products: here on the CPU.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "models/gpu_kernels.h"
+#include "tests/models/expected_values.h"
+
+namespace rp::models {
+
+// Sends all tensors the GPU's way.
+class GpuWay : public testing::Test {
+ protected:
+  GpuWay() {
+    table_.takes_cpu_memory = true;
+    set_gpu_kernels(&table_);
+    at::manual_seed(5);
+  }
+  ~GpuWay() override { set_gpu_kernels(nullptr); }
+
+ private:
+  GpuKernels table_;
+};
+
+// A weight as the runtime binds it, with an fp32 gradient of ones.
+inline at::Tensor bound(at::IntArrayRef shape, at::ScalarType dtype) {
+  at::Tensor weight = leaf(shape, dtype);
+  weight.set_grad_dtype(at::kFloat);
+  weight.mutable_grad() = at::ones(shape);
+  return weight;
+}
+
+}  // namespace rp::models
