@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "models/kernel_call.h"
+#include "models/linear.h"
 
 namespace rp::models {
 
@@ -61,6 +62,13 @@ struct ExpertByExpert {
     });
     return grad_eoh;
   }
+
+  static void add_grad_weight(const at::Tensor& total_eoh, const at::Tensor& grad_no, const at::Tensor& x_nh, const at::Tensor& counts_e) {
+    const at::ScalarType dtype = product_dtype(x_nh);
+    for_each_expert(counts_e, x_nh.size(0), [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
+      add_product(total_eoh[expert], grad_no.narrow(0, first, count).to(dtype).t(), x_nh.narrow(0, first, count).to(dtype));
+    });
+  }
 };
 
 // All experts in one call.
@@ -75,11 +83,15 @@ struct Grouped {
     return at::_grouped_mm(grad_no, weight_eoh, ends(counts_e));
   }
 
-  static at::Tensor grad_weight(const at::Tensor& grad_no, const at::Tensor& x_nh, const at::Tensor&,
+  static at::Tensor grad_weight(const at::Tensor& grad_no, const at::Tensor& x_nh, const at::Tensor& /*weight_eoh*/,
                                 const at::Tensor& counts_e) {
     at::Tensor grad_eoh = at::_grouped_mm(grad_no.t(), x_nh, ends(counts_e));
     // On some cards LibTorch leaves an expert without rows as its memory was (pytorch issue 172439).
     return grad_eoh.masked_fill_(counts_e.eq(0).view({-1, 1, 1}), 0);
+  }
+
+  static void add_grad_weight(const at::Tensor& total_eoh, const at::Tensor& grad_no, const at::Tensor& x_nh, const at::Tensor& counts_e) {
+    total_eoh.add_(grad_weight(grad_no, x_nh, total_eoh, counts_e));
   }
 };
 
@@ -100,7 +112,10 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
     if (context->needs_input_grad(0)) {
       result[0] = (grouped ? Grouped::grad_x : ExpertByExpert::grad_x)(grad_no, weight_eoh, counts_e);
     }
-    if (context->needs_input_grad(1)) {
+    if (!context->needs_input_grad(1)) return result;
+    if (runs_on_gpu(x_nh) && takes_gradient_in_place(weight_eoh)) {
+      (grouped ? Grouped::add_grad_weight : ExpertByExpert::add_grad_weight)(weight_eoh.grad(), grad_no, x_nh, counts_e);
+    } else {
       result[1] = (grouped ? Grouped::grad_weight : ExpertByExpert::grad_weight)(grad_no, x_nh, weight_eoh, counts_e);
     }
     return result;

@@ -14,8 +14,9 @@ namespace rp::models {
 // y[i] = x[i] weight[expert of i]^T: [n, o], of the dtype of x, differentiable. Rows of x are sorted by expert; counts_e, int64
 // where x is, has the number of rows of each, together n, some of them 0. Deterministic.
 //
-// The gradient of the weight is that of whole experts, zero for those without rows; as a product's with one weight it has the
-// weight's dtype (fp16 on the CPU: fp32). Where looking at the numbers costs nothing, on the CPU, wrong ones throw; on a GPU the
+// The gradient of the weight is that of whole experts, zero for those without rows. On a GPU it is added to the leaf's fp32
+// gradient in place (linear.h): expert by expert by the products themselves; where all experts are one call, whose result has
+// the weight's dtype, by one operator. Else it is autograd's, in the weight's dtype (fp16 on the CPU: fp32). Where looking at the numbers costs nothing, on the CPU, wrong ones throw; on a GPU the
 // rows behind the last expert's are undefined.
 [[nodiscard]] at::Tensor grouped_linear(const at::Tensor& x_nh, const at::Tensor& weight_eoh, const at::Tensor& counts_e);
 
