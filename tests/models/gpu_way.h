@@ -5,6 +5,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+
 #include "models/gpu_kernels.h"
 #include "tests/models/expected_values.h"
 
@@ -31,5 +33,17 @@ inline at::Tensor bound(at::IntArrayRef shape, at::ScalarType dtype) {
   weight.mutable_grad() = at::ones(shape);
   return weight;
 }
+
+// Whether autograd itself was given a gradient for a leaf.
+class AutogradsShare {
+ public:
+  explicit AutogradsShare(const at::Tensor& leaf) {
+    leaf.register_hook([there = is_there_](const at::Tensor& grad) { *there = *there || grad.defined(); });
+  }
+  [[nodiscard]] bool is_there() const { return *is_there_; }
+
+ private:
+  std::shared_ptr<bool> is_there_ = std::make_shared<bool>(false);
+};
 
 }  // namespace rp::models

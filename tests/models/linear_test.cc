@@ -14,10 +14,13 @@ TEST_F(GpuWay, GradientsAreAddedToTheLeafsInPlace) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     const at::Tensor x = leaf({2, 7, 6}, dtype), weight = bound({5, 6}, dtype), bias = bound({5}, dtype);
     const at::Tensor in_place = weight.grad();
+    const AutogradsShare of_weight(weight), of_bias(bias);
     const at::Tensor y = linear(x, LinearWeights{weight, bias}), grad_y = at::randn({2, 7, 5}).to(dtype);
     EXPECT_TRUE(same_bits(y.detach(), at::linear(x, weight, bias).detach()));
     torch::autograd::backward({y}, {grad_y});
     EXPECT_TRUE(weight.grad().is_alias_of(in_place));
+    EXPECT_FALSE(of_weight.is_there());
+    EXPECT_TRUE(of_bias.is_there());
     const at::Tensor rows = grad_y.view({14, 5}).to(at::kDouble);
     const double tolerance = dtype == at::kFloat ? 1e-6 : dtype == at::kHalf ? 1e-3 : 8e-3;
     EXPECT_LE(relative_difference(in_place, 1 + rows.t().mm(x.detach().view({14, 6}).to(at::kDouble))), tolerance);
