@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "hoststore/boundary.h"
-
 namespace rp {
 
 LayerMemories::LayerMemories(const Catalogue& catalogue, int pipeline) {
@@ -12,11 +10,9 @@ LayerMemories::LayerMemories(const Catalogue& catalogue, int pipeline) {
     LayerCost& cost = costs_.emplace_back();
     for (const std::uint32_t use : catalogue.uses_of(static_cast<int>(record.first_layer + layer))) {
       const BlockRecord& block = catalogue.blocks()[catalogue.uses()[use].block];
-      // Blocks lie on pages of their own.
-      const std::uint64_t bytes = align_up(block.bytes(), 4096);
-      cost.weight_bytes += bytes;
+      cost.weight_bytes += block.device_bytes();
       if (block.is_trained == 0) continue;
-      cost.gradient_bytes += bytes;
+      cost.gradient_bytes += block.device_bytes();
       cost.gradient_elements += block.num_elements;
     }
   }

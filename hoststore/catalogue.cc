@@ -18,7 +18,6 @@ namespace {
 
 // Parameters start on cache lines in each of their forms: 16 elements of fp32, 32 of 16 bits.
 constexpr std::uint64_t kElementAlignment = 32;
-constexpr std::uint64_t kBlockAlignment = 4096;
 
 template <std::size_t N>
 void copy_name(std::array<char, N>& to, const std::string& name) {

@@ -9,6 +9,7 @@
 // block, with a gradient block of its own if it is trained. Offsets are from the start of the named arena.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -22,6 +23,9 @@ namespace rp {
 
 // An offset of what is not there.
 inline constexpr std::uint64_t kNoOffset = UINT64_MAX;
+
+// Blocks lie on pages of their own, in the arenas and in a device's buffers.
+inline constexpr std::uint64_t kBlockAlignment = 4096;
 
 struct BlockRecord {
   using ShmFormat = void;
@@ -42,6 +46,14 @@ struct BlockRecord {
 
   [[nodiscard]] std::uint64_t bytes() const { return num_elements * dtype_bytes(dtype); }
   [[nodiscard]] bool working_is_master() const { return dtype == master_dtype; }
+  // What it takes of a device's buffer of weights, or of rounded gradients, and of one of fp32 gradients: whole pages, and a
+  // place of its own even where it has no elements.
+  [[nodiscard]] std::uint64_t device_bytes() const { return on_pages(bytes()); }
+  [[nodiscard]] std::uint64_t accumulator_bytes() const { return on_pages(num_elements * sizeof(float)); }
+
+  [[nodiscard]] static constexpr std::uint64_t on_pages(std::uint64_t bytes) {
+    return align_up(std::max<std::uint64_t>(bytes, 1), kBlockAlignment);
+  }
 };
 static_assert(sizeof(BlockRecord) == 80 && ShmSafe<BlockRecord>);
 

@@ -1,6 +1,5 @@
 #include "worker/stage_memory.h"
 
-#include <algorithm>
 #include <map>
 
 #include "common/check.h"
@@ -10,9 +9,6 @@
 namespace rp {
 
 namespace {
-
-// Bytes that a block takes: a place of its own even where it has no elements.
-std::uint64_t place_bytes(std::uint64_t bytes) { return align_up(std::max<std::uint64_t>(bytes, 1), 4096); }
 
 // Memory for a stage's blocks; where it is lacking, the error says for which.
 std::byte* resize(ScratchMemory& memory, const Command& command, Device& device, std::uint64_t bytes, MemoryUse use) {
@@ -36,7 +32,7 @@ void place_weights(RunningTask& task, const Catalogue& catalogue, Device& device
   for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
     for (const std::uint32_t use : catalogue.uses_of(static_cast<int>(command.layer_base) + layer)) {
       const BlockRecord& block = block_of(catalogue, use);
-      if (offset_of_block.emplace(catalogue.uses()[use].block, weight_bytes).second) weight_bytes += place_bytes(block.bytes());
+      if (offset_of_block.emplace(catalogue.uses()[use].block, weight_bytes).second) weight_bytes += block.device_bytes();
       task.uses.push_back({.use = use});
     }
   }
@@ -45,13 +41,12 @@ void place_weights(RunningTask& task, const Catalogue& catalogue, Device& device
 }
 
 void place_gradients(RunningTask& task, ScratchMemory& accumulators, const Catalogue& catalogue, Device& device) {
-  const auto accumulator_bytes = [](const BlockRecord& block) { return place_bytes(block.num_elements * sizeof(float)); };
   std::uint64_t bytes = 0, bytes_of_accumulators = 0;
   for (const UseMemory& memory : task.uses) {
     const BlockRecord& block = block_of(catalogue, memory.use);
     if (block.is_trained == 0) continue;
-    bytes += place_bytes(block.bytes());
-    bytes_of_accumulators += accumulator_bytes(block);
+    bytes += block.device_bytes();
+    bytes_of_accumulators += block.accumulator_bytes();
   }
   if (bytes == 0) return;
   std::byte* gradient = resize(task.gradient_buffer->gradients, task.command, device, bytes, MemoryUse::kGradients);
@@ -61,8 +56,8 @@ void place_gradients(RunningTask& task, ScratchMemory& accumulators, const Catal
     if (block.is_trained == 0) continue;
     memory.gradient = gradient;
     memory.accumulator = reinterpret_cast<float*>(accumulator);
-    gradient += place_bytes(block.bytes());
-    accumulator += accumulator_bytes(block);
+    gradient += block.device_bytes();
+    accumulator += block.accumulator_bytes();
   }
 }
 

@@ -126,6 +126,14 @@ TEST(Catalogue, AlignsBlocksOfRandomModelsWithoutOverlap) {
   }
 }
 
+TEST(Catalogue, ABlockTakesWholePagesOfADeviceAndOneAtLeast) {
+  const BlockRecord block{.dtype = DType::kBFloat16, .num_elements = 2049}, empty{.dtype = DType::kBFloat16};
+  EXPECT_EQ(block.device_bytes(), 2 * 4096U);
+  EXPECT_EQ(block.accumulator_bytes(), 3 * 4096U);
+  EXPECT_EQ(empty.device_bytes(), 4096U);
+  EXPECT_EQ(empty.accumulator_bytes(), 4096U);
+}
+
 TEST(Catalogue, KeepsFrozenParametersApartInOneWorkingCopyAndNothingElse) {
   const ParameterRequest trained{.name = "w", .dtype = DType::kBFloat16, .shape = {4096}};
   ParameterRequest frozen = trained;
