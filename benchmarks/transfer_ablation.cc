@@ -81,7 +81,9 @@ struct Setting {
 };
 
 Setting setting_of(const Model& model, bool asynchronous, rp::Accumulate accumulate) {
-  const rp::CostSettings settings{.sequences = static_cast<double>(model.batch) / (model.microbatches * model.rounds), .lora = {.rank = model.lora_rank}};
+  const rp::CostSettings settings{.sequences = static_cast<double>(model.batch) / (model.microbatches * model.rounds),
+                                  .lora = {.rank = model.lora_rank},
+                                  .accumulate = accumulate};
   const std::vector<rp::LayerCost> costs = rp::layer_costs(rp::preset_shape(model.preset), settings);
   const rp::ModelledRun modelled{
       .gpu = rp::gpu_profile("rtx4090").profile, .server = rp::server_profile("xeon6330-8gpu").profile, .num_gpus = 8,

@@ -9,7 +9,7 @@
 namespace rp {
 namespace {
 
-// The store's layout: parameters start at multiples of 32 elements, blocks at multiples of 4096 bytes (hoststore/catalogue.cc).
+// The store's layout (hoststore/catalogue.h): parameters start at multiples of 32 elements, blocks at multiples of 4096 bytes.
 constexpr std::uint64_t kElementAlignment = 32;
 constexpr std::uint64_t kBlockAlignment = 4096;
 
@@ -26,7 +26,6 @@ struct ElementwiseTable {
   double rotary_forward = 0, rotary_backward = 0;  // per element of queries and keys
   double swiglu_forward = 0, swiglu_backward = 0;  // per element of the intermediate width
   double expert_forward = 0, expert_backward = 0;  // gather and weighted scatter, per element of the hidden width and choice
-  double accumulate = 0;                           // a microbatch's gradient into the sum, per trained parameter
 };
 
 ElementwiseTable elementwise_table(Elementwise kind, double e) {
@@ -38,8 +37,7 @@ ElementwiseTable elementwise_table(Elementwise kind, double e) {
             .swiglu_forward = 3 * e,
             .swiglu_backward = 5 * e,
             .expert_forward = 5 * e,
-            .expert_backward = 5 * e,
-            .accumulate = 8 + e};
+            .expert_backward = 5 * e};
   }
   return {.norm_forward = 28 + 4 * e,
           .norm_backward = 60 + 8 * e,
@@ -48,8 +46,30 @@ ElementwiseTable elementwise_table(Elementwise kind, double e) {
           .swiglu_forward = 5 * e,
           .swiglu_backward = 9 * e,
           .expert_forward = 7 * e,
-          .expert_backward = 9 * e,
-          .accumulate = 3 * e};
+          .expert_backward = 9 * e};
+}
+
+// What the gradient of a parameter takes of a microbatch, for each element: until it is in the sum, and beside the sum.
+struct GradientCost {
+  double bytes = 0;  // through GPU memory
+  double workspace_bytes = 0;
+};
+
+bool adds_up_in_fp16(const CostSettings& settings) {
+  return settings.accumulate == Accumulate::kFp16 && settings.element_bytes == 2;
+}
+
+// As models/ does it on a GPU. A product adds its weight's to the fp32 sum itself, unless it adds up in fp16: then there is one
+// in fp16 first (models/linear.h). So there is of experts, cleared for those without rows (models/grouped_linear.h). Those of
+// norms and biases are made in fp32, and autograd adds them.
+GradientCost gradient_cost(const LayerTensor& tensor, const CostSettings& settings) {
+  const auto e = static_cast<double>(settings.element_bytes);
+  if (settings.elementwise == Elementwise::kEager) return {.bytes = 3 * e, .workspace_bytes = e};
+  switch (tensor.shape.size()) {
+    case 1: return {.bytes = 12, .workspace_bytes = 4};
+    case 3: return {.bytes = 8 + 3 * e, .workspace_bytes = e};
+    default: return adds_up_in_fp16(settings) ? GradientCost{.bytes = 8 + e, .workspace_bytes = e} : GradientCost{.bytes = 8};
+  }
 }
 
 // One model and one microbatch. Letters as in docs/design/cost-model.md: B sequences, S positions, T = B S tokens, H hidden,
@@ -75,7 +95,9 @@ class CostModel {
     cost.output_bytes = boundary_bytes();
     cost.forward.elementwise_bytes = 2 * tokens_ * h_ * e_;  // rows read and written
     if (cost.gradient_elements > 0) {
-      cost.backward.elementwise_bytes = 3 * tokens_ * h_ * e_;  // gradient read; the accumulator's rows read and written
+      // Gradient read; the sum's rows, in fp32 on a GPU of ours, read and written.
+      const double row = settings_.elementwise == Elementwise::kFused ? 4 : e_;
+      cost.backward.elementwise_bytes = tokens_ * h_ * (e_ + 2 * row);
       cost.saved_bytes = cost.input_bytes;
     }
     return cost;
@@ -95,16 +117,17 @@ class CostModel {
                    experts * table_.expert_forward + sums + lora_bytes());
     cost.forward_workspace_bytes = bytes_of(tokens_ * e_ * std::max(2 * h_ + q_ + 2 * k_, 2 * h_ + 3 * c_ * i_));
     if (!settings_.is_trained) return cost;
+    const GradientCost gradients = gradients_of(tensors);
     cost.backward.attention_flops = 2.5 * cost.forward.attention_flops;  // five products instead of two
     cost.backward.elementwise_bytes =
         tokens_ * (norms * table_.norm_backward + (q_ + k_) * table_.rotary_backward + c_ * i_ * table_.swiglu_backward +
                    experts * table_.expert_backward + sums + 2 * lora_bytes()) +
-        accumulate_bytes(cost);
+        gradients.bytes;
     cost.saved_bytes = saved_bytes();
     // Gradients of the MLP's inner activations (gate, up, their product) or of queries, keys, values and the attention's
-    // output, beside the boundary's gradient; and the largest weight gradient, before it is added to the accumulator.
+    // output, beside the boundary's gradient; and the largest gradient of a parameter that is not added in place.
     cost.backward_workspace_bytes =
-        bytes_of(tokens_ * e_ * (2 * h_ + std::max(3 * c_ * i_, 2 * q_ + 2 * k_))) + largest_gradient_bytes(tensors);
+        bytes_of(tokens_ * e_ * (2 * h_ + std::max(3 * c_ * i_, 2 * q_ + 2 * k_)) + gradients.workspace_bytes);
     return cost;
   }
 
@@ -116,13 +139,13 @@ class CostModel {
     cost.forward.elementwise_bytes = tokens_ * (h_ * table_.norm_forward + 2 * v_ * e_);  // logits read for maximum and sum
     cost.forward_workspace_bytes = bytes_of(chunk * v_ * e_ + tokens_ * h_ * e_);
     if (!settings_.is_trained) return cost;
+    const GradientCost gradients = gradients_of(tensors);
     cost.backward.gemm_flops = (cost.gradient_elements > 0 ? 2 : 1) * cost.forward.gemm_flops;
-    cost.backward.elementwise_bytes = tokens_ * (h_ * table_.norm_backward + 2 * v_ * e_) + accumulate_bytes(cost);
+    cost.backward.elementwise_bytes = tokens_ * (h_ * table_.norm_backward + 2 * v_ * e_) + gradients.bytes;
     cost.saved_bytes =
         bytes_of(tokens_ * (2 * h_ * e_ + 4));  // input of the norm, normalised states, one fp32 number a token
-    // The logits of a chunk; the gradient of all hidden states; the weight's gradient in fp32 over the chunks.
-    cost.backward_workspace_bytes =
-        bytes_of(chunk * v_ * e_ + tokens_ * h_ * e_) + (cost.gradient_elements > 0 ? bytes_of(4 * v_ * h_) : 0);
+    // The logits of a chunk; the gradient of all hidden states; the weight's, where it is not added in place.
+    cost.backward_workspace_bytes = bytes_of(chunk * v_ * e_ + tokens_ * h_ * e_ + gradients.workspace_bytes);
     return cost;
   }
 
@@ -180,16 +203,28 @@ class CostModel {
     return bytes_of(tokens_ * (elements * e_ + rows * 4));
   }
 
-  [[nodiscard]] double accumulate_bytes(const LayerCost& cost) const {
-    return static_cast<double>(cost.gradient_elements) * table_.accumulate;
+  // The sum of their bytes, the workspace of the largest.
+  [[nodiscard]] GradientCost gradients_of(const LayerTensors& layer) const {
+    GradientCost sum;
+    for (const LayerTensor& tensor : layer.tensors) {
+      if (!tensor.is_trained) continue;
+      const GradientCost cost = tensor.name == "lm_head.weight" ? head_gradient(tensor) : gradient_cost(tensor, settings_);
+      const auto elements = static_cast<double>(tensor.num_elements());
+      sum.bytes += elements * cost.bytes;
+      sum.workspace_bytes = std::max(sum.workspace_bytes, elements * cost.workspace_bytes);
+    }
+    return sum;
   }
 
-  [[nodiscard]] std::uint64_t largest_gradient_bytes(const LayerTensors& layer) const {
-    std::int64_t largest = 0;
-    for (const LayerTensor& tensor : layer.tensors) {
-      if (tensor.is_trained) largest = std::max(largest, tensor.num_elements());
-    }
-    return static_cast<std::uint64_t>(largest) * settings_.element_bytes;
+  // Of several chunks, or of fp16, which is divided late, the head's is summed in fp32 beside the sum: zeros, a product for each
+  // chunk, the late division, and autograd's addition (models/gpu_causal_lm_loss.h).
+  [[nodiscard]] GradientCost head_gradient(const LayerTensor& weight) const {
+    const GradientCost product = gradient_cost(weight, settings_);
+    if (settings_.elementwise == Elementwise::kEager) return {.bytes = product.bytes, .workspace_bytes = 4};
+    const bool divides_late = adds_up_in_fp16(settings_);
+    const double chunks = std::ceil(tokens_ / static_cast<double>(settings_.head_chunk_tokens));
+    if (chunks <= 1 && !divides_late) return product;
+    return {.bytes = 4 + chunks * product.bytes + (divides_late ? 8 : 0) + 12, .workspace_bytes = 4 + product.workspace_bytes};
   }
 
   // As the store lays a layer out: trained and frozen parameters in a block each, a tied one in a block of its own.

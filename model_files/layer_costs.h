@@ -8,6 +8,7 @@
 #include "model_files/head_chunks.h"
 #include "model_files/layer_tensors.h"
 #include "model_files/model_shape.h"
+#include "scheduler/gpu_profile.h"
 #include "scheduler/layer_cost.h"
 
 namespace rp {
@@ -25,6 +26,7 @@ struct CostSettings {
   LoraSettings lora{};
   bool is_trained = true;  // false: forward only, nothing has gradients
   Elementwise elementwise = Elementwise::kFused;
+  Accumulate accumulate = Accumulate::kFp32;  // in fp16 a weight's gradient is made in fp16 before it is added to the fp32 sum
   std::int64_t head_chunk_tokens = kGpuHeadChunkTokens;  // whose logits exist at a time
 };
 

@@ -200,7 +200,8 @@ bool fits_host(const TrainingSetup& setup, const RunPrediction& prediction) {
 std::vector<LayerCost> costs_of(const TrainingSetup& setup, double sequences) {
   return layer_costs(setup.shape, {.sequences = sequences,
                                    .sequence_length = setup.sequence_length,
-                                   .lora = {.rank = setup.lora_rank, .on_experts = setup.lora_experts}});
+                                   .lora = {.rank = setup.lora_rank, .on_experts = setup.lora_experts},
+                                   .accumulate = setup.accumulate});
 }
 
 RunPrediction predict_run(const TrainingSetup& setup, Effort effort) {

@@ -107,8 +107,7 @@ TEST(LayerCosts, BytesAreTheStores) {
         const LayerCost& cost = costs[static_cast<std::size_t>(layer)];
         std::uint64_t uploaded = 0;
         for (const std::uint32_t use : catalogue.uses_of(layer)) {
-          const BlockRecord& block = catalogue.blocks()[catalogue.uses()[use].block];
-          uploaded += (block.bytes() + 4095) / 4096 * 4096;
+          uploaded += catalogue.blocks()[catalogue.uses()[use].block].device_bytes();
         }
         EXPECT_EQ(cost.weight_bytes, uploaded) << name << " layer " << layer;
         gradients += cost.gradient_bytes;
@@ -186,6 +185,65 @@ TEST(LayerCosts, TheHeadsLogitsAreNeverWhole) {
   const LayerCost on_processor =
       layer_costs(shape, {.sequence_length = 28'672, .head_chunk_tokens = kHeadChunkTokens}).back();
   EXPECT_EQ(on_processor.forward_workspace_bytes, forward_bytes(kHeadChunkTokens));
+}
+
+// Weights of a block of tiny_shape(), and what its activations move in a backward of 15 tokens.
+constexpr double kTinyWeights = 8 * 8 + 2 * 8 * 4 + 8 * 8 + 3 * 8 * 12;
+constexpr double kTinyMoves = 15 * (16 * 6 + 12 * 4 + 12 * 10 + 2 * 3 * 8 * 2);
+constexpr std::uint64_t kTinyWorkspace = 15 * 2 * (2 * 8 + 3 * 12);
+
+TEST(LayerCosts, AProductAddsItsWeightsGradientToTheSumItself) {
+  const LayerCost cost = layer_costs(tiny_shape(), {.sequences = 3, .sequence_length = 5})[1];
+  EXPECT_EQ(cost.backward.elementwise_bytes, kTinyMoves + 8 * kTinyWeights + 12 * 2 * 8) << "autograd adds those of the norms";
+  EXPECT_EQ(cost.backward_workspace_bytes, kTinyWorkspace + 4 * 8) << "a norm's gradient is the largest beside the sums";
+}
+
+TEST(LayerCosts, AProductThatAddsUpInFp16MakesTheGradientFirst) {
+  const CostSettings settings{.sequences = 3, .sequence_length = 5, .accumulate = Accumulate::kFp16};
+  const LayerCost cost = layer_costs(tiny_shape(), settings)[1];
+  EXPECT_EQ(cost.backward.elementwise_bytes, kTinyMoves + 10 * kTinyWeights + 12 * 2 * 8);
+  EXPECT_EQ(cost.backward_workspace_bytes, kTinyWorkspace + 2 * 8 * 12) << "the MLP's";
+  CostSettings wide = settings;
+  wide.element_bytes = 4;
+  const double in_fp16 = layer_costs(tiny_shape(), wide)[1].backward.elementwise_bytes;
+  wide.accumulate = Accumulate::kFp32;
+  EXPECT_EQ(in_fp16, layer_costs(tiny_shape(), wide)[1].backward.elementwise_bytes) << "products of fp32 add up in fp32";
+}
+
+TEST(LayerCosts, GradientsOfExpertsAreMadeAndClearedFirst) {
+  ModelShape moe = tiny_shape();
+  moe.num_experts = 6;
+  moe.experts_per_token = 2;
+  const double experts = 6 * 3 * 8 * 12, others = 8 * 8 + 2 * 8 * 4 + 8 * 8 + 6 * 8;
+  const LayerCost cost = layer_costs(moe, {.sequence_length = 5})[1];
+  const double moves = 5 * (16 * 6 + 12 * 4 + 2 * 12 * 10 + 2 * 8 * 10 + 2 * 3 * 8 * 2);
+  EXPECT_EQ(cost.backward.elementwise_bytes, moves + 14 * experts + 8 * others + 12 * 2 * 8);
+  EXPECT_EQ(cost.backward_workspace_bytes, 5U * 2 * (2 * 8 + 3 * 2 * 12) + 2 * 6 * 8 * 12);
+}
+
+TEST(LayerCosts, TheHeadsGradientIsAddedInPlaceUnlessThereAreSeveralChunks) {
+  // Per element of the weight, beside the norm's and what the logits move.
+  const auto head_of = [](double tokens_per_chunk, Accumulate accumulate) {
+    return layer_costs(tiny_shape(), {.sequences = 3, .sequence_length = 5, .accumulate = accumulate,
+                                      .head_chunk_tokens = static_cast<std::int64_t>(tokens_per_chunk)})
+        .back();
+  };
+  const double weight = 8 * 10, others = 15 * (8 * 6 + 2 * 10 * 2) + 12 * 8;
+  const auto workspace = [](std::uint64_t chunk) { return chunk * 10 * 2 + 15 * 8 * 2; };
+  const LayerCost one = head_of(15, Accumulate::kFp32), three = head_of(7, Accumulate::kFp32), fp16 = head_of(15, Accumulate::kFp16);
+  EXPECT_EQ(one.backward.elementwise_bytes, others + 8 * weight);
+  EXPECT_EQ(one.backward_workspace_bytes, workspace(15) + 4 * 8) << "the norm's gradient";
+  EXPECT_EQ(three.backward.elementwise_bytes, others + (4 + 3 * 8 + 12) * weight) << "zeros, three products, autograd's addition";
+  EXPECT_EQ(three.backward_workspace_bytes, workspace(7) + 4 * 8 * 10);
+  EXPECT_EQ(fp16.backward.elementwise_bytes, others + (4 + 10 + 8 + 12) * weight) << "and divided late";
+  EXPECT_EQ(fp16.backward_workspace_bytes, workspace(15) + 6 * 8 * 10);
+}
+
+TEST(LayerCosts, AnEmbeddingAddsTheRowsThatOccurInFp32) {
+  const LayerCost fused = layer_costs(tiny_shape(), {.sequence_length = 5}).front();
+  EXPECT_EQ(fused.backward.elementwise_bytes, 5 * 8 * (2 + 8));
+  const LayerCost eager = layer_costs(tiny_shape(), {.sequence_length = 5, .elementwise = Elementwise::kEager}).front();
+  EXPECT_EQ(eager.backward.elementwise_bytes, 5 * 8 * (2 + 4)) << "gradients of its dtype, as the published runs have";
 }
 
 TEST(LayerCosts, FusedOperationsMoveFewerBytesThanEagerOnes) {
