@@ -50,7 +50,7 @@ class CudaDevice : public Device {
   void stop() override;
   // What the host is still to be told is not told, and what a GPU that does not end its work holds is left to the end of the process.
   void abandon() override;
-  // Once, before any copy. Registers the store.
+  // Once, before any copy. Registers the store. With --check-consistency the host reads what is signalled: HostSignals.
   [[nodiscard]] std::unique_ptr<OutputSignals> connect(Store& store, int number) override;
 
   // For the executor: what the device computes on, and with.

@@ -109,6 +109,11 @@ void CudaStream::signal(SequenceWord& word, std::uint64_t value) { beside().enqu
 
 void CudaStream::call(void (*function)(void*), void* argument) { beside().enqueue_call(function, argument); }
 
+void CudaStream::call_in_order(void (*function)(void*), void* argument) {
+  context_.make_current();
+  calls_.enqueue_call(function, argument);
+}
+
 void CudaStream::record(StreamPoint& point) {
   context_.make_current();
   context_.check(context_.driver().event_record(static_cast<CudaPoint&>(point).event.get(), get()), "recording an event");

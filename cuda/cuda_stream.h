@@ -60,6 +60,7 @@ class CudaStream : public Stream {
   void copy(std::byte* to, const std::byte* from, std::uint64_t bytes) override;
   void signal(SequenceWord& word, std::uint64_t value) override;
   void call(void (*function)(void*), void* argument) override;
+  void call_in_order(void (*function)(void*), void* argument) override;
   void record(StreamPoint& point) override;
   void come_after(const StreamPoint& point) override;
   void announce(SequenceWord& word, std::uint64_t value) override { word.publish(value); }

@@ -83,6 +83,9 @@ class Stream {
   // Calls `function(argument)` once everything enqueued before is done, in a thread of the stream's.
   virtual void call(void (*function)(void*), void* argument) = 0;
 
+  // Likewise, and what is enqueued afterwards comes after it: the stream stands still meanwhile.
+  virtual void call_in_order(void (*function)(void*), void* argument) { call(function, argument); }
+
   // Returns when everything enqueued is done.
   virtual void drain() = 0;
 

@@ -183,9 +183,9 @@ void ConsistencyCheck::read_back(Stream& stream, std::vector<std::byte>& piece, 
   read_back->add_head(head);
   for (std::uint64_t at = 0; at < memory.size(); at += piece.size()) {
     stream.copy(piece.data(), memory.data() + at, std::min<std::uint64_t>(piece.size(), memory.size() - at));
-    stream.call(&ReadBack::add_piece, read_back);
+    stream.call_in_order(&ReadBack::add_piece, read_back);
   }
-  stream.call(&ReadBack::finish, read_back);
+  stream.call_in_order(&ReadBack::finish, read_back);
 }
 
 namespace {
@@ -203,7 +203,7 @@ struct ChecksumOperation {
 }  // namespace
 
 void enqueue_checksum(Stream& stream, std::span<const std::byte> bytes, std::uint64_t& checksum) {
-  stream.call(&ChecksumOperation::run, new ChecksumOperation{bytes, checksum});
+  stream.call_in_order(&ChecksumOperation::run, new ChecksumOperation{bytes, checksum});
 }
 
 }  // namespace rp

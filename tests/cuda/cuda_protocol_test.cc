@@ -19,11 +19,12 @@ struct GpuRun {
   GpuSignals signals = GpuSignals::kWords;
   unsigned seed = 1;
   int max_delay_us = 0;
+  std::uint64_t memory_bytes = 8 << 20;
 };
 
 void serve_on_gpu(const CudaDriver& driver, Store& store, int worker, const ToyConfig& config, const RunSettings& settings,
                   const GpuRun& run) {
-  CudaDevice device(driver, {.memory_bytes = 8 << 20, .signals = run.signals}, [](const std::string& text) { ADD_FAILURE() << text; });
+  CudaDevice device(driver, {.memory_bytes = run.memory_bytes, .signals = run.signals}, [](const std::string& text) { ADD_FAILURE() << text; });
   QueuedExecutor executor(config, store.catalogue(), device);
   Worker(store, worker, device, executor, entry(settings.board, 1 + worker), settings.trace).serve();
 }
@@ -85,6 +86,18 @@ TEST_P(GpuProtocol, SlowStreamsChangeNothing) {
   config.dtype = DType::kBFloat16;
   expect_reference_on_gpus(config, {.harness = harness(), .num_workers = 3, .plan = kPlans[1]},
                            {.signals = signals(), .seed = 7, .max_delay_us = 200});
+}
+
+// What the check reads on the host is there, and is not overwritten by what its streams do next.
+TEST_P(GpuProtocol, TheCheckOfConsistencyFindsNothing) {
+  ToyConfig config;
+  config.tied = true;
+  config.num_elements = 300'000;  // more than one piece of what is read back
+  for (const bool asynchronous : {false, true}) {
+    config.asynchronous = asynchronous;
+    expect_reference_on_gpus(config, {.harness = harness(), .num_workers = 3, .plan = kPlans[1], .check_consistency = true},
+                             {.signals = signals(), .seed = 5, .max_delay_us = 100, .memory_bytes = 48 << 20});
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Words, GpuProtocol,
