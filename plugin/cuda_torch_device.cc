@@ -49,6 +49,9 @@ void choose_algorithms(const PluginSettings& settings) {
   // What has no algorithm with a fixed order warns and goes on: it is the user's layer.
   context.setDeterministicAlgorithms(!settings.allows_nondeterminism, /*warn_only=*/true);
   context.setDeterministicFillUninitializedMemory(false);  // a pass over memory for each tensor
+  // LibTorch prefers cuDNN's attention on an H100 and later. It does without it for the sake of a fixed order only where "warn only" is
+  // off, which it looks at in the forward; the backward then is cuDNN's as well, in no fixed order.
+  context.setSDPUseCuDNN(settings.allows_nondeterminism);
   context.setAllowFP16AccumulationCuBLAS(settings.fp16_accumulation);
 }
 
