@@ -35,6 +35,13 @@ void install_allocator(CudaDevice& device) {
   pluggable::changeCurrentAllocator(pluggable::createCustomAllocator(allocate, free));
 }
 
+// Once somebody has asked LibTorch for a GPU without its CUDA libraries, it has none for good.
+void check_hooks() {
+  if (at::globalContext().hasCUDA()) return;
+  throw Error(ExitCode::kUsage, "LibTorch was asked for GPUs before this program made its rp::Session, which loads LibTorch's part for "
+                                "them; make the Session first in main(), before torch::manual_seed() and the like");
+}
+
 void install_kernels() {
   static const models::GpuKernels kernels = [] {
     models::GpuKernels table = cuda::kernel_table();
@@ -73,6 +80,7 @@ CudaTorchDevice::CudaTorchDevice(CudaDevice& device, const PluginSettings& setti
     throw Error(ExitCode::kUsage, cat("GPU ", device.context().uuid(), " is CUDA device ", number, " of this process, and a worker's is device 0; "
                                       "leave CUDA_VISIBLE_DEVICES to rp-launch"));
   }
+  check_hooks();
   install_allocator(device);
   at::globalContext().lazyInitDevice(c10::kCUDA);
   install_kernels();
