@@ -9,8 +9,10 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <stdexcept>
 
 #include "pipeline/cpu_torch_device.h"
+#include "pipeline/stopwatch.h"
 #include "pipeline/torch_stage_executor.h"
 
 namespace rp::test {
@@ -53,6 +55,32 @@ TEST(LayerMeter, KeepsTheMostOfAllMicrobatches) {
   EXPECT_EQ(meter.layers()[0].saved_bytes, 70U);
   EXPECT_EQ(meter.layers()[0].recompute_workspace_bytes, 10U);
   EXPECT_EQ(meter.layers()[0].backward_workspace_bytes, 60U + 4) << "what is given back meanwhile does not count";
+}
+
+class FailedDevice : public CpuTorchDevice {
+ public:
+  FailedDevice() : CpuTorchDevice(1, 1) {}
+  void subtract_time(std::int64_t*) override { ++num_begun; }
+  void add_time(std::int64_t*) override {
+    if (fails) throw Error(ExitCode::kNoResource, "it takes no more work");
+  }
+  bool fails = true;
+  int num_begun = 0;
+};
+
+// An exception out of a destructor would end the process without a word of the layer.
+TEST(Stopwatch, OfADeviceThatHasFailedLetsTheLayersOwnErrorThrough) {
+  FailedDevice device;
+  std::int64_t times[2] = {};
+  const auto run = [&] {
+    device.fails = false;
+    const Span span(device, times);
+    const Stopwatch watch(device, times[0]);
+    device.fails = true;
+    throw std::runtime_error("the layer's");
+  };
+  EXPECT_THROW(run(), std::runtime_error);
+  EXPECT_EQ(device.num_begun, 1);
 }
 
 // Counts what LibTorch takes of the processor's memory in this thread.
