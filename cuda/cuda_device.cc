@@ -54,11 +54,12 @@ std::uint64_t CudaDevice::arena_bytes(const CudaContext& context, const CudaDevi
   const std::uint64_t share =
       options.num_sharers > 1 ? std::min(memory.free_bytes, memory.total_bytes / static_cast<std::uint64_t>(options.num_sharers))
                               : memory.free_bytes;
-  if (share <= kMarginBytes) {
+  const std::uint64_t margin = margin_bytes(options.host_bytes);
+  if (share <= margin) {
     throw Error(ExitCode::kNoResource, cat("GPU ", context.uuid(), " has only ", bytes_text(share), " of memory free for this worker; end "
                                            "what else runs on it (nvidia-smi), or say with --gpu-memory how much to take"));
   }
-  return (share - kMarginBytes) / 4096 * 4096;
+  return (share - margin) / 4096 * 4096;
 }
 
 // Which memory is registered changes while streams copy; that it is not is told to whoever registers.
@@ -72,7 +73,7 @@ MemoryLimit CudaDevice::memory_limit() const {
   return {.owner = context_.uuid(),
           .is_asked = options_.memory_bytes > 0,
           .num_sharers = options_.num_sharers,
-          .margin_bytes = kMarginBytes};
+          .margin_bytes = margin_bytes(options_.host_bytes)};
 }
 
 std::byte* CudaDevice::take(std::uint64_t bytes, MemoryUse use) {

@@ -25,15 +25,18 @@ enum class GpuSignals { kWords, kEvents };
 
 struct CudaDeviceOptions {
   std::string uuid{};              // empty: the first GPU that this process sees
-  std::uint64_t memory_bytes = 0;  // what the worker may take; 0: its share of what is free, but for kMarginBytes
+  std::uint64_t memory_bytes = 0;  // what the worker may take; 0: its share of what is free, but for margin_bytes()
   int num_sharers = 1;             // workers of the run on this GPU
+  std::uint64_t host_bytes = 0;    // of the host's memory that will be registered, as far as that is known
   GpuSignals signals = GpuSignals::kWords;
 };
 
 class CudaDevice : public Device {
  public:
-  // Left by each worker to the driver, LibTorch's libraries and other programs where nobody says how much memory to take.
+  // Left by each worker to the driver, LibTorch's libraries and other programs where nobody says how much memory to take: and what
+  // the GPU's page tables need for registered memory of the host's, 8 bytes for each page of 4096.
   static constexpr std::uint64_t kMarginBytes = std::uint64_t{1} << 30;
+  [[nodiscard]] static std::uint64_t margin_bytes(std::uint64_t host_bytes) { return kMarginBytes + host_bytes / 4096 * 8; }
 
   // Throws rp::Error (kNoResource) with what is missing.
   CudaDevice(const CudaDriver& driver, const CudaDeviceOptions& options, PinnedStore::Warn warn);

@@ -20,6 +20,7 @@ struct PluginSettings {
   std::string gpu{};                   // UUID; empty: the first one that this process sees
   std::uint64_t memory_bytes = 0;      // of the GPU's that the worker may take; 0: what is free
   int num_sharers = 1;                 // workers of the run on this GPU
+  std::uint64_t host_bytes = 0;        // of the host store's weights and gradients
   std::string signals{};               // "memops", "events"
   bool allows_nondeterminism = false;  // faster kernels whose sums have no fixed order
   bool fp16_accumulation = false;      // of matrix products in fp16

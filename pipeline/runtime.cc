@@ -248,7 +248,7 @@ void Runtime::compare_with(const Store& store) const {
 void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> board, TraceJournal* trace) {
   if (const SimRun* run = sim_run()) return run->serve(store, worker, board, trace);
   if (settings_.device != "cpu") {
-    const std::unique_ptr<PluginDevice> device = load_device_plugin(settings_.device).make(plugin_settings(worker));
+    const std::unique_ptr<PluginDevice> device = load_device_plugin(settings_.device).make(plugin_settings(store, worker));
     return serve_on(device->device(), device->torch_device(), device->profiler(), store, worker, board, trace);
   }
   std::uint64_t most_elements = 0;
@@ -258,10 +258,13 @@ void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> boa
   serve_on(device, torch_device, nullptr, store, worker, board, trace);
 }
 
-PluginSettings Runtime::plugin_settings(int worker) const {
+PluginSettings Runtime::plugin_settings(Store& store, int worker) const {
+  std::uint64_t host_bytes = 0;
+  for (const Store::Region& region : store.regions()) host_bytes += region.bytes;
   return {.gpu = settings_.gpu,
           .memory_bytes = bytes_of(settings_.gpu_memory).value_or(0),
           .num_sharers = settings_.gpu_sharers,
+          .host_bytes = host_bytes,
           .signals = settings_.signals,
           .allows_nondeterminism = settings_.allow_nondeterminism,
           .fp16_accumulation = settings_.fp16_accumulation,

@@ -79,7 +79,7 @@ class Runtime {
   [[nodiscard]] PlanSettings plan_settings(int pipeline) const;
   void serve_on(Device& device, TorchDevice& torch_device, ProfilerRanges* profiler, Store& store, int worker,
                 std::optional<FaultBoardEntry> board, TraceJournal* trace) const;
-  [[nodiscard]] PluginSettings plugin_settings(int worker) const;
+  [[nodiscard]] PluginSettings plugin_settings(Store& store, int worker) const;
 
   const EffectiveSettings& settings_;
   const int num_workers_;

@@ -21,6 +21,7 @@ class CudaPluginDevice : public PluginDevice {
                 {.uuid = settings.gpu,
                  .memory_bytes = settings.memory_bytes,
                  .num_sharers = settings.num_sharers,
+                 .host_bytes = settings.host_bytes,
                  .signals = settings.signals == "events" ? GpuSignals::kEvents : GpuSignals::kWords},
                 settings.warn),
         torch_device_(device_, settings),

@@ -292,6 +292,15 @@ TEST(CudaDevice, TakesWhatIsFreeButForAMarginAndSharesItWithOthersOnTheSameGpu) 
   expect_error(ExitCode::kNoResource, {"only 1.00 GiB of memory free", "--gpu-memory", "nvidia-smi"}, [&] { (void)device_of(driver, {}); });
 }
 
+TEST(CudaDevice, LeavesRoomForThePageTablesOfTheHostsMemory) {
+  constexpr std::uint64_t kHostBytes = std::uint64_t{64} << 30, kTables = std::uint64_t{128} << 20;
+  const FakeDriver driver({.memory_bytes = CudaDevice::kMarginBytes + kTables + (32 << 20)});
+  const auto device = device_of(driver, {.host_bytes = kHostBytes});
+  EXPECT_EQ(driver.taken_bytes(), 32U << 20);
+  expect_error(ExitCode::kNoResource, {"of 32.0 MiB (what was free at the start but for 1.12 GiB)"},
+               [&] { (void)device->allocate(33 << 20, MemoryUse::kInputs); });
+}
+
 TEST(CudaDevice, SaysThatTheDriverDoesNotTellWhatIsFree) {
   FakeDriver driver;
   driver.fail("cuMemGetInfo", CUDA_ERROR_UNKNOWN);
