@@ -20,7 +20,8 @@ CUresult PinnedMemory::register_pages(std::byte* data, std::uint64_t bytes, bool
   constexpr unsigned kFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
   if (!is_read_only) return driver.mem_host_register(data, bytes, kFlags);
   if (context_.attribute(CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED) != 0) {
-    return driver.mem_host_register(data, bytes, kFlags | CU_MEMHOSTREGISTER_READ_ONLY);
+    const CUresult result = driver.mem_host_register(data, bytes, kFlags | CU_MEMHOSTREGISTER_READ_ONLY);
+    if (result != CUDA_ERROR_NOT_SUPPORTED) return result;
   }
   // The driver asks the kernel for writable pages. Once it has them, this process need not be able to write any more.
   if (mprotect(data, bytes, PROT_READ | PROT_WRITE) != 0) return CUDA_ERROR_NOT_SUPPORTED;

@@ -120,10 +120,15 @@ TEST(PinnedMemory, SaysWhyItCouldNotBeRegisteredAndIsAsBefore) {
 }
 
 TEST(PinnedMemory, TakesPagesThatThisProcessMayOnlyRead) {
-  for (const bool knows_read_only : {true, false}) {
-    const FakeDriver driver({.registers_read_only = knows_read_only});
+  struct Case {
+    bool knows_read_only;
+    bool refuses_first;  // though it says that it knows
+  };
+  for (const auto [knows_read_only, refuses_first] : {Case{true, false}, Case{false, false}, Case{true, true}}) {
+    FakeDriver driver({.registers_read_only = knows_read_only});
     OwnStream own(driver);
     const HostPages pages(2);
+    if (refuses_first) driver.fail("cuMemHostRegister", CUDA_ERROR_NOT_SUPPORTED);
     mprotect(pages.data(), pages.bytes(), PROT_READ);
     EXPECT_EQ(own.pinned.add(pages.data(), pages.bytes(), true), "");
     EXPECT_EQ(getrandom(pages.data(), 8, 0), -1) << "it still may only read them";
