@@ -13,7 +13,7 @@ wheels=
 most_kib=$((64 * 1024))
 
 programs=(bin/rp-launch bin/rp-plan bin/rp-probe bin/train bin/gpu_store_bandwidth bin/gpu_signals bin/gpu_dead_events
-  tests/cuda_kernels_test tests/gpu_signals_test tests/bits_program)
+  bin/frozen_step tests/cuda_kernels_test tests/torch_on_gpu_test tests/gpu_signals_test tests/bits_program)
 libraries=(libroundpipe.so libroundpipe_cuda.so)
 files=(scripts/gpu-check.sh tools/gpu_check tools/gpu_status.py tools/make_random_model.py tools/token_file.py
   benchmarks/torch_llama.py benchmarks/python_roundpipe.py benchmarks/fsdp2_offload.py

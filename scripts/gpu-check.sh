@@ -38,17 +38,18 @@ torch = importlib.util.find_spec("torch")
 if torch:
     package = pathlib.Path(torch.origin).parent
     folders += [package / "lib", *sorted(package.parent.glob("nvidia/*/lib"))]
-folders.append(pathlib.Path("/usr/local/cuda/lib64"))
+# Where images for containers have the driver, last: a loader that knows it has found it before.
+folders += map(pathlib.Path, ("/usr/local/cuda/lib64", "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib"))
 print(":".join(str(folder) for folder in folders if folder.is_dir()))
 PYTHON
 }
 
-# run_part NAME: its rows into the table. The program ends by itself in time, after a minute at most in which it reads libraries;
-# timeout is for one that does not.
+# run_part NAME: its rows into the table. The program ends by itself in time, after a minute at most in which it reads libraries and one
+# in which it asks for memory; timeout is for one that does not.
 run_part() {
   local limit=${seconds:-$(seconds_of "$1")} code=0
   printf '== %s (at most %s s)\n' "$1" "$limit" >&2
-  timeout --kill-after=10 "$((limit + 80))" "$python" "$root/tools/gpu_check" "$1" --seconds "$limit" --table "$table" \
+  timeout --kill-after=10 "$((limit + 140))" "$python" "$root/tools/gpu_check" "$1" --seconds "$limit" --table "$table" \
     --scratch "$scratch" || code=$?
   if ((code == 124 || code == 137)); then
     echo "gpu-check.sh: $1 did not end within $limit s; what it has no row for was not run" >&2
@@ -67,12 +68,13 @@ while (($#)); do
 done
 ((${#chosen[@]})) || chosen=("${parts[@]}")
 
+[[ ${RP_GPU_HOST_MEMORY:-1G} =~ ^[0-9]+[GT]$ ]] || usage "RP_GPU_HOST_MEMORY is '$RP_GPU_HOST_MEMORY', but it is a size such as 120G"
 python=${RP_PYTHON:-}
 [[ -z $python && -x $root/.venv/bin/python ]] && python=$root/.venv/bin/python
 python=${python:-python3}
 LD_LIBRARY_PATH=$(library_path)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export LD_LIBRARY_PATH
-export PATH=$PATH:/usr/local/cuda/bin PYTHONDONTWRITEBYTECODE=1
+export PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer:/usr/local/nvidia/bin PYTHONDONTWRITEBYTECODE=1
 mkdir -p "$(dirname "$table")"
 # Models of random weights are made there once: who wants to keep them from call to call names a folder.
 scratch=${RP_GPU_SCRATCH:-}

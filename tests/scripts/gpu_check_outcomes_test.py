@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What the checks of scripts/gpu-check.sh make of what programs print, how they end them, and what is measured beside us."""
 
+import ctypes
 import importlib.util
 import json
 import math
@@ -8,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 import unittest.mock
 from pathlib import Path
@@ -16,15 +18,22 @@ SOURCE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(SOURCE / "tools" / "gpu_check"))
 sys.path.insert(0, str(SOURCE / "tools"))
 
+import checks  # noqa: E402
+import host_memory  # noqa: E402
 import make_random_model  # noqa: E402
 import runs  # noqa: E402
+import table  # noqa: E402
 import trace_split  # noqa: E402
-from bench import Bench, Card, Result, shortened, warm_libraries  # noqa: E402
+from bench import Bench, Card, Result, card_of_nvml, shortened, warm_libraries  # noqa: E402
 from checks import NotRun, Outcome  # noqa: E402
 
 import device_checks  # noqa: E402
 import speed_checks  # noqa: E402
 import training_checks  # noqa: E402
+
+SPEC = importlib.util.spec_from_file_location("gpu_check_main", SOURCE / "tools" / "gpu_check" / "__main__.py")
+gpu_check = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(gpu_check)
 
 
 class TraceSplitTest(unittest.TestCase):
@@ -141,26 +150,83 @@ class OutcomesTest(unittest.TestCase):
         class Clock(FakeBench):
             left = 110.0
 
-        def run(bench, name, work, launch, seconds, **_):
-            tried.append(work.sequence_length)
-            bench.left -= 30
-            now[0] += 30
-            if work.sequence_length > fits:
-                raise RuntimeError("out of memory")
+        def longest(until: float, longest_that_fits: int, seconds: float = 30.0) -> Outcome:
+            tried.clear()
+            bench, now = Clock(), [0.0]
 
-        now = [0.0]
-        with unittest.mock.patch.object(speed_checks, "speed_run", run), unittest.mock.patch.object(speed_checks.time, "monotonic", lambda: now[0]):
-            fits = 1 << 30
-            outcome = speed_checks.longest_sequence(Clock(), "1.7b", 28, 73000, until=55)
-            self.assertEqual((tried, outcome.figure, outcome.is_met), ([73216], "73216 tokens (28 layers)", True))
-            tried.clear()
-            outcome = speed_checks.longest_sequence(Clock(), "1.7b", 28, 73000, until=0)
-            self.assertEqual((tried, outcome.is_met), ([73216, 91136], True))
-            tried.clear()
-            fits = 60000
-            outcome = speed_checks.longest_sequence(Clock(), "1.7b", 28, 73000, until=0)
-            self.assertEqual((tried, outcome.is_met), ([73216, 54528], False))
-            self.assertIn("out of memory", outcome.why)
+            def peak_of(length: int, _: float) -> speed_checks.Peak:
+                tried.append(length)
+                if bench.left < seconds:
+                    raise NotRun("the part's time was over")
+                bench.left -= seconds
+                now[0] += seconds
+                if length > longest_that_fits:
+                    raise RuntimeError("out of memory")
+                return speed_checks.Peak(f"{length / 5000:.1f} GiB", "24.0 GiB")
+
+            with unittest.mock.patch.object(speed_checks.time, "monotonic", lambda: now[0]):
+                return speed_checks.longest_sequence(bench, peak_of, 73000, until, "28 layers")
+
+        outcome = longest(55, 1 << 30)
+        self.assertEqual((tried, outcome.figure, outcome.is_met), ([73216], "73216 tokens, peak 14.6 GiB of 24.0 GiB (28 layers)", True))
+        outcome = longest(0, 1 << 30)
+        self.assertEqual((tried, outcome.is_met), ([73216, 91136], True))
+        outcome = longest(0, 80000, 20)
+        self.assertEqual((tried, outcome.figure[:5], outcome.is_met), ([73216, 91136], "73216", True), "a longer one that does not fit is no failure")
+        outcome = longest(0, 60000)
+        self.assertEqual((tried, outcome.is_met), ([73216, 54528], False))
+        self.assertIn("out of memory", outcome.why)
+        with self.assertRaisesRegex(RuntimeError, "73216: out of memory"):
+            longest(0, 0, 20)
+        with self.assertRaises(NotRun):
+            longest(0, 1 << 30, 120)
+
+    def test_the_peak_of_a_frozen_step_is_what_the_program_prints(self):
+        with tempfile.TemporaryDirectory() as name:
+            def peak(out: str, code: int | None = 0) -> speed_checks.Peak:
+                bench = FakeBench(Result(code, out, "it broke", 3.0))
+                bench.scratch = Path(name)
+                return speed_checks.frozen_peak(bench, "tiny", 4, 64, 9)
+
+            line = '{"tokens": 64, "most_gpu_bytes": 13958643712, "limit_bytes": 25769803776}\n'
+            self.assertEqual(peak(line), speed_checks.Peak("13.0 GiB", "24.0 GiB"))
+            for out, code in (("", 69), (line, 69), ("", 0), (line.replace("25769803776", "0"), 0)):
+                with self.subTest(out=out, code=code), self.assertRaises(RuntimeError):
+                    peak(out, code)
+            with self.assertRaisesRegex(NotRun, "no step within 3 s; it broke"):
+                peak("", None)
+
+    def test_modes_that_fail_do_not_hide_the_others(self):
+        bench = unittest.mock.Mock(card=Card("c", "d", 81559))
+        bad = {"events": RuntimeError("train ended\nwith 1"), "rounds": NotRun("no time")}
+
+        def difference(_, name):
+            if name in bad:
+                raise bad[name]
+            return {"async": 2e-5}.get(name, 0.0)
+
+        with unittest.mock.patch.object(training_checks, "mode_difference", difference):
+            [outcome] = training_checks.modes_beside_the_cpu(bench)
+        self.assertEqual((outcome.figure, outcome.is_met), ("2.00e-05 (async), 9 of 11 modes", False))
+        self.assertEqual(outcome.why, "rounds: no time; events: train ended\nwith 1")
+        row = gpu_check.result_of(outcome)
+        self.assertEqual(row, "missed: rounds: no time; events: train ended with 1")
+
+    def test_a_trace_that_cannot_be_read_leaves_the_figure_beside_it(self):
+        self.assertEqual(speed_checks.time_split(Path("/nowhere")).why[:17], "FileNotFoundError")
+        self.assertTrue(speed_checks.time_split(Path("/nowhere")).has_failed)
+
+    def test_every_outcome_gives_a_row(self):
+        line = checks.Line("what", "bar")
+        for outcomes, result in (([Outcome("1", False, "a\n b | c\n")], "missed: a b | c"), ([Outcome(why="no\ntime")], "not run: no time"),
+                                 ([Outcome(has_failed=True)], "failed: nobody knows why"), ([], "failed: the check gave none"),
+                                 (RuntimeError("of\ntwo lines"), "failed: RuntimeError: of two lines"), (OSError(), "failed: OSError:"),
+                                 (NotRun("later"), "not run: later")):
+            function = unittest.mock.Mock(**({"side_effect": outcomes} if isinstance(outcomes, Exception) else {"return_value": outcomes}))
+            bench = unittest.mock.Mock(card=Card("card", "driver", 1), log=Path("/dev/null"))
+            [row] = gpu_check.rows_of(checks.Check("kernels", (line,), function), bench)
+            self.assertEqual(row.result, result)
+            self.assertEqual([each.result for each in table.read_rows(row.line())], [result.replace("|", "/")])
 
 
 class BenchTest(unittest.TestCase):
@@ -209,6 +275,47 @@ class BenchTest(unittest.TestCase):
         (group / "memory.max").write_text("90000\n")
         (group / "memory.stat").write_text("anon 10000\ninactive_file 20000\nactive_file 5000\nshmem 15000\n")
         self.assertEqual(runs.free_host_bytes(self.directory), 90000 - 50000 + 25000)
+
+
+    def test_a_machine_whose_memory_grows_is_asked_for_it_until_there_is_no_more(self):
+        (self.directory / "proc").mkdir()
+
+        def have(total_gib: float) -> None:
+            text = f"MemTotal: {int(total_gib * (1 << 20))} kB\nMemAvailable: 100 kB\n"  # so little that nothing is taken
+            (self.directory / "next").write_text(text)
+            (self.directory / "next").rename(self.directory / "proc/meminfo")
+
+        have(8)
+        self.assertEqual(host_memory.ask_for(8 << 30, 9, self.directory), "host memory: 8.0 GiB")
+        timers = [threading.Timer(0.3 * i, have, [8 + 4 * i]) for i in (1, 2)]
+        for timer in timers:
+            timer.start()
+        self.assertRegex(host_memory.ask_for(120 << 30, 30, self.directory, patience=1.5),
+                         r"^host memory: 8\.0 GiB, after it was asked for more 16\.0 GiB, \d s$")
+        for timer in timers:
+            timer.join()
+        self.assertRegex(host_memory.ask_for(16 << 30, 30, self.directory), r"^host memory: 16\.0 GiB$")
+        with self.assertRaises(ChildProcessError):
+            os.waitpid(-1, os.WNOHANG)
+        self.assertEqual(host_memory.parse_size("120G"), 120 << 30)
+        self.assertRaises(ValueError, host_memory.parse_size, "120")
+
+    def test_a_card_without_nvidia_smi_is_found_by_its_library(self):
+        self.assertIsNone(card_of_nvml("/nowhere/libnvidia-ml.so.1"))
+
+        def say(text):
+            return lambda *arguments: setattr(next(each for each in arguments if isinstance(each, ctypes.Array)), "value", text) or 0
+
+        def memory(_, to):
+            to[0] = 81559 << 20
+            return 0
+
+        nvml = unittest.mock.Mock(nvmlInit_v2=lambda: 0, nvmlDeviceGetHandleByIndex_v2=lambda *_: 0, nvmlDeviceGetName=say(b"NVIDIA X"),
+                                  nvmlSystemGetDriverVersion=say(b"580.1"), nvmlDeviceGetMemoryInfo=memory)
+        with unittest.mock.patch.object(ctypes, "CDLL", lambda _: nvml):
+            self.assertEqual(card_of_nvml(), Card("NVIDIA X", "580.1", 81559))
+            nvml.nvmlInit_v2 = lambda: 9
+            self.assertIsNone(card_of_nvml())
 
 
 class RivalsTest(unittest.TestCase):

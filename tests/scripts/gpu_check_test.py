@@ -2,6 +2,7 @@
 """scripts/gpu-check.sh without a GPU: what it says, what rows it takes, and, where the programs are built, its checks of
 trainings over workers on the `cpu` device, as if that were a GPU."""
 
+import json
 import math
 import os
 import re
@@ -24,6 +25,7 @@ from bench import Bench, Card  # noqa: E402
 from checks import PARTS, load_all  # noqa: E402
 from table import BadRow, Row, merged, read_rows  # noqa: E402
 
+import speed_checks  # noqa: E402
 import training_checks  # noqa: E402
 
 # rp-launch with as many workers on the CPU as there are GPUs in the list.
@@ -94,6 +96,9 @@ class WithoutGpuTest(unittest.TestCase):
         self.assertIn("no part 'kernel'", process.stderr)
         self.assertIn(" ".join(PARTS), process.stderr)
         self.assertEqual(self.run_script("--seconds", "481", "bits").returncode, 2)
+        process = self.run_script("bits", RP_GPU_HOST_MEMORY="lots")
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("RP_GPU_HOST_MEMORY is 'lots', but it is a size such as 120G", process.stderr)
 
     def test_wheels_that_came_along_are_there_for_python(self):
         root, scratch = self.directory / "bundle", self.directory / "scratch"
@@ -202,7 +207,8 @@ class OnTheCpuTest(unittest.TestCase):
         (cls.root / "bin").mkdir()
         (cls.root / "data").mkdir()
         (cls.root / "data/tiny").symlink_to(os.environ["RP_TINY_MODEL"])
-        (cls.root / "bin/train").symlink_to(programs / "train")
+        for name in ("train", "frozen_step"):
+            (cls.root / "bin" / name).symlink_to(programs / name)
         (cls.root / "bin/bits_program").symlink_to(programs.parent / "tests/bits_program")
         for path, text in (("bin/rp-launch", ON_THE_CPU), ("driver/nvidia-smi", NVIDIA_SMI)):
             (cls.root / path).parent.mkdir(exist_ok=True)
@@ -247,10 +253,43 @@ class OnTheCpuTest(unittest.TestCase):
             else:
                 self.assertIn("not run: gpu_dead_events is not built", each.result)
 
-    def test_tokens_per_second_of_a_random_model_with_its_trace(self):
+    def bench(self) -> Bench:
         bench = Bench(Card("c", "d", 1), 120, self.root / "scratch")
         bench.program = lambda name: self.root / "bin" / name
-        bench.scratch.mkdir()
+        bench.scratch.mkdir(exist_ok=True)
+        return bench
+
+    def test_a_step_with_frozen_matrices_has_the_loss_of_a_guess_and_no_peak_without_a_gpu(self):
+        bench = self.bench()
+        with self.assertRaisesRegex(RuntimeError, "frozen_step does not know what it took of a GPU's memory"):
+            speed_checks.frozen_peak(bench, "tiny", 4, 96, 60)
+        words = [bench.program("rp-launch"), "--gpus", "0,0", bench.program("frozen_step"), "--model", runs.empty_model(bench, "tiny", 4),
+                 "--sequence-length", "96", "--steps", "3"]
+        line = json.loads(bench.run(words, 60).out)
+        self.assertEqual((line["tokens"], line["steps"], line["layers"]), (96, 3, 6))
+        self.assertAlmostEqual(line["loss"], math.log(make_random_model.SHAPES["tiny"]["vocab_size"]), delta=1e-3)
+        self.assertEqual(bench.run(words[:5], 60).code, 2, "without its options")
+
+    def test_a_run_of_some_steps_is_ended_when_it_has_said_at_its_end_what_is_asked_for(self):
+        bench = self.bench()
+        data = runs.random_data(bench, "tiny", 32, 8)
+        run = runs.train_until(bench, "says", ["--gpus", "0,"], runs.empty_model(bench, "tiny", 4), data, 2, 60,
+                               says=r"host memory: planned (\S+ \S+), measured", batch_size=8, num_microbatches=4, sequence_length=32)
+        self.assertEqual((run.result.code, len(run.metrics())), (0, 2), run.result.err)
+        self.assertIn("host memory: planned", run.result.err)
+        self.assertAlmostEqual(run.losses()[0], math.log(make_random_model.SHAPES["tiny"]["vocab_size"]), delta=1e-3, msg="zeros")
+        self.assertEqual(runs.processes_with(run.output), [])
+        with self.assertRaisesRegex(RuntimeError, "train does not say what it took of a GPU's memory"):
+            speed_checks.trained_peak(bench, "tiny", 4, 256, 60)
+
+    def test_a_model_of_zeros_takes_no_room(self):
+        directory = runs.empty_model(self.bench(), "1.7b", 2)
+        sizes = [(file.stat().st_size, file.stat().st_blocks * 512) for file in directory.glob("*.safetensors")]
+        self.assertGreater(sum(size for size, _ in sizes), 800_000_000)
+        self.assertLess(sum(taken for _, taken in sizes), 1 << 20)
+
+    def test_tokens_per_second_of_a_random_model_with_its_trace(self):
+        bench = self.bench()
         model = runs.random_model(bench, "tiny", 4)
         data = runs.random_data(bench, "tiny", 32, 8)
         trace = self.root / "trace.json"

@@ -13,19 +13,25 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import host_memory  # noqa: E402
 from bench import NO_DEVICE, Bench, NoDevice, find_card, warm_libraries  # noqa: E402
 from checks import PARTS, Check, NotRun, Outcome, load_all  # noqa: E402
 from table import Row  # noqa: E402
 
 
+MOST_OF_A_REASON = 300  # characters
+
+
 def result_of(outcome: Outcome) -> str:
+    """One line, however many the reason has."""
+    why = " ".join(outcome.why.split())[:MOST_OF_A_REASON]
     if outcome.has_failed:
-        return f"failed: {outcome.why}"[:300]
+        return f"failed: {why or 'nobody knows why'}"
     if not outcome.figure:
-        return f"not run: {outcome.why or 'no figure'}"
+        return f"not run: {why or 'no figure'}"
     if outcome.is_met:
         return "met"
-    return f"missed: {outcome.why}" if outcome.why else "missed"
+    return f"missed: {why}" if why else "missed"
 
 
 def rows_of(each: Check, bench: Bench) -> list[Row]:
@@ -43,11 +49,11 @@ def rows_of(each: Check, bench: Bench) -> list[Row]:
         else:
             with open(bench.log, "a", encoding="utf-8") as log:
                 traceback.print_exc(file=log)
-        failure = f"failed: {type(error).__name__}: {error}"[:300]
+        failure = result_of(Outcome(why=f"{type(error).__name__}: {error}", has_failed=True))
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
     rows = []
     for i, line in enumerate(each.lines):
-        outcome = outcomes[i] if i < len(outcomes) else Outcome(why="the check gave none")
+        outcome = outcomes[i] if i < len(outcomes) else Outcome(why="the check gave none", has_failed=True)
         result = failure or result_of(outcome)
         rows.append(Row(line.what, outcome.figure, line.bar, result, bench.card.driver, bench.card.name, date))
     return rows
@@ -68,6 +74,8 @@ def main() -> int:
     # Beside the table, so that it comes along: from some machines only the end of what is printed comes back.
     log = arguments.table.with_name(arguments.table.name + ".log")
     print(warm_libraries(os.environ.get("LD_LIBRARY_PATH", ""), 60), file=sys.stderr)
+    if size := os.environ.get("RP_GPU_HOST_MEMORY"):
+        print(host_memory.ask_for(host_memory.parse_size(size), 60), file=sys.stderr)
     bench = Bench(card, arguments.seconds, arguments.scratch, log)
 
     def end(*_):

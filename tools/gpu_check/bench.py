@@ -1,5 +1,6 @@
 """Where programs and data are, what GPU there is, how long there is left, and how programs are run."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -50,8 +51,11 @@ def find_card() -> Card:
     command = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader,nounits"]
     try:
         process = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    except FileNotFoundError:
-        raise NoDevice("no CUDA device: the NVIDIA driver's nvidia-smi is not there" + remedy) from None
+    except OSError:
+        card = card_of_nvml()  # containers may have the driver's libraries without its programs
+        if card is None:
+            raise NoDevice("no CUDA device: the NVIDIA driver's nvidia-smi is not there" + remedy) from None
+        return card
     except subprocess.TimeoutExpired:
         raise NoDevice("no CUDA device: nvidia-smi does not answer; look at the kernel's log") from None
     lines = process.stdout.strip().splitlines()
@@ -59,6 +63,21 @@ def find_card() -> Card:
         raise NoDevice(f"no CUDA device: nvidia-smi says '{(process.stdout + process.stderr).strip()[:200]}'{remedy}")
     name, driver, memory = (cell.strip() for cell in lines[0].split(",")[:3])
     return Card(name, driver, int(memory) if memory.isdigit() else 0)
+
+
+def card_of_nvml(library: str = "libnvidia-ml.so.1") -> Card | None:
+    """What nvidia-smi asks, too. Nothing if the library is not there or fails."""
+    device, memory, texts = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)(), [ctypes.create_string_buffer(96) for _ in range(2)]
+    try:
+        nvml = ctypes.CDLL(library)
+        # Called in this order, each with 0 where it succeeded. Memory: total, free, used.
+        results = (nvml.nvmlInit_v2(), nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)),
+                   nvml.nvmlDeviceGetName(device, texts[0], 96), nvml.nvmlSystemGetDriverVersion(texts[1], 80),
+                   nvml.nvmlDeviceGetMemoryInfo(device, memory))
+    except (OSError, AttributeError):
+        return None
+    name, driver = (text.value.decode(errors="replace") for text in texts)
+    return Card(name, driver, memory[0] >> 20) if not any(results) else None
 
 
 MOST_OF_A_LOG = 30000  # characters of what one program says

@@ -24,14 +24,23 @@ def trouble_of(result: Result) -> str:
     return skipped.group(1) if skipped else result.said
 
 
-@check("kernels", ("kernel tests on the GPU", "all pass"))
-def kernel_tests(bench: Bench) -> list[Outcome]:
-    result = bench.run([bench.program("cuda_kernels_test")], 60)
+def outcome_of_tests(result: Result) -> Outcome:
+    """Of a GoogleTest program all of whose tests must pass."""
     if result.code is None:
         raise NotRun(f"the tests did not end within {result.seconds:.0f} s")
     passed = num_passed(result)
     is_met = result.code == 0 and passed > 0
-    return [Outcome(f"{passed} passed, exit code {result.code}", is_met, "" if is_met else trouble_of(result))]
+    return Outcome(f"{passed} passed, exit code {result.code}", is_met, "" if is_met else trouble_of(result))
+
+
+@check("kernels", ("kernel tests on the GPU", "all pass"))
+def kernel_tests(bench: Bench) -> list[Outcome]:
+    return [outcome_of_tests(bench.run([bench.program("cuda_kernels_test")], 60))]
+
+
+@check("kernels", ("LibTorch's kernels as the models call them, beside fp64: packed documents, grouped products with experts without rows", "all pass"))
+def torch_tests(bench: Bench) -> list[Outcome]:
+    return [outcome_of_tests(bench.run([bench.program("torch_on_gpu_test")], 60))]
 
 
 def sanitized(bench: Bench, tool: str, seconds: float) -> list[Outcome]:

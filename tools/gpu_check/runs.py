@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import statistics
@@ -78,20 +79,26 @@ def tiny(bench: Bench, name: str, launch: list, seconds: float = 60, **settings)
 
 
 def train_until(bench: Bench, name: str, launch: list, model: Path, data: Path, steps: int, seconds: float, kills_coordinator: bool = False,
-                **settings) -> Run:
+                says: str | None = None, **settings) -> Run:
     """Ends the run by KILL once it has so many steps: a checkpoint of a large model would take longer than they do. By that of
-    its coordinator where rp-launch has a trace to write."""
+    its coordinator where rp-launch has a trace to write. With `says` the run has so many steps and no more, and is ended when it has
+    said that (a regular expression), before it writes its model."""
     output = bench.scratch / "runs" / name
     shutil.rmtree(output, ignore_errors=True)
     output.parent.mkdir(parents=True, exist_ok=True)
-    words = command(bench, output, launch, model, data, max_steps=1000000, **settings)
+    words = command(bench, output, launch, model, data, max_steps=steps if says else 1000000, **settings)
     begin = time.monotonic()
     end = begin + bench.seconds(seconds)
-    with open(output.parent / f"{name}.log", "w+", encoding="utf-8", errors="replace") as log:
+    log_path = output.parent / f"{name}.log"
+
+    def has_all() -> bool:
+        return bool(re.search(says, log_path.read_text(errors="replace"))) if says else len(run.metrics()) >= steps
+
+    with open(log_path, "w", encoding="utf-8") as log:
         process = bench.start(words, stdout=log, stderr=log)
         try:
             run = Run(Result(None, "", "", 0), output)
-            while process.poll() is None and time.monotonic() < end and len(run.metrics()) < steps:
+            while process.poll() is None and time.monotonic() < end and not has_all():
                 time.sleep(0.2)
             code = process.poll()
             if kills_coordinator and code is None:
@@ -99,9 +106,7 @@ def train_until(bench: Bench, name: str, launch: list, model: Path, data: Path, 
         finally:
             bench.end_group(process)
             wait_until_gone(output)
-        log.seek(0)
-        said = log.read()
-    result = Result(0 if len(run.metrics()) >= steps else code, "", said, time.monotonic() - begin)
+    result = Result(0 if has_all() else code, "", log_path.read_text(errors="replace"), time.monotonic() - begin)
     bench.note(words, result)
     return Run(result, output)
 
@@ -165,11 +170,20 @@ def free_host_bytes(root: Path = Path("/")) -> int:
     return free
 
 
-def layers_that_fit(shape: str, asynchronous: bool = False, most: int | None = None) -> int:
-    """All layers of the shape if a trained model of them fits into the host's memory, else as many as do."""
+def bytes_of(shape: str, layers: int, of_each: int) -> int:
+    """Of the host store, with so many bytes a parameter."""
+    return of_each * make_random_model.num_parameters(make_random_model.config(shape, layers))
+
+
+TRAINED, TRAINED_ASYNCHRONOUSLY, FROZEN = 16, 18, 2  # bytes a parameter
+
+
+def layers_that_fit(shape: str, of_each: int = TRAINED, most: int | None = None, beside: int = 8 << 30) -> int:
+    """All layers of the shape if the model fits into the host's memory, else as many as do. `beside`: activations, programs, the
+    page cache."""
     layers = min(make_random_model.SHAPES[shape]["num_hidden_layers"], most or 1 << 30)
-    room = 0.85 * free_host_bytes() - (8 << 30)  # activations, programs, the page cache
-    while layers > 1 and (18 if asynchronous else 16) * make_random_model.num_parameters(make_random_model.config(shape, layers)) > room:
+    room = 0.85 * free_host_bytes() - beside
+    while layers > 1 and bytes_of(shape, layers, of_each) > room:
         layers -= 1
     if layers < 2:
         raise NotRun(f"the host's memory ({free_host_bytes() >> 30} GiB are free) is too small for a {shape} model")
@@ -180,10 +194,18 @@ def random_model(bench: Bench, shape: str, layers: int) -> Path:
     directory = bench.scratch / f"model-{shape}-{layers}"
     values = make_random_model.config(shape, layers)
     if not (directory / "config.json").exists():
-        need = 2 * make_random_model.num_parameters(values)
+        need = bytes_of(shape, layers, 2)
         if shutil.disk_usage(bench.scratch).free < 1.1 * need:
             raise NotRun(f"{bench.scratch} has no room for {need >> 30} GiB")
         make_random_model.write_model(directory, values)
+    return directory
+
+
+def empty_model(bench: Bench, shape: str, layers: int) -> Path:
+    """Of zeros, which take no room on the disk: for what depends on sizes alone."""
+    directory = bench.scratch / f"empty-{shape}-{layers}"
+    if not (directory / "config.json").exists():
+        make_random_model.write_model(directory, make_random_model.config(shape, layers), is_zero=True)
     return directory
 
 

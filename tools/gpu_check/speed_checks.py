@@ -9,7 +9,8 @@ from pathlib import Path
 
 from bench import ROOT, Bench
 from checks import A_FIGURE, NotRun, Outcome, check
-from runs import Run, cores, layers_that_fit, random_data, random_model, shape_text, train_until
+from runs import (FROZEN, TRAINED_ASYNCHRONOUSLY, Run, cores, empty_model, layers_that_fit, random_data, random_model, shape_text,
+                  train_until)
 from trace_split import split
 
 MICROBATCHES = 16
@@ -94,7 +95,7 @@ def traced_run(bench: Bench, name: str, work: Workload, trace, seconds: float, *
 
 def workload(shape: str) -> Workload:
     """What is measured beside others: all layers of 1.7B, at most 16 of 8B."""
-    return Workload(shape, layers_that_fit(shape, asynchronous=True, most=16 if shape == "8b" else None))
+    return Workload(shape, layers_that_fit(shape, TRAINED_ASYNCHRONOUSLY, most=16 if shape == "8b" else None))
 
 
 # roundpipe compiles its optimizer at the first step; where it puts that.
@@ -139,14 +140,21 @@ def beside(bench: Bench, program: str, work: Workload, ours: float, bar: float, 
     return Outcome(f"{ours / theirs:.3f} ({ours:.0f} of ours, {theirs:.0f} of theirs; {work.text()})", ours >= bar * theirs)
 
 
+def time_split(trace: Path) -> Outcome:
+    """A trace that cannot be read is no reason to lose what else a run showed."""
+    try:
+        return Outcome(", ".join(f"{name} {share:.3f}" for name, share in split(trace).items()))
+    except (OSError, RuntimeError, ValueError) as error:
+        return Outcome(why=f"{type(error).__name__}: {error}", has_failed=True)
+
+
 def beside_roundpipe(bench: Bench, shape: str, mode: str, seconds: float) -> list[Outcome]:
     """Tokens a second, those beside roundpipe's, and of a synchronous run where its time went."""
     work = workload(shape)
     trace = bench.scratch / f"{shape}-{mode}.json"
     run = traced_run(bench, f"speed-{shape}-{mode}", work, trace, seconds, **({"async": True} if mode == "async" else {}))
     ours = tokens_per_second(run, work)
-    outcomes = [Outcome(f"{ours:.0f} ({work.text()})"),
-                Outcome(", ".join(f"{name} {share:.3f}" for name, share in split(trace).items()))]
+    outcomes = [Outcome(f"{ours:.0f} ({work.text()})"), time_split(trace)]
     outcomes.append(beside(bench, "python_roundpipe.py", work, ours, 1.1, seconds, "--mode", mode))
     return outcomes
 
@@ -222,47 +230,99 @@ def signals_in_training(bench: Bench) -> list[Outcome]:
     return [Outcome(f"{words / events:.3f} ({words:.0f} and {events:.0f})")]
 
 
-def tries_length(bench: Bench, shape: str, layers: int, length: int, seconds: float) -> str:
-    """Empty if a step of this length was made, else why not."""
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The most that a worker had of its GPU's memory at once, and what it may have, as text."""
+
+    most: str
+    limit: str
+
+
+AT_MOST = r"GPU memory: at most (\S+ \S+) of (\S+ \S+)"  # as train says it at its end
+
+
+def trained_peak(bench: Bench, shape: str, layers: int, length: int, seconds: float) -> Peak:
+    """Of a step of train, all of whose weights are trained."""
     work = Workload(shape, layers, sequence_length=length, sequences=1)
-    try:
-        speed_run(bench, f"longest-{shape}", work, ["--gpus", "0,", "--gpu-memory", "24G"], seconds, steps=1, recompute_grain="layer")
-    except (RuntimeError, NotRun) as reason:
-        return f"{length}: {reason}"
-    return ""
+    run = speed_run(bench, f"longest-{shape}", work, ["--gpus", "0,", "--gpu-memory", "24G"], seconds, steps=1, says=AT_MOST,
+                    recompute_grain="layer")
+    found = re.search(AT_MOST, run.result.err)
+    if not found:
+        raise RuntimeError("train does not say what it took of a GPU's memory")
+    return Peak(*found.groups())
 
 
-# First the published length, then longer ones if it fits and shorter ones if not, as long as there is time: `until` is how much of
-# the part's has to be left.
-def longest_sequence(bench: Bench, shape: str, layers: int, published: int, until: float) -> Outcome:
+def frozen_peak(bench: Bench, shape: str, layers: int, length: int, seconds: float) -> Peak:
+    """Of a step with frozen matrices (benchmarks/frozen_step.cc): the host has 2 bytes a parameter instead of 16."""
+    words = [bench.program("rp-launch"), "--gpus", "0,", "--gpu-memory", "24G", bench.program("frozen_step"), "--model",
+             empty_model(bench, shape, layers), "--sequence-length", length]
+    result = bench.run(words, seconds)
+    if result.code is None:
+        raise NotRun(f"no step within {result.seconds:.0f} s; {result.said}")
+    found = re.search(r'^\{.*"most_gpu_bytes".*\}$', result.out, re.MULTILINE)
+    if result.code != 0 or not found:
+        raise RuntimeError(f"frozen_step ended with {result.code}: {result.said}")
+    line = json.loads(found.group(0))
+    if line["limit_bytes"] == 0:
+        raise RuntimeError("frozen_step does not know what it took of a GPU's memory")
+    return Peak(f"{line['most_gpu_bytes'] / GIB:.1f} GiB", f"{line['limit_bytes'] / GIB:.1f} GiB")
+
+
+def longest_sequence(bench: Bench, peak_of, published: int, until: float, what: str) -> Outcome:
+    """First the published length, then longer ones if it fits and shorter ones if not, as long as there is time: `until` is how much
+    of the part's has to be left. `peak_of` gives the Peak of a length within so many seconds, or throws."""
     begin = time.monotonic()
-    failure = tries_length(bench, shape, layers, (published + 255) // 256 * 256, max(60.0, bench.left - until))
+    peaks: dict[int, Peak] = {}
+    failures: list[str] = []
+
+    def fits(length: int, least: float) -> bool:
+        try:
+            peaks[length] = peak_of(length, max(least, bench.left - until))
+        except RuntimeError as reason:
+            failures.append(f"{length}: {reason}")
+        return length in peaks
+
+    is_long = fits((published + 255) // 256 * 256, 60)
     took = time.monotonic() - begin
-    longest = 0 if failure else (published + 255) // 256 * 256
-    for factor in (1.25, 1.5) if longest else (0.75, 0.5):
+    for factor in (1.25, 1.5) if is_long else (0.75, 0.5):
         if bench.left - 1.7 * took < until:
             break
-        length = int(published * factor) // 256 * 256
-        trouble = tries_length(bench, shape, layers, length, max(20.0, bench.left - until))
-        failure = failure or trouble
-        if not trouble:
-            longest = length
-        if bool(trouble) == (longest >= published):
+        try:
+            if fits(int(published * factor) // 256 * 256, 20) != is_long:
+                break
+        except NotRun:  # its time was over
             break
-    if not longest:
-        raise RuntimeError(failure)
-    return Outcome(f"{longest} tokens ({shape_text(shape, layers)})", longest >= published, failure if longest < published else "")
+    if not peaks:
+        raise RuntimeError(failures[0])
+    longest = max(peaks)
+    figure = f"{longest} tokens, peak {peaks[longest].most} of {peaks[longest].limit} ({what})"
+    return Outcome(figure, longest >= published, failures[0] if longest < published else "")
 
 
 @check("memory", ("longest sequence with `--gpu-memory 24G`, 1.7B-shaped", ">= 73000"))
 def longest_small(bench: Bench) -> list[Outcome]:
-    return [longest_sequence(bench, "1.7b", layers_that_fit("1.7b"), 73000, until=bench.left / 2)]
+    layers = layers_that_fit("1.7b")
+    return [longest_sequence(bench, lambda length, seconds: trained_peak(bench, "1.7b", layers, length, seconds), 73000, bench.left / 2,
+                             f"{shape_text('1.7b', layers)}, all weights trained")]
+
+
+# Beside the frozen weights the host has the activations between all layers, of two rounds.
+@check("memory", ("longest sequence with `--gpu-memory 24G`, 8B-shaped, matrices frozen and norms trained", ">= 49000"))
+def longest_large(bench: Bench) -> list[Outcome]:
+    layers = layers_that_fit("8b", FROZEN, beside=40 * GIB)
+    return [longest_sequence(bench, lambda length, seconds: frozen_peak(bench, "8b", layers, length, seconds), 49000, 0,
+                             f"{shape_text('8b', layers)}, matrices frozen")]
 
 
 # What a GPU holds at once is a stage and its activations: more layers take memory of the host only.
-@check("memory", ("longest sequence with `--gpu-memory 24G`, 8B-shaped", ">= 49000"))
-def longest_large(bench: Bench) -> list[Outcome]:
-    return [longest_sequence(bench, "8b", layers_that_fit("8b", most=8), 49000, until=0)]
+@check("memory", ("longest sequence with `--gpu-memory 24G`, 8B-shaped, all weights of fewer layers trained", ">= 49000"))
+def longest_large_trained(bench: Bench) -> list[Outcome]:
+    layers = layers_that_fit("8b", most=4)
+    return [longest_sequence(bench, lambda length, seconds: trained_peak(bench, "8b", layers, length, seconds), 49000, 0,
+                             f"{shape_text('8b', layers)}, all weights trained")]
 
 
 @check("determinism", ("tokens/s with `--allow-nondeterminism`, of those without", A_FIGURE))

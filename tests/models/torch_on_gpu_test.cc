@@ -1,0 +1,93 @@
+// LibTorch's own kernels on a GPU, as the models call them, beside fp64 on the CPU: what an emulation of our kernels cannot show.
+#include <ATen/Context.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "models/documents.h"
+#include "models/gpu_attention.h"
+#include "models/grouped_linear.h"
+#include "tests/models/golden.h"
+
+namespace rp::models {
+namespace {
+
+constexpr at::DeviceType kDevice = at::kCUDA;
+
+class TorchOnGpu : public testing::TestWithParam<at::ScalarType> {
+ protected:
+  // As a worker has it (plugin/).
+  static void SetUpTestSuite() {
+    setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
+  }
+  void SetUp() override {
+    if (kDevice == at::kCUDA && !at::globalContext().hasCUDA()) GTEST_SKIP() << "no CUDA device: LibTorch finds none";
+    at::manual_seed(9);
+  }
+  static double tolerance() { return GetParam() == at::kFloat ? 5e-5 : GetParam() == at::kHalf ? 3e-3 : 2e-2; }
+};
+
+using Results = std::vector<at::Tensor>;
+
+// Output and gradients of `run` on leaves with these values there and in that dtype, brought back to the CPU.
+template <typename Run>
+Results results_of(const std::vector<at::Tensor>& values, at::DeviceType device, at::ScalarType dtype, const Run& run) {
+  std::vector<at::Tensor> leaves;
+  for (const at::Tensor& value : values) leaves.push_back(value.to(device, dtype).detach().requires_grad_(true));
+  const at::Tensor out = run(leaves);
+  at::manual_seed(11);
+  torch::autograd::backward({out}, {at::randn(out.sizes()).to(values[0].scalar_type()).to(device, dtype)});
+  Results results = {out.detach().to(at::kCPU)};
+  for (const at::Tensor& leaf : leaves) results.push_back(leaf.grad().to(at::kCPU));
+  return results;
+}
+
+void expect_near(const Results& actual, const Results& expected, double tolerance, const char* what) {
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_LE(relative_difference(actual[i], expected[i]), tolerance) << what << ", value " << i;
+  }
+}
+
+using Attend = at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&);
+
+// bf16 and fp16 go through the kernel for different lengths, fp32 document by document, and by_each all of them.
+TEST_P(TorchOnGpu, PackedDocumentsAreWhatEachIsAlone) {
+  const auto random = [](std::int64_t heads) { return at::randn({3, 200, heads, 64}).to(GetParam()); };
+  const std::vector<at::Tensor> values = {random(4), random(2), random(2)};
+  const at::Tensor documents = at::tensor({64, 1, 0, 63, 65, 5, 130, 0, 0, 0, 0, 0, 0, 200, 0, 0, 0, 0}, at::kLong).view({3, 6});
+  const auto with = [&](Attend attend, at::DeviceType device, at::ScalarType dtype) {
+    const at::Tensor there = documents.to(device);
+    return results_of(values, device, dtype, [&](const auto& leaves) { return attend(leaves[0], leaves[1], leaves[2], there); });
+  };
+  const Results expected = with(attention_by_libtorch, at::kCPU, at::kDouble);
+  const Results packed = with(gpu_attention, kDevice, GetParam());
+  expect_near(packed, expected, tolerance(), "all at once");
+  expect_near(with(attention_by_libtorch, kDevice, GetParam()), expected, tolerance(), "by each");
+  const Results again = with(gpu_attention, kDevice, GetParam());
+  for (std::size_t i = 0; i < packed.size(); ++i) EXPECT_TRUE(same_bits(again[i], packed[i])) << "another time, value " << i;
+}
+
+// Experts without rows at the beginning, in the middle and at the end; one with all.
+TEST_P(TorchOnGpu, GroupedProductsOfExpertsWithoutRowsHaveNoGradient) {
+  for (const std::vector<std::int64_t>& counts : {std::vector<std::int64_t>{0, 40, 0, 0, 88, 1, 0}, {129, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 129}}) {
+    const at::Tensor rows = at::tensor(counts, at::kLong), experts = at::repeat_interleave(at::arange(7, at::kLong), rows);
+    const std::vector<at::Tensor> values = {at::randn({129, 64}).to(GetParam()), at::randn({7, 48, 64}).to(GetParam())};
+    const Results expected = results_of(values, at::kCPU, at::kDouble, [&](const auto& leaves) {
+      return at::einsum("nh,noh->no", {leaves[0], leaves[1].index_select(0, experts)});
+    });
+    const at::Tensor there = rows.to(kDevice);
+    const Results actual =
+        results_of(values, kDevice, GetParam(), [&](const auto& leaves) { return grouped_linear(leaves[0], leaves[1], there); });
+    expect_near(actual, expected, tolerance(), "grouped");
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      if (counts[i] == 0) { EXPECT_TRUE(actual[2][static_cast<std::int64_t>(i)].eq(0).all().item<bool>()) << "expert " << i; }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, TorchOnGpu, testing::Values(at::kFloat, at::kBFloat16, at::kHalf),
+                         [](const auto& info) { return std::string(c10::toString(info.param)); });
+
+}  // namespace
+}  // namespace rp::models
