@@ -12,6 +12,7 @@ import json
 import os
 import statistics
 import sys
+import sysconfig
 import time
 from pathlib import Path
 
@@ -28,8 +29,9 @@ def main() -> int:
     parser.add_argument("--prepare", action="store_true")
     arguments = parser.parse_args()
     torch_llama.need_gpu("python_roundpipe.py")
-    # Where `pip install --target` puts ninja, which the optimizer is compiled with.
-    os.environ["PATH"] = os.pathsep.join([str(Path(folder) / "bin") for folder in sys.path if folder] + [os.environ.get("PATH", "")])
+    # Where pip, and where `pip install --target` puts ninja, which the optimizer is compiled with.
+    folders = [sysconfig.get_path("scripts"), *(str(Path(folder) / "bin") for folder in sys.path if folder)]
+    os.environ["PATH"] = os.pathsep.join([*folders, os.environ.get("PATH", "")])
     try:
         from roundpipe import RoundPipe, RoundPipeRunConfig
         from roundpipe.optim import Adam

@@ -58,6 +58,10 @@ class TraceSplitTest(unittest.TestCase):
 class FakeBench:
     """Gives prepared results instead of running anything."""
 
+    left = 100.0
+    scale = 1.0
+    all_but = Bench.all_but
+
     def __init__(self, *results: Result):
         self.results = list(results)
 
@@ -107,6 +111,15 @@ class OutcomesTest(unittest.TestCase):
                 first, *others = outcomes(code, err)
                 self.assertEqual((first.figure, first.is_met), ("query before: not ready", True))
                 self.assertEqual({(each.figure, each.why, each.has_failed) for each in others}, {("", why, has_failed)})
+
+    def test_a_figure_that_is_no_number_loses_none_of_the_others(self):
+        lines = ['{"what": "up", "ratio": 0.97, "store_gbs": 53.0, "pinned_gbs": 54.6, "store": "shm", "staged_gbs": 20.0}',
+                 '{"what": "down", "ratio": null, "store_gbs": null, "pinned_gbs": 54.6, "store": "shm"}']
+        outcomes = device_checks.store_bandwidth(FakeBench(Result(0, "\n".join(lines) + "\n", "", 1.0)))
+        self.assertEqual((outcomes[0].figure, outcomes[0].is_met), ("0.970 (53.0 of 54.6 GB/s, shm)", True))
+        self.assertTrue(outcomes[1].has_failed and outcomes[1].why.startswith("TypeError: "))
+        self.assertEqual((outcomes[2].why, outcomes[2].has_failed), ("no line of it", True))
+        self.assertEqual((outcomes[4].figure, outcomes[5].why[:23]), ("20.0 GB/s, 0.366 of pinned memory's", "KeyError: 'staged_gbs' "))
 
     def test_calls_that_were_refused_are_no_errors_of_memory(self):
         refused = "========= Program hit CUDA_ERROR_NOT_SUPPORTED (error 801) due to \"operation not supported\" on CUDA API call to cuMemHostRegister_v2.\n"
@@ -244,6 +257,14 @@ class BenchTest(unittest.TestCase):
         self.assertIn("said", log)
         self.assertIn("its time was over", log)
         self.assertEqual(self.bench.processes, set())
+
+    def test_a_part_with_more_time_than_usual_gives_its_checks_more(self):
+        self.assertEqual(self.bench.seconds(20), 20)
+        self.bench.scale = 2.5
+        self.assertEqual(self.bench.seconds(20), 50)
+        self.assertLess(self.bench.seconds(30), 60.1)
+        self.assertAlmostEqual(self.bench.seconds(self.bench.all_but(20, 5)), 40, delta=2)
+        self.assertEqual(self.bench.seconds(self.bench.all_but(55, 10)), 25)
 
     def test_nothing_is_started_once_the_part_was_told_to_end(self):
         process = self.bench.start(["sleep", "72.5"])

@@ -76,7 +76,7 @@ def main() -> int:
     print(warm_libraries(os.environ.get("LD_LIBRARY_PATH", ""), 60), file=sys.stderr)
     if size := os.environ.get("RP_GPU_HOST_MEMORY"):
         print(host_memory.ask_for(host_memory.parse_size(size), 60), file=sys.stderr)
-    bench = Bench(card, arguments.seconds, arguments.scratch, log)
+    bench = Bench(card, arguments.seconds, arguments.scratch, log, scale=max(1.0, arguments.seconds / PARTS[arguments.part]))
 
     def end(*_):
         bench.kill_all()

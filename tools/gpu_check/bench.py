@@ -112,10 +112,12 @@ def rest_of(process: subprocess.Popen) -> tuple[str, str]:
 
 
 class Bench:
-    """One part's run. `scratch` is a directory for what it makes; what programs say goes to the end of `log`."""
+    """One part's run. `scratch` is a directory for what it makes; what programs say goes to the end of `log`. Checks say how long
+    they may take where a part has its usual seconds; `scale`: how many times as many it has."""
 
-    def __init__(self, card: Card, seconds: float, scratch: Path, log: Path | None = None):
+    def __init__(self, card: Card, seconds: float, scratch: Path, log: Path | None = None, scale: float = 1.0):
         self.card = card
+        self.scale = scale
         self.scratch = scratch
         self.end = time.monotonic() + seconds
         self.log = log
@@ -134,7 +136,10 @@ class Bench:
         """Kills it if it is still there."""
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            pass  # it hangs in the driver: nobody can end it, and others may still be measured
         with self.lock:
             self.processes.discard(process)
 
@@ -158,10 +163,14 @@ class Bench:
         return self.end - time.monotonic()
 
     def seconds(self, most: float) -> float:
-        """At most so many, and what is left. Throws NotRun if that is nothing."""
+        """At most so many (times the scale), and what is left. Throws NotRun if that is nothing."""
         if self.left < 5:
             raise NotRun("the part's time was over")
-        return min(most, self.left)
+        return min(most * self.scale, self.left)
+
+    def all_but(self, reserve: float, least: float = 20.0) -> float:
+        """For seconds(): what is left but for so many."""
+        return max((self.left - reserve) / self.scale, least)
 
     def program(self, name: str) -> Path:
         """A program of ours, in a bundle or in a tree that was built."""

@@ -87,7 +87,12 @@ class Printed:
     def outcome(self, name: str, text: Callable[[dict], str], is_met: Callable[[dict], bool] = lambda line: True) -> Outcome:
         """Of one line, if it was printed: what came before a failure counts."""
         line = self.lines.get(name)
-        return Outcome(text(line), is_met(line)) if line else Outcome(why=self.trouble, has_failed=self.has_failed)
+        if not line:
+            return Outcome(why=self.trouble, has_failed=self.has_failed)
+        try:
+            return Outcome(text(line), is_met(line))
+        except (KeyError, TypeError, ValueError) as error:  # a figure that is missing, or no number; the other lines stay
+            return Outcome(why=f"{type(error).__name__}: {error} in {line}", has_failed=True)
 
 
 def printed(result: Result, key: str) -> Printed:
@@ -116,7 +121,7 @@ def dead_text(line: dict) -> str:
 @check("death", *((what, A_FIGURE) for what in DEAD_CASES.values()))
 def dead_events(bench: Bench) -> list[Outcome]:
     # A wait that blocks is watched for some seconds: most of the part, less what the checks behind need.
-    found = printed(bench.run([bench.program("gpu_dead_events")], max(bench.left - 30, 20)), "case")
+    found = printed(bench.run([bench.program("gpu_dead_events")], bench.all_but(30)), "case")
     return [found.outcome(case, dead_text) for case in DEAD_CASES]
 
 

@@ -280,7 +280,7 @@ def longest_sequence(bench: Bench, peak_of, published: int, until: float, what: 
 
     def fits(length: int, least: float) -> bool:
         try:
-            peaks[length] = peak_of(length, max(least, bench.left - until))
+            peaks[length] = peak_of(length, bench.all_but(until, least))
         except RuntimeError as reason:
             failures.append(f"{length}: {reason}")
         return length in peaks
