@@ -74,6 +74,7 @@ collect() {
     install -m 755 "$each" "$bundle/lib/"
   done < <(for each in "$bundle"/bin/* "$bundle"/lib/*; do needed_by "$each"; done | sort -u)
   strip --strip-debug "$bundle"/bin/* "$bundle"/lib/*
+  .venv/bin/python -c 'import importlib.metadata; print(importlib.metadata.version("torch"))' >"$bundle/lib/torch-version"
   for each in "${files[@]}"; do
     mkdir -p "$bundle/$(dirname "$each")"
     cp -r "$each" "$bundle/$each"
@@ -89,7 +90,7 @@ collect() {
 # The newest version of these symbols that any file needs, as GLIBC_2.36.
 newest() {
   local file
-  for file in "$bundle"/bin/* "$bundle"/lib/*; do readelf -V "$file"; done | grep -oE "$1_[0-9.]+" | sort -uV | tail -n 1
+  for file in "$bundle"/bin/* "$bundle"/lib/*.so*; do readelf -V "$file"; done | grep -oE "$1_[0-9.]+" | sort -uV | tail -n 1
 }
 
 [[ -x .venv/bin/python ]] || fail "there is no .venv: run scripts/setup.sh" 69

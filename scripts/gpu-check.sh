@@ -25,9 +25,11 @@ seconds_of() {
   (cd "$root/tools/gpu_check" && "$python" -c 'import sys, checks; print(checks.PARTS[sys.argv[1]])' "$1")
 }
 
-# The folders with LibTorch, with CUDA's libraries of its wheels, and with those that came with a bundle.
+# The folders with LibTorch, with CUDA's libraries of its wheels, and with those that came with a bundle. Says it if LibTorch is not
+# what the programs were built with.
 library_path() {
   "$python" - "$root" <<'PYTHON'
+import importlib.metadata
 import importlib.util
 import pathlib
 import sys
@@ -35,6 +37,11 @@ import sys
 root = pathlib.Path(sys.argv[1])
 folders = [root / "lib", root / "build" / "gpu-bundle" / "lib"]
 torch = importlib.util.find_spec("torch")
+here = importlib.metadata.version("torch") if torch else "none (RP_PYTHON names a Python that has it)"
+for file in (folder / "torch-version" for folder in folders):
+    built = file.read_text().strip() if file.exists() else here
+    if built.split("+")[0] != here.split("+")[0]:
+        print(f"gpu-check.sh: built with torch {built}, but torch here is {here}: programs may not start", file=sys.stderr)
 if torch:
     package = pathlib.Path(torch.origin).parent
     folders += [package / "lib", *sorted(package.parent.glob("nvidia/*/lib"))]

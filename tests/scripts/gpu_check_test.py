@@ -105,6 +105,8 @@ class WithoutGpuTest(unittest.TestCase):
         for folder in ("tools", "scripts"):
             shutil.copytree(SOURCE / folder, root / folder)
         (root / "wheels").mkdir()
+        (root / "lib").mkdir()
+        (root / "lib/torch-version").write_text("1.0.0+cu130\n")
         with zipfile.ZipFile(root / "wheels/carried-1-py3-none-any.whl", "w") as wheel:
             wheel.writestr("carried.py", "")
         python = self.directory / "python"
@@ -114,6 +116,7 @@ class WithoutGpuTest(unittest.TestCase):
         process = subprocess.run([root / "scripts/gpu-check.sh", "kernels"], env=environment, capture_output=True, text=True, timeout=60)
         self.assertEqual(process.returncode, 69, process.stderr)
         self.assertTrue((scratch / "site/carried.py").exists())
+        self.assertRegex(process.stderr, r"gpu-check\.sh: built with torch 1\.0\.0\+cu130, but torch here is .+: programs may not start")
         self.assertEqual((self.directory / "path").read_text(), f"{scratch}/site:/mine\n")
 
     def test_parts_take_at_most_8_minutes_and_20_together(self):
