@@ -63,10 +63,10 @@ void print(const Settings& settings, const rp::models::ModelInfo& info, double l
     if (use.most_bytes > most.most_bytes) most = use;
   }
   std::printf("{\"tokens\": %lld, \"steps\": %d, \"layers\": %d, \"parameters\": %lld, \"loss\": %.6f, \"seconds\": %.3f, "
-              "\"most_gpu_bytes\": %llu, \"limit_bytes\": %llu}\n",
+              "\"host_bytes_a_parameter\": %.3f, \"most_gpu_bytes\": %llu, \"limit_bytes\": %llu}\n",
               static_cast<long long>(settings.sequence_length), settings.steps, info.num_layers,
-              static_cast<long long>(info.num_parameters), loss, seconds, static_cast<unsigned long long>(most.most_bytes),
-              static_cast<unsigned long long>(most.limit_bytes));
+              static_cast<long long>(info.num_parameters), loss, seconds, session.memory_plan().bytes_per_parameter,
+              static_cast<unsigned long long>(most.most_bytes), static_cast<unsigned long long>(most.limit_bytes));
   std::fflush(stdout);
 }
 
