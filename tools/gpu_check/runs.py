@@ -186,7 +186,8 @@ def layers_that_fit(shape: str, of_each: int = TRAINED, most: int | None = None,
     while layers > 1 and bytes_of(shape, layers, of_each) > room:
         layers -= 1
     if layers < 2:
-        raise NotRun(f"the host's memory ({free_host_bytes() >> 30} GiB are free) is too small for a {shape} model")
+        raise NotRun(f"the host's memory ({free_host_bytes() >> 30} GiB are free) is too small for a {shape} model; if it grows as it is "
+                     "used, RP_GPU_HOST_MEMORY says how far")
     return layers
 
 
