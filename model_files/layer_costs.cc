@@ -95,7 +95,7 @@ class CostModel {
     cost.output_bytes = boundary_bytes();
     cost.forward.elementwise_bytes = 2 * tokens_ * h_ * e_;  // rows read and written
     if (cost.gradient_elements > 0) {
-      // Gradient read; the sum's rows, in fp32 on a GPU of ours, read and written.
+      // Gradient read; rows of the sum, which in models/ is fp32, read and written.
       const double row = settings_.elementwise == Elementwise::kFused ? 4 : e_;
       cost.backward.elementwise_bytes = tokens_ * h_ * (e_ + 2 * row);
       cost.saved_bytes = cost.input_bytes;
