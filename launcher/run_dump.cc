@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <iomanip>
-#include <iterator>
 #include <sstream>
 
 #include "common/clock.h"
 #include "common/text.h"
+#include "launcher/process_stat.h"
 
 namespace rp {
 
@@ -18,14 +17,6 @@ namespace {
 
 constexpr int kNameWidth = 13;
 constexpr std::int64_t kNotLongNs = kNsPerSecond / 2;  // a run whose slots move at least this often is well
-
-// The letter behind the last ')' of /proc/PID/stat: a program's name may have brackets and spaces.
-char kernel_state_of(pid_t pid) {
-  std::ifstream file(cat("/proc/", pid, "/stat"));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const std::size_t bracket = text.rfind(')');
-  return bracket == std::string::npos || bracket + 2 >= text.size() ? '?' : text[bracket + 2];
-}
 
 std::string thread_name(bool is_worker, int thread) {
   constexpr std::array kWorker = {"feeder", "fetcher", "runner", "finisher"};
@@ -155,7 +146,7 @@ std::string advice(const std::vector<ProcessSnapshot>& processes, std::int64_t n
 ProcessSnapshot snapshot_of(const std::string& name, int board_index, pid_t pid, std::optional<int> status,
                             FaultBoardEntry entry) {
   ProcessSnapshot snapshot{.name = name, .is_worker = board_index > 0, .pid = pid, .status = status};
-  if (!status) snapshot.kernel_state = kernel_state_of(pid);
+  if (!status) snapshot.kernel_state = process_stat(pid).state;
   snapshot.state = entry.state();
   snapshot.heartbeat = entry.heartbeat();
   snapshot.task = entry.task();

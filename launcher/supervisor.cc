@@ -10,6 +10,7 @@
 
 #include "common/check.h"
 #include "common/text.h"
+#include "launcher/process_stat.h"
 #include "roundpipe/error.h"
 
 namespace rp {
@@ -49,6 +50,8 @@ std::int64_t patience_ns(RunPhase phase) {
   }
   return 0;  // no limit
 }
+
+constexpr std::uint64_t kFewTicks = 10;  // a tenth of a second: what any process needs for its end
 
 sigset_t handled_signals() {
   sigset_t set;
@@ -95,6 +98,7 @@ void Supervisor::move_to(RunPhase to) {
   if (to == RunPhase::kTerminating) coordinator().process().send_signal(SIGTERM);
   if (to == RunPhase::kKilling) {
     for (const auto& member : members_) member->kill_on_purpose();
+    (void)still_running();
   }
 }
 
@@ -107,17 +111,39 @@ void Supervisor::on_deadline() {
       // One that is idle is only slow, and a coordinator that failed leaves the others where they are.
       if (finished_ && any_worker_is_busy()) dump("a worker does not end");
       return move_to(RunPhase::kKilling);
-    case RunPhase::kKilling:
-      for (const auto& member : members_) {
-        if (!member->alive()) continue;
-        run_.err.add(cat("rp-launch: ", member->name(), " (pid ", member->process().pid(),
-                         ") does not end after SIGKILL: it hangs in the kernel; see /proc/", member->process().pid(),
-                         "/stack\n"));
-      }
-      return move_to(RunPhase::kDone);
+    case RunPhase::kKilling: return on_slow_deaths();
     case RunPhase::kRunning:
     case RunPhase::kDone: break;
   }
+}
+
+// The kernel takes long to give back hundreds of GiB, longer where they are registered for GPUs; who waits for what never comes
+// uses no processor.
+void Supervisor::on_slow_deaths() {
+  const std::string names = still_running();
+  if (!names.empty()) {
+    if (!std::exchange(is_patience_told_, true)) run_.err.add(cat("rp-launch: waiting until memory is given back by ", names, "\n"));
+    deadline_ = Deadline::after_ns(patience_ns(phase_));
+    return;
+  }
+  for (const auto& member : members_) {
+    if (!member->alive()) continue;
+    run_.err.add(cat("rp-launch: ", member->name(), " (pid ", member->process().pid(),
+                     ") does not end after SIGKILL: it hangs in the kernel; see /proc/", member->process().pid(), "/stack\n"));
+  }
+  move_to(RunPhase::kDone);
+}
+
+std::string Supervisor::still_running() {
+  std::string names;
+  for (const auto& member : members_) {
+    if (!member->alive()) continue;
+    const pid_t pid = member->process().pid();
+    const std::uint64_t ticks = process_stat(pid).cpu_ticks;
+    if (ticks < std::exchange(ticks_[pid], ticks) + kFewTicks) continue;
+    names += cat(names.empty() ? "" : ", ", member->name(), " (pid ", pid, ")");
+  }
+  return names;
 }
 
 void Supervisor::add_to(PollSet& set) {

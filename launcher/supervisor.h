@@ -6,8 +6,11 @@
 
 #include <sys/signalfd.h>
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -45,6 +48,7 @@ class Supervisor {
  private:
   void move_to(RunPhase to);
   void on_deadline();
+  void on_slow_deaths();
 
   void add_to(PollSet& set);
   void read_signals();
@@ -67,6 +71,8 @@ class Supervisor {
   void kill_workers();
   [[nodiscard]] bool any_worker_is_busy() const;
   [[nodiscard]] bool all_dead() const;
+  // Names of those that have used a processor since the last call, more than for an end.
+  [[nodiscard]] std::string still_running();
   void finish();
 
   [[nodiscard]] Member& coordinator() { return *members_.front(); }
@@ -81,6 +87,8 @@ class Supervisor {
   std::vector<Member*> to_attach_;
   RunPhase phase_ = RunPhase::kRunning;
   Deadline deadline_ = Deadline::never();         // of the phase
+  std::map<pid_t, std::uint64_t> ticks_;          // of processes that were killed, when they were looked at
+  bool is_patience_told_ = false;
   int num_interrupts_ = 0;
   bool finished_ = false;                         // the coordinator announced its normal end
   RunEnd end_;
