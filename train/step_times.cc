@@ -18,7 +18,7 @@ std::string formatted(const char* format, Values... values) {
   return text.data();
 }
 
-TrainingSetup setup_of(const TrainSettings& settings, const GpuProfile& gpu, int num_workers) {
+TrainingSetup setup_of(const TrainSettings& settings, const GpuProfile& gpu, int num_workers, Accumulate accumulate) {
   return {.shape = shape_of_model(settings.model.string()),
           .gpu = gpu,
           .server = server_profile(server_profile_names().front()).profile,
@@ -27,6 +27,7 @@ TrainingSetup setup_of(const TrainSettings& settings, const GpuProfile& gpu, int
           .batch = static_cast<int>(settings.batch_size),
           .lora_rank = static_cast<int>(settings.lora_rank),
           .asynchronous = settings.asynchronous,
+          .accumulate = accumulate,
           .round_microbatches = static_cast<int>(settings.num_microbatches),
           .rounds_per_step = static_cast<int>(settings.rounds_per_step),
           .recompute = settings.recompute_grain};
@@ -38,7 +39,8 @@ std::string row(const std::string& what, const StepTimes& times, double step_ms)
 
 }  // namespace
 
-PredictedStep predict_step(const TrainSettings& settings, const std::string& profile, const std::string& plan, int num_workers) {
+PredictedStep predict_step(const TrainSettings& settings, const std::string& profile, const std::string& plan, int num_workers,
+                           bool fp16_accumulation) {
   PredictedStep predicted{.profile = profile};
   try {
     const GpuProfile gpu = gpu_profile(profile).profile;
@@ -46,7 +48,8 @@ PredictedStep predict_step(const TrainSettings& settings, const std::string& pro
     if (settings.dtype == TrainSettings::DType::kFloat32) {
       throw Error(ExitCode::kUsage, "profiles are of products of 16-bit numbers, and --dtype is fp32");
     }
-    const TrainingSetup setup = setup_of(settings, gpu, num_workers);
+    const bool adds_up_in_fp16 = fp16_accumulation && settings.dtype == TrainSettings::DType::kFloat16;
+    const TrainingSetup setup = setup_of(settings, gpu, num_workers, adds_up_in_fp16 ? Accumulate::kFp16 : Accumulate::kFp32);
     const int num_layers = static_cast<int>(setup.shape.num_layers) + 2;  // embedding and head
     predicted.step_ms = predict_plan(setup, parse_plan(plan, num_layers)).run.step_ms;
   } catch (const Error& error) {

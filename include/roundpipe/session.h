@@ -78,6 +78,9 @@ class Session {
   // SessionOptions::gpu_profile as it holds for this run; empty: none.
   [[nodiscard]] std::string gpu_profile() const;
 
+  // Whether GPUs add up the products of fp16 matrices in fp16: SessionOptions::fp16_accumulation as it holds for this run.
+  [[nodiscard]] bool fp16_accumulation() const;
+
   // Workers of this run, 1 without rp-launch.
   [[nodiscard]] int num_workers() const;
 

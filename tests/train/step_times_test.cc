@@ -50,6 +50,12 @@ TEST(StepTimes, ArePredictedAsRpPlanPredictsThem) {
                             .recompute = RecomputeGrain::kStage};
   EXPECT_DOUBLE_EQ(predicted.step_ms, predict_plan(setup, parse_plan(kPlan, 30)).run.step_ms);
   EXPECT_GT(predict_step(qwen(), "rtx4090", kPlan, 1).step_ms, predicted.step_ms) << "one GPU has all the work";
+  EXPECT_DOUBLE_EQ(predict_step(qwen(), "rtx4090", kPlan, 2, true).step_ms, predicted.step_ms) << "bf16 has no such sums";
+  TrainSettings half = qwen();
+  half.dtype = TrainSettings::DType::kFloat16;
+  TrainingSetup in_fp16 = setup;
+  in_fp16.accumulate = Accumulate::kFp16;
+  EXPECT_DOUBLE_EQ(predict_step(half, "rtx4090", kPlan, 2, true).step_ms, predict_plan(in_fp16, parse_plan(kPlan, 30)).run.step_ms);
   TrainSettings longer = qwen();
   longer.batch_size *= 2;
   EXPECT_NEAR(predict_step(longer, "rtx4090", kPlan, 2).step_ms / predicted.step_ms, 2, 0.2);
