@@ -98,7 +98,7 @@ void Supervisor::move_to(RunPhase to) {
   if (to == RunPhase::kTerminating) coordinator().process().send_signal(SIGTERM);
   if (to == RunPhase::kKilling) {
     for (const auto& member : members_) member->kill_on_purpose();
-    (void)still_running();
+    (void)still_running();  // what they have used until now does not count
   }
 }
 

@@ -14,8 +14,7 @@ namespace rp {
 inline void end_time(TorchDevice& device, std::int64_t* total) noexcept {
   try {
     device.add_time(total);
-  } catch (const Error&) {
-    (void)total;  // nobody will read it
+  } catch (const Error&) {  // nobody will read the time
   }
 }
 

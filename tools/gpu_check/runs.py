@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import host_memory
 from bench import ROOT, Bench, Result
 from checks import NotRun
 
@@ -158,8 +159,7 @@ GROUPS = (("memory.max", "memory.current", "memory.stat"),
 
 def free_host_bytes(root: Path = Path("/")) -> int:
     """What the kernel or a control group leaves. Pages of files that were read or written are free, too: they give way."""
-    fields = dict(line.split(":") for line in (root / "proc/meminfo").read_text().splitlines())
-    free = int(fields["MemAvailable"].split()[0]) * 1024
+    free = host_memory.figure("MemAvailable", root)
     for names in GROUPS:
         limit, used, statistics_of = (root / "sys/fs/cgroup" / name for name in names)
         if not (limit.exists() and used.exists()) or not limit.read_text().strip().isdigit():
