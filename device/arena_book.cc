@@ -31,7 +31,7 @@ void ArenaBook::add(MemoryUse use, std::uint64_t bytes) {
   const auto number = static_cast<std::size_t>(use);
   by_use_[number] += bytes;
   peaks_.most_by_use[number] = std::max(peaks_.most_by_use[number], by_use_[number]);
-  peaks_.most_bytes = std::max(peaks_.most_bytes, blocks_.used_bytes());
+  peaks_.most_bytes = std::max(peaks_.most_bytes, blocks_.used_bytes() + elsewhere_bytes_);
   if (use == MemoryUse::kTensors) most_tensor_bytes_ = std::max(most_tensor_bytes_, by_use_[number]);
 }
 
@@ -61,6 +61,18 @@ void ArenaBook::count_as(std::uint64_t offset, MemoryUse use) {
   by_use_[static_cast<std::size_t>(place->second)] -= bytes;
   place->second = use;
   add(use, bytes);
+}
+
+void ArenaBook::add_elsewhere(MemoryUse use, std::uint64_t bytes) {
+  MutexLock lock(mutex_);
+  elsewhere_bytes_ += bytes;
+  add(use, bytes);
+}
+
+void ArenaBook::remove_elsewhere(MemoryUse use, std::uint64_t bytes) {
+  MutexLock lock(mutex_);
+  elsewhere_bytes_ -= bytes;
+  by_use_[static_cast<std::size_t>(use)] -= bytes;
 }
 
 BytesByUse ArenaBook::bytes_by_use() const {

@@ -30,6 +30,10 @@ class ArenaBook {
   // From now on this part counts as `use`. Does nothing if allocate() did not give the offset.
   void count_as(std::uint64_t offset, MemoryUse use);
 
+  // Counts memory that the worker has beside the arena, and what it gives back of that.
+  void add_elsewhere(MemoryUse use, std::uint64_t bytes);
+  void remove_elsewhere(MemoryUse use, std::uint64_t bytes);
+
   [[nodiscard]] BytesByUse bytes_by_use() const;
   // The longest part that is free.
   [[nodiscard]] std::uint64_t largest_free() const;
@@ -50,6 +54,7 @@ class ArenaBook {
   BlockAllocator blocks_ RP_GUARDED_BY(mutex_);
   std::map<std::uint64_t, MemoryUse> use_of_ RP_GUARDED_BY(mutex_);  // by offset
   BytesByUse by_use_ RP_GUARDED_BY(mutex_){};
+  std::uint64_t elsewhere_bytes_ RP_GUARDED_BY(mutex_) = 0;
   DeviceMemoryPeaks peaks_ RP_GUARDED_BY(mutex_);
   std::uint64_t most_tensor_bytes_ RP_GUARDED_BY(mutex_) = 0;  // since take_tensor_level()
 };

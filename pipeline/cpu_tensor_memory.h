@@ -5,12 +5,12 @@
 
 #include <memory>
 
-#include "device/cpu_arena.h"
+#include "device/cpu_memory.h"
 
 namespace rp {
 
 // From the first call on, all large tensors of this process lie in the arena that it returns; small ones stay with malloc, which
 // keeps them. The arena lives as long as the process: tensors may outlive every device. Throws rp::Error (kNoResource).
-[[nodiscard]] std::shared_ptr<CpuArena> install_cpu_tensor_memory();
+[[nodiscard]] std::shared_ptr<CpuMemory> install_cpu_tensor_memory();
 
 }  // namespace rp

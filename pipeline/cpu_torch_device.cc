@@ -14,8 +14,8 @@
 
 namespace rp {
 
-CpuTorchDevice::CpuTorchDevice(std::shared_ptr<CpuArena> arena, int num_threads, std::uint64_t max_elements)
-    : arena_(std::move(arena)), team_(num_threads), partial_sums_(num_partial_sums(max_elements)) {}
+CpuTorchDevice::CpuTorchDevice(std::shared_ptr<CpuMemory> memory, int num_threads, std::uint64_t max_elements)
+    : memory_(std::move(memory)), team_(num_threads), partial_sums_(num_partial_sums(max_elements)) {}
 
 at::Generator CpuTorchDevice::generator() const { return at::detail::getDefaultCPUGenerator(); }
 
@@ -27,12 +27,12 @@ ResultPage CpuTorchDevice::make_page(std::uint64_t bytes) {
 }
 
 TorchDevice::TensorBytes CpuTorchDevice::take_tensor_bytes() {
-  const ArenaBook::Level level = arena_->take_tensor_level();
+  const ArenaBook::Level level = memory_->take_tensor_level();
   return {.now = level.bytes, .most = level.most_bytes};
 }
 
 void CpuTorchDevice::note_output(const at::Tensor& tensor) {
-  if (tensor.defined()) arena_->count_as(static_cast<const std::byte*>(tensor.storage().data()), MemoryUse::kOutputs);
+  if (tensor.defined()) memory_->count_tensor_as(static_cast<const std::byte*>(tensor.storage().data()), MemoryUse::kOutputs);
 }
 
 void CpuTorchDevice::clear(void* data, std::uint64_t bytes) { std::memset(data, 0, bytes); }

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "device/cpu_arena.h"
+#include "device/cpu_memory.h"
 #include "optimizer/thread_team.h"
 #include "pipeline/torch_device.h"
 
@@ -13,8 +13,8 @@ namespace rp {
 
 class CpuTorchDevice : public TorchDevice {
  public:
-  // `arena`: where LibTorch's tensors are (cpu_tensor_memory.h). `num_threads`: of a rounding; `max_elements`: of a gradient.
-  CpuTorchDevice(std::shared_ptr<CpuArena> arena, int num_threads, std::uint64_t max_elements);
+  // `memory`: where LibTorch's tensors are (cpu_tensor_memory.h). `num_threads`: of a rounding; `max_elements`: of a gradient.
+  CpuTorchDevice(std::shared_ptr<CpuMemory> memory, int num_threads, std::uint64_t max_elements);
 
   [[nodiscard]] c10::Device device() const override { return c10::kCPU; }
   [[nodiscard]] at::Generator generator() const override;
@@ -29,7 +29,7 @@ class CpuTorchDevice : public TorchDevice {
   void round_gradient(const GradientRounding& rounding) override;
 
  private:
-  const std::shared_ptr<CpuArena> arena_;
+  const std::shared_ptr<CpuMemory> memory_;
   ThreadTeam team_;
   std::vector<double> partial_sums_;
   std::vector<std::unique_ptr<std::byte[]>> pages_;

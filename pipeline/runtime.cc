@@ -256,9 +256,9 @@ void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> boa
   std::uint64_t most_elements = 0;
   for (const BlockRecord& block : store.catalogue().blocks()) most_elements = std::max(most_elements, block.num_elements);
   if (store_ == nullptr) store.populate_ahead(1);  // this is a process of its own
-  const std::shared_ptr<CpuArena> arena = install_cpu_tensor_memory();
-  CpuDevice device(arena);
-  CpuTorchDevice torch_device(arena, static_cast<int>(store.header().threads_per_worker), most_elements);
+  const std::shared_ptr<CpuMemory> memory = install_cpu_tensor_memory();
+  CpuDevice device(memory);
+  CpuTorchDevice torch_device(memory, static_cast<int>(store.header().threads_per_worker), most_elements);
   serve_on(device, torch_device, nullptr, store, worker, board, trace);
 }
 

@@ -1,4 +1,4 @@
-#include "device/cpu_arena.h"
+#include "device/cpu_memory.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -19,9 +19,14 @@ std::uint64_t physical_memory() {
   return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
+int provide_pages(std::byte* data, std::uint64_t bytes) {
+  (void)madvise(data, bytes, MADV_HUGEPAGE);  // a hint: with pages of 4 KiB it works, too
+  return populate_pages(data, bytes, PageAccess::kWrite);
+}
+
 }  // namespace
 
-CpuArena::CpuArena() : range_bytes_(physical_memory()) {
+CpuMemory::CpuMemory() : range_bytes_(physical_memory()) {
   void* const range = mmap(nullptr, range_bytes_ + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) {
     throw Error(ExitCode::kNoResource, cat("cannot reserve ", bytes_text(range_bytes_), " of addresses for a worker's memory: ",
@@ -31,35 +36,52 @@ CpuArena::CpuArena() : range_bytes_(physical_memory()) {
   base_ = reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::uintptr_t>(range), kHugePage));
 }
 
-CpuArena::~CpuArena() { munmap(range_, range_bytes_ + kHugePage); }
+CpuMemory::~CpuMemory() { munmap(range_, range_bytes_ + kHugePage); }
 
-std::byte* CpuArena::allocate(std::uint64_t bytes, MemoryUse use) {
+std::byte* CpuMemory::allocate_tensor(std::uint64_t bytes) {
   while (true) {
-    if (const auto offset = book_.allocate(bytes, use)) return base_ + *offset;
-    grow_for(bytes, use);
+    if (const auto offset = book_.allocate(bytes, MemoryUse::kTensors)) return base_ + *offset;
+    grow_for(bytes);
   }
 }
 
-void CpuArena::free(std::byte* data) { book_.free(static_cast<std::uint64_t>(data - base_)); }
+void CpuMemory::free_tensor(std::byte* data) { book_.free(static_cast<std::uint64_t>(data - base_)); }
 
-void CpuArena::count_as(const std::byte* data, MemoryUse use) {
-  if (holds(data)) book_.count_as(static_cast<std::uint64_t>(data - base_), use);
+void CpuMemory::count_tensor_as(const std::byte* data, MemoryUse use) {
+  if (is_tensor(data)) book_.count_as(static_cast<std::uint64_t>(data - base_), use);
 }
 
-void CpuArena::grow_for(std::uint64_t bytes, MemoryUse use) {
+void CpuMemory::grow_for(std::uint64_t bytes) {
   MutexLock lock(growing_);
   const std::uint64_t missing = align_up(book_.missing(bytes), kHugePage);
   if (missing == 0) return;  // another thread has lengthened it
-  if (missing > range_bytes_ - bytes_) fail(bytes, use, ENOMEM);
+  if (missing > range_bytes_ - bytes_) fail(bytes, MemoryUse::kTensors, ENOMEM);
   std::byte* const end = base_ + bytes_;
-  if (mprotect(end, missing, PROT_READ | PROT_WRITE) != 0) fail(bytes, use, errno);
-  (void)madvise(end, missing, MADV_HUGEPAGE);  // a hint: with pages of 4 KiB it works, too
-  if (const int error = populate_pages(end, missing, PageAccess::kWrite); error != 0) fail(bytes, use, error);
+  int error = mprotect(end, missing, PROT_READ | PROT_WRITE) == 0 ? 0 : errno;
+  if (error == 0) error = provide_pages(end, missing);
+  if (error != 0) fail(bytes, MemoryUse::kTensors, error);
   bytes_ += missing;
   book_.extend(missing);
 }
 
-void CpuArena::fail(std::uint64_t bytes, MemoryUse use, int error) const {
+std::byte* CpuMemory::allocate_buffer(std::uint64_t bytes, MemoryUse use) {
+  void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  int error = data == MAP_FAILED ? errno : 0;
+  if (error == 0) error = provide_pages(static_cast<std::byte*>(data), bytes);
+  if (error != 0) {
+    if (data != MAP_FAILED) munmap(data, bytes);
+    fail(bytes, use, error);
+  }
+  book_.add_elsewhere(use, bytes);
+  return static_cast<std::byte*>(data);
+}
+
+void CpuMemory::free_buffer(std::byte* data, std::uint64_t bytes, MemoryUse use) {
+  munmap(data, bytes);
+  book_.remove_elsewhere(use, bytes);
+}
+
+void CpuMemory::fail(std::uint64_t bytes, MemoryUse use, int error) const {
   const BytesByUse by_use = book_.bytes_by_use();
   std::string has;
   for (std::size_t i = 0; i < kMemoryUses; ++i) {
