@@ -1,8 +1,6 @@
 #include "benchmarks/first_launches.h"
 
-#include <chrono>
-#include <condition_variable>
-#include <mutex>
+#include <atomic>
 #include <new>
 #include <optional>
 #include <thread>
@@ -17,78 +15,58 @@ namespace {
 
 constexpr std::int64_t kTimeoutNs = 60 * kNsPerSecond;
 
-// A stream that waits for a word of pinned memory, and who writes it: the caller, or a thread that has waited long enough for that. The
-// thread makes no call of the driver, which may be what holds the caller up.
+// A stream that waits for a word of pinned memory. The caller writes it, or a thread that has waited long enough for that: it makes no
+// call of the driver, which may be what holds the caller up.
 class ShutStream {
  public:
-  ShutStream(const CudaContext& context, double watch_s) : context_(context), watch_s_(watch_s), queue_(context, true) {
+  ShutStream(const CudaContext& context, double watch_s) : context_(context), watch_ns_(static_cast<std::int64_t>(watch_s * 1e9)), queue_(context, true) {
+    if (context.attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS) == 0) {
+      throw Error(ExitCode::kNoResource, "streams of this GPU cannot wait for words");
+    }
     void* page = nullptr;
     context.check(context.driver().mem_host_alloc(&page, 4096, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP), "taking pinned memory");
     word_ = new (page) SequenceWord();
     context.check(context.driver().mem_host_get_device_pointer(&address_, page, 0), "asking for a word's address");
-    if (context.attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS) == 0) {
-      throw Error(ExitCode::kNoResource, "streams of this GPU cannot wait for words");
-    }
-    watchdog_ = std::thread([this] { watch(); });
   }
   ~ShutStream() {
-    {
-      const std::lock_guard lock(mutex_);
-      ends_ = true;
-    }
-    changed_.notify_one();
-    watchdog_.join();
-    word_->publish_quietly(UINT64_MAX);
+    (void)end_watch();
     (void)context_.driver().mem_free_host(word_);
   }
   ShutStream(const ShutStream&) = delete;
   ShutStream& operator=(const ShutStream&) = delete;
 
   void shut() {
-    context_.check(context_.driver().stream_wait_value64(queue_.get(), address_, value_ + 1, CU_STREAM_WAIT_VALUE_GEQ), "enqueueing a wait");
-    const std::lock_guard lock(mutex_);
     ++value_;
-    until_ = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(watch_s_));
-    changed_.notify_one();
+    context_.check(context_.driver().stream_wait_value64(queue_.get(), address_, value_, CU_STREAM_WAIT_VALUE_GEQ), "enqueueing a wait");
+    watchdog_ = std::thread([this] {
+      static const std::atomic<bool> never{false};
+      was_late_ = ended_.wait_at_least(value_, {&never, watch_ns_}) == WaitResult::kTimedOut;
+      word_->publish_quietly(value_);
+    });
   }
   // Whether the watchdog had to do it before.
-  bool let_go() {
-    bool was_late = false;
-    {
-      const std::lock_guard lock(mutex_);
-      was_late = !until_;
-      until_.reset();
-      word_->publish_quietly(value_);
-    }
+  [[nodiscard]] bool let_go() {
+    const bool was_late = end_watch();
     if (!queue_.drain(kTimeoutNs)) throw Error(ExitCode::kHang, "a stream did not end its wait for a word within 60 s");
     return was_late;
   }
 
  private:
-  void watch() {
-    std::unique_lock lock(mutex_);
-    while (!ends_) {
-      if (!until_) {
-        changed_.wait(lock);
-      } else if (std::chrono::steady_clock::now() < *until_) {
-        changed_.wait_until(lock, std::chrono::steady_clock::time_point(*until_));
-      } else {
-        until_.reset();
-        word_->publish_quietly(value_);
-      }
-    }
+  bool end_watch() {
+    if (!watchdog_.joinable()) return false;
+    ended_.publish(value_);
+    watchdog_.join();
+    return was_late_;
   }
 
   const CudaContext& context_;
-  const double watch_s_;
+  const std::int64_t watch_ns_;
   const CudaQueue queue_;
-  SequenceWord* word_ = nullptr;  // writer: who has the lock
+  SequenceWord* word_ = nullptr;  // writer: the watchdog. What the stream waits for
   CUdeviceptr address_ = 0;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::uint64_t value_ = 0;  // that the stream waits for
-  std::optional<std::chrono::steady_clock::time_point> until_;  // of a stream that is shut
-  bool ends_ = false;
+  SequenceWord ended_{};          // writer: the caller. What was launched has ended
+  std::uint64_t value_ = 0;       // of both words; the caller's, while there is no watchdog
+  bool was_late_ = false;         // the watchdog's
   std::thread watchdog_;
 };
 
