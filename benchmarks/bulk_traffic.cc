@@ -28,7 +28,8 @@ constexpr std::int64_t kTimeoutNs = 60 * kNsPerSecond;
 class BothSides {
  public:
   BothSides(const CudaContext& context, std::uint64_t bytes)
-      : bytes_(bytes), host_(map(2 * bytes)), pinned_(context), arena_(context, 2 * bytes), on_gpu_(arena_.allocate(2 * bytes, MemoryUse::kInputs)) {
+      : bytes_(bytes), host_(map(2 * bytes)), pinned_(context), arena_(context, 2 * bytes),
+        on_gpu_(arena_.allocate(2 * bytes, MemoryUse::kInputs)) {
     std::memset(host_, 1, 2 * bytes);
     for (std::uint64_t at = 0; at < 2 * bytes; at += kRegisteredPiece) {
       const std::string why = pinned_->add(host_ + at, std::min(kRegisteredPiece, 2 * bytes - at), false);
@@ -107,7 +108,8 @@ class BulkStream {
 
   void wait_for(std::uint64_t piece) const {
     static const std::atomic<bool> never{false};
-    if (done_.wait_at_least(piece, {&never, kTimeoutNs}) != WaitResult::kReached) throw Error(ExitCode::kHang, "a copy did not end within 60 s");
+    if (done_.wait_at_least(piece, {&never, kTimeoutNs}) == WaitResult::kReached) return;
+    throw Error(ExitCode::kHang, "a copy did not end within 60 s");
   }
 
   void record(const CudaEvent& event) const {
@@ -240,7 +242,8 @@ std::vector<UrgentDelay> measure_urgent_delays(const CudaDriver& driver, const B
   for (const auto& [name, pieces] : traffics) {
     const std::vector<double> input = delays(context, sides, settings, true, pieces);
     const std::vector<double> page = delays(context, sides, settings, false, pieces);
-    result.push_back({.traffic = name, .input_us = median(input), .page_us = median(page), .longest_input_us = input.back(), .longest_page_us = page.back()});
+    result.push_back({.traffic = name, .input_us = median(input), .page_us = median(page), .longest_input_us = input.back(),
+                      .longest_page_us = page.back()});
   }
   return result;
 }

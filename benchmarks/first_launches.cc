@@ -19,12 +19,14 @@ constexpr std::int64_t kTimeoutNs = 60 * kNsPerSecond;
 // call of the driver, which may be what holds the caller up.
 class ShutStream {
  public:
-  ShutStream(const CudaContext& context, double watch_s) : context_(context), watch_ns_(static_cast<std::int64_t>(watch_s * 1e9)), queue_(context, true) {
+  ShutStream(const CudaContext& context, double watch_s)
+      : context_(context), watch_ns_(static_cast<std::int64_t>(watch_s * 1e9)), queue_(context, true) {
     if (context.attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS) == 0) {
       throw Error(ExitCode::kNoResource, "streams of this GPU cannot wait for words");
     }
     void* page = nullptr;
-    context.check(context.driver().mem_host_alloc(&page, 4096, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP), "taking pinned memory");
+    constexpr unsigned kFlags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
+    context.check(context.driver().mem_host_alloc(&page, 4096, kFlags), "taking pinned memory");
     word_ = new (page) SequenceWord();
     context.check(context.driver().mem_host_get_device_pointer(&address_, page, 0), "asking for a word's address");
   }

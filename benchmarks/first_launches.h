@@ -26,6 +26,7 @@ struct FirstLaunchTime {
 // In this process, in this order. With `watch_s` another stream waits for a word during each first launch, until that has ended or a
 // watchdog writes the word after so many seconds; with 0 there is no such stream. Throws rp::Error: kNoResource where streams cannot
 // wait for words, kHang if a launch does not end within a minute after it was let go.
-[[nodiscard]] std::vector<FirstLaunchTime> time_first_launches(const CudaContext& context, const std::vector<FirstLaunch>& launches, double watch_s);
+[[nodiscard]] std::vector<FirstLaunchTime> time_first_launches(const CudaContext& context, const std::vector<FirstLaunch>& launches,
+                                                               double watch_s);
 
 }  // namespace rp

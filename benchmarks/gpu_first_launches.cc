@@ -76,7 +76,8 @@ int measure(const std::vector<std::string>& arguments) {
     if (watch_s <= 0) throw rp::Error(rp::ExitCode::kUsage, "usage: gpu_first_launches [--watch SECONDS]");
   }
   for (const bool is_beside : {false, true}) {
-    if (const int code = rp::Forked([&] { print_times(is_beside, watch_s); }).join(rp::Deadline::after_seconds(kTimeoutS)); code != 0) return code;
+    rp::Forked process([&] { print_times(is_beside, watch_s); });
+    if (const int code = process.join(rp::Deadline::after_seconds(kTimeoutS)); code != 0) return code;
   }
   return 0;
 }

@@ -108,7 +108,8 @@ void add_blocks(Calls& calls, const GpuKernels& table, const KernelSizes& s, Lay
   layout.next_call();
   const models::RotateRows rotate{.x = layout.elements(heads), .y = layout.elements(heads), .cosine = layout.array<float>(angles),
                                   .sine = layout.array<float>(angles), .sequence = s.tokens, .heads = s.heads, .head_size = s.head_size};
-  add(calls, "rotate", 2 * heads * kElementBytes + 2 * angles * 4, [=, &table](CUstream stream) { table.rotate(kElement, rotate, s.tokens, stream); });
+  add(calls, "rotate", 2 * heads * kElementBytes + 2 * angles * 4,
+      [=, &table](CUstream stream) { table.rotate(kElement, rotate, s.tokens, stream); });
   const std::int64_t count = s.tokens * s.intermediate;
   layout.next_call();
   const models::SwiGlu swiglu{.gate = layout.elements(count), .up = layout.elements(count), .y = layout.elements(count)};
@@ -124,9 +125,11 @@ void add_loss(Calls& calls, const GpuKernels& table, const KernelSizes& s, const
   layout.next_call();
   const models::GpuCrossEntropyRows loss{.logits = layout.elements(logits), .labels = inputs.ids, .losses = layout.array<float>(rows),
                                          .divisor = inputs.divisor, .columns = s.vocabulary, .with_gradient = true};
-  add(calls, "cross_entropy", 2 * logits * kElementBytes, [=, &table](CUstream stream) { table.cross_entropy(kElement, loss, rows, stream); });
+  add(calls, "cross_entropy", 2 * logits * kElementBytes,
+      [=, &table](CUstream stream) { table.cross_entropy(kElement, loss, rows, stream); });
   layout.next_call();
-  const models::LossSum sum{.losses = layout.array<float>(s.tokens), .count = s.tokens, .divisor = inputs.divisor, .total = layout.array<float>(1)};
+  const models::LossSum sum{.losses = layout.array<float>(s.tokens), .count = s.tokens, .divisor = inputs.divisor,
+                            .total = layout.array<float>(1)};
   add(calls, "sum_losses", s.tokens * 4, [=, &table](CUstream stream) { table.sum_losses(sum, stream); });
 }
 
@@ -207,8 +210,9 @@ void KernelCalls::fill() {
   const std::vector<std::int64_t> ids = random_ids(sizes_);
   std::vector<std::int64_t> places(ids.size()), sorted_ids;
   std::iota(places.begin(), places.end(), std::int64_t{0});
-  std::stable_sort(places.begin(), places.end(), [&ids](std::int64_t a, std::int64_t b) { return ids[static_cast<std::size_t>(a)] < ids[static_cast<std::size_t>(b)]; });
-  for (const std::int64_t place : places) sorted_ids.push_back(ids[static_cast<std::size_t>(place)]);
+  const auto id_at = [&ids](std::int64_t place) { return ids[static_cast<std::size_t>(place)]; };
+  std::stable_sort(places.begin(), places.end(), [&](std::int64_t a, std::int64_t b) { return id_at(a) < id_at(b); });
+  for (const std::int64_t place : places) sorted_ids.push_back(id_at(place));
   const PinnedCopy staging(context_, ids.size() * sizeof(std::int64_t));
   const auto write = [&](const void* to, const void* from, std::uint64_t bytes) {
     std::memcpy(staging.data(), from, bytes);
@@ -223,7 +227,8 @@ void KernelCalls::fill() {
   write(inputs.divisor, &divisor, sizeof(divisor));
 }
 
-std::vector<KernelSpeed> measure_kernels(const CudaContext& context, const GpuKernels& table, const KernelSizes& sizes, int num_calls, int rounds) {
+std::vector<KernelSpeed> measure_kernels(const CudaContext& context, const GpuKernels& table, const KernelSizes& sizes, int num_calls,
+                                         int rounds) {
   const KernelCalls calls(context, table, sizes);
   const CudaQueue queue(context, false);
   const CudaEvent begin(context, CU_EVENT_DEFAULT), end(context, CU_EVENT_DEFAULT);

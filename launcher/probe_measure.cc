@@ -115,8 +115,8 @@ class ProbeMeasure::Buffers {
     const std::int64_t begin = now_ns();
     const std::string failure = pinned_.add(data, bytes_, is_read_only);
     if (!failure.empty()) {
-      throw Error(ExitCode::kNoResource, cat("cannot register ", bytes_text(bytes_), " of ", is_read_only ? "read-only " : "", "shared memory for the GPU: ",
-                                             failure, "; see ulimit -l and the memory limit of the container or job"));
+      throw Error(ExitCode::kNoResource, cat("cannot register ", bytes_text(bytes_), " of ", is_read_only ? "read-only " : "",
+                                             "shared memory for the GPU: ", failure, "; see ulimit -l and the memory limit of the container or job"));
     }
     const double seconds = static_cast<double>(now_ns() - begin) / static_cast<double>(kNsPerSecond);
     return seconds * kGib / static_cast<double>(bytes_);

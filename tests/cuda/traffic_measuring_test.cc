@@ -25,8 +25,9 @@ int num_enqueued(const FakeDriver& driver, const std::string& what) {
   return count;
 }
 
-constexpr BulkSettings small_traffic() {
-  return {.bytes = 4 * kMib, .piece_bytes = {kMib, 2 * kMib}, .under_way = {2, 3}, .rounds = 1, .num_urgent = 3, .input_bytes = kMib / 2, .page_bytes = 4096};
+BulkSettings small_traffic() {
+  return {.bytes = 4 * kMib, .piece_bytes = {kMib, 2 * kMib}, .under_way = {2, 3}, .rounds = 1, .num_urgent = 3, .input_bytes = kMib / 2,
+          .page_bytes = 4096};
 }
 
 TEST(BulkSpeeds, AreOfEachSizeAndNumberWithAndWithoutATraceInEachDirection) {

@@ -299,6 +299,8 @@ class MachineOutcomesTest(unittest.TestCase):
         self.assertEqual(first.why, "rp-probe: rp-probe is not there")
         with self.assertRaises(NotRun):
             self.attributes(DOCTOR, None)
+        with self.assertRaisesRegex(NotRun, "^broken$"):
+            self.attributes(DOCTOR, 69)
         with self.assertRaisesRegex(RuntimeError, "ended with 70: broken"):
             self.attributes(DOCTOR, 70)
 

@@ -4,7 +4,7 @@ import json
 import platform
 from pathlib import Path
 
-from bench import Bench
+from bench import NO_DEVICE, Bench
 from checks import A_FIGURE, NotRun, Outcome, check
 from printed import printed
 
@@ -41,6 +41,8 @@ def attributes(bench: Bench) -> list[Outcome]:
     result = bench.run([bench.program("rp-launch"), "doctor", "--gpus", "0,", "--json"], 20)
     if result.code is None:
         raise NotRun(f"rp-launch doctor did not end within {result.seconds:.0f} s")
+    if result.code == NO_DEVICE:
+        raise NotRun(result.said)
     if result.code != 0:
         raise RuntimeError(f"rp-launch doctor ended with {result.code}: {result.said}")
     report = json.loads(result.out)
