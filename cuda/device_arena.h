@@ -2,22 +2,16 @@
 // The one block of a GPU's memory that a worker takes at its start, and what parts of it are in use, for what: nothing is asked
 // of the driver afterwards, so that a step can neither wait for it nor fail for another program's sake.
 //
-// LibTorch's tensors come and go; they lie at one end, what the worker keeps at the other, so that neither splits the other's
-// room.
-//
 // Owned by the CudaDevice; for any thread. Who gives memory back says that no stream uses it any more, or that only the stream
 // does which the next owner will use it on.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <string>
 
-#include "common/mutex.h"
 #include "cuda/context.h"
 #include "cuda/spent_memory.h"
-#include "hoststore/block_allocator.h"
+#include "device/arena_book.h"
 #include "hoststore/memory_use.h"
 
 namespace rp {
@@ -45,26 +39,13 @@ class DeviceArena {
   // resident_bytes is not its to know.
   [[nodiscard]] DeviceMemoryPeaks peaks() const;
 
-  // Of LibTorch's tensors (kTensors): what they take, and the most that they took since the last call.
-  struct Level {
-    std::uint64_t bytes = 0;
-    std::uint64_t most_bytes = 0;
-  };
-  Level take_tensor_level();
+  ArenaBook::Level take_tensor_level() { return book_.take_tensor_level(); }
 
  private:
-  void add(MemoryUse use, std::uint64_t bytes) RP_REQUIRES(mutex_);
-
   const CudaContext& context_;
   const std::uint64_t bytes_;
   std::byte* base_ = nullptr;
-
-  mutable Mutex mutex_;
-  BlockAllocator blocks_ RP_GUARDED_BY(mutex_);
-  std::map<std::uint64_t, MemoryUse> use_of_ RP_GUARDED_BY(mutex_);  // by offset
-  BytesByUse by_use_ RP_GUARDED_BY(mutex_){};
-  DeviceMemoryPeaks peaks_ RP_GUARDED_BY(mutex_);
-  std::uint64_t most_tensor_bytes_ RP_GUARDED_BY(mutex_) = 0;  // since take_tensor_level()
+  ArenaBook book_;
 };
 
 }  // namespace rp

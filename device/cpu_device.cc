@@ -1,14 +1,11 @@
 #include "device/cpu_device.h"
 
 #include <pthread.h>
-#include <sys/mman.h>
 
-#include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "common/check.h"
-#include "common/text.h"
-#include "roundpipe/error.h"
 
 namespace rp {
 
@@ -75,23 +72,11 @@ void ThreadStream::execute(const Operation& operation) {
   }
 }
 
-namespace {
+CpuDevice::CpuDevice(std::shared_ptr<CpuArena> arena) : arena_(arena ? std::move(arena) : std::make_shared<CpuArena>()) {}
 
-constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
-
-void unmap(std::byte* data, std::uint64_t bytes) { munmap(data, bytes); }
-
-}  // namespace
-
-DeviceMemory CpuDevice::allocate(std::uint64_t bytes, MemoryUse) {
+DeviceMemory CpuDevice::allocate(std::uint64_t bytes, MemoryUse use) {
   if (bytes == 0) return {};
-  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) {
-    throw Error(ExitCode::kNoResource, cat("no memory for a worker's buffer of ", bytes_text(bytes), ": ",
-                                           errno_text(errno), "; use fewer workers or smaller stages (--plan)"));
-  }
-  if (bytes >= kHugePage) madvise(data, bytes, MADV_HUGEPAGE);  // a hint: fewer page faults
-  return {static_cast<std::byte*>(data), bytes, unmap};
+  return {arena_->allocate(bytes, use), bytes, [arena = arena_.get()](std::byte* data, std::uint64_t) { arena->free(data); }};
 }
 
 Stream& CpuDevice::stream(StreamKind kind) {

@@ -1,5 +1,5 @@
 // device/cpu_device.h
-// The processor itself as a device: its memory is this process's, its copies are memcpy, its streams are threads.
+// The processor itself as a device: its memory is an arena of this process, its copies are memcpy, its streams are threads.
 //
 // The upload streams and compute run in the threads that enqueue on them (the worker has one for each); the download streams are
 // one, with a thread of its own, since its copies must not hold up the thread that computes.
@@ -7,9 +7,11 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <thread>
 
 #include "common/mutex.h"
+#include "device/cpu_arena.h"
 #include "device/device.h"
 
 namespace rp {
@@ -58,11 +60,16 @@ class ThreadStream : public Stream {
 
 class CpuDevice : public Device {
  public:
+  // `arena`: shared with LibTorch's tensors, which may outlive the device; nullptr for one of its own.
+  explicit CpuDevice(std::shared_ptr<CpuArena> arena = nullptr);
+
   [[nodiscard]] std::string name() const override { return "cpu"; }
   [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes, MemoryUse use) override;
+  [[nodiscard]] DeviceMemoryPeaks memory_peaks() const override { return arena_->peaks(); }
   [[nodiscard]] Stream& stream(StreamKind kind) override;
 
  private:
+  const std::shared_ptr<CpuArena> arena_;
   InlineStream upload_parameters_;
   InlineStream upload_activations_;
   InlineStream compute_;

@@ -1,10 +1,12 @@
 #include "hoststore/segment.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <array>
@@ -158,6 +160,11 @@ std::uint64_t Segment::allocated_bytes() const {
   return static_cast<std::uint64_t>(state_of(fd_.get(), purpose_).st_blocks) * kStatBlock;
 }
 
+bool Segment::is_in_memory() const {
+  struct statfs info {};
+  return fstatfs(fd_.get(), &info) == 0 && info.f_type == TMPFS_MAGIC;
+}
+
 Mapping::Mapping(const Segment& segment, Access access, std::uint64_t offset, std::uint64_t bytes) {
   if (bytes == 0) return;
   const std::uint64_t present = segment.bytes();
@@ -175,17 +182,22 @@ Mapping::Mapping(const Segment& segment, Access access, std::uint64_t offset, st
   }
 }
 
+void Mapping::advise_huge_pages() {
+  if (bytes() > 0) (void)madvise(data(), bytes(), MADV_HUGEPAGE);
+}
+
 std::uint64_t free_bytes_on_disk(const std::string& directory) {
   struct statvfs info {};
   if (statvfs(directory.c_str(), &info) != 0) return 0;
   return static_cast<std::uint64_t>(info.f_bavail) * info.f_frsize;
 }
 
-Backing choose_backing(const std::string& forced, std::uint64_t bytes) {
+Backing choose_backing(const std::string& forced, std::uint64_t bytes, SharedHugePages huge_pages) {
   if (forced == "memfd") return Backing::kMemfd;
   if (!forced.empty() && forced != "shm") {
     throw Error(ExitCode::kUsage, cat("--store is '", forced, "', but it is shm or memfd"));
   }
+  if (forced.empty() && huge_pages != SharedHugePages::kNever) return Backing::kMemfd;
   const std::uint64_t free = free_bytes_of_shm();
   if (bytes <= free) return Backing::kShm;
   if (forced == "shm") {

@@ -12,6 +12,7 @@
 #include <boost/interprocess/mapped_region.hpp>
 
 #include "common/fd.h"
+#include "hoststore/page_policy.h"
 
 namespace rp {
 
@@ -43,6 +44,8 @@ class Segment {
   [[nodiscard]] std::uint64_t bytes() const;
   // What the kernel has allocated to it: of memory, or on disk.
   [[nodiscard]] std::uint64_t allocated_bytes() const;
+  // Its pages are memory, not a cache of what is on a disk.
+  [[nodiscard]] bool is_in_memory() const;
   [[nodiscard]] int fd() const { return fd_.get(); }
   [[nodiscard]] const std::string& purpose() const { return purpose_; }
 
@@ -66,6 +69,9 @@ class Mapping {
   // shorter than that.
   Mapping(const Segment& segment, Access access, std::uint64_t offset, std::uint64_t bytes);
 
+  // Its pages, where they are not there yet, may be huge (SharedHugePages::kAdvised).
+  void advise_huge_pages();
+
   [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(region_.get_address()); }
   [[nodiscard]] std::uint64_t bytes() const { return region_.get_size(); }
 
@@ -76,8 +82,8 @@ class Mapping {
 // Bytes that a file in `directory` may still take; 0 if nobody can say.
 [[nodiscard]] std::uint64_t free_bytes_on_disk(const std::string& directory);
 
-// The backing to use for `bytes` bytes in all: `forced` if given ("shm" or "memfd"), else shm where /dev/shm has room
-// for it, else memfd. Throws rp::Error: kUsage for another word, kNoResource if shm is forced and too small.
-[[nodiscard]] Backing choose_backing(const std::string& forced, std::uint64_t bytes);
+// The backing to use for `bytes` bytes in all: `forced` if given ("shm" or "memfd"); else memfd where it can have huge pages, which
+// /dev/shm has only by an option of its mount; else shm where /dev/shm has room for it, else memfd. Throws rp::Error: kUsage for another word, kNoResource if shm is forced and too small.
+[[nodiscard]] Backing choose_backing(const std::string& forced, std::uint64_t bytes, SharedHugePages huge_pages);
 
 }  // namespace rp

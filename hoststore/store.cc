@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "common/text.h"
+#include "common/usable_cores.h"
 #include "hoststore/memory_limit.h"
 #include "roundpipe/error.h"
 
@@ -109,20 +110,19 @@ std::unique_ptr<Store> Store::create(const StoreSettings& settings, const Catalo
     check_memory(bytes);
   }
   std::unique_ptr<Store> store(new Store);
-  store->backing_ = choose_backing(settings.backing, in_files || settings.is_sparse ? bytes.control : bytes.total());
+  const SharedHugePages huge_pages = settings.is_sparse ? SharedHugePages::kNever : shared_huge_pages();
+  store->backing_ = choose_backing(settings.backing, in_files || settings.is_sparse ? bytes.control : bytes.total(), huge_pages);
+  store->placement_.has_huge_pages = !in_files && store->backing_ == Backing::kMemfd && huge_pages != SharedHugePages::kNever;
   for (std::size_t i = 0; i < kNumSegments; ++i) {
     store->segments_.push_back(in_files && i != kControl ? Segment::create_file(settings.params_on, kPurposes[i])
                                                          : Segment::create(store->backing_, kPurposes[i]));
   }
   if (in_files && !settings.is_sparse) check_disk(bytes, settings.params_on);  // after the directory itself was found to be one
-  const std::array<std::uint64_t, kNumSegments> lengths = {bytes.control, bytes.parameters, bytes.gradients, bytes.state};
-  for (std::size_t i = 0; i < kNumSegments; ++i) {
-    if (settings.is_sparse && i != kControl) {
-      store->segments_[i].lengthen(lengths[i]);
-    } else {
-      store->segments_[i].reserve(lengths[i]);
-    }
-  }
+  const std::vector<int> nodes = in_files || settings.is_sparse ? std::vector<int>() : allowed_memory_nodes();
+  store->placement_.num_nodes = std::max(1, static_cast<int>(nodes.size()));
+  const InterleavedPages interleaved(nodes);
+  const bool by_populating = store->placement_.has_huge_pages && huge_pages == SharedHugePages::kAdvised;
+  store->reserve(settings, bytes, by_populating);
   ControlHeader header = header_for(settings, catalogue);
   if (getrandom(header.run_id.data(), sizeof(header.run_id), 0) != sizeof(header.run_id)) {
     throw Error(ExitCode::kNoResource, "no random numbers from the kernel");
@@ -138,7 +138,48 @@ std::unique_ptr<Store> Store::create(const StoreSettings& settings, const Catalo
         settings.is_sparse));
   }
   store->map(true);
+  if (by_populating) store->populate_huge_pages();
   return store;
+}
+
+// `by_populating`: memory of weights, gradients and state is reserved later, by populate_huge_pages().
+void Store::reserve(const StoreSettings& settings, const StoreBytes& bytes, bool by_populating) {
+  const std::array<std::uint64_t, kNumSegments> lengths = {bytes.control, bytes.parameters, bytes.gradients, bytes.state};
+  for (std::size_t i = 0; i < kNumSegments; ++i) {
+    if (i != kControl && (settings.is_sparse || by_populating)) {
+      segments_[i].lengthen(lengths[i]);
+    } else {
+      segments_[i].reserve(lengths[i]);
+    }
+  }
+}
+
+// fallocate() knows of no mapping that asks for huge pages: where they have to be asked for, a mapping allocates them.
+void Store::populate_huge_pages() {
+  for (Mapping* const mapping : {&parameters_, &gradients_, &state_}) mapping->advise_huge_pages();
+  PagePopulator populator(populated_ranges(), population_threads(usable_cores()));
+  if (const int error = populator.wait(); error != 0) {
+    const Catalogue& catalogue = catalogue_;
+    throw Error(ExitCode::kNoResource,
+                cat("cannot reserve ", bytes_text(catalogue.parameter_bytes() + catalogue.gradient_bytes() + catalogue.state_bytes()),
+                    " of memory for weights, gradients and optimizer state: ", errno_text(error), " (", bytes_text(available_memory()),
+                    " are available); use a smaller model, a machine or memory limit with more, or --params-on and a directory on a "
+                    "fast disk"));
+  }
+}
+
+std::vector<PagePopulator::Range> Store::populated_ranges() const {
+  if (header().is_sparse != 0 || !segments_[kParameters].is_in_memory()) return {};
+  const PageAccess of_parameters = state_.data() == nullptr ? PageAccess::kRead : PageAccess::kWrite;
+  return {{parameters_.data(), parameters_.bytes(), of_parameters},
+          {state_.data(), state_.bytes(), PageAccess::kWrite},
+          {gradients_.data(), gradients_.bytes(), PageAccess::kWrite}};
+}
+
+void Store::populate_ahead(int num_threads) { populator_.emplace(populated_ranges(), num_threads); }
+
+void Store::wait_until_populated() {
+  if (populator_) (void)populator_->wait();
 }
 
 std::unique_ptr<Store> Store::attach(std::vector<UniqueFd> descriptors) {

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "hoststore/arena_view.h"
 #include "hoststore/catalogue.h"
 #include "hoststore/control.h"
+#include "hoststore/page_populator.h"
 #include "hoststore/segment.h"
 
 namespace rp {
@@ -57,6 +59,12 @@ class Store {
   // remedy; kUsage for more workers or layers than control.h has room for, and a params_on that is no directory.
   static std::unique_ptr<Store> create(const StoreSettings& settings, const Catalogue& catalogue);
 
+  // Populates the memory of weights, optimizer state and gradients, as far as this process maps it, in threads of its own
+  // (page_populator.h). Does nothing where that is files or a modelled run's. Call once.
+  void populate_ahead(int num_threads);
+  // For tests and measurements: returns when that is done.
+  void wait_until_populated();
+
   // What create() would reserve; no activations yet.
   [[nodiscard]] static StoreBytes needed(const StoreSettings& settings, const Catalogue& catalogue);
 
@@ -71,6 +79,12 @@ class Store {
   [[nodiscard]] const Catalogue& catalogue() const { return catalogue_; }
   // Of what lies in memory.
   [[nodiscard]] Backing backing() const { return backing_; }
+  // How the pages of weights, gradients and optimizer state were taken, in the creating process.
+  struct Placement {
+    bool has_huge_pages = false;
+    int num_nodes = 1;  // NUMA nodes that they are interleaved over
+  };
+  [[nodiscard]] const Placement& placement() const { return placement_; }
   // What the kernel has allocated to the arenas by now.
   [[nodiscard]] StoreBytes allocated() const;
   [[nodiscard]] int num_workers() const { return static_cast<int>(header().num_workers); }
@@ -147,7 +161,10 @@ class Store {
 
  private:
   Store() = default;
+  void reserve(const StoreSettings& settings, const StoreBytes& bytes, bool by_populating);
+  void populate_huge_pages();
   void map(bool is_coordinator);
+  [[nodiscard]] std::vector<PagePopulator::Range> populated_ranges() const;
   void find_cuts();
   template <typename T>
   [[nodiscard]] T* at(std::uint64_t region, std::uint64_t index) {
@@ -156,6 +173,7 @@ class Store {
   [[nodiscard]] std::byte* ring_memory(std::uint64_t region, std::uint64_t bytes, int worker);
 
   Backing backing_ = Backing::kMemfd;
+  Placement placement_;
   Catalogue catalogue_;
   ControlLayout layout_{ControlHeader{}};
   std::vector<Segment> segments_;  // control, parameters, gradients, state
@@ -166,6 +184,7 @@ class Store {
   std::vector<std::unique_ptr<ArenaView>> arenas_;  // workers', then the coordinator's
   std::vector<std::uint64_t> parameter_cuts_;  // of regions(), in order
   std::vector<std::uint64_t> gradient_cuts_;
+  std::optional<PagePopulator> populator_;  // last: it uses the mappings
 };
 
 }  // namespace rp

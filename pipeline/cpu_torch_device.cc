@@ -5,6 +5,7 @@
 #include <c10/core/GradMode.h>
 
 #include <cstring>
+#include <utility>
 
 #include "common/clock.h"
 #include "coordinator/float_format.h"
@@ -13,8 +14,8 @@
 
 namespace rp {
 
-CpuTorchDevice::CpuTorchDevice(int num_threads, std::uint64_t max_elements)
-    : team_(num_threads), partial_sums_(num_partial_sums(max_elements)) {}
+CpuTorchDevice::CpuTorchDevice(std::shared_ptr<CpuArena> arena, int num_threads, std::uint64_t max_elements)
+    : arena_(std::move(arena)), team_(num_threads), partial_sums_(num_partial_sums(max_elements)) {}
 
 at::Generator CpuTorchDevice::generator() const { return at::detail::getDefaultCPUGenerator(); }
 
@@ -23,6 +24,15 @@ void CpuTorchDevice::enter_thread(int num_threads) { at::set_num_threads(num_thr
 ResultPage CpuTorchDevice::make_page(std::uint64_t bytes) {
   pages_.push_back(std::make_unique<std::byte[]>(bytes));
   return {.device = pages_.back().get(), .host = pages_.back().get(), .bytes = bytes};
+}
+
+TorchDevice::TensorBytes CpuTorchDevice::take_tensor_bytes() {
+  const ArenaBook::Level level = arena_->take_tensor_level();
+  return {.now = level.bytes, .most = level.most_bytes};
+}
+
+void CpuTorchDevice::note_output(const at::Tensor& tensor) {
+  if (tensor.defined()) arena_->count_as(static_cast<const std::byte*>(tensor.storage().data()), MemoryUse::kOutputs);
 }
 
 void CpuTorchDevice::clear(void* data, std::uint64_t bytes) { std::memset(data, 0, bytes); }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "common/text.h"
+
 namespace rp {
 
 namespace {
@@ -26,6 +28,14 @@ MemoryPlan plan_of(const Catalogue::Share& share, bool two_copies, bool in_files
 bool has_two_copies(const Catalogue& catalogue, std::uint32_t pipeline) {
   return std::any_of(catalogue.blocks().begin(), catalogue.blocks().end(),
                      [pipeline](const BlockRecord& block) { return block.pipeline == pipeline && block.num_copies > 1; });
+}
+
+std::string pages_text(const Store::Placement& placement) {
+  std::string text = placement.has_huge_pages ? "huge pages"
+                                              : "pages of 4 KiB; huge ones, which are cleared in a fraction of the time, after "
+                                                "`echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled` as root";
+  if (placement.num_nodes > 1) text += cat("; interleaved over ", placement.num_nodes, " NUMA nodes");
+  return text;
 }
 
 void add_memory(MemoryPlan& plan, std::string_view purpose, std::uint64_t bytes) {
@@ -59,12 +69,12 @@ MemoryPlan memory_plan_of(const Store& store, Coordinator* coordinator, int pipe
   return plan;
 }
 
-std::vector<GpuMemoryUse> gpu_memory_of(const std::vector<DeviceMemoryPeaks>& peaks) {
-  std::vector<GpuMemoryUse> workers;
+std::vector<WorkerMemoryUse> worker_memory_of(const std::vector<DeviceMemoryPeaks>& peaks) {
+  std::vector<WorkerMemoryUse> workers;
   for (std::size_t worker = 0; worker < peaks.size(); ++worker) {
     const DeviceMemoryPeaks& of = peaks[worker];
-    if (of.limit_bytes == 0) continue;
-    GpuMemoryUse& use = workers.emplace_back();
+    if (of.most_bytes == 0) continue;  // it has told of none
+    WorkerMemoryUse& use = workers.emplace_back();
     use.worker = static_cast<int>(worker);
     use.limit_bytes = of.limit_bytes;
     use.most_bytes = of.most_bytes;
@@ -87,6 +97,7 @@ MemoryPlan memory_plan_of_all(const Store& store, Coordinator* coordinator, bool
     if (coordinator != nullptr) budget.add(coordinator->activation_budget(static_cast<int>(pipeline)));
   }
   MemoryPlan plan = plan_of(all, two_copies, in_files);
+  if (!in_files && store.header().is_sparse == 0) plan.pages = pages_text(store.placement());
   const StoreBytes measured = store.allocated();
   plan.items[0].measured_bytes = measured.parameters;
   plan.items[1].measured_bytes = measured.gradients;

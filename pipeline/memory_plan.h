@@ -17,6 +17,6 @@ namespace rp {
 [[nodiscard]] MemoryPlan memory_plan_of_all(const Store& store, Coordinator* coordinator, bool in_files);
 
 // `peaks`: by worker.
-[[nodiscard]] std::vector<GpuMemoryUse> gpu_memory_of(const std::vector<DeviceMemoryPeaks>& peaks);
+[[nodiscard]] std::vector<WorkerMemoryUse> worker_memory_of(const std::vector<DeviceMemoryPeaks>& peaks);
 
 }  // namespace rp

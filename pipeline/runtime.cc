@@ -12,6 +12,7 @@
 #include "coordinator/simulated_steps.h"
 #include "device/cpu_device.h"
 #include "hoststore/memory_limit.h"
+#include "pipeline/cpu_tensor_memory.h"
 #include "pipeline/cpu_torch_device.h"
 #include "pipeline/description.h"
 #include "pipeline/initial_weights.h"
@@ -128,9 +129,10 @@ void Runtime::create_store() {
   for (const Pipeline::Impl* pipeline : pipelines_) requests.push_back(pipeline->request());
   const Catalogue catalogue = Catalogue::lay_out(requests);
   store_ = Store::create(settings, catalogue);
+  store_->populate_ahead(population_threads(usable_cores()));  // while weights are loaded and workers start
   for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) warn_of_plan(i, plan_settings(i));  // wrong ones before any worker starts
   write_weights(catalogue);
-  if (settings_.store.empty() && store_->backing() == Backing::kMemfd && !settings.is_sparse) {
+  if (settings_.store.empty() && store_->backing() == Backing::kMemfd && !settings.is_sparse && !store_->placement().has_huge_pages) {
     const StoreBytes needed = Store::needed(settings, catalogue);
     const std::uint64_t in_memory = settings_.params_on.empty() ? needed.total() : needed.control;
     std::fprintf(stderr, "roundpipe: /dev/shm is too small for the host store (%s): using memfd instead\n",
@@ -253,8 +255,10 @@ void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> boa
   }
   std::uint64_t most_elements = 0;
   for (const BlockRecord& block : store.catalogue().blocks()) most_elements = std::max(most_elements, block.num_elements);
-  CpuDevice device;
-  CpuTorchDevice torch_device(static_cast<int>(store.header().threads_per_worker), most_elements);
+  if (store_ == nullptr) store.populate_ahead(1);  // this is a process of its own
+  const std::shared_ptr<CpuArena> arena = install_cpu_tensor_memory();
+  CpuDevice device(arena);
+  CpuTorchDevice torch_device(arena, static_cast<int>(store.header().threads_per_worker), most_elements);
   serve_on(device, torch_device, nullptr, store, worker, board, trace);
 }
 

@@ -308,9 +308,9 @@ MemoryPlan Session::memory_plan() const {
   if (runtime.store_if_created() == nullptr) return {};
   return memory_plan_of_all(runtime.store(), runtime.coordinator_if_started(), runtime.is_in_files());
 }
-std::vector<GpuMemoryUse> Session::gpu_memory() const {
+std::vector<WorkerMemoryUse> Session::worker_memory() const {
   Coordinator* const coordinator = impl_->runtime()->coordinator_if_started();
-  return coordinator == nullptr ? std::vector<GpuMemoryUse>() : gpu_memory_of(coordinator->device_memory());
+  return coordinator == nullptr ? std::vector<WorkerMemoryUse>() : worker_memory_of(coordinator->device_memory());
 }
 
 }  // namespace rp

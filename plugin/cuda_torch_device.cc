@@ -116,7 +116,7 @@ void CudaTorchDevice::publish(const ResultPage& page) {
 }
 
 TorchDevice::TensorBytes CudaTorchDevice::take_tensor_bytes() {
-  const DeviceArena::Level level = device_.arena().take_tensor_level();
+  const ArenaBook::Level level = device_.arena().take_tensor_level();
   return {.now = level.bytes, .most = level.most_bytes};
 }
 

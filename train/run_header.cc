@@ -73,7 +73,8 @@ std::string memory_text(const MemoryPlan& plan) {
   std::snprintf(share.data(), share.size(), "  (%.1f bytes a parameter; activations come on top, see step 1)", plan.bytes_per_parameter);
   std::string last = memory_row(in_files > 0 ? "in memory" : "total", plan.bytes() - in_files);
   last.pop_back();
-  return text + last + share.data() + "\n";
+  text += last + share.data() + "\n";
+  return plan.pages.empty() ? text : text + cat("  ", plan.pages, "\n");
 }
 
 std::string activations_text(const MemoryPlan& plan) {
@@ -85,14 +86,19 @@ std::string measured_text(const MemoryPlan& plan) {
   return cat("host memory: planned ", bytes_text(plan.bytes()), ", measured ", bytes_text(plan.measured_bytes()));
 }
 
-std::string gpu_memory_text(const std::vector<GpuMemoryUse>& workers) {
-  const auto share = [](const GpuMemoryUse& use) { return static_cast<double>(use.most_bytes) / static_cast<double>(use.limit_bytes); };
+// Of the worker that came closest to its limit; on the processor, whose workers have none, of the one that took most.
+std::string worker_memory_text(const std::vector<WorkerMemoryUse>& workers) {
+  const auto share = [](const WorkerMemoryUse& use) {
+    const auto bytes = static_cast<double>(use.most_bytes);
+    return use.limit_bytes == 0 ? bytes : bytes / static_cast<double>(use.limit_bytes);
+  };
   const auto most = std::max_element(workers.begin(), workers.end(), [&](const auto& a, const auto& b) { return share(a) < share(b); });
   if (most == workers.end()) return "";
   std::string items;
-  for (const GpuMemoryUse::Item& item : most->items) items += cat(items.empty() ? "" : ", ", item.purpose, " ", bytes_text(item.most_bytes));
-  return cat("GPU memory: at most ", bytes_text(most->most_bytes), " of ", bytes_text(most->limit_bytes), " (worker ", most->worker,
-             "); each purpose at its own time: ", items);
+  for (const WorkerMemoryUse::Item& item : most->items) items += cat(items.empty() ? "" : ", ", item.purpose, " ", bytes_text(item.most_bytes));
+  const bool is_on_gpu = most->limit_bytes > 0;
+  return cat(is_on_gpu ? "GPU memory" : "worker memory", ": at most ", bytes_text(most->most_bytes),
+             is_on_gpu ? cat(" of ", bytes_text(most->limit_bytes)) : "", " (worker ", most->worker, "); each purpose at its own time: ", items);
 }
 
 std::string speed_text(int num_workers, const std::string& plan) {

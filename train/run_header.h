@@ -24,7 +24,7 @@ namespace rp {
 [[nodiscard]] std::string measured_text(const MemoryPlan& plan);
 
 // Likewise: the worker on a GPU that had the most of its memory; "" without GPUs.
-[[nodiscard]] std::string gpu_memory_text(const std::vector<GpuMemoryUse>& workers);
+[[nodiscard]] std::string worker_memory_text(const std::vector<WorkerMemoryUse>& workers);
 
 // The one line that depends on the machine and on the number of workers; results do not.
 [[nodiscard]] std::string speed_text(int num_workers, const std::string& plan);

@@ -65,7 +65,7 @@ void Training::run() {
   }
   progress_.remove_bar();
   progress_.note(measured_text(session_.memory_plan()));
-  if (const std::string text = gpu_memory_text(session_.gpu_memory()); !text.empty()) progress_.note(text);
+  if (const std::string text = worker_memory_text(session_.worker_memory()); !text.empty()) progress_.note(text);
   report_step_times();
   save_final();
   progress_.note(cat("trained ", done_ - inputs_.steps_done, " steps in ", duration_text(static_cast<double>(now_ns() - start_ns) / 1e9),

@@ -1,5 +1,5 @@
 // roundpipe/memory_plan.h
-// Memory by purpose: what a run plans to take of the host's, what it takes, and what it has taken of its GPUs'.
+// Memory by purpose: what a run plans to take of the host's, what it takes, and what its workers have taken.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,9 @@ struct MemoryPlan {
   std::vector<Item> items;
   std::int64_t num_parameters = 0;  // tied ones once
   double bytes_per_parameter = 0;   // of weights, gradients and optimizer state
+  // Of a session: what pages the kernel gives to these three, and what would give larger ones, as it is printed. Empty where they
+  // are files, or the device is a modelled one.
+  std::string pages{};
 
   // Planned, over all items.
   [[nodiscard]] std::uint64_t bytes() const;
@@ -33,15 +36,16 @@ struct MemoryPlan {
   [[nodiscard]] std::optional<std::uint64_t> activation_bytes() const;
 };
 
-// What one worker has had of its GPU since the run began (Session::gpu_memory()).
-struct GpuMemoryUse {
+// What one worker has had since the run began (Session::worker_memory()): of its GPU's memory, or of the host's on the processor, where
+// it is not part of the MemoryPlan.
+struct WorkerMemoryUse {
   // Memory with one purpose: the most that it had at once.
   struct Item {
     std::string purpose;  // as it is printed
     std::uint64_t most_bytes = 0;  // at once
   };
   int worker = 0;
-  std::uint64_t limit_bytes = 0;  // what the worker took at its start
+  std::uint64_t limit_bytes = 0;  // what the worker took of its GPU at its start; 0 on the processor
   std::uint64_t most_bytes = 0;   // of that, in use at once
   std::vector<Item> items;        // the largest first, each at its own time
 };

@@ -87,8 +87,8 @@ class Session {
   // Host memory of all pipelines, planned and measured. Empty before start().
   [[nodiscard]] MemoryPlan memory_plan() const;
 
-  // Of the workers on GPUs that have completed a task, in their order. Empty on other devices.
-  [[nodiscard]] std::vector<GpuMemoryUse> gpu_memory() const;
+  // Of the workers that have completed a task, in their order. Empty on modelled devices.
+  [[nodiscard]] std::vector<WorkerMemoryUse> worker_memory() const;
 
   class Impl;
   // For the library itself.

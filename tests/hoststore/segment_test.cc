@@ -174,21 +174,29 @@ TEST(Segment, IsNotMappedBeyondItsEnd) {
   expect_error(ExitCode::kNoResource, {"8192 bytes"}, [&] { map(UINT64_MAX - 4095, 4096); });
 }
 
+constexpr SharedHugePages kSmall = SharedHugePages::kNever;
+
+TEST(ChooseBacking, TakesMemfdWhereThatCanHaveHugePages) {
+  EXPECT_EQ(choose_backing("", 1, SharedHugePages::kAdvised), Backing::kMemfd);
+  EXPECT_EQ(choose_backing("", 1, SharedHugePages::kAlways), Backing::kMemfd);
+  EXPECT_EQ(choose_backing("shm", 1, SharedHugePages::kAlways), Backing::kShm) << "the user's word";
+}
+
 TEST(ChooseBacking, TakesTheWordOfTheUserAndRefusesOthers) {
-  EXPECT_EQ(choose_backing("memfd", 1), Backing::kMemfd);
-  EXPECT_EQ(choose_backing("memfd", UINT64_MAX), Backing::kMemfd);
-  expect_error(ExitCode::kUsage, {"--store", "'disk'", "shm or memfd"}, [] { (void)choose_backing("disk", 1); });
+  EXPECT_EQ(choose_backing("memfd", 1, kSmall), Backing::kMemfd);
+  EXPECT_EQ(choose_backing("memfd", UINT64_MAX, kSmall), Backing::kMemfd);
+  expect_error(ExitCode::kUsage, {"--store", "'disk'", "shm or memfd"}, [] { (void)choose_backing("disk", 1, kSmall); });
   expect_error(ExitCode::kNoResource, {"/dev/shm", "--store memfd", "--shm-size"},
-               [] { (void)choose_backing("shm", UINT64_MAX); });
+               [] { (void)choose_backing("shm", UINT64_MAX, kSmall); });
 }
 
 TEST(ChooseBacking, TakesMemfdWhereDevShmIsSmallAndRefusesForcedShmThere) {
   constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
   for (const std::uint64_t shm_bytes : {8 * kMiB, 64 * kMiB}) {
     const int status = status_with(small_shm(shm_bytes), [shm_bytes] {
-      if (choose_backing("", shm_bytes / 2) != Backing::kShm) return false;
-      if (choose_backing("", shm_bytes + kMiB) != Backing::kMemfd) return false;
-      return refuses_for_lack_of_room([&] { (void)choose_backing("shm", shm_bytes + kMiB); }, "--store memfd");
+      if (choose_backing("", shm_bytes / 2, kSmall) != Backing::kShm) return false;
+      if (choose_backing("", shm_bytes + kMiB, kSmall) != Backing::kMemfd) return false;
+      return refuses_for_lack_of_room([&] { (void)choose_backing("shm", shm_bytes + kMiB, kSmall); }, "--store memfd");
     });
     if (status == kCannotUnshare) GTEST_SKIP() << "no mount namespace: unshare() or mount() is not permitted here";
     EXPECT_EQ(status, 0) << "with a /dev/shm of " << shm_bytes << " bytes";

@@ -23,7 +23,7 @@ constexpr std::uint64_t kBytes = kElements * sizeof(float);
 
 class ScriptedDevice : public CpuTorchDevice {
  public:
-  ScriptedDevice() : CpuTorchDevice(1, 1) {}
+  ScriptedDevice() : CpuTorchDevice(std::make_shared<CpuArena>(), 1, 1) {}
   TensorBytes take_tensor_bytes() override {
     const TensorBytes next = said.front();
     said.pop_front();
@@ -59,7 +59,7 @@ TEST(LayerMeter, KeepsTheMostOfAllMicrobatches) {
 
 class FailedDevice : public CpuTorchDevice {
  public:
-  FailedDevice() : CpuTorchDevice(1, 1) {}
+  FailedDevice() : CpuTorchDevice(std::make_shared<CpuArena>(), 1, 1) {}
   void subtract_time(std::int64_t*) override { ++num_begun; }
   void add_time(std::int64_t*) override {
     if (fails) throw Error(ExitCode::kNoResource, "it takes no more work");
@@ -96,7 +96,7 @@ class Counter : public c10::MemoryReportingInfoBase {
 
 class CountedDevice : public CpuTorchDevice {
  public:
-  CountedDevice() : CpuTorchDevice(1, kElements) {}
+  CountedDevice() : CpuTorchDevice(std::make_shared<CpuArena>(), 1, kElements) {}
   TensorBytes take_tensor_bytes() override {
     const TensorBytes taken{.now = static_cast<std::uint64_t>(std::max<std::int64_t>(counter->now, 0)),
                             .most = static_cast<std::uint64_t>(std::max<std::int64_t>(counter->most, 0))};

@@ -73,11 +73,11 @@ TEST(MemoryPlan, HasThePromisedBytesPerParameterAndTheKernelAgrees) {
   }
 }
 
-TEST(GpuMemoryUse, IsThatOfWorkersOnGpusTheLargestPurposeFirst) {
+TEST(WorkerMemoryUse, IsThatOfWorkersOnGpusTheLargestPurposeFirst) {
   DeviceMemoryPeaks gpu{.limit_bytes = 1000, .most_bytes = 600};
   gpu.most_by_use[static_cast<std::size_t>(MemoryUse::kWeights)] = 200;
   gpu.most_by_use[static_cast<std::size_t>(MemoryUse::kTensors)] = 500;
-  const std::vector<GpuMemoryUse> workers = gpu_memory_of({DeviceMemoryPeaks{}, gpu});
+  const std::vector<WorkerMemoryUse> workers = worker_memory_of({DeviceMemoryPeaks{}, gpu});
   ASSERT_EQ(workers.size(), 1U) << "worker 0 told of none";
   EXPECT_EQ(workers[0].worker, 1);
   EXPECT_EQ(workers[0].limit_bytes, 1000U);

@@ -1,0 +1,87 @@
+#include "device/arena_book.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+
+namespace rp {
+
+namespace {
+
+using Fit = BlockAllocator::Fit;
+
+Fit fit_of(MemoryUse use) {
+  return use == MemoryUse::kTensors || use == MemoryUse::kOutputs ? Fit::kBestEnd : Fit::kFirst;
+}
+
+}  // namespace
+
+void ArenaBook::extend(std::uint64_t bytes) {
+  MutexLock lock(mutex_);
+  blocks_.extend(bytes);
+}
+
+std::uint64_t ArenaBook::missing(std::uint64_t bytes) const {
+  MutexLock lock(mutex_);
+  return blocks_.missing(bytes);
+}
+
+void ArenaBook::add(MemoryUse use, std::uint64_t bytes) {
+  const auto number = static_cast<std::size_t>(use);
+  by_use_[number] += bytes;
+  peaks_.most_by_use[number] = std::max(peaks_.most_by_use[number], by_use_[number]);
+  peaks_.most_bytes = std::max(peaks_.most_bytes, blocks_.used_bytes());
+  if (use == MemoryUse::kTensors) most_tensor_bytes_ = std::max(most_tensor_bytes_, by_use_[number]);
+}
+
+std::optional<std::uint64_t> ArenaBook::allocate(std::uint64_t bytes, MemoryUse use) {
+  MutexLock lock(mutex_);
+  const auto offset = blocks_.allocate(bytes, fit_of(use));
+  if (!offset) return std::nullopt;
+  use_of_.emplace(*offset, use);
+  add(use, blocks_.bytes_at(*offset));
+  return offset;
+}
+
+void ArenaBook::free(std::uint64_t offset) {
+  MutexLock lock(mutex_);
+  const auto use = use_of_.find(offset);
+  RP_ASSERT(use != use_of_.end());
+  by_use_[static_cast<std::size_t>(use->second)] -= blocks_.bytes_at(offset);
+  use_of_.erase(use);
+  blocks_.free(offset);
+}
+
+void ArenaBook::count_as(std::uint64_t offset, MemoryUse use) {
+  MutexLock lock(mutex_);
+  const auto place = use_of_.find(offset);
+  if (place == use_of_.end()) return;
+  const std::uint64_t bytes = blocks_.bytes_at(offset);
+  by_use_[static_cast<std::size_t>(place->second)] -= bytes;
+  place->second = use;
+  add(use, bytes);
+}
+
+BytesByUse ArenaBook::bytes_by_use() const {
+  MutexLock lock(mutex_);
+  return by_use_;
+}
+
+std::uint64_t ArenaBook::largest_free() const {
+  MutexLock lock(mutex_);
+  return blocks_.largest_free();
+}
+
+DeviceMemoryPeaks ArenaBook::peaks() const {
+  MutexLock lock(mutex_);
+  return peaks_;
+}
+
+ArenaBook::Level ArenaBook::take_tensor_level() {
+  MutexLock lock(mutex_);
+  const std::uint64_t bytes = by_use_[static_cast<std::size_t>(MemoryUse::kTensors)];
+  return {.bytes = bytes, .most_bytes = std::exchange(most_tensor_bytes_, bytes)};
+}
+
+}  // namespace rp
