@@ -58,6 +58,7 @@ UniqueFd make_store(std::uint64_t bytes) {
   UniqueFd fd(memfd_create("roundpipe-registration", MFD_CLOEXEC));
   if (!fd || ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) throw Error(ExitCode::kNoResource, "no memory for a store");
   const SharedMapping store(fd.get(), bytes);
+  (void)madvise(store.data(), bytes, MADV_HUGEPAGE);  // as the store does
   std::memset(store.data(), 1, bytes);
   return fd;
 }

@@ -88,14 +88,13 @@ LimitLine locked_line(const MachineLimits& limits) {
   return line;
 }
 
-// The host store is shared memory; runs do not ask for huge pages of it by themselves.
+// The host store is shared memory, and asks for huge pages: only where the kernel is told to give none has it small ones.
 LimitLine huge_page_line(const MachineLimits& limits) {
   LimitLine line{.key = "huge_pages", .name = "huge pages of shared memory"};
   line.value = limits.huge_pages.empty() ? "unknown" : limits.huge_pages;
-  const bool has_them = limits.huge_pages == "always" || limits.huge_pages == "force" || limits.huge_pages == "within_size";
-  if (!limits.huge_pages.empty() && !has_them) {
+  if (limits.huge_pages == "never" || limits.huge_pages == "deny") {
     line.advice = "the host store has small pages: touching it for the first time, which is part of the first step, and registering it "
-                  "for GPUs take longer, and the GPU's page tables take 2 MiB for each GiB; as root: echo always > "
+                  "for GPUs take longer, and the GPU's page tables take 2 MiB for each GiB; as root: echo advise > "
                   "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
   }
   return line;

@@ -34,10 +34,12 @@ class HostMemory {
  public:
   explicit HostMemory(std::uint64_t half_bytes) : half_bytes_(half_bytes), fd_(memfd_create("rp-probe", MFD_CLOEXEC)) {
     if (!fd_ || ftruncate(fd_.get(), static_cast<off_t>(2 * half_bytes)) != 0) fail();
-    weights_ = map(PROT_READ | PROT_WRITE, 0);
-    gradients_ = map(PROT_READ | PROT_WRITE, half_bytes);
-    std::memset(weights_, 1, half_bytes);
-    std::memset(gradients_, 1, half_bytes);
+    weights_ = map(0);
+    gradients_ = map(half_bytes);
+    for (std::byte* const half : {weights_, gradients_}) {
+      (void)madvise(half, half_bytes, MADV_HUGEPAGE);
+      std::memset(half, 1, half_bytes);
+    }
     if (mprotect(weights_, half_bytes, PROT_READ) != 0) fail();
   }
   ~HostMemory() {
@@ -65,8 +67,8 @@ class HostMemory {
   }
 
  private:
-  [[nodiscard]] std::byte* map(int protection, std::uint64_t offset) const {
-    void* const data = mmap(nullptr, half_bytes_, protection, MAP_SHARED, fd_.get(), static_cast<off_t>(offset));
+  [[nodiscard]] std::byte* map(std::uint64_t offset) const {
+    void* const data = mmap(nullptr, half_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), static_cast<off_t>(offset));
     if (data == MAP_FAILED) fail();
     return static_cast<std::byte*>(data);
   }
