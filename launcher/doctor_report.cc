@@ -12,6 +12,7 @@ namespace rp {
 
 namespace {
 
+constexpr double kSlowRegistration = 0.5;  // s/GiB; 0.1 is usual
 constexpr int kCudaMajor = 13;  // of the LibTorch that this project builds with
 
 std::string decimal(double value, int digits) {
@@ -67,6 +68,33 @@ void add_driver_advice(const DoctorReport& report, std::vector<Advice>& list) {
   }
 }
 
+// What a driver lets a GPU do, as far as runs depend on it.
+void add_attribute_advice(const GpuBandwidth& measured, std::vector<Advice>& list) {
+  if (!measured.alone) return;
+  const ProbeFigures& figures = *measured.alone;
+  const auto add = [&](const std::string& text, bool is_problem) { list.push_back({gpu_text(measured.gpu), text, is_problem}); };
+  if (!figures.has_word_operations) {
+    add("its streams cannot wait for 64-bit words of memory, which is how workers' GPUs wait for each other by default: start runs with "
+        "--signals events, or install a newer driver", true);
+  }
+  if (!figures.has_unified_addressing) {
+    add("host and GPU do not have one space of addresses, which workers take for granted: runs on it fail; use another GPU, or the driver's "
+        "64-bit version", true);
+  }
+  if (figures.copy_engines == 1) {
+    add("it has one copy engine: uploads of weights and downloads of gradients take turns, so that rounds with little computing take up to "
+        "twice as long; more tokens in a microbatch hide them again", false);
+  }
+  if (!figures.registers_read_only) {
+    add("its driver does not register memory that a process may only read: workers make the weights writable for themselves while "
+        "these are registered; nothing needs to be done", false);
+  }
+  if (std::max(figures.register_s_per_gib, figures.register_read_only_s_per_gib) > kSlowRegistration) {
+    add(cat("registering takes ", decimal(figures.register_s_per_gib, 2), " s a GiB (", decimal(figures.register_read_only_s_per_gib, 2),
+            " s read-only): until the store is through, copies are slow; see huge pages and movable memory here"), false);
+  }
+}
+
 TextTable gpu_table(const std::vector<Gpu>& gpus) {
   TextTable table({"GPU", "name", "memory", "free", "sm", "PCIe now", "at most", "card", "node", "UUID"});
   for (const Gpu& gpu : gpus) {
@@ -92,14 +120,28 @@ std::string both_texts(const GpuBandwidth& gpu, double ProbeFigures::*figure, in
 }
 
 std::string bandwidth_text(const std::vector<GpuBandwidth>& bandwidths) {
-  TextTable table({"GPU", "host to device", "device to host", "both, each", "copy, us", "register, s/GiB", ""});
+  TextTable table({"GPU", "host to device", "device to host", "both, each", "copy, us", "register, s/GiB", "read-only", ""});
   for (const GpuBandwidth& gpu : bandwidths) {
     table.add({std::to_string(gpu.gpu.index), both_texts(gpu, &ProbeFigures::host_to_device_gbs, 1),
                both_texts(gpu, &ProbeFigures::device_to_host_gbs, 1), both_texts(gpu, &ProbeFigures::both_directions_gbs, 1),
                both_texts(gpu, &ProbeFigures::copy_latency_us, 1),
-               gpu.alone ? decimal(gpu.alone->register_s_per_gib, 3) : "-", gpu.failure});
+               gpu.alone ? decimal(gpu.alone->register_s_per_gib, 3) : "-",
+               gpu.alone ? decimal(gpu.alone->register_read_only_s_per_gib, 3) : "-", gpu.failure});
   }
   return cat("\nbandwidths, GB/s over registered memory: alone / all GPUs together\n", table.text());
+}
+
+std::string attribute_text(const std::vector<GpuBandwidth>& bandwidths) {
+  TextTable table({"GPU", "copy engines", "64-bit stream memory operations", "read-only registration", "unified addressing"});
+  const auto yes_or_no = [](bool value) { return std::string(value ? "yes" : "no"); };
+  bool is_any = false;
+  for (const GpuBandwidth& gpu : bandwidths) {
+    if (!gpu.alone) continue;
+    is_any = true;
+    table.add({std::to_string(gpu.gpu.index), std::to_string(gpu.alone->copy_engines), yes_or_no(gpu.alone->has_word_operations),
+               yes_or_no(gpu.alone->registers_read_only), yes_or_no(gpu.alone->has_unified_addressing)});
+  }
+  return is_any ? cat("\nwhat the driver does for each\n", table.text()) : "";
 }
 
 // Nothing where it was not asked for.
@@ -128,6 +170,7 @@ std::vector<Advice> advice_on(const DoctorReport& report) {
   for (const Gpu& gpu : report.system.gpus) add_gpu_advice(gpu, report, list);
   for (const GpuBandwidth& gpu : report.bandwidths) {
     if (!gpu.failure.empty()) list.push_back({gpu_text(gpu.gpu), cat("its bandwidth was not measured: ", gpu.failure), true});
+    add_attribute_advice(gpu, list);
   }
   for (const LimitLine& line : report.limits) {
     if (!line.advice.empty()) list.push_back({line.name, line.advice, line.is_problem});
@@ -147,7 +190,7 @@ std::string doctor_text(const DoctorReport& report) {
     text += cat("plug-in   ", report.plugin.empty() ? "none" : report.plugin, "\n\n", gpu_table(system.gpus).text());
     if (!system.instances.empty()) text += cat("\nMIG instances\n", gpu_table(system.instances).text());
   }
-  if (!report.bandwidths.empty()) text += bandwidth_text(report.bandwidths) + product_text(report.bandwidths);
+  if (!report.bandwidths.empty()) text += bandwidth_text(report.bandwidths) + attribute_text(report.bandwidths) + product_text(report.bandwidths);
   if (!report.unmeasured.empty()) text += cat("\nbandwidths were not measured: ", report.unmeasured, "\n");
   TextTable nodes({"NUMA node", "cores", "GPUs"});
   for (const NumaNode& node : report.nodes) {

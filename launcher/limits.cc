@@ -2,10 +2,13 @@
 
 #include <sys/resource.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "common/cgroup.h"
 #include "common/text.h"
@@ -26,6 +29,22 @@ std::uint64_t memory_figure(const std::string& root, const std::string& key) {
     if (words >> name >> kib && name == key) return kib * 1024;
   }
   return 0;
+}
+
+// Of all nodes: "Node 0, zone  Movable" with the line "managed PAGES" below it.
+std::uint64_t movable_bytes(const std::string& root) {
+  std::ifstream file(root + "/proc/zoneinfo");
+  std::uint64_t pages = 0;
+  bool is_movable = false;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string word;
+    words >> word;
+    if (word == "Node") is_movable = line.ends_with(" Movable");
+    std::uint64_t managed = 0;
+    if (is_movable && word == "managed" && words >> managed) pages += managed;
+  }
+  return pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
 // The word in brackets of "always within_size advise [never] deny force".
@@ -69,12 +88,45 @@ LimitLine locked_line(const MachineLimits& limits) {
   return line;
 }
 
+// The host store is shared memory, and asks for huge pages: only where the kernel is told to give none has it small ones.
 LimitLine huge_page_line(const MachineLimits& limits) {
   LimitLine line{.key = "huge_pages", .name = "huge pages of shared memory"};
   line.value = limits.huge_pages.empty() ? "unknown" : limits.huge_pages;
   if (limits.huge_pages == "never" || limits.huge_pages == "deny") {
-    line.advice = "registering memory for GPUs takes longer with small pages; as root: echo always > "
+    line.advice = "the host store has small pages: touching it for the first time, which is part of the first step, and registering it "
+                  "for GPUs take longer, and the GPU's page tables take 2 MiB for each GiB; as root: echo advise > "
                   "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+  }
+  return line;
+}
+
+// Major and minor version of a release as "6.12.3-generic"; 0.0 for another text.
+std::pair<int, int> version_of(const std::string& release) {
+  int major = 0, minor = 0;
+  return std::sscanf(release.c_str(), "%d.%d", &major, &minor) == 2 ? std::pair{major, minor} : std::pair{0, 0};
+}
+
+LimitLine kernel_line(const MachineLimits& limits) {
+  LimitLine line{.key = "kernel", .name = "kernel", .value = limits.kernel.empty() ? "unknown" : limits.kernel};
+  const std::pair<int, int> version = version_of(limits.kernel);
+  if (version >= std::pair{6, 11} && version <= std::pair{6, 13}) {
+    line.advice = "some kernels 6.11 to 6.13 refuse to register more than 2 GB in one call: runs here are not harmed, since workers register "
+                  "smaller pieces, but other programs for GPUs may fail; install a newer kernel, or the newest of its series";
+  }
+  return line;
+}
+
+LimitLine movable_line(const MachineLimits& limits) {
+  LimitLine line{.key = "movable_memory", .name = "movable memory (ZONE_MOVABLE)"};
+  line.value = limits.movable_bytes == 0 ? "none" : bytes_text(limits.movable_bytes);
+  if (limits.movable_bytes > 0) {
+    line.advice = cat("memory that is registered for GPUs may not stay there: the kernel moves its pages out first, which takes time and may "
+                      "fail at the first attempts (workers try again)");
+    if (limits.movable_bytes > limits.memory_bytes / 2) {
+      line.advice += "; it is more than half of the memory, so a large host store cannot be registered as a whole and its copies become slow";
+      line.is_problem = true;
+    }
+    line.advice += "; boot without movable_node, movablecore= and kernelcore=, and bring added memory online as online_kernel";
   }
   return line;
 }
@@ -119,6 +171,8 @@ MachineLimits observe_limits(const std::string& root) {
   getrlimit(RLIMIT_NOFILE, &open_files);
   limits.open_files = open_files.rlim_max;
   std::ifstream(root + "/proc/sys/vm/max_map_count") >> limits.map_count;
+  std::ifstream(root + "/proc/sys/kernel/osrelease") >> limits.kernel;
+  limits.movable_bytes = movable_bytes(root);
   limits.huge_pages = bracketed_word(root + "/sys/kernel/mm/transparent_hugepage/shmem_enabled");
   return limits;
 }
@@ -126,8 +180,8 @@ MachineLimits observe_limits(const std::string& root) {
 std::vector<LimitLine> limit_lines(const MachineLimits& limits) {
   const LimitLine memory{.key = "memory", .name = "memory",
                          .value = cat(bytes_text(limits.memory_bytes), ", ", bytes_text(limits.available_bytes), " available")};
-  return {memory, group_line(limits), shm_line(limits), locked_line(limits), huge_page_line(limits), map_line(limits),
-          open_files_line(limits)};
+  return {memory, group_line(limits), shm_line(limits), locked_line(limits), huge_page_line(limits), movable_line(limits),
+          map_line(limits), open_files_line(limits), kernel_line(limits)};
 }
 
 }  // namespace rp

@@ -19,6 +19,8 @@ struct MachineLimits {
   std::uint64_t open_files = 0;                          // ulimit -Hn
   std::uint64_t map_count = 0;                           // vm.max_map_count; 0: unknown
   std::string huge_pages{};                              // of shared memory: "always", "never" ...; "": unknown
+  std::string kernel{};                                  // its release, as "6.12.3-generic"; "": unknown
+  std::uint64_t movable_bytes = 0;                       // in the zone whose pages the kernel must be able to move
 };
 
 // `root` stands before /proc, /sys and /dev, for tests.

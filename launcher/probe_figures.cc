@@ -20,6 +20,7 @@ constexpr std::array kFields = {
     Field{"both_directions_gbs", &ProbeFigures::both_directions_gbs},
     Field{"copy_latency_us", &ProbeFigures::copy_latency_us},
     Field{"register_s_per_gib", &ProbeFigures::register_s_per_gib},
+    Field{"register_read_only_s_per_gib", &ProbeFigures::register_read_only_s_per_gib},
     Field{"memory_gib", &ProbeFigures::memory_gib},
     Field{"usable_gib", &ProbeFigures::usable_gib},
     Field{"bf16_tflops", &ProbeFigures::bf16_tflops},
@@ -29,12 +30,24 @@ constexpr std::array kFields = {
     Field{"memory_gbs", &ProbeFigures::memory_gbs},
 };
 
+struct Flag {
+  const char* key;
+  bool ProbeFigures::*value;
+};
+constexpr std::array kFlags = {
+    Flag{"huge_pages", &ProbeFigures::huge_pages},
+    Flag{"word_operations", &ProbeFigures::has_word_operations},
+    Flag{"read_only_registration", &ProbeFigures::registers_read_only},
+    Flag{"unified_addressing", &ProbeFigures::has_unified_addressing},
+};
+
 }  // namespace
 
 std::string probe_line(const ProbeFigures& figures) {
   nlohmann::ordered_json line;
   for (const Field& field : kFields) line[field.key] = figures.*field.value;
-  line["huge_pages"] = figures.huge_pages;
+  line["copy_engines"] = figures.copy_engines;
+  for (const Flag& flag : kFlags) line[flag.key] = figures.*flag.value;
   line["products_problem"] = figures.products_problem;
   return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
@@ -44,7 +57,8 @@ ProbeFigures parse_probe_line(const std::string& line) {
   try {
     const auto json = nlohmann::json::parse(line);
     for (const Field& field : kFields) figures.*field.value = json.at(field.key).get<double>();
-    figures.huge_pages = json.at("huge_pages").get<bool>();
+    figures.copy_engines = json.at("copy_engines").get<int>();
+    for (const Flag& flag : kFlags) figures.*flag.value = json.at(flag.key).get<bool>();
     figures.products_problem = json.at("products_problem").get<std::string>();
   } catch (const nlohmann::json::exception&) {
     throw Error(ExitCode::kLauncherFailed, cat("rp-probe printed \"", line.substr(0, 80), "\", which are no figures; it and rp-launch "

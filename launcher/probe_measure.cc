@@ -1,6 +1,7 @@
 #include "launcher/probe_measure.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/fd.h"
 #include "common/median.h"
 #include "common/text.h"
 #include "cuda/pinned_memory.h"
@@ -23,47 +25,62 @@ namespace rp {
 
 namespace {
 
-constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
 constexpr std::uint64_t kSmallCopy = 64;
 constexpr double kGib = 1073741824.0;
 
-// Memory of this process, in huge pages where the kernel gives them, all of it touched.
+// Shared memory of the host as a worker maps the store, all of it touched: one half it may only read, as weights, the other is writable, as
+// gradients.
 class HostMemory {
  public:
-  explicit HostMemory(std::uint64_t bytes) : mapped_bytes_(bytes + kHugePage) {
-    void* data = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) {
-      throw Error(ExitCode::kNoResource, cat("cannot take ", bytes_text(bytes), " of memory to measure with (", errno_text(errno),
-                                             "); end other programs"));
+  explicit HostMemory(std::uint64_t half_bytes) : half_bytes_(half_bytes), fd_(memfd_create("rp-probe", MFD_CLOEXEC)) {
+    if (!fd_ || ftruncate(fd_.get(), static_cast<off_t>(2 * half_bytes)) != 0) fail();
+    weights_ = map(0);
+    gradients_ = map(half_bytes);
+    for (std::byte* const half : {weights_, gradients_}) {
+      (void)madvise(half, half_bytes, MADV_HUGEPAGE);
+      std::memset(half, 1, half_bytes);
     }
-    mapping_ = static_cast<std::byte*>(data);
-    data_ = mapping_ + (kHugePage - reinterpret_cast<std::uintptr_t>(mapping_) % kHugePage) % kHugePage;
-    (void)madvise(data_, bytes, MADV_HUGEPAGE);
-    std::memset(data_, 1, bytes);
+    if (mprotect(weights_, half_bytes, PROT_READ) != 0) fail();
   }
-  ~HostMemory() { munmap(mapping_, mapped_bytes_); }
+  ~HostMemory() {
+    for (std::byte* const half : {weights_, gradients_}) {
+      if (half != nullptr) munmap(half, half_bytes_);
+    }
+  }
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;
 
-  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] std::byte* weights() const { return weights_; }
+  [[nodiscard]] std::byte* gradients() const { return gradients_; }
 
-  // Whether the kernel gave it any. MADV_HUGEPAGE made a mapping of its own of it.
+  // Whether the kernel gave it any.
   [[nodiscard]] bool has_huge_pages() const {
     std::ostringstream start;
-    start << std::hex << reinterpret_cast<std::uintptr_t>(data_) << "-";
+    start << std::hex << reinterpret_cast<std::uintptr_t>(gradients_) << "-";
     std::ifstream file("/proc/self/smaps");
     bool is_it = false;
     for (std::string line; std::getline(file, line);) {
       is_it = is_it || line.starts_with(start.str());
-      if (is_it && line.starts_with("AnonHugePages:")) return line.find_first_of("123456789") != std::string::npos;
+      if (is_it && line.starts_with("ShmemPmdMapped:")) return line.find_first_of("123456789") != std::string::npos;
     }
     return false;
   }
 
  private:
-  std::uint64_t mapped_bytes_;
-  std::byte* mapping_ = nullptr;
-  std::byte* data_ = nullptr;
+  [[nodiscard]] std::byte* map(std::uint64_t offset) const {
+    void* const data = mmap(nullptr, half_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), static_cast<off_t>(offset));
+    if (data == MAP_FAILED) fail();
+    return static_cast<std::byte*>(data);
+  }
+  [[noreturn]] void fail() const {
+    throw Error(ExitCode::kNoResource, cat("cannot take ", bytes_text(2 * half_bytes_), " of memory to measure with (", errno_text(errno),
+                                           "); end other programs"));
+  }
+
+  const std::uint64_t half_bytes_;
+  const UniqueFd fd_;
+  std::byte* weights_ = nullptr;
+  std::byte* gradients_ = nullptr;
 };
 
 }  // namespace
@@ -71,7 +88,7 @@ class HostMemory {
 // One half of each side is for copies to the GPU, the other for copies from it.
 class ProbeMeasure::Buffers {
  public:
-  Buffers(const CudaContext& context, std::uint64_t bytes) : context_(context), bytes_(bytes), host_(2 * bytes), pinned_(context) {}
+  Buffers(const CudaContext& context, std::uint64_t bytes) : context_(context), bytes_(bytes), host_(bytes), pinned_(context) {}
   ~Buffers() {
     if (device_ != 0) (void)context_.driver().mem_free(device_);
   }
@@ -80,27 +97,33 @@ class ProbeMeasure::Buffers {
 
   void take(ProbeFigures& figures) {
     figures.huge_pages = host_.has_huge_pages();
-    context_.make_current();
-    const std::int64_t begin = now_ns();
-    const std::string failure = pinned_.add(host_.data(), 2 * bytes_, false);
-    if (!failure.empty()) {
-      throw Error(ExitCode::kNoResource, cat("cannot register ", bytes_text(2 * bytes_), " of memory for the GPU: ", failure,
-                                             "; see ulimit -l and the memory limit of the container or job"));
-    }
-    const double seconds = static_cast<double>(now_ns() - begin) / static_cast<double>(kNsPerSecond);
-    figures.register_s_per_gib = seconds * kGib / static_cast<double>(2 * bytes_);
+    figures.register_s_per_gib = register_half(host_.gradients(), false);
+    figures.register_read_only_s_per_gib = register_half(host_.weights(), true);
     context_.check(context_.driver().mem_alloc(&device_, 2 * bytes_), "taking memory of the GPU to measure with");
   }
 
   void enqueue_copy(Direction direction, std::uint64_t bytes, const ProbeStream& stream) const {
     const std::uint64_t offset = direction == Direction::kUp ? 0 : bytes_;
-    const auto host = reinterpret_cast<CUdeviceptr>(host_.data() + offset);
-    const CUdeviceptr device = device_ + offset;
     const bool is_up = direction == Direction::kUp;
+    const auto host = reinterpret_cast<CUdeviceptr>(is_up ? host_.weights() : host_.gradients());
+    const CUdeviceptr device = device_ + offset;
     context_.check(context_.driver().memcpy_async(is_up ? device : host, is_up ? host : device, bytes, stream.get()), "copying");
   }
 
  private:
+  // Seconds for a GiB.
+  double register_half(std::byte* data, bool is_read_only) {
+    context_.make_current();
+    const std::int64_t begin = now_ns();
+    const std::string failure = pinned_.add(data, bytes_, is_read_only);
+    if (!failure.empty()) {
+      throw Error(ExitCode::kNoResource, cat("cannot register ", bytes_text(bytes_), " of ", is_read_only ? "read-only " : "",
+                                             "shared memory for the GPU: ", failure, "; see ulimit -l and the memory limit of the container or job"));
+    }
+    const double seconds = static_cast<double>(now_ns() - begin) / static_cast<double>(kNsPerSecond);
+    return seconds * kGib / static_cast<double>(bytes_);
+  }
+
   const CudaContext& context_;
   std::uint64_t bytes_;
   HostMemory host_;
@@ -115,6 +138,10 @@ ProbeMeasure::ProbeMeasure(const CudaContext& context, const ProbeSettings& sett
   context_.check(context_.driver().mem_get_info(&free, &total), "asking for free memory");
   fixed_.memory_gib = static_cast<double>(total) / kGib;
   fixed_.usable_gib = static_cast<double>(free) / kGib;
+  fixed_.copy_engines = context_.attribute(CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT);
+  fixed_.has_word_operations = context_.attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS) != 0;
+  fixed_.registers_read_only = context_.attribute(CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED) != 0;
+  fixed_.has_unified_addressing = context_.attribute(CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING) != 0;
   buffers_ = std::make_unique<Buffers>(context, settings.bytes);
   buffers_->take(fixed_);
 }

@@ -17,6 +17,7 @@
 #include "common/clock.h"
 #include "common/text.h"
 #include "cuda/kernels/kernels.h"
+#include "models/gpu_algorithms.h"
 #include "models/gpu_kernels.h"
 #include "pipeline/tensors.h"
 
@@ -52,14 +53,8 @@ void install_kernels() {
 }
 
 void choose_algorithms(const PluginSettings& settings) {
-  at::Context& context = at::globalContext();
-  // What has no algorithm with a fixed order warns and goes on: it is the user's layer.
-  context.setDeterministicAlgorithms(!settings.allows_nondeterminism, /*warn_only=*/true);
-  context.setDeterministicFillUninitializedMemory(false);  // a pass over memory for each tensor
-  // LibTorch prefers cuDNN's attention on an H100 and later. It does without it for the sake of a fixed order only where "warn only" is
-  // off, which it looks at in the forward; the backward then is cuDNN's as well, in no fixed order.
-  context.setSDPUseCuDNN(settings.allows_nondeterminism);
-  context.setAllowFP16AccumulationCuBLAS(settings.fp16_accumulation);
+  models::choose_gpu_algorithms(settings.allows_nondeterminism);
+  at::globalContext().setAllowFP16AccumulationCuBLAS(settings.fp16_accumulation);
 }
 
 // Nothing where a gradient is of a kind that our kernels do not know.

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Builds the programs for one kind of GPU and collects what scripts/gpu-check.sh needs on a machine that has a GPU, CUDA and
 # LibTorch (Python's torch), and nothing of ours, in build/gpu-bundle/: docs/gpu-check.md.
-#   scripts/gpu-bundle.sh [--architectures 90] [--build build/gpu] [--wheels DIR]
-# Architectures as CMake names them: 89, "80;90". DIR: wheels of the Python package roundpipe and of what it needs.
+#   scripts/gpu-bundle.sh [--parts "kernels bits"] [--architectures 90] [--build build/gpu] [--wheels DIR]
+# Parts: only what these need travels (tools/gpu_check/parts.py). Architectures as CMake names them: 89, "80;90". DIR: wheels of the
+# Python package roundpipe and of what it needs.
 # Exit code 0: it is there and smaller than 64 MiB.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,14 +11,13 @@ architectures=90
 build=build/gpu
 bundle=build/gpu-bundle
 wheels=
+parts=()
 most_kib=$((64 * 1024))
 
-programs=(bin/rp-launch bin/rp-plan bin/rp-probe bin/train bin/gpu_store_bandwidth bin/gpu_signals bin/gpu_dead_events
-  bin/frozen_step tests/cuda_kernels_test tests/torch_on_gpu_test tests/gpu_signals_test tests/bits_program)
 libraries=(libroundpipe.so libroundpipe_cuda.so)
-files=(scripts/gpu-check.sh tools/gpu_check tools/gpu_status.py tools/make_random_model.py tools/token_file.py
-  benchmarks/torch_llama.py benchmarks/python_roundpipe.py benchmarks/fsdp2_offload.py
-  tests/system/launched.py tests/system/train_bits_test.py tests/system/train_endings_test.py tests/system/bits_test.py)
+made=()     # the programs, where they were built
+carried=()  # of the libraries, those that the programs need
+files=(scripts/gpu-check.sh tools/gpu_check tools/gpu_status.py tools/make_random_model.py tools/token_file.py)
 
 fail() {
   echo "gpu-bundle.sh: $1" >&2
@@ -26,13 +26,20 @@ fail() {
 
 while (($#)); do
   case $1 in
+    --parts) read -r -a parts <<<"${2:-}"; ((${#parts[@]})) || fail "--parts needs parts as 'kernels bits'" 2; shift ;;
     --architectures) [[ ${2:-} =~ ^[0-9a-z]+(\;[0-9a-z]+)*$ ]] || fail "--architectures needs a list as 89 or '80;90'" 2; architectures=$2; shift ;;
     --build) [[ -n ${2:-} ]] || fail "--build needs a folder" 2; build=$2; shift ;;
     --wheels) compgen -G "${2:-}/*.whl" >/dev/null || fail "--wheels needs a folder with wheels" 2; wheels=$2; shift ;;
-    *) fail "unknown option '$1'; usage: scripts/gpu-bundle.sh [--architectures 90] [--build build/gpu] [--wheels DIR]" 2 ;;
+    *) fail "unknown option '$1'; usage: scripts/gpu-bundle.sh [--parts 'kernels bits'] [--architectures 90] [--build build/gpu] [--wheels DIR]" 2 ;;
   esac
   shift
 done
+
+needs() { PYTHONDONTWRITEBYTECODE=1 python3 tools/gpu_check/parts.py "$@" || exit 2; }
+wanted=$(needs programs "${parts[@]}")
+mapfile -t programs <<<"$wanted"
+wanted=$(needs files "${parts[@]}")
+mapfile -t needed_files <<<"$wanted"
 
 # A folder that was built before goes on with its own settings, whatever happens here.
 keep_settings() {
@@ -48,9 +55,21 @@ compile() {
   local list
   list=$(IFS=';'; echo "${real[*]}")
   cmake --preset release -B "$build" -DRP_CUDA=ON -DRP_CUDA_ARCHITECTURES="$list" -Wno-dev >/dev/null
-  local targets=(roundpipe roundpipe_cuda)
-  for each in "${programs[@]}"; do targets+=("${each#*/}"); done
-  cmake --build "$build" --target "${targets[@]}"
+  cmake --build "$build" --target "${programs[@]}"
+  # The plug-in is loaded by programs that are linked to the library beside it, and by nothing else.
+  mapfile -t made < <(built "${programs[@]}")
+  if [[ $(readelf -d "${made[@]}") == *"[libroundpipe.so"* ]]; then
+    cmake --build "$build" --target roundpipe_cuda
+    carried=("${libraries[@]}")
+  fi
+}
+
+# Where these programs were built.
+built() {
+  local each file
+  for each in "$@"; do
+    for file in "$build/bin/$each" "$build/tests/$each"; do [[ ! -f $file ]] || echo "$file"; done
+  done
 }
 
 # Libraries that a file needs and that its machine may lack: not those of LibTorch, of CUDA, of C and of C++.
@@ -63,8 +82,8 @@ collect() {
   rm -rf "$bundle"
   mkdir -p "$bundle/bin" "$bundle/lib" "$bundle/data"
   local each
-  for each in "${programs[@]}"; do install -m 755 "$build/$each" "$bundle/bin/"; done
-  for each in "${libraries[@]}"; do
+  install -m 755 "${made[@]}" "$bundle/bin/"
+  for each in "${carried[@]}"; do
     # By the name that programs ask for.
     local name
     name=$(readelf -d "$build/lib/$each" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
@@ -72,10 +91,12 @@ collect() {
   done
   while read -r each; do
     install -m 755 "$each" "$bundle/lib/"
-  done < <(for each in "$bundle"/bin/* "$bundle"/lib/*; do needed_by "$each"; done | sort -u)
-  strip --strip-debug "$bundle"/bin/* "$bundle"/lib/*
+  done < <(find "$bundle/bin" "$bundle/lib" -type f | while read -r each; do needed_by "$each"; done | sort -u)
+  find "$bundle/bin" "$bundle/lib" -type f -exec strip --strip-debug {} +
   .venv/bin/python -c 'import importlib.metadata; print(importlib.metadata.version("torch"))' >"$bundle/lib/torch-version"
-  for each in "${files[@]}"; do
+  if ((${#parts[@]})); then echo "${parts[*]}" >"$bundle/parts"; fi
+  for each in "${files[@]}" "${needed_files[@]}"; do
+    [[ -n $each && $each != data/tiny ]] || continue
     mkdir -p "$bundle/$(dirname "$each")"
     cp -r "$each" "$bundle/$each"
   done
@@ -84,13 +105,12 @@ collect() {
     cp "$wheels"/*.whl "$bundle/wheels/"
   fi
   find "$bundle" -name __pycache__ -prune -exec rm -rf {} +
-  .venv/bin/python tests/system/make_tiny_model.py "$bundle/data/tiny" >/dev/null
+  if [[ " ${needed_files[*]} " == *" data/tiny "* ]]; then .venv/bin/python tests/system/make_tiny_model.py "$bundle/data/tiny" >/dev/null; fi
 }
 
 # The newest version of these symbols that any file needs, as GLIBC_2.36.
 newest() {
-  local file
-  for file in "$bundle"/bin/* "$bundle"/lib/*.so*; do readelf -V "$file"; done | grep -oE "$1_[0-9.]+" | sort -uV | tail -n 1
+  find "$bundle/bin" "$bundle/lib" -type f ! -name torch-version -exec readelf -V {} + | grep -oE "$1_[0-9.]+" | sort -uV | tail -n 1
 }
 
 [[ -x .venv/bin/python ]] || fail "there is no .venv: run scripts/setup.sh" 69

@@ -1,13 +1,29 @@
 #!/usr/bin/env bash
 # Shows on a GPU what can only be shown there, and writes a row for each line into a table: docs/gpu-check.md.
-#   scripts/gpu-check.sh [--table FILE] [--seconds N] [part ...]    all parts: 20 minutes
+#   scripts/gpu-check.sh [--table FILE] [--seconds N] [part ...]    no part: the twenty most telling minutes
 # Runs in a tree that was built, and in the bundle that scripts/gpu-bundle.sh makes. Exit code 0: every line was met or not run,
 # 1: one was missed or failed, 2: a wrong word, 69: there is no GPU.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-parts=(kernels sanitizer suite bits death bandwidth signals throughput large memory determinism)
 table=$root/build/gpu-check.rows
 seconds=
+python=${RP_PYTHON:-}
+[[ -z $python && -x $root/.venv/bin/python ]] && python=$root/.venv/bin/python
+python=${python:-python3}
+export PYTHONDONTWRITEBYTECODE=1
+
+# Of tools/gpu_check/parts.py: the parts in their order, the seconds of each, and those that are run where none is named.
+parts=()
+telling=()
+declare -A seconds_of
+while read -r part its_seconds kind; do
+  parts+=("$part")
+  seconds_of[$part]=$its_seconds
+  [[ $kind == telling ]] && telling+=("$part")
+done < <("$python" "$root/tools/gpu_check/parts.py" list)
+((${#parts[@]})) || { echo "gpu-check.sh: $python cannot run tools/gpu_check/parts.py; RP_PYTHON names a Python" >&2; exit 2; }
+# A bundle for some parts says which.
+if [[ -f $root/parts ]]; then read -r -a telling <"$root/parts"; fi
 
 usage() {
   echo "gpu-check.sh: $1; usage: scripts/gpu-check.sh [--table FILE] [--seconds N] [part ...], parts: ${parts[*]}" >&2
@@ -18,11 +34,6 @@ is_part() {
   local each
   for each in "${parts[@]}"; do [[ $each == "$1" ]] && return 0; done
   return 1
-}
-
-# Seconds of a part by default: those of tools/gpu_check/checks.py.
-seconds_of() {
-  (cd "$root/tools/gpu_check" && "$python" -c 'import sys, checks; print(checks.PARTS[sys.argv[1]])' "$1")
 }
 
 # The folders with LibTorch, with CUDA's libraries of its wheels, and with those that came with a bundle. Says it if LibTorch is not
@@ -54,7 +65,7 @@ PYTHON
 # run_part NAME: its rows into the table. The program ends by itself in time, after a minute at most in which it reads libraries and one
 # in which it asks for memory; timeout is for one that does not.
 run_part() {
-  local limit=${seconds:-$(seconds_of "$1")} code=0
+  local limit=${seconds:-${seconds_of[$1]}} code=0
   printf '== %s (at most %s s)\n' "$1" "$limit" >&2
   timeout --kill-after=10 "$((limit + 140))" "$python" "$root/tools/gpu_check" "$1" --seconds "$limit" --table "$table" \
     --scratch "$scratch" || code=$?
@@ -73,15 +84,12 @@ while (($#)); do
   esac
   shift
 done
-((${#chosen[@]})) || chosen=("${parts[@]}")
+((${#chosen[@]})) || chosen=("${telling[@]}")
 
 [[ ${RP_GPU_HOST_MEMORY:-1G} =~ ^[0-9]+[GT]$ ]] || usage "RP_GPU_HOST_MEMORY is '$RP_GPU_HOST_MEMORY', but it is a size such as 120G"
-python=${RP_PYTHON:-}
-[[ -z $python && -x $root/.venv/bin/python ]] && python=$root/.venv/bin/python
-python=${python:-python3}
 LD_LIBRARY_PATH=$(library_path)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export LD_LIBRARY_PATH
-export PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer:/usr/local/nvidia/bin PYTHONDONTWRITEBYTECODE=1
+export PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer:/usr/local/nvidia/bin
 mkdir -p "$(dirname "$table")"
 # Models of random weights are made there once: who wants to keep them from call to call names a folder.
 scratch=${RP_GPU_SCRATCH:-}

@@ -14,7 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools" / "gpu_check"))
 
-from checks import PARTS, load_all  # noqa: E402
+from all_checks import load_all  # noqa: E402
+from parts import PARTS  # noqa: E402
 from table import HEADER, RULE, BadRow, Row, merged, read_rows  # noqa: E402
 
 HEAD = """# What was shown on a GPU

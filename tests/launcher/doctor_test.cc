@@ -27,7 +27,9 @@ DoctorReport good_report() {
   for (std::size_t i = 0; i < 2; ++i) {
     report.system.gpus[i].numa_node = static_cast<int>(i);
     report.system.gpus[i].card_link = {4, 16};
-    const ProbeFigures alone{.host_to_device_gbs = 25.0, .device_to_host_gbs = 26.0, .both_directions_gbs = 20.0, .copy_latency_us = 9};
+    const ProbeFigures alone{.host_to_device_gbs = 25.0, .device_to_host_gbs = 26.0, .both_directions_gbs = 20.0, .copy_latency_us = 9,
+                             .register_s_per_gib = 0.125, .register_read_only_s_per_gib = 0.25, .copy_engines = 2, .has_word_operations = true,
+                             .registers_read_only = true, .has_unified_addressing = true};
     ProbeFigures together = alone;
     together.host_to_device_gbs = 12.5;
     report.bandwidths.push_back({.gpu = report.system.gpus[i], .alone = alone, .together = together});
@@ -48,6 +50,10 @@ TEST(Doctor, PrintsCardsBandwidthsNodesAndLimits) {
   EXPECT_THAT(text, HasSubstr("GPU  name              memory    free      sm   PCIe now  at most  card     node  UUID\n"));
   EXPECT_THAT(text, HasSubstr("1    NVIDIA Fake 4090  24.0 GiB  23.0 GiB  8.9  1.0 x16   4.0 x16  4.0 x16  1     GPU-b1-0000\n"));
   EXPECT_THAT(text, HasSubstr("0    25.0 / 12.5     26.0 / 26.0     20.0 / 20.0"));
+  EXPECT_THAT(text, HasSubstr("register, s/GiB  read-only"));
+  EXPECT_THAT(text, HasSubstr("0.125            0.250"));
+  EXPECT_THAT(text, HasSubstr("GPU  copy engines  64-bit stream memory operations  read-only registration  unified addressing\n"
+                              "0    2             yes                              yes                     yes\n"));
   EXPECT_THAT(text, HasSubstr("1          2-3    1\n"));
   EXPECT_THAT(text, HasSubstr("/dev/shm  64.0 GiB, 64.0 GiB free\n"));
   EXPECT_THAT(text, Not(HasSubstr("what is wrong")));
@@ -80,6 +86,14 @@ TEST(Doctor, SaysOfEachCardWhatIsWrongWithIt) {
   EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.gpus[0].numa_node = -1; }), HasSubstr("NUMA node is unknown"));
   EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.gpus[0].numa_node = 5; }), HasSubstr("no core of its NUMA node 5 may be used"));
   EXPECT_THAT(advice_after([](DoctorReport& r) { r.bandwidths[1].failure = "it hangs"; }), HasSubstr("not measured: it hangs"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.bandwidths[1].alone->has_word_operations = false; }),
+              HasSubstr("! GPU 1 (NVIDIA Fake 4090, GPU-b1-0000): its streams cannot wait for 64-bit words"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.bandwidths[1].alone->has_word_operations = false; }), HasSubstr("--signals events"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.bandwidths[0].alone->has_unified_addressing = false; }), HasSubstr("! GPU 0"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.bandwidths[0].alone->copy_engines = 1; }), HasSubstr("take turns"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.bandwidths[0].alone->registers_read_only = false; }), HasSubstr("nothing needs to be done"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.bandwidths[0].alone->register_read_only_s_per_gib = 0.8; }),
+              HasSubstr("registering takes 0.12 s a GiB (0.80 s read-only)"));
   EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.cuda = "12.4"; }), HasSubstr("driver of version 580 or newer"));
   EXPECT_THAT(advice_after([](DoctorReport& r) { r.plugin.clear(); }), HasSubstr("build it with the CUDA toolkit"));
 }
@@ -119,6 +133,11 @@ TEST(Doctor, AsJsonHasTheSame) {
   EXPECT_EQ(json.at("gpus").at(1).at("uuid"), "GPU-b1-0000");
   EXPECT_EQ(json.at("gpus").at(1).at("pcie_at_most").at("lanes"), 16);
   EXPECT_EQ(json.at("bandwidths").at(0).at("together").at("host_to_device_gbs"), 12.5);
+  EXPECT_EQ(json.at("bandwidths").at(0).at("alone").at("copy_engines"), 2);
+  for (const char* key : {"word_operations", "read_only_registration", "unified_addressing"}) {
+    EXPECT_EQ(json.at("bandwidths").at(0).at("alone").at(key), true) << key;
+  }
+  EXPECT_EQ(json.at("bandwidths").at(0).at("alone").at("register_read_only_s_per_gib"), 0.25);
   EXPECT_TRUE(json.at("bandwidths").at(1).at("together").is_null());
   EXPECT_EQ(json.at("numa_nodes").at(1).at("cores"), (std::vector<int>{2, 3}));
   EXPECT_EQ(json.at("limits").at(0).at("key"), "shm");

@@ -41,10 +41,11 @@ TEST(ProbeMeasure, CopiesInBothDirectionsAloneAndAtOnceAndLeavesNothingBehind) {
       EXPECT_GT(figures.both_directions_gbs, 0);
       EXPECT_GT(figures.copy_latency_us, 0);
       EXPECT_GT(figures.register_s_per_gib, 0);
+      EXPECT_GT(figures.register_read_only_s_per_gib, 0);
       EXPECT_DOUBLE_EQ(figures.memory_gib, 0.25);
       EXPECT_LE(figures.usable_gib, figures.memory_gib);
     }
-    EXPECT_EQ(driver.num_calls("cuMemHostRegister"), 1) << "memory is taken once";
+    EXPECT_EQ(driver.num_calls("cuMemHostRegister"), 2) << "memory is taken once: what is read-only, and what is writable";
     int num_small = 0;
     int num_streams_with_long_copies = 0;
     for (const std::vector<std::string>& stream : driver.log()) {
@@ -57,6 +58,21 @@ TEST(ProbeMeasure, CopiesInBothDirectionsAloneAndAtOnceAndLeavesNothingBehind) {
   }
   EXPECT_EQ(driver.registered_bytes(), 0U);
   EXPECT_EQ(driver.taken_bytes(), 0U);
+}
+
+TEST(ProbeMeasure, SaysWhatTheDriverDoesForTheGpu) {
+  {
+    const FakeDriver driver;
+    const CudaContext context = CudaContext::open(driver.table(), "");
+    const ProbeFigures figures = ProbeMeasure(context, kSmall).measure();
+    EXPECT_TRUE(figures.has_word_operations && figures.registers_read_only && figures.has_unified_addressing);
+    EXPECT_EQ(figures.copy_engines, 1);
+  }
+  const FakeDriver old({.has_word_operations = false, .registers_read_only = false});
+  const CudaContext context = CudaContext::open(old.table(), "");
+  const ProbeFigures figures = ProbeMeasure(context, kSmall).measure();
+  EXPECT_FALSE(figures.has_word_operations || figures.registers_read_only);
+  EXPECT_GT(figures.register_read_only_s_per_gib, 0) << "as a worker does it there";
 }
 
 TEST(ProbeMeasure, EachCallOfTheDriverThatFailsIsSaidAndNothingIsLeftBehind) {
@@ -82,7 +98,9 @@ TEST(ProbeMeasure, ACopyThatFailsWhileBothDirectionsRunIsSaidWhicheverItIs) {
 TEST(ProbeMeasure, MemoryThatCannotBeRegisteredComesWithARemedy) {
   FakeDriver driver;
   driver.fail("cuMemHostRegister", CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_THAT(failure_of(driver), HasSubstr("cannot register 2.00 MiB of memory for the GPU"));
+  EXPECT_THAT(failure_of(driver), HasSubstr("cannot register 1.00 MiB of shared memory for the GPU"));
+  driver.fail("cuMemHostRegister", CUDA_ERROR_OUT_OF_MEMORY, 2);
+  EXPECT_THAT(failure_of(driver), HasSubstr("cannot register 1.00 MiB of read-only shared memory for the GPU"));
   driver.fail("cuMemHostRegister", CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_THAT(failure_of(driver), HasSubstr("ulimit -l"));
 }

@@ -43,7 +43,8 @@ class ProbeProcessTest : public testing::Test {
 };
 
 TEST_F(ProbeProcessTest, FiguresReadBackAsTheyWereWritten) {
-  const ProbeFigures figures{.host_to_device_gbs = 25.25, .copy_latency_us = 9.125, .usable_gib = 22, .huge_pages = true,
+  const ProbeFigures figures{.host_to_device_gbs = 25.25, .copy_latency_us = 9.125, .register_read_only_s_per_gib = 0.5, .usable_gib = 22, .huge_pages = true,
+                             .copy_engines = 3, .has_word_operations = true, .registers_read_only = true, .has_unified_addressing = true,
                              .bf16_tflops = 150.5, .memory_gbs = 900, .products_problem = "no \"cuBLAS\""};
   EXPECT_EQ(parse_probe_line(probe_line(figures)), figures);
   EXPECT_THROW((void)parse_probe_line("{}"), Error);

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "models/documents.h"
+#include "models/gpu_algorithms.h"
 #include "models/gpu_attention.h"
 #include "models/grouped_linear.h"
 #include "tests/models/golden.h"
@@ -19,7 +20,7 @@ class TorchOnGpu : public testing::TestWithParam<at::ScalarType> {
   // As a worker has it (plugin/).
   static void SetUpTestSuite() {
     setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
-    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
+    choose_gpu_algorithms(/*allows_nondeterminism=*/false);
   }
   void SetUp() override {
     if (kDevice == at::kCUDA && !at::globalContext().hasCUDA()) GTEST_SKIP() << "no CUDA device: LibTorch finds none";

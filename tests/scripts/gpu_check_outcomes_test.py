@@ -6,6 +6,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,10 +25,14 @@ import make_random_model  # noqa: E402
 import runs  # noqa: E402
 import table  # noqa: E402
 import trace_split  # noqa: E402
-from bench import Bench, Card, Result, card_of_nvml, shortened, warm_libraries  # noqa: E402
+from bench import Bench, Card, Result, card_of_nvml, nvml_figures, shortened, warm_libraries  # noqa: E402
 from checks import NotRun, Outcome  # noqa: E402
 
+import copy_checks  # noqa: E402
 import device_checks  # noqa: E402
+import lifetime_checks  # noqa: E402
+import machine_checks  # noqa: E402
+import sanitizer_checks  # noqa: E402
 import speed_checks  # noqa: E402
 import training_checks  # noqa: E402
 
@@ -60,7 +65,9 @@ class FakeBench:
 
     left = 100.0
     scale = 1.0
+    log = None
     all_but = Bench.all_but
+    note_table = Bench.note_table
 
     def __init__(self, *results: Result):
         self.results = list(results)
@@ -74,7 +81,7 @@ class FakeBench:
 
 class OutcomesTest(unittest.TestCase):
     def sanitized(self, out: str, code: int = 0) -> Outcome:
-        return device_checks.sanitized(FakeBench(Result(code, out, "", 1.0)), "memcheck", 9)[0]
+        return sanitizer_checks.sanitized(FakeBench(Result(code, out, "", 1.0)), "memcheck", 9)[0]
 
     def test_a_sanitizer_that_found_errors_or_gave_no_summary_is_not_met(self):
         passed = "[  PASSED  ] 12 tests.\n"
@@ -115,7 +122,7 @@ class OutcomesTest(unittest.TestCase):
     def test_a_figure_that_is_no_number_loses_none_of_the_others(self):
         lines = ['{"what": "up", "ratio": 0.97, "store_gbs": 53.0, "pinned_gbs": 54.6, "store": "shm", "staged_gbs": 20.0}',
                  '{"what": "down", "ratio": null, "store_gbs": null, "pinned_gbs": 54.6, "store": "shm"}']
-        outcomes = device_checks.store_bandwidth(FakeBench(Result(0, "\n".join(lines) + "\n", "", 1.0)))
+        outcomes = copy_checks.store_bandwidth(FakeBench(Result(0, "\n".join(lines) + "\n", "", 1.0)))
         self.assertEqual((outcomes[0].figure, outcomes[0].is_met), ("0.970 (53.0 of 54.6 GB/s, shm)", True))
         self.assertTrue(outcomes[1].has_failed and outcomes[1].why.startswith("TypeError: "))
         self.assertEqual((outcomes[2].why, outcomes[2].has_failed), ("no line of it", True))
@@ -123,11 +130,11 @@ class OutcomesTest(unittest.TestCase):
 
     def test_calls_that_were_refused_are_no_errors_of_memory(self):
         refused = "========= Program hit CUDA_ERROR_NOT_SUPPORTED (error 801) due to \"operation not supported\" on CUDA API call to cuMemHostRegister_v2.\n"
-        outcome = training_checks.memcheck_outcome([refused, "========= ERROR SUMMARY: 1 error\n"], 0, "")
+        outcome = sanitizer_checks.memcheck_outcome([refused, "========= ERROR SUMMARY: 1 error\n"], 0, "")
         self.assertEqual((outcome.figure, outcome.is_met), ("0 errors in 2 processes, exit code 0; calls that gave errors: cuMemHostRegister_v2", True))
-        outcome = training_checks.memcheck_outcome(["========= Invalid __global__ read of size 16 bytes\n"], 0, "")
+        outcome = sanitizer_checks.memcheck_outcome(["========= Invalid __global__ read of size 16 bytes\n"], 0, "")
         self.assertEqual((outcome.figure, outcome.is_met), ("1 errors in 1 processes, exit code 0", False))
-        self.assertFalse(training_checks.memcheck_outcome([], 0, "").is_met, "nothing was checked")
+        self.assertFalse(sanitizer_checks.memcheck_outcome([], 0, "").is_met, "nothing was checked")
 
     def test_a_machine_too_small_for_one_model_measures_the_other(self):
         with unittest.mock.patch.object(runs, "free_host_bytes", lambda: 48 << 30):
@@ -209,6 +216,19 @@ class OutcomesTest(unittest.TestCase):
             with self.assertRaisesRegex(NotRun, "no step within 3 s; it broke"):
                 peak("", None)
 
+    def test_runs_are_made_one_at_a_time_where_the_hosts_memory_is_small(self):
+        bench = FakeBench()
+        bench.card = Card("c", "d", 81559)
+        for free_gib, most in ((16, 1), (31, 1), (32, 4), (500, 4)):
+            with unittest.mock.patch.object(training_checks, "free_host_bytes", lambda free_gib=free_gib: free_gib << 30):
+                self.assertEqual(training_checks.jobs(bench), most, free_gib)
+
+    def test_memcheck_of_a_training_leaves_time_for_the_kernel_tests(self):
+        bench = unittest.mock.Mock(scratch=Path(tempfile.mkdtemp(prefix="rp-gpu-check-")), scale=2.0, **{"run.return_value": Result(0, "", "", 1.0)})
+        bench.tiny_model.return_value = Path("tiny")
+        sanitizer_checks.memcheck_of_a_training(bench)
+        bench.all_but.assert_called_once_with(140.0, 60)
+
     def test_modes_that_fail_do_not_hide_the_others(self):
         bench = unittest.mock.Mock(card=Card("c", "d", 81559))
         bad = {"events": RuntimeError("train ended\nwith 1"), "rounds": NotRun("no time")}
@@ -240,6 +260,197 @@ class OutcomesTest(unittest.TestCase):
             [row] = gpu_check.rows_of(checks.Check("kernels", (line,), function), bench)
             self.assertEqual(row.result, result)
             self.assertEqual([each.result for each in table.read_rows(row.line())], [result.replace("|", "/")])
+
+
+def lines(*objects: dict) -> str:
+    return "".join(json.dumps(each) + "\n" for each in objects)
+
+
+DOCTOR = {"missing": "", "driver": "580.1", "cuda": "13.0", "plugin": "x", "unmeasured": "",
+          "gpus": [{"uuid": "GPU-other", "pci_address": "x"},
+                   {"uuid": "GPU-a", "pci_address": "00000000:0A:00.0", "compute_capability": "9.0", "pcie_now": {"generation": 1, "lanes": 16},
+                    "pcie_at_most": {"generation": 5, "lanes": 16}}],
+          "bandwidths": [{"uuid": "GPU-a", "failure": "", "alone": {"copy_engines": 3, "word_operations": True, "read_only_registration": False,
+                                                                    "unified_addressing": True}}],
+          "advice": [{"about": "kernel", "text": "new", "problem": False}, {"about": "GPU 1", "text": "loose", "problem": True}]}
+
+
+class MachineOutcomesTest(unittest.TestCase):
+    def attributes(self, report: dict, code: int | None = 0) -> list[Outcome]:
+        return machine_checks.attributes(FakeBench(Result(code, json.dumps(report), "broken", 2.0)))
+
+    def test_attributes_are_those_of_the_gpu_that_was_measured(self):
+        first, wrong = self.attributes(DOCTOR)
+        self.assertTrue(first.is_met)
+        self.assertTrue(first.figure.startswith("sm 9.0; 64-bit stream memory operations yes, read-only registration no, unified addressing yes; "
+                                                "3 copy engines; BAR ?; PCIe 1.0 x16 (at most 5.0 x16); driver 580.1, CUDA 13.0; kernel "), first.figure)
+        self.assertEqual(wrong.figure, "GPU 1: loose")
+        without = json.loads(json.dumps(DOCTOR))
+        without["bandwidths"][0]["alone"]["word_operations"] = False
+        without["advice"] = []
+        first, wrong = self.attributes(without)
+        self.assertEqual((first.is_met, wrong.figure), (False, "nothing"))
+
+    def test_a_doctor_that_fails_or_measures_nothing_says_so(self):
+        unmeasured = DOCTOR | {"bandwidths": [{"uuid": "GPU-a", "failure": "it hangs", "alone": None}]}
+        first, wrong = self.attributes(unmeasured)
+        self.assertEqual((first.figure, first.why, first.has_failed, wrong.figure), ("", "rp-probe: it hangs", True, "GPU 1: loose"))
+        first, _ = self.attributes(DOCTOR | {"bandwidths": [], "unmeasured": "rp-probe is not there"})
+        self.assertEqual(first.why, "rp-probe: rp-probe is not there")
+        with self.assertRaises(NotRun):
+            self.attributes(DOCTOR, None)
+        with self.assertRaisesRegex(NotRun, "^broken$"):
+            self.attributes(DOCTOR, 69)
+        with self.assertRaisesRegex(RuntimeError, "ended with 70: broken"):
+            self.attributes(DOCTOR, 70)
+
+    def test_the_largest_window_of_a_card_is_its_bar(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name, "sys/bus/pci/devices/0000:0a:00.0")
+            folder.mkdir(parents=True)
+            (folder / "resource").write_text("0x00000000d0000000 0x00000000d0ffffff 0x0000000000040200\n"
+                                             "0x0000010000000000 0x00000107ffffffff 0x000000000014220c\n"
+                                             "0x0000000000000000 0x0000000000000000 0x0000000000000000\n")
+            self.assertEqual(machine_checks.bar_bytes("00000000:0A:00.0", Path(name)), 32 << 30)
+            self.assertEqual(machine_checks.bar_bytes("00000000:0B:00.0", Path(name)), 0)
+
+    def first_launches(self, code: int | None, *objects: dict) -> list[Outcome]:
+        return machine_checks.first_launches(FakeBench(Result(code, lines(*objects), "no word", 3.0)))
+
+    def test_first_launches_that_another_stream_holds_up_are_missed_and_named(self):
+        def launch(what: str, is_beside: bool, first_ms: float, was_held_up: bool = False) -> dict:
+            return {"launch": what, "is_beside": is_beside, "first_ms": first_ms, "again_ms": 0.02, "was_held_up": was_held_up}
+
+        alone = [launch("rms_norm", False, 40.0), launch("cuBLAS handle", False, 90.0)]
+        first, beside = self.first_launches(0, *alone, launch("rms_norm", True, 41.0), launch("cuBLAS handle", True, 1500.0, True))
+        self.assertEqual((first.figure, first.is_met), ("2 launches, 130 ms, the longest 90.0 ms (cuBLAS handle); again at most 0.02 ms", True))
+        self.assertEqual(beside.figure, "2 launches, 1541 ms, the longest 1500.0 ms (cuBLAS handle); again at most 0.02 ms; held up: cuBLAS handle")
+        self.assertFalse(beside.is_met)
+        first, beside = self.first_launches(0, *alone, launch("rms_norm", True, 41.0))
+        self.assertTrue(beside.is_met and beside.figure.endswith("held up: none"))
+        first, beside = self.first_launches(69, *alone)
+        self.assertEqual((first.is_met, first.why, beside.figure, beside.why, beside.has_failed), (False, "no word", "", "no word", False))
+        first, beside = self.first_launches(None)
+        self.assertEqual((first.figure, first.why), ("", "the program did not end within 3 s"))
+
+    def test_host_functions(self):
+        line = {"what": "host_functions", "median_us": 8.04, "p99_us": 20, "calls_per_s_on_one": 90000.4, "streams": 10, "calls_per_s_on_several": 120000}
+        [outcome] = device_checks.host_functions(FakeBench(Result(0, lines(line), "", 1.0)))
+        self.assertEqual(outcome.figure, "median 8.0 us, p99 20.0 us; 90000 a second on one stream, 120000 on 10")
+
+    def test_kernels_have_what_was_measured_of_them(self):
+        def speed(kernel: str, tokens: int) -> dict:
+            return {"kernel": kernel, "tokens": tokens, "us": 12.34, "gbs": 1500.4}
+
+        printed = [speed("rms_norm", tokens) for tokens in device_checks.KERNEL_TOKENS] + [speed("rotate", 2048)]
+        outcomes = dict(zip(device_checks.KERNELS, device_checks.kernel_speeds(FakeBench(Result(69, lines(*printed), "out of memory", 1.0)))))
+        self.assertEqual(outcomes["rms_norm"].figure, "1500 (12.3 us), 1500 (12.3 us), 1500 (12.3 us)")
+        self.assertEqual(outcomes["rotate"].figure, "1500 (12.3 us)", "the GPU's memory was too small for more")
+        self.assertEqual((outcomes["swiglu"].figure, outcomes["swiglu"].why), ("", "out of memory"))
+        table = (SOURCE / "models/gpu_kernels.h").read_text().split("struct GpuKernels {")[1].split("};")[0]
+        declared = [name for name in re.findall(r"\(\*(\w+)\)\(", table) if name != "current_stream"]
+        self.assertEqual(list(device_checks.KERNELS), declared, "a kernel without a row")
+
+
+class CopyOutcomesTest(unittest.TestCase):
+    def test_registration_misses_where_a_piece_is_given_up(self):
+        def line(processes: int, given_up: int) -> dict:
+            calls = {"launch_ms": 0.5, "copy_ms": 0.25, "mmap_ms": 90.0}
+            return {"processes": processes, "s_per_gib": 0.1234, "failed_attempts": 3, "given_up": given_up, "idle": calls | {"mmap_ms": 0.01},
+                    "busy": calls}
+
+        outcomes = copy_checks.registration(FakeBench(Result(None, lines(line(1, 0), line(2, 1)), "", 9.0)))
+        self.assertEqual([(each.figure, each.is_met) for each in outcomes[:2]],
+                         [("0.123 s a GiB; 3 attempts failed, 0 pieces were given up", True), ("0.123 s a GiB; 3 attempts failed, 1 pieces were given up", False)])
+        self.assertEqual(outcomes[4].figure, "launch 0.50 ms (before 0.50), copy 0.25 ms (before 0.25), mmap 90.00 ms (before 0.01)")
+        self.assertEqual({each.why for each in (*outcomes[2:4], *outcomes[6:])}, {"the program did not end within 9 s"})
+
+    def test_a_grid_says_its_best_and_the_cheapest_that_is_as_good(self):
+        def point(direction: str, mib: int, under_way: int, is_traced: bool, gbs: float, is_cut: bool = True) -> dict:
+            return {"what": "bulk", "direction": direction, "is_cut": is_cut, "mib": mib, "under_way": under_way, "is_traced": is_traced, "gbs": gbs}
+
+        sizes = [(mib, under_way) for mib in (2, 4, 8, 16) for under_way in (2, 3, 4, 6)]
+        grid = [point("up", *size, False, 50.0 if size == (16, 6) else 49.8 if size == (4, 3) else 30.0 + size[0] / 10) for size in sizes]
+        delay = {"what": "delay", "traffic": "idle", "input_us": 300.4, "longest_input_us": 400, "page_us": 9.6, "longest_page_us": 20}
+        printed = lines(delay, point("up", 256, 2, False, 50.5, False), *grid, point("down", 256, 2, False, 50.5, False), point("down", 2, 2, False, 1.0))
+        outcomes = copy_checks.bulk_copies(FakeBench(Result(1, printed, "broken", 1.0)))
+        self.assertEqual(outcomes[0].figure, "16 MiB: median 300 us, at most 400 us; 4 KiB: median 10 us, at most 20 us")
+        self.assertTrue(outcomes[1].has_failed and outcomes[1].why == "exit code 1: broken")
+        self.assertEqual(outcomes[3].figure, "50.0 GB/s with 16 MiB x 6, 0.990 of uncut; 49.8 with 4 MiB x 3; 30.4 with 4 MiB x 2")
+        self.assertEqual((outcomes[4].figure, outcomes[4].why), ("", "1 of 16 sizes; exit code 1: broken"))
+        self.assertEqual(outcomes[6].why, "0 of 16 sizes; exit code 1: broken", "none with a trace")
+        self.assertEqual(len(outcomes), 9)
+
+    def test_figures_of_which_a_row_has_no_room_are_in_the_log(self):
+        with tempfile.TemporaryDirectory() as name:
+            bench = Bench(Card("c", "d", 1), 9, Path(name), Path(name) / "log")
+            bench.note_table(("mib", "gbs"), [{"mib": 16, "gbs": 50.04321}, {"mib": 2, "gbs": 9.0}])
+            self.assertEqual((Path(name) / "log").read_text(), "mib  gbs\n16   50.04\n2    9\n\n")
+
+
+# A run of three steps that writes its model, and leaves a process behind for a moment.
+TRAIN = """#!/usr/bin/env python3
+import json, os, subprocess, sys, time
+words = sys.argv[1:]
+output = words[words.index("--output") + 1]
+os.makedirs(output)
+for step in range(STEPS):
+    time.sleep(0.05)
+    with open(output + "/metrics.jsonl", "a") as metrics:
+        metrics.write(json.dumps({"step": step + 1, "loss": 1.0, "seconds": 0.05EXTRA}) + "\\n")
+time.sleep(0.2)
+if STEPS == 3:
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)", output])
+    print("trained 3 steps in 0.2 s; the model is in x", flush=True)
+sys.exit(0 if STEPS == 3 else 1)
+"""
+
+
+class LifetimeTest(unittest.TestCase):
+    def lifetime(self, name: str, steps: int = 3, extra: str = "", free=(1000, 400, 990)) -> lifetime_checks.Lifetime:
+        root = Path(name)
+        bench = Bench(Card("c", "d", 1), 60, root, root / "rows.log")
+        program = root / "train"
+        program.write_text(TRAIN.replace("STEPS", str(steps)).replace("EXTRA", extra))
+        program.chmod(0o755)
+        output = root / "run"
+        values = list(free)
+        life = lifetime_checks.observed(bench, [str(program), "--output", str(output)], output, 30,
+                                        lambda: values.pop(0) if len(values) > 1 else values[0])
+        self.assertEqual(runs.processes_with(output), [])
+        return life
+
+    def test_a_run_is_watched_from_its_start_until_its_memory_is_free_again(self):
+        with tempfile.TemporaryDirectory() as name:
+            life = self.lifetime(name, extra=', "staged_bytes": 3145728')
+            self.assertLess(life.first_step_s, life.run.result.seconds)
+            self.assertEqual(life.free_mib, 400)
+            self.assertGreater(life.exit_s, 0.2, "what it left behind counts")
+            self.assertGreaterEqual(life.free_again_s, life.exit_s)
+            first, free, staged, ends = lifetime_checks.outcomes_of(life, 1100, "tiny")
+            self.assertRegex(first.figure, r"^\d\.\d s \(tiny\)$")
+            self.assertEqual((free.figure, staged.figure), ("400 of 1100 MiB (tiny)", "3 MiB, 3 MiB, 3 MiB"))
+            self.assertRegex(ends.figure, r"^processes gone after \d\.\d s, memory free again after \d\.\d s$")
+            self.assertTrue(ends.is_met)
+
+    def test_a_run_that_ends_early_leaves_what_was_seen(self):
+        with tempfile.TemporaryDirectory() as name:
+            first, free, staged, ends = lifetime_checks.outcomes_of(self.lifetime(name, steps=1), 1100, "tiny")
+            self.assertTrue(first.figure)
+            self.assertEqual(staged.why, "train does not say how many bytes were staged")
+            for outcome in (free, ends):
+                self.assertTrue(outcome.has_failed and outcome.why.startswith("the run ended with 1 after"), outcome)
+
+    def test_memory_that_does_not_come_back_is_missed(self):
+        life = lifetime_checks.Lifetime(runs.Run(Result(0, "", "", 9.0), Path("/nowhere")), 1.0, 300, 2.0, None)
+        ends = lifetime_checks.outcomes_of(life, 1100, "tiny")[3]
+        self.assertEqual((ends.figure, ends.is_met), ("processes gone after 2.0 s, memory free again not in time", False))
+
+    def test_the_margin_is_that_of_the_workers(self):
+        header = (SOURCE / "cuda/cuda_device.h").read_text()
+        self.assertIn("kMarginBytes = std::uint64_t{1} << 30;", header)
+        self.assertIn("return kMarginBytes + host_bytes / 4096 * 8;", header)
+        self.assertEqual(lifetime_checks.margin_mib(100 << 30), 1024 + 200)
 
 
 class BenchTest(unittest.TestCase):
@@ -328,13 +539,14 @@ class BenchTest(unittest.TestCase):
             return lambda *arguments: setattr(next(each for each in arguments if isinstance(each, ctypes.Array)), "value", text) or 0
 
         def memory(_, to):
-            to[0] = 81559 << 20
+            to[0], to[1] = 81559 << 20, 700 << 20
             return 0
 
         nvml = unittest.mock.Mock(nvmlInit_v2=lambda: 0, nvmlDeviceGetHandleByIndex_v2=lambda *_: 0, nvmlDeviceGetName=say(b"NVIDIA X"),
                                   nvmlSystemGetDriverVersion=say(b"580.1"), nvmlDeviceGetMemoryInfo=memory)
         with unittest.mock.patch.object(ctypes, "CDLL", lambda _: nvml):
             self.assertEqual(card_of_nvml(), Card("NVIDIA X", "580.1", 81559))
+            self.assertEqual(nvml_figures()[1], 700)
             nvml.nvmlInit_v2 = lambda: 9
             self.assertIsNone(card_of_nvml())
 

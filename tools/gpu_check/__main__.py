@@ -14,8 +14,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import host_memory  # noqa: E402
+from all_checks import load_all  # noqa: E402
 from bench import NO_DEVICE, Bench, NoDevice, find_card, warm_libraries  # noqa: E402
-from checks import PARTS, Check, NotRun, Outcome, load_all  # noqa: E402
+from checks import Check, NotRun, Outcome  # noqa: E402
+from parts import PARTS  # noqa: E402
 from table import Row  # noqa: E402
 
 
@@ -76,7 +78,7 @@ def main() -> int:
     print(warm_libraries(os.environ.get("LD_LIBRARY_PATH", ""), 60), file=sys.stderr)
     if size := os.environ.get("RP_GPU_HOST_MEMORY"):
         print(host_memory.ask_for(host_memory.parse_size(size), 60), file=sys.stderr)
-    bench = Bench(card, arguments.seconds, arguments.scratch, log, scale=max(1.0, arguments.seconds / PARTS[arguments.part]))
+    bench = Bench(card, arguments.seconds, arguments.scratch, log, scale=max(1.0, arguments.seconds / PARTS[arguments.part].seconds))
 
     def end(*_):
         bench.kill_all()

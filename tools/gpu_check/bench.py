@@ -65,8 +65,26 @@ def find_card() -> Card:
     return Card(name, driver, int(memory) if memory.isdigit() else 0)
 
 
+def free_gpu_mib() -> int:
+    """Of the first GPU's memory, for all processes. Throws NotRun if nobody says."""
+    command = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits", "-i", "0"]
+    try:
+        return int(subprocess.run(command, capture_output=True, text=True, timeout=60).stdout.split()[0])
+    except (OSError, subprocess.TimeoutExpired, ValueError, IndexError):
+        found = nvml_figures()
+    if found is None:
+        raise NotRun("neither nvidia-smi nor the driver's NVML says how much of the GPU's memory is free")
+    return found[1]
+
+
 def card_of_nvml(library: str = "libnvidia-ml.so.1") -> Card | None:
     """What nvidia-smi asks, too. Nothing if the library is not there or fails."""
+    found = nvml_figures(library)
+    return found[0] if found else None
+
+
+def nvml_figures(library: str = "libnvidia-ml.so.1") -> tuple[Card, int] | None:
+    """The first GPU, and the MiB of its memory that are free."""
     device, memory, texts = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)(), [ctypes.create_string_buffer(96) for _ in range(2)]
     try:
         nvml = ctypes.CDLL(library)
@@ -77,7 +95,7 @@ def card_of_nvml(library: str = "libnvidia-ml.so.1") -> Card | None:
     except (OSError, AttributeError):
         return None
     name, driver = (text.value.decode(errors="replace") for text in texts)
-    return Card(name, driver, memory[0] >> 20) if not any(results) else None
+    return (Card(name, driver, memory[0] >> 20), memory[1] >> 20) if not any(results) else None
 
 
 MOST_OF_A_LOG = 30000  # characters of what one program says
@@ -157,6 +175,16 @@ class Bench:
         text = f"$ {' '.join(str(word) for word in command)}\n{shortened(result.out)}{shortened(result.err)}[{ended}, {result.seconds:.1f} s]\n\n"
         with self.lock, open(self.log, "a", encoding="utf-8") as log:
             log.write(text)
+
+    def note_table(self, columns: tuple[str, ...], lines) -> None:
+        """Into the log: figures of which a row has room for a few only."""
+        if self.log is None:
+            return
+        rows = [columns] + [tuple(f"{line[name]:.4g}" if isinstance(line[name], float) else str(line[name]) for name in columns) for line in lines]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(columns))]
+        text = "".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() + "\n" for row in rows)
+        with self.lock, open(self.log, "a", encoding="utf-8") as log:
+            log.write(text + "\n")
 
     @property
     def left(self) -> float:

@@ -3,10 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# Seconds that a part may take: together 20 minutes.
-PARTS = {"kernels": 40, "sanitizer": 160, "suite": 150, "bits": 80, "death": 70, "bandwidth": 130, "signals": 90, "throughput": 170,
-         "large": 150, "memory": 110, "determinism": 50}
-
 A_FIGURE = "a figure"  # the bar of what only has to be known
 
 
@@ -49,12 +45,3 @@ def check(part: str, *lines: tuple[str, str]):
 
     return declare
 
-
-def load_all() -> list[Check]:
-    """Every check, in the order of the parts; in a part, those of device_checks first, whoever was imported first."""
-    import device_checks  # noqa: F401
-    import speed_checks  # noqa: F401
-    import training_checks  # noqa: F401
-
-    order = list(PARTS)
-    return sorted(CHECKS, key=lambda each: (order.index(each.part), each.function.__module__))

@@ -22,6 +22,9 @@ sys.path.insert(0, str(ROOT / "tools"))
 import make_random_model  # noqa: E402
 
 
+SMALL = ["--gpu-memory", "2G"]  # so that several runs have room on one GPU
+
+
 @dataclass(frozen=True)
 class Run:
     result: Result

@@ -10,13 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 from bench import ROOT, Bench, Result
 from checks import NotRun, Outcome, check
-from runs import command, pid_of, processes_with, tiny
+from runs import SMALL, command, free_host_bytes, pid_of, processes_with, tiny
 
-SMALL = ["--gpu-memory", "2G"]  # so that several runs have room
+LEAST_HOST_BYTES = 32 << 30  # with less, processes of several runs that start at once may take all of the host's memory
 
 
 def jobs(bench: Bench) -> int:
-    """Runs at once, of up to four workers with 2.5 GiB each."""
+    """Runs at once, of up to four workers with 2.5 GiB of the GPU each."""
+    if free_host_bytes() < LEAST_HOST_BYTES:
+        return 1
     return max(1, min(4, bench.card.memory_mib // 12000))
 
 
@@ -124,40 +126,6 @@ def modes_beside_the_cpu(bench: Bench) -> list[Outcome]:
     worst = max(differences, key=differences.__getitem__)
     figure = f"{differences[worst]:.2e} ({worst}), {len(differences)} of {len(MODES)} modes"
     return [Outcome(figure, differences[worst] <= TOLERANCE and not troubles, "; ".join(troubles))]
-
-
-# What memcheck finds in memory, and calls of CUDA that gave an error: some must (a registration that is refused is survived).
-WRONG_ACCESS = re.compile(r"^=+ (?:Invalid|Misaligned|Out-of-range|Leaked)", re.MULTILINE)
-REFUSED_CALL = re.compile(r"^=+ Program hit (?:\w+) .*on CUDA API call to (\w+)|^=+ Program hit (\w+)", re.MULTILINE)
-
-
-def memcheck_outcome(texts: list[str], code: int, said: str) -> Outcome:
-    errors = sum(len(WRONG_ACCESS.findall(text)) for text in texts)
-    refused = sorted({call or error for text in texts for call, error in REFUSED_CALL.findall(text)})
-    figure = f"{errors} errors in {len(texts)} processes, exit code {code}"
-    if refused:
-        figure += f"; calls that gave errors: {', '.join(refused)}"
-    return Outcome(figure, errors == 0 and code == 0 and bool(texts), said if code else "")
-
-
-@check("sanitizer", ("compute-sanitizer memcheck over a short training run", "0 errors"))
-def memcheck_of_a_training(bench: Bench) -> list[Outcome]:
-    sample = bench.tiny_model()
-    logs = bench.scratch / "memcheck"
-    shutil.rmtree(logs, ignore_errors=True)
-    logs.mkdir()
-    sanitizer = ["compute-sanitizer", "--tool", "memcheck", "--target-processes", "all", "--log-file", str(logs / "%p.log")]
-    words = command(bench, bench.scratch / "runs" / "memcheck", ["--gpus", "0,", *SMALL], sample / "model", sample / "data.tokens",
-                    max_steps=1, batch_size=2, num_microbatches=2, sequence_length=16)
-    try:
-        result = bench.run(sanitizer + words, max(bench.left - 5, 30))
-    except FileNotFoundError:
-        raise NotRun("compute-sanitizer is not installed") from None
-    if result.code is None:
-        raise NotRun(f"the run under compute-sanitizer did not end within {result.seconds:.0f} s")
-    texts = [file.read_text(errors="replace") for file in logs.glob("*.log")]
-    bench.note(["memcheck's logs"], Result(result.code, "".join(texts), "", result.seconds))
-    return [memcheck_outcome(texts, result.code, result.said)]
 
 
 WORKERS = ("0,", "0,0", "0,0,0,0")

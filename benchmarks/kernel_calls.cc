@@ -1,0 +1,253 @@
+#include "benchmarks/kernel_calls.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "common/median.h"
+#include "common/text.h"
+#include "cuda/cuda_stream.h"
+
+namespace rp {
+
+namespace {
+
+using models::GpuKernels;
+using Calls = std::vector<KernelCalls::Call>;
+
+constexpr models::Element kElement = models::Element::kBf16;
+constexpr std::int64_t kElementBytes = 2;
+constexpr std::uint64_t kAlignment = 256;
+constexpr std::int64_t kTimeoutNs = 60 * kNsPerSecond;
+constexpr unsigned char kPattern = 0x3c;  // of each byte: 0.0115 in bf16 and in fp32
+
+// Hands out a block of the GPU's memory from its begin. Over the address 0 it finds how large the block must be.
+class Layout {
+ public:
+  explicit Layout(CUdeviceptr base) : begin_(base), at_(base) {}
+
+  void* take(std::int64_t bytes) {
+    const CUdeviceptr data = at_;
+    at_ += (static_cast<std::uint64_t>(bytes) + kAlignment - 1) / kAlignment * kAlignment;
+    end_ = std::max(end_, at_);
+    return reinterpret_cast<void*>(data);
+  }
+  [[nodiscard]] void* elements(std::int64_t count) { return take(count * kElementBytes); }
+  template <typename T>
+  [[nodiscard]] T* array(std::int64_t count) {
+    return static_cast<T*>(take(count * static_cast<std::int64_t>(sizeof(T))));
+  }
+  // The next call's arguments may lie where the last one's do: behind what is kept.
+  void keep() { kept_ = at_; }
+  void next_call() { at_ = kept_; }
+  [[nodiscard]] std::uint64_t bytes() const { return end_ - begin_; }
+
+ private:
+  const CUdeviceptr begin_;
+  CUdeviceptr at_;
+  CUdeviceptr kept_ = 0;
+  CUdeviceptr end_ = 0;
+};
+
+// What fill() writes, at the begin of the block.
+struct Inputs {
+  Inputs(Layout& layout, const KernelSizes& sizes)
+      : ids(layout.array<std::int64_t>(sizes.tokens)), sorted_ids(layout.array<std::int64_t>(sizes.tokens)),
+        places(layout.array<std::int64_t>(sizes.tokens)), divisor(layout.array<double>(1)) {
+    layout.keep();
+  }
+  std::int64_t* ids;
+  std::int64_t* sorted_ids;
+  std::int64_t* places;
+  double* divisor;
+};
+
+// A random token for each place, the same for the same sizes.
+std::vector<std::int64_t> random_ids(const KernelSizes& sizes) {
+  std::mt19937_64 random(1);
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(sizes.tokens));
+  for (std::int64_t& id : ids) id = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(sizes.vocabulary));
+  return ids;
+}
+
+std::int64_t num_distinct(std::vector<std::int64_t> ids) {
+  std::sort(ids.begin(), ids.end());
+  return std::unique(ids.begin(), ids.end()) - ids.begin();
+}
+
+void add(Calls& calls, const char* kernel, std::int64_t bytes, std::function<void(CUstream)> enqueue) {
+  calls.push_back({.kernel = kernel, .bytes = static_cast<std::uint64_t>(bytes), .enqueue = std::move(enqueue)});
+}
+
+void add_norms(Calls& calls, const GpuKernels& table, const KernelSizes& s, Layout& layout) {
+  const std::int64_t count = s.tokens * s.hidden, bytes = count * kElementBytes;
+  layout.next_call();
+  const models::RmsNormRows norm{.x = layout.elements(count), .weight = layout.elements(s.hidden), .y = layout.elements(count),
+                                 .rstd = layout.array<float>(s.tokens), .columns = s.hidden, .epsilon = 1e-6F};
+  add(calls, "rms_norm", 2 * bytes, [=, &table](CUstream stream) { table.rms_norm(kElement, norm, s.tokens, stream); });
+  layout.next_call();
+  const models::AddRmsNormRows add_norm{.x = layout.elements(count), .residual = layout.elements(count), .weight = layout.elements(s.hidden),
+                                        .sum = layout.elements(count), .y = layout.elements(count), .rstd = layout.array<float>(s.tokens),
+                                        .columns = s.hidden, .epsilon = 1e-6F};
+  add(calls, "add_rms_norm", 4 * bytes, [=, &table](CUstream stream) { table.add_rms_norm(kElement, add_norm, s.tokens, stream); });
+  layout.next_call();
+  const models::GpuRmsNormGradRows grad{.grad_y = layout.elements(count), .grad_sum = layout.elements(count), .x = layout.elements(count),
+                                        .weight = layout.elements(s.hidden), .rstd = layout.array<float>(s.tokens),
+                                        .grad_x = layout.elements(count), .grad_weight = layout.array<float>(s.hidden),
+                                        .partial_sums = layout.array<float>(models::num_row_sums(s.tokens) * s.hidden), .columns = s.hidden};
+  add(calls, "rms_norm_grad", 4 * bytes, [=, &table](CUstream stream) { table.rms_norm_grad(kElement, grad, s.tokens, stream); });
+}
+
+void add_blocks(Calls& calls, const GpuKernels& table, const KernelSizes& s, Layout& layout) {
+  const std::int64_t half = s.head_size / 2, angles = s.tokens * half, heads = s.tokens * s.heads * s.head_size;
+  layout.next_call();
+  const models::RotaryAngles rotary{.frequencies = layout.array<float>(half), .cosine = layout.array<float>(angles),
+                                    .sine = layout.array<float>(angles), .length = s.tokens, .half = half};
+  add(calls, "rotary_table", 2 * angles * 4, [=, &table](CUstream stream) { table.rotary_table(kElement, rotary, stream); });
+  layout.next_call();
+  const models::RotateRows rotate{.x = layout.elements(heads), .y = layout.elements(heads), .cosine = layout.array<float>(angles),
+                                  .sine = layout.array<float>(angles), .sequence = s.tokens, .heads = s.heads, .head_size = s.head_size};
+  add(calls, "rotate", 2 * heads * kElementBytes + 2 * angles * 4,
+      [=, &table](CUstream stream) { table.rotate(kElement, rotate, s.tokens, stream); });
+  const std::int64_t count = s.tokens * s.intermediate;
+  layout.next_call();
+  const models::SwiGlu swiglu{.gate = layout.elements(count), .up = layout.elements(count), .y = layout.elements(count)};
+  add(calls, "swiglu", 3 * count * kElementBytes, [=, &table](CUstream stream) { table.swiglu(kElement, swiglu, count, stream); });
+  layout.next_call();
+  const models::SwiGluGrad grad{.grad_y = layout.elements(count), .gate = layout.elements(count), .up = layout.elements(count),
+                                .grad_gate = layout.elements(count), .grad_up = layout.elements(count)};
+  add(calls, "swiglu_grad", 5 * count * kElementBytes, [=, &table](CUstream stream) { table.swiglu_grad(kElement, grad, count, stream); });
+}
+
+void add_loss(Calls& calls, const GpuKernels& table, const KernelSizes& s, const Inputs& inputs, Layout& layout) {
+  const std::int64_t rows = std::min(s.tokens, s.most_logit_rows), logits = rows * s.vocabulary;
+  layout.next_call();
+  const models::GpuCrossEntropyRows loss{.logits = layout.elements(logits), .labels = inputs.ids, .losses = layout.array<float>(rows),
+                                         .divisor = inputs.divisor, .columns = s.vocabulary, .with_gradient = true};
+  add(calls, "cross_entropy", 2 * logits * kElementBytes,
+      [=, &table](CUstream stream) { table.cross_entropy(kElement, loss, rows, stream); });
+  layout.next_call();
+  const models::LossSum sum{.losses = layout.array<float>(s.tokens), .count = s.tokens, .divisor = inputs.divisor,
+                            .total = layout.array<float>(1)};
+  add(calls, "sum_losses", s.tokens * 4, [=, &table](CUstream stream) { table.sum_losses(sum, stream); });
+}
+
+void add_gradients(Calls& calls, const GpuKernels& table, const KernelSizes& s, const Inputs& inputs, Layout& layout) {
+  const std::int64_t count = s.tokens * s.hidden, bytes = count * kElementBytes;
+  layout.next_call();
+  const models::ScaleElements scale{.values = layout.elements(count), .count = count, .factor = layout.array<float>(1)};
+  add(calls, "scale", 2 * bytes, [=, &table](CUstream stream) { table.scale(kElement, scale, stream); });
+  layout.next_call();
+  const models::RoundGradient round{.from = layout.array<float>(count), .to = layout.elements(count), .count = count,
+                                    .partial_sums = layout.array<double>(models::num_square_sums(count)), .squares = layout.array<double>(1)};
+  add(calls, "round_gradient", 3 * bytes, [=, &table](CUstream stream) { table.round_gradient(kElement, round, stream); });
+  layout.next_call();
+  const models::EmbedRows embed{.weight = layout.elements(s.vocabulary * s.hidden), .ids = inputs.ids, .y = layout.elements(count),
+                                .vocabulary = s.vocabulary, .columns = s.hidden};
+  const std::int64_t rows_bytes = num_distinct(random_ids(s)) * s.hidden;
+  add(calls, "embed", rows_bytes * kElementBytes + bytes, [=, &table](CUstream stream) { table.embed(kElement, embed, s.tokens, stream); });
+  layout.next_call();
+  const models::EmbedGradRows grad{.grad_y = layout.elements(count), .sorted_ids = inputs.sorted_ids, .places = inputs.places,
+                                   .grad_weight = layout.array<float>(s.vocabulary * s.hidden), .vocabulary = s.vocabulary, .columns = s.hidden};
+  add(calls, "embed_grad", bytes + 2 * rows_bytes * 4, [=, &table](CUstream stream) { table.embed_grad(kElement, grad, s.tokens, stream); });
+}
+
+Calls make_calls(const GpuKernels& table, const KernelSizes& sizes, Layout& layout) {
+  const Inputs inputs(layout, sizes);
+  Calls calls;
+  add_norms(calls, table, sizes, layout);
+  add_blocks(calls, table, sizes, layout);
+  add_loss(calls, table, sizes, inputs, layout);
+  add_gradients(calls, table, sizes, inputs, layout);
+  return calls;
+}
+
+// Memory that the driver copies from.
+class PinnedCopy {
+ public:
+  PinnedCopy(const CudaContext& context, std::uint64_t bytes) : context_(context) {
+    context.check(context.driver().mem_host_alloc(&data_, bytes, CU_MEMHOSTALLOC_PORTABLE), "taking pinned memory");
+  }
+  ~PinnedCopy() { (void)context_.driver().mem_free_host(data_); }
+  PinnedCopy(const PinnedCopy&) = delete;
+  PinnedCopy& operator=(const PinnedCopy&) = delete;
+  [[nodiscard]] void* data() const { return data_; }
+
+ private:
+  const CudaContext& context_;
+  void* data_ = nullptr;
+};
+
+void drain(const CudaQueue& queue) {
+  if (!queue.drain(kTimeoutNs)) throw Error(ExitCode::kHang, "the GPU did not end a kernel within 60 s");
+}
+
+}  // namespace
+
+KernelCalls::KernelCalls(const CudaContext& context, const GpuKernels& table, const KernelSizes& sizes) : context_(context), sizes_(sizes) {
+  context.make_current();
+  Layout empty(0);
+  (void)make_calls(table, sizes, empty);
+  bytes_ = empty.bytes();
+  context.check(context.driver().mem_alloc(&data_, bytes_), cat("taking ", bytes_text(bytes_), " for arguments of kernels").c_str());
+  Layout layout(data_);
+  calls_ = make_calls(table, sizes, layout);
+  fill();
+}
+
+KernelCalls::~KernelCalls() {
+  context_.make_current();
+  (void)context_.driver().mem_free(data_);
+}
+
+void KernelCalls::fill() {
+  const CudaDriver& driver = context_.driver();
+  const CudaQueue queue(context_, false);
+  context_.check(driver.memset_d8_async(data_, kPattern, bytes_, queue.get()), "setting memory");
+  Layout layout(data_);
+  const Inputs inputs(layout, sizes_);
+  const std::vector<std::int64_t> ids = random_ids(sizes_);
+  std::vector<std::int64_t> places(ids.size()), sorted_ids;
+  std::iota(places.begin(), places.end(), std::int64_t{0});
+  const auto id_at = [&ids](std::int64_t place) { return ids[static_cast<std::size_t>(place)]; };
+  std::stable_sort(places.begin(), places.end(), [&](std::int64_t a, std::int64_t b) { return id_at(a) < id_at(b); });
+  for (const std::int64_t place : places) sorted_ids.push_back(id_at(place));
+  const PinnedCopy staging(context_, ids.size() * sizeof(std::int64_t));
+  const auto write = [&](const void* to, const void* from, std::uint64_t bytes) {
+    std::memcpy(staging.data(), from, bytes);
+    context_.check(driver.memcpy_async(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(staging.data()), bytes, queue.get()),
+                   "copying arguments");
+    drain(queue);
+  };
+  const double divisor = static_cast<double>(sizes_.tokens);
+  write(inputs.ids, ids.data(), ids.size() * sizeof(std::int64_t));
+  write(inputs.sorted_ids, sorted_ids.data(), ids.size() * sizeof(std::int64_t));
+  write(inputs.places, places.data(), ids.size() * sizeof(std::int64_t));
+  write(inputs.divisor, &divisor, sizeof(divisor));
+}
+
+std::vector<KernelSpeed> measure_kernels(const CudaContext& context, const GpuKernels& table, const KernelSizes& sizes, int num_calls,
+                                         int rounds) {
+  const KernelCalls calls(context, table, sizes);
+  const CudaQueue queue(context, false);
+  const CudaEvent begin(context, CU_EVENT_DEFAULT), end(context, CU_EVENT_DEFAULT);
+  std::vector<KernelSpeed> speeds;
+  for (const KernelCalls::Call& call : calls.calls()) {
+    std::vector<double> us;
+    for (int round = -1; round < rounds; ++round) {  // the first one loads the kernel
+      context.check(context.driver().event_record(begin.get(), queue.get()), "recording an event");
+      for (int i = 0; i < num_calls; ++i) call.enqueue(queue.get());
+      context.check(context.driver().event_record(end.get(), queue.get()), "recording an event");
+      drain(queue);
+      float ms = 0;
+      context.check(context.driver().event_elapsed_time(&ms, begin.get(), end.get()), "reading the time of kernels");
+      if (round >= 0) us.push_back(static_cast<double>(ms) * 1000 / num_calls);
+    }
+    const double each_us = median(us);
+    speeds.push_back({.kernel = call.kernel, .us = each_us, .gbs = static_cast<double>(call.bytes) / (each_us * 1000)});
+  }
+  return speeds;
+}
+
+}  // namespace rp

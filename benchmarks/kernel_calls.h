@@ -1,0 +1,63 @@
+// benchmarks/kernel_calls.h
+// Calls each kernel of a table (models/gpu_kernels.h) with arguments of a 1.7B-shaped model, for programs that time launches, and says how
+// many bytes a call must read and write.
+//
+// Owns the GPU's memory of the arguments, which the calls share: one at a time is meant to run. The context must outlive it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cuda/context.h"
+#include "models/gpu_kernels.h"
+
+namespace rp {
+
+struct KernelSizes {
+  std::int64_t tokens = 2048;
+  std::int64_t hidden = 2048;
+  std::int64_t intermediate = 6144;
+  std::int64_t heads = 16;
+  std::int64_t head_size = 128;
+  std::int64_t vocabulary = 151936;
+  std::int64_t most_logit_rows = 2048;  // the loss is computed in chunks of tokens
+};
+
+class KernelCalls {
+ public:
+  struct Call {
+    std::string kernel;       // the table's member
+    std::uint64_t bytes = 0;  // of its arguments, each counted once; scratch memory is not
+    std::function<void(CUstream)> enqueue;
+  };
+
+  // In bf16, where a kernel has formats. Throws rp::Error (kNoResource) if the GPU's memory is too small for these sizes.
+  KernelCalls(const CudaContext& context, const models::GpuKernels& table, const KernelSizes& sizes);
+  ~KernelCalls();
+  KernelCalls(const KernelCalls&) = delete;
+  KernelCalls& operator=(const KernelCalls&) = delete;
+
+  [[nodiscard]] const std::vector<Call>& calls() const { return calls_; }
+
+ private:
+  void fill();
+
+  const CudaContext& context_;
+  const KernelSizes sizes_;
+  std::vector<Call> calls_;
+  CUdeviceptr data_ = 0;
+  std::uint64_t bytes_ = 0;
+};
+
+// GB/s of a call of each kernel, by the GPU's events over calls that follow each other.
+struct KernelSpeed {
+  std::string kernel{};
+  double us = 0;
+  double gbs = 0;
+};
+[[nodiscard]] std::vector<KernelSpeed> measure_kernels(const CudaContext& context, const models::GpuKernels& table, const KernelSizes& sizes,
+                                                       int num_calls, int rounds);
+
+}  // namespace rp

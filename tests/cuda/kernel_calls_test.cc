@@ -1,0 +1,54 @@
+// The calls that benchmarks/kernel_calls.cc times, with the kernels emulated and over a driver without a GPU.
+#include "benchmarks/kernel_calls.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "cuda/kernels/kernels.h"
+#include "tests/cuda/fake_driver.h"
+
+namespace rp::test {
+namespace {
+
+constexpr KernelSizes kSmall{.tokens = 24, .hidden = 64, .intermediate = 96, .heads = 2, .head_size = 32, .vocabulary = 50, .most_logit_rows = 16};
+
+TEST(KernelCalls, AreOfEveryKernelOfTheTableWithTheBytesOfItsArguments) {
+  FakeDriver driver;
+  const CudaContext context = CudaContext::open(driver.table(), "");
+  const KernelCalls calls(context, cuda::kernel_table(), kSmall);
+  std::map<std::string, std::uint64_t> bytes;
+  for (const KernelCalls::Call& call : calls.calls()) {
+    bytes[call.kernel] = call.bytes;
+    call.enqueue(nullptr);
+    call.enqueue(nullptr);
+  }
+  // The table without takes_cpu_memory and current_stream.
+  constexpr std::size_t kNumKernels = (sizeof(models::GpuKernels) - 2 * sizeof(void*)) / sizeof(void*);
+  EXPECT_EQ(bytes.size(), kNumKernels);
+  EXPECT_EQ(bytes.at("rms_norm"), 24U * 64 * 2 * 2);
+  EXPECT_EQ(bytes.at("swiglu_grad"), 24U * 96 * 2 * 5);
+  EXPECT_EQ(bytes.at("cross_entropy"), 16U * 50 * 2 * 2) << "as many rows as there are at once";
+  EXPECT_EQ(bytes.at("round_gradient"), 24U * 64 * 6);
+}
+
+TEST(KernelCalls, AreTimedBetweenEventsAndLeaveNothingBehind) {
+  FakeDriver driver;
+  const CudaContext context = CudaContext::open(driver.table(), "");
+  const std::vector<KernelSpeed> speeds = measure_kernels(context, cuda::kernel_table(), kSmall, 2, 1);
+  EXPECT_EQ(speeds.size(), 13U);
+  // A time between events is 1 ms there: of two calls.
+  for (const KernelSpeed& speed : speeds) EXPECT_DOUBLE_EQ(speed.us, 500) << speed.kernel;
+  EXPECT_DOUBLE_EQ(speeds[0].gbs, 24 * 64 * 2 * 2 / 500e3);
+  EXPECT_EQ(driver.taken_bytes(), 0U);
+}
+
+TEST(KernelCalls, WithoutEnoughMemorySayWhatIsMissing) {
+  FakeDriver driver({.memory_bytes = 4096});
+  const CudaContext context = CudaContext::open(driver.table(), "");
+  EXPECT_THROW(KernelCalls(context, cuda::kernel_table(), kSmall), Error);
+}
+
+}  // namespace
+}  // namespace rp::test
