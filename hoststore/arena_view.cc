@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "common/page_population.h"
 #include "common/text.h"
 #include "hoststore/boundary.h"
 #include "roundpipe/error.h"
@@ -60,7 +61,12 @@ std::uint64_t ArenaView::grow(std::uint64_t bytes) {
   if (is_sparse_) {
     segment_.lengthen(wanted);
   } else {
+    const std::uint64_t before = segment_.bytes();
     segment_.reserve(wanted);
+    if (wanted > before) {
+      map_until(before, wanted - before);
+      (void)populate_pages(base_ + before, wanted - before, PageAccess::kWrite);  // else they come by faults
+    }
   }
   return wanted;
 }

@@ -27,10 +27,10 @@ inline constexpr std::size_t kMemoryUses = 7;
 
 using BytesByUse = std::array<std::uint64_t, kMemoryUses>;
 
-// Of one worker since its start. All zeros where the device's memory is the host's.
+// Of one worker since its start. All zeros on a modelled device.
 struct DeviceMemoryPeaks {
   using ShmFormat = void;
-  std::uint64_t limit_bytes = 0;  // what the worker has at most
+  std::uint64_t limit_bytes = 0;  // what the worker has at most; 0 where its memory is the host's
   std::uint64_t most_bytes = 0;   // all purposes together
   std::uint64_t resident_bytes = 0;  // tensors and results between two tasks
   BytesByUse most_by_use{};          // each at its own time

@@ -50,8 +50,7 @@ class TorchDevice {
   // What the page holds now is what the host will read.
   virtual void publish(const ResultPage& page) = 0;
 
-  // Of the memory that LibTorch's tensors take: now, and the most since the last call; without what note_output() was told of. Zeros where
-  // the device's memory is the host's.
+  // Of the memory that LibTorch's tensors take: now, and the most since the last call; without what note_output() was told of.
   struct TensorBytes {
     std::uint64_t now = 0;
     std::uint64_t most = 0;

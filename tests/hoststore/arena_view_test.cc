@@ -1,6 +1,7 @@
 #include "hoststore/arena_view.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <thread>
 #include <vector>
@@ -42,6 +43,18 @@ TEST(ArenaView, KeepsTheAddressOfABlockWhileTheArenaGrows) {
   EXPECT_EQ(arena->data(0, 40 * kMiB), first);
   EXPECT_EQ(arena->data(20 * kMiB, 5), first + 20 * kMiB);
   EXPECT_EQ(first[99], std::byte{9});
+}
+
+TEST(ArenaView, HasThePagesOfItsOwnersGrowthAtOnce) {
+  const auto owner = new_arena(64 * kMiB);
+  owner->grow(kMiB);
+  owner->grow(9 * kMiB);
+  rusage before{}, after{};
+  std::byte* const data = owner->data(0, 9 * kMiB);
+  getrusage(RUSAGE_THREAD, &before);
+  for (std::uint64_t at = 0; at < 9 * kMiB; at += 4096) data[at] = std::byte{1};
+  getrusage(RUSAGE_THREAD, &after);
+  EXPECT_LT(after.ru_minflt - before.ru_minflt, 100) << "of 2304 pages";
 }
 
 TEST(ArenaView, RefusesABlockThatTheFileDoesNotHave) {
