@@ -11,6 +11,7 @@
 // number of processors of the GPU: sums have a fixed order, and nothing is added atomically. NaNs stay NaNs, of any bits.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "models/kernels.h"
@@ -43,9 +44,12 @@ struct GpuRmsNormGradRows {
   std::int64_t columns = 0;
 };
 
-// Rows whose weight gradients one block of threads adds.
-inline constexpr std::int64_t kGpuRowsPerSum = 16;
-inline constexpr std::int64_t num_row_sums(std::int64_t rows) { return (rows + kGpuRowsPerSum - 1) / kGpuRowsPerSum; }
+// Rows whose weight gradients one block of threads adds: as many as leave two blocks to each of 170 multiprocessors, which
+// is what the largest card for consumers has, and at most 16. By the number of rows alone, so that every GPU adds alike.
+inline constexpr std::int64_t rows_per_sum(std::int64_t rows) {
+  return std::clamp<std::int64_t>(rows / std::int64_t{2 * 170}, 1, 16);
+}
+inline constexpr std::int64_t num_row_sums(std::int64_t rows) { return (rows + rows_per_sum(rows) - 1) / rows_per_sum(rows); }
 
 // RotaryTable of ops.h: cosine and sine of row * frequency, rounded to the element, kept as fp32.
 struct RotaryAngles {

@@ -14,7 +14,7 @@ namespace rp::cuda {
 // rms_norm.cu: one block of threads a row; a row's second reading comes from the cache.
 void rms_norm(models::Element element, const models::RmsNormRows& call, std::int64_t rows, void* stream);
 void add_rms_norm(models::Element element, const models::AddRmsNormRows& call, std::int64_t rows, void* stream);
-// A block of kGpuRowsPerSum rows keeps its share of the weight's gradient in registers; a second launch adds the shares.
+// A block of rows_per_sum() rows keeps its share of the weight's gradient in registers; a second launch adds the shares.
 void rms_norm_grad(models::Element element, const models::GpuRmsNormGradRows& call, std::int64_t rows, void* stream);
 
 // rotary.cu
