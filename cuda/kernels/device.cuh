@@ -2,7 +2,8 @@
 // What the kernels are written with: element formats, loads and stores of 16 bytes, sums over a block of threads, launches.
 //
 // Sources of kernels are CUDA where nvcc compiles them. The tests also compile them as plain C++ over an emulation of
-// blocks and threads (tests/cuda/kernels/emulation.h, included before this), so they use nothing else of CUDA.
+// blocks and threads (tests/cuda/kernels/emulation.h, included before this), so they use nothing else of CUDA
+// (matrix.cuh adds what products of matrices need).
 //
 // Compiled with -fmad=false: which products and sums a compiler contracts differs between the instances of a template (whole
 // and partial packs, with and without a fused sum), and results would depend on alignment. Memory is what limits these

@@ -37,6 +37,12 @@ void round_gradient(models::Element element, const models::RoundGradient& call, 
 void embed(models::Element element, const models::EmbedRows& call, std::int64_t count, void* stream);
 void embed_grad(models::Element element, const models::EmbedGradRows& call, std::int64_t count, void* stream);
 
+// grouped_product.cu: a block makes 128 x 128 results at a time, of one expert; which one is read on the GPU.
+void plan_experts(const models::ExpertRows& call, void* stream);
+void grouped_linear(models::Element element, const models::GroupedProduct& call, void* stream);
+void grouped_linear_grad(models::Element element, const models::GroupedProduct& call, void* stream);
+void grouped_weight_grad(models::Element element, const models::GroupedProduct& call, void* stream);
+
 // timing.cu: adds the time of the GPU's clock, in ns, to a number in its memory; or takes it away (sign -1).
 void add_time(std::int64_t* total, int sign, void* stream);
 

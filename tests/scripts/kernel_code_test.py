@@ -114,6 +114,23 @@ class KernelCodeTest(unittest.TestCase):
                 self.assertEqual(re.findall(r"ld\.global\S*", after), [], name)
         self.assertGreaterEqual(waits, 6)  # one for each instance
 
+    def test_experts_products_copy_by_16_bytes_and_multiply_fragments(self):
+        output = self.directory / "grouped.ptx"
+        compiled(KERNELS / "grouped_product.cu", output, "-ptx", "-arch=compute_80")
+        aligned = {name: code for name, code in instances(output.read_text()).items() if re.search(r"multiply_groupsI(?:f|NS0_4(?:Bf16|Fp16)E)Lb1E", name)}
+        self.assertEqual(len(aligned), 9)
+        for name, code in aligned.items():
+            self.assertIn("cp.async.cg.shared.global", code, name)
+            self.assertEqual(re.findall(r"ld\.global\.[ub](?:16|32)", code), [], name)
+            products = len(re.findall(r"mma\.sync\.aligned\.m16n8k16", code))
+            self.assertEqual(products, 0 if "multiply_groupsIf" in name else 32, name)
+
+    def test_two_blocks_of_experts_products_are_on_a_multiprocessor(self):
+        products = [use for use in self.uses if "multiply_groups" in use.kernel]
+        self.assertEqual(len(products), 18 * len(GENERATIONS))
+        for use in products:
+            self.assertGreaterEqual(resident_threads(use, 256), 512, use)
+
     def test_no_kernel_spills_registers(self):
         spills = {(use.kernel, use.generation): use.spilled for use in self.uses}
         self.assertEqual({generation for _, generation in spills}, set(GENERATIONS))
