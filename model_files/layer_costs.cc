@@ -60,7 +60,7 @@ bool adds_up_in_fp16(const CostSettings& settings) {
 }
 
 // As models/ does it on a GPU. A product adds its weight's to the fp32 sum itself, unless it adds up in fp16: then there is one
-// in fp16 first (models/linear.h). So there is of experts, cleared for those without rows (models/grouped_linear.h). Those of
+// in fp16 first (models/linear.h). So there is of experts where LibTorch's product makes them (models/grouped_linear.h). Those of
 // norms and biases are made in fp32, and autograd adds them.
 GradientCost gradient_cost(const LayerTensor& tensor, const CostSettings& settings) {
   const auto e = static_cast<double>(settings.element_bytes);

@@ -11,6 +11,7 @@
 // number of processors of the GPU: sums have a fixed order, and nothing is added atomically. NaNs stay NaNs, of any bits.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "models/kernels.h"
@@ -43,9 +44,12 @@ struct GpuRmsNormGradRows {
   std::int64_t columns = 0;
 };
 
-// Rows whose weight gradients one block of threads adds.
-inline constexpr std::int64_t kGpuRowsPerSum = 16;
-inline constexpr std::int64_t num_row_sums(std::int64_t rows) { return (rows + kGpuRowsPerSum - 1) / kGpuRowsPerSum; }
+// Rows whose weight gradients one block of threads adds: as many as leave two blocks to each of 170 multiprocessors, which
+// is what the largest card for consumers has, and at most 16. By the number of rows alone, so that every GPU adds alike.
+inline constexpr std::int64_t rows_per_sum(std::int64_t rows) {
+  return std::clamp<std::int64_t>(rows / std::int64_t{2 * 170}, 1, 16);
+}
+inline constexpr std::int64_t num_row_sums(std::int64_t rows) { return (rows + rows_per_sum(rows) - 1) / rows_per_sum(rows); }
 
 // RotaryTable of ops.h: cosine and sine of row * frequency, rounded to the element, kept as fp32.
 struct RotaryAngles {
@@ -124,9 +128,46 @@ struct EmbedGradRows {
   std::int64_t padding_id = -1;
 };
 
+// Rows sorted by expert, prepared for any number of products with them: which rows are whose stays on the GPU.
+struct ExpertRows {
+  const std::int64_t* counts = nullptr;  // [experts]; if wrong, some rows get no or another expert, all inside the arrays
+  std::int64_t* plan = nullptr;          // [expert_plan_size(rows, experts)], written: each expert's first row, then tiles
+  std::int64_t rows = 0;
+  std::int64_t experts = 0;
+};
+
+// Rows and columns of a result that a block of threads makes at a time. An expert's last tile may have fewer rows.
+inline constexpr std::int64_t kRowsOfTile = 128;
+inline constexpr std::int64_t num_row_tiles(std::int64_t rows, std::int64_t experts) { return rows / kRowsOfTile + experts; }
+inline constexpr std::int64_t expert_plan_size(std::int64_t rows, std::int64_t experts) {
+  return experts + 1 + num_row_tiles(rows, experts);
+}
+
+// Products over experts, with sums in fp32 in order along the depth. Each of the three functions says what it takes:
+//   grouped_linear       result[i] = rows_in[i] weight[expert of i]^T; rows_in [rows, inputs]
+//   grouped_linear_grad  result[i] = rows_in[i] weight[expert of i]; rows_in [rows, outputs]
+//   grouped_weight_grad  result[e] = the sum over its rows of rows_in[i]^T other_rows_in[i], [outputs] x [inputs]; or added to
+//                        `add_to`. Experts without rows: zeros, or not touched.
+// Rows behind the last expert's are not touched.
+struct GroupedProduct {
+  const void* rows_in = nullptr;
+  const void* other_rows_in = nullptr;
+  const void* weight = nullptr;  // [experts, outputs, inputs]
+  void* result = nullptr;
+  float* add_to = nullptr;             // fp32, of weight's shape; instead of `result`
+  const std::int64_t* plan = nullptr;  // of ExpertRows
+  std::int64_t rows = 0;
+  std::int64_t experts = 0;
+  std::int64_t inputs = 0;
+  std::int64_t outputs = 0;
+};
+
 struct GpuKernels {
   // Whether the table also takes tensors of the CPU. Only the tests' emulation does; then ops.h sends it all tensors.
   bool takes_cpu_memory = false;
+  // Whether at::_grouped_mm of bf16 reads the numbers of rows on this process's GPU itself. Elsewhere it copies them to the
+  // host at every call.
+  bool libtorch_groups_bf16 = false;
   // LibTorch's stream of the calling thread.
   void* (*current_stream)() = nullptr;
   void (*rms_norm)(Element, const RmsNormRows&, std::int64_t rows, void* stream) = nullptr;
@@ -143,6 +184,10 @@ struct GpuKernels {
   void (*round_gradient)(Element, const RoundGradient&, void* stream) = nullptr;
   void (*embed)(Element, const EmbedRows&, std::int64_t count, void* stream) = nullptr;
   void (*embed_grad)(Element, const EmbedGradRows&, std::int64_t count, void* stream) = nullptr;
+  void (*plan_experts)(const ExpertRows&, void* stream) = nullptr;
+  void (*grouped_linear)(Element, const GroupedProduct&, void* stream) = nullptr;
+  void (*grouped_linear_grad)(Element, const GroupedProduct&, void* stream) = nullptr;
+  void (*grouped_weight_grad)(Element, const GroupedProduct&, void* stream) = nullptr;
 };
 
 // Installs the table of this process, which must outlive all calls; null takes it away. Called by the plug-in when it is

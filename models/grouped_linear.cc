@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <type_traits>
+
 #include "models/kernel_call.h"
 #include "models/linear.h"
 
@@ -18,8 +20,10 @@ at::ScalarType product_dtype(const at::Tensor& x) {
   return x.scalar_type() == at::kHalf && x.is_cpu() ? at::kFloat : x.scalar_type();
 }
 
-bool takes_grouped(const at::Tensor& x_nh, const at::Tensor& weight_eoh) {
-  return runs_on_gpu(x_nh) && x_nh.size(0) > 0 && weight_eoh.size(1) % 8 == 0 && weight_eoh.size(2) % 8 == 0;
+// Whether LibTorch has a kernel for all experts that takes these tensors and reads the numbers of rows where they are.
+bool takes_libtorchs(const at::Tensor& x_nh, const at::Tensor& weight_eoh) {
+  return gpu_kernels().libtorch_groups_bf16 && x_nh.scalar_type() == at::kBFloat16 && x_nh.size(0) > 0 &&
+         weight_eoh.size(1) % 8 == 0 && weight_eoh.size(2) % 8 == 0;
 }
 
 // Calls visit(expert, first row, count) for each expert with rows.
@@ -37,8 +41,10 @@ void for_each_expert(const at::Tensor& counts_e, std::int64_t rows, const Visit&
   TORCH_CHECK(first == rows, "grouped_linear: the experts have ", first, " rows together, but there are ", rows);
 }
 
-// One product per expert.
+// On the CPU: one product per expert.
 struct ExpertByExpert {
+  static at::Tensor prepared(const at::Tensor& /*x_nh*/, const at::Tensor& counts_e) { return counts_e; }
+
   static at::Tensor forward(const at::Tensor& x_nh, const at::Tensor& weight_eoh, const at::Tensor& counts_e) {
     const at::ScalarType dtype = product_dtype(x_nh);
     const at::Tensor y_no = at::empty({x_nh.size(0), weight_eoh.size(1)}, x_nh.options());
@@ -62,17 +68,12 @@ struct ExpertByExpert {
     });
     return grad_eoh;
   }
-
-  static void add_grad_weight(const at::Tensor& total_eoh, const at::Tensor& grad_no, const at::Tensor& x_nh, const at::Tensor& counts_e) {
-    const at::ScalarType dtype = product_dtype(x_nh);
-    for_each_expert(counts_e, x_nh.size(0), [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
-      add_product(total_eoh[expert], grad_no.narrow(0, first, count).to(dtype).t(), x_nh.narrow(0, first, count).to(dtype));
-    });
-  }
 };
 
-// All experts in one call.
-struct Grouped {
+// All experts in one call of LibTorch's.
+struct OfLibtorch {
+  static at::Tensor prepared(const at::Tensor& /*x_nh*/, const at::Tensor& counts_e) { return counts_e; }
+
   static at::Tensor ends(const at::Tensor& counts_e) { return counts_e.cumsum(0).to(at::kInt); }
 
   static at::Tensor forward(const at::Tensor& x_nh, const at::Tensor& weight_eoh, const at::Tensor& counts_e) {
@@ -95,29 +96,84 @@ struct Grouped {
   }
 };
 
-struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
+// All experts in one call of our kernels.
+struct OfKernels {
+  static at::Tensor prepared(const at::Tensor& x_nh, const at::Tensor& counts_e) {
+    const std::int64_t rows = x_nh.size(0), experts = counts_e.size(0);
+    const at::Tensor counts = counts_e.contiguous(), plan = at::empty({expert_plan_size(rows, experts)}, counts_e.options());
+    gpu_kernels().plan_experts({counts.const_data_ptr<std::int64_t>(), plan.mutable_data_ptr<std::int64_t>(), rows, experts},
+                               gpu_kernels().current_stream());
+    return plan;
+  }
+
+  static GroupedProduct call_of(const at::Tensor& rows_in, at::IntArrayRef sizes_eoh, const at::Tensor& plan) {
+    return {.rows_in = rows_in.const_data_ptr(),
+            .plan = plan.const_data_ptr<std::int64_t>(),
+            .rows = rows_in.size(0),
+            .experts = sizes_eoh[0],
+            .inputs = sizes_eoh[2],
+            .outputs = sizes_eoh[1]};
+  }
+
+  static at::Tensor forward(const at::Tensor& x_nh, const at::Tensor& weight_eoh, const at::Tensor& plan) {
+    const at::Tensor y_no = at::empty({x_nh.size(0), weight_eoh.size(1)}, x_nh.options());
+    GroupedProduct call = call_of(x_nh, weight_eoh.sizes(), plan);
+    call.weight = weight_eoh.const_data_ptr();
+    call.result = y_no.mutable_data_ptr();
+    gpu_kernels().grouped_linear(element_of(x_nh), call, gpu_kernels().current_stream());
+    return y_no;
+  }
+
+  static at::Tensor grad_x(const at::Tensor& grad_no, const at::Tensor& weight_eoh, const at::Tensor& plan) {
+    const at::Tensor grad_nh = at::empty({grad_no.size(0), weight_eoh.size(2)}, grad_no.options());
+    GroupedProduct call = call_of(grad_no, weight_eoh.sizes(), plan);
+    call.weight = weight_eoh.const_data_ptr();
+    call.result = grad_nh.mutable_data_ptr();
+    gpu_kernels().grouped_linear_grad(element_of(grad_no), call, gpu_kernels().current_stream());
+    return grad_nh;
+  }
+
+  static at::Tensor grad_weight(const at::Tensor& grad_no, const at::Tensor& x_nh, const at::Tensor& weight_eoh,
+                                const at::Tensor& plan) {
+    const at::Tensor grad_eoh = at::empty(weight_eoh.sizes(), x_nh.options());
+    GroupedProduct call = call_of(grad_no, grad_eoh.sizes(), plan);
+    call.other_rows_in = x_nh.const_data_ptr();
+    call.result = grad_eoh.mutable_data_ptr();
+    gpu_kernels().grouped_weight_grad(element_of(x_nh), call, gpu_kernels().current_stream());
+    return grad_eoh;
+  }
+
+  static void add_grad_weight(const at::Tensor& total_eoh, const at::Tensor& grad_no, const at::Tensor& x_nh, const at::Tensor& plan) {
+    GroupedProduct call = call_of(grad_no, total_eoh.sizes(), plan);
+    call.other_rows_in = x_nh.const_data_ptr();
+    call.add_to = total_eoh.mutable_data_ptr<float>();
+    gpu_kernels().grouped_weight_grad(element_of(x_nh), call, gpu_kernels().current_stream());
+  }
+};
+
+// `prepared` is what a way makes of the numbers of rows, once for all products with them.
+template <typename Way>
+struct GroupedLinear : torch::autograd::Function<GroupedLinear<Way>> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x_any, const at::Tensor& weight_any,
                             const at::Tensor& counts_e) {
-    const at::Tensor x_nh = x_any.contiguous(), weight_eoh = weight_any.contiguous();
-    context->save_for_backward({x_nh, weight_eoh, counts_e});
-    return takes_grouped(x_nh, weight_eoh) ? Grouped::forward(x_nh, weight_eoh, counts_e)
-                                           : ExpertByExpert::forward(x_nh, weight_eoh, counts_e);
+    const at::Tensor x_nh = x_any.contiguous(), weight_eoh = weight_any.contiguous(), prepared = Way::prepared(x_nh, counts_e);
+    context->save_for_backward({x_nh, weight_eoh, prepared});
+    return Way::forward(x_nh, weight_eoh, prepared);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor &x_nh = saved[0], &weight_eoh = saved[1], &counts_e = saved[2], grad_no = grads[0].contiguous();
-    const bool grouped = takes_grouped(x_nh, weight_eoh);
+    const at::Tensor &x_nh = saved[0], &weight_eoh = saved[1], &prepared = saved[2], grad_no = grads[0].contiguous();
     variable_list result(3);
-    if (context->needs_input_grad(0)) {
-      result[0] = (grouped ? Grouped::grad_x : ExpertByExpert::grad_x)(grad_no, weight_eoh, counts_e);
-    }
+    if (context->needs_input_grad(0)) result[0] = Way::grad_x(grad_no, weight_eoh, prepared);
     if (!context->needs_input_grad(1)) return result;
-    if (runs_on_gpu(x_nh) && takes_gradient_in_place(weight_eoh)) {
-      (grouped ? Grouped::add_grad_weight : ExpertByExpert::add_grad_weight)(weight_eoh.grad(), grad_no, x_nh, counts_e);
-    } else {
-      result[1] = (grouped ? Grouped::grad_weight : ExpertByExpert::grad_weight)(grad_no, x_nh, weight_eoh, counts_e);
+    if constexpr (!std::is_same_v<Way, ExpertByExpert>) {
+      if (takes_gradient_in_place(weight_eoh)) {
+        Way::add_grad_weight(weight_eoh.grad(), grad_no, x_nh, prepared);
+        return result;
+      }
     }
+    result[1] = Way::grad_weight(grad_no, x_nh, weight_eoh, prepared);
     return result;
   }
 };
@@ -132,7 +188,9 @@ at::Tensor grouped_linear(const at::Tensor& x_nh, const at::Tensor& weight_eoh, 
   TORCH_CHECK(counts_e.scalar_type() == at::kLong && counts_e.dim() == 1 && counts_e.size(0) == weight_eoh.size(0),
               "grouped_linear: needs a number of rows of int64 for each of ", weight_eoh.size(0), " experts, not ",
               counts_e.toString(), " ", counts_e.sizes());
-  return GroupedLinear::apply(x_nh, weight_eoh, counts_e);
+  if (!runs_on_gpu(x_nh)) return GroupedLinear<ExpertByExpert>::apply(x_nh, weight_eoh, counts_e);
+  return takes_libtorchs(x_nh, weight_eoh) ? GroupedLinear<OfLibtorch>::apply(x_nh, weight_eoh, counts_e)
+                                           : GroupedLinear<OfKernels>::apply(x_nh, weight_eoh, counts_e);
 }
 
 }  // namespace rp::models

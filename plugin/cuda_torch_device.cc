@@ -46,6 +46,8 @@ void check_hooks() {
 void install_kernels() {
   static const models::GpuKernels kernels = [] {
     models::GpuKernels table = cuda::kernel_table();
+    const int generation = at::cuda::getDeviceProperties(0)->major;
+    table.libtorch_groups_bf16 = generation == 9 || generation == 10;
     table.current_stream = []() -> void* { return c10::cuda::getCurrentCUDAStream().stream(); };
     return table;
   }();

@@ -2,7 +2,8 @@
 // What the kernels are written with: element formats, loads and stores of 16 bytes, sums over a block of threads, launches.
 //
 // Sources of kernels are CUDA where nvcc compiles them. The tests also compile them as plain C++ over an emulation of
-// blocks and threads (tests/cuda/kernels/emulation.h, included before this), so they use nothing else of CUDA.
+// blocks and threads (tests/cuda/kernels/emulation.h, included before this), so they use nothing else of CUDA
+// (matrix.cuh adds what products of matrices need).
 //
 // Compiled with -fmad=false: which products and sums a compiler contracts differs between the instances of a template (whole
 // and partial packs, with and without a fused sum), and results would depend on alignment. Memory is what limits these
@@ -52,6 +53,10 @@ __device__ inline Fp16 narrow<Fp16>(float value) {
   return {__half_as_ushort(__float2half_rn(value))};
 }
 
+__device__ inline std::uint32_t bits_of(float value) { return __float_as_uint(value); }
+__device__ inline std::uint32_t bits_of(Bf16 value) { return value.bits; }
+__device__ inline std::uint32_t bits_of(Fp16 value) { return value.bits; }
+
 // What a value becomes when it is stored as T.
 template <typename T>
 __device__ inline float rounded(float value) {
@@ -88,23 +93,38 @@ __device__ inline void take_word(Pack<T>& values, int i, std::uint32_t word) {
   values.at[2 * i] = widen(T{static_cast<std::uint16_t>(word)});
   values.at[2 * i + 1] = widen(T{static_cast<std::uint16_t>(word >> 16)});
 }
+template <typename T>
+__device__ inline Pack<T> pack_of(uint4 words) {
+  Pack<T> values;
+  take_word(values, 0, words.x);
+  take_word(values, 1, words.y);
+  take_word(values, 2, words.z);
+  take_word(values, 3, words.w);
+  return values;
+}
 
 // The next values of an array of which `left` (at least 1) are left; `other` behind its end. kAligned: the address is a
 // multiple of 16 bytes.
 template <bool kAligned, typename T>
 __device__ inline Pack<T> load(const T* from, std::int64_t left, float other = 0) {
+  if (kAligned && left >= kPack<T>) return pack_of<T>(*reinterpret_cast<const uint4*>(from));
   Pack<T> values;
-  if (kAligned && left >= kPack<T>) {
-    const uint4 words = *reinterpret_cast<const uint4*>(from);
-    take_word(values, 0, words.x);
-    take_word(values, 1, words.y);
-    take_word(values, 2, words.z);
-    take_word(values, 3, words.w);
-    return values;
-  }
 #pragma unroll
   for (int k = 0; k < kPack<T>; ++k) values.at[k] = k < left ? widen(from[k]) : other;
   return values;
+}
+
+// The same as it is in memory, 0 behind the end: what a thread keeps for later takes half the registers in 16 bits.
+template <bool kAligned, typename T>
+__device__ inline uint4 load_words(const T* from, std::int64_t left) {
+  if (kAligned && left >= kPack<T>) return *reinterpret_cast<const uint4*>(from);
+  constexpr int kOfWord = 4 / static_cast<int>(sizeof(T));
+  std::uint32_t words[4] = {};
+#pragma unroll
+  for (int k = 0; k < kPack<T>; ++k) {
+    if (k < left) words[k / kOfWord] |= bits_of(from[k]) << (16 * (k % kOfWord));
+  }
+  return {words[0], words[1], words[2], words[3]};
 }
 
 // 16 bytes in one store. Written out, because the compiler joins it with the stores of single elements that a last pack may
@@ -168,15 +188,22 @@ __device__ inline void store_floats(float* to, std::int64_t left, const Pack<T>&
   }
 }
 
+// The sum over the lanes of a warp, given to all of them: pairs of lanes, which all get the same bits.
+template <typename Value>
+__device__ inline Value warp_sum(Value value) {
+#pragma unroll
+  for (unsigned step = kWarp / 2; step > 0; step /= 2) {
+    value += __shfl_xor_sync(kAllLanes, value, static_cast<int>(step));
+  }
+  return value;
+}
+
 // The sum over all threads, given to all of them: pairs of lanes, then warps in order. Every thread of the block calls it.
 // REQUIRES: blockDim.x == kThreads.
 template <unsigned kThreads, typename Value>
 __device__ inline Value block_sum(Value value) {
   __shared__ Value of_warp[kThreads / kWarp];
-#pragma unroll
-  for (unsigned step = kWarp / 2; step > 0; step /= 2) {
-    value += __shfl_xor_sync(kAllLanes, value, static_cast<int>(step));
-  }
+  value = warp_sum(value);
   __syncthreads();  // the last call's sums are read
   if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
   __syncthreads();

@@ -4,6 +4,7 @@ namespace rp::cuda {
 
 const models::GpuKernels& kernel_table() {
   static constexpr models::GpuKernels kTable = {.takes_cpu_memory = false,
+                                                .libtorch_groups_bf16 = false,
                                                 .current_stream = nullptr,
                                                 .rms_norm = rms_norm,
                                                 .add_rms_norm = add_rms_norm,
@@ -17,7 +18,11 @@ const models::GpuKernels& kernel_table() {
                                                 .scale = scale,
                                                 .round_gradient = round_gradient,
                                                 .embed = embed,
-                                                .embed_grad = embed_grad};
+                                                .embed_grad = embed_grad,
+                                                .plan_experts = plan_experts,
+                                                .grouped_linear = grouped_linear,
+                                                .grouped_linear_grad = grouped_linear_grad,
+                                                .grouped_weight_grad = grouped_weight_grad};
   return kTable;
 }
 

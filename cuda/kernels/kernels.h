@@ -14,7 +14,7 @@ namespace rp::cuda {
 // rms_norm.cu: one block of threads a row; a row's second reading comes from the cache.
 void rms_norm(models::Element element, const models::RmsNormRows& call, std::int64_t rows, void* stream);
 void add_rms_norm(models::Element element, const models::AddRmsNormRows& call, std::int64_t rows, void* stream);
-// A block of kGpuRowsPerSum rows keeps its share of the weight's gradient in registers; a second launch adds the shares.
+// A block of rows_per_sum() rows keeps its share of the weight's gradient in registers; a second launch adds the shares.
 void rms_norm_grad(models::Element element, const models::GpuRmsNormGradRows& call, std::int64_t rows, void* stream);
 
 // rotary.cu
@@ -36,6 +36,12 @@ void round_gradient(models::Element element, const models::RoundGradient& call, 
 // embedding.cu
 void embed(models::Element element, const models::EmbedRows& call, std::int64_t count, void* stream);
 void embed_grad(models::Element element, const models::EmbedGradRows& call, std::int64_t count, void* stream);
+
+// grouped_product.cu: a block makes 128 x 128 results at a time, of one expert; which one is read on the GPU.
+void plan_experts(const models::ExpertRows& call, void* stream);
+void grouped_linear(models::Element element, const models::GroupedProduct& call, void* stream);
+void grouped_linear_grad(models::Element element, const models::GroupedProduct& call, void* stream);
+void grouped_weight_grad(models::Element element, const models::GroupedProduct& call, void* stream);
 
 // timing.cu: adds the time of the GPU's clock, in ns, to a number in its memory; or takes it away (sign -1).
 void add_time(std::int64_t* total, int sign, void* stream);

@@ -13,6 +13,7 @@
 #include "models/strict_determinism.h"
 #include "roundpipe/models.h"
 #include "tests/models/expected_values.h"
+#include "tests/models/gpu_way.h"
 
 namespace rp::models {
 namespace {
@@ -28,7 +29,6 @@ class EmulatedGpu : public testing::Test {
   }
   ~EmulatedGpu() override { set_gpu_kernels(nullptr); }
 
- private:
   GpuKernels table_ = cuda::kernel_table();
 };
 
@@ -102,14 +102,72 @@ TEST_F(EmulatedGpu, AttentionWithinDocumentsGivesTheCpusValues) {
   }
 }
 
-TEST_F(EmulatedGpu, GroupedProductsGiveTheCpusValuesOfWidthsThatLibtorchTakesAndOthers) {
+// LibTorch's kernel, where it has one, takes rows of 16 elements of bf16; all others are ours.
+TEST_F(EmulatedGpu, GroupedProductsGiveTheCpusValuesByOurKernelAndByLibtorchs) {
   const at::Tensor counts = at::tensor({0, 5, 0, 11, 1, 0}, at::kLong);
-  for (const auto& [dtype, tolerance] : kDtypes) {
-    for (const std::int64_t width : {16, 12}) {
-      expect_the_cpus_values({leaf({17, width}), leaf({6, 8, width})}, dtype, tolerance,
-                             [&](const auto& in) { return std::vector<at::Tensor>{grouped_linear(in[0], in[1], counts)}; });
+  for (const bool libtorch_groups : {false, true}) {
+    table_.libtorch_groups_bf16 = libtorch_groups;
+    for (const auto& [dtype, tolerance] : kDtypes) {
+      for (const std::int64_t width : {16, 12}) {
+        expect_the_cpus_values({leaf({17, width}), leaf({6, 8, width})}, dtype, tolerance,
+                               [&](const auto& in) { return std::vector<at::Tensor>{grouped_linear(in[0], in[1], counts)}; });
+      }
     }
   }
+}
+
+void expect_gradient_in_place(at::ScalarType dtype, std::int64_t width, const std::vector<std::int64_t>& counts) {
+  SCOPED_TRACE(testing::Message() << c10::toString(dtype) << " width " << width << " first expert " << counts[0]);
+  const at::Tensor x = leaf({17, width}, dtype), weight = bound({7, 8, width}, dtype), in_place = weight.grad();
+  const at::Tensor rows = at::tensor(counts, at::kLong), grad = at::randn({17, 8}).to(dtype);
+  const AutogradsShare of_weight(weight);
+  torch::autograd::backward({grouped_linear(x, weight, rows)}, {grad});
+  EXPECT_FALSE(of_weight.is_there());
+  at::Tensor expected = at::ones({7, 8, width}, at::kDouble);
+  for (std::int64_t expert = 0, first = 0; expert < 7; ++expert) {
+    const std::int64_t count = counts[static_cast<std::size_t>(expert)];
+    const auto of_expert = [&](const at::Tensor& all) { return all.detach().narrow(0, first, count).to(at::kDouble); };
+    expected[expert] += of_expert(grad).t().mm(of_expert(x));
+    first += count;
+    if (count == 0) { EXPECT_TRUE(in_place[expert].eq(1).all().item<bool>()) << expert; }
+  }
+  EXPECT_LE(relative_difference(in_place, expected), dtype == at::kFloat ? 1e-6 : dtype == at::kHalf ? 1e-3 : 8e-3);
+  EXPECT_EQ(x.grad().scalar_type(), dtype);
+}
+
+TEST_F(EmulatedGpu, GradientsOfExpertsAreAddedToTheLeafInPlace) {
+  for (const bool libtorch_groups : {false, true}) {
+    table_.libtorch_groups_bf16 = libtorch_groups;
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      for (const std::int64_t width : {16, 12}) {
+        // Experts without rows at the beginning, in the middle and at the end; one with all.
+        expect_gradient_in_place(dtype, width, {0, 5, 0, 0, 11, 1, 0});
+        expect_gradient_in_place(dtype, width, {17, 0, 0, 0, 0, 0, 0});
+        expect_gradient_in_place(dtype, width, {3, 2, 4, 1, 2, 3, 2});
+      }
+    }
+  }
+}
+
+int num_plans = 0, num_products = 0;
+
+// LibTorch's product would copy the numbers of rows to the host, and wait for them.
+TEST_F(EmulatedGpu, ExpertsOnACardWithoutLibtorchsKernelAreOneCallAProductAndOnePlanForAll) {
+  num_plans = num_products = 0;
+  table_.plan_experts = [](const ExpertRows& call, void* stream) { ++num_plans, cuda::plan_experts(call, stream); };
+  table_.grouped_linear = [](Element element, const GroupedProduct& call, void* stream) {
+    ++num_products, cuda::grouped_linear(element, call, stream);
+  };
+  table_.grouped_linear_grad = [](Element element, const GroupedProduct& call, void* stream) {
+    ++num_products, cuda::grouped_linear_grad(element, call, stream);
+  };
+  table_.grouped_weight_grad = [](Element element, const GroupedProduct& call, void* stream) {
+    ++num_products, cuda::grouped_weight_grad(element, call, stream);
+  };
+  const at::Tensor x = leaf({6, 16}, at::kBFloat16), weight = bound({3, 8, 16}, at::kBFloat16);
+  torch::autograd::backward({grouped_linear(x, weight, at::tensor({4, 0, 2}, at::kLong)).sum()});
+  EXPECT_EQ(num_plans, 1);
+  EXPECT_EQ(num_products, 3);
 }
 
 TEST_F(EmulatedGpu, AttentionsGradientsReachOnlyWhatAsksForThemAndOnlyOnce) {

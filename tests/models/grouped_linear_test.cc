@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/models/expected_values.h"
-#include "tests/models/gpu_way.h"
 
 namespace rp::models {
 namespace {
@@ -54,32 +53,6 @@ TEST_P(GroupedLinear, WithoutAnyRowGivesNoneAndZeroGradients) {
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, GroupedLinear, testing::Values(at::kFloat, at::kBFloat16, at::kHalf),
                          [](const auto& info) { return std::string(c10::toString(info.param)); });
-
-// Widths that LibTorch's grouped product takes, and others.
-TEST_F(GpuWay, GradientsOfExpertsAreAddedToTheLeafInPlace) {
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    for (const std::int64_t width : {16, 12}) {
-      for (const auto& counts : kCounts) {
-        SCOPED_TRACE(testing::Message() << c10::toString(dtype) << " width " << width << " first expert " << counts[0]);
-        const at::Tensor x = leaf({17, width}, dtype), weight = bound({7, 8, width}, dtype), in_place = weight.grad();
-        const at::Tensor rows = at::tensor(counts, at::kLong), grad = at::randn({17, 8}).to(dtype);
-        const AutogradsShare of_weight(weight);
-        torch::autograd::backward({grouped_linear(x, weight, rows)}, {grad});
-        EXPECT_FALSE(of_weight.is_there());
-        at::Tensor expected = at::ones({7, 8, width}, at::kDouble);
-        for (std::int64_t expert = 0, first = 0; expert < 7; ++expert) {
-          const std::int64_t count = counts[static_cast<std::size_t>(expert)];
-          const auto of_expert = [&](const at::Tensor& all) { return all.detach().narrow(0, first, count).to(at::kDouble); };
-          expected[expert] += of_expert(grad).t().mm(of_expert(x));
-          first += count;
-          if (count == 0) { EXPECT_TRUE(in_place[expert].eq(1).all().item<bool>()) << expert; }
-        }
-        EXPECT_LE(relative_difference(in_place, expected), dtype == at::kFloat ? 1e-6 : dtype == at::kHalf ? 1e-3 : 8e-3);
-        EXPECT_EQ(x.grad().scalar_type(), dtype);
-      }
-    }
-  }
-}
 
 TEST(GroupedLinearNumbers, ThatDoNotAddUpToTheRowsAreRefused) {
   const at::Tensor x = leaf({4, 8}), weight = leaf({2, 6, 8});

@@ -1,9 +1,13 @@
 // LibTorch's own kernels on a GPU, as the models call them, beside fp64 on the CPU: what an emulation of our kernels cannot show.
 #include <ATen/Context.h>
+#include <ATen/cuda/CUDAContextLight.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
+#include "cuda/kernels/kernels.h"
 #include "models/documents.h"
 #include "models/gpu_algorithms.h"
 #include "models/gpu_attention.h"
@@ -21,11 +25,19 @@ class TorchOnGpu : public testing::TestWithParam<at::ScalarType> {
   static void SetUpTestSuite() {
     setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
     choose_gpu_algorithms(/*allows_nondeterminism=*/false);
+    if (!at::globalContext().hasCUDA()) return;
+    table_ = cuda::kernel_table();
+    table_.current_stream = []() -> void* { return c10::cuda::getCurrentCUDAStream().stream(); };
+    const int generation = at::cuda::getDeviceProperties(0)->major;
+    table_.libtorch_groups_bf16 = generation == 9 || generation == 10;
+    set_gpu_kernels(&table_);
   }
+  static void TearDownTestSuite() { set_gpu_kernels(nullptr); }
   void SetUp() override {
     if (kDevice == at::kCUDA && !at::globalContext().hasCUDA()) GTEST_SKIP() << "no CUDA device: LibTorch finds none";
     at::manual_seed(9);
   }
+  static inline GpuKernels table_;
   static double tolerance() { return GetParam() == at::kFloat ? 5e-5 : GetParam() == at::kHalf ? 3e-3 : 2e-2; }
 };
 
@@ -78,13 +90,30 @@ TEST_P(TorchOnGpu, GroupedProductsOfExpertsWithoutRowsHaveNoGradient) {
       return at::einsum("nh,noh->no", {leaves[0], leaves[1].index_select(0, experts)});
     });
     const at::Tensor there = rows.to(kDevice);
-    const Results actual =
-        results_of(values, kDevice, GetParam(), [&](const auto& leaves) { return grouped_linear(leaves[0], leaves[1], there); });
-    expect_near(actual, expected, tolerance(), "grouped");
-    for (std::size_t i = 0; i < counts.size(); ++i) {
-      if (counts[i] == 0) { EXPECT_TRUE(actual[2][static_cast<std::int64_t>(i)].eq(0).all().item<bool>()) << "expert " << i; }
+    const bool libtorch_groups = table_.libtorch_groups_bf16;
+    for (const bool ours : {false, true}) {
+      table_.libtorch_groups_bf16 = libtorch_groups && !ours;
+      const Results actual =
+          results_of(values, kDevice, GetParam(), [&](const auto& leaves) { return grouped_linear(leaves[0], leaves[1], there); });
+      expect_near(actual, expected, tolerance(), ours ? "by our kernel" : "by the kernel that a worker takes");
+      for (std::size_t i = 0; i < counts.size(); ++i) {
+        if (counts[i] == 0) { EXPECT_TRUE(actual[2][static_cast<std::int64_t>(i)].eq(0).all().item<bool>()) << "expert " << i; }
+      }
     }
+    table_.libtorch_groups_bf16 = libtorch_groups;
   }
+}
+
+// LibTorch makes an error of all that waits for the GPU, such as numbers of rows that are copied to the host.
+TEST_P(TorchOnGpu, GroupedProductsAndTheirGradientsWaitForNothing) {
+  const at::Tensor x = at::randn({129, 64}).to(kDevice, GetParam()).requires_grad_(true), grad = at::randn({129, 48}).to(kDevice, GetParam());
+  const at::Tensor weight = at::randn({3, 48, 64}).to(kDevice, GetParam()).requires_grad_(true), counts = at::tensor({40, 0, 89}, at::kLong).to(kDevice);
+  weight.set_grad_dtype(at::kFloat);
+  weight.mutable_grad() = at::zeros(weight.sizes(), weight.options().dtype(at::kFloat).requires_grad(false));
+  torch::autograd::backward({grouped_linear(x, weight, counts)}, {grad});  // first launches load modules, which waits
+  c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR);
+  EXPECT_NO_THROW(torch::autograd::backward({grouped_linear(x, weight, counts)}, {grad}));
+  c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED);
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, TorchOnGpu, testing::Values(at::kFloat, at::kBFloat16, at::kHalf),

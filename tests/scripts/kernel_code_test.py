@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What nvcc makes of cuda/kernels: whole packs are loaded and stored by 16 bytes, and no kernel spills registers. The GPU is not
-needed for that; what it makes of them is the matter of scripts/gpu-check.sh."""
+"""What nvcc makes of cuda/kernels: whole packs are loaded and stored by 16 bytes, no kernel spills registers, and the norm's
+gradient leaves room for half of a multiprocessor's threads and loads before it waits. The GPU is not needed for that; what it
+makes of them is the matter of scripts/gpu-check.sh."""
 
 import re
 import shutil
@@ -8,11 +9,16 @@ import subprocess
 import tempfile
 import unittest
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2]
 KERNELS = SOURCE / "cuda" / "kernels"
 GENERATIONS = (80, 86, 89, 90, 120)
+# Of a multiprocessor of each (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"): threads, blocks,
+# bytes of shared memory, of which each block takes 1024 more than it asks for. All have 65,536 registers, given to warps by 256.
+MULTIPROCESSORS = {80: (2048, 32, 164 << 10), 86: (1536, 16, 100 << 10), 89: (1536, 24, 100 << 10), 90: (2048, 32, 228 << 10),
+                   120: (1536, 24, 100 << 10)}
 FLAGS = ["-std=c++20", "-O3", "-DNDEBUG", "-fmad=false", f"-I{SOURCE}", f"-I{SOURCE / 'include'}"]
 # Loads and stores of 16 bytes that a kernel's aligned instances have at least.
 ACCESSES = {"cross_entropy_rows": (2, 2), "embed_rows": (1, 1), "embed_grad_rows": (2, 1), "round_elements": (1, 1), "scale_elements": (1, 1),
@@ -38,6 +44,33 @@ def instances(ptx: str) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2]))
 
 
+@dataclass(frozen=True)
+class Use:
+    """What one kernel takes on one generation."""
+    kernel: str
+    generation: int
+    registers: int
+    shared_bytes: int
+    spilled: int
+
+
+def uses(said: str) -> list[Use]:
+    """From the words of ptxas -v."""
+    found = re.findall(r"Compiling entry function '(\w+)' for 'sm_(\d+)'(?:(?!Compiling entry).)*?(\d+) bytes spill stores"
+                       r"(?:(?!Compiling entry).)*?Used (\d+) registers([^\n]*)", said, re.DOTALL)
+    return [Use(kernel, int(generation), int(registers), sum(map(int, re.findall(r"(\d+) bytes smem", rest))), int(spilled))
+            for kernel, generation, spilled, registers, rest in found]
+
+
+def resident_threads(use: Use, block: int) -> int:
+    """Of blocks of so many threads, on one multiprocessor."""
+    threads, blocks, shared_bytes = MULTIPROCESSORS[use.generation]
+    warps = block // 32
+    by_registers = 65536 // (-(-use.registers * 32 // 256) * 256) // warps
+    by_memory = shared_bytes // (use.shared_bytes + 1024)
+    return min(threads // block, blocks, by_registers, by_memory) * block
+
+
 @unittest.skipUnless(nvcc(), "needs nvcc")
 class KernelCodeTest(unittest.TestCase):
     @classmethod
@@ -46,6 +79,13 @@ class KernelCodeTest(unittest.TestCase):
         cls.addClassCleanup(directory.cleanup)
         cls.directory = Path(directory.name)
         cls.sources = sorted(KERNELS.glob("*.cu"))
+        generations = [word for each in GENERATIONS for word in ("-gencode", f"arch=compute_{each},code=sm_{each}")]
+
+        def said(source: Path) -> str:
+            return compiled(source, cls.directory / (source.stem + ".fatbin"), *generations, "-Xptxas=-v", "-fatbin")
+
+        with ThreadPoolExecutor(2) as pool:
+            cls.uses = [use for text in pool.map(said, cls.sources) for use in uses(text)]
 
     def test_whole_packs_are_loaded_and_stored_by_16_bytes(self):
         found = set()
@@ -62,17 +102,46 @@ class KernelCodeTest(unittest.TestCase):
                     self.assertGreaterEqual(count, least, f"{what} of {name}")
         self.assertEqual(found, set(ACCESSES))
 
+    def test_the_norms_gradient_loads_nothing_between_its_barrier_and_its_store(self):
+        output = self.directory / "loads.ptx"
+        compiled(KERNELS / "rms_norm.cu", output, "-ptx", "-arch=compute_90")
+        waits = 0
+        for name, code in instances(output.read_text()).items():
+            if re.search(r"rms_norm_grad_rowsI\w*?Lb1E", name) is None:
+                continue
+            for after in re.findall(r"bar\.sync(.*?)st\.global\.v4", code, re.DOTALL):
+                waits += 1
+                self.assertEqual(re.findall(r"ld\.global\S*", after), [], name)
+        self.assertGreaterEqual(waits, 6)  # one for each instance
+
+    def test_experts_products_copy_by_16_bytes_and_multiply_fragments(self):
+        output = self.directory / "grouped.ptx"
+        compiled(KERNELS / "grouped_product.cu", output, "-ptx", "-arch=compute_80")
+        aligned = {name: code for name, code in instances(output.read_text()).items() if re.search(r"multiply_groupsI(?:f|NS0_4(?:Bf16|Fp16)E)Lb1E", name)}
+        self.assertEqual(len(aligned), 9)
+        for name, code in aligned.items():
+            self.assertIn("cp.async.cg.shared.global", code, name)
+            self.assertEqual(re.findall(r"ld\.global\.[ub](?:16|32)", code), [], name)
+            products = len(re.findall(r"mma\.sync\.aligned\.m16n8k16", code))
+            self.assertEqual(products, 0 if "multiply_groupsIf" in name else 32, name)
+
+    def test_two_blocks_of_experts_products_are_on_a_multiprocessor(self):
+        products = [use for use in self.uses if "multiply_groups" in use.kernel]
+        self.assertEqual(len(products), 18 * len(GENERATIONS))
+        for use in products:
+            self.assertGreaterEqual(resident_threads(use, 256), 512, use)
+
     def test_no_kernel_spills_registers(self):
-        generations = [word for each in GENERATIONS for word in ("-gencode", f"arch=compute_{each},code=sm_{each}")]
+        spills = {(use.kernel, use.generation): use.spilled for use in self.uses}
+        self.assertEqual({generation for _, generation in spills}, set(GENERATIONS))
+        self.assertEqual({use: spilled for use, spilled in spills.items() if spilled}, {})
 
-        def said(source: Path) -> str:
-            return compiled(source, self.directory / (source.stem + ".fatbin"), *generations, "-Xptxas=-v", "-fatbin")
-
-        with ThreadPoolExecutor(2) as pool:
-            text = "".join(pool.map(said, self.sources))
-        spills = re.findall(r"Compiling entry function '(\w+)' for '(sm_\d+)'(?:(?!Compiling entry).)*?(\d+) bytes spill stores", text, re.DOTALL)
-        self.assertEqual({generation for _, generation, _ in spills}, {f"sm_{each}" for each in GENERATIONS})
-        self.assertEqual([spill for spill in spills if spill[2] != "0"], [])
+    def test_the_norms_gradient_leaves_half_of_a_multiprocessors_threads_resident(self):
+        norms = [use for use in self.uses if "rms_norm_grad_rows" in use.kernel]
+        self.assertEqual(len(norms), 12 * len(GENERATIONS))
+        for use in norms:
+            for size in (128, 256, 512, 1024):  # threads_of_row()
+                self.assertGreaterEqual(resident_threads(use, size), MULTIPROCESSORS[use.generation][0] // 2, (use, size))
 
 
 if __name__ == "__main__":

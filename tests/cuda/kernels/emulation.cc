@@ -3,8 +3,10 @@
 #include <setjmp.h>
 #include <ucontext.h>
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -22,6 +24,11 @@ struct Barrier {
   std::uint64_t generation = 0;
 };
 
+struct Copy {
+  void* to = nullptr;
+  const void* from = nullptr;
+};
+
 // Entered through `context`, later resumed at `resume`: a jump saves the two system calls of swapcontext().
 struct Fiber {
   ucontext_t context = {};
@@ -30,6 +37,8 @@ struct Fiber {
   bool is_started = false;
   bool is_done = false;
   unsigned num_exchanges = 0;
+  std::vector<Copy> copies;                   // of the group that is not ended
+  std::deque<std::vector<Copy>> copy_groups;  // not waited for
 };
 
 struct Warp {
@@ -58,11 +67,22 @@ void resume() {
   setcontext(&current().context);
 }
 
+void check_copies() {
+  const Fiber& fiber = current();
+  bool is_empty = fiber.copies.empty();
+  for (const auto& group : fiber.copy_groups) is_empty = is_empty && group.empty();
+  if (!is_empty) fail("a thread ends without waiting for its copies");
+}
+
+// A fiber runs one thread of each block, so that a block costs no system calls.
 void run_fiber() {
-  (*block_body)();
-  current().is_done = true;
-  made_progress = true;
-  _longjmp(scheduler, 1);
+  for (;;) {
+    (*block_body)();
+    check_copies();
+    current().is_done = true;
+    made_progress = true;
+    yield();
+  }
 }
 
 void wait_at(Barrier& barrier) {
@@ -77,9 +97,10 @@ void wait_at(Barrier& barrier) {
 }
 
 void start(Fiber& fiber) {
-  fiber.is_started = false;
   fiber.is_done = false;
   fiber.num_exchanges = 0;
+  fiber.copy_groups.clear();
+  if (fiber.is_started) return;  // it waits for the next block
   getcontext(&fiber.context);
   fiber.context.uc_stack.ss_sp = fiber.stack.get();
   fiber.context.uc_stack.ss_size = kStackBytes;
@@ -99,6 +120,22 @@ bool is_warp_done(unsigned warp) {
                      [](const auto& fiber) { return fiber->is_done; });
 }
 
+// Gives `bits` to the other lanes of the warp; the result is what each of them gave.
+std::array<std::uint64_t, kLanes> gather(std::uint64_t bits) {
+  Warp& warp = warps[thread_index.x / kLanes];
+  std::uint64_t* values = warp.bits[current().num_exchanges++ % 2];
+  values[thread_index.x % kLanes] = bits;
+  wait_at(warp.barrier);
+  std::array<std::uint64_t, kLanes> all = {};
+  std::copy_n(values, kLanes, all.begin());
+  return all;
+}
+
+// The low and the high half of a register.
+std::uint16_t half_of(std::uint64_t word, unsigned i) { return static_cast<std::uint16_t>(word >> (16 * i)); }
+
+std::uint64_t both(std::uint32_t low, std::uint32_t high) { return low | std::uint64_t{high} << 32; }
+
 }  // namespace
 
 void fail(const std::string& why) {
@@ -109,13 +146,52 @@ void fail(const std::string& why) {
 
 void wait_for_block() { wait_at(block_barrier); }
 
-std::uint64_t exchange(std::uint64_t bits, unsigned step) {
-  Warp& warp = warps[thread_index.x / kLanes];
+std::uint64_t exchange(std::uint64_t bits, unsigned step) { return gather(bits)[thread_index.x % kLanes ^ step]; }
+
+void begin_copy(void* to, const void* from) { current().copies.push_back({to, from}); }
+
+void end_copy_group() {
+  Fiber& fiber = current();
+  fiber.copy_groups.push_back(std::move(fiber.copies));
+  fiber.copies.clear();
+}
+
+void wait_for_copies(std::size_t num_left) {
+  std::deque<std::vector<Copy>>& groups = current().copy_groups;
+  for (; groups.size() > num_left; groups.pop_front()) {
+    for (const auto& [to, from] : groups.front()) from == nullptr ? std::memset(to, 0, 16) : std::memcpy(to, from, 16);
+  }
+}
+
+void load_matrices(std::uint32_t (&to)[4], const void* row, bool is_transposed) {
+  if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) fail("a row of a matrix that is not aligned");
+  const auto rows = gather(reinterpret_cast<std::uintptr_t>(row));
   const unsigned lane = thread_index.x % kLanes;
-  std::uint64_t* values = warp.bits[current().num_exchanges++ % 2];
-  values[lane] = bits;
-  wait_at(warp.barrier);
-  return values[lane ^ step];
+  for (unsigned i = 0; i < 4; ++i) {
+    const auto element = [&](unsigned r, unsigned c) {
+      return std::uint32_t{reinterpret_cast<const std::uint16_t*>(static_cast<std::uintptr_t>(rows[8 * i + r]))[c]};
+    };
+    const unsigned line = lane / 4, first = lane % 4 * 2;
+    to[i] = is_transposed ? element(first, line) | element(first + 1, line) << 16
+                          : element(line, first) | element(line, first + 1) << 16;
+  }
+}
+
+void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t* b, float (*widen)(std::uint16_t)) {
+  const auto a01 = gather(both(a[0], a[1])), a23 = gather(both(a[2], a[3])), b01 = gather(both(b[0], b[1]));
+  const unsigned lane = thread_index.x % kLanes;
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    double sum = 0;
+    for (unsigned k = 0; k < 16; ++k) {
+      const unsigned of_k = k % 8 / 2;
+      const auto& a_words = k < 8 ? a01 : a23;
+      const auto a_bits = half_of(a_words[row % 8 * 4 + of_k] >> (32 * (row / 8)), k % 2);
+      const auto b_bits = half_of(b01[column * 4 + of_k] >> (32 * (k / 8)), k % 2);
+      sum += static_cast<double>(widen(a_bits)) * static_cast<double>(widen(b_bits));
+    }
+    c[i] = static_cast<float>(static_cast<double>(c[i]) + sum);
+  }
 }
 
 void run_block(unsigned threads, const std::function<void()>& body) {

@@ -2,7 +2,7 @@
 // Runs the kernels of cuda/kernels on the CPU, as plain C++: included before each of their sources (-include).
 //
 // Blocks run one after the other; the threads of a block are fibers of the calling thread, which change only at
-// __syncthreads() and shuffles, and a warp runs as far ahead of the others as barriers let it. Stricter than a GPU: a barrier
+// __syncthreads(), shuffles and products of fragments, and a warp runs as far ahead of the others as barriers let it. Stricter than a GPU: a barrier
 // that not all threads of a block (lanes of a warp) reach ends the process. exp, log, sin and cos are as far from the nearest
 // value as CUDA's may be. What it cannot see: races within a warp, limits of registers and memory. Not thread-safe.
 #pragma once
@@ -40,6 +40,14 @@ void wait_for_block();
 // Gives `bits` to the other lanes of the warp; the result is that of lane (own ^ step).
 std::uint64_t exchange(std::uint64_t bits, unsigned step);
 
+// What matrix.cuh has of the PTX ISA. A copy (of zeros, if `from` is null) is made when its thread waits for it, and no earlier.
+void begin_copy(void* to, const void* from);
+void end_copy_group();
+void wait_for_copies(std::size_t num_left);
+void load_matrices(std::uint32_t (&to)[4], const void* row, bool is_transposed);
+// The product of 16-bit elements in fp64, added to c and rounded once.
+void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t* b, float (*widen)(std::uint16_t));
+
 // `exact` in fp32, moved by at most `most` neighbouring values: which one depends on `argument` alone. What functions give without
 // error stays: 0, 1, infinities, NaN.
 inline float inexact(double exact, float argument, int most) {
@@ -73,6 +81,9 @@ struct alignas(16) uint4 {
 };
 struct alignas(16) float4 {
   float x, y, z, w;
+};
+struct alignas(8) float2 {
+  float x, y;
 };
 
 inline void __syncthreads() { rp::emulation::wait_for_block(); }

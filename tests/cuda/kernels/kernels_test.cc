@@ -23,6 +23,9 @@ class Rows : public KernelTest {};
 
 // Around the width of a pack (4 or 8), of a warp's and a block's packs (2048), and of what a block keeps (8192).
 constexpr std::int64_t kColumns[] = {1, 3, 7, 8, 9, 64, 100, 1000, 2048, 2056, 5001, 8192, 8200, 9001};
+// Of the norm's gradient around the packs of blocks of 128, 256, 512 and 1024 threads.
+constexpr std::int64_t kColumnsOfGradients[] = {1,    3,    7,    8,    9,    64,   100,  512,  516,  1000, 1024,
+                                                1032, 2048, 2056, 4096, 4104, 5001, 8192, 8200, 9001};
 
 std::vector<std::byte> bytes_of(const std::vector<float>& values) {
   std::vector<std::byte> bytes(values.size() * sizeof(float));
@@ -105,9 +108,9 @@ NormGrad run_norm_grad(Element element, const std::vector<float>& grad_y, const 
 
 TEST_P(Kernels, RmsNormGradAgreesWithTheCpuAndAddsTheSumsGradient) {
   const Element element = GetParam();
-  for (const std::int64_t columns : kColumns) {
-    for (const std::int64_t rows : {0, 1, 16, 17, 50, 120}) {
-      if (columns != 7 && columns != 64 && rows > 17) continue;
+  for (const std::int64_t columns : kColumnsOfGradients) {
+    for (const std::int64_t rows : {0, 1, 3, 9, 50, 120}) {
+      if ((rows > 9 && columns != 7 && columns != 64) || (rows > 1 && columns > 1000 && columns != 8200)) continue;
       const std::int64_t count = rows * columns;
       const std::vector<float> grad_y = random_values(element, count, 1), x = random_values(element, count, 2, 3);
       const std::vector<float> weight = random_values(element, columns, 3), grad_sum = random_values(element, count, 4);
@@ -133,20 +136,73 @@ TEST_P(Kernels, RmsNormGradAgreesWithTheCpuAndAddsTheSumsGradient) {
   }
 }
 
+// The terms of the weight's gradient have a factor that is rounded; added in fp64 they leave no more than the order of a sum.
+TEST_P(Kernels, RmsNormGradAddsTheRowsOfAllPartialSumsToTheWeightsGradient) {
+  const Element element = GetParam();
+  struct Shape {
+    std::int64_t rows, columns;
+  };
+  // Partial sums of 2, 3, 6 and 16 rows, the last ones of fewer; rows of three blocks.
+  std::vector<Shape> shapes = {{681, 9}, {1021, 3}, {2048, 4}, {3, 16392}};
+  if (element == Element::kBf16) shapes.push_back({5460, 8});
+  for (const auto& [rows, columns] : shapes) {
+    const std::int64_t count = rows * columns;
+    const std::vector<float> grad_y = random_values(element, count, 1), x = random_values(element, count, 2, 3);
+    const std::vector<float> weight = random_values(element, columns, 3), grad_sum = random_values(element, count, 4);
+    const std::vector<float> rstd = random_values(Element::kFp32, rows, 5);
+    std::vector<float> grad_x(x.size()), grad_weight(weight.size());
+    kPortableKernels.rms_norm_grad(
+        Element::kFp32, {grad_y.data(), x.data(), weight.data(), rstd.data(), grad_x.data(), grad_weight.data(), columns}, 0,
+        rows);
+    std::vector<double> sums(weight.size()), sizes(weight.size());
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto at = static_cast<std::size_t>(i), column = static_cast<std::size_t>(i % columns);
+      const double term = grad_y[at] * rounded(element, x[at] * rstd[static_cast<std::size_t>(i / columns)]);
+      sums[column] += term;
+      sizes[column] += std::abs(term);
+      grad_x[at] += grad_sum[at];
+    }
+    const std::string what = std::to_string(rows) + " x " + std::to_string(columns);
+    const NormGrad result = run_norm_grad(element, grad_y, x, weight, rstd, &grad_sum);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      ASSERT_NEAR(result.grad_weight[i], sums[i], 1e-6 * sizes[i]) << what << ", column " << i;
+    }
+    expect_near(element, result.grad_x, grad_x, element == Element::kFp32 ? 100 : 1.1F, 1, "grad_x of " + what);
+  }
+}
+
+// Two for each of 170 multiprocessors; the scratch memory has a row for each.
+TEST_F(Rows, Of2048TokensGiveTheNormsGradient340BlocksAtLeast) {
+  EXPECT_EQ(models::num_row_sums(0), 0);
+  for (std::int64_t rows = 1; rows <= 20000; ++rows) {
+    const std::int64_t of_each = models::rows_per_sum(rows), num_sums = models::num_row_sums(rows);
+    ASSERT_GE(num_sums, std::min<std::int64_t>(rows, 340)) << rows;
+    ASSERT_LE(of_each, 16) << rows;
+    ASSERT_TRUE((num_sums - 1) * of_each < rows && rows <= num_sums * of_each) << rows;
+  }
+  EXPECT_GE(models::num_row_sums(2048), 340);
+  EXPECT_EQ(models::rows_per_sum(16384), 16);
+}
+
 TEST_P(Kernels, ResultsDoNotDependOnAlignment) {
   const Element element = GetParam();
-  const std::int64_t rows = 20, columns = 520;
-  const std::vector<float> x = random_values(element, rows * columns, 1), w = random_values(element, columns, 2);
-  const std::vector<float> grad = random_values(element, rows * columns, 3);
-  const Norm aligned = run_norm(element, x, w, rows);
-  const NormGrad aligned_grad = run_norm_grad(element, grad, x, w, aligned.rstd, &x);
-  for (const std::size_t shift : {1, 2, 5}) {
-    const Norm shifted = run_norm(element, x, w, rows, shift);
-    EXPECT_EQ(bytes_of(shifted.y), bytes_of(aligned.y));
-    EXPECT_EQ(bytes_of(shifted.rstd), bytes_of(aligned.rstd));
-    const NormGrad shifted_grad = run_norm_grad(element, grad, x, w, aligned.rstd, &x, shift);
-    EXPECT_EQ(bytes_of(shifted_grad.grad_x), bytes_of(aligned_grad.grad_x));
-    EXPECT_EQ(bytes_of(shifted_grad.grad_weight), bytes_of(aligned_grad.grad_weight));
+  struct Case {
+    std::int64_t rows, columns;
+    std::vector<std::size_t> shifts;
+  };
+  for (const auto& [rows, columns, shifts] : {Case{20, 520, {1, 2, 5}}, Case{690, 24, {5}}}) {  // two rows a partial sum
+    const std::vector<float> x = random_values(element, rows * columns, 1), w = random_values(element, columns, 2);
+    const std::vector<float> grad = random_values(element, rows * columns, 3);
+    const Norm aligned = run_norm(element, x, w, rows);
+    const NormGrad aligned_grad = run_norm_grad(element, grad, x, w, aligned.rstd, &x);
+    for (const std::size_t shift : shifts) {
+      const Norm shifted = run_norm(element, x, w, rows, shift);
+      EXPECT_EQ(bytes_of(shifted.y), bytes_of(aligned.y));
+      EXPECT_EQ(bytes_of(shifted.rstd), bytes_of(aligned.rstd));
+      const NormGrad shifted_grad = run_norm_grad(element, grad, x, w, aligned.rstd, &x, shift);
+      EXPECT_EQ(bytes_of(shifted_grad.grad_x), bytes_of(aligned_grad.grad_x));
+      EXPECT_EQ(bytes_of(shifted_grad.grad_weight), bytes_of(aligned_grad.grad_weight));
+    }
   }
 }
 
