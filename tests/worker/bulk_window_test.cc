@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -58,7 +58,7 @@ TEST(RefillEstimate, StaysWithinItsLimitWhateverItIsGiven) {
 // Copies whose pieces are done as soon as they may be.
 class Copies {
  public:
-  // The pieces of one copy. `most_under_way`: bytes.
+  // The pieces of one copy.
   std::vector<std::uint64_t> copy(std::uint64_t bytes) {
     std::vector<std::uint64_t> pieces;
     window.begin_copy(bytes);
@@ -86,7 +86,7 @@ class Copies {
   bool was_awaited = true;
   std::int64_t now_ns = 0;
   std::vector<std::uint64_t> all;
-  std::uint64_t most_under_way = 0;
+  std::uint64_t most_under_way = 0;  // bytes
   std::size_t most_pieces = 0;
 };
 
