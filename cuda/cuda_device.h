@@ -56,9 +56,10 @@ class CudaDevice : public Device {
   // Once, before any copy. Registers the store. With --check-consistency the host reads what is signalled: HostSignals.
   [[nodiscard]] std::unique_ptr<OutputSignals> connect(Store& store, int number) override;
 
-  // For the executor: what the device computes on, and with.
+  // For the executor: what the device computes on, and with, and where its results are copied.
   [[nodiscard]] const CudaContext& context() const { return context_; }
   [[nodiscard]] CUstream compute_stream() const { return compute_.get(); }
+  [[nodiscard]] CUstream download_stream() const { return download_.get(); }  // of outputs
   [[nodiscard]] DeviceArena& arena() { return arena_; }
   // Of the arena; given back to it. Throws rp::Error (kNoResource) with what has the memory and what to do.
   [[nodiscard]] std::byte* take(std::uint64_t bytes, MemoryUse use);

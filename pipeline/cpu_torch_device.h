@@ -20,7 +20,7 @@ class CpuTorchDevice : public TorchDevice {
   [[nodiscard]] at::Generator generator() const override;
   void enter_thread(int num_threads) override;
   [[nodiscard]] ResultPage make_page(std::uint64_t bytes) override;
-  void publish(const ResultPage&) override {}
+  void download(const ResultPage&) override {}
   TensorBytes take_tensor_bytes() override;
   void note_output(const at::Tensor& tensor) override;
   void clear(void* data, std::uint64_t bytes) override;

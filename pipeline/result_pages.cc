@@ -31,11 +31,6 @@ std::int64_t* ResultPages::span(std::size_t microbatch, bool is_recompute) const
   return reinterpret_cast<std::int64_t*>(current().memory.device + current().spans_offset()) + microbatch * 4 + (is_recompute ? 0 : 2);
 }
 
-std::size_t ResultPages::end() {
-  device_.publish(current().memory);
-  return num_begun_ % kPages;
-}
-
 void ResultPages::read(std::size_t number, TaskTotals& totals) const {
   const Page& page = pages_[number];
   for (std::size_t m = 0; m < totals.losses.size(); ++m) {

@@ -2,8 +2,9 @@
 // What the device finds out about a task: losses, square sums of gradients, times. The device writes them into a page of the
 // task's; the host reads them when the task is done.
 //
-// Owned by the TorchStageExecutor. begin() and end() are the computing thread's; read() may be called by another one, for a page
-// that end() gave and before kPages - 1 further tasks begin.
+// Owned by the TorchStageExecutor. All calls but read() are the computing thread's; read() may be called by another one, for a page
+// that is downloaded. A page is cleared for a further task in the compute stream, which does not come after its download: a worker has
+// kPages tasks at once, so the task before on the same page was read by the host before the further one can begin.
 #pragma once
 
 #include <array>
@@ -19,7 +20,7 @@ namespace rp {
 
 class ResultPages {
  public:
-  static constexpr std::size_t kPages = kTasksAhead + 2;  // tasks that a worker has at once
+  static constexpr std::size_t kPages = kTasksAhead + 2;  // tasks that a worker has at once (TaskFlow)
 
   // The device must outlive it.
   explicit ResultPages(TorchDevice& device) : device_(device) {}
@@ -34,8 +35,12 @@ class ResultPages {
   // Begin and end of a microbatch's computation or recompute: two numbers.
   [[nodiscard]] std::int64_t* span(std::size_t microbatch, bool is_recompute) const;
 
-  // The host may read it once the device has done what is enqueued. Gives the page's number.
-  [[nodiscard]] std::size_t end();
+  // The page is written: its number.
+  [[nodiscard]] std::size_t end() const { return num_begun_ % kPages; }
+
+  // The host may read it once the stream of outputs' downloads has done what is enqueued. REQUIRES: that stream comes after what
+  // compute was given before end().
+  void download(std::size_t page) { device_.download(pages_[page].memory); }
 
   // Fills in what is in the page: as many losses as totals.losses say that there are, and the times of totals.times.
   void read(std::size_t page, TaskTotals& totals) const;

@@ -35,6 +35,7 @@ class TorchStageExecutor : public StageExecutor {
   void recompute(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) override;
   void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) override;
   void end(const StageTask& task, TaskTotals& totals) override;
+  void download(const TaskTotals& totals) override { results_.download(totals.results); }
   void collect(TaskTotals& totals) override { results_.read(totals.results, totals); }
 
  private:

@@ -87,10 +87,6 @@ CudaTorchDevice::CudaTorchDevice(CudaDevice& device, const PluginSettings& setti
 CudaTorchDevice::~CudaTorchDevice() {
   models::set_gpu_kernels(nullptr);
   at::cuda::clearCublasWorkspaces();
-  for (const ResultPage& page : pages_) {
-    (void)context().driver().mem_free_host(const_cast<std::byte*>(page.host));
-    device_.arena().free(page.device);
-  }
 }
 
 at::Generator CudaTorchDevice::generator() const { return at::cuda::detail::getDefaultCUDAGenerator(0); }
@@ -102,19 +98,13 @@ void CudaTorchDevice::enter_thread(int num_threads) {
 }
 
 ResultPage CudaTorchDevice::make_page(std::uint64_t bytes) {
-  context().make_current();
-  std::byte* const data = device_.take(bytes, MemoryUse::kResults);
-  void* host = nullptr;
-  context().check(context().driver().mem_host_alloc(&host, bytes, CU_MEMHOSTALLOC_PORTABLE), "taking pinned memory for results");
-  pages_.push_back({.device = data, .host = static_cast<const std::byte*>(host), .bytes = bytes});
-  return pages_.back();
+  const MirroredMemory& page = pages_.emplace_back(device_, bytes, MemoryUse::kResults);
+  return {.device = page.data(), .host = page.host(), .bytes = bytes};
 }
 
-void CudaTorchDevice::publish(const ResultPage& page) {
-  context().make_current();
-  context().check(context().driver().memcpy_async(reinterpret_cast<CUdeviceptr>(page.host), reinterpret_cast<CUdeviceptr>(page.device),
-                                                  page.bytes, device_.compute_stream()),
-                  "enqueueing the copy of results");
+void CudaTorchDevice::download(const ResultPage& page) {
+  const auto of_page = [&](const MirroredMemory& memory) { return memory.data() == page.device; };
+  std::ranges::find_if(pages_, of_page)->download();
 }
 
 TorchDevice::TensorBytes CudaTorchDevice::take_tensor_bytes() {

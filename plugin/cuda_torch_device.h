@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cuda/cuda_device.h"
+#include "cuda/mirrored_memory.h"
 #include "pipeline/device_plugin.h"
 #include "pipeline/torch_device.h"
 
@@ -26,7 +27,7 @@ class CudaTorchDevice : public TorchDevice {
   [[nodiscard]] at::Generator generator() const override;
   void enter_thread(int num_threads) override;
   [[nodiscard]] ResultPage make_page(std::uint64_t bytes) override;
-  void publish(const ResultPage& page) override;
+  void download(const ResultPage& page) override;
   TensorBytes take_tensor_bytes() override;
   void note_output(const at::Tensor& tensor) override;
   void clear(void* data, std::uint64_t bytes) override;
@@ -40,7 +41,7 @@ class CudaTorchDevice : public TorchDevice {
   [[nodiscard]] const CudaContext& context() const { return device_.context(); }
 
   CudaDevice& device_;
-  std::vector<ResultPage> pages_;
+  std::vector<MirroredMemory> pages_;
   DeviceMemory partial_sums_;  // of the largest gradient so far
   std::int64_t clock_offset_ns_ = INT64_MAX;  // the reading thread's: the least that the host's clock was seen ahead by
 };

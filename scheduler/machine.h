@@ -53,7 +53,7 @@ struct TransferPolicy {
   bool gradients_give_way = true;
   // Weights and gradients also wait while an input or output of another GPU behind the same root travels.
   bool roots_give_way = false;
-  double piece = 8 << 20;  // bytes
+  double piece = 8 << 20;  // bytes: what a worker has under way of a bulk copy, where it cuts it into the shortest pieces
 };
 
 // A run: steps of the workload's microbatches in rounds of its round_microbatches.

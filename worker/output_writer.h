@@ -33,7 +33,9 @@ class OutputWriter {
   // event. Throws rp::Error (kNoResource) if the arena cannot grow. REQUIRES: there is room.
   void write(const Command& command, int microbatch, MicrobatchOutputs outputs);
 
-  // `point` is behind all that was written.
+  // What is enqueued on the download stream from now on comes after `point`.
+  void come_after(const StreamPoint& point) { stream_.come_after(point); }
+  // `point` is behind all that was enqueued there.
   void record(StreamPoint& point) { stream_.record(point); }
 
   // Wakes who waits for room.

@@ -38,6 +38,11 @@ void Runner::run_task(RunningTask& task) {
   if (task.command.phase != Phase::kForward && !take_gradient_buffer(task)) return;
   if (!run_microbatches(task)) return;
   compute_.record(*task.stage_buffer->computed);
+  if (task.completion.outcome == TaskOutcome::kDone) {
+    // Not in the compute stream, where the next task's kernels would wait while the link has outputs or gradients to download.
+    outputs_.come_after(*task.stage_buffer->computed);
+    executor_.download(task.totals);
+  }
   outputs_.record(*task.written);
   worker_.flow.free_stage_buffers.push(task.stage_buffer);
   worker_.flow.to_finish.push(&task);

@@ -103,7 +103,7 @@ struct TaskTotals {
   std::vector<LossRecord> losses;  // fused only; those that run() gave
   ComputeTimes compute{};
   std::vector<MicrobatchTime> times;  // in their order, as the host saw them
-  std::size_t results = 0;  // the executor's own, from end() to collect()
+  std::size_t results = 0;            // the executor's own, from end() to collect()
 };
 
 // An exception of the user's, with the layer of the pipeline that threw it, or FailureRecord::kLoss; or memory that the layer lacked
@@ -143,9 +143,12 @@ class StageExecutor {
   // Rounds the accumulators into the gradients. Fills in all of the totals but the losses.
   virtual void end(const StageTask& task, TaskTotals& totals) = 0;
 
-  // Executors whose device computes later than it is told to: fills in what the device has found out, in totals that end() was
-  // given. Called once per task, in their order, when the device has done all of the task, in a thread of a stream's: it must
-  // neither wait nor enqueue.
+  // Executors whose device computes later than it is told to: enqueues the copy of what the device finds out of the task on the
+  // stream of outputs' downloads, which comes after all of the task's computation by now. Called after end(), with its totals.
+  virtual void download(const TaskTotals& totals) { (void)totals; }
+
+  // Likewise: fills in what was copied so, in totals that end() was given. Called once per task, in their order, when the device has
+  // done all of the task, in a thread of a stream's: it must neither wait nor enqueue.
   virtual void collect(TaskTotals& totals) { (void)totals; }
 };
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -156,14 +157,26 @@ TEST(CudaWorker, EnqueuesARoundInThisOrder) {
             "wait c, copy 64, copy 64, record b, wait f, copy 64, copy 64, record e, "
             "wait c, copy 64, record k, copy 64, record b, wait f, copy 64, record l, copy 64, record e");
   // Of each microbatch: its computation, its outputs, the signal, and what the host is told: that their memory is free. Of each
-  // task: an event behind all.
+  // task: behind all of its computation what it found out, and an event behind all.
+  const std::string page = "copy " + std::to_string(QueuedExecutor::kPageBytes);
   EXPECT_EQ(line_of(steady(log[kDownloadOutputs]), names),
-            "wait d, copy 32, write 1, record o, wait d, copy 32, write 2, record o, record p, "
-            "wait d, copy 32, write 3, record o, wait d, copy 32, write 4, record o, record q, "
-            "wait d, write 5, record o, wait d, write 6, record o, record r");
+            "wait d, copy 32, write 1, record o, wait d, copy 32, write 2, record o, wait g, " + page + ", record p, "
+            "wait d, copy 32, write 3, record o, wait d, copy 32, write 4, record o, wait j, " + page + ", record q, "
+            "wait d, write 5, record o, wait d, write 6, record o, wait g, " + page + ", record r");
   // Of each task: its gradients, room for a further piece, its outputs, its completion.
   EXPECT_EQ(line_of(steady(log[kDownloadGradient]), names),
             "wait p, record s, wait i, copy 128, record s, wait q, record s, wait m, copy 128, record s, wait r, record s");
+}
+
+// A copy there would hold up the kernels of the next task while the link downloads outputs or gradients.
+TEST(CudaWorker, HasNothingOfItsComputeStreamWaitForADownload) {
+  const FakeDriver driver;
+  GpuWorker worker(driver.table());
+  worker.serve();
+  const auto log = driver.log();
+  for (const std::string& entry : log[kComputeStream]) EXPECT_FALSE(entry.starts_with("copy ")) << entry;
+  const std::string page = "copy " + std::to_string(QueuedExecutor::kPageBytes);
+  EXPECT_EQ(std::ranges::count(log[kDownloadOutputs], page), 3) << "a page of results for each task";
 }
 
 TEST(CudaWorker, TellsWithEachTaskWhatItHasOfItsMemory) {

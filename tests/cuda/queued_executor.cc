@@ -1,5 +1,6 @@
 #include "tests/cuda/queued_executor.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -21,8 +22,12 @@ void QueuedExecutor::enqueue(std::function<void()> function) {
 
 // The task itself lives until its completion.
 void QueuedExecutor::begin(const StageTask& task) {
-  found_ = std::make_shared<Found>();
-  enqueue([this, task] { inner_.begin(task); });
+  std::optional<MirroredMemory>& memory = pages_[++num_begun_ % kPages];
+  if (!memory) memory.emplace(device_, sizeof(Page), MemoryUse::kResults);
+  enqueue([this, task, page = page()] {
+    *page = {};
+    inner_.begin(task);
+  });
 }
 
 // The gradient may be arriving meanwhile.
@@ -56,30 +61,39 @@ void QueuedExecutor::run(const StageTask& task, int microbatch, const Microbatch
   for (const OutputBlock& block : outputs.blocks) {
     places.emplace_back(const_cast<std::byte*>(block.tensors[0].data), block.tensors[0].desc.bytes());
   }
-  enqueue([this, task, microbatch, inputs, places, found = found_] {
+  enqueue([this, task, microbatch, inputs, places, page = page()] {
     MicrobatchOutputs computed;
     inner_.run(task, microbatch, inputs, computed);
     RP_ASSERT(computed.blocks.size() == places.size());
     for (std::size_t i = 0; i < places.size(); ++i) std::memcpy(places[i].first, computed.blocks[i].tensors[0].data, places[i].second);
-    if (task.command->phase == Phase::kFused) found->losses.push_back(computed.losses);
+    if (task.command->phase == Phase::kFused) page->losses.at(page->num_losses++) = computed.losses;
   });
 }
 
 void QueuedExecutor::end(const StageTask& task, TaskTotals& totals) {
-  enqueue([this, task, found = found_] { inner_.end(task, found->totals); });
-  MutexLock lock(mutex_);
-  all_[&totals] = std::move(found_);
+  totals.results = num_begun_;
+  enqueue([this, task, page = page(), number = num_begun_] {
+    TaskTotals found;
+    inner_.end(task, found);
+    page->num_uses = found.square_sums.size();
+    page->num_layers = found.layer_times.size();
+    RP_ASSERT(page->num_uses <= Page::kMost && page->num_layers <= Page::kMost);
+    std::ranges::copy(found.square_sums, page->square_sums.begin());
+    std::ranges::copy(found.layer_times, page->layer_times.begin());
+    std::ranges::copy(found.layer_memory, page->layer_memory.begin());
+    page->task = number;
+  });
 }
 
+void QueuedExecutor::download(const TaskTotals& totals) { pages_[totals.results % kPages]->download(); }
+
 void QueuedExecutor::collect(TaskTotals& totals) {
-  std::shared_ptr<Found> found;
-  {
-    MutexLock lock(mutex_);
-    found = std::move(all_.at(&totals));
-    all_.erase(&totals);
-  }
-  totals = std::move(found->totals);
-  totals.losses = std::move(found->losses);
+  const auto& page = *reinterpret_cast<const Page*>(pages_[totals.results % kPages]->host());
+  RP_ASSERT(page.task == totals.results);
+  totals.losses.assign(page.losses.begin(), page.losses.begin() + static_cast<std::ptrdiff_t>(page.num_losses));
+  totals.square_sums.assign(page.square_sums.begin(), page.square_sums.begin() + static_cast<std::ptrdiff_t>(page.num_uses));
+  totals.layer_times.assign(page.layer_times.begin(), page.layer_times.begin() + static_cast<std::ptrdiff_t>(page.num_layers));
+  totals.layer_memory.assign(page.layer_memory.begin(), page.layer_memory.begin() + static_cast<std::ptrdiff_t>(page.num_layers));
 }
 
 }  // namespace rp::test

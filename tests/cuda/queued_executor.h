@@ -1,21 +1,40 @@
 // tests/cuda/queued_executor.h
 // The toy model's executor on a device that computes later than it is told to: each of its calls becomes a host function in the
-// compute stream, with all that it was given at the call.
+// compute stream, with all that it was given at the call. What it finds out is in a page of the device's memory, which is copied to
+// the host as a GPU's is.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <list>
-#include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "common/run_depth.h"
 #include "cuda/cuda_device.h"
+#include "cuda/mirrored_memory.h"
 #include "tests/coordinator/toy_model.h"
 
 namespace rp::test {
 
 class QueuedExecutor : public StageExecutor {
+  // In the device's memory: what the stream finds out about a task.
+  struct Page {
+    static constexpr std::size_t kMost = 64;
+    std::size_t task = 0;  // its number, once all of it is computed
+    std::size_t num_losses = 0;
+    std::size_t num_uses = 0;
+    std::size_t num_layers = 0;
+    std::array<LossRecord, kMost> losses{};
+    std::array<double, kMost> square_sums{};
+    std::array<LayerTime, kMost> layer_times{};
+    std::array<LayerMemory, kMost> layer_memory{};
+  };
+
  public:
+  static constexpr std::uint64_t kPageBytes = sizeof(Page);  // of the copy of what is found out
+
   // All must outlive it; the device is drained before it ends.
   QueuedExecutor(const ToyConfig& config, const Catalogue& catalogue, CudaDevice& device);
 
@@ -24,22 +43,22 @@ class QueuedExecutor : public StageExecutor {
   // The outputs' memory is the device's from the start, as a GPU's would be; the stream fills it.
   void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) override;
   void end(const StageTask& task, TaskTotals& totals) override;
+  void download(const TaskTotals& totals) override;
+  // What it is given must be the whole of this task's, whatever the streams' order: else the test ends.
   void collect(TaskTotals& totals) override;
 
  private:
+  static constexpr std::size_t kPages = kTasksAhead + 2;  // as ResultPages
+
   void enqueue(std::function<void()> function);
+  // Of the task that is being enqueued.
+  [[nodiscard]] Page* page() const { return reinterpret_cast<Page*>(pages_[num_begun_ % kPages]->data()); }
 
   const int num_elements_;
   ToyExecutor inner_;  // the stream's
   CudaDevice& device_;
-  // What the stream finds out about a task, in the order of the tasks.
-  struct Found {
-    std::vector<LossRecord> losses;
-    TaskTotals totals;
-  };
-  std::shared_ptr<Found> found_;                            // of the task that is being enqueued
-  std::map<const TaskTotals*, std::shared_ptr<Found>> all_;  // until collect()
-  Mutex mutex_;
+  std::array<std::optional<MirroredMemory>, kPages> pages_;
+  std::size_t num_begun_ = 0;  // tasks
   std::list<std::function<void()>> calls_;  // all that were enqueued: a stream that is given up runs none
 };
 
