@@ -322,6 +322,25 @@ TEST(CudaDevice, ThatWasGivenUpAndEndsItsWorkGivesBackAllThatItTook) {
   EXPECT_EQ(driver.registered_bytes(), 0U);
 }
 
+// Hundreds of GiB of registered memory take the driver a long time piece by piece.
+TEST(CudaDevice, ThatIsLeftToTheEndOfItsProcessGivesNothingBackToTheDriver) {
+  for (const bool was_given_up : {false, true}) {
+    const FakeDriver driver;
+    {
+      const auto store = store_with_layers(1, 1000);
+      const auto device = device_of(driver);
+      const auto signals = device->connect(*store, 0);
+      device->pinned_store().wait_until_through();
+      if (was_given_up) device->abandon();  // as every worker does at the end of its run
+      device->leave_to_process_end();
+    }
+    for (const char* function : {"cuMemHostUnregister", "cuMemFree", "cuMemFreeHost", "cuStreamDestroy", "cuEventDestroy"}) {
+      EXPECT_EQ(driver.num_calls(function), 0) << function;
+    }
+    EXPECT_GT(driver.registered_bytes(), 0U);
+  }
+}
+
 TEST(CudaDevice, IsTheOneWithTheUuid) {
   const FakeDriver driver({.num_gpus = 3});
   EXPECT_EQ(device_of(driver, {.uuid = "GPU-00000000-0000-0000-0000-000000000002", .memory_bytes = 1 << 20})->context().device(), 2);
