@@ -33,6 +33,11 @@ int usable_cores(const CpuList& allowed, std::optional<double> cpu_quota) {
   return std::max(1, cores);
 }
 
+int optimizer_threads(int usable_cores, int num_gpu_workers) {
+  constexpr int kCoresOfAGpuWorker = 2;
+  return std::max(1, usable_cores - kCoresOfAGpuWorker * num_gpu_workers);
+}
+
 int usable_cores() { return usable_cores(allowed_cpus(), Cgroup::of_this_process().cpu_quota()); }
 
 }  // namespace rp

@@ -32,7 +32,7 @@ CudaDevice::~CudaDevice() {
     context_.abandon();
   }
   const auto all = streams();
-  if (context_.is_abandoned() && std::all_of(all.begin(), all.end(), [](const CudaStream* stream) { return stream->is_idle(); })) {
+  if (gives_back_ && context_.is_abandoned() && std::all_of(all.begin(), all.end(), [](const CudaStream* stream) { return stream->is_idle(); })) {
     context_.recover();
   }
 }
@@ -43,6 +43,12 @@ void CudaDevice::stop() {
 
 void CudaDevice::abandon() {
   for (CudaStream* stream : streams()) stream->cancel_calls();
+  context_.abandon();
+  if (pinned_store_) pinned_store_->stop();
+}
+
+void CudaDevice::leave_to_process_end() {
+  gives_back_ = false;
   context_.abandon();
   if (pinned_store_) pinned_store_->stop();
 }
@@ -112,7 +118,7 @@ Stream& CudaDevice::stream(StreamKind kind) {
 std::unique_ptr<StreamPoint> CudaDevice::make_point() { return std::make_unique<CudaPoint>(context_); }
 
 std::unique_ptr<OutputSignals> CudaDevice::connect(Store& store, int number) {
-  pinned_store_.emplace(pinned_, store, warn_);
+  pinned_store_.emplace(pinned_, store, warn_, options_.registration);
   if (store.checks_consistency()) return std::make_unique<HostSignals>(store, number);  // the host reads what was signalled
   if (options_.signals == GpuSignals::kEvents) return std::make_unique<EventSignals>(context_, store, number);
   return std::make_unique<WordSignals>(context_, pinned_, store, number);

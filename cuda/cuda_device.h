@@ -29,6 +29,7 @@ struct CudaDeviceOptions {
   int num_sharers = 1;             // workers of the run on this GPU
   std::uint64_t host_bytes = 0;    // of the host's memory that will be registered, as far as that is known
   GpuSignals signals = GpuSignals::kWords;
+  PinnedStoreOptions registration{};
 };
 
 class CudaDevice : public Device {
@@ -53,6 +54,7 @@ class CudaDevice : public Device {
   void stop() override;
   // What the host is still to be told is not told, and what a GPU that does not end its work holds is left to the end of the process.
   void abandon() override;
+  void leave_to_process_end() override;
   // Once, before any copy. Registers the store. With --check-consistency the host reads what is signalled: HostSignals.
   [[nodiscard]] std::unique_ptr<OutputSignals> connect(Store& store, int number) override;
 
@@ -61,6 +63,9 @@ class CudaDevice : public Device {
   [[nodiscard]] CUstream compute_stream() const { return compute_.get(); }
   [[nodiscard]] CUstream download_stream() const { return download_.get(); }  // of outputs
   [[nodiscard]] DeviceArena& arena() { return arena_; }
+  // For tests and reports, from connect() on: what of the store is registered, and how far that is.
+  [[nodiscard]] const PinnedMemory& pinned() const { return pinned_; }
+  [[nodiscard]] const PinnedStore& pinned_store() const { return *pinned_store_; }
   // Of the arena; given back to it. Throws rp::Error (kNoResource) with what has the memory and what to do.
   [[nodiscard]] std::byte* take(std::uint64_t bytes, MemoryUse use);
 
@@ -85,6 +90,7 @@ class CudaDevice : public Device {
   CudaStream download_gradients_;
   CudaStream compute_;
   std::optional<PinnedStore> pinned_store_;  // from connect() on
+  bool gives_back_ = true;
   Mutex mutex_;
   CudaPoint computed_ RP_GUARDED_BY(mutex_);  // what compute had been given when memory was taken last
 };

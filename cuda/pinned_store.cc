@@ -1,38 +1,33 @@
 #include "cuda/pinned_store.h"
 
 #include <pthread.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "common/futex.h"
 #include "common/text.h"
-#include "hoststore/boundary.h"
+#include "hoststore/range_lock.h"
 
 namespace rp {
 
 namespace {
 
-const std::atomic<bool> kNeverStop{false};
-
-std::vector<Store::Region> cut_regions(Store& store) {
+std::vector<Store::Region> weights_and_gradients(Store& store) {
   std::vector<Store::Region> regions = store.regions();
-  std::erase_if(regions, [](const Store::Region& region) { return region.cuts.empty(); });
+  std::erase_if(regions, [](const Store::Region& region) { return region.part == StorePart::kActivations; });
   return regions;
 }
 
+std::size_t index_of(StorePart part) { return static_cast<std::size_t>(part); }
+
 }  // namespace
 
-PinnedStore::PinnedStore(PinnedMemory& memory, Store& store, Warn warn, std::uint64_t piece_bytes)
-    : memory_(memory), store_(store), warn_(std::move(warn)), piece_bytes_(piece_bytes), regions_(cut_regions(store)) {
-  const std::span<std::byte> control = store.control();
-  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  if (const std::string why = memory.add(control.data(), align_up(control.size(), page), false); !why.empty()) {
-    throw Error(ExitCode::kNoResource, cat("the control segment of the host store (", bytes_text(control.size()),
-                                           ") cannot be registered with the CUDA driver: ", why,
-                                           "; raise the limit on locked memory (ulimit -l)"));
-  }
+PinnedStore::PinnedStore(PinnedMemory& memory, Store& store, Warn warn, const PinnedStoreOptions& options)
+    : memory_(memory), store_(store), warn_(std::move(warn)), layers_(weights_and_gradients(store)), queue_(options.policy) {
+  register_control(options);
+  for (const Store::Region& region : layers_) queue_.add(region);
   thread_ = std::thread([this] { run(); });
 }
 
@@ -45,12 +40,35 @@ void PinnedStore::stop() {
   ends_.store(true);
   num_noticed_.fetch_add(1, std::memory_order_release);
   futex_wake_all(&num_noticed_);
+  through_.wake();
+}
+
+// The worker can do nothing without it, so nothing of it is left for later.
+void PinnedStore::register_control(const PinnedStoreOptions& options) {
+  RegistrationPolicy policy = options.policy;
+  policy.later_ns = policy.latest_ns = policy.longest_pause_ns;
+  RegistrationQueue queue(policy);
+  const Store::Region control = store_.control();
+  queue.add(control);
+  const Deadline deadline = Deadline::after_ns(options.control_timeout_ns);
+  while (!queue.is_empty()) {
+    if (const auto attempt = queue.next(now_ns())) {
+      try_to_register(queue, *attempt);
+    } else if (!deadline.passed()) {
+      sleep_until_ns(queue.next_ns());
+    } else {
+      throw Error(ExitCode::kNoResource,
+                  cat("the control segment of the host store (", bytes_text(control.bytes), ") cannot be registered with the CUDA driver: ",
+                      last_refusals_[index_of(StorePart::kControl)], "; it was tried for ", options.control_timeout_ns / kNsPerSecond,
+                      " s; raise the limit on locked memory (ulimit -l)"));
+    }
+  }
 }
 
 // SYNC: release; pairs with takes_notice(). Only a reason to look again: what there is to register is read from the store.
 void PinnedStore::notice_unregistered(const std::byte* data) {
-  for (const Store::Region& region : regions_) {
-    if (data >= region.data && data < region.data + region.bytes) return;  // its turn comes, or it was given up
+  for (const Store::Region& region : layers_) {
+    if (data >= region.data && data < region.data + region.bytes) return;  // its turn comes
   }
   num_noticed_.fetch_add(1, std::memory_order_release);
   futex_wake_all(&num_noticed_);
@@ -62,58 +80,65 @@ bool PinnedStore::takes_notice() {
   return std::exchange(num_seen_, num) != num;
 }
 
-void PinnedStore::wait_until_through() const { (void)through_.wait_at_least(1, {&kNeverStop, 600 * kNsPerSecond}); }
+void PinnedStore::wait_until_through() const { (void)through_.wait_at_least(1, {&ends_, 600 * kNsPerSecond}); }
 
 void PinnedStore::run() {
   pthread_setname_np(pthread_self(), "rp-pin-store");
-  for (const Store::Region& region : regions_) add_cut(region);
-  through_.publish(1);
-  while (!ends_.load()) {
-    if (takes_notice()) add_activations();
-    futex_wait(&num_noticed_, num_seen_, kNsPerSecond);
+  while (true) {
+    const bool has_notice = takes_notice();
+    if (ends_.load()) return;  // looked at after the notice that stop() gives
+    if (has_notice) add_activations();
+    const auto attempt = queue_.next(now_ns());
+    if (attempt) try_to_register(queue_, *attempt);
+    report();
+    if (!attempt) futex_wait_until(&num_noticed_, num_seen_, queue_.next_ns());
   }
-}
-
-void PinnedStore::add_cut(const Store::Region& region) {
-  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  Failure failure{.what = region.what, .why = {}, .of_bytes = region.bytes};
-  for (std::uint64_t at = 0; at < region.bytes && !ends_.load();) {
-    std::uint64_t end = std::min(at + piece_bytes_, region.bytes);
-    // The last layer that begins before: its own beginning may lie within a page.
-    const auto cut = std::upper_bound(region.cuts.begin(), region.cuts.end(), end);
-    if (end < region.bytes && cut != region.cuts.begin() && *std::prev(cut) / page * page > at) end = *std::prev(cut);
-    end = end < region.bytes ? end / page * page : align_up(end, page);
-    const std::string why = memory_.add(region.data + at, end - at, region.is_read_only);
-    if (!why.empty()) {
-      failure.why = why;
-      failure.bytes += end - at;
-    }
-    at = end;
-    if (takes_notice()) add_activations();  // those are needed first
-  }
-  if (failure.bytes > 0) warn_(failure_text(failure));
 }
 
 void PinnedStore::add_activations() {
   std::size_t number = 0;
   for (const Store::Region& region : store_.regions()) {
-    if (!region.cuts.empty()) continue;
-    if (number == arenas_.size()) arenas_.emplace_back();
-    Arena& arena = arenas_[number++];
-    if (region.bytes <= arena.registered_bytes) continue;
-    const std::uint64_t bytes = region.bytes - arena.registered_bytes;
-    const std::string why = memory_.add(region.data + arena.registered_bytes, bytes, false);
-    arena.registered_bytes = region.bytes;
-    if (why.empty() || std::exchange(arena.has_failed, true)) continue;
-    warn_(failure_text({.what = region.what, .why = why, .bytes = bytes, .of_bytes = region.bytes}));
+    if (region.part != StorePart::kActivations) continue;
+    if (number == arena_bytes_.size()) arena_bytes_.push_back(0);
+    queue_.add(region, std::exchange(arena_bytes_[number++], region.bytes));
   }
 }
 
-std::string PinnedStore::failure_text(const Failure& failure) const {
-  return cat(bytes_text(failure.bytes), " of ", bytes_text(failure.of_bytes), " of ", failure.what,
-             " cannot be registered with the CUDA driver: ", failure.why,
-             "; each copy of them goes through a pinned buffer and costs a pass over host memory more; raise the limit on locked "
-             "memory (ulimit -l), or leave out --params-on");
+void PinnedStore::try_to_register(RegistrationQueue& queue, const RegistrationQueue::Attempt& attempt) {
+  std::string why;
+  {
+    std::optional<RangeLock> lock;
+    if (!attempt.ignores_locks) lock.emplace(RangeLock::try_take(attempt.fd, attempt.offset, attempt.bytes));
+    if (lock && lock->is_busy()) return queue.postpone(now_ns());
+    why = memory_.add(attempt.data, attempt.bytes, attempt.is_read_only);
+  }
+  if (why.empty()) return queue.succeed();
+  last_refusals_[index_of(attempt.part)] = std::move(why);
+  queue.refuse(now_ns());
+}
+
+void PinnedStore::report() {
+  const auto has_open = [this](StorePart part) { return queue_.left(part).open_bytes > 0; };
+  if (!has_open(StorePart::kWeights) && !has_open(StorePart::kGradients) && through_.observe() == 0) through_.publish(1);
+  for (const StorePart part : {StorePart::kActivations, StorePart::kWeights, StorePart::kGradients}) {
+    if (has_open(part) || queue_.left(part).given_up_bytes == 0 || std::exchange(is_reported_[index_of(part)], true)) continue;
+    has_staged_ = true;
+    warn_(staged_text(part));
+  }
+  if (has_staged_ && queue_.is_empty()) {
+    has_staged_ = false;
+    is_reported_ = {};
+    warn_("all of the host store is registered with the CUDA driver now: no copy goes through a pinned buffer any more");
+  }
+}
+
+std::string PinnedStore::staged_text(StorePart part) {
+  std::uint64_t all_bytes = 0;
+  for (const Store::Region& region : store_.regions()) all_bytes += region.part == part ? region.bytes : 0;
+  return cat(bytes_text(queue_.left(part).given_up_bytes), " of ", bytes_text(all_bytes), " of ", store_part_name(part),
+             " cannot be registered with the CUDA driver: ", last_refusals_[index_of(part)],
+             "; each copy of them goes through a pinned buffer, which costs a pass over host memory more and half of the bus's speed or "
+             "more; they are tried again from time to time; raise the limit on locked memory (ulimit -l), or leave out --params-on");
 }
 
 }  // namespace rp

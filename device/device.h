@@ -126,6 +126,10 @@ class Device {
   // never be called.
   virtual void abandon() {}
 
+  // This process ends, and the driver takes everything back with it, much faster than piece by piece: from now on nothing is given back
+  // to the driver. For the thread that ends the device. REQUIRES: its streams are drained, or it was given up (abandon()).
+  virtual void leave_to_process_end() {}
+
   // Throws rp::Error with what the device says where it has failed: what is enqueued on it is not done, and nobody told. Any thread.
   virtual void check() {}
 

@@ -100,6 +100,16 @@ StoreBytes Store::needed(const StoreSettings& settings, const Catalogue& catalog
           .gradients = catalogue.gradient_bytes()};
 }
 
+const char* store_part_name(StorePart part) {
+  switch (part) {
+    case StorePart::kControl: return "the control segment";
+    case StorePart::kActivations: return "activations";
+    case StorePart::kWeights: return "weights";
+    case StorePart::kGradients: return "gradients";
+  }
+  return "";
+}
+
 std::unique_ptr<Store> Store::create(const StoreSettings& settings, const Catalogue& catalogue) {
   check_numbers(settings, catalogue);
   const StoreBytes bytes = needed(settings, catalogue);
@@ -261,18 +271,27 @@ void Store::find_cuts() {
 }
 
 std::vector<Store::Region> Store::regions() {
-  std::vector<Region> regions = {
-      {.what = "weights",
-       .data = parameters_.data(),
-       .bytes = parameters_.bytes(),
-       .is_read_only = state_.data() == nullptr,
-       .cuts = parameter_cuts_},
-      {.what = "gradients", .data = gradients_.data(), .bytes = gradients_.bytes(), .cuts = gradient_cuts_}};
+  std::vector<Region> regions = {{.part = StorePart::kWeights,
+                                  .fd = segments_[kParameters].fd(),
+                                  .data = parameters_.data(),
+                                  .bytes = parameters_.bytes(),
+                                  .is_read_only = state_.data() == nullptr,
+                                  .cuts = parameter_cuts_},
+                                 {.part = StorePart::kGradients,
+                                  .fd = segments_[kGradients].fd(),
+                                  .data = gradients_.data(),
+                                  .bytes = gradients_.bytes(),
+                                  .cuts = gradient_cuts_}};
   for (const auto& arena : arenas_) {
     const std::span<std::byte> mapped = arena->mapped();
-    regions.push_back({.what = "activations", .data = mapped.data(), .bytes = mapped.size()});
+    regions.push_back(
+        {.part = StorePart::kActivations, .fd = arena->segment().fd(), .data = mapped.data(), .bytes = mapped.size()});
   }
   return regions;
+}
+
+Store::Region Store::control() {
+  return {.part = StorePart::kControl, .fd = segments_[kControl].fd(), .data = control_.data(), .bytes = control_.bytes()};
 }
 
 std::uint64_t Store::progress() {

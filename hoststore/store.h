@@ -53,6 +53,11 @@ struct StoreBytes {
   [[nodiscard]] std::uint64_t weights() const { return parameters + state + gradients; }
 };
 
+// What devices see of the store, the most urgent first.
+enum class StorePart { kControl, kActivations, kWeights, kGradients };
+inline constexpr std::size_t kNumStoreParts = 4;
+[[nodiscard]] const char* store_part_name(StorePart part);
+
 class Store {
  public:
   // Creates and reserves all arenas (or not: StoreSettings::is_sparse). Throws rp::Error: kNoResource with need, free and
@@ -132,18 +137,20 @@ class Store {
   // Worker w's activation arena, or the coordinator's (kCoordinatorArena).
   [[nodiscard]] ArenaView& arena(std::uint64_t arena);
 
-  // What this process has mapped by now of the memory that devices copy to and from; weights before gradients before
-  // activations. `cuts`: where weights and gradients of another layer begin, in order.
+  // What this process has mapped by now of a file of the store, from its first byte on. `cuts`: where weights and gradients of
+  // another layer begin, in order.
   struct Region {
-    const char* what = "";
+    StorePart part = StorePart::kControl;
+    int fd = -1;
     std::byte* data = nullptr;
     std::uint64_t bytes = 0;
     bool is_read_only = false;
     std::span<const std::uint64_t> cuts{};  // lives as long as the Store
   };
+  // The memory that devices copy to and from: weights, gradients, then activations.
   [[nodiscard]] std::vector<Region> regions();
   // The control segment, whose words devices write and wait for.
-  [[nodiscard]] std::span<std::byte> control() { return {control_.data(), control_.bytes()}; }
+  [[nodiscard]] Region control();
 
   // The memory of a block, mapped on demand.
   [[nodiscard]] const std::byte* block_data(const BlockPlace& place) {

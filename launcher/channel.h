@@ -24,7 +24,8 @@ enum class MessageKind : std::uint32_t {
   kStartWorkers = 1,
   // launcher -> worker: the descriptors and the blob of kStartWorkers; `worker` says which one it is.
   kAttach = 2,
-  // worker -> launcher: start-up succeeded, all earlier output is flushed. Answered by kOutputOpen.
+  // worker -> launcher: start-up succeeded, all earlier output is flushed. `status` is 1 where a tool watches it (watching_tool.h), else 0.
+  // Answered by kOutputOpen.
   kAttached = 3,
   // launcher -> worker: what is written from now on reaches the user.
   kOutputOpen = 4,

@@ -37,6 +37,10 @@ class Member {
   void kill_on_purpose();
   [[nodiscard]] bool killed_on_purpose() const { return killed_on_purpose_; }
 
+  // A profiler or sanitizer watches it: it needs time for its end.
+  void set_watched() { is_watched_ = true; }
+  [[nodiscard]] bool is_watched() const { return is_watched_; }
+
   // Takes what it wrote until now; a dead process wrote all of it before.
   void read_output();
   // See ProcessOutput; of both streams.
@@ -56,6 +60,7 @@ class Member {
   std::vector<std::unique_ptr<ProcessOutput>> outputs_;
   std::string log_file_;
   bool killed_on_purpose_ = false;
+  bool is_watched_ = false;
   ChildProcess process_;
 };
 

@@ -38,18 +38,8 @@ constexpr std::array kTransitions = {
     Transition{RunPhase::kKilling, RunPhase::kDone, "all ended, or one cannot be killed"},
 };
 
-std::int64_t patience_ns(RunPhase phase) {
-  switch (phase) {
-    case RunPhase::kWorkerLost: return kNsPerSecond;
-    case RunPhase::kTerminating: return kNsPerSecond / 2;
-    case RunPhase::kInterrupted: return 2 * kNsPerSecond;
-    case RunPhase::kWorkersEnding: return kNsPerSecond / 2;
-    case RunPhase::kKilling: return 5 * kNsPerSecond;
-    case RunPhase::kRunning:
-    case RunPhase::kDone: break;
-  }
-  return 0;  // no limit
-}
+constexpr std::int64_t kEndNs = kNsPerSecond / 2;           // of a worker that has nothing to do any more
+constexpr std::int64_t kWatchedEndNs = 30 * kNsPerSecond;  // likewise, while a profiler or sanitizer writes its report
 
 constexpr std::uint64_t kFewTicks = 10;  // a tenth of a second: what any process needs for its end
 
@@ -86,6 +76,20 @@ int Supervisor::run() {
   }
   finish();
   return exit_code_of_run(end_);
+}
+
+std::int64_t Supervisor::patience_ns(RunPhase phase) const {
+  const bool is_watched = std::any_of(members_.begin(), members_.end(), [](const auto& m) { return m->alive() && m->is_watched(); });
+  switch (phase) {
+    case RunPhase::kWorkerLost: return kNsPerSecond;
+    case RunPhase::kTerminating: return kNsPerSecond / 2;
+    case RunPhase::kInterrupted: return 2 * kNsPerSecond;
+    case RunPhase::kWorkersEnding: return is_watched ? kWatchedEndNs : kEndNs;
+    case RunPhase::kKilling: return 5 * kNsPerSecond;
+    case RunPhase::kRunning:
+    case RunPhase::kDone: break;
+  }
+  return 0;
 }
 
 void Supervisor::move_to(RunPhase to) {
@@ -204,6 +208,7 @@ void Supervisor::read_messages(Member& member) {
 void Supervisor::on_message(Member& member, Message message) {
   if (member.is_worker()) {
     if (message.kind != MessageKind::kAttached) return;
+    if (message.status != 0) member.set_watched();
     member.open_output();
     Message go;
     go.kind = MessageKind::kOutputOpen;

@@ -70,6 +70,8 @@ class Supervisor {
   void dump(const char* why, bool anew = false);
   void kill_workers();
   [[nodiscard]] bool any_worker_is_busy() const;
+  // How long a phase may last; 0: without a limit.
+  [[nodiscard]] std::int64_t patience_ns(RunPhase phase) const;
   [[nodiscard]] bool all_dead() const;
   // Names of those that have used a processor since the last call, more than for an end.
   [[nodiscard]] std::string still_running();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/text.h"
+#include "launcher/watching_tool.h"
 #include "roundpipe/error.h"
 
 namespace rp {
@@ -37,6 +38,7 @@ void confirm_attached(Channel& channel, const Deadline& deadline) {
   std::fflush(nullptr);
   Message attached;
   attached.kind = MessageKind::kAttached;
+  attached.status = watching_tool().empty() ? 0 : 1;
   if (!channel.send(attached) && !channel.peer_gone()) {
     throw Error(ExitCode::kLauncherFailed, "rp-launch does not read this worker's messages; is it stopped?");
   }

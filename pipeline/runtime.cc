@@ -41,6 +41,15 @@ Plan read_plan_file(const std::string& path, int num_layers) {
   }
 }
 
+// Ends a device as its worker's end asks for, however that comes about.
+struct ProcessEnd {
+  Device& device;
+  ServeEnd end;
+  ~ProcessEnd() {
+    if (end == ServeEnd::kEndOfProcess) device.leave_to_process_end();
+  }
+};
+
 }  // namespace
 
 int Runtime::add(Pipeline::Impl* pipeline) {
@@ -203,7 +212,7 @@ void Runtime::start_coordinator(std::optional<FaultBoardEntry> board, std::funct
   options.board = board;
   options.on_hang = std::move(on_hang);
   options.trace = trace;
-  options.optimizer_threads = usable_cores();
+  options.optimizer_threads = optimizer_threads(usable_cores(), is_on_gpus() ? num_workers_ : 0);
   if (const SimRun* run = sim_run()) options.modelled_memory = run->host_memory();
   options.on_commit = [this](const CommittedTask& task) { schedules_[static_cast<std::size_t>(task.round.traits.pipeline)]->add(task); };
   for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) {
@@ -247,10 +256,11 @@ void Runtime::compare_with(const Store& store) const {
   }
 }
 
-void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> board, TraceJournal* trace) {
+void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> board, TraceJournal* trace, ServeEnd end) {
   if (const SimRun* run = sim_run()) return run->serve(store, worker, board, trace);
   if (settings_.device != "cpu") {
     const std::unique_ptr<PluginDevice> device = load_device_plugin(settings_.device).make(plugin_settings(store, worker));
+    const ProcessEnd leave{device->device(), end};
     return serve_on(device->device(), device->torch_device(), device->profiler(), store, worker, board, trace);
   }
   std::uint64_t most_elements = 0;

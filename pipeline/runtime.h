@@ -22,6 +22,10 @@
 
 namespace rp {
 
+// What follows on a worker's end: more of the process's life, for which its device gives everything back; or the end of the process, which
+// does the same much faster.
+enum class ServeEnd { kProcessGoesOn, kEndOfProcess };
+
 class Runtime {
  public:
   Runtime(const EffectiveSettings& settings, int num_workers) : settings_(settings), num_workers_(num_workers) {}
@@ -47,7 +51,7 @@ class Runtime {
   // Worker: throws rp::Error (kUserError) if this process describes other pipelines than the coordinator.
   void compare_with(const Store& store) const;
   // Worker: serves the store until the run ends.
-  void serve(Store& store, int worker, std::optional<FaultBoardEntry> board, TraceJournal* trace);
+  void serve(Store& store, int worker, std::optional<FaultBoardEntry> board, TraceJournal* trace, ServeEnd end);
 
   // Throws rp::Error (kUsage) if the gradients of no further round can be added before the pipeline's step().
   void check_room_for_gradients(int pipeline);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <iostream>
@@ -15,6 +16,7 @@
 #include "common/text.h"
 #include "hoststore/crash_handler.h"
 #include "launcher/run_dump.h"
+#include "launcher/watching_tool.h"
 #include "launcher/worker_attach.h"
 #include "model_files/profile_file.h"
 #include "pipeline/device_plugin.h"
@@ -69,9 +71,11 @@ ProcessRole find_role(const char* program) {
   return ProcessRole::from_environment();
 }
 
+// A tool that watches this process writes its report in handlers of the end, which _exit() leaves out.
 [[noreturn]] void leave(int code) {
   std::cout.flush();
   std::fflush(nullptr);
+  if (!watching_tool().empty()) std::exit(code);
   _exit(code);
 }
 
@@ -218,7 +222,9 @@ void Session::Impl::serve_as_worker() {
     std::fflush(nullptr);
     confirm_attached(*role_.channel, deadline);
     board_entry().publish_state(ProcessState::kAttached);
-    runtime_->serve(*store, role_.worker, board_entry(), journal());
+    // A tool's report may be about what was not given back, and profilers write theirs when a context ends.
+    const ServeEnd end = watching_tool().empty() ? ServeEnd::kEndOfProcess : ServeEnd::kProcessGoesOn;
+    runtime_->serve(*store, role_.worker, board_entry(), journal(), end);
     leave(0);
   } catch (const c10::Error& error) {
     board_entry().record_fault(FaultKind::kException, static_cast<int>(ExitCode::kUserError), error.what_without_backtrace());
@@ -234,7 +240,7 @@ void Session::Impl::start_workers() {
     worker_ = std::thread([this] {
       pthread_setname_np(pthread_self(), "rp-worker");
       try {
-        runtime_->serve(runtime_->store(), 0, board_->entry(1), journal());
+        runtime_->serve(runtime_->store(), 0, board_->entry(1), journal(), ServeEnd::kProcessGoesOn);
       } catch (const Error& error) {
         if (error.code() == ExitCode::kHang) report_hang();
         runtime_->coordinator().fail(std::current_exception());

@@ -20,5 +20,13 @@ TEST(UsableCores, OfThisMachineAreSomeOfTheAllowedOnes) {
   EXPECT_LE(usable_cores(), static_cast<int>(allowed_cpus().size()));
 }
 
+TEST(OptimizerThreads, LeaveTwoCoresToEachWorkerOnAGpu) {
+  EXPECT_EQ(optimizer_threads(16, 0), 16) << "workers on the processor";
+  EXPECT_EQ(optimizer_threads(16, 1), 14);
+  EXPECT_EQ(optimizer_threads(16, 4), 8);
+  EXPECT_EQ(optimizer_threads(16, 8), 1) << "at least one";
+  EXPECT_EQ(optimizer_threads(2, 1), 1);
+}
+
 }  // namespace
 }  // namespace rp

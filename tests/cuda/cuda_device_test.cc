@@ -13,11 +13,13 @@
 
 #include "tests/common/expect_refusal.h"
 #include "tests/cuda/fake_driver.h"
+#include "tests/cuda/small_store.h"
 
 namespace rp {
 namespace {
 
 using test::FakeDriver;
+using test::store_with_layers;
 
 constexpr std::uint64_t kPage = 4096;
 
@@ -137,94 +139,6 @@ TEST(PinnedMemory, TakesPagesThatThisProcessMayOnlyRead) {
     own.stream.drain();
     EXPECT_EQ(std::memcmp(memory, pages.data(), kPage), 0);
   }
-}
-
-// The store
-
-std::unique_ptr<Store> store_with_layers(int num_layers, std::int64_t num_elements) {
-  StoreSettings settings;
-  settings.backing = "memfd";
-  settings.arena_limit_bytes = 16 << 20;
-  std::vector<LayerRequest> layers(static_cast<std::size_t>(num_layers), LayerRequest{.name = "l"});
-  for (LayerRequest& layer : layers) layer.parameters.push_back({.name = "w", .shape = {num_elements}});
-  return Store::create(settings, Catalogue::lay_out(layers, 1, false));
-}
-
-struct PinnedRun {
-  PinnedRun(Store& of_store, const FakeDriver& of_driver, std::uint64_t piece_bytes = PinnedStore::kPieceBytes)
-      : own(of_driver),
-        store(of_store),
-        pinned_store(own.pinned, of_store, [this](const std::string& text) { warnings.push_back(text); }, piece_bytes) {}
-  OwnStream own;
-  Store& store;
-  std::vector<std::string> warnings;
-  PinnedStore pinned_store;
-};
-
-TEST(PinnedStore, RegistersAllOfTheStore) {
-  const FakeDriver driver;
-  const auto store = store_with_layers(5, 10'000);
-  PinnedRun run(*store, driver);
-  run.pinned_store.wait_until_through();
-  for (const Store::Region& region : store->regions()) {
-    if (region.bytes == 0) continue;
-    EXPECT_TRUE(run.own.pinned.extent(region.data, region.bytes).is_registered) << region.what;
-    EXPECT_EQ(run.own.pinned.extent(region.data, region.bytes).bytes, region.bytes) << region.what;
-  }
-  EXPECT_TRUE(run.own.pinned.extent(store->control().data(), store->control().size()).is_registered);
-  EXPECT_TRUE(run.warnings.empty());
-}
-
-TEST(PinnedStore, CutsItIntoPiecesWhereLayersBegin) {
-  const FakeDriver driver;
-  const auto store = store_with_layers(5, 10'000);  // 40000 bytes each
-  PinnedRun run(*store, driver, 100'000);
-  run.pinned_store.wait_until_through();
-  const Store::Region weights = store->regions().at(0);
-  ASSERT_EQ(weights.cuts.size(), 5U);
-  std::vector<std::uint64_t> ends;
-  for (std::uint64_t at = 0; at < weights.bytes;) {
-    at += run.own.pinned.extent(weights.data + at, weights.bytes - at).bytes;
-    ends.push_back(at);
-  }
-  ASSERT_EQ(ends.size(), 3U);
-  EXPECT_EQ(ends[0], weights.cuts[2] / kPage * kPage) << "the page on which the third layer begins";
-  EXPECT_EQ(ends[1], weights.cuts[4] / kPage * kPage);
-  EXPECT_EQ(ends[2], weights.bytes);
-}
-
-TEST(PinnedStore, RegistersWhatAnArenaGrewByWhenACopyMeetsIt) {
-  const FakeDriver driver;
-  const auto store = store_with_layers(1, 1000);
-  PinnedRun run(*store, driver);
-  run.pinned_store.wait_until_through();
-  for (const std::uint64_t bytes : {1U << 20, 3U << 20}) {
-    store->arena(0).grow(bytes);
-    std::byte* const data = store->arena(0).data(0, bytes);
-    EXPECT_LT(run.own.pinned.extent(data, bytes).is_registered ? run.own.pinned.extent(data, bytes).bytes : 0, bytes);
-    run.pinned_store.notice_unregistered(data);
-    const Deadline deadline = Deadline::after_seconds(20);
-    while (!run.own.pinned.extent(data + bytes - 1, 1).is_registered) ASSERT_FALSE(deadline.passed());
-  }
-  EXPECT_EQ(run.own.pinned.extent(store->arena(0).data(0, 1), 3 << 20).bytes, 1U << 20) << "in two pieces";
-}
-
-TEST(PinnedStore, WarnsOnceOfWhatCannotBeRegistered) {
-  FakeDriver driver;
-  const auto store = store_with_layers(3, 10'000);
-  driver.fail("cuMemHostRegister", CUDA_ERROR_OUT_OF_MEMORY, 2);  // the first one is the control segment
-  PinnedRun run(*store, driver);
-  run.pinned_store.wait_until_through();
-  EXPECT_THAT(run.warnings, testing::ElementsAre(testing::AllOf(
-                                testing::HasSubstr("of weights cannot be registered with the CUDA driver: CUDA_ERROR_OUT_OF_MEMORY"),
-                                testing::HasSubstr("ulimit -l"))));
-}
-
-TEST(PinnedStore, IsAnErrorWithoutTheControlSegment) {
-  FakeDriver driver;
-  const auto store = store_with_layers(1, 1000);
-  driver.fail("cuMemHostRegister", CUDA_ERROR_OUT_OF_MEMORY);
-  expect_error(ExitCode::kNoResource, {"control segment", "CUDA_ERROR_OUT_OF_MEMORY", "ulimit -l"}, [&] { PinnedRun run(*store, driver); });
 }
 
 // The device
@@ -406,6 +320,25 @@ TEST(CudaDevice, ThatWasGivenUpAndEndsItsWorkGivesBackAllThatItTook) {
   }
   EXPECT_EQ(driver.taken_bytes(), 0U);
   EXPECT_EQ(driver.registered_bytes(), 0U);
+}
+
+// Hundreds of GiB of registered memory take the driver a long time piece by piece.
+TEST(CudaDevice, ThatIsLeftToTheEndOfItsProcessGivesNothingBackToTheDriver) {
+  for (const bool was_given_up : {false, true}) {
+    const FakeDriver driver;
+    {
+      const auto store = store_with_layers(1, 1000);
+      const auto device = device_of(driver);
+      const auto signals = device->connect(*store, 0);
+      device->pinned_store().wait_until_through();
+      if (was_given_up) device->abandon();  // as every worker does at the end of its run
+      device->leave_to_process_end();
+    }
+    for (const char* function : {"cuMemHostUnregister", "cuMemFree", "cuMemFreeHost", "cuStreamDestroy", "cuEventDestroy"}) {
+      EXPECT_EQ(driver.num_calls(function), 0) << function;
+    }
+    EXPECT_GT(driver.registered_bytes(), 0U);
+  }
 }
 
 TEST(CudaDevice, IsTheOneWithTheUuid) {

@@ -1,6 +1,7 @@
 // The protocol (docs/design/protocol.md) with GPUs that wait for each other, over a driver without a GPU: the toy model's bits
 // are the sequential loop's, whatever order streams run in; with both kinds of signals; as threads and as processes.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <random>
@@ -15,28 +16,55 @@
 namespace rp::test {
 namespace {
 
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kPieceBytes = 8 * kPage;  // several of them in the toy model's store
+
 struct GpuRun {
   GpuSignals signals = GpuSignals::kWords;
   unsigned seed = 1;
   int max_delay_us = 0;
   std::uint64_t memory_bytes = 8 << 20;
+  RefusalOptions refusals{};
 };
+
+// Weights, gradients and the control segment: activations are registered when a copy meets them.
+void expect_all_registered(const CudaDevice& device, Store& store) {
+  device.pinned_store().wait_until_through();
+  std::vector<Store::Region> regions = store.regions();
+  regions.push_back(store.control());
+  for (const Store::Region& region : regions) {
+    if (region.part == StorePart::kActivations) continue;
+    for (std::uint64_t at = 0; at < region.bytes;) {
+      const PinnedMemory::Extent extent = device.pinned().extent(region.data + at, region.bytes - at);
+      EXPECT_TRUE(extent.is_registered) << store_part_name(region.part) << ", byte " << at;
+      at += extent.bytes;
+    }
+  }
+}
 
 void serve_on_gpu(const CudaDriver& driver, Store& store, int worker, const ToyConfig& config, const RunSettings& settings,
                   const GpuRun& run) {
-  CudaDevice device(driver, {.memory_bytes = run.memory_bytes, .signals = run.signals}, [](const std::string& text) { ADD_FAILURE() << text; });
+  CudaDeviceOptions options{.memory_bytes = run.memory_bytes, .signals = run.signals};
+  options.registration.policy.piece_bytes = kPieceBytes;
+  options.registration.policy.least_bytes = kPage;
+  CudaDevice device(driver, options, [](const std::string& text) { ADD_FAILURE() << text; });
   QueuedExecutor executor(config, store.catalogue(), device);
-  Worker(store, worker, device, executor, entry(settings.board, 1 + worker), settings.trace).serve();
+  Worker served(store, worker, device, executor, entry(settings.board, 1 + worker), settings.trace);
+  // The others register while they copy, and may come to the end of the run before that of the store.
+  if (worker % 2 == 0) expect_all_registered(device, store);
+  served.serve();
 }
 
 // Threads share a driver, as processes share a GPU; each process has its own view of it.
 void expect_reference_on_gpus(const ToyConfig& config, RunSettings settings, const GpuRun& run, int trainings = 1) {
-  const FakeDriverOptions options{.seed = run.seed, .max_delay_us = run.max_delay_us};
+  const FakeDriverOptions options{.seed = run.seed, .max_delay_us = run.max_delay_us, .refusals = run.refusals};
   if (settings.harness == Harness::kProcesses) {
-    FakeDriver::share_events();
+    FakeDriver::share_between_processes();
     settings.serve = [=](Store& store, int worker, const ToyConfig& toy, const RunSettings& of_run) {
       const FakeDriver driver(options);
       serve_on_gpu(driver.table(), store, worker, toy, of_run, run);
+      EXPECT_EQ(driver.num_registered_twice(), 0);
+      if (testing::Test::HasFailure()) _exit(1);
     };
     return expect_reference(config, settings, trainings);
   }
@@ -45,6 +73,7 @@ void expect_reference_on_gpus(const ToyConfig& config, RunSettings settings, con
     serve_on_gpu(driver.table(), store, worker, toy, of_run, run);
   };
   expect_reference(config, settings, trainings);
+  EXPECT_EQ(driver.num_registered_twice(), 0);
 }
 
 constexpr const char* kPlans[] = {"fused 0-4", "forward 0-1 2-3 | fused 4 | backward 3 1-2 0", ""};
@@ -87,6 +116,35 @@ TEST_P(GpuProtocol, SlowStreamsChangeNothing) {
   expect_reference_on_gpus(config, {.harness = harness(), .num_workers = 3, .plan = kPlans[1]},
                            {.signals = signals(), .seed = 7, .max_delay_us = 200});
 }
+
+// How often each piece of the store is refused, at random up to this.
+class RefusedRegistrations : public testing::TestWithParam<std::tuple<Harness, int>> {};
+
+TEST_P(RefusedRegistrations, OfOneToEightWorkersAtOnceAreCuredByLaterAttempts) {
+  const auto [harness, max_refusals] = GetParam();
+  FakeDriver::share_between_processes();
+  const int num_met = num_met_registrations();
+  for (const int workers : {1, 2, 3, 5, 8}) {
+    SCOPED_TRACE(testing::Message() << workers << " workers");
+    expect_reference_on_gpus({}, {.harness = harness, .num_workers = workers, .plan = kPlans[1]},
+                             {.seed = static_cast<unsigned>(10 * max_refusals + workers),
+                              .refusals = {.max_refusals = max_refusals, .refuses_company = true}});
+  }
+  EXPECT_EQ(num_met_registrations(), num_met) << "two workers registered the same pages at once";
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, RefusedRegistrations,
+                         testing::Combine(testing::Values(Harness::kOneMapping, Harness::kTwoMappings, Harness::kProcesses),
+                                          testing::Range(1, 6)));
+
+// As kernels do that pin at most 2 GiB at once.
+class ShortPins : public testing::TestWithParam<Harness> {};
+
+TEST_P(ShortPins, AreAllThatARunNeeds) {
+  expect_reference_on_gpus({}, {.harness = GetParam(), .num_workers = 3, .plan = kPlans[1]}, {.refusals = {.max_pin_bytes = 3 * kPage}});
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, ShortPins, testing::Values(Harness::kOneMapping, Harness::kTwoMappings, Harness::kProcesses));
 
 // Signalled by the host, whatever else GPUs can do.
 class CheckedGpuProtocol : public testing::TestWithParam<Harness> {};

@@ -315,9 +315,7 @@ TEST_P(EachCall, ThatFailsEndsTheWorkerOrCostsNothing) {
         }
         const bool was_called = driver.num_calls(function) >= call;
         EXPECT_TRUE(!was_called || is_survivable) << "it went well";
-        if (was_called) {
-          EXPECT_THAT(*warnings, testing::ElementsAre(testing::HasSubstr("cannot be registered")));
-        }
+        EXPECT_THAT(*warnings, testing::IsEmpty()) << "the second attempt cures it";
       } catch (const Error& error) {
         EXPECT_THAT(error.what(), testing::HasSubstr("CUDA_ERROR_FAKE"));
       }

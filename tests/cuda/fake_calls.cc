@@ -145,8 +145,11 @@ struct FakeCalls {
   }
   static CUresult mem_host_register(void* memory, std::size_t bytes, unsigned flags) {
     RP_RETURN_FAILURE(begin_in_context("cuMemHostRegister"));
+    RP_RETURN_FAILURE(state().registrations.refusal(t_context, memory, bytes));
     const std::lock_guard lock(state().mutex);
-    return state().memory.add(t_context, memory, bytes, flags);
+    const CUresult result = state().memory.add(t_context, memory, bytes, flags);
+    if (result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) state().registrations.count_twice();
+    return result;
   }
   static CUresult mem_host_unregister(void* memory) {
     RP_RETURN_FAILURE(begin_in_context("cuMemHostUnregister"));

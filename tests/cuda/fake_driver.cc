@@ -16,11 +16,14 @@ FakeDriver::State& fake_state() {
   return *g_state;
 }
 
-void FakeDriver::share_events() { share_event_cells(); }
+void FakeDriver::share_between_processes() {
+  share_event_cells();
+  share_registrations();
+}
 
 FakeDriver::FakeDriver(const FakeDriverOptions& options) : state_(std::make_unique<State>(options)) {
   RP_ASSERT(g_state == nullptr);
-  share_event_cells();  // before there are threads
+  share_between_processes();  // before there are threads
   g_state = state_.get();
 }
 
@@ -59,6 +62,9 @@ std::vector<std::vector<std::string>> FakeDriver::log() const { return state_->s
 void FakeDriver::clear_log() { state_->streams.clear_log(); }
 void FakeDriver::hold(int stream) { state_->streams.hold(stream, true); }
 void FakeDriver::let_go(int stream) { state_->streams.hold(stream, false); }
+
+void FakeDriver::refuse_registrations(bool refuses) { state_->registrations.refuse_all(refuses); }
+int FakeDriver::num_registered_twice() const { return state_->registrations.num_twice(); }
 
 std::uint64_t FakeDriver::registered_bytes() const {
   const std::lock_guard lock(state_->mutex);

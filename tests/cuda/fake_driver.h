@@ -4,8 +4,8 @@
 //
 // What it keeps to: the order within a stream; a wait for an event means the recording that was the last when the wait was
 // enqueued, and nothing if there was none; host functions run in a thread of the driver's; copies read and write when they run.
-// Events of other processes work if share_events() was called before the fork: they lie in shared memory, and those of a dead
-// process are never completed.
+// Events of other processes work if share_between_processes() was called before the fork: they lie in shared memory, and those of a
+// dead process are never completed.
 //
 // What it refuses, as the driver does: calls from a host function (the test ends) and from threads in which no context is
 // current; copies and words of memory that it does not know or that is registered in several pieces, registering twice, writable
@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "cuda/driver.h"
+#include "tests/cuda/fake_registrations.h"
 
 namespace rp::test {
 
@@ -33,12 +34,13 @@ struct FakeDriverOptions {
   int max_delay_us = 0;  // before each operation, at random
   bool has_word_operations = true;
   bool registers_read_only = true;
+  RefusalOptions refusals{};
 };
 
 class FakeDriver {
  public:
-  // Before fork(): events of the processes then lie in the same memory.
-  static void share_events();
+  // Before fork(): the processes' events then lie in the same memory, and each knows what the others register.
+  static void share_between_processes();
 
   struct State;  // of the implementation
 
@@ -68,6 +70,11 @@ class FakeDriver {
   // Nothing runs in the stream of this number (in the order of their creation) until it is let go.
   void hold(int stream);
   void let_go(int stream);
+
+  // From now on every registration of host memory is refused, or none for this reason.
+  void refuse_registrations(bool refuses);
+  // How often memory was to be registered of which a part was registered already.
+  [[nodiscard]] int num_registered_twice() const;
 
   // Bytes registered and taken now.
   [[nodiscard]] std::uint64_t registered_bytes() const;

@@ -2,14 +2,11 @@
 
 #include <sys/mman.h>
 
-#include <cinttypes>
-#include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <iterator>
-#include <string>
 
 #include "common/check.h"
+#include "tests/cuda/fake_mappings.h"
 
 namespace rp::test {
 
@@ -18,28 +15,6 @@ namespace {
 constexpr std::uint64_t kPage = 4096;
 // Of the GPU's addresses of host memory. No address of a process has it.
 constexpr CUdeviceptr kAlias = CUdeviceptr{1} << 60;
-
-// Whether this process has mapped all of a range, and may write to all of it.
-struct Access {
-  bool is_mapped = false;
-  bool is_writable = false;
-};
-
-Access access_to(std::uintptr_t begin, std::uintptr_t end) {
-  std::ifstream maps("/proc/self/maps");
-  Access access{.is_mapped = false, .is_writable = true};
-  std::uintptr_t seen = begin;
-  for (std::string line; seen < end && std::getline(maps, line);) {
-    std::uintptr_t from = 0, to = 0;
-    char permissions[5] = {};
-    if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " %4s", &from, &to, permissions) != 3 || to <= seen) continue;
-    if (from > seen || permissions[0] != 'r') break;
-    access.is_writable = access.is_writable && permissions[1] == 'w';
-    seen = to;
-  }
-  access.is_mapped = seen >= end;
-  return access;
-}
 
 std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
@@ -116,7 +91,7 @@ CUresult FakeMemory::add(CUcontext context, void* memory, std::uint64_t bytes, u
   if (next != pieces.begin() && std::prev(next)->first + std::prev(next)->second.bytes > begin) {
     return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   }
-  const Access access = access_to(begin, begin + bytes);
+  const MappedRange access = mapped_range(begin, begin + bytes);
   if (!access.is_mapped || (!access.is_writable && !is_read_only)) return CUDA_ERROR_INVALID_VALUE;
   pieces.emplace(begin, Piece{.bytes = bytes, .kind = Kind::kRegistered, .is_read_only = is_read_only});
   return CUDA_SUCCESS;

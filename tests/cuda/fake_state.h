@@ -11,13 +11,17 @@
 #include "tests/cuda/fake_driver.h"
 #include "tests/cuda/fake_events.h"
 #include "tests/cuda/fake_memory.h"
+#include "tests/cuda/fake_registrations.h"
 #include "tests/cuda/fake_streams.h"
 
 namespace rp::test {
 
 struct FakeDriver::State {
   explicit State(const FakeDriverOptions& of)
-      : options(of), memory(of.memory_bytes, of.registers_read_only), streams(of.seed, of.max_delay_us) {}
+      : options(of),
+        memory(of.memory_bytes, of.registers_read_only),
+        registrations(of.refusals, of.seed),
+        streams(of.seed, of.max_delay_us) {}
 
   struct Failure {
     CUresult result;
@@ -32,6 +36,7 @@ struct FakeDriver::State {
   std::vector<std::unique_ptr<CUctx_st>> contexts;
   std::vector<std::unique_ptr<CUevent_st>> events;
   FakeMemory memory;
+  FakeRegistrations registrations;  // with a lock of its own
   FakeStreams streams;
 };
 

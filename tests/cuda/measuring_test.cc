@@ -55,7 +55,7 @@ TEST(StoreBandwidth, SaysWhatTheGpuLacks) {
 class Latencies : public testing::TestWithParam<SignalKind> {};
 
 TEST_P(Latencies, AreFromTheEndOfEachDownloadToTheStartOfItsUpload) {
-  FakeDriver::share_events();
+  FakeDriver::share_between_processes();
   const SignalSettings settings{.rounds = 60, .bytes = 1 << 20, .pace_ns = 500'000, .timeout_s = 30};
   const std::vector<double> us = measure_latencies(driver_of_process, GetParam(), settings);
   ASSERT_EQ(us.size(), 40U);
@@ -64,7 +64,7 @@ TEST_P(Latencies, AreFromTheEndOfEachDownloadToTheStartOfItsUpload) {
 }
 
 TEST_P(Latencies, OfAProcessThatFailsAreNone) {
-  FakeDriver::share_events();
+  FakeDriver::share_between_processes();
   const auto broken = []() -> const CudaDriver& {
     static FakeDriver* const driver = new FakeDriver({.memory_bytes = 4096});
     return driver->table();
@@ -85,7 +85,7 @@ TEST(Polling, WaitsInOneStreamWhileAnotherCopies) {
 }
 
 std::map<std::string, std::string> found(DeadCase which, int work_times) {
-  FakeDriver::share_events();
+  FakeDriver::share_between_processes();
   std::map<std::string, std::string> result;
   for (const auto& [name, what] : try_dead_case(driver_of_process, which, {.work_bytes = 1 << 20, .work_times = work_times, .watch_s = 0.3})) {
     result[name] = what;

@@ -60,7 +60,7 @@ TEST_P(AnySignals, OrderTheWorkOfTwoToEightThreads) {
 }
 
 TEST_P(AnySignals, OrderTheWorkOfTwoToEightProcesses) {
-  FakeDriver::share_events();
+  FakeDriver::share_between_processes();
   expect_order_between_processes([](int worker) { return GetParam().make(static_cast<unsigned>(worker) + 1); });
 }
 

@@ -197,6 +197,15 @@ TEST(Endings, AWorkerThatDoesNotEndIsKilledAndNotReported) {
   expect_nothing_left(run);
 }
 
+TEST(Endings, AWorkerUnderAProfilerHasSecondsToWriteItsReport) {
+  LaunchedRun watched({"-n", "2", "TOY", "long_end"}, {{"NSYS_PROFILING_SESSION_ID", "1"}});
+  EXPECT_EQ(watched.wait_for_end(), 0) << watched.err();
+  EXPECT_EQ(count_of(watched.out(), "report written"), 2);
+  LaunchedRun plain({"-n", "2", "TOY", "long_end"});
+  EXPECT_EQ(plain.wait_for_end(), 0) << plain.err();
+  EXPECT_EQ(count_of(plain.out(), "report written"), 0) << "half a second is enough where nothing is to be written";
+}
+
 TEST(Endings, AKilledWorkerOrCoordinatorEndsTheRunWith137) {
   for (const std::size_t victim : {0U, 2U}) {  // the coordinator, worker 1
     LaunchedRun run({"-n", "2", "TOY", "hang"});
