@@ -51,8 +51,14 @@ std::int64_t RegistrationQueue::pause_ns(int num_refusals) const {
   return std::min(policy_.longest_pause_ns, policy_.pause_ns << std::min(num_refusals - 1, 20));
 }
 
+bool RegistrationQueue::takes_new_ones() const {
+  return std::count_if(pieces_.begin(), pieces_.end(), [](const Piece& piece) { return piece.num_refusals > 0; }) < policy_.num_doubtful;
+}
+
 std::optional<RegistrationQueue::Attempt> RegistrationQueue::next(std::int64_t now_ns) {
-  attempted_ = std::find_if(pieces_.begin(), pieces_.end(), [&](const Piece& piece) { return !piece.is_given_up && piece.due_ns <= now_ns; });
+  const bool with_new_ones = takes_new_ones();
+  attempted_ = std::find_if(pieces_.begin(), pieces_.end(),
+                            [&](const Piece& piece) { return is_in_turn(piece, with_new_ones) && piece.due_ns <= now_ns; });
   if (attempted_ == pieces_.end()) {
     if (now_ns < later_ns_) return std::nullopt;
     attempted_ = std::min_element(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) {
@@ -66,9 +72,10 @@ std::optional<RegistrationQueue::Attempt> RegistrationQueue::next(std::int64_t n
 }
 
 std::int64_t RegistrationQueue::next_ns() const {
+  const bool with_new_ones = takes_new_ones();
   std::int64_t first = later_ns_;
   for (const Piece& piece : pieces_) {
-    if (!piece.is_given_up) first = std::min(first, piece.due_ns);
+    if (is_in_turn(piece, with_new_ones)) first = std::min(first, piece.due_ns);
   }
   return first;
 }

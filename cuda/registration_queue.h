@@ -9,8 +9,10 @@
 //    pauses that double;
 //  - one of length: half as many bytes are tried, and half of those; the length that worked then bounds every further attempt;
 //  - one that stays: the piece is given up until later. From then on a piece is given up at its first refusal, until another one is
-//    registered; so a driver that refuses everything is asked once for each piece. From time to time one piece that was given up is
-//    tried again, the one that waited longest. When it is registered, all others get another chance.
+//    registered. From time to time one piece that was given up is tried again, the one that waited longest. When it is registered, all
+//    others get another chance.
+// New pieces are not tried while several that were refused wait for another attempt. So a driver that refuses everything is asked often
+// for those few, and once for each other piece.
 #pragma once
 
 #include <array>
@@ -28,6 +30,7 @@ struct RegistrationPolicy {
   std::uint64_t piece_bytes = std::uint64_t{256} << 20;
   std::uint64_t least_bytes = std::uint64_t{1} << 20;  // nothing shorter is tried for the sake of its length
   int attempts = 6;                                    // at the same bytes, before fewer are tried
+  int num_doubtful = 8;                                // pieces that wait for another attempt before no new ones are tried
   std::int64_t pause_ns = kNsPerMs;                    // after the first refusal; twice as long after each further one,
   std::int64_t longest_pause_ns = 100 * kNsPerMs;      // up to this
   std::int64_t lock_ns = 2 * kNsPerSecond;             // how long other workers may keep the same bytes locked
@@ -79,6 +82,11 @@ class RegistrationQueue {
     bool is_given_up = false;
   };
 
+  // May be tried once it is due, without having been given up.
+  [[nodiscard]] bool is_in_turn(const Piece& piece, bool takes_new_ones) const {
+    return !piece.is_given_up && (takes_new_ones || piece.num_refusals > 0);
+  }
+  [[nodiscard]] bool takes_new_ones() const;
   [[nodiscard]] std::uint64_t attempt_bytes(const Piece& piece) const;
   [[nodiscard]] std::int64_t pause_ns(int num_refusals) const;
   void give_up(Piece& piece, std::int64_t now_ns);

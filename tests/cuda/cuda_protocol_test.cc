@@ -47,6 +47,7 @@ void serve_on_gpu(const CudaDriver& driver, Store& store, int worker, const ToyC
   CudaDeviceOptions options{.memory_bytes = run.memory_bytes, .signals = run.signals};
   options.registration.policy.piece_bytes = kPieceBytes;
   options.registration.policy.least_bytes = kPage;
+  options.registration.policy.lock_ns = 60 * kNsPerSecond;  // the machine may be busy with other tests
   CudaDevice device(driver, options, [](const std::string& text) { ADD_FAILURE() << text; });
   QueuedExecutor executor(config, store.catalogue(), device);
   Worker served(store, worker, device, executor, entry(settings.board, 1 + worker), settings.trace);

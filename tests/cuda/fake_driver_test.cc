@@ -75,6 +75,20 @@ TEST_F(FakeDriverRefuses, RegisteringTwice) {
   EXPECT_EQ(add(3, 1), CUDA_SUCCESS);
 }
 
+TEST(FakeRegistrations, AreRefusedForAWhileOrForTheirLengthWhereATestAsksForIt) {
+  const FakeDriver driver({.seed = 3, .refusals = {.max_refusals = 5, .max_pin_bytes = 2 * kPage}});
+  const CudaContext context = CudaContext::open(driver.table(), "");
+  context.make_current();
+  void* const pages = mmap(nullptr, 3 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  EXPECT_NE(driver.table().mem_host_register(pages, 3 * kPage, 0), CUDA_SUCCESS);
+  int num_refusals = 0;
+  while (driver.table().mem_host_register(pages, 2 * kPage, 0) != CUDA_SUCCESS) ++num_refusals;
+  EXPECT_LE(num_refusals, 5);
+  EXPECT_EQ(driver.table().mem_host_register(pages, kPage, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+  EXPECT_EQ(driver.num_registered_twice(), 1);
+  munmap(pages, 3 * kPage);
+}
+
 TEST_F(FakeDriverRefuses, WritesToWhatMayOnlyBeRead) {
   mprotect(page(1), kPage, PROT_READ);
   EXPECT_EQ(add(0, 2), CUDA_ERROR_INVALID_VALUE);
