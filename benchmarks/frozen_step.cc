@@ -58,8 +58,8 @@ rp::Model with_frozen_matrices(const rp::Model& whole) {
 
 // A line of JSON; the limit is 0 without a GPU.
 void print(const Settings& settings, const rp::models::ModelInfo& info, double loss, double seconds, const rp::Session& session) {
-  rp::GpuMemoryUse most;
-  for (const rp::GpuMemoryUse& use : session.gpu_memory()) {
+  rp::WorkerMemoryUse most;
+  for (const rp::WorkerMemoryUse& use : session.worker_memory()) {
     if (use.most_bytes > most.most_bytes) most = use;
   }
   std::printf("{\"tokens\": %lld, \"steps\": %d, \"layers\": %d, \"parameters\": %lld, \"loss\": %.6f, \"seconds\": %.3f, "

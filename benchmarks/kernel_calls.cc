@@ -54,14 +54,26 @@ class Layout {
 struct Inputs {
   Inputs(Layout& layout, const KernelSizes& sizes)
       : ids(layout.array<std::int64_t>(sizes.tokens)), sorted_ids(layout.array<std::int64_t>(sizes.tokens)),
-        places(layout.array<std::int64_t>(sizes.tokens)), divisor(layout.array<double>(1)) {
+        places(layout.array<std::int64_t>(sizes.tokens)), divisor(layout.array<double>(1)),
+        experts{.counts = layout.array<std::int64_t>(sizes.experts),
+                .plan = layout.array<std::int64_t>(models::expert_plan_size(sizes.tokens, sizes.experts)),
+                .rows = sizes.tokens,
+                .experts = sizes.experts} {
     layout.keep();
   }
   std::int64_t* ids;
   std::int64_t* sorted_ids;
   std::int64_t* places;
   double* divisor;
+  models::ExpertRows experts;
 };
+
+// Rows of each expert.
+std::vector<std::int64_t> even_counts(const KernelSizes& sizes) {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(sizes.experts), sizes.tokens / sizes.experts);
+  counts.back() += sizes.tokens % sizes.experts;
+  return counts;
+}
 
 // A random token for each place, the same for the same sizes.
 std::vector<std::int64_t> random_ids(const KernelSizes& sizes) {
@@ -153,6 +165,35 @@ void add_gradients(Calls& calls, const GpuKernels& table, const KernelSizes& s, 
   add(calls, "embed_grad", bytes + 2 * rows_bytes * 4, [=, &table](CUstream stream) { table.embed_grad(kElement, grad, s.tokens, stream); });
 }
 
+void add_experts(Calls& calls, const GpuKernels& table, const KernelSizes& s, const Inputs& inputs, Layout& layout) {
+  const std::int64_t wide = s.tokens * s.hidden, narrow = s.tokens * s.expert_size, weights = s.experts * s.expert_size * s.hidden;
+  const models::ExpertRows& experts = inputs.experts;
+  add(calls, "plan_experts", (s.experts + models::expert_plan_size(s.tokens, s.experts)) * 8,
+      [=, &table](CUstream stream) { table.plan_experts(experts, stream); });
+  const models::GroupedProduct shape{.plan = experts.plan, .rows = s.tokens, .experts = s.experts, .inputs = s.hidden, .outputs = s.expert_size};
+  layout.next_call();
+  models::GroupedProduct linear = shape;
+  linear.rows_in = layout.elements(wide);
+  linear.weight = layout.elements(weights);
+  linear.result = layout.elements(narrow);
+  add(calls, "grouped_linear", (wide + narrow + weights) * kElementBytes,
+      [=, &table](CUstream stream) { table.grouped_linear(kElement, linear, stream); });
+  layout.next_call();
+  models::GroupedProduct grad = shape;
+  grad.rows_in = layout.elements(narrow);
+  grad.weight = layout.elements(weights);
+  grad.result = layout.elements(wide);
+  add(calls, "grouped_linear_grad", (wide + narrow + weights) * kElementBytes,
+      [=, &table](CUstream stream) { table.grouped_linear_grad(kElement, grad, stream); });
+  layout.next_call();
+  models::GroupedProduct weight_grad = shape;
+  weight_grad.rows_in = layout.elements(narrow);
+  weight_grad.other_rows_in = layout.elements(wide);
+  weight_grad.add_to = layout.array<float>(weights);
+  add(calls, "grouped_weight_grad", (wide + narrow) * kElementBytes + 2 * weights * 4,
+      [=, &table](CUstream stream) { table.grouped_weight_grad(kElement, weight_grad, stream); });
+}
+
 Calls make_calls(const GpuKernels& table, const KernelSizes& sizes, Layout& layout) {
   const Inputs inputs(layout, sizes);
   Calls calls;
@@ -160,6 +201,7 @@ Calls make_calls(const GpuKernels& table, const KernelSizes& sizes, Layout& layo
   add_blocks(calls, table, sizes, layout);
   add_loss(calls, table, sizes, inputs, layout);
   add_gradients(calls, table, sizes, inputs, layout);
+  add_experts(calls, table, sizes, inputs, layout);
   return calls;
 }
 
@@ -193,7 +235,7 @@ KernelCalls::KernelCalls(const CudaContext& context, const GpuKernels& table, co
   context.check(context.driver().mem_alloc(&data_, bytes_), cat("taking ", bytes_text(bytes_), " for arguments of kernels").c_str());
   Layout layout(data_);
   calls_ = make_calls(table, sizes, layout);
-  fill();
+  fill(table);
 }
 
 KernelCalls::~KernelCalls() {
@@ -201,7 +243,7 @@ KernelCalls::~KernelCalls() {
   (void)context_.driver().mem_free(data_);
 }
 
-void KernelCalls::fill() {
+void KernelCalls::fill(const GpuKernels& table) {
   const CudaDriver& driver = context_.driver();
   const CudaQueue queue(context_, false);
   context_.check(driver.memset_d8_async(data_, kPattern, bytes_, queue.get()), "setting memory");
@@ -213,7 +255,8 @@ void KernelCalls::fill() {
   const auto id_at = [&ids](std::int64_t place) { return ids[static_cast<std::size_t>(place)]; };
   std::stable_sort(places.begin(), places.end(), [&](std::int64_t a, std::int64_t b) { return id_at(a) < id_at(b); });
   for (const std::int64_t place : places) sorted_ids.push_back(id_at(place));
-  const PinnedCopy staging(context_, ids.size() * sizeof(std::int64_t));
+  const std::vector<std::int64_t> counts = even_counts(sizes_);
+  const PinnedCopy staging(context_, std::max(ids.size(), counts.size()) * sizeof(std::int64_t));
   const auto write = [&](const void* to, const void* from, std::uint64_t bytes) {
     std::memcpy(staging.data(), from, bytes);
     context_.check(driver.memcpy_async(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(staging.data()), bytes, queue.get()),
@@ -225,6 +268,9 @@ void KernelCalls::fill() {
   write(inputs.sorted_ids, sorted_ids.data(), ids.size() * sizeof(std::int64_t));
   write(inputs.places, places.data(), ids.size() * sizeof(std::int64_t));
   write(inputs.divisor, &divisor, sizeof(divisor));
+  write(inputs.experts.counts, counts.data(), counts.size() * sizeof(std::int64_t));
+  table.plan_experts(inputs.experts, queue.get());
+  drain(queue);
 }
 
 std::vector<KernelSpeed> measure_kernels(const CudaContext& context, const GpuKernels& table, const KernelSizes& sizes, int num_calls,

@@ -23,6 +23,8 @@ struct KernelSizes {
   std::int64_t head_size = 128;
   std::int64_t vocabulary = 151936;
   std::int64_t most_logit_rows = 2048;  // the loss is computed in chunks of tokens
+  std::int64_t experts = 128;           // of a mixture whose tokens go to one expert each, evenly
+  std::int64_t expert_size = 768;
 };
 
 class KernelCalls {
@@ -42,7 +44,7 @@ class KernelCalls {
   [[nodiscard]] const std::vector<Call>& calls() const { return calls_; }
 
  private:
-  void fill();
+  void fill(const models::GpuKernels& table);
 
   const CudaContext& context_;
   const KernelSizes sizes_;

@@ -12,7 +12,8 @@
 namespace rp::test {
 namespace {
 
-constexpr KernelSizes kSmall{.tokens = 24, .hidden = 64, .intermediate = 96, .heads = 2, .head_size = 32, .vocabulary = 50, .most_logit_rows = 16};
+constexpr KernelSizes kSmall{.tokens = 24, .hidden = 64, .intermediate = 96, .heads = 2, .head_size = 32, .vocabulary = 50, .most_logit_rows = 16,
+                             .experts = 3, .expert_size = 32};
 
 TEST(KernelCalls, AreOfEveryKernelOfTheTableWithTheBytesOfItsArguments) {
   FakeDriver driver;
@@ -24,20 +25,21 @@ TEST(KernelCalls, AreOfEveryKernelOfTheTableWithTheBytesOfItsArguments) {
     call.enqueue(nullptr);
     call.enqueue(nullptr);
   }
-  // The table without takes_cpu_memory and current_stream.
+  // The table without its two switches and current_stream.
   constexpr std::size_t kNumKernels = (sizeof(models::GpuKernels) - 2 * sizeof(void*)) / sizeof(void*);
   EXPECT_EQ(bytes.size(), kNumKernels);
   EXPECT_EQ(bytes.at("rms_norm"), 24U * 64 * 2 * 2);
   EXPECT_EQ(bytes.at("swiglu_grad"), 24U * 96 * 2 * 5);
   EXPECT_EQ(bytes.at("cross_entropy"), 16U * 50 * 2 * 2) << "as many rows as there are at once";
   EXPECT_EQ(bytes.at("round_gradient"), 24U * 64 * 6);
+  EXPECT_EQ(bytes.at("grouped_linear"), (24U * 64 + 24 * 32 + 3 * 64 * 32) * 2);
 }
 
 TEST(KernelCalls, AreTimedBetweenEventsAndLeaveNothingBehind) {
   FakeDriver driver;
   const CudaContext context = CudaContext::open(driver.table(), "");
   const std::vector<KernelSpeed> speeds = measure_kernels(context, cuda::kernel_table(), kSmall, 2, 1);
-  EXPECT_EQ(speeds.size(), 13U);
+  EXPECT_EQ(speeds.size(), 17U);
   // A time between events is 1 ms there: of two calls.
   for (const KernelSpeed& speed : speeds) EXPECT_DOUBLE_EQ(speed.us, 500) << speed.kernel;
   EXPECT_DOUBLE_EQ(speeds[0].gbs, 24 * 64 * 2 * 2 / 500e3);
