@@ -12,6 +12,9 @@ import launched
 from launched import LaunchedTest, make_model, settings
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
+sys.path.insert(0, str(TOOLS))
+from make_random_model import write_data  # noqa: E402
+
 MOST = 1000  # a step, in any process
 # A small model with much vocabulary: the loss has tensors of tens of MB, which malloc takes from the kernel each time.
 WIDE = dict(hidden_size=128, intermediate_size=256, num_hidden_layers=4, vocab_size=150000)
@@ -54,7 +57,9 @@ class FaultsTest(LaunchedTest):
 class PageFaultsTest(FaultsTest):
     def test_a_steady_step_has_next_to_none(self):
         model = make_model(self.directory / "model", **WIDE)
-        self.check(model=model, batch_size=64, num_microbatches=4, sequence_length=64)
+        data = self.directory / "data.tokens"
+        write_data(data, WIDE["vocab_size"], 64, 200)  # steps of one size: a longer one than all before may take memory
+        self.check(model=model, data=data, batch_size=4, num_microbatches=2, sequence_length=64)
 
 
 class LargePageFaultsTest(FaultsTest):

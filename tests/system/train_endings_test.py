@@ -203,7 +203,7 @@ class TerminalTest(LaunchedTest):
         self.assertNotIn("\nstep", text.replace("\r\n", "\n").split("\nstep", 1)[-1])
         # What stands on the terminal in the end: after the last removal of the bar, the closing lines only.
         self.assertRegex(text.rsplit("\r\x1b[K", 1)[1],
-                         r"^host memory: planned [^\r\n]*\r\nstep: [^\r\n]*\r\n([^\r\n]*simulated[^\r\n]*\r\n)?trained 10 steps in [^\r\n]*\r\n$")
+                         r"^host memory: planned [^\r\n]*\r\nworker memory: at most [^\r\n]*\r\nstep: [^\r\n]*\r\n([^\r\n]*simulated[^\r\n]*\r\n)?trained 10 steps in [^\r\n]*\r\n$")
 
     def test_elsewhere_there_is_a_line_a_step_and_no_control_character(self):
         process = self.run_train(settings(self.output))
