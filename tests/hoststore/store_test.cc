@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <vector>
 
 #include "tests/common/expect_refusal.h"
+#include "tests/common/present_pages.h"
 #include "tests/common/temp_directory.h"
 #include "tests/hoststore/processes.h"
 
@@ -41,31 +41,21 @@ Catalogue large_catalogue() {
   return Catalogue::lay_out({{.name = "a", .parameters = {weight}}}, 2, false);
 }
 
-// Pages of a mapping that this process has touched.
-std::size_t num_present(const void* data, std::uint64_t bytes) {
-  std::vector<std::uint64_t> entries(bytes / 4096);
-  std::ifstream file("/proc/self/pagemap", std::ios::binary);
-  file.seekg(static_cast<std::streamoff>(reinterpret_cast<std::uintptr_t>(data) / 4096 * sizeof(std::uint64_t)));
-  file.read(reinterpret_cast<char*>(entries.data()), static_cast<std::streamsize>(entries.size() * sizeof(std::uint64_t)));
-  constexpr std::uint64_t kPresent = std::uint64_t{1} << 63;
-  return static_cast<std::size_t>(std::count_if(entries.begin(), entries.end(), [](std::uint64_t e) { return (e & kPresent) != 0; }));
-}
-
 TEST(Store, IsPopulatedBeforeItsFirstUseInEachProcessThatAsksForIt) {
   const Catalogue catalogue = large_catalogue();
   const auto store = Store::create(small_settings(), catalogue);
   const auto view = attached(*store);
   *store->parameters(5) = std::byte{7};
-  EXPECT_LT(num_present(store->state(0), catalogue.state_bytes()), catalogue.state_bytes() / 4096) << "by page faults";
+  EXPECT_LT(num_present_pages(store->state(0), catalogue.state_bytes()), catalogue.state_bytes() / 4096) << "by page faults";
   store->populate_ahead(2);
   store->wait_until_populated();
-  EXPECT_EQ(num_present(store->state(0), catalogue.state_bytes()), catalogue.state_bytes() / 4096);
-  EXPECT_EQ(num_present(store->gradients(0), catalogue.gradient_bytes()), catalogue.gradient_bytes() / 4096);
-  EXPECT_EQ(num_present(store->parameters(0), catalogue.parameter_bytes()), catalogue.parameter_bytes() / 4096);
+  EXPECT_EQ(num_present_pages(store->state(0), catalogue.state_bytes()), catalogue.state_bytes() / 4096);
+  EXPECT_EQ(num_present_pages(store->gradients(0), catalogue.gradient_bytes()), catalogue.gradient_bytes() / 4096);
+  EXPECT_EQ(num_present_pages(store->parameters(0), catalogue.parameter_bytes()), catalogue.parameter_bytes() / 4096);
   view->populate_ahead(1);
   view->wait_until_populated();
-  EXPECT_EQ(num_present(view->gradients(0), catalogue.gradient_bytes()), catalogue.gradient_bytes() / 4096);
-  EXPECT_EQ(num_present(std::as_const(*view).parameters(0), catalogue.parameter_bytes()), catalogue.parameter_bytes() / 4096);
+  EXPECT_EQ(num_present_pages(view->gradients(0), catalogue.gradient_bytes()), catalogue.gradient_bytes() / 4096);
+  EXPECT_EQ(num_present_pages(std::as_const(*view).parameters(0), catalogue.parameter_bytes()), catalogue.parameter_bytes() / 4096);
   EXPECT_EQ(*std::as_const(*view).parameters(5), std::byte{7});
 }
 
@@ -79,7 +69,7 @@ TEST(Store, OfFilesOrOfAModelledRunIsNotPopulated) {
     const auto store = Store::create(settings, catalogue);
     store->populate_ahead(2);
     store->wait_until_populated();
-    EXPECT_EQ(num_present(store->state(0), catalogue.state_bytes()), 0U);
+    EXPECT_EQ(num_present_pages(store->state(0), catalogue.state_bytes()), 0U);
   }
 }
 
