@@ -29,7 +29,7 @@ Catalogue catalogue_of(std::uint64_t store_bytes) {
   for (std::int64_t i = 0; i < kLayers; ++i) {
     layers.push_back({.name = cat("layer ", i), .parameters = {{.name = "w", .dtype = DType::kBFloat16, .shape = {elements}}}});
   }
-  return Catalogue::lay_out(layers, 2, false);
+  return Catalogue::lay_out(layers, 1, false);
 }
 
 struct Figures {
