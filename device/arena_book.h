@@ -30,7 +30,7 @@ class ArenaBook {
   // From now on this part counts as `use`. Does nothing if allocate() did not give the offset.
   void count_as(std::uint64_t offset, MemoryUse use);
 
-  // Counts memory that the worker has beside the arena, and what it gives back of that.
+  // Counts memory that the worker takes outside the arena, and gives back there.
   void add_elsewhere(MemoryUse use, std::uint64_t bytes);
   void remove_elsewhere(MemoryUse use, std::uint64_t bytes);
 

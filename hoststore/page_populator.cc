@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <system_error>
 
 namespace rp {
 
@@ -13,7 +14,16 @@ PagePopulator::PagePopulator(std::vector<Range> ranges, int num_threads) {
     }
   }
   const auto num = std::min(static_cast<std::size_t>(num_threads), pieces_.size());
-  for (std::size_t i = 0; i < num; ++i) threads_.emplace_back([this] { run(); });
+  try {
+    for (std::size_t i = 0; i < num; ++i) {
+      threads_.emplace_back([this] {
+        pthread_setname_np(pthread_self(), "rp-populate");
+        run();
+      });
+    }
+  } catch (const std::system_error&) {
+    // Where no more threads are allowed, those that there are do it, and wait() does.
+  }
 }
 
 PagePopulator::~PagePopulator() {
@@ -22,13 +32,13 @@ PagePopulator::~PagePopulator() {
 }
 
 int PagePopulator::wait() {
+  run();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
   return error_.load(std::memory_order_relaxed);
 }
 
 void PagePopulator::run() {
-  pthread_setname_np(pthread_self(), "rp-populate");
   while (true) {
     const std::size_t number = next_piece_.fetch_add(1, std::memory_order_relaxed);
     if (number >= pieces_.size()) return;

@@ -2,8 +2,8 @@
 // Populates pages of the host store ahead of their first use, in threads of its own, while the run starts: a page that is cleared
 // and mapped in a step costs that step a page fault, and one thread clears a few GB a second at best.
 //
-// Owned by the process that maps the memory, which must outlive it. Who uses a page first gets it by a fault, as ever: the content
-// of the pages does not change, and nothing waits for the threads except wait().
+// Owned by the process that maps the memory, which must outlive it. A page that is used before the threads reach it comes by a
+// fault, as it would without them: the content of the pages does not change, and nothing waits for the threads except wait().
 #pragma once
 
 #include <atomic>
@@ -24,13 +24,14 @@ class PagePopulator {
     PageAccess access = PageAccess::kWrite;
   };
 
-  // Begins at once, with the ranges in their order. Where the kernel refuses, the rest of that range is left to its users.
+  // Begins at once, with the ranges in their order. A thread that the kernel refuses pages stops: the rest is left to the other threads,
+  // and to faults.
   PagePopulator(std::vector<Range> ranges, int num_threads);
   ~PagePopulator();  // a piece that is under way is finished, the rest is left
   PagePopulator(const PagePopulator&) = delete;
   PagePopulator& operator=(const PagePopulator&) = delete;
 
-  // Returns when every page is there: 0, or the errno of a kernel that refused some.
+  // Helps, and returns when every page is there: 0, or the errno of a kernel that refused some.
   int wait();
 
  private:

@@ -73,7 +73,7 @@ std::vector<WorkerMemoryUse> worker_memory_of(const std::vector<DeviceMemoryPeak
   std::vector<WorkerMemoryUse> workers;
   for (std::size_t worker = 0; worker < peaks.size(); ++worker) {
     const DeviceMemoryPeaks& of = peaks[worker];
-    if (of.most_bytes == 0) continue;  // it has told of none
+    if (of.most_bytes == 0) continue;  // it has completed no task
     WorkerMemoryUse& use = workers.emplace_back();
     use.worker = static_cast<int>(worker);
     use.limit_bytes = of.limit_bytes;
