@@ -104,6 +104,14 @@ void CudaDevice::let_uploads_come_after_compute() {
   upload_activations_.come_after(computed_);
 }
 
+DeviceMemoryPeaks CudaDevice::memory_peaks() const {
+  DeviceMemoryPeaks peaks = arena_.peaks();
+  for (const CudaStream* stream : {&upload_parameters_, &upload_activations_, &download_, &download_gradients_}) {
+    peaks.staged_bytes += stream->staged_bytes();
+  }
+  return peaks;
+}
+
 Stream& CudaDevice::stream(StreamKind kind) {
   switch (kind) {
     case StreamKind::kUploadParameters: return upload_parameters_;

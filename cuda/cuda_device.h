@@ -47,7 +47,7 @@ class CudaDevice : public Device {
   // Uploads to it come after what compute was given before. It is given back at once: REQUIRES: what else used it than the compute
   // stream is done, or the compute stream comes after that. Throws as take().
   [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes, MemoryUse use) override;
-  [[nodiscard]] DeviceMemoryPeaks memory_peaks() const override { return arena_.peaks(); }
+  [[nodiscard]] DeviceMemoryPeaks memory_peaks() const override;
   [[nodiscard]] Stream& stream(StreamKind kind) override;
   [[nodiscard]] std::unique_ptr<StreamPoint> make_point() override;
   void check() override { compute_.check(); }

@@ -84,7 +84,7 @@ void CudaStream::copy(std::byte* to, const std::byte* from, std::uint64_t bytes)
 
 // The stream's order is all that guards the buffer.
 void CudaStream::copy_staged(std::byte* to, const std::byte* from, std::uint64_t bytes, bool is_upload) {
-  staged_bytes_ += bytes;
+  staged_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   for (std::uint64_t at = 0; at < bytes; at += kStageBytes) {
     const std::uint64_t piece = std::min(kStageBytes, bytes - at);
     if (is_upload) {

@@ -6,6 +6,7 @@
 // arena and pinned memory must outlive it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -79,8 +80,8 @@ class CudaStream : public Stream {
 
   [[nodiscard]] CUstream get() const { return queue_.get(); }
   [[nodiscard]] const CudaContext& context() const { return context_; }
-  // Bytes that went through the pinned buffer. For the thread that enqueues.
-  [[nodiscard]] std::uint64_t staged_bytes() const { return staged_bytes_; }
+  // Bytes that went through the pinned buffer. Any thread.
+  [[nodiscard]] std::uint64_t staged_bytes() const { return staged_bytes_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr std::uint64_t kStageBytes = std::uint64_t{4} << 20;
@@ -99,7 +100,7 @@ class CudaStream : public Stream {
   HostCalls calls_;         // in the stream's own order
   HostCalls beside_calls_;
   std::byte* stage_ = nullptr;
-  std::uint64_t staged_bytes_ = 0;
+  std::atomic<std::uint64_t> staged_bytes_{0};
 };
 
 }  // namespace rp

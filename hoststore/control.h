@@ -17,7 +17,7 @@
 namespace rp {
 
 inline constexpr std::uint64_t kControlMagic = 0x31305f4550495052;  // "RPIPE_01"
-inline constexpr std::uint32_t kControlVersion = 7;
+inline constexpr std::uint32_t kControlVersion = 8;
 inline constexpr int kMaxWorkers = 64;
 inline constexpr int kMaxLayers = 1024;
 inline constexpr std::uint32_t kCommandRing = 8;
@@ -136,11 +136,12 @@ static_assert(sizeof(FailureRecord) == 2048 && ShmSafe<FailureRecord>);
 struct WorkerWords {
   using ShmFormat = void;
   SequenceWord events;        // writer: the worker, or its GPU. (epoch, number of the last event whose data is in place)
-  SequenceWord acknowledged;  // writer: the worker. The epoch that it follows, plus one
+  SequenceWord acknowledged;  // writer: the worker, once it is ready for commands. The epoch that it follows, plus one
   SequenceWord heartbeat;     // writer: the worker's compute thread. Grows with every layer that it begins
   SequenceWord issued;        // writer: the worker's compute thread. Likewise, of the last event that its GPU was given to
+  std::int64_t warm_up_ns = 0;  // writer: the worker's compute thread, before `acknowledged`. How long it warmed up
 };
-static_assert(sizeof(WorkerWords) == 32 && ShmSafe<WorkerWords>);
+static_assert(sizeof(WorkerWords) == 40 && ShmSafe<WorkerWords>);
 
 // CUDA IPC events by which a worker's GPU tells others' of its outputs (docs/design/signals.md): event n of the worker is
 // recorded in event n mod kNumEvents. `held` is a consumer's: which event of each producer it is about to wait for, 0: none.

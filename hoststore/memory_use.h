@@ -34,8 +34,9 @@ struct DeviceMemoryPeaks {
   std::uint64_t most_bytes = 0;   // all purposes together
   std::uint64_t resident_bytes = 0;  // tensors and results between two tasks
   BytesByUse most_by_use{};          // each at its own time
+  std::uint64_t staged_bytes = 0;    // of the store, copied by way of a pinned buffer where they were not registered
   bool operator==(const DeviceMemoryPeaks&) const = default;
 };
-static_assert(sizeof(DeviceMemoryPeaks) == 80 && ShmSafe<DeviceMemoryPeaks>);
+static_assert(sizeof(DeviceMemoryPeaks) == 88 && ShmSafe<DeviceMemoryPeaks>);
 
 }  // namespace rp

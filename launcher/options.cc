@@ -159,6 +159,7 @@ void read_settings(const AskedSettings& asked, LaunchOptions& options) {
   if (const auto a = asked.value("params-on")) options.settings.params_on = parse_directory(a->name, a->value);
   if (const auto a = asked.value("plan")) options.settings.plan = parse_plan(a->name, a->value);
   if (const auto a = asked.value("prefetch")) options.settings.prefetch = parse_switch(a->name, a->value);
+  if (const auto a = asked.value("warm-up")) options.settings.warm_up = parse_switch(a->name, a->value);
   if (const auto a = asked.value("give-way")) options.settings.give_way = parse_give_way(a->name, a->value);
   if (const auto a = asked.value("signals")) options.settings.signals = parse_signals(a->name, a->value);
   if (const auto a = asked.value("gpu-memory")) options.settings.gpu_memory = parse_memory(a->name, a->value);
@@ -194,6 +195,7 @@ const std::vector<OptionSpec>& launch_option_specs() {
       {"", "params-on", "DIR", "RP_PARAMS_ON", "Keep weights, gradients and optimizer state in files in DIR (default: memory)"},
       {"", "plan", "auto|FILE", "RP_PLAN", "How layers are cut into stages (default: auto)"},
       {"", "prefetch", "0|1", "RP_PREFETCH", "Upload the next stage while one computes (default: 1)"},
+      {"", "warm-up", "0|1", "RP_WARM_UP", "Run each kind of layer once before the first step (default: 1 on GPUs, else 0)"},
       {"", "give-way", "all|weights|gradients|none", "RP_GIVE_WAY",
        "Which bulk copies let inputs and outputs pass on a GPU's link (default: all)"},
       {"", "wait-timeout", "SECONDS", "RP_WAIT_TIMEOUT", "Fail when nothing computes for so long (default: 600)"},

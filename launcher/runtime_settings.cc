@@ -102,6 +102,7 @@ RuntimeSettings RuntimeSettings::from_environment() {
   if (const auto value = environment_value("RP_PARAMS_ON")) settings.params_on = parse_directory("RP_PARAMS_ON", *value);
   if (const auto value = environment_value("RP_PLAN")) settings.plan = parse_plan("RP_PLAN", *value);
   if (const auto value = environment_value("RP_PREFETCH")) settings.prefetch = parse_switch("RP_PREFETCH", *value);
+  if (const auto value = environment_value("RP_WARM_UP")) settings.warm_up = parse_switch("RP_WARM_UP", *value);
   if (const auto value = environment_value("RP_GIVE_WAY")) settings.give_way = parse_give_way("RP_GIVE_WAY", *value);
   if (const auto value = environment_value("RP_SIGNALS")) settings.signals = parse_signals("RP_SIGNALS", *value);
   if (const auto value = environment_value("RP_GPU_MEMORY")) settings.gpu_memory = parse_memory("RP_GPU_MEMORY", *value);
@@ -132,6 +133,7 @@ std::vector<std::pair<std::string, std::string>> RuntimeSettings::variables() co
   if (params_on) list.emplace_back("RP_PARAMS_ON", *params_on);
   if (plan) list.emplace_back("RP_PLAN", *plan);
   if (prefetch) list.emplace_back("RP_PREFETCH", *prefetch ? "1" : "0");
+  if (warm_up) list.emplace_back("RP_WARM_UP", *warm_up ? "1" : "0");
   if (give_way) list.emplace_back("RP_GIVE_WAY", *give_way);
   if (signals) list.emplace_back("RP_SIGNALS", *signals);
   if (gpu_memory) list.emplace_back("RP_GPU_MEMORY", *gpu_memory);

@@ -21,6 +21,7 @@ struct RuntimeSettings {
   std::optional<std::string> params_on;  // RP_PARAMS_ON: a directory
   std::optional<std::string> plan;       // RP_PLAN: "auto" or a file
   std::optional<bool> prefetch;          // RP_PREFETCH: 0, 1
+  std::optional<bool> warm_up;           // RP_WARM_UP: 0, 1
   std::optional<std::string> give_way;   // RP_GIVE_WAY: "all", "weights", "gradients", "none"
   std::optional<int> threads_per_worker; // RP_THREADS_PER_WORKER
   std::optional<int> wait_timeout_seconds;  // RP_WAIT_TIMEOUT

@@ -15,6 +15,8 @@ namespace rp::models {
 
 namespace {
 
+constexpr const char* kLossName = "causal_lm_loss";
+
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
@@ -142,8 +144,13 @@ at::Tensor causal_lm_loss_of(const Tensors& outputs, const Tensors& arguments, s
                              chunk_tokens == 0 ? kChunkTokens : chunk_tokens, with_gradient);
 }
 
+CallContents causal_lm_example(std::int64_t sequences, std::int64_t tokens) {
+  const at::Tensor ids = at::zeros({sequences, tokens}, at::kLong);
+  return {.inputs = {ids}, .loss = kLossName, .arguments = {ids, at::scalar_tensor(static_cast<double>(ids.numel()), at::kFloat)}};
+}
+
 Loss causal_lm_loss() {
-  return loss("causal_lm_loss", [](const Tensors& outputs, const Tensors& arguments) {
+  return loss(kLossName, [](const Tensors& outputs, const Tensors& arguments) {
     return causal_lm_loss_of(outputs, arguments);
   });
 }

@@ -66,6 +66,9 @@ LayerSpec describe(const LlamaConfig& config, std::int64_t layer, at::ScalarType
   return spec;
 }
 
+// Of the example that a model has before its user gives one.
+constexpr std::int64_t kExampleTokens = 64;
+
 }  // namespace
 
 Model load(const std::filesystem::path& directory, at::ScalarType dtype) {
@@ -81,6 +84,7 @@ Model load(const std::filesystem::path& directory, at::ScalarType dtype) {
   for (std::int64_t layer = 0; layer <= head; ++layer) model.add(describe(config, layer, dtype, weights));
   if (config.tie_word_embeddings) model.tie({0, "weight"}, {static_cast<int>(head), "lm_head.weight"});
   model.set_check([vocabulary = config.vocabulary](const CallContents& call) { check_batch(vocabulary, call); });
+  model.set_example(causal_lm_example(1, std::min<std::int64_t>(kExampleTokens, config.max_sequence_length)));
   return std::move(model.set_dtype(dtype));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace rp {
@@ -13,6 +14,7 @@ struct EffectiveSettings {
   std::string params_on;    // "" = in memory
   std::string plan = "auto";
   bool prefetch = true;
+  std::optional<bool> warm_up;  // not set: on GPUs
   std::string give_way = "all";
   std::string gpu;          // of a worker on a GPU: its UUID
   int gpu_sharers = 1;      // workers of the run on it

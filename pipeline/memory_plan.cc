@@ -78,6 +78,7 @@ std::vector<WorkerMemoryUse> worker_memory_of(const std::vector<DeviceMemoryPeak
     use.worker = static_cast<int>(worker);
     use.limit_bytes = of.limit_bytes;
     use.most_bytes = of.most_bytes;
+    use.staged_bytes = of.staged_bytes;
     for (std::size_t i = 0; i < kMemoryUses; ++i) {
       if (of.most_by_use[i] > 0) use.items.push_back({memory_use_name(static_cast<MemoryUse>(i)), of.most_by_use[i]});
     }

@@ -298,7 +298,9 @@ void Runtime::serve_on(Device& device, TorchDevice& torch_device, ProfilerRanges
   };
   std::vector<PipelineCode> code;
   for (const Pipeline::Impl* pipeline : pipelines_) code.push_back({&pipeline->model(), &pipeline->losses()});
-  TorchStageExecutor executor(code, store.catalogue(), torch_device, static_cast<int>(store.header().threads_per_worker),
+  TorchStageExecutor executor(code, store.catalogue(), torch_device,
+                              {.num_threads = static_cast<int>(store.header().threads_per_worker),
+                               .warms_up = settings_.warm_up.value_or(is_on_gpus())},
                               std::move(report_layer));
   Worker(store, worker, device, executor, board, trace, &ranges).serve();
 }

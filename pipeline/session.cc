@@ -89,6 +89,7 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   choose(settings_.params_on, options.params_on, settings.params_on);
   choose(settings_.plan, options.plan, settings.plan);
   choose(settings_.prefetch, options.prefetch, settings.prefetch);
+  settings_.warm_up = options.warm_up ? options.warm_up : settings.warm_up;
   choose(settings_.give_way, options.give_way, settings.give_way);
   choose(settings_.signals, options.signals, settings.signals);
   choose(settings_.gpu_memory, options.gpu_memory, settings.gpu_memory);
@@ -313,6 +314,16 @@ MemoryPlan Session::memory_plan() const {
   Runtime& runtime = *impl_->runtime();
   if (runtime.store_if_created() == nullptr) return {};
   return memory_plan_of_all(runtime.store(), runtime.coordinator_if_started(), runtime.is_in_files());
+}
+double Session::warm_up_seconds() const {
+  Runtime& runtime = *impl_->runtime();
+  if (runtime.store_if_created() == nullptr) return 0;
+  double seconds = 0;
+  for (int worker = 0; worker < num_workers(); ++worker) {
+    WorkerWords& words = runtime.store().worker_words(worker);
+    if (words.acknowledged.observe() > 0) seconds = std::max(seconds, static_cast<double>(words.warm_up_ns) / kNsPerSecond);
+  }
+  return seconds;
 }
 std::vector<WorkerMemoryUse> Session::worker_memory() const {
   Coordinator* const coordinator = impl_->runtime()->coordinator_if_started();

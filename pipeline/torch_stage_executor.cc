@@ -11,6 +11,7 @@
 #include "pipeline/tensors.h"
 #include "pipeline/user_code.h"
 #include "pipeline/value_structure.h"
+#include "pipeline/warm_up.h"
 
 namespace rp {
 
@@ -50,11 +51,11 @@ std::vector<std::int64_t> versions_of(const Tensors& tensors) {
 }  // namespace
 
 TorchStageExecutor::TorchStageExecutor(std::vector<PipelineCode> pipelines, const Catalogue& catalogue, TorchDevice& device,
-                                       int num_threads, LayerReport report)
+                                       Options options, LayerReport report)
     : pipelines_(std::move(pipelines)),
       catalogue_(catalogue),
       device_(device),
-      num_threads_(num_threads),
+      options_(options),
       report_(std::move(report)),
       generator_(device.generator()),
       layers_(pipelines_, catalogue, device),
@@ -77,8 +78,18 @@ OutputBlock TorchStageExecutor::output_block(BlockKind kind, int index, const Te
   return {.kind = kind, .index = index, .tensors = std::move(views), .owner = std::move(owner)};
 }
 
+void TorchStageExecutor::enter_thread() {
+  if (!std::exchange(has_entered_, true)) device_.enter_thread(options_.num_threads);
+}
+
+bool TorchStageExecutor::warm_up(Device& device) {
+  if (!options_.warms_up) return false;
+  enter_thread();
+  return WarmUp(*this, pipelines_, catalogue_, device_, device).run();
+}
+
 void TorchStageExecutor::begin(const StageTask& task) {
-  if (!std::exchange(has_entered_, true)) device_.enter_thread(num_threads_);
+  enter_thread();
   const Command& command = *task.command;
   results_.begin(static_cast<std::size_t>(command.num_microbatches), task.uses.size(),
                  static_cast<std::size_t>(command.end_layer - command.first_layer));

@@ -22,15 +22,20 @@ namespace rp {
 
 class TorchStageExecutor : public StageExecutor {
  public:
+  struct Options {
+    int num_threads = 1;  // of the processor
+    bool warms_up = false;
+  };
   // Called before each layer runs, forward or backward; for the fault board.
   using LayerReport = std::function<void(int layer, int microbatch)>;
 
   // The code of each pipeline, catalogue and device must outlive it. Before each layer, the device's generator, which dropout
   // draws from, is seeded from the pipeline's seed, round, layer and microbatch: a recompute draws what the forward drew.
-  // `num_threads`: of the processor.
-  TorchStageExecutor(std::vector<PipelineCode> pipelines, const Catalogue& catalogue, TorchDevice& device, int num_threads,
+  TorchStageExecutor(std::vector<PipelineCode> pipelines, const Catalogue& catalogue, TorchDevice& device, Options options,
                      LayerReport report = {});
 
+  // Each kind of layer of a pipeline whose model has an example.
+  [[nodiscard]] bool warm_up(Device& device) override;
   void begin(const StageTask& task) override;
   void recompute(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) override;
   void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) override;
@@ -53,6 +58,8 @@ class TorchStageExecutor : public StageExecutor {
     double loss_scale;
   };
 
+  // First of all, in the thread that computes.
+  void enter_thread();
   void give_buffers(const Run& run);
   void set_random_seed(const Run& run, int layer);
   [[nodiscard]] Tensors with_imports(const Run& run, BlockKind kind, int index, BlockKind import, int num_imports) const;
@@ -76,7 +83,7 @@ class TorchStageExecutor : public StageExecutor {
   const std::vector<PipelineCode> pipelines_;
   const Catalogue& catalogue_;
   TorchDevice& device_;
-  const int num_threads_;
+  const Options options_;
   const LayerReport report_;
   at::Generator generator_;
   bool has_entered_ = false;  // the thread that computes

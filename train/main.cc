@@ -1,6 +1,7 @@
 // train: fine-tunes a causal language model from a Hugging Face directory on tokenized text. docs/train.md.
 #include <cstdio>
 #include <optional>
+#include <utility>
 
 #include "roundpipe/roundpipe.h"
 #include "train/options.h"
@@ -51,8 +52,9 @@ int main(int argc, char** argv) {
     inputs = rp::find_run_inputs(settings, session.threads_per_worker());
     print(rp::settings_text(settings, *inputs, session.threads_per_worker()));
   }
-  rp::Pipeline pipeline(session, rp::models::load(settings.model, scalar_type(settings.dtype)), rp::models::causal_lm_loss(),
-                        pipeline_options(settings));
+  rp::Model model = rp::models::load(settings.model, scalar_type(settings.dtype));
+  model.set_example(rp::models::causal_lm_example(settings.sequences_of_microbatch(), settings.sequence_length));
+  rp::Pipeline pipeline(session, std::move(model), rp::models::causal_lm_loss(), pipeline_options(settings));
   session.start();
   try {
     rp::Training training(session, pipeline, settings, *inputs);

@@ -53,7 +53,7 @@ std::string metrics_line(const StepReport& report) {
              ", \"grad_norm\": ", number("%.17g", report.grad_norm), ", \"lr\": ", number("%.17g", report.learning_rate),
              ", \"tokens_per_second\": ", number("%.6g", report.tokens_per_second), ", \"busy\": ", number("%.4g", report.busy),
              ", \"trained_tokens\": ", report.trained_tokens, ", \"seconds\": ", number("%.6g", report.seconds), ", \"epoch\": ", report.epoch,
-             ", \"host_bytes\": ", report.host_bytes, "}");
+             ", \"host_bytes\": ", report.host_bytes, ", \"staged_bytes\": ", report.staged_bytes, "}");
 }
 
 MetricsFile MetricsFile::open(const std::filesystem::path& path, std::int64_t last_step) {

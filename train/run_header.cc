@@ -77,6 +77,12 @@ std::string memory_text(const MemoryPlan& plan) {
   return plan.pages.empty() ? text : text + cat("  ", plan.pages, "\n");
 }
 
+std::string warm_up_text(double seconds) {
+  std::array<char, 80> text{};
+  std::snprintf(text.data(), text.size(), "warm-up: %.2f s, before step 1, for each kind of layer once", seconds);
+  return text.data();
+}
+
 std::string activations_text(const MemoryPlan& plan) {
   const std::uint64_t budget = plan.activation_bytes().value_or(0);
   return cat("activations: budget ", bytes_text(budget), ", the plan of host memory is ", bytes_text(plan.bytes()), " with it");

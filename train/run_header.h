@@ -17,7 +17,10 @@ namespace rp {
 // Host memory by purpose, before the first step.
 [[nodiscard]] std::string memory_text(const MemoryPlan& plan);
 
-// A line without its end: the budget of activations, once it is known.
+// A line without its end: what the workers did before the first step.
+[[nodiscard]] std::string warm_up_text(double seconds);
+
+// Likewise: the budget of activations, once it is known.
 [[nodiscard]] std::string activations_text(const MemoryPlan& plan);
 
 // Likewise, at the end of a run.

@@ -45,6 +45,8 @@ struct TrainSettings {
   static constexpr std::string_view kPreset = "preset:";
 
   [[nodiscard]] std::int64_t sequences_of_round() const { return batch_size / rounds_per_step; }
+  // Of the largest one.
+  [[nodiscard]] std::int64_t sequences_of_microbatch() const { return (sequences_of_round() + num_microbatches - 1) / num_microbatches; }
   [[nodiscard]] std::int64_t tokens_of_step() const { return batch_size * sequence_length; }
 };
 

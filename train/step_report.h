@@ -17,6 +17,7 @@ struct StepReport {
   double tokens_per_second = 0;  // all positions that are computed, padding included
   double busy = 0;  // the share of the workers' time in which layers compute, of the last steps; 0: not known yet
   std::uint64_t host_bytes = 0;  // resident memory of the coordinator, the host store included
+  std::uint64_t staged_bytes = 0;  // copied by way of pinned buffers since the step before (WorkerMemoryUse::staged_bytes)
   double eta_seconds = 0;
 };
 

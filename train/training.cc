@@ -125,9 +125,11 @@ void Training::report_accepted() {
   report.tokens_per_second = static_cast<double>(settings_.tokens_of_step()) / report.seconds;
   report.busy = layer_seconds_of_step() / (clock_.seconds_for(1) * session_.num_workers());
   report.host_bytes = resident_bytes();
+  report.staged_bytes = staged_bytes_since_report();
   report.eta_seconds = clock_.seconds_for(settings_.max_steps - step.step);
   metrics_->add(report);
   progress_.show(report);
+  report_warm_up();
   report_activations();
   const double loss_scale = step.result->loss_scale();
   if (std::isfinite(report.loss) && !std::isfinite(report.grad_norm) && loss_scale > 1) {
@@ -139,6 +141,12 @@ void Training::report_accepted() {
                     step.result->skipped() ? ": the step was left out" : ": the weights are spoiled",
                     "; lower --learning-rate or add --warmup-steps, and resume from a checkpoint before"));
   }
+}
+
+std::uint64_t Training::staged_bytes_since_report() {
+  std::uint64_t bytes = 0;
+  for (const WorkerMemoryUse& worker : session_.worker_memory()) bytes += worker.staged_bytes;
+  return bytes - std::exchange(reported_staged_bytes_, bytes);
 }
 
 double Training::layer_seconds_of_step() const {
@@ -154,6 +162,11 @@ void Training::report_step_times() {
     predicted = predict_step(settings_, profile, pipeline_.plan_text(), session_.num_workers(), session_.fp16_accumulation());
   }
   if (const std::string text = step_times_text(times, predicted); !text.empty()) progress_.note(text);
+}
+
+void Training::report_warm_up() {
+  if (std::exchange(has_told_warm_up_, true)) return;
+  if (const double seconds = session_.warm_up_seconds(); seconds > 0) progress_.note(warm_up_text(seconds));
 }
 
 void Training::report_activations() {

@@ -45,6 +45,9 @@ class Training {
   void report_accepted();
   // What the layers of a step take on all workers together.
   [[nodiscard]] double layer_seconds_of_step() const;
+  [[nodiscard]] std::uint64_t staged_bytes_since_report();
+  // Tells once how long the workers warmed up.
+  void report_warm_up();
   // Tells the budget of activations when it is known, and when it is another by 1 % of the plan.
   void report_activations();
   // Tells what steps took, and what they were expected to take.
@@ -64,6 +67,8 @@ class Training {
   Progress progress_;
   StepClock clock_;
   std::optional<AcceptedStep> accepted_;
+  std::uint64_t reported_staged_bytes_ = 0;  // of all steps so far
+  bool has_told_warm_up_ = false;
   double told_activation_bytes_ = 0;  // the budget as it was told last
 };
 

@@ -18,6 +18,15 @@ Runner::Runner(WorkerParts& worker, StageExecutor& executor, const Feeder& feede
       outputs_(worker.store, worker.number, worker.device, *worker.signals, worker.trace),
       waits_(worker.waits(WorkerThread::kRunner)) {}
 
+void Runner::warm_up() {
+  const std::int64_t since = now_ns();
+  if (!executor_.warm_up(worker_.device)) return;
+  while (!compute_.drain_within(kNsPerSecond)) {
+    if (worker_.flow.observe_stop()) return;
+  }
+  worker_.store.worker_words(worker_.number).warm_up_ns = now_ns() - since;
+}
+
 void Runner::run() {
   worker_.report.idle();
   while (const auto task = waits_.next_task(worker_.flow.to_run)) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "device/device.h"
 #include "hoststore/boundary.h"
 #include "hoststore/control.h"
 #include "roundpipe/error.h"
@@ -123,6 +124,14 @@ class LayerFailure : public std::runtime_error {
 class StageExecutor {
  public:
   virtual ~StageExecutor() = default;
+
+  // Does once, before all other calls, what a device does at the first use of a kernel or library and later ones would find done, so that
+  // it does not happen while streams wait for other processes. Takes memory of `device`, the worker's, and gives it back.
+  // False: it does nothing.
+  [[nodiscard]] virtual bool warm_up(Device& device) {
+    (void)device;
+    return false;
+  }
 
   // Binds the weights of the stage. The memory stays the task's until end() returned.
   virtual void begin(const StageTask& task) = 0;

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <array>
+#include <latch>
 #include <thread>
 #include <utility>
 
@@ -31,12 +32,24 @@ Worker::~Worker() = default;
 void Worker::serve() {
   SequenceWord& epoch_word = parts_.store.epoch();
   const std::uint64_t epoch = epoch_word.observe();
-  parts_.store.worker_words(parts_.number).acknowledged.publish(epoch + 1);
-  if (epoch == kEndEpoch) return;  // the run ended before this worker began
-  std::array<std::thread, 4> threads = {std::thread([this] { guard("rp-feeder", feeder_); }),
-                                        std::thread([this] { guard("rp-fetcher", fetcher_); }),
-                                        std::thread([this] { guard("rp-runner", runner_); }),
-                                        std::thread([this] { guard("rp-finisher", finisher_); })};
+  SequenceWord& acknowledged = parts_.store.worker_words(parts_.number).acknowledged;
+  if (epoch == kEndEpoch) return acknowledged.publish(epoch + 1);  // the run ended before this worker began
+  // Commands come after the acknowledgement, but from a coordinator in the same process, which does not wait for it: nothing is copied
+  // before the runner is warm.
+  std::latch is_warm(1);
+  const auto start = [this, &is_warm](const char* name, auto& thread) {
+    return std::thread([this, &is_warm, name, &thread] {
+      is_warm.wait();
+      (void)guard(name, [&thread] { thread.run(); });
+    });
+  };
+  std::thread runner([this, epoch, &acknowledged, &is_warm] {
+    if (guard("rp-runner", [this] { runner_.warm_up(); })) acknowledged.publish(epoch + 1);
+    is_warm.count_down();
+    (void)guard("rp-runner", [this] { runner_.run(); });
+  });
+  std::array<std::thread, 4> threads = {start("rp-feeder", feeder_), start("rp-fetcher", fetcher_), std::move(runner),
+                                        start("rp-finisher", finisher_)};
   // Between two changes of the epoch there is nothing to do here, however long that is, but to look after the device.
   while (epoch_word.wait_at_least(epoch + 1, parts_.flow.limits(kNsPerSecond)) == WaitResult::kTimedOut) check_device();
   stop_all();
@@ -74,14 +87,16 @@ void Worker::give_up() {
   }
 }
 
-template <typename Thread>
-void Worker::guard(const char* name, Thread& thread) {
+template <typename Function>
+bool Worker::guard(const char* name, Function function) {
   pthread_setname_np(pthread_self(), name);
   const SignalStack stack;  // a layer that overflows the stack is told of, too
   try {
-    thread.run();
+    function();
+    return true;
   } catch (...) {
     fail(std::current_exception());
+    return false;
   }
 }
 

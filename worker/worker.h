@@ -40,9 +40,9 @@ class Worker {
   void serve();
 
  private:
-  // Runs one of the threads; an exception ends the worker and is rethrown by serve().
-  template <typename Thread>
-  void guard(const char* name, Thread& thread);
+  // Runs what a thread of this name does; an exception ends the worker, is rethrown by serve(), and gives false.
+  template <typename Function>
+  [[nodiscard]] bool guard(const char* name, Function function);
   // The worker cannot go on: it stops, and serve() throws `error`. The first call counts.
   void fail(std::exception_ptr error);
   void stop_all();

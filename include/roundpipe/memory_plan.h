@@ -48,6 +48,8 @@ struct WorkerMemoryUse {
   std::uint64_t limit_bytes = 0;  // what the worker took of its GPU at its start; 0 on the processor
   std::uint64_t most_bytes = 0;   // of that, in use at once
   std::vector<Item> items;        // the largest first, each at its own time
+  // Of the host store, copied by way of a pinned buffer, at a fraction of the speed, where they were not registered with the driver yet.
+  std::uint64_t staged_bytes = 0;
 };
 
 }  // namespace rp

@@ -59,12 +59,22 @@ class Model {
     return *this;
   }
 
+  // What one microbatch of a call may be, of its dtypes and usual shapes, with a loss by name where there is one: before its first task a
+  // worker on a GPU runs each kind of layer on it once, forward and backward, with weights of zeros, so that kernels are loaded and
+  // libraries set up then, and not while other workers wait. Without an example that is left to the first tasks. Layers that count
+  // their calls count these.
+  Model& set_example(CallContents one_microbatch) {
+    example_ = std::move(one_microbatch);
+    return *this;
+  }
+
   // What was described: layers(), as many as num_layers(); ties() in the order in which they were said; dtype(); check(), which
-  // may be empty.
+  // may be empty; example(), without inputs where there is none.
   [[nodiscard]] const std::vector<LayerSpec>& layers() const { return layers_; }
   [[nodiscard]] const std::vector<std::pair<ParameterUse, ParameterUse>>& ties() const { return ties_; }
   [[nodiscard]] at::ScalarType dtype() const { return dtype_; }
   [[nodiscard]] const std::function<void(const CallContents&)>& check() const { return check_; }
+  [[nodiscard]] const CallContents& example() const { return example_; }
   [[nodiscard]] int num_layers() const { return static_cast<int>(layers_.size()); }
 
  private:
@@ -72,6 +82,7 @@ class Model {
   std::vector<std::pair<ParameterUse, ParameterUse>> ties_;
   at::ScalarType dtype_ = at::kFloat;
   std::function<void(const CallContents&)> check_;
+  CallContents example_;
 };
 
 }  // namespace rp

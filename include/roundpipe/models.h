@@ -55,6 +55,10 @@ struct PresetBatch {
 // before the call). Works in chunks of tokens: whole logits never exist.
 [[nodiscard]] Loss causal_lm_loss();
 
+// A microbatch for Model::set_example(), of which load() sets a short one: its inputs and causal_lm_loss()'s arguments. Give the sequences of
+// a microbatch and their tokens as in the calls to come, so that libraries choose the same kernels.
+[[nodiscard]] CallContents causal_lm_example(std::int64_t sequences, std::int64_t tokens);
+
 // Writes the working weights of `pipeline`, made from load(source), as a Hugging Face directory: *.safetensors with the
 // names and dtype of the source, and every other small file of the source (configuration, tokenizer). Written beside
 // `output` and renamed at the end. Waits as Pipeline::synchronize(). Throws rp::Error (kOutputFailed).

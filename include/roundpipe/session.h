@@ -21,6 +21,8 @@ struct SessionOptions {
   std::optional<std::string> params_on;
   std::optional<std::string> plan;         // RP_PLAN: "auto" or a file; default "auto"
   std::optional<bool> prefetch;            // RP_PREFETCH, default on
+  // RP_WARM_UP: whether each worker runs each kind of layer once before its first task (Model::set_example()); default: on GPUs.
+  std::optional<bool> warm_up;
   // RP_GIVE_WAY: which bulk copies let inputs and outputs pass on a worker's link: "all" (the default), "weights",
   // "gradients", "none".
   std::optional<std::string> give_way;
@@ -86,6 +88,10 @@ class Session {
 
   // Host memory of all pipelines, planned and measured. Empty before start().
   [[nodiscard]] MemoryPlan memory_plan() const;
+
+  // How long the workers warmed up before their first task: the longest of them; 0 where none did. In a run without rp-launch the worker
+  // may still be at it while start() has returned.
+  [[nodiscard]] double warm_up_seconds() const;
 
   // Of the workers that have completed a task, in their order. Empty on modelled devices.
   [[nodiscard]] std::vector<WorkerMemoryUse> worker_memory() const;

@@ -54,6 +54,7 @@ void serve_on_gpu(const CudaDriver& driver, Store& store, int worker, const ToyC
   // The others register while they copy, and may come to the end of the run before that of the store.
   if (worker % 2 == 0) expect_all_registered(device, store);
   served.serve();
+  EXPECT_EQ(executor.num_loaded_late(), 0U) << "kernels were loaded while streams may have waited for other workers";
 }
 
 // Threads share a driver, as processes share a GPU; each process has its own view of it.

@@ -32,8 +32,8 @@ class GpuWorker {
       : store(two_layer_store({.wait_timeout_ns = wait_timeout_ns})),
         table(make_table(*store)),
         device(driver, {.memory_bytes = 4 << 20, .signals = signals}, [this](const std::string& text) { warnings->push_back(text); }),
-        executor_(kTwoLayersOfEight, store->catalogue(), device),
-        worker_(*store, 0, device, executor_) {
+        executor(kTwoLayersOfEight, store->catalogue(), device),
+        worker_(*store, 0, device, executor) {
     const std::vector<float> eight(8, 2);
     place_input(*store, table, BlockKind::kActivation, 0, eight, 8192);
     place_input(*store, table, BlockKind::kArguments, 0, eight, 16384);
@@ -79,9 +79,9 @@ class GpuWorker {
   const std::shared_ptr<std::vector<std::string>> warnings = std::make_shared<std::vector<std::string>>();
   CudaDevice device;
   std::vector<Completion> completions;
+  QueuedExecutor executor;
 
  private:
-  QueuedExecutor executor_;
   Worker worker_;
 };
 
@@ -143,6 +143,7 @@ TEST(CudaWorker, EnqueuesARoundInThisOrder) {
   // Of each task: its weights, its begin; of each microbatch its inputs, the computation, the place of its inputs and its outputs;
   // the end, the gradients, the stage buffer. The backward's recompute comes before its gradient is waited for.
   EXPECT_EQ(line_of(without_new_memory(log[kComputeStream]), names),
+            "call, call, call, call, call, call, "  // the warm-up
             "wait a, call, wait b, call, record c, record d, wait e, call, record f, record d, call, record g, "
             "wait h, call, wait b, call, record c, record d, wait e, call, record f, record d, call, record i, record j, "
             "wait a, call, wait k, call, wait b, call, record c, record d, wait l, call, wait e, call, record f, record d, call, "
@@ -166,6 +167,21 @@ TEST(CudaWorker, EnqueuesARoundInThisOrder) {
   // Of each task: its gradients, room for a further piece, its outputs, its completion.
   EXPECT_EQ(line_of(steady(log[kDownloadGradient]), names),
             "wait p, record s, wait i, copy 128, record s, wait q, record s, wait m, copy 128, record s, wait r, record s");
+}
+
+// The driver may wait for all streams when it loads a kernel, and streams wait for other workers and for the host's copies.
+TEST(CudaWorker, LoadsItsKernelsBeforeAnythingIsCopiedAndNoneLater) {
+  const FakeDriver driver;
+  GpuWorker worker(driver.table());
+  std::vector<std::vector<std::string>> log;
+  worker.executor.after_warm_up = [&] { log = driver.log(); };
+  worker.serve();
+  ASSERT_EQ(log.size(), 10U);
+  for (const StreamNumber stream : {kUploadWeights, kUploadInputs, kDownloadOutputs, kDownloadGradient}) {
+    EXPECT_THAT(log[stream], testing::IsEmpty()) << "stream " << stream;
+  }
+  EXPECT_THAT(log[kComputeStream], testing::SizeIs(6));
+  EXPECT_EQ(worker.executor.num_loaded_late(), 0U);
 }
 
 // A copy there would hold up the kernels of the next task while the link downloads outputs or gradients.

@@ -66,6 +66,20 @@ void FakeDriver::let_go(int stream) { state_->streams.hold(stream, false); }
 void FakeDriver::refuse_registrations(bool refuses) { state_->registrations.refuse_all(refuses); }
 int FakeDriver::num_registered_twice() const { return state_->registrations.num_twice(); }
 
+void FakeDriver::load(CUstream stream, const std::string& kernel) {
+  bool is_first = false;
+  {
+    const std::lock_guard lock(fake_state().mutex);
+    is_first = fake_state().loaded_kernels[stream->context].insert(kernel).second;
+  }
+  if (is_first) fake_state().streams.wait_until_idle(stream->context);
+}
+
+std::size_t FakeDriver::num_loaded(CUstream stream) {
+  const std::lock_guard lock(fake_state().mutex);
+  return fake_state().loaded_kernels[stream->context].size();
+}
+
 std::uint64_t FakeDriver::registered_bytes() const {
   const std::lock_guard lock(state_->mutex);
   return state_->memory.registered_bytes();

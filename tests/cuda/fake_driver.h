@@ -54,6 +54,12 @@ class FakeDriver {
 
   // The driver's function of this name, as "cuMemcpyAsync", fails at its `call`-th call from now on (1: the next), once.
   void fail(const std::string& function, CUresult result, int call = 1);
+  // What goes before each launch of the kernel of this name: at its first launch in the stream's context it is loaded, for
+  // which the driver may wait until all streams of the context are idle, as this one does.
+  static void load(CUstream stream, const std::string& kernel);
+  // Kernels of the stream's context so far.
+  [[nodiscard]] static std::size_t num_loaded(CUstream stream);
+
   // The GPU has failed, as by a kernel that wrote where it must not: nothing enqueued runs any more, not even host functions, and
   // every call says so.
   void fault(CUresult result);

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,7 @@ struct FakeDriver::State {
   std::map<std::string, Failure> failures;
   std::vector<std::unique_ptr<CUctx_st>> contexts;
   std::vector<std::unique_ptr<CUevent_st>> events;
+  std::map<CUcontext, std::set<std::string>> loaded_kernels;
   FakeMemory memory;
   FakeRegistrations registrations;  // with a lock of its own
   FakeStreams streams;

@@ -5,26 +5,48 @@
 #include <utility>
 
 #include "common/check.h"
+#include "tests/cuda/fake_driver.h"
 
 namespace rp::test {
+
+namespace {
+
+// Kernels besides those of the phases.
+constexpr const char* kClear = "clear";
+constexpr const char* kRecompute = "recompute";
+constexpr const char* kRound = "round";
+
+}  // namespace
 
 QueuedExecutor::QueuedExecutor(const ToyConfig& config, const Catalogue& catalogue, CudaDevice& device)
     : num_elements_(config.num_elements), inner_(config, catalogue), device_(device) {}
 
-void QueuedExecutor::enqueue(std::function<void()> function) {
+void QueuedExecutor::enqueue(const std::string& kernel, std::function<void()> function) {
   calls_.push_back(std::move(function));
   device_.context().make_current();
+  FakeDriver::load(device_.compute_stream(), kernel);
   device_.context().check(
       device_.context().driver().launch_host_func(
           device_.compute_stream(), [](void* call) { (*static_cast<std::function<void()>*>(call))(); }, &calls_.back()),
       "computing");
 }
 
+bool QueuedExecutor::warm_up(Device&) {
+  for (const char* kernel : {kClear, kRecompute, phase_name(Phase::kForward), phase_name(Phase::kFused), phase_name(Phase::kBackward), kRound}) {
+    enqueue(kernel, [] {});
+  }
+  if (after_warm_up) after_warm_up();
+  num_loaded_early_ = FakeDriver::num_loaded(device_.compute_stream());
+  return true;
+}
+
+std::size_t QueuedExecutor::num_loaded_late() const { return FakeDriver::num_loaded(device_.compute_stream()) - num_loaded_early_; }
+
 // The task itself lives until its completion.
 void QueuedExecutor::begin(const StageTask& task) {
   std::optional<MirroredMemory>& memory = pages_[++num_begun_ % kPages];
   if (!memory) memory.emplace(device_, sizeof(Page), MemoryUse::kResults);
-  enqueue([this, task, page = page()] {
+  enqueue(kClear, [this, task, page = page()] {
     *page = {};
     inner_.begin(task);
   });
@@ -32,7 +54,7 @@ void QueuedExecutor::begin(const StageTask& task) {
 
 // The gradient may be arriving meanwhile.
 void QueuedExecutor::recompute(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) {
-  enqueue([this, task, microbatch, blocks = inputs.blocks] {
+  enqueue(kRecompute, [this, task, microbatch, blocks = inputs.blocks] {
     inner_.recompute(task, microbatch, {.blocks = blocks, .gradient = std::nullopt});
   });
 }
@@ -61,7 +83,7 @@ void QueuedExecutor::run(const StageTask& task, int microbatch, const Microbatch
   for (const OutputBlock& block : outputs.blocks) {
     places.emplace_back(const_cast<std::byte*>(block.tensors[0].data), block.tensors[0].desc.bytes());
   }
-  enqueue([this, task, microbatch, inputs, places, page = page()] {
+  enqueue(phase_name(command.phase), [this, task, microbatch, inputs, places, page = page()] {
     MicrobatchOutputs computed;
     inner_.run(task, microbatch, inputs, computed);
     RP_ASSERT(computed.blocks.size() == places.size());
@@ -72,7 +94,7 @@ void QueuedExecutor::run(const StageTask& task, int microbatch, const Microbatch
 
 void QueuedExecutor::end(const StageTask& task, TaskTotals& totals) {
   totals.results = num_begun_;
-  enqueue([this, task, page = page(), number = num_begun_] {
+  enqueue(kRound, [this, task, page = page(), number = num_begun_] {
     TaskTotals found;
     inner_.end(task, found);
     page->num_uses = found.square_sums.size();

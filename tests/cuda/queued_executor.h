@@ -9,6 +9,7 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/run_depth.h"
@@ -38,6 +39,8 @@ class QueuedExecutor : public StageExecutor {
   // All must outlive it; the device is drained before it ends.
   QueuedExecutor(const ToyConfig& config, const Catalogue& catalogue, CudaDevice& device);
 
+  // Launches each of its kernels once.
+  [[nodiscard]] bool warm_up(Device& device) override;
   void begin(const StageTask& task) override;
   void recompute(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) override;
   // The outputs' memory is the device's from the start, as a GPU's would be; the stream fills it.
@@ -47,10 +50,15 @@ class QueuedExecutor : public StageExecutor {
   // What it is given must be the whole of this task's, whatever the streams' order: else the test ends.
   void collect(TaskTotals& totals) override;
 
+  std::function<void()> after_warm_up{};  // called when that is enqueued
+  // Kernels that were loaded after the warm-up.
+  [[nodiscard]] std::size_t num_loaded_late() const;
+
  private:
   static constexpr std::size_t kPages = kTasksAhead + 2;  // as ResultPages
 
-  void enqueue(std::function<void()> function);
+  // As a kernel of this name.
+  void enqueue(const std::string& kernel, std::function<void()> function);
   // Of the task that is being enqueued.
   [[nodiscard]] Page* page() const { return reinterpret_cast<Page*>(pages_[num_begun_ % kPages]->data()); }
 
@@ -59,6 +67,7 @@ class QueuedExecutor : public StageExecutor {
   CudaDevice& device_;
   std::array<std::optional<MirroredMemory>, kPages> pages_;
   std::size_t num_begun_ = 0;  // tasks
+  std::size_t num_loaded_early_ = 0;
   std::list<std::function<void()>> calls_;  // all that were enqueued: a stream that is given up runs none
 };
 

@@ -31,11 +31,12 @@ TEST(Control, HasTheDocumentedOffsetsAndSizes) {
   EXPECT_EQ(offsetof(Command, saved_boundaries), 112U);
   EXPECT_EQ(sizeof(Command), 248U);
   EXPECT_EQ(offsetof(Completion, memory), 64U);
-  EXPECT_EQ(sizeof(Completion), 144U);
+  EXPECT_EQ(sizeof(Completion), 152U);
   EXPECT_EQ(sizeof(FreeRecord), 16U);
   EXPECT_EQ(offsetof(FailureRecord, message), 24U);
   EXPECT_EQ(offsetof(WorkerWords, acknowledged), 8U);
   EXPECT_EQ(offsetof(WorkerWords, heartbeat), 16U);
+  EXPECT_EQ(offsetof(WorkerWords, warm_up_ns), 32U);
 }
 
 TEST(Control, LaysItsRegionsOutOnPagesInOrderWithoutOverlap) {

@@ -138,7 +138,7 @@ TEST(LayerMeter, SeesWhatEachLayerOfAStageTakes) {
   const std::uint64_t resident_bytes = device.take_tensor_bytes().now;
   const Model model{sine_layer(), sine_layer()};
   const std::vector<Loss> losses;
-  TorchStageExecutor executor({{&model, &losses}}, stage.catalogue, device, 1);
+  TorchStageExecutor executor({{&model, &losses}}, stage.catalogue, device, {.num_threads = 1});
 
   TaskTotals totals;
   stage.command.phase = Phase::kForward;

@@ -52,6 +52,7 @@ struct TinySettings {
   double max_grad_norm = 0;
   std::string plan = {};  // "" = automatic
   bool prefetch = true;
+  bool warm_up = false;
 };
 
 inline AdamW tiny_rule() { return {.learning_rate = 1e-3, .weight_decay = 0.1}; }
@@ -62,6 +63,7 @@ class TinyRun {
   explicit TinyRun(const TinySettings& settings) : settings_(settings) {
     SessionOptions options;
     options.prefetch = settings.prefetch;
+    options.warm_up = settings.warm_up;
     if (!settings.plan.empty()) {
       std::ofstream(scratch_.path() / "plan") << settings.plan << "\n";
       options.plan = (scratch_.path() / "plan").string();
@@ -87,6 +89,7 @@ class TinyRun {
     for (const RoundResult& result : results) losses.push_back(result.loss());
   }
 
+  [[nodiscard]] Session& session() { return *session_; }
   [[nodiscard]] Pipeline& pipeline() { return *pipeline_; }
   std::vector<StepResult> steps;
 

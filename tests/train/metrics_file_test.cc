@@ -30,10 +30,10 @@ StepReport step(std::int64_t number) {
 
 TEST(MetricsLine, IsTheDocumentedObject) {
   StepReport report{.step = 3, .loss = 0.1, .grad_norm = 2, .learning_rate = 0.5, .trained_tokens = 77, .epoch = 1,
-                    .seconds = 0.25, .tokens_per_second = 4096, .busy = 0.75, .host_bytes = 1024, .eta_seconds = 9};
+                    .seconds = 0.25, .tokens_per_second = 4096, .busy = 0.75, .host_bytes = 1024, .staged_bytes = 4096, .eta_seconds = 9};
   EXPECT_EQ(metrics_line(report),
             R"({"step": 3, "loss": 0.10000000000000001, "grad_norm": 2, "lr": 0.5, "tokens_per_second": 4096, )"
-            R"("busy": 0.75, "trained_tokens": 77, "seconds": 0.25, "epoch": 1, "host_bytes": 1024})");
+            R"("busy": 0.75, "trained_tokens": 77, "seconds": 0.25, "epoch": 1, "host_bytes": 1024, "staged_bytes": 4096})");
 }
 
 TEST(MetricsLine, NeighbouringLossesDiffer) {

@@ -123,7 +123,12 @@ class PassingExecutor : public StageExecutor {
   SequenceWord recomputed{};  // writer: the runner. Number of recomputes
   float recomputed_input = 0;  // the first value of the last one's
   float last_gradient = 0;     // likewise, of the gradient of the last backward
+  std::function<void()> warming;  // what it does to warm up, if anything
 
+  [[nodiscard]] bool warm_up(Device&) override {
+    if (warming) warming();
+    return warming != nullptr;
+  }
   void begin(const StageTask&) override {}
   void recompute(const StageTask& task, int, const MicrobatchInputs& inputs) override {
     recomputed_input = *reinterpret_cast<const float*>(inputs.tensors(BlockKind::kActivation, task.command->first_layer).at(0).data);

@@ -168,6 +168,37 @@ TEST(Worker, SurvivesAPauseOfItsUserThatIsLongerThanTheTimeout) {
   worker.finish();
 }
 
+// Its coordinator sends commands only then; one in the same process may have sent some before.
+TEST(Worker, WarmsUpBeforeItAsksForCommandsAndBeforeAnyCopy) {
+  ServedWorker worker;
+  std::atomic<bool> is_warm{false}, was_cold{false};
+  for (const StreamKind kind : {StreamKind::kUploadParameters, StreamKind::kUploadActivations}) {
+    worker.device.interrupt(kind, {.before_copy = [&] { was_cold.store(was_cold.load() || !is_warm.load()); }});
+  }
+  worker.executor.warming = [&] {
+    // Long enough for a feeder that does not wait.
+    EXPECT_EQ(worker.store->worker_words(0).acknowledged.wait_at_least(1, {&test::kNeverStop, kShort}), WaitResult::kTimedOut);
+    is_warm.store(true);
+  };
+  worker.push(test::forward_command());
+  worker.start();
+  EXPECT_EQ(worker.store->worker_words(0).acknowledged.wait_at_least(1, kLong), WaitResult::kReached);
+  EXPECT_TRUE(is_warm.load());
+  EXPECT_GE(worker.store->worker_words(0).warm_up_ns, kShort);
+  EXPECT_EQ(next_completion(*worker.store).outcome, TaskOutcome::kDone);
+  worker.finish();
+  EXPECT_FALSE(was_cold.load());
+}
+
+TEST(Worker, ThatCannotWarmUpNeverAsksForCommands) {
+  ServedWorker worker;
+  worker.executor.warming = [] { throw Error(ExitCode::kNoResource, "no kernel for this GPU"); };
+  worker.push(test::forward_command());
+  worker.start();
+  EXPECT_THAT(error_of([&] { worker.join(); }), testing::HasSubstr("no kernel for this GPU"));
+  EXPECT_EQ(worker.store->worker_words(0).acknowledged.observe(), 0U);
+}
+
 // What keeps a worker waiting must not keep it from ending.
 TEST(Worker, EndsWhateverItWaitsFor) {
   Command no_weights = test::forward_command();
