@@ -446,6 +446,17 @@ class LifetimeTest(unittest.TestCase):
         ends = lifetime_checks.outcomes_of(life, 1100, "tiny")[3]
         self.assertEqual((ends.figure, ends.is_met), ("processes gone after 2.0 s, memory free again not in time", False))
 
+    def test_the_warm_up_is_told_beside_a_run_without_one(self):
+        def life(said: str, code: int = 0, first_step_s: float | None = 4.0):
+            return lifetime_checks.Lifetime(runs.Run(Result(code, "", said, 9.0), Path("/nowhere")), first_step_s, 300, 2.0, 2.0)
+        told = life("step 1/3  loss 1\nwarm-up: 1.26 s, before step 1, for each kind of layer once\n")
+        self.assertEqual(lifetime_checks.warm_up_outcome(told, life("", first_step_s=3.94)).figure,
+                         "1.3 s; without it the first step ends after 3.9 s")
+        for outcome, why in ((lifetime_checks.warm_up_outcome(life("step 1/3\n"), told), "the run says nothing of a warm-up"),
+                             (lifetime_checks.warm_up_outcome(told, life("out of memory", 69, None)), "without it: out of memory")):
+            self.assertTrue(outcome.has_failed)
+            self.assertEqual(outcome.why, why)
+
     def test_the_margin_is_that_of_the_workers(self):
         header = (SOURCE / "cuda/cuda_device.h").read_text()
         self.assertIn("kMarginBytes = std::uint64_t{1} << 30;", header)

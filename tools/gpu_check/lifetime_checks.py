@@ -12,6 +12,7 @@ from checks import A_FIGURE, NotRun, Outcome, check
 from runs import Run, bytes_of, command, empty_model, layers_that_fit, processes_with, random_data, shape_text
 
 STEPS = 3
+WARM_UP = re.compile(r"warm-up: (\d+\.\d+) s")  # as train says it behind its first step
 END_OF_TRAINING = re.compile(r"trained \d+ steps in ")  # as train says it when its model is written
 ENOUGH_FREE_MIB = 64  # below what was free before: the driver keeps some
 
@@ -76,6 +77,14 @@ def staged_outcome(run: Run) -> Outcome:
     return Outcome(", ".join(f"{count / 2**20:.0f} MiB" for count in staged))
 
 
+def warm_up_outcome(life: Lifetime, cold: Lifetime) -> Outcome:
+    """What the warm-up of the first run took, beside the first step of one without."""
+    told = WARM_UP.search(life.run.result.err)
+    if not told or cold.first_step_s is None:
+        return Outcome(why="the run says nothing of a warm-up" if not told else f"without it: {cold.run.result.said}", has_failed=True)
+    return Outcome(f"{float(told[1]):.1f} s; without it the first step ends after {cold.first_step_s:.1f} s")
+
+
 def outcomes_of(life: Lifetime, margin: int, what: str) -> list[Outcome]:
     unknown = Outcome(why=f"the run ended with {life.run.result.code} after {life.run.result.seconds:.0f} s: {life.run.result.said}",
                       has_failed=life.run.result.code is not None)
@@ -90,6 +99,7 @@ def outcomes_of(life: Lifetime, margin: int, what: str) -> list[Outcome]:
 
 
 @check("lifetime", ("start of `rp-launch` -> end of the first step, 1.7B-shaped", A_FIGURE),
+       ("warm-up before it, and the first step's end without one", A_FIGURE),
        ("free memory of the GPU after three steps, of the margin that a worker leaves", A_FIGURE),
        ("bytes of copies that went through the pinned buffer, of each round", A_FIGURE),
        ("end of training -> all processes gone, the GPU's memory free again", "it is free again"))
@@ -101,10 +111,15 @@ def lifetime(bench: Bench) -> list[Outcome]:
     output.parent.mkdir(parents=True, exist_ok=True)
     if shutil.disk_usage(bench.scratch).free < 1.2 * bytes_of("1.7b", layers, 2):
         raise NotRun(f"{bench.scratch} has no room for the trained model")
-    words = command(bench, output, ["--gpus", "0,"], model, data, max_steps=STEPS, batch_size=sequences, num_microbatches=4,
-                    sequence_length=length, dtype="bf16")
-    life = observed(bench, words, output, bench.all_but(5, 30))
+
+    def words(*options: str) -> list[str]:
+        return command(bench, output, ["--gpus", "0,", *options], model, data, max_steps=STEPS, batch_size=sequences, num_microbatches=4,
+                       sequence_length=length, dtype="bf16")
+
+    life = observed(bench, words(), output, bench.all_but(35, 30))
     # Weights and their gradients are registered, 2 bytes each.
     outcomes = outcomes_of(life, margin_mib(bytes_of("1.7b", layers, 4)), f"{shape_text('1.7b', layers)}, {sequences} x {length} tokens")
     shutil.rmtree(output, ignore_errors=True)  # the model has 2 bytes a parameter
+    outcomes.insert(1, warm_up_outcome(life, observed(bench, words("--warm-up", "0"), output, bench.all_but(5, 30))))
+    shutil.rmtree(output, ignore_errors=True)
     return outcomes

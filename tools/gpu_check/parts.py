@@ -34,7 +34,7 @@ PARTS = {
     "registration": Part(60, ("gpu_registration",)),
     "copies": Part(60, ("gpu_bulk_copies",)),
     "bandwidth": Part(130, ("gpu_store_bandwidth", "rp-probe", *TRAINING)),
-    "lifetime": Part(90, TRAINING),
+    "lifetime": Part(110, TRAINING),
     "throughput": Part(170, (*TRAINING, "rp-plan", "rp-probe"), RIVALS),
     "large": Part(150, TRAINING, RIVALS, is_telling=False),
     "memory": Part(110, (*TRAINING, "frozen_step")),
