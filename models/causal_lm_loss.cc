@@ -9,6 +9,7 @@
 #include "common/text.h"
 #include "models/gpu_causal_lm_loss.h"
 #include "models/kernel_call.h"
+#include "models/linear.h"
 #include "roundpipe/error.h"
 
 namespace rp::models {
@@ -91,17 +92,24 @@ struct CausalLmLoss : torch::autograd::Function<CausalLmLoss> {
     if (with_gradient) {
       at::Tensor grad_nh = result.grad_hidden_rh;
       if (!all) grad_nh = at::zeros_like(hidden_nh).index_copy_(0, trained_r, result.grad_hidden_rh.narrow(0, 0, trained_r.size(0)));
-      context->save_for_backward({grad_nh, result.grad_weight_vh});
+      context->save_for_backward({grad_nh, result.grad_weight_vh, weight_any});
     }
     return result.loss;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     variable_list gradients = context->get_saved_variables();
+    const at::Tensor weight_any = gradients.back();
+    gradients.pop_back();
     // The loss is usually the end of the graph: then the factor is 1, and a pass over the gradients is saved.
     const auto factor = grads[0].item<double>();
     for (at::Tensor& gradient : gradients) {
       if (factor != 1.0 && gradient.defined()) gradient = gradient * factor;
+    }
+    at::Tensor& grad_weight = gradients[1];
+    if (context->needs_input_grad(1) && grad_weight.defined() && takes_gradient_in_place(weight_any)) {
+      add_to_floats(weight_any.grad(), grad_weight);  // autograd would widen it first
+      grad_weight.reset();
     }
     gradients.resize(7);  // nothing for the other arguments
     return gradients;

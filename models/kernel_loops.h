@@ -104,6 +104,14 @@ void swiglu_grad_elements(const SwiGluGrad& a, std::int64_t begin, std::int64_t 
 }
 
 template <typename T>
+void add_elements(const AddToFloats& a, std::int64_t begin, std::int64_t end) {
+  const T* from = static_cast<const T*>(a.from);
+  for_each_sixteen(begin, end, [&](std::int64_t i, std::int64_t n, auto part) {
+    store(a.total + i, load(a.total + i, n, 0.0F, part) + load(from + i, n, 0.0F, part), n, part);
+  });
+}
+
+template <typename T>
 void cross_entropy_rows(const CrossEntropyRows& a, std::int64_t begin, std::int64_t end) {
   constexpr float kNothing = -__builtin_inff();
   for (std::int64_t row = begin; row < end; ++row) {

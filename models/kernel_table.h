@@ -32,6 +32,7 @@
    .causal_softmax = RP_DISPATCH_PRODUCT(causal_softmax_rows, CausalSoftmaxRows),                                \
    .attention_grad = RP_DISPATCH_PRODUCT(attention_grad_rows, AttentionGradRows),                                \
    .pack = pack_matrix,                                                                                          \
+   .add = RP_DISPATCH(add_elements, AddToFloats),                                                                \
    .round = round_floats,                                                                                        \
    .dot = [](Element element, const void* a, const void* b, std::int64_t count) {                                \
      return element == Element::kBf16 ? dot_of<Bf16>(a, b, count) : dot_of<float>(a, b, count);                  \

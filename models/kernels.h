@@ -124,7 +124,13 @@ struct PackRows {
   std::int64_t to_stride = 0;  // where transposed: what stands for `width` in the result's shape; 0: `width`
 };
 
-// One table per instruction set; `begin` and `end` bound the rows (elements for SwiGlu) of the call. pack() does all.
+// total += from, in fp32.
+struct AddToFloats {
+  const void* from = nullptr;
+  float* total = nullptr;
+};
+
+// One table per instruction set; `begin` and `end` bound the rows (elements for SwiGlu and AddToFloats) of the call. pack() does all.
 struct Kernels {
   const char* name;
   void (*rms_norm)(Element, const RmsNormRows&, std::int64_t begin, std::int64_t end);
@@ -136,6 +142,8 @@ struct Kernels {
   void (*causal_softmax)(Element, const CausalSoftmaxRows&, std::int64_t begin, std::int64_t end);
   void (*attention_grad)(Element, const AttentionGradRows&, std::int64_t begin, std::int64_t end);
   void (*pack)(Element, const PackRows&);
+  // total[i] += from[i], of elements.
+  void (*add)(Element, const AddToFloats&, std::int64_t begin, std::int64_t end);
   // to[i] = from[i], rounded.
   void (*round)(Element, const float* from, void* to, std::int64_t count);
   // Sum of a[i] * b[i] in fp32.

@@ -41,13 +41,35 @@ struct WidenedLinear : torch::autograd::Function<WidenedLinear> {
   }
 };
 
-at::Tensor cpu_linear(const at::Tensor& x, const LinearWeights& weights) {
-  if (x.scalar_type() != at::kHalf) return plain_linear(x, weights);
-  const at::Tensor& bias_o = weights.bias_o;
-  return WidenedLinear::apply(x, weights.weight_oi, bias_o.defined() ? std::make_optional(bias_o) : std::nullopt);
-}
-
 at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
+// bf16 on the CPU: LibTorch's products, with its bits. Its autograd would widen the gradient of the weight before it adds it to the
+// leaf's; here that is one pass.
+struct Bf16Linear : torch::autograd::Function<Bf16Linear> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight_oi,
+                            const std::optional<at::Tensor>& bias_o) {
+    context->save_for_backward({x, weight_oi});
+    context->saved_data["has_bias"] = bias_o.has_value();
+    return at::linear(x, weight_oi, bias_o);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight_oi = saved[1], grad_no = rows_of(grads[0]);
+    variable_list result(3);
+    if (context->needs_input_grad(0)) result[0] = at::mm(grad_no, weight_oi).view(x.sizes());
+    if (context->needs_input_grad(1)) result[1] = weight_gradient(weight_oi, grad_no.t(), rows_of(x));
+    if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) result[2] = grad_no.sum(0);
+    return result;
+  }
+};
+
+at::Tensor cpu_linear(const at::Tensor& x, const LinearWeights& weights) {
+  const bool is_half = x.scalar_type() == at::kHalf;
+  if (!is_half && (x.scalar_type() != at::kBFloat16 || !takes_gradient_in_place(weights.weight_oi))) return plain_linear(x, weights);
+  const std::optional<at::Tensor> bias_o = weights.bias_o.defined() ? std::make_optional(weights.bias_o) : std::nullopt;
+  return is_half ? WidenedLinear::apply(x, weights.weight_oi, bias_o) : Bf16Linear::apply(x, weights.weight_oi, bias_o);
+}
 
 struct GpuLinears : torch::autograd::Function<GpuLinears> {
   // `bias_of`: by weight, its bias among `biases`, or -1.
@@ -125,8 +147,19 @@ void add_product(at::Tensor total, const at::Tensor& a, const at::Tensor& b) {
   } else if (a.is_cuda() && !in_fp16 && total.size(0) > 1) {  // LibTorch takes one row for a bias
     at::addmm_out(total, total, a, b, at::kFloat);
   } else {
-    total.add_(at::mm(a, b));
+    add_to_floats(total, at::mm(a, b));
   }
+}
+
+void add_to_floats(at::Tensor total, const at::Tensor& addend) {
+  if (addend.is_cuda() || !addend.is_contiguous()) {
+    total.add_(addend);
+    return;
+  }
+  const AddToFloats call{addend.const_data_ptr(), total.mutable_data_ptr<float>()};
+  share_elements(addend.numel(), [&, element = element_of(addend)](std::int64_t begin, std::int64_t end) {
+    kernels().add(element, call, begin, end);
+  });
 }
 
 at::Tensor weight_gradient(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b) {

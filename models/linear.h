@@ -3,7 +3,8 @@
 //
 // On a GPU the backward adds the weights' gradients to the leaves' fp32 gradients in the products themselves: of a weight's
 // size nothing else is written, read, rounded or added, which with autograd's way is 20 bytes a parameter and microbatch
-// (docs/design/kernels.md). On the CPU they are LibTorch's operators.
+// (docs/design/kernels.md). On the CPU they are LibTorch's operators, with their bits; of bf16 weights the gradient is widened and added
+// to the leaf's in one pass.
 //
 // But LibTorch multiplies fp16 fast only on the few processors that compute in it, and elsewhere 5 to 20 times slower than
 // fp32 (docs/design/models.md). So fp16 on the CPU means: operands are widened, the product is one of fp32, and the result is
@@ -38,6 +39,9 @@ struct LinearWeights {
 // total += a b, in fp32. On a GPU the product of 16-bit matrices is added by the product itself, unless products of fp16 are
 // to be added up in fp16 (at::globalContext().allowFP16AccumulationCuBLAS()), which gives fp16.
 void add_product(at::Tensor total, const at::Tensor& a, const at::Tensor& b);
+
+// total += addend, in fp32; shapes are equal, and the total is contiguous.
+void add_to_floats(at::Tensor total, const at::Tensor& addend);
 
 // The gradient a b of a weight, for autograd: undefined where it is added in place, else in the dtype of a.
 [[nodiscard]] at::Tensor weight_gradient(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b);

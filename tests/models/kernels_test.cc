@@ -123,6 +123,13 @@ TEST(Kernels, EveryInstructionSetGivesTheSameBitsInEveryFormat) {
       table.swiglu(Element::kFp16, {a16.data(), b16.data(), y16.data()}, 0, n);
       table.swiglu_grad(Element::kFp16, {c16.data(), a16.data(), b16.data(), y16.data() + n, y16.data() + 2 * n}, 0, n);
     });
+    std::vector<float> sums(count);
+    expect_same_on_all_sets(sums, [&](const Kernels& table) {
+      sums = a;
+      table.add(Element::kBf16, {b16.data(), sums.data()}, 0, n);
+      table.add(Element::kFp16, {c16.data(), sums.data()}, 0, n);
+      table.add(Element::kFp32, {c.data(), sums.data()}, 0, n);
+    });
     std::vector<float> result(2 * count);
     const float rstd = 0.7F;
     expect_same_on_all_sets(result, [&](const Kernels& table) {

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "tests/models/expected_values.h"
 #include "tests/models/gpu_way.h"
 
@@ -114,6 +116,35 @@ TEST_P(LinearOnTheCpu, AgreesWithDoublePrecisionWithBiasAndWithout) {
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, LinearOnTheCpu, testing::Values(at::kFloat, at::kBFloat16, at::kHalf),
                          [](const auto& info) { return std::string(c10::toString(info.param)); });
+
+// In place, with the bits that autograd gives.
+TEST(Bf16OnTheCpu, AddsTheGradientOfAWeightToItsLeafAsAutogradWould) {
+  at::manual_seed(5);
+  for (const auto& [rows, in, out] : {std::array<std::int64_t, 3>{40, 8, 6}, {1, 8, 6}, {7, 1, 5}, {9, 33, 1}, {300, 96, 200}, {64, 576, 192}}) {
+    for (const bool with_bias : {false, true}) {
+      SCOPED_TRACE(testing::Message() << rows << " rows, " << in << " to " << out << ", bias " << with_bias);
+      const at::Tensor x = leaf({1, rows, in}, at::kBFloat16), weight = bound({out, in}, at::kBFloat16), bias = with_bias ? bound({out}, at::kBFloat16) : at::Tensor();
+      const at::Tensor x2 = x.detach().clone().requires_grad_(true), weight2 = bound({out, in}, at::kBFloat16), bias2 = with_bias ? bound({out}, at::kBFloat16) : at::Tensor();
+      weight2.set_data(weight.data());
+      if (with_bias) bias2.set_data(bias.data());
+      const at::Tensor in_place = weight.grad();
+      const AutogradsShare of_weight(weight);
+      for (int microbatch = 0; microbatch < 2; ++microbatch) {
+        const at::Tensor grad = at::randn({1, rows, out}).to(at::kBFloat16);
+        const at::Tensor y = linear(x, LinearWeights{weight, bias});
+        const at::Tensor y2 = with_bias ? at::linear(x2, weight2, bias2) : at::linear(x2, weight2);
+        EXPECT_TRUE(same_bits(y.detach(), y2.detach()));
+        torch::autograd::backward({y}, {grad});
+        torch::autograd::backward({y2}, {grad});
+      }
+      EXPECT_TRUE(same_bits(x.grad(), x2.grad()));
+      EXPECT_TRUE(same_bits(weight.grad(), weight2.grad()));
+      EXPECT_TRUE(!with_bias || same_bits(bias.grad(), bias2.grad()));
+      EXPECT_TRUE(weight.grad().is_alias_of(in_place));
+      EXPECT_FALSE(of_weight.is_there());
+    }
+  }
+}
 
 TEST(Fp16OnTheCpu, LeavesTheGradientOfAWeightInFp32WhereItsLeafWantsThat) {
   at::manual_seed(5);
