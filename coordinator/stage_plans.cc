@@ -149,8 +149,9 @@ void StagePlans::cut_together(bool measured) {
     if (limits.threshold > 0) threshold = threshold > 0 ? std::min(threshold, limits.threshold) : limits.threshold;
   }
   if (cut.empty()) return;
-  if (measured && cut.size() == 1 && is_searched(*cut.front())) {
-    cut.front()->plans[static_cast<std::size_t>(PlanKind::kFused)] = search(*cut.front(), requests.front());
+  // Before anything is measured, costs will do as times, but where a device's memory bounds the stages.
+  if (cut.size() == 1 && is_searched(*cut.front()) && (measured || !cut.front()->settings.fits_device)) {
+    cut.front()->plans[static_cast<std::size_t>(PlanKind::kFused)] = search(*cut.front(), requests.front(), measured);
     return;
   }
   std::vector<Plan> plans = balanced_plans(requests, min_stages, threshold);
@@ -163,17 +164,18 @@ bool StagePlans::is_searched(const PipelinePlans& pipeline) {
          pipeline.bytes.size() > 1;
 }
 
-Plan StagePlans::search(const PipelinePlans& pipeline, const PlanRequest& measured) {
+Plan StagePlans::search(const PipelinePlans& pipeline, const PlanRequest& request, bool measured) {
   const PlanSearchSettings& settings = *pipeline.settings.search;
-  const auto num_layers = measured.layers.size();
+  const auto num_layers = request.layers.size();
   PlanTask task;
-  task.round_choices = {pipeline.num_microbatches};
+  const int num_microbatches = measured ? pipeline.num_microbatches : settings.num_microbatches;
+  task.round_choices = {num_microbatches};
   task.asynchronous = settings.asynchronous;
   task.workload.num_gpus = settings.num_workers;
-  task.workload.num_microbatches = pipeline.num_microbatches * settings.rounds_per_step;
-  task.workload.hop = kHopMs;
+  task.workload.num_microbatches = num_microbatches * settings.rounds_per_step;
+  task.workload.hop = measured ? kHopMs : 0;  // costs have no unit
   task.workload.first_trained_layer = pipeline.first_trained_layer;
-  for (const PartitionLayer& layer : measured.layers) {
+  for (const PartitionLayer& layer : request.layers) {
     // The simulation's recompute takes what a forward takes.
     const double backward = std::max(0.0, layer.recompute + layer.backward - layer.forward);
     task.workload.layers.push_back({.forward = kMsPerNs * layer.forward, .backward = kMsPerNs * backward});
@@ -182,22 +184,22 @@ Plan StagePlans::search(const PipelinePlans& pipeline, const PlanRequest& measur
   task.workload.layers.pop_back();
   for (std::size_t first = 0; first < num_layers; ++first) {
     std::size_t end = first + 1;
-    std::uint64_t bytes = measured.layers[first].bytes;
-    while (end < num_layers && measured.layers[end].bytes <= measured.max_stage_bytes - std::min(bytes, measured.max_stage_bytes)) {
-      bytes += measured.layers[end++].bytes;
+    std::uint64_t bytes = request.layers[first].bytes;
+    while (end < num_layers && request.layers[end].bytes <= request.max_stage_bytes - std::min(bytes, request.max_stage_bytes)) {
+      bytes += request.layers[end++].bytes;
     }
     task.limits.forward.push_back(static_cast<int>(end));
   }
   task.limits.backward = task.limits.forward;
   int& least = task.limits.least_fused_start;
   least = static_cast<int>(num_layers) - 1;
-  while (least > measured.limits.least_fused_start && least + kMaxFusedLayers >= static_cast<int>(num_layers) &&
+  while (least > request.limits.least_fused_start && least + kMaxFusedLayers >= static_cast<int>(num_layers) &&
          task.limits.forward[static_cast<std::size_t>(least) - 1] == static_cast<int>(num_layers)) {
     --least;
   }
-  for (std::size_t first = 0; first + 1 < num_layers && !measured.limits.forward.empty(); ++first) {
-    task.limits.forward[first] = std::min(task.limits.forward[first], measured.limits.forward[first]);
-    task.limits.backward[first] = std::min(task.limits.backward[first], measured.limits.backward[first]);
+  for (std::size_t first = 0; first + 1 < num_layers && !request.limits.forward.empty(); ++first) {
+    task.limits.forward[first] = std::min(task.limits.forward[first], request.limits.forward[first]);
+    task.limits.backward[first] = std::min(task.limits.backward[first], request.limits.backward[first]);
   }
   return fast_plan(task).plan;
 }

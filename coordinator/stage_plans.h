@@ -26,9 +26,10 @@
 
 namespace rp {
 
-// Plans by simulated time, once the layers' times are known (scheduler/planner.h).
+// Plans by simulated time: by the layers' costs, then by their times (scheduler/planner.h).
 struct PlanSearchSettings {
   int num_workers = 1;
+  int num_microbatches = 1;  // of a round, before there was one
   bool asynchronous = false;
   int rounds_per_step = 1;
 };
@@ -81,7 +82,8 @@ class StagePlans {
   void cut_together(bool measured);
   void cut_alone(PipelinePlans& pipeline, bool measured);
   [[nodiscard]] static bool is_searched(const PipelinePlans& pipeline);
-  [[nodiscard]] static Plan search(const PipelinePlans& pipeline, const PlanRequest& measured);
+  // The request's layers have times in ns, or costs, which have no unit.
+  [[nodiscard]] static Plan search(const PipelinePlans& pipeline, const PlanRequest& request, bool measured);
 
   std::vector<PipelinePlans> pipelines_;
   DeviceRoom room_;

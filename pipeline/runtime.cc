@@ -177,7 +177,9 @@ PlanSettings Runtime::plan_settings(int pipeline) const {
   PlanSettings settings{.by_hand = {}, .limits = description.options().plan_limits};
   // Who bounds the balanced plans wants balanced plans.
   if (settings.limits.min_stages == 0 && settings.limits.threshold == 0) {
-    settings.search = {.num_workers = num_workers_, .asynchronous = description.options().asynchronous,
+    settings.search = {.num_workers = num_workers_,
+                       .num_microbatches = description.options().num_microbatches,
+                       .asynchronous = description.options().asynchronous,
                        .rounds_per_step = description.options().rounds_per_step};
   }
   if (settings.limits.min_stages == 0) settings.limits.min_stages = num_workers_;

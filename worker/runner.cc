@@ -21,9 +21,7 @@ Runner::Runner(WorkerParts& worker, StageExecutor& executor, const Feeder& feede
 void Runner::warm_up() {
   const std::int64_t since = now_ns();
   if (!executor_.warm_up(worker_.device)) return;
-  while (!compute_.drain_within(kNsPerSecond)) {
-    if (worker_.flow.observe_stop()) return;
-  }
+  compute_.drain();
   worker_.store.worker_words(worker_.number).warm_up_ns = now_ns() - since;
 }
 

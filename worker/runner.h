@@ -22,7 +22,7 @@ class Runner {
   // All must outlive it.
   Runner(WorkerParts& worker, StageExecutor& executor, const Feeder& feeder, InputBuffers& inputs);
 
-  // First of all, in the thread of run(). Returns when the device has done all of it, or the worker stops.
+  // First of all, in the thread of run(). Returns when the device has done all of it.
   void warm_up();
 
   // Until the worker stops. After a task that failed it drops those that come.

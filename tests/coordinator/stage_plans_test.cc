@@ -87,13 +87,18 @@ Plan plan_after(int rounds, const PlanSettings& settings, int num_layers = kLaye
   return plans.plan();
 }
 
-TEST(StagePlans, AreSearchedBySimulatedTimeOnceTheTimesAreKnown) {
-  const PlanSettings balanced{.limits = {.min_stages = kWorkers}};
+// By the layers' costs, then by their times.
+TEST(StagePlans, AreSearchedBySimulatedTime) {
+  PlanSettings balanced{.limits = {.min_stages = kWorkers}};
+  for (int layer = 0; layer < kLayers; ++layer) balanced.forward_costs.push_back(work_of(layer, kLayers).forward);
   for (const bool asynchronous : {false, true}) {
     SCOPED_TRACE(asynchronous);
     PlanSettings searched = balanced;
-    searched.search = {.num_workers = kWorkers, .asynchronous = asynchronous};
-    EXPECT_EQ(plan_after(1, searched), plan_after(1, balanced)) << "the times are not known yet";
+    searched.search = {.num_workers = kWorkers, .num_microbatches = kMicrobatches, .asynchronous = asynchronous};
+    const Plan first = plan_after(0, searched);
+    ASSERT_NO_THROW(validate_plan(first, kLayers));
+    EXPECT_EQ(plan_after(1, searched), first) << "the times are not known yet";
+    EXPECT_LT(step_ms(first, kLayers, asynchronous), (asynchronous ? 0.997 : 0.95) * step_ms(plan_after(0, balanced), kLayers, asynchronous));
     const Plan plan = plan_after(2, searched);
     ASSERT_NO_THROW(validate_plan(plan, kLayers));
     EXPECT_GE(plan.fused_start, kLayers - 3) << "at most two layers beside the head";
