@@ -61,6 +61,13 @@ class SettingsBitsTest(LaunchedTest):
     def test_several_rounds_a_step_async(self):
         self.pair(rounds_per_step=2, **{"async": True})
 
+    def test_warm_up(self):
+        cold = self.run_train(settings(self.directory / "a"), ("--workers", "3", "--warm-up", "0"))
+        warm = self.run_train(settings(self.directory / "b"), ("--workers", "3", "--warm-up", "1"))
+        self.assertEqual(bits(self.directory / "a"), bits(self.directory / "b"))
+        self.assertNotIn("warm-up: ", cold.stdout)
+        self.assertRegex(warm.stdout, r"warm-up: \d+\.\d\d s, before step 1")
+
     def test_fp32(self):
         self.pair(dtype="fp32")
 
