@@ -9,6 +9,7 @@
 #include "common/text.h"
 #include "pipeline/tensors.h"
 #include "roundpipe/error.h"
+#include "worker/stage_memory.h"
 
 namespace rp {
 
@@ -102,43 +103,22 @@ Tensors WarmUp::run_layer(const Place& place, Tensors inputs) {
 }
 
 MicrobatchOutputs WarmUp::run_task(const Command& command, const MicrobatchInputs& inputs) {
-  const std::vector<UseMemory> uses = uses_of(command);
-  const StageTask task{.command = &command, .uses = uses};
+  RunningTask task;
+  task.command = command;
+  task.stage_buffer = &stage_buffer_;
+  task.gradient_buffer = &gradient_buffer_;
+  place_weights(task, catalogue_, device_);
+  if (command.phase != Phase::kForward) place_gradients(task, accumulators_, catalogue_, device_);
+  for (const UseMemory& use : task.uses) {
+    const BlockRecord& block = catalogue_.blocks()[catalogue_.uses()[use.use].block];
+    torch_device_.clear(const_cast<std::byte*>(use.weights), block.device_bytes());
+  }
   MicrobatchOutputs outputs;
-  TaskTotals totals;
-  executor_.begin(task);
-  if (command.phase == Phase::kBackward) executor_.recompute(task, 0, inputs);
-  executor_.run(task, 0, inputs, outputs);
-  executor_.end(task, totals);
+  executor_.begin(task.stage_task());
+  if (command.phase == Phase::kBackward) executor_.recompute(task.stage_task(), 0, inputs);
+  executor_.run(task.stage_task(), 0, inputs, outputs);
+  executor_.end(task.stage_task(), task.totals);
   return outputs;
-}
-
-std::vector<UseMemory> WarmUp::uses_of(const Command& command) {
-  const bool has_gradients = command.phase != Phase::kForward;
-  const std::vector<std::uint32_t>& numbers = catalogue_.uses_of(static_cast<int>(command.layer_base) + command.first_layer);
-  const auto block_of = [this](std::uint32_t use) -> const BlockRecord& { return catalogue_.blocks()[catalogue_.uses()[use].block]; };
-  std::uint64_t weight_bytes = 0, gradient_bytes = 0, accumulator_bytes = 0;
-  for (const std::uint32_t use : numbers) {
-    weight_bytes += block_of(use).device_bytes();
-    if (!has_gradients || block_of(use).is_trained == 0) continue;
-    gradient_bytes += block_of(use).device_bytes();
-    accumulator_bytes += block_of(use).accumulator_bytes();
-  }
-  std::byte* weights = weights_.resize(device_, weight_bytes, MemoryUse::kWeights);
-  std::byte* gradient = gradients_.resize(device_, gradient_bytes, MemoryUse::kGradients);
-  std::byte* accumulator = accumulators_.resize(device_, accumulator_bytes, MemoryUse::kAccumulators);
-  if (weight_bytes > 0) torch_device_.clear(weights, weight_bytes);
-  std::vector<UseMemory> uses;
-  for (const std::uint32_t use : numbers) {
-    uses.push_back({.use = use, .weights = weights});
-    weights += block_of(use).device_bytes();
-    if (!has_gradients || block_of(use).is_trained == 0) continue;
-    uses.back().gradient = gradient;
-    uses.back().accumulator = reinterpret_cast<float*>(accumulator);
-    gradient += block_of(use).device_bytes();
-    accumulator += block_of(use).accumulator_bytes();
-  }
-  return uses;
 }
 
 Command WarmUp::command_of(const Place& place, Phase phase) const {

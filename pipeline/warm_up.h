@@ -25,7 +25,7 @@ class WarmUp {
          Device& device)
       : executor_(executor), pipelines_(pipelines), catalogue_(catalogue), torch_device_(torch_device), device_(device) {}
 
-  // Pipelines without an example are left out; false: there are no others. Throws rp::Error naming the layer that does not run on its example.
+  // False: no pipeline has an example. Throws rp::Error naming the layer that does not run on its own.
   [[nodiscard]] bool run();
 
  private:
@@ -39,8 +39,6 @@ class WarmUp {
   // Forward and backward, or, where the example has a loss for the last layer, both at once. Gives the outputs.
   [[nodiscard]] Tensors run_layer(const Place& place, Tensors inputs);
   [[nodiscard]] MicrobatchOutputs run_task(const Command& command, const MicrobatchInputs& inputs);
-  // Memory for the layer's blocks, the device's.
-  [[nodiscard]] std::vector<UseMemory> uses_of(const Command& command);
   [[nodiscard]] Command command_of(const Place& place, Phase phase) const;
   [[nodiscard]] std::string kind_of(const Place& place, const Tensors& inputs) const;
   // Of the pipeline's losses the example's; -1: none.
@@ -54,9 +52,9 @@ class WarmUp {
   const Catalogue& catalogue_;
   TorchDevice& torch_device_;
   Device& device_;
-  ScratchMemory weights_;
+  StageBuffer stage_buffer_;
+  GradientBuffer gradient_buffer_;
   ScratchMemory accumulators_;
-  ScratchMemory gradients_;
   std::map<std::string, Tensors> outputs_of_kind_;
 };
 
