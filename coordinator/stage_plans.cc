@@ -149,7 +149,7 @@ void StagePlans::cut_together(bool measured) {
     if (limits.threshold > 0) threshold = threshold > 0 ? std::min(threshold, limits.threshold) : limits.threshold;
   }
   if (cut.empty()) return;
-  // Before anything is measured, costs will do as times, but where a device's memory bounds the stages.
+  // Before anything is measured the layers' costs stand for their times, except where a device's memory bounds the stages.
   if (cut.size() == 1 && is_searched(*cut.front()) && (measured || !cut.front()->settings.fits_device)) {
     cut.front()->plans[static_cast<std::size_t>(PlanKind::kFused)] = search(*cut.front(), requests.front(), measured);
     return;

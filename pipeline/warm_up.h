@@ -1,8 +1,8 @@
 // pipeline/warm_up.h
 // Runs each kind of layer once, forward and backward, on a model's example, before a worker's first task (docs/design/warm-up.md).
 //
-// It drives a StageExecutor as a worker does, with tasks of one layer, weights of zeros and memory that is given back. A kind is what has
-// the same name but for its number, the same arguments and parameters, and the same inputs.
+// It drives a StageExecutor as a worker does, with tasks of one layer, weights of zeros and memory that is given back. Layers are of the
+// same kind if they have the same name except for its number, the same arguments and parameters, and inputs of the same shapes.
 #pragma once
 
 #include <map>

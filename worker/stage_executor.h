@@ -125,8 +125,8 @@ class StageExecutor {
  public:
   virtual ~StageExecutor() = default;
 
-  // Does once, before all other calls, what a device does at the first use of a kernel or library and later ones would find done, so that
-  // it does not happen while streams wait for other processes. Takes memory of `device`, the worker's, and gives it back.
+  // Before all other calls: uses each kernel and library once that the tasks will use, because a GPU loads them at their first use, which
+  // must not happen while streams wait for other processes. Takes memory of `device`, the worker's, and gives it back.
   // False: it does nothing.
   [[nodiscard]] virtual bool warm_up(Device& device) {
     (void)device;

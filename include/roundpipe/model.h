@@ -59,10 +59,10 @@ class Model {
     return *this;
   }
 
-  // What one microbatch of a call may be, of its dtypes and usual shapes, with a loss by name where there is one: before its first task a
-  // worker on a GPU runs each kind of layer on it once, forward and backward, with weights of zeros, so that kernels are loaded and
-  // libraries set up then, and not while other workers wait. Without an example that is left to the first tasks. Layers that count
-  // their calls count these.
+  // Gives an example of one microbatch, with the dtypes and shapes of the calls to come and the name of a loss if there is one. Before its
+  // first task each worker on a GPU runs each kind of layer on it once, forward and backward, with weights of zeros. Kernels are then loaded,
+  // and libraries set up, before other workers wait for this one. Without an example the first tasks do that. A layer that counts its
+  // calls counts these, too.
   Model& set_example(CallContents one_microbatch) {
     example_ = std::move(one_microbatch);
     return *this;
