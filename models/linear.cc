@@ -18,13 +18,21 @@ at::Tensor plain_linear(const at::Tensor& x, const LinearWeights& weights) {
   return weights.bias_o.defined() ? at::linear(x, weights.weight_oi, weights.bias_o) : at::linear(x, weights.weight_oi);
 }
 
+// In place of a product that nothing reads.
+at::Tensor any_values(const at::Tensor& x, const at::Tensor& weight_oi) {
+  std::vector<std::int64_t> shape = x.sizes().vec();
+  shape.back() = weight_oi.size(0);
+  return at::empty(shape, x.options());
+}
+
 // fp16 on the CPU. Keeps the operands in fp16 and widens them again for backward, whose gradients of weight and bias stay
 // fp32.
 struct WidenedLinear : torch::autograd::Function<WidenedLinear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight_oi,
-                            const std::optional<at::Tensor>& bias_o) {
+                            const std::optional<at::Tensor>& bias_o, bool is_read) {
     context->save_for_backward({x, weight_oi});
     context->saved_data["has_bias"] = bias_o.has_value();
+    if (!is_read) return any_values(x, weight_oi);
     const std::optional<at::Tensor> bias = bias_o ? std::make_optional(bias_o->to(at::kFloat)) : std::nullopt;
     return at::linear(x.to(at::kFloat), weight_oi.to(at::kFloat), bias).to(x.scalar_type());
   }
@@ -33,7 +41,7 @@ struct WidenedLinear : torch::autograd::Function<WidenedLinear> {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight_oi = saved[1];
     const at::Tensor grad_no = grads[0].reshape({-1, weight_oi.size(0)}).to(at::kFloat);
-    variable_list result(3);
+    variable_list result(4);
     if (context->needs_input_grad(0)) result[0] = at::mm(grad_no, weight_oi.to(at::kFloat)).view(x.sizes()).to(x.scalar_type());
     if (context->needs_input_grad(1)) result[1] = at::mm(grad_no.t(), x.reshape({-1, x.size(-1)}).to(at::kFloat));
     if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) result[2] = grad_no.sum(0);
@@ -47,16 +55,17 @@ at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 // leaf's; here that is one pass.
 struct Bf16Linear : torch::autograd::Function<Bf16Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight_oi,
-                            const std::optional<at::Tensor>& bias_o) {
+                            const std::optional<at::Tensor>& bias_o, bool is_read) {
     context->save_for_backward({x, weight_oi});
     context->saved_data["has_bias"] = bias_o.has_value();
+    if (!is_read) return any_values(x, weight_oi);
     return at::linear(x, weight_oi, bias_o);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight_oi = saved[1], grad_no = rows_of(grads[0]);
-    variable_list result(3);
+    variable_list result(4);
     if (context->needs_input_grad(0)) result[0] = at::mm(grad_no, weight_oi).view(x.sizes());
     if (context->needs_input_grad(1)) result[1] = weight_gradient(weight_oi, grad_no.t(), rows_of(x));
     if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) result[2] = grad_no.sum(0);
@@ -64,20 +73,24 @@ struct Bf16Linear : torch::autograd::Function<Bf16Linear> {
   }
 };
 
-at::Tensor cpu_linear(const at::Tensor& x, const LinearWeights& weights) {
+at::Tensor cpu_linear(const at::Tensor& x, const LinearWeights& weights, bool is_read) {
   const bool is_half = x.scalar_type() == at::kHalf;
   if (!is_half && (x.scalar_type() != at::kBFloat16 || !takes_gradient_in_place(weights.weight_oi))) return plain_linear(x, weights);
   const std::optional<at::Tensor> bias_o = weights.bias_o.defined() ? std::make_optional(weights.bias_o) : std::nullopt;
-  return is_half ? WidenedLinear::apply(x, weights.weight_oi, bias_o) : Bf16Linear::apply(x, weights.weight_oi, bias_o);
+  return is_half ? WidenedLinear::apply(x, weights.weight_oi, bias_o, is_read) : Bf16Linear::apply(x, weights.weight_oi, bias_o, is_read);
 }
 
 struct GpuLinears : torch::autograd::Function<GpuLinears> {
   // `bias_of`: by weight, its bias among `biases`, or -1.
   static variable_list forward(AutogradContext* context, const at::Tensor& x, at::TensorList weights, at::TensorList biases,
-                               const std::vector<std::int64_t>& bias_of) {
+                               const std::vector<std::int64_t>& bias_of, bool is_read) {
     variable_list saved = {x}, results;
     for (std::size_t i = 0; i < weights.size(); ++i) {
       saved.push_back(weights[i]);
+      if (!is_read) {
+        results.push_back(any_values(x, weights[i]));
+        continue;
+      }
       results.push_back(plain_linear(x, {weights[i], bias_of[i] < 0 ? at::Tensor() : biases[static_cast<std::size_t>(bias_of[i])]}));
     }
     context->save_for_backward(saved);
@@ -91,7 +104,7 @@ struct GpuLinears : torch::autograd::Function<GpuLinears> {
     const std::vector<std::int64_t> bias_of = context->saved_data["bias_of"].toIntVector();
     const at::Tensor x_ni = rows_of(saved[0]);
     const std::size_t end_of_weights = 1 + bias_of.size();
-    variable_list result(end_of_weights + bias_of.size() + 1);  // x, weights, at most as many biases, bias_of
+    variable_list result(end_of_weights + bias_of.size() + 2);  // x, weights, at most as many biases, bias_of, is_read
     for (std::size_t i = grads.size(); i-- > 0;) {
       if (!grads[i].defined()) continue;
       const at::Tensor grad_no = rows_of(grads[i]);
@@ -115,12 +128,12 @@ struct GpuLinears : torch::autograd::Function<GpuLinears> {
 
 }  // namespace
 
-at::Tensor linear(const at::Tensor& x, const LinearWeights& weights) { return linears(x, {weights})[0]; }
+at::Tensor linear(const at::Tensor& x, const LinearWeights& weights, bool is_read) { return linears(x, {weights}, is_read)[0]; }
 
-std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<LinearWeights>& weights) {
+std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<LinearWeights>& weights, bool is_read) {
   if (!runs_on_gpu(x)) {
     std::vector<at::Tensor> results;
-    for (const LinearWeights& one : weights) results.push_back(cpu_linear(x, one));
+    for (const LinearWeights& one : weights) results.push_back(cpu_linear(x, one, is_read));
     return results;
   }
   std::vector<at::Tensor> factors, biases;
@@ -130,7 +143,7 @@ std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<LinearWei
     bias_of.push_back(one.bias_o.defined() ? static_cast<std::int64_t>(biases.size()) : -1);
     if (one.bias_o.defined()) biases.push_back(one.bias_o);
   }
-  return GpuLinears::apply(x, at::TensorList(factors), at::TensorList(biases), bias_of);
+  return GpuLinears::apply(x, at::TensorList(factors), at::TensorList(biases), bias_of, is_read);
 }
 
 bool takes_gradient_in_place(const at::Tensor& weight) {

@@ -25,12 +25,12 @@ struct LinearWeights {
 };
 
 // x [..., i] times one weight: [..., o]. Differentiable. Name LinearWeights in the call: with a tensor in braces it would be
-// at::linear().
-[[nodiscard]] at::Tensor linear(const at::Tensor& x, const LinearWeights& weights);
+// at::linear(). Where nothing reads the result's values (outputs_are_read()), it may have any, and only its graph is made.
+[[nodiscard]] at::Tensor linear(const at::Tensor& x, const LinearWeights& weights, bool is_read = true);
 
 // The same x times each of them. On a GPU its gradient is one sum, which the products add up: rounded to the dtype of x after
 // each, the last one first.
-[[nodiscard]] std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<LinearWeights>& weights);
+[[nodiscard]] std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<LinearWeights>& weights, bool is_read = true);
 
 // Whether a backward may add to the gradient of `weight` itself, as autograd would add a whole one: it is a leaf with an fp32
 // gradient of its own.

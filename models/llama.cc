@@ -15,6 +15,7 @@
 #include "models/ops.h"
 #include "models/rotary.h"
 #include "roundpipe/error.h"
+#include "roundpipe/recompute.h"
 
 namespace rp::models {
 
@@ -41,7 +42,7 @@ struct Linear {
     if (weights.bias_o.defined()) parameters.push_back({name + ".bias", weights.bias_o});
   }
 
-  [[nodiscard]] at::Tensor operator()(const at::Tensor& x) const { return linear(x, weights); }
+  [[nodiscard]] at::Tensor operator()(const at::Tensor& x, bool is_read = true) const { return linear(x, weights, is_read); }
 
   LinearWeights weights;
 };
@@ -118,7 +119,7 @@ class LlamaBlock : public Layer {
 
   [[nodiscard]] at::Tensor mlp(const at::Tensor& x_bth) const {
     const std::vector<at::Tensor> gate_up = linears(x_bth, {gate_proj_.weights, up_proj_.weights});
-    return down_proj_(swiglu(gate_up[0], gate_up[1]));
+    return down_proj_(swiglu(gate_up[0], gate_up[1]), outputs_are_read());
   }
 
   // The table for `length` positions, with the dtype of x and where x is. On the CPU computed anew only when the

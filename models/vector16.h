@@ -117,7 +117,31 @@ RP_INLINE Floats rounded_to(Floats value, const float*) { return value; }
 RP_INLINE Floats rounded_to(Floats value, const Bf16*) { return widen(narrow(value)); }
 RP_INLINE Floats rounded_to(Floats value, const Fp16*) { return widen_fp16(narrow_fp16(value)); }
 
-// The first `count` lanes from memory, `other` in the rest.
+RP_INLINE Floats widen(Halves bits, const Bf16*) { return widen(bits); }
+RP_INLINE Floats widen(Halves bits, const Fp16*) { return widen_fp16(bits); }
+
+// The first `count` lanes from memory, `other` in the rest; `count` is below kLanes.
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+RP_INLINE __mmask16 first_lanes(std::int64_t count) { return static_cast<__mmask16>((1U << count) - 1U); }
+RP_INLINE Floats load_some(const float* array, std::int64_t count, float other) {
+  return reinterpret_cast<Floats>(_mm512_mask_loadu_ps(_mm512_set1_ps(other), first_lanes(count), array));
+}
+template <typename Half>
+RP_INLINE Floats load_some(const Half* array, std::int64_t count, float other) {
+  const auto bits = reinterpret_cast<Halves>(_mm256_maskz_loadu_epi16(first_lanes(count), array));
+  const Floats value = widen(bits, array);
+  return reinterpret_cast<Floats>(_mm512_mask_mov_ps(_mm512_set1_ps(other), first_lanes(count), reinterpret_cast<__m512>(value)));
+}
+RP_INLINE void store_some(float* array, Floats value, std::int64_t count) {
+  _mm512_mask_storeu_ps(array, first_lanes(count), reinterpret_cast<__m512>(value));
+}
+RP_INLINE void store_some(Bf16* array, Floats value, std::int64_t count) {
+  _mm256_mask_storeu_epi16(array, first_lanes(count), reinterpret_cast<__m256i>(narrow(value)));
+}
+RP_INLINE void store_some(Fp16* array, Floats value, std::int64_t count) {
+  _mm256_mask_storeu_epi16(array, first_lanes(count), reinterpret_cast<__m256i>(narrow_fp16(value)));
+}
+#else
 template <typename T>
 RP_INLINE Floats load_some(const T* array, std::int64_t count, float other) {
   T lanes[kLanes] = {};
@@ -132,6 +156,7 @@ RP_INLINE void store_some(T* array, Floats value, std::int64_t count) {
   store(lanes, value);
   for (std::int64_t k = 0; k < count; ++k) array[k] = lanes[k];
 }
+#endif
 
 // Calls visit(first element, count of elements) for each sixteen elements of [begin, end); `visit` is told whether the
 // group is whole by its third argument, a type, so that the common case has no branches.
@@ -168,9 +193,10 @@ RP_INLINE float sum(Floats value) {
 }
 RP_INLINE Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 RP_INLINE float largest(Floats value) {
-  float result = value[0];
-  for (int k = 1; k < kLanes; ++k) result = value[k] > result ? value[k] : result;
-  return result;
+  value = larger(value, __builtin_shufflevector(value, value, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15));
+  value = larger(value, __builtin_shufflevector(value, value, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7));
+  value = larger(value, __builtin_shufflevector(value, value, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3));
+  return value[1] > value[0] ? value[1] : value[0];
 }
 
 // exp(x) to 2 units in the last place: x = n ln 2 + r, a polynomial of degree 6 in r (the coefficients of Cephes'

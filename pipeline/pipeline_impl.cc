@@ -77,7 +77,7 @@ RoundTraits Pipeline::Impl::traits_of(const Batch& inputs, const CallOptions& op
   if (traits.num_microbatches < 1) {
     throw Error(ExitCode::kUsage, cat("num_microbatches is ", traits.num_microbatches, ", but must be at least 1"));
   }
-  traits.grain_layer = options.recompute_grain.value_or(options_.recompute_grain) == RecomputeGrain::kLayer;
+  traits.grain_layer = options.recompute_grain.value_or(runtime_->recompute_grain(options_)) == RecomputeGrain::kLayer;
   traits.random_numbers = options.preserve_random_state.value_or(options_.preserve_random_state);
   return traits;
 }

@@ -170,6 +170,12 @@ std::uint64_t Runtime::max_stage_bytes() const {
   return available_memory() / (12 * static_cast<std::uint64_t>(num_workers_));
 }
 
+// By layer, no layer's last product is recomputed (roundpipe/recompute.h). It costs copies of all layers' inputs, which are nothing
+// where the host's memory is the device's.
+RecomputeGrain Runtime::recompute_grain(const PipelineOptions& options) const {
+  return options.recompute_grain.value_or(settings_.device == "cpu" ? RecomputeGrain::kLayer : RecomputeGrain::kStage);
+}
+
 PlanSettings Runtime::plan_settings(int pipeline) const {
   const PipelineRecord& record = store_->catalogue().pipelines()[static_cast<std::size_t>(pipeline)];
   const int num_layers = static_cast<int>(record.num_layers);
@@ -185,7 +191,7 @@ PlanSettings Runtime::plan_settings(int pipeline) const {
   if (settings.limits.min_stages == 0) settings.limits.min_stages = num_workers_;
   if (settings.limits.max_stage_bytes == 0) settings.limits.max_stage_bytes = max_stage_bytes();
   settings.fits_device = is_on_gpus();
-  settings.recompute = description.options().recompute_grain;
+  settings.recompute = recompute_grain(description.options());
   if (description.losses().empty()) settings.first_kind = PlanKind::kInfer;
   if (!description.options().plan.empty()) {
     settings.by_hand = parse_plan(description.options().plan, num_layers);

@@ -70,6 +70,8 @@ class Runtime {
   [[nodiscard]] bool is_in_files() const { return !settings_.params_on.empty(); }
   [[nodiscard]] Store& store() { return *store_; }
   [[nodiscard]] const Store* store_if_created() const { return store_.get(); }
+  // As the options say, else what is faster on the device.
+  [[nodiscard]] RecomputeGrain recompute_grain(const PipelineOptions& options) const;
 
  private:
   // Nothing where the device is no modelled one.

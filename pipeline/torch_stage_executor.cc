@@ -120,7 +120,7 @@ void TorchStageExecutor::set_random_seed(const Run& run, int layer) {
                                           static_cast<std::uint64_t>(run.microbatch)));
 }
 
-Tensors TorchStageExecutor::run_layer(const Run& run, int layer, const Tensors& inputs) {
+Tensors TorchStageExecutor::run_layer(const Run& run, int layer, const Tensors& inputs, bool outputs_are_read) {
   const Command& command = run.command;
   if (report_) report_(layer, run.microbatch);
   Layer& called = layers_.layer(command, layer);
@@ -129,6 +129,7 @@ Tensors TorchStageExecutor::run_layer(const Run& run, int layer, const Tensors& 
   context.keeps = command.phase == Phase::kForward && command.has(Command::kSavesForRecompute) &&
                   layer >= command.first_trained_layer;
   context.is_recompute = command.phase == Phase::kBackward;
+  context.outputs_are_read = outputs_are_read;
   Tensors data;
   if (const InputBlock* block = context.is_recompute ? run.inputs.find(BlockKind::kRecompute, layer) : nullptr) {
     data = tensors_over(block->tensors, device_.device());
@@ -173,7 +174,7 @@ Tensors TorchStageExecutor::forward(const Run& run, int end_layer) {
   for (int layer = run.command.first_layer; layer < end_layer; ++layer) {
     Stopwatch watch(device_, time_of(run.command, layer).forward_ns);
     meter_.start();
-    Tensors outputs = run_layer(run, layer, activation);
+    Tensors outputs = run_layer(run, layer, activation, /*outputs_are_read=*/true);
     meter_.end_forward(place_of(run.command, layer), activation, outputs);
     activation = std::move(outputs);
     if (run.command.saves(layer + 1)) {
@@ -183,7 +184,8 @@ Tensors TorchStageExecutor::forward(const Run& run, int end_layer) {
   return activation;
 }
 
-TorchStageExecutor::Graph TorchStageExecutor::forward_with_graph(const Run& run, int layer, const Tensors& activation) {
+TorchStageExecutor::Graph TorchStageExecutor::forward_with_graph(const Run& run, int layer, const Tensors& activation,
+                                                                  bool outputs_are_read) {
   const c10::AutoGradMode with_grad(true);
   LayerTime& time = time_of(run.command, layer);
   Stopwatch watch(device_, run.command.phase == Phase::kBackward ? time.recompute_ns : time.forward_ns);
@@ -194,7 +196,7 @@ TorchStageExecutor::Graph TorchStageExecutor::forward_with_graph(const Run& run,
     graph.inputs.push_back(std::move(input));
   }
   meter_.start();
-  graph.outputs = run_layer(run, layer, graph.inputs);
+  graph.outputs = run_layer(run, layer, graph.inputs, outputs_are_read);
   meter_.end_graph(place_of(run.command, layer), graph.inputs, graph.outputs);
   return graph;
 }
@@ -245,7 +247,7 @@ void TorchStageExecutor::run_fused(const Run& run) {
   Tensors activation = forward(run, first);
   std::vector<Graph> graphs;
   for (int layer = first; layer < command.end_layer; ++layer) {
-    graphs.push_back(forward_with_graph(run, layer, activation));
+    graphs.push_back(forward_with_graph(run, layer, activation, /*outputs_are_read=*/true));
     activation = graphs.back().outputs;
   }
   if (command.saves(command.end_layer) && first < command.end_layer) {
@@ -280,7 +282,7 @@ void TorchStageExecutor::recompute(const StageTask& task, int microbatch, const 
   const int first = command.has(Command::kGrainLayer) ? command.end_layer - 1 : command.first_layer;
   Tensors activation = activation_at(run, first);
   for (int layer = first; layer < command.end_layer; ++layer) {
-    recomputed_.push_back(forward_with_graph(run, layer, activation));
+    recomputed_.push_back(forward_with_graph(run, layer, activation, /*outputs_are_read=*/layer + 1 < command.end_layer));
     activation = recomputed_.back().outputs;
   }
 }
@@ -291,7 +293,7 @@ void TorchStageExecutor::run_backward(const Run& run) {
   // Outside of the pipeline gradients are not scaled.
   if (command.end_layer == num_layers_of(command)) multiply(gradients, run.loss_scale);
   for (int layer = command.end_layer; layer-- > command.first_layer;) {
-    if (recomputed_.empty()) recomputed_.push_back(forward_with_graph(run, layer, activation_at(run, layer)));
+    if (recomputed_.empty()) recomputed_.push_back(forward_with_graph(run, layer, activation_at(run, layer), /*outputs_are_read=*/false));
     gradients = backward(run, layer, recomputed_.back(), gradients, false);
     recomputed_.pop_back();
   }

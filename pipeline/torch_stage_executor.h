@@ -12,7 +12,7 @@
 
 #include "hoststore/catalogue.h"
 #include "pipeline/layer_meter.h"
-#include "pipeline/recompute_context.h"
+#include "models/recompute_context.h"
 #include "pipeline/result_pages.h"
 #include "pipeline/stage_layers.h"
 #include "pipeline/torch_device.h"
@@ -64,9 +64,9 @@ class TorchStageExecutor : public StageExecutor {
   void set_random_seed(const Run& run, int layer);
   [[nodiscard]] Tensors with_imports(const Run& run, BlockKind kind, int index, BlockKind import, int num_imports) const;
   [[nodiscard]] Tensors activation_at(const Run& run, int boundary) const;
-  [[nodiscard]] Tensors run_layer(const Run& run, int layer, const Tensors& inputs);
+  [[nodiscard]] Tensors run_layer(const Run& run, int layer, const Tensors& inputs, bool outputs_are_read);
   [[nodiscard]] Tensors forward(const Run& run, int end_layer);
-  [[nodiscard]] Graph forward_with_graph(const Run& run, int layer, const Tensors& activation);
+  [[nodiscard]] Graph forward_with_graph(const Run& run, int layer, const Tensors& activation, bool outputs_are_read);
   void run_fused(const Run& run);
   void run_backward(const Run& run);
   // Runs the loss, and the backward through it and the last layer.

@@ -129,7 +129,7 @@ const std::vector<TrainOption>& train_options() {
       {"warmup-steps", "N", "0", false, "Steps in which the learning rate rises from 0"},
       {"lr-schedule", "constant|linear|cosine", "constant", false, "Learning rate after the warm-up; linear and cosine fall to 0"},
       {"save-every", "N", "", false, "Write a checkpoint every N steps (without it: only when a signal ends the run)"},
-      {"recompute-grain", "stage|layer", "stage", false, "What a backward computes again at once: layer takes less GPU memory, more host memory"},
+      {"recompute-grain", "stage|layer", "by the device", false, "What a backward computes again at once: layer takes less GPU memory, more host memory"},
       {"lora-rank", "R", "0", false, "Of a preset: train pairs of rank R beside frozen weights"},
       {"resume", "DIR", "", false, "Go on from this checkpoint, or from the newest one of this output directory"},
       {"config", "FILE.toml", "", false, "Read options from a file: batch-size = 8; the command line wins"},

@@ -164,7 +164,7 @@ TrainSettings read_settings(SettingReader& reader) {
   reader.read_number("warmup-steps", s.warmup_steps, std::int64_t{0}, kMaxSteps);
   reader.read_choice("lr-schedule", s.schedule, kSchedules);
   reader.read_number("save-every", s.save_every, std::int64_t{1}, kMaxSteps);
-  reader.read_choice("recompute-grain", s.recompute_grain, kGrains);
+  if (reader.find("recompute-grain") != nullptr) reader.read_choice("recompute-grain", s.recompute_grain.emplace(), kGrains);
   reader.read_number("lora-rank", s.lora_rank, std::int64_t{0}, kMaxLoraRank);
   if (reader.find("resume") != nullptr) {
     std::filesystem::path path;
@@ -256,7 +256,7 @@ std::vector<SettingRow> setting_rows(const TrainSettings& s) {
           {"warmup-steps", std::to_string(s.warmup_steps)},
           {"lr-schedule", name_of(s.schedule, kSchedules)},
           {"save-every", s.save_every == 0 ? "never" : std::to_string(s.save_every)},
-          {"recompute-grain", name_of(s.recompute_grain, kGrains)},
+          {"recompute-grain", s.recompute_grain ? name_of(*s.recompute_grain, kGrains) : "by the device"},
           {"lora-rank", s.lora_rank == 0 ? "0 (all weights are trained)" : std::to_string(s.lora_rank)},
           {"resume", s.resume ? s.resume->string() : "no"}};
 }

@@ -34,7 +34,7 @@ struct TrainSettings {
   std::int64_t warmup_steps = 0;
   LearningRateSchedule schedule = LearningRateSchedule::kConstant;
   std::int64_t save_every = 0;  // 0: never
-  RecomputeGrain recompute_grain = RecomputeGrain::kStage;
+  std::optional<RecomputeGrain> recompute_grain;  // unset: by the device
   std::int64_t lora_rank = 0;   // of a preset; 0: all weights are trained
   std::optional<std::filesystem::path> resume;
 

@@ -30,7 +30,7 @@ TrainingSetup setup_of(const TrainSettings& settings, const GpuProfile& gpu, int
           .accumulate = accumulate,
           .round_microbatches = static_cast<int>(settings.num_microbatches),
           .rounds_per_step = static_cast<int>(settings.rounds_per_step),
-          .recompute = settings.recompute_grain};
+          .recompute = settings.recompute_grain.value_or(RecomputeGrain::kStage)};  // as on a GPU
 }
 
 std::string row(const std::string& what, const StepTimes& times, double step_ms) {

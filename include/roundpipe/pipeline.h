@@ -25,8 +25,9 @@ struct PipelineOptions {
   // The number M of microbatches of a round. It changes the bits of a run; the number of workers does not. A call with packed
   // inputs that sets none takes theirs.
   int num_microbatches = 8;
-  // How much a backward recomputes at once. It changes memory and time, no result.
-  RecomputeGrain recompute_grain = RecomputeGrain::kStage;
+  // How much a backward recomputes at once. It changes memory and time, no result. Unset: by layer where workers compute on
+  // processors, by stage on GPUs.
+  std::optional<RecomputeGrain> recompute_grain{};
   // Layers draw the same random numbers in the recompute as in the forward, as dropout must. Without it the generator is
   // not set, which is for models whose layers draw none.
   bool preserve_random_state = true;

@@ -2,6 +2,7 @@
 // of the CPU.
 #include "models/linear.h"
 
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -71,6 +72,54 @@ TEST_F(GpuWay, WhatIsNotAskedForOrNotUsedGetsNoGradient) {
   EXPECT_TRUE(at::equal(a.grad(), at::ones({5, 6})));
   EXPECT_FALSE(at::equal(b.grad(), at::ones({5, 6})));
   EXPECT_FALSE(x.grad().defined());
+}
+
+// Counts the products that LibTorch computes.
+class Products {
+ public:
+  Products() : handle_(at::addThreadLocalCallback(at::RecordFunctionCallback([](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
+      const std::string name = function.name();
+      if (name == "aten::mm" || name == "aten::addmm" || name == "aten::matmul") ++t_count;
+      return nullptr;
+    }))) {
+    t_count = 0;
+  }
+  ~Products() { at::removeCallback(handle_); }
+  Products(const Products&) = delete;
+  Products& operator=(const Products&) = delete;
+  [[nodiscard]] int count() const { return t_count; }
+
+ private:
+  static inline thread_local int t_count = 0;
+  at::CallbackHandle handle_;
+};
+
+// In a recompute: only the graph counts.
+void expect_gradients_of_an_unread_product(at::ScalarType dtype) {
+  const at::Tensor x = leaf({2, 7, 6}, dtype), weight = bound({5, 6}, dtype), bias = bound({5}, dtype);
+  const at::Tensor x2 = x.detach().clone().requires_grad_(true), weight2 = bound({5, 6}, dtype), bias2 = bound({5}, dtype);
+  weight2.set_data(weight.data());
+  bias2.set_data(bias.data());
+  const at::Tensor grad_y = at::randn({2, 7, 5}).to(dtype), read = linear(x2, LinearWeights{weight2, bias2});
+  const Products products;
+  const at::Tensor unread = linear(x, LinearWeights{weight, bias}, /*is_read=*/false);
+  EXPECT_EQ(products.count(), 0);
+  EXPECT_EQ(unread.sizes(), read.sizes());
+  EXPECT_EQ(unread.scalar_type(), read.scalar_type());
+  torch::autograd::backward({unread}, {grad_y});
+  EXPECT_GT(products.count(), 0) << "else they are not counted";
+  torch::autograd::backward({read}, {grad_y});
+  EXPECT_TRUE(same_bits(x.grad(), x2.grad()));
+  EXPECT_TRUE(same_bits(weight.grad(), weight2.grad()));
+  EXPECT_TRUE(same_bits(bias.grad(), bias2.grad()));
+}
+
+TEST_F(GpuWay, AProductThatNothingReadsIsNotComputedButHasItsGradients) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) expect_gradients_of_an_unread_product(dtype);
+}
+
+TEST(Linear, AProductThatNothingReadsIsNotComputedButHasItsGradients) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) expect_gradients_of_an_unread_product(dtype);
 }
 
 // As in a training outside of the runtime, or with an adapter's sum for a weight.

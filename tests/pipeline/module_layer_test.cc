@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <limits>
 
 #include "roundpipe/error.h"
 #include "roundpipe/recompute.h"
@@ -62,6 +63,21 @@ struct Routing : torch::nn::Module {
   at::Tensor weight;
 };
 
+// Gives no values where nothing reads them.
+struct Sparing : torch::nn::Module {
+  Sparing() : weight(register_parameter("weight", at::ones({4}))) {}
+  at::Tensor forward(at::Tensor x) {
+    const at::Tensor y = x * weight;
+    if (!outputs_are_read()) {
+      ++num_spared;
+      y.data().fill_(std::numeric_limits<double>::quiet_NaN());
+    }
+    return y;
+  }
+  static inline std::atomic<int> num_spared{0};
+  at::Tensor weight;
+};
+
 struct Misusing : torch::nn::Module {
   explicit Misusing(const char* what) : what(what), weight(register_parameter("weight", at::ones({4}))) {}
   at::Tensor forward(at::Tensor x) {
@@ -100,14 +116,14 @@ struct Result {
   std::vector<at::Tensor> buffers;
 };
 
-Result train(const Model& model, const std::string& plan, std::uint64_t seed) {
+Result train(const Model& model, const std::string& plan, std::uint64_t seed, RecomputeGrain grain = RecomputeGrain::kStage) {
   at::set_num_threads(1);
   const ScratchDirectory scratch;
   std::ofstream(scratch.path() / "plan") << plan << "\n";
   SessionOptions options;
   options.plan = (scratch.path() / "plan").string();
   Session session(0, nullptr, options);
-  Pipeline pipeline(session, model, loss("mean square", mean_square), {.num_microbatches = 3, .seed = seed});
+  Pipeline pipeline(session, model, loss("mean square", mean_square), {.num_microbatches = 3, .recompute_grain = grain, .seed = seed});
   session.start();
   Result result;
   auto random = at::make_generator<at::CPUGeneratorImpl>(3);
@@ -199,6 +215,28 @@ TEST(ModuleLayer, WhatWasDecidedInTheForwardHoldsInTheRecompute) {
     expect_same(train_with(true, plan), expected);
   }
   EXPECT_NE(train_with(false, kPlansOfThree[0]).losses, expected.losses) << "else this test shows nothing";
+}
+
+TEST(ModuleLayer, OutputsThatNothingReadsMayHaveAnyValues) {
+  const Model model{layer<Sparing>(), layer<Noisy>(4), layer<Sparing>(), layer<Sparing>(), layer<Noisy>(4)};
+  const Result expected = train(model, "fused 0-4", 1);
+  EXPECT_EQ(Sparing::num_spared, 0) << "nothing is recomputed";
+  struct Case {
+    const char* plan;
+    RecomputeGrain grain;
+    int spared_of_a_microbatch;
+  };
+  for (const Case& c : {Case{"forward 0-3 | fused 4 | backward 0-3", RecomputeGrain::kStage, 1},
+                        Case{"forward 0-3 | fused 4 | backward 0-3", RecomputeGrain::kLayer, 3},
+                        Case{"forward 0-3 | fused 4 | backward 3 2 0-1", RecomputeGrain::kStage, 2},
+                        Case{"forward 0-1 | fused 2-4 | backward 0-1", RecomputeGrain::kStage, 0},
+                        Case{"forward 0-1 | fused 2-4 | backward 0-1", RecomputeGrain::kLayer, 1}}) {
+    SCOPED_TRACE(testing::Message() << c.plan << ", grain " << static_cast<int>(c.grain));
+    Sparing::num_spared = 0;
+    expect_same(train(model, c.plan, 1, c.grain), expected);
+    EXPECT_EQ(Sparing::num_spared, 3 * 3 * c.spared_of_a_microbatch) << "3 steps of 3 microbatches";
+  }
+  EXPECT_TRUE(outputs_are_read()) << "outside of any layer";
 }
 
 TEST(ModuleLayer, WhatCannotBeTrainedIsRefusedWithTheLayersName) {

@@ -14,7 +14,7 @@
 
 #include "common/random_seed.h"
 #include "common/text.h"
-#include "pipeline/recompute_context.h"
+#include "models/recompute_context.h"
 #include "tests/reference/tied_parameters.h"
 
 namespace rp::reference {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <memory>
 
-#include "pipeline/recompute_context.h"
+#include "models/recompute_context.h"
 #include "tests/reference/tied_parameters.h"
 
 namespace rp::reference {

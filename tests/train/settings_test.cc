@@ -49,7 +49,7 @@ TEST(Settings, WhatIsNotGivenHasItsDocumentedDefault) {
   EXPECT_EQ(s.warmup_steps, 0);
   EXPECT_EQ(s.schedule, LearningRateSchedule::kConstant);
   EXPECT_EQ(s.save_every, 0);
-  EXPECT_EQ(s.recompute_grain, RecomputeGrain::kStage);
+  EXPECT_FALSE(s.recompute_grain);
   EXPECT_FALSE(s.resume);
 }
 

@@ -1,5 +1,5 @@
-// pipeline/recompute_context.h
-// What save_for_recompute() and its kin work on while a layer's forward runs.
+// models/recompute_context.h
+// What the functions of roundpipe/recompute.h work on while a layer's forward runs.
 #pragma once
 
 #include "roundpipe/recompute.h"
@@ -9,6 +9,7 @@ namespace rp {
 struct RecomputeContext {
   bool keeps = false;             // what is saved will be needed
   bool is_recompute = false;
+  bool outputs_are_read = true;
   const Tensors* data = nullptr;  // in a recompute: what was saved, or null
   bool has_saved = false;
   Tensors saved;

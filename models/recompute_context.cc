@@ -1,4 +1,4 @@
-#include "pipeline/recompute_context.h"
+#include "models/recompute_context.h"
 
 #include "common/check.h"
 #include "common/text.h"
@@ -39,6 +39,8 @@ void save_for_recompute(const Tensors& data) {
 }
 
 bool is_recomputing() { return context_for("is_recomputing").is_recompute; }
+
+bool outputs_are_read() { return t_context == nullptr || t_context->outputs_are_read; }
 
 const Tensors& recompute_data() {
   const RecomputeContext& context = context_for("recompute_data");
