@@ -124,12 +124,12 @@ void add_blocks(Calls& calls, const GpuKernels& table, const KernelSizes& s, Lay
       [=, &table](CUstream stream) { table.rotate(kElement, rotate, s.tokens, stream); });
   const std::int64_t count = s.tokens * s.intermediate;
   layout.next_call();
-  const models::SwiGlu swiglu{.gate = layout.elements(count), .up = layout.elements(count), .y = layout.elements(count)};
-  add(calls, "swiglu", 3 * count * kElementBytes, [=, &table](CUstream stream) { table.swiglu(kElement, swiglu, count, stream); });
+  const models::Glu glu{.gate = layout.elements(count), .up = layout.elements(count), .y = layout.elements(count)};
+  add(calls, "glu", 3 * count * kElementBytes, [=, &table](CUstream stream) { table.glu(kElement, glu, count, stream); });
   layout.next_call();
-  const models::SwiGluGrad grad{.grad_y = layout.elements(count), .gate = layout.elements(count), .up = layout.elements(count),
+  const models::GluGrad grad{.grad_y = layout.elements(count), .gate = layout.elements(count), .up = layout.elements(count),
                                 .grad_gate = layout.elements(count), .grad_up = layout.elements(count)};
-  add(calls, "swiglu_grad", 5 * count * kElementBytes, [=, &table](CUstream stream) { table.swiglu_grad(kElement, grad, count, stream); });
+  add(calls, "glu_grad", 5 * count * kElementBytes, [=, &table](CUstream stream) { table.glu_grad(kElement, grad, count, stream); });
 }
 
 void add_loss(Calls& calls, const GpuKernels& table, const KernelSizes& s, const Inputs& inputs, Layout& layout) {

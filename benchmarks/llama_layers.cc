@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "models/causal_lm_loss.h"
-#include "models/llama.h"
+#include "models/decoder.h"
 
 namespace {
 
@@ -50,27 +50,13 @@ Settings parse(int argc, char** argv) {
   return settings;
 }
 
-rp::LlamaConfig smollm2() {
-  rp::LlamaConfig config;
-  config.hidden_size = 576;
-  config.intermediate_size = 1536;
-  config.num_layers = 30;
-  config.num_heads = 9;
-  config.num_kv_heads = 3;
-  config.head_dim = 64;
-  config.vocabulary = 49152;
-  config.rms_norm_eps = 1e-5;
-  config.rope_theta = 1e5;
-  return config;
-}
-
 // The layers with weights and fp32 gradients, and the times of the parts of a step.
 class Model {
  public:
-  Model(const rp::LlamaConfig& config, at::ScalarType dtype) {
-    layers_.push_back(rp::models::make_llama_embedding(config, dtype));
-    for (int i = 0; i < config.num_layers; ++i) layers_.push_back(rp::models::make_llama_block(config, dtype));
-    layers_.push_back(rp::models::make_llama_head(config, dtype));
+  Model(const rp::ModelConfig& config, at::ScalarType dtype) {
+    layers_.push_back(rp::models::make_embedding(config, dtype));
+    for (int i = 0; i < config.num_layers(); ++i) layers_.push_back(rp::models::make_decoder_layer(config, i, dtype));
+    layers_.push_back(rp::models::make_head(config, dtype));
     for (auto& layer : layers_) {
       for (rp::NamedParameter& parameter : layer->parameters()) {
         at::Tensor value = at::randn(parameter.value.sizes(), at::kFloat).mul_(0.02);
@@ -124,7 +110,7 @@ class Model {
 int main(int argc, char** argv) {
   const Settings settings = parse(argc, argv);
   at::set_num_threads(settings.threads);
-  const rp::LlamaConfig config = smollm2();
+  const rp::ModelConfig config = rp::preset_config("smollm2-135m");
   Model model(config, settings.dtype);
   const std::int64_t tokens = settings.batch * settings.length;
   const at::Tensor ids = at::randint(config.vocabulary, {settings.batch, settings.length}, at::kLong);

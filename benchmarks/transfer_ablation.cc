@@ -84,7 +84,7 @@ Setting setting_of(const Model& model, bool asynchronous, rp::Accumulate accumul
   const rp::CostSettings settings{.sequences = static_cast<double>(model.batch) / (model.microbatches * model.rounds),
                                   .lora = {.rank = model.lora_rank},
                                   .accumulate = accumulate};
-  const std::vector<rp::LayerCost> costs = rp::layer_costs(rp::preset_shape(model.preset), settings);
+  const std::vector<rp::LayerCost> costs = rp::layer_costs(rp::preset_config(model.preset), settings);
   const rp::ModelledRun modelled{
       .gpu = rp::gpu_profile("rtx4090").profile, .server = rp::server_profile("xeon6330-8gpu").profile, .num_gpus = 8,
       .accumulate = accumulate,

@@ -20,15 +20,22 @@ class ConfigSection {
 
   [[nodiscard]] bool has(const char* key) const { return object_.contains(key) && !object_.at(key).is_null(); }
 
+  // Whether it is there and null, which for some keys is not the same as absent.
+  [[nodiscard]] bool is_null(const char* key) const { return object_.contains(key) && object_.at(key).is_null(); }
+
   // From 1 to `max`.
-  [[nodiscard]] std::int64_t integer(const char* key, std::int64_t max) const {
-    const nlohmann::json& value = need(key);
-    // A number beyond 2^63 must not wrap on its way to a signed one.
-    if (!value.is_number_unsigned() || value.get<std::uint64_t>() < 1 ||
-        value.get<std::uint64_t>() > static_cast<std::uint64_t>(max)) {
-      throw wrong(key, value, cat("a whole number from 1 to ", max));
-    }
-    return value.get<std::int64_t>();
+  [[nodiscard]] std::int64_t integer(const char* key, std::int64_t max) const { return whole(key, need(key), 1, max); }
+
+  // From 0 to `max`.
+  [[nodiscard]] std::int64_t count(const char* key, std::int64_t max) const { return whole(key, need(key), 0, max); }
+
+  // A list of them, at least `min`, at most `max`; empty if it is absent.
+  [[nodiscard]] std::vector<std::int64_t> integers(const char* key, std::int64_t min, std::int64_t max) const {
+    std::vector<std::int64_t> result;
+    if (!has(key)) return result;
+    if (!need(key).is_array()) throw wrong(key, need(key), "a list of whole numbers");
+    for (const nlohmann::json& value : need(key)) result.push_back(whole(key, value, min, max));
+    return result;
   }
 
   // At least `min`, at most `max`.
@@ -89,9 +96,6 @@ class ConfigSection {
     }
   }
 
-  // Whether a list is absent or has no entries.
-  [[nodiscard]] bool is_empty(const char* key) const { return !has(key) || need(key).empty(); }
-
   // The first member that is an object itself, or "".
   [[nodiscard]] std::string nested() const {
     for (const auto& [key, value] : object_.items()) {
@@ -113,6 +117,15 @@ class ConfigSection {
   }
 
  private:
+  std::int64_t whole(const char* key, const nlohmann::json& value, std::int64_t min, std::int64_t max) const {
+    // A number beyond 2^63 must not wrap on its way to a signed one.
+    if (!value.is_number_unsigned() || value.get<std::uint64_t>() < static_cast<std::uint64_t>(min) ||
+        value.get<std::uint64_t>() > static_cast<std::uint64_t>(max)) {
+      throw wrong(key, value, cat("a whole number from ", min, " to ", max));
+    }
+    return value.get<std::int64_t>();
+  }
+
   const nlohmann::json& need(const char* key) const {
     if (!has(key)) throw bad_input(file_, "has no ", key);
     return object_.at(key);

@@ -24,7 +24,7 @@ std::uint64_t bytes_of(double bytes) { return static_cast<std::uint64_t>(std::ll
 struct ElementwiseTable {
   double norm_forward = 0, norm_backward = 0;      // RMSNorm, per element of its input
   double rotary_forward = 0, rotary_backward = 0;  // per element of queries and keys
-  double swiglu_forward = 0, swiglu_backward = 0;  // per element of the intermediate width
+  double glu_forward = 0, glu_backward = 0;  // per element of the intermediate width
   double expert_forward = 0, expert_backward = 0;  // gather and weighted scatter, per element of the hidden width and choice
 };
 
@@ -34,8 +34,8 @@ ElementwiseTable elementwise_table(Elementwise kind, double e) {
             .norm_backward = 3 * e,
             .rotary_forward = 2 * e,
             .rotary_backward = 2 * e,
-            .swiglu_forward = 3 * e,
-            .swiglu_backward = 5 * e,
+            .glu_forward = 3 * e,
+            .glu_backward = 5 * e,
             .expert_forward = 5 * e,
             .expert_backward = 5 * e};
   }
@@ -43,8 +43,8 @@ ElementwiseTable elementwise_table(Elementwise kind, double e) {
           .norm_backward = 60 + 8 * e,
           .rotary_forward = 10 * e,
           .rotary_backward = 15 * e,
-          .swiglu_forward = 5 * e,
-          .swiglu_backward = 9 * e,
+          .glu_forward = 5 * e,
+          .glu_backward = 9 * e,
           .expert_forward = 7 * e,
           .expert_backward = 9 * e};
 }
@@ -76,18 +76,14 @@ GradientCost gradient_cost(const LayerTensor& tensor, const CostSettings& settin
 // Q and K the widths of queries and keys, I intermediate, C experts a token goes through, V vocabulary, e element bytes.
 class CostModel {
  public:
-  CostModel(const ModelShape& shape, const CostSettings& settings)
-      : shape_(shape),
+  CostModel(const ModelConfig& config, const CostSettings& settings)
+      : config_(config),
         settings_(settings),
         table_(elementwise_table(settings.elementwise, static_cast<double>(settings.element_bytes))),
         tokens_(settings.sequences * static_cast<double>(settings.sequence_length)),
         e_(static_cast<double>(settings.element_bytes)),
-        h_(static_cast<double>(shape.hidden)),
-        q_(static_cast<double>(shape.query_width())),
-        k_(static_cast<double>(shape.kv_width())),
-        i_(static_cast<double>(shape.intermediate)),
-        v_(static_cast<double>(shape.vocabulary)),
-        c_(shape.num_experts > 0 ? static_cast<double>(shape.experts_per_token) : 1) {}
+        h_(static_cast<double>(config.hidden)),
+        v_(static_cast<double>(config.vocabulary)) {}
 
   [[nodiscard]] LayerCost embedding(const LayerTensors& tensors) const {
     LayerCost cost = sizes_of(tensors);
@@ -103,31 +99,33 @@ class CostModel {
     return cost;
   }
 
-  [[nodiscard]] LayerCost block(const LayerTensors& tensors, std::int64_t number) const {
+  [[nodiscard]] LayerCost decoder_layer(const LayerTensors& tensors, const DecoderLayerConfig& layer) const {
+    const Widths w(layer);
     LayerCost cost = sizes_of(tensors);
     cost.input_bytes = cost.output_bytes = boundary_bytes();
-    add_gemms(cost);
+    const std::vector<LinearShape> linears = linears_of(layer, config_.hidden);
+    add_gemms(linears, cost);
     // Q K^T and P V: 2 x 2 Q FLOPs for each pair of positions that see each other.
-    cost.forward.attention_flops = 4 * settings_.sequences * q_ * pairs(shape_.window_of(number));
-    const double norms = 2 * h_ + (shape_.qk_norm ? q_ + k_ : 0);
-    const double experts = shape_.num_experts > 0 ? c_ * h_ : 0;
+    cost.forward.attention_flops = 4 * settings_.sequences * w.q * pairs(layer.attention.window);
+    const double norms = num_norms(layer) * h_ + w.norms;
+    const double experts = layer.mlp.experts ? w.c * h_ : 0;
     const double sums = 2 * 3 * h_ * e_;  // two residual additions
     cost.forward.elementwise_bytes =
-        tokens_ * (norms * table_.norm_forward + (q_ + k_) * table_.rotary_forward + c_ * i_ * table_.swiglu_forward +
-                   experts * table_.expert_forward + sums + lora_bytes());
-    cost.forward_workspace_bytes = bytes_of(tokens_ * e_ * std::max(2 * h_ + q_ + 2 * k_, 2 * h_ + 3 * c_ * i_));
+        tokens_ * (norms * table_.norm_forward + (w.q + w.k) * table_.rotary_forward + w.c * w.i * table_.glu_forward +
+                   experts * table_.expert_forward + sums + lora_bytes(linears));
+    cost.forward_workspace_bytes = bytes_of(tokens_ * e_ * std::max(2 * h_ + w.q + 2 * w.k, 2 * h_ + 3 * w.c * w.i));
     if (!settings_.is_trained) return cost;
     const GradientCost gradients = gradients_of(tensors);
     cost.backward.attention_flops = 2.5 * cost.forward.attention_flops;  // five products instead of two
     cost.backward.elementwise_bytes =
-        tokens_ * (norms * table_.norm_backward + (q_ + k_) * table_.rotary_backward + c_ * i_ * table_.swiglu_backward +
-                   experts * table_.expert_backward + sums + 2 * lora_bytes()) +
+        tokens_ * (norms * table_.norm_backward + (w.q + w.k) * table_.rotary_backward + w.c * w.i * table_.glu_backward +
+                   experts * table_.expert_backward + sums + 2 * lora_bytes(linears)) +
         gradients.bytes;
-    cost.saved_bytes = saved_bytes();
+    cost.saved_bytes = saved_bytes(layer, w, linears);
     // Gradients of the MLP's inner activations (gate, up, their product) or of queries, keys, values and the attention's
     // output, beside the boundary's gradient; and the largest gradient of a parameter that is not added in place.
     cost.backward_workspace_bytes =
-        bytes_of(tokens_ * e_ * (2 * h_ + std::max(3 * c_ * i_, 2 * q_ + 2 * k_)) + gradients.workspace_bytes);
+        bytes_of(tokens_ * e_ * (2 * h_ + std::max(3 * w.c * w.i, 2 * w.q + 2 * w.k)) + gradients.workspace_bytes);
     return cost;
   }
 
@@ -150,6 +148,25 @@ class CostModel {
   }
 
  private:
+  struct Widths {
+    explicit Widths(const DecoderLayerConfig& layer)
+        : q(static_cast<double>(layer.attention.query_width())),
+          k(static_cast<double>(layer.attention.kv_width())),
+          i(static_cast<double>(layer.mlp.intermediate)),
+          c(static_cast<double>(layer.mlp.uses_per_token())),
+          norms(layer.attention.head_norm == AttentionConfig::HeadNorm::kNone ? 0 : q + k) {}
+    double q, k, i, c;
+    double norms;  // of queries and keys
+  };
+
+  static double num_norms(const DecoderLayerConfig& layer) {
+    double count = 0;
+    for (const std::string* name : {&layer.attention_norm, &layer.attention_post_norm, &layer.mlp_norm, &layer.mlp_post_norm}) {
+      count += name->empty() ? 0 : 1;
+    }
+    return count;
+  }
+
   [[nodiscard]] std::uint64_t boundary_bytes() const { return bytes_of(tokens_ * h_ * e_); }
 
   // Positions that see each other, causally, over one sequence: min(i, w) of position i.
@@ -161,8 +178,8 @@ class CostModel {
 
   // 2 in out FLOPs a token forward; backward once for the input's gradient and once for the weight's, the latter only where
   // the weight is trained.
-  void add_gemms(LayerCost& cost) const {
-    for (const LinearShape& linear : linears_of(shape_)) {
+  void add_gemms(const std::vector<LinearShape>& linears, LayerCost& cost) const {
+    for (const LinearShape& linear : linears) {
       const double rows = tokens_ * static_cast<double>(linear.uses_per_token);
       const double base = 2 * rows * static_cast<double>(linear.in) * static_cast<double>(linear.out);
       const double pair =
@@ -177,9 +194,9 @@ class CostModel {
   }
 
   // Per token: the pair's output is scaled (2 passes; fused: none) and added to the layer's (3).
-  [[nodiscard]] double lora_bytes() const {
+  [[nodiscard]] double lora_bytes(const std::vector<LinearShape>& linears) const {
     double width = 0;
-    for (const LinearShape& linear : linears_of(shape_)) {
+    for (const LinearShape& linear : linears) {
       if (has_pair(linear)) width += static_cast<double>(linear.out * linear.uses_per_token);
     }
     return width * e_ * (settings_.elementwise == Elementwise::kEager ? 5 : 3);
@@ -189,15 +206,21 @@ class CostModel {
   // keys and values, with norms of queries and keys also before them; the attention's output; the residual sum and its
   // normalised form; gate, up and their product. With experts the gathered rows instead, for each choice, and the experts'
   // outputs for the gradient of their weights. fp32: one number a norm's row and a head.
-  [[nodiscard]] std::uint64_t saved_bytes() const {
-    double elements = 4 * h_ + 2 * q_ + 2 * k_ + (shape_.qk_norm ? q_ + k_ : 0) + 3 * c_ * i_;
-    double rows = 2 + static_cast<double>(shape_.num_heads);
-    if (shape_.qk_norm) rows += static_cast<double>(shape_.num_heads + shape_.num_kv_heads);
-    if (shape_.num_experts > 0) {
-      elements += 2 * c_ * h_;
-      rows += static_cast<double>(shape_.num_experts) + 2 * c_;
+  [[nodiscard]] std::uint64_t saved_bytes(const DecoderLayerConfig& layer, const Widths& w, const std::vector<LinearShape>& linears) const {
+    const AttentionConfig& attention = layer.attention;
+    const double norms = num_norms(layer);
+    double elements = 2 * norms * h_ + 2 * w.q + 2 * w.k + w.norms + 3 * w.c * w.i;
+    double rows = norms + static_cast<double>(attention.num_heads);
+    switch (attention.head_norm) {
+      case AttentionConfig::HeadNorm::kNone: break;
+      case AttentionConfig::HeadNorm::kEachHead: rows += static_cast<double>(attention.num_heads + attention.num_kv_heads); break;
+      case AttentionConfig::HeadNorm::kWholeRow: rows += 2; break;
     }
-    for (const LinearShape& linear : linears_of(shape_)) {
+    if (layer.mlp.experts) {
+      elements += 2 * w.c * h_;
+      rows += static_cast<double>(layer.mlp.experts->num) + 2 * w.c;
+    }
+    for (const LinearShape& linear : linears) {
       if (has_pair(linear)) elements += static_cast<double>(settings_.lora.rank * linear.uses_per_token);
     }
     return bytes_of(tokens_ * (elements * e_ + rows * 4));
@@ -254,15 +277,15 @@ class CostModel {
     return cost;
   }
 
-  const ModelShape& shape_;
+  const ModelConfig& config_;
   const CostSettings& settings_;
   const ElementwiseTable table_;
-  const double tokens_, e_, h_, q_, k_, i_, v_, c_;
+  const double tokens_, e_, h_, v_;
 };
 
 }  // namespace
 
-std::vector<LayerCost> layer_costs(const ModelShape& shape, const CostSettings& settings) {
+std::vector<LayerCost> layer_costs(const ModelConfig& config, const CostSettings& settings) {
   if (!(settings.sequences > 0) || settings.sequence_length < 1 || settings.head_chunk_tokens < 1 ||
       settings.lora.rank < 0 || (settings.element_bytes != 2 && settings.element_bytes != 4)) {
     throw Error(ExitCode::kUsage, cat("costs of ", settings.sequences, " sequences of ", settings.sequence_length,
@@ -270,12 +293,11 @@ std::vector<LayerCost> layer_costs(const ModelShape& shape, const CostSettings& 
                                       settings.lora.rank, ", logits of ", settings.head_chunk_tokens,
                                       " tokens at a time: numbers must be above 0 (the rank 0 or more), bytes 2 or 4"));
   }
-  const CostModel model(shape, settings);
-  const std::vector<LayerTensors> layers = tensors_of(shape, settings.lora);
+  const CostModel model(config, settings);
+  const std::vector<LayerTensors> layers = tensors_of(config, settings.lora);
   std::vector<LayerCost> costs;
   costs.push_back(model.embedding(layers.front()));
-  for (std::int64_t block = 0; block < shape.num_layers; ++block)
-    costs.push_back(model.block(layers[static_cast<std::size_t>(block) + 1], block));
+  for (std::size_t i = 0; i < config.layers.size(); ++i) costs.push_back(model.decoder_layer(layers[i + 1], config.layers[i]));
   costs.push_back(model.head(layers.back()));
   return costs;
 }

@@ -7,7 +7,7 @@
 
 #include "model_files/head_chunks.h"
 #include "model_files/layer_tensors.h"
-#include "model_files/model_shape.h"
+#include "model_files/model_config.h"
 #include "scheduler/gpu_profile.h"
 #include "scheduler/layer_cost.h"
 
@@ -32,6 +32,6 @@ struct CostSettings {
 
 // By layer: embedding, decoder blocks, head (final norm, LM head, loss). Throws rp::Error (kUsage) for settings that are not
 // above 0.
-[[nodiscard]] std::vector<LayerCost> layer_costs(const ModelShape& shape, const CostSettings& settings);
+[[nodiscard]] std::vector<LayerCost> layer_costs(const ModelConfig& config, const CostSettings& settings);
 
 }  // namespace rp

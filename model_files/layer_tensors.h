@@ -1,13 +1,13 @@
 // model_files/layer_tensors.h
-// The parameters of each layer of the sequential model that a shape describes: embedding, decoder blocks, head. Sizes, costs
-// and the layers of `sim:` runs, which have shapes and no weights, come from here.
+// Lists the parameters of each layer of the sequential model that a config describes: embedding, decoder layers, head. Sizes,
+// costs, the layers of models/ and those of `sim:` runs, which have shapes and no weights, come from here.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "model_files/model_shape.h"
+#include "model_files/model_config.h"
 
 namespace rp {
 
@@ -33,22 +33,25 @@ struct LayerTensors {
   std::vector<LayerTensor> tensors{};
 };
 
-// A linear layer of a block: a weight [out, in], `count` of them where it is the experts', of which a token goes through
-// `uses_per_token`.
+// A linear layer of a decoder layer: a weight [out, in]; where it is the experts', one [num_experts, out, in], of which a token goes
+// through `uses_per_token`.
 struct LinearShape {
   std::string name{};
   std::int64_t out = 0;
   std::int64_t in = 0;
   bool has_bias = false;
-  std::int64_t count = 1;
+  std::int64_t num_experts = 0;  // 0: it is not theirs
   std::int64_t uses_per_token = 1;
   bool is_expert_part = false;  // of experts or router
 };
-// In the order of the computation. The router of a mixture of experts is "mlp.gate".
-[[nodiscard]] std::vector<LinearShape> linears_of(const ModelShape& shape);
+// In the order of the computation.
+[[nodiscard]] std::vector<LinearShape> linears_of(const DecoderLayerConfig& layer, std::int64_t hidden);
 
-// num_layers + 2 of them. The names of a Llama's parameters are those of its layers in models/llama.cc.
-[[nodiscard]] std::vector<LayerTensors> tensors_of(const ModelShape& shape, const LoraSettings& lora = {});
+// Of one layer of the sequential model: 0 is the embedding, num_layers() + 1 the head. Names within a layer are those of its tensors in checkpoints, behind the layer's own prefix.
+[[nodiscard]] LayerTensors tensors_of_layer(const ModelConfig& config, std::int64_t layer, const LoraSettings& lora = {});
+
+// Of all num_layers() + 2 layers.
+[[nodiscard]] std::vector<LayerTensors> tensors_of(const ModelConfig& config, const LoraSettings& lora = {});
 
 // Tied ones counted once; LoRA pairs count.
 [[nodiscard]] std::int64_t num_parameters(const std::vector<LayerTensors>& layers);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -23,6 +24,7 @@ using torch::autograd::variable_list;
 
 constexpr std::int64_t kQueryBlock = 64;
 constexpr std::int64_t kKeyBlock = 64;
+constexpr float kNoSink = -std::numeric_limits<float>::infinity();
 
 std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -59,11 +61,18 @@ void pack(const HeadRows<T>& from, std::int64_t begin, std::int64_t rows, std::i
 }
 
 struct Shape {
-  explicit Shape(const at::Tensor& q_btnd, const at::Tensor& k_btmd)
+  Shape(const at::Tensor& q_btnd, const at::Tensor& k_btmd, double scale_of_scores, std::int64_t window_or_none)
       : b(q_btnd.size(0)), t(q_btnd.size(1)), n(q_btnd.size(2)), m(k_btmd.size(2)), d(q_btnd.size(3)),
-        scale(1.0F / std::sqrt(static_cast<float>(d))) {}
+        scale(static_cast<float>(scale_of_scores)), window(window_or_none > 0 ? window_or_none : kWholeWindow) {}
+
+  // The block of keys that holds the first one that this query sees.
+  [[nodiscard]] std::int64_t first_key_block(std::int64_t query) const {
+    return query < window ? 0 : (query + 1 - window) / kKeyBlock * kKeyBlock;
+  }
+
   std::int64_t b, t, n, m, d;
   float scale;
+  std::int64_t window;
 };
 
 // Attention of one query head, document by document. Packed keys and scores keep the stride that a whole row needs: oneDNN
@@ -78,23 +87,30 @@ class HeadForward {
 
   // All that is given begins with the first of `length` positions.
   void run(const HeadRows<T>& q, const HeadRows<T>& k, const HeadRows<T>& v, const HeadRows<T>& out, float* log_sums,
-           std::int64_t length) {
+           std::int64_t length, float sink) {
     const std::int64_t width = round_up(length, kKeyBlock);
     pack(k, 0, length, s_.d, keys_.data(), width, /*transposed=*/true, padded_);
     pack(v, 0, length, s_.d, values_.data(), width, /*transposed=*/false);
     for (std::int64_t query = 0; query < length; query += kQueryBlock) {
       const std::int64_t rows = std::min(kQueryBlock, length - query);
-      const std::int64_t columns = round_up(query + rows, kKeyBlock);
-      for (std::int64_t key = 0; key < columns; key += kKeyBlock) {
+      const std::int64_t first = s_.first_key_block(query), columns = round_up(query + rows, kKeyBlock);
+      for (std::int64_t key = first; key < columns; key += kKeyBlock) {
         multiply(rows, kKeyBlock, s_.d, q.row(query), q.stride, keys_.data() + pairs() * key, padded_,
                  scores_.data() + key, padded_, /*add=*/false);
       }
-      const CausalSoftmaxRows call{scores_.data(), probabilities_.data(), log_sums + query, padded_, query + 1,
-                                   columns,        s_.scale};
+      const CausalSoftmaxRows call{.scores = scores_.data() + first,
+                                   .probabilities = probabilities_.data() + first,
+                                   .log_sums = log_sums + query,
+                                   .stride = padded_,
+                                   .first_visible = query + 1 - first,
+                                   .columns = columns - first,
+                                   .scale = s_.scale,
+                                   .window = s_.window,
+                                   .sink = sink};
       kernels().causal_softmax(kElement<T>, call, 0, rows);
-      for (std::int64_t key = 0; key < columns; key += kKeyBlock) {
+      for (std::int64_t key = first; key < columns; key += kKeyBlock) {
         multiply(rows, s_.d, kKeyBlock, probabilities_.data() + key, padded_, values_.data() + key * s_.d, s_.d,
-                 out_.data(), s_.d, /*add=*/key > 0);
+                 out_.data(), s_.d, /*add=*/key > first);
       }
       for (std::int64_t i = 0; i < rows; ++i) {
         kernels().round(kElement<T>, out_.data() + i * s_.d, out.row(query + i), s_.d);
@@ -145,8 +161,10 @@ class GroupBackward {
     std::fill_n(grad_v_.begin(), width * s_.d, 0.0F);
   }
 
-  void add_head(const HeadRows<T>& q, const HeadRows<T>& k, const HeadRows<T>& v, const HeadRows<T>& out,
-                const HeadRows<T>& grad_out, const float* log_sums, const HeadRows<T>& grad_q) {
+  // Gives the sum of what the sink's gradient is made of, over the head's queries: probability of the sink times `deltas_`.
+  float add_head(const HeadRows<T>& q, const HeadRows<T>& k, const HeadRows<T>& v, const HeadRows<T>& out,
+                 const HeadRows<T>& grad_out, const float* log_sums, const HeadRows<T>& grad_q, float sink) {
+    float of_sink = 0;
     for (std::int64_t query = 0; query < length_; query += kQueryBlock) {
       const std::int64_t rows = std::min(kQueryBlock, length_ - query);
       pack(q, query, rows, s_.d, q_.data(), kQueryBlock, false);
@@ -158,7 +176,11 @@ class GroupBackward {
         log_sums_[i] = i < rows ? log_sums[query + i] : 0.0F;
         deltas_[i] = i < rows ? kernels().dot(kElement<T>, out.row(query + i), grad_out.row(query + i), s_.d) : 0.0F;
       }
-      for (std::int64_t key = 0; key < query + rows; key += kKeyBlock) add_block(k, v, query, key);
+      if (sink != kNoSink) {
+        for (std::int64_t i = 0; i < rows; ++i) of_sink += std::exp(sink - log_sums_[i]) * deltas_[i];
+      }
+      const std::int64_t first = s_.first_key_block(query);
+      for (std::int64_t key = first; key < query + rows; key += kKeyBlock) add_block(k, v, query, key, first);
       for (std::int64_t i = 0; i < rows; ++i) {
         T* row = grad_q.row(query + i);
         for (std::int64_t j = 0; j < s_.d; ++j) {
@@ -166,6 +188,7 @@ class GroupBackward {
         }
       }
     }
+    return of_sink;
   }
 
   void finish(const HeadRows<T>& grad_k, const HeadRows<T>& grad_v) const {
@@ -178,21 +201,21 @@ class GroupBackward {
  private:
   static std::size_t floats(std::int64_t count) { return static_cast<std::size_t>(count); }
 
-  void add_block(const HeadRows<T>& k, const HeadRows<T>& v, std::int64_t query, std::int64_t key) {
+  void add_block(const HeadRows<T>& k, const HeadRows<T>& v, std::int64_t query, std::int64_t key, std::int64_t first_key) {
     const std::int64_t d = s_.d, rows = std::min(kKeyBlock, length_ - key);
     multiply(rows, kQueryBlock, d, k.row(key), k.stride, q_t_.data(), kQueryBlock, scores_.data(), kQueryBlock, false);
     multiply(rows, kQueryBlock, d, v.row(key), v.stride, grad_out_t_.data(), kQueryBlock, grads_.data(), kQueryBlock,
              false);
     const AttentionGradRows call{scores_.data(), grads_.data(), log_sums_, deltas_, probabilities_.data(),
                                  grad_scores_.data(), grad_score_pairs_.data(), kQueryBlock, rows, query - key,
-                                 s_.scale};
+                                 s_.scale, s_.window};
     kernels().attention_grad(kElement<T>, call, 0, kKeyBlock / 2);
     multiply(rows, d, kQueryBlock, probabilities_.data(), kQueryBlock, grad_out_.data(), d, grad_v_.data() + key * d, d,
              true);
     multiply(rows, d, kQueryBlock, grad_scores_.data(), kQueryBlock, q_.data(), d, grad_k_.data() + key * d, d, true);
     const T* grad_scores = sizeof(T) == 2 ? grad_score_pairs_.data() : grad_scores_.data();
     multiply(d, kQueryBlock, kKeyBlock, keys_t_.data() + key, padded_, grad_scores, kQueryBlock, grad_q_t_.data(),
-             kQueryBlock, key > 0);
+             kQueryBlock, key > first_key);
   }
 
   const Shape s_;
@@ -216,24 +239,34 @@ Rows rows_of(const Shape& shape, const at::Tensor& documents_bk) {
   return documents_of_rows(documents_bk, shape.t);
 }
 
+// fp32 [n], or undefined.
+using Sinks = at::Tensor;
+
+float sink_of(const Sinks& sinks_n, std::int64_t head) {
+  return sinks_n.defined() ? sinks_n.const_data_ptr<float>()[head] : kNoSink;
+}
+
 template <typename T>
-void run_forward(const Shape& shape, const Rows& rows, const variable_list& qkv, const at::Tensor& out_btnd, float* log_sums) {
+void run_forward(const Shape& shape, const Rows& rows, const variable_list& qkv, const Sinks& sinks_n, const at::Tensor& out_btnd,
+                 float* log_sums) {
   at::parallel_for(0, shape.b * shape.n, 1, [&](std::int64_t begin, std::int64_t end) {
     HeadForward<T> head_forward(shape);
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t batch = i / shape.n, head = i % shape.n, group = head / (shape.n / shape.m);
       const HeadRows<T> q(qkv[0], batch, head), k(qkv[1], batch, group), v(qkv[2], batch, group), out(out_btnd, batch, head);
       for (const auto& [first, length] : rows[static_cast<std::size_t>(batch)]) {
-        head_forward.run(q.from(first), k.from(first), v.from(first), out.from(first), log_sums + i * shape.t + first, length);
+        head_forward.run(q.from(first), k.from(first), v.from(first), out.from(first), log_sums + i * shape.t + first, length,
+                         sink_of(sinks_n, head));
       }
     }
     at::native::cpublas::brgemm_release();
   });
 }
 
+// `of_sinks_bn`: what GroupBackward::add_head() gives of each head, where there are sinks.
 template <typename T>
-void run_backward(const Shape& shape, const Rows& rows, const variable_list& qkv, const at::Tensor& out_btnd, const float* log_sums,
-                  const at::Tensor& grad_out, const variable_list& grads) {
+void run_backward(const Shape& shape, const Rows& rows, const variable_list& qkv, const Sinks& sinks_n, const at::Tensor& out_btnd,
+                  const float* log_sums, const at::Tensor& grad_out, const variable_list& grads, float* of_sinks_bn) {
   at::parallel_for(0, shape.b * shape.m, 1, [&](std::int64_t begin, std::int64_t end) {
     GroupBackward<T> group_backward(shape);
     for (std::int64_t i = begin; i < end; ++i) {
@@ -243,8 +276,10 @@ void run_backward(const Shape& shape, const Rows& rows, const variable_list& qkv
         const HeadRows<T> k = part(qkv[1], group), v = part(qkv[2], group);
         group_backward.start(k, length);
         for (std::int64_t head = group * members; head < (group + 1) * members; ++head) {
-          group_backward.add_head(part(qkv[0], head), k, v, part(out_btnd, head), part(grad_out, head),
-                                  log_sums + (batch * shape.n + head) * shape.t + first, part(grads[0], head));
+          const std::int64_t place = batch * shape.n + head;
+          const float of_sink = group_backward.add_head(part(qkv[0], head), k, v, part(out_btnd, head), part(grad_out, head),
+                                                        log_sums + place * shape.t + first, part(grads[0], head), sink_of(sinks_n, head));
+          if (sinks_n.defined()) of_sinks_bn[place] += of_sink;
         }
         group_backward.finish(part(grads[1], group), part(grads[2], group));
       }
@@ -253,32 +288,46 @@ void run_backward(const Shape& shape, const Rows& rows, const variable_list& qkv
   });
 }
 
+std::optional<at::Tensor> where_defined(const at::Tensor& tensor) {
+  return tensor.defined() ? std::make_optional(tensor) : std::nullopt;
+}
+
 struct BlockedAttention : torch::autograd::Function<BlockedAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const std::optional<at::Tensor>& documents) {
+                            const std::optional<at::Tensor>& sinks, const std::optional<at::Tensor>& documents, double scale,
+                            std::int64_t window) {
     const at::Tensor documents_bk = documents.value_or(at::Tensor());
+    const Sinks sinks_n = sinks ? sinks->detach().to(at::kFloat).contiguous() : Sinks();
     const variable_list qkv = {q.contiguous(), k.contiguous(), v.contiguous()};
-    const Shape shape(q, k);
+    const Shape shape(q, k, scale, window);
     const at::Tensor out = at::empty_like(qkv[0]);
     const at::Tensor log_sums = at::empty({shape.b, shape.n, shape.t}, out.options().dtype(at::kFloat));
     float* sums = log_sums.mutable_data_ptr<float>();
     const Rows rows = rows_of(shape, documents_bk);
-    element_of(q) == Element::kBf16 ? run_forward<at::BFloat16>(shape, rows, qkv, out, sums)
-                                    : run_forward<float>(shape, rows, qkv, out, sums);
-    context->save_for_backward({qkv[0], qkv[1], qkv[2], out, log_sums, documents_bk});
+    element_of(q) == Element::kBf16 ? run_forward<at::BFloat16>(shape, rows, qkv, sinks_n, out, sums)
+                                    : run_forward<float>(shape, rows, qkv, sinks_n, out, sums);
+    context->save_for_backward({qkv[0], qkv[1], qkv[2], out, log_sums, documents_bk, sinks_n});
+    context->saved_data["scale"] = scale;
+    context->saved_data["window"] = window;
     return out;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grad_outputs) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor grad_out = grad_outputs[0].contiguous();
-    const variable_list grads = {at::empty_like(saved[0]), at::empty_like(saved[1]), at::empty_like(saved[2]), at::Tensor()};
-    const Shape shape(saved[0], saved[1]);
+    variable_list grads(7);
+    for (std::size_t i = 0; i < 3; ++i) grads[i] = at::empty_like(saved[i]);
+    const Shape shape(saved[0], saved[1], context->saved_data["scale"].toDouble(), context->saved_data["window"].toInt());
     const Rows rows = rows_of(shape, saved[5]);
     const float* sums = saved[4].const_data_ptr<float>();
-    element_of(grad_out) == Element::kBf16
-        ? run_backward<at::BFloat16>(shape, rows, saved, saved[3], sums, grad_out, grads)
-        : run_backward<float>(shape, rows, saved, saved[3], sums, grad_out, grads);
+    const Sinks& sinks_n = saved[6];
+    const at::Tensor of_sinks_bn = at::zeros({sinks_n.defined() ? shape.b : 0, shape.n}, at::kFloat);
+    (element_of(grad_out) == Element::kBf16 ? run_backward<at::BFloat16> : run_backward<float>)(
+        shape, rows, saved, sinks_n, saved[3], sums, grad_out, grads, of_sinks_bn.mutable_data_ptr<float>());
+    if (sinks_n.defined()) {
+      grads[3] = at::zeros_like(sinks_n);
+      for (std::int64_t i = 0; i < shape.b; ++i) grads[3].sub_(of_sinks_bn[i]);
+    }
     return grads;
   }
 };
@@ -298,20 +347,21 @@ bool has_small_products() {
 
 }  // namespace
 
-at::Tensor causal_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd,
-                            const at::Tensor& documents_bk) {
-  if (runs_on_gpu(q_btnd)) return gpu_attention(q_btnd, k_btmd, v_btmd, documents_bk);
+double scale_of(const AttentionRule& rule, std::int64_t head_size) {
+  return rule.scale.value_or(1 / std::sqrt(static_cast<double>(head_size)));
+}
+
+at::Tensor causal_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd, const AttentionRule& rule) {
+  if (runs_on_gpu(q_btnd)) return gpu_attention(q_btnd, k_btmd, v_btmd, rule);
   if (q_btnd.scalar_type() == at::kHalf) {
-    const at::Tensor out = causal_attention(q_btnd.to(at::kFloat), k_btmd.to(at::kFloat), v_btmd.to(at::kFloat), documents_bk);
-    return out.to(at::kHalf);
+    return causal_attention(q_btnd.to(at::kFloat), k_btmd.to(at::kFloat), v_btmd.to(at::kFloat), rule).to(at::kHalf);
   }
   static const bool has_bf16 = has_small_products<at::BFloat16>();
   static const bool has_fp32 = has_small_products<float>();
   const bool blocked = element_of(q_btnd) == Element::kBf16 ? has_bf16 : has_fp32;
-  if (blocked && q_btnd.size(3) % 2 == 0) {
-    return BlockedAttention::apply(q_btnd, k_btmd, v_btmd, documents_bk.defined() ? std::make_optional(documents_bk) : std::nullopt);
-  }
-  return attention_by_libtorch(q_btnd, k_btmd, v_btmd, documents_bk);
+  if (!blocked || q_btnd.size(3) % 2 != 0) return attention_by_libtorch(q_btnd, k_btmd, v_btmd, rule);
+  return BlockedAttention::apply(q_btnd, k_btmd, v_btmd, where_defined(rule.sinks_n), where_defined(rule.documents_bk),
+                                 scale_of(rule, q_btnd.size(3)), rule.window);
 }
 
 }  // namespace rp::models

@@ -15,21 +15,23 @@ void causal_softmax_rows(const CausalSoftmaxRows& a, std::int64_t begin, std::in
     float* scores = a.scores + row * a.stride;
     T* probabilities = static_cast<T*>(a.probabilities) + row * a.stride;
     const std::int64_t visible = a.first_visible + row;
-    Floats largest_lanes = all(kNothing);
-    for_each_sixteen(0, visible, [&](std::int64_t i, std::int64_t n, auto part) {
+    const std::int64_t first = visible > a.window ? visible - a.window : 0;
+    Floats largest_lanes = all(a.sink / a.scale);
+    for_each_sixteen(first, visible, [&](std::int64_t i, std::int64_t n, auto part) {
       largest_lanes = larger(load(scores + i, n, kNothing, part), largest_lanes);
     });
     const float shift = largest(largest_lanes) * a.scale;
     Floats sums = {};
-    for_each_sixteen(0, visible, [&](std::int64_t i, std::int64_t n, auto part) {
+    for_each_sixteen(first, visible, [&](std::int64_t i, std::int64_t n, auto part) {
       const Floats e = exponential(load(scores + i, n, kNothing, part) * a.scale - shift);
       sums += e;
       store(scores + i, e, n, part);
     });
-    const float total = sum(sums);
+    const float total = sum(sums) + exponential(all(a.sink - shift))[0];
     a.log_sums[row] = shift + __builtin_logf(total);
     const float factor = 1.0F / total;
-    for_each_sixteen(0, visible, [&](std::int64_t i, std::int64_t n, auto part) {
+    for (std::int64_t i = 0; i < first; ++i) probabilities[i] = T{};
+    for_each_sixteen(first, visible, [&](std::int64_t i, std::int64_t n, auto part) {
       store(probabilities + i, load(scores + i, n, 0.0F, part) * factor, n, part);
     });
     for (std::int64_t i = visible; i < a.columns; ++i) probabilities[i] = T{};
@@ -43,12 +45,16 @@ RP_INLINE void store_interleaved(Bf16* to, Floats first, Floats second) {
   *reinterpret_cast<WordsInMemory*>(to) = low | (high << 16);
 }
 
-// `queries_seen`: the lanes from this one on see the key.
-RP_INLINE Floats masked(Floats value, std::int64_t lane, std::int64_t queries_seen) {
+// Zeros, but for the lanes of the queries `first` to `end` - 1; the first lane is query `query`.
+RP_INLINE Floats masked(Floats value, std::int64_t query, std::int64_t first, std::int64_t end) {
   constexpr Words kIota = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  const std::int64_t hidden = queries_seen - lane;
-  if (hidden <= 0) return value;
-  return kIota >= static_cast<std::uint32_t>(hidden < kLanes ? hidden : kLanes) ? value : Floats{};
+  const auto lane_of = [query](std::int64_t place) {
+    const std::int64_t lane = place - query;
+    return static_cast<std::uint32_t>(lane < 0 ? 0 : lane < kLanes ? lane : kLanes);
+  };
+  if (first > query) value = kIota >= lane_of(first) ? value : Floats{};
+  if (end < query + kLanes) value = kIota < lane_of(end) ? value : Floats{};
+  return value;
 }
 
 template <typename T>
@@ -61,8 +67,9 @@ void attention_grad_rows(const AttentionGradRows& a, std::int64_t begin, std::in
         const std::int64_t at = key * a.queries + i;
         Floats p = {};
         if (key < a.keys) {
-          p = masked(exponential(load(a.scores + at) * a.scale - load(a.log_sums + i)), i, key - a.first_visible);
-          grad_scores[k] = masked(p * (load(a.grads + at) - load(a.deltas + i)) * a.scale, i, key - a.first_visible);
+          const std::int64_t first = key - a.first_visible;
+          p = masked(exponential(load(a.scores + at) * a.scale - load(a.log_sums + i)), i, first, first + a.window);
+          grad_scores[k] = masked(p * (load(a.grads + at) - load(a.deltas + i)) * a.scale, i, first, first + a.window);
         }
         store(static_cast<T*>(a.probabilities) + at, p);
         store(static_cast<T*>(a.grad_scores) + at, grad_scores[k]);

@@ -6,21 +6,23 @@
 // "warn only". So where the process has set that mode (at::globalContext().setDeterministicAlgorithms(true, warn_only), before
 // the first layer runs), the backward here runs without "warn only" whatever was said; a second one is refused.
 //
-// Documents (documents.h) in bf16 and fp16 go through one call of the flash kernel's variant for sequences of different
-// lengths. Where that kernel does not fit (fp32, heads of an odd size, a card before compute capability 8.0), each document
-// is a call of its own: for that the lengths must be known, so it waits for the GPU once.
+// Documents (documents.h), windows and sinks in bf16 and fp16 go through one call of the flash kernel itself, with documents of
+// its variant for sequences of different lengths. It knows no sinks, but gives the logarithm of each sum of exponentials, with
+// which its output and its gradients are those with a sink. Where that kernel does not fit (fp32, heads of an odd size, a card
+// before compute capability 8.0), each document is a call of its own: for that the lengths must be known, so it waits for the
+// GPU once. With a window or sinks whole scores are formed there.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include "models/attention.h"
 
 namespace rp::models {
 
 // As causal_attention() (attention.h), for tensors that run on a GPU.
 [[nodiscard]] at::Tensor gpu_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd,
-                                       const at::Tensor& documents_bk);
+                                       const AttentionRule& rule);
 
 // The same as a chain of LibTorch's operators, wherever the tensors are.
 [[nodiscard]] at::Tensor attention_by_libtorch(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd,
-                                               const at::Tensor& documents_bk);
+                                               const AttentionRule& rule);
 
 }  // namespace rp::models

@@ -28,6 +28,7 @@ struct AddRmsNormRows {
   float* rstd = nullptr;  // one per row, written
   std::int64_t columns = 0;
   float epsilon = 0;
+  NormKind kind = NormKind::kRounded;
 };
 
 // grad_x of RmsNormRows, plus `grad_sum` where that is given: then it is the gradient of x and of residual of
@@ -42,6 +43,7 @@ struct GpuRmsNormGradRows {
   float* grad_weight = nullptr;   // fp32, `columns` elements
   float* partial_sums = nullptr;  // scratch: num_row_sums(rows) * columns elements
   std::int64_t columns = 0;
+  NormKind kind = NormKind::kRounded;
 };
 
 // Rows whose weight gradients one block of threads adds: as many as leave two blocks to each of 170 multiprocessors, which
@@ -51,13 +53,14 @@ inline constexpr std::int64_t rows_per_sum(std::int64_t rows) {
 }
 inline constexpr std::int64_t num_row_sums(std::int64_t rows) { return (rows + rows_per_sum(rows) - 1) / rows_per_sum(rows); }
 
-// RotaryTable of ops.h: cosine and sine of row * frequency, rounded to the element, kept as fp32.
+// RotaryTable of ops.h: cosine and sine of row * frequency, each times `factor`, rounded to the element, kept as fp32.
 struct RotaryAngles {
   const float* frequencies = nullptr;  // [half]
   float* cosine = nullptr;             // [length, half]
   float* sine = nullptr;
   std::int64_t length = 0;
   std::int64_t half = 0;
+  float factor = 1;
 };
 
 // A label of a token that is not trained.
@@ -175,9 +178,9 @@ struct GpuKernels {
   void (*rms_norm_grad)(Element, const GpuRmsNormGradRows&, std::int64_t rows, void* stream) = nullptr;
   void (*rotary_table)(Element, const RotaryAngles&, void* stream) = nullptr;
   void (*rotate)(Element, const RotateRows&, std::int64_t rows, void* stream) = nullptr;  // y may be x
-  void (*swiglu)(Element, const SwiGlu&, std::int64_t count, void* stream) = nullptr;
+  void (*glu)(Element, const Glu&, std::int64_t count, void* stream) = nullptr;
   // grad_gate and grad_up may each be one of the inputs.
-  void (*swiglu_grad)(Element, const SwiGluGrad&, std::int64_t count, void* stream) = nullptr;
+  void (*glu_grad)(Element, const GluGrad&, std::int64_t count, void* stream) = nullptr;
   void (*cross_entropy)(Element, const GpuCrossEntropyRows&, std::int64_t rows, void* stream) = nullptr;
   void (*sum_losses)(const LossSum&, void* stream) = nullptr;
   void (*scale)(Element, const ScaleElements&, void* stream) = nullptr;

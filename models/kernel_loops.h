@@ -10,8 +10,18 @@ namespace {
 
 RP_INLINE float square_root(float x) { return __builtin_sqrtf(x); }
 
-template <typename T>
-void rms_norm_rows(const RmsNormRows& a, std::int64_t begin, std::int64_t end) {
+// The normalised value and the factor of a kind of norm.
+template <NormKind kKind, typename T>
+RP_INLINE Floats norm_value(Floats normal, const T* x) {
+  return kKind == NormKind::kRounded ? rounded_to(normal, x) : normal;
+}
+template <NormKind kKind>
+RP_INLINE Floats norm_factor(Floats weight) {
+  return kKind == NormKind::kOffset ? 1.0F + weight : weight;
+}
+
+template <typename T, NormKind kKind>
+void norm_rows(const RmsNormRows& a, std::int64_t begin, std::int64_t end) {
   const T* weight = static_cast<const T*>(a.weight);
   for (std::int64_t row = begin; row < end; ++row) {
     const T* x = static_cast<const T*>(a.x) + row * a.columns;
@@ -24,14 +34,14 @@ void rms_norm_rows(const RmsNormRows& a, std::int64_t begin, std::int64_t end) {
     const float rstd = 1.0F / square_root(sum(squares) / static_cast<float>(a.columns) + a.epsilon);
     a.rstd[row] = rstd;
     for_each_sixteen(0, a.columns, [&](std::int64_t i, std::int64_t n, auto part) {
-      const Floats normal = rounded_to(load(x + i, n, 0.0F, part) * rstd, x);
-      store(y + i, load(weight + i, n, 0.0F, part) * normal, n, part);
+      const Floats value = norm_value<kKind>(load(x + i, n, 0.0F, part) * rstd, x);
+      store(y + i, norm_factor<kKind>(load(weight + i, n, 0.0F, part)) * value, n, part);
     });
   }
 }
 
-template <typename T>
-void rms_norm_grad_rows(const RmsNormGradRows& a, std::int64_t begin, std::int64_t end) {
+template <typename T, NormKind kKind>
+void norm_grad_rows(const RmsNormGradRows& a, std::int64_t begin, std::int64_t end) {
   const T* weight = static_cast<const T*>(a.weight);
   for (std::int64_t row = begin; row < end; ++row) {
     const T* x = static_cast<const T*>(a.x) + row * a.columns;
@@ -42,16 +52,34 @@ void rms_norm_grad_rows(const RmsNormGradRows& a, std::int64_t begin, std::int64
     for_each_sixteen(0, a.columns, [&](std::int64_t i, std::int64_t n, auto part) {
       const Floats normal = load(x + i, n, 0.0F, part) * rstd;
       const Floats grad = load(grad_y + i, n, 0.0F, part);
-      products += grad * load(weight + i, n, 0.0F, part) * normal;
-      const Floats total = load(a.grad_weight + i, n, 0.0F, part) + grad * rounded_to(normal, x);
+      products += grad * norm_factor<kKind>(load(weight + i, n, 0.0F, part)) * normal;
+      const Floats total = load(a.grad_weight + i, n, 0.0F, part) + grad * norm_value<kKind>(normal, x);
       store(a.grad_weight + i, total, n, part);
     });
     const float mean = sum(products) / static_cast<float>(a.columns);
     for_each_sixteen(0, a.columns, [&](std::int64_t i, std::int64_t n, auto part) {
       const Floats normal = load(x + i, n, 0.0F, part) * rstd;
-      const Floats grad = load(grad_y + i, n, 0.0F, part) * load(weight + i, n, 0.0F, part);
+      const Floats grad = load(grad_y + i, n, 0.0F, part) * norm_factor<kKind>(load(weight + i, n, 0.0F, part));
       store(grad_x + i, (grad - normal * mean) * rstd, n, part);
     });
+  }
+}
+
+template <typename T>
+void rms_norm_rows(const RmsNormRows& a, std::int64_t begin, std::int64_t end) {
+  switch (a.kind) {
+    case NormKind::kRounded: return norm_rows<T, NormKind::kRounded>(a, begin, end);
+    case NormKind::kUnrounded: return norm_rows<T, NormKind::kUnrounded>(a, begin, end);
+    case NormKind::kOffset: return norm_rows<T, NormKind::kOffset>(a, begin, end);
+  }
+}
+
+template <typename T>
+void rms_norm_grad_rows(const RmsNormGradRows& a, std::int64_t begin, std::int64_t end) {
+  switch (a.kind) {
+    case NormKind::kRounded: return norm_grad_rows<T, NormKind::kRounded>(a, begin, end);
+    case NormKind::kUnrounded: return norm_grad_rows<T, NormKind::kUnrounded>(a, begin, end);
+    case NormKind::kOffset: return norm_grad_rows<T, NormKind::kOffset>(a, begin, end);
   }
 }
 
@@ -78,29 +106,78 @@ void rotate_rows(const RotateRows& a, std::int64_t begin, std::int64_t end) {
   }
 }
 
-template <typename T>
-void swiglu_elements(const SwiGlu& a, std::int64_t begin, std::int64_t end) {
+// What an activation makes of a gate: act(gate), its derivative, and both for `up` (zero slope where a value is cut off).
+struct Gated {
+  Floats value, slope;
+  Floats up, up_slope;
+};
+
+template <Activation kActivation>
+RP_INLINE Gated gated(Floats gate, Floats up) {
+  if constexpr (kActivation == Activation::kSilu) {
+    const Floats s = sigmoid(gate);
+    return {.value = gate * s, .slope = s * (1.0F + gate * (1.0F - s)), .up = up, .up_slope = all(1.0F)};
+  } else if constexpr (kActivation == Activation::kGeluTanh) {
+    // (1 + tanh(u)) / 2 is sigmoid(2 u), u = sqrt(2 / pi) (gate + 0.044715 gate^3).
+    constexpr float kFactor = 1.5957691216057308F, kCubic = 0.044715F;
+    const Floats square = gate * gate;
+    const Floats s = sigmoid(kFactor * (gate + kCubic * square * gate));
+    return {.value = gate * s,
+            .slope = s + gate * s * (1.0F - s) * (kFactor * (1.0F + 3.0F * kCubic * square)),
+            .up = up,
+            .up_slope = all(1.0F)};
+  } else {
+    constexpr float kLimit = 7.0F, kFactor = 1.702F;
+    const Floats g = gate > kLimit ? all(kLimit) : gate;
+    const Floats below = up > kLimit ? all(kLimit) : up, u = below < -kLimit ? all(-kLimit) : below;
+    const Floats s = sigmoid(kFactor * g), slope = s + kFactor * g * s * (1.0F - s);
+    const Floats cut = up < -kLimit ? Floats{} : all(1.0F);
+    return {.value = g * s,
+            .slope = gate > kLimit ? Floats{} : slope,
+            .up = u + 1.0F,
+            .up_slope = up > kLimit ? Floats{} : cut};
+  }
+}
+
+template <typename T, Activation kActivation>
+void gate_elements(const Glu& a, std::int64_t begin, std::int64_t end) {
   const T* gate = static_cast<const T*>(a.gate);
   const T* up = static_cast<const T*>(a.up);
   for_each_sixteen(begin, end, [&](std::int64_t i, std::int64_t n, auto part) {
-    const Floats g = load(gate + i, n, 0.0F, part);
-    store(static_cast<T*>(a.y) + i, g * sigmoid(g) * load(up + i, n, 0.0F, part), n, part);
+    const Gated g = gated<kActivation>(load(gate + i, n, 0.0F, part), load(up + i, n, 0.0F, part));
+    store(static_cast<T*>(a.y) + i, g.value * g.up, n, part);
   });
 }
 
-template <typename T>
-void swiglu_grad_elements(const SwiGluGrad& a, std::int64_t begin, std::int64_t end) {
+template <typename T, Activation kActivation>
+void gate_grad_elements(const GluGrad& a, std::int64_t begin, std::int64_t end) {
   const T* grad_y = static_cast<const T*>(a.grad_y);
   const T* gate = static_cast<const T*>(a.gate);
   const T* up = static_cast<const T*>(a.up);
   for_each_sixteen(begin, end, [&](std::int64_t i, std::int64_t n, auto part) {
-    const Floats g = load(gate + i, n, 0.0F, part);
+    const Gated g = gated<kActivation>(load(gate + i, n, 0.0F, part), load(up + i, n, 0.0F, part));
     const Floats grad = load(grad_y + i, n, 0.0F, part);
-    const Floats s = sigmoid(g);
-    store(static_cast<T*>(a.grad_up) + i, grad * (g * s), n, part);
-    const Floats slope = s * (1.0F + g * (1.0F - s));
-    store(static_cast<T*>(a.grad_gate) + i, grad * load(up + i, n, 0.0F, part) * slope, n, part);
+    store(static_cast<T*>(a.grad_up) + i, grad * g.value * g.up_slope, n, part);
+    store(static_cast<T*>(a.grad_gate) + i, grad * g.up * g.slope, n, part);
   });
+}
+
+template <typename T>
+void glu_elements(const Glu& a, std::int64_t begin, std::int64_t end) {
+  switch (a.activation) {
+    case Activation::kSilu: return gate_elements<T, Activation::kSilu>(a, begin, end);
+    case Activation::kGeluTanh: return gate_elements<T, Activation::kGeluTanh>(a, begin, end);
+    case Activation::kClampedSwish: return gate_elements<T, Activation::kClampedSwish>(a, begin, end);
+  }
+}
+
+template <typename T>
+void glu_grad_elements(const GluGrad& a, std::int64_t begin, std::int64_t end) {
+  switch (a.activation) {
+    case Activation::kSilu: return gate_grad_elements<T, Activation::kSilu>(a, begin, end);
+    case Activation::kGeluTanh: return gate_grad_elements<T, Activation::kGeluTanh>(a, begin, end);
+    case Activation::kClampedSwish: return gate_grad_elements<T, Activation::kClampedSwish>(a, begin, end);
+  }
 }
 
 template <typename T>

@@ -26,8 +26,8 @@
    .rms_norm = RP_DISPATCH(rms_norm_rows, RmsNormRows),                                                          \
    .rms_norm_grad = RP_DISPATCH(rms_norm_grad_rows, RmsNormGradRows),                                            \
    .rotate = RP_DISPATCH(rotate_rows, RotateRows),                                                               \
-   .swiglu = RP_DISPATCH(swiglu_elements, SwiGlu),                                                               \
-   .swiglu_grad = RP_DISPATCH(swiglu_grad_elements, SwiGluGrad),                                                 \
+   .glu = RP_DISPATCH(glu_elements, Glu),                                                               \
+   .glu_grad = RP_DISPATCH(glu_grad_elements, GluGrad),                                                 \
    .cross_entropy = RP_DISPATCH_PRODUCT(cross_entropy_rows, CrossEntropyRows),                                   \
    .causal_softmax = RP_DISPATCH_PRODUCT(causal_softmax_rows, CausalSoftmaxRows),                                \
    .attention_grad = RP_DISPATCH_PRODUCT(attention_grad_rows, AttentionGradRows),                                \

@@ -10,16 +10,18 @@
 #include <cstdint>
 #include <span>
 
+#include "model_files/formulas.h"
+
 namespace rp::models {
 
 // The formats of activations and weights.
 //
-// fp16 is taken by the norms, the rotation and SwiGLU. The loops that work on the results of matrix products (cross entropy,
+// fp16 is taken by the norms, the rotation and the gated units. The loops that work on the results of matrix products (cross entropy,
 // blocks of attention) take bf16 and fp32: on the CPU products of fp16 are computed in fp32 (linear.h), and so is what
 // follows them.
 enum class Element : std::uint8_t { kBf16, kFp32, kFp16 };
 
-// y = weight * element(x * rstd), rstd = 1 / sqrt(mean(x^2) + epsilon), for rows of `columns` elements.
+// y = weight * element(x * rstd), rstd = 1 / sqrt(mean(x^2) + epsilon), for rows of `columns` elements; or as its kind says.
 struct RmsNormRows {
   const void* x = nullptr;
   const void* weight = nullptr;
@@ -27,6 +29,7 @@ struct RmsNormRows {
   float* rstd = nullptr;  // one per row, written
   std::int64_t columns = 0;
   float epsilon = 0;
+  NormKind kind = NormKind::kRounded;
 };
 
 // grad_x of RmsNormRows. The weight's gradient of the rows of the call is added to `grad_weight`, row after row.
@@ -38,6 +41,7 @@ struct RmsNormGradRows {
   void* grad_x = nullptr;
   float* grad_weight = nullptr;  // fp32, `columns` elements
   std::int64_t columns = 0;
+  NormKind kind = NormKind::kRounded;
 };
 
 // Rotates pairs (x[i], x[i + head_size / 2]) of every head by the angle of its position, forwards or back. A row is one
@@ -53,19 +57,21 @@ struct RotateRows {
   bool back = false;
 };
 
-// y = silu(gate) * up, silu(a) = a / (1 + exp(-a)).
-struct SwiGlu {
+// A gated linear unit.
+struct Glu {
   const void* gate = nullptr;
   const void* up = nullptr;
   void* y = nullptr;
+  Activation activation = Activation::kSilu;
 };
 
-struct SwiGluGrad {
+struct GluGrad {
   const void* grad_y = nullptr;
   const void* gate = nullptr;
   const void* up = nullptr;
   void* grad_gate = nullptr;
   void* grad_up = nullptr;
+  Activation activation = Activation::kSilu;
 };
 
 // Softmax cross entropy of rows of logits. Writes a row's loss, and where `with_gradient` overwrites its logits by
@@ -81,20 +87,26 @@ struct CrossEntropyRows {
 
 // Blocks of attention (attention.h). Queries and columns of a block are a multiple of 16; unused ones are zero.
 
-// Softmax of a block of causal scores; row r sees the first `first_visible` + r of `columns` columns.
+// A window that leaves out nothing.
+inline constexpr std::int64_t kWholeWindow = std::int64_t{1} << 40;
+
+// Softmax of a block of causal scores. Of `columns` columns row r sees those before `first_visible` + r, from
+// `first_visible` + r - `window` on.
 struct CausalSoftmaxRows {
   float* scores = nullptr;        // [rows, stride], before scaling; overwritten
   void* probabilities = nullptr;  // [rows, stride], written up to `columns`
-  float* log_sums = nullptr;      // one per row, written: log of the sum of exp(scale * score)
+  float* log_sums = nullptr;      // one per row, written: log of the sum of exp(scale * score) and of exp(sink)
   std::int64_t stride = 0;
   std::int64_t first_visible = 0;
   std::int64_t columns = 0;
   float scale = 1;
+  std::int64_t window = kWholeWindow;
+  float sink = -__builtin_inff();  // one score more, after scaling; -inf: none
 };
 
 // From scores and gradients of probabilities, both transposed, to probabilities and gradients of scores:
 //   p = exp(scale * score - log_sum of the query),  grad_score = scale * p * (grad_p - delta of the query)
-// Query r sees key c if c <= first_visible + r. Rows are pairs of keys: row i is keys 2i and 2i + 1.
+// Query r sees key c if first_visible + r - window < c <= first_visible + r. Rows are pairs of keys: row i is keys 2i and 2i + 1.
 struct AttentionGradRows {
   const float* scores = nullptr;  // [keys, queries]
   const float* grads = nullptr;   // [keys, queries]
@@ -107,6 +119,7 @@ struct AttentionGradRows {
   std::int64_t keys = 0;              // those behind are written as zero
   std::int64_t first_visible = 0;
   float scale = 1;
+  std::int64_t window = kWholeWindow;
 };
 
 // Rows of a matrix in the order that a product wants for its right-hand side: as they are in fp32; in bf16 pairs of
@@ -130,14 +143,14 @@ struct AddToFloats {
   float* total = nullptr;
 };
 
-// One table per instruction set; `begin` and `end` bound the rows (elements for SwiGlu and AddToFloats) of the call. pack() does all.
+// One table per instruction set; `begin` and `end` bound the rows (elements for Glu and AddToFloats) of the call. pack() does all.
 struct Kernels {
   const char* name;
   void (*rms_norm)(Element, const RmsNormRows&, std::int64_t begin, std::int64_t end);
   void (*rms_norm_grad)(Element, const RmsNormGradRows&, std::int64_t begin, std::int64_t end);
   void (*rotate)(Element, const RotateRows&, std::int64_t begin, std::int64_t end);
-  void (*swiglu)(Element, const SwiGlu&, std::int64_t begin, std::int64_t end);
-  void (*swiglu_grad)(Element, const SwiGluGrad&, std::int64_t begin, std::int64_t end);
+  void (*glu)(Element, const Glu&, std::int64_t begin, std::int64_t end);
+  void (*glu_grad)(Element, const GluGrad&, std::int64_t begin, std::int64_t end);
   void (*cross_entropy)(Element, const CrossEntropyRows&, std::int64_t begin, std::int64_t end);
   void (*causal_softmax)(Element, const CausalSoftmaxRows&, std::int64_t begin, std::int64_t end);
   void (*attention_grad)(Element, const AttentionGradRows&, std::int64_t begin, std::int64_t end);

@@ -1,15 +1,17 @@
 // rp::models::load() and inspect(): a Hugging Face directory as a description of layers.
 #include <functional>
+#include <map>
 #include <memory>
-#include <numeric>
 
+#include "common/bad_input.h"
 #include "common/text.h"
-#include "model_files/config.h"
-#include "model_files/shapes.h"
+#include "model_files/checkpoint_tensors.h"
+#include "model_files/layer_tensors.h"
+#include "model_files/model_config.h"
 #include "model_files/weight_files.h"
 #include "models/batch_check.h"
-#include "models/llama.h"
-#include "models/llama_weights.h"
+#include "models/checkpoint.h"
+#include "models/decoder.h"
 #include "roundpipe/error.h"
 #include "roundpipe/models.h"
 
@@ -17,51 +19,68 @@ namespace rp::models {
 
 namespace {
 
-std::int64_t num_elements(const ExpectedTensor& tensor) {
-  return std::accumulate(tensor.shape.begin(), tensor.shape.end(), std::int64_t{1}, std::multiplies<>());
-}
-
-// All that a layer's factory captures, as one number: processes that read different files differ here.
-std::uint64_t hash_of(const LlamaConfig& config, at::ScalarType dtype) {
-  std::string text = cat(config.hidden_size, ' ', config.intermediate_size, ' ', config.num_layers, ' ',
-                         config.num_heads, ' ', config.num_kv_heads, ' ', config.head_dim, ' ', config.vocabulary, ' ',
-                         config.padding_id, ' ', std::hexfloat, config.rms_norm_eps, ' ', config.rope_theta, ' ', config.tie_word_embeddings,
-                         ' ', config.attention_bias, ' ', config.mlp_bias, ' ', static_cast<int>(dtype));
-  if (config.rope_scaling) {
-    const Llama3RopeScaling& scaling = *config.rope_scaling;
-    text += cat(' ', std::hexfloat, scaling.factor, ' ', scaling.low_freq_factor, ' ', scaling.high_freq_factor, ' ',
-                scaling.original_max_position_embeddings);
-  }
-  return std::hash<std::string>()(text);
-}
-
-// Multiply-adds per token: of the embedding a copy, of a block its matrices (attention's share depends on the length of
+// Multiply-adds per token: of the embedding a copy, of a decoder layer its matrices (attention's share depends on the length of
 // the sequences, and is left to measurement), of the head its product.
-double forward_cost(const LlamaConfig& config, std::int64_t layer) {
-  if (layer == 0) return static_cast<double>(config.hidden_size);
-  if (layer == config.num_layers + 1) return static_cast<double>(config.vocabulary * config.hidden_size);
-  const std::int64_t projections = 2 * (config.num_heads + config.num_kv_heads) * config.head_dim;
-  return static_cast<double>(config.hidden_size * (projections + 3 * config.intermediate_size));
+double forward_cost(const ModelConfig& config, std::int64_t layer) {
+  if (layer == 0) return static_cast<double>(config.hidden);
+  if (layer == config.num_layers() + 1) return static_cast<double>(config.vocabulary * config.hidden);
+  double cost = 0;
+  for (const LinearShape& linear : linears_of(config.layers[static_cast<std::size_t>(layer - 1)], config.hidden)) {
+    cost += static_cast<double>(linear.in * linear.out * linear.uses_per_token);
+  }
+  return cost;
 }
 
-LayerSpec describe(const LlamaConfig& config, std::int64_t layer, at::ScalarType dtype,
-                   const std::shared_ptr<const WeightFiles>& weights) {
+ModelConfig trainable_config(const std::filesystem::path& directory) {
+  ModelConfig config = read_model_config(directory);
+  if (const std::optional<std::string> missing = what_is_missing(config)) {
+    throw bad_input(directory / "config.json", "this model of the family ", quoted_name(config.family),
+                    " can be planned (rp-plan), but not trained yet: it has ", *missing);
+  }
+  return config;
+}
+
+// What all layers of a model are made from.
+struct Source {
+  ModelConfig config;
+  WeightFiles weights;
+  // By layer: of each parameter its tensors in the files, one for each expert where they are the experts'.
+  std::vector<std::map<std::string, std::vector<std::string>>> tensors_of;
+};
+
+std::shared_ptr<const Source> open_source(const std::filesystem::path& directory) {
+  ModelConfig config = trainable_config(directory);
+  WeightFiles weights = WeightFiles::open(directory);
+  check_weights(config, weights);
+  std::vector<std::map<std::string, std::vector<std::string>>> tensors_of(static_cast<std::size_t>(config.num_layers()) + 2);
+  for (const CheckpointTensor& tensor : checkpoint_tensors(config)) {
+    tensors_of[static_cast<std::size_t>(tensor.layer)][tensor.parameter].push_back(tensor.name);
+  }
+  if (config.tied_head) tensors_of.back()[std::string(kHeadTensor)] = {std::string(kEmbeddingTensor)};
+  return std::make_shared<const Source>(Source{std::move(config), std::move(weights), std::move(tensors_of)});
+}
+
+LayerSpec describe(const std::shared_ptr<const Source>& source, std::int64_t layer, at::ScalarType dtype) {
+  const ModelConfig& config = source->config;
   LayerSpec spec;
-  spec.arguments_hash = hash_of(config, dtype);
+  // Processes that read different files differ here.
+  spec.arguments_hash = std::hash<std::string>()(cat(text_of_layer(config, layer), static_cast<int>(dtype)));
   spec.forward_cost = forward_cost(config, layer);
   if (layer == 0) {
-    spec.name = "LlamaEmbedding";
-    spec.make = [config, dtype] { return make_llama_embedding(config, dtype); };
-  } else if (layer <= config.num_layers) {
-    spec.name = cat("LlamaBlock ", layer - 1);
-    spec.make = [config, dtype] { return make_llama_block(config, dtype); };
+    spec.name = "Embedding";
+    spec.make = [source, dtype] { return make_embedding(source->config, dtype); };
+  } else if (layer <= config.num_layers()) {
+    spec.name = cat("DecoderLayer ", layer - 1);
+    spec.make = [source, layer, dtype] { return make_decoder_layer(source->config, layer - 1, dtype); };
   } else {
-    spec.name = "LlamaHead";
-    spec.make = [config, dtype] { return make_llama_head(config, dtype); };
+    spec.name = "Head";
+    spec.make = [source, dtype] { return make_head(source->config, dtype); };
   }
-  spec.initialize = [config, layer, weights](const std::string& parameter, const at::Tensor& value) {
-    if (layer == 0) check_tied_head(config, *weights);
-    read_tensor(*weights, llama_tensor_name(config, layer, parameter), value);
+  spec.initialize = [source, layer](const std::string& parameter, const at::Tensor& value) {
+    if (layer == 0) check_tied_head(source->config, source->weights);
+    const std::vector<std::string>& tensors = source->tensors_of[static_cast<std::size_t>(layer)].at(parameter);
+    if (tensors.size() == 1) return read_tensor(source->weights, tensors.front(), value.view(source->weights.tensor(tensors.front()).shape));
+    for (std::size_t i = 0; i < tensors.size(); ++i) read_tensor(source->weights, tensors[i], value[static_cast<std::int64_t>(i)]);
   };
   return spec;
 }
@@ -76,27 +95,26 @@ Model load(const std::filesystem::path& directory, at::ScalarType dtype) {
     throw Error(ExitCode::kUsage, cat("models::load(): weights of dtype ", c10::toString(dtype),
                                       " are not supported; use bf16 (at::kBFloat16), fp16 (at::kHalf) or fp32 (at::kFloat)"));
   }
-  const LlamaConfig config = read_llama_config(directory / "config.json");
-  const auto weights = std::make_shared<const WeightFiles>(WeightFiles::open(directory));
-  check_weights(config, *weights);
+  const std::shared_ptr<const Source> source = open_source(directory);
+  const ModelConfig& config = source->config;
   Model model;
-  const std::int64_t head = config.num_layers + 1;
-  for (std::int64_t layer = 0; layer <= head; ++layer) model.add(describe(config, layer, dtype, weights));
-  if (config.tie_word_embeddings) model.tie({0, "weight"}, {static_cast<int>(head), "lm_head.weight"});
+  const std::int64_t head = config.num_layers() + 1;
+  for (std::int64_t layer = 0; layer <= head; ++layer) model.add(describe(source, layer, dtype));
+  if (config.tied_head) model.tie({0, "weight"}, {static_cast<int>(head), std::string(kHeadTensor)});
   model.set_check([vocabulary = config.vocabulary](const CallContents& call) { check_batch(vocabulary, call); });
   model.set_example(causal_lm_example(1, std::min<std::int64_t>(kExampleTokens, config.max_sequence_length)));
   return std::move(model.set_dtype(dtype));
 }
 
 ModelInfo inspect(const std::filesystem::path& directory) {
-  const LlamaConfig config = read_llama_config(directory / "config.json");
+  const ModelConfig config = trainable_config(directory);
   check_weights(config, WeightFiles::open(directory));
   ModelInfo info;
-  info.architecture = "llama";
+  info.architecture = config.family;
   info.vocabulary = config.vocabulary;
   info.max_sequence_length = config.max_sequence_length;
-  info.num_layers = static_cast<int>(config.num_layers) + 2;
-  for (const ExpectedTensor& tensor : llama_tensors(config)) info.num_parameters += num_elements(tensor);
+  info.num_layers = static_cast<int>(config.num_layers()) + 2;
+  for (const CheckpointTensor& tensor : checkpoint_tensors(config)) info.num_parameters += tensor.num_elements();
   return info;
 }
 

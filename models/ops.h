@@ -10,11 +10,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "model_files/formulas.h"
+
 namespace rp::models {
 
 // weight_h * x / sqrt(mean(x^2) + epsilon) over the last dimension, normalised in fp32 and rounded to the dtype of `x`
-// before the multiplication, as transformers' LlamaRMSNorm does.
-[[nodiscard]] at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight_h, double epsilon);
+// before the multiplication, as transformers' LlamaRMSNorm does; or as another kind says.
+[[nodiscard]] at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight_h, double epsilon, NormKind kind = NormKind::kRounded);
 
 // A sum, and its rms_norm().
 struct NormalisedSum {
@@ -25,7 +27,7 @@ struct NormalisedSum {
 // x + residual and its norm, of equal shape: bit for bit the addition followed by rms_norm(), on the CPU in the gradients,
 // too. On a GPU the gradient of the sum is rounded once, where two operations round it twice.
 [[nodiscard]] NormalisedSum add_rms_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight_h,
-                                         double epsilon);
+                                         double epsilon, NormKind kind = NormKind::kRounded);
 
 // Cosine and sine of position * frequency, rounded to the activations' dtype but kept as fp32.
 struct RotaryTable {
@@ -37,7 +39,7 @@ struct RotaryTable {
 // rounded once.
 [[nodiscard]] at::Tensor rotate_heads(const at::Tensor& x_btnd, const RotaryTable& table);
 
-// silu(gate) * up, element by element.
-[[nodiscard]] at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
+// act(gate) * up, element by element, computed in fp32 and rounded once.
+[[nodiscard]] at::Tensor glu(const at::Tensor& gate, const at::Tensor& up, Activation activation = Activation::kSilu);
 
 }  // namespace rp::models

@@ -8,7 +8,7 @@
 #include "common/text.h"
 #include "model_files/layer_costs.h"
 #include "model_files/layer_tensors.h"
-#include "model_files/model_shape.h"
+#include "model_files/model_config.h"
 #include "roundpipe/models.h"
 
 namespace rp::models {
@@ -35,10 +35,10 @@ class PresetLayer : public Layer {
 }  // namespace
 
 Model preset(const std::string& name, const PresetBatch& batch, at::ScalarType dtype) {
-  const ModelShape shape = preset_shape(name);
+  const ModelConfig config = preset_config(name);
   const LoraSettings lora{.rank = batch.lora_rank};
-  const std::vector<LayerTensors> layers = tensors_of(shape, lora);
-  const std::vector<LayerCost> costs = layer_costs(shape, {.sequences = batch.sequences,
+  const std::vector<LayerTensors> layers = tensors_of(config, lora);
+  const std::vector<LayerCost> costs = layer_costs(config, {.sequences = batch.sequences,
                                                            .sequence_length = batch.sequence_length,
                                                            .element_bytes = at::elementSize(dtype),
                                                            .lora = lora});
@@ -47,7 +47,7 @@ Model preset(const std::string& name, const PresetBatch& batch, at::ScalarType d
   std::vector<ParameterUse> tied;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     LayerSpec spec;
-    spec.name = cat(shape.name, " ", layers[i].name, " ", i);
+    spec.name = cat(config.name, " ", layers[i].name, " ", i);
     spec.make = [layer = layers[i], dtype] { return std::make_unique<PresetLayer>(layer, dtype); };
     spec.cost = std::make_shared<LayerCost>(costs[i]);
     for (const LayerTensor& tensor : layers[i].tensors) {

@@ -2,9 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
+#include "common/check.h"
 #include "models/kernel_call.h"
 
 namespace rp::models {
@@ -13,8 +15,8 @@ namespace {
 
 // Long waves (few turns within the original context) are stretched by the factor, short ones stay, and those between
 // are interpolated. Every operation is fp32, in the order of transformers.
-at::Tensor stretched(const at::Tensor& frequencies, const Llama3RopeScaling& scaling) {
-  const auto original = static_cast<double>(scaling.original_max_position_embeddings);
+at::Tensor stretched_by_wavelength(const at::Tensor& frequencies, const RopeConfig& scaling) {
+  const auto original = static_cast<double>(scaling.original_positions);
   const at::Tensor wavelengths = (2.0 * std::numbers::pi) / frequencies;
   const at::Tensor divided = at::where(wavelengths > original / scaling.low_freq_factor, frequencies / scaling.factor,
                                        frequencies);
@@ -26,15 +28,42 @@ at::Tensor stretched(const at::Tensor& frequencies, const Llama3RopeScaling& sca
   return at::where(between, blended, divided);
 }
 
-}  // namespace
-
-at::Tensor rotary_frequencies(const LlamaConfig& config) {
-  const at::Tensor exponents = at::arange(0, config.head_dim, 2, at::kFloat) / static_cast<double>(config.head_dim);
-  const at::Tensor frequencies = 1.0 / at::pow(config.rope_theta, exponents);
-  return config.rope_scaling ? stretched(frequencies, *config.rope_scaling) : frequencies;
+// YaRN: pairs that turn more than beta_fast times within the original context stay, those that turn less than beta_slow times
+// are stretched, and those between are mixed by a ramp over the pairs.
+at::Tensor stretched_by_ramp(const at::Tensor& exponents, const RopeConfig& rope, std::int64_t head_dim) {
+  const auto dim = static_cast<double>(head_dim);
+  const auto pair_with_turns = [&](double turns) {
+    return dim * std::log(static_cast<double>(rope.original_positions) / (turns * 2 * std::numbers::pi)) / (2 * std::log(rope.theta));
+  };
+  double low = pair_with_turns(rope.beta_fast), high = pair_with_turns(rope.beta_slow);
+  if (rope.truncates) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, dim - 1);
+  if (low == high) high += 0.001;
+  const at::Tensor stays = 1.0 - ((at::arange(head_dim / 2, at::kFloat) - low) / (high - low)).clamp(0, 1);
+  const at::Tensor powers = at::pow(rope.theta, exponents);
+  return 1.0 / (rope.factor * powers) * (1.0 - stays) + 1.0 / powers * stays;
 }
 
-RotaryTable make_rotary_table(const at::Tensor& frequencies, std::int64_t length, at::ScalarType dtype) {
+}  // namespace
+
+at::Tensor rotary_frequencies(const RopeConfig& rope, std::int64_t head_dim) {
+  const at::Tensor exponents = at::arange(0, head_dim, 2, at::kFloat) / static_cast<double>(head_dim);
+  const at::Tensor frequencies = 1.0 / at::pow(rope.theta, exponents);
+  switch (rope.kind) {
+    case RopeConfig::Kind::kNone: break;
+    case RopeConfig::Kind::kPlain: return frequencies;
+    case RopeConfig::Kind::kLinear: return frequencies / rope.factor;
+    case RopeConfig::Kind::kLlama3: return stretched_by_wavelength(frequencies, rope);
+    case RopeConfig::Kind::kYarn: return stretched_by_ramp(exponents, rope, head_dim);
+  }
+  RP_ASSERT(false);
+}
+
+RotaryTable make_rotary_table(const at::Tensor& frequencies, std::int64_t length, at::ScalarType dtype, double factor) {
   if (runs_on_gpu(frequencies)) {
     const at::Tensor cosine_td2 = at::empty({length, frequencies.size(0)}, frequencies.options());
     const at::Tensor sine_td2 = at::empty_like(cosine_td2);
@@ -42,13 +71,14 @@ RotaryTable make_rotary_table(const at::Tensor& frequencies, std::int64_t length
     const Element element = dtype == at::kBFloat16 ? Element::kBf16 : dtype == at::kHalf ? Element::kFp16 : Element::kFp32;
     gpu_kernels().rotary_table(element,
                                {frequencies.const_data_ptr<float>(), cosine_td2.mutable_data_ptr<float>(),
-                                sine_td2.mutable_data_ptr<float>(), length, frequencies.size(0)},
+                                sine_td2.mutable_data_ptr<float>(), length, frequencies.size(0), static_cast<float>(factor)},
                                gpu_kernels().current_stream());
     return {cosine_td2, sine_td2};
   }
   const at::Tensor positions = at::arange(length, at::kFloat);
   const at::Tensor angles = positions.unsqueeze(1) * frequencies.unsqueeze(0);
-  return {angles.cos().to(dtype).to(at::kFloat), angles.sin().to(dtype).to(at::kFloat)};
+  const auto rounded = [&](const at::Tensor& values) { return (factor == 1 ? values : values * factor).to(dtype).to(at::kFloat); };
+  return {rounded(angles.cos()), rounded(angles.sin())};
 }
 
 RotaryTable rotary_table_at(const RotaryTable& table, const at::Tensor& positions_bt) {

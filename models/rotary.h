@@ -4,18 +4,19 @@
 
 #include <cstdint>
 
-#include "model_files/config.h"
+#include "model_files/model_config.h"
 #include "models/ops.h"
 
 namespace rp::models {
 
-// Radians per position of each pair of a head, fp32 [d / 2]: theta^(-2i/d), stretched where the config has llama3
-// scaling (transformers' ROPE_INIT_FUNCTIONS["llama3"]).
-[[nodiscard]] at::Tensor rotary_frequencies(const LlamaConfig& config);
+// Radians per position of each pair of a head, fp32 [d / 2]: theta^(-2i/d), stretched as the kind says (transformers'
+// ROPE_INIT_FUNCTIONS). REQUIRES: a kind other than kNone.
+[[nodiscard]] at::Tensor rotary_frequencies(const RopeConfig& rope, std::int64_t head_dim);
 
-// The table for positions 0 … length - 1, where the frequencies are. On a GPU one kernel fills it: cheap enough to make it
-// anew for each forward, where it is released along with the graph.
-[[nodiscard]] RotaryTable make_rotary_table(const at::Tensor& frequencies, std::int64_t length, at::ScalarType dtype);
+// The table for positions 0 … length - 1, where the frequencies are; cosine and sine are multiplied by `factor` before they
+// are rounded. On a GPU one kernel fills it: cheap enough to make it again for each forward, where it is released along with
+// the graph.
+[[nodiscard]] RotaryTable make_rotary_table(const at::Tensor& frequencies, std::int64_t length, at::ScalarType dtype, double factor);
 
 // The rows of `table` for these positions [b, t]: one for each position of the batch.
 [[nodiscard]] RotaryTable rotary_table_at(const RotaryTable& table, const at::Tensor& positions_bt);

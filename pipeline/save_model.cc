@@ -1,4 +1,4 @@
-#include "models/llama_weights.h"
+#include "models/checkpoint.h"
 #include "roundpipe/error.h"
 #include "roundpipe/models.h"
 #include "roundpipe/pipeline.h"
@@ -10,7 +10,7 @@ namespace rp::models {
 void save(Pipeline& pipeline, const std::filesystem::path& source, const std::filesystem::path& output) {
   pipeline.synchronize();
   const std::vector<ParameterState> parameters = pipeline.parameters();
-  export_llama(source, output, [&parameters](std::int64_t layer, const std::string& name) {
+  export_checkpoint(source, output, [&parameters](std::int64_t layer, const std::string& name) {
     for (const ParameterState& parameter : parameters) {
       if (parameter.layer == layer && parameter.parameter == name) return parameter.working;
     }

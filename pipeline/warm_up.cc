@@ -15,7 +15,7 @@ namespace rp {
 
 namespace {
 
-// "LlamaBlock 7" is a LlamaBlock.
+// "DecoderLayer 7" is a DecoderLayer.
 std::string without_number(const std::string& name) {
   const std::size_t space = name.rfind(' ');
   const bool has_number = space != std::string::npos && name.find_first_not_of("0123456789", space + 1) == std::string::npos;

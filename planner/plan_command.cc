@@ -17,7 +17,7 @@ namespace {
 constexpr double kGiB = 1073741824.0;
 
 TrainingSetup setup_of(const ModelQuestion& question) {
-  TrainingSetup setup{.shape = shape_of_model(question.model),
+  TrainingSetup setup{.model = config_of_model(question.model),
                       .gpu = gpu_profile(question.gpu).profile,
                       .server = server_profile(question.server).profile,
                       .num_gpus = question.num_gpus,
@@ -212,7 +212,7 @@ PlanAnswer answer_question(const ModelQuestion& question, Effort effort, bool fo
   PlanAnswer answer{.setup = setup_of(question)};
   answer.setup.records_spans = for_page;
   const TrainingSetup& setup = answer.setup;
-  const std::vector<LayerTensors> tensors = tensors_of(setup.shape, {.rank = setup.lora_rank, .on_experts = setup.lora_experts});
+  const std::vector<LayerTensors> tensors = tensors_of(setup.model, {.rank = setup.lora_rank, .on_experts = setup.lora_experts});
   answer.num_parameters = num_parameters(tensors);
   answer.num_trained = num_trained(tensors);
   answer.asked = row_of("asked", setup, effort);
@@ -241,7 +241,7 @@ PlanAnswer answer_question(const ModelQuestion& question, Effort effort, bool fo
 std::string answer_text(const PlanAnswer& answer) {
   const TrainingSetup& setup = answer.setup;
   std::ostringstream out;
-  out << setup.shape.name << ": " << billions(answer.num_parameters) << " parameters, "
+  out << setup.model.name << ": " << billions(answer.num_parameters) << " parameters, "
       << (answer.num_trained == answer.num_parameters ? "all" : billions(answer.num_trained)) << " trained; steps of " << setup.batch
       << " sequences of " << setup.sequence_length << " tokens, " << (setup.asynchronous ? "asynchronous" : "synchronous") << "\n"
       << setup.num_gpus << " x " << setup.gpu.name << " (" << setup.gpu.memory_gib << " GiB), server " << setup.server.name << ", "
@@ -265,7 +265,7 @@ std::string answer_text(const PlanAnswer& answer) {
 
 TimelinePage answer_page(const PlanAnswer& answer) {
   const TrainingSetup& setup = answer.setup;
-  TimelinePage page{.title = cat(setup.shape.name, " on ", setup.num_gpus, " x ", setup.gpu.name)};
+  TimelinePage page{.title = cat(setup.model.name, " on ", setup.num_gpus, " x ", setup.gpu.name)};
   page.facts = {{"sequences of a step", cat(setup.batch)},
                 {"tokens of a sequence", cat(setup.sequence_length)},
                 {"steps", setup.asynchronous ? "asynchronous" : "synchronous"}};
@@ -304,7 +304,7 @@ TimelinePage answer_page(const PlanAnswer& answer) {
 std::string answer_json(const PlanAnswer& answer) {
   const TrainingSetup& setup = answer.setup;
   nlohmann::ordered_json json;
-  json["model"] = setup.shape.name;
+  json["model"] = setup.model.name;
   json["parameters"] = answer.num_parameters;
   json["trained_parameters"] = answer.num_trained;
   json["gpu"] = setup.gpu.name;

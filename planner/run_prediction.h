@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "model_files/layer_costs.h"
-#include "model_files/model_shape.h"
+#include "model_files/model_config.h"
 #include "planner/options.h"
 #include "scheduler/gpu_memory.h"
 #include "scheduler/gpu_profile.h"
@@ -19,7 +19,7 @@
 namespace rp {
 
 struct TrainingSetup {
-  ModelShape shape{};
+  ModelConfig model{};
   GpuProfile gpu{};
   ServerProfile server{};
   int num_gpus = 8;

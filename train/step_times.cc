@@ -19,7 +19,7 @@ std::string formatted(const char* format, Values... values) {
 }
 
 TrainingSetup setup_of(const TrainSettings& settings, const GpuProfile& gpu, int num_workers, Accumulate accumulate) {
-  return {.shape = shape_of_model(settings.model.string()),
+  return {.model = config_of_model(settings.model.string()),
           .gpu = gpu,
           .server = server_profile(server_profile_names().front()).profile,
           .num_gpus = num_workers,
@@ -50,7 +50,7 @@ PredictedStep predict_step(const TrainSettings& settings, const std::string& pro
     }
     const bool adds_up_in_fp16 = fp16_accumulation && settings.dtype == TrainSettings::DType::kFloat16;
     const TrainingSetup setup = setup_of(settings, gpu, num_workers, adds_up_in_fp16 ? Accumulate::kFp16 : Accumulate::kFp32);
-    const int num_layers = static_cast<int>(setup.shape.num_layers) + 2;  // embedding and head
+    const int num_layers = static_cast<int>(setup.model.num_layers()) + 2;  // embedding and head
     predicted.step_ms = predict_plan(setup, parse_plan(plan, num_layers)).run.step_ms;
   } catch (const Error& error) {
     predicted.problem = error.what();

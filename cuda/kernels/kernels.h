@@ -21,9 +21,9 @@ void rms_norm_grad(models::Element element, const models::GpuRmsNormGradRows& ca
 void rotary_table(models::Element element, const models::RotaryAngles& call, void* stream);
 void rotate(models::Element element, const models::RotateRows& call, std::int64_t rows, void* stream);
 
-// swiglu.cu
-void swiglu(models::Element element, const models::SwiGlu& call, std::int64_t count, void* stream);
-void swiglu_grad(models::Element element, const models::SwiGluGrad& call, std::int64_t count, void* stream);
+// glu.cu
+void glu(models::Element element, const models::Glu& call, std::int64_t count, void* stream);
+void glu_grad(models::Element element, const models::GluGrad& call, std::int64_t count, void* stream);
 
 // cross_entropy.cu: one block a row; the largest logit and the sum of exponentials are found in one reading.
 void cross_entropy(models::Element element, const models::GpuCrossEntropyRows& call, std::int64_t rows, void* stream);

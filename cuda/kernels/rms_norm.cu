@@ -14,8 +14,20 @@ constexpr unsigned kThreads = 256;
 // Blocks that a multiprocessor holds at least: registers for that many, or ptxas saves a few more and spills.
 constexpr int kBlocks = 4;
 
+// How a kind of norm applies its weight: the same for all threads, so a branch costs nothing beside the memory. Made on the host,
+// so that it stays among the kernel's arguments and takes no registers.
+struct NormFormula {
+  explicit NormFormula(NormKind kind) : rounds(kind == NormKind::kRounded), offset(kind == NormKind::kOffset ? 1.0F : 0.0F) {}
+  template <typename T>
+  __device__ float value(float normal) const { return rounds ? rounded<T>(normal) : normal; }
+  __device__ float factor(float weight) const { return weight + offset; }
+
+  bool rounds;
+  float offset;
+};
+
 template <typename T, bool kAligned, bool kAdd>
-__global__ void __launch_bounds__(kThreads, kBlocks) rms_norm_rows(AddRmsNormRows a, std::int64_t rows) {
+__global__ void __launch_bounds__(kThreads, kBlocks) rms_norm_rows(AddRmsNormRows a, std::int64_t rows, NormFormula formula) {
   const T* weight = static_cast<const T*>(a.weight);
   // What is normalised: x itself, or the sum, which the thread that wrote it reads again.
   const T* normalised = static_cast<const T*>(kAdd ? a.sum : a.x);
@@ -42,7 +54,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rms_norm_rows(AddRmsNormRow
       Pack<T> y = load<kAligned>(normalised + first + i, left);
       const Pack<T> w = load<kAligned>(weight + i, left);
 #pragma unroll
-      for (int k = 0; k < kPack<T>; ++k) y.at[k] = w.at[k] * rounded<T>(y.at[k] * rstd);
+      for (int k = 0; k < kPack<T>; ++k) y.at[k] = formula.factor(w.at[k]) * formula.value<T>(y.at[k] * rstd);
       store<kAligned>(static_cast<T*>(a.y) + first + i, left, y);
     }
   }
@@ -79,19 +91,20 @@ __device__ inline RowWords load_row(const GpuRmsNormGradRows& a, std::int64_t ro
 
 // sum + the terms of a pack.
 template <typename T>
-__device__ inline float add_products(float sum, uint4 x_words, uint4 grad_words, uint4 weight_words, float rstd) {
+__device__ inline float add_products(float sum, uint4 x_words, uint4 grad_words, uint4 weight_words, float rstd, const NormFormula& formula) {
   const Pack<T> x = pack_of<T>(x_words), grad = pack_of<T>(grad_words), weight = pack_of<T>(weight_words);
 #pragma unroll
-  for (int k = 0; k < kPack<T>; ++k) sum += grad.at[k] * weight.at[k] * (x.at[k] * rstd);
+  for (int k = 0; k < kPack<T>; ++k) sum += grad.at[k] * formula.factor(weight.at[k]) * (x.at[k] * rstd);
   return sum;
 }
 
 // Block (x, y) takes the rows of partial sum x, and of each row the y-th blockDim.x packs, one a thread, which stay in
 // registers from the row's sum to its gradient. Where a row has more packs, each block forms the row's sum of all of them.
 // The next row is loaded before the threads wait for each other's sums, so that there is always one under way.
-template <typename T, bool kAligned, bool kAdd>
+// The formula's rounding is a matter of the instance: a choice at run time would take the last registers.
+template <typename T, bool kAligned, bool kAdd, bool kRounds>
 __global__ void __launch_bounds__(kMaxThreads)
-    rms_norm_grad_rows(GpuRmsNormGradRows a, std::int64_t rows, std::int64_t rows_per_sum) {
+    rms_norm_grad_rows(GpuRmsNormGradRows a, std::int64_t rows, std::int64_t rows_per_sum, NormFormula formula) {
   __shared__ float of_warp[2][kMaxThreads / kWarp];  // of even and odd rows: one barrier each is enough
   unsigned parity = 0;
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
@@ -111,13 +124,13 @@ __global__ void __launch_bounds__(kMaxThreads)
       float products = 0;
       for (std::int64_t i = first; i < a.columns; i += step) {
         if (i == column) {
-          products = add_products<T>(products, words.x, words.grad_y, weight_words, words.rstd);
+          products = add_products<T>(products, words.x, words.grad_y, weight_words, words.rstd, formula);
           continue;
         }
         const std::int64_t left_here = kAligned ? kPack<T> : a.columns - i;
         products = add_products<T>(products, load_words<kAligned>(static_cast<const T*>(a.x) + row * a.columns + i, left_here),
                                    load_words<kAligned>(static_cast<const T*>(a.grad_y) + row * a.columns + i, left_here),
-                                   load_words<kAligned>(all_weights + i, left_here), words.rstd);
+                                   load_words<kAligned>(all_weights + i, left_here), words.rstd, formula);
       }
       RowWords next = {};
       if (row + 1 < end) next = load_row<T, kAligned, kAdd>(a, row + 1, column, left);
@@ -132,8 +145,8 @@ __global__ void __launch_bounds__(kMaxThreads)
 #pragma unroll
         for (int k = 0; k < kPack<T>; ++k) {
           const float normal = x.at[k] * words.rstd;
-          grad_weight.at[k] += grad.at[k] * rounded<T>(normal);
-          grad_x.at[k] += (grad.at[k] * weight.at[k] - normal * mean) * words.rstd;
+          grad_weight.at[k] += grad.at[k] * (kRounds ? rounded<T>(normal) : normal);
+          grad_x.at[k] += (grad.at[k] * formula.factor(weight.at[k]) - normal * mean) * words.rstd;
         }
         store<kAligned>(static_cast<T*>(a.grad_x) + row * a.columns + column, left, grad_x);
       }
@@ -173,7 +186,7 @@ void launch_rms_norm(Element element, const AddRmsNormRows& call, std::int64_t r
                          are_aligned({call.x, call.residual, call.weight, call.sum, call.y});
     with_condition(aligned, [&](auto is_aligned) {
       launch("rms_norm", rms_norm_rows<T, decltype(is_aligned)::value, kAdd>, {.blocks = rows, .threads = kThreads}, stream,
-             call, rows);
+             call, rows, NormFormula(call.kind));
     });
   });
 }
@@ -189,8 +202,10 @@ void launch_rms_norm_grad(Element element, const GpuRmsNormGradRows& call, std::
     const bool aligned = rows_are_aligned<T>(call.columns) &&
                          are_aligned({call.grad_y, call.grad_sum, call.x, call.weight, call.grad_x, call.partial_sums});
     with_condition(aligned, [&](auto is_aligned) {
-      launch("rms_norm_grad", rms_norm_grad_rows<T, decltype(is_aligned)::value, kAdd>, grid, stream, call, rows,
-             models::rows_per_sum(rows));
+      with_condition(call.kind == NormKind::kRounded, [&](auto rounds) {
+        launch("rms_norm_grad", rms_norm_grad_rows<T, decltype(is_aligned)::value, kAdd, decltype(rounds)::value>, grid, stream, call,
+               rows, models::rows_per_sum(rows), NormFormula(call.kind));
+      });
     });
   });
   // Without rows the total is 0, and is written.
@@ -208,7 +223,8 @@ void rms_norm(Element element, const RmsNormRows& call, std::int64_t rows, void*
                                 .y = call.y,
                                 .rstd = call.rstd,
                                 .columns = call.columns,
-                                .epsilon = call.epsilon};
+                                .epsilon = call.epsilon,
+                                .kind = call.kind};
   launch_rms_norm<false>(element, plain, rows, stream);
 }
 

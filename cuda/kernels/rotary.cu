@@ -18,8 +18,8 @@ __global__ void __launch_bounds__(kThreads) fill_table(RotaryAngles a) {
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count;
        i += std::int64_t{gridDim.x} * kThreads) {
     const float angle = static_cast<float>(i / a.half) * a.frequencies[i % a.half];
-    a.cosine[i] = rounded<T>(cosf(angle));
-    a.sine[i] = rounded<T>(sinf(angle));
+    a.cosine[i] = rounded<T>(cosf(angle) * a.factor);
+    a.sine[i] = rounded<T>(sinf(angle) * a.factor);
   }
 }
 

@@ -63,7 +63,7 @@ struct LayerCost;
 
 // One layer of a model as it is described, before any process builds it.
 struct LayerSpec {
-  // What it is, as "LlamaBlock 7"; part of the fingerprint that all processes compare.
+  // What it is, as "DecoderLayer 7"; part of the fingerprint that all processes compare.
   std::string name;
   // A hash of the factory's arguments, as far as they can be hashed; part of the fingerprint.
   std::uint64_t arguments_hash = 0;

@@ -29,7 +29,7 @@ TEST(KernelCalls, AreOfEveryKernelOfTheTableWithTheBytesOfItsArguments) {
   constexpr std::size_t kNumKernels = (sizeof(models::GpuKernels) - 2 * sizeof(void*)) / sizeof(void*);
   EXPECT_EQ(bytes.size(), kNumKernels);
   EXPECT_EQ(bytes.at("rms_norm"), 24U * 64 * 2 * 2);
-  EXPECT_EQ(bytes.at("swiglu_grad"), 24U * 96 * 2 * 5);
+  EXPECT_EQ(bytes.at("glu_grad"), 24U * 96 * 2 * 5);
   EXPECT_EQ(bytes.at("cross_entropy"), 16U * 50 * 2 * 2) << "as many rows as there are at once";
   EXPECT_EQ(bytes.at("round_gradient"), 24U * 64 * 6);
   EXPECT_EQ(bytes.at("grouped_linear"), (24U * 64 + 24 * 32 + 3 * 64 * 32) * 2);

@@ -6,21 +6,29 @@
 #include <set>
 
 #include "hoststore/catalogue.h"
-#include "model_files/shapes.h"
 #include "tests/common/expect_refusal.h"
 
 namespace rp {
 namespace {
 
-ModelShape tiny_shape() {
-  return {.name = "tiny",
-          .num_layers = 2,
-          .hidden = 8,
-          .num_heads = 4,
-          .num_kv_heads = 2,
-          .head_dim = 2,
-          .vocabulary = 10,
-          .intermediate = 12};
+ModelConfig with_layers(const std::vector<DecoderLayerConfig>& layers) {
+  return {.name = "tiny", .hidden = 8, .vocabulary = 10, .layers = layers};
+}
+
+DecoderLayerConfig tiny_layer() {
+  DecoderLayerConfig layer;
+  layer.attention.num_heads = 4;
+  layer.attention.num_kv_heads = layer.attention.head_dim = 2;
+  layer.mlp.intermediate = 12;
+  return layer;
+}
+
+ModelConfig tiny_model() { return with_layers({tiny_layer(), tiny_layer()}); }
+
+ModelConfig tiny_moe() {
+  DecoderLayerConfig layer = tiny_layer();
+  layer.mlp.experts = ExpertsConfig{.num = 6, .per_token = 2};
+  return with_layers({layer, layer});
 }
 
 std::set<std::string> names_of(const LayerTensors& layer) {
@@ -36,48 +44,29 @@ TEST(LayerTensors, PresetsHaveThePublishedNumberOfParameters) {
       {"llama3.1-8b", 8'030'261'248},  {"llama3.1-70b", 70'553'706'496}, {"qwen3-0.6b", 596'049'920},
       {"qwen3-1.7b", 1'720'574'976},   {"qwen3-4b", 4'022'468'096},      {"qwen3-8b", 8'190'735'360},
       {"qwen3-14b", 14'768'307'200},   {"qwen3-32b", 32'762'123'264},    {"qwen3-30b-a3b", 30'532'122'624},
-      {"qwen3-235b", 235'093'634'560}, {"gpt-oss-20b", 20'914'757'184},  {"gpt-oss-120b", 116'829'156'672}};
+      {"qwen3-235b", 235'093'634'560}, {"gpt-oss-20b", 20'914'757'184},  {"gpt-oss-120b", 116'829'156'672},
+      {"qwen2.5-0.5b", 494'032'768},   {"qwen2.5-1.5b", 1'543'714'304},  {"qwen2.5-3b", 3'085'938'688},
+      {"qwen2.5-7b", 7'615'616'512},   {"qwen2.5-14b", 14'770'033'664},  {"qwen2.5-32b", 32'763'876'352},
+      {"qwen2.5-72b", 72'706'203'648}, {"mistral-7b", 7'248'023'552},    {"mistral-nemo-12b", 12'247'782'400},
+      {"mistral-small-24b", 23'572'403'200}, {"gemma3-1b", 999'885'952}, {"gemma3-4b", 3'880'263'168},
+      {"gemma3-12b", 11'766'034'176},  {"gemma3-27b", 27'009'346'304},   {"smollm3-3b", 3'075'098'624},
+      {"olmo3-7b", 7'298'011'136},     {"olmo3-32b", 32'233'522'176}};
   EXPECT_EQ(preset_names().size(), published.size());
   for (const auto& [name, parameters] : published) {
-    EXPECT_EQ(num_parameters(tensors_of(preset_shape(name))), parameters) << name;
+    EXPECT_EQ(num_parameters(tensors_of(preset_config(name))), parameters) << name;
   }
-}
-
-TEST(LayerTensors, ALlamasTensorsAreThoseOfItsCheckpoint) {
-  LlamaConfig config;
-  config.hidden_size = 8;
-  config.intermediate_size = 12;
-  config.num_layers = config.num_kv_heads = config.head_dim = 2;
-  config.num_heads = 4;
-  config.vocabulary = 10;
-  config.attention_bias = config.mlp_bias = true;
-  ModelShape shape = tiny_shape();
-  shape.attention_bias = shape.mlp_bias = true;
-  std::map<std::string, std::vector<std::int64_t>> expected, found;
-  for (const ExpectedTensor& tensor : llama_tensors(config)) expected[tensor.name] = tensor.shape;
-  const std::vector<LayerTensors> layers = tensors_of(shape);
-  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
-    for (const LayerTensor& tensor : layers[layer].tensors) {
-      const std::string prefix = layers[layer].name == "embedding" ? "model.embed_tokens."
-                                 : layers[layer].name == "block"   ? "model.layers." + std::to_string(layer - 1) + "."
-                                 : tensor.name == "norm.weight"    ? "model."
-                                                                   : "";
-      found[prefix + tensor.name] = tensor.shape;
-    }
-  }
-  EXPECT_EQ(found, expected);
 }
 
 TEST(LayerTensors, LoraTrainsPairsOnlyWithOrWithoutExperts) {
-  const ModelShape shape = preset_shape("qwen3-235b");
-  const std::vector<LayerTensors> all = tensors_of(shape, {.rank = 32, .on_experts = true});
-  const std::vector<LayerTensors> attention = tensors_of(shape, {.rank = 32, .on_experts = false});
+  const ModelConfig model = preset_config("qwen3-235b");
+  const std::vector<LayerTensors> all = tensors_of(model, {.rank = 32, .on_experts = true});
+  const std::vector<LayerTensors> attention = tensors_of(model, {.rank = 32, .on_experts = false});
   // r (in + out) for each linear layer, times 94 blocks.
   const std::int64_t attention_pairs = 94LL * 32 * (4096 + 8192 + 2 * (4096 + 512) + 8192 + 4096);
   const std::int64_t expert_pairs = 94LL * 32 * (128 * 3 * (4096 + 1536) + 4096 + 128);
   EXPECT_EQ(num_trained(attention), attention_pairs);
   EXPECT_EQ(num_trained(all), attention_pairs + expert_pairs);
-  EXPECT_EQ(num_parameters(all), num_parameters(tensors_of(shape)) + num_trained(all));
+  EXPECT_EQ(num_parameters(all), num_parameters(tensors_of(model)) + num_trained(all));
   EXPECT_TRUE(names_of(all[1]).contains("mlp.experts.down_proj.lora_B.weight"));
   EXPECT_FALSE(names_of(attention[1]).contains("mlp.gate.lora_A.weight"));
   EXPECT_EQ(num_trained({all.front(), all.back()}), 0);
@@ -86,10 +75,10 @@ TEST(LayerTensors, LoraTrainsPairsOnlyWithOrWithoutExperts) {
 TEST(LayerCosts, BytesAreTheStores) {
   for (const char* name : {"smollm2-135m", "llama3.1-8b", "gpt-oss-20b"}) {
     for (const int rank : {0, 16}) {
-      const ModelShape shape = preset_shape(name);
+      const ModelConfig model = preset_config(name);
       const LoraSettings lora{.rank = rank};
       std::vector<LayerRequest> requests;
-      for (const LayerTensors& layer : tensors_of(shape, lora)) {
+      for (const LayerTensors& layer : tensors_of(model, lora)) {
         LayerRequest& request = requests.emplace_back();
         for (const LayerTensor& tensor : layer.tensors) {
           request.parameters.push_back({.name = tensor.name,
@@ -100,7 +89,7 @@ TEST(LayerCosts, BytesAreTheStores) {
         }
       }
       const Catalogue catalogue = Catalogue::lay_out(requests, 1, false);
-      const std::vector<LayerCost> costs = layer_costs(shape, {.lora = lora});
+      const std::vector<LayerCost> costs = layer_costs(model, {.lora = lora});
       ASSERT_EQ(static_cast<std::size_t>(catalogue.num_layers()), costs.size());
       std::uint64_t gradients = 0, stored = 0;
       for (int layer = 0; layer < catalogue.num_layers(); ++layer) {
@@ -121,7 +110,7 @@ TEST(LayerCosts, BytesAreTheStores) {
 }
 
 TEST(LayerCosts, OperationsFollowTheFormulas) {
-  const std::vector<LayerCost> costs = layer_costs(tiny_shape(), {.sequences = 3, .sequence_length = 5});
+  const std::vector<LayerCost> costs = layer_costs(tiny_model(), {.sequences = 3, .sequence_length = 5});
   ASSERT_EQ(costs.size(), 4U);
   const double tokens = 15, linear = 8 * 8 + 2 * 8 * 4 + 8 * 8 + 3 * 8 * 12;
   EXPECT_EQ(costs[1].forward.gemm_flops, 2 * tokens * linear);
@@ -137,85 +126,79 @@ TEST(LayerCosts, OperationsFollowTheFormulas) {
 }
 
 TEST(LayerCosts, AWindowSavesPairsAndExpertsCountOnlyWhatATokenUses) {
-  ModelShape shape = tiny_shape();
-  shape.windows = {3, 0};
-  const std::vector<LayerCost> sliding = layer_costs(shape, {.sequence_length = 5});
+  DecoderLayerConfig short_window = tiny_layer(), long_window = tiny_layer();
+  short_window.attention.window = 3;
+  long_window.attention.window = 300;
+  const std::vector<LayerCost> sliding = layer_costs(with_layers({short_window, tiny_layer()}), {.sequence_length = 5});
   EXPECT_EQ(sliding[1].forward.attention_flops, (1 + 2 + 3 + 3 + 3) * 8 * 4);
   EXPECT_EQ(sliding[2].forward.attention_flops, (1 + 2 + 3 + 4 + 5) * 8 * 4);
-  shape.windows = {300, 300};
-  EXPECT_EQ(layer_costs(shape, {.sequence_length = 5})[1].forward.attention_flops, sliding[2].forward.attention_flops);
+  EXPECT_EQ(layer_costs(with_layers({long_window}), {.sequence_length = 5})[1].forward.attention_flops, sliding[2].forward.attention_flops);
 
-  ModelShape moe = tiny_shape();
-  moe.num_experts = 6;
-  moe.experts_per_token = 2;
-  const LayerCost cost = layer_costs(moe, {.sequence_length = 5})[1];
+  const LayerCost cost = layer_costs(tiny_moe(), {.sequence_length = 5})[1];
   EXPECT_EQ(cost.forward.gemm_flops, 2 * 5 * (8 * 8 + 2 * 8 * 4 + 8 * 8 + 6 * 8 + 2 * 3 * 8 * 12));
   EXPECT_GT(cost.weight_bytes, 2U * 6 * 3 * 8 * 12) << "all experts are uploaded";
 }
 
 TEST(LayerCosts, WithLoraTheBaseHasNoWeightGradients) {
-  const ModelShape shape = tiny_shape();
-  const LayerCost full = layer_costs(shape, {.sequence_length = 5})[1];
-  const LayerCost lora = layer_costs(shape, {.sequence_length = 5, .lora = {.rank = 2}})[1];
+  const ModelConfig model = tiny_model();
+  const LayerCost full = layer_costs(model, {.sequence_length = 5})[1];
+  const LayerCost lora = layer_costs(model, {.sequence_length = 5, .lora = {.rank = 2}})[1];
   const double pairs = 2 * 5 * 2 * (16 + 12 + 12 + 16 + 3 * 20);
   EXPECT_EQ(lora.forward.gemm_flops, full.forward.gemm_flops + pairs);
   EXPECT_EQ(lora.backward.gemm_flops, full.forward.gemm_flops + 2 * pairs);
   EXPECT_EQ(lora.gradient_elements, 14U * 32) << "seven pairs, each tensor padded to 32 elements";
   EXPECT_GT(lora.frozen_elements, 0U);
-  const LayerCost head = layer_costs(shape, {.sequence_length = 5, .lora = {.rank = 2}})[3];
+  const LayerCost head = layer_costs(model, {.sequence_length = 5, .lora = {.rank = 2}})[3];
   EXPECT_EQ(head.backward.gemm_flops, head.forward.gemm_flops) << "the frozen head gives its input's gradient only";
   EXPECT_EQ(head.gradient_bytes, 0U);
 }
 
 TEST(LayerCosts, WithoutTrainingThereIsNoBackward) {
-  for (const LayerCost& cost : layer_costs(tiny_shape(), {.is_trained = false})) {
+  for (const LayerCost& cost : layer_costs(tiny_model(), {.is_trained = false})) {
     EXPECT_EQ(cost.backward.gemm_flops + cost.backward.attention_flops + cost.backward.elementwise_bytes, 0);
     EXPECT_EQ(cost.gradient_bytes + cost.saved_bytes + cost.backward_workspace_bytes, 0U);
   }
 }
 
 TEST(LayerCosts, TheHeadsLogitsAreNeverWhole) {
-  const ModelShape shape = preset_shape("qwen3-32b");
-  const LayerCost head = layer_costs(shape, {.sequence_length = 28'672}).back();
+  const ModelConfig model = preset_config("qwen3-32b");
+  const LayerCost head = layer_costs(model, {.sequence_length = 28'672}).back();
   const std::uint64_t logits = 28'672ULL * 151'936 * 2;
   const std::uint64_t weight_gradient = 151'936ULL * 5120 * 4;
   EXPECT_LT(head.backward_workspace_bytes, weight_gradient + logits / 8);
   const auto forward_bytes = [](std::int64_t chunk) { return 2ULL * (static_cast<std::uint64_t>(chunk) * 151'936 + 28'672ULL * 5120); };
   EXPECT_EQ(head.forward_workspace_bytes, forward_bytes(kGpuHeadChunkTokens)) << "as the loss on a GPU takes them";
   const LayerCost on_processor =
-      layer_costs(shape, {.sequence_length = 28'672, .head_chunk_tokens = kHeadChunkTokens}).back();
+      layer_costs(model, {.sequence_length = 28'672, .head_chunk_tokens = kHeadChunkTokens}).back();
   EXPECT_EQ(on_processor.forward_workspace_bytes, forward_bytes(kHeadChunkTokens));
 }
 
-// Weights of a block of tiny_shape(), and what its activations move in a backward of 15 tokens.
+// Weights of a block of tiny_model(), and what its activations move in a backward of 15 tokens.
 constexpr double kTinyWeights = 8 * 8 + 2 * 8 * 4 + 8 * 8 + 3 * 8 * 12;
 constexpr double kTinyMoves = 15 * (16 * 6 + 12 * 4 + 12 * 10 + 2 * 3 * 8 * 2);
 constexpr std::uint64_t kTinyWorkspace = 15 * 2 * (2 * 8 + 3 * 12);
 
 TEST(LayerCosts, AProductAddsItsWeightsGradientToTheSumItself) {
-  const LayerCost cost = layer_costs(tiny_shape(), {.sequences = 3, .sequence_length = 5})[1];
+  const LayerCost cost = layer_costs(tiny_model(), {.sequences = 3, .sequence_length = 5})[1];
   EXPECT_EQ(cost.backward.elementwise_bytes, kTinyMoves + 8 * kTinyWeights + 12 * 2 * 8) << "autograd adds those of the norms";
   EXPECT_EQ(cost.backward_workspace_bytes, kTinyWorkspace + 4 * 8) << "a norm's gradient is the largest beside the sums";
 }
 
 TEST(LayerCosts, AProductThatAddsUpInFp16MakesTheGradientFirst) {
   const CostSettings settings{.sequences = 3, .sequence_length = 5, .accumulate = Accumulate::kFp16};
-  const LayerCost cost = layer_costs(tiny_shape(), settings)[1];
+  const LayerCost cost = layer_costs(tiny_model(), settings)[1];
   EXPECT_EQ(cost.backward.elementwise_bytes, kTinyMoves + 10 * kTinyWeights + 12 * 2 * 8);
   EXPECT_EQ(cost.backward_workspace_bytes, kTinyWorkspace + 2 * 8 * 12) << "the MLP's";
   CostSettings wide = settings;
   wide.element_bytes = 4;
-  const double in_fp16 = layer_costs(tiny_shape(), wide)[1].backward.elementwise_bytes;
+  const double in_fp16 = layer_costs(tiny_model(), wide)[1].backward.elementwise_bytes;
   wide.accumulate = Accumulate::kFp32;
-  EXPECT_EQ(in_fp16, layer_costs(tiny_shape(), wide)[1].backward.elementwise_bytes) << "products of fp32 add up in fp32";
+  EXPECT_EQ(in_fp16, layer_costs(tiny_model(), wide)[1].backward.elementwise_bytes) << "products of fp32 add up in fp32";
 }
 
 TEST(LayerCosts, GradientsOfExpertsAreMadeAndClearedFirst) {
-  ModelShape moe = tiny_shape();
-  moe.num_experts = 6;
-  moe.experts_per_token = 2;
   const double experts = 6 * 3 * 8 * 12, others = 8 * 8 + 2 * 8 * 4 + 8 * 8 + 6 * 8;
-  const LayerCost cost = layer_costs(moe, {.sequence_length = 5})[1];
+  const LayerCost cost = layer_costs(tiny_moe(), {.sequence_length = 5})[1];
   const double moves = 5 * (16 * 6 + 12 * 4 + 2 * 12 * 10 + 2 * 8 * 10 + 2 * 3 * 8 * 2);
   EXPECT_EQ(cost.backward.elementwise_bytes, moves + 14 * experts + 8 * others + 12 * 2 * 8);
   EXPECT_EQ(cost.backward_workspace_bytes, 5U * 2 * (2 * 8 + 3 * 2 * 12) + 2 * 6 * 8 * 12);
@@ -224,7 +207,7 @@ TEST(LayerCosts, GradientsOfExpertsAreMadeAndClearedFirst) {
 TEST(LayerCosts, TheHeadsGradientIsAddedInPlaceUnlessThereAreSeveralChunks) {
   // Per element of the weight, beside the norm's and what the logits move.
   const auto head_of = [](double tokens_per_chunk, Accumulate accumulate) {
-    return layer_costs(tiny_shape(), {.sequences = 3, .sequence_length = 5, .accumulate = accumulate,
+    return layer_costs(tiny_model(), {.sequences = 3, .sequence_length = 5, .accumulate = accumulate,
                                       .head_chunk_tokens = static_cast<std::int64_t>(tokens_per_chunk)})
         .back();
   };
@@ -240,26 +223,26 @@ TEST(LayerCosts, TheHeadsGradientIsAddedInPlaceUnlessThereAreSeveralChunks) {
 }
 
 TEST(LayerCosts, AnEmbeddingAddsTheRowsThatOccurInFp32) {
-  const LayerCost fused = layer_costs(tiny_shape(), {.sequence_length = 5}).front();
+  const LayerCost fused = layer_costs(tiny_model(), {.sequence_length = 5}).front();
   EXPECT_EQ(fused.backward.elementwise_bytes, 5 * 8 * (2 + 8));
-  const LayerCost eager = layer_costs(tiny_shape(), {.sequence_length = 5, .elementwise = Elementwise::kEager}).front();
+  const LayerCost eager = layer_costs(tiny_model(), {.sequence_length = 5, .elementwise = Elementwise::kEager}).front();
   EXPECT_EQ(eager.backward.elementwise_bytes, 5 * 8 * (2 + 4)) << "gradients of its dtype, as the published runs have";
 }
 
 TEST(LayerCosts, FusedOperationsMoveFewerBytesThanEagerOnes) {
   for (const std::string& name : preset_names()) {
-    const LayerCost fused = layer_costs(preset_shape(name), {})[1];
-    const LayerCost eager = layer_costs(preset_shape(name), {.elementwise = Elementwise::kEager})[1];
+    const LayerCost fused = layer_costs(preset_config(name), {})[1];
+    const LayerCost eager = layer_costs(preset_config(name), {.elementwise = Elementwise::kEager})[1];
     EXPECT_LT(fused.forward.elementwise_bytes, eager.forward.elementwise_bytes) << name;
     EXPECT_EQ(fused.forward.gemm_flops, eager.forward.gemm_flops) << name;
   }
 }
 
 TEST(LayerCosts, ImpossibleSettingsAreRefusedWithTheNumbers) {
-  expect_error(ExitCode::kUsage, {"costs of 0 sequences"}, [] { (void)layer_costs(tiny_shape(), {.sequences = 0}); });
-  expect_error(ExitCode::kUsage, {"of 0 tokens"}, [] { (void)layer_costs(tiny_shape(), {.sequence_length = 0}); });
-  expect_error(ExitCode::kUsage, {"3 bytes", "2 or 4"}, [] { (void)layer_costs(tiny_shape(), {.element_bytes = 3}); });
-  expect_error(ExitCode::kUsage, {"rank -1"}, [] { (void)layer_costs(tiny_shape(), {.lora = {.rank = -1}}); });
+  expect_error(ExitCode::kUsage, {"costs of 0 sequences"}, [] { (void)layer_costs(tiny_model(), {.sequences = 0}); });
+  expect_error(ExitCode::kUsage, {"of 0 tokens"}, [] { (void)layer_costs(tiny_model(), {.sequence_length = 0}); });
+  expect_error(ExitCode::kUsage, {"3 bytes", "2 or 4"}, [] { (void)layer_costs(tiny_model(), {.element_bytes = 3}); });
+  expect_error(ExitCode::kUsage, {"rank -1"}, [] { (void)layer_costs(tiny_model(), {.lora = {.rank = -1}}); });
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ inline PredictedRun predict_published(const PublishedModel& model, int num_gpus)
                               .sequence_length = kSequenceLength,
                               .lora = {.rank = model.lora_rank},
                               .elementwise = Elementwise::kEager};
-  const std::vector<LayerCost> costs = layer_costs(preset_shape(model.preset), settings);
+  const std::vector<LayerCost> costs = layer_costs(preset_config(model.preset), settings);
   const ModelledRun run{.gpu = gpu_profile("rtx4090").profile, .server = server_profile("xeon6330-8gpu").profile,
                         .num_gpus = num_gpus, .accumulate = Accumulate::kFp16,
                         .host = {.asynchronous = true, .rounds_per_step = model.rounds, .num_microbatches = kMicrobatches},

@@ -4,7 +4,7 @@
 
 #include "tests/common/expect_refusal.h"
 #include "tests/common/temp_directory.h"
-#include "tests/model_files/llama_directory.h"
+#include "tests/model_files/tiny_model.h"
 
 namespace rp {
 namespace {

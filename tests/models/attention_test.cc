@@ -18,25 +18,42 @@ Inputs make_inputs(std::int64_t b, std::int64_t t, std::int64_t n, std::int64_t 
   return {leaf(n), leaf(m), leaf(m), at::randn({b, t, n, d}).to(dtype)};
 }
 
-// The formula with whole scores, in fp64; returns {out, grad q, grad k, grad v}.
-std::vector<at::Tensor> by_formula(const Inputs& in) {
+// The formula with whole scores, in fp64; returns {out, grad q, grad k, grad v}, and the sinks' gradient where there are some.
+std::vector<at::Tensor> by_formula(const Inputs& in, const AttentionRule& rule = {}) {
   std::vector<at::Tensor> leaves;
   for (const at::Tensor& x : {in.q, in.k, in.v}) leaves.push_back(x.detach().to(at::kDouble).requires_grad_(true));
+  if (rule.sinks_n.defined()) leaves.push_back(rule.sinks_n.detach().to(at::kDouble).requires_grad_(true));
   const std::int64_t t = in.q.size(1), members = in.q.size(2) / in.k.size(2);
   const at::Tensor k = leaves[1].repeat_interleave(members, 2), v = leaves[2].repeat_interleave(members, 2);
-  const at::Tensor scores = at::einsum("btnd,bsnd->bnts", {leaves[0], k}) / std::sqrt(static_cast<double>(in.q.size(3)));
-  const at::Tensor hidden = at::ones({t, t}, at::kBool).triu(1);
-  const at::Tensor p = scores.masked_fill(hidden, -INFINITY).softmax(-1);
-  const at::Tensor out = at::einsum("bnts,bsnd->btnd", {p, v});
+  const at::Tensor products = at::einsum("btnd,bsnd->bnts", {leaves[0], k});
+  at::Tensor hidden = at::ones({t, t}, at::kBool).triu(1);
+  if (rule.window > 0) hidden = hidden.logical_or(at::ones({t, t}, at::kBool).tril(-rule.window));
+  at::Tensor scores = (products * rule.scale.value_or(1 / std::sqrt(static_cast<double>(in.q.size(3))))).masked_fill(hidden, -INFINITY);
+  if (rule.sinks_n.defined()) scores = at::cat({scores, leaves[3].view({1, -1, 1, 1}).expand({in.q.size(0), -1, t, 1})}, -1);
+  const at::Tensor out = at::einsum("bnts,bsnd->btnd", {scores.softmax(-1).narrow(-1, 0, t), v});
   torch::autograd::backward({out}, {in.grad_out.to(at::kDouble)});
-  return {out.detach(), leaves[0].grad(), leaves[1].grad(), leaves[2].grad()};
+  std::vector<at::Tensor> values = {out.detach()};
+  for (const at::Tensor& leaf : leaves) values.push_back(leaf.grad());
+  return values;
 }
 
-std::vector<at::Tensor> ours(const Inputs& in, const at::Tensor& documents = {}) {
-  for (const at::Tensor& x : {in.q, in.k, in.v}) x.mutable_grad() = at::Tensor();
-  const at::Tensor out = causal_attention(in.q, in.k, in.v, documents);
+std::vector<at::Tensor> ours(const Inputs& in, const AttentionRule& rule = {}) {
+  std::vector<at::Tensor> leaves = {in.q, in.k, in.v};
+  if (rule.sinks_n.defined()) leaves.push_back(rule.sinks_n);
+  for (const at::Tensor& leaf : leaves) leaf.mutable_grad() = at::Tensor();
+  const at::Tensor out = causal_attention(in.q, in.k, in.v, rule);
   torch::autograd::backward({out}, {in.grad_out});
-  return {out.detach(), in.q.grad(), in.k.grad(), in.v.grad()};
+  std::vector<at::Tensor> values = {out.detach()};
+  for (const at::Tensor& leaf : leaves) values.push_back(leaf.grad());
+  return values;
+}
+
+// As a layer's parameter: its gradient is fp32.
+at::Tensor make_sinks(std::int64_t n, at::ScalarType dtype) {
+  at::manual_seed(10);
+  at::Tensor sinks = at::randn({n}).to(dtype).requires_grad_(true);
+  sinks.set_grad_dtype(at::kFloat);
+  return sinks;
 }
 
 class Attention : public testing::TestWithParam<at::ScalarType> {
@@ -67,6 +84,43 @@ TEST_P(Attention, HeadsWithoutGroupsAndOneGroupForAllWorkToo) {
   }
 }
 
+// Windows around the size of a block, of one position, and longer than the sequence; heads of 7 go through LibTorch.
+TEST_P(Attention, WindowsAgreeWithTheFormulaAtEveryBorderOfABlock) {
+  for (const std::int64_t window : {1, 2, 15, 63, 64, 65, 130, 500}) {
+    for (const std::int64_t t : {1, 64, 65, 200}) {
+      for (const std::int64_t d : {7, 16}) {
+        const Inputs in = make_inputs(2, t, 4, 2, d, GetParam());
+        const std::vector<at::Tensor> actual = ours(in, {.window = window}), expected = by_formula(in, {.window = window});
+        for (std::size_t i = 0; i < actual.size(); ++i) {
+          if ((t == 1 || window == 1) && (i == 1 || i == 2)) continue;
+          EXPECT_LE(relative_difference(actual[i], expected[i]), tolerance()) << "window " << window << ", t " << t << ", d " << d << ", value " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Attention, SinksTakeProbabilityAndHaveGradients) {
+  for (const std::int64_t window : {0, 20}) {
+    for (const std::int64_t d : {7, 16}) {
+      const Inputs in = make_inputs(3, 150, 4, 2, d, GetParam());
+      const AttentionRule rule{.scale = 0.4, .window = window, .sinks_n = make_sinks(4, GetParam())};
+      const std::vector<at::Tensor> actual = ours(in, rule), expected = by_formula(in, rule);
+      ASSERT_EQ(actual.size(), 5U);
+      EXPECT_EQ(actual[4].scalar_type(), at::kFloat);
+      for (std::size_t i = 0; i < actual.size(); ++i) {
+        EXPECT_LE(relative_difference(actual[i], expected[i]), tolerance()) << "window " << window << ", d " << d << ", value " << i;
+      }
+    }
+  }
+}
+
+TEST_P(Attention, ASinkFarAboveAllScoresLeavesNothing) {
+  const Inputs in = make_inputs(1, 80, 2, 1, 16, GetParam());
+  const std::vector<at::Tensor> actual = ours(in, {.sinks_n = at::full({2}, 300.0).to(GetParam()).requires_grad_(true)});
+  for (const at::Tensor& value : actual) EXPECT_TRUE(value.abs().max().item<float>() < 1e-6F);
+}
+
 TEST_P(Attention, LargeScoresNeitherOverflowNorLoseTheLargest) {
   Inputs in = make_inputs(1, 80, 2, 1, 16, GetParam());
   in.q = (in.q.detach() * 100).requires_grad_(true);
@@ -76,13 +130,14 @@ TEST_P(Attention, LargeScoresNeitherOverflowNorLoseTheLargest) {
 
 TEST_P(Attention, GivesTheSameBitsWithAnyNumberOfThreads) {
   const Inputs in = make_inputs(2, 100, 6, 3, 16, GetParam());
+  const AttentionRule rule{.window = 30, .sinks_n = make_sinks(6, GetParam())};
   const int before = at::get_num_threads();
   at::set_num_threads(1);
-  const std::vector<at::Tensor> one = ours(in);
+  const std::vector<at::Tensor> one = ours(in, rule);
   at::set_num_threads(3);
-  const std::vector<at::Tensor> three = ours(in);
+  const std::vector<at::Tensor> three = ours(in, rule);
   at::set_num_threads(before);
-  for (std::size_t i = 0; i < 4; ++i) EXPECT_TRUE(same_bits(one[i], three[i])) << i;
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_TRUE(same_bits(one[i], three[i])) << i;
 }
 
 TEST_P(Attention, RestOfASequenceIsSeenByNoEarlierPosition) {
@@ -100,27 +155,27 @@ Inputs part_of(const Inputs& in, std::int64_t row, std::int64_t first, std::int6
   return {part(in.q).requires_grad_(true), part(in.k).requires_grad_(true), part(in.v).requires_grad_(true), part(in.grad_out)};
 }
 
-// Lengths around the size of a block; 200 positions, of which the last ones may be nobody's.
+// Lengths around the size of a block; 200 positions, of which the last ones may be nobody's. Windows begin with each document.
 TEST_P(Attention, DocumentsOfAPackedRowHaveTheBitsThatTheyHaveAlone) {
-  for (const std::int64_t d : {16, 7}) {  // of 7 LibTorch makes each document
+  for (const auto& [d, window] : {std::pair<std::int64_t, std::int64_t>{16, 0}, {16, 33}, {7, 0}, {7, 33}}) {  // of 7 LibTorch makes each document
     const Inputs in = make_inputs(3, 200, 4, 2, d, GetParam());
     const at::Tensor documents =
         at::tensor({64, 1, 0, 63, 65, 5, 130, 0, 0, 0, 0, 0, 0, 200, 0, 0, 0, 0}, at::kLong).view({3, 6});
-    const std::vector<at::Tensor> packed = ours(in, documents);
+    const std::vector<at::Tensor> packed = ours(in, {.window = window, .documents_bk = documents});
     const std::vector<std::vector<std::int64_t>> lengths = {{64, 1, 63, 65, 5, 2}, {130, 70}, {200}};
     for (std::size_t row = 0; row < 2; ++row) {
       std::int64_t first = 0;
       for (const std::int64_t length : lengths[row]) {
         const auto r = static_cast<std::int64_t>(row);
-        const std::vector<at::Tensor> alone = ours(part_of(in, r, first, length));
+        const std::vector<at::Tensor> alone = ours(part_of(in, r, first, length), {.window = window});
         for (std::size_t i = 0; i < alone.size(); ++i) {
           EXPECT_TRUE(same_bits(packed[i].narrow(0, r, 1).narrow(1, first, length), alone[i]))
-              << "row " << row << ", document at " << first << ", value " << i << ", d " << d;
+              << "row " << row << ", document at " << first << ", value " << i << ", d " << d << ", window " << window;
         }
         first += length;
       }
     }
-    const std::vector<at::Tensor> whole = ours(in);
+    const std::vector<at::Tensor> whole = ours(in, {.window = window});
     for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_TRUE(same_bits(packed[i][2], whole[i][2])) << i;
   }
 }

@@ -64,22 +64,26 @@ constexpr std::pair<at::ScalarType, double> kDtypes[] = {{at::kFloat, 3e-6}, {at
 
 TEST_F(EmulatedGpu, NormsGiveTheCpusValues) {
   for (const auto& [dtype, tolerance] : kDtypes) {
-    expect_the_cpus_values({leaf({3, 7, 40}), leaf({40})}, dtype, tolerance,
-                           [](const auto& in) { return std::vector<at::Tensor>{rms_norm(in[0], in[1], 1e-5)}; });
-    expect_the_cpus_values({leaf({3, 7, 40}), leaf({3, 7, 40}), leaf({40})}, dtype, tolerance, [](const auto& in) {
-      const NormalisedSum result = add_rms_norm(in[0], in[1], in[2], 1e-5);
-      return std::vector<at::Tensor>{result.sum, result.y};
-    });
+    for (const NormKind kind : {NormKind::kRounded, NormKind::kUnrounded, NormKind::kOffset}) {
+      expect_the_cpus_values({leaf({3, 7, 40}), leaf({40})}, dtype, tolerance,
+                             [&](const auto& in) { return std::vector<at::Tensor>{rms_norm(in[0], in[1], 1e-5, kind)}; });
+      expect_the_cpus_values({leaf({3, 7, 40}), leaf({3, 7, 40}), leaf({40})}, dtype, tolerance, [&](const auto& in) {
+        const NormalisedSum result = add_rms_norm(in[0], in[1], in[2], 1e-5, kind);
+        return std::vector<at::Tensor>{result.sum, result.y};
+      });
+    }
   }
 }
 
-TEST_F(EmulatedGpu, RotationAndSwigluGiveTheCpusValues) {
+TEST_F(EmulatedGpu, RotationAndGluGiveTheCpusValues) {
   const RotaryTable table = {at::rand({7, 8}), at::rand({7, 8})};
   for (const auto& [dtype, tolerance] : kDtypes) {
     expect_the_cpus_values({leaf({2, 7, 3, 16})}, dtype, tolerance,
                            [&](const auto& in) { return std::vector<at::Tensor>{rotate_heads(in[0], table)}; });
-    expect_the_cpus_values({leaf({3, 11, 13}), leaf({3, 11, 13})}, dtype, tolerance,
-                           [](const auto& in) { return std::vector<at::Tensor>{swiglu(in[0], in[1])}; });
+    for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh, Activation::kClampedSwish}) {
+      expect_the_cpus_values({(leaf({3, 11, 13}).detach() * 4).requires_grad_(true), (leaf({3, 11, 13}).detach() * 4).requires_grad_(true)},
+                             dtype, tolerance, [&](const auto& in) { return std::vector<at::Tensor>{glu(in[0], in[1], activation)}; });
+    }
   }
 }
 
@@ -92,12 +96,21 @@ TEST_F(EmulatedGpu, AttentionGivesTheCpusValuesWithGroupsAndWithout) {
   }
 }
 
+// By whole scores; the flash kernel needs a GPU.
+TEST_F(EmulatedGpu, AttentionWithWindowsAndSinksGivesTheCpusValues) {
+  for (const auto& [dtype, tolerance] : kDtypes) {
+    expect_the_cpus_values({leaf({2, 9, 6, 16}), leaf({2, 9, 2, 16}), leaf({2, 9, 2, 16}), leaf({6})}, dtype, tolerance, [](const auto& in) {
+      return std::vector<at::Tensor>{causal_attention(in[0], in[1], in[2], {.window = 4, .sinks_n = in[3]})};
+    });
+  }
+}
+
 // One call per document; the flash kernel for all of them needs a GPU.
 TEST_F(EmulatedGpu, AttentionWithinDocumentsGivesTheCpusValues) {
   const at::Tensor documents = at::tensor({4, 0, 3, 9, 0, 0}, at::kLong).view({2, 3});
   for (const auto& [dtype, tolerance] : kDtypes) {
     expect_the_cpus_values({leaf({2, 9, 6, 16}), leaf({2, 9, 2, 16}), leaf({2, 9, 2, 16})}, dtype, tolerance, [&](const auto& in) {
-      return std::vector<at::Tensor>{causal_attention(in[0], in[1], in[2], documents)};
+      return std::vector<at::Tensor>{causal_attention(in[0], in[1], in[2], {.documents_bk = documents})};
     });
   }
 }
@@ -199,9 +212,9 @@ TEST(StrictDeterminism, TurnsWarnOnlyOffForATimeWhereDeterminismIsAskedFor) {
 
 TEST_F(EmulatedGpu, RotaryTableIsTheCpus) {
   const at::Tensor frequencies = at::pow(1e-4, at::arange(0, 1, 0.125, at::kFloat));
-  const RotaryTable ours = make_rotary_table(frequencies, 50, at::kBFloat16);
+  const RotaryTable ours = make_rotary_table(frequencies, 50, at::kBFloat16, 1.25);
   set_gpu_kernels(nullptr);
-  const RotaryTable theirs = make_rotary_table(frequencies, 50, at::kBFloat16);
+  const RotaryTable theirs = make_rotary_table(frequencies, 50, at::kBFloat16, 1.25);
   EXPECT_LE(relative_difference(ours.cosine_td2, theirs.cosine_td2), 4e-3);
   EXPECT_LE(relative_difference(ours.sine_td2, theirs.sine_td2), 4e-3);
 }

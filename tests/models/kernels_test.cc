@@ -110,18 +110,18 @@ TEST(Kernels, EveryInstructionSetGivesTheSameBitsInEveryFormat) {
     const std::vector<std::uint16_t> a16 = as_bf16(a), b16 = as_bf16(b), c16 = as_bf16(c);
     std::vector<float> y(3 * count);
     expect_same_on_all_sets(y, [&](const Kernels& table) {
-      table.swiglu(Element::kFp32, {a.data(), b.data(), y.data()}, 0, n);
-      table.swiglu_grad(Element::kFp32, {c.data(), a.data(), b.data(), y.data() + n, y.data() + 2 * n}, 0, n);
+      table.glu(Element::kFp32, {a.data(), b.data(), y.data()}, 0, n);
+      table.glu_grad(Element::kFp32, {c.data(), a.data(), b.data(), y.data() + n, y.data() + 2 * n}, 0, n);
     });
     std::vector<std::uint16_t> y16(3 * count);
     expect_same_on_all_sets(y16, [&](const Kernels& table) {
-      table.swiglu(Element::kBf16, {a16.data(), b16.data(), y16.data()}, 0, n);
-      table.swiglu_grad(Element::kBf16, {c16.data(), a16.data(), b16.data(), y16.data() + n, y16.data() + 2 * n}, 0, n);
+      table.glu(Element::kBf16, {a16.data(), b16.data(), y16.data()}, 0, n);
+      table.glu_grad(Element::kBf16, {c16.data(), a16.data(), b16.data(), y16.data() + n, y16.data() + 2 * n}, 0, n);
     });
     // The same numbers as fp16 are others, of any size.
     expect_same_on_all_sets(y16, [&](const Kernels& table) {
-      table.swiglu(Element::kFp16, {a16.data(), b16.data(), y16.data()}, 0, n);
-      table.swiglu_grad(Element::kFp16, {c16.data(), a16.data(), b16.data(), y16.data() + n, y16.data() + 2 * n}, 0, n);
+      table.glu(Element::kFp16, {a16.data(), b16.data(), y16.data()}, 0, n);
+      table.glu_grad(Element::kFp16, {c16.data(), a16.data(), b16.data(), y16.data() + n, y16.data() + 2 * n}, 0, n);
     });
     std::vector<float> sums(count);
     expect_same_on_all_sets(sums, [&](const Kernels& table) {
@@ -139,12 +139,12 @@ TEST(Kernels, EveryInstructionSetGivesTheSameBitsInEveryFormat) {
   }
 }
 
-TEST(Kernels, SwigluAgreesWithDoublePrecisionOverTheWholeRangeOfFloats) {
+TEST(Kernels, GluAgreesWithDoublePrecisionOverTheWholeRangeOfFloats) {
   std::vector<float> gate, up;
   for (float x = -120; x < 120; x += 0.01F) gate.push_back(x);
   up.assign(gate.size(), 1.0F);
   std::vector<float> y(gate.size());
-  kernels().swiglu(Element::kFp32, {gate.data(), up.data(), y.data()}, 0, static_cast<std::int64_t>(gate.size()));
+  kernels().glu(Element::kFp32, {gate.data(), up.data(), y.data()}, 0, static_cast<std::int64_t>(gate.size()));
   for (std::size_t i = 0; i < gate.size(); ++i) {
     const double expected = gate[i] / (1.0 + std::exp(-static_cast<double>(gate[i])));
     EXPECT_NEAR(y[i], expected, std::abs(expected) * 1e-6 + 1e-35) << gate[i];
@@ -191,7 +191,7 @@ TEST(Kernels, NotANumberGoesThroughEveryKernelAndStaysOne) {
   x[17] = nan;
   kernels().rms_norm(Element::kFp32, {x.data(), weight.data(), y.data(), rstd.data(), 20, 1e-5F}, 0, 1);
   EXPECT_TRUE(std::isnan(y[0]));
-  kernels().swiglu(Element::kFp32, {x.data(), weight.data(), y.data()}, 0, 20);
+  kernels().glu(Element::kFp32, {x.data(), weight.data(), y.data()}, 0, 20);
   EXPECT_TRUE(std::isnan(y[17]));
   EXPECT_FALSE(std::isnan(y[16]));
   const std::int64_t label = 0;
@@ -200,7 +200,7 @@ TEST(Kernels, NotANumberGoesThroughEveryKernelAndStaysOne) {
   EXPECT_TRUE(std::isnan(loss));
   // In bf16 too: rounding must not turn a NaN's bits into infinity or zero.
   std::vector<std::uint16_t> half(16, 0x7f81), ones(16, 0x3f80), out(16);
-  kernels().swiglu(Element::kBf16, {half.data(), ones.data(), out.data()}, 0, 16);
+  kernels().glu(Element::kBf16, {half.data(), ones.data(), out.data()}, 0, 16);
   EXPECT_EQ(out[3], 0x7fc0);
 }
 

@@ -1,7 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
 #include "model_files/safetensors_writer.h"
-#include "models/llama_weights.h"
+#include "models/checkpoint.h"
 #include "roundpipe/error.h"
 #include "roundpipe/models.h"
 #include "tests/common/expect_refusal.h"
@@ -14,8 +18,8 @@ namespace {
 TEST(Load, DescribesEmbeddingBlocksAndHeadOfATiedModel) {
   const Model model = load(tiny_directory(), at::kBFloat16);
   ASSERT_EQ(model.num_layers(), 4);
-  EXPECT_EQ(model.layers()[0].name, "LlamaEmbedding");
-  EXPECT_EQ(model.layers()[2].name, "LlamaBlock 1");
+  EXPECT_EQ(model.layers()[0].name, "Embedding");
+  EXPECT_EQ(model.layers()[2].name, "DecoderLayer 1");
   EXPECT_EQ(model.dtype(), at::kBFloat16);
   ASSERT_EQ(model.ties().size(), 1U);
   EXPECT_EQ(model.ties()[0].first.parameter, "weight");
@@ -40,14 +44,18 @@ TEST(Load, InitializesFp16WeightsRounded) {
 TEST(Load, InitializesEveryParameterFromItsTensor) {
   const Model model = load(tiny_directory(), at::kFloat);
   const auto file = read_safetensors(tiny_directory() / "model.safetensors");
-  const LlamaConfig config = read_llama_config(tiny_directory() / "config.json");
+  std::map<std::pair<std::int64_t, std::string>, std::string> tensor_of;
+  for (const CheckpointTensor& tensor : checkpoint_tensors(read_model_config(tiny_directory()))) {
+    tensor_of[{tensor.layer, tensor.parameter}] = tensor.name;
+  }
+  tensor_of[{model.num_layers() - 1, "lm_head.weight"}] = "model.embed_tokens.weight";
   std::size_t count = 0;
   for (int i = 0; i < model.num_layers(); ++i) {
     const LayerSpec& spec = model.layers()[static_cast<std::size_t>(i)];
     for (const NamedParameter& parameter : spec.make()->parameters()) {
       const at::Tensor value = at::full(parameter.value.sizes(), -1.0F);
       spec.initialize(parameter.name, value);
-      EXPECT_TRUE(same_bits(value, file.at(llama_tensor_name(config, i, parameter.name)))) << parameter.name;
+      EXPECT_TRUE(same_bits(value, file.at(tensor_of.at({i, parameter.name})))) << parameter.name;
       ++count;
     }
   }
@@ -84,6 +92,21 @@ TEST(Load, RefusesATiedModelWhoseFilesHoldAnotherHead) {
   }
 }
 
+TEST(Load, RefusesAModelThatHasWhatLayersDoNotComputeAndSaysWhat) {
+  const std::vector<std::pair<nlohmann::json, std::vector<std::string>>> cases = {
+      {{{"quantization_config", {{"quant_method", "mxfp4"}}}}, {"quantised by 'mxfp4'", "convert"}},
+      {{{"model_type", "gpt_oss"}, {"num_local_experts", 4}, {"num_experts_per_tok", 2}, {"sliding_window", 4}}, {"'gpt_oss'", "experts with biases (layer 0)"}}};
+  for (const auto& [changes, parts] : cases) {
+    const TempDirectory directory;
+    nlohmann::json config = nlohmann::json::parse(std::ifstream(tiny_directory() / "config.json"));
+    config.update(changes);
+    (void)directory.write("config.json", config.dump());
+    std::vector<std::string> all = parts;
+    all.insert(all.end(), {"config.json", "rp-plan", "not trained yet"});
+    expect_refusal(all, [&] { (void)inspect(directory.path()); });
+  }
+}
+
 TEST(Load, RefusesADtypeThatLayersCannotComputeIn) {
   EXPECT_THROW((void)load(tiny_directory(), at::kDouble), Error);
 }
@@ -104,7 +127,7 @@ TEST(Export, WritesTheGivenWeightsUnderTheNamesAndDtypesOfTheSource) {
   const auto output = directory.file("final");
   const Model model = load(tiny_directory(), at::kFloat);
   // bf16 working weights that are twice those of the source.
-  export_llama(tiny_directory(), output, [&](std::int64_t layer, const std::string& parameter) {
+  export_checkpoint(tiny_directory(), output, [&](std::int64_t layer, const std::string& parameter) {
     const LayerSpec& spec = model.layers()[static_cast<std::size_t>(layer)];
     for (const NamedParameter& p : spec.make()->parameters()) {
       if (p.name != parameter) continue;

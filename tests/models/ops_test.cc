@@ -45,6 +45,34 @@ TEST_P(Ops, RmsNormAgreesWithItsFormula) {
   }
 }
 
+TEST_P(Ops, OtherKindsOfNormsAgreeWithTheirFormulas) {
+  for (const NormKind kind : {NormKind::kUnrounded, NormKind::kOffset}) {
+    const double offset = kind == NormKind::kOffset ? 1 : 0;
+    expect_agreement(
+        {leaf({3, 50, 72}, dtype()), leaf({72}, dtype())}, tolerance(),
+        [&](const auto& in) { return rms_norm(in[0], in[1], 1e-5, kind); },
+        [&](const auto& in) { return (in[1] + offset) * (in[0] * at::rsqrt(in[0].pow(2).mean(-1, true) + 1e-5)); });
+    expect_agreement(
+        {leaf({3, 50, 72}, dtype()), leaf({3, 50, 72}, dtype()), leaf({72}, dtype())}, tolerance(),
+        [&](const auto& in) { return add_rms_norm(in[0], in[1], in[2], 1e-5, kind).y; },
+        [&](const auto& in) {
+          const at::Tensor sum = in[0] + in[1];
+          return (in[2] + offset) * (sum * at::rsqrt(sum.pow(2).mean(-1, true) + 1e-5));
+        });
+  }
+}
+
+// In bf16 it is one rounding of the product of unrounded values.
+TEST(Norms, AnUnroundedNormIsRoundedOnce) {
+  at::manual_seed(3);
+  const at::Tensor x = at::randn({40, 72}).to(at::kBFloat16), weight = at::randn({72}).to(at::kBFloat16);
+  const at::Tensor wide = x.to(at::kFloat), normal = wide * at::rsqrt(wide.pow(2).mean(-1, true) + 1e-5);
+  const at::Tensor once = (weight.to(at::kFloat) * normal).to(at::kBFloat16), twice = weight * normal.to(at::kBFloat16);
+  EXPECT_GT(rms_norm(x, weight, 1e-5, NormKind::kUnrounded).eq(once).to(at::kFloat).mean().item<float>(), 0.99F);
+  EXPECT_GT(rms_norm(x, weight, 1e-5).eq(twice).to(at::kFloat).mean().item<float>(), 0.99F);
+  EXPECT_LT(once.eq(twice).to(at::kFloat).mean().item<float>(), 0.95F);
+}
+
 // Runs `block` on leaves {x, residual, weight}; gives its two outputs and, after a backward through both, the gradients.
 template <typename Block>
 std::vector<at::Tensor> outputs_and_gradients(const std::vector<at::Tensor>& values, const Block& block) {
@@ -101,10 +129,24 @@ TEST_P(Ops, RotationAgreesWithRotateHalf) {
   }
 }
 
-TEST_P(Ops, SwigluAgreesWithSiluTimesUp) {
+TEST_P(Ops, GluAgreesWithSiluTimesUp) {
   expect_agreement({leaf({3, 11, 13}, dtype()), leaf({3, 11, 13}, dtype())}, tolerance(),
-                   [](const auto& in) { return swiglu(in[0], in[1]); },
+                   [](const auto& in) { return glu(in[0], in[1]); },
                    [](const auto& in) { return at::silu(in[0]) * in[1]; });
+}
+
+TEST_P(Ops, OtherActivationsAgreeWithTheirFormulas) {
+  const auto leaves = [&] { return std::vector<at::Tensor>{leaf({3, 11, 13}, dtype()), leaf({3, 11, 13}, dtype())}; };
+  expect_agreement(leaves(), tolerance(), [](const auto& in) { return glu(in[0], in[1], Activation::kGeluTanh); },
+                   [](const auto& in) { return at::gelu(in[0], "tanh") * in[1]; });
+  // Some values are beyond the limits.
+  std::vector<at::Tensor> wide;
+  for (const at::Tensor& x : leaves()) wide.push_back((x.detach() * 6).requires_grad_(true));
+  expect_agreement(wide, tolerance(), [](const auto& in) { return glu(in[0], in[1], Activation::kClampedSwish); },
+                   [](const auto& in) {
+                     const at::Tensor gate = in[0].clamp_max(7), up = in[1].clamp(-7, 7);
+                     return gate * at::sigmoid(gate * 1.702) * (up + 1);
+                   });
 }
 
 TEST_P(Ops, EmbeddingAddsTheGradientsOfATokenThatOccursOften) {
@@ -138,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, Ops, testing::Values(at::kFloat, at::kBFloat16,
 
 TEST(Ops, RefuseFp64AndSayWhatIsTaken) {
   try {
-    (void)swiglu(leaf({2, 8}, at::kDouble), leaf({2, 8}, at::kDouble));
+    (void)glu(leaf({2, 8}, at::kDouble), leaf({2, 8}, at::kDouble));
     FAIL() << "no exception";
   } catch (const c10::Error& error) {
     EXPECT_NE(std::string(error.what()).find("bf16, fp16 or fp32"), std::string::npos) << error.what();

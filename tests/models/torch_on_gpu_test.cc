@@ -62,7 +62,7 @@ void expect_near(const Results& actual, const Results& expected, double toleranc
   }
 }
 
-using Attend = at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&);
+using Attend = at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&, const AttentionRule&);
 
 // bf16 and fp16 go through the kernel for different lengths, fp32 document by document, and by_each all of them.
 TEST_P(TorchOnGpu, PackedDocumentsAreWhatEachIsAlone) {
@@ -71,7 +71,7 @@ TEST_P(TorchOnGpu, PackedDocumentsAreWhatEachIsAlone) {
   const at::Tensor documents = at::tensor({64, 1, 0, 63, 65, 5, 130, 0, 0, 0, 0, 0, 0, 200, 0, 0, 0, 0}, at::kLong).view({3, 6});
   const auto with = [&](Attend attend, at::DeviceType device, at::ScalarType dtype) {
     const at::Tensor there = documents.to(device);
-    return results_of(values, device, dtype, [&](const auto& leaves) { return attend(leaves[0], leaves[1], leaves[2], there); });
+    return results_of(values, device, dtype, [&](const auto& leaves) { return attend(leaves[0], leaves[1], leaves[2], {.documents_bk = there}); });
   };
   const Results expected = with(attention_by_libtorch, at::kCPU, at::kDouble);
   const Results packed = with(gpu_attention, kDevice, GetParam());
@@ -79,6 +79,26 @@ TEST_P(TorchOnGpu, PackedDocumentsAreWhatEachIsAlone) {
   expect_near(with(attention_by_libtorch, kDevice, GetParam()), expected, tolerance(), "by each");
   const Results again = with(gpu_attention, kDevice, GetParam());
   for (std::size_t i = 0; i < packed.size(); ++i) EXPECT_TRUE(same_bits(again[i], packed[i])) << "another time, value " << i;
+}
+
+// Windows and sinks, with documents and without: bf16 and fp16 by the flash kernel, fp32 by whole scores.
+TEST_P(TorchOnGpu, WindowsAndSinksAreWhatTheFormulaSays) {
+  const auto random = [](std::int64_t heads) { return at::randn({3, 200, heads, 64}).to(GetParam()); };
+  const std::vector<at::Tensor> values = {random(4), random(2), random(2), at::randn({4}).to(GetParam())};
+  const at::Tensor documents = at::tensor({64, 1, 0, 130, 0, 0, 200, 0, 0}, at::kLong).view({3, 3});
+  for (const bool packed : {false, true}) {
+    for (const std::int64_t window : {0, 1, 33, 500}) {
+      const auto with = [&](Attend attend, at::DeviceType device, at::ScalarType dtype) {
+        AttentionRule rule{.scale = 0.2, .window = window, .documents_bk = packed ? documents.to(device) : at::Tensor()};
+        return results_of(values, device, dtype, [&](const auto& leaves) {
+          rule.sinks_n = leaves[3];
+          return attend(leaves[0], leaves[1], leaves[2], rule);
+        });
+      };
+      SCOPED_TRACE("window " + std::to_string(window) + (packed ? ", documents" : ""));
+      expect_near(with(gpu_attention, kDevice, GetParam()), with(attention_by_libtorch, at::kCPU, at::kDouble), tolerance(), "attention");
+    }
+  }
 }
 
 // Experts without rows at the beginning, in the middle and at the end; one with all.

@@ -82,7 +82,7 @@ TEST(PlanCommand, MemoryOverTimeIsWithinWhatThePlanReserves) {
   for (const std::string& preset : preset_names()) {
     for (const bool lora : {false, true}) {
       SCOPED_TRACE(preset + (lora ? " LoRA" : ""));
-      TrainingSetup setup{.shape = preset_shape(preset), .gpu = gpu_profile("h200").profile, .server = server_profile("xeon6330-8gpu").profile,
+      TrainingSetup setup{.model = preset_config(preset), .gpu = gpu_profile("h200").profile, .server = server_profile("xeon6330-8gpu").profile,
                           .num_gpus = 2, .host_bytes = 64e12, .batch = 12, .lora_rank = lora ? 16 : 0, .asynchronous = true,
                           .round_microbatches = 3, .rounds_per_step = 2, .records_spans = true};
       const RunPrediction prediction = predict_run(setup, Effort::kFast);
@@ -183,7 +183,7 @@ TEST(PlanCommand, RecomputesByStageWhereTheHostHoldsTooMuchAlready) {
 
 // A plan with stages of four layers, and how long sequences may be.
 std::int64_t longest_in_stages_of_four(RecomputeGrain recompute) {
-  TrainingSetup setup{.shape = preset_shape("qwen3-1.7b"), .gpu = gpu_profile("rtx4090").profile};
+  TrainingSetup setup{.model = preset_config("qwen3-1.7b"), .gpu = gpu_profile("rtx4090").profile};
   Plan plan;
   plan.fused_start = 29;
   for (int first = 0; first < 29; first += 4) plan.forward.push_back({first, std::min(first + 4, 29)});
@@ -199,7 +199,7 @@ TEST(GpuMemory, InStagesOfSeveralLayersLongerSequencesFitByLayer) {
 }
 
 TEST(LongestSequence, IsTheLastThatFits) {
-  TrainingSetup setup{.shape = preset_shape("qwen3-1.7b"), .gpu = gpu_profile("rtx4090").profile,
+  TrainingSetup setup{.model = preset_config("qwen3-1.7b"), .gpu = gpu_profile("rtx4090").profile,
                       .server = server_profile("xeon6330-8gpu").profile, .num_gpus = 8, .host_bytes = 800e9};
   const std::int64_t longest = longest_sequence(setup);
   EXPECT_EQ(longest % 256, 0);

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/llama_weights.h"
+#include "models/checkpoint.h"
 #include "roundpipe/models.h"
 #include "tests/reference/reference_loop.h"
 #include "train/batches.h"
@@ -51,7 +51,7 @@ void print_losses(const std::vector<double>& losses, std::int64_t rounds_per_ste
 void save(const std::vector<reference::Parameter>& parameters, const TrainSettings& settings) {
   std::map<std::string, at::Tensor> working;
   for (const reference::Parameter& parameter : parameters) working[parameter.name] = parameter.working;
-  models::export_llama(settings.model, settings.output / "final", [&](std::int64_t layer, const std::string& name) {
+  models::export_checkpoint(settings.model, settings.output / "final", [&](std::int64_t layer, const std::string& name) {
     return working.at(std::to_string(layer) + "." + name);
   });
 }

@@ -40,7 +40,7 @@ TEST(StepTimes, ArePredictedAsRpPlanPredictsThem) {
   const PredictedStep predicted = predict_step(qwen(), "rtx4090", kPlan, 2);
   EXPECT_EQ(predicted.problem, "");
   EXPECT_EQ(predicted.profile, gpu_profile("rtx4090").profile.name);
-  const TrainingSetup setup{.shape = preset_shape("qwen3-1.7b"),
+  const TrainingSetup setup{.model = preset_config("qwen3-1.7b"),
                             .gpu = gpu_profile("rtx4090").profile,
                             .server = server_profile("xeon6330-8gpu").profile,
                             .num_gpus = 2,

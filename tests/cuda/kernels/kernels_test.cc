@@ -20,6 +20,7 @@ class Kernels : public KernelTest {};
 INSTANTIATE_TEST_SUITE_P(Formats, Kernels, testing::Values(Element::kBf16, Element::kFp16, Element::kFp32), name_of);
 
 class Rows : public KernelTest {};
+class RotaryTables : public KernelTest {};
 
 // Around the width of a pack (4 or 8), of a warp's and a block's packs (2048), and of what a block keeps (8192).
 constexpr std::int64_t kColumns[] = {1, 3, 7, 8, 9, 64, 100, 1000, 2048, 2056, 5001, 8192, 8200, 9001};
@@ -223,6 +224,24 @@ TEST_P(Kernels, RotaryTableIsRoundedCosineAndSine) {
   for (const float value : cosine.values()) ASSERT_EQ(value, rounded(element, value));
 }
 
+TEST_F(RotaryTables, AreMultipliedByTheirFactorBeforeTheyAreRounded) {
+  const std::int64_t length = 50, half = 3;
+  const DeviceArray<float> f(std::vector<float>{1.0F, 0.1F, 1e-4F}), cosine(length * half), sine(length * half);
+  const auto table_of = [&](Element element, float factor) {
+    kernel_table().rotary_table(element, {f.data(), cosine.data(), sine.data(), length, half, factor}, nullptr);
+    return std::pair(cosine.values(), sine.values());
+  };
+  constexpr float kFactor = 1.35F;
+  const auto [plain_cosine, plain_sine] = table_of(Element::kFp32, 1);
+  for (const Element element : {Element::kFp32, Element::kBf16, Element::kFp16}) {
+    const auto [cosines, sines] = table_of(element, kFactor);
+    for (std::size_t i = 0; i < cosines.size(); ++i) {
+      ASSERT_EQ(cosines[i], rounded(element, plain_cosine[i] * kFactor)) << i;
+      ASSERT_EQ(sines[i], rounded(element, plain_sine[i] * kFactor)) << i;
+    }
+  }
+}
+
 TEST_P(Kernels, RotationAgreesWithTheCpuInBothDirectionsAndInPlace) {
   const Element element = GetParam();
   for (const std::int64_t size : {2, 6, 16, 64, 80, 128}) {
@@ -246,20 +265,20 @@ TEST_P(Kernels, RotationAgreesWithTheCpuInBothDirectionsAndInPlace) {
   }
 }
 
-TEST_P(Kernels, SwigluAndItsGradientAgreeWithTheCpu) {
+TEST_P(Kernels, GluAndItsGradientAgreeWithTheCpu) {
   const Element element = GetParam();
   for (const std::int64_t count : {0, 1, 7, 8, 9, 2047, 20000, 100003}) {
     for (const std::size_t shift : {0, 1}) {
       const std::vector<float> gate = random_values(element, count, 1, 4), up = random_values(element, count, 2), grad = random_values(element, count, 3);
       std::vector<float> y(gate.size()), grad_gate(gate.size()), grad_up(gate.size());
-      kPortableKernels.swiglu(Element::kFp32, {gate.data(), up.data(), y.data()}, 0, count);
-      kPortableKernels.swiglu_grad(Element::kFp32, {grad.data(), gate.data(), up.data(), grad_gate.data(), grad_up.data()}, 0, count);
+      kPortableKernels.glu(Element::kFp32, {gate.data(), up.data(), y.data()}, 0, count);
+      kPortableKernels.glu_grad(Element::kFp32, {grad.data(), gate.data(), up.data(), grad_gate.data(), grad_up.data()}, 0, count);
       const ElementArray g(element, gate, shift), u(element, up, shift), d(element, grad, shift), out(element, count, shift);
-      kernel_table().swiglu(element, {g.data(), u.data(), out.data()}, count, nullptr);
+      kernel_table().glu(element, {g.data(), u.data(), out.data()}, count, nullptr);
       const float units = element == Element::kFp32 ? 20 : 1.1F;
       expect_near(element, out.values(), y, units, 1e-3F, "y");
       // In place, as its manual allows.
-      kernel_table().swiglu_grad(element, {d.data(), g.data(), u.data(), g.data(), u.data()}, count, nullptr);
+      kernel_table().glu_grad(element, {d.data(), g.data(), u.data(), g.data(), u.data()}, count, nullptr);
       // Its slope has a zero, near which the error is that of terms of the size of grad * up.
       expect_near(element, g.values(), grad_gate, units, element == Element::kFp32 ? 1 : 1e-2F, "grad_gate");
       expect_near(element, u.values(), grad_up, units, 1e-3F, "grad_up");
@@ -267,10 +286,10 @@ TEST_P(Kernels, SwigluAndItsGradientAgreeWithTheCpu) {
   }
 }
 
-TEST_P(Kernels, SwigluOfLargeGatesIsTheirLimit) {
+TEST_P(Kernels, GluOfLargeGatesIsTheirLimit) {
   const Element element = GetParam();
   const ElementArray gate(element, {-200, 200, -30000, 30000, NAN}), up(element, std::vector<float>(5, 1.0F)), y(element, 5);
-  kernel_table().swiglu(element, {gate.data(), up.data(), y.data()}, 5, nullptr);
+  kernel_table().glu(element, {gate.data(), up.data(), y.data()}, 5, nullptr);
   const std::vector<float> values = y.values();
   EXPECT_EQ(std::abs(values[0]), 0);
   EXPECT_EQ(values[1], 200);
@@ -344,8 +363,8 @@ TEST_P(Kernels, CallsWithoutRowsTouchNoMemory) {
   kernel_table().rotary_table(element, {.length = 0, .half = 8}, nullptr);
   kernel_table().rotate(element, {nullptr, nullptr, nullptr, nullptr, 4, 2, 16, false}, 0, nullptr);
   kernel_table().rotate(element, {nullptr, nullptr, nullptr, nullptr, 4, 0, 16, false}, 4, nullptr);
-  kernel_table().swiglu(element, {}, 0, nullptr);
-  kernel_table().swiglu_grad(element, {}, 0, nullptr);
+  kernel_table().glu(element, {}, 0, nullptr);
+  kernel_table().glu_grad(element, {}, 0, nullptr);
   kernel_table().cross_entropy(element, {.columns = 64}, 0, nullptr);
   kernel_table().scale(element, {}, nullptr);
   kernel_table().embed(element, {.vocabulary = 5, .columns = 64}, 0, nullptr);

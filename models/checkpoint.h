@@ -1,5 +1,5 @@
-// models/llama_weights.h
-// The weights of a Llama model between its layers and a Hugging Face directory.
+// models/checkpoint.h
+// Moves weights between a model's layers and a Hugging Face directory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,19 +8,11 @@
 #include <functional>
 #include <string>
 
-#include "model_files/config.h"
+#include "model_files/checkpoint_tensors.h"
+#include "model_files/model_config.h"
 #include "model_files/weight_files.h"
 
 namespace rp::models {
-
-// The name in the files of parameter `parameter` of layer `layer`: 0 is the embedding, 1 to num_layers are the decoder
-// blocks, num_layers + 1 is the head. A tied LM head has the embedding's.
-[[nodiscard]] std::string llama_tensor_name(const LlamaConfig& config, std::int64_t layer,
-                                            const std::string& parameter);
-
-// The way back, of a tensor of llama_tensors(): the parameter's name in its layer.
-[[nodiscard]] std::string llama_parameter_name(const LlamaConfig& config, std::int64_t layer,
-                                               const std::string& tensor);
 
 // Reads a tensor into `value`, converting to its dtype, in pieces: no second copy of it is ever in memory. Throws
 // rp::Error (kBadInput).
@@ -29,7 +21,7 @@ void read_tensor(const WeightFiles& weights, const std::string& name, const at::
 
 // Compares the LM head of a tied model with the embedding, where the files have one. Throws rp::Error (kBadInput) if any
 // value differs. REQUIRES: check_weights() found no fault.
-void check_tied_head(const LlamaConfig& config, const WeightFiles& weights);
+void check_tied_head(const ModelConfig& config, const WeightFiles& weights);
 
 // Gives the present value of a parameter, of any floating dtype.
 using WeightSource = std::function<at::Tensor(std::int64_t layer, const std::string& parameter)>;
@@ -38,6 +30,6 @@ using WeightSource = std::function<at::Tensor(std::int64_t layer, const std::str
 // model.safetensors with the names and dtypes of the source, and every other file of the source that is no weight file
 // (configuration, tokenizer). A tied LM head is written where the source has one. Appears whole or not at all. Throws
 // rp::Error: kBadInput for the source, kOutputFailed for the output.
-void export_llama(const std::filesystem::path& source, const std::filesystem::path& output, const WeightSource& weight);
+void export_checkpoint(const std::filesystem::path& source, const std::filesystem::path& output, const WeightSource& weight);
 
 }  // namespace rp::models

@@ -1,5 +1,5 @@
-// tests/model_files/llama_directory.h
-// A tiny Llama checkpoint on disk: configuration and weights that fit each other, to be spoilt by tests.
+// tests/model_files/tiny_model.h
+// Configurations of tiny models, and checkpoints that fit them, to be spoilt by tests.
 #pragma once
 
 #include <filesystem>
@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "model_files/checkpoint_tensors.h"
 #include "model_files/safetensors_writer.h"
-#include "model_files/shapes.h"
+#include "tests/common/temp_directory.h"
 
 namespace rp {
 
@@ -18,6 +19,20 @@ inline nlohmann::json tiny_llama_json() {
           {"head_dim", 2},          {"vocab_size", 10},         {"max_position_embeddings", 64},
           {"rms_norm_eps", 1e-5},   {"rope_theta", 10000.0},    {"tie_word_embeddings", true},
           {"hidden_act", "silu"},   {"dtype", "bfloat16"}};
+}
+
+inline nlohmann::json tiny_moe_json() {
+  return {{"model_type", "qwen3_moe"}, {"hidden_size", 8},         {"moe_intermediate_size", 4},
+          {"num_experts", 6},          {"num_experts_per_tok", 2}, {"num_hidden_layers", 3},
+          {"num_attention_heads", 4},  {"num_key_value_heads", 2}, {"head_dim", 2},
+          {"vocab_size", 10},          {"decoder_sparse_step", 1}, {"mlp_only_layers", nlohmann::json::array()}};
+}
+
+// `config` with some members replaced, read from a file; a null removes nothing, as in the files.
+inline ModelConfig read_with(nlohmann::json config, const nlohmann::json& changes) {
+  const TempDirectory directory;
+  config.update(changes);
+  return read_model_config(directory.write("config.json", config.dump()).parent_path());
 }
 
 // Writes tensors of zeros.
@@ -32,10 +47,10 @@ inline void write_tensors(const std::filesystem::path& path, const std::vector<T
   writer.commit();
 }
 
-inline std::vector<TensorDeclaration> declarations(const LlamaConfig& config) {
+inline std::vector<TensorDeclaration> declarations(const ModelConfig& config) {
   std::vector<TensorDeclaration> tensors;
-  for (const ExpectedTensor& tensor : llama_tensors(config)) {
-    tensors.push_back({tensor.name, config.dtype, tensor.shape});
+  for (const CheckpointTensor& tensor : checkpoint_tensors(config)) {
+    tensors.push_back({tensor.name, config.dtype.value_or(TensorDType::kF32), tensor.shape});
   }
   return tensors;
 }

@@ -1,27 +1,24 @@
-#include "model_files/shapes.h"
+#include "model_files/checkpoint_tensors.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/common/expect_refusal.h"
 #include "tests/common/temp_directory.h"
-#include "tests/model_files/llama_directory.h"
+#include "tests/model_files/tiny_model.h"
 
 namespace rp {
 namespace {
 
-LlamaConfig tiny_config() {
-  const TempDirectory directory;
-  return read_llama_config(directory.write("config.json", tiny_llama_json().dump()));
-}
+ModelConfig tiny_config() { return read_with(tiny_llama_json(), nlohmann::json::object()); }
 
-void check(const LlamaConfig& config, const std::vector<TensorDeclaration>& tensors) {
+void check(const ModelConfig& config, const std::vector<TensorDeclaration>& tensors) {
   const TempDirectory directory;
   write_tensors(directory.file("model.safetensors"), tensors);
   check_weights(config, WeightFiles::open(directory.path()));
 }
 
-TEST(Shapes, ATiedLlamaHasNineTensorsABlockAndTwoMore) {
-  const auto tensors = llama_tensors(tiny_config());
+TEST(CheckpointTensors, ATiedLlamaHasNineTensorsALayerAndTwoMore) {
+  const auto tensors = checkpoint_tensors(tiny_config());
   ASSERT_EQ(tensors.size(), 2U * 9 + 2);
   EXPECT_EQ(tensors[0].name, "model.embed_tokens.weight");
   EXPECT_EQ(tensors[0].shape, (std::vector<std::int64_t>{10, 8}));
@@ -33,18 +30,16 @@ TEST(Shapes, ATiedLlamaHasNineTensorsABlockAndTwoMore) {
   EXPECT_EQ(tensors.back().layer, 3);
 }
 
-TEST(Shapes, BiasesAndAnUntiedHeadAreExpectedWhereTheConfigurationSaysSo) {
-  LlamaConfig config = tiny_config();
-  config.tie_word_embeddings = false;
-  config.attention_bias = true;
-  config.mlp_bias = true;
-  const auto tensors = llama_tensors(config);
+TEST(CheckpointTensors, BiasesAndAnUntiedHeadAreExpectedWhereTheConfigurationSaysSo) {
+  const ModelConfig config =
+      read_with(tiny_llama_json(), {{"tie_word_embeddings", false}, {"attention_bias", true}, {"mlp_bias", true}});
+  const auto tensors = checkpoint_tensors(config);
   EXPECT_EQ(tensors.size(), 2U * (9 + 4 + 3) + 3);
   EXPECT_EQ(tensors.back().name, "lm_head.weight");
 }
 
-TEST(Shapes, AMatchingCheckpointPassesWithTheLeftoversOfOldExporters) {
-  const LlamaConfig config = tiny_config();
+TEST(CheckpointTensors, AMatchingCheckpointPassesWithTheLeftoversOfOldExporters) {
+  const ModelConfig config = tiny_config();
   auto tensors = declarations(config);
   check(config, tensors);
   tensors.push_back({"lm_head.weight", TensorDType::kBF16, {10, 8}});
@@ -52,8 +47,8 @@ TEST(Shapes, AMatchingCheckpointPassesWithTheLeftoversOfOldExporters) {
   check(config, tensors);
 }
 
-TEST(Shapes, AHeadBesideATiedModelMustBeItsEmbedding) {
-  const LlamaConfig config = tiny_config();
+TEST(CheckpointTensors, AHeadBesideATiedModelMustBeItsEmbedding) {
+  const ModelConfig config = tiny_config();
   const std::vector<std::pair<TensorDeclaration, std::string>> heads = {
       {{"lm_head.weight", TensorDType::kBF16, {12, 8}}, "[12, 8]"},
       {{"lm_head.weight", TensorDType::kF32, {10, 8}}, "F32 [10, 8]"},
@@ -66,8 +61,8 @@ TEST(Shapes, AHeadBesideATiedModelMustBeItsEmbedding) {
   }
 }
 
-TEST(Shapes, AMismatchNamesTheTensorAndBothShapes) {
-  const LlamaConfig config = tiny_config();
+TEST(CheckpointTensors, AMismatchNamesTheTensorAndBothShapes) {
+  const ModelConfig config = tiny_config();
   auto tensors = declarations(config);
   tensors[5].shape = {8, 9};
   expect_refusal({"model.safetensors", "'model.layers.0.self_attn.o_proj.weight'", "[8, 9]", "[8, 8]"},
@@ -77,8 +72,8 @@ TEST(Shapes, AMismatchNamesTheTensorAndBothShapes) {
   expect_refusal({"'model.embed_tokens.weight'", "[8, 10]", "[10, 8]"}, [&] { check(config, tensors); });
 }
 
-TEST(Shapes, AMissingAnUnknownAndANonFloatTensorAreRefused) {
-  const LlamaConfig config = tiny_config();
+TEST(CheckpointTensors, AMissingAnUnknownAndANonFloatTensorAreRefused) {
+  const ModelConfig config = tiny_config();
   auto tensors = declarations(config);
   tensors.pop_back();
   expect_refusal({"no tensor 'model.norm.weight'", "[8]"}, [&] { check(config, tensors); });
@@ -88,8 +83,8 @@ TEST(Shapes, AMissingAnUnknownAndANonFloatTensorAreRefused) {
   tensors = declarations(config);
   tensors[2].dtype = TensorDType::kI8;
   expect_refusal({"'model.layers.0.self_attn.q_proj.weight'", "I8"}, [&] { check(config, tensors); });
-  LlamaConfig untied = config;
-  untied.tie_word_embeddings = false;
+  ModelConfig untied = config;
+  untied.tied_head = false;
   expect_refusal({"no tensor 'lm_head.weight'"}, [&] { check(untied, declarations(config)); });
 }
 

@@ -1,0 +1,124 @@
+#include "model_files/model_config.h"
+
+#include <algorithm>
+#include <sstream>
+#include <string_view>
+
+#include "model_files/config_section.h"
+#include "model_files/embedded_files.h"
+#include "model_files/families/family.h"
+#include "model_files/json_file.h"
+
+namespace rp {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kPresetPrefix = "preset:";
+
+const json& presets() {
+  static const json kPresets = parse_json_file("presets.json", embedded_presets());
+  return kPresets;
+}
+
+std::string list_of(const std::vector<std::string>& names) {
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  return list;
+}
+
+ModelConfig config_of(const ConfigSection& file, std::string name) {
+  ModelConfig config{.name = std::move(name), .family = file.text("model_type", "")};
+  for (const Family* family : kFamilies) {
+    if (family->model_type != config.family) continue;
+    family->read(file, config);
+    return config;
+  }
+  std::vector<std::string> families;
+  for (const Family* family : kFamilies) families.emplace_back(family->model_type);
+  std::sort(families.begin(), families.end());
+  if (config.family.empty()) throw file.refuse("has no model_type; the supported ones are ", list_of(families));
+  throw file.refuse("model_type is ", quoted_name(config.family), did_you_mean(config.family, families), "; the supported ones are ",
+                    list_of(families));
+}
+
+// Separates values by spaces.
+class Line {
+ public:
+  Line() { text_ << std::hexfloat; }
+  template <typename... Values>
+  Line& add(const Values&... values) {
+    ((text_ << values << ' '), ...);
+    return *this;
+  }
+  [[nodiscard]] std::string text() const { return text_.str(); }
+
+ private:
+  std::ostringstream text_;
+};
+
+void add_rope(Line& line, const RopeConfig& rope) {
+  line.add("rope", static_cast<int>(rope.kind), rope.theta, rope.factor, rope.original_positions, rope.low_freq_factor,
+           rope.high_freq_factor, rope.beta_fast, rope.beta_slow, rope.truncates, rope.attention_factor, rope.rounds_table);
+}
+
+void add_attention(Line& line, const AttentionConfig& attention) {
+  line.add("attention", attention.num_heads, attention.num_kv_heads, attention.head_dim, attention.scale, attention.window,
+           attention.qkv_bias, attention.output_bias, static_cast<int>(attention.head_norm), attention.has_sinks);
+  add_rope(line, attention.rope);
+}
+
+void add_mlp(Line& line, const MlpConfig& mlp) {
+  line.add("mlp", mlp.intermediate, static_cast<int>(mlp.activation), mlp.has_bias);
+  if (!mlp.experts) return;
+  const ExpertsConfig& experts = *mlp.experts;
+  line.add("experts", experts.num, experts.per_token, static_cast<int>(experts.router), experts.normalises,
+           experts.balance_coefficient, experts.router_name);
+}
+
+}  // namespace
+
+std::string text_of_layer(const ModelConfig& config, std::int64_t layer) {
+  Line line;
+  line.add(config.family, config.hidden, config.vocabulary, config.max_sequence_length, config.padding_id, config.norm_epsilon,
+           static_cast<int>(config.norm), config.embedding_scale, config.logit_softcap, config.tied_head,
+           config.dtype ? dtype_name(*config.dtype) : "none", config.quantization);
+  if (layer == 0 || layer > config.num_layers()) return line.add("layer", layer).text();
+  const DecoderLayerConfig& decoder = config.layers[static_cast<std::size_t>(layer - 1)];
+  add_attention(line, decoder.attention);
+  add_mlp(line, decoder.mlp);
+  line.add("norms", decoder.attention_norm, decoder.attention_post_norm, decoder.mlp_norm, decoder.mlp_post_norm);
+  return line.text();
+}
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, config] : presets().items()) names.push_back(name);
+  return names;
+}
+
+ModelConfig preset_config(const std::string& name) {
+  if (!presets().contains(name)) {
+    const std::vector<std::string> names = preset_names();
+    throw Error(ExitCode::kUsage, cat("there is no preset ", quoted_name(name), did_you_mean(name, names), "; there are ",
+                                      list_of(names), "; any other model: the folder with its config.json"));
+  }
+  const std::filesystem::path place = "presets.json: " + name;
+  return config_of(ConfigSection(place, presets().at(name)), name);
+}
+
+ModelConfig read_model_config(const std::filesystem::path& folder) {
+  constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{1} << 20;
+  const std::filesystem::path path = folder / "config.json";
+  const json object = read_json_file(path, kMaxConfigBytes);
+  // "model/" has an empty last part.
+  const std::filesystem::path named = folder.has_filename() ? folder : folder.parent_path();
+  return config_of(ConfigSection(path, object), named.filename().string());
+}
+
+ModelConfig config_of_model(const std::string& folder_or_preset) {
+  if (folder_or_preset.starts_with(kPresetPrefix)) return preset_config(folder_or_preset.substr(kPresetPrefix.size()));
+  return std::filesystem::is_directory(folder_or_preset) ? read_model_config(folder_or_preset) : preset_config(folder_or_preset);
+}
+
+}  // namespace rp

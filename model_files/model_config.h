@@ -1,0 +1,131 @@
+// model_files/model_config.h
+// Describes a decoder-only transformer: all that its mathematics, its sizes and its costs depend on except the weights.
+//
+// Filled from a config.json by the file of its family (model_files/families/). Everything else that must know a model is
+// written once over this description: the tensors of its layers and of its files (layer_tensors.h), what layers cost
+// (layer_costs.h), the layers themselves (models/decoder_layer.h).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model_files/formulas.h"
+#include "model_files/tensor_dtype.h"
+
+namespace rp {
+
+// Rotary position embedding of the first elements of a head, in two halves.
+struct RopeConfig {
+  enum class Kind : std::uint8_t { kNone, kPlain, kLinear, kLlama3, kYarn };
+  Kind kind = Kind::kPlain;
+  double theta = 10'000;
+  double factor = 1;  // by which positions are stretched: all but kPlain
+  // Positions that the model was first trained on: kLlama3, kYarn.
+  std::int64_t original_positions = 0;
+  double low_freq_factor = 1, high_freq_factor = 4;  // kLlama3
+  double beta_fast = 32, beta_slow = 1;              // kYarn
+  bool truncates = true;                             // kYarn: bounds of the ramp are whole numbers
+  double attention_factor = 1;                       // kYarn: cosine and sine are multiplied by it
+  bool rounds_table = true;                          // cosine and sine have the precision of activations; false: fp32
+
+  bool operator==(const RopeConfig&) const = default;
+};
+
+struct AttentionConfig {
+  std::int64_t num_heads = 0;
+  std::int64_t num_kv_heads = 0;  // divides num_heads
+  std::int64_t head_dim = 0;      // even; need not be hidden / num_heads
+  double scale = 0;               // of the scores
+  std::int64_t window = 0;        // positions that a token sees, itself included; 0: all before it
+  bool qkv_bias = false;
+  bool output_bias = false;
+  // Of queries and keys before the rotation: each head by itself, or all heads of a token as one row.
+  enum class HeadNorm : std::uint8_t { kNone, kEachHead, kWholeRow };
+  HeadNorm head_norm = HeadNorm::kNone;
+  bool has_sinks = false;  // one more logit a query head
+  RopeConfig rope{};
+
+  [[nodiscard]] std::int64_t query_width() const { return num_heads * head_dim; }
+  [[nodiscard]] std::int64_t kv_width() const { return num_kv_heads * head_dim; }
+  bool operator==(const AttentionConfig&) const = default;
+};
+
+// Many MLPs, of which a token goes through a few.
+struct ExpertsConfig {
+  std::int64_t num = 0;
+  std::int64_t per_token = 0;
+  // kSoftmaxFirst: softmax over all experts, then the largest; kLargestFirst: softmax over the largest.
+  enum class Router : std::uint8_t { kSoftmaxFirst, kLargestFirst };
+  Router router = Router::kSoftmaxFirst;
+  bool normalises = false;  // kSoftmaxFirst: weights of a token's experts are divided by their sum
+  double balance_coefficient = 0;  // of the auxiliary loss
+  std::string router_name = "mlp.gate";
+
+  bool operator==(const ExpertsConfig&) const = default;
+};
+
+struct MlpConfig {
+  std::int64_t intermediate = 0;  // where there are experts, of each
+  Activation activation = Activation::kSilu;
+  bool has_bias = false;  // also of the router
+  std::optional<ExpertsConfig> experts{};
+
+  // Rows of it that a token goes through.
+  [[nodiscard]] std::int64_t uses_per_token() const { return experts ? experts->per_token : 1; }
+  bool operator==(const MlpConfig&) const = default;
+};
+
+// A decoder layer: x += post(attention(pre(x))); x += post(mlp(pre(x))). A norm without a name is not there.
+struct DecoderLayerConfig {
+  AttentionConfig attention{};
+  MlpConfig mlp{};
+  std::string attention_norm = "input_layernorm", mlp_norm = "post_attention_layernorm";
+  std::string attention_post_norm{}, mlp_post_norm{};
+
+  bool operator==(const DecoderLayerConfig&) const = default;
+};
+
+// Every value is within the bounds that model_config.cc and the families state, and they fit each other.
+struct ModelConfig {
+  std::string name{};    // of the preset or the folder
+  std::string family{};  // model_type, as "qwen3"
+  std::int64_t hidden = 0;
+  std::int64_t vocabulary = 0;
+  std::int64_t max_sequence_length = 0;
+  std::int64_t padding_id = -1;  // the token whose embedding is not trained, as in transformers; -1: none
+  double norm_epsilon = 1e-6;
+  NormKind norm = NormKind::kRounded;
+  double embedding_scale = 1;  // rounded to the activations' dtype
+  double logit_softcap = 0;    // c: logits are c * tanh(logits / c); 0: none
+  bool tied_head = false;      // the LM head is the embedding
+  std::optional<TensorDType> dtype{};  // as the file says: kF32, kF16 or kBF16
+  std::string quantization{};          // method of the files' weights, as "mxfp4"; empty: they are not quantised
+  std::vector<DecoderLayerConfig> layers{};
+
+  [[nodiscard]] std::int64_t num_layers() const { return static_cast<std::int64_t>(layers.size()); }
+  bool operator==(const ModelConfig&) const = default;
+};
+
+// From the config.json of a model's folder. Rotary parameters are understood in the spelling of transformers 5 (rope_parameters)
+// and before (rope_theta, rope_scaling); where both are there they must agree. Settings that would change the model's
+// mathematics and that its family does not have are errors; keys that nobody knows are ignored, as every reader of these files
+// must. Throws rp::Error (kBadInput) naming the file, the key and what it must be; for an unknown family with the nearest.
+[[nodiscard]] ModelConfig read_model_config(const std::filesystem::path& folder);
+
+// What a layer of the sequential model is made from, as one line: all of the config but its name and other decoder layers. 0 is the
+// embedding, num_layers() + 1 the head.
+[[nodiscard]] std::string text_of_layer(const ModelConfig& config, std::int64_t layer);
+
+// Names of the presets, sorted; model_files/presets.json has them in the form of config.json.
+[[nodiscard]] std::vector<std::string> preset_names();
+
+// Throws rp::Error (kUsage) for a name that is none, with those that there are and the nearest.
+[[nodiscard]] ModelConfig preset_config(const std::string& name);
+
+// What a person gives for a model: "preset:NAME", a folder, or the name of a preset. A folder goes first.
+[[nodiscard]] ModelConfig config_of_model(const std::string& folder_or_preset);
+
+}  // namespace rp

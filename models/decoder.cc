@@ -1,0 +1,230 @@
+#include "models/decoder.h"
+
+#include <ATen/ATen.h>
+
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "common/bad_input.h"
+#include "common/text.h"
+#include "model_files/layer_tensors.h"
+#include "models/attention.h"
+#include "models/documents.h"
+#include "models/embedding.h"
+#include "models/experts.h"
+#include "models/kernel_call.h"
+#include "models/linear.h"
+#include "models/ops.h"
+#include "models/rotary.h"
+#include "roundpipe/recompute.h"
+
+namespace rp::models {
+
+namespace {
+
+// The second tensor between layers, where there is one.
+at::Tensor documents_of(const Tensors& inputs) { return inputs.size() > 1 ? inputs[1] : at::Tensor(); }
+
+// The outputs of a layer: what it was given of documents is handed on.
+Tensors with_documents(const at::Tensor& x_bth, const Tensors& inputs) {
+  const at::Tensor documents_bk = documents_of(inputs);
+  return documents_bk.defined() ? Tensors{x_bth, documents_bk} : Tensors{x_bth};
+}
+
+// Placeholders for the tensors of a layer, in their order.
+std::vector<NamedParameter> placeholders(const LayerTensors& layer, at::ScalarType dtype) {
+  std::vector<NamedParameter> parameters;
+  for (const LayerTensor& tensor : layer.tensors) parameters.push_back({tensor.name, placeholder(tensor.shape, dtype)});
+  return parameters;
+}
+
+class Embedding : public Layer {
+ public:
+  Embedding(const ModelConfig& config, const LayerTensors& tensors, at::ScalarType dtype)
+      : padding_id_(config.padding_id),
+        scale_(at::scalar_tensor(config.embedding_scale, at::kDouble).to(dtype).item<double>()),
+        parameters_(placeholders(tensors, dtype)) {}
+
+  std::vector<NamedParameter> parameters() override { return parameters_; }
+
+  Tensors forward(const Tensors& inputs) override {
+    const at::Tensor rows_bth = embed(parameters_[0].value, inputs.at(0), padding_id_), documents_bk = documents_of(inputs);
+    const at::Tensor x_bth = scale_ == 1 ? rows_bth : rows_bth * scale_;
+    if (!documents_bk.defined() || !runs_on_gpu(x_bth)) return with_documents(x_bth, inputs);
+    // Nothing on a GPU can throw: sequences with wrong lengths become NaN, as wrong tokens do.
+    const at::Tensor wrong_b11 = have_wrong_lengths(documents_bk, x_bth.size(1)).view({-1, 1, 1});
+    return with_documents(x_bth.masked_fill(wrong_b11, std::numeric_limits<double>::quiet_NaN()), inputs);
+  }
+
+ private:
+  std::int64_t padding_id_;
+  double scale_;  // rounded to the activations' dtype
+  std::vector<NamedParameter> parameters_;
+};
+
+class DecoderLayer : public Layer {
+ public:
+  DecoderLayer(const ModelConfig& config, const DecoderLayerConfig& layer, const LayerTensors& tensors, at::ScalarType dtype)
+      : config_(layer),
+        epsilon_(config.norm_epsilon),
+        norm_kind_(config.norm),
+        parameters_(placeholders(tensors, dtype)) {
+    if (rotates()) frequencies_ = rotary_frequencies(layer.attention.rope, layer.attention.head_dim);
+    for (const NamedParameter& parameter : parameters_) by_name_.emplace(parameter.name, parameter.value);
+    for (const char* name : {"q_proj", "k_proj", "v_proj"}) qkv_.push_back(linear_named(cat("self_attn.", name)));
+    output_ = linear_named("self_attn.o_proj");
+    if (layer.mlp.experts) {
+      experts_ = {.router = linear_named(layer.mlp.experts->router_name),
+                  .gate_eih = named("mlp.experts.gate_proj.weight"),
+                  .up_eih = named("mlp.experts.up_proj.weight"),
+                  .down_ehi = named("mlp.experts.down_proj.weight")};
+    } else {
+      for (const char* name : {"gate_proj", "up_proj"}) gate_up_.push_back(linear_named(cat("mlp.", name)));
+      down_ = linear_named("mlp.down_proj");
+    }
+    attention_norm_h_ = named(config_.attention_norm + ".weight");
+    attention_post_norm_h_ = named(config_.attention_post_norm + ".weight");
+    mlp_norm_h_ = named(config_.mlp_norm + ".weight");
+    mlp_post_norm_h_ = named(config_.mlp_post_norm + ".weight");
+    query_norm_ = named("self_attn.q_norm.weight");
+    key_norm_ = named("self_attn.k_norm.weight");
+    sinks_n_ = named("self_attn.sinks");
+  }
+
+  std::vector<NamedParameter> parameters() override { return parameters_; }
+
+  Tensors forward(const Tensors& inputs) override {
+    const at::Tensor& x_bth = inputs.at(0);
+    const at::Tensor attended_bth = norm(attention(norm(x_bth, attention_norm_h_), documents_of(inputs)), attention_post_norm_h_);
+    const auto [y_bth, normal_bth] = mlp_norm_h_.defined() ? add_rms_norm(x_bth, attended_bth, mlp_norm_h_, epsilon_, norm_kind_)
+                                                           : unnormalised(x_bth + attended_bth);
+    return with_documents(y_bth + norm(mlp(normal_bth), mlp_post_norm_h_), inputs);
+  }
+
+ private:
+  // Undefined: there is none.
+  [[nodiscard]] at::Tensor named(const std::string& name) const {
+    const auto found = by_name_.find(name);
+    return found == by_name_.end() ? at::Tensor() : found->second;
+  }
+  [[nodiscard]] LinearWeights linear_named(const std::string& name) const {
+    return {.weight_oi = named(name + ".weight"), .bias_o = named(name + ".bias")};
+  }
+
+  // x itself, where there is no such norm.
+  [[nodiscard]] at::Tensor norm(const at::Tensor& x, const at::Tensor& weight) const {
+    return weight.defined() ? rms_norm(x, weight, epsilon_, norm_kind_) : x;
+  }
+  static NormalisedSum unnormalised(const at::Tensor& sum) { return {sum, sum}; }
+
+  // Heads of a projection [b, t, count * d], normalised where the model does so.
+  [[nodiscard]] at::Tensor heads(const at::Tensor& x, std::int64_t count, const at::Tensor& weight) const {
+    const bool is_whole_row = config_.attention.head_norm == AttentionConfig::HeadNorm::kWholeRow;
+    const at::Tensor rows = is_whole_row ? norm(x, weight) : x;
+    const at::Tensor x_btnd = rows.view({x.size(0), x.size(1), count, config_.attention.head_dim});
+    return is_whole_row ? x_btnd : norm(x_btnd, weight);
+  }
+
+  [[nodiscard]] bool rotates() const { return config_.attention.rope.kind != RopeConfig::Kind::kNone; }
+
+  [[nodiscard]] at::Tensor attention(const at::Tensor& x_bth, const at::Tensor& documents_bk) {
+    const std::vector<at::Tensor> qkv = linears(x_bth, qkv_);
+    const AttentionConfig& attention = config_.attention;
+    at::Tensor q_btnd = heads(qkv[0], attention.num_heads, query_norm_);
+    at::Tensor k_btmd = heads(qkv[1], attention.num_kv_heads, key_norm_);
+    const at::Tensor v_btmd = qkv[2].view({x_bth.size(0), x_bth.size(1), attention.num_kv_heads, attention.head_dim});
+    if (rotates()) {
+      const std::int64_t length = x_bth.size(1);
+      RotaryTable table = rotary_table(length, x_bth);
+      if (documents_bk.defined()) table = rotary_table_at(table, document_positions(documents_bk, length));
+      q_btnd = rotate_heads(q_btnd, table);
+      k_btmd = rotate_heads(k_btmd, table);
+    }
+    const AttentionRule rule{.scale = attention.scale, .window = attention.window, .sinks_n = sinks_n_, .documents_bk = documents_bk};
+    return linear(causal_attention(q_btnd, k_btmd, v_btmd, rule).flatten(2), output_);
+  }
+
+  [[nodiscard]] at::Tensor mlp(const at::Tensor& x_bth) const {
+    if (config_.mlp.experts) return mixture_of_experts(x_bth, experts_, *config_.mlp.experts, config_.mlp.activation);
+    const std::vector<at::Tensor> gate_up = linears(x_bth, gate_up_);
+    // A norm behind the product reads it in the backward.
+    return linear(glu(gate_up[0], gate_up[1], config_.mlp.activation), down_, outputs_are_read() || mlp_post_norm_h_.defined());
+  }
+
+  // The table for `length` positions, with the dtype of x and where x is. On the CPU computed again only when the
+  // microbatches' length or dtype changes; on a GPU it would take memory in every layer.
+  RotaryTable rotary_table(std::int64_t length, const at::Tensor& x) {
+    const at::ScalarType dtype = config_.attention.rope.rounds_table ? x.scalar_type() : at::kFloat;
+    const double factor = config_.attention.rope.attention_factor;
+    if (frequencies_.device() != x.device()) frequencies_ = frequencies_.to(x.device(), /*non_blocking=*/true);
+    if (runs_on_gpu(x)) return make_rotary_table(frequencies_, length, dtype, factor);
+    if (!table_ || table_length_ != length || table_dtype_ != dtype) {
+      table_ = make_rotary_table(frequencies_, length, dtype, factor);
+      table_length_ = length;
+      table_dtype_ = dtype;
+    }
+    return *table_;
+  }
+
+  const DecoderLayerConfig config_;
+  const double epsilon_;
+  const NormKind norm_kind_;
+  const std::vector<NamedParameter> parameters_;
+  std::map<std::string, at::Tensor> by_name_;
+  std::vector<LinearWeights> qkv_, gate_up_;
+  LinearWeights output_, down_;
+  ExpertWeights experts_;
+  at::Tensor attention_norm_h_, attention_post_norm_h_, mlp_norm_h_, mlp_post_norm_h_;  // undefined where there is none
+  at::Tensor query_norm_, key_norm_;  // undefined, [d] or [n d] and [m d]
+  at::Tensor sinks_n_;                // undefined where there are none
+  at::Tensor frequencies_;            // fp32 [d / 2]
+
+  std::optional<RotaryTable> table_;
+  std::int64_t table_length_ = 0;
+  at::ScalarType table_dtype_ = at::kFloat;
+};
+
+class Head : public Layer {
+ public:
+  Head(const ModelConfig& config, const LayerTensors& tensors, at::ScalarType dtype)
+      : epsilon_(config.norm_epsilon), norm_kind_(config.norm), parameters_(placeholders(tensors, dtype)) {}
+
+  std::vector<NamedParameter> parameters() override { return parameters_; }
+
+  Tensors forward(const Tensors& inputs) override {
+    return {rms_norm(inputs.at(0), parameters_[0].value, epsilon_, norm_kind_), parameters_[1].value};
+  }
+
+ private:
+  double epsilon_;
+  NormKind norm_kind_;
+  std::vector<NamedParameter> parameters_;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_embedding(const ModelConfig& config, at::ScalarType dtype) {
+  return std::make_unique<Embedding>(config, tensors_of_layer(config, 0), dtype);
+}
+
+std::unique_ptr<Layer> make_decoder_layer(const ModelConfig& config, std::int64_t number, at::ScalarType dtype) {
+  const DecoderLayerConfig& layer = config.layers.at(static_cast<std::size_t>(number));
+  return std::make_unique<DecoderLayer>(config, layer, tensors_of_layer(config, number + 1), dtype);
+}
+
+std::unique_ptr<Layer> make_head(const ModelConfig& config, at::ScalarType dtype) {
+  return std::make_unique<Head>(config, tensors_of_layer(config, config.num_layers() + 1), dtype);
+}
+
+std::optional<std::string> what_is_missing(const ModelConfig& config) {
+  if (!config.quantization.empty()) return cat("weights quantised by ", quoted_name(config.quantization), "; convert them to bf16 first");
+  if (config.logit_softcap != 0) return "capped logits";
+  for (std::int64_t i = 0; i < config.num_layers(); ++i) {
+    const MlpConfig& mlp = config.layers[static_cast<std::size_t>(i)].mlp;
+    if (mlp.experts && mlp.has_bias) return cat("experts with biases (layer ", i, ")");
+  }
+  return std::nullopt;
+}
+
+}  // namespace rp::models

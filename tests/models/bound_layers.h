@@ -1,0 +1,130 @@
+// tests/models/bound_layers.h
+// Layers bound to weights as the runtime binds them, and comparisons of what they compute.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model_files/safetensors.h"
+#include "models/causal_lm_loss.h"
+#include "models/recompute_context.h"
+#include "roundpipe/model.h"
+
+namespace rp::models {
+
+// All tensors of a safetensors file.
+inline std::map<std::string, at::Tensor> read_safetensors(const std::filesystem::path& path) {
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  std::map<std::string, at::Tensor> result;
+  for (const auto& [name, info] : file.tensors()) {
+    const at::ScalarType dtype = info.dtype == TensorDType::kI64   ? at::kLong
+                                 : info.dtype == TensorDType::kF32 ? at::kFloat
+                                                                   : at::kBFloat16;
+    const at::Tensor value = at::empty(info.shape, dtype);
+    file.read(name, value.mutable_data_ptr(), info.bytes);
+    result.emplace(name, value);
+  }
+  return result;
+}
+
+// A layer whose parameters are views of one flat block of weights, and whose gradients accumulate in views of one flat
+// fp32 block.
+class BoundLayer {
+ public:
+  // `shift` elements (a multiple of 32: 64 bytes) stay free before the first parameter of each block.
+  BoundLayer(const LayerSpec& spec, at::ScalarType dtype, std::int64_t shift = 0) : layer_(spec.make()) {
+    std::int64_t elements = shift;
+    for (const NamedParameter& parameter : layer_->parameters()) elements += padded(parameter.value.numel());
+    const at::Tensor weights = at::zeros({elements}, dtype);
+    const at::Tensor gradients = at::zeros({elements}, at::kFloat);
+    std::int64_t first = shift;
+    for (NamedParameter& parameter : layer_->parameters()) {
+      const std::int64_t count = parameter.value.numel();
+      const auto view = [&](const at::Tensor& block) {
+        return block.narrow(0, first, count).view(parameter.value.sizes());
+      };
+      const at::Tensor initial = at::zeros(parameter.value.sizes(), at::kFloat);
+      spec.initialize(parameter.name, initial);
+      view(weights).copy_(initial);
+      parameter.value.set_data(view(weights));
+      parameter.value.set_grad_dtype(at::kFloat);
+      parameter.value.mutable_grad() = view(gradients);
+      first += padded(count);
+    }
+    weights_ = weights;
+    gradients_ = gradients;
+  }
+
+  Tensors operator()(const Tensors& inputs) {
+    RecomputeContext context;  // a forward that nobody repeats
+    const RecomputeScope scope(context);
+    return layer_->forward(inputs);
+  }
+  [[nodiscard]] std::vector<NamedParameter> parameters() { return layer_->parameters(); }
+  [[nodiscard]] const at::Tensor& gradients() const { return gradients_; }
+
+ private:
+  static std::int64_t padded(std::int64_t elements) { return (elements + 31) / 32 * 32; }
+
+  std::unique_ptr<Layer> layer_;
+  at::Tensor weights_;
+  at::Tensor gradients_;
+};
+
+// The layers of `model` with weights and gradients of their own.
+inline std::vector<BoundLayer> bound_layers(const Model& model, std::int64_t shift = 0) {
+  std::vector<BoundLayer> layers;
+  for (const LayerSpec& spec : model.layers()) layers.emplace_back(spec, model.dtype(), shift);
+  return layers;
+}
+
+// One microbatch through all layers and the loss, each layer with a graph of its own, as the runtime runs it. Gradients stay
+// with the layers; returns the loss. `scale` multiplies the gradients within.
+inline at::Tensor run_layer_by_layer(std::vector<BoundLayer>& layers, const Tensors& first_inputs, const Tensors& arguments,
+                                     double scale = 1) {
+  std::vector<Tensors> inputs = {first_inputs};
+  const auto detached = [](const Tensors& tensors) {
+    Tensors result;
+    for (const at::Tensor& tensor : tensors) result.push_back(tensor.detach());
+    return result;
+  };
+  for (std::size_t i = 0; i + 1 < layers.size(); ++i) inputs.push_back(detached(layers[i](inputs[i])));
+  // Only the first tensor between two layers has a gradient.
+  at::Tensor grad;
+  at::Tensor loss;
+  for (std::size_t i = layers.size(); i-- > 0;) {
+    Tensors own = detached(inputs[i]);
+    if (i > 0) own[0].requires_grad_(true);
+    const Tensors outputs = layers[i](own);
+    if (i + 1 == layers.size()) {
+      loss = causal_lm_loss().function(outputs, arguments).at(0);
+      torch::autograd::backward({scale == 1 ? loss : loss * scale});
+    } else {
+      torch::autograd::backward({outputs[0]}, {grad});
+    }
+    grad = own[0].grad();
+  }
+  return loss.detach();
+}
+
+// max |a - b| / max |b|
+inline double relative_difference(const at::Tensor& a, const at::Tensor& b) {
+  if (a.sizes() != b.sizes()) return 1e30;
+  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>() /
+         std::max(1e-30, b.to(at::kDouble).abs().max().item<double>());
+}
+
+inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
+         std::memcmp(a.contiguous().const_data_ptr(), b.contiguous().const_data_ptr(), a.nbytes()) == 0;
+}
+
+}  // namespace rp::models

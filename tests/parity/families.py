@@ -1,0 +1,105 @@
+"""Random small configurations of each family, as keyword arguments of its class in transformers."""
+
+import random
+
+# What RoPE knows, for heads of `head_dim`; contexts are short, so that every range of wavelengths occurs.
+def random_rope(choose: random.Random, kinds: tuple) -> dict:
+    theta = choose.choice([1000.0, 10000.0, 500000.0])
+    kind = choose.choice(kinds)
+    rope = {"rope_type": kind, "rope_theta": theta}
+    if kind != "default":
+        rope["factor"] = choose.choice([2.0, 8.0, 32.0])
+    if kind == "llama3":
+        rope |= {"low_freq_factor": 1.0, "high_freq_factor": choose.choice([2.0, 4.0]), "original_max_position_embeddings": choose.choice([16, 64])}
+    if kind == "yarn":
+        rope |= {"beta_fast": choose.choice([8.0, 32.0]), "beta_slow": 1.0, "original_max_position_embeddings": choose.choice([16, 64, 4096])}
+        if choose.random() < 0.5:
+            rope["truncate"] = False
+        if choose.random() < 0.3:
+            rope["attention_factor"] = 1.25
+    return rope
+
+
+def common(choose: random.Random) -> dict:
+    """What all families have. A head's size is not hidden / heads, most of the time, though some classes want that to be whole."""
+    kv_heads = choose.choice([1, 1, 2, 3])
+    heads = kv_heads * choose.choice([1, 2, 4])
+    # Norms over a handful of elements amplify every rounding.
+    return {"hidden_size": heads * choose.choice([5, 8, 16] if heads > 3 else [20, 24, 33]), "intermediate_size": choose.choice([24, 37, 96]),
+            "num_hidden_layers": choose.choice([1, 2, 3]), "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads, "head_dim": choose.choice([2, 6, 8, 16, 20]), "vocab_size": choose.choice([31, 67, 128]),
+            "max_position_embeddings": choose.choice([64, 128]), "tie_word_embeddings": choose.random() < 0.5,
+            "rms_norm_eps": choose.choice([1e-5, 1e-6]), "initializer_range": 0.15,
+            "pad_token_id": choose.choice([None, None, 3]), "bos_token_id": 1, "eos_token_id": 2}
+
+
+def llama(choose: random.Random) -> dict:
+    return common(choose) | {"attention_bias": choose.random() < 0.4, "mlp_bias": choose.random() < 0.4,
+                             "rope_parameters": random_rope(choose, ("default", "linear", "llama3", "yarn"))}
+
+
+def window(choose: random.Random) -> int:
+    """Shorter and longer than the sequences."""
+    return choose.choice([1, 2, 7, 20, 500])
+
+
+def qwen_windows(choose: random.Random) -> dict:
+    if choose.random() < 0.5:
+        return {}
+    return {"use_sliding_window": True, "sliding_window": window(choose), "max_window_layers": choose.choice([0, 1])}
+
+
+def ropes_by_type(choose: random.Random, kinds: tuple) -> dict:
+    # transformers looks for `truncate` elsewhere.
+    full = {key: value for key, value in random_rope(choose, kinds).items() if key != "truncate"}
+    return {"full_attention": full, "sliding_attention": random_rope(choose, ("default",))}
+
+
+def qwen2(choose: random.Random) -> dict:
+    return common(choose) | qwen_windows(choose) | {"rope_parameters": random_rope(choose, ("default", "yarn"))}
+
+
+def qwen3(choose: random.Random) -> dict:
+    return common(choose) | qwen_windows(choose) | {"attention_bias": choose.random() < 0.3,
+                                                    "rope_parameters": random_rope(choose, ("default", "yarn"))}
+
+
+def mistral(choose: random.Random) -> dict:
+    return common(choose) | {"sliding_window": choose.choice([None, window(choose)]), "rope_parameters": random_rope(choose, ("default", "yarn"))}
+
+
+def gemma3_text(choose: random.Random) -> dict:
+    changes = {"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": choose.choice([4, 10, 256]), "sliding_window": window(choose),
+               "num_hidden_layers": choose.choice([1, 3]), "attention_bias": choose.random() < 0.2,
+               "rope_parameters": ropes_by_type(choose, ("default", "linear"))}
+    changes["layer_types"] = [choose.choice(["full_attention", "sliding_attention"]) for _ in range(changes["num_hidden_layers"])]
+    return common(choose) | changes
+
+
+def smollm3(choose: random.Random) -> dict:
+    changes = {"attention_bias": choose.random() < 0.3, "mlp_bias": choose.random() < 0.3, "no_rope_layer_interval": choose.choice([1, 2, 4]),
+               "rope_parameters": random_rope(choose, ("default", "yarn"))}
+    if choose.random() < 0.4:
+        changes |= {"use_sliding_window": True, "sliding_window": window(choose)}
+    return common(choose) | changes
+
+
+def olmo3(choose: random.Random) -> dict:
+    return common(choose) | {"num_hidden_layers": choose.choice([1, 4]), "sliding_window": window(choose), "attention_bias": choose.random() < 0.2,
+                             "rope_parameters": ropes_by_type(choose, ("default", "yarn"))}
+
+
+def qwen3_moe(choose: random.Random) -> dict:
+    experts = choose.choice([2, 5, 8])
+    per_token = experts if choose.random() < 0.3 else choose.randint(1, experts)
+    changes = {"num_experts": experts, "num_experts_per_tok": per_token, "moe_intermediate_size": choose.choice([8, 11, 32]),
+               # The normalised weight of one expert is 1, and the router's gradient nothing but rounding.
+               "norm_topk_prob": per_token > 1 and choose.random() < 0.5, "decoder_sparse_step": choose.choice([1, 1, 2]), "attention_bias": choose.random() < 0.2,
+               "mlp_only_layers": choose.choice([[], [], [0]]), "rope_parameters": random_rope(choose, ("default", "yarn"))}
+    if choose.random() < 0.3:
+        changes |= {"use_sliding_window": True, "sliding_window": window(choose)}
+    return common(choose) | changes
+
+
+# By model_type.
+FAMILIES = {"llama": llama, "qwen2": qwen2, "qwen3": qwen3, "qwen3_moe": qwen3_moe, "mistral": mistral, "gemma3_text": gemma3_text, "smollm3": smollm3, "olmo3": olmo3}

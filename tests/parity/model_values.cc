@@ -1,0 +1,89 @@
+// model_values FLOAT32|BFLOAT16 CASE...: for each folder, which holds a model and inputs.safetensors {ids, labels, divisor, and
+// maybe documents: roundpipe/models.h}, writes what our layers compute to values-DTYPE.safetensors: "logits", "loss", and the
+// gradient of each tensor of the model's files under the tensor's name. All of it fp32. The weights as the layers have them are
+// exported to exported-DTYPE.
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "model_files/checkpoint_tensors.h"
+#include "model_files/safetensors_writer.h"
+#include "models/checkpoint.h"
+#include "roundpipe/models.h"
+#include "tests/models/bound_layers.h"
+
+namespace rp::models {
+namespace {
+
+using Values = std::map<std::string, at::Tensor>;
+
+void write_values(const std::filesystem::path& path, const Values& values) {
+  std::vector<TensorDeclaration> declarations;
+  for (const auto& [name, value] : values) declarations.push_back({name, TensorDType::kF32, value.sizes().vec()});
+  SafetensorsWriter writer = SafetensorsWriter::create(path, declarations);
+  for (const auto& [name, value] : values) {
+    const at::Tensor dense = value.to(at::kFloat).contiguous();
+    writer.write(name, dense.const_data_ptr(), dense.nbytes());
+  }
+  writer.commit();
+}
+
+at::Tensor logits_of(std::vector<BoundLayer>& layers, Tensors inputs) {
+  const c10::NoGradGuard no_grad;
+  for (BoundLayer& layer : layers) inputs = layer(inputs);
+  return at::linear(inputs.at(0), inputs.at(1));
+}
+
+Values values_of(const std::filesystem::path& folder, const std::string& dtype_text) {
+  const at::ScalarType dtype = dtype_text == "float32" ? at::kFloat : at::kBFloat16;
+  const Values given = read_safetensors(folder / "inputs.safetensors");
+  const Model model = load(folder, dtype);
+  std::vector<BoundLayer> layers = bound_layers(model);
+  Tensors inputs = {given.at("ids")};
+  if (given.contains("documents")) inputs.push_back(given.at("documents"));
+  Values values;
+  values["logits"] = logits_of(layers, inputs);
+  values["loss"] = run_layer_by_layer(layers, inputs, {given.at("labels"), given.at("divisor")});
+  export_checkpoint(folder, folder / ("exported-" + dtype_text), [&](std::int64_t layer, const std::string& name) {
+    for (const NamedParameter& parameter : layers[static_cast<std::size_t>(layer)].parameters()) {
+      if (parameter.name == name) return parameter.value.detach();
+    }
+    throw std::logic_error("export asked for '" + name + "' of layer " + std::to_string(layer));
+  });
+  const ModelConfig config = read_model_config(folder);
+  for (const CheckpointTensor& tensor : checkpoint_tensors(config)) {
+    for (const NamedParameter& parameter : layers[static_cast<std::size_t>(tensor.layer)].parameters()) {
+      if (parameter.name != tensor.parameter) continue;
+      values[tensor.name] = tensor.expert < 0 ? parameter.value.grad() : parameter.value.grad()[tensor.expert];
+    }
+  }
+  if (config.tied_head) {
+    for (const NamedParameter& parameter : layers.back().parameters()) {
+      if (parameter.name == kHeadTensor) values.at(std::string(kEmbeddingTensor)).add_(parameter.value.grad());
+    }
+  }
+  return values;
+}
+
+}  // namespace
+}  // namespace rp::models
+
+int main(int argc, char** argv) {
+  if (argc < 3) return 2;
+  const std::string dtype = argv[1];
+  try {
+    for (int i = 2; i < argc; ++i) {
+      const std::filesystem::path folder = argv[i];
+      rp::models::write_values(folder / ("values-" + dtype + ".safetensors"), rp::models::values_of(folder, dtype));
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "model_values: %s\n", error.what());
+    return 1;
+  }
+}

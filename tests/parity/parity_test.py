@@ -1,0 +1,224 @@
+"""Our layers beside those of the installed transformers, on random small models with random inputs.
+
+    parity_test.py MODEL_VALUES FAMILY|all [COUNT] [FIRST_SEED]
+
+Each case is a seed: it gives the configuration, the weights, and a batch, of which some have several documents a row. In fp32 the
+logits, the loss and every gradient must agree; in bf16 ours must be as near to transformers' fp32 as its own bf16 is, but for a
+factor of two. (So in fp32, too, where that is more than the limit.) transformers sees one document at a time, which is what packing means. The weights are bf16 values in files of fp32:
+loaded and exported in either dtype they must be the same files.
+"""
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from families import FAMILIES
+
+FP32_LIMIT = 1e-5
+FP32_LIMIT_OF_EXPERTS = 1e-4
+BF16_FACTOR = 2.0
+# A router's choice may be another one in bf16 where the last expert chosen is so little ahead of the first one that is not.
+UNDECIDED = 0.05
+
+
+def random_documents(choose: random.Random, rows: int, length: int) -> torch.Tensor:
+    """Lengths of each row's documents, zeros behind the last; what is left of a row is one document more."""
+    lengths = []
+    for _ in range(rows):
+        row, left = [], length
+        for _ in range(4):
+            row.append(choose.randint(0, left) if choose.random() < 0.8 else 0)
+            left -= row[-1]
+        lengths.append(sorted(row, key=lambda n: n == 0))
+    return torch.tensor(lengths)
+
+
+def make_case(family: str, seed: int, folder: Path):
+    choose = random.Random(f"{family} {seed}")
+    torch.manual_seed(seed)
+    config = AutoConfig.for_model(family, **FAMILIES[family](choose))
+    config._attn_implementation = "eager"
+    if hasattr(config, "num_experts_per_tok"):
+        # Its grouped products take rows of 16 bytes only; elsewhere it adds up in bf16 expert by expert.
+        whole = config.hidden_size % 8 == 0 and config.moe_intermediate_size % 8 == 0
+        config._experts_implementation = "grouped_mm" if whole else "eager"
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            # Norms and biases start as ones and zeros, with which much would go unnoticed.
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter), alpha=0.2)
+            # In bf16 both compute from the same weights.
+            parameter.copy_(parameter.to(torch.bfloat16))
+    model.save_pretrained(folder)
+    rows, length = choose.choice([1, 2, 3]), choose.choice([1, 5, 16, 33])
+    ids = torch.randint(0, config.vocab_size, (rows, length))
+    labels = torch.where(torch.rand(rows, length) < 0.2, -100, torch.randint(0, config.vocab_size, (rows, length)))
+    labels[0, 0] = 0
+    inputs = {"ids": ids, "labels": labels, "divisor": torch.tensor(float((labels != -100).sum()))}
+    if choose.random() < 0.4:
+        inputs["documents"] = random_documents(choose, rows, length)
+    save_file(inputs, folder / "inputs.safetensors")
+    return model, inputs
+
+
+def logits_by_document(model, inputs: dict) -> torch.Tensor:
+    if "documents" not in inputs:
+        return model(inputs["ids"], use_cache=False).logits
+    rows = []
+    for ids, lengths in zip(inputs["ids"], inputs["documents"].tolist(), strict=True):
+        bounds = [n for n in lengths if n > 0]
+        bounds += [n for n in [len(ids) - sum(bounds)] if n > 0]
+        rows.append(torch.cat([model(part[None], use_cache=False).logits[0] for part in ids.split(bounds)]))
+    return torch.stack(rows)
+
+
+def by_file_name(name: str, value: torch.Tensor) -> dict:
+    """In memory the experts of a layer are two parameters, in files three tensors for each expert."""
+    start, dot, part = name.rpartition(".experts.")
+    if not dot:
+        return {name: value}
+    named = {}
+    for expert, weight in enumerate(value):
+        if part == "gate_up_proj":
+            gate, up = weight.chunk(2)
+            named |= {f"{start}.experts.{expert}.gate_proj.weight": gate, f"{start}.experts.{expert}.up_proj.weight": up}
+        else:
+            named[f"{start}.experts.{expert}.{part}.weight"] = weight
+    return named
+
+
+def values_of(model, inputs: dict) -> dict:
+    """What model_values writes, by transformers."""
+    model.zero_grad()
+    logits = logits_by_document(model, inputs).float()
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), inputs["labels"].flatten(), ignore_index=-100, reduction="sum")
+    loss = loss / inputs["divisor"]
+    loss.backward()
+    gradients = {}
+    for name, parameter in model.named_parameters():
+        gradients |= by_file_name(name, torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
+    gradients = {name: gradient.float() for name, gradient in gradients.items()}
+    return gradients | {"logits": logits.detach(), "loss": loss.detach()}
+
+
+def distances(ours: dict, theirs: dict) -> dict:
+    """Norm-wise relative distances by parameter. A bias counts with its weight: where nothing rotates, the gradients of keys' biases
+    cancel out, and what is left of them is rounding."""
+    parts = {}
+    for key, value in theirs.items():
+        name = key.removesuffix(".weight").removesuffix(".bias")
+        difference, size = parts.get(name, (0.0, 0.0))
+        parts[name] = (difference + (ours[key].double() - value.double()).square().sum().item(), size + value.double().square().sum().item())
+    return {name: (difference / size if size > 1e-24 else difference) ** 0.5 for name, (difference, size) in parts.items()}
+
+
+class RouterMargin:
+    """The least relative lead of a chosen expert, in the forwards of transformers' model while this is entered."""
+
+    def __init__(self, model):
+        self.routers = [module for module in model.modules() if type(module).__name__.endswith("TopKRouter")]
+        self.least = 1.0
+
+    def __enter__(self):
+        self.handles = [router.register_forward_hook(self.look) for router in self.routers]
+        return self
+
+    def __exit__(self, *_):
+        for handle in self.handles:
+            handle.remove()
+
+    def look(self, router, _inputs, outputs):
+        probabilities = outputs[0].detach().float().softmax(-1).sort(-1, descending=True).values
+        if router.top_k < probabilities.shape[-1]:
+            last, first = probabilities[:, router.top_k - 1], probabilities[:, router.top_k]
+            self.least = min(self.least, ((last - first) / last).min().item())
+
+
+def check_export(name: str, folder: Path) -> list[str]:
+    faults = []
+    source = load_file(folder / "model.safetensors")
+    for dtype in ("float32", "bfloat16"):
+        exported = load_file(folder / f"exported-{dtype}" / "model.safetensors")
+        wrong = sorted(source.keys() ^ exported.keys())
+        wrong += [key for key, value in source.items() if key in exported and not (
+            value.dtype == exported[key].dtype and torch.equal(value.view(torch.uint8), exported[key].view(torch.uint8)))]
+        if wrong:
+            faults.append(f"{name}: exported in {dtype}, these tensors are not the source's: {wrong}")
+        if (folder / "config.json").read_bytes() != (folder / f"exported-{dtype}" / "config.json").read_bytes():
+            faults.append(f"{name}: exported in {dtype}, config.json is not the source's")
+    return faults
+
+
+def check_case(name: str, folder: Path, model, inputs: dict) -> list[str]:
+    with RouterMargin(model) as margin:
+        expected = values_of(model, inputs)
+    ours = load_file(folder / "values-float32.safetensors")
+    faults = []
+    if ours.keys() != expected.keys():
+        return [f"{name}: tensors differ: {sorted(ours.keys() ^ expected.keys())}"]
+    worst = max((value, key) for key, value in distances(ours, expected).items())
+    limit = FP32_LIMIT_OF_EXPERTS if margin.routers else FP32_LIMIT
+    if not worst[0] <= limit:
+        # A model may amplify rounding more than that: then ours may be twice as far from fp64 as transformers' fp32 is.
+        exact = values_of(model.to(torch.float64), inputs)
+        theirs_fp32, ours_fp32 = distances(expected, exact), distances(ours, exact)
+        model.to(torch.float32)
+        faults += [f"{name}: {key} is {value:.2e} from fp64, transformers' fp32 {theirs_fp32[key]:.2e}"
+                   for key, value in ours_fp32.items() if not value <= max(limit, 2 * theirs_fp32[key])]
+    if margin.least < UNDECIDED:
+        print(f"{name}: fp32 {worst[0]:.1e} ({worst[1]}); bf16 may choose other experts")
+        return faults
+    theirs_bf16 = distances(values_of(model.to(torch.bfloat16), inputs), expected)
+    ours_bf16 = distances(load_file(folder / "values-bfloat16.safetensors"), expected)
+    # Of so small models a single number or tensor may be right by chance: the logits as a whole, and all gradients together.
+    near, far = theirs_bf16.pop("logits"), ours_bf16.pop("logits")
+    ratios = {"logits": far / near}
+    del theirs_bf16["loss"], ours_bf16["loss"]
+    ratios["gradients"] = (sum(value ** 2 for value in ours_bf16.values()) / sum(value ** 2 for value in theirs_bf16.values())) ** 0.5
+    for what, ratio in ratios.items():
+        if not ratio <= BF16_FACTOR:
+            faults.append(f"{name}: in bf16 the {what} are {ratio:.2f} times as far from fp32 as transformers'")
+    print(f"{name}: fp32 {worst[0]:.1e} ({worst[1]}); bf16, of transformers' distances: logits {ratios['logits']:.2f}, "
+          f"gradients {ratios['gradients']:.2f}")
+    return faults
+
+
+def check_family(program: str, family: str, seeds: range) -> list[str]:
+    with tempfile.TemporaryDirectory(prefix="rp-parity-") as scratch:
+        cases = []
+        for seed in seeds:
+            folder = Path(scratch) / str(seed)
+            cases.append((f"{family} {seed}", folder, *make_case(family, seed, folder)))
+        for dtype in ("float32", "bfloat16"):
+            subprocess.run([program, dtype, *[str(case[1]) for case in cases]], check=True)
+        faults = []
+        for case in cases:
+            found = check_case(*case) + check_export(case[0], case[1])
+            if found:
+                print(json.dumps(json.loads((case[1] / "config.json").read_text())))
+            faults += found
+    return faults
+
+
+def main() -> int:
+    program, family = sys.argv[1:3]
+    count = int(sys.argv[3]) if len(sys.argv) > 3 else 3
+    first = int(sys.argv[4]) if len(sys.argv) > 4 else 1
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    families = list(FAMILIES) if family == "all" else [family]
+    faults = [fault for each in families for fault in check_family(program, each, range(first, first + count))]
+    print("\n".join(faults) or f"{count} models each agree: {', '.join(families)}")
+    return 1 if faults or count < 1 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
