@@ -39,11 +39,11 @@ struct Norm {
 };
 
 Norm run_norm(Element element, const std::vector<float>& x, const std::vector<float>& weight, std::int64_t rows,
-              std::size_t shift = 0) {
+              std::size_t shift = 0, NormKind kind = NormKind::kRounded) {
   const auto columns = static_cast<std::int64_t>(weight.size());
   const ElementArray in(element, x, shift), w(element, weight, shift), out(element, rows * columns, shift);
   const DeviceArray<float> rstd(rows);
-  kernel_table().rms_norm(element, {in.data(), w.data(), out.data(), rstd.data(), columns, 1e-5F}, rows, nullptr);
+  kernel_table().rms_norm(element, {in.data(), w.data(), out.data(), rstd.data(), columns, 1e-5F, kind}, rows, nullptr);
   EXPECT_EQ(bytes_of(in.values()), bytes_of(x)) << "the input was changed";
   return {out.values(), rstd.values()};
 }
@@ -92,7 +92,7 @@ struct NormGrad {
 
 NormGrad run_norm_grad(Element element, const std::vector<float>& grad_y, const std::vector<float>& x,
                        const std::vector<float>& weight, const std::vector<float>& rstd, const std::vector<float>* grad_sum,
-                       std::size_t shift = 0) {
+                       std::size_t shift = 0, NormKind kind = NormKind::kRounded) {
   const auto columns = static_cast<std::int64_t>(weight.size()), rows = static_cast<std::int64_t>(rstd.size());
   const ElementArray g(element, grad_y, shift), in(element, x, shift), w(element, weight, shift);
   const ElementArray add(element, grad_sum == nullptr ? std::vector<float>() : *grad_sum, shift);
@@ -101,7 +101,7 @@ NormGrad run_norm_grad(Element element, const std::vector<float>& grad_y, const 
   const DeviceArray<float> grad_weight(std::vector<float>(weight.size(), 77.0F));  // overwritten
   kernel_table().rms_norm_grad(element,
                                {g.data(), grad_sum == nullptr ? nullptr : add.data(), in.data(), w.data(), r.data(),
-                                grad_x.data(), grad_weight.data(), partial.data(), columns},
+                                grad_x.data(), grad_weight.data(), partial.data(), columns, kind},
                                rows, nullptr);
   (void)partial.values();  // its guards
   return {grad_x.values(), grad_weight.values()};
@@ -133,6 +133,29 @@ TEST_P(Kernels, RmsNormGradAgreesWithTheCpuAndAddsTheSumsGradient) {
       for (std::size_t i = 0; i < grad_x.size(); ++i) grad_x[i] += grad_sum[i];
       expect_near(element, added.grad_x, grad_x, is_fp32 ? 50 : 1.1F, scale, "grad_x and the sum's of " + what);
       EXPECT_EQ(bytes_of(added.grad_weight), bytes_of(plain.grad_weight));
+    }
+  }
+}
+
+TEST_P(Kernels, OtherKindsOfNormsAgreeWithTheCpu) {
+  const Element element = GetParam();
+  const bool is_fp32 = element == Element::kFp32;
+  for (const NormKind kind : {NormKind::kUnrounded, NormKind::kOffset}) {
+    for (const std::int64_t columns : {9, 64, 2056}) {
+      const std::int64_t rows = 9;
+      const std::vector<float> x = random_values(element, rows * columns, 1, 3), weight = random_values(element, columns, 2);
+      const std::vector<float> grad_y = random_values(element, rows * columns, 3);
+      std::vector<float> y(x.size()), rstd(static_cast<std::size_t>(rows)), grad_x(x.size()), grad_weight(weight.size());
+      kPortableKernels.rms_norm(Element::kFp32, {x.data(), weight.data(), y.data(), rstd.data(), columns, 1e-5F, kind}, 0, rows);
+      kPortableKernels.rms_norm_grad(
+          Element::kFp32, {grad_y.data(), x.data(), weight.data(), rstd.data(), grad_x.data(), grad_weight.data(), columns, kind}, 0, rows);
+      for (const std::size_t shift : {0, 1}) {
+        const Norm norm = run_norm(element, x, weight, rows, shift, kind);
+        expect_near(element, norm.y, y, is_fp32 ? 20 : 1.1F, 0.01F, "y");
+        const NormGrad grad = run_norm_grad(element, grad_y, x, weight, rstd, nullptr, shift, kind);
+        expect_near(element, grad.grad_x, grad_x, is_fp32 ? 50 : 1.1F, 0.1F, "grad_x");
+        expect_near(Element::kFp32, grad.grad_weight, grad_weight, 50, std::sqrt(static_cast<float>(rows)), "grad_weight: no factor is rounded");
+      }
     }
   }
 }
@@ -267,22 +290,27 @@ TEST_P(Kernels, RotationAgreesWithTheCpuInBothDirectionsAndInPlace) {
 
 TEST_P(Kernels, GluAndItsGradientAgreeWithTheCpu) {
   const Element element = GetParam();
-  for (const std::int64_t count : {0, 1, 7, 8, 9, 2047, 20000, 100003}) {
+  const auto check = [&](Activation activation, std::int64_t count) {
     for (const std::size_t shift : {0, 1}) {
       const std::vector<float> gate = random_values(element, count, 1, 4), up = random_values(element, count, 2), grad = random_values(element, count, 3);
       std::vector<float> y(gate.size()), grad_gate(gate.size()), grad_up(gate.size());
-      kPortableKernels.glu(Element::kFp32, {gate.data(), up.data(), y.data()}, 0, count);
-      kPortableKernels.glu_grad(Element::kFp32, {grad.data(), gate.data(), up.data(), grad_gate.data(), grad_up.data()}, 0, count);
+      kPortableKernels.glu(Element::kFp32, {gate.data(), up.data(), y.data(), activation}, 0, count);
+      kPortableKernels.glu_grad(Element::kFp32, {grad.data(), gate.data(), up.data(), grad_gate.data(), grad_up.data(), activation}, 0, count);
       const ElementArray g(element, gate, shift), u(element, up, shift), d(element, grad, shift), out(element, count, shift);
-      kernel_table().glu(element, {g.data(), u.data(), out.data()}, count, nullptr);
+      kernel_table().glu(element, {g.data(), u.data(), out.data(), activation}, count, nullptr);
       const float units = element == Element::kFp32 ? 20 : 1.1F;
       expect_near(element, out.values(), y, units, 1e-3F, "y");
       // In place, as its manual allows.
-      kernel_table().glu_grad(element, {d.data(), g.data(), u.data(), g.data(), u.data()}, count, nullptr);
+      kernel_table().glu_grad(element, {d.data(), g.data(), u.data(), g.data(), u.data(), activation}, count, nullptr);
       // Its slope has a zero, near which the error is that of terms of the size of grad * up.
       expect_near(element, g.values(), grad_gate, units, element == Element::kFp32 ? 1 : 1e-2F, "grad_gate");
       expect_near(element, u.values(), grad_up, units, 1e-3F, "grad_up");
     }
+  };
+  for (const std::int64_t count : {0, 1, 7, 8, 9, 2047, 20000, 100003}) check(Activation::kSilu, count);
+  for (const std::int64_t count : {1, 9, 20000}) {
+    check(Activation::kGeluTanh, count);
+    check(Activation::kClampedSwish, count);
   }
 }
 
