@@ -65,6 +65,8 @@ class CpuDevice : public Device {
 
   [[nodiscard]] std::string name() const override { return "cpu"; }
   [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes, MemoryUse use) override;
+  [[nodiscard]] bool allocates_zeros() const override { return true; }
+  void prepare(std::uint64_t bytes, MemoryUse use) override { memory_->prepare_buffer(bytes, use); }
   [[nodiscard]] DeviceMemoryPeaks memory_peaks() const override { return memory_->peaks(); }
   [[nodiscard]] Stream& stream(StreamKind kind) override;
 

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "common/page_population.h"
@@ -19,9 +20,28 @@ std::uint64_t physical_memory() {
   return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
+// In pieces: each holds a lock of the process that other threads need to map and to give back memory.
 int provide_pages(std::byte* data, std::uint64_t bytes) {
+  constexpr std::uint64_t kPiece = std::uint64_t{16} << 20;
   (void)madvise(data, bytes, MADV_HUGEPAGE);  // a hint: with pages of 4 KiB it works, too
-  return populate_pages(data, bytes, PageAccess::kWrite);
+  for (std::uint64_t at = 0; at < bytes; at += kPiece) {
+    const int error = populate_pages(data + at, std::min(kPiece, bytes - at), PageAccess::kWrite);
+    if (error != 0) return error;
+  }
+  return 0;
+}
+
+// A mapping with its pages. Returns 0 or an errno, and then there is none.
+int map_pages(std::uint64_t bytes, std::byte*& data) {
+  void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return errno;
+  const int error = provide_pages(static_cast<std::byte*>(mapped), bytes);
+  if (error != 0) {
+    munmap(mapped, bytes);
+    return error;
+  }
+  data = static_cast<std::byte*>(mapped);
+  return 0;
 }
 
 }  // namespace
@@ -36,7 +56,10 @@ CpuMemory::CpuMemory() : range_bytes_(physical_memory()) {
   base_ = reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::uintptr_t>(range), kHugePage));
 }
 
-CpuMemory::~CpuMemory() { munmap(range_, range_bytes_ + kHugePage); }
+CpuMemory::~CpuMemory() {
+  for (const PreparedBuffer& buffer : prepared_) munmap(buffer.data, buffer.bytes);
+  munmap(range_, range_bytes_ + kHugePage);
+}
 
 std::byte* CpuMemory::allocate_tensor(std::uint64_t bytes) {
   while (true) {
@@ -65,15 +88,28 @@ void CpuMemory::grow_for(std::uint64_t bytes) {
 }
 
 std::byte* CpuMemory::allocate_buffer(std::uint64_t bytes, MemoryUse use) {
-  void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  int error = data == MAP_FAILED ? errno : 0;
-  if (error == 0) error = provide_pages(static_cast<std::byte*>(data), bytes);
-  if (error != 0) {
-    if (data != MAP_FAILED) munmap(data, bytes);
-    fail(bytes, use, error);
+  {
+    MutexLock lock(preparing_);
+    const auto prepared = std::ranges::find_if(
+        prepared_, [&](const PreparedBuffer& buffer) { return buffer.bytes == bytes && buffer.use == use; });
+    if (prepared != prepared_.end()) {
+      std::byte* const data = prepared->data;
+      prepared_.erase(prepared);
+      return data;
+    }
   }
+  std::byte* data = nullptr;
+  if (const int error = map_pages(bytes, data); error != 0) fail(bytes, use, error);
   book_.add_elsewhere(use, bytes);
-  return static_cast<std::byte*>(data);
+  return data;
+}
+
+void CpuMemory::prepare_buffer(std::uint64_t bytes, MemoryUse use) {
+  std::byte* data = nullptr;
+  if (map_pages(bytes, data) != 0) return;
+  book_.add_elsewhere(use, bytes);
+  MutexLock lock(preparing_);
+  prepared_.push_back({data, bytes, use});
 }
 
 void CpuMemory::free_buffer(std::byte* data, std::uint64_t bytes, MemoryUse use) {

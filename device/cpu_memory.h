@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "common/mutex.h"
 #include "device/arena_book.h"
@@ -24,10 +25,13 @@ class CpuMemory {
   CpuMemory(const CpuMemory&) = delete;
   CpuMemory& operator=(const CpuMemory&) = delete;
 
-  // All memory is aligned to 4096 bytes, its contents are undefined, and its pages are there. Each throws rp::Error (kNoResource)
+  // All memory is aligned to 4096 bytes, and its pages are there; buffers are zeros, a tensor's contents are undefined. Each throws rp::Error (kNoResource)
   // with what the worker has for what purpose.
   [[nodiscard]] std::byte* allocate_tensor(std::uint64_t bytes);
   [[nodiscard]] std::byte* allocate_buffer(std::uint64_t bytes, MemoryUse use);
+  // Clears the pages that the next allocate_buffer(bytes, use) then finds. They count as `use` from now on. Does nothing where memory is
+  // lacking: allocate_buffer() reports that.
+  void prepare_buffer(std::uint64_t bytes, MemoryUse use);
   // The pages stay. REQUIRES: allocate_tensor() gave it.
   void free_tensor(std::byte* data);
   // REQUIRES: allocate_buffer(bytes, use) gave it.
@@ -45,6 +49,12 @@ class CpuMemory {
  private:
   static constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
 
+  struct PreparedBuffer {
+    std::byte* data = nullptr;
+    std::uint64_t bytes = 0;
+    MemoryUse use{};
+  };
+
   // Lengthens the arena so that a tensor of so many bytes fits if no other thread takes its place first.
   void grow_for(std::uint64_t bytes);
   [[noreturn]] void fail(std::uint64_t bytes, MemoryUse use, int error) const;
@@ -54,6 +64,8 @@ class CpuMemory {
   std::byte* base_ = nullptr;        // its first huge page
   Mutex growing_;
   std::uint64_t bytes_ RP_GUARDED_BY(growing_) = 0;  // of memory, from base_ on
+  Mutex preparing_;
+  std::vector<PreparedBuffer> prepared_ RP_GUARDED_BY(preparing_);
   ArenaBook book_;
 };
 

@@ -109,6 +109,13 @@ class Device {
   // Memory aligned to at least 4096 bytes, contents undefined. Throws rp::Error (kNoResource).
   [[nodiscard]] virtual DeviceMemory allocate(std::uint64_t bytes, MemoryUse use) = 0;
 
+  // Whether allocate() gives zeros.
+  [[nodiscard]] virtual bool allocates_zeros() const { return false; }
+
+  // A hint: allocate(bytes, use) is called soon, by a thread that must not lose time to it. Does what of it can be done ahead, in the
+  // caller's time. Any thread.
+  virtual void prepare(std::uint64_t /*bytes*/, MemoryUse /*use*/) {}
+
   // What has been taken so far, where the device has memory of its own and counts it.
   [[nodiscard]] virtual DeviceMemoryPeaks memory_peaks() const { return {}; }
 

@@ -160,21 +160,47 @@ void write_gradient(float* out, const BlockGradients& gradients, const UpdateSte
   });
 }
 
-std::size_t num_partial_sums(std::size_t num_elements) { return num_chunks(num_elements); }
+namespace {
 
-double sum_of_squares(const BlockGradients& gradients, std::span<double> partial_sums, ThreadTeam& team) {
-  const std::size_t num_sums = num_chunks(gradients.num_elements);
-  RP_ASSERT(gradients.num_uses >= 1 && partial_sums.size() >= num_sums);
-  for_each_chunk(gradients.num_elements, team, [&](std::size_t begin, std::size_t end) {
-    std::array<double, kNumSquareLanes> lanes{};
-    kernels().squares(gradients, begin, end, lanes.data());
-    double sum = 0;
-    for (const double lane : lanes) sum += lane;
-    partial_sums[begin / kChunkElements] = sum;
-  });
+double squares_of_chunk(const BlockGradients& gradients, std::size_t begin, std::size_t end) {
+  std::array<double, kNumSquareLanes> lanes{};
+  kernels().squares(gradients, begin, end, lanes.data());
+  double sum = 0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+// The sum of pass(begin, end) of each chunk, in the chunks' order.
+template <typename Pass>
+double sum_of_chunks(std::size_t num_elements, std::span<double> partial_sums, ThreadTeam& team, const Pass& pass) {
+  const std::size_t num_sums = num_chunks(num_elements);
+  RP_ASSERT(partial_sums.size() >= num_sums);
+  for_each_chunk(num_elements, team,
+                 [&](std::size_t begin, std::size_t end) { partial_sums[begin / kChunkElements] = pass(begin, end); });
   double sum = 0;
   for (const double partial : partial_sums.first(num_sums)) sum += partial;
   return sum;
+}
+
+}  // namespace
+
+std::size_t num_partial_sums(std::size_t num_elements) { return num_chunks(num_elements); }
+
+double sum_of_squares(const BlockGradients& gradients, std::span<double> partial_sums, ThreadTeam& team) {
+  RP_ASSERT(gradients.num_uses >= 1);
+  return sum_of_chunks(gradients.num_elements, partial_sums, team,
+                       [&](std::size_t begin, std::size_t end) { return squares_of_chunk(gradients, begin, end); });
+}
+
+double round_gradient(const float* sums, void* rounded, FloatFormat format, std::size_t num_elements, std::span<double> partial_sums,
+                      ThreadTeam& team) {
+  const void* const use = rounded;
+  const BlockGradients gradient{.uses = &use, .num_uses = 1, .format = format, .num_elements = num_elements};
+  const BlockState rounding{.old_master = sums, .working = rounded, .working_format = format, .num_elements = num_elements};
+  return sum_of_chunks(num_elements, partial_sums, team, [&](std::size_t begin, std::size_t end) {
+    kernels().skip(rounding, begin, end);
+    return squares_of_chunk(gradient, begin, end);
+  });
 }
 
 }  // namespace rp

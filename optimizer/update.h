@@ -119,4 +119,9 @@ void write_gradient(float* out, const BlockGradients& gradients, const UpdateSte
 // REQUIRES: partial_sums.size() >= num_partial_sums(gradients.num_elements).
 [[nodiscard]] double sum_of_squares(const BlockGradients& gradients, std::span<double> partial_sums, ThreadTeam& team);
 
+// rounded = the fp32 sums in `format`; returns sum_of_squares() of them as one use, with its bits, in the same pass.
+// REQUIRES: partial_sums.size() >= num_partial_sums(num_elements).
+[[nodiscard]] double round_gradient(const float* sums, void* rounded, FloatFormat format, std::size_t num_elements,
+                                    std::span<double> partial_sums, ThreadTeam& team);
+
 }  // namespace rp

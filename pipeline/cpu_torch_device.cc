@@ -2,7 +2,6 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
-#include <c10/core/GradMode.h>
 
 #include <cstring>
 #include <utility>
@@ -10,7 +9,6 @@
 #include "common/clock.h"
 #include "coordinator/float_format.h"
 #include "optimizer/update.h"
-#include "pipeline/tensors.h"
 
 namespace rp {
 
@@ -40,16 +38,8 @@ void CpuTorchDevice::add_time(std::int64_t* total) { *total += now_ns(); }
 void CpuTorchDevice::subtract_time(std::int64_t* total) { *total -= now_ns(); }
 
 void CpuTorchDevice::round_gradient(const GradientRounding& rounding) {
-  const c10::NoGradGuard no_grad;
-  const auto count = static_cast<std::int64_t>(rounding.num_elements);
-  at::Tensor gradient = tensor_over(rounding.gradient, {count}, scalar_type_of(rounding.dtype));
-  gradient.copy_(tensor_over(reinterpret_cast<const std::byte*>(rounding.accumulator), {count}, at::kFloat));
-  const void* const pointer = rounding.gradient;
-  *rounding.square_sum = sum_of_squares({.uses = &pointer,
-                                         .num_uses = 1,
-                                         .format = float_format_of(rounding.dtype),
-                                         .num_elements = rounding.num_elements},
-                                        partial_sums_, team_);
+  *rounding.square_sum = rp::round_gradient(rounding.accumulator, rounding.gradient, float_format_of(rounding.dtype),
+                                            rounding.num_elements, partial_sums_, team_);
 }
 
 }  // namespace rp

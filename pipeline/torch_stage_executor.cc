@@ -88,6 +88,15 @@ bool TorchStageExecutor::warm_up(Device& device) {
   return WarmUp(*this, pipelines_, catalogue_, device_, device).run();
 }
 
+void TorchStageExecutor::clear(std::span<const UseMemory> uses) {
+  enter_thread();
+  for (const UseMemory& memory : uses) {
+    if (memory.accumulator == nullptr) continue;
+    const BlockRecord& block = catalogue_.blocks()[catalogue_.uses()[memory.use].block];
+    device_.clear(memory.accumulator, block.num_elements * sizeof(float));
+  }
+}
+
 void TorchStageExecutor::begin(const StageTask& task) {
   enter_thread();
   const Command& command = *task.command;
@@ -95,11 +104,6 @@ void TorchStageExecutor::begin(const StageTask& task) {
                  static_cast<std::size_t>(command.end_layer - command.first_layer));
   recomputed_.clear();
   meter_.begin(static_cast<std::size_t>(command.end_layer - command.first_layer));
-  for (const UseMemory& memory : task.uses) {
-    if (memory.accumulator == nullptr) continue;
-    const BlockRecord& block = catalogue_.blocks()[catalogue_.uses()[memory.use].block];
-    device_.clear(memory.accumulator, block.num_elements * sizeof(float));
-  }
   layers_.bind(task);
 }
 

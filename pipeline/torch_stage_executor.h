@@ -36,6 +36,7 @@ class TorchStageExecutor : public StageExecutor {
 
   // Each kind of layer of a pipeline whose model has an example.
   [[nodiscard]] bool warm_up(Device& device) override;
+  void clear(std::span<const UseMemory> uses) override;
   void begin(const StageTask& task) override;
   void recompute(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) override;
   void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) override;

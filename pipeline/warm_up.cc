@@ -108,12 +108,13 @@ MicrobatchOutputs WarmUp::run_task(const Command& command, const MicrobatchInput
   task.stage_buffer = &stage_buffer_;
   task.gradient_buffer = &gradient_buffer_;
   place_weights(task, catalogue_, device_);
-  if (command.phase != Phase::kForward) place_gradients(task, accumulators_, catalogue_, device_);
+  if (command.phase != Phase::kForward) (void)place_gradients(task, accumulators_, catalogue_, device_);
   for (const UseMemory& use : task.uses) {
     const BlockRecord& block = catalogue_.blocks()[catalogue_.uses()[use.use].block];
     torch_device_.clear(const_cast<std::byte*>(use.weights), block.device_bytes());
   }
   MicrobatchOutputs outputs;
+  executor_.clear(task.uses);
   executor_.begin(task.stage_task());
   if (command.phase == Phase::kBackward) executor_.recompute(task.stage_task(), 0, inputs);
   executor_.run(task.stage_task(), 0, inputs, outputs);

@@ -39,6 +39,7 @@ bool Feeder::take_command(Command& command) {
 }
 
 bool Feeder::feed(RunningTask& task) {
+  if (task.command.phase != Phase::kForward) prepare_gradients(task.command);
   // Granted in slot order: this thread is the only one who asks.
   task.stage_buffer = waits_.take_buffer(task.command, WaitKind::kOwnStageBuffer, worker_.flow.free_stage_buffers);
   if (task.stage_buffer == nullptr) return false;
@@ -48,6 +49,18 @@ bool Feeder::feed(RunningTask& task) {
   worker_.flow.to_fetch.push(&task);
   worker_.flow.to_run.push(&task);
   return upload_weights(task);
+}
+
+// The runner, on whose time the whole pipeline waits, finds its memory ready for the first of the larger tasks.
+void Feeder::prepare_gradients(const Command& command) {
+  const auto prepare = [this](std::uint64_t bytes, std::uint64_t& most, MemoryUse use) {
+    if (bytes <= most) return;
+    most = bytes;
+    worker_.device.prepare(bytes, use);
+  };
+  const GradientBytes bytes = gradient_bytes(command, worker_.store.catalogue());
+  prepare(bytes.rounded, prepared_.rounded, MemoryUse::kGradients);
+  prepare(bytes.accumulators, prepared_.accumulators, MemoryUse::kAccumulators);
 }
 
 bool Feeder::upload_weights(RunningTask& task) {

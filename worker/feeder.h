@@ -9,6 +9,7 @@
 
 #include "device/stream_signal.h"
 #include "worker/bulk_copies.h"
+#include "worker/stage_memory.h"
 #include "worker/worker_parts.h"
 
 namespace rp {
@@ -34,6 +35,7 @@ class Feeder {
   // A false result means: the worker stops.
   [[nodiscard]] bool take_command(Command& command);
   [[nodiscard]] bool feed(RunningTask& task);
+  void prepare_gradients(const Command& command);
   [[nodiscard]] bool upload_weights(RunningTask& task);
   [[nodiscard]] bool upload_block(RunningTask& task, const UseMemory& memory);
   [[nodiscard]] bool find_loss_scale(RunningTask& task);
@@ -43,6 +45,7 @@ class Feeder {
   ThreadWaits waits_;
   RingReader<Command> commands_;
   BulkCopies copies_;
+  GradientBytes prepared_;      // the most of a task so far
   StreamSignal weights_ready_;  // the upload stream's. Serial number of the last task whose weights are there
 };
 

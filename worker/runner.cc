@@ -37,12 +37,12 @@ void Runner::run_task(RunningTask& task) {
   if (halted_) return;
   worker_.report.task(task.command, -1);
   task.completion = {.slot = task.command.slot};
+  if (task.command.phase != Phase::kForward && !take_gradient_buffer(task)) return;
   if (!waits_.wait(task.command, {.kind = WaitKind::kOwnWeights},
                    [&](const WaitLimits& limits) { return feeder_.wait_weights(task.serial, limits); })) {
     return;
   }
   feeder_.compute_after_weights(task.serial, compute_);
-  if (task.command.phase != Phase::kForward && !take_gradient_buffer(task)) return;
   if (!run_microbatches(task)) return;
   compute_.record(*task.stage_buffer->computed);
   if (task.completion.outcome == TaskOutcome::kDone) {
@@ -58,7 +58,7 @@ void Runner::run_task(RunningTask& task) {
 bool Runner::take_gradient_buffer(RunningTask& task) {
   task.gradient_buffer = waits_.take_buffer(task.command, WaitKind::kOwnGradientBuffer, worker_.flow.free_gradient_buffers);
   if (task.gradient_buffer == nullptr) return false;
-  place_gradients(task, accumulators_, worker_.store.catalogue(), worker_.device);
+  if (!place_gradients(task, accumulators_, worker_.store.catalogue(), worker_.device)) executor_.clear(task.uses);
   return true;
 }
 

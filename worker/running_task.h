@@ -24,6 +24,8 @@ class ScratchMemory {
     return memory_.data();
   }
 
+  [[nodiscard]] std::uint64_t bytes() const { return memory_.bytes(); }
+
  private:
   DeviceMemory memory_;
 };

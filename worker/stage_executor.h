@@ -133,6 +133,9 @@ class StageExecutor {
     return false;
   }
 
+  // Makes the accumulators of the next task zero, while its weights may still be on their way.
+  virtual void clear(std::span<const UseMemory> uses) { (void)uses; }
+
   // Binds the weights of the stage. The memory stays the task's until end() returned.
   virtual void begin(const StageTask& task) = 0;
 

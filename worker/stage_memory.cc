@@ -40,17 +40,25 @@ void place_weights(RunningTask& task, const Catalogue& catalogue, Device& device
   for (UseMemory& memory : task.uses) memory.weights = weights + offset_of_block[catalogue.uses()[memory.use].block];
 }
 
-void place_gradients(RunningTask& task, ScratchMemory& accumulators, const Catalogue& catalogue, Device& device) {
-  std::uint64_t bytes = 0, bytes_of_accumulators = 0;
-  for (const UseMemory& memory : task.uses) {
-    const BlockRecord& block = block_of(catalogue, memory.use);
-    if (block.is_trained == 0) continue;
-    bytes += block.device_bytes();
-    bytes_of_accumulators += block.accumulator_bytes();
+GradientBytes gradient_bytes(const Command& command, const Catalogue& catalogue) {
+  GradientBytes bytes;
+  for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
+    for (const std::uint32_t use : catalogue.uses_of(static_cast<int>(command.layer_base) + layer)) {
+      const BlockRecord& block = block_of(catalogue, use);
+      if (block.is_trained == 0) continue;
+      bytes.rounded += block.device_bytes();
+      bytes.accumulators += block.accumulator_bytes();
+    }
   }
-  if (bytes == 0) return;
-  std::byte* gradient = resize(task.gradient_buffer->gradients, task.command, device, bytes, MemoryUse::kGradients);
-  std::byte* accumulator = resize(accumulators, task.command, device, bytes_of_accumulators, MemoryUse::kAccumulators);
+  return bytes;
+}
+
+bool place_gradients(RunningTask& task, ScratchMemory& accumulators, const Catalogue& catalogue, Device& device) {
+  const GradientBytes bytes = gradient_bytes(task.command, catalogue);
+  if (bytes.rounded == 0) return true;
+  const bool are_new = accumulators.bytes() < bytes.accumulators;
+  std::byte* gradient = resize(task.gradient_buffer->gradients, task.command, device, bytes.rounded, MemoryUse::kGradients);
+  std::byte* accumulator = resize(accumulators, task.command, device, bytes.accumulators, MemoryUse::kAccumulators);
   for (UseMemory& memory : task.uses) {
     const BlockRecord& block = block_of(catalogue, memory.use);
     if (block.is_trained == 0) continue;
@@ -59,6 +67,7 @@ void place_gradients(RunningTask& task, ScratchMemory& accumulators, const Catal
     gradient += block.device_bytes();
     accumulator += block.accumulator_bytes();
   }
+  return are_new && device.allocates_zeros();
 }
 
 }  // namespace rp

@@ -12,8 +12,15 @@ namespace rp {
 // Fills the task's uses, with their weights. REQUIRES: it has a stage buffer.
 void place_weights(RunningTask& task, const Catalogue& catalogue, Device& device);
 
+// What the gradients of a task take: of its uses that are trained, each once.
+struct GradientBytes {
+  std::uint64_t rounded = 0;
+  std::uint64_t accumulators = 0;
+};
+[[nodiscard]] GradientBytes gradient_bytes(const Command& command, const Catalogue& catalogue);
+
 // Of the uses that are trained: the rounded gradients, and the fp32 accumulators, which no other task needs until this one has
-// rounded them. REQUIRES: the task makes gradients and has a gradient buffer.
-void place_gradients(RunningTask& task, ScratchMemory& accumulators, const Catalogue& catalogue, Device& device);
+// rounded them. Returns whether the accumulators are zeros already. REQUIRES: the task makes gradients and has a gradient buffer.
+bool place_gradients(RunningTask& task, ScratchMemory& accumulators, const Catalogue& catalogue, Device& device);
 
 }  // namespace rp

@@ -36,6 +36,20 @@ TEST(CpuMemory, GivesBuffersWithTheirPagesAndTakesThemBackWhole) {
   EXPECT_EQ(num_present_pages(buffer, 5 * kMiB), 0U);
 }
 
+TEST(CpuMemory, GivesAPreparedBufferToWhoAsksForItsSizeAndUse) {
+  CpuMemory memory;
+  memory.prepare_buffer(5 * kMiB, MemoryUse::kAccumulators);
+  EXPECT_EQ(memory.peaks().most_bytes, 5 * kMiB);
+  std::byte* const other = memory.allocate_buffer(5 * kMiB, MemoryUse::kWeights);
+  std::byte* const prepared = memory.allocate_buffer(5 * kMiB, MemoryUse::kAccumulators);
+  EXPECT_EQ(memory.peaks().most_bytes, 10 * kMiB) << "counted once";
+  EXPECT_EQ(num_present_pages(prepared, 5 * kMiB), 5 * kMiB / kTestPage);
+  std::byte* const next = memory.allocate_buffer(5 * kMiB, MemoryUse::kAccumulators);
+  EXPECT_NE(next, prepared) << "given once";
+  for (std::byte* const buffer : {prepared, next}) memory.free_buffer(buffer, 5 * kMiB, MemoryUse::kAccumulators);
+  memory.free_buffer(other, 5 * kMiB, MemoryUse::kWeights);
+}
+
 TEST(CpuMemory, CountsWhatIsInUseByPurposeAndThePeakOfEach) {
   CpuMemory memory;
   std::byte* const weights = memory.allocate_buffer(8 * kMiB, MemoryUse::kWeights);

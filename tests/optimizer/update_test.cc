@@ -464,6 +464,22 @@ TEST(Passes, TheNumberOfThreadsDoesNotChangeABit) {
   }
 }
 
+TEST(RoundGradient, HasTheBitsOfRoundingAndOfTheSumOfSquares) {
+  const std::size_t size = 2 * 65'536 + 777;
+  std::vector<float> sums(size);
+  for (std::size_t i = 0; i < size; ++i) sums[i] = std::sin(static_cast<float>(i)) * 3.0F;
+  for (const FloatFormat format : {FloatFormat::kBf16, FloatFormat::kFp16, FloatFormat::kFp32}) {
+    ThreadTeam team(2);
+    std::vector<float> rounded(size), expected(size);
+    std::vector<double> partial_sums(num_partial_sums(size));
+    const double squares = round_gradient(sums.data(), rounded.data(), format, size, partial_sums, team);
+    kScalarKernels.skip({.old_master = sums.data(), .working = expected.data(), .working_format = format, .num_elements = size}, 0, size);
+    EXPECT_EQ(std::memcmp(rounded.data(), expected.data(), size * sizeof(float)), 0);
+    const void* const use = expected.data();
+    EXPECT_EQ(squares, sum_of_squares({.uses = &use, .num_uses = 1, .format = format, .num_elements = size}, partial_sums, team));
+  }
+}
+
 TEST(SumOfSquares, NanAndInfinityAreKept) {
   ThreadTeam team(2);
   Block block({.num_elements = 100'000});

@@ -144,6 +144,7 @@ TEST(LayerMeter, SeesWhatEachLayerOfAStageTakes) {
   stage.command.phase = Phase::kForward;
   {
     MicrobatchOutputs outputs;
+    executor.clear(stage.task().uses);
     executor.begin(stage.task());
     executor.run(stage.task(), 0, {.blocks = {stage.block(BlockKind::kActivation, 0)}, .gradient = std::nullopt}, outputs);
     executor.end(stage.task(), totals);
