@@ -91,6 +91,8 @@ class InterruptedDevice : public Device {
 
   [[nodiscard]] std::string name() const override { return "cpu"; }
   [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes, MemoryUse use) override { return cpu_.allocate(bytes, use); }
+  [[nodiscard]] bool allocates_zeros() const override { return gives_zeros; }
+  void prepare(std::uint64_t bytes, MemoryUse use) override { prepared.emplace_back(bytes, use); }
   [[nodiscard]] Stream& stream(StreamKind kind) override {
     if (kind == StreamKind::kUploadParameters) return parameters_;
     return kind == StreamKind::kUploadActivations ? activations_ : cpu_.stream(kind);
@@ -99,6 +101,9 @@ class InterruptedDevice : public Device {
   void interrupt(StreamKind kind, Interruption interruption) {
     (kind == StreamKind::kUploadParameters ? parameters_ : activations_).interruption = std::move(interruption);
   }
+
+  bool gives_zeros = false;
+  std::vector<std::pair<std::uint64_t, MemoryUse>> prepared;  // writer: the feeder
 
  private:
   class InterruptedStream : public InlineStream {
@@ -121,6 +126,7 @@ class PassingExecutor : public StageExecutor {
  public:
   std::string failure;
   SequenceWord recomputed{};  // writer: the runner. Number of recomputes
+  SequenceWord cleared{};     // writer: the runner. Number of tasks whose accumulators it made zero
   float recomputed_input = 0;  // the first value of the last one's
   float last_gradient = 0;     // likewise, of the gradient of the last backward
   std::function<void()> warming;  // what it does to warm up, if anything
@@ -129,6 +135,7 @@ class PassingExecutor : public StageExecutor {
     if (warming) warming();
     return warming != nullptr;
   }
+  void clear(std::span<const UseMemory>) override { cleared.publish(cleared.observe() + 1); }
   void begin(const StageTask&) override {}
   void recompute(const StageTask& task, int, const MicrobatchInputs& inputs) override {
     recomputed_input = *reinterpret_cast<const float*>(inputs.tensors(BlockKind::kActivation, task.command->first_layer).at(0).data);

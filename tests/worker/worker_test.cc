@@ -61,6 +61,40 @@ TEST(Worker, RecomputesWhileTheGradientIsMissing) {
   worker.finish();
 }
 
+TEST(Worker, ClearsItsAccumulatorsWhileWeightsAreMissing) {
+  ServedWorker worker;
+  worker.start();
+  Command command = test::fused_command();
+  command.version = 1;
+  worker.push(command);
+  EXPECT_EQ(worker.executor.cleared.wait_at_least(1, test::kLong), WaitResult::kReached);
+  worker.store->published(1).publish(1);
+  EXPECT_EQ(next_completion(*worker.store).outcome, TaskOutcome::kDone);
+  worker.finish();
+}
+
+TEST(Worker, HasMemoryPreparedOnceAndClearsWhatIsNotZeroYet) {
+  ServedWorker worker;
+  worker.device.gives_zeros = true;
+  worker.start();
+  worker.push(test::forward_command());
+  EXPECT_EQ(next_completion(*worker.store).outcome, TaskOutcome::kDone);
+  Command command = test::fused_command();
+  for (std::uint64_t num_cleared = 0; num_cleared < 3; ++num_cleared) {
+    worker.push(command);
+    EXPECT_EQ(next_completion(*worker.store).outcome, TaskOutcome::kDone);
+    EXPECT_EQ(worker.executor.cleared.observe(), num_cleared) << "only the first task finds new memory";
+    command.slot += 1;
+    command.first_event += 2;
+  }
+  worker.finish();
+  const BlockRecord& block = worker.store->catalogue().blocks()[1];
+  using Prepared = std::vector<std::pair<std::uint64_t, MemoryUse>>;
+  EXPECT_EQ(worker.device.prepared,
+            (Prepared{{block.device_bytes(), MemoryUse::kGradients}, {block.accumulator_bytes(), MemoryUse::kAccumulators}}))
+      << "for a task with gradients, and not again for tasks that need no more";
+}
+
 TEST(Worker, MakesDataOfAnExceptionInTheUsersCode) {
   ServedWorker worker;
   worker.executor.failure = std::string(5000, 'x') + "end";
