@@ -54,9 +54,9 @@ Settings parse(int argc, char** argv) {
 class Model {
  public:
   Model(const rp::ModelConfig& config, at::ScalarType dtype) {
-    layers_.push_back(rp::models::make_embedding(config, dtype));
-    for (int i = 0; i < config.num_layers(); ++i) layers_.push_back(rp::models::make_decoder_layer(config, i, dtype));
-    layers_.push_back(rp::models::make_head(config, dtype));
+    layers_.push_back(rp::models::make_embedding(config, {}, dtype));
+    for (int i = 0; i < config.num_layers(); ++i) layers_.push_back(rp::models::make_decoder_layer(config, i, {}, dtype));
+    layers_.push_back(rp::models::make_head(config, {}, dtype));
     for (auto& layer : layers_) {
       for (rp::NamedParameter& parameter : layer->parameters()) {
         at::Tensor value = at::randn(parameter.value.sizes(), at::kFloat).mul_(0.02);

@@ -82,7 +82,7 @@ struct Setting {
 
 Setting setting_of(const Model& model, bool asynchronous, rp::Accumulate accumulate) {
   const rp::CostSettings settings{.sequences = static_cast<double>(model.batch) / (model.microbatches * model.rounds),
-                                  .lora = {.rank = model.lora_rank},
+                                  .parts = {.lora = {.rank = model.lora_rank, .on_experts = true}},
                                   .accumulate = accumulate};
   const std::vector<rp::LayerCost> costs = rp::layer_costs(rp::preset_config(model.preset), settings);
   const rp::ModelledRun modelled{
@@ -151,7 +151,7 @@ void run_on_sim(const Model& model, bool asynchronous, const Options& options) {
                                "/train --model preset:", model.preset, " --sequence-length 2048 --max-grad-norm 0 --batch-size ",
                                model.batch, " --num-microbatches ", model.microbatches, " --rounds-per-step ", model.rounds,
                                " --max-steps ", 4 + options.num_steps);
-    if (model.lora_rank > 0) text += rp::cat(" --lora-rank ", model.lora_rank);
+    if (model.lora_rank > 0) text += rp::cat(" --lora-experts --lora-rank ", model.lora_rank);
     return asynchronous ? text + " --async" : text;
   };
   std::vector<std::string> commands;

@@ -11,20 +11,14 @@
 namespace rp {
 namespace {
 
-// What stands before the name of a layer's parameter.
-std::string prefix(const ModelConfig& config, std::int64_t layer) {
-  if (layer == 0) return "model.embed_tokens.";
-  if (layer <= config.num_layers()) return cat("model.layers.", layer - 1, ".");
-  return "model.";
-}
-
 // The experts of a layer are one parameter [expert, out, in] each for gate, up and down, and a tensor for each expert in files.
 constexpr std::string_view kExperts = "mlp.experts.";
 
-void add_experts(const std::string& prefix, const LayerTensor& tensor, std::int64_t layer, std::vector<CheckpointTensor>& tensors) {
+void add_experts(const std::string& called, const LayerTensor& tensor, std::int64_t layer, std::vector<CheckpointTensor>& tensors) {
   const std::vector<std::int64_t> shape(tensor.shape.begin() + 1, tensor.shape.end());
+  const std::size_t place = called.size() - tensor.name.size() + kExperts.size();  // of the number
   for (std::int64_t expert = 0; expert < tensor.shape.front(); ++expert) {
-    const std::string name = cat(prefix, kExperts, expert, ".", tensor.name.substr(kExperts.size()));
+    const std::string name = cat(called.substr(0, place), expert, ".", called.substr(place));
     tensors.push_back({.name = name, .shape = shape, .layer = layer, .parameter = tensor.name, .expert = expert});
   }
 }
@@ -59,13 +53,13 @@ std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config) {
   std::int64_t number = 0;
   for (const LayerTensors& layer : tensors_of(config)) {
     for (const LayerTensor& tensor : layer.tensors) {
-      const bool is_head = tensor.name == kHeadTensor;
-      if (is_head && config.tied_head) continue;
+      if (tensor.name == kHeadTensor && config.tied_head) continue;
+      const std::string called = name_in_checkpoint(config, number, tensor.name);
       if (tensor.name.starts_with(kExperts)) {
-        add_experts(prefix(config, number), tensor, number, tensors);
-        continue;
+        add_experts(called, tensor, number, tensors);
+      } else {
+        tensors.push_back({called, tensor.shape, number, tensor.name});
       }
-      tensors.push_back({is_head ? tensor.name : prefix(config, number) + tensor.name, tensor.shape, number, tensor.name});
     }
     ++number;
   }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model_files/layer_tensors.h"
 #include "model_files/model_config.h"
 #include "model_files/weight_files.h"
 #include "roundpipe/error.h"
@@ -28,10 +29,6 @@ struct CheckpointTensor {
 
 // All of them, in order of layer.
 [[nodiscard]] std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config);
-
-// The embedding's, which a tied LM head shares, and the LM head's.
-inline constexpr std::string_view kEmbeddingTensor = "model.embed_tokens.weight";
-inline constexpr std::string_view kHeadTensor = "lm_head.weight";
 
 // Checks that `weights` holds exactly the tensors of `config`, each with its shape and a floating dtype that we read
 // (F32, F16, BF16). Two leftovers of old exporters are ignored: rotary_emb.inv_freq, and the LM head of a tied model

@@ -104,7 +104,7 @@ class CostModel {
     LayerCost cost = sizes_of(tensors);
     cost.input_bytes = cost.output_bytes = boundary_bytes();
     const std::vector<LinearShape> linears = linears_of(layer, config_.hidden);
-    add_gemms(linears, cost);
+    add_gemms(linears, tensors, cost);
     // Q K^T and P V: 2 x 2 Q FLOPs for each pair of positions that see each other.
     cost.forward.attention_flops = 4 * settings_.sequences * w.q * pairs(layer.attention.window);
     const double norms = num_norms(layer) * h_ + w.norms;
@@ -112,16 +112,16 @@ class CostModel {
     const double sums = 2 * 3 * h_ * e_;  // two residual additions
     cost.forward.elementwise_bytes =
         tokens_ * (norms * table_.norm_forward + (w.q + w.k) * table_.rotary_forward + w.c * w.i * table_.glu_forward +
-                   experts * table_.expert_forward + sums + lora_bytes(linears));
+                   experts * table_.expert_forward + sums + lora_bytes(linears, tensors));
     cost.forward_workspace_bytes = bytes_of(tokens_ * e_ * std::max(2 * h_ + w.q + 2 * w.k, 2 * h_ + 3 * w.c * w.i));
     if (!settings_.is_trained) return cost;
     const GradientCost gradients = gradients_of(tensors);
     cost.backward.attention_flops = 2.5 * cost.forward.attention_flops;  // five products instead of two
     cost.backward.elementwise_bytes =
         tokens_ * (norms * table_.norm_backward + (w.q + w.k) * table_.rotary_backward + w.c * w.i * table_.glu_backward +
-                   experts * table_.expert_backward + sums + 2 * lora_bytes(linears)) +
+                   experts * table_.expert_backward + sums + 2 * lora_bytes(linears, tensors)) +
         gradients.bytes;
-    cost.saved_bytes = saved_bytes(layer, w, linears);
+    cost.saved_bytes = saved_bytes(layer, w, linears, tensors);
     // Gradients of the MLP's inner activations (gate, up, their product) or of queries, keys, values and the attention's
     // output, beside the boundary's gradient; and the largest gradient of a parameter that is not added in place.
     cost.backward_workspace_bytes =
@@ -178,26 +178,27 @@ class CostModel {
 
   // 2 in out FLOPs a token forward; backward once for the input's gradient and once for the weight's, the latter only where
   // the weight is trained.
-  void add_gemms(const std::vector<LinearShape>& linears, LayerCost& cost) const {
+  void add_gemms(const std::vector<LinearShape>& linears, const LayerTensors& tensors, LayerCost& cost) const {
     for (const LinearShape& linear : linears) {
       const double rows = tokens_ * static_cast<double>(linear.uses_per_token);
       const double base = 2 * rows * static_cast<double>(linear.in) * static_cast<double>(linear.out);
-      const double pair =
-          has_pair(linear) ? 2 * rows * settings_.lora.rank * static_cast<double>(linear.in + linear.out) : 0;
+      const double pair = 2 * rows * rank_of(linear, tensors) * static_cast<double>(linear.in + linear.out);
       cost.forward.gemm_flops += base + pair;
-      if (settings_.is_trained) cost.backward.gemm_flops += (settings_.lora.rank == 0 ? 2 : 1) * base + 2 * pair;
+      const LayerTensor* weight = tensors.find(linear.name + ".weight");
+      if (settings_.is_trained) cost.backward.gemm_flops += (weight->is_trained ? 2 : 1) * base + 2 * pair;
     }
   }
 
-  [[nodiscard]] bool has_pair(const LinearShape& linear) const {
-    return settings_.lora.rank > 0 && (settings_.lora.on_experts || !linear.is_expert_part);
+  // Of its pair; 0: it has none.
+  [[nodiscard]] double rank_of(const LinearShape& linear, const LayerTensors& tensors) const {
+    return tensors.find(linear.name + ".lora_A.weight") == nullptr ? 0 : settings_.parts.lora.rank;
   }
 
   // Per token: the pair's output is scaled (2 passes; fused: none) and added to the layer's (3).
-  [[nodiscard]] double lora_bytes(const std::vector<LinearShape>& linears) const {
+  [[nodiscard]] double lora_bytes(const std::vector<LinearShape>& linears, const LayerTensors& tensors) const {
     double width = 0;
     for (const LinearShape& linear : linears) {
-      if (has_pair(linear)) width += static_cast<double>(linear.out * linear.uses_per_token);
+      if (rank_of(linear, tensors) > 0) width += static_cast<double>(linear.out * linear.uses_per_token);
     }
     return width * e_ * (settings_.elementwise == Elementwise::kEager ? 5 : 3);
   }
@@ -206,7 +207,8 @@ class CostModel {
   // keys and values, with norms of queries and keys also before them; the attention's output; the residual sum and its
   // normalised form; gate, up and their product. With experts the gathered rows instead, for each choice, and the experts'
   // outputs for the gradient of their weights. fp32: one number a norm's row and a head.
-  [[nodiscard]] std::uint64_t saved_bytes(const DecoderLayerConfig& layer, const Widths& w, const std::vector<LinearShape>& linears) const {
+  [[nodiscard]] std::uint64_t saved_bytes(const DecoderLayerConfig& layer, const Widths& w, const std::vector<LinearShape>& linears,
+                                          const LayerTensors& tensors) const {
     const AttentionConfig& attention = layer.attention;
     const double norms = num_norms(layer);
     double elements = 2 * norms * h_ + 2 * w.q + 2 * w.k + w.norms + 3 * w.c * w.i;
@@ -221,7 +223,7 @@ class CostModel {
       rows += static_cast<double>(layer.mlp.experts->num) + 2 * w.c;
     }
     for (const LinearShape& linear : linears) {
-      if (has_pair(linear)) elements += static_cast<double>(settings_.lora.rank * linear.uses_per_token);
+      elements += rank_of(linear, tensors) * static_cast<double>(linear.uses_per_token);
     }
     return bytes_of(tokens_ * (elements * e_ + rows * 4));
   }
@@ -287,14 +289,14 @@ class CostModel {
 
 std::vector<LayerCost> layer_costs(const ModelConfig& config, const CostSettings& settings) {
   if (!(settings.sequences > 0) || settings.sequence_length < 1 || settings.head_chunk_tokens < 1 ||
-      settings.lora.rank < 0 || (settings.element_bytes != 2 && settings.element_bytes != 4)) {
+      settings.parts.lora.rank < 0 || (settings.element_bytes != 2 && settings.element_bytes != 4)) {
     throw Error(ExitCode::kUsage, cat("costs of ", settings.sequences, " sequences of ", settings.sequence_length,
                                       " tokens, ", settings.element_bytes, " bytes an element, LoRA rank ",
-                                      settings.lora.rank, ", logits of ", settings.head_chunk_tokens,
+                                      settings.parts.lora.rank, ", logits of ", settings.head_chunk_tokens,
                                       " tokens at a time: numbers must be above 0 (the rank 0 or more), bytes 2 or 4"));
   }
   const CostModel model(config, settings);
-  const std::vector<LayerTensors> layers = tensors_of(config, settings.lora);
+  const std::vector<LayerTensors> layers = tensors_of(config, settings.parts);
   std::vector<LayerCost> costs;
   costs.push_back(model.embedding(layers.front()));
   for (std::size_t i = 0; i < config.layers.size(); ++i) costs.push_back(model.decoder_layer(layers[i + 1], config.layers[i]));

@@ -23,7 +23,7 @@ struct CostSettings {
   double sequences = 1;  // of a microbatch; need not be whole where microbatches differ by one
   std::int64_t sequence_length = 2048;
   std::uint64_t element_bytes = 2;  // of weights, activations and gradients: 2 or 4
-  LoraSettings lora{};
+  TrainedParts parts{};
   bool is_trained = true;  // false: forward only, nothing has gradients
   Elementwise elementwise = Elementwise::kFused;
   Accumulate accumulate = Accumulate::kFp32;  // in fp16 a weight's gradient is made in fp16 before it is added to the fp32 sum

@@ -1,44 +1,90 @@
 #include "model_files/layer_tensors.h"
 
+#include <algorithm>
+#include <string_view>
+
+#include "common/text.h"
+#include "model_files/part_selection.h"
+
 namespace rp {
 namespace {
 
-// Weight, bias and LoRA pair of a linear layer.
-void add_linear(const LinearShape& linear, const LoraSettings& lora, std::vector<LayerTensor>& tensors) {
-  const bool frozen = lora.rank > 0;
-  const auto add = [&](const std::string& suffix, std::vector<std::int64_t> shape, bool is_trained) {
-    if (linear.num_experts > 0) shape.insert(shape.begin(), linear.num_experts);
-    tensors.push_back({.name = linear.name + suffix, .shape = std::move(shape), .is_trained = is_trained});
-  };
-  add(".weight", {linear.out, linear.in}, !frozen);
-  if (linear.has_bias) add(".bias", {linear.out}, !frozen);
-  if (!frozen || (linear.is_expert_part && !lora.on_experts)) return;
-  add(".lora_A.weight", {lora.rank, linear.in}, true);
-  add(".lora_B.weight", {linear.out, lora.rank}, true);
-}
 
-LayerTensors decoder_layer_tensors(const DecoderLayerConfig& layer, std::int64_t hidden, const LoraSettings& lora) {
-  LayerTensors result{.name = "block"};
-  const auto add = [&](const std::string& name, std::int64_t width) {
-    if (!name.empty()) result.tensors.push_back({.name = name, .shape = {width}, .is_trained = lora.rank == 0});
-  };
-  const auto norm = [&](const std::string& name) { add(name.empty() ? "" : name + ".weight", hidden); };
-  const AttentionConfig& attention = layer.attention;
-  norm(layer.attention_norm);
-  for (const LinearShape& linear : linears_of(layer, hidden)) {
-    add_linear(linear, lora, result.tensors);
-    if (linear.name != "self_attn.o_proj") continue;
-    if (attention.head_norm != AttentionConfig::HeadNorm::kNone) {
-      const bool each = attention.head_norm == AttentionConfig::HeadNorm::kEachHead;
-      add("self_attn.q_norm.weight", each ? attention.head_dim : attention.query_width());
-      add("self_attn.k_norm.weight", each ? attention.head_dim : attention.kv_width());
-    }
-    if (attention.has_sinks) add("self_attn.sinks", attention.num_heads);
-    norm(layer.attention_post_norm);
-    norm(layer.mlp_norm);
+// Lists the tensors of one layer. What is trained of it goes by its name in checkpoints.
+class LayerList {
+ public:
+  LayerList(const ModelConfig& config, std::int64_t layer, const PartSelection& selection)
+      : config_(config), layer_(layer), selection_(selection) {}
+
+  void add(const std::string& name, std::vector<std::int64_t> shape, int tied_group = -1) {
+    // A tied head is the embedding.
+    const std::string called = tied_group >= 0 ? std::string(kEmbeddingTensor) : name_in_checkpoint(config_, layer_, name);
+    tensors.push_back({.name = name, .shape = std::move(shape), .is_trained = selection_.trains(called), .tied_group = tied_group});
   }
-  norm(layer.mlp_post_norm);
-  return result;
+
+  // Weight, bias and LoRA pair.
+  void add_linear(const LinearShape& linear) {
+    const auto shape_of = [&linear](std::vector<std::int64_t> shape) {
+      if (linear.num_experts > 0) shape.insert(shape.begin(), linear.num_experts);
+      return shape;
+    };
+    add(linear.name + ".weight", shape_of({linear.out, linear.in}));
+    if (linear.has_bias) add(linear.name + ".bias", shape_of({linear.out}));
+    if (!selection_.adapts(name_in_checkpoint(config_, layer_, linear.name), linear.is_expert_part)) return;
+    const LoraSettings& lora = selection_.lora();
+    const auto add_pair = [&](const char* suffix, std::vector<std::int64_t> shape) {
+      tensors.push_back({.name = linear.name + suffix, .shape = shape_of(std::move(shape)), .is_pair = true});
+    };
+    add_pair(".lora_A.weight", {lora.rank, linear.in});
+    add_pair(".lora_B.weight", {linear.out, lora.rank});
+    if (lora.is_dora) add_pair(".lora_magnitude_vector", {linear.out});
+  }
+
+  void add_decoder_layer(const DecoderLayerConfig& layer) {
+    const AttentionConfig& attention = layer.attention;
+    const auto norm = [&](const std::string& name) {
+      if (!name.empty()) add(name + ".weight", {config_.hidden});
+    };
+    norm(layer.attention_norm);
+    for (const LinearShape& linear : linears_of(layer, config_.hidden)) {
+      add_linear(linear);
+      if (linear.name != "self_attn.o_proj") continue;
+      if (attention.head_norm != AttentionConfig::HeadNorm::kNone) {
+        const bool each = attention.head_norm == AttentionConfig::HeadNorm::kEachHead;
+        add("self_attn.q_norm.weight", {each ? attention.head_dim : attention.query_width()});
+        add("self_attn.k_norm.weight", {each ? attention.head_dim : attention.kv_width()});
+      }
+      if (attention.has_sinks) add("self_attn.sinks", {attention.num_heads});
+      norm(layer.attention_post_norm);
+      norm(layer.mlp_norm);
+    }
+    norm(layer.mlp_post_norm);
+  }
+
+  std::vector<LayerTensor> tensors;
+
+ private:
+  const ModelConfig& config_;
+  const std::int64_t layer_;
+  const PartSelection& selection_;
+};
+
+LayerTensors list_layer(const ModelConfig& config, std::int64_t layer, const PartSelection& selection) {
+  LayerList list(config, layer, selection);
+  const int tied_group = config.tied_head ? 0 : -1;
+  const std::vector<std::int64_t> table{config.vocabulary, config.hidden};
+  std::string name = "block";
+  if (layer == 0) {
+    name = "embedding";
+    list.add("weight", table, tied_group);
+  } else if (layer <= config.num_layers()) {
+    list.add_decoder_layer(config.layers[static_cast<std::size_t>(layer - 1)]);
+  } else {
+    name = "head";
+    list.add("norm.weight", {config.hidden});
+    list.add(std::string(kHeadTensor), table, tied_group);
+  }
+  return {.name = std::move(name), .tensors = std::move(list.tensors)};
 }
 
 template <typename Counts>
@@ -61,6 +107,11 @@ std::int64_t LayerTensor::num_elements() const {
   std::int64_t elements = 1;
   for (const std::int64_t dimension : shape) elements *= dimension;
   return elements;
+}
+
+const LayerTensor* LayerTensors::find(std::string_view wanted) const {
+  const auto found = std::ranges::find(tensors, wanted, &LayerTensor::name);
+  return found == tensors.end() ? nullptr : &*found;
 }
 
 std::vector<LinearShape> linears_of(const DecoderLayerConfig& layer, std::int64_t hidden) {
@@ -92,22 +143,21 @@ std::vector<LinearShape> linears_of(const DecoderLayerConfig& layer, std::int64_
   return linears;
 }
 
-LayerTensors tensors_of_layer(const ModelConfig& config, std::int64_t layer, const LoraSettings& lora) {
-  if (layer >= 1 && layer <= config.num_layers()) {
-    return decoder_layer_tensors(config.layers[static_cast<std::size_t>(layer - 1)], config.hidden, lora);
-  }
-  const bool is_trained = lora.rank == 0;
-  const int tied_group = config.tied_head ? 0 : -1;
-  LayerTensor table{.shape = {config.vocabulary, config.hidden}, .is_trained = is_trained, .tied_group = tied_group};
-  table.name = layer == 0 ? "weight" : "lm_head.weight";
-  if (layer == 0) return {.name = "embedding", .tensors = {table}};
-  return {.name = "head", .tensors = {{.name = "norm.weight", .shape = {config.hidden}, .is_trained = is_trained}, table}};
+LayerTensors tensors_of_layer(const ModelConfig& config, std::int64_t layer, const TrainedParts& parts) {
+  return list_layer(config, layer, PartSelection(parts));
 }
 
-std::vector<LayerTensors> tensors_of(const ModelConfig& config, const LoraSettings& lora) {
+std::vector<LayerTensors> tensors_of(const ModelConfig& config, const TrainedParts& parts) {
+  const PartSelection selection(parts);
   std::vector<LayerTensors> layers;
-  for (std::int64_t layer = 0; layer < config.num_layers() + 2; ++layer) layers.push_back(tensors_of_layer(config, layer, lora));
+  for (std::int64_t layer = 0; layer < config.num_layers() + 2; ++layer) layers.push_back(list_layer(config, layer, selection));
   return layers;
+}
+
+std::string name_in_checkpoint(const ModelConfig& config, std::int64_t layer, const std::string& name) {
+  if (layer == 0) return cat("model.embed_tokens.", name);
+  if (layer <= config.num_layers()) return cat("model.layers.", layer - 1, ".", name);
+  return name.starts_with("lm_head") ? name : cat("model.", name);
 }
 
 std::int64_t num_parameters(const std::vector<LayerTensors>& layers) {

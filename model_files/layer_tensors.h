@@ -5,24 +5,23 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model_files/model_config.h"
+#include "roundpipe/trained_parts.h"
 
 namespace rp {
 
-// LoRA: each weight [out, in] gets a pair, "….lora_A.weight" [rank, in] and "….lora_B.weight" [out, rank].
-struct LoraSettings {
-  int rank = 0;  // 0: none, and all parameters are trained; else those of the pairs only
-  // Whether experts and the router have pairs, each expert its own, or attention only (and the MLP where there are no
-  // experts). In the published run of Qwen3-235B they have: docs/design/cost-model.md.
-  bool on_experts = true;
-};
+// In checkpoints: the embedding's, which a tied LM head shares, and the LM head's.
+inline constexpr std::string_view kEmbeddingTensor = "model.embed_tokens.weight";
+inline constexpr std::string_view kHeadTensor = "lm_head.weight";
 
 struct LayerTensor {
   std::string name{};  // within its layer, as in checkpoints; the experts of a block lie in one tensor [expert, out, in]
   std::vector<std::int64_t> shape{};
   bool is_trained = true;
+  bool is_pair = false;  // of LoRA: it is in no checkpoint
   int tied_group = -1;  // 0: the embedding and a tied LM head are one parameter; -1: not tied
 
   [[nodiscard]] std::int64_t num_elements() const;
@@ -31,6 +30,9 @@ struct LayerTensor {
 struct LayerTensors {
   std::string name{};  // "embedding", "block", "head"
   std::vector<LayerTensor> tensors{};
+
+  // nullptr: there is none of this name.
+  [[nodiscard]] const LayerTensor* find(std::string_view name) const;
 };
 
 // A linear layer of a decoder layer: a weight [out, in]; where it is the experts', one [num_experts, out, in], of which a token goes
@@ -47,11 +49,16 @@ struct LinearShape {
 // In the order of the computation.
 [[nodiscard]] std::vector<LinearShape> linears_of(const DecoderLayerConfig& layer, std::int64_t hidden);
 
-// Of one layer of the sequential model: 0 is the embedding, num_layers() + 1 the head. Names within a layer are those of its tensors in checkpoints, behind the layer's own prefix.
-[[nodiscard]] LayerTensors tensors_of_layer(const ModelConfig& config, std::int64_t layer, const LoraSettings& lora = {});
+// Of one layer of the sequential model: 0 is the embedding, num_layers() + 1 the head. Pairs of LoRA stand behind the weight of their linear layer:
+// "NAME.lora_A.weight" [rank, in], "NAME.lora_B.weight" [out, rank], with DoRA "NAME.lora_magnitude_vector" [out]; of experts, with their number in
+// front. Throws rp::Error (kUsage) for what PartSelection refuses.
+[[nodiscard]] LayerTensors tensors_of_layer(const ModelConfig& config, std::int64_t layer, const TrainedParts& parts = {});
 
 // Of all num_layers() + 2 layers.
-[[nodiscard]] std::vector<LayerTensors> tensors_of(const ModelConfig& config, const LoraSettings& lora = {});
+[[nodiscard]] std::vector<LayerTensors> tensors_of(const ModelConfig& config, const TrainedParts& parts = {});
+
+// What a parameter, or a module, of a layer is called in checkpoints: "model.layers.7." and its name, as a rule. Experts have no number in it.
+[[nodiscard]] std::string name_in_checkpoint(const ModelConfig& config, std::int64_t layer, const std::string& name);
 
 // Tied ones counted once; LoRA pairs count.
 [[nodiscard]] std::int64_t num_parameters(const std::vector<LayerTensors>& layers);

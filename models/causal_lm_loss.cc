@@ -29,11 +29,11 @@ constexpr std::int64_t kRowGrain = 64;
 struct LossAndGradients {
   at::Tensor loss;            // fp32 scalar: the sum of the rows' cross entropies, divided
   at::Tensor grad_hidden_rh;  // undefined where no gradient is wanted
-  at::Tensor grad_weight_vh;  // likewise, and where there are no rows; fp32 if there are several chunks
+  at::Tensor grad_weight_vh;  // likewise, where the weight is frozen, and where there are no rows; fp32 if there are several chunks
 };
 
 LossAndGradients cross_entropy(const at::Tensor& hidden_rh, const at::Tensor& weight_vh, const at::Tensor& labels_r,
-                               float divisor, std::int64_t step, bool with_gradient) {
+                               float divisor, std::int64_t step, bool with_gradient, bool with_weight_gradient) {
   const std::int64_t trained = labels_r.size(0), rows = hidden_rh.size(0), vocabulary = weight_vh.size(0);
   const at::Tensor losses_r = at::empty({trained}, hidden_rh.options().dtype(at::kFloat));
   LossAndGradients result;
@@ -53,6 +53,7 @@ LossAndGradients cross_entropy(const at::Tensor& hidden_rh, const at::Tensor& we
     logits_cv.narrow(0, count_trained, count - count_trained).zero_();
     at::Tensor grad_ch = result.grad_hidden_rh.narrow(0, begin, count);
     at::mm_out(grad_ch, logits_cv, weight_vh);
+    if (!with_weight_gradient) continue;
     const at::Tensor grad_vh = at::mm(logits_cv.t(), hidden_ch);
     if (begin == 0) {
       result.grad_weight_vh = trained <= step ? grad_vh : grad_vh.to(at::kFloat);
@@ -88,7 +89,7 @@ struct CausalLmLoss : torch::autograd::Function<CausalLmLoss> {
     const bool all = trained_r.size(0) == hidden_nh.size(0);
     const at::Tensor hidden_rh = all ? hidden_nh.contiguous() : gather_rows(hidden_nh, trained_r);
     const LossAndGradients result =
-        cross_entropy(hidden_rh, weight_vh, labels_r, static_cast<float>(divisor), chunk_tokens, with_gradient);
+        cross_entropy(hidden_rh, weight_vh, labels_r, static_cast<float>(divisor), chunk_tokens, with_gradient, weight_any.requires_grad());
     if (with_gradient) {
       at::Tensor grad_nh = result.grad_hidden_rh;
       if (!all) grad_nh = at::zeros_like(hidden_nh).index_copy_(0, trained_r, result.grad_hidden_rh.narrow(0, 0, trained_r.size(0)));

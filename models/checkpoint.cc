@@ -9,8 +9,11 @@
 
 #include "common/check.h"
 #include "common/text.h"
+#include "model_files/adapter_config.h"
+#include "model_files/layer_tensors.h"
 #include "model_files/output_directory.h"
 #include "model_files/safetensors_writer.h"
+#include "models/lora.h"
 #include "roundpipe/error.h"
 
 namespace rp::models {
@@ -52,7 +55,10 @@ void write_tensor(SafetensorsWriter& writer, const std::string& name, const at::
 
 }  // namespace
 
-void read_tensor(const WeightFiles& weights, const std::string& name, const at::Tensor& value) {
+namespace {
+
+template <typename Source>
+void read_pieces(const Source& weights, const std::string& name, const at::Tensor& value) {
   const TensorInfo& info = weights.tensor(name);
   const at::ScalarType dtype = scalar_type(info.dtype, name);
   const at::Tensor elements = value.view({-1});
@@ -66,6 +72,28 @@ void read_tensor(const WeightFiles& weights, const std::string& name, const at::
     elements.narrow(0, first, count).copy_(buffer.narrow(0, 0, count));
   }
 }
+
+// Where a linear layer has a pair: the weight with it.
+at::Tensor merged(const WeightSource& weight, const CheckpointTensor& tensor, const at::Tensor& value, const LayerTensors& layer,
+                  const LoraSettings& lora) {
+  constexpr std::string_view kWeight = ".weight";
+  if (!tensor.parameter.ends_with(kWeight)) return value;
+  const std::string linear = tensor.parameter.substr(0, tensor.parameter.size() - kWeight.size());
+  if (layer.find(linear + ".lora_A.weight") == nullptr) return value;
+  const auto part = [&](const std::string& name) {
+    const at::Tensor whole = weight(tensor.layer, linear + name);
+    return tensor.expert < 0 ? whole : whole[tensor.expert];
+  };
+  LoraPair pair{.a_ri = part(".lora_A.weight"), .b_or = part(".lora_B.weight"), .scale = lora.scale()};
+  if (lora.is_dora) pair.magnitude_o = part(".lora_magnitude_vector");
+  return merged_weight(value, pair);
+}
+
+}  // namespace
+
+void read_tensor(const WeightFiles& weights, const std::string& name, const at::Tensor& value) { read_pieces(weights, name, value); }
+
+void read_tensor(const SafetensorsFile& file, const std::string& name, const at::Tensor& value) { read_pieces(file, name, value); }
 
 void check_tied_head(const ModelConfig& config, const WeightFiles& weights) {
   if (!config.tied_head || !weights.contains(kHeadTensor)) return;
@@ -82,7 +110,28 @@ void check_tied_head(const ModelConfig& config, const WeightFiles& weights) {
   }
 }
 
-void export_checkpoint(const std::filesystem::path& source, const std::filesystem::path& output, const WeightSource& weight) {
+void export_adapter(const std::filesystem::path& source, const std::filesystem::path& output, const TrainedParts& parts,
+                    const WeightSource& weight) {
+  const ModelConfig config = read_model_config(source);
+  const std::vector<AdapterTensor> tensors = adapter_tensors(config, parts);
+  std::vector<TensorDeclaration> declarations;
+  for (const AdapterTensor& tensor : tensors) declarations.push_back({tensor.name, TensorDType::kF32, tensor.shape});
+  OutputDirectory::make(output, [&](const OutputDirectory& directory) {
+    SafetensorsWriter writer = SafetensorsWriter::create(directory.path() / kAdapterWeightsFile, declarations);
+    for (const AdapterTensor& tensor : tensors) {
+      const at::Tensor parameter = weight(tensor.layer, tensor.parameter);
+      write_tensor(writer, tensor.name, tensor.expert < 0 ? parameter : parameter[tensor.expert], at::kFloat);
+    }
+    writer.commit();
+    OutputFile file = OutputFile::create(directory.path() / kAdapterConfigFile);
+    const std::string text = adapter_config_text(config, parts, source);
+    file.write(text.data(), text.size());
+    file.commit();
+  });
+}
+
+void export_checkpoint(const std::filesystem::path& source, const std::filesystem::path& output, const WeightSource& weight,
+                       const TrainedParts& parts) {
   const ModelConfig config = read_model_config(source);
   const WeightFiles weights = WeightFiles::open(source);
   check_weights(config, weights);
@@ -95,6 +144,7 @@ void export_checkpoint(const std::filesystem::path& source, const std::filesyste
   for (const CheckpointTensor& tensor : tensors) {
     declarations.push_back({tensor.name, weights.tensor(tensor.name).dtype, tensor.shape});
   }
+  const std::vector<LayerTensors> layers = tensors_of(config, parts);
   OutputDirectory::make(output, [&](const OutputDirectory& directory) {
     SafetensorsWriter writer = SafetensorsWriter::create(directory.path() / "model.safetensors", declarations);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -102,7 +152,8 @@ void export_checkpoint(const std::filesystem::path& source, const std::filesyste
       const at::Tensor parameter = weight(tensor.layer, tensor.parameter);
       const at::Tensor value = tensor.expert < 0 ? parameter : parameter[tensor.expert];
       RP_ASSERT(value.sizes() == at::IntArrayRef(tensor.shape));
-      write_tensor(writer, tensor.name, value, scalar_type(declarations[i].dtype, tensor.name));
+      const LayerTensors& layer = layers[static_cast<std::size_t>(tensor.layer)];
+      write_tensor(writer, tensor.name, merged(weight, tensor, value, layer, parts.lora), scalar_type(declarations[i].dtype, tensor.name));
     }
     writer.commit();
     for (const auto& entry : std::filesystem::directory_iterator(source)) {

@@ -11,6 +11,7 @@
 #include "model_files/checkpoint_tensors.h"
 #include "model_files/model_config.h"
 #include "model_files/weight_files.h"
+#include "roundpipe/trained_parts.h"
 
 namespace rp::models {
 
@@ -19,6 +20,9 @@ namespace rp::models {
 // REQUIRES: `value` is contiguous and has the tensor's number of elements.
 void read_tensor(const WeightFiles& weights, const std::string& name, const at::Tensor& value);
 
+// The same from an adapter's file.
+void read_tensor(const SafetensorsFile& file, const std::string& name, const at::Tensor& value);
+
 // Compares the LM head of a tied model with the embedding, where the files have one. Throws rp::Error (kBadInput) if any
 // value differs. REQUIRES: check_weights() found no fault.
 void check_tied_head(const ModelConfig& config, const WeightFiles& weights);
@@ -26,10 +30,16 @@ void check_tied_head(const ModelConfig& config, const WeightFiles& weights);
 // Gives the present value of a parameter, of any floating dtype.
 using WeightSource = std::function<at::Tensor(std::int64_t layer, const std::string& parameter)>;
 
+// Writes the pairs of `parts`, and what is trained beside them, to the new directory `output`, as PEFT does: adapter_config.json and
+// adapter_model.safetensors in fp32. Throws as export_checkpoint().
+void export_adapter(const std::filesystem::path& source, const std::filesystem::path& output, const TrainedParts& parts,
+                    const WeightSource& weight);
+
 // Writes the model of directory `source`, with the weights that `weight` gives, to the new directory `output`:
 // model.safetensors with the names and dtypes of the source, and every other file of the source that is no weight file
-// (configuration, tokenizer). A tied LM head is written where the source has one. Appears whole or not at all. Throws
+// (configuration, tokenizer). Pairs of `parts` are merged into their weights. A tied LM head is written where the source has one. Appears whole or not at all. Throws
 // rp::Error: kBadInput for the source, kOutputFailed for the output.
-void export_checkpoint(const std::filesystem::path& source, const std::filesystem::path& output, const WeightSource& weight);
+void export_checkpoint(const std::filesystem::path& source, const std::filesystem::path& output, const WeightSource& weight,
+                       const TrainedParts& parts = {});
 
 }  // namespace rp::models

@@ -35,7 +35,7 @@ Tensors with_documents(const at::Tensor& x_bth, const Tensors& inputs) {
 // Placeholders for the tensors of a layer, in their order.
 std::vector<NamedParameter> placeholders(const LayerTensors& layer, at::ScalarType dtype) {
   std::vector<NamedParameter> parameters;
-  for (const LayerTensor& tensor : layer.tensors) parameters.push_back({tensor.name, placeholder(tensor.shape, dtype)});
+  for (const LayerTensor& tensor : layer.tensors) parameters.push_back({tensor.name, placeholder(tensor.shape, dtype).requires_grad_(tensor.is_trained)});
   return parameters;
 }
 
@@ -65,8 +65,10 @@ class Embedding : public Layer {
 
 class DecoderLayer : public Layer {
  public:
-  DecoderLayer(const ModelConfig& config, const DecoderLayerConfig& layer, const LayerTensors& tensors, at::ScalarType dtype)
+  DecoderLayer(const ModelConfig& config, const DecoderLayerConfig& layer, const LayerTensors& tensors, const LoraSettings& lora,
+               at::ScalarType dtype)
       : config_(layer),
+        lora_(lora),
         epsilon_(config.norm_epsilon),
         norm_kind_(config.norm),
         parameters_(placeholders(tensors, dtype)) {
@@ -78,7 +80,10 @@ class DecoderLayer : public Layer {
       experts_ = {.router = linear_named(layer.mlp.experts->router_name),
                   .gate_eih = named("mlp.experts.gate_proj.weight"),
                   .up_eih = named("mlp.experts.up_proj.weight"),
-                  .down_ehi = named("mlp.experts.down_proj.weight")};
+                  .down_ehi = named("mlp.experts.down_proj.weight"),
+                  .gate_pair = pair_named("mlp.experts.gate_proj"),
+                  .up_pair = pair_named("mlp.experts.up_proj"),
+                  .down_pair = pair_named("mlp.experts.down_proj")};
     } else {
       for (const char* name : {"gate_proj", "up_proj"}) gate_up_.push_back(linear_named(cat("mlp.", name)));
       down_ = linear_named("mlp.down_proj");
@@ -93,6 +98,14 @@ class DecoderLayer : public Layer {
   }
 
   std::vector<NamedParameter> parameters() override { return parameters_; }
+
+  void train(bool on) override {
+    const double dropout = on ? lora_.dropout : 0;
+    for (LinearWeights& weights : qkv_) weights.lora.dropout = dropout;
+    for (LinearWeights& weights : gate_up_) weights.lora.dropout = dropout;
+    for (LinearWeights* weights : {&output_, &down_, &experts_.router}) weights->lora.dropout = dropout;
+    for (LoraPair* pair : {&experts_.gate_pair, &experts_.up_pair, &experts_.down_pair}) pair->dropout = dropout;
+  }
 
   Tensors forward(const Tensors& inputs) override {
     const at::Tensor& x_bth = inputs.at(0);
@@ -109,7 +122,14 @@ class DecoderLayer : public Layer {
     return found == by_name_.end() ? at::Tensor() : found->second;
   }
   [[nodiscard]] LinearWeights linear_named(const std::string& name) const {
-    return {.weight_oi = named(name + ".weight"), .bias_o = named(name + ".bias")};
+    return {.weight_oi = named(name + ".weight"), .bias_o = named(name + ".bias"), .lora = pair_named(name)};
+  }
+  [[nodiscard]] LoraPair pair_named(const std::string& name) const {
+    return {.a_ri = named(name + ".lora_A.weight"),
+            .b_or = named(name + ".lora_B.weight"),
+            .magnitude_o = named(name + ".lora_magnitude_vector"),
+            .scale = lora_.scale(),
+            .dropout = lora_.dropout};
   }
 
   // x itself, where there is no such norm.
@@ -168,6 +188,7 @@ class DecoderLayer : public Layer {
   }
 
   const DecoderLayerConfig config_;
+  const LoraSettings lora_;
   const double epsilon_;
   const NormKind norm_kind_;
   const std::vector<NamedParameter> parameters_;
@@ -204,17 +225,17 @@ class Head : public Layer {
 
 }  // namespace
 
-std::unique_ptr<Layer> make_embedding(const ModelConfig& config, at::ScalarType dtype) {
-  return std::make_unique<Embedding>(config, tensors_of_layer(config, 0), dtype);
+std::unique_ptr<Layer> make_embedding(const ModelConfig& config, const TrainedParts& parts, at::ScalarType dtype) {
+  return std::make_unique<Embedding>(config, tensors_of_layer(config, 0, parts), dtype);
 }
 
-std::unique_ptr<Layer> make_decoder_layer(const ModelConfig& config, std::int64_t number, at::ScalarType dtype) {
+std::unique_ptr<Layer> make_decoder_layer(const ModelConfig& config, std::int64_t number, const TrainedParts& parts, at::ScalarType dtype) {
   const DecoderLayerConfig& layer = config.layers.at(static_cast<std::size_t>(number));
-  return std::make_unique<DecoderLayer>(config, layer, tensors_of_layer(config, number + 1), dtype);
+  return std::make_unique<DecoderLayer>(config, layer, tensors_of_layer(config, number + 1, parts), parts.lora, dtype);
 }
 
-std::unique_ptr<Layer> make_head(const ModelConfig& config, at::ScalarType dtype) {
-  return std::make_unique<Head>(config, tensors_of_layer(config, config.num_layers() + 1), dtype);
+std::unique_ptr<Layer> make_head(const ModelConfig& config, const TrainedParts& parts, at::ScalarType dtype) {
+  return std::make_unique<Head>(config, tensors_of_layer(config, config.num_layers() + 1, parts), dtype);
 }
 
 std::optional<std::string> what_is_missing(const ModelConfig& config) {

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "models/grouped_linear.h"
+#include "models/lora.h"
 #include "models/ops.h"
 #include "roundpipe/recompute.h"
 
@@ -80,6 +81,12 @@ struct InOrderOfTokens : torch::autograd::Function<InOrderOfTokens> {
   }
 };
 
+// Rows that are sorted by expert times the experts' weights, with their pairs.
+at::Tensor product_of_experts(const at::Tensor& rows, const at::Tensor& weight_eoi, const LoraPair& pair, const at::Tensor& counts_e) {
+  const at::Tensor product = grouped_linear(rows, weight_eoi, counts_e);
+  return pair.a_ri.defined() ? adapted_experts(product, rows, pair, counts_e) : product;
+}
+
 }  // namespace
 
 at::Tensor mixture_of_experts(const at::Tensor& x, const ExpertWeights& weights, const ExpertsConfig& config, Activation activation) {
@@ -87,9 +94,12 @@ at::Tensor mixture_of_experts(const at::Tensor& x, const ExpertWeights& weights,
   const Routing routing = route(x_nh, weights.router, config);
   const Sorted sorted = sort_by_expert(routing.experts_nk, config.num);
   const at::Tensor rows = RowsOfPairs::apply(x_nh, sorted.pairs, sorted.places);
+  const auto times = [&](const at::Tensor& from, const at::Tensor& weight_eoi, const LoraPair& pair) {
+    return product_of_experts(from, weight_eoi, pair, sorted.counts_e);
+  };
   const at::Tensor inner =
-      glu(grouped_linear(rows, weights.gate_eih, sorted.counts_e), grouped_linear(rows, weights.up_eih, sorted.counts_e), activation);
-  const at::Tensor outputs = InOrderOfTokens::apply(grouped_linear(inner, weights.down_ehi, sorted.counts_e), sorted.pairs, sorted.places);
+      glu(times(rows, weights.gate_eih, weights.gate_pair), times(rows, weights.up_eih, weights.up_pair), activation);
+  const at::Tensor outputs = InOrderOfTokens::apply(times(inner, weights.down_ehi, weights.down_pair), sorted.pairs, sorted.places);
   const at::Tensor outputs_nkh = outputs.unflatten(0, {x_nh.size(0), config.per_token});
   return (outputs_nkh * routing.weights_nk.unsqueeze(-1)).sum(1).view(x.sizes());
 }

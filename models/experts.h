@@ -17,6 +17,7 @@ namespace rp::models {
 struct ExpertWeights {
   LinearWeights router{};                              // [e, h]
   at::Tensor gate_eih{}, up_eih{}, down_ehi{};
+  LoraPair gate_pair{}, up_pair{}, down_pair{};  // where the experts have them
 };
 
 // x [..., h] -> [..., h]. Differentiable; the choice of experts is not. A token's outputs are multiplied by its weights, which have

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "models/kernel_call.h"
+#include "models/lora.h"
 
 namespace rp::models {
 
@@ -126,11 +127,8 @@ struct GpuLinears : torch::autograd::Function<GpuLinears> {
   }
 };
 
-}  // namespace
-
-at::Tensor linear(const at::Tensor& x, const LinearWeights& weights, bool is_read) { return linears(x, {weights}, is_read)[0]; }
-
-std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<LinearWeights>& weights, bool is_read) {
+// Without pairs.
+std::vector<at::Tensor> products(const at::Tensor& x, const std::vector<LinearWeights>& weights, bool is_read) {
   if (!runs_on_gpu(x)) {
     std::vector<at::Tensor> results;
     for (const LinearWeights& one : weights) results.push_back(cpu_linear(x, one, is_read));
@@ -144,6 +142,18 @@ std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<LinearWei
     if (one.bias_o.defined()) biases.push_back(one.bias_o);
   }
   return GpuLinears::apply(x, at::TensorList(factors), at::TensorList(biases), bias_of, is_read);
+}
+
+}  // namespace
+
+at::Tensor linear(const at::Tensor& x, const LinearWeights& weights, bool is_read) { return linears(x, {weights}, is_read)[0]; }
+
+std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<LinearWeights>& weights, bool is_read) {
+  std::vector<at::Tensor> results = products(x, weights, is_read);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (weights[i].lora.a_ri.defined()) results[i] = adapted(results[i], x, weights[i], is_read);
+  }
+  return results;
 }
 
 bool takes_gradient_in_place(const at::Tensor& weight) {

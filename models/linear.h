@@ -19,12 +19,21 @@
 
 namespace rp::models {
 
+// A pair of LoRA (roundpipe/trained_parts.h); undefined: there is none. r rank.
+struct LoraPair {
+  at::Tensor a_ri{}, b_or{};
+  at::Tensor magnitude_o{};  // of DoRA, else undefined
+  double scale = 1;
+  double dropout = 0;  // of this call: 0 in evaluations
+};
+
 struct LinearWeights {
   at::Tensor weight_oi;
   at::Tensor bias_o{};  // or undefined
+  LoraPair lora{};
 };
 
-// x [..., i] times one weight: [..., o]. Differentiable. Name LinearWeights in the call: with a tensor in braces it would be
+// x [..., i] times one weight, with its pair (lora.h): [..., o]. Differentiable. Name LinearWeights in the call: with a tensor in braces it would be
 // at::linear(). Where nothing reads the result's values (outputs_are_read()), it may have any, and only its graph is made.
 [[nodiscard]] at::Tensor linear(const at::Tensor& x, const LinearWeights& weights, bool is_read = true);
 

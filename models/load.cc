@@ -1,13 +1,17 @@
 // rp::models::load() and inspect(): a Hugging Face directory as a description of layers.
+#include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "common/bad_input.h"
 #include "common/text.h"
+#include "model_files/adapter_config.h"
 #include "model_files/checkpoint_tensors.h"
 #include "model_files/layer_tensors.h"
 #include "model_files/model_config.h"
+#include "model_files/part_selection.h"
 #include "model_files/weight_files.h"
 #include "models/batch_check.h"
 #include "models/checkpoint.h"
@@ -40,47 +44,97 @@ ModelConfig trainable_config(const std::filesystem::path& directory) {
   return config;
 }
 
+// By layer: of each parameter its tensors in the files, one for each expert where they are the experts'.
+using FileTensors = std::vector<std::map<std::string, std::vector<std::string>>>;
+
 // What all layers of a model are made from.
 struct Source {
   ModelConfig config;
+  TrainedParts parts;
   WeightFiles weights;
-  // By layer: of each parameter its tensors in the files, one for each expert where they are the experts'.
-  std::vector<std::map<std::string, std::vector<std::string>>> tensors_of;
+  FileTensors tensors_of;
+  std::optional<SafetensorsFile> adapter{};  // that the pairs begin from
+  FileTensors adapter_tensors_of{};
 };
 
-std::shared_ptr<const Source> open_source(const std::filesystem::path& directory) {
+template <typename Tensors>
+FileTensors by_parameter(const ModelConfig& config, const Tensors& tensors) {
+  FileTensors result(static_cast<std::size_t>(config.num_layers()) + 2);
+  for (const auto& tensor : tensors) result[static_cast<std::size_t>(tensor.layer)][tensor.parameter].push_back(tensor.name);
+  return result;
+}
+
+std::shared_ptr<const Source> open_source(const std::filesystem::path& directory, const TrainedParts& parts) {
   ModelConfig config = trainable_config(directory);
   WeightFiles weights = WeightFiles::open(directory);
   check_weights(config, weights);
-  std::vector<std::map<std::string, std::vector<std::string>>> tensors_of(static_cast<std::size_t>(config.num_layers()) + 2);
-  for (const CheckpointTensor& tensor : checkpoint_tensors(config)) {
-    tensors_of[static_cast<std::size_t>(tensor.layer)][tensor.parameter].push_back(tensor.name);
+  (void)summarise(config, parts);
+  FileTensors tensors = by_parameter(config, checkpoint_tensors(config));
+  if (config.tied_head) tensors.back()[std::string(kHeadTensor)] = {std::string(kEmbeddingTensor)};
+  auto source = std::make_shared<Source>(Source{std::move(config), parts, std::move(weights), std::move(tensors)});
+  if (!parts.adapter.empty()) {
+    source->adapter = SafetensorsFile::open(parts.adapter / kAdapterWeightsFile);
+    check_adapter(source->config, parts, *source->adapter);
+    source->adapter_tensors_of = by_parameter(source->config, adapter_tensors(source->config, parts));
   }
-  if (config.tied_head) tensors_of.back()[std::string(kHeadTensor)] = {std::string(kEmbeddingTensor)};
-  return std::make_shared<const Source>(Source{std::move(config), std::move(weights), std::move(tensors_of)});
+  return source;
+}
+
+// A parameter from its tensors in files.
+template <typename Files>
+void read_parameter(const Files& files, const std::vector<std::string>& tensors, const at::Tensor& value) {
+  if (tensors.size() == 1 && files.tensor(tensors.front()).shape.size() == static_cast<std::size_t>(value.dim())) {
+    return read_tensor(files, tensors.front(), value);
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i) read_tensor(files, tensors[i], value[static_cast<std::int64_t>(i)]);
+}
+
+// What a pair begins with: W x + scale B A x = W x, and for DoRA the lengths of the rows of W.
+void begin_pair(const Source& source, std::int64_t layer, const std::string& parameter, const at::Tensor& value) {
+  if (parameter.ends_with(".lora_A.weight")) {
+    const double bound = 1 / std::sqrt(static_cast<double>(value.size(-1)));
+    value.uniform_(-bound, bound);
+  } else if (parameter.ends_with(".lora_B.weight")) {
+    value.zero_();
+  } else {
+    const std::string weight = parameter.substr(0, parameter.rfind('.')) + ".weight";
+    const std::string& name = source.tensors_of[static_cast<std::size_t>(layer)].at(weight).front();
+    const at::Tensor rows = at::empty(source.weights.tensor(name).shape, at::kFloat);
+    read_tensor(source.weights, name, rows);
+    value.copy_(at::linalg_vector_norm(rows, 2, at::IntArrayRef{1}));
+  }
+}
+
+void initialize(const Source& source, std::int64_t layer, const std::string& parameter, const at::Tensor& value) {
+  if (layer == 0) check_tied_head(source.config, source.weights);
+  const auto place = static_cast<std::size_t>(layer);
+  if (source.adapter) {
+    const auto found = source.adapter_tensors_of[place].find(parameter);
+    if (found != source.adapter_tensors_of[place].end()) return read_parameter(*source.adapter, found->second, value);
+  }
+  const auto found = source.tensors_of[place].find(parameter);
+  if (found == source.tensors_of[place].end()) return begin_pair(source, layer, parameter, value);
+  read_parameter(source.weights, found->second, value);
 }
 
 LayerSpec describe(const std::shared_ptr<const Source>& source, std::int64_t layer, at::ScalarType dtype) {
   const ModelConfig& config = source->config;
   LayerSpec spec;
   // Processes that read different files differ here.
-  spec.arguments_hash = std::hash<std::string>()(cat(text_of_layer(config, layer), static_cast<int>(dtype)));
+  spec.arguments_hash = std::hash<std::string>()(cat(text_of_layer(config, layer), static_cast<int>(dtype), source->parts.lora.scale()));
   spec.forward_cost = forward_cost(config, layer);
   if (layer == 0) {
     spec.name = "Embedding";
-    spec.make = [source, dtype] { return make_embedding(source->config, dtype); };
+    spec.make = [source, dtype] { return make_embedding(source->config, source->parts, dtype); };
   } else if (layer <= config.num_layers()) {
     spec.name = cat("DecoderLayer ", layer - 1);
-    spec.make = [source, layer, dtype] { return make_decoder_layer(source->config, layer - 1, dtype); };
+    spec.make = [source, layer, dtype] { return make_decoder_layer(source->config, layer - 1, source->parts, dtype); };
   } else {
     spec.name = "Head";
-    spec.make = [source, dtype] { return make_head(source->config, dtype); };
+    spec.make = [source, dtype] { return make_head(source->config, source->parts, dtype); };
   }
   spec.initialize = [source, layer](const std::string& parameter, const at::Tensor& value) {
-    if (layer == 0) check_tied_head(source->config, source->weights);
-    const std::vector<std::string>& tensors = source->tensors_of[static_cast<std::size_t>(layer)].at(parameter);
-    if (tensors.size() == 1) return read_tensor(source->weights, tensors.front(), value.view(source->weights.tensor(tensors.front()).shape));
-    for (std::size_t i = 0; i < tensors.size(); ++i) read_tensor(source->weights, tensors[i], value[static_cast<std::int64_t>(i)]);
+    initialize(*source, layer, parameter, value);
   };
   return spec;
 }
@@ -90,12 +144,12 @@ constexpr std::int64_t kExampleTokens = 64;
 
 }  // namespace
 
-Model load(const std::filesystem::path& directory, at::ScalarType dtype) {
+Model load(const std::filesystem::path& directory, at::ScalarType dtype, const TrainedParts& parts) {
   if (dtype != at::kBFloat16 && dtype != at::kHalf && dtype != at::kFloat) {
     throw Error(ExitCode::kUsage, cat("models::load(): weights of dtype ", c10::toString(dtype),
                                       " are not supported; use bf16 (at::kBFloat16), fp16 (at::kHalf) or fp32 (at::kFloat)"));
   }
-  const std::shared_ptr<const Source> source = open_source(directory);
+  const std::shared_ptr<const Source> source = open_source(directory, parts);
   const ModelConfig& config = source->config;
   Model model;
   const std::int64_t head = config.num_layers() + 1;
@@ -106,10 +160,15 @@ Model load(const std::filesystem::path& directory, at::ScalarType dtype) {
   return std::move(model.set_dtype(dtype));
 }
 
-ModelInfo inspect(const std::filesystem::path& directory) {
+ModelInfo inspect(const std::filesystem::path& directory, const TrainedParts& parts) {
   const ModelConfig config = trainable_config(directory);
   check_weights(config, WeightFiles::open(directory));
+  const SelectionSummary selection = summarise(config, parts);
+  if (!parts.adapter.empty()) check_adapter(config, parts, SafetensorsFile::open(parts.adapter / kAdapterWeightsFile));
   ModelInfo info;
+  info.num_trained = selection.num_trained;
+  info.num_adapted = selection.num_adapted;
+  for (const auto& [name, count] : selection.adapted) info.adapted += cat(info.adapted.empty() ? "" : ", ", name, " x", count);
   info.architecture = config.family;
   info.vocabulary = config.vocabulary;
   info.max_sequence_length = config.max_sequence_length;
@@ -117,5 +176,7 @@ ModelInfo inspect(const std::filesystem::path& directory) {
   for (const CheckpointTensor& tensor : checkpoint_tensors(config)) info.num_parameters += tensor.num_elements();
   return info;
 }
+
+TrainedParts read_adapter(const std::filesystem::path& folder) { return read_adapter_config(folder); }
 
 }  // namespace rp::models

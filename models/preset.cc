@@ -36,12 +36,11 @@ class PresetLayer : public Layer {
 
 Model preset(const std::string& name, const PresetBatch& batch, at::ScalarType dtype) {
   const ModelConfig config = preset_config(name);
-  const LoraSettings lora{.rank = batch.lora_rank};
-  const std::vector<LayerTensors> layers = tensors_of(config, lora);
+  const std::vector<LayerTensors> layers = tensors_of(config, batch.parts);
   const std::vector<LayerCost> costs = layer_costs(config, {.sequences = batch.sequences,
                                                            .sequence_length = batch.sequence_length,
                                                            .element_bytes = at::elementSize(dtype),
-                                                           .lora = lora});
+                                                           .parts = batch.parts});
   Model model;
   model.set_dtype(dtype);
   std::vector<ParameterUse> tied;

@@ -114,7 +114,7 @@ CommandParser plan_parser() {
                         .usage = "--model MODEL",
                         .parser = cxxopts::Options("rp-plan plan", "Predicts how a model trains: memory, plan, speed."),
                         .options = {"--model", "--gpus", "--gpu", "--server", "--host-memory", "--sequence-length", "--batch-size",
-                                    "--microbatches", "--rounds-per-step", "--lora-rank", "--no-lora-experts", "--async",
+                                    "--microbatches", "--rounds-per-step", "--lora-rank", "--lora-targets", "--lora-experts", "--freeze", "--train", "--async",
                                     "--fp16-accumulate", "--pageable-weights", "--max-fused-layers", "--recompute-grain", "--html", "--effort", "--json"},
                         .required = {"model"}};
   const auto with_default = [](const char* value) { return text()->default_value(value); };
@@ -124,8 +124,10 @@ CommandParser plan_parser() {
       "host-memory", "memory for the run, as 768G; default: all of the server's", text(), "SIZE")(
       "sequence-length", "tokens of a sequence", with_default("2048"), "N")("batch-size", "sequences of a step", with_default("128"), "N")(
       "microbatches", "of a round; default: proposed", text(), "N")("rounds-per-step", "default: proposed", text(), "N")(
-      "lora-rank", "train LoRA pairs of this rank only; 0: all parameters", with_default("0"), "N")(
-      "no-lora-experts", "no LoRA pairs at experts and routers")("async", "asynchronous steps, with weights one step old")(
+      "lora-rank", "train LoRA pairs of this rank beside frozen weights; 0: all weights", with_default("0"), "N")(
+      "lora-targets", "which linear layers have pairs: all-linear, a list, or a regular expression", with_default("all-linear"), "NAMES")(
+      "lora-experts", "experts and routers have pairs, too")("freeze", "weights that are not trained: a regular expression", text(), "REGEX")(
+      "train", "weights that are trained in any case", text(), "REGEX")("async", "asynchronous steps, with weights one step old")(
       "fp16-accumulate", "matrix products that add up in fp16")("pageable-weights", "weights in memory that is not pinned")(
       "max-fused-layers", "beside the head in the fused stage", with_default("2"), "N")(
       "recompute-grain", "a backward stage recomputes all of it, or layer by layer: stage or layer; default: chosen", text(), "GRAIN")(
@@ -278,8 +280,11 @@ PlanOptions read_plan(const cxxopts::ParseResult& given) {
   question.batch = count_of(given, "batch-size", 1, kMost);
   if (given.count("microbatches") > 0) question.round_microbatches = count_of(given, "microbatches", 1, kMost);
   if (given.count("rounds-per-step") > 0) question.rounds_per_step = count_of(given, "rounds-per-step", 1, kMost);
-  question.lora_rank = count_of(given, "lora-rank", 0, 65536);
-  question.lora_experts = given.count("no-lora-experts") == 0;
+  question.parts.lora.rank = count_of(given, "lora-rank", 0, 65536);
+  question.parts.lora.targets = given["lora-targets"].as<std::string>();
+  question.parts.lora.on_experts = given.count("lora-experts") > 0;
+  if (given.count("freeze") > 0) question.parts.freeze = given["freeze"].as<std::string>();
+  if (given.count("train") > 0) question.parts.train = given["train"].as<std::string>();
   question.asynchronous = given.count("async") > 0;
   question.fp16_accumulate = given.count("fp16-accumulate") > 0;
   question.pageable_weights = given.count("pageable-weights") > 0;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "planner/trace_file.h"
+#include "roundpipe/trained_parts.h"
 #include "scheduler/bound_schedules.h"
 #include "scheduler/workload.h"
 
@@ -26,8 +27,7 @@ struct ModelQuestion {
   std::uint64_t host_bytes = 0;  // 0: all of the server's
   int sequence_length = 2048;
   int batch = 128;
-  int lora_rank = 0;
-  bool lora_experts = true;
+  TrainedParts parts{};
   bool asynchronous = false;
   bool fp16_accumulate = false;
   bool pageable_weights = false;

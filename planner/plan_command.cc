@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "common/text.h"
+#include "model_files/part_selection.h"
 #include "model_files/profile_file.h"
 #include "planner/run_timeline.h"
 #include "roundpipe/error.h"
@@ -23,8 +24,7 @@ TrainingSetup setup_of(const ModelQuestion& question) {
                       .num_gpus = question.num_gpus,
                       .sequence_length = question.sequence_length,
                       .batch = question.batch,
-                      .lora_rank = question.lora_rank,
-                      .lora_experts = question.lora_experts,
+                      .parts = question.parts,
                       .asynchronous = question.asynchronous,
                       .accumulate = question.fp16_accumulate ? Accumulate::kFp16 : Accumulate::kFp32,
                       .pinned_weights = !question.pageable_weights,
@@ -106,12 +106,24 @@ std::string share(double part, double whole) {
 
 const char* grain_of(const RunPrediction& prediction) { return prediction.recompute == RecomputeGrain::kLayer ? "layer" : "stage"; }
 
+// As options of `train`.
+std::string parts_text(const TrainedParts& parts) {
+  std::string text;
+  if (const LoraSettings& lora = parts.lora; lora.rank > 0) {
+    text = cat(" --lora-rank ", lora.rank, lora.on_experts ? " --lora-experts" : "");
+    if (lora.targets != LoraSettings{}.targets) text += cat(" --lora-targets '", lora.targets, "'");
+  }
+  if (!parts.freeze.empty()) text += cat(" --freeze '", parts.freeze, "'");
+  if (!parts.train.empty()) text += cat(" --train '", parts.train, "'");
+  return text;
+}
+
 // The options with which `train` does what is predicted, but for plan and data.
 std::string train_options_text(const TrainingSetup& setup, const RunPrediction& prediction) {
   return cat("--batch-size ", setup.batch, " --sequence-length ", setup.sequence_length, " --num-microbatches ",
              prediction.round_microbatches, " --rounds-per-step ", prediction.rounds_per_step, " --recompute-grain ",
              grain_of(prediction), setup.asynchronous ? " --async" : "",
-             setup.lora_rank > 0 ? cat(" --lora-rank ", setup.lora_rank) : "");
+             parts_text(setup.parts));
 }
 
 bool fits_gpu(const TrainingSetup& setup, const RunPrediction& prediction) {
@@ -212,9 +224,9 @@ PlanAnswer answer_question(const ModelQuestion& question, Effort effort, bool fo
   PlanAnswer answer{.setup = setup_of(question)};
   answer.setup.records_spans = for_page;
   const TrainingSetup& setup = answer.setup;
-  const std::vector<LayerTensors> tensors = tensors_of(setup.model, {.rank = setup.lora_rank, .on_experts = setup.lora_experts});
-  answer.num_parameters = num_parameters(tensors);
-  answer.num_trained = num_trained(tensors);
+  const SelectionSummary selection = summarise(setup.model, setup.parts);
+  answer.num_parameters = selection.num_parameters;
+  answer.num_trained = selection.num_trained;
   answer.asked = row_of("asked", setup, effort);
   answer.longest_sequence = longest_sequence(setup);
   if (!answer.asked.prediction) return answer;

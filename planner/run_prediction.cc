@@ -200,7 +200,7 @@ bool fits_host(const TrainingSetup& setup, const RunPrediction& prediction) {
 std::vector<LayerCost> costs_of(const TrainingSetup& setup, double sequences) {
   return layer_costs(setup.model, {.sequences = sequences,
                                    .sequence_length = setup.sequence_length,
-                                   .lora = {.rank = setup.lora_rank, .on_experts = setup.lora_experts},
+                                   .parts = setup.parts,
                                    .accumulate = setup.accumulate});
 }
 

@@ -26,8 +26,7 @@ struct TrainingSetup {
   double host_bytes = 0;  // that a run may use
   std::int64_t sequence_length = 2048;
   int batch = 128;  // sequences of a step
-  int lora_rank = 0;
-  bool lora_experts = true;
+  TrainedParts parts{};
   bool asynchronous = false;
   Accumulate accumulate = Accumulate::kFp32;
   bool pinned_weights = true;

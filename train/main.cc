@@ -38,7 +38,12 @@ int main(int argc, char** argv) {
     print(command.action == rp::TrainCommand::Action::kHelp ? rp::train_help() : "train " RP_VERSION "\n");
     return 0;
   }
-  const rp::TrainSettings& settings = command.settings;
+  rp::TrainSettings settings = command.settings;
+  if (!settings.parts.adapter.empty()) {
+    const double dropout = settings.parts.lora.dropout;
+    settings.parts = rp::models::read_adapter(settings.parts.adapter);
+    if (dropout > 0) settings.parts.lora.dropout = dropout;
+  }
   if (settings.has_preset()) {
     rp::train_preset(session, settings, pipeline_options(settings));
     return 0;
@@ -52,7 +57,7 @@ int main(int argc, char** argv) {
     inputs = rp::find_run_inputs(settings, session.threads_per_worker());
     print(rp::settings_text(settings, *inputs, session.threads_per_worker()));
   }
-  rp::Model model = rp::models::load(settings.model, scalar_type(settings.dtype));
+  rp::Model model = rp::models::load(settings.model, scalar_type(settings.dtype), settings.parts);
   model.set_example(rp::models::causal_lm_example(settings.sequences_of_microbatch(), settings.sequence_length));
   rp::Pipeline pipeline(session, std::move(model), rp::models::causal_lm_loss(), pipeline_options(settings));
   session.start();

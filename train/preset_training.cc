@@ -39,7 +39,7 @@ void train_preset(Session& session, const TrainSettings& settings, const Pipelin
   const double sequences = static_cast<double>(settings.sequences_of_round()) / static_cast<double>(settings.num_microbatches);
   const at::ScalarType dtype = scalar_type(settings.dtype);
   const models::PresetBatch batch{.sequences = sequences, .sequence_length = settings.sequence_length,
-                                  .lora_rank = static_cast<int>(settings.lora_rank)};
+                                  .parts = settings.parts};
   Pipeline pipeline(session, models::preset(settings.preset(), batch, dtype), models::causal_lm_loss(), options);
   session.start();
   std::printf("%s, %d workers; nothing is computed\n%splan: %s\n", settings.model.c_str(), session.num_workers(),

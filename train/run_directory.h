@@ -19,6 +19,7 @@ class RunDirectory {
   [[nodiscard]] std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
   [[nodiscard]] std::filesystem::path checkpoint(std::int64_t step) const;
   [[nodiscard]] std::filesystem::path final_model() const { return path_ / "final"; }
+  [[nodiscard]] std::filesystem::path merged_model() const { return path_ / "merged"; }
 
   // The steps of the checkpoints that are there, ascending.
   [[nodiscard]] std::vector<std::int64_t> checkpoints() const;

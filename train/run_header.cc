@@ -39,6 +39,20 @@ std::string data_text(const RunInputs& inputs) {
   return text;
 }
 
+std::string trained_text(const LoraSettings& lora, const models::ModelInfo& model) {
+  std::array<char, 16> share{};
+  std::snprintf(share.data(), share.size(), "%.3g", 100.0 * static_cast<double>(model.num_trained) / static_cast<double>(model.num_parameters));
+  std::string text = cat(grouped(model.num_trained), " parameters, ", share.data(), " % of the model's");
+  if (lora.rank == 0) return text;
+  return text + cat("; pairs of rank ", lora.rank, lora.is_dora ? " (DoRA)" : "", ", scaled by ", lora.scale(), ", at ", grouped(model.num_adapted),
+                    " linear layers: ", model.adapted);
+}
+
+// Whether a setting means nothing in a run without LoRA.
+bool is_setting_of_pairs(const std::string& name) {
+  return (name.starts_with("lora-") && name != "lora-rank") || name == "rslora" || name == "dora" || name == "save-merged";
+}
+
 std::string memory_row(const std::string& purpose, std::uint64_t bytes) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%12s", bytes_text(bytes).c_str());
@@ -50,12 +64,15 @@ std::string memory_row(const std::string& purpose, std::uint64_t bytes) {
 
 std::string settings_text(const TrainSettings& settings, const RunInputs& inputs, int threads_per_worker) {
   std::string text = "settings\n";
-  for (const SettingRow& setting : setting_rows(settings)) text += row(setting.name, setting.value);
+  for (const SettingRow& setting : setting_rows(settings)) {
+    if (settings.parts.lora.rank > 0 || !is_setting_of_pairs(setting.name)) text += row(setting.name, setting.value);
+  }
   text += row("threads-per-worker", cat(threads_per_worker, "  (of rp-launch)"));
   text += "inputs\n";
   text += row("model", cat(inputs.model.architecture, ", ", grouped(inputs.model.num_parameters), " parameters, ",
                            inputs.model.num_layers, " layers, vocabulary ", grouped(inputs.model.vocabulary),
                            ", up to ", grouped(inputs.model.max_sequence_length), " tokens a sequence"));
+  if (settings.parts != TrainedParts{}) text += row("trained", trained_text(settings.parts.lora, inputs.model));
   text += row("data", data_text(inputs));
   if (inputs.checkpoint) text += row("checkpoint", inputs.checkpoint->string());
   return text;

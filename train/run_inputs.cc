@@ -27,9 +27,9 @@ std::uint64_t weight_file_bytes(const fs::path& model) {
 }
 
 // Masters and moments; asynchronous runs keep the weights of one step before, too.
-std::uint64_t checkpoint_bytes(const TrainSettings& settings, std::int64_t num_parameters) {
+std::uint64_t checkpoint_bytes(const TrainSettings& settings, std::int64_t num_trained) {
   const std::uint64_t previous = settings.dtype == TrainSettings::DType::kFloat32 ? 4 : 2;
-  return static_cast<std::uint64_t>(num_parameters) * (12 + (settings.asynchronous ? previous : 0));
+  return static_cast<std::uint64_t>(num_trained) * (12 + (settings.asynchronous ? previous : 0));
 }
 
 void check_length(const TrainSettings& settings, const models::ModelInfo& model, Problems& problems) {
@@ -49,8 +49,10 @@ void check_disk(const TrainSettings& settings, const models::ModelInfo& model, s
   // One at least: a signal ends the run with a checkpoint.
   const std::int64_t num_checkpoints = std::max<std::int64_t>(
       1, settings.save_every > 0 ? (settings.max_steps / settings.save_every - steps_done / settings.save_every) : 0);
-  const std::uint64_t final_bytes = weight_file_bytes(settings.model);
-  const std::uint64_t each = checkpoint_bytes(settings, model.num_parameters);
+  const bool is_adapter = settings.parts.lora.rank > 0;
+  const std::uint64_t final_bytes = (is_adapter ? 4 * static_cast<std::uint64_t>(model.num_trained) : 0) +
+                                    (!is_adapter || settings.saves_merged ? weight_file_bytes(settings.model) : 0);
+  const std::uint64_t each = checkpoint_bytes(settings, model.num_trained);
   // In doubles: steps times parameters may be any number.
   const double need = static_cast<double>(final_bytes) + static_cast<double>(num_checkpoints) * static_cast<double>(each);
   if (need <= static_cast<double>(space.available)) return;
@@ -85,7 +87,7 @@ RunInputs find_run_inputs(const TrainSettings& settings, int threads_per_worker)
   RunInputs inputs;
   inputs.threads_per_worker = threads_per_worker;
   Problems problems;
-  problems.collect([&] { inputs.model = models::inspect(settings.model); });
+  problems.collect([&] { inputs.model = models::inspect(settings.model, settings.parts); });
   const bool has_model = problems.empty();
   if (has_model) check_length(settings, inputs.model, problems);
   problems.collect([&] {

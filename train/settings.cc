@@ -30,7 +30,7 @@ const char* name_of(Value value, Choices<Value> choices) {
 }
 
 constexpr std::int64_t kMaxSteps = 1'000'000'000;
-constexpr std::int64_t kMaxLoraRank = 65536;
+constexpr int kMaxLoraRank = 65536;
 constexpr std::int64_t kMaxBatch = 1'000'000;
 constexpr std::int64_t kMaxLength = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxTokensOfStep = std::int64_t{1} << 32;
@@ -77,6 +77,16 @@ class SettingReader {
     if (value == nullptr) return;
     if (value->text.empty()) {
       refuse(*value, "is empty; give a path");
+      return;
+    }
+    result = value->text;
+  }
+
+  void read_text(const char* name, std::string& result) {
+    const OptionValue* value = find(name);
+    if (value == nullptr) return;
+    if (value->text.empty()) {
+      refuse(*value, "is empty; leave it out");
       return;
     }
     result = value->text;
@@ -145,6 +155,20 @@ class SettingReader {
   Problems& problems_;
 };
 
+void read_parts(SettingReader& reader, TrainedParts& parts) {
+  LoraSettings& lora = parts.lora;
+  reader.read_number("lora-rank", lora.rank, 0, kMaxLoraRank);
+  reader.read_positive("lora-alpha", lora.alpha, 1e6);
+  reader.read_text("lora-targets", lora.targets);
+  reader.read_switch("lora-experts", lora.on_experts);
+  reader.read_number("lora-dropout", lora.dropout, 0.0, 0.99);
+  reader.read_switch("rslora", lora.is_rank_stabilised);
+  reader.read_switch("dora", lora.is_dora);
+  reader.read_path("adapter", parts.adapter);
+  reader.read_text("freeze", parts.freeze);
+  reader.read_text("train", parts.train);
+}
+
 TrainSettings read_settings(SettingReader& reader) {
   TrainSettings s;
   reader.read_path("model", s.model);
@@ -165,13 +189,31 @@ TrainSettings read_settings(SettingReader& reader) {
   reader.read_choice("lr-schedule", s.schedule, kSchedules);
   reader.read_number("save-every", s.save_every, std::int64_t{1}, kMaxSteps);
   if (reader.find("recompute-grain") != nullptr) reader.read_choice("recompute-grain", s.recompute_grain.emplace(), kGrains);
-  reader.read_number("lora-rank", s.lora_rank, std::int64_t{0}, kMaxLoraRank);
+  read_parts(reader, s.parts);
+  reader.read_switch("save-merged", s.saves_merged);
   if (reader.find("resume") != nullptr) {
     std::filesystem::path path;
     reader.read_path("resume", path);
     s.resume = path;
   }
   return s;
+}
+
+void check_parts(const TrainSettings& s, SettingReader& reader) {
+  static constexpr const char* kOfPairs[] = {"lora-alpha", "lora-targets", "lora-experts", "lora-dropout", "rslora", "dora"};
+  if (!s.parts.adapter.empty()) {
+    for (const char* name : {"lora-rank", "lora-alpha", "lora-targets", "lora-experts", "rslora", "dora", "freeze", "train"}) {
+      if (reader.find(name) == nullptr) continue;
+      reader.refuse_together({"adapter", name}, cat("--", name, name == std::string_view("lora-rank") ? cat(" ", s.parts.lora.rank) : "", " beside --adapter ", s.parts.adapter.string(), ", which says that itself; leave it out"));
+    }
+    if (s.has_preset()) reader.refuse_together({"adapter"}, "--adapter is for models with weights; leave it out of a preset");
+    return;
+  }
+  if (s.parts.lora.rank > 0) return;
+  for (const char* name : kOfPairs) {
+    if (reader.find(name) != nullptr) reader.refuse_together({name}, cat("--", name, " is for LoRA; give --lora-rank R, too, or leave it out"));
+  }
+  if (s.saves_merged) reader.refuse_together({"save-merged"}, "--save-merged is for LoRA (--lora-rank, --adapter): without it, final/ is the whole model");
 }
 
 void check_together(const TrainSettings& s, SettingReader& reader) {
@@ -195,10 +237,7 @@ void check_together(const TrainSettings& s, SettingReader& reader) {
                            cat("--model ", s.model.string(), " has no weights that could be saved or resumed; leave out ",
                                "--save-every and --resume"));
   }
-  if (!s.has_preset() && s.lora_rank > 0) {
-    reader.refuse_together({"lora-rank"}, cat(told("lora-rank", s.lora_rank),
-                                              " is for presets (--model preset:NAME) only; leave it out"));
-  }
+  check_parts(s, reader);
   if (s.max_steps > 0 && s.warmup_steps > s.max_steps) {
     reader.refuse_together({"warmup-steps", "max-steps"},
                            cat(told("warmup-steps", s.warmup_steps), " is more than ", told("max-steps", s.max_steps),
@@ -257,7 +296,17 @@ std::vector<SettingRow> setting_rows(const TrainSettings& s) {
           {"lr-schedule", name_of(s.schedule, kSchedules)},
           {"save-every", s.save_every == 0 ? "never" : std::to_string(s.save_every)},
           {"recompute-grain", s.recompute_grain ? name_of(*s.recompute_grain, kGrains) : "by the device"},
-          {"lora-rank", s.lora_rank == 0 ? "0 (all weights are trained)" : std::to_string(s.lora_rank)},
+          {"lora-rank", s.parts.lora.rank == 0 ? "0 (no pairs)" : std::to_string(s.parts.lora.rank)},
+          {"lora-alpha", s.parts.lora.alpha == 0 ? "the rank" : number_text(s.parts.lora.alpha)},
+          {"lora-targets", s.parts.lora.targets},
+          {"lora-experts", s.parts.lora.on_experts ? "true" : "false"},
+          {"lora-dropout", number_text(s.parts.lora.dropout)},
+          {"rslora", s.parts.lora.is_rank_stabilised ? "true" : "false"},
+          {"dora", s.parts.lora.is_dora ? "true" : "false"},
+          {"adapter", s.parts.adapter.empty() ? "none" : s.parts.adapter.string()},
+          {"freeze", s.parts.freeze.empty() ? "nothing" : s.parts.freeze},
+          {"train", s.parts.train.empty() ? "nothing" : s.parts.train},
+          {"save-merged", s.saves_merged ? "true" : "false"},
           {"resume", s.resume ? s.resume->string() : "no"}};
 }
 

@@ -11,6 +11,7 @@
 
 #include "roundpipe/optimizer.h"
 #include "roundpipe/plan.h"
+#include "roundpipe/trained_parts.h"
 
 namespace rp {
 
@@ -35,7 +36,8 @@ struct TrainSettings {
   LearningRateSchedule schedule = LearningRateSchedule::kConstant;
   std::int64_t save_every = 0;  // 0: never
   std::optional<RecomputeGrain> recompute_grain;  // unset: by the device
-  std::int64_t lora_rank = 0;   // of a preset; 0: all weights are trained
+  TrainedParts parts{};
+  bool saves_merged = false;  // beside the adapter, the model with it
   std::optional<std::filesystem::path> resume;
 
   // Whether `model` is a preset's name behind "preset:": it runs on a modelled device and needs no data.

@@ -25,7 +25,7 @@ TrainingSetup setup_of(const TrainSettings& settings, const GpuProfile& gpu, int
           .num_gpus = num_workers,
           .sequence_length = settings.sequence_length,
           .batch = static_cast<int>(settings.batch_size),
-          .lora_rank = static_cast<int>(settings.lora_rank),
+          .parts = settings.parts,
           .asynchronous = settings.asynchronous,
           .accumulate = accumulate,
           .round_microbatches = static_cast<int>(settings.num_microbatches),

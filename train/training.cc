@@ -69,7 +69,7 @@ void Training::run() {
   report_step_times();
   save_final();
   progress_.note(cat("trained ", done_ - inputs_.steps_done, " steps in ", duration_text(static_cast<double>(now_ns() - start_ns) / 1e9),
-                     "; the model is in ", directory_.final_model().string()));
+                     settings_.parts.lora.rank > 0 ? "; the adapter is in " : "; the model is in ", directory_.final_model().string()));
 }
 
 void Training::train_steps() {
@@ -204,7 +204,13 @@ void Training::save_interrupted(const Interrupted& interrupted) {
 }
 
 void Training::save_final() {
-  models::save(pipeline_, settings_.model, directory_.final_model());
+  const TrainedParts& parts = settings_.parts;
+  if (parts.lora.rank == 0) return models::save(pipeline_, settings_.model, directory_.final_model());
+  if (settings_.saves_merged) {
+    models::save(pipeline_, settings_.model, directory_.merged_model(), parts);
+    progress_.note(cat("the model with its adapter is in ", directory_.merged_model().string()));
+  }
+  models::save_adapter(pipeline_, settings_.model, directory_.final_model(), parts);
 }
 
 }  // namespace rp

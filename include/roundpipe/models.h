@@ -8,6 +8,7 @@
 
 #include "roundpipe/loss.h"
 #include "roundpipe/model.h"
+#include "roundpipe/trained_parts.h"
 
 namespace rp {
 class Pipeline;
@@ -19,7 +20,10 @@ namespace rp::models {
 struct ModelInfo {
   std::string architecture;              // as "llama"
   std::int64_t vocabulary = 0;           // token ids are below it
-  std::int64_t num_parameters = 0;       // tied ones counted once
+  std::int64_t num_parameters = 0;       // tied ones counted once; without pairs
+  std::int64_t num_trained = 0;          // those of pairs included
+  std::int64_t num_adapted = 0;          // linear layers with pairs
+  std::string adapted{};                 // their names within a decoder layer and how many of each there are, as "self_attn.q_proj x30"
   std::int64_t max_sequence_length = 0;  // in tokens
   int num_layers = 0;                    // of the pipeline: embedding, decoder blocks, head
 };
@@ -32,17 +36,20 @@ struct ModelInfo {
 // call is accepted: what is wrong throws rp::Error (kUserError) from the call. The last layer gives {hidden states [batch, sequence, hidden], weight of
 // the LM head [vocabulary, hidden]}, which causal_lm_loss() takes; evaluate by forward_packed(), which keeps microbatches
 // apart. Throws rp::Error (kBadInput) naming the file, the
-// tensor and the rule that it breaks.
-[[nodiscard]] Model load(const std::filesystem::path& directory, at::ScalarType dtype = at::kBFloat16);
+// tensor and the rule that it breaks; kUsage for parts that match nothing.
+[[nodiscard]] Model load(const std::filesystem::path& directory, at::ScalarType dtype = at::kBFloat16, const TrainedParts& parts = {});
+
+// The parts that a folder with an adapter of PEFT asks for: a model that is loaded with them begins from it. Throws rp::Error (kBadInput).
+[[nodiscard]] TrainedParts read_adapter(const std::filesystem::path& folder);
 
 // What load() would describe, in numbers. Reads and throws as load().
-[[nodiscard]] ModelInfo inspect(const std::filesystem::path& directory);
+[[nodiscard]] ModelInfo inspect(const std::filesystem::path& directory, const TrainedParts& parts = {});
 
 // How a step of a preset is split, as far as its costs depend on it.
 struct PresetBatch {
   double sequences = 1;  // of a microbatch, on the average
   std::int64_t sequence_length = 2048;  // tokens
-  int lora_rank = 0;  // above 0: the weights are frozen, and pairs of this rank are trained
+  TrainedParts parts{};
 };
 
 // Describes a model by the name of its shape, as "qwen3-32b" (`rp-plan plan --model x` lists them). It has no weights, so it runs on a
@@ -61,7 +68,12 @@ struct PresetBatch {
 
 // Writes the working weights of `pipeline`, made from load(source), as a Hugging Face directory: *.safetensors with the
 // names and dtype of the source, and every other small file of the source (configuration, tokenizer). Written beside
-// `output` and renamed at the end. Waits as Pipeline::synchronize(). Throws rp::Error (kOutputFailed).
-void save(Pipeline& pipeline, const std::filesystem::path& source, const std::filesystem::path& output);
+// `output` and renamed at the end. Pairs of `parts`, which are those of load(), are merged into their weights. Waits as
+// Pipeline::synchronize(). Throws rp::Error (kOutputFailed).
+void save(Pipeline& pipeline, const std::filesystem::path& source, const std::filesystem::path& output, const TrainedParts& parts = {});
+
+// Writes the pairs, and what is trained beside them, as an adapter of PEFT: adapter_config.json and adapter_model.safetensors, in fp32 from the
+// masters. Experts have a pair each under their own names. Else as save(). Throws rp::Error (kUsage) if `parts` has no pairs.
+void save_adapter(Pipeline& pipeline, const std::filesystem::path& source, const std::filesystem::path& output, const TrainedParts& parts);
 
 }  // namespace rp::models

@@ -59,8 +59,8 @@ TEST(LayerTensors, PresetsHaveThePublishedNumberOfParameters) {
 
 TEST(LayerTensors, LoraTrainsPairsOnlyWithOrWithoutExperts) {
   const ModelConfig model = preset_config("qwen3-235b");
-  const std::vector<LayerTensors> all = tensors_of(model, {.rank = 32, .on_experts = true});
-  const std::vector<LayerTensors> attention = tensors_of(model, {.rank = 32, .on_experts = false});
+  const std::vector<LayerTensors> all = tensors_of(model, {.lora = {.rank = 32, .on_experts = true}});
+  const std::vector<LayerTensors> attention = tensors_of(model, {.lora = {.rank = 32}});
   // r (in + out) for each linear layer, times 94 blocks.
   const std::int64_t attention_pairs = 94LL * 32 * (4096 + 8192 + 2 * (4096 + 512) + 8192 + 4096);
   const std::int64_t expert_pairs = 94LL * 32 * (128 * 3 * (4096 + 1536) + 4096 + 128);
@@ -76,7 +76,7 @@ TEST(LayerCosts, BytesAreTheStores) {
   for (const char* name : {"smollm2-135m", "llama3.1-8b", "gpt-oss-20b"}) {
     for (const int rank : {0, 16}) {
       const ModelConfig model = preset_config(name);
-      const LoraSettings lora{.rank = rank};
+      const TrainedParts lora{.lora = {.rank = rank, .on_experts = true}};
       std::vector<LayerRequest> requests;
       for (const LayerTensors& layer : tensors_of(model, lora)) {
         LayerRequest& request = requests.emplace_back();
@@ -89,7 +89,7 @@ TEST(LayerCosts, BytesAreTheStores) {
         }
       }
       const Catalogue catalogue = Catalogue::lay_out(requests, 1, false);
-      const std::vector<LayerCost> costs = layer_costs(model, {.lora = lora});
+      const std::vector<LayerCost> costs = layer_costs(model, {.parts = lora});
       ASSERT_EQ(static_cast<std::size_t>(catalogue.num_layers()), costs.size());
       std::uint64_t gradients = 0, stored = 0;
       for (int layer = 0; layer < catalogue.num_layers(); ++layer) {
@@ -142,13 +142,13 @@ TEST(LayerCosts, AWindowSavesPairsAndExpertsCountOnlyWhatATokenUses) {
 TEST(LayerCosts, WithLoraTheBaseHasNoWeightGradients) {
   const ModelConfig model = tiny_model();
   const LayerCost full = layer_costs(model, {.sequence_length = 5})[1];
-  const LayerCost lora = layer_costs(model, {.sequence_length = 5, .lora = {.rank = 2}})[1];
+  const LayerCost lora = layer_costs(model, {.sequence_length = 5, .parts = {.lora = {.rank = 2}}})[1];
   const double pairs = 2 * 5 * 2 * (16 + 12 + 12 + 16 + 3 * 20);
   EXPECT_EQ(lora.forward.gemm_flops, full.forward.gemm_flops + pairs);
   EXPECT_EQ(lora.backward.gemm_flops, full.forward.gemm_flops + 2 * pairs);
   EXPECT_EQ(lora.gradient_elements, 14U * 32) << "seven pairs, each tensor padded to 32 elements";
   EXPECT_GT(lora.frozen_elements, 0U);
-  const LayerCost head = layer_costs(model, {.sequence_length = 5, .lora = {.rank = 2}})[3];
+  const LayerCost head = layer_costs(model, {.sequence_length = 5, .parts = {.lora = {.rank = 2}}})[3];
   EXPECT_EQ(head.backward.gemm_flops, head.forward.gemm_flops) << "the frozen head gives its input's gradient only";
   EXPECT_EQ(head.gradient_bytes, 0U);
 }
@@ -242,7 +242,7 @@ TEST(LayerCosts, ImpossibleSettingsAreRefusedWithTheNumbers) {
   expect_error(ExitCode::kUsage, {"costs of 0 sequences"}, [] { (void)layer_costs(tiny_model(), {.sequences = 0}); });
   expect_error(ExitCode::kUsage, {"of 0 tokens"}, [] { (void)layer_costs(tiny_model(), {.sequence_length = 0}); });
   expect_error(ExitCode::kUsage, {"3 bytes", "2 or 4"}, [] { (void)layer_costs(tiny_model(), {.element_bytes = 3}); });
-  expect_error(ExitCode::kUsage, {"rank -1"}, [] { (void)layer_costs(tiny_model(), {.lora = {.rank = -1}}); });
+  expect_error(ExitCode::kUsage, {"rank -1"}, [] { (void)layer_costs(tiny_model(), {.parts = {.lora = {.rank = -1}}}); });
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ inline PredictedRun predict_published(const PublishedModel& model, int num_gpus)
   constexpr int kMicrobatches = 10, kSequenceLength = 2048;
   const CostSettings settings{.sequences = static_cast<double>(model.batch) / (kMicrobatches * model.rounds),
                               .sequence_length = kSequenceLength,
-                              .lora = {.rank = model.lora_rank},
+                              .parts = {.lora = {.rank = model.lora_rank, .on_experts = true}},
                               .elementwise = Elementwise::kEager};
   const std::vector<LayerCost> costs = layer_costs(preset_config(model.preset), settings);
   const ModelledRun run{.gpu = gpu_profile("rtx4090").profile, .server = server_profile("xeon6330-8gpu").profile,

@@ -107,7 +107,7 @@ inline at::Tensor run_layer_by_layer(std::vector<BoundLayer>& layers, const Tens
     if (i + 1 == layers.size()) {
       loss = causal_lm_loss().function(outputs, arguments).at(0);
       torch::autograd::backward({scale == 1 ? loss : loss * scale});
-    } else {
+    } else if (outputs[0].requires_grad()) {  // else all below is frozen
       torch::autograd::backward({outputs[0]}, {grad});
     }
     grad = own[0].grad();

@@ -1,7 +1,8 @@
 // model_values FLOAT32|BFLOAT16 CASE...: for each folder, which holds a model and inputs.safetensors {ids, labels, divisor, and
 // maybe documents: roundpipe/models.h}, writes what our layers compute to values-DTYPE.safetensors: "logits", "loss", and the
 // gradient of each tensor of the model's files under the tensor's name. All of it fp32. The weights as the layers have them are
-// exported to exported-DTYPE.
+// exported to exported-DTYPE. Where the folder has an adapter (adapter/), the gradients are those of its tensors under their names there,
+// what is exported has it in its weights, and the adapter by itself is written to adapter-DTYPE.
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "model_files/adapter_config.h"
 #include "model_files/checkpoint_tensors.h"
 #include "model_files/safetensors_writer.h"
 #include "models/checkpoint.h"
@@ -40,29 +42,43 @@ at::Tensor logits_of(std::vector<BoundLayer>& layers, Tensors inputs) {
   return at::linear(inputs.at(0), inputs.at(1));
 }
 
+// Of the tensors of a file, under their names there.
+template <typename Tensors>
+void add_gradients(const Tensors& tensors, std::vector<BoundLayer>& layers, Values& values) {
+  for (const auto& tensor : tensors) {
+    for (const NamedParameter& parameter : layers[static_cast<std::size_t>(tensor.layer)].parameters()) {
+      if (parameter.name != tensor.parameter || !parameter.value.requires_grad()) continue;
+      values[tensor.name] = tensor.expert < 0 ? parameter.value.grad() : parameter.value.grad()[tensor.expert];
+    }
+  }
+}
+
 Values values_of(const std::filesystem::path& folder, const std::string& dtype_text) {
   const at::ScalarType dtype = dtype_text == "float32" ? at::kFloat : at::kBFloat16;
   const Values given = read_safetensors(folder / "inputs.safetensors");
-  const Model model = load(folder, dtype);
+  const bool has_adapter = std::filesystem::exists(folder / "adapter");
+  const TrainedParts parts = has_adapter ? read_adapter(folder / "adapter") : TrainedParts{};
+  const Model model = load(folder, dtype, parts);
   std::vector<BoundLayer> layers = bound_layers(model);
   Tensors inputs = {given.at("ids")};
   if (given.contains("documents")) inputs.push_back(given.at("documents"));
   Values values;
   values["logits"] = logits_of(layers, inputs);
   values["loss"] = run_layer_by_layer(layers, inputs, {given.at("labels"), given.at("divisor")});
-  export_checkpoint(folder, folder / ("exported-" + dtype_text), [&](std::int64_t layer, const std::string& name) {
+  const auto weight = [&](std::int64_t layer, const std::string& name) {
     for (const NamedParameter& parameter : layers[static_cast<std::size_t>(layer)].parameters()) {
       if (parameter.name == name) return parameter.value.detach();
     }
     throw std::logic_error("export asked for '" + name + "' of layer " + std::to_string(layer));
-  });
+  };
+  export_checkpoint(folder, folder / ("exported-" + dtype_text), weight, parts);
   const ModelConfig config = read_model_config(folder);
-  for (const CheckpointTensor& tensor : checkpoint_tensors(config)) {
-    for (const NamedParameter& parameter : layers[static_cast<std::size_t>(tensor.layer)].parameters()) {
-      if (parameter.name != tensor.parameter) continue;
-      values[tensor.name] = tensor.expert < 0 ? parameter.value.grad() : parameter.value.grad()[tensor.expert];
-    }
+  if (has_adapter) {
+    export_adapter(folder, folder / ("adapter-" + dtype_text), parts, weight);
+    add_gradients(adapter_tensors(config, parts), layers, values);
+    return values;
   }
+  add_gradients(checkpoint_tensors(config), layers, values);
   if (config.tied_head) {
     for (const NamedParameter& parameter : layers.back().parameters()) {
       if (parameter.name == kHeadTensor) values.at(std::string(kEmbeddingTensor)).add_(parameter.value.grad());

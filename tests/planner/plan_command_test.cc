@@ -83,7 +83,7 @@ TEST(PlanCommand, MemoryOverTimeIsWithinWhatThePlanReserves) {
     for (const bool lora : {false, true}) {
       SCOPED_TRACE(preset + (lora ? " LoRA" : ""));
       TrainingSetup setup{.model = preset_config(preset), .gpu = gpu_profile("h200").profile, .server = server_profile("xeon6330-8gpu").profile,
-                          .num_gpus = 2, .host_bytes = 64e12, .batch = 12, .lora_rank = lora ? 16 : 0, .asynchronous = true,
+                          .num_gpus = 2, .host_bytes = 64e12, .batch = 12, .parts = {.lora = {.rank = lora ? 16 : 0, .on_experts = true}}, .asynchronous = true,
                           .round_microbatches = 3, .rounds_per_step = 2, .records_spans = true};
       const RunPrediction prediction = predict_run(setup, Effort::kFast);
       ASSERT_EQ(prediction.run.gpu_memory.size(), 2U);
@@ -130,7 +130,7 @@ TEST(PlanCommand, SaysWhatDoesNotFitAndWhatWould) {
 TEST(PlanCommand, LoraNeedsLessMemoryAndLessTime) {
   const ModelQuestion full{.model = "qwen3-4b", .num_gpus = 2, .batch = 8};
   ModelQuestion pairs = full;
-  pairs.lora_rank = 16;
+  pairs.parts.lora = {.rank = 16, .on_experts = true};
   const PlanAnswer a = asked(full), b = asked(pairs);
   EXPECT_LT(b.asked.prediction->host.total(), a.asked.prediction->host.total() / 2);
   EXPECT_GT(b.asked.prediction->tokens_per_s, a.asked.prediction->tokens_per_s);
@@ -215,7 +215,7 @@ TEST(LongestSequence, IsTheLastThatFits) {
 TEST(PlanOptions, OfPlanAreRead) {
   const PlanOptions options = parse_plan_options(
       {"plan", "--model", "qwen3-8b", "--gpus", "4", "--gpu=rtx3090", "--host-memory", "768G", "--sequence-length", "4096", "--batch-size",
-       "64", "--lora-rank", "32", "--async", "--microbatches", "6", "--rounds-per-step", "2", "--no-lora-experts", "--fp16-accumulate",
+       "64", "--lora-rank", "32", "--async", "--microbatches", "6", "--rounds-per-step", "2", "--lora-experts", "--freeze", "norm", "--fp16-accumulate",
        "--pageable-weights", "--max-fused-layers", "3", "--recompute-grain", "layer", "--server", "s.json", "--effort", "fast", "--json"});
   EXPECT_EQ(options.action, PlanOptions::Action::kPlan);
   const ModelQuestion& question = options.question;
@@ -226,8 +226,9 @@ TEST(PlanOptions, OfPlanAreRead) {
   EXPECT_EQ(question.host_bytes, std::uint64_t{768} << 30);
   EXPECT_EQ(question.sequence_length, 4096);
   EXPECT_EQ(question.batch, 64);
-  EXPECT_EQ(question.lora_rank, 32);
-  EXPECT_FALSE(question.lora_experts);
+  EXPECT_EQ(question.parts.lora.rank, 32);
+  EXPECT_TRUE(question.parts.lora.on_experts);
+  EXPECT_EQ(question.parts.freeze, "norm");
   EXPECT_TRUE(question.asynchronous && question.fp16_accumulate && question.pageable_weights);
   EXPECT_EQ(question.round_microbatches, 6);
   EXPECT_EQ(question.rounds_per_step, 2);

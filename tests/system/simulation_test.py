@@ -28,7 +28,7 @@ class SimulationTest(launched.LaunchedTest):
     def test_a_preset_of_half_a_terabyte_runs_and_tells_what_it_measured(self):
         # 96 layers: embedding, 94 blocks, head; 450 GiB of frozen weights.
         device = self.workload(95, time_scale=0.05)
-        process = self.run_modelled(preset("qwen3-235b", lora_rank=32), device)
+        process = self.run_modelled(preset("qwen3-235b", lora_rank=32, lora_experts=True), device)
         self.assertRegex(process.stdout, r"weights +4\d\d GiB")
         self.assertEqual(len(re.findall(r"^step \d+/8  loss -  ", process.stdout, re.MULTILINE)), 8)
         report = process.stderr

@@ -174,11 +174,37 @@ TEST(Settings, OfAPresetNeedNoDataAndNothingToWrite) {
   const TrainSettings settings = parse_train_command(preset).settings;
   EXPECT_TRUE(settings.has_preset());
   EXPECT_EQ(settings.preset(), "qwen3-32b");
-  EXPECT_EQ(settings.lora_rank, 8);
+  EXPECT_EQ(settings.parts.lora.rank, 8);
   std::vector<std::string> saved = preset;
   saved.insert(saved.end(), {"--save-every", "2"});
   expect_usage({"has no weights that could be saved", "leave out --save-every"}, saved);
-  expect_usage({"--lora-rank 8 is for presets", "leave it out"}, command({"--lora-rank", "8"}));
+  std::vector<std::string> adapted = {"--model", "preset:qwen3-32b", "--max-steps", "2", "--batch-size", "8",
+                                      "--num-microbatches", "4", "--sequence-length", "16", "--adapter", "somewhere"};
+  expect_usage({"--adapter is for models with weights", "leave it out"}, adapted);
+}
+
+TEST(Settings, OfLoraAreRead) {
+  const TrainSettings settings =
+      parse_train_command(command({"--lora-rank", "8", "--lora-alpha", "16", "--lora-targets", "q_proj,v_proj", "--lora-experts",
+                                   "--lora-dropout", "0.05", "--rslora", "--dora", "--freeze", "norm", "--train", "embed_tokens",
+                                   "--save-merged"}))
+          .settings;
+  const LoraSettings lora{.rank = 8, .alpha = 16, .dropout = 0.05, .is_rank_stabilised = true, .is_dora = true,
+                          .targets = "q_proj,v_proj", .on_experts = true};
+  EXPECT_EQ(settings.parts, (TrainedParts{.lora = lora, .freeze = "norm", .train = "embed_tokens"}));
+  EXPECT_TRUE(settings.saves_merged);
+  EXPECT_EQ(parse_train_command(command({"--freeze", "norm"})).settings.parts.lora.rank, 0) << "parts are frozen without pairs, too";
+}
+
+TEST(Settings, OfLoraBelongTogether) {
+  for (const char* name : {"--rslora", "--dora", "--lora-experts"}) expect_usage({name, "is for LoRA", "--lora-rank R"}, command({name}));
+  expect_usage({"--lora-alpha is for LoRA"}, command({"--lora-alpha", "16"}));
+  expect_usage({"--save-merged is for LoRA", "final/ is the whole model"}, command({"--save-merged"}));
+  expect_usage({"--lora-rank 8 beside --adapter first", "says that itself"}, command({"--adapter", "first", "--lora-rank", "8"}));
+  expect_usage({"--lora-dropout must be a number from 0 to 0.99"}, command({"--lora-rank", "8", "--lora-dropout", "1"}));
+  expect_usage({"--lora-alpha must be above 0"}, command({"--lora-rank", "8", "--lora-alpha", "0"}));
+  expect_usage({"--freeze is empty", "leave it out"}, command({"--freeze", ""}));
+  EXPECT_EQ(parse_train_command(command({"--adapter", "first", "--lora-dropout", "0.1", "--save-merged"})).settings.parts.adapter, "first");
 }
 
 }  // namespace

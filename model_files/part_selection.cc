@@ -1,0 +1,160 @@
+#include "model_files/part_selection.h"
+
+#include <algorithm>
+#include <optional>
+#include <regex>
+#include <set>
+#include <string_view>
+
+#include "common/bad_input.h"
+#include "common/text.h"
+#include "model_files/layer_tensors.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+namespace {
+
+constexpr int kMaxRank = 65536;
+constexpr std::string_view kAllLinear = "all-linear";
+constexpr std::string_view kPair = ".lora_A.weight";
+
+std::optional<std::regex> compile(const char* what, const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  try {
+    return std::regex(text, std::regex::ECMAScript | std::regex::optimize);
+  } catch (const std::regex_error& error) {
+    throw Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " is no regular expression: ", error.what()));
+  }
+}
+
+// Names and commas; everything else is a regular expression.
+bool is_list(std::string_view text) {
+  return std::ranges::all_of(text, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.' || c == ','; });
+}
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> names;
+  std::size_t begin = 0;
+  while (begin <= list.size()) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    if (end > begin) names.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+
+bool is_named(const std::string& layer, const std::string& target) {
+  return layer == target || (layer.ends_with(target) && layer[layer.size() - target.size() - 1] == '.');
+}
+
+// A few of them, and how many there are.
+std::string some_of(const std::set<std::string>& names) {
+  constexpr std::size_t kShown = 12;
+  std::string text;
+  std::size_t shown = 0;
+  for (const std::string& name : names) {
+    if (shown++ == kShown) return text + cat(", ... (", names.size(), " in all)");
+    text += cat(text.empty() ? "" : ", ", name);
+  }
+  return text;
+}
+
+}  // namespace
+
+struct PartSelection::Patterns {
+  std::vector<std::string> targets;  // of a list
+  std::optional<std::regex> target, freeze, train;
+};
+
+PartSelection::PartSelection(const TrainedParts& parts) : lora_(parts.lora) {
+  const LoraSettings& lora = parts.lora;
+  if (lora.rank < 0 || lora.rank > kMaxRank || !(lora.alpha >= 0) || !(lora.dropout >= 0 && lora.dropout < 1)) {
+    throw Error(ExitCode::kUsage, cat("LoRA of rank ", lora.rank, ", alpha ", lora.alpha, ", dropout ", lora.dropout, ": the rank must be from 0 to ",
+                                      kMaxRank, ", alpha 0 or more, dropout from 0 and below 1"));
+  }
+  auto patterns = std::make_shared<Patterns>();
+  if (lora.targets != kAllLinear) {
+    if (is_list(lora.targets)) {
+      patterns->targets = split(lora.targets);
+    } else {
+      patterns->target = compile("LoRA's target", lora.targets);
+    }
+  }
+  patterns->freeze = compile("what to freeze,", parts.freeze);
+  patterns->train = compile("what to train,", parts.train);
+  patterns_ = std::move(patterns);
+}
+
+bool PartSelection::trains(const std::string& name) const {
+  const auto matches = [&](const std::optional<std::regex>& pattern) { return pattern && std::regex_search(name, *pattern); };
+  return matches(patterns_->train) || (lora_.rank == 0 && !matches(patterns_->freeze));
+}
+
+bool PartSelection::adapts(const std::string& layer, bool is_expert_part) const {
+  if (lora_.rank == 0 || (is_expert_part && !lora_.on_experts) || trains(layer + ".weight")) return false;
+  if (patterns_->freeze && std::regex_search(layer + ".weight", *patterns_->freeze)) return false;
+  if (lora_.targets == kAllLinear) return true;
+  if (patterns_->target) return std::regex_match(layer, *patterns_->target);
+  return std::ranges::any_of(patterns_->targets, [&](const std::string& target) { return is_named(layer, target); });
+}
+
+SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts) {
+  const std::vector<LayerTensors> layers = tensors_of(config, parts);
+  SelectionSummary summary{.num_trained = num_trained(layers), .num_parameters = num_parameters(layers)};
+  std::set<std::string> linears, weights;
+  std::set<std::string> trained_experts;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const auto layer = static_cast<std::int64_t>(i);
+    for (const LayerTensor& tensor : layers[i].tensors) {
+      const std::string name = name_in_checkpoint(config, layer, tensor.name);
+      if (tensor.name.ends_with(kPair)) {
+        const std::string linear = tensor.name.substr(0, tensor.name.size() - kPair.size());
+        const auto found = std::ranges::find(summary.adapted, linear, &std::pair<std::string, int>::first);
+        ++(found == summary.adapted.end() ? summary.adapted.emplace_back(linear, 0) : *found).second;
+        ++summary.num_adapted;
+      }
+      if (tensor.is_pair) continue;
+      if (name == kHeadTensor && config.tied_head) continue;  // goes with the embedding
+      weights.insert(name);
+      if (tensor.is_trained && tensor.shape.size() == 3) trained_experts.insert(name);
+    }
+    if (layer == 0 || layer > config.num_layers()) continue;
+    for (const LinearShape& linear : linears_of(config.layers[i - 1], config.hidden)) {
+      if (!linear.is_expert_part || parts.lora.on_experts) linears.insert(name_in_checkpoint(config, layer, linear.name));
+    }
+  }
+  const PartSelection selection(parts);
+  const auto nothing = [](const std::string& what, const std::string& text, const std::set<std::string>& names) {
+    return Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " matches nothing; there are ", some_of(names)));
+  };
+  const auto searches = [](const std::string& pattern, const std::set<std::string>& names) {
+    const std::regex regex(pattern);
+    return std::ranges::any_of(names, [&](const std::string& name) { return std::regex_search(name, regex); });
+  };
+  if (!parts.freeze.empty() && !searches(parts.freeze, weights)) throw nothing("what to freeze,", parts.freeze, weights);
+  if (!parts.train.empty() && !searches(parts.train, weights)) throw nothing("what to train,", parts.train, weights);
+  if (parts.lora.rank > 0 && parts.lora.targets != kAllLinear) {
+    std::vector<std::string> targets = is_list(parts.lora.targets) ? split(parts.lora.targets) : std::vector{parts.lora.targets};
+    for (const std::string& target : targets) {
+      TrainedParts one;
+      one.lora = parts.lora;
+      one.lora.targets = target;
+      const PartSelection alone(one);
+      if (std::ranges::none_of(linears, [&](const std::string& linear) { return alone.adapts(linear, false); })) {
+        throw nothing("LoRA's target", target, linears);
+      }
+    }
+    if (targets.empty()) throw nothing("LoRA's target", parts.lora.targets, linears);
+  }
+  if (summary.num_trained == 0) throw Error(ExitCode::kUsage, "nothing is trained: all weights are frozen");
+  if (parts.lora.rank > 0 && !trained_experts.empty()) {
+    throw Error(ExitCode::kUsage, cat(*trained_experts.begin(), " is to be trained beside LoRA: PEFT's adapters cannot hold whole experts; give "
+                                      "them pairs instead"));
+  }
+  if (parts.lora.is_dora && parts.lora.on_experts) {
+    throw Error(ExitCode::kUsage, "DoRA has no form for experts; leave one of the two out");
+  }
+  return summary;
+}
+
+}  // namespace rp
