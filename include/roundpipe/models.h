@@ -49,7 +49,7 @@ struct ModelInfo {
 struct PresetBatch {
   double sequences = 1;  // of a microbatch, on the average
   std::int64_t sequence_length = 2048;  // tokens
-  TrainedParts parts{};
+  TrainedParts parts{};  // by default all weights are trained
 };
 
 // Describes a model by the name of its shape, as "qwen3-32b" (`rp-plan plan --model x` lists them). It has no weights, so it runs on a

@@ -14,7 +14,7 @@ struct LoraSettings {
   int rank = 0;      // 0: no pairs
   double alpha = 0;  // 0: the rank
   double dropout = 0;
-  bool is_rank_stabilised = false;
+  bool is_rank_stabilised = false;  // "rsLoRA": the scale is alpha over the root of the rank
   // DoRA: the rows of W + scale() B A are scaled to a length that is trained, too; the gradient takes their length before that as a constant.
   bool is_dora = false;
   // Which linear layers have pairs. "all-linear": those of attention and MLP, not the LM head. A list as "q_proj,v_proj": those whose
@@ -32,10 +32,10 @@ struct LoraSettings {
 };
 
 // Without pairs everything is trained, with them only they are. Then `freeze` takes from that, and at last `train` adds to it: regular
-// expressions (ECMAScript) that are searched in the names of weights, as "model.layers.7.mlp.up_proj.weight"; empty: none. Experts have one name together, as
-// "model.layers.7.mlp.experts.up_proj.weight". A linear layer whose weight is trained has no pair.
+// expressions (ECMAScript) that are searched in the names of weights, as "model.layers.7.mlp.up_proj.weight"; empty: none. Experts have
+// one name together, as "model.layers.7.mlp.experts.up_proj.weight". A linear layer whose weight is trained has no pair.
 struct TrainedParts {
-  LoraSettings lora{};
+  LoraSettings lora{};  // of rank 0: no pairs
   std::string freeze{};
   std::string train{};
   // Of a PEFT adapter that the pairs begin from; models::read_adapter() gives its settings. Empty: they begin anew.
