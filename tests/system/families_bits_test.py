@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Training has the same bits with any number of workers, whatever a model's layers are made of: windows, experts. What was not
-trained is exported as it came."""
+"""Training has the same bits with any number of workers, whatever a model's layers are made of: windows, experts, pairs of LoRA.
+What was not trained is exported as it came."""
 
 import json
+import shutil
 import unittest
 from pathlib import Path
 
-from launched import SAMPLE, LaunchedTest, bits, settings
+from launched import SAMPLE, LaunchedTest, bits, metrics, settings
+from launched import make_model as make_llama
 
 COMMON = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12,
           "max_position_embeddings": 64, "initializer_range": 0.1, "pad_token_id": None, "bos_token_id": 1, "eos_token_id": 2}
@@ -15,6 +17,8 @@ FAMILIES = {
                     "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
     "qwen3_moe": {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "norm_topk_prob": True, "mlp_only_layers": [1]},
 }
+
+PAIRS = {"lora_rank": 4, "lora_alpha": 6, "lora_dropout": 0.1, "dora": True}
 
 
 def make_model(family: str, folder: Path) -> Path:
@@ -29,15 +33,15 @@ def make_model(family: str, folder: Path) -> Path:
 
 
 class FamiliesBitsTest(LaunchedTest):
-    def check(self, family: str):
+    def check(self, family: str, **changes):
         model = make_model(family, self.directory / "model")
         for mode in ({}, {"async": True}):
             found = []
             for launch in (["--workers", "1", "--prefetch", "0"], ["--workers", "2"], ["--workers", "3"], ["--workers", "8"]):
                 for grain in ("stage", "layer"):
                     output = self.directory / f"{mode}{launch[1]}{grain}"
-                    self.run_train(settings(output, model=model, recompute_grain=grain, **mode), tuple(launch))
-                    found.append(bits(output))
+                    self.run_train(settings(output, model=model, recompute_grain=grain, **mode, **changes), tuple(launch))
+                    found.append(bits(output, "adapter_model.safetensors" if changes else "model.safetensors"))
             self.assertEqual(len(found[0][0]), 4)
             for other in found:
                 self.assertEqual(other, found[0])
@@ -47,6 +51,93 @@ class FamiliesBitsTest(LaunchedTest):
 
     def test_experts(self):
         self.check("qwen3_moe")
+
+    def test_pairs(self):
+        self.check("gemma3_text", **PAIRS, train="norm.weight|embed_tokens")
+
+    def test_pairs_of_experts(self):
+        self.check("qwen3_moe", lora_rank=3, lora_experts=True, lora_dropout=0.2)
+
+
+class AdapterTest(LaunchedTest):
+    """Adapters that train writes: resumed, continued, merged; what is wrong about others is said before anything is made."""
+
+    def setUp(self):
+        super().setUp()
+        self.adapter = self.output / "final"
+
+    def test_resumed_is_uninterrupted(self):
+        whole, parts = self.directory / "whole", self.directory / "parts"
+        changes = PAIRS | {"max_steps": 6, "train": "norm.weight"}
+        self.run_train(settings(whole, **changes))
+        self.run_train(settings(parts, save_every=3, **changes))
+        (parts / "final").rename(self.directory / "old_final")
+        (parts / "checkpoint-6").rename(self.directory / "old_checkpoint")
+        self.run_train(settings(parts, resume=parts, **changes), ("--workers", "3"))
+        self.assertEqual([m["step"] for m in metrics(parts)], [1, 2, 3, 4, 5, 6])
+        self.assertEqual(bits(whole, "adapter_model.safetensors"), bits(parts, "adapter_model.safetensors"))
+
+    def test_a_checkpoint_of_other_parts_is_refused(self):
+        self.run_train(settings(self.output, save_every=2, lora_rank=4))
+        (self.output / "final").rename(self.directory / "old_final")
+        self.refused(2, "--lora-rank is 8, but", "was saved with 4", untouched=False, max_steps=8, save_every=2, lora_rank=8, resume=self.output)
+
+    def test_what_is_read_is_written(self):
+        self.run_train(settings(self.output, **PAIRS, train="norm.weight"))
+        again = self.directory / "again"
+        text = self.run_train(settings(again, max_steps=1, learning_rate="1e-30", adapter=self.adapter)).stdout
+        self.assertIn(str(self.adapter), text)
+        for name in ("adapter_model.safetensors", "adapter_config.json"):
+            self.assertEqual((self.adapter / name).read_bytes(), (again / "final" / name).read_bytes(), name)
+
+    def test_frozen_weights_are_merged_and_otherwise_as_they_came(self):
+        from safetensors.torch import load_file
+
+        self.run_train(settings(self.output, lora_rank=4, lora_targets="q_proj,v_proj", save_merged=True))
+        given, merged = (load_file(folder / "model.safetensors") for folder in (SAMPLE / "model", self.output / "merged"))
+        self.assertEqual(given.keys(), merged.keys())
+        for name, value in given.items():
+            is_adapted = "q_proj" in name or "v_proj" in name
+            self.assertEqual(value.equal(merged[name]), not is_adapted, name)
+
+    def test_what_is_frozen_stays(self):
+        from safetensors.torch import load_file
+
+        self.run_train(settings(self.output, freeze=r"layers\.[01]\.|embed"))
+        given, trained = (load_file(folder / "model.safetensors") for folder in (SAMPLE / "model", self.output / "final"))
+        for name, value in given.items():
+            is_frozen = any(part in name for part in ("layers.0.", "layers.1.", "embed"))
+            self.assertEqual(value.equal(trained[name]), is_frozen, name)
+
+    def test_peft_reads_the_adapter(self):
+        import torch
+        from peft import PeftModel
+        from transformers import AutoModelForCausalLM
+
+        self.run_train(settings(self.output, lora_rank=4, dora=True, dtype="fp32", save_merged=True))
+        base = AutoModelForCausalLM.from_pretrained(SAMPLE / "model", dtype=torch.float32)
+        merged = AutoModelForCausalLM.from_pretrained(self.output / "merged", dtype=torch.float32)
+        ids = torch.arange(5, 45).view(1, 40) % base.config.vocab_size
+        with torch.no_grad():
+            before = base(ids).logits
+            adapted = PeftModel.from_pretrained(base, self.adapter)(ids).logits
+            self.assertGreater((adapted - before).norm() / before.norm(), 1e-3)
+            # The merged weights are rounded to the base's bf16.
+            self.assertLess((adapted - merged(ids).logits).norm() / (adapted - before).norm(), 0.2)
+
+    def test_an_adapter_of_another_base_is_refused(self):
+        self.run_train(settings(self.output, lora_rank=4))
+        other = make_llama(self.directory / "other_base", intermediate_size=40)
+        adapter = self.adapter.rename(self.directory / "adapter")
+        shutil.rmtree(self.output)
+        message = self.refused(64, "is it an adapter of another model?", model=other, adapter=adapter)
+        self.assertIn("lora_B.weight", message)
+
+    def test_what_matches_nothing_is_refused(self):
+        self.refused(2, "LoRA's target 'w_proj' matches nothing", "model.layers.0.mlp.down_proj", lora_rank=4, lora_targets="w_proj")
+        self.refused(2, "what to freeze, 'layers.99' matches nothing", freeze="layers.99")
+        self.refused(2, "nothing is trained", freeze=".")
+        self.refused(2, "--lora-alpha is for LoRA", lora_alpha=8)
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ def metrics(output: Path) -> list[dict]:
     return [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
 
 
-def bits(output: Path) -> tuple:
-    """What must be equal between two runs: every loss to its last bit, and the trained model's file."""
+def bits(output: Path, file: str = "model.safetensors") -> tuple:
+    """What must be equal between two runs: every loss to its last bit, and the file with the trained model or adapter."""
     losses = [line.split('"loss": ')[1].split(",")[0] for line in (output / "metrics.jsonl").read_text().splitlines()]
-    return losses, hashlib.sha256((output / "final" / "model.safetensors").read_bytes()).hexdigest()
+    return losses, hashlib.sha256((output / "final" / file).read_bytes()).hexdigest()

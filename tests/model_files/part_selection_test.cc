@@ -1,0 +1,136 @@
+#include "model_files/part_selection.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "model_files/layer_tensors.h"
+#include "tests/common/expect_refusal.h"
+#include "tests/model_files/tiny_model.h"
+
+namespace rp {
+namespace {
+
+using nlohmann::json;
+
+ModelConfig tiny_llama() { return read_with(tiny_llama_json(), json::object()); }
+ModelConfig tiny_moe() { return read_with(tiny_moe_json(), json::object()); }
+
+TrainedParts lora_on(const std::string& targets) { return {.lora = {.rank = 2, .targets = targets}}; }
+
+std::map<std::string, int> adapted(const ModelConfig& config, const TrainedParts& parts) {
+  const SelectionSummary summary = summarise(config, parts);
+  return {summary.adapted.begin(), summary.adapted.end()};
+}
+
+std::vector<std::string> trained_names(const ModelConfig& config, const TrainedParts& parts) {
+  std::vector<std::string> names;
+  const std::vector<LayerTensors> layers = tensors_of(config, parts);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    for (const LayerTensor& tensor : layers[i].tensors) {
+      if (tensor.is_trained) names.push_back(name_in_checkpoint(config, static_cast<std::int64_t>(i), tensor.name));
+    }
+  }
+  return names;
+}
+
+void expect_usage(const std::vector<std::string>& parts, const ModelConfig& config, const TrainedParts& trained) {
+  expect_error(ExitCode::kUsage, parts, [&] { (void)summarise(config, trained); });
+}
+
+using Adapted = std::map<std::string, int>;
+
+TEST(PartSelection, WithoutPairsEverythingIsTrained) {
+  const SelectionSummary summary = summarise(tiny_llama(), {});
+  EXPECT_EQ(summary.num_trained, summary.num_parameters);
+  EXPECT_EQ(summary.num_adapted, 0);
+}
+
+TEST(PartSelection, AllLinearIsThoseOfAttentionAndMlp) {
+  EXPECT_EQ(adapted(tiny_llama(), lora_on("all-linear")),
+            (Adapted{{"self_attn.q_proj", 2}, {"self_attn.k_proj", 2}, {"self_attn.v_proj", 2}, {"self_attn.o_proj", 2},
+                     {"mlp.gate_proj", 2}, {"mlp.up_proj", 2}, {"mlp.down_proj", 2}}));
+  // r (in + out) of each: hidden 8, q 8, k and v 4, o 8, MLP 12.
+  EXPECT_EQ(summarise(tiny_llama(), lora_on("all-linear")).num_trained, 2 * 2 * (16 + 12 + 12 + 16 + 3 * 20));
+}
+
+TEST(PartSelection, ExpertsAndTheirRouterHavePairsWhereAsked) {
+  EXPECT_FALSE(adapted(tiny_moe(), lora_on("all-linear")).contains("mlp.experts.up_proj"));
+  TrainedParts parts = lora_on("all-linear");
+  parts.lora.on_experts = true;
+  const Adapted found = adapted(tiny_moe(), parts);
+  EXPECT_EQ(found.at("mlp.experts.up_proj"), 3);
+  EXPECT_EQ(found.at("mlp.gate"), 3);
+}
+
+TEST(PartSelection, AListNamesEndsOfNames) {
+  EXPECT_EQ(adapted(tiny_llama(), lora_on("q_proj,v_proj")), (Adapted{{"self_attn.q_proj", 2}, {"self_attn.v_proj", 2}}));
+  EXPECT_EQ(adapted(tiny_llama(), lora_on("mlp.up_proj,model.layers.1.self_attn.o_proj")),
+            (Adapted{{"mlp.up_proj", 2}, {"self_attn.o_proj", 1}}));
+  expect_usage({"'proj' matches nothing", "model.layers.0.mlp.down_proj"}, tiny_llama(), lora_on("q_proj,proj"));
+}
+
+TEST(PartSelection, ARegularExpressionMatchesWholeNames) {
+  EXPECT_EQ(adapted(tiny_llama(), lora_on(R"(model\.layers\.1\..*_proj)")).at("mlp.up_proj"), 1);
+  EXPECT_EQ(adapted(tiny_llama(), lora_on("(.*)(q|k)_proj")), (Adapted{{"self_attn.q_proj", 2}, {"self_attn.k_proj", 2}}));
+  expect_usage({"LoRA's target '(q|k)_proj' matches nothing", "model.layers.0.self_attn.q_proj"}, tiny_llama(), lora_on("(q|k)_proj"));
+}
+
+TEST(PartSelection, WhatIsFrozenOrTrainedAsItIsHasNoPair) {
+  TrainedParts parts = lora_on("all-linear");
+  parts.freeze = "layers\\.0\\.";
+  parts.train = "down_proj|norm\\.weight";
+  EXPECT_EQ(adapted(tiny_llama(), parts).at("mlp.up_proj"), 1);
+  EXPECT_FALSE(adapted(tiny_llama(), parts).contains("mlp.down_proj"));
+  const std::vector<std::string> names = trained_names(tiny_llama(), parts);
+  EXPECT_NE(std::ranges::find(names, "model.layers.0.mlp.down_proj.weight"), names.end());
+  EXPECT_NE(std::ranges::find(names, "model.norm.weight"), names.end());
+}
+
+TEST(PartSelection, TrainingWinsOverFreezing) {
+  EXPECT_EQ(trained_names(tiny_llama(), {.freeze = ".", .train = "layers\\.1\\.input_layernorm"}),
+            (std::vector<std::string>{"model.layers.1.input_layernorm.weight"}));
+}
+
+TEST(PartSelection, ATiedHeadIsTrainedWithItsEmbedding) {
+  EXPECT_EQ(trained_names(tiny_llama(), {.freeze = ".", .train = "embed_tokens"}),
+            (std::vector<std::string>{"model.embed_tokens.weight", "lm_head.weight"}));
+  expect_usage({"'lm_head' matches nothing"}, tiny_llama(), {.freeze = ".", .train = "lm_head"});
+}
+
+TEST(PartSelection, NothingToTrainIsAnError) { expect_usage({"nothing is trained"}, tiny_llama(), {.freeze = "."}); }
+
+TEST(PartSelection, PatternsThatMatchNothingAreRefusedWithNamesThatThereAre) {
+  expect_usage({"what to freeze", "'layers.9'", "model.embed_tokens.weight", "in all"}, tiny_llama(), {.freeze = "layers.9"});
+  expect_usage({"what to train", "'rotary'"}, tiny_llama(), {.train = "rotary"});
+  expect_usage({"LoRA's target 'experts.up_proj' matches nothing"}, tiny_moe(), lora_on("experts.up_proj"));
+  expect_usage({"LoRA's target ''", "matches nothing"}, tiny_llama(), lora_on(""));
+}
+
+TEST(PartSelection, WhatIsNoRegularExpressionIsRefused) {
+  expect_usage({"what to freeze", "'(a'", "is no regular expression"}, tiny_llama(), {.freeze = "(a"});
+  expect_usage({"LoRA's target '[q'", "is no regular expression"}, tiny_llama(), lora_on("[q"));
+}
+
+TEST(PartSelection, NumbersOutOfRangeAreRefused) {
+  for (const LoraSettings& lora : {LoraSettings{.rank = -1}, LoraSettings{.rank = 65537}, LoraSettings{.rank = 2, .alpha = -1},
+                                   LoraSettings{.rank = 2, .dropout = 1}, LoraSettings{.rank = 2, .alpha = NAN}}) {
+    expect_usage({"the rank must be from 0 to 65536"}, tiny_llama(), {.lora = lora});
+  }
+}
+
+TEST(PartSelection, WhatAnAdapterCannotHoldIsRefused) {
+  TrainedParts parts = lora_on("all-linear");
+  parts.train = "experts";
+  expect_usage({"mlp.experts.", "PEFT's adapters cannot hold whole experts"}, tiny_moe(), parts);
+  expect_usage({"DoRA has no form for experts"}, tiny_moe(), {.lora = {.rank = 2, .is_dora = true, .on_experts = true}});
+}
+
+TEST(LoraSettings, ScaleIsAlphaOverTheRankOrItsRoot) {
+  EXPECT_EQ((LoraSettings{.rank = 16}.scale()), 1);
+  EXPECT_EQ((LoraSettings{.rank = 16, .alpha = 8}.scale()), 0.5);
+  EXPECT_EQ((LoraSettings{.rank = 16, .alpha = 8, .is_rank_stabilised = true}.scale()), 2);
+}
+
+}  // namespace
+}  // namespace rp
