@@ -4,6 +4,7 @@ and transformers with torch.optim.AdamW, whose numbers must be close."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import unittest
@@ -48,11 +49,13 @@ class Parity:
     """Five fp32 steps of `model` on the same rows, in ours and in transformers."""
 
     STEPS, ROWS, LEARNING_RATE, MAX_GRAD_NORM = 5, 8, 1e-4, 1.0
+    WEIGHTS = "model.safetensors"  # what is trained, in `initial` and in the run's folder
 
     def __init__(self, test: LaunchedTest, model: Path, sequence_length: int):
         import torch
 
         self.test, self.model, self.length = test, model, sequence_length
+        self.initial, self.parts = model, {}  # the parts: settings of what is trained
         self.vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
         generator = torch.Generator().manual_seed(5)
         # As many rows as a step takes: each step sees all of them, whatever their order. Different lengths and masks.
@@ -70,15 +73,23 @@ class Parity:
         file.write(data)
         self.test.run_train(settings(self.test.output, model=self.model, data=data, max_steps=self.STEPS, batch_size=self.ROWS,
                                      sequence_length=self.length, learning_rate=self.LEARNING_RATE, dtype="fp32",
-                                     max_grad_norm=self.MAX_GRAD_NORM))
+                                     max_grad_norm=self.MAX_GRAD_NORM, **self.parts))
         return [step["loss"] for step in metrics(self.test.output)]
 
-    def transformers(self) -> tuple[list[float], dict]:
+    def load(self):
         import torch
         from transformers import AutoModelForCausalLM
 
-        model = AutoModelForCausalLM.from_pretrained(self.model, dtype=torch.float32)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=self.LEARNING_RATE, weight_decay=0)
+        return AutoModelForCausalLM.from_pretrained(self.model, dtype=torch.float32)
+
+    def trained(self, model) -> dict:
+        return {name: value.detach() for name, value in model.named_parameters()}
+
+    def transformers(self) -> tuple[list[float], dict]:
+        import torch
+
+        model = self.load()
+        optimizer = torch.optim.AdamW([parameter for parameter in model.parameters() if parameter.requires_grad], lr=self.LEARNING_RATE, weight_decay=0)
         ids = torch.zeros(self.ROWS, self.length, dtype=torch.long)
         labels = torch.full_like(ids, -100)
         for row, (tokens, mask) in enumerate(self.rows):
@@ -92,13 +103,13 @@ class Parity:
             optimizer.step()
             optimizer.zero_grad()
             losses.append(loss.item())
-        return losses, {name: value.detach() for name, value in model.named_parameters()}
+        return losses, self.trained(model)
 
     def check(self):
         from safetensors.torch import load_file
 
         losses, (expected_losses, expected) = self.ours(), self.transformers()
-        before, after = (load_file(path / "model.safetensors") for path in (self.model, self.test.output / "final"))
+        before, after = (load_file(path / self.WEIGHTS) for path in (self.initial, self.test.output / "final"))
         self.test.assertEqual(len(losses), self.STEPS)
         worst = max(abs(a - b) / b for a, b in zip(losses, expected_losses))
         difference = sum(((after[name] - value).double() ** 2).sum() for name, value in expected.items()) ** 0.5
@@ -109,9 +120,42 @@ class Parity:
         self.test.assertLessEqual(difference / change, 2e-4)
 
 
+class AdapterParity(Parity):
+    """Twenty steps of an adapter that peft made, in ours and in peft."""
+
+    STEPS, LEARNING_RATE = 20, 1e-3
+    WEIGHTS = "adapter_model.safetensors"
+
+    def __init__(self, test: LaunchedTest, model: Path, sequence_length: int, **lora):
+        import torch
+        from peft import LoraConfig, get_peft_model
+
+        super().__init__(test, model, sequence_length)
+        torch.manual_seed(6)
+        self.initial = test.directory / "adapter"
+        get_peft_model(super().load(), LoraConfig(r=4, lora_alpha=8, task_type="CAUSAL_LM", **lora)).save_pretrained(self.initial)
+        self.parts = {"adapter": self.initial}
+
+    def load(self):
+        from peft import PeftModel
+
+        return PeftModel.from_pretrained(super().load(), self.initial, is_trainable=True)
+
+    def trained(self, model) -> dict:
+        from peft import get_peft_model_state_dict
+
+        return {name: value.detach() for name, value in get_peft_model_state_dict(model).items()}
+
+
 class ParityTest(LaunchedTest):
     def test_losses_and_weights_are_those_of_transformers_and_torch_adamw(self):
         Parity(self, SAMPLE / "model_fp32", 32).check()
+
+    def test_adapters_are_those_of_peft_and_torch_adamw(self):
+        for name, lora in {"lora": {"target_modules": "all-linear"}, "dora": {"target_modules": ["q_proj", "up_proj"], "use_dora": True}}.items():
+            with self.subTest(name):
+                AdapterParity(self, SAMPLE / "model_fp32", 32, **lora).check()
+                shutil.rmtree(self.output)
 
 
 if __name__ == "__main__":
