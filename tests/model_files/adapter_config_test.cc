@@ -25,7 +25,7 @@ class AdapterConfig : public ::testing::Test {
   TrainedParts read(const json& changes) {
     json config = adapter_json();
     config.update(changes);
-    directory_.write(kAdapterConfigFile, config.dump());
+    (void)directory_.write(kAdapterConfigFile, config.dump());
     if (!exists(directory_.path() / kAdapterWeightsFile)) write(tiny_llama(), {.lora = {.rank = 4, .targets = "q_proj"}});
     return read_adapter_config(directory_.path());
   }
