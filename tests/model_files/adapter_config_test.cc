@@ -96,8 +96,9 @@ TEST_F(AdapterConfig, PairsOfAnotherModelAreRefused) {
 }
 
 TEST_F(AdapterConfig, OurOwnTextReadsAsTheSameParts) {
-  const TrainedParts parts{.lora = {.rank = 3, .alpha = 5, .dropout = 0.25, .is_rank_stabilised = true, .targets = "(.*)layers.1(.*)up_proj"},
-                           .train = "embed"};
+  TrainedParts parts;
+  parts.lora = {.rank = 3, .alpha = 5, .dropout = 0.25, .is_rank_stabilised = true, .targets = "(.*)layers.1(.*)up_proj"};
+  parts.train = "embed";
   const json text = json::parse(adapter_config_text(tiny_llama(), parts, "base"));
   EXPECT_EQ(text.at("target_modules"), json({"model.layers.1.mlp.up_proj"}));
   EXPECT_EQ(text.at("modules_to_save"), json({"model.embed_tokens"}));
