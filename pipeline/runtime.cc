@@ -89,7 +89,7 @@ void Runtime::check_presets() const {
   for (const Pipeline::Impl* pipeline : pipelines_) {
     const LayerSpec& layer = pipeline->model().layers().front();
     if (!layer.cost) continue;
-    throw Error(ExitCode::kUsage, cat(layer.name, ": a preset has shapes and no weights, so it runs on a modelled device only, "
+    throw Error(ExitCode::kUsage, cat(layer.name, ": a simulated layer has shapes and no weights, so it runs on a modelled device only, "
                                       "as --device sim:rtx4090; to train on this machine give a model's directory"));
   }
 }

@@ -74,7 +74,7 @@ std::vector<LayerWork> SimMachine::layer_times(const std::vector<const LayerCost
   for (const LayerCost* cost : costs) {
     if (cost == nullptr) {
       throw Error(ExitCode::kUsage, cat("--device ", name, ": nobody knows what layer ", times.size(), " of this model costs; ",
-                                        "train a preset (--model preset:NAME), or give the times in a workload file "
+                                        "make the model by models::simulated() (train does so), or give the times in a workload file "
                                         "(--device sim:FILE.json)"));
     }
     times.push_back(modelled_work(*cost, *gpu, Accumulate::kFp32));

@@ -5,11 +5,11 @@
 
 #include "roundpipe/roundpipe.h"
 #include "train/options.h"
-#include "train/preset_training.h"
 #include "train/run_header.h"
 #include "train/run_inputs.h"
 #include "train/scalar_type.h"
 #include "train/settings.h"
+#include "train/simulated_training.h"
 #include "train/training.h"
 
 namespace {
@@ -33,7 +33,7 @@ rp::PipelineOptions pipeline_options(const rp::TrainSettings& settings) {
 
 int main(int argc, char** argv) {
   rp::Session session(argc, argv);
-  const rp::TrainCommand command = rp::parse_train_command({argv + 1, argv + argc});
+  const rp::TrainCommand command = rp::parse_train_command({argv + 1, argv + argc}, session.is_modelled());
   if (command.action != rp::TrainCommand::Action::kRun) {
     print(command.action == rp::TrainCommand::Action::kHelp ? rp::train_help() : "train " RP_VERSION "\n");
     return 0;
@@ -44,13 +44,9 @@ int main(int argc, char** argv) {
     settings.parts = rp::models::read_adapter(settings.parts.adapter);
     if (dropout > 0) settings.parts.lora.dropout = dropout;
   }
-  if (settings.has_preset()) {
-    rp::train_preset(session, settings, pipeline_options(settings));
-    return 0;
-  }
   if (session.is_modelled()) {
-    throw rp::Error(rp::ExitCode::kUsage, "--device sim: trains presets, which need no data and give no model; give one as "
-                                          "--model preset:NAME");
+    rp::train_simulated(session, settings, pipeline_options(settings));
+    return 0;
   }
   std::optional<rp::RunInputs> inputs;
   if (session.is_coordinator()) {

@@ -112,7 +112,7 @@ void add_entry(const std::filesystem::path& file, const ConfigEntry& entry, Opti
 
 const std::vector<TrainOption>& train_options() {
   static const std::vector<TrainOption> options = {
-      {"model", "DIR", "", true, "Hugging Face directory of the model to start from; or preset:NAME, on a modelled device"},
+      {"model", "DIR", "", true, "Hugging Face directory of the model to start from; on a modelled device also preset:NAME"},
       {"data", "FILE", "", true, "Token file, made by tools/prepare_data.py"},
       {"output", "DIR", "", true, "Where metrics, checkpoints and the trained model go; new or empty"},
       {"max-steps", "N", "", true, "Number of optimizer steps"},
@@ -184,8 +184,8 @@ void add_config_file(const std::filesystem::path& file, OptionValues& values, Pr
 
 std::string train_help() {
   return cat(make_parser().help(),
-             "\nThe first nine are required; of a preset no data, output, learning rate and seed. B sequences a step are split\n"
-             "evenly over R rounds, each of M microbatches.\n"
+             "\nThe first nine are required; on a modelled device (rp-launch --device sim:NAME) only the model.\n"
+             "B sequences a step are split evenly over R rounds, each of M microbatches.\n"
              "docs/train.md says more, and what lies in the output directory afterwards.\n");
 }
 

@@ -134,11 +134,10 @@ class SettingReader {
     problems_.add(is_file ? ExitCode::kBadInput : ExitCode::kUsage, message);
   }
 
-  void require_all(bool has_preset) {
+  void require_all(bool is_simulated) {
     std::string missing;
     for (const TrainOption& option : train_options()) {
-      const std::string_view name = option.name;
-      if (has_preset && (name == "data" || name == "output" || name == "learning-rate" || name == "seed")) continue;
+      if (is_simulated && option.name != std::string_view("model")) continue;
       if (!option.is_required || find(option.name) != nullptr) continue;
       missing += cat(missing.empty() ? "" : ", ", "--", option.name, " ", option.argument);
     }
@@ -169,8 +168,18 @@ void read_parts(SettingReader& reader, TrainedParts& parts) {
   reader.read_text("train", parts.train);
 }
 
-TrainSettings read_settings(SettingReader& reader) {
+// Of runs on a modelled device; the batch is that of `rp-plan plan`.
+TrainSettings simulated_defaults() {
   TrainSettings s;
+  s.max_steps = 12;
+  s.batch_size = 128;
+  s.num_microbatches = 16;
+  s.sequence_length = 2048;
+  return s;
+}
+
+TrainSettings read_settings(SettingReader& reader, bool is_simulated) {
+  TrainSettings s = is_simulated ? simulated_defaults() : TrainSettings{};
   reader.read_path("model", s.model);
   reader.read_path("data", s.data);
   reader.read_path("output", s.output);
@@ -206,7 +215,6 @@ void check_parts(const TrainSettings& s, SettingReader& reader) {
       if (reader.find(name) == nullptr) continue;
       reader.refuse_together({"adapter", name}, cat("--", name, name == std::string_view("lora-rank") ? cat(" ", s.parts.lora.rank) : "", " beside --adapter ", s.parts.adapter.string(), ", which says that itself; leave it out"));
     }
-    if (s.has_preset()) reader.refuse_together({"adapter"}, "--adapter is for models with weights; leave it out of a preset");
     return;
   }
   if (s.parts.lora.rank > 0) return;
@@ -216,7 +224,7 @@ void check_parts(const TrainSettings& s, SettingReader& reader) {
   if (s.saves_merged) reader.refuse_together({"save-merged"}, "--save-merged is for LoRA (--lora-rank, --adapter): without it, final/ is the whole model");
 }
 
-void check_together(const TrainSettings& s, SettingReader& reader) {
+void check_together(const TrainSettings& s, SettingReader& reader, bool is_simulated) {
   const auto told = [&](const char* name, std::int64_t value) { return reader.told(name, value); };
   if (s.batch_size > 0 && s.batch_size % s.rounds_per_step != 0) {
     reader.refuse_together({"batch-size", "rounds-per-step"},
@@ -232,10 +240,9 @@ void check_together(const TrainSettings& s, SettingReader& reader) {
                                s.num_microbatches * s.rounds_per_step, " or lower the number of microbatches to ",
                                s.sequences_of_round()));
   }
-  if (s.has_preset() && (s.save_every > 0 || s.resume)) {
-    reader.refuse_together({"model", "save-every", "resume"},
-                           cat("--model ", s.model.string(), " has no weights that could be saved or resumed; leave out ",
-                               "--save-every and --resume"));
+  if (!is_simulated && s.model.string().starts_with("preset:")) {
+    reader.refuse_together({"model"}, cat("--model ", s.model.string(), " is a model without weights, which runs on a modelled device only: ",
+                                          "rp-launch --device sim:rtx4090, say; else give the folder of a model"));
   }
   check_parts(s, reader);
   if (s.max_steps > 0 && s.warmup_steps > s.max_steps) {
@@ -258,7 +265,7 @@ std::string number_text(double value) {
 
 }  // namespace
 
-TrainCommand parse_train_command(const std::vector<std::string>& arguments) {
+TrainCommand parse_train_command(const std::vector<std::string>& arguments, bool is_simulated) {
   Problems problems;
   OptionValues values = read_command_line(arguments, problems);
   if (values.contains("help")) return {TrainCommand::Action::kHelp, {}};
@@ -270,9 +277,9 @@ TrainCommand parse_train_command(const std::vector<std::string>& arguments) {
     is_all_read = problems.messages().size() == before;
   }
   SettingReader reader(values, problems);
-  TrainCommand command{TrainCommand::Action::kRun, read_settings(reader)};
-  check_together(command.settings, reader);
-  if (is_all_read) reader.require_all(command.settings.has_preset());  // what a bad file lacks may well stand in it
+  TrainCommand command{TrainCommand::Action::kRun, read_settings(reader, is_simulated)};
+  check_together(command.settings, reader, is_simulated);
+  if (is_all_read) reader.require_all(is_simulated);  // what a bad file lacks may well stand in it
   problems.throw_if_any();
   return command;
 }

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "roundpipe/optimizer.h"
@@ -40,12 +39,6 @@ struct TrainSettings {
   bool saves_merged = false;  // beside the adapter, the model with it
   std::optional<std::filesystem::path> resume;
 
-  // Whether `model` is a preset's name behind "preset:": it runs on a modelled device and needs no data.
-  [[nodiscard]] bool has_preset() const { return model.string().starts_with(kPreset); }
-  // REQUIRES: has_preset().
-  [[nodiscard]] std::string preset() const { return model.string().substr(kPreset.size()); }
-  static constexpr std::string_view kPreset = "preset:";
-
   [[nodiscard]] std::int64_t sequences_of_round() const { return batch_size / rounds_per_step; }
   // Of the largest one.
   [[nodiscard]] std::int64_t sequences_of_microbatch() const { return (sequences_of_round() + num_microbatches - 1) / num_microbatches; }
@@ -61,8 +54,9 @@ struct TrainCommand {
 
 // `arguments`: all after the program's own name. Reads the configuration file that they name, and nothing else. Throws
 // one rp::Error that tells of every problem, each with its option (or file and line), the value, the limit and what to
-// do: kBadInput if all of them lie in the configuration file, else kUsage.
-[[nodiscard]] TrainCommand parse_train_command(const std::vector<std::string>& arguments);
+// do: kBadInput if all of them lie in the configuration file, else kUsage. A run on a modelled device (`is_simulated`) requires a
+// model only, which may be a preset: what else it depends on has defaults.
+[[nodiscard]] TrainCommand parse_train_command(const std::vector<std::string>& arguments, bool is_simulated = false);
 
 // A line of the header: an option's name and the value in effect.
 struct SettingRow {

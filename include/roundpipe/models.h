@@ -45,16 +45,17 @@ struct ModelInfo {
 // What load() would describe, in numbers. Reads and throws as load().
 [[nodiscard]] ModelInfo inspect(const std::filesystem::path& directory, const TrainedParts& parts = {});
 
-// How a step of a preset is split, as far as its costs depend on it.
-struct PresetBatch {
+// How a step of a simulated model is split, where its costs depend on it.
+struct SimulatedBatch {
   double sequences = 1;  // of a microbatch, on the average
   std::int64_t sequence_length = 2048;  // tokens
   TrainedParts parts{};  // by default all weights are trained
 };
 
-// Describes a model by the name of its shape, as "qwen3-32b" (`rp-plan plan --model x` lists them). It has no weights, so it runs on a
-// modelled device only (--device sim:NAME), with inputs and labels as load()'s. Throws rp::Error (kUsage) for another name.
-[[nodiscard]] Model preset(const std::string& name, const PresetBatch& batch, at::ScalarType dtype = at::kBFloat16);
+// Describes a model by its shapes and costs, for runs on a modelled device (--device sim:NAME), which compute nothing. Takes the folder of a
+// model, of which only config.json is read, or the name of a preset, as "qwen3-32b" (`rp-plan plan --model x` lists them). Inputs and
+// labels are those of load(). Throws rp::Error: kBadInput for a config.json that load() refuses, kUsage for an unknown preset.
+[[nodiscard]] Model simulated(const std::string& folder_or_preset, const SimulatedBatch& batch, at::ScalarType dtype = at::kBFloat16);
 
 // The loss of a causal language model: the sum over trained tokens of the cross entropy, divided by a number given with
 // the call, so that it is a mean over the whole step whatever the microbatches are. Arguments of the call:

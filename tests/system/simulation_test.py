@@ -53,13 +53,30 @@ class SimulationTest(launched.LaunchedTest):
             steps.append(float(re.search(r"step +[\d.]+ ms +simulated +([\d.]+) ms", report).group(1)))
         self.assertGreater(steps[1], steps[0])
 
+    def test_a_folder_needs_its_config_only(self):
+        # 235 billion parameters, made here: the folder has no weights, and nothing but the model is given.
+        config = {"model_type": "qwen3_moe", "hidden_size": 4096, "num_hidden_layers": 94, "num_attention_heads": 64,
+                  "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936, "intermediate_size": 12288,
+                  "moe_intermediate_size": 1536, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": True,
+                  "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "rope_theta": 1e6, "tie_word_embeddings": False}
+        (self.directory / "config.json").write_text(json.dumps(config))
+        process = self.run_modelled(["--model", str(self.directory), "--lora-rank", "32", "--max-steps", "1"], self.workload(95))
+        self.assertRegex(process.stdout, r"weights +4\d\d GiB")
+        self.assertRegex(process.stdout, r"step 1/1  loss -  .* tokens/s")
+
+    def test_the_command_of_a_real_run_is_simulated_as_it_stands(self):
+        process = self.run_modelled(launched.settings(self.output), "sim:rtx4090")
+        self.assertEqual(len(re.findall(r"^step \d/4  loss -  ", process.stdout, re.MULTILINE)), 4)
+        self.assertFalse(self.output.exists())
+
     def test_what_cannot_be_is_refused(self):
         self.assertIn("runs on a modelled device only", self.run_modelled(preset("qwen3-1.7b"), "cpu", expect=2).stderr)
+        self.assertIn("config.json", self.run_modelled(["--model", str(self.directory)], "sim:rtx4090", expect=64).stderr)
+        self.assertIn("missing: --model DIR;", self.run_modelled([], "sim:rtx4090", expect=2).stderr)
         self.assertIn("did you mean rtx4090?", self.run_modelled(preset("qwen3-1.7b"), "sim:rtx490", expect=2).stderr)
         self.assertIn("the workload has 7 layers and a head, the model has 30 layers",
                       self.run_modelled(preset("qwen3-1.7b"), self.workload(7), expect=2).stderr)
         self.assertIn("but the modelled machine has", self.run_modelled(preset("qwen3-235b"), "sim:rtx4090", expect=69).stderr)
-        self.assertIn("give one as --model preset:NAME", self.run_modelled(launched.settings(self.output), "sim:rtx4090", expect=2).stderr)
         self.assertIn("preset", self.run_modelled(preset("qwen3-1.8b"), "sim:rtx4090", expect=2).stderr)
 
 

@@ -168,19 +168,15 @@ TEST(Settings, TheHeaderTellsEveryOneOfThem) {
   EXPECT_EQ(rows.size(), num_settings);
 }
 
-TEST(Settings, OfAPresetNeedNoDataAndNothingToWrite) {
-  const std::vector<std::string> preset = {"--model", "preset:qwen3-32b", "--max-steps", "2", "--batch-size", "8",
-                                           "--num-microbatches", "4", "--sequence-length", "16", "--lora-rank", "8"};
-  const TrainSettings settings = parse_train_command(preset).settings;
-  EXPECT_TRUE(settings.has_preset());
-  EXPECT_EQ(settings.preset(), "qwen3-32b");
-  EXPECT_EQ(settings.parts.lora.rank, 8);
-  std::vector<std::string> saved = preset;
-  saved.insert(saved.end(), {"--save-every", "2"});
-  expect_usage({"has no weights that could be saved", "leave out --save-every"}, saved);
-  std::vector<std::string> adapted = {"--model", "preset:qwen3-32b", "--max-steps", "2", "--batch-size", "8",
-                                      "--num-microbatches", "4", "--sequence-length", "16", "--adapter", "somewhere"};
-  expect_usage({"--adapter is for models with weights", "leave it out"}, adapted);
+TEST(Settings, OfASimulatedRunRequireAModelOnly) {
+  const TrainSettings by_default = parse_train_command({"--model", "preset:qwen3-32b"}, true).settings;
+  EXPECT_EQ(by_default.batch_size, 128);
+  EXPECT_EQ(by_default.sequence_length, 2048);
+  EXPECT_EQ(by_default.num_microbatches, 16);
+  EXPECT_EQ(by_default.max_steps, 12);
+  EXPECT_EQ(parse_train_command(command({"--lora-rank", "8"}), true).settings.batch_size, 8) << "the command line of a real run is one of these, too";
+  expect_error(ExitCode::kUsage, {"missing: --model DIR;"}, [] { (void)parse_train_command({"--max-steps", "2"}, true); });
+  expect_usage({"--model preset:qwen3-32b", "runs on a modelled device only", "else give the folder of a model"}, {"--model", "preset:qwen3-32b"});
 }
 
 TEST(Settings, OfLoraAreRead) {

@@ -1,5 +1,5 @@
 // train/preset_training.h
-// `train --model preset:NAME` on a modelled device: steps without weights and data, for their time (docs/simulation-device.md).
+// Runs `train` on a modelled device: steps without weights and data, for their time (docs/simulation-device.md).
 #pragma once
 
 #include "roundpipe/roundpipe.h"
@@ -8,6 +8,6 @@
 namespace rp {
 
 // In the coordinator: runs the steps and prints each one's time. In a worker: serves and does not return.
-void train_preset(Session& session, const TrainSettings& settings, const PipelineOptions& options);
+void train_simulated(Session& session, const TrainSettings& settings, const PipelineOptions& options);
 
 }  // namespace rp

@@ -15,9 +15,9 @@ namespace rp::models {
 
 namespace {
 
-class PresetLayer : public Layer {
+class SimulatedLayer : public Layer {
  public:
-  PresetLayer(const LayerTensors& layer, at::ScalarType dtype) {
+  SimulatedLayer(const LayerTensors& layer, at::ScalarType dtype) {
     for (const LayerTensor& tensor : layer.tensors) {
       parameters_.push_back({tensor.name, placeholder(tensor.shape, dtype).requires_grad_(tensor.is_trained)});
     }
@@ -25,7 +25,7 @@ class PresetLayer : public Layer {
 
   std::vector<NamedParameter> parameters() override { return parameters_; }
   Tensors forward(const Tensors&) override {
-    throw std::logic_error("a preset has shapes and no weights: nothing can be computed");
+    throw std::logic_error("a simulated layer has shapes and no weights: nothing can be computed");
   }
 
  private:
@@ -34,8 +34,8 @@ class PresetLayer : public Layer {
 
 }  // namespace
 
-Model preset(const std::string& name, const PresetBatch& batch, at::ScalarType dtype) {
-  const ModelConfig config = preset_config(name);
+Model simulated(const std::string& folder_or_preset, const SimulatedBatch& batch, at::ScalarType dtype) {
+  const ModelConfig config = config_of_model(folder_or_preset);
   const std::vector<LayerTensors> layers = tensors_of(config, batch.parts);
   const std::vector<LayerCost> costs = layer_costs(config, {.sequences = batch.sequences,
                                                            .sequence_length = batch.sequence_length,
@@ -47,7 +47,7 @@ Model preset(const std::string& name, const PresetBatch& batch, at::ScalarType d
   for (std::size_t i = 0; i < layers.size(); ++i) {
     LayerSpec spec;
     spec.name = cat(config.name, " ", layers[i].name, " ", i);
-    spec.make = [layer = layers[i], dtype] { return std::make_unique<PresetLayer>(layer, dtype); };
+    spec.make = [layer = layers[i], dtype] { return std::make_unique<SimulatedLayer>(layer, dtype); };
     spec.cost = std::make_shared<LayerCost>(costs[i]);
     for (const LayerTensor& tensor : layers[i].tensors) {
       if (tensor.tied_group == 0) tied.push_back({static_cast<int>(i), tensor.name});

@@ -1,4 +1,4 @@
-#include "train/preset_training.h"
+#include "train/simulated_training.h"
 
 #include <ATen/ATen.h>
 
@@ -35,14 +35,14 @@ Accepted accept_step(Pipeline& pipeline, const TrainSettings& settings) {
 
 }  // namespace
 
-void train_preset(Session& session, const TrainSettings& settings, const PipelineOptions& options) {
+void train_simulated(Session& session, const TrainSettings& settings, const PipelineOptions& options) {
   const double sequences = static_cast<double>(settings.sequences_of_round()) / static_cast<double>(settings.num_microbatches);
   const at::ScalarType dtype = scalar_type(settings.dtype);
-  const models::PresetBatch batch{.sequences = sequences, .sequence_length = settings.sequence_length,
+  const models::SimulatedBatch batch{.sequences = sequences, .sequence_length = settings.sequence_length,
                                   .parts = settings.parts};
-  Pipeline pipeline(session, models::preset(settings.preset(), batch, dtype), models::causal_lm_loss(), options);
+  Pipeline pipeline(session, models::simulated(settings.model, batch, dtype), models::causal_lm_loss(), options);
   session.start();
-  std::printf("%s, %d workers; nothing is computed\n%splan: %s\n", settings.model.c_str(), session.num_workers(),
+  std::printf("%s, %d workers; nothing is computed, read or written\n%splan: %s\n", settings.model.c_str(), session.num_workers(),
               memory_text(session.memory_plan()).c_str(), pipeline.plan_text().c_str());
   std::int64_t last_ns = now_ns();
   std::optional<Accepted> before;
