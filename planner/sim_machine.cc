@@ -73,7 +73,7 @@ std::vector<LayerWork> SimMachine::layer_times(const std::vector<const LayerCost
   }
   for (const LayerCost* cost : costs) {
     if (cost == nullptr) {
-      throw Error(ExitCode::kUsage, cat("--device ", name, ": nobody knows what layer ", times.size(), " of this model costs; ",
+      throw Error(ExitCode::kUsage, cat("--device ", name, ": the model has no cost for layer ", times.size(), "; ",
                                         "make the model by models::simulated() (train does so), or give the times in a workload file "
                                         "(--device sim:FILE.json)"));
     }

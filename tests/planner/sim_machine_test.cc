@@ -49,7 +49,7 @@ TEST(SimMachine, OfAProfileTakesTheTimesThatLayersCost) {
   EXPECT_GT(machine.upload_gbs, 1);
   EXPECT_GT(machine.memory_bytes, std::uint64_t{20} << 30);
   EXPECT_GT(machine.host_memory_bytes, std::uint64_t{100} << 30);
-  expect_error(ExitCode::kUsage, {"nobody knows what layer 1", "--model preset:NAME"},
+  expect_error(ExitCode::kUsage, {"has no cost for layer 1", "models::simulated()", "--device sim:FILE.json"},
                [&] { (void)machine.layer_times({&cost, nullptr}); });
 }
 
