@@ -81,7 +81,7 @@ class Model {
     }
     auto start = Clock::now();
     at::Tensor x = inputs.back()[0].detach().requires_grad_(true);
-    const at::Tensor loss = rp::models::causal_lm_loss_of(layers_.back()->forward({x}), arguments, chunk_tokens);
+    const at::Tensor loss = rp::models::causal_lm_loss_of(layers_.back()->forward({x}), arguments, {}, chunk_tokens).at(0);
     torch::autograd::backward({loss});
     times_["head, loss and backward"] += seconds_since(start);
     at::Tensor grad = x.grad();

@@ -210,6 +210,9 @@ ExpertsConfig read_experts(const ConfigSection& file, const char* number_key) {
   ExpertsConfig experts;
   experts.num = file.integer(number_key, kMaxExperts);
   experts.per_token = file.integer("num_experts_per_tok", experts.num);
+  if (file.boolean("output_router_logits", false)) {
+    experts.balance_coefficient = file.has("router_aux_loss_coef") ? file.number("router_aux_loss_coef", 0, 1e6) : 0.001;
+  }
   return experts;
 }
 

@@ -64,7 +64,7 @@ void read_windows(const ConfigSection& file, ModelConfig& config, const Slides& 
 // As Qwen's dense classes do: only with use_sliding_window, and without layer_types from layer max_window_layers on.
 void read_qwen_windows(const ConfigSection& file, ModelConfig& config);
 
-// Their number, which is under `number_key`, and how many of them a token has.
+// Their number, which is under `number_key`, how many of them a token has, and with output_router_logits the coefficient of the auxiliary loss.
 [[nodiscard]] ExpertsConfig read_experts(const ConfigSection& file, const char* number_key);
 
 }  // namespace rp

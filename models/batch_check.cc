@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/bad_input.h"
 #include "common/text.h"
 #include "models/causal_lm_loss.h"
 #include "models/documents.h"
@@ -66,9 +67,16 @@ void check_arguments(std::int64_t vocabulary, const Tensors& arguments) {
 
 }  // namespace
 
-void check_batch(std::int64_t vocabulary, const CallContents& call) {
+void check_batch(std::int64_t vocabulary, double logit_softcap, const CallContents& call) {
   check_inputs(vocabulary, call.inputs);
-  if (call.loss == causal_lm_loss().name) check_arguments(vocabulary, call.arguments);
+  if (!call.loss.starts_with(kCausalLmLoss)) return;
+  const bool caps = call.loss.find(logit_cap_text(logit_softcap)) != std::string::npos;
+  if (logit_softcap != 0 ? !caps : call.loss.find(kLogitCap) != std::string::npos) {
+    throw Error(ExitCode::kUserError, cat("the model ", logit_softcap == 0 ? "does not cap its logits" : cat("caps its logits at ", logit_softcap),
+                                          ", and the loss ", quoted_name(call.loss), " does otherwise: make it by causal_lm_loss() of "
+                                          "causal_lm_loss_settings() of the model's folder"));
+  }
+  check_arguments(vocabulary, call.arguments);
 }
 
 }  // namespace rp::models

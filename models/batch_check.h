@@ -15,8 +15,8 @@ namespace rp::models {
 
 // Inputs {ids [b, t], documents [b, k] or nothing}; arguments of causal_lm_loss(): {labels [b, t], divisor}, of other losses not
 // looked at. Throws rp::Error (kUserError), naming value and place, for an id or a label outside the vocabulary, for lengths of
-// documents that do not fit their sequences, and for a divisor that is not positive. Tensors of other dtypes are left to the
-// layers.
-void check_batch(std::int64_t vocabulary, const CallContents& call);
+// documents that do not fit their sequences, for a divisor that is not positive, and for a causal_lm_loss() that caps logits otherwise than
+// the model (`logit_softcap`, 0: not at all). Tensors of other dtypes are left to the layers.
+void check_batch(std::int64_t vocabulary, double logit_softcap, const CallContents& call);
 
 }  // namespace rp::models

@@ -8,6 +8,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "model_files/head_chunks.h"
 #include "roundpipe/models.h"
@@ -20,9 +22,17 @@ namespace rp::models {
 // other work on the machine: the last three do not differ).
 inline constexpr std::int64_t kChunkTokens = kHeadChunkTokens;
 
-// Outputs and arguments as for causal_lm_loss(). The number of chunks changes the rounding of the weight's gradient;
-// `chunk_tokens` 0 is kChunkTokens, on a GPU kGpuChunkTokens.
-[[nodiscard]] at::Tensor causal_lm_loss_of(const Tensors& outputs, const Tensors& arguments,
-                                           std::int64_t chunk_tokens = 0);
+// Outputs, arguments and numbers as for causal_lm_loss(). The gradient of the z-loss comes with that of the cross entropy, whose backward
+// must run; the number itself has none. The number of chunks changes the rounding of the weight's gradient; `chunk_tokens` 0 is
+// kChunkTokens, on a GPU kGpuChunkTokens.
+[[nodiscard]] Tensors causal_lm_loss_of(const Tensors& outputs, const Tensors& arguments, const CausalLmLossSettings& settings = {},
+                                        std::int64_t chunk_tokens = 0);
+
+// The name of a loss with these settings begins so.
+inline constexpr std::string_view kCausalLmLoss = "causal_lm_loss";
+
+// What the name of a loss has that caps its logits, and behind it the number.
+inline constexpr std::string_view kLogitCap = " logit_softcap=";
+[[nodiscard]] std::string logit_cap_text(double cap);
 
 }  // namespace rp::models

@@ -12,6 +12,7 @@
 #include "models/attention.h"
 #include "models/documents.h"
 #include "models/embedding.h"
+#include "models/expert_balance.h"
 #include "models/experts.h"
 #include "models/kernel_call.h"
 #include "models/linear.h"
@@ -23,14 +24,22 @@ namespace rp::models {
 
 namespace {
 
-// The second tensor between layers, where there is one.
-at::Tensor documents_of(const Tensors& inputs) { return inputs.size() > 1 ? inputs[1] : at::Tensor(); }
+// What crosses a border between two layers.
+struct Border {
+  at::Tensor x_bth;
+  at::Tensor documents_bk{};  // undefined: each sequence is one document
+  ExpertBalance balance{};    // of the layers below
 
-// The outputs of a layer: what it was given of documents is handed on.
-Tensors with_documents(const at::Tensor& x_bth, const Tensors& inputs) {
-  const at::Tensor documents_bk = documents_of(inputs);
-  return documents_bk.defined() ? Tensors{x_bth, documents_bk} : Tensors{x_bth};
-}
+  static Border of(const Tensors& tensors) {
+    const auto at_place = [&](std::size_t place) { return tensors.size() > place ? tensors[place] : at::Tensor(); };
+    return {tensors.at(0), at_place(1), {at_place(2), at_place(3)}};
+  }
+
+  [[nodiscard]] Tensors tensors() const {
+    if (balance.is_defined()) return {x_bth, documents_bk, balance.probabilities_e, balance.counts};
+    return documents_bk.defined() ? Tensors{x_bth, documents_bk} : Tensors{x_bth};
+  }
+};
 
 // Placeholders for the tensors of a layer, in their order.
 std::vector<NamedParameter> placeholders(const LayerTensors& layer, at::ScalarType dtype) {
@@ -49,12 +58,14 @@ class Embedding : public Layer {
   std::vector<NamedParameter> parameters() override { return parameters_; }
 
   Tensors forward(const Tensors& inputs) override {
-    const at::Tensor rows_bth = embed(parameters_[0].value, inputs.at(0), padding_id_), documents_bk = documents_of(inputs);
-    const at::Tensor x_bth = scale_ == 1 ? rows_bth : rows_bth * scale_;
-    if (!documents_bk.defined() || !runs_on_gpu(x_bth)) return with_documents(x_bth, inputs);
+    Border border = Border::of(inputs);
+    const at::Tensor rows_bth = embed(parameters_[0].value, inputs.at(0), padding_id_);
+    border.x_bth = scale_ == 1 ? rows_bth : rows_bth * scale_;
+    if (!border.documents_bk.defined() || !runs_on_gpu(rows_bth)) return border.tensors();
     // Nothing on a GPU can throw: sequences with wrong lengths become NaN, as wrong tokens do.
-    const at::Tensor wrong_b11 = have_wrong_lengths(documents_bk, x_bth.size(1)).view({-1, 1, 1});
-    return with_documents(x_bth.masked_fill(wrong_b11, std::numeric_limits<double>::quiet_NaN()), inputs);
+    const at::Tensor wrong_b11 = have_wrong_lengths(border.documents_bk, rows_bth.size(1)).view({-1, 1, 1});
+    border.x_bth = border.x_bth.masked_fill(wrong_b11, std::numeric_limits<double>::quiet_NaN());
+    return border.tensors();
   }
 
  private:
@@ -78,12 +89,9 @@ class DecoderLayer : public Layer {
     output_ = linear_named("self_attn.o_proj");
     if (layer.mlp.experts) {
       experts_ = {.router = linear_named(layer.mlp.experts->router_name),
-                  .gate_eih = named("mlp.experts.gate_proj.weight"),
-                  .up_eih = named("mlp.experts.up_proj.weight"),
-                  .down_ehi = named("mlp.experts.down_proj.weight"),
-                  .gate_pair = pair_named("mlp.experts.gate_proj"),
-                  .up_pair = pair_named("mlp.experts.up_proj"),
-                  .down_pair = pair_named("mlp.experts.down_proj")};
+                  .gate = linear_named("mlp.experts.gate_proj"),
+                  .up = linear_named("mlp.experts.up_proj"),
+                  .down = linear_named("mlp.experts.down_proj")};
     } else {
       for (const char* name : {"gate_proj", "up_proj"}) gate_up_.push_back(linear_named(cat("mlp.", name)));
       down_ = linear_named("mlp.down_proj");
@@ -103,16 +111,19 @@ class DecoderLayer : public Layer {
     const double dropout = on ? lora_.dropout : 0;
     for (LinearWeights& weights : qkv_) weights.lora.dropout = dropout;
     for (LinearWeights& weights : gate_up_) weights.lora.dropout = dropout;
-    for (LinearWeights* weights : {&output_, &down_, &experts_.router}) weights->lora.dropout = dropout;
-    for (LoraPair* pair : {&experts_.gate_pair, &experts_.up_pair, &experts_.down_pair}) pair->dropout = dropout;
+    for (LinearWeights* weights : {&output_, &down_, &experts_.router, &experts_.gate, &experts_.up, &experts_.down}) {
+      weights->lora.dropout = dropout;
+    }
   }
 
   Tensors forward(const Tensors& inputs) override {
-    const at::Tensor& x_bth = inputs.at(0);
-    const at::Tensor attended_bth = norm(attention(norm(x_bth, attention_norm_h_), documents_of(inputs)), attention_post_norm_h_);
+    const Border below = Border::of(inputs);
+    const at::Tensor& x_bth = below.x_bth;
+    const at::Tensor attended_bth = norm(attention(norm(x_bth, attention_norm_h_), below.documents_bk), attention_post_norm_h_);
     const auto [y_bth, normal_bth] = mlp_norm_h_.defined() ? add_rms_norm(x_bth, attended_bth, mlp_norm_h_, epsilon_, norm_kind_)
                                                            : unnormalised(x_bth + attended_bth);
-    return with_documents(y_bth + norm(mlp(normal_bth), mlp_post_norm_h_), inputs);
+    const MixtureOutput mixed = mlp(normal_bth);
+    return Border{y_bth + norm(mixed.y, mlp_post_norm_h_), below.documents_bk, sum_of(below.balance, mixed.balance)}.tensors();
   }
 
  private:
@@ -165,11 +176,12 @@ class DecoderLayer : public Layer {
     return linear(causal_attention(q_btnd, k_btmd, v_btmd, rule).flatten(2), output_);
   }
 
-  [[nodiscard]] at::Tensor mlp(const at::Tensor& x_bth) const {
+  // Without experts there is nothing to balance.
+  [[nodiscard]] MixtureOutput mlp(const at::Tensor& x_bth) const {
     if (config_.mlp.experts) return mixture_of_experts(x_bth, experts_, *config_.mlp.experts, config_.mlp.activation);
     const std::vector<at::Tensor> gate_up = linears(x_bth, gate_up_);
     // A norm behind the product reads it in the backward.
-    return linear(glu(gate_up[0], gate_up[1], config_.mlp.activation), down_, outputs_are_read() || mlp_post_norm_h_.defined());
+    return {linear(glu(gate_up[0], gate_up[1], config_.mlp.activation), down_, outputs_are_read() || mlp_post_norm_h_.defined()), {}};
   }
 
   // The table for `length` positions, with the dtype of x and where x is. On the CPU computed again only when the
@@ -214,7 +226,10 @@ class Head : public Layer {
   std::vector<NamedParameter> parameters() override { return parameters_; }
 
   Tensors forward(const Tensors& inputs) override {
-    return {rms_norm(inputs.at(0), parameters_[0].value, epsilon_, norm_kind_), parameters_[1].value};
+    const ExpertBalance balance = Border::of(inputs).balance;
+    const at::Tensor x_bth = rms_norm(inputs.at(0), parameters_[0].value, epsilon_, norm_kind_);
+    if (!balance.is_defined()) return {x_bth, parameters_[1].value};
+    return {x_bth, parameters_[1].value, balance.probabilities_e, balance.counts};
   }
 
  private:
@@ -240,11 +255,6 @@ std::unique_ptr<Layer> make_head(const ModelConfig& config, const TrainedParts& 
 
 std::optional<std::string> what_is_missing(const ModelConfig& config) {
   if (!config.quantization.empty()) return cat("weights quantised by ", quoted_name(config.quantization), "; convert them to bf16 first");
-  if (config.logit_softcap != 0) return "capped logits";
-  for (std::int64_t i = 0; i < config.num_layers(); ++i) {
-    const MlpConfig& mlp = config.layers[static_cast<std::size_t>(i)].mlp;
-    if (mlp.experts && mlp.has_bias) return cat("experts with biases (layer ", i, ")");
-  }
   return std::nullopt;
 }
 

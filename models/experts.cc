@@ -16,8 +16,9 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 struct Routing {
-  at::Tensor experts_nk;  // int64
-  at::Tensor weights_nk;  // of the activations' dtype
+  at::Tensor experts_nk;        // int64
+  at::Tensor weights_nk;        // of the activations' dtype
+  at::Tensor probabilities_ne;  // fp32
 };
 
 at::Tensor choose(const at::Tensor& scores_ne, std::int64_t per_token) {
@@ -31,19 +32,20 @@ Routing route(const at::Tensor& x_nh, const LinearWeights& router, const Experts
   const at::Tensor logits_ne = linear(x_nh, router);
   if (config.router == ExpertsConfig::Router::kLargestFirst) {
     const at::Tensor experts_nk = choose(logits_ne, config.per_token);
-    return {experts_nk, logits_ne.gather(1, experts_nk).softmax(-1)};
+    return {experts_nk, logits_ne.gather(1, experts_nk).softmax(-1), logits_ne.softmax(-1, at::kFloat)};
   }
   const at::Tensor probabilities_ne = logits_ne.softmax(-1, at::kFloat);
   const at::Tensor experts_nk = choose(probabilities_ne, config.per_token);
   at::Tensor weights_nk = probabilities_ne.gather(1, experts_nk);
   if (config.normalises) weights_nk = weights_nk / weights_nk.sum(-1, /*keepdim=*/true);
-  return {experts_nk, weights_nk.to(x_nh.scalar_type())};
+  return {experts_nk, weights_nk.to(x_nh.scalar_type()), probabilities_ne};
 }
 
 // The n k pairs of a token and one of its experts, sorted by expert; pairs of an expert stay in the order of tokens.
 struct Sorted {
   at::Tensor pairs;    // the pair at each place
   at::Tensor places;   // the place of each pair
+  at::Tensor experts;  // of the pair at each place
   at::Tensor counts_e;
 };
 
@@ -51,7 +53,7 @@ Sorted sort_by_expert(const at::Tensor& experts_nk, std::int64_t num_experts) {
   const auto [sorted, pairs] = experts_nk.flatten().sort(/*stable=*/std::optional<bool>(true), /*dim=*/0, /*descending=*/false);
   const at::Tensor bounds = at::searchsorted(sorted, at::arange(num_experts + 1, sorted.options()));
   const at::Tensor numbers = at::arange(pairs.numel(), pairs.options());
-  return {pairs, at::empty_like(pairs).scatter_(0, pairs, numbers), bounds.diff()};
+  return {pairs, at::empty_like(pairs).scatter_(0, pairs, numbers), sorted, bounds.diff()};
 }
 
 // Rows of tokens [n, h] in the order of the sorted pairs [n k, h]. Gradients of a token's pairs are added up in fp32.
@@ -81,27 +83,46 @@ struct InOrderOfTokens : torch::autograd::Function<InOrderOfTokens> {
   }
 };
 
-// Rows that are sorted by expert times the experts' weights, with their pairs.
-at::Tensor product_of_experts(const at::Tensor& rows, const at::Tensor& weight_eoi, const LoraPair& pair, const at::Tensor& counts_e) {
-  const at::Tensor product = grouped_linear(rows, weight_eoi, counts_e);
-  return pair.a_ri.defined() ? adapted_experts(product, rows, pair, counts_e) : product;
+// Rows plus the biases of their experts. The biases' gradient is a product with ones and zeros: its sums have a fixed order on a GPU, too.
+struct AddBiases : torch::autograd::Function<AddBiases> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& rows_no, const at::Tensor& bias_eo, const at::Tensor& experts_n) {
+    context->save_for_backward({bias_eo, experts_n});
+    return rows_no + bias_eo.index_select(0, experts_n);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    variable_list result = {grads[0], at::Tensor(), at::Tensor()};
+    if (!context->needs_input_grad(1)) return result;
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &bias_eo = saved[0], &experts_n = saved[1];
+    // fp16 on the CPU is multiplied in fp32 (linear.h).
+    const at::Tensor grad_no = grads[0].scalar_type() == at::kHalf && grads[0].is_cpu() ? grads[0].to(at::kFloat) : grads[0];
+    const at::Tensor is_of_en = at::zeros({bias_eo.size(0), grad_no.size(0)}, grad_no.options()).scatter_(0, experts_n.unsqueeze(0), 1);
+    result[1] = weight_gradient(bias_eo, is_of_en, grad_no);
+    return result;
+  }
+};
+
+// Rows that are sorted by expert times the experts' weights, with their biases and pairs.
+at::Tensor product_of_experts(const at::Tensor& rows, const LinearWeights& weights, const Sorted& sorted) {
+  const at::Tensor product = grouped_linear(rows, weights.weight_oi, sorted.counts_e);
+  const at::Tensor with_bias = weights.bias_o.defined() ? AddBiases::apply(product, weights.bias_o, sorted.experts) : product;
+  return weights.lora.a_ri.defined() ? adapted_experts(with_bias, rows, weights.lora, sorted.counts_e) : with_bias;
 }
 
 }  // namespace
 
-at::Tensor mixture_of_experts(const at::Tensor& x, const ExpertWeights& weights, const ExpertsConfig& config, Activation activation) {
+MixtureOutput mixture_of_experts(const at::Tensor& x, const ExpertWeights& weights, const ExpertsConfig& config, Activation activation) {
   const at::Tensor x_nh = x.flatten(0, -2);
   const Routing routing = route(x_nh, weights.router, config);
   const Sorted sorted = sort_by_expert(routing.experts_nk, config.num);
   const at::Tensor rows = RowsOfPairs::apply(x_nh, sorted.pairs, sorted.places);
-  const auto times = [&](const at::Tensor& from, const at::Tensor& weight_eoi, const LoraPair& pair) {
-    return product_of_experts(from, weight_eoi, pair, sorted.counts_e);
-  };
   const at::Tensor inner =
-      glu(times(rows, weights.gate_eih, weights.gate_pair), times(rows, weights.up_eih, weights.up_pair), activation);
-  const at::Tensor outputs = InOrderOfTokens::apply(times(inner, weights.down_ehi, weights.down_pair), sorted.pairs, sorted.places);
+      glu(product_of_experts(rows, weights.gate, sorted), product_of_experts(rows, weights.up, sorted), activation);
+  const at::Tensor outputs = InOrderOfTokens::apply(product_of_experts(inner, weights.down, sorted), sorted.pairs, sorted.places);
   const at::Tensor outputs_nkh = outputs.unflatten(0, {x_nh.size(0), config.per_token});
-  return (outputs_nkh * routing.weights_nk.unsqueeze(-1)).sum(1).view(x.sizes());
+  return {.y = (outputs_nkh * routing.weights_nk.unsqueeze(-1)).sum(1).view(x.sizes()),
+          .balance = balance_of(routing.probabilities_ne, sorted.counts_e)};
 }
 
 }  // namespace rp::models

@@ -10,19 +10,24 @@
 #include <ATen/core/Tensor.h>
 
 #include "model_files/model_config.h"
+#include "models/expert_balance.h"
 #include "models/linear.h"
 
 namespace rp::models {
 
 struct ExpertWeights {
-  LinearWeights router{};                              // [e, h]
-  at::Tensor gate_eih{}, up_eih{}, down_ehi{};
-  LoraPair gate_pair{}, up_pair{}, down_pair{};  // where the experts have them
+  LinearWeights router{};                    // [e, h]
+  LinearWeights gate{}, up{}, down{};        // of all experts: weights [e, i, h], [e, i, h], [e, h, i], biases [e, i], [e, i], [e, h]
+};
+
+struct MixtureOutput {
+  at::Tensor y;           // with the shape of x
+  ExpertBalance balance;  // of this router
 };
 
 // x [..., h] -> [..., h]. Differentiable; the choice of experts is not. A token's outputs are multiplied by its weights, which have
 // the dtype of x, rounded, and added up in fp32. Deterministic.
-[[nodiscard]] at::Tensor mixture_of_experts(const at::Tensor& x, const ExpertWeights& weights, const ExpertsConfig& config,
-                                            Activation activation);
+[[nodiscard]] MixtureOutput mixture_of_experts(const at::Tensor& x, const ExpertWeights& weights, const ExpertsConfig& config,
+                                               Activation activation);
 
 }  // namespace rp::models

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "model_files/head_chunks.h"
+#include "roundpipe/models.h"
 
 namespace rp::models {
 
@@ -16,7 +17,7 @@ namespace rp::models {
 // do for their logits. Logits of 2048 tokens of that vocabulary take 525 MB in bf16.
 inline constexpr std::int64_t kGpuChunkTokens = kGpuHeadChunkTokens;
 
-// The loss [] of n tokens, fp32: hidden_nh and weight_vh in the model's dtype, labels_n int64 on the GPU (-100: not
+// The cross entropy [] of n tokens, fp32, and the z-loss where the settings have one: hidden_nh and weight_vh in the model's dtype, labels_n int64 on the GPU (-100: not
 // trained), `divisor` a scalar of any dtype, there or on the CPU. Untrained tokens go through the products and get gradients
 // of zero from the kernel. The loss is NaN if a label is neither -100 nor in the vocabulary, or the divisor is not positive;
 // such a token (such a divisor: every token) gets no gradient.
@@ -26,8 +27,7 @@ inline constexpr std::int64_t kGpuChunkTokens = kGpuHeadChunkTokens;
 // several chunks the others are made along with the loss, the weight's in fp32, and multiplied in backward. Either way it runs
 // once. Gradients of fp16 are kept undivided, as those of several chunks, because a probability over a divisor of thousands is
 // less than the smallest fp16, and divided in backward along with the loss scale.
-[[nodiscard]] at::Tensor gpu_causal_lm_loss(const at::Tensor& hidden_nh, const at::Tensor& weight_vh,
-                                            const at::Tensor& labels_n, const at::Tensor& divisor,
-                                            std::int64_t chunk_tokens);
+[[nodiscard]] Tensors gpu_causal_lm_loss(const at::Tensor& hidden_nh, const at::Tensor& weight_vh, const at::Tensor& labels_n,
+                                         const at::Tensor& divisor, const CausalLmLossSettings& settings, std::int64_t chunk_tokens);
 
 }  // namespace rp::models

@@ -67,7 +67,7 @@ struct RotaryAngles {
 inline constexpr std::int64_t kIgnoredLabel = -100;
 
 // CrossEntropyRows with the scale 1 / divisor, the divisor being in the GPU's memory (in fp32, as on the CPU). A row with
-// kIgnoredLabel has loss 0 and gradient 0. One with another label outside [0, columns) has loss NaN and gradient 0, and if
+// kIgnoredLabel has loss 0, log_sum 0 and gradient 0. One with another label outside [0, columns) has loss NaN and gradient 0, and if
 // the divisor is not positive all gradients are 0: nothing on the GPU can throw.
 struct GpuCrossEntropyRows {
   void* logits = nullptr;  // overwritten by their gradient where `with_gradient`
@@ -76,6 +76,8 @@ struct GpuCrossEntropyRows {
   const double* divisor = nullptr;  // null: 1
   std::int64_t columns = 0;
   bool with_gradient = true;
+  float z_loss = 0;
+  float* log_sums = nullptr;  // one per row, written; null: not wanted
 };
 
 // total = float(sum of losses in fp64 / divisor); NaN if the divisor is not positive.

@@ -207,8 +207,10 @@ void cross_entropy_rows(const CrossEntropyRows& a, std::int64_t begin, std::int6
     const float total = sum(sums[0] + sums[1]);
     const Floats at_label = load_some(logits + label, 1, 0.0F);
     a.losses[row] = __builtin_logf(total) - (at_label[0] - shift);
+    const float log_sum = __builtin_logf(total) + shift;
+    if (a.log_sums != nullptr) a.log_sums[row] = log_sum;
     if (!a.with_gradient) continue;
-    const float factor = a.scale / total;
+    const float factor = (1 + 2 * a.z_loss * log_sum) * (a.scale / total);
     for_each_sixteen(0, a.columns, [&](std::int64_t i, std::int64_t n, auto part) {
       store(logits + i, exponential(load(logits + i, n, kNothing, part) - shift) * factor, n, part);
     });

@@ -74,8 +74,9 @@ struct GluGrad {
   Activation activation = Activation::kSilu;
 };
 
-// Softmax cross entropy of rows of logits. Writes a row's loss, and where `with_gradient` overwrites its logits by
-// scale * (softmax - one at the label).
+// Softmax cross entropy of rows of logits, and z-loss: z_loss * log_sum^2, where log_sum = log(sum of exp(logit)). Writes a row's cross
+// entropy, and where `with_gradient` overwrites its logits by the gradient of scale times the sum of both:
+// scale * ((1 + 2 * z_loss * log_sum) * softmax - one at the label).
 struct CrossEntropyRows {
   void* logits = nullptr;
   const std::int64_t* labels = nullptr;  // one per row, in [0, columns)
@@ -83,6 +84,8 @@ struct CrossEntropyRows {
   std::int64_t columns = 0;
   float scale = 1;
   bool with_gradient = true;
+  float z_loss = 0;
+  float* log_sums = nullptr;  // one per row, written; null: not wanted
 };
 
 // Blocks of attention (attention.h). Queries and columns of a block are a multiple of 16; unused ones are zero.

@@ -139,6 +139,14 @@ LayerSpec describe(const std::shared_ptr<const Source>& source, std::int64_t lay
   return spec;
 }
 
+CausalLmLossSettings loss_settings_of(const ModelConfig& config) {
+  CausalLmLossSettings settings{.logit_softcap = config.logit_softcap};
+  for (const DecoderLayerConfig& layer : config.layers) {
+    if (layer.mlp.experts) settings.balance = layer.mlp.experts->balance_coefficient;
+  }
+  return settings;
+}
+
 // Of the example that a model has before its user gives one.
 constexpr std::int64_t kExampleTokens = 64;
 
@@ -155,8 +163,8 @@ Model load(const std::filesystem::path& directory, at::ScalarType dtype, const T
   const std::int64_t head = config.num_layers() + 1;
   for (std::int64_t layer = 0; layer <= head; ++layer) model.add(describe(source, layer, dtype));
   if (config.tied_head) model.tie({0, "weight"}, {static_cast<int>(head), std::string(kHeadTensor)});
-  model.set_check([vocabulary = config.vocabulary](const CallContents& call) { check_batch(vocabulary, call); });
-  model.set_example(causal_lm_example(1, std::min<std::int64_t>(kExampleTokens, config.max_sequence_length)));
+  model.set_check([vocabulary = config.vocabulary, softcap = config.logit_softcap](const CallContents& call) { check_batch(vocabulary, softcap, call); });
+  model.set_example(causal_lm_example(1, std::min<std::int64_t>(kExampleTokens, config.max_sequence_length), loss_settings_of(config)));
   return std::move(model.set_dtype(dtype));
 }
 
@@ -173,9 +181,14 @@ ModelInfo inspect(const std::filesystem::path& directory, const TrainedParts& pa
   info.vocabulary = config.vocabulary;
   info.max_sequence_length = config.max_sequence_length;
   info.num_layers = static_cast<int>(config.num_layers()) + 2;
+  for (const DecoderLayerConfig& layer : config.layers) {
+    if (layer.mlp.experts) info.num_experts = layer.mlp.experts->num;
+  }
   for (const CheckpointTensor& tensor : checkpoint_tensors(config)) info.num_parameters += tensor.num_elements();
   return info;
 }
+
+CausalLmLossSettings causal_lm_loss_settings(const std::string& folder_or_preset) { return loss_settings_of(config_of_model(folder_or_preset)); }
 
 TrainedParts read_adapter(const std::filesystem::path& folder) { return read_adapter_config(folder); }
 

@@ -29,6 +29,13 @@ rp::PipelineOptions pipeline_options(const rp::TrainSettings& settings) {
   return options;
 }
 
+rp::models::CausalLmLossSettings loss_settings(const rp::TrainSettings& settings) {
+  rp::models::CausalLmLossSettings loss = rp::models::causal_lm_loss_settings(settings.model.string());
+  loss.z_loss = settings.z_loss;
+  loss.balance = settings.router_aux_loss.value_or(loss.balance);
+  return loss;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -54,11 +61,12 @@ int main(int argc, char** argv) {
     print(rp::settings_text(settings, *inputs, session.threads_per_worker()));
   }
   rp::Model model = rp::models::load(settings.model, scalar_type(settings.dtype), settings.parts);
-  model.set_example(rp::models::causal_lm_example(settings.sequences_of_microbatch(), settings.sequence_length));
-  rp::Pipeline pipeline(session, std::move(model), rp::models::causal_lm_loss(), pipeline_options(settings));
+  const rp::models::CausalLmLossSettings loss = loss_settings(settings);
+  model.set_example(rp::models::causal_lm_example(settings.sequences_of_microbatch(), settings.sequence_length, loss));
+  rp::Pipeline pipeline(session, std::move(model), rp::models::causal_lm_loss(loss), pipeline_options(settings));
   session.start();
   try {
-    rp::Training training(session, pipeline, settings, *inputs);
+    rp::Training training(session, pipeline, settings, loss, *inputs);
     print(rp::memory_text(session.memory_plan()) + rp::speed_text(session.num_workers(), pipeline.plan_text()));
     training.run();
   } catch (...) {

@@ -49,7 +49,13 @@ std::size_t bytes_to_keep(const std::filesystem::path& path, const std::string& 
 }  // namespace
 
 std::string metrics_line(const StepReport& report) {
-  return cat("{\"step\": ", report.step, ", \"loss\": ", number("%.17g", report.loss),
+  std::string parts;
+  if (report.z_loss) parts += cat(", \"z_loss\": ", number("%.17g", *report.z_loss));
+  if (report.experts) {
+    parts += cat(", \"aux_loss\": ", number("%.17g", report.experts->auxiliary_loss), ", \"most_loaded_expert\": ",
+                 number("%.6g", report.experts->most_loaded), ", \"least_loaded_expert\": ", number("%.6g", report.experts->least_loaded));
+  }
+  return cat("{\"step\": ", report.step, ", \"loss\": ", number("%.17g", report.loss), parts,
              ", \"grad_norm\": ", number("%.17g", report.grad_norm), ", \"lr\": ", number("%.17g", report.learning_rate),
              ", \"tokens_per_second\": ", number("%.6g", report.tokens_per_second), ", \"busy\": ", number("%.4g", report.busy),
              ", \"trained_tokens\": ", report.trained_tokens, ", \"seconds\": ", number("%.6g", report.seconds), ", \"epoch\": ", report.epoch,

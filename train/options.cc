@@ -128,6 +128,8 @@ const std::vector<TrainOption>& train_options() {
       {"weight-decay", "X", "0", false, "Weight decay of AdamW"},
       {"warmup-steps", "N", "0", false, "Steps in which the learning rate rises from 0"},
       {"lr-schedule", "constant|linear|cosine", "constant", false, "Learning rate after the warm-up; linear and cosine fall to 0"},
+      {"z-loss", "X", "0", false, "Train also X times the squared logarithm of the softmax's denominator"},
+      {"router-aux-loss", "X", "by the model", false, "Train also X times the loss that balances experts; by default as config.json says"},
       {"save-every", "N", "", false, "Write a checkpoint every N steps (without it: only when a signal ends the run)"},
       {"recompute-grain", "stage|layer", "by the device", false, "What a backward computes again at once: layer takes less GPU memory, more host memory"},
       {"lora-rank", "R", "0", false, "Train pairs of rank R beside frozen weights (LoRA); final/ is then an adapter of PEFT"},

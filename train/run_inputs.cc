@@ -40,6 +40,12 @@ void check_length(const TrainSettings& settings, const models::ModelInfo& model,
   }
 }
 
+void check_experts(const TrainSettings& settings, const models::ModelInfo& model, Problems& problems) {
+  if (!settings.router_aux_loss || model.num_experts > 0) return;
+  problems.add(ExitCode::kUsage, cat("--router-aux-loss ", *settings.router_aux_loss, " balances experts, and the model in ", settings.model.string(),
+                                     " (", model.architecture, ") has none; leave it out"));
+}
+
 void check_disk(const TrainSettings& settings, const models::ModelInfo& model, std::int64_t steps_done, Problems& problems) {
   fs::path place = fs::absolute(settings.output);
   std::error_code failure;
@@ -89,7 +95,10 @@ RunInputs find_run_inputs(const TrainSettings& settings, int threads_per_worker)
   Problems problems;
   problems.collect([&] { inputs.model = models::inspect(settings.model, settings.parts); });
   const bool has_model = problems.empty();
-  if (has_model) check_length(settings, inputs.model, problems);
+  if (has_model) {
+    check_length(settings, inputs.model, problems);
+    check_experts(settings, inputs.model, problems);
+  }
   problems.collect([&] {
     inputs.data = std::make_unique<TokenFile>(
         TokenFile::open(settings.data, has_model ? inputs.model.vocabulary : kAnyVocabulary));

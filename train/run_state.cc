@@ -17,8 +17,8 @@ constexpr const char* kThreads = "threads-per-worker";  // of rp-launch
 // Where files lie does not change a run, nor when it is saved, nor what is kept for a backward and what computed again.
 const std::set<std::string> kIgnored = {"model", "data", "output", "resume", "save-every", "recompute-grain", "save-merged"};
 // What may change from here on; the others decide which numbers a step works on.
-const std::set<std::string> kMayDiffer = {"max-steps",    "learning-rate", "max-grad-norm", "weight-decay",
-                                          "warmup-steps", "lr-schedule"};
+const std::set<std::string> kMayDiffer = {"max-steps",    "learning-rate", "max-grad-norm",  "weight-decay",
+                                          "warmup-steps", "lr-schedule",   "z-loss",         "router-aux-loss"};
 
 }  // namespace
 

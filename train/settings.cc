@@ -196,6 +196,8 @@ TrainSettings read_settings(SettingReader& reader, bool is_simulated) {
   reader.read_number("weight-decay", s.weight_decay, 0.0, 1.0);
   reader.read_number("warmup-steps", s.warmup_steps, std::int64_t{0}, kMaxSteps);
   reader.read_choice("lr-schedule", s.schedule, kSchedules);
+  reader.read_number("z-loss", s.z_loss, 0.0, 1e3);
+  if (reader.find("router-aux-loss") != nullptr) reader.read_number("router-aux-loss", s.router_aux_loss.emplace(), 0.0, 1e3);
   reader.read_number("save-every", s.save_every, std::int64_t{1}, kMaxSteps);
   if (reader.find("recompute-grain") != nullptr) reader.read_choice("recompute-grain", s.recompute_grain.emplace(), kGrains);
   read_parts(reader, s.parts);
@@ -301,6 +303,8 @@ std::vector<SettingRow> setting_rows(const TrainSettings& s) {
           {"weight-decay", number_text(s.weight_decay)},
           {"warmup-steps", std::to_string(s.warmup_steps)},
           {"lr-schedule", name_of(s.schedule, kSchedules)},
+          {"z-loss", number_text(s.z_loss)},
+          {"router-aux-loss", s.router_aux_loss ? number_text(*s.router_aux_loss) : "by the model"},
           {"save-every", s.save_every == 0 ? "never" : std::to_string(s.save_every)},
           {"recompute-grain", s.recompute_grain ? name_of(*s.recompute_grain, kGrains) : "by the device"},
           {"lora-rank", s.parts.lora.rank == 0 ? "0 (no pairs)" : std::to_string(s.parts.lora.rank)},

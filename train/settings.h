@@ -33,6 +33,8 @@ struct TrainSettings {
   double weight_decay = 0;
   std::int64_t warmup_steps = 0;
   LearningRateSchedule schedule = LearningRateSchedule::kConstant;
+  double z_loss = 0;
+  std::optional<double> router_aux_loss;  // unset: as config.json says
   std::int64_t save_every = 0;  // 0: never
   std::optional<RecomputeGrain> recompute_grain;  // unset: by the device
   TrainedParts parts{};

@@ -3,12 +3,19 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace rp {
 
 struct StepReport {
   std::int64_t step = 0;  // counted from 1 over the whole run, resumed parts included
-  double loss = 0;        // mean over the step's trained tokens, before its update
+  double loss = 0;        // cross entropy: mean over the step's trained tokens, before its update
+  std::optional<double> z_loss{};
+  struct Experts {
+    double auxiliary_loss = 0;
+    double most_loaded = 0, least_loaded = 0;  // of an even load
+  };
+  std::optional<Experts> experts{};
   double grad_norm = 0;   // before clipping
   double learning_rate = 0;
   std::int64_t trained_tokens = 0;

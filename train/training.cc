@@ -32,6 +32,18 @@ at::Tensor rows(std::vector<std::int64_t>& numbers, std::int64_t length, std::in
   return at::from_blob(numbers.data() + begin * length, {end - begin, length}, at::kLong);
 }
 
+// Those of one round of the step.
+void add_losses(const models::CausalLmLosses& losses, StepReport& report) {
+  report.loss += losses.cross_entropy;
+  if (losses.z_loss) report.z_loss = report.z_loss.value_or(0) + *losses.z_loss;
+  if (!losses.experts) return;
+  StepReport::Experts sum = report.experts.value_or(StepReport::Experts{});
+  sum.auxiliary_loss += losses.experts->auxiliary_loss;
+  sum.most_loaded += losses.experts->most_loaded;
+  sum.least_loaded += losses.experts->least_loaded;
+  report.experts = sum;
+}
+
 std::string seconds_text(std::int64_t since_ns) {
   const double seconds = static_cast<double>(now_ns() - since_ns) / static_cast<double>(kNsPerSecond);
   return cat(std::round(seconds * 10) / 10, " s");
@@ -39,10 +51,12 @@ std::string seconds_text(std::int64_t since_ns) {
 
 }  // namespace
 
-Training::Training(Session& session, Pipeline& pipeline, const TrainSettings& settings, RunInputs& inputs)
+Training::Training(Session& session, Pipeline& pipeline, const TrainSettings& settings, const models::CausalLmLossSettings& loss,
+                   RunInputs& inputs)
     : session_(session),
       pipeline_(pipeline),
       settings_(settings),
+      loss_settings_(loss),
       inputs_(inputs),
       directory_(settings.output),
       done_(inputs.steps_done),
@@ -116,7 +130,7 @@ void Training::report_accepted() {
   const AcceptedStep step = *std::exchange(accepted_, std::nullopt);
   StepReport report;
   report.step = step.step;
-  for (const RoundResult& round : step.rounds) report.loss += round.loss();
+  for (const RoundResult& round : step.rounds) add_losses(models::causal_lm_losses(round.losses(), loss_settings_), report);
   report.grad_norm = step.result->grad_norm();
   report.learning_rate = step.learning_rate;
   report.trained_tokens = step.trained_tokens;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "roundpipe/models.h"
 #include "roundpipe/pipeline.h"
 #include "roundpipe/session.h"
 #include "train/metrics_file.h"
@@ -21,7 +22,8 @@ namespace rp {
 class Training {
  public:
   // Loads the checkpoint, if there is one, and makes the output directory.
-  Training(Session& session, Pipeline& pipeline, const TrainSettings& settings, RunInputs& inputs);
+  // `loss`: with which the pipeline's loss was made.
+  Training(Session& session, Pipeline& pipeline, const TrainSettings& settings, const models::CausalLmLossSettings& loss, RunInputs& inputs);
 
   // Trains to the last step and writes the trained model. Once a signal asks for an end: writes a checkpoint, says so to
   // the session, and throws Interrupted.
@@ -60,6 +62,7 @@ class Training {
   Session& session_;
   Pipeline& pipeline_;
   const TrainSettings& settings_;
+  const models::CausalLmLossSettings& loss_settings_;
   RunInputs& inputs_;
   RunDirectory directory_;
   std::int64_t done_;  // steps accepted, those of the checkpoint included

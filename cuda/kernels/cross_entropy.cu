@@ -84,6 +84,7 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_rows(GpuCrossEntropyRo
     const std::int64_t label = a.labels[row];
     if (label < 0 || label >= a.columns) {
       if (threadIdx.x == 0) a.losses[row] = label == models::kIgnoredLabel ? 0.0F : NAN;
+      if (threadIdx.x == 0 && a.log_sums != nullptr) a.log_sums[row] = 0.0F;
       if (a.with_gradient) zero_row<T, kAligned>(logits, a.columns);
       continue;
     }
@@ -91,8 +92,10 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_rows(GpuCrossEntropyRo
     const float at_label = widen(logits[label]);
     const Exponentials sum = exponentials_of_row<T, kAligned>(logits, a.columns);
     if (threadIdx.x == 0) a.losses[row] = logf(sum.total) - (at_label - sum.largest);
+    const float log_sum = logf(sum.total) + sum.largest;
+    if (threadIdx.x == 0 && a.log_sums != nullptr) a.log_sums[row] = log_sum;
     if (!a.with_gradient) continue;
-    const float factor = scale / sum.total;
+    const float factor = (1 + 2 * a.z_loss * log_sum) * (scale / sum.total);
     for (std::int64_t i = std::int64_t{threadIdx.x} * kPack<T>; i < a.columns; i += kThreads * kPack<T>) {
       Pack<T> x = load<kAligned>(logits + i, a.columns - i);
 #pragma unroll

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "roundpipe/loss.h"
 #include "roundpipe/model.h"
@@ -23,6 +25,7 @@ struct ModelInfo {
   std::int64_t num_parameters = 0;       // tied ones counted once; without pairs
   std::int64_t num_trained = 0;          // those of pairs included
   std::int64_t num_adapted = 0;          // linear layers with pairs
+  std::int64_t num_experts = 0;          // of a layer that has experts; 0: none has
   std::string adapted{};                 // their names within a decoder layer and how many of each there are, as "self_attn.q_proj x30"
   std::int64_t max_sequence_length = 0;  // in tokens
   int num_layers = 0;                    // of the pipeline: embedding, decoder blocks, head
@@ -57,15 +60,43 @@ struct SimulatedBatch {
 // labels are those of load(). Throws rp::Error: kBadInput for a config.json that load() refuses, kUsage for an unknown preset.
 [[nodiscard]] Model simulated(const std::string& folder_or_preset, const SimulatedBatch& batch, at::ScalarType dtype = at::kBFloat16);
 
+// What a causal language model is trained by besides the cross entropy. causal_lm_loss_settings() gives what the model itself has.
+struct CausalLmLossSettings {
+  double logit_softcap = 0;  // c: logits are c * tanh(logits / c); 0: as they are. A part of the model: a loss with another one is refused
+  double z_loss = 0;         // times the square of the logarithm of the softmax's denominator (PaLM, arXiv 2204.02311), for each trained token
+  double balance = 0;        // times the auxiliary loss that balances experts (models/expert_balance.h says which)
+};
+
+// Those of the model in a Hugging Face directory, or of a preset's name: its softcap, and router_aux_loss_coef where it has
+// output_router_logits. Reads config.json only. Throws as simulated().
+[[nodiscard]] CausalLmLossSettings causal_lm_loss_settings(const std::string& folder_or_preset);
+
 // The loss of a causal language model: the sum over trained tokens of the cross entropy, divided by a number given with
 // the call, so that it is a mean over the whole step whatever the microbatches are. Arguments of the call:
 // {labels [batch, sequence] int64, where -100 is not trained; divisor, a scalar}. Label i belongs to position i (shift
 // before the call). Works in chunks of tokens: whole logits never exist.
-[[nodiscard]] Loss causal_lm_loss();
+//
+// It gives several numbers (RoundResult::losses()): the cross entropy; with a z-loss that, divided likewise; and of a model with experts
+// the auxiliary loss, and the load of the most and of the least loaded expert, which are not trained. These three are of microbatches,
+// each of which counts by its share of the step's trained tokens. causal_lm_losses() names them.
+[[nodiscard]] Loss causal_lm_loss(const CausalLmLossSettings& settings = {});
 
-// A microbatch for Model::set_example(), of which load() sets a short one: its inputs and causal_lm_loss()'s arguments. Give the sequences of
-// a microbatch and their tokens as in the calls to come, so that libraries choose the same kernels.
-[[nodiscard]] CallContents causal_lm_example(std::int64_t sequences, std::int64_t tokens);
+// The numbers of causal_lm_loss() by name.
+struct CausalLmLosses {
+  struct Experts {
+    double auxiliary_loss = 0;  // times CausalLmLossSettings::balance
+    double most_loaded = 0;     // tokens of a layer's most loaded expert, of the mean of its experts; mean over layers. 1 is even
+    double least_loaded = 0;    // likewise of the least loaded one
+  };
+  double cross_entropy = 0;
+  std::optional<double> z_loss{};
+  std::optional<Experts> experts{};
+};
+[[nodiscard]] CausalLmLosses causal_lm_losses(const std::vector<double>& numbers, const CausalLmLossSettings& settings);
+
+// A microbatch for Model::set_example(), of which load() sets a short one: its inputs and the arguments of causal_lm_loss(settings). Give the
+// sequences of a microbatch and their tokens as in the calls to come, so that libraries choose the same kernels.
+[[nodiscard]] CallContents causal_lm_example(std::int64_t sequences, std::int64_t tokens, const CausalLmLossSettings& settings = {});
 
 // Writes the working weights of `pipeline`, made from load(source), as a Hugging Face directory: *.safetensors with the
 // names and dtype of the source, and every other small file of the source (configuration, tokenizer). Written beside

@@ -20,13 +20,13 @@ CallContents call() {
 }
 
 void expect_refused(const std::vector<std::string>& parts, const CallContents& contents) {
-  expect_error(ExitCode::kUserError, parts, [&] { check_batch(kVocabulary, contents); });
+  expect_error(ExitCode::kUserError, parts, [&] { check_batch(kVocabulary, 0, contents); });
 }
 
 TEST(BatchCheck, AcceptsWhatIsInTheVocabularyAndWhatIsNotTrained) {
-  check_batch(kVocabulary, call());
-  check_batch(kVocabulary, {call().inputs, "", {}});
-  check_batch(kVocabulary, {{}, "", {}});
+  check_batch(kVocabulary, 0, call());
+  check_batch(kVocabulary, 0, {call().inputs, "", {}});
+  check_batch(kVocabulary, 0, {{}, "", {}});
 }
 
 TEST(BatchCheck, NamesTheFirstWrongTokenAndItsPlace) {
@@ -47,8 +47,20 @@ TEST(BatchCheck, NamesTheFirstWrongLabelAndItsPlace) {
     expect_refused({"label " + std::to_string(label) + " of sequence 2, position 3,", "neither -100 (not trained) nor"}, wrong);
     // Of another loss nobody knows what its arguments are.
     wrong.loss = "mine";
-    check_batch(kVocabulary, wrong);
+    check_batch(kVocabulary, 0, wrong);
   }
+}
+
+TEST(BatchCheck, RefusesALossThatCapsLogitsOtherwiseThanTheModel) {
+  CallContents contents = call();
+  expect_error(ExitCode::kUserError, {"caps its logits at 30", "causal_lm_loss_settings()"}, [&] { check_batch(kVocabulary, 30, contents); });
+  contents.loss = causal_lm_loss({.logit_softcap = 300}).name;
+  expect_error(ExitCode::kUserError, {"caps its logits at 30", "logit_softcap=300"}, [&] { check_batch(kVocabulary, 30, contents); });
+  expect_refused({"does not cap its logits"}, contents);
+  contents.loss = causal_lm_loss({.logit_softcap = 30, .z_loss = 1e-4}).name;
+  check_batch(kVocabulary, 30, contents);
+  contents.loss = "mine";
+  check_batch(kVocabulary, 30, contents);
 }
 
 TEST(BatchCheck, RefusesADivisorThatIsNotPositive) {
@@ -62,7 +74,7 @@ TEST(BatchCheck, RefusesADivisorThatIsNotPositive) {
 TEST(BatchCheck, RefusesDocumentsThatDoNotFitTheirSequences) {
   CallContents packed = call();
   packed.inputs.push_back(at::tensor({1, 3, 4, 0, 2, 0}, at::kLong).view({3, 2}));
-  check_batch(kVocabulary, packed);
+  check_batch(kVocabulary, 0, packed);
   packed.inputs[1][1][1] = 1;
   expect_refused({"document 1 of sequence 1 has length 1", "0 of the sequence's 4 positions"}, packed);
   packed.inputs[1] = at::zeros({2, 2}, at::kLong);

@@ -87,32 +87,48 @@ inline std::vector<BoundLayer> bound_layers(const Model& model, std::int64_t shi
 }
 
 // One microbatch through all layers and the loss, each layer with a graph of its own, as the runtime runs it. Gradients stay
-// with the layers; returns the loss. `scale` multiplies the gradients within.
-inline at::Tensor run_layer_by_layer(std::vector<BoundLayer>& layers, const Tensors& first_inputs, const Tensors& arguments,
-                                     double scale = 1) {
+// with the layers; returns the numbers of the loss. `scale` multiplies the gradients within.
+inline Tensors losses_layer_by_layer(std::vector<BoundLayer>& layers, const Tensors& first_inputs, const Tensors& arguments,
+                                     const CausalLmLossSettings& settings = {}, double scale = 1) {
   std::vector<Tensors> inputs = {first_inputs};
   const auto detached = [](const Tensors& tensors) {
     Tensors result;
-    for (const at::Tensor& tensor : tensors) result.push_back(tensor.detach());
+    for (const at::Tensor& tensor : tensors) result.push_back(tensor.defined() ? tensor.detach() : tensor);
     return result;
   };
   for (std::size_t i = 0; i + 1 < layers.size(); ++i) inputs.push_back(detached(layers[i](inputs[i])));
-  // Only the first tensor between two layers has a gradient.
-  at::Tensor grad;
-  at::Tensor loss;
+  Tensors grads, losses;
   for (std::size_t i = layers.size(); i-- > 0;) {
     Tensors own = detached(inputs[i]);
-    if (i > 0) own[0].requires_grad_(true);
+    for (at::Tensor& tensor : own) {
+      if (i > 0 && tensor.defined() && tensor.is_floating_point()) tensor.requires_grad_(true);
+    }
     const Tensors outputs = layers[i](own);
     if (i + 1 == layers.size()) {
-      loss = causal_lm_loss().function(outputs, arguments).at(0);
-      torch::autograd::backward({scale == 1 ? loss : loss * scale});
-    } else if (outputs[0].requires_grad()) {  // else all below is frozen
-      torch::autograd::backward({outputs[0]}, {grad});
+      losses = causal_lm_loss(settings).function(outputs, arguments);
+      at::Tensor sum = losses.at(0);
+      for (std::size_t k = 1; k < losses.size(); ++k) sum = sum + losses[k];
+      torch::autograd::backward({scale == 1 ? sum : sum * scale});
+    } else {
+      // What does not require a gradient is frozen; what has none is not used above.
+      std::vector<at::Tensor> roots, root_grads;
+      for (std::size_t k = 0; k < outputs.size(); ++k) {
+        if (!outputs[k].defined() || !outputs[k].requires_grad() || !grads[k].defined()) continue;
+        roots.push_back(outputs[k]);
+        root_grads.push_back(grads[k]);
+      }
+      if (!roots.empty()) torch::autograd::backward(roots, root_grads);
     }
-    grad = own[0].grad();
+    grads.clear();
+    for (const at::Tensor& tensor : own) grads.push_back(tensor.defined() && tensor.is_floating_point() ? tensor.grad() : at::Tensor());
   }
-  return loss.detach();
+  for (at::Tensor& loss : losses) loss = loss.detach();
+  return losses;
+}
+
+// Their first.
+inline at::Tensor run_layer_by_layer(std::vector<BoundLayer>& layers, const Tensors& first_inputs, const Tensors& arguments, double scale = 1) {
+  return losses_layer_by_layer(layers, first_inputs, arguments, {}, scale).at(0);
 }
 
 // max |a - b| / max |b|

@@ -22,17 +22,20 @@ struct LossCase {
 };
 
 inline at::Tensor our_loss(const LossCase& c, double divisor, std::int64_t chunk_tokens = 0) {
-  return causal_lm_loss_of({c.hidden_bth, c.weight_vh}, {c.labels_bt, at::scalar_tensor(divisor)}, chunk_tokens);
+  return causal_lm_loss_of({c.hidden_bth, c.weight_vh}, {c.labels_bt, at::scalar_tensor(divisor)}, {}, chunk_tokens).at(0);
 }
 
-// {loss, gradient of hidden, gradient of weight} with whole logits, in fp64; the gradients times `factor`.
-inline std::vector<at::Tensor> plain_loss(const LossCase& c, double divisor, double factor = 1) {
+// {loss, gradient of hidden, gradient of weight, z-loss} with whole logits, in fp64; the gradients, of the sum of both losses, times `factor`.
+inline std::vector<at::Tensor> plain_loss(const LossCase& c, double divisor, double factor = 1, const CausalLmLossSettings& settings = {}) {
   const at::Tensor hidden = c.hidden_bth.detach().to(at::kDouble).requires_grad_(true);
   const at::Tensor weight = c.weight_vh.detach().to(at::kDouble).requires_grad_(true);
-  const at::Tensor logits = at::linear(hidden, weight).flatten(0, 1);
+  at::Tensor logits = at::linear(hidden, weight).flatten(0, 1);
+  if (settings.logit_softcap != 0) logits = settings.logit_softcap * (logits / settings.logit_softcap).tanh();
   const at::Tensor loss = at::cross_entropy_loss(logits, c.labels_bt.flatten(), {}, at::Reduction::Sum, -100) / divisor;
-  torch::autograd::backward({loss * factor});
-  return {loss.detach(), hidden.grad(), weight.grad()};
+  const at::Tensor log_sums = logits.logsumexp(1).masked_fill(c.labels_bt.flatten().eq(-100), 0);
+  const at::Tensor z_loss = settings.z_loss * log_sums.square().sum() / divisor;
+  torch::autograd::backward({(loss + z_loss) * factor});
+  return {loss.detach(), hidden.grad(), weight.grad(), z_loss.detach()};
 }
 
 }  // namespace rp::models

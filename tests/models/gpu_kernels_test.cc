@@ -284,6 +284,22 @@ TEST_F(EmulatedGpu, LossAddsToAGradientThatTheHeadsWeightHas) {
   }
 }
 
+TEST_F(EmulatedGpu, LossWithZLossAndCappedLogitsGivesTheValuesOfWholeLogits) {
+  const CausalLmLossSettings settings{.logit_softcap = 3, .z_loss = 0.1};
+  for (const auto& [dtype, tolerance] : kDtypes) {
+    for (const std::int64_t chunk_tokens : {7, 2048}) {
+      const LossCase c = loss_case(dtype);
+      const std::vector<at::Tensor> expected = plain_loss(c, 33, 1, settings);
+      const Tensors losses = causal_lm_loss_of({c.hidden_bth, c.weight_vh}, {c.labels_bt, at::scalar_tensor(33.0)}, settings, chunk_tokens);
+      torch::autograd::backward({losses.at(0) + losses.at(1)});
+      EXPECT_LE(relative_difference(losses[0].detach(), expected[0]), tolerance);
+      EXPECT_LE(relative_difference(losses[1], expected[3]), tolerance);
+      EXPECT_LE(relative_difference(c.hidden_bth.grad(), expected[1]), 2 * tolerance);
+      EXPECT_LE(relative_difference(c.weight_vh.grad(), expected[2]), 2 * tolerance);
+    }
+  }
+}
+
 // One over the divisor times a probability would vanish in fp16; the loss scale comes only in backward.
 TEST_F(EmulatedGpu, Fp16GradientsOfManyTokensKeepTheirSmallProbabilities) {
   const LossCase c = loss_case(at::kHalf);

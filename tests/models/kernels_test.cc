@@ -175,6 +175,25 @@ TEST(Kernels, CrossEntropyAgreesWithDoublePrecisionAndItsGradientSumsToZero) {
   }
 }
 
+TEST(Kernels, ZLossIsPartOfTheCrossEntropysGradient) {
+  for (const std::int64_t columns : kLengths) {
+    const std::vector<float> logits = random_floats(static_cast<std::size_t>(columns), 5);
+    const std::int64_t label = columns / 3;
+    double total = 0;
+    for (const float x : logits) total += std::exp(static_cast<double>(x));
+    std::vector<float> gradient = logits;
+    float loss = 0, log_sum = 0;
+    expect_same_on_all_sets(gradient, [&](const Kernels& table) {
+      table.cross_entropy(Element::kFp32, {gradient.data(), &label, &loss, columns, 0.5F, true, 0.25F, &log_sum}, 0, 1);
+    });
+    EXPECT_NEAR(log_sum, std::log(total), 1e-5 * std::max(1.0, std::abs(std::log(total))));
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      const double one = static_cast<std::int64_t>(i) == label ? 1 : 0;
+      EXPECT_NEAR(gradient[i], 0.5 * ((1 + 2 * 0.25 * std::log(total)) * std::exp(logits[i]) / total - one), 1e-6 * std::max(1.0, std::abs(std::log(total))));
+    }
+  }
+}
+
 TEST(Kernels, CrossEntropyWithoutGradientLeavesTheLogits) {
   const std::vector<float> logits = random_floats(40);
   std::vector<float> kept = logits;

@@ -71,6 +71,7 @@ def mistral(choose: random.Random) -> dict:
 def gemma3_text(choose: random.Random) -> dict:
     changes = {"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": choose.choice([4, 10, 256]), "sliding_window": window(choose),
                "num_hidden_layers": choose.choice([1, 3]), "attention_bias": choose.random() < 0.2,
+               "final_logit_softcapping": choose.choice([None, 2.0, 30.0]),
                "rope_parameters": ropes_by_type(choose, ("default", "linear"))}
     changes["layer_types"] = [choose.choice(["full_attention", "sliding_attention"]) for _ in range(changes["num_hidden_layers"])]
     return common(choose) | changes
@@ -89,10 +90,18 @@ def olmo3(choose: random.Random) -> dict:
                              "rope_parameters": ropes_by_type(choose, ("default", "yarn"))}
 
 
-def qwen3_moe(choose: random.Random) -> dict:
+def experts_of(choose: random.Random, number_key: str) -> dict:
     experts = choose.choice([2, 5, 8])
     per_token = experts if choose.random() < 0.3 else choose.randint(1, experts)
-    changes = {"num_experts": experts, "num_experts_per_tok": per_token, "moe_intermediate_size": choose.choice([8, 11, 32]),
+    # The auxiliary loss has a part in the gradients that would be missed.
+    return {number_key: experts, "num_experts_per_tok": per_token, "output_router_logits": choose.random() < 0.6,
+            "router_aux_loss_coef": choose.choice([0.001, 0.1, 2.0])}
+
+
+def qwen3_moe(choose: random.Random) -> dict:
+    changes = experts_of(choose, "num_experts")
+    per_token = changes["num_experts_per_tok"]
+    changes |= {"moe_intermediate_size": choose.choice([8, 11, 32]),
                # The normalised weight of one expert is 1, and the router's gradient nothing but rounding.
                "norm_topk_prob": per_token > 1 and choose.random() < 0.5, "decoder_sparse_step": choose.choice([1, 1, 2]), "attention_bias": choose.random() < 0.2,
                "mlp_only_layers": choose.choice([[], [], [0]]), "rope_parameters": random_rope(choose, ("default", "yarn"))}

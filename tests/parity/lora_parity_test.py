@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 import transformers
-from parity_test import distances, logits_by_document, make_case
+from parity_test import distances, logits_by_document, make_case, run
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from torch.func import functional_call
@@ -47,12 +47,10 @@ def make_adapter(choose: random.Random, family: str, model, folder: Path):
 
 
 def values_of(model, inputs: dict) -> dict:
-    logits = logits_by_document(model, inputs).float()
-    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), inputs["labels"].flatten(), ignore_index=-100, reduction="sum")
-    loss = loss / inputs["divisor"]
+    results = run(model, inputs)
     model.zero_grad()
-    loss.backward()
-    values = {"logits": logits.detach(), "loss": loss.detach()}
+    sum(value for name, value in results.items() if name != "logits").backward()
+    values = {name: value.detach().float() for name, value in results.items()}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             short = name.replace(".modules_to_save.default", "").replace(".lora_magnitude_vector.default.weight", ".lora_magnitude_vector").replace(".default", "")
@@ -114,12 +112,10 @@ def expert_values(model, tensors: dict, scale: float, inputs: dict) -> dict:
     for tensor in tensors.values():
         tensor.requires_grad_(True)
     model.requires_grad_(False)
-    logits = logits_by_document(Merged(model, tensors, scale), inputs).float()
-    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), inputs["labels"].flatten(), ignore_index=-100, reduction="sum")
-    loss = loss / inputs["divisor"]
-    loss.backward()
+    results = run(Merged(model, tensors, scale), inputs)
+    sum(value for name, value in results.items() if name != "logits").backward()
     gradients = {name: torch.zeros_like(tensor) if tensor.grad is None else tensor.grad for name, tensor in tensors.items()}
-    return gradients | {"logits": logits.detach(), "loss": loss.detach()}
+    return gradients | {name: value.detach().float() for name, value in results.items()}
 
 
 def check_case(name: str, folder: Path, expected: dict, limit: float, exact_values) -> list[str]:

@@ -1,6 +1,6 @@
 // model_values FLOAT32|BFLOAT16 CASE...: for each folder, which holds a model and inputs.safetensors {ids, labels, divisor, and
-// maybe documents: roundpipe/models.h}, writes what our layers compute to values-DTYPE.safetensors: "logits", "loss", and the
-// gradient of each tensor of the model's files under the tensor's name. All of it fp32. The weights as the layers have them are
+// maybe documents: roundpipe/models.h; maybe z_loss, its coefficient}, writes what our layers compute to values-DTYPE.safetensors:
+// "logits", "loss", where they are trained "z_loss" and "aux_loss", and the gradient of each tensor of the model's files under the tensor's name. All of it fp32. The weights as the layers have them are
 // exported to exported-DTYPE. Where the folder has an adapter (adapter/), the gradients are those of its tensors under their names there,
 // what is exported has it in its weights, and the adapter by itself is written to adapter-DTYPE.
 #include <ATen/ATen.h>
@@ -17,6 +17,7 @@
 #include "model_files/checkpoint_tensors.h"
 #include "model_files/safetensors_writer.h"
 #include "models/checkpoint.h"
+#include "models/logit_cap.h"
 #include "roundpipe/models.h"
 #include "tests/models/bound_layers.h"
 
@@ -36,10 +37,12 @@ void write_values(const std::filesystem::path& path, const Values& values) {
   writer.commit();
 }
 
-at::Tensor logits_of(std::vector<BoundLayer>& layers, Tensors inputs) {
+at::Tensor logits_of(std::vector<BoundLayer>& layers, Tensors inputs, double softcap) {
   const c10::NoGradGuard no_grad;
   for (BoundLayer& layer : layers) inputs = layer(inputs);
-  return at::linear(inputs.at(0), inputs.at(1));
+  const at::Tensor logits = at::linear(inputs.at(0), inputs.at(1));
+  LogitCap(softcap).apply(logits);
+  return logits;
 }
 
 // Of the tensors of a file, under their names there.
@@ -63,8 +66,13 @@ Values values_of(const std::filesystem::path& folder, const std::string& dtype_t
   Tensors inputs = {given.at("ids")};
   if (given.contains("documents")) inputs.push_back(given.at("documents"));
   Values values;
-  values["logits"] = logits_of(layers, inputs);
-  values["loss"] = run_layer_by_layer(layers, inputs, {given.at("labels"), given.at("divisor")});
+  values["logits"] = logits_of(layers, inputs, causal_lm_loss_settings(folder.string()).logit_softcap);
+  CausalLmLossSettings settings = causal_lm_loss_settings(folder.string());
+  if (given.contains("z_loss")) settings.z_loss = given.at("z_loss").item<double>();
+  const Tensors losses = losses_layer_by_layer(layers, inputs, {given.at("labels"), given.at("divisor")}, settings);
+  values["loss"] = losses[0];
+  if (settings.z_loss > 0) values["z_loss"] = losses[1];
+  if (settings.balance > 0) values["aux_loss"] = losses[losses.size() - 3];
   const auto weight = [&](std::int64_t layer, const std::string& name) {
     for (const NamedParameter& parameter : layers[static_cast<std::size_t>(layer)].parameters()) {
       if (parameter.name == name) return parameter.value.detach();

@@ -3,7 +3,7 @@
     parity_test.py MODEL_VALUES FAMILY|all [COUNT] [FIRST_SEED]
 
 Each case is a seed: it gives the configuration, the weights, and a batch, of which some have several documents a row. In fp32 the
-logits, the loss and every gradient must agree; in bf16 ours must be as near to transformers' fp32 as its own bf16 is, but for a
+logits, the losses (cross entropy, z-loss, auxiliary loss of experts) and every gradient must agree; in bf16 ours must be as near to transformers' fp32 as its own bf16 is, but for a
 factor of two. (So in fp32, too, where that is more than the limit.) transformers sees one document at a time, which is what packing means. The weights are bf16 values in files of fp32:
 loaded and exported in either dtype they must be the same files.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from families import FAMILIES
 
@@ -63,20 +63,29 @@ def make_case(family: str, seed: int, folder: Path):
     labels = torch.where(torch.rand(rows, length) < 0.2, -100, torch.randint(0, config.vocab_size, (rows, length)))
     labels[0, 0] = 0
     inputs = {"ids": ids, "labels": labels, "divisor": torch.tensor(float((labels != -100).sum()))}
+    if choose.random() < 0.3:
+        inputs["z_loss"] = torch.tensor(0.05)
     if choose.random() < 0.4:
         inputs["documents"] = random_documents(choose, rows, length)
     save_file(inputs, folder / "inputs.safetensors")
     return model, inputs
 
 
+def routers_of(model) -> list:
+    return [module for module in model.modules() if type(module).__name__.endswith("TopKRouter")]
+
+
 def logits_by_document(model, inputs: dict) -> torch.Tensor:
+    options = {"use_cache": False}
+    if hasattr(model.config, "output_router_logits"):
+        options["output_router_logits"] = False  # it would compute the auxiliary loss of each document by itself
     if "documents" not in inputs:
-        return model(inputs["ids"], use_cache=False).logits
+        return model(inputs["ids"], **options).logits
     rows = []
     for ids, lengths in zip(inputs["ids"], inputs["documents"].tolist(), strict=True):
         bounds = [n for n in lengths if n > 0]
         bounds += [n for n in [len(ids) - sum(bounds)] if n > 0]
-        rows.append(torch.cat([model(part[None], use_cache=False).logits[0] for part in ids.split(bounds)]))
+        rows.append(torch.cat([model(part[None], **options).logits[0] for part in ids.split(bounds)]))
     return torch.stack(rows)
 
 
@@ -95,18 +104,53 @@ def by_file_name(name: str, value: torch.Tensor) -> dict:
     return named
 
 
+class RouterLogits:
+    """The logits of each router, of all documents, in the forwards of transformers' model while this is entered."""
+
+    def __init__(self, model):
+        self.logits = {router: [] for router in routers_of(model)}
+
+    def __enter__(self):
+        self.handles = [router.register_forward_hook(lambda router, _, outputs: self.logits[router].append(outputs[0])) for router in self.logits]
+        return self
+
+    def __exit__(self, *_):
+        for handle in self.handles:
+            handle.remove()
+
+    def auxiliary_loss(self, causal_lm) -> torch.Tensor:
+        own = sys.modules[type(causal_lm).__module__]
+        rows = tuple(torch.cat([part.flatten(0, -2) for part in parts]) for parts in self.logits.values())
+        config = causal_lm.config
+        experts = getattr(config, "num_experts", None) or config.num_local_experts
+        return own.load_balancing_loss_func(rows, experts, config.num_experts_per_tok) * config.router_aux_loss_coef
+
+
+def run(model, inputs: dict) -> dict:
+    """The logits and the losses, whose sum is trained, of a causal language model or of what is around one."""
+    causal_lm = next(module for module in model.modules() if isinstance(module, PreTrainedModel))
+    with RouterLogits(model) as routers:
+        logits = logits_by_document(model, inputs).to(torch.float64 if causal_lm.dtype == torch.float64 else torch.float32)
+    labels = inputs["labels"].flatten()
+    losses = {"loss": torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels, ignore_index=-100, reduction="sum") / inputs["divisor"]}
+    if "z_loss" in inputs:
+        log_sums = logits.flatten(0, 1)[labels != -100].logsumexp(-1)
+        losses["z_loss"] = inputs["z_loss"] * log_sums.square().sum() / inputs["divisor"]
+    if routers.logits and causal_lm.config.output_router_logits:
+        losses["aux_loss"] = routers.auxiliary_loss(causal_lm)
+    return {"logits": logits} | losses
+
+
 def values_of(model, inputs: dict) -> dict:
     """What model_values writes, by transformers."""
     model.zero_grad()
-    logits = logits_by_document(model, inputs).float()
-    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), inputs["labels"].flatten(), ignore_index=-100, reduction="sum")
-    loss = loss / inputs["divisor"]
-    loss.backward()
+    values = run(model, inputs)
+    sum(value for name, value in values.items() if name != "logits").backward()
     gradients = {}
     for name, parameter in model.named_parameters():
         gradients |= by_file_name(name, torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
     gradients = {name: gradient.float() for name, gradient in gradients.items()}
-    return gradients | {"logits": logits.detach(), "loss": loss.detach()}
+    return gradients | {name: value.detach().float() for name, value in values.items()}
 
 
 def distances(ours: dict, theirs: dict) -> dict:
@@ -124,7 +168,7 @@ class RouterMargin:
     """The least relative lead of a chosen expert, in the forwards of transformers' model while this is entered."""
 
     def __init__(self, model):
-        self.routers = [module for module in model.modules() if type(module).__name__.endswith("TopKRouter")]
+        self.routers = routers_of(model)
         self.least = 1.0
 
     def __enter__(self):
@@ -181,7 +225,9 @@ def check_case(name: str, folder: Path, model, inputs: dict) -> list[str]:
     # Of so small models a single number or tensor may be right by chance: the logits as a whole, and all gradients together.
     near, far = theirs_bf16.pop("logits"), ours_bf16.pop("logits")
     ratios = {"logits": far / near}
-    del theirs_bf16["loss"], ours_bf16["loss"]
+    for loss in ("loss", "z_loss", "aux_loss"):
+        theirs_bf16.pop(loss, None)
+        ours_bf16.pop(loss, None)
     ratios["gradients"] = (sum(value ** 2 for value in ours_bf16.values()) / sum(value ** 2 for value in theirs_bf16.values())) ** 0.5
     for what, ratio in ratios.items():
         if not ratio <= BF16_FACTOR:

@@ -36,6 +36,14 @@ TEST(MetricsLine, IsTheDocumentedObject) {
             R"("busy": 0.75, "trained_tokens": 77, "seconds": 0.25, "epoch": 1, "host_bytes": 1024, "staged_bytes": 4096})");
 }
 
+TEST(MetricsLine, HasTheOtherLossesBehindTheFirst) {
+  StepReport report = step(1);
+  report.z_loss = 0.5;
+  report.experts = {.auxiliary_loss = 0.25, .most_loaded = 1.5, .least_loaded = 0.125};
+  EXPECT_THAT(metrics_line(report), ::testing::HasSubstr(R"("loss": 1, "z_loss": 0.5, "aux_loss": 0.25, "most_loaded_expert": 1.5, )"
+                                                         R"("least_loaded_expert": 0.125, "grad_norm")"));
+}
+
 TEST(MetricsLine, NeighbouringLossesDiffer) {
   StepReport a = step(3);
   StepReport b = a;

@@ -56,6 +56,28 @@ TEST_P(LossKernels, CrossEntropyAgreesWithTheCpuForAnyVocabulary) {
   }
 }
 
+TEST_P(LossKernels, ZLossAgreesWithTheCpuAndLeavesOutUntrainedRows) {
+  const std::int64_t rows = 4, columns = 5003;
+  const std::vector<std::int64_t> labels = {0, columns - 1, models::kIgnoredLabel, 17};
+  const std::vector<float> logits = random_values(GetParam(), rows * columns, 1, 6);
+  const ElementArray x(GetParam(), logits);
+  const DeviceArray<std::int64_t> l(labels);
+  const DeviceArray<float> losses(rows), log_sums(rows);
+  const DeviceArray<double> d(std::vector<double>{4});
+  kernel_table().cross_entropy(GetParam(), {x.data(), l.data(), losses.data(), d.data(), columns, true, 0.25F, log_sums.data()}, rows, nullptr);
+  std::vector<float> expected = logits, expected_losses(4), expected_sums(4, 0.0F);
+  for (const std::int64_t row : {0, 1, 3}) {
+    const std::int64_t first = row * columns;
+    kPortableKernels.cross_entropy(Element::kFp32, {expected.data() + first, labels.data() + row, expected_losses.data() + row, columns, 0.25F, true,
+                                                    0.25F, expected_sums.data() + row}, 0, 1);
+  }
+  std::fill_n(expected.begin() + 2 * columns, columns, 0.0F);
+  expect_near(Element::kFp32, losses.values(), expected_losses, 40, 1, "losses");
+  expect_near(Element::kFp32, log_sums.values(), expected_sums, 40, 1, "logarithms of sums");
+  const float scale = GetParam() == Element::kFp32 ? 0.25F : GetParam() == Element::kFp16 ? 1e-4F : 1e-6F;
+  expect_near(GetParam(), x.values(), expected, GetParam() == Element::kFp32 ? 80 : 1.1F, scale, "gradient");
+}
+
 TEST_P(LossKernels, CrossEntropyWithoutGradientLeavesTheLogits) {
   const std::vector<float> logits = random_values(GetParam(), 3 * 1000, 1);
   const Loss with = run_cross_entropy(GetParam(), logits, {1, 2, 3}, 1), without = run_cross_entropy(GetParam(), logits, {1, 2, 3}, 1, false);

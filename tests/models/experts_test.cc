@@ -1,0 +1,135 @@
+#include "models/experts.h"
+
+#include <gtest/gtest.h>
+
+#include "models/ops.h"
+#include "models/recompute_context.h"
+#include "tests/models/expected_values.h"
+
+namespace rp::models {
+namespace {
+
+constexpr std::int64_t kHidden = 8, kInner = 6, kNum = 5;
+
+ExpertWeights random_weights(at::ScalarType dtype, bool has_bias) {
+  const auto linear_of = [&](at::IntArrayRef shape, at::IntArrayRef bias) {
+    return LinearWeights{.weight_oi = leaf(shape, dtype), .bias_o = has_bias ? leaf(bias, dtype) : at::Tensor()};
+  };
+  return {.router = linear_of({kNum, kHidden}, {kNum}),
+          .gate = linear_of({kNum, kInner, kHidden}, {kNum, kInner}),
+          .up = linear_of({kNum, kInner, kHidden}, {kNum, kInner}),
+          .down = linear_of({kNum, kHidden, kInner}, {kNum, kHidden})};
+}
+
+std::vector<at::Tensor> leaves_of(const ExpertWeights& weights) {
+  std::vector<at::Tensor> leaves;
+  for (const LinearWeights* each : {&weights.router, &weights.gate, &weights.up, &weights.down}) {
+    leaves.push_back(each->weight_oi);
+    if (each->bias_o.defined()) leaves.push_back(each->bias_o);
+  }
+  return leaves;
+}
+
+LinearWeights in_fp64(const LinearWeights& weights) {
+  const auto copy = [](const at::Tensor& t) { return t.defined() ? t.detach().to(at::kDouble).requires_grad_(true) : t; };
+  return {.weight_oi = copy(weights.weight_oi), .bias_o = copy(weights.bias_o)};
+}
+
+at::Tensor plus_bias(const at::Tensor& y, const LinearWeights& weights, std::int64_t expert) {
+  return weights.bias_o.defined() ? y + weights.bias_o[expert] : y;
+}
+
+// Token by token and expert by expert; GPT-OSS's unit.
+at::Tensor plain_mixture(const at::Tensor& x_nh, const ExpertWeights& weights, const ExpertsConfig& config) {
+  at::Tensor logits = at::linear(x_nh, weights.router.weight_oi);
+  if (weights.router.bias_o.defined()) logits = logits + weights.router.bias_o;
+  const bool largest_first = config.router == ExpertsConfig::Router::kLargestFirst;
+  const auto [chosen, experts_nk] = (largest_first ? logits : logits.softmax(-1)).topk(config.per_token);
+  at::Tensor weights_nk = largest_first ? chosen.softmax(-1) : config.normalises ? chosen / chosen.sum(-1, true) : chosen;
+  std::vector<at::Tensor> rows;
+  for (std::int64_t n = 0; n < x_nh.size(0); ++n) {
+    at::Tensor row = at::zeros({kHidden}, at::kDouble);
+    for (std::int64_t k = 0; k < config.per_token; ++k) {
+      const auto expert = experts_nk[n][k].item<std::int64_t>();
+      const auto times = [&](const LinearWeights& w, const at::Tensor& v) { return plus_bias(at::mv(w.weight_oi[expert], v), w, expert); };
+      const at::Tensor gate = times(weights.gate, x_nh[n]).clamp_max(7), up = times(weights.up, x_nh[n]).clamp(-7, 7);
+      row = row + weights_nk[n][k] * times(weights.down, (up + 1) * gate * (1.702 * gate).sigmoid());
+    }
+    rows.push_back(row);
+  }
+  return at::stack(rows);
+}
+
+TEST(Experts, AreTheSumOverTheChosenOnesWithEveryGradient) {
+  for (const auto& [dtype, tolerance] : {std::pair{at::kFloat, 5e-6}, std::pair{at::kHalf, 1e-2}}) {
+    for (const bool has_bias : {false, true}) {
+      for (const ExpertsConfig& config :
+           {ExpertsConfig{.num = kNum, .per_token = 2, .router = ExpertsConfig::Router::kLargestFirst},
+            ExpertsConfig{.num = kNum, .per_token = 3, .normalises = true}, ExpertsConfig{.num = kNum, .per_token = 1}}) {
+        at::manual_seed(7);
+        const at::Tensor x = leaf({2, 9, kHidden}, dtype);
+        const ExpertWeights weights = random_weights(dtype, has_bias);
+        const ExpertWeights exact = {in_fp64(weights.router), in_fp64(weights.gate), in_fp64(weights.up), in_fp64(weights.down)};
+        const at::Tensor x64 = x.detach().to(at::kDouble).requires_grad_(true);
+        RecomputeContext context;
+        const RecomputeScope scope(context);
+        const at::Tensor y = mixture_of_experts(x, weights, config, Activation::kClampedSwish).y;
+        const at::Tensor expected = plain_mixture(x64.flatten(0, 1), exact, config).view(x.sizes());
+        EXPECT_LE(relative_difference(y.detach(), expected.detach()), tolerance);
+        const at::Tensor grad = at::randn(y.sizes()).to(dtype);
+        torch::autograd::backward({y}, {grad});
+        torch::autograd::backward({expected}, {grad.to(at::kDouble)});
+        EXPECT_LE(relative_difference(x.grad(), x64.grad()), tolerance);
+        const std::vector<at::Tensor> ours = leaves_of(weights), theirs = leaves_of(exact);
+        for (std::size_t i = 0; i < ours.size(); ++i) {
+          if (!theirs[i].grad().defined()) continue;
+          EXPECT_LE(relative_difference(ours[i].grad(), theirs[i].grad()), tolerance) << "parameter " << i << " of " << ours.size();
+        }
+      }
+    }
+  }
+}
+
+TEST(Experts, BiasesAddToTheLeafsOwnGradient) {
+  at::manual_seed(7);
+  const ExpertWeights weights = random_weights(at::kBFloat16, true);
+  for (const at::Tensor& each : leaves_of(weights)) {
+    each.set_grad_dtype(at::kFloat);
+    each.mutable_grad() = at::ones(each.sizes());
+  }
+  const float* before = weights.gate.bias_o.grad().const_data_ptr<float>();
+  RecomputeContext context;
+  const RecomputeScope scope(context);
+  const ExpertsConfig config{.num = kNum, .per_token = kNum, .router = ExpertsConfig::Router::kLargestFirst};
+  torch::autograd::backward({mixture_of_experts(leaf({4, kHidden}, at::kBFloat16), weights, config, Activation::kSilu).y.sum()});
+  EXPECT_EQ(weights.gate.bias_o.grad().const_data_ptr<float>(), before);
+  // Of the last product the gradient is the router's weights, which are 1 together for each of the 4 tokens.
+  EXPECT_LE(relative_difference(weights.down.bias_o.grad().sum(0), at::full({kHidden}, kNum + 4.0)), 1e-2);
+}
+
+// Rows, and probabilities of three experts.
+TEST(ExpertBalance, IsASumOverLayersWhoseLossIsThatOfTransformers) {
+  const at::Tensor first = at::tensor({0.5F, 0.25F, 0.25F, 0.1F, 0.8F, 0.1F}).view({2, 3}).requires_grad_(true);
+  const at::Tensor second = at::tensor({0.2F, 0.2F, 0.6F, 0.3F, 0.3F, 0.4F}).view({2, 3}).requires_grad_(true);
+  const ExpertBalance one = balance_of(first, at::tensor({1, 1, 0}, at::kLong)), other = balance_of(second, at::tensor({0, 0, 2}, at::kLong));
+  EXPECT_FALSE(sum_of({}, {}).is_defined());
+  const ExpertBalance sum = sum_of(sum_of({}, one), other);
+  EXPECT_TRUE(sum.counts.equal(at::tensor({1, 1, 2, 4, 3, 0}, at::kLong))) << sum.counts;
+  const BalanceReport report = report_of(sum);
+  // 3 * sum of shares 1/4, 1/4, 2/4 times mean probabilities 1.1/4, 1.55/4, 1.35/4.
+  EXPECT_FLOAT_EQ(report.auxiliary_loss.item<float>(), 3.0F * (1 * 1.1F + 1 * 1.55F + 2 * 1.35F) / 16);
+  // Of 4 choices by 2 routers over 3 experts the mean load of one router's expert is 2/3: (1 + 2) / 2 over it.
+  EXPECT_FLOAT_EQ(report.most_loaded.item<float>(), 3.0F / (4.0F / 3));
+  EXPECT_EQ(report.least_loaded.item<float>(), 0);
+  torch::autograd::backward({report.auxiliary_loss});
+  EXPECT_LE(relative_difference(first.grad()[0], at::tensor({1.0F, 1.0F, 2.0F}) * (3.0F / 16)), 1e-6);
+  EXPECT_TRUE(same_bits(second.grad(), first.grad()));
+}
+
+TEST(ExpertBalance, OfRoutersWithOtherNumbersOfExpertsIsRefused) {
+  const ExpertBalance three = balance_of(at::ones({1, 3}), at::tensor({1, 0, 0}, at::kLong)), two = balance_of(at::ones({1, 2}), at::tensor({1, 0}, at::kLong));
+  EXPECT_THROW((void)sum_of(three, two), c10::Error);
+}
+
+}  // namespace
+}  // namespace rp::models
