@@ -3,7 +3,8 @@
     parity_test.py MODEL_VALUES FAMILY|all [COUNT] [FIRST_SEED]
 
 Each case is a seed: it gives the configuration, the weights, and a batch, of which some have several documents a row. In fp32 the
-logits, the losses (cross entropy, z-loss, auxiliary loss of experts) and every gradient must agree; in bf16 ours must be as near to transformers' fp32 as its own bf16 is, but for a
+logits, the losses (cross entropy, z-loss, auxiliary loss of experts) and every gradient must agree; in bf16 ours must be as near to
+transformers' fp32 as its own bf16 is, but for a
 factor of two. (So in fp32, too, where that is more than the limit.) transformers sees one document at a time, which is what packing means. The weights are bf16 values in files of fp32:
 loaded and exported in either dtype they must be the same files.
 """
@@ -71,13 +72,18 @@ def make_case(family: str, seed: int, folder: Path):
     return model, inputs
 
 
+def causal_lm_of(model):
+    """The model itself, or what it is around."""
+    return next(module for module in model.modules() if isinstance(module, PreTrainedModel))
+
+
 def routers_of(model) -> list:
     return [module for module in model.modules() if type(module).__name__.endswith("TopKRouter")]
 
 
 def logits_by_document(model, inputs: dict) -> torch.Tensor:
     options = {"use_cache": False}
-    if hasattr(model.config, "output_router_logits"):
+    if hasattr(causal_lm_of(model).config, "output_router_logits"):
         options["output_router_logits"] = False  # it would compute the auxiliary loss of each document by itself
     if "documents" not in inputs:
         return model(inputs["ids"], **options).logits
@@ -127,8 +133,8 @@ class RouterLogits:
 
 
 def run(model, inputs: dict) -> dict:
-    """The logits and the losses, whose sum is trained, of a causal language model or of what is around one."""
-    causal_lm = next(module for module in model.modules() if isinstance(module, PreTrainedModel))
+    """The logits and the losses, whose sum is trained, of causal_lm_of(model)."""
+    causal_lm = causal_lm_of(model)
     with RouterLogits(model) as routers:
         logits = logits_by_document(model, inputs).to(torch.float64 if causal_lm.dtype == torch.float64 else torch.float32)
     labels = inputs["labels"].flatten()
