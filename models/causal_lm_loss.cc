@@ -44,10 +44,10 @@ LossAndGradients cross_entropy(const at::Tensor& hidden_rh, const at::Tensor& we
     const at::Tensor logits_cv = at::mm(hidden_ch, weight_vh.t());
     const CrossEntropyRows call{logits_cv.mutable_data_ptr(), labels_r.const_data_ptr<std::int64_t>() + begin,
                                 losses_r.mutable_data_ptr<float>() + begin, vocabulary, 1.0F / divisor, with_gradient};
-    const Element element = element_of(logits_cv);
+    const DType dtype = kernel_dtype(logits_cv);
     const std::int64_t count_trained = std::min(count, trained - begin);
     share_rows(count_trained, vocabulary, [&](std::int64_t first, std::int64_t last) {
-      kernels().cross_entropy(element, call, first, last);
+      kernels().cross_entropy(dtype, call, first, last);
     });
     if (!with_gradient) continue;
     logits_cv.narrow(0, count_trained, count - count_trained).zero_();
