@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "common/output_file.h"
 #include "common/dtype.h"
+#include "common/output_file.h"
 
 namespace rp {
 
