@@ -16,7 +16,7 @@ namespace {
 using models::GpuKernels;
 using Calls = std::vector<KernelCalls::Call>;
 
-constexpr models::Element kElement = models::Element::kBf16;
+constexpr DType kElement = DType::kBFloat16;
 constexpr std::int64_t kElementBytes = 2;
 constexpr std::uint64_t kAlignment = 256;
 constexpr std::int64_t kTimeoutNs = 60 * kNsPerSecond;

@@ -175,7 +175,7 @@ Candidate three_passes(Arrays& a, const char* name, double bytes, CastGradient g
              usable_kernels().front()->update(
                  {.old_master = a.master.data(), .master = a.master.data(), .m = a.m.data(), .v = a.v.data(),
                   .num_elements = a.n},
-                 {.uses = uses, .num_uses = 1, .format = FloatFormat::kFp32, .num_elements = a.n}, kStep, begin, end);
+                 {.uses = uses, .num_uses = 1, .dtype = DType::kFloat32, .num_elements = a.n}, kStep, begin, end);
            },
            [&a, weights](std::size_t begin, std::size_t end) {
              weights(a.working.data() + begin, a.master.data() + begin, end - begin);

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "coordinator/float_format.h"
-
 namespace rp {
 
 MemoryBlockUpdater::MemoryBlockUpdater(Store& store, std::span<const std::uint32_t> blocks, int num_threads, bool adds_rounds)
@@ -19,8 +17,7 @@ void MemoryBlockUpdater::add_to_sum(std::uint32_t index, bool begins) {
   float* sum = store_.state(use.sum_offset);
   if (begins) std::fill_n(sum, block.num_elements, 0.0F);
   const void* gradient = store_.gradients(use.gradient_offset);
-  add_gradients(sum, {.uses = &gradient, .num_uses = 1, .format = float_format_of(block.dtype), .num_elements = block.num_elements},
-                team_);
+  add_gradients(sum, {.uses = &gradient, .num_uses = 1, .dtype = block.dtype, .num_elements = block.num_elements}, team_);
 }
 
 double MemoryBlockUpdater::square_sum(std::uint32_t block) {
@@ -50,7 +47,7 @@ BlockGradients MemoryBlockUpdater::gradients_of(std::uint32_t index, std::vector
   }
   return {.uses = pointers.data(),
           .num_uses = pointers.size(),
-          .format = adds_rounds_ ? FloatFormat::kFp32 : float_format_of(block.dtype),
+          .dtype = adds_rounds_ ? DType::kFloat32 : block.dtype,
           .num_elements = block.num_elements};
 }
 
@@ -65,7 +62,7 @@ BlockState MemoryBlockUpdater::state_of(std::uint32_t index, std::uint64_t versi
   } else {
     state.old_master = state.master = store_.state(block.master_offset);
     state.working = copy;
-    state.working_format = float_format_of(block.dtype);
+    state.working_dtype = block.dtype;
   }
   return state;
 }

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "common/dtype.h"
 #include "common/shm_safe.h"
 
 namespace rp {
@@ -18,13 +19,6 @@ inline constexpr std::uint64_t kTensorAlignment = 64;
 
 [[nodiscard]] constexpr std::uint64_t align_up(std::uint64_t value, std::uint64_t alignment) {
   return (value + alignment - 1) / alignment * alignment;
-}
-
-enum class DType : std::uint32_t { kFloat32, kBFloat16, kFloat16, kFloat64, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool };
-
-[[nodiscard]] constexpr std::uint64_t dtype_bytes(DType dtype) {
-  constexpr std::array<std::uint64_t, 10> kBytes = {4, 2, 2, 8, 8, 4, 2, 1, 1, 1};
-  return kBytes[static_cast<std::size_t>(dtype)];
 }
 
 // A dense, row-major tensor. An absent tensor of a list has rank -1.

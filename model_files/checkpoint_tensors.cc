@@ -78,7 +78,7 @@ void check_weights(const ModelConfig& config, const WeightFiles& weights) {
       throw bad_input(weights.file_of(expected.name), "tensor ", quoted_name(expected.name), " has shape ",
                       shape_text(found.shape), ", but config.json calls for ", shape_text(expected.shape));
     }
-    if (found.dtype != TensorDType::kF32 && found.dtype != TensorDType::kF16 && found.dtype != TensorDType::kBF16) {
+    if (!is_working_dtype(found.dtype)) {
       throw bad_input(weights.file_of(expected.name), "tensor ", quoted_name(expected.name), " has dtype ",
                       dtype_name(found.dtype), "; weights must be F32, F16 or BF16");
     }

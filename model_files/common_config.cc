@@ -27,12 +27,12 @@ std::int64_t read_padding_id(const ConfigSection& file, std::int64_t vocabulary,
   return id < 0 ? vocabulary + id : id;
 }
 
-std::optional<TensorDType> read_dtype(const ConfigSection& file) {
+std::optional<DType> read_dtype(const ConfigSection& file) {
   const std::string name = file.text("dtype", file.text("torch_dtype", "").c_str());
   if (name.empty()) return std::nullopt;
-  if (name == "bfloat16") return TensorDType::kBF16;
-  if (name == "float16") return TensorDType::kF16;
-  if (name == "float32") return TensorDType::kF32;
+  if (name == "bfloat16") return DType::kBFloat16;
+  if (name == "float16") return DType::kFloat16;
+  if (name == "float32") return DType::kFloat32;
   throw file.refuse("dtype is ", quoted_name(name), "; the supported ones are 'bfloat16', 'float16' and 'float32'");
 }
 

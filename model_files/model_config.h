@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "common/dtype.h"
 #include "model_files/formulas.h"
-#include "model_files/tensor_dtype.h"
 
 namespace rp {
 
@@ -101,7 +101,7 @@ struct ModelConfig {
   double embedding_scale = 1;  // rounded to the activations' dtype
   double logit_softcap = 0;    // c: logits are c * tanh(logits / c); 0: none
   bool tied_head = false;      // the LM head is the embedding
-  std::optional<TensorDType> dtype{};  // as the file says: kF32, kF16 or kBF16
+  std::optional<DType> dtype{};  // as the file says: one of the working ones
   std::string quantization{};          // method of the files' weights, as "mxfp4"; empty: they are not quantised
   std::vector<DecoderLayerConfig> layers{};
 

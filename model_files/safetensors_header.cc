@@ -164,7 +164,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
     }
     tensor_->offset = offsets_[0];
     tensor_->bytes = offsets_[1] - offsets_[0];
-    std::uint64_t needed = element_bytes(tensor_->dtype);
+    std::uint64_t needed = dtype_bytes(tensor_->dtype);
     for (const std::int64_t dimension : tensor_->shape) {
       if (__builtin_mul_overflow(needed, static_cast<std::uint64_t>(dimension), &needed)) {
         throw bad_tensor("the size of shape ", shape_text(tensor_->shape), " overflows 64 bits");

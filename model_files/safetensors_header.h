@@ -4,7 +4,7 @@
 // Stricter than the reference implementation where a file could mean two things to two readers:
 // - no key twice, also not after unescaping; no keys but dtype, shape, data_offsets and __metadata__;
 // - names are printable ASCII without slashes, at most 1024 bytes (parameter names of every known model are);
-// - at most 64 dimensions of at most 2^48 each, products checked; the dtypes of TensorDType only;
+// - at most 64 dimensions of at most 2^48 each, products checked; the formats of common/dtype.h only;
 // - tensors cover the data from its first to its last byte, without hole, overlap or trailing bytes.
 #pragma once
 
@@ -16,13 +16,13 @@
 #include <string_view>
 #include <vector>
 
-#include "model_files/tensor_dtype.h"
+#include "common/dtype.h"
 
 namespace rp {
 
 // One tensor of a file.
 struct TensorInfo {
-  TensorDType dtype = TensorDType::kF32;
+  DType dtype = DType::kFloat32;
   std::vector<std::int64_t> shape;  // row-major; empty for a scalar
   std::uint64_t offset = 0;         // of the first byte, from the beginning of the data
   std::uint64_t bytes = 0;

@@ -8,7 +8,7 @@ namespace rp {
 namespace {
 
 std::uint64_t tensor_bytes(const TensorDeclaration& tensor) {
-  std::uint64_t bytes = element_bytes(tensor.dtype);
+  std::uint64_t bytes = dtype_bytes(tensor.dtype);
   for (const std::int64_t dimension : tensor.shape) {
     RP_ASSERT(dimension >= 0 && !__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(dimension), &bytes));
   }

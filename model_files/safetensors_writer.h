@@ -8,15 +8,15 @@
 #include <string_view>
 #include <vector>
 
+#include "common/dtype.h"
 #include "common/output_file.h"
-#include "model_files/tensor_dtype.h"
 
 namespace rp {
 
 // A tensor that a file will hold.
 struct TensorDeclaration {
   std::string name;
-  TensorDType dtype = TensorDType::kF32;
+  DType dtype = DType::kFloat32;
   std::vector<std::int64_t> shape;
 };
 

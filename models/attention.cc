@@ -37,7 +37,7 @@ void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std::i
 }
 
 template <typename T>
-constexpr Element kElement = sizeof(T) == 2 ? Element::kBf16 : Element::kFp32;
+constexpr DType kElement = sizeof(T) == 2 ? DType::kBFloat16 : DType::kFloat32;
 
 // One head of one sequence as a matrix [t, d] within a tensor [b, t, n, d].
 template <typename T>
@@ -304,8 +304,8 @@ struct BlockedAttention : torch::autograd::Function<BlockedAttention> {
     const at::Tensor log_sums = at::empty({shape.b, shape.n, shape.t}, out.options().dtype(at::kFloat));
     float* sums = log_sums.mutable_data_ptr<float>();
     const Rows rows = rows_of(shape, documents_bk);
-    element_of(q) == Element::kBf16 ? run_forward<at::BFloat16>(shape, rows, qkv, sinks_n, out, sums)
-                                    : run_forward<float>(shape, rows, qkv, sinks_n, out, sums);
+    kernel_dtype(q) == DType::kBFloat16 ? run_forward<at::BFloat16>(shape, rows, qkv, sinks_n, out, sums)
+                                        : run_forward<float>(shape, rows, qkv, sinks_n, out, sums);
     context->save_for_backward({qkv[0], qkv[1], qkv[2], out, log_sums, documents_bk, sinks_n});
     context->saved_data["scale"] = scale;
     context->saved_data["window"] = window;
@@ -322,7 +322,7 @@ struct BlockedAttention : torch::autograd::Function<BlockedAttention> {
     const float* sums = saved[4].const_data_ptr<float>();
     const Sinks& sinks_n = saved[6];
     const at::Tensor of_sinks_bn = at::zeros({sinks_n.defined() ? shape.b : 0, shape.n}, at::kFloat);
-    (element_of(grad_out) == Element::kBf16 ? run_backward<at::BFloat16> : run_backward<float>)(
+    (kernel_dtype(grad_out) == DType::kBFloat16 ? run_backward<at::BFloat16> : run_backward<float>)(
         shape, rows, saved, sinks_n, saved[3], sums, grad_out, grads, of_sinks_bn.mutable_data_ptr<float>());
     if (sinks_n.defined()) {
       grads[3] = at::zeros_like(sinks_n);
@@ -358,7 +358,7 @@ at::Tensor causal_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, 
   }
   static const bool has_bf16 = has_small_products<at::BFloat16>();
   static const bool has_fp32 = has_small_products<float>();
-  const bool blocked = element_of(q_btnd) == Element::kBf16 ? has_bf16 : has_fp32;
+  const bool blocked = kernel_dtype(q_btnd) == DType::kBFloat16 ? has_bf16 : has_fp32;
   if (!blocked || q_btnd.size(3) % 2 != 0) return attention_by_libtorch(q_btnd, k_btmd, v_btmd, rule);
   return BlockedAttention::apply(q_btnd, k_btmd, v_btmd, where_defined(rule.sinks_n), where_defined(rule.documents_bk),
                                  scale_of(rule, q_btnd.size(3)), rule.window);

@@ -2,6 +2,7 @@
 // The loops of kernels.h that attention needs. Included by one source per instruction set (see vector16.h).
 #pragma once
 
+#include "common/check.h"
 #include "models/kernels.h"
 #include "models/vector16.h"
 
@@ -97,16 +98,17 @@ void transpose(const void* from, std::int64_t stride, std::int64_t rows, std::in
   }
 }
 
-void pack_matrix(Element element, const PackRows& a) {
+void pack_matrix(DType dtype, const PackRows& a) {
+  RP_ASSERT(dtype == DType::kBFloat16 || dtype == DType::kFloat32);
   if (a.transposed) {
     const std::int64_t to_stride = a.to_stride == 0 ? a.width : a.to_stride;
     // In bf16 a pair of columns is one word.
-    element == Element::kBf16
+    dtype == DType::kBFloat16
         ? transpose<WordInMemory>(a.from, a.stride / 2, a.rows, a.columns / 2, a.to, a.width, to_stride)
         : transpose<WordInMemory>(a.from, a.stride, a.rows, a.columns, a.to, a.width, to_stride);
     return;
   }
-  if (element == Element::kFp32) {
+  if (dtype == DType::kFloat32) {
     for (std::int64_t row = 0; row < a.width; ++row) {
       float* to = static_cast<float*>(a.to) + row * a.columns;
       const float* from = static_cast<const float*>(a.from) + row * a.stride;
@@ -129,10 +131,11 @@ void pack_matrix(Element element, const PackRows& a) {
   }
 }
 
-void round_floats(Element element, const float* from, void* to, std::int64_t count) {
+void round_floats(DType dtype, const float* from, void* to, std::int64_t count) {
+  RP_ASSERT(dtype == DType::kBFloat16 || dtype == DType::kFloat32);
   for_each_sixteen(0, count, [&](std::int64_t i, std::int64_t n, auto part) {
     const Floats value = load(from + i, n, 0.0F, part);
-    element == Element::kBf16 ? store(static_cast<Bf16*>(to) + i, value, n, part)
+    dtype == DType::kBFloat16 ? store(static_cast<Bf16*>(to) + i, value, n, part)
                               : store(static_cast<float*>(to) + i, value, n, part);
   });
 }

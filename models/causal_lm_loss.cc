@@ -73,10 +73,10 @@ LossAndGradients cross_entropy(const at::Tensor& hidden_rh, const at::Tensor& we
                                 .with_gradient = loss.with_gradient,
                                 .z_loss = z_loss,
                                 .log_sums = z_loss > 0 ? log_sums_r.mutable_data_ptr<float>() + begin : nullptr};
-    const Element element = element_of(logits_cv);
+    const DType dtype = kernel_dtype(logits_cv);
     const std::int64_t count_trained = std::min(count, trained - begin);
     share_rows(count_trained, vocabulary, [&](std::int64_t first, std::int64_t last) {
-      kernels().cross_entropy(element, call, first, last);
+      kernels().cross_entropy(dtype, call, first, last);
     });
     if (!loss.with_gradient) continue;
     logits_cv.narrow(0, count_trained, count - count_trained).zero_();

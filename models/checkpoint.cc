@@ -14,6 +14,7 @@
 #include "model_files/output_directory.h"
 #include "model_files/safetensors_writer.h"
 #include "models/lora.h"
+#include "models/scalar_type.h"
 #include "roundpipe/error.h"
 
 namespace rp::models {
@@ -23,14 +24,8 @@ namespace {
 // Weights are converted in pieces of this many elements.
 constexpr std::int64_t kPieceElements = std::int64_t{4} << 20;
 
-at::ScalarType scalar_type(TensorDType dtype, const std::string& name) {
-  switch (dtype) {
-    case TensorDType::kF32: return at::kFloat;
-    case TensorDType::kF16: return at::kHalf;
-    case TensorDType::kBF16: return at::kBFloat16;
-    case TensorDType::kF64: return at::kDouble;
-    default: break;
-  }
+at::ScalarType weight_type(DType dtype, const std::string& name) {
+  if (is_working_dtype(dtype) || dtype == DType::kFloat64) return scalar_type_of(dtype);
   throw Error(ExitCode::kBadInput, cat("tensor '", name, "' is of type ", dtype_name(dtype),
                                        ", which is no weight: F32, F16 and BF16 are read"));
 }
@@ -60,9 +55,9 @@ namespace {
 template <typename Source>
 void read_pieces(const Source& weights, const std::string& name, const at::Tensor& value) {
   const TensorInfo& info = weights.tensor(name);
-  const at::ScalarType dtype = scalar_type(info.dtype, name);
+  const at::ScalarType dtype = weight_type(info.dtype, name);
   const at::Tensor elements = value.view({-1});
-  const auto element_size = static_cast<std::int64_t>(element_bytes(info.dtype));
+  const auto element_size = static_cast<std::int64_t>(dtype_bytes(info.dtype));
   RP_ASSERT(static_cast<std::uint64_t>(elements.numel() * element_size) == info.bytes);
   const at::Tensor buffer = at::empty({std::min(kPieceElements, elements.numel())}, dtype);
   for (std::int64_t first = 0; first < elements.numel(); first += kPieceElements) {
@@ -115,7 +110,7 @@ void export_adapter(const std::filesystem::path& source, const std::filesystem::
   const ModelConfig config = read_model_config(source);
   const std::vector<AdapterTensor> tensors = adapter_tensors(config, parts);
   std::vector<TensorDeclaration> declarations;
-  for (const AdapterTensor& tensor : tensors) declarations.push_back({tensor.name, TensorDType::kF32, tensor.shape});
+  for (const AdapterTensor& tensor : tensors) declarations.push_back({tensor.name, DType::kFloat32, tensor.shape});
   OutputDirectory::make(output, [&](const OutputDirectory& directory) {
     SafetensorsWriter writer = SafetensorsWriter::create(directory.path() / kAdapterWeightsFile, declarations);
     for (const AdapterTensor& tensor : tensors) {
@@ -153,7 +148,7 @@ void export_checkpoint(const std::filesystem::path& source, const std::filesyste
       const at::Tensor value = tensor.expert < 0 ? parameter : parameter[tensor.expert];
       RP_ASSERT(value.sizes() == at::IntArrayRef(tensor.shape));
       const LayerTensors& layer = layers[static_cast<std::size_t>(tensor.layer)];
-      write_tensor(writer, tensor.name, merged(weight, tensor, value, layer, parts.lora), scalar_type(declarations[i].dtype, tensor.name));
+      write_tensor(writer, tensor.name, merged(weight, tensor, value, layer, parts.lora), weight_type(declarations[i].dtype, tensor.name));
     }
     writer.commit();
     for (const auto& entry : std::filesystem::directory_iterator(source)) {

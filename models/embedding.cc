@@ -82,7 +82,7 @@ struct EmbedOnGpu : torch::autograd::Function<EmbedOnGpu> {
                 "embed: needs ids of int64 where the weight is, not ", ids_bt.toString());
     const at::Tensor ids = ids_bt.contiguous();
     const at::Tensor y = at::empty({ids.size(0), ids.size(1), weight_vh.size(1)}, weight_vh.options().requires_grad(false));
-    gpu_kernels().embed(element_of(weight_vh),
+    gpu_kernels().embed(kernel_dtype(weight_vh),
                         {weight_vh.const_data_ptr(), ids.const_data_ptr<std::int64_t>(), y.mutable_data_ptr(),
                          weight_vh.size(0), weight_vh.size(1)},
                         ids.numel(), gpu_kernels().current_stream());
@@ -100,7 +100,7 @@ struct EmbedOnGpu : torch::autograd::Function<EmbedOnGpu> {
         adds_rows ? weight_vh.grad() : at::zeros(weight_vh.sizes(), weight_vh.options().dtype(at::kFloat).requires_grad(false));
     const auto [sorted_ids, places] = at::sort(ids, /*stable=*/true, /*dim=*/0, /*descending=*/false);
     gpu_kernels().embed_grad(
-        element_of(grad_y),
+        kernel_dtype(grad_y),
         {grad_y.const_data_ptr(), sorted_ids.const_data_ptr<std::int64_t>(), places.const_data_ptr<std::int64_t>(),
          grad_vh.mutable_data_ptr<float>(), weight_vh.size(0), weight_vh.size(1), context->saved_data["padding_id"].toInt()},
         ids.numel(), gpu_kernels().current_stream());

@@ -40,7 +40,7 @@ class ChunkedLoss {
     at::Tensor logits_cv = logits_.narrow(0, 0, count);
     at::mm_out(logits_cv, hidden_nh_.narrow(0, begin, count), weight_vh_.t());
     cap_.apply(logits_cv);
-    gpu_kernels().cross_entropy(element_of(hidden_nh_),
+    gpu_kernels().cross_entropy(kernel_dtype(hidden_nh_),
                                 {.logits = logits_cv.mutable_data_ptr(),
                                  .labels = labels_n_.const_data_ptr<std::int64_t>() + begin,
                                  .losses = losses_n_.mutable_data_ptr<float>() + begin,
@@ -82,7 +82,7 @@ class ChunkedLoss {
 };
 
 void scale(const at::Tensor& values, const at::Tensor& factor) {
-  gpu_kernels().scale(element_of(values), {values.mutable_data_ptr(), values.numel(), factor.const_data_ptr<float>()},
+  gpu_kernels().scale(kernel_dtype(values), {values.mutable_data_ptr(), values.numel(), factor.const_data_ptr<float>()},
                       gpu_kernels().current_stream());
 }
 

@@ -6,6 +6,8 @@
 // overlap unless a call says so. Every function enqueues its work on `stream` (a cudaStream_t) and returns without
 // waiting for it; it throws rp::Error (kNoResource) if the work cannot be enqueued. A count of 0 is allowed.
 //
+// A call's dtype is a working one (common/dtype.h); any other is a broken invariant and aborts.
+//
 // Formulae are those of kernels.h: fp32 arithmetic, values rounded once when stored, so results differ from the CPU's by
 // the order of sums and the last places of exp and log. They depend on the inputs alone, not on addresses, streams or the
 // number of processors of the GPU: sums have a fixed order, and nothing is added atomically. NaNs stay NaNs, of any bits.
@@ -175,24 +177,24 @@ struct GpuKernels {
   bool libtorch_groups_bf16 = false;
   // LibTorch's stream of the calling thread.
   void* (*current_stream)() = nullptr;
-  void (*rms_norm)(Element, const RmsNormRows&, std::int64_t rows, void* stream) = nullptr;
-  void (*add_rms_norm)(Element, const AddRmsNormRows&, std::int64_t rows, void* stream) = nullptr;
-  void (*rms_norm_grad)(Element, const GpuRmsNormGradRows&, std::int64_t rows, void* stream) = nullptr;
-  void (*rotary_table)(Element, const RotaryAngles&, void* stream) = nullptr;
-  void (*rotate)(Element, const RotateRows&, std::int64_t rows, void* stream) = nullptr;  // y may be x
-  void (*glu)(Element, const Glu&, std::int64_t count, void* stream) = nullptr;
+  void (*rms_norm)(DType, const RmsNormRows&, std::int64_t rows, void* stream) = nullptr;
+  void (*add_rms_norm)(DType, const AddRmsNormRows&, std::int64_t rows, void* stream) = nullptr;
+  void (*rms_norm_grad)(DType, const GpuRmsNormGradRows&, std::int64_t rows, void* stream) = nullptr;
+  void (*rotary_table)(DType, const RotaryAngles&, void* stream) = nullptr;
+  void (*rotate)(DType, const RotateRows&, std::int64_t rows, void* stream) = nullptr;  // y may be x
+  void (*glu)(DType, const Glu&, std::int64_t count, void* stream) = nullptr;
   // grad_gate and grad_up may each be one of the inputs.
-  void (*glu_grad)(Element, const GluGrad&, std::int64_t count, void* stream) = nullptr;
-  void (*cross_entropy)(Element, const GpuCrossEntropyRows&, std::int64_t rows, void* stream) = nullptr;
+  void (*glu_grad)(DType, const GluGrad&, std::int64_t count, void* stream) = nullptr;
+  void (*cross_entropy)(DType, const GpuCrossEntropyRows&, std::int64_t rows, void* stream) = nullptr;
   void (*sum_losses)(const LossSum&, void* stream) = nullptr;
-  void (*scale)(Element, const ScaleElements&, void* stream) = nullptr;
-  void (*round_gradient)(Element, const RoundGradient&, void* stream) = nullptr;
-  void (*embed)(Element, const EmbedRows&, std::int64_t count, void* stream) = nullptr;
-  void (*embed_grad)(Element, const EmbedGradRows&, std::int64_t count, void* stream) = nullptr;
+  void (*scale)(DType, const ScaleElements&, void* stream) = nullptr;
+  void (*round_gradient)(DType, const RoundGradient&, void* stream) = nullptr;
+  void (*embed)(DType, const EmbedRows&, std::int64_t count, void* stream) = nullptr;
+  void (*embed_grad)(DType, const EmbedGradRows&, std::int64_t count, void* stream) = nullptr;
   void (*plan_experts)(const ExpertRows&, void* stream) = nullptr;
-  void (*grouped_linear)(Element, const GroupedProduct&, void* stream) = nullptr;
-  void (*grouped_linear_grad)(Element, const GroupedProduct&, void* stream) = nullptr;
-  void (*grouped_weight_grad)(Element, const GroupedProduct&, void* stream) = nullptr;
+  void (*grouped_linear)(DType, const GroupedProduct&, void* stream) = nullptr;
+  void (*grouped_linear_grad)(DType, const GroupedProduct&, void* stream) = nullptr;
+  void (*grouped_weight_grad)(DType, const GroupedProduct&, void* stream) = nullptr;
 };
 
 // Installs the table of this process, which must outlive all calls; null takes it away. Called by the plug-in when it is

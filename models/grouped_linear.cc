@@ -120,7 +120,7 @@ struct OfKernels {
     GroupedProduct call = call_of(x_nh, weight_eoh.sizes(), plan);
     call.weight = weight_eoh.const_data_ptr();
     call.result = y_no.mutable_data_ptr();
-    gpu_kernels().grouped_linear(element_of(x_nh), call, gpu_kernels().current_stream());
+    gpu_kernels().grouped_linear(kernel_dtype(x_nh), call, gpu_kernels().current_stream());
     return y_no;
   }
 
@@ -129,7 +129,7 @@ struct OfKernels {
     GroupedProduct call = call_of(grad_no, weight_eoh.sizes(), plan);
     call.weight = weight_eoh.const_data_ptr();
     call.result = grad_nh.mutable_data_ptr();
-    gpu_kernels().grouped_linear_grad(element_of(grad_no), call, gpu_kernels().current_stream());
+    gpu_kernels().grouped_linear_grad(kernel_dtype(grad_no), call, gpu_kernels().current_stream());
     return grad_nh;
   }
 
@@ -139,7 +139,7 @@ struct OfKernels {
     GroupedProduct call = call_of(grad_no, grad_eoh.sizes(), plan);
     call.other_rows_in = x_nh.const_data_ptr();
     call.result = grad_eoh.mutable_data_ptr();
-    gpu_kernels().grouped_weight_grad(element_of(x_nh), call, gpu_kernels().current_stream());
+    gpu_kernels().grouped_weight_grad(kernel_dtype(x_nh), call, gpu_kernels().current_stream());
     return grad_eoh;
   }
 
@@ -147,7 +147,7 @@ struct OfKernels {
     GroupedProduct call = call_of(grad_no, total_eoh.sizes(), plan);
     call.other_rows_in = x_nh.const_data_ptr();
     call.add_to = total_eoh.mutable_data_ptr<float>();
-    gpu_kernels().grouped_weight_grad(element_of(x_nh), call, gpu_kernels().current_stream());
+    gpu_kernels().grouped_weight_grad(kernel_dtype(x_nh), call, gpu_kernels().current_stream());
   }
 };
 

@@ -1,5 +1,5 @@
 // models/kernel_call.h
-// From tensors to kernels.h and gpu_kernels.h: where a call runs, the element format of a tensor, and on the CPU the sharing
+// From tensors to kernels.h and gpu_kernels.h: where a call runs, the dtype of a tensor, and on the CPU the sharing
 // of a call among LibTorch's threads.
 #pragma once
 
@@ -10,20 +10,19 @@
 
 #include "models/gpu_kernels.h"
 #include "models/kernels.h"
+#include "models/scalar_type.h"
 
 namespace rp::models {
 
 // Whether calls on this tensor go to gpu_kernels().
 inline bool runs_on_gpu(const at::Tensor& tensor) { return tensor.is_cuda() || gpu_kernels_take_cpu_memory(); }
 
-inline Element element_of(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case at::kBFloat16: return Element::kBf16;
-    case at::kFloat: return Element::kFp32;
-    case at::kHalf: return Element::kFp16;
-    default: break;
-  }
-  TORCH_CHECK(false, "needs a bf16, fp16 or fp32 tensor, not ", tensor.toString(), " on ", tensor.device());
+// The dtype of a tensor that kernels work on. Throws c10::Error where they take none such.
+inline DType kernel_dtype(const at::Tensor& tensor) {
+  const at::ScalarType type = tensor.scalar_type();
+  TORCH_CHECK(type == at::kBFloat16 || type == at::kHalf || type == at::kFloat, "needs a bf16, fp16 or fp32 tensor, not ",
+              tensor.toString(), " on ", tensor.device());
+  return dtype_of(type);
 }
 
 // Elements below which a second thread costs more than it saves.

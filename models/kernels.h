@@ -5,21 +5,20 @@
 // A kernel works on a range of rows (or elements) of plain arrays, so that the caller may share a call among threads.
 // Results are a function of the inputs alone: sums have a fixed order (16 lanes, then lane by lane), no operation is
 // fused, and every instruction set gives the same bits. Arithmetic is fp32; values are rounded once when stored.
+//
+// Activations and weights are of a working dtype (common/dtype.h): `element(x)` rounds to it. fp16 is taken by the norms, the
+// rotation, the gated units and the sum of floats. The loops that work on the results of matrix products (cross entropy, blocks of
+// attention) take bf16 and fp32: on the CPU products of fp16 are computed in fp32 (linear.h), and so is what follows them. A call with
+// a dtype that its loop does not take is a broken invariant: it aborts and reads nothing.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
+#include "common/dtype.h"
 #include "model_files/formulas.h"
 
 namespace rp::models {
-
-// The formats of activations and weights.
-//
-// fp16 is taken by the norms, the rotation and the gated units. The loops that work on the results of matrix products (cross entropy,
-// blocks of attention) take bf16 and fp32: on the CPU products of fp16 are computed in fp32 (linear.h), and so is what
-// follows them.
-enum class Element : std::uint8_t { kBf16, kFp32, kFp16 };
 
 // y = weight * element(x * rstd), rstd = 1 / sqrt(mean(x^2) + epsilon), for rows of `columns` elements; or as its kind says.
 struct RmsNormRows {
@@ -149,21 +148,21 @@ struct AddToFloats {
 // One table per instruction set; `begin` and `end` bound the rows (elements for Glu and AddToFloats) of the call. pack() does all.
 struct Kernels {
   const char* name;
-  void (*rms_norm)(Element, const RmsNormRows&, std::int64_t begin, std::int64_t end);
-  void (*rms_norm_grad)(Element, const RmsNormGradRows&, std::int64_t begin, std::int64_t end);
-  void (*rotate)(Element, const RotateRows&, std::int64_t begin, std::int64_t end);
-  void (*glu)(Element, const Glu&, std::int64_t begin, std::int64_t end);
-  void (*glu_grad)(Element, const GluGrad&, std::int64_t begin, std::int64_t end);
-  void (*cross_entropy)(Element, const CrossEntropyRows&, std::int64_t begin, std::int64_t end);
-  void (*causal_softmax)(Element, const CausalSoftmaxRows&, std::int64_t begin, std::int64_t end);
-  void (*attention_grad)(Element, const AttentionGradRows&, std::int64_t begin, std::int64_t end);
-  void (*pack)(Element, const PackRows&);
+  void (*rms_norm)(DType, const RmsNormRows&, std::int64_t begin, std::int64_t end);
+  void (*rms_norm_grad)(DType, const RmsNormGradRows&, std::int64_t begin, std::int64_t end);
+  void (*rotate)(DType, const RotateRows&, std::int64_t begin, std::int64_t end);
+  void (*glu)(DType, const Glu&, std::int64_t begin, std::int64_t end);
+  void (*glu_grad)(DType, const GluGrad&, std::int64_t begin, std::int64_t end);
+  void (*cross_entropy)(DType, const CrossEntropyRows&, std::int64_t begin, std::int64_t end);
+  void (*causal_softmax)(DType, const CausalSoftmaxRows&, std::int64_t begin, std::int64_t end);
+  void (*attention_grad)(DType, const AttentionGradRows&, std::int64_t begin, std::int64_t end);
+  void (*pack)(DType, const PackRows&);
   // total[i] += from[i], of elements.
-  void (*add)(Element, const AddToFloats&, std::int64_t begin, std::int64_t end);
+  void (*add)(DType, const AddToFloats&, std::int64_t begin, std::int64_t end);
   // to[i] = from[i], rounded.
-  void (*round)(Element, const float* from, void* to, std::int64_t count);
+  void (*round)(DType, const float* from, void* to, std::int64_t count);
   // Sum of a[i] * b[i] in fp32.
-  float (*dot)(Element, const void* a, const void* b, std::int64_t count);
+  float (*dot)(DType, const void* a, const void* b, std::int64_t count);
 };
 
 extern const Kernels kPortableKernels;

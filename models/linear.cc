@@ -180,8 +180,8 @@ void add_to_floats(at::Tensor total, const at::Tensor& addend) {
     return;
   }
   const AddToFloats call{addend.const_data_ptr(), total.mutable_data_ptr<float>()};
-  share_elements(addend.numel(), [&, element = element_of(addend)](std::int64_t begin, std::int64_t end) {
-    kernels().add(element, call, begin, end);
+  share_elements(addend.numel(), [&, dtype = kernel_dtype(addend)](std::int64_t begin, std::int64_t end) {
+    kernels().add(dtype, call, begin, end);
   });
 }
 

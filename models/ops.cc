@@ -30,13 +30,13 @@ variable_list cpu_rms_norm_grad(const at::Tensor& x, const at::Tensor& weight_h,
   const at::Tensor partial_sums = at::zeros({std::max<std::int64_t>(num_sums, 1), columns}, rstd.options());
   const RmsNormGradRows call{grad_y.const_data_ptr(), x.const_data_ptr(), weight_h.const_data_ptr(),
                              rstd.const_data_ptr<float>(), grad_x.mutable_data_ptr(), nullptr, columns, kind};
-  const Element element = element_of(x);
+  const DType dtype = kernel_dtype(x);
   float* sums = partial_sums.mutable_data_ptr<float>();
   at::parallel_for(0, num_sums, 1, [&](std::int64_t first, std::int64_t last) {
     RmsNormGradRows part = call;
     for (std::int64_t i = first; i < last; ++i) {
       part.grad_weight = sums + i * columns;
-      kernels().rms_norm_grad(element, part, i * kRowsPerPartialSum, std::min(rows, (i + 1) * kRowsPerPartialSum));
+      kernels().rms_norm_grad(dtype, part, i * kRowsPerPartialSum, std::min(rows, (i + 1) * kRowsPerPartialSum));
     }
   });
   for (std::int64_t i = 1; i < num_sums; ++i) partial_sums[0].add_(partial_sums[i]);
@@ -49,7 +49,7 @@ variable_list gpu_rms_norm_grad(const at::Tensor& x, const at::Tensor& weight_h,
   const std::int64_t columns = x.size(-1), rows = num_rows(x);
   const at::Tensor grad_x = at::empty_like(x), grad_weight_h = at::empty({columns}, rstd.options());
   const at::Tensor partial_sums = at::empty({num_row_sums(rows), columns}, rstd.options());
-  gpu_kernels().rms_norm_grad(element_of(x),
+  gpu_kernels().rms_norm_grad(kernel_dtype(x),
                               {grad_y.const_data_ptr(), grad_sum.defined() ? grad_sum.const_data_ptr() : nullptr,
                                x.const_data_ptr(), weight_h.const_data_ptr(), rstd.const_data_ptr<float>(),
                                grad_x.mutable_data_ptr(), grad_weight_h.mutable_data_ptr<float>(),
@@ -70,10 +70,10 @@ void run_rms_norm(const at::Tensor& x, const at::Tensor& weight_h, const at::Ten
                   double epsilon, NormKind kind) {
   const RmsNormRows call{x.const_data_ptr(), weight_h.const_data_ptr(), y.mutable_data_ptr(),
                          rstd.mutable_data_ptr<float>(), x.size(-1), static_cast<float>(epsilon), kind};
-  const Element element = element_of(x);
-  if (runs_on_gpu(x)) return gpu_kernels().rms_norm(element, call, num_rows(x), gpu_kernels().current_stream());
+  const DType dtype = kernel_dtype(x);
+  if (runs_on_gpu(x)) return gpu_kernels().rms_norm(dtype, call, num_rows(x), gpu_kernels().current_stream());
   share_rows(num_rows(x), x.size(-1), [&](std::int64_t begin, std::int64_t end) {
-    kernels().rms_norm(element, call, begin, end);
+    kernels().rms_norm(dtype, call, begin, end);
   });
 }
 
@@ -106,7 +106,7 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
     const at::Tensor y = at::empty_like(x);
     const at::Tensor rstd = at::empty({num_rows(x)}, x.options().dtype(at::kFloat));
     if (runs_on_gpu(x)) {
-      gpu_kernels().add_rms_norm(element_of(x),
+      gpu_kernels().add_rms_norm(kernel_dtype(x),
                                  {x.const_data_ptr(), residual.const_data_ptr(), weight_h.const_data_ptr(),
                                   sum.mutable_data_ptr(), y.mutable_data_ptr(), rstd.mutable_data_ptr<float>(), x.size(-1),
                                   static_cast<float>(epsilon), kind},
@@ -136,13 +136,13 @@ struct Rotate : torch::autograd::Function<Rotate> {
                 cosine.size(0), " rows does not fit ", x.sizes());
     const RotateRows call{x.const_data_ptr(), y.mutable_data_ptr(), cosine.const_data_ptr<float>(),
                           sine.const_data_ptr<float>(), cosine.size(0), x.size(2), x.size(3), back};
-    const Element element = element_of(x);
+    const DType dtype = kernel_dtype(x);
     if (runs_on_gpu(x)) {
-      gpu_kernels().rotate(element, call, x.size(0) * x.size(1), gpu_kernels().current_stream());
+      gpu_kernels().rotate(dtype, call, x.size(0) * x.size(1), gpu_kernels().current_stream());
       return y;
     }
     share_rows(x.size(0) * x.size(1), x.size(2) * x.size(3), [&](std::int64_t begin, std::int64_t end) {
-      kernels().rotate(element, call, begin, end);
+      kernels().rotate(dtype, call, begin, end);
     });
     return y;
   }
@@ -164,15 +164,15 @@ struct GatedUnit : torch::autograd::Function<GatedUnit> {
     const at::Tensor gate = gate_any.contiguous(), up = up_any.contiguous();
     const at::Tensor y = at::empty_like(gate);
     const Glu call{gate.const_data_ptr(), up.const_data_ptr(), y.mutable_data_ptr(), activation};
-    const Element element = element_of(gate);
+    const DType dtype = kernel_dtype(gate);
     context->save_for_backward({gate, up});
     context->saved_data["activation"] = static_cast<std::int64_t>(activation);
     if (runs_on_gpu(gate)) {
-      gpu_kernels().glu(element, call, gate.numel(), gpu_kernels().current_stream());
+      gpu_kernels().glu(dtype, call, gate.numel(), gpu_kernels().current_stream());
       return y;
     }
     share_elements(gate.numel(), [&](std::int64_t begin, std::int64_t end) {
-      kernels().glu(element, call, begin, end);
+      kernels().glu(dtype, call, begin, end);
     });
     return y;
   }
@@ -184,13 +184,13 @@ struct GatedUnit : torch::autograd::Function<GatedUnit> {
     const GluGrad call{grad_y.const_data_ptr(), saved[0].const_data_ptr(), saved[1].const_data_ptr(),
                        grad_gate.mutable_data_ptr(), grad_up.mutable_data_ptr(),
                        static_cast<Activation>(context->saved_data["activation"].toInt())};
-    const Element element = element_of(grad_y);
+    const DType dtype = kernel_dtype(grad_y);
     if (runs_on_gpu(grad_y)) {
-      gpu_kernels().glu_grad(element, call, grad_y.numel(), gpu_kernels().current_stream());
+      gpu_kernels().glu_grad(dtype, call, grad_y.numel(), gpu_kernels().current_stream());
       return {grad_gate, grad_up, at::Tensor()};
     }
     share_elements(grad_y.numel(), [&](std::int64_t begin, std::int64_t end) {
-      kernels().glu_grad(element, call, begin, end);
+      kernels().glu_grad(dtype, call, begin, end);
     });
     return {grad_gate, grad_up, at::Tensor()};
   }

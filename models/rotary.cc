@@ -67,9 +67,9 @@ RotaryTable make_rotary_table(const at::Tensor& frequencies, std::int64_t length
   if (runs_on_gpu(frequencies)) {
     const at::Tensor cosine_td2 = at::empty({length, frequencies.size(0)}, frequencies.options());
     const at::Tensor sine_td2 = at::empty_like(cosine_td2);
-    // Of the element only the rounding is asked.
-    const Element element = dtype == at::kBFloat16 ? Element::kBf16 : dtype == at::kHalf ? Element::kFp16 : Element::kFp32;
-    gpu_kernels().rotary_table(element,
+    // Of the dtype only the rounding is asked, and beyond fp32 there is none.
+    const bool is_half = dtype == at::kBFloat16 || dtype == at::kHalf;
+    gpu_kernels().rotary_table(is_half ? dtype_of(dtype) : DType::kFloat32,
                                {frequencies.const_data_ptr<float>(), cosine_td2.mutable_data_ptr<float>(),
                                 sine_td2.mutable_data_ptr<float>(), length, frequencies.size(0), static_cast<float>(factor)},
                                gpu_kernels().current_stream());

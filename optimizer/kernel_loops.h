@@ -3,11 +3,12 @@
 // vector type V and is compiled with that set switched on; so everything here has internal linkage, and no inline
 // function of another header is called (the linker might keep the copy with the wrong instructions).
 //
-// V has:  Floats, kWidth;  all(x);  load<format>(array, i);  store<format>(array, i, x);  stream<format>(array, i, x),
+// V has:  Floats, kWidth;  all(x);  load<dtype>(array, i);  store<dtype>(array, i, x);  stream<dtype>(array, i, x),
 // which needs an aligned address;  square_root(x);  smaller(x, y), larger(x, y), which give y where one is NaN;
 // Squares, the 16 partial sums of squares;  stream_fence().
 #pragma once
 
+#include "common/check.h"
 #include "optimizer/kernels.h"
 
 namespace rp {
@@ -19,22 +20,22 @@ constexpr std::size_t kUpdateElements = 32;
 // is felt: 3 to 10 % of the bandwidth (Zen 5, one and two threads). 256 elements were too few, 768 and 1024 worse.
 constexpr std::size_t kPrefetchElements = 512;
 
-template <typename V, FloatFormat kFormat>
+template <typename V, DType kDType>
 typename V::Floats gradient_at(const BlockGradients& gradients, std::size_t i) {
-  typename V::Floats sum = V::all(0.0F) + V::template load<kFormat>(gradients.uses[0], i);
-  for (std::size_t use = 1; use < gradients.num_uses; ++use) sum += V::template load<kFormat>(gradients.uses[use], i);
+  typename V::Floats sum = V::all(0.0F) + V::template load<kDType>(gradients.uses[0], i);
+  for (std::size_t use = 1; use < gradients.num_uses; ++use) sum += V::template load<kDType>(gradients.uses[use], i);
   return sum;
 }
 
-template <FloatFormat kFormat>
-constexpr std::size_t kBytes = kFormat == FloatFormat::kFp32 ? 4 : 2;
+template <DType kDType>
+constexpr std::size_t kBytes = dtype_bytes(kDType);
 
 // Beyond the end of an array this asks for nothing that exists, which is harmless.
-template <FloatFormat kFormat>
+template <DType kDType>
 void prefetch_update(const void* array, std::size_t i) {
-  const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(array) + i * kBytes<kFormat>;
+  const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(array) + i * kBytes<kDType>;
   __builtin_prefetch(reinterpret_cast<const void*>(address), 1);
-  if constexpr (kFormat == FloatFormat::kFp32) __builtin_prefetch(reinterpret_cast<const void*>(address + 64), 1);
+  if constexpr (kDType == DType::kFloat32) __builtin_prefetch(reinterpret_cast<const void*>(address + 64), 1);
 }
 
 // UpdateStep's coefficients in registers.
@@ -57,7 +58,7 @@ struct Coefficients {
 template <typename V, UpdateKind kKind>
 typename V::Floats updated(const BlockState& s, const Coefficients<V>& c, typename V::Floats p, typename V::Floats g,
                            std::size_t at) {
-  constexpr FloatFormat kFp32 = FloatFormat::kFp32;
+  constexpr DType kFp32 = DType::kFloat32;
   if (c.clips_values) g = V::larger(c.min_value, V::smaller(c.max_value, g));
   if (c.couples_decay) g = g + c.coupled_decay * p;
   if constexpr (kKind == UpdateKind::kPlain) return p + c.step_size * g;
@@ -81,10 +82,10 @@ typename V::Floats updated(const BlockState& s, const Coefficients<V>& c, typena
 enum class Working : std::uint8_t { kNone, kStore, kStream };
 
 // Updates whole groups of vectors from `i` on; returns the first element that it left out.
-template <typename V, UpdateKind kKind, FloatFormat kGradient, FloatFormat kFormat, Working kWorking>
+template <typename V, UpdateKind kKind, DType kGradient, DType kDType, Working kWorking>
 std::size_t update_vectors(const BlockState& state, const BlockGradients& gradients, const UpdateStep& step,
                            std::size_t i, std::size_t end) {
-  constexpr FloatFormat kFp32 = FloatFormat::kFp32;
+  constexpr DType kFp32 = DType::kFloat32;
   constexpr std::size_t kStride = V::kWidth == 1 ? 1 : kUpdateElements;
   const Coefficients<V> c(step);
   const BlockState s = state;
@@ -101,58 +102,57 @@ std::size_t update_vectors(const BlockState& state, const BlockGradients& gradie
       const auto g = gradient_at<V, kGradient>(grads, at) * c.gradient_scale;
       const auto p = updated<V, kKind>(s, c, V::template load<kFp32>(s.old_master, at), g, at);
       V::template store<kFp32>(s.master, at, p);
-      if constexpr (kWorking == Working::kStore) V::template store<kFormat>(s.working, at, p);
-      if constexpr (kWorking == Working::kStream) V::template stream<kFormat>(s.working, at, p);
+      if constexpr (kWorking == Working::kStore) V::template store<kDType>(s.working, at, p);
+      if constexpr (kWorking == Working::kStream) V::template stream<kDType>(s.working, at, p);
     }
   }
   if constexpr (kWorking == Working::kStream) V::stream_fence();
   return i;
 }
 
-template <typename V, FloatFormat kFormat>
+template <typename V, DType kDType>
 std::size_t add_vectors(float* sum, const BlockGradients& gradients, std::size_t i, std::size_t end) {
   const BlockGradients grads = gradients;
   for (; i + V::kWidth <= end; i += V::kWidth) {
-    const auto total = V::template load<FloatFormat::kFp32>(sum, i) + gradient_at<V, kFormat>(grads, i);
-    V::template store<FloatFormat::kFp32>(sum, i, total);
+    const auto total = V::template load<DType::kFloat32>(sum, i) + gradient_at<V, kDType>(grads, i);
+    V::template store<DType::kFloat32>(sum, i, total);
   }
   return i;
 }
 
-template <typename V, FloatFormat kFormat>
+template <typename V, DType kDType>
 std::size_t square_vectors(const BlockGradients& gradients, std::size_t i, std::size_t end, double* lanes) {
   const BlockGradients grads = gradients;
   typename V::Squares squares(lanes);
   for (; i + kNumSquareLanes <= end; i += kNumSquareLanes) {
 #pragma GCC unroll 16
-    for (std::size_t k = 0; k < kNumSquareLanes; k += V::kWidth) squares.add(k, gradient_at<V, kFormat>(grads, i + k));
+    for (std::size_t k = 0; k < kNumSquareLanes; k += V::kWidth) squares.add(k, gradient_at<V, kDType>(grads, i + k));
   }
   squares.put(lanes);
   return i;
 }
 
-template <typename V, FloatFormat kWorking>
+template <typename V, DType kWorking>
 std::size_t skip_vectors(const BlockState& state, std::size_t i, std::size_t end) {
   const BlockState s = state;
   for (; i + V::kWidth <= end; i += V::kWidth) {
-    V::template store<kWorking>(s.working, i, V::template load<FloatFormat::kFp32>(s.old_master, i));
+    V::template store<kWorking>(s.working, i, V::template load<DType::kFloat32>(s.old_master, i));
   }
   return i;
 }
 
-// Calls visit(Format<f>()) for the format that is only known now.
-template <FloatFormat kValue>
-struct Format {
-  static constexpr FloatFormat value = kValue;
+// Calls visit(Constant<d>()) for the dtype that is only known now: one of the three that update.h takes.
+template <DType kValue>
+struct Constant {
+  static constexpr DType value = kValue;
 };
 template <typename Visit>
-std::size_t with_format(FloatFormat format, const Visit& visit) {
-  switch (format) {
-    case FloatFormat::kBf16: return visit(Format<FloatFormat::kBf16>());
-    case FloatFormat::kFp16: return visit(Format<FloatFormat::kFp16>());
-    case FloatFormat::kFp32: break;
+std::size_t with_dtype(DType dtype, const Visit& visit) {
+  switch (dtype) {
+    case DType::kBFloat16: return visit(Constant<DType::kBFloat16>());
+    case DType::kFloat16: return visit(Constant<DType::kFloat16>());
+    default: RP_ASSERT(dtype == DType::kFloat32); return visit(Constant<DType::kFloat32>());
   }
-  return visit(Format<FloatFormat::kFp32>());
 }
 
 // The ranges: whole vectors first, the rest by the scalar kernels.
@@ -161,16 +161,16 @@ template <typename V, UpdateKind kKind>
 std::size_t update_kind(const BlockState& state, const BlockGradients& gradients, const UpdateStep& step, std::size_t begin,
                         std::size_t end) {
   const std::uintptr_t working_address = reinterpret_cast<std::uintptr_t>(state.working);
-  return with_format(gradients.format, [&](auto gradient) {
-    constexpr FloatFormat kGradient = decltype(gradient)::value;
+  return with_dtype(gradients.dtype, [&](auto gradient) {
+    constexpr DType kGradient = decltype(gradient)::value;
     if (state.working == nullptr) {
-      return update_vectors<V, kKind, kGradient, FloatFormat::kFp32, Working::kNone>(state, gradients, step, begin, end);
+      return update_vectors<V, kKind, kGradient, DType::kFloat32, Working::kNone>(state, gradients, step, begin, end);
     }
-    return with_format(state.working_format, [&](auto working) {
-      constexpr FloatFormat kFormat = decltype(working)::value;
-      const bool stream = V::kWidth > 1 && (working_address + begin * kBytes<kFormat>) % 64 == 0;
-      return stream ? update_vectors<V, kKind, kGradient, kFormat, Working::kStream>(state, gradients, step, begin, end)
-                    : update_vectors<V, kKind, kGradient, kFormat, Working::kStore>(state, gradients, step, begin, end);
+    return with_dtype(state.working_dtype, [&](auto working) {
+      constexpr DType kDType = decltype(working)::value;
+      const bool stream = V::kWidth > 1 && (working_address + begin * kBytes<kDType>) % 64 == 0;
+      return stream ? update_vectors<V, kKind, kGradient, kDType, Working::kStream>(state, gradients, step, begin, end)
+                    : update_vectors<V, kKind, kGradient, kDType, Working::kStore>(state, gradients, step, begin, end);
     });
   });
 }
@@ -189,7 +189,7 @@ void update_range(const BlockState& state, const BlockGradients& gradients, cons
 
 template <typename V>
 void skip_range(const BlockState& state, std::size_t begin, std::size_t end) {
-  const std::size_t done = with_format(state.working_format, [&](auto working) {
+  const std::size_t done = with_dtype(state.working_dtype, [&](auto working) {
     return skip_vectors<V, decltype(working)::value>(state, begin, end);
   });
   if (done < end) kScalarKernels.skip(state, done, end);
@@ -197,16 +197,16 @@ void skip_range(const BlockState& state, std::size_t begin, std::size_t end) {
 
 template <typename V>
 void add_range(float* sum, const BlockGradients& gradients, std::size_t begin, std::size_t end) {
-  const std::size_t done = with_format(gradients.format, [&](auto format) {
-    return add_vectors<V, decltype(format)::value>(sum, gradients, begin, end);
+  const std::size_t done = with_dtype(gradients.dtype, [&](auto dtype) {
+    return add_vectors<V, decltype(dtype)::value>(sum, gradients, begin, end);
   });
   if (done < end) kScalarKernels.add(sum, gradients, done, end);
 }
 
 template <typename V>
 void square_range(const BlockGradients& gradients, std::size_t begin, std::size_t end, double* lanes) {
-  const std::size_t done = with_format(gradients.format, [&](auto format) {
-    return square_vectors<V, decltype(format)::value>(gradients, begin, end, lanes);
+  const std::size_t done = with_dtype(gradients.dtype, [&](auto dtype) {
+    return square_vectors<V, decltype(dtype)::value>(gradients, begin, end, lanes);
   });
   if (done < end) kScalarKernels.squares(gradients, done, end, lanes);
 }

@@ -16,19 +16,19 @@ struct Avx2 {
   static Floats larger(Floats x, Floats y) { return _mm256_max_ps(x, y); }
   static void stream_fence() { _mm_sfence(); }
 
-  template <FloatFormat kFormat>
+  template <DType kDType>
   static Floats load(const void* array, std::size_t i) {
-    if constexpr (kFormat == FloatFormat::kFp32) return _mm256_loadu_ps(static_cast<const float*>(array) + i);
+    if constexpr (kDType == DType::kFloat32) return _mm256_loadu_ps(static_cast<const float*>(array) + i);
     const __m128i bits =
         _mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const std::uint16_t*>(array) + i));
-    if constexpr (kFormat == FloatFormat::kFp16) return _mm256_cvtph_ps(bits);
+    if constexpr (kDType == DType::kFloat16) return _mm256_cvtph_ps(bits);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
   }
 
   // As bf16_from_float() and fp16_from_float().
-  template <FloatFormat kFormat>
+  template <DType kDType>
   static __m128i to_16_bits(Floats x) {
-    if constexpr (kFormat == FloatFormat::kFp16) return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT);
+    if constexpr (kDType == DType::kFloat16) return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT);
     const __m256i bits = _mm256_castps_si256(x);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
@@ -37,21 +37,21 @@ struct Avx2 {
     return _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1));
   }
 
-  template <FloatFormat kFormat>
+  template <DType kDType>
   static void store(void* array, std::size_t i, Floats x) {
-    if constexpr (kFormat == FloatFormat::kFp32) {
+    if constexpr (kDType == DType::kFloat32) {
       _mm256_storeu_ps(static_cast<float*>(array) + i, x);
     } else {
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(static_cast<std::uint16_t*>(array) + i), to_16_bits<kFormat>(x));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(static_cast<std::uint16_t*>(array) + i), to_16_bits<kDType>(x));
     }
   }
 
-  template <FloatFormat kFormat>
+  template <DType kDType>
   static void stream(void* array, std::size_t i, Floats x) {
-    if constexpr (kFormat == FloatFormat::kFp32) {
+    if constexpr (kDType == DType::kFloat32) {
       _mm256_stream_ps(static_cast<float*>(array) + i, x);
     } else {
-      _mm_stream_si128(reinterpret_cast<__m128i*>(static_cast<std::uint16_t*>(array) + i), to_16_bits<kFormat>(x));
+      _mm_stream_si128(reinterpret_cast<__m128i*>(static_cast<std::uint16_t*>(array) + i), to_16_bits<kDType>(x));
     }
   }
 

@@ -16,19 +16,19 @@ struct Avx512 {
   static Floats larger(Floats x, Floats y) { return _mm512_max_ps(x, y); }
   static void stream_fence() { _mm_sfence(); }
 
-  template <FloatFormat kFormat>
+  template <DType kDType>
   static Floats load(const void* array, std::size_t i) {
-    if constexpr (kFormat == FloatFormat::kFp32) return _mm512_loadu_ps(static_cast<const float*>(array) + i);
+    if constexpr (kDType == DType::kFloat32) return _mm512_loadu_ps(static_cast<const float*>(array) + i);
     const __m256i bits =
         _mm256_loadu_si256(reinterpret_cast<const __m256i*>(static_cast<const std::uint16_t*>(array) + i));
-    if constexpr (kFormat == FloatFormat::kFp16) return _mm512_cvtph_ps(bits);
+    if constexpr (kDType == DType::kFloat16) return _mm512_cvtph_ps(bits);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
   }
 
   // As bf16_from_float() and fp16_from_float().
-  template <FloatFormat kFormat>
+  template <DType kDType>
   static __m256i to_16_bits(Floats x) {
-    if constexpr (kFormat == FloatFormat::kFp16) return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT);
+    if constexpr (kDType == DType::kFloat16) return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT);
     const __m512i bits = _mm512_castps_si512(x);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
@@ -37,21 +37,21 @@ struct Avx512 {
         _mm512_mask_mov_epi32(_mm512_srli_epi32(rounded, 16), nan, _mm512_set1_epi32(0x7fc0)));
   }
 
-  template <FloatFormat kFormat>
+  template <DType kDType>
   static void store(void* array, std::size_t i, Floats x) {
-    if constexpr (kFormat == FloatFormat::kFp32) {
+    if constexpr (kDType == DType::kFloat32) {
       _mm512_storeu_ps(static_cast<float*>(array) + i, x);
     } else {
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(static_cast<std::uint16_t*>(array) + i), to_16_bits<kFormat>(x));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(static_cast<std::uint16_t*>(array) + i), to_16_bits<kDType>(x));
     }
   }
 
-  template <FloatFormat kFormat>
+  template <DType kDType>
   static void stream(void* array, std::size_t i, Floats x) {
-    if constexpr (kFormat == FloatFormat::kFp32) {
+    if constexpr (kDType == DType::kFloat32) {
       _mm512_stream_ps(static_cast<float*>(array) + i, x);
     } else {
-      _mm256_stream_si256(reinterpret_cast<__m256i*>(static_cast<std::uint16_t*>(array) + i), to_16_bits<kFormat>(x));
+      _mm256_stream_si256(reinterpret_cast<__m256i*>(static_cast<std::uint16_t*>(array) + i), to_16_bits<kDType>(x));
     }
   }
 

@@ -17,25 +17,25 @@ struct Scalar {
   static float larger(float x, float y) { return x > y ? x : y; }
   static void stream_fence() {}
 
-  template <FloatFormat kFormat>
+  template <DType kDType>
   static float load(const void* array, std::size_t i) {
-    if constexpr (kFormat == FloatFormat::kFp32) return static_cast<const float*>(array)[i];
+    if constexpr (kDType == DType::kFloat32) return static_cast<const float*>(array)[i];
     const std::uint16_t bits = static_cast<const std::uint16_t*>(array)[i];
-    return kFormat == FloatFormat::kBf16 ? float_from_bf16(bits) : float_from_fp16(bits);
+    return kDType == DType::kBFloat16 ? float_from_bf16(bits) : float_from_fp16(bits);
   }
 
-  template <FloatFormat kFormat>
+  template <DType kDType>
   static void store(void* array, std::size_t i, float x) {
-    if constexpr (kFormat == FloatFormat::kFp32) {
+    if constexpr (kDType == DType::kFloat32) {
       static_cast<float*>(array)[i] = x;
     } else {
-      static_cast<std::uint16_t*>(array)[i] = kFormat == FloatFormat::kBf16 ? bf16_from_float(x) : fp16_from_float(x);
+      static_cast<std::uint16_t*>(array)[i] = kDType == DType::kBFloat16 ? bf16_from_float(x) : fp16_from_float(x);
     }
   }
 
-  template <FloatFormat kFormat>
+  template <DType kDType>
   static void stream(void* array, std::size_t i, float x) {
-    store<kFormat>(array, i, x);
+    store<kDType>(array, i, x);
   }
 
   struct Squares {
@@ -47,11 +47,11 @@ struct Scalar {
 };
 
 void scalar_squares(const BlockGradients& gradients, std::size_t begin, std::size_t end, double* lanes) {
-  const auto done = with_format(gradients.format, [&](auto format) {
-    constexpr FloatFormat kFormat = decltype(format)::value;
-    std::size_t i = square_vectors<Scalar, kFormat>(gradients, begin, end, lanes);
+  const auto done = with_dtype(gradients.dtype, [&](auto dtype) {
+    constexpr DType kDType = decltype(dtype)::value;
+    std::size_t i = square_vectors<Scalar, kDType>(gradients, begin, end, lanes);
     Scalar::Squares rest(lanes);
-    for (std::size_t lane = 0; i < end; ++i, ++lane) rest.add(lane, gradient_at<Scalar, kFormat>(gradients, i));
+    for (std::size_t lane = 0; i < end; ++i, ++lane) rest.add(lane, gradient_at<Scalar, kDType>(gradients, i));
     return i;
   });
   static_cast<void>(done);

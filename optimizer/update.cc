@@ -192,11 +192,11 @@ double sum_of_squares(const BlockGradients& gradients, std::span<double> partial
                        [&](std::size_t begin, std::size_t end) { return squares_of_chunk(gradients, begin, end); });
 }
 
-double round_gradient(const float* sums, void* rounded, FloatFormat format, std::size_t num_elements, std::span<double> partial_sums,
+double round_gradient(const float* sums, void* rounded, DType dtype, std::size_t num_elements, std::span<double> partial_sums,
                       ThreadTeam& team) {
   const void* const use = rounded;
-  const BlockGradients gradient{.uses = &use, .num_uses = 1, .format = format, .num_elements = num_elements};
-  const BlockState rounding{.old_master = sums, .working = rounded, .working_format = format, .num_elements = num_elements};
+  const BlockGradients gradient{.uses = &use, .num_uses = 1, .dtype = dtype, .num_elements = num_elements};
+  const BlockState rounding{.old_master = sums, .working = rounded, .working_dtype = dtype, .num_elements = num_elements};
   return sum_of_chunks(num_elements, partial_sums, team, [&](std::size_t begin, std::size_t end) {
     kernels().skip(rounding, begin, end);
     return squares_of_chunk(gradient, begin, end);

@@ -2,6 +2,9 @@
 // The passes over one block of parameters (a layer's, one after the other) that make an optimizer step: the update rules
 // fused with the conversions from and to 16 bits, the sum of squares for clipping, the sum of several rounds' gradients.
 //
+// Gradients and working copies are of a working dtype (common/dtype.h: fp32, bf16 or fp16). A pass over another one is a broken
+// invariant: it aborts and reads nothing.
+//
 // All arrays are plain memory of the caller, which nobody else writes during a pass. Every result is a function of the
 // inputs alone: the number of threads, the processor's instruction set and the alignment of the arrays do not change a
 // bit (only which of several NaN patterns a NaN in a master or moment has).
@@ -12,14 +15,11 @@
 #include <limits>
 #include <span>
 
+#include "common/dtype.h"
 #include "optimizer/thread_team.h"
 #include "roundpipe/optimizer.h"
 
 namespace rp {
-
-enum class FloatFormat : std::uint8_t { kBf16, kFp16, kFp32 };
-
-[[nodiscard]] constexpr std::size_t bytes_of(FloatFormat format) { return format == FloatFormat::kFp32 ? 4 : 2; }
 
 enum class UpdateKind : std::uint8_t { kAdam, kMomentum, kPlain };
 
@@ -78,7 +78,7 @@ struct UpdateSpan {
 struct BlockGradients {
   const void* const* uses = nullptr;
   std::size_t num_uses = 0;
-  FloatFormat format = FloatFormat::kBf16;
+  DType dtype = DType::kBFloat16;
   std::size_t num_elements = 0;  // of each
 };
 
@@ -90,7 +90,7 @@ struct BlockState {
   float* m = nullptr;                 // first moment or momentum, updated in place; null where no rule needs it
   float* v = nullptr;                 // second moment, likewise
   void* working = nullptr;            // the copy that workers read, written; null where `master` is that copy
-  FloatFormat working_format = FloatFormat::kBf16;
+  DType working_dtype = DType::kBFloat16;
   std::size_t num_elements = 0;
 };
 
@@ -119,9 +119,9 @@ void write_gradient(float* out, const BlockGradients& gradients, const UpdateSte
 // REQUIRES: partial_sums.size() >= num_partial_sums(gradients.num_elements).
 [[nodiscard]] double sum_of_squares(const BlockGradients& gradients, std::span<double> partial_sums, ThreadTeam& team);
 
-// rounded = the fp32 sums in `format`; returns sum_of_squares() of them as one use, with its bits, in the same pass.
+// rounded = the fp32 sums in `dtype`; returns sum_of_squares() of them as one use, with its bits, in the same pass.
 // REQUIRES: partial_sums.size() >= num_partial_sums(num_elements).
-[[nodiscard]] double round_gradient(const float* sums, void* rounded, FloatFormat format, std::size_t num_elements,
+[[nodiscard]] double round_gradient(const float* sums, void* rounded, DType dtype, std::size_t num_elements,
                                     std::span<double> partial_sums, ThreadTeam& team);
 
 }  // namespace rp

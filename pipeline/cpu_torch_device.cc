@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "common/clock.h"
-#include "coordinator/float_format.h"
 #include "optimizer/update.h"
 
 namespace rp {
@@ -38,7 +37,7 @@ void CpuTorchDevice::add_time(std::int64_t* total) { *total += now_ns(); }
 void CpuTorchDevice::subtract_time(std::int64_t* total) { *total -= now_ns(); }
 
 void CpuTorchDevice::round_gradient(const GradientRounding& rounding) {
-  *rounding.square_sum = rp::round_gradient(rounding.accumulator, rounding.gradient, float_format_of(rounding.dtype),
+  *rounding.square_sum = rp::round_gradient(rounding.accumulator, rounding.gradient, rounding.dtype,
                                             rounding.num_elements, partial_sums_, team_);
 }
 

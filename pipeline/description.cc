@@ -7,6 +7,7 @@
 
 #include "common/text.h"
 #include "hoststore/control.h"
+#include "models/scalar_type.h"
 #include "pipeline/tensors.h"
 #include "roundpipe/error.h"
 

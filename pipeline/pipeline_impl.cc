@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "common/text.h"
+#include "models/scalar_type.h"
 #include "pipeline/backward_node.h"
 #include "pipeline/batch_split.h"
 #include "pipeline/description.h"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "models/scalar_type.h"
 #include "pipeline/description.h"
 #include "pipeline/tensors.h"
 #include "pipeline/user_code.h"

@@ -11,6 +11,7 @@
 #include "model_files/output_directory.h"
 #include "model_files/safetensors.h"
 #include "model_files/safetensors_writer.h"
+#include "models/scalar_type.h"
 #include "pipeline/pipeline_impl.h"
 #include "roundpipe/error.h"
 
@@ -20,22 +21,6 @@ namespace {
 
 constexpr int kStateVersion = 3;
 constexpr std::uint64_t kMaxStateJsonBytes = std::uint64_t{16} << 20;
-
-TensorDType file_dtype(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat: return TensorDType::kF32;
-    case at::kBFloat16: return TensorDType::kBF16;
-    case at::kHalf: return TensorDType::kF16;
-    case at::kDouble: return TensorDType::kF64;
-    case at::kLong: return TensorDType::kI64;
-    case at::kInt: return TensorDType::kI32;
-    case at::kShort: return TensorDType::kI16;
-    case at::kChar: return TensorDType::kI8;
-    case at::kByte: return TensorDType::kU8;
-    case at::kBool: return TensorDType::kBool;
-    default: throw Error(ExitCode::kUsage, cat("tensors of dtype ", at::toString(type), " cannot be saved"));
-  }
-}
 
 // A tensor of a state file: its name there and where it lies in the store.
 struct StateTensor {
@@ -139,7 +124,7 @@ void check_between_steps(Pipeline::Impl& pipeline) {
 void check_tensors(const SafetensorsFile& file, const std::vector<StateTensor>& tensors) {
   for (const StateTensor& tensor : tensors) {
     const TensorInfo& info = file.tensor(tensor.name);
-    if (at::IntArrayRef(info.shape) != tensor.value.sizes() || info.dtype != file_dtype(tensor.value.scalar_type())) {
+    if (at::IntArrayRef(info.shape) != tensor.value.sizes() || info.dtype != dtype_of(tensor.value.scalar_type())) {
       throw Error(ExitCode::kBadInput, cat(file.path().string(), ": tensor ", tensor.name,
                                            " has another shape or dtype than in this model"));
     }
@@ -158,7 +143,7 @@ void Pipeline::save_state(const std::filesystem::path& directory, const std::str
     const std::vector<StateTensor> tensors = state_tensors(*impl_, impl_->buffers(Coordinator::BuffersOf::kLastStep));
     std::vector<TensorDeclaration> declarations;
     for (const StateTensor& tensor : tensors) {
-      declarations.push_back({tensor.name, file_dtype(tensor.value.scalar_type()), tensor.value.sizes().vec()});
+      declarations.push_back({tensor.name, dtype_of(tensor.value.scalar_type()), tensor.value.sizes().vec()});
     }
     SafetensorsWriter writer = SafetensorsWriter::create(output.path() / "state.safetensors", declarations);
     Checksum checksum;

@@ -1,28 +1,11 @@
 #include "pipeline/tensors.h"
 
-#include <array>
-
 #include "common/check.h"
 #include "common/text.h"
+#include "models/scalar_type.h"
 #include "roundpipe/error.h"
 
 namespace rp {
-
-namespace {
-
-constexpr std::array<at::ScalarType, 10> kTypes = {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble, at::kLong,
-                                                   at::kInt,   at::kShort,    at::kChar, at::kByte,   at::kBool};
-
-}  // namespace
-
-DType dtype_of(at::ScalarType type) {
-  for (std::size_t i = 0; i < kTypes.size(); ++i) {
-    if (kTypes[i] == type) return static_cast<DType>(i);
-  }
-  throw Error(ExitCode::kUsage, cat("tensors of dtype ", at::toString(type), " cannot travel between stages"));
-}
-
-at::ScalarType scalar_type_of(DType dtype) { return kTypes[static_cast<std::size_t>(dtype)]; }
 
 at::Tensor tensor_over(const std::byte* data, at::IntArrayRef shape, at::ScalarType type, c10::Device device) {
   return at::for_blob(const_cast<std::byte*>(data), shape)

@@ -11,10 +11,6 @@
 
 namespace rp {
 
-// Throws rp::Error (kUsage) for a dtype that cannot travel.
-[[nodiscard]] DType dtype_of(at::ScalarType type);
-[[nodiscard]] at::ScalarType scalar_type_of(DType dtype);
-
 // A tensor over memory that somebody else owns, of `device`. An absent one is undefined.
 [[nodiscard]] at::Tensor tensor_over(const TensorView& view, c10::Device device = c10::kCPU);
 [[nodiscard]] Tensors tensors_over(const std::vector<TensorView>& views, c10::Device device = c10::kCPU);

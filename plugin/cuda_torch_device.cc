@@ -12,13 +12,13 @@
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "common/clock.h"
 #include "common/text.h"
 #include "cuda/kernels/kernels.h"
 #include "models/gpu_algorithms.h"
 #include "models/gpu_kernels.h"
+#include "models/scalar_type.h"
 #include "pipeline/tensors.h"
 
 namespace rp {
@@ -57,16 +57,6 @@ void install_kernels() {
 void choose_algorithms(const PluginSettings& settings) {
   models::choose_gpu_algorithms(settings.allows_nondeterminism);
   at::globalContext().setAllowFP16AccumulationCuBLAS(settings.fp16_accumulation);
-}
-
-// Nothing where a gradient is of a kind that our kernels do not know.
-std::optional<models::Element> element_of(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32: return models::Element::kFp32;
-    case DType::kBFloat16: return models::Element::kBf16;
-    case DType::kFloat16: return models::Element::kFp16;
-    default: return std::nullopt;
-  }
 }
 
 }  // namespace
@@ -130,8 +120,7 @@ void CudaTorchDevice::note_past(std::int64_t device_ns) { clock_offset_ns_ = std
 
 void CudaTorchDevice::round_gradient(const GradientRounding& rounding) {
   const auto count = static_cast<std::int64_t>(rounding.num_elements);
-  const std::optional<models::Element> element = element_of(rounding.dtype);
-  if (!element) {
+  if (!is_working_dtype(rounding.dtype)) {  // our kernels take no others
     const c10::NoGradGuard no_grad;
     const at::Tensor gradient = tensor_over(rounding.gradient, {count}, scalar_type_of(rounding.dtype), device());
     gradient.copy_(tensor_over(reinterpret_cast<const std::byte*>(rounding.accumulator), {count}, at::kFloat, device()));
@@ -144,7 +133,7 @@ void CudaTorchDevice::round_gradient(const GradientRounding& rounding) {
     partial_sums_ = {};
     partial_sums_ = device_.allocate(bytes, MemoryUse::kResults);
   }
-  cuda::round_gradient(*element,
+  cuda::round_gradient(rounding.dtype,
                        {.from = rounding.accumulator,
                         .to = rounding.gradient,
                         .count = count,

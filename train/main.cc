@@ -3,11 +3,11 @@
 #include <optional>
 #include <utility>
 
+#include "models/scalar_type.h"
 #include "roundpipe/roundpipe.h"
 #include "train/options.h"
 #include "train/run_header.h"
 #include "train/run_inputs.h"
-#include "train/scalar_type.h"
 #include "train/settings.h"
 #include "train/simulated_training.h"
 #include "train/training.h"
@@ -25,7 +25,7 @@ rp::PipelineOptions pipeline_options(const rp::TrainSettings& settings) {
                               .rounds_per_step = static_cast<int>(settings.rounds_per_step),
                               .asynchronous = settings.asynchronous,
                               .seed = settings.seed};
-  if (settings.dtype == rp::TrainSettings::DType::kFloat16) options.loss_scaling = rp::LossScaling{};
+  if (settings.dtype == rp::DType::kFloat16) options.loss_scaling = rp::LossScaling{};
   return options;
 }
 
@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
     inputs = rp::find_run_inputs(settings, session.threads_per_worker());
     print(rp::settings_text(settings, *inputs, session.threads_per_worker()));
   }
-  rp::Model model = rp::models::load(settings.model, scalar_type(settings.dtype), settings.parts);
+  rp::Model model = rp::models::load(settings.model, rp::scalar_type_of(settings.dtype), settings.parts);
   const rp::models::CausalLmLossSettings loss = loss_settings(settings);
   model.set_example(rp::models::causal_lm_example(settings.sequences_of_microbatch(), settings.sequence_length, loss));
   rp::Pipeline pipeline(session, std::move(model), rp::models::causal_lm_loss(loss), pipeline_options(settings));

@@ -28,8 +28,7 @@ std::uint64_t weight_file_bytes(const fs::path& model) {
 
 // Masters and moments; asynchronous runs keep the weights of one step before, too.
 std::uint64_t checkpoint_bytes(const TrainSettings& settings, std::int64_t num_trained) {
-  const std::uint64_t previous = settings.dtype == TrainSettings::DType::kFloat32 ? 4 : 2;
-  return static_cast<std::uint64_t>(num_trained) * (12 + (settings.asynchronous ? previous : 0));
+  return static_cast<std::uint64_t>(num_trained) * (12 + (settings.asynchronous ? dtype_bytes(settings.dtype) : 0));
 }
 
 void check_length(const TrainSettings& settings, const models::ModelInfo& model, Problems& problems) {

@@ -19,9 +19,7 @@ using Choices = std::initializer_list<std::pair<const char*, Value>>;
 constexpr Choices<LearningRateSchedule> kSchedules = {{"constant", LearningRateSchedule::kConstant},
                                                       {"linear", LearningRateSchedule::kLinear},
                                                       {"cosine", LearningRateSchedule::kCosine}};
-constexpr Choices<TrainSettings::DType> kDTypes = {{"bf16", TrainSettings::DType::kBFloat16},
-                                                   {"fp16", TrainSettings::DType::kFloat16},
-                                                   {"fp32", TrainSettings::DType::kFloat32}};
+constexpr Choices<DType> kDTypes = {{"bf16", DType::kBFloat16}, {"fp16", DType::kFloat16}, {"fp32", DType::kFloat32}};
 constexpr Choices<RecomputeGrain> kGrains = {{"stage", RecomputeGrain::kStage}, {"layer", RecomputeGrain::kLayer}};
 
 template <typename Value>

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/dtype.h"
 #include "roundpipe/optimizer.h"
 #include "roundpipe/plan.h"
 #include "roundpipe/trained_parts.h"
@@ -15,8 +16,6 @@
 namespace rp {
 
 struct TrainSettings {
-  enum class DType { kBFloat16, kFloat16, kFloat32 };
-
   std::filesystem::path model;
   std::filesystem::path data;
   std::filesystem::path output;

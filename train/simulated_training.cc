@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "models/scalar_type.h"
 #include "roundpipe/models.h"
 #include "train/run_header.h"
-#include "train/scalar_type.h"
 
 namespace rp {
 
@@ -37,7 +37,7 @@ Accepted accept_step(Pipeline& pipeline, const TrainSettings& settings) {
 
 void train_simulated(Session& session, const TrainSettings& settings, const PipelineOptions& options) {
   const double sequences = static_cast<double>(settings.sequences_of_round()) / static_cast<double>(settings.num_microbatches);
-  const at::ScalarType dtype = scalar_type(settings.dtype);
+  const at::ScalarType dtype = scalar_type_of(settings.dtype);
   const models::SimulatedBatch batch{.sequences = sequences, .sequence_length = settings.sequence_length,
                                   .parts = settings.parts};
   Pipeline pipeline(session, models::simulated(settings.model, batch, dtype), models::causal_lm_loss(), options);

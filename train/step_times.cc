@@ -45,10 +45,10 @@ PredictedStep predict_step(const TrainSettings& settings, const std::string& pro
   try {
     const GpuProfile gpu = gpu_profile(profile).profile;
     predicted.profile = gpu.name;
-    if (settings.dtype == TrainSettings::DType::kFloat32) {
+    if (settings.dtype == DType::kFloat32) {
       throw Error(ExitCode::kUsage, "profiles are of products of 16-bit numbers, and --dtype is fp32");
     }
-    const bool adds_up_in_fp16 = fp16_accumulation && settings.dtype == TrainSettings::DType::kFloat16;
+    const bool adds_up_in_fp16 = fp16_accumulation && settings.dtype == DType::kFloat16;
     const TrainingSetup setup = setup_of(settings, gpu, num_workers, adds_up_in_fp16 ? Accumulate::kFp16 : Accumulate::kFp32);
     const int num_layers = static_cast<int>(setup.model.num_layers()) + 2;  // embedding and head
     predicted.step_ms = predict_plan(setup, parse_plan(plan, num_layers)).run.step_ms;

@@ -3,7 +3,6 @@
 
 namespace rp::cuda {
 
-using models::Element;
 using models::GpuCrossEntropyRows;
 using models::LossSum;
 
@@ -119,8 +118,8 @@ __global__ void __launch_bounds__(kThreadsOfSum) add_losses(LossSum a) {
 
 }  // namespace
 
-void cross_entropy(Element element, const GpuCrossEntropyRows& call, std::int64_t rows, void* stream) {
-  with_element(element, [&](auto type) {
+void cross_entropy(DType dtype, const GpuCrossEntropyRows& call, std::int64_t rows, void* stream) {
+  with_element(dtype, [&](auto type) {
     using T = decltype(type);
     const bool aligned = rows_are_aligned<T>(call.columns) && are_aligned({call.logits});
     with_condition(aligned, [&](auto is_aligned) {

@@ -5,7 +5,6 @@ namespace rp::cuda {
 
 using models::EmbedGradRows;
 using models::EmbedRows;
-using models::Element;
 
 namespace {
 
@@ -70,8 +69,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks) embed_grad_rows(EmbedGradRo
 
 }  // namespace
 
-void embed(Element element, const EmbedRows& call, std::int64_t count, void* stream) {
-  with_element(element, [&](auto type) {
+void embed(DType dtype, const EmbedRows& call, std::int64_t count, void* stream) {
+  with_element(dtype, [&](auto type) {
     using T = decltype(type);
     const bool aligned = rows_are_aligned<T>(call.columns) && are_aligned({call.weight, call.y});
     with_condition(aligned, [&](auto is_aligned) {
@@ -80,8 +79,8 @@ void embed(Element element, const EmbedRows& call, std::int64_t count, void* str
   });
 }
 
-void embed_grad(Element element, const EmbedGradRows& call, std::int64_t count, void* stream) {
-  with_element(element, [&](auto type) {
+void embed_grad(DType dtype, const EmbedGradRows& call, std::int64_t count, void* stream) {
+  with_element(dtype, [&](auto type) {
     using T = decltype(type);
     const bool aligned = rows_are_aligned<T>(call.columns) && are_aligned({call.grad_y, call.grad_weight});
     with_condition(aligned, [&](auto is_aligned) {

@@ -3,7 +3,6 @@
 
 namespace rp::cuda {
 
-using models::Element;
 using models::Glu;
 using models::GluGrad;
 
@@ -77,8 +76,8 @@ Grid grid_for(std::int64_t count) {
 
 }  // namespace
 
-void glu(Element element, const Glu& call, std::int64_t count, void* stream) {
-  with_element(element, [&](auto type) {
+void glu(DType dtype, const Glu& call, std::int64_t count, void* stream) {
+  with_element(dtype, [&](auto type) {
     using T = decltype(type);
     with_condition(are_aligned({call.gate, call.up, call.y}), [&](auto is_aligned) {
       launch("glu", glu_elements<T, decltype(is_aligned)::value>, grid_for<T>(count), stream, call, count);
@@ -86,8 +85,8 @@ void glu(Element element, const Glu& call, std::int64_t count, void* stream) {
   });
 }
 
-void glu_grad(Element element, const GluGrad& call, std::int64_t count, void* stream) {
-  with_element(element, [&](auto type) {
+void glu_grad(DType dtype, const GluGrad& call, std::int64_t count, void* stream) {
+  with_element(dtype, [&](auto type) {
     using T = decltype(type);
     const bool aligned = are_aligned({call.grad_y, call.gate, call.up, call.grad_gate, call.grad_up});
     with_condition(aligned, [&](auto is_aligned) {

@@ -3,7 +3,6 @@
 
 namespace rp::cuda {
 
-using models::Element;
 using models::RoundGradient;
 using models::ScaleElements;
 
@@ -74,8 +73,8 @@ __global__ void __launch_bounds__(kThreads) add_square_sums(RoundGradient a) {
 
 }  // namespace
 
-void scale(Element element, const ScaleElements& call, void* stream) {
-  with_element(element, [&](auto type) {
+void scale(DType dtype, const ScaleElements& call, void* stream) {
+  with_element(dtype, [&](auto type) {
     using T = decltype(type);
     const Grid grid = {.blocks = divide_up(call.count, std::int64_t{kThreads} * kPack<T>), .threads = kThreads};
     with_condition(are_aligned({call.values}), [&](auto is_aligned) {
@@ -84,8 +83,8 @@ void scale(Element element, const ScaleElements& call, void* stream) {
   });
 }
 
-void round_gradient(Element element, const RoundGradient& call, void* stream) {
-  with_element(element, [&](auto type) {
+void round_gradient(DType dtype, const RoundGradient& call, void* stream) {
+  with_element(dtype, [&](auto type) {
     using T = decltype(type);
     const Grid grid = {.blocks = models::num_square_sums(call.count), .threads = kThreads};
     with_condition(are_aligned({call.from, call.to}), [&](auto is_aligned) {

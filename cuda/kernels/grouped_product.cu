@@ -8,7 +8,6 @@
 
 namespace rp::cuda {
 
-using models::Element;
 using models::ExpertRows;
 using models::GroupedProduct;
 
@@ -315,8 +314,8 @@ __global__ void __launch_bounds__(kThreads, 2) multiply_groups(GroupedProduct ca
 }
 
 template <bool kAlongA, bool kAlongB>
-void launch_groups(Element element, const GroupedProduct& call, std::int64_t turns, void* stream) {
-  with_element(element, [&](auto type) {
+void launch_groups(DType dtype, const GroupedProduct& call, std::int64_t turns, void* stream) {
+  with_element(dtype, [&](auto type) {
     using T = decltype(type);
     const bool aligned = rows_are_aligned<T>(call.inputs) && rows_are_aligned<T>(call.outputs) &&
                          are_aligned({call.rows_in, call.other_rows_in, call.weight, call.result, call.add_to});
@@ -334,19 +333,19 @@ void plan_experts(const ExpertRows& call, void* stream) {
          models::num_row_tiles(call.rows, call.experts));
 }
 
-void grouped_linear(Element element, const GroupedProduct& call, void* stream) {
+void grouped_linear(DType dtype, const GroupedProduct& call, void* stream) {
   const std::int64_t turns = models::num_row_tiles(call.rows, call.experts) * divide_up(call.outputs, kTile);
-  launch_groups<true, true>(element, call, turns, stream);
+  launch_groups<true, true>(dtype, call, turns, stream);
 }
 
-void grouped_linear_grad(Element element, const GroupedProduct& call, void* stream) {
+void grouped_linear_grad(DType dtype, const GroupedProduct& call, void* stream) {
   const std::int64_t turns = models::num_row_tiles(call.rows, call.experts) * divide_up(call.inputs, kTile);
-  launch_groups<true, false>(element, call, turns, stream);
+  launch_groups<true, false>(dtype, call, turns, stream);
 }
 
-void grouped_weight_grad(Element element, const GroupedProduct& call, void* stream) {
+void grouped_weight_grad(DType dtype, const GroupedProduct& call, void* stream) {
   const std::int64_t turns = call.experts * divide_up(call.outputs, kTile) * divide_up(call.inputs, kTile);
-  launch_groups<false, false>(element, call, turns, stream);
+  launch_groups<false, false>(dtype, call, turns, stream);
 }
 
 }  // namespace rp::cuda

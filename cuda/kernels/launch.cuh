@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <string>
 
+#include "common/check.h"
 #include "cuda/kernels/device.cuh"
 #include "models/gpu_kernels.h"
 #include "roundpipe/error.h"
@@ -68,13 +69,13 @@ void launch(const char* name, void (*kernel)(Parameters...), Grid grid, void*, c
 }
 #endif
 
-// Calls run(T{}) for the element type T of a call.
+// Calls run(T{}) for the element type T of a call, whose dtype is one of the three that kernels take.
 template <typename Run>
-void with_element(models::Element element, const Run& run) {
-  switch (element) {
-    case models::Element::kBf16: return run(Bf16{});
-    case models::Element::kFp16: return run(Fp16{});
-    case models::Element::kFp32: return run(float{});
+void with_element(DType dtype, const Run& run) {
+  switch (dtype) {
+    case DType::kBFloat16: return run(Bf16{});
+    case DType::kFloat16: return run(Fp16{});
+    default: RP_ASSERT(dtype == DType::kFloat32); return run(float{});
   }
 }
 

@@ -4,7 +4,6 @@
 namespace rp::cuda {
 
 using models::AddRmsNormRows;
-using models::Element;
 using models::GpuRmsNormGradRows;
 using models::RmsNormRows;
 
@@ -179,8 +178,8 @@ __global__ void __launch_bounds__(kSumThreads)
 }
 
 template <bool kAdd>
-void launch_rms_norm(Element element, const AddRmsNormRows& call, std::int64_t rows, void* stream) {
-  with_element(element, [&](auto type) {
+void launch_rms_norm(DType dtype, const AddRmsNormRows& call, std::int64_t rows, void* stream) {
+  with_element(dtype, [&](auto type) {
     using T = decltype(type);
     const bool aligned = rows_are_aligned<T>(call.columns) &&
                          are_aligned({call.x, call.residual, call.weight, call.sum, call.y});
@@ -192,9 +191,9 @@ void launch_rms_norm(Element element, const AddRmsNormRows& call, std::int64_t r
 }
 
 template <bool kAdd>
-void launch_rms_norm_grad(Element element, const GpuRmsNormGradRows& call, std::int64_t rows, void* stream) {
+void launch_rms_norm_grad(DType dtype, const GpuRmsNormGradRows& call, std::int64_t rows, void* stream) {
   const std::int64_t num_sums = models::num_row_sums(rows);
-  with_element(element, [&](auto type) {
+  with_element(dtype, [&](auto type) {
     using T = decltype(type);
     const unsigned threads = threads_of_row<T>(call.columns);
     const Grid grid = {
@@ -215,7 +214,7 @@ void launch_rms_norm_grad(Element element, const GpuRmsNormGradRows& call, std::
 
 }  // namespace
 
-void rms_norm(Element element, const RmsNormRows& call, std::int64_t rows, void* stream) {
+void rms_norm(DType dtype, const RmsNormRows& call, std::int64_t rows, void* stream) {
   const AddRmsNormRows plain = {.x = call.x,
                                 .residual = nullptr,
                                 .weight = call.weight,
@@ -225,16 +224,16 @@ void rms_norm(Element element, const RmsNormRows& call, std::int64_t rows, void*
                                 .columns = call.columns,
                                 .epsilon = call.epsilon,
                                 .kind = call.kind};
-  launch_rms_norm<false>(element, plain, rows, stream);
+  launch_rms_norm<false>(dtype, plain, rows, stream);
 }
 
-void add_rms_norm(Element element, const AddRmsNormRows& call, std::int64_t rows, void* stream) {
-  launch_rms_norm<true>(element, call, rows, stream);
+void add_rms_norm(DType dtype, const AddRmsNormRows& call, std::int64_t rows, void* stream) {
+  launch_rms_norm<true>(dtype, call, rows, stream);
 }
 
-void rms_norm_grad(Element element, const GpuRmsNormGradRows& call, std::int64_t rows, void* stream) {
-  call.grad_sum == nullptr ? launch_rms_norm_grad<false>(element, call, rows, stream)
-                           : launch_rms_norm_grad<true>(element, call, rows, stream);
+void rms_norm_grad(DType dtype, const GpuRmsNormGradRows& call, std::int64_t rows, void* stream) {
+  call.grad_sum == nullptr ? launch_rms_norm_grad<false>(dtype, call, rows, stream)
+                           : launch_rms_norm_grad<true>(dtype, call, rows, stream);
 }
 
 }  // namespace rp::cuda

@@ -3,7 +3,6 @@
 
 namespace rp::cuda {
 
-using models::Element;
 using models::RotaryAngles;
 using models::RotateRows;
 
@@ -56,15 +55,15 @@ __global__ void __launch_bounds__(kThreads) rotate_rows(RotateRows a, std::int64
 
 }  // namespace
 
-void rotary_table(Element element, const RotaryAngles& call, void* stream) {
-  with_element(element, [&](auto type) {
+void rotary_table(DType dtype, const RotaryAngles& call, void* stream) {
+  with_element(dtype, [&](auto type) {
     launch("rotary_table", fill_table<decltype(type)>,
            {.blocks = divide_up(call.length * call.half, kThreads), .threads = kThreads}, stream, call);
   });
 }
 
-void rotate(Element element, const RotateRows& call, std::int64_t rows, void* stream) {
-  with_element(element, [&](auto type) {
+void rotate(DType dtype, const RotateRows& call, std::int64_t rows, void* stream) {
+  with_element(dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t half = call.head_size / 2, items = call.heads * divide_up(half, kPack<T>);
     if (items == 0) return;

@@ -181,7 +181,7 @@ double norm_of(const Catalogue& catalogue, const std::vector<Vector>& sums) {
     ThreadTeam team(1);
     std::vector<double> partial(num_partial_sums(gradient.size()));
     const void* pointer = gradient.data();
-    total += sum_of_squares({.uses = &pointer, .num_uses = 1, .format = FloatFormat::kFp32, .num_elements = gradient.size()},
+    total += sum_of_squares({.uses = &pointer, .num_uses = 1, .dtype = DType::kFloat32, .num_elements = gradient.size()},
                             partial, team);
   }
   return std::sqrt(total);
@@ -225,7 +225,7 @@ ToyResult toy_reference(const ToyConfig& config) {
       Vector& master = state.masters[block];
       update_block({.old_master = master.data(), .master = master.data(), .m = state.m[block].data(),
                     .v = state.v[block].data(), .num_elements = n},
-                   {.uses = uses.data(), .num_uses = uses.size(), .format = FloatFormat::kFp32, .num_elements = n},
+                   {.uses = uses.data(), .num_uses = uses.size(), .dtype = DType::kFloat32, .num_elements = n},
                    coefficients, team);
       state.versions[block].push_back(working_copy(config, master));
     }
@@ -324,7 +324,7 @@ void ToyExecutor::end(const StageTask& task, TaskTotals& totals) {
     std::vector<double> partial(num_partial_sums(n));
     const void* pointer = gradient.data();
     totals.square_sums.push_back(sum_of_squares(
-        {.uses = &pointer, .num_uses = 1, .format = FloatFormat::kFp32, .num_elements = n}, partial, team));
+        {.uses = &pointer, .num_uses = 1, .dtype = DType::kFloat32, .num_elements = n}, partial, team));
   }
 }
 

@@ -32,7 +32,7 @@ class AdapterConfig : public ::testing::Test {
 
   void write(const ModelConfig& config, const TrainedParts& parts) {
     std::vector<TensorDeclaration> tensors;
-    for (const AdapterTensor& tensor : adapter_tensors(config, parts)) tensors.push_back({tensor.name, TensorDType::kF32, tensor.shape});
+    for (const AdapterTensor& tensor : adapter_tensors(config, parts)) tensors.push_back({tensor.name, DType::kFloat32, tensor.shape});
     write_tensors(directory_.path() / kAdapterWeightsFile, tensors);
   }
 

@@ -42,17 +42,17 @@ TEST(CheckpointTensors, AMatchingCheckpointPassesWithTheLeftoversOfOldExporters)
   const ModelConfig config = tiny_config();
   auto tensors = declarations(config);
   check(config, tensors);
-  tensors.push_back({"lm_head.weight", TensorDType::kBF16, {10, 8}});
-  tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", TensorDType::kF32, {1}});
+  tensors.push_back({"lm_head.weight", DType::kBFloat16, {10, 8}});
+  tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", DType::kFloat32, {1}});
   check(config, tensors);
 }
 
 TEST(CheckpointTensors, AHeadBesideATiedModelMustBeItsEmbedding) {
   const ModelConfig config = tiny_config();
   const std::vector<std::pair<TensorDeclaration, std::string>> heads = {
-      {{"lm_head.weight", TensorDType::kBF16, {12, 8}}, "[12, 8]"},
-      {{"lm_head.weight", TensorDType::kF32, {10, 8}}, "F32 [10, 8]"},
-      {{"lm_head.weight", TensorDType::kI8, {10, 8}}, "I8"}};
+      {{"lm_head.weight", DType::kBFloat16, {12, 8}}, "[12, 8]"},
+      {{"lm_head.weight", DType::kFloat32, {10, 8}}, "F32 [10, 8]"},
+      {{"lm_head.weight", DType::kInt8, {10, 8}}, "I8"}};
   for (const auto& [head, found] : heads) {
     auto tensors = declarations(config);
     tensors.push_back(head);
@@ -78,10 +78,10 @@ TEST(CheckpointTensors, AMissingAnUnknownAndANonFloatTensorAreRefused) {
   tensors.pop_back();
   expect_refusal({"no tensor 'model.norm.weight'", "[8]"}, [&] { check(config, tensors); });
   tensors = declarations(config);
-  tensors.push_back({"model.layers.0.self_attn.q_norm.weight", TensorDType::kBF16, {2}});
+  tensors.push_back({"model.layers.0.self_attn.q_norm.weight", DType::kBFloat16, {2}});
   expect_refusal({"'model.layers.0.self_attn.q_norm.weight'", "another architecture"}, [&] { check(config, tensors); });
   tensors = declarations(config);
-  tensors[2].dtype = TensorDType::kI8;
+  tensors[2].dtype = DType::kInt8;
   expect_refusal({"'model.layers.0.self_attn.q_proj.weight'", "I8"}, [&] { check(config, tensors); });
   ModelConfig untied = config;
   untied.tied_head = false;

@@ -26,7 +26,7 @@ TEST(ModelConfig, WhatAllFamiliesHaveIsRead) {
   EXPECT_EQ(config.norm_epsilon, 1e-5);
   EXPECT_EQ(config.padding_id, 3);
   EXPECT_TRUE(config.tied_head);
-  EXPECT_EQ(config.dtype, TensorDType::kBF16);
+  EXPECT_EQ(config.dtype, DType::kBFloat16);
   ASSERT_EQ(config.num_layers(), 2);
   const AttentionConfig& attention = config.layers[1].attention;
   EXPECT_EQ(attention.num_heads, 4);
@@ -125,7 +125,7 @@ TEST(ModelConfig, WhatIsSpelledOutAsOffIsNoObstacle) {
 }
 
 TEST(ModelConfig, TheDtypeIsReadUnderItsOldName) {
-  EXPECT_EQ(read_with({{"dtype", nullptr}, {"torch_dtype", "float16"}}).dtype, TensorDType::kF16);
+  EXPECT_EQ(read_with({{"dtype", nullptr}, {"torch_dtype", "float16"}}).dtype, DType::kFloat16);
   EXPECT_EQ(read_with({{"dtype", nullptr}}).dtype, std::nullopt);
 }
 

@@ -14,7 +14,7 @@ TEST(PythonRoundTrip, ThePackageReadsWhatWeWrite) {
   const auto path = directory.file("ours.safetensors");
   const float values[] = {1, -2, 0.5};
   auto writer =
-      SafetensorsWriter::create(path, {{"w.x", TensorDType::kF32, {3, 1}}, {"scalar", TensorDType::kI64, {}}});
+      SafetensorsWriter::create(path, {{"w.x", DType::kFloat32, {3, 1}}, {"scalar", DType::kInt64, {}}});
   writer.write("w.x", values, sizeof values);
   const std::int64_t number = -7;
   writer.write("scalar", &number, sizeof number);
@@ -44,7 +44,7 @@ save_file({name: numpy.arange(6).astype(name).reshape(2, 3) for name in types} |
              path);
   const auto file = SafetensorsFile::open(path);
   EXPECT_EQ(file.tensors().size(), 10U);
-  EXPECT_EQ(file.tensor("float16").dtype, TensorDType::kF16);
+  EXPECT_EQ(file.tensor("float16").dtype, DType::kFloat16);
   EXPECT_EQ(file.tensor("none").shape, (std::vector<std::int64_t>{0, 4}));
   std::vector<std::int32_t> values(6);
   file.read("int32", values.data(), 24);

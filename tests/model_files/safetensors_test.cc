@@ -206,7 +206,7 @@ TEST(Safetensors, TensorsAreReadWholeAndInPieces) {
   const auto file = SafetensorsFile::open(directory.write("good.safetensors", safetensors_bytes(header, 12)));
   ASSERT_EQ(file.tensors().size(), 3U);
   EXPECT_EQ(file.tensor("a").shape, std::vector<std::int64_t>());
-  EXPECT_EQ(file.tensor("b").dtype, TensorDType::kBF16);
+  EXPECT_EQ(file.tensor("b").dtype, DType::kBFloat16);
   EXPECT_EQ(shape_text(file.tensor("b").shape), "[2, 2]");
   EXPECT_EQ(file.tensor("empty").bytes, 0U);
   std::string bytes(8, '?');

@@ -15,7 +15,7 @@ TEST(SafetensorsWriter, WhatIsWrittenInPiecesIsReadBack) {
   const TempDirectory directory;
   const auto path = directory.file("new.safetensors");
   auto writer = SafetensorsWriter::create(
-      path, {{"z", TensorDType::kF32, {2, 1}}, {"none", TensorDType::kF32, {0}}, {"a.b", TensorDType::kBF16, {3}}});
+      path, {{"z", DType::kFloat32, {2, 1}}, {"none", DType::kFloat32, {0}}, {"a.b", DType::kBFloat16, {3}}});
   writer.write("z", "12345", 5);
   writer.write("z", "678", 3);
   writer.write("none", nullptr, 0);
@@ -25,7 +25,7 @@ TEST(SafetensorsWriter, WhatIsWrittenInPiecesIsReadBack) {
   const auto file = SafetensorsFile::open(path);
   ASSERT_EQ(file.tensors().size(), 3U);
   EXPECT_EQ(file.tensor("z").shape, (std::vector<std::int64_t>{2, 1}));
-  EXPECT_EQ(file.tensor("a.b").dtype, TensorDType::kBF16);
+  EXPECT_EQ(file.tensor("a.b").dtype, DType::kBFloat16);
   std::string bytes(6, '?');
   file.read("a.b", bytes.data(), 6);
   EXPECT_EQ(bytes, "abcdef");
@@ -43,7 +43,7 @@ TEST(SafetensorsWriter, AFileBeyondTheFileSystemsLimitIsRefusedAtTheStartWithThe
   const TempDirectory directory;
   const auto path = directory.file("huge.safetensors");
   expect_error(ExitCode::kOutputFailed, {path.string(), "4096 TiB"}, [&] {
-    SafetensorsWriter::create(path, {{"w", TensorDType::kF32, {std::int64_t{1} << 50}}});
+    SafetensorsWriter::create(path, {{"w", DType::kFloat32, {std::int64_t{1} << 50}}});
   });
   EXPECT_FALSE(std::filesystem::exists(path));
 }
@@ -51,7 +51,7 @@ TEST(SafetensorsWriter, AFileBeyondTheFileSystemsLimitIsRefusedAtTheStartWithThe
 TEST(SafetensorsWriter, ADiskThatFillsUpIsAnErrorWithTheSystemsReasonAndTheBytesNeeded) {
   const TempDirectory directory;
   const auto path = directory.file("w.safetensors");
-  auto writer = SafetensorsWriter::create(path, {{"w", TensorDType::kU8, {1 << 20}}});
+  auto writer = SafetensorsWriter::create(path, {{"w", DType::kUInt8, {1 << 20}}});
   // The nearest to a full disk that every system has: the process's limit for the size of a file.
   signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
@@ -67,7 +67,7 @@ TEST(SafetensorsWriter, ADiskThatFillsUpIsAnErrorWithTheSystemsReasonAndTheBytes
 TEST(SafetensorsWriterDeath, TensorsOutOfTurnAreABugOfTheCaller) {
   const TempDirectory directory;
   auto writer =
-      SafetensorsWriter::create(directory.file("f"), {{"a", TensorDType::kU8, {2}}, {"b", TensorDType::kU8, {2}}});
+      SafetensorsWriter::create(directory.file("f"), {{"a", DType::kUInt8, {2}}, {"b", DType::kUInt8, {2}}});
   EXPECT_DEATH(writer.write("b", "12", 2), "does not hold");
   EXPECT_DEATH(writer.write("a", "123", 3), "does not hold");
   EXPECT_DEATH(writer.commit(), "does not hold");

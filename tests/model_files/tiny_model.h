@@ -39,7 +39,7 @@ inline ModelConfig read_with(nlohmann::json config, const nlohmann::json& change
 inline void write_tensors(const std::filesystem::path& path, const std::vector<TensorDeclaration>& tensors) {
   auto writer = SafetensorsWriter::create(path, tensors);
   for (const TensorDeclaration& tensor : tensors) {
-    std::uint64_t bytes = element_bytes(tensor.dtype);
+    std::uint64_t bytes = dtype_bytes(tensor.dtype);
     for (const std::int64_t dimension : tensor.shape) bytes *= static_cast<std::uint64_t>(dimension);
     const std::string zeros(bytes, '\0');
     writer.write(tensor.name, zeros.data(), bytes);
@@ -50,7 +50,7 @@ inline void write_tensors(const std::filesystem::path& path, const std::vector<T
 inline std::vector<TensorDeclaration> declarations(const ModelConfig& config) {
   std::vector<TensorDeclaration> tensors;
   for (const CheckpointTensor& tensor : checkpoint_tensors(config)) {
-    tensors.push_back({tensor.name, config.dtype.value_or(TensorDType::kF32), tensor.shape});
+    tensors.push_back({tensor.name, config.dtype.value_or(DType::kFloat32), tensor.shape});
   }
   return tensors;
 }

@@ -15,8 +15,8 @@ using nlohmann::json;
 class WeightFilesTest : public ::testing::Test {
  protected:
   WeightFilesTest() {
-    write_tensors(directory_.file("one.safetensors"), {{"a", TensorDType::kU8, {1}}, {"b", TensorDType::kU8, {2}}});
-    write_tensors(directory_.file("two.safetensors"), {{"c", TensorDType::kU8, {3}}});
+    write_tensors(directory_.file("one.safetensors"), {{"a", DType::kUInt8, {1}}, {"b", DType::kUInt8, {2}}});
+    write_tensors(directory_.file("two.safetensors"), {{"c", DType::kUInt8, {3}}});
   }
 
   WeightFiles open_with(const json& weight_map) {
@@ -45,7 +45,7 @@ TEST_F(WeightFilesTest, FilesAndTensorsThatAreNotListedAreIgnored) {
 }
 
 TEST_F(WeightFilesTest, ASingleFileNeedsNoIndex) {
-  write_tensors(directory_.file("model.safetensors"), {{"w", TensorDType::kU8, {1}}});
+  write_tensors(directory_.file("model.safetensors"), {{"w", DType::kUInt8, {1}}});
   EXPECT_EQ(WeightFiles::open(directory_.path()).names(), std::vector<std::string>{"w"});
 }
 
@@ -65,7 +65,7 @@ TEST_F(WeightFilesTest, AnIndexThatDoesNotFitItsShardsIsRefused) {
   expect_refusal({"index.json", "'a'", "not a string"}, [&] { open_with({{"a", 1}}); });
   expect_refusal({"index.json", "weight_map"}, [&] { open_with(json::array()); });
   expect_refusal({"index.json", "empty"}, [&] { open_with(json::object()); });
-  write_tensors(directory_.file("copy.safetensors"), {{"a", TensorDType::kU8, {1}}, {"d", TensorDType::kU8, {1}}});
+  write_tensors(directory_.file("copy.safetensors"), {{"a", DType::kUInt8, {1}}, {"d", DType::kUInt8, {1}}});
   expect_refusal({"index.json", "'a'", "two shards", "one.safetensors", "copy.safetensors"}, [&] {
     open_with({{"a", "one.safetensors"}, {"d", "copy.safetensors"}});
   });

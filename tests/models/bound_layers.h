@@ -16,6 +16,7 @@
 #include "model_files/safetensors.h"
 #include "models/causal_lm_loss.h"
 #include "models/recompute_context.h"
+#include "models/scalar_type.h"
 #include "roundpipe/model.h"
 
 namespace rp::models {
@@ -25,10 +26,7 @@ inline std::map<std::string, at::Tensor> read_safetensors(const std::filesystem:
   const SafetensorsFile file = SafetensorsFile::open(path);
   std::map<std::string, at::Tensor> result;
   for (const auto& [name, info] : file.tensors()) {
-    const at::ScalarType dtype = info.dtype == TensorDType::kI64   ? at::kLong
-                                 : info.dtype == TensorDType::kF32 ? at::kFloat
-                                                                   : at::kBFloat16;
-    const at::Tensor value = at::empty(info.shape, dtype);
+    const at::Tensor value = at::empty(info.shape, scalar_type_of(info.dtype));
     file.read(name, value.mutable_data_ptr(), info.bytes);
     result.emplace(name, value);
   }

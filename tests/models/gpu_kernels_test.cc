@@ -168,14 +168,14 @@ int num_plans = 0, num_products = 0;
 TEST_F(EmulatedGpu, ExpertsOnACardWithoutLibtorchsKernelAreOneCallAProductAndOnePlanForAll) {
   num_plans = num_products = 0;
   table_.plan_experts = [](const ExpertRows& call, void* stream) { ++num_plans, cuda::plan_experts(call, stream); };
-  table_.grouped_linear = [](Element element, const GroupedProduct& call, void* stream) {
-    ++num_products, cuda::grouped_linear(element, call, stream);
+  table_.grouped_linear = [](DType dtype, const GroupedProduct& call, void* stream) {
+    ++num_products, cuda::grouped_linear(dtype, call, stream);
   };
-  table_.grouped_linear_grad = [](Element element, const GroupedProduct& call, void* stream) {
-    ++num_products, cuda::grouped_linear_grad(element, call, stream);
+  table_.grouped_linear_grad = [](DType dtype, const GroupedProduct& call, void* stream) {
+    ++num_products, cuda::grouped_linear_grad(dtype, call, stream);
   };
-  table_.grouped_weight_grad = [](Element element, const GroupedProduct& call, void* stream) {
-    ++num_products, cuda::grouped_weight_grad(element, call, stream);
+  table_.grouped_weight_grad = [](DType dtype, const GroupedProduct& call, void* stream) {
+    ++num_products, cuda::grouped_weight_grad(dtype, call, stream);
   };
   const at::Tensor x = leaf({6, 16}, at::kBFloat16), weight = bound({3, 8, 16}, at::kBFloat16);
   torch::autograd::backward({grouped_linear(x, weight, at::tensor({4, 0, 2}, at::kLong)).sum()});

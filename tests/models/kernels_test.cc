@@ -52,7 +52,7 @@ TEST(Kernels, RmsNormOfARowHasUnitMeanSquare) {
     const std::vector<float> weight(static_cast<std::size_t>(columns), 2.0F);
     std::vector<float> y(x.size()), rstd(3);
     expect_same_on_all_sets(y, [&](const Kernels& table) {
-      table.rms_norm(Element::kFp32, {x.data(), weight.data(), y.data(), rstd.data(), columns, 0.0F}, 0, 3);
+      table.rms_norm(DType::kFloat32, {x.data(), weight.data(), y.data(), rstd.data(), columns, 0.0F}, 0, 3);
     });
     for (std::int64_t row = 0; row < 3; ++row) {
       double squares = 0;
@@ -69,7 +69,7 @@ std::vector<std::uint16_t> products_in_fp16(const std::vector<std::uint16_t>& x,
   const std::vector<float> sine(x.size());
   const auto size = static_cast<std::int64_t>(pairs.size());
   expect_same_on_all_sets(result, [&](const Kernels& table) {
-    table.rotate(Element::kFp16, {pairs.data(), result.data(), cosine.data(), sine.data(), 1, 1, size}, 0, 1);
+    table.rotate(DType::kFloat16, {pairs.data(), result.data(), cosine.data(), sine.data(), 1, 1, size}, 0, 1);
   });
   result.resize(x.size());
   return result;
@@ -110,31 +110,31 @@ TEST(Kernels, EveryInstructionSetGivesTheSameBitsInEveryFormat) {
     const std::vector<std::uint16_t> a16 = as_bf16(a), b16 = as_bf16(b), c16 = as_bf16(c);
     std::vector<float> y(3 * count);
     expect_same_on_all_sets(y, [&](const Kernels& table) {
-      table.glu(Element::kFp32, {a.data(), b.data(), y.data()}, 0, n);
-      table.glu_grad(Element::kFp32, {c.data(), a.data(), b.data(), y.data() + n, y.data() + 2 * n}, 0, n);
+      table.glu(DType::kFloat32, {a.data(), b.data(), y.data()}, 0, n);
+      table.glu_grad(DType::kFloat32, {c.data(), a.data(), b.data(), y.data() + n, y.data() + 2 * n}, 0, n);
     });
     std::vector<std::uint16_t> y16(3 * count);
     expect_same_on_all_sets(y16, [&](const Kernels& table) {
-      table.glu(Element::kBf16, {a16.data(), b16.data(), y16.data()}, 0, n);
-      table.glu_grad(Element::kBf16, {c16.data(), a16.data(), b16.data(), y16.data() + n, y16.data() + 2 * n}, 0, n);
+      table.glu(DType::kBFloat16, {a16.data(), b16.data(), y16.data()}, 0, n);
+      table.glu_grad(DType::kBFloat16, {c16.data(), a16.data(), b16.data(), y16.data() + n, y16.data() + 2 * n}, 0, n);
     });
     // The same numbers as fp16 are others, of any size.
     expect_same_on_all_sets(y16, [&](const Kernels& table) {
-      table.glu(Element::kFp16, {a16.data(), b16.data(), y16.data()}, 0, n);
-      table.glu_grad(Element::kFp16, {c16.data(), a16.data(), b16.data(), y16.data() + n, y16.data() + 2 * n}, 0, n);
+      table.glu(DType::kFloat16, {a16.data(), b16.data(), y16.data()}, 0, n);
+      table.glu_grad(DType::kFloat16, {c16.data(), a16.data(), b16.data(), y16.data() + n, y16.data() + 2 * n}, 0, n);
     });
     std::vector<float> sums(count);
     expect_same_on_all_sets(sums, [&](const Kernels& table) {
       sums = a;
-      table.add(Element::kBf16, {b16.data(), sums.data()}, 0, n);
-      table.add(Element::kFp16, {c16.data(), sums.data()}, 0, n);
-      table.add(Element::kFp32, {c.data(), sums.data()}, 0, n);
+      table.add(DType::kBFloat16, {b16.data(), sums.data()}, 0, n);
+      table.add(DType::kFloat16, {c16.data(), sums.data()}, 0, n);
+      table.add(DType::kFloat32, {c.data(), sums.data()}, 0, n);
     });
     std::vector<float> result(2 * count);
     const float rstd = 0.7F;
     expect_same_on_all_sets(result, [&](const Kernels& table) {
       RmsNormGradRows call{c.data(), a.data(), b.data(), &rstd, result.data(), result.data() + n, n};
-      table.rms_norm_grad(Element::kFp32, call, 0, 1);
+      table.rms_norm_grad(DType::kFloat32, call, 0, 1);
     });
   }
 }
@@ -144,7 +144,7 @@ TEST(Kernels, GluAgreesWithDoublePrecisionOverTheWholeRangeOfFloats) {
   for (float x = -120; x < 120; x += 0.01F) gate.push_back(x);
   up.assign(gate.size(), 1.0F);
   std::vector<float> y(gate.size());
-  kernels().glu(Element::kFp32, {gate.data(), up.data(), y.data()}, 0, static_cast<std::int64_t>(gate.size()));
+  kernels().glu(DType::kFloat32, {gate.data(), up.data(), y.data()}, 0, static_cast<std::int64_t>(gate.size()));
   for (std::size_t i = 0; i < gate.size(); ++i) {
     const double expected = gate[i] / (1.0 + std::exp(-static_cast<double>(gate[i])));
     EXPECT_NEAR(y[i], expected, std::abs(expected) * 1e-6 + 1e-35) << gate[i];
@@ -162,7 +162,7 @@ TEST(Kernels, CrossEntropyAgreesWithDoublePrecisionAndItsGradientSumsToZero) {
     std::vector<float> gradient = logits;
     float loss = 0;
     expect_same_on_all_sets(gradient, [&](const Kernels& table) {
-      table.cross_entropy(Element::kFp32, {gradient.data(), &label, &loss, columns, 0.5F, true}, 0, 1);
+      table.cross_entropy(DType::kFloat32, {gradient.data(), &label, &loss, columns, 0.5F, true}, 0, 1);
     });
     EXPECT_NEAR(loss, expected, 1e-5 * std::max(1.0, expected));
     double sum = 0;
@@ -184,7 +184,7 @@ TEST(Kernels, ZLossIsPartOfTheCrossEntropysGradient) {
     std::vector<float> gradient = logits;
     float loss = 0, log_sum = 0;
     expect_same_on_all_sets(gradient, [&](const Kernels& table) {
-      table.cross_entropy(Element::kFp32, {gradient.data(), &label, &loss, columns, 0.5F, true, 0.25F, &log_sum}, 0, 1);
+      table.cross_entropy(DType::kFloat32, {gradient.data(), &label, &loss, columns, 0.5F, true, 0.25F, &log_sum}, 0, 1);
     });
     EXPECT_NEAR(log_sum, std::log(total), 1e-5 * std::max(1.0, std::abs(std::log(total))));
     for (std::size_t i = 0; i < logits.size(); ++i) {
@@ -199,27 +199,43 @@ TEST(Kernels, CrossEntropyWithoutGradientLeavesTheLogits) {
   std::vector<float> kept = logits;
   const std::int64_t label = 39;
   float loss = 0;
-  kernels().cross_entropy(Element::kFp32, {kept.data(), &label, &loss, 40, 1.0F, false}, 0, 1);
+  kernels().cross_entropy(DType::kFloat32, {kept.data(), &label, &loss, 40, 1.0F, false}, 0, 1);
   EXPECT_EQ(kept, logits);
   EXPECT_GT(loss, 0);
+}
+
+TEST(KernelsDeathTest, ACallWithADTypeThatItsLoopDoesNotTakeIsRefused) {
+  std::vector<float> x(32, 1.0F), y(32);
+  const std::int64_t label = 0;
+  float loss = 0;
+  constexpr const char* kWhy = "dtype.*does not hold";
+  for (const Kernels* table : usable_kernels()) {
+    EXPECT_DEATH(table->glu(DType::kFloat64, {x.data(), x.data(), y.data()}, 0, 16), kWhy) << table->name;
+    EXPECT_DEATH(table->add(DType::kInt16, {x.data(), y.data()}, 0, 16), kWhy) << table->name;
+    // Behind a matrix product there is no fp16.
+    EXPECT_DEATH(table->cross_entropy(DType::kFloat16, {x.data(), &label, &loss, 20, 1.0F, true}, 0, 1), kWhy) << table->name;
+    EXPECT_DEATH(table->pack(DType::kFloat16, {.from = x.data(), .stride = 4, .rows = 4, .columns = 4, .to = y.data(), .width = 4}), kWhy);
+    EXPECT_DEATH(table->round(DType::kFloat16, x.data(), y.data(), 16), kWhy) << table->name;
+    EXPECT_DEATH((void)table->dot(DType::kFloat16, x.data(), x.data(), 16), kWhy) << table->name;
+  }
 }
 
 TEST(Kernels, NotANumberGoesThroughEveryKernelAndStaysOne) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> x(20, 1.0F), weight(20, 1.0F), y(20), rstd(1);
   x[17] = nan;
-  kernels().rms_norm(Element::kFp32, {x.data(), weight.data(), y.data(), rstd.data(), 20, 1e-5F}, 0, 1);
+  kernels().rms_norm(DType::kFloat32, {x.data(), weight.data(), y.data(), rstd.data(), 20, 1e-5F}, 0, 1);
   EXPECT_TRUE(std::isnan(y[0]));
-  kernels().glu(Element::kFp32, {x.data(), weight.data(), y.data()}, 0, 20);
+  kernels().glu(DType::kFloat32, {x.data(), weight.data(), y.data()}, 0, 20);
   EXPECT_TRUE(std::isnan(y[17]));
   EXPECT_FALSE(std::isnan(y[16]));
   const std::int64_t label = 0;
   float loss = 0;
-  kernels().cross_entropy(Element::kFp32, {x.data(), &label, &loss, 20, 1.0F, true}, 0, 1);
+  kernels().cross_entropy(DType::kFloat32, {x.data(), &label, &loss, 20, 1.0F, true}, 0, 1);
   EXPECT_TRUE(std::isnan(loss));
   // In bf16 too: rounding must not turn a NaN's bits into infinity or zero.
   std::vector<std::uint16_t> half(16, 0x7f81), ones(16, 0x3f80), out(16);
-  kernels().glu(Element::kBf16, {half.data(), ones.data(), out.data()}, 0, 16);
+  kernels().glu(DType::kBFloat16, {half.data(), ones.data(), out.data()}, 0, 16);
   EXPECT_EQ(out[3], 0x7fc0);
 }
 

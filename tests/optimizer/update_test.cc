@@ -19,30 +19,30 @@
 namespace rp {
 namespace {
 
-constexpr std::array<FloatFormat, 3> kFormats = {FloatFormat::kBf16, FloatFormat::kFp16, FloatFormat::kFp32};
+constexpr std::array<DType, 3> kDTypes = {DType::kBFloat16, DType::kFloat16, DType::kFloat32};
 constexpr AdamW kSettings = {.learning_rate = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
 
 // `num_elements` numbers of a format, the first of them `offset` elements after the begin of a 64-byte line.
 class Numbers {
  public:
-  Numbers(FloatFormat format, std::size_t num_elements, std::size_t offset)
-      : format_(format), num_bytes_(num_elements * bytes_of(format)), start_(offset * bytes_of(format)),
+  Numbers(DType dtype, std::size_t num_elements, std::size_t offset)
+      : dtype_(dtype), num_bytes_(num_elements * dtype_bytes(dtype)), start_(offset * dtype_bytes(dtype)),
         lines_((start_ + num_bytes_) / sizeof(Line) + 1) {}
 
   [[nodiscard]] void* data() { return lines_.data()->bytes.data() + start_; }
   [[nodiscard]] const void* data() const { return lines_.data()->bytes.data() + start_; }
   [[nodiscard]] float* floats() { return static_cast<float*>(data()); }
   void set(std::size_t i, float x) {
-    if (format_ == FloatFormat::kFp32) {
+    if (dtype_ == DType::kFloat32) {
       floats()[i] = x;
     } else {
-      static_cast<std::uint16_t*>(data())[i] = format_ == FloatFormat::kBf16 ? bf16_from_float(x) : fp16_from_float(x);
+      static_cast<std::uint16_t*>(data())[i] = dtype_ == DType::kBFloat16 ? bf16_from_float(x) : fp16_from_float(x);
     }
   }
   [[nodiscard]] float get(std::size_t i) const {
-    if (format_ == FloatFormat::kFp32) return static_cast<const float*>(data())[i];
+    if (dtype_ == DType::kFloat32) return static_cast<const float*>(data())[i];
     const std::uint16_t bits = static_cast<const std::uint16_t*>(data())[i];
-    return format_ == FloatFormat::kBf16 ? float_from_bf16(bits) : float_from_fp16(bits);
+    return dtype_ == DType::kBFloat16 ? float_from_bf16(bits) : float_from_fp16(bits);
   }
   [[nodiscard]] bool same_bits(const Numbers& other) const {
     return std::memcmp(data(), other.data(), num_bytes_) == 0;
@@ -52,7 +52,7 @@ class Numbers {
   struct alignas(64) Line {
     std::array<std::byte, 64> bytes{};
   };
-  FloatFormat format_;
+  DType dtype_;
   std::size_t num_bytes_;
   std::size_t start_;
   std::vector<Line> lines_;
@@ -62,8 +62,8 @@ struct Shape {
   std::size_t num_elements = 0;
   std::size_t offset = 0;
   std::size_t num_uses = 1;
-  FloatFormat gradient = FloatFormat::kBf16;
-  FloatFormat working = FloatFormat::kBf16;
+  DType gradient = DType::kBFloat16;
+  DType working = DType::kBFloat16;
   bool has_working = true;
   bool two_masters = false;
 };
@@ -71,7 +71,7 @@ struct Shape {
 // A block with numbers of many magnitudes, zeros and denormals among them, from a fixed seed.
 struct Block {
   explicit Block(const Shape& its_shape)
-      : shape(its_shape), old_master(FloatFormat::kFp32, shape.num_elements, shape.offset),
+      : shape(its_shape), old_master(DType::kFloat32, shape.num_elements, shape.offset),
         master(old_master), m(old_master), v(old_master),
         working(shape.working, shape.num_elements, shape.offset) {
     std::mt19937 random(static_cast<unsigned>(shape.num_elements * 64 + shape.offset));
@@ -96,12 +96,12 @@ struct Block {
   BlockGradients all_gradients() {
     uses.clear();
     for (Numbers& gradient : gradients) uses.push_back(gradient.data());
-    return {.uses = uses.data(), .num_uses = uses.size(), .format = shape.gradient, .num_elements = shape.num_elements};
+    return {.uses = uses.data(), .num_uses = uses.size(), .dtype = shape.gradient, .num_elements = shape.num_elements};
   }
   BlockState state() {
     return {.old_master = shape.two_masters ? old_master.floats() : master.floats(), .master = master.floats(),
             .m = m.floats(), .v = v.floats(), .working = shape.has_working ? working.data() : nullptr,
-            .working_format = shape.working, .num_elements = shape.num_elements};
+            .working_dtype = shape.working, .num_elements = shape.num_elements};
   }
   [[nodiscard]] bool same_bits(const Block& other) const {
     return old_master.same_bits(other.old_master) && master.same_bits(other.master) && m.same_bits(other.m) &&
@@ -177,8 +177,8 @@ std::vector<std::size_t> sizes() {
 TEST(AdamW, EveryInstructionSetDoesTheArithmeticOfTheHeaderForEverySizeAndFormat) {
   UpdateStep step = UpdateStep::of(kSettings, 3);
   for (const std::size_t size : sizes()) {
-    for (const FloatFormat gradient : kFormats) {
-      for (const FloatFormat working : kFormats) {
+    for (const DType gradient : kDTypes) {
+      for (const DType working : kDTypes) {
         expect_header_arithmetic({.num_elements = size, .gradient = gradient, .working = working}, step);
       }
     }
@@ -193,8 +193,8 @@ TEST(UpdateRules, EveryInstructionSetDoesTheArithmeticOfTheHeaderForEverySizeAnd
   for (const UpdateRule& rule : kOtherRules) {
     for (const std::int64_t t : {1, 3}) {
       for (const std::size_t size : sizes()) {
-        const FloatFormat gradient = kFormats[size % 3];
-        for (const FloatFormat working : kFormats) {
+        const DType gradient = kDTypes[size % 3];
+        for (const DType working : kDTypes) {
           expect_header_arithmetic({.num_elements = size, .offset = size % 2, .gradient = gradient, .working = working},
                                    UpdateStep::of(rule, t));
         }
@@ -262,8 +262,8 @@ TEST(UpdateRules, OfSpansLeaveEachOthersElementsAlone) {
 
 TEST(WrittenGradient, IsTheOneThatARuleSees) {
   ThreadTeam team(2);
-  for (const FloatFormat format : kFormats) {
-    Block block({.num_elements = 70'000, .num_uses = 2, .gradient = format});
+  for (const DType dtype : kDTypes) {
+    Block block({.num_elements = 70'000, .num_uses = 2, .gradient = dtype});
     std::vector<float> gradient(70'000);
     UpdateStep step;
     step.gradient_scale = 0.5F;
@@ -280,7 +280,7 @@ TEST(AdamW, UnalignedArraysGiveTheSameBits) {
   const UpdateStep step = UpdateStep::of(kSettings, 1);
   for (const std::size_t offset : {1U, 3U, 8U, 16U, 31U}) {
     for (const std::size_t size : {5U, 64U, 1001U}) {
-      for (const FloatFormat working : kFormats) {
+      for (const DType working : kDTypes) {
         expect_header_arithmetic({.num_elements = size, .offset = offset, .working = working}, step);
       }
     }
@@ -289,7 +289,7 @@ TEST(AdamW, UnalignedArraysGiveTheSameBits) {
 
 TEST(AdamW, GradientsOfATiedParameterAreAddedInOrder) {
   for (const std::size_t num_uses : {2U, 3U}) {
-    for (const FloatFormat gradient : kFormats) {
+    for (const DType gradient : kDTypes) {
       expect_header_arithmetic({.num_elements = 999, .num_uses = num_uses, .gradient = gradient},
                                UpdateStep::of(kSettings, 2));
     }
@@ -318,7 +318,7 @@ TEST(AdamW, ABeta1BelowOneHalfGoesTheOtherWayRound) {
 TEST(AdamW, TheMasterMayBeTheWorkingCopyAndMayMoveFromOneCopyToTheOther) {
   const UpdateStep step = UpdateStep::of(kSettings, 4);
   for (const bool two_masters : {false, true}) {
-    expect_header_arithmetic({.num_elements = 999, .gradient = FloatFormat::kFp32, .has_working = false,
+    expect_header_arithmetic({.num_elements = 999, .gradient = DType::kFloat32, .has_working = false,
                               .two_masters = two_masters}, step);
   }
 }
@@ -334,7 +334,7 @@ TEST(AdamW, AStepCountsItsCorrectionsFromOne) {
 }
 
 TEST(AdamW, ASkippedStepRewritesTheWorkingCopyAndTheMasterAndNothingElse) {
-  for (const FloatFormat working : kFormats) {
+  for (const DType working : kDTypes) {
     for (const bool two_masters : {false, true}) {
       for (const std::size_t size : {0U, 1U, 31U, 999U, 65'537U}) {
         const Shape shape{.num_elements = size, .working = working, .two_masters = two_masters};
@@ -358,7 +358,7 @@ TEST(AdamW, ASkippedStepRewritesTheWorkingCopyAndTheMasterAndNothingElse) {
 }
 
 TEST(AdamW, InfinityAndNanReachTheWorkingCopyInEveryInstructionSet) {
-  for (const FloatFormat working : kFormats) {
+  for (const DType working : kDTypes) {
     for (const Kernels* kernels : usable_kernels()) {
       Block block({.num_elements = 33, .working = working});
       block.gradients[0].set(0, std::numeric_limits<float>::quiet_NaN());
@@ -374,7 +374,7 @@ TEST(AdamW, InfinityAndNanReachTheWorkingCopyInEveryInstructionSet) {
 }
 
 TEST(AdamW, ANanOfAnyPatternIsRoundedAsInTheScalarConversion) {
-  for (const FloatFormat working : {FloatFormat::kBf16, FloatFormat::kFp16}) {
+  for (const DType working : {DType::kBFloat16, DType::kFloat16}) {
     for (const Kernels* kernels : usable_kernels()) {
       Block block({.num_elements = 64, .working = working});
       for (std::uint32_t i = 0; i < 64; ++i) {
@@ -386,7 +386,7 @@ TEST(AdamW, ANanOfAnyPatternIsRoundedAsInTheScalarConversion) {
       for (std::size_t i = 0; i < 64; ++i) {
         const float nan = block.master.get(i);
         const std::uint16_t bits = static_cast<const std::uint16_t*>(block.working.data())[i];
-        ASSERT_EQ(bits, working == FloatFormat::kBf16 ? bf16_from_float(nan) : fp16_from_float(nan)) << kernels->name;
+        ASSERT_EQ(bits, working == DType::kBFloat16 ? bf16_from_float(nan) : fp16_from_float(nan)) << kernels->name;
       }
     }
   }
@@ -394,8 +394,8 @@ TEST(AdamW, ANanOfAnyPatternIsRoundedAsInTheScalarConversion) {
 
 TEST(GradientSum, EveryInstructionSetAddsTheUsesFirstAndThenTheSum) {
   for (const std::size_t size : sizes()) {
-    for (const FloatFormat format : kFormats) {
-      const Shape shape{.num_elements = size, .offset = size % 3, .num_uses = 1 + size % 2, .gradient = format};
+    for (const DType dtype : kDTypes) {
+      const Shape shape{.num_elements = size, .offset = size % 3, .num_uses = 1 + size % 2, .gradient = dtype};
       Block expected(shape);
       for (std::size_t i = 0; i < size; ++i) expected.m.set(i, expected.m.get(i) + gradient_of(expected, i));
       for (const Kernels* kernels : usable_kernels()) {
@@ -423,8 +423,8 @@ double squares_by_the_header(const Block& block) {
 
 TEST(SumOfSquares, EveryInstructionSetFillsTheSameLanes) {
   for (const std::size_t size : sizes()) {
-    for (const FloatFormat format : kFormats) {
-      Block block({.num_elements = size, .offset = size % 5, .num_uses = 1 + size % 2, .gradient = format});
+    for (const DType dtype : kDTypes) {
+      Block block({.num_elements = size, .offset = size % 5, .num_uses = 1 + size % 2, .gradient = dtype});
       std::array<double, 16> expected{};
       for (std::size_t i = 0; i < size; ++i) {
         expected[i % 16] += static_cast<double>(gradient_of(block, i)) * static_cast<double>(gradient_of(block, i));
@@ -468,15 +468,31 @@ TEST(RoundGradient, HasTheBitsOfRoundingAndOfTheSumOfSquares) {
   const std::size_t size = 2 * 65'536 + 777;
   std::vector<float> sums(size);
   for (std::size_t i = 0; i < size; ++i) sums[i] = std::sin(static_cast<float>(i)) * 3.0F;
-  for (const FloatFormat format : {FloatFormat::kBf16, FloatFormat::kFp16, FloatFormat::kFp32}) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16, DType::kFloat32}) {
     ThreadTeam team(2);
     std::vector<float> rounded(size), expected(size);
     std::vector<double> partial_sums(num_partial_sums(size));
-    const double squares = round_gradient(sums.data(), rounded.data(), format, size, partial_sums, team);
-    kScalarKernels.skip({.old_master = sums.data(), .working = expected.data(), .working_format = format, .num_elements = size}, 0, size);
+    const double squares = round_gradient(sums.data(), rounded.data(), dtype, size, partial_sums, team);
+    kScalarKernels.skip({.old_master = sums.data(), .working = expected.data(), .working_dtype = dtype, .num_elements = size}, 0, size);
     EXPECT_EQ(std::memcmp(rounded.data(), expected.data(), size * sizeof(float)), 0);
     const void* const use = expected.data();
-    EXPECT_EQ(squares, sum_of_squares({.uses = &use, .num_uses = 1, .format = format, .num_elements = size}, partial_sums, team));
+    EXPECT_EQ(squares, sum_of_squares({.uses = &use, .num_uses = 1, .dtype = dtype, .num_elements = size}, partial_sums, team));
+  }
+}
+
+TEST(UpdateBlockDeathTest, NoPassTakesADTypeThatWorkersDoNotComputeIn) {
+  std::vector<float> floats(64), sums(64);
+  std::vector<double> lanes(kNumSquareLanes);
+  const void* const use = floats.data();
+  for (const Kernels* kernels : usable_kernels()) {
+    for (const DType dtype : {DType::kFloat64, DType::kInt16, DType::kBool}) {
+      const BlockGradients gradients{.uses = &use, .num_uses = 1, .dtype = dtype, .num_elements = 16};
+      const BlockState state{.old_master = floats.data(), .master = sums.data(), .working = sums.data(), .working_dtype = dtype, .num_elements = 16};
+      EXPECT_DEATH(kernels->add(sums.data(), gradients, 0, 16), "dtype.*does not hold") << kernels->name;
+      EXPECT_DEATH(kernels->squares(gradients, 0, 16, lanes.data()), "dtype.*does not hold") << kernels->name;
+      EXPECT_DEATH(kernels->skip(state, 0, 16), "dtype.*does not hold") << kernels->name;
+      EXPECT_DEATH(kernels->update(state, gradients, {.kind = UpdateKind::kPlain}, 0, 16), "dtype.*does not hold") << kernels->name;
+    }
   }
 }
 
@@ -499,7 +515,7 @@ TEST(UpdateRules, AgreeWithPyTorchToTheLastBitsOfFp32) {
     for (int t = 0; t < kNumSteps; ++t) {
       const void* uses[] = {kGradients + t * kNumElements};
       update_block({.old_master = p.data(), .master = p.data(), .m = m.data(), .v = v.data(), .num_elements = p.size()},
-                   {.uses = uses, .num_uses = 1, .format = FloatFormat::kFp32, .num_elements = p.size()},
+                   {.uses = uses, .num_uses = 1, .dtype = DType::kFloat32, .num_elements = p.size()},
                    UpdateStep::of(golden.rule, t + 1), team);
     }
     for (std::size_t i = 0; i < p.size(); ++i) {

@@ -28,7 +28,7 @@ using Values = std::map<std::string, at::Tensor>;
 
 void write_values(const std::filesystem::path& path, const Values& values) {
   std::vector<TensorDeclaration> declarations;
-  for (const auto& [name, value] : values) declarations.push_back({name, TensorDType::kF32, value.sizes().vec()});
+  for (const auto& [name, value] : values) declarations.push_back({name, DType::kFloat32, value.sizes().vec()});
   SafetensorsWriter writer = SafetensorsWriter::create(path, declarations);
   for (const auto& [name, value] : values) {
     const at::Tensor dense = value.to(at::kFloat).contiguous();

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "models/checkpoint.h"
+#include "models/scalar_type.h"
 #include "roundpipe/models.h"
 #include "tests/reference/reference_loop.h"
 #include "train/batches.h"
-#include "train/scalar_type.h"
 #include "train/settings.h"
 #include "train/token_file.h"
 
@@ -65,7 +65,7 @@ int run(const TrainSettings& settings) {
                            .rule = {}};
   loop.rule.learning_rate = settings.learning_rate;
   loop.rule.weight_decay = settings.weight_decay;
-  const at::ScalarType dtype = scalar_type(settings.dtype);
+  const at::ScalarType dtype = scalar_type_of(settings.dtype);
   const reference::Result result =
       reference::train(models::load(settings.model, dtype), models::causal_lm_loss(), make_rounds(settings), loop);
   print_losses(result.losses, settings.rounds_per_step);

@@ -75,7 +75,7 @@ TEST(RunState, EveryDifferenceThatMattersIsRefusedTogether) {
   s.sequence_length = 32;
   s.rounds_per_step = 2;
   s.asynchronous = true;
-  s.dtype = TrainSettings::DType::kFloat32;
+  s.dtype = DType::kFloat32;
   s.max_steps = 20;
   expect_error(ExitCode::kUsage,
                {"8 problems", "--seed is 8, but run/checkpoint-20 was saved with 7", "--batch-size", "--num-microbatches",

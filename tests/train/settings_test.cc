@@ -43,7 +43,7 @@ TEST(Settings, WhatIsNotGivenHasItsDocumentedDefault) {
   EXPECT_EQ(s.seed, 7U);
   EXPECT_EQ(s.rounds_per_step, 1);
   EXPECT_FALSE(s.asynchronous);
-  EXPECT_EQ(s.dtype, TrainSettings::DType::kBFloat16);
+  EXPECT_EQ(s.dtype, DType::kBFloat16);
   EXPECT_EQ(s.max_grad_norm, 1.0);
   EXPECT_EQ(s.weight_decay, 0.0);
   EXPECT_EQ(s.warmup_steps, 0);
@@ -54,8 +54,8 @@ TEST(Settings, WhatIsNotGivenHasItsDocumentedDefault) {
 }
 
 TEST(Settings, TheDtypeIsOneOfThree) {
-  EXPECT_EQ(parse_train_command(command({"--dtype", "fp16"})).settings.dtype, TrainSettings::DType::kFloat16);
-  EXPECT_EQ(parse_train_command(command({"--dtype", "bf16"})).settings.dtype, TrainSettings::DType::kBFloat16);
+  EXPECT_EQ(parse_train_command(command({"--dtype", "fp16"})).settings.dtype, DType::kFloat16);
+  EXPECT_EQ(parse_train_command(command({"--dtype", "bf16"})).settings.dtype, DType::kBFloat16);
 }
 
 TEST(Settings, EveryOptionReachesItsSetting) {
@@ -66,7 +66,7 @@ TEST(Settings, EveryOptionReachesItsSetting) {
           .settings;
   EXPECT_EQ(s.sequences_of_round(), 4);
   EXPECT_TRUE(s.asynchronous);
-  EXPECT_EQ(s.dtype, TrainSettings::DType::kFloat32);
+  EXPECT_EQ(s.dtype, DType::kFloat32);
   EXPECT_EQ(s.max_grad_norm, 0.0);
   EXPECT_EQ(s.weight_decay, 0.1);
   EXPECT_EQ(s.warmup_steps, 5);
@@ -129,7 +129,7 @@ TEST(ConfigFile, GivesWhatTheCommandLineDoesNot) {
       parse_train_command(command_without("--learning-rate", {"--config", file.string()})).settings;
   EXPECT_EQ(s.learning_rate, 2e-5);
   EXPECT_TRUE(s.asynchronous);
-  EXPECT_EQ(s.dtype, TrainSettings::DType::kFloat32);
+  EXPECT_EQ(s.dtype, DType::kFloat32);
   EXPECT_EQ(s.batch_size, 8) << "the command line wins";
 }
 

@@ -52,7 +52,7 @@ TEST(StepTimes, ArePredictedAsRpPlanPredictsThem) {
   EXPECT_GT(predict_step(qwen(), "rtx4090", kPlan, 1).step_ms, predicted.step_ms) << "one GPU has all the work";
   EXPECT_DOUBLE_EQ(predict_step(qwen(), "rtx4090", kPlan, 2, true).step_ms, predicted.step_ms) << "bf16 has no such sums";
   TrainSettings half = qwen();
-  half.dtype = TrainSettings::DType::kFloat16;
+  half.dtype = DType::kFloat16;
   TrainingSetup in_fp16 = setup;
   in_fp16.accumulate = Accumulate::kFp16;
   EXPECT_DOUBLE_EQ(predict_step(half, "rtx4090", kPlan, 2, true).step_ms, predict_plan(in_fp16, parse_plan(kPlan, 30)).run.step_ms);
@@ -63,7 +63,7 @@ TEST(StepTimes, ArePredictedAsRpPlanPredictsThem) {
 
 TEST(StepTimes, ThatCannotBePredictedSayWhy) {
   TrainSettings settings = qwen();
-  settings.dtype = TrainSettings::DType::kFloat32;
+  settings.dtype = DType::kFloat32;
   EXPECT_THAT(predict_step(settings, "rtx4090", kPlan, 1).problem, HasSubstr("--dtype is fp32"));
   EXPECT_THAT(predict_step(qwen(), "rtx4090", "forward 0-3 | fused 4-7 | backward 0-3", 1).problem, Not(""));
   settings = qwen();

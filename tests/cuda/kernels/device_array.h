@@ -22,7 +22,6 @@
 
 namespace rp::cuda {
 
-using models::Element;
 
 // Memory of bytes.
 class DeviceMemory {
@@ -114,34 +113,34 @@ inline std::uint16_t bf16_bits(float value) {
 }
 
 // A value as it is stored, rounded.
-inline float rounded(Element element, float value) {
-  if (element == Element::kFp32) return value;
-  if (element == Element::kFp16) return static_cast<float>(static_cast<_Float16>(value));
+inline float rounded(DType dtype, float value) {
+  if (dtype == DType::kFloat32) return value;
+  if (dtype == DType::kFloat16) return static_cast<float>(static_cast<_Float16>(value));
   return std::bit_cast<float>(static_cast<std::uint32_t>(bf16_bits(value)) << 16);
 }
 
 // Half the distance of neighbouring values near 1.
-inline float half_unit(Element element) {
-  return element == Element::kFp32 ? 6e-8F : element == Element::kFp16 ? 0x1p-11F : 0x1p-8F;
+inline float half_unit(DType dtype) {
+  return dtype == DType::kFloat32 ? 6e-8F : dtype == DType::kFloat16 ? 0x1p-11F : 0x1p-8F;
 }
 
 // An array of elements of a format, given and read as fp32.
 class ElementArray {
  public:
-  ElementArray(Element element, const std::vector<float>& values, std::size_t shift = 0)
-      : element_(element), halves_(element == Element::kFp32 ? std::vector<std::uint16_t>() : halves_of(values), shift),
-        floats_(element == Element::kFp32 ? values : std::vector<float>(), shift) {}
-  ElementArray(Element element, std::int64_t count, std::size_t shift = 0)
-      : ElementArray(element, std::vector<float>(static_cast<std::size_t>(count)), shift) {}
+  ElementArray(DType dtype, const std::vector<float>& values, std::size_t shift = 0)
+      : dtype_(dtype), halves_(dtype == DType::kFloat32 ? std::vector<std::uint16_t>() : halves_of(values), shift),
+        floats_(dtype == DType::kFloat32 ? values : std::vector<float>(), shift) {}
+  ElementArray(DType dtype, std::int64_t count, std::size_t shift = 0)
+      : ElementArray(dtype, std::vector<float>(static_cast<std::size_t>(count)), shift) {}
 
   [[nodiscard]] void* data() const {
-    return element_ == Element::kFp32 ? static_cast<void*>(floats_.data()) : halves_.data();
+    return dtype_ == DType::kFloat32 ? static_cast<void*>(floats_.data()) : halves_.data();
   }
   [[nodiscard]] std::vector<float> values() const {
-    if (element_ == Element::kFp32) return floats_.values();
+    if (dtype_ == DType::kFloat32) return floats_.values();
     std::vector<float> result;
     for (const std::uint16_t bits : halves_.values()) {
-      result.push_back(element_ == Element::kFp16 ? static_cast<float>(std::bit_cast<_Float16>(bits))
+      result.push_back(dtype_ == DType::kFloat16 ? static_cast<float>(std::bit_cast<_Float16>(bits))
                                                   : std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16));
     }
     return result;
@@ -151,52 +150,52 @@ class ElementArray {
   [[nodiscard]] std::vector<std::uint16_t> halves_of(const std::vector<float>& values) const {
     std::vector<std::uint16_t> result;
     for (const float value : values) {
-      result.push_back(element_ == Element::kFp16 ? std::bit_cast<std::uint16_t>(static_cast<_Float16>(value))
+      result.push_back(dtype_ == DType::kFloat16 ? std::bit_cast<std::uint16_t>(static_cast<_Float16>(value))
                                                   : bf16_bits(value));
     }
     return result;
   }
 
-  Element element_;
+  DType dtype_;
   DeviceArray<std::uint16_t> halves_;
   DeviceArray<float> floats_;
 };
 
 // Normally distributed values that are values of the format; another `seed`, other values.
-inline std::vector<float> random_values(Element element, std::int64_t count, unsigned seed, float scale = 1) {
+inline std::vector<float> random_values(DType dtype, std::int64_t count, unsigned seed, float scale = 1) {
   std::mt19937 generator(seed);
   std::normal_distribution<float> normal(0, scale);
   std::vector<float> result(static_cast<std::size_t>(count));
-  for (float& value : result) value = rounded(element, normal(generator));
+  for (float& value : result) value = rounded(dtype, normal(generator));
   return result;
 }
 
 // |actual - expected| <= units * half_unit * (|expected| + scale), element by element.
-inline void expect_near(Element element, const std::vector<float>& actual, const std::vector<float>& expected, float units,
+inline void expect_near(DType dtype, const std::vector<float>& actual, const std::vector<float>& expected, float units,
                         float scale, const std::string& what) {
   ASSERT_EQ(actual.size(), expected.size()) << what;
   for (std::size_t i = 0; i < actual.size(); ++i) {
-    const float tolerance = units * half_unit(element) * (std::abs(expected[i]) + scale);
+    const float tolerance = units * half_unit(dtype) * (std::abs(expected[i]) + scale);
     ASSERT_LE(std::abs(actual[i] - expected[i]), tolerance) << what << ", element " << i << ": " << actual[i] << " and not "
                                                              << expected[i];
   }
 }
 
 // Base of the tests: skips where there is no GPU.
-class KernelTest : public testing::TestWithParam<Element> {
+class KernelTest : public testing::TestWithParam<DType> {
  protected:
   void SetUp() override {
     if (const char* why = why_no_device()) GTEST_SKIP() << "no CUDA device: " << why;
   }
 };
 
-inline const char* element_name(Element element) {
-  return element == Element::kBf16 ? "Bf16" : element == Element::kFp16 ? "Fp16" : "Fp32";
+inline const char* element_name(DType dtype) {
+  return dtype == DType::kBFloat16 ? "Bf16" : dtype == DType::kFloat16 ? "Fp16" : "Fp32";
 }
-inline std::string name_of(const testing::TestParamInfo<Element>& info) { return element_name(info.param); }
+inline std::string name_of(const testing::TestParamInfo<DType>& info) { return element_name(info.param); }
 
 }  // namespace rp::cuda
 
 namespace rp::models {
-inline void PrintTo(Element element, std::ostream* out) { *out << cuda::element_name(element); }
+inline void PrintTo(DType dtype, std::ostream* out) { *out << cuda::element_name(dtype); }
 }  // namespace rp::models

@@ -14,7 +14,7 @@ namespace {
 using Counts = std::vector<std::int64_t>;
 
 class GroupedProducts : public KernelTest {};
-INSTANTIATE_TEST_SUITE_P(Formats, GroupedProducts, testing::Values(Element::kBf16, Element::kFp16, Element::kFp32), name_of);
+INSTANTIATE_TEST_SUITE_P(Formats, GroupedProducts, testing::Values(DType::kBFloat16, DType::kFloat16, DType::kFloat32), name_of);
 
 std::vector<float> whole_numbers(std::int64_t count, unsigned seed) {
   std::mt19937 generator(seed);
@@ -32,45 +32,45 @@ struct Sizes {
 // All that a layer of experts has, and what its products have to be.
 class Layer {
  public:
-  Layer(Element element, const Sizes& sizes)
-      : element_(element), sizes_(sizes), x_(whole_numbers(rows() * sizes.inputs, 1)), weight_(whole_numbers(experts() * sizes.inputs * sizes.outputs, 2)),
+  Layer(DType dtype, const Sizes& sizes)
+      : dtype_(dtype), sizes_(sizes), x_(whole_numbers(rows() * sizes.inputs, 1)), weight_(whole_numbers(experts() * sizes.inputs * sizes.outputs, 2)),
         grad_(whole_numbers(rows() * sizes.outputs, 3)), y_(grad_.size(), kUntouched), grad_x_(x_.size(), kUntouched), grad_weight_(weight_.size()) {
     std::int64_t row = 0;
     for (std::int64_t e = 0; e < experts(); ++e) {
       for (const std::int64_t end = row + sizes.counts[static_cast<std::size_t>(e)]; row < end; ++row) take_row(e, row);
     }
     for (auto* values : {&y_, &grad_x_, &grad_weight_}) {
-      for (float& value : *values) value = rounded(element_ == Element::kFp32 || values == &grad_weight_ ? Element::kFp32 : element_, value);
+      for (float& value : *values) value = rounded(dtype_ == DType::kFloat32 || values == &grad_weight_ ? DType::kFloat32 : dtype_, value);
     }
   }
 
   void expect_results(std::size_t shift) const {
     const std::string what = std::to_string(rows()) + " rows, " + std::to_string(sizes_.inputs) + " to " +
                              std::to_string(sizes_.outputs) + ", shifted by " + std::to_string(shift);
-    const ElementArray x(element_, x_, shift), weight(element_, weight_, shift), grad(element_, grad_, shift);
-    const ElementArray y(element_, std::vector<float>(y_.size(), kUntouched), shift), grad_x(element_, std::vector<float>(grad_x_.size(), kUntouched), shift);
-    const ElementArray grad_weight(element_, std::vector<float>(weight_.size(), kUntouched), shift);
+    const ElementArray x(dtype_, x_, shift), weight(dtype_, weight_, shift), grad(dtype_, grad_, shift);
+    const ElementArray y(dtype_, std::vector<float>(y_.size(), kUntouched), shift), grad_x(dtype_, std::vector<float>(grad_x_.size(), kUntouched), shift);
+    const ElementArray grad_weight(dtype_, std::vector<float>(weight_.size(), kUntouched), shift);
     const DeviceArray<float> sum(std::vector<float>(weight_.size(), 5), shift);
     const DeviceArray<std::int64_t> counts(sizes_.counts), plan(models::expert_plan_size(rows(), experts()));
     kernel_table().plan_experts({counts.data(), plan.data(), rows(), experts()}, nullptr);
     models::GroupedProduct call = {.rows_in = x.data(), .weight = weight.data(), .result = y.data(), .plan = plan.data(),
                                    .rows = rows(), .experts = experts(), .inputs = sizes_.inputs, .outputs = sizes_.outputs};
-    kernel_table().grouped_linear(element_, call, nullptr);
+    kernel_table().grouped_linear(dtype_, call, nullptr);
     EXPECT_EQ(y.values(), y_) << what;
     call.rows_in = grad.data();
     call.result = grad_x.data();
-    kernel_table().grouped_linear_grad(element_, call, nullptr);
+    kernel_table().grouped_linear_grad(dtype_, call, nullptr);
     EXPECT_EQ(grad_x.values(), grad_x_) << what;
     call.other_rows_in = x.data();
     call.weight = nullptr;
     call.result = grad_weight.data();
-    kernel_table().grouped_weight_grad(element_, call, nullptr);
+    kernel_table().grouped_weight_grad(dtype_, call, nullptr);
     std::vector<float> expected = grad_weight_;
-    for (float& value : expected) value = rounded(element_, value);
+    for (float& value : expected) value = rounded(dtype_, value);
     EXPECT_EQ(grad_weight.values(), expected) << what;
     call.result = nullptr;
     call.add_to = sum.data();
-    kernel_table().grouped_weight_grad(element_, call, nullptr);
+    kernel_table().grouped_weight_grad(dtype_, call, nullptr);
     expected = grad_weight_;
     for (float& value : expected) value += 5;
     EXPECT_EQ(sum.values(), expected) << what;
@@ -104,7 +104,7 @@ class Layer {
     }
   }
 
-  Element element_;
+  DType dtype_;
   Sizes sizes_;
   std::vector<float> x_, weight_, grad_, y_, grad_x_, grad_weight_;
 };
@@ -122,7 +122,7 @@ TEST_P(GroupedProducts, TakeArraysThatAreNotAligned) { Layer(GetParam(), {{0, 13
 
 // More than threads that plan them.
 TEST_P(GroupedProducts, AreExactForManyExpertsOfFewRows) {
-  if (GetParam() != Element::kFp32) return;  // the plan knows no format
+  if (GetParam() != DType::kFloat32) return;  // the plan knows no format
   Counts counts;
   for (std::int64_t i = 0; i < 260; ++i) counts.push_back(i % 3);
   Layer(GetParam(), {counts, 16, 8}).expect_results(0);

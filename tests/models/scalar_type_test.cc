@@ -1,0 +1,25 @@
+#include "models/scalar_type.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/common/expect_refusal.h"
+
+namespace rp {
+namespace {
+
+TEST(ScalarTypes, AreThoseOfLibTorchAndBack) {
+  for (std::size_t i = 0; i < kNumDTypes; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    EXPECT_EQ(dtype_of(scalar_type_of(dtype)), dtype) << dtype_name(dtype);
+    EXPECT_EQ(c10::elementSize(scalar_type_of(dtype)), dtype_bytes(dtype)) << dtype_name(dtype);
+  }
+  EXPECT_EQ(scalar_type_of(DType::kBFloat16), at::kBFloat16);
+  EXPECT_EQ(scalar_type_of(DType::kInt16), at::kShort);
+}
+
+TEST(ScalarTypes, OneThatTheRuntimeDoesNotHaveIsRefused) {
+  expect_error(ExitCode::kUsage, {"dtype ComplexFloat", "cannot travel"}, [] { (void)dtype_of(at::kComplexFloat); });
+}
+
+}  // namespace
+}  // namespace rp
