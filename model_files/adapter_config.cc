@@ -18,7 +18,6 @@ namespace {
 
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{1} << 20;
 constexpr std::string_view kPrefix = "base_model.model.";
-constexpr std::string_view kExperts = "mlp.experts.";
 
 // "model.norm" of "model.norm.weight".
 std::string module_of(const std::string& name) { return name.substr(0, name.rfind('.')); }
@@ -46,10 +45,10 @@ std::string escaped(const std::string& name) {
 
 }  // namespace
 
-std::vector<AdapterTensor> adapter_tensors(const ModelConfig& config, const TrainedParts& parts) {
+std::vector<CheckpointTensor> adapter_tensors(const ModelConfig& config, const TrainedParts& parts) {
   const std::vector<LayerTensors> layers = tensors_of(config, parts);
   const std::set<std::string> modules = saved_modules(config, layers);
-  std::vector<AdapterTensor> tensors;
+  std::vector<CheckpointTensor> tensors;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const auto layer = static_cast<std::int64_t>(i);
     for (const LayerTensor& tensor : layers[i].tensors) {
@@ -57,17 +56,16 @@ std::vector<AdapterTensor> adapter_tensors(const ModelConfig& config, const Trai
       const bool is_saved = !tensor.is_pair && modules.contains(module_of(called));
       if (!tensor.is_pair && !is_saved) continue;
       const std::string name = cat(kPrefix, called);
-      if (!tensor.name.starts_with(kExperts)) {
-        tensors.push_back({.name = name, .shape = tensor.shape, .layer = layer, .parameter = tensor.name});
+      if (!tensor.name.starts_with(kExpertsPrefix)) {
+        tensors.push_back({.name = name, .shape = tensor.shape, .layer = layer, .parts = {{.parameter = tensor.name}}});
         continue;
       }
-      const std::size_t place = name.size() - tensor.name.size() + kExperts.size();  // of the expert's number
+      const std::size_t place = name.size() - tensor.name.size() + kExpertsPrefix.size();  // of the expert's number
       for (std::int64_t expert = 0; expert < tensor.shape.front(); ++expert) {
         tensors.push_back({.name = cat(name.substr(0, place), expert, ".", name.substr(place)),
                            .shape = {tensor.shape.begin() + 1, tensor.shape.end()},
                            .layer = layer,
-                           .parameter = tensor.name,
-                           .expert = expert});
+                           .parts = {{.parameter = tensor.name, .expert = expert}}});
       }
     }
   }
@@ -162,7 +160,7 @@ TrainedParts read_adapter_config(const std::filesystem::path& folder) {
 void check_adapter(const ModelConfig& config, const TrainedParts& parts, const SafetensorsFile& file) {
   constexpr const char* kRemedy = "; is it an adapter of another model?";
   std::set<std::string> expected;
-  for (const AdapterTensor& tensor : adapter_tensors(config, parts)) {
+  for (const CheckpointTensor& tensor : adapter_tensors(config, parts)) {
     if (!file.tensors().contains(tensor.name)) {
       throw bad_input(file.path(), "has no tensor ", quoted_name(tensor.name), " of shape ", shape_text(tensor.shape),
                       ", which this model with this adapter_config.json calls for", kRemedy);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "model_files/checkpoint_tensors.h"
 #include "model_files/model_config.h"
 #include "model_files/safetensors.h"
 #include "roundpipe/trained_parts.h"
@@ -16,18 +17,9 @@ namespace rp {
 inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
 inline constexpr const char* kAdapterWeightsFile = "adapter_model.safetensors";
 
-// A tensor of an adapter: its name in the file, and which parameter it is.
-struct AdapterTensor {
-  std::string name{};
-  std::vector<std::int64_t> shape{};
-  std::int64_t layer = 0;
-  std::string parameter{};
-  std::int64_t expert = -1;  // as in CheckpointTensor
-};
-
-// Those of the model's pairs, and those that are trained as they are ("modules_to_save"), in order of layer. A module that is saved is
+// The tensors of an adapter: those of the model's pairs, and those that are trained as they are ("modules_to_save"), in order of layer. A module that is saved is
 // saved with all of its tensors. REQUIRES: parts.lora.rank > 0.
-[[nodiscard]] std::vector<AdapterTensor> adapter_tensors(const ModelConfig& config, const TrainedParts& parts);
+[[nodiscard]] std::vector<CheckpointTensor> adapter_tensors(const ModelConfig& config, const TrainedParts& parts);
 
 // The text of adapter_config.json, for an adapter of the model in `base`.
 [[nodiscard]] std::string adapter_config_text(const ModelConfig& config, const TrainedParts& parts, const std::filesystem::path& base);

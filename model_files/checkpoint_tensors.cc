@@ -7,24 +7,84 @@
 #include "common/bad_input.h"
 #include "common/text.h"
 #include "model_files/layer_tensors.h"
+#include "model_files/mxfp4.h"
 
 namespace rp {
 namespace {
 
-// The experts of a layer are one parameter [expert, out, in] each for gate, up and down, and a tensor for each expert in files.
-constexpr std::string_view kExperts = "mlp.experts.";
+using Shape = std::vector<std::int64_t>;
 
-void add_experts(const std::string& called, const LayerTensor& tensor, std::int64_t layer, std::vector<CheckpointTensor>& tensors) {
-  const std::vector<std::int64_t> shape(tensor.shape.begin() + 1, tensor.shape.end());
-  const std::size_t place = called.size() - tensor.name.size() + kExperts.size();  // of the number
+// What all experts' tensors of a layer are called in files before what tells them apart. `called` is the name of the parameter.
+std::string start_of_experts(const std::string& called, const LayerTensor& tensor) {
+  return called.substr(0, called.size() - tensor.name.size() + kExpertsPrefix.size());
+}
+
+void add_each_expert(const std::string& called, const LayerTensor& tensor, std::int64_t layer, std::vector<CheckpointTensor>& tensors) {
+  const std::string start = start_of_experts(called, tensor);
   for (std::int64_t expert = 0; expert < tensor.shape.front(); ++expert) {
-    const std::string name = cat(called.substr(0, place), expert, ".", called.substr(place));
-    tensors.push_back({.name = name, .shape = shape, .layer = layer, .parameter = tensor.name, .expert = expert});
+    tensors.push_back({.name = cat(start, expert, ".", called.substr(start.size())),
+                       .shape = Shape(tensor.shape.begin() + 1, tensor.shape.end()),
+                       .layer = layer,
+                       .parts = {{.parameter = tensor.name, .expert = expert}}});
   }
+}
+
+// The parameters of gate are followed by those of up, which are added with them.
+void add_all_experts(const std::string& called, const LayerTensor& tensor, std::int64_t layer, ExpertLayout layout,
+                     std::vector<CheckpointTensor>& tensors) {
+  constexpr std::string_view kGate = "gate_proj", kUp = "up_proj", kDown = "down_proj";
+  const std::string_view projection = std::string_view(tensor.name).substr(kExpertsPrefix.size());
+  if (projection.starts_with(kUp)) return;
+  const bool is_bias = projection.ends_with(".bias");
+  CheckpointTensor fused{.name = cat(start_of_experts(called, tensor), projection.starts_with(kGate) ? "gate_up_proj" : kDown, is_bias ? "_bias" : ""),
+                         .shape = tensor.shape,
+                         .layer = layer,
+                         .parts = {{.parameter = tensor.name}},
+                         .is_of_all_experts = true};
+  if (projection.starts_with(kGate)) {
+    const bool takes_turns = layout != ExpertLayout::kFused;
+    const std::int64_t rows = tensor.shape[1];
+    fused.shape[1] = 2 * rows;
+    fused.parts.front().row_step = takes_turns ? 2 : 1;
+    fused.parts.push_back({.parameter = cat(kExpertsPrefix, kUp, is_bias ? ".bias" : ".weight"),
+                           .first_row = takes_turns ? 1 : rows,
+                           .row_step = takes_turns ? 2 : 1});
+  }
+  if (!is_bias && layout == ExpertLayout::kMxfp4) fused.packing = CheckpointTensor::Packing::kMxfp4;
+  if (!is_bias && layout == ExpertLayout::kInterleaved) {
+    fused.is_transposed = true;
+    std::swap(fused.shape[1], fused.shape[2]);
+  }
+  tensors.push_back(std::move(fused));
 }
 
 bool is_leftover(const ModelConfig& config, std::string_view name) {
   return name.ends_with(".rotary_emb.inv_freq") || (config.tied_head && name == kHeadTensor);
+}
+
+void check_tensor(const CheckpointTensor& tensor, const WeightFiles& weights) {
+  const bool is_packed = tensor.packing != CheckpointTensor::Packing::kNone;
+  if (is_packed && tensor.shape.back() % kMxfp4BlockElements != 0) {
+    throw bad_input(weights.directory(), "tensor ", quoted_name(tensor.name), " of shape ", shape_text(tensor.shape), ", which config.json calls for, ",
+                    "does not divide into blocks of ", kMxfp4BlockElements, ", but the weight files hold experts in such blocks");
+  }
+  const std::vector<StoredTensor> all_stored = stored_tensors(tensor);
+  for (const StoredTensor& stored : all_stored) {
+    if (!weights.contains(stored.name)) {
+      const StoredTensor& other = stored.name == all_stored.front().name ? all_stored.back() : all_stored.front();
+      throw bad_input(weights.directory(), "the weight files have no tensor ", quoted_name(stored.name), " of shape ", shape_text(stored.shape),
+                      ", which config.json calls for", is_packed ? cat(" together with ", quoted_name(other.name)) : "");
+    }
+    const TensorInfo& found = weights.tensor(stored.name);
+    if (found.shape != stored.shape) {
+      throw bad_input(weights.file_of(stored.name), "tensor ", quoted_name(stored.name), " has shape ", shape_text(found.shape),
+                      ", but config.json calls for ", shape_text(stored.shape));
+    }
+    if (is_packed ? found.dtype != DType::kUInt8 : !is_working_dtype(found.dtype)) {
+      throw bad_input(weights.file_of(stored.name), "tensor ", quoted_name(stored.name), " has dtype ", dtype_name(found.dtype),
+                      is_packed ? "; blocks and scales must be U8" : "; weights must be F32, F16 or BF16");
+    }
+  }
 }
 
 // A head of its own would be lost in a model that ties it to the embedding.
@@ -48,17 +108,28 @@ std::int64_t CheckpointTensor::num_elements() const {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config) {
+std::vector<StoredTensor> stored_tensors(const CheckpointTensor& tensor) {
+  if (tensor.packing == CheckpointTensor::Packing::kNone) return {{tensor.name, tensor.shape}};
+  Shape scales = tensor.shape;
+  scales.back() /= kMxfp4BlockElements;
+  Shape blocks = scales;
+  blocks.push_back(kMxfp4BlockElements / 2);
+  return {{tensor.name + "_blocks", blocks}, {tensor.name + "_scales", scales}};
+}
+
+std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config, ExpertLayout layout) {
   std::vector<CheckpointTensor> tensors;
   std::int64_t number = 0;
   for (const LayerTensors& layer : tensors_of(config)) {
     for (const LayerTensor& tensor : layer.tensors) {
       if (tensor.name == kHeadTensor && config.tied_head) continue;
       const std::string called = name_in_checkpoint(config, number, tensor.name);
-      if (tensor.name.starts_with(kExperts)) {
-        add_experts(called, tensor, number, tensors);
+      if (!tensor.name.starts_with(kExpertsPrefix)) {
+        tensors.push_back({.name = called, .shape = tensor.shape, .layer = number, .parts = {{.parameter = tensor.name}}});
+      } else if (layout == ExpertLayout::kEach) {
+        add_each_expert(called, tensor, number, tensors);
       } else {
-        tensors.push_back({called, tensor.shape, number, tensor.name});
+        add_all_experts(called, tensor, number, layout, tensors);
       }
     }
     ++number;
@@ -68,21 +139,9 @@ std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config) {
 
 void check_weights(const ModelConfig& config, const WeightFiles& weights) {
   std::set<std::string, std::less<>> expected_names;
-  for (const CheckpointTensor& expected : checkpoint_tensors(config)) {
-    if (!weights.contains(expected.name)) {
-      throw bad_input(weights.directory(), "the weight files have no tensor ", quoted_name(expected.name), " of shape ",
-                      shape_text(expected.shape), ", which config.json calls for");
-    }
-    const TensorInfo& found = weights.tensor(expected.name);
-    if (found.shape != expected.shape) {
-      throw bad_input(weights.file_of(expected.name), "tensor ", quoted_name(expected.name), " has shape ",
-                      shape_text(found.shape), ", but config.json calls for ", shape_text(expected.shape));
-    }
-    if (!is_working_dtype(found.dtype)) {
-      throw bad_input(weights.file_of(expected.name), "tensor ", quoted_name(expected.name), " has dtype ",
-                      dtype_name(found.dtype), "; weights must be F32, F16 or BF16");
-    }
-    expected_names.insert(expected.name);
+  for (const CheckpointTensor& tensor : checkpoint_tensors(config, find_expert_layout(config, weights))) {
+    check_tensor(tensor, weights);
+    for (StoredTensor& stored : stored_tensors(tensor)) expected_names.insert(std::move(stored.name));
   }
   if (config.tied_head && weights.contains(kHeadTensor)) check_tied_head(weights);
   for (const std::string& name : weights.names()) {

@@ -73,7 +73,7 @@ void add_mlp(Line& line, const MlpConfig& mlp) {
   if (!mlp.experts) return;
   const ExpertsConfig& experts = *mlp.experts;
   line.add("experts", experts.num, experts.per_token, static_cast<int>(experts.router), experts.normalises,
-           experts.balance_coefficient, experts.router_name);
+           experts.balance_coefficient, experts.router_name, experts.is_interleaved);
 }
 
 }  // namespace
@@ -109,7 +109,7 @@ ModelConfig preset_config(const std::string& name) {
 
 ModelConfig read_model_config(const std::filesystem::path& folder) {
   constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{1} << 20;
-  const std::filesystem::path path = folder / "config.json";
+  const std::filesystem::path path = folder / kConfigFile;
   const json object = read_json_file(path, kMaxConfigBytes);
   // "model/" has an empty last part.
   const std::filesystem::path named = folder.has_filename() ? folder : folder.parent_path();

@@ -63,6 +63,7 @@ struct ExpertsConfig {
   bool normalises = false;  // kSoftmaxFirst: weights of a token's experts are divided by their sum
   double balance_coefficient = 0;  // of the auxiliary loss
   std::string router_name = "mlp.gate";
+  bool is_interleaved = false;  // where files hold all experts in one tensor: ExpertLayout::kInterleaved, else kFused
 
   bool operator==(const ExpertsConfig&) const = default;
 };
@@ -108,6 +109,8 @@ struct ModelConfig {
   [[nodiscard]] std::int64_t num_layers() const { return static_cast<std::int64_t>(layers.size()); }
   bool operator==(const ModelConfig&) const = default;
 };
+
+inline constexpr const char* kConfigFile = "config.json";
 
 // From the config.json of a model's folder. Rotary parameters are understood in the spelling of transformers 5 (rope_parameters)
 // and before (rope_theta, rope_scaling); where both are there they must agree. Settings that would change the model's

@@ -1,7 +1,9 @@
 #include "model_files/safetensors.h"
 
+#include <algorithm>
 #include <bit>
 #include <string>
+#include <utility>
 
 #include "common/bad_input.h"
 #include "common/check.h"
@@ -30,6 +32,23 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   file.read_at(sizeof header_bytes, header.data(), header_bytes);
   TensorMap tensors = parse_safetensors_header(path, header, rest - header_bytes);
   return SafetensorsFile(std::move(file), sizeof header_bytes + header_bytes, std::move(tensors));
+}
+
+std::vector<std::string> SafetensorsFile::names_in_order() const {
+  std::vector<std::string> names;
+  names.reserve(tensors_.size());
+  for (const auto& entry : tensors_) names.push_back(entry.first);
+  std::ranges::stable_sort(names, {}, [&](const std::string& name) {
+    const TensorInfo& info = tensors_.find(name)->second;
+    return std::pair(info.offset, info.bytes);
+  });
+  return names;
+}
+
+std::string SafetensorsFile::header() const {
+  std::string header(data_offset_ - sizeof(std::uint64_t), '\0');
+  file_.read_at(sizeof(std::uint64_t), header.data(), header.size());
+  return header;
 }
 
 const TensorInfo& SafetensorsFile::tensor(std::string_view name) const {

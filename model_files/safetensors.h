@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/input_file.h"
 #include "model_files/safetensors_header.h"
@@ -22,6 +24,11 @@ class SafetensorsFile {
 
   [[nodiscard]] const std::filesystem::path& path() const { return file_.path(); }
   [[nodiscard]] const TensorMap& tensors() const { return tensors_; }
+
+  // Their names in the order of their data.
+  [[nodiscard]] std::vector<std::string> names_in_order() const;
+  // Byte for byte, without the length in front of it. Throws rp::Error (kBadInput) on a read error.
+  [[nodiscard]] std::string header() const;
 
   // Throws rp::Error (kBadInput) if there is none of that name.
   [[nodiscard]] const TensorInfo& tensor(std::string_view name) const;

@@ -5,32 +5,42 @@
 #include "common/check.h"
 
 namespace rp {
-namespace {
 
-std::uint64_t tensor_bytes(const TensorDeclaration& tensor) {
-  std::uint64_t bytes = dtype_bytes(tensor.dtype);
-  for (const std::int64_t dimension : tensor.shape) {
+std::uint64_t TensorDeclaration::bytes() const {
+  std::uint64_t bytes = dtype_bytes(dtype);
+  for (const std::int64_t dimension : shape) {
     RP_ASSERT(dimension >= 0 && !__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(dimension), &bytes));
   }
   return bytes;
 }
 
-}  // namespace
-
-SafetensorsWriter SafetensorsWriter::create(const std::filesystem::path& path, std::vector<TensorDeclaration> tensors) {
-  nlohmann::ordered_json entries = {{"__metadata__", {{"format", "pt"}}}};
+std::string safetensors_header(const std::vector<TensorDeclaration>& tensors, const std::map<std::string, std::string>& metadata) {
+  nlohmann::ordered_json entries = nlohmann::ordered_json::object();
+  if (!metadata.empty()) entries["__metadata__"] = metadata;
   std::uint64_t offset = 0;
   for (const TensorDeclaration& tensor : tensors) {
     RP_ASSERT(!entries.contains(tensor.name));
-    const std::uint64_t end = offset + tensor_bytes(tensor);
+    const std::uint64_t end = offset + tensor.bytes();
     entries[tensor.name] = {
         {"dtype", dtype_name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string header = entries.dump();
   header.resize((header.size() + 7) / 8 * 8, ' ');
+  return header;
+}
+
+SafetensorsWriter SafetensorsWriter::create(const std::filesystem::path& path, std::vector<TensorDeclaration> tensors) {
+  const std::string header = safetensors_header(tensors);
+  return create(path, std::move(tensors), header);
+}
+
+SafetensorsWriter SafetensorsWriter::create(const std::filesystem::path& path, std::vector<TensorDeclaration> tensors,
+                                            std::string_view header) {
   const std::uint64_t header_bytes = header.size();
-  OutputFile file = OutputFile::create(path, sizeof header_bytes + header_bytes + offset);
+  std::uint64_t data_bytes = 0;
+  for (const TensorDeclaration& tensor : tensors) data_bytes += tensor.bytes();
+  OutputFile file = OutputFile::create(path, sizeof header_bytes + header_bytes + data_bytes);
   file.write(&header_bytes, sizeof header_bytes);
   file.write(header.data(), header_bytes);
   return SafetensorsWriter(std::move(file), std::move(tensors));
@@ -39,14 +49,14 @@ SafetensorsWriter SafetensorsWriter::create(const std::filesystem::path& path, s
 void SafetensorsWriter::write(std::string_view name, const void* data, std::uint64_t bytes) {
   if (bytes == 0) return;
   RP_ASSERT(current_ < tensors_.size() && tensors_[current_].name == name);
-  RP_ASSERT(bytes <= tensor_bytes(tensors_[current_]) - written_of_current_);
+  RP_ASSERT(bytes <= tensors_[current_].bytes() - written_of_current_);
   file_.write(data, bytes);
   written_of_current_ += bytes;
   skip_complete();
 }
 
 void SafetensorsWriter::skip_complete() {
-  while (current_ < tensors_.size() && written_of_current_ == tensor_bytes(tensors_[current_])) {
+  while (current_ < tensors_.size() && written_of_current_ == tensors_[current_].bytes()) {
     ++current_;
     written_of_current_ = 0;
   }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +19,13 @@ struct TensorDeclaration {
   std::string name;
   DType dtype = DType::kFloat32;
   std::vector<std::int64_t> shape;
+
+  [[nodiscard]] std::uint64_t bytes() const;
 };
+
+// The header of a file of these tensors, in this order. REQUIRES: names are distinct and good (safetensors_header.h).
+[[nodiscard]] std::string safetensors_header(const std::vector<TensorDeclaration>& tensors,
+                                             const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
 // Streams tensors into a new file: declare all, write each in the declared order in as many pieces as you like, commit.
 // Holds no data. Every failure throws rp::Error (kOutputFailed) with path, reason and the bytes that the file needs;
@@ -26,8 +33,11 @@ struct TensorDeclaration {
 class SafetensorsWriter {
  public:
   // Writes the header. Fails if the file exists.
-  // REQUIRES: names are distinct and good (safetensors_header.h); widest dtypes first, if alignment matters to readers.
+  // REQUIRES: as safetensors_header(); widest dtypes first, if alignment matters to readers.
   static SafetensorsWriter create(const std::filesystem::path& path, std::vector<TensorDeclaration> tensors);
+
+  // The same with a header from elsewhere. REQUIRES: it describes these tensors, whose data are in this order.
+  static SafetensorsWriter create(const std::filesystem::path& path, std::vector<TensorDeclaration> tensors, std::string_view header);
 
   // The next `bytes` of tensor `name`. REQUIRES: it is that tensor's turn and the bytes fit into it.
   void write(std::string_view name, const void* data, std::uint64_t bytes);

@@ -41,7 +41,7 @@ WeightFiles WeightFiles::open(const fs::path& directory) {
   if (!fs::is_directory(directory, ignored)) throw bad_input(directory, "is not a directory");
   WeightFiles files(directory);
   const fs::path single = directory / "model.safetensors";
-  const fs::path index = directory / "model.safetensors.index.json";
+  const fs::path index = directory / kIndexFile;
   // symlink_status: a link that leads nowhere is a broken file, not an absent one.
   if (fs::exists(fs::symlink_status(single, ignored))) {
     files.open_single(single);
@@ -59,6 +59,7 @@ void WeightFiles::open_single(const fs::path& path) {
 }
 
 void WeightFiles::open_shards(const fs::path& index_path) {
+  has_index_ = true;
   const std::map<std::string, std::string> shard_names = read_index(index_path);
   std::map<std::string, std::size_t> places;
   for (const auto& [tensor, name] : shard_names) {

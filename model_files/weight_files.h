@@ -14,6 +14,8 @@
 
 namespace rp {
 
+inline constexpr const char* kIndexFile = "model.safetensors.index.json";
+
 // Opens model.safetensors, or else the shards that model.safetensors.index.json lists. No weights are read before
 // read(); reads may come from several threads at once.
 class WeightFiles {
@@ -24,6 +26,10 @@ class WeightFiles {
   static WeightFiles open(const std::filesystem::path& directory);
 
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
+  // The one file, or the shards in order of the first tensor that the index has of each.
+  [[nodiscard]] const std::vector<SafetensorsFile>& files() const { return shards_; }
+  // Whether there is an index: kIndexFile.
+  [[nodiscard]] bool has_index() const { return has_index_; }
   // In order of name.
   [[nodiscard]] std::vector<std::string> names() const;
   [[nodiscard]] bool contains(std::string_view name) const { return shard_of_.contains(name); }
@@ -43,6 +49,7 @@ class WeightFiles {
   [[nodiscard]] const SafetensorsFile& shard(std::string_view name) const;
 
   std::filesystem::path directory_;
+  bool has_index_ = false;
   std::vector<SafetensorsFile> shards_;
   std::map<std::string, std::size_t, std::less<>> shard_of_;  // tensor -> place in shards_
 };

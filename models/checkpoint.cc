@@ -7,28 +7,20 @@
 #include <string_view>
 #include <vector>
 
-#include "common/check.h"
-#include "common/text.h"
 #include "model_files/adapter_config.h"
+#include "model_files/exported_files.h"
 #include "model_files/layer_tensors.h"
 #include "model_files/output_directory.h"
 #include "model_files/safetensors_writer.h"
 #include "models/lora.h"
-#include "models/scalar_type.h"
-#include "roundpipe/error.h"
+#include "models/tensor_parts.h"
 
 namespace rp::models {
 
 namespace {
 
-// Weights are converted in pieces of this many elements.
-constexpr std::int64_t kPieceElements = std::int64_t{4} << 20;
-
-at::ScalarType weight_type(DType dtype, const std::string& name) {
-  if (is_working_dtype(dtype) || dtype == DType::kFloat64) return scalar_type_of(dtype);
-  throw Error(ExitCode::kBadInput, cat("tensor '", name, "' is of type ", dtype_name(dtype),
-                                       ", which is no weight: F32, F16 and BF16 are read"));
-}
+// What is compared or copied at once.
+constexpr std::uint64_t kPieceBytes = std::uint64_t{4} << 20;
 
 // Weight files of any format, and lists of them: what is not copied to an exported directory.
 bool is_weight_file(const std::filesystem::path& path) {
@@ -39,62 +31,59 @@ bool is_weight_file(const std::filesystem::path& path) {
                      [&name](std::string_view ending) { return name.ends_with(ending); });
 }
 
-void write_tensor(SafetensorsWriter& writer, const std::string& name, const at::Tensor& value, at::ScalarType dtype) {
-  const at::Tensor elements = value.detach().contiguous().view({-1});
-  for (std::int64_t first = 0; first < elements.numel(); first += kPieceElements) {
-    const at::Tensor piece =
-        elements.narrow(0, first, std::min(kPieceElements, elements.numel() - first)).to(dtype).contiguous();
-    writer.write(name, piece.const_data_ptr(), piece.nbytes());
+void write_text(const std::filesystem::path& path, const std::string& text) {
+  OutputFile file = OutputFile::create(path, text.size());
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
+// Byte for byte.
+void copy_tensor(const SafetensorsFile& source, const std::string& name, SafetensorsWriter& writer) {
+  const std::uint64_t bytes = source.tensor(name).bytes;
+  std::vector<char> piece(std::min(kPieceBytes, bytes));
+  for (std::uint64_t first = 0; first < bytes; first += piece.size()) {
+    const std::uint64_t count = std::min<std::uint64_t>(piece.size(), bytes - first);
+    source.read(name, piece.data(), count, first);
+    writer.write(name, piece.data(), count);
   }
 }
 
-}  // namespace
+// The value of a part, with its pair where its linear layer has one.
+class MergedParts {
+ public:
+  MergedParts(const WeightSource& weight, std::int64_t layer, const LayerTensors& tensors, const LoraSettings& lora)
+      : weight_(weight), layer_(layer), tensors_(tensors), lora_(lora) {}
 
-namespace {
-
-template <typename Source>
-void read_pieces(const Source& weights, const std::string& name, const at::Tensor& value) {
-  const TensorInfo& info = weights.tensor(name);
-  const at::ScalarType dtype = weight_type(info.dtype, name);
-  const at::Tensor elements = value.view({-1});
-  const auto element_size = static_cast<std::int64_t>(dtype_bytes(info.dtype));
-  RP_ASSERT(static_cast<std::uint64_t>(elements.numel() * element_size) == info.bytes);
-  const at::Tensor buffer = at::empty({std::min(kPieceElements, elements.numel())}, dtype);
-  for (std::int64_t first = 0; first < elements.numel(); first += kPieceElements) {
-    const std::int64_t count = std::min(kPieceElements, elements.numel() - first);
-    weights.read(name, buffer.mutable_data_ptr(), static_cast<std::uint64_t>(count * element_size),
-                 static_cast<std::uint64_t>(first * element_size));
-    elements.narrow(0, first, count).copy_(buffer.narrow(0, 0, count));
+  at::Tensor operator()(const TensorPart& part, std::int64_t expert) const {
+    constexpr std::string_view kWeight = ".weight";
+    const at::Tensor value = of(part.parameter, expert);
+    if (!part.parameter.ends_with(kWeight)) return value;
+    const std::string linear = part.parameter.substr(0, part.parameter.size() - kWeight.size());
+    if (tensors_.find(linear + ".lora_A.weight") == nullptr) return value;
+    LoraPair pair{.a_ri = of(linear + ".lora_A.weight", expert), .b_or = of(linear + ".lora_B.weight", expert), .scale = lora_.scale()};
+    if (lora_.is_dora) pair.magnitude_o = of(linear + ".lora_magnitude_vector", expert);
+    return merged_weight(value, pair);
   }
-}
 
-// Where a linear layer has a pair: the weight with it.
-at::Tensor merged(const WeightSource& weight, const CheckpointTensor& tensor, const at::Tensor& value, const LayerTensors& layer,
-                  const LoraSettings& lora) {
-  constexpr std::string_view kWeight = ".weight";
-  if (!tensor.parameter.ends_with(kWeight)) return value;
-  const std::string linear = tensor.parameter.substr(0, tensor.parameter.size() - kWeight.size());
-  if (layer.find(linear + ".lora_A.weight") == nullptr) return value;
-  const auto part = [&](const std::string& name) {
-    const at::Tensor whole = weight(tensor.layer, linear + name);
-    return tensor.expert < 0 ? whole : whole[tensor.expert];
-  };
-  LoraPair pair{.a_ri = part(".lora_A.weight"), .b_or = part(".lora_B.weight"), .scale = lora.scale()};
-  if (lora.is_dora) pair.magnitude_o = part(".lora_magnitude_vector");
-  return merged_weight(value, pair);
-}
+ private:
+  [[nodiscard]] at::Tensor of(const std::string& parameter, std::int64_t expert) const {
+    const at::Tensor whole = weight_(layer_, parameter);
+    return expert < 0 ? whole : whole[expert];
+  }
+
+  const WeightSource& weight_;
+  std::int64_t layer_;
+  const LayerTensors& tensors_;
+  const LoraSettings& lora_;
+};
 
 }  // namespace
-
-void read_tensor(const WeightFiles& weights, const std::string& name, const at::Tensor& value) { read_pieces(weights, name, value); }
-
-void read_tensor(const SafetensorsFile& file, const std::string& name, const at::Tensor& value) { read_pieces(file, name, value); }
 
 void check_tied_head(const ModelConfig& config, const WeightFiles& weights) {
   if (!config.tied_head || !weights.contains(kHeadTensor)) return;
   const std::string embedding(kEmbeddingTensor);
   const std::uint64_t bytes = weights.tensor(embedding).bytes;
-  std::vector<char> ours(std::min<std::uint64_t>(kPieceElements, bytes));
+  std::vector<char> ours(std::min(kPieceBytes, bytes));
   std::vector<char> heads(ours.size());
   for (std::uint64_t first = 0; first < bytes; first += ours.size()) {
     const std::uint64_t count = std::min<std::uint64_t>(ours.size(), bytes - first);
@@ -108,20 +97,19 @@ void check_tied_head(const ModelConfig& config, const WeightFiles& weights) {
 void export_adapter(const std::filesystem::path& source, const std::filesystem::path& output, const TrainedParts& parts,
                     const WeightSource& weight) {
   const ModelConfig config = read_model_config(source);
-  const std::vector<AdapterTensor> tensors = adapter_tensors(config, parts);
+  const std::vector<CheckpointTensor> tensors = adapter_tensors(config, parts);
   std::vector<TensorDeclaration> declarations;
-  for (const AdapterTensor& tensor : tensors) declarations.push_back({tensor.name, DType::kFloat32, tensor.shape});
+  for (const CheckpointTensor& tensor : tensors) declarations.push_back({tensor.name, DType::kFloat32, tensor.shape});
   OutputDirectory::make(output, [&](const OutputDirectory& directory) {
     SafetensorsWriter writer = SafetensorsWriter::create(directory.path() / kAdapterWeightsFile, declarations);
-    for (const AdapterTensor& tensor : tensors) {
-      const at::Tensor parameter = weight(tensor.layer, tensor.parameter);
-      write_tensor(writer, tensor.name, tensor.expert < 0 ? parameter : parameter[tensor.expert], at::kFloat);
+    for (const CheckpointTensor& tensor : tensors) {
+      write_tensor(writer, tensor, at::kFloat, [&](const TensorPart& part, std::int64_t expert) {
+        const at::Tensor parameter = weight(tensor.layer, part.parameter);
+        return expert < 0 ? parameter : parameter[expert];
+      });
     }
     writer.commit();
-    OutputFile file = OutputFile::create(directory.path() / kAdapterConfigFile);
-    const std::string text = adapter_config_text(config, parts, source);
-    file.write(text.data(), text.size());
-    file.commit();
+    write_text(directory.path() / kAdapterConfigFile, adapter_config_text(config, parts, source));
   });
 }
 
@@ -130,29 +118,32 @@ void export_checkpoint(const std::filesystem::path& source, const std::filesyste
   const ModelConfig config = read_model_config(source);
   const WeightFiles weights = WeightFiles::open(source);
   check_weights(config, weights);
-  std::vector<CheckpointTensor> tensors = checkpoint_tensors(config);
-  // Some exporters write a tied LM head too; whoever reads such a file may rely on it.
-  if (config.tied_head && weights.contains(kHeadTensor)) {
-    tensors.push_back({std::string(kHeadTensor), {config.vocabulary, config.hidden}, 0, "weight"});
-  }
-  std::vector<TensorDeclaration> declarations;
-  for (const CheckpointTensor& tensor : tensors) {
-    declarations.push_back({tensor.name, weights.tensor(tensor.name).dtype, tensor.shape});
-  }
+  const ExportedFiles exported = exported_files(config, weights);
   const std::vector<LayerTensors> layers = tensors_of(config, parts);
   OutputDirectory::make(output, [&](const OutputDirectory& directory) {
-    SafetensorsWriter writer = SafetensorsWriter::create(directory.path() / "model.safetensors", declarations);
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const CheckpointTensor& tensor = tensors[i];
-      const at::Tensor parameter = weight(tensor.layer, tensor.parameter);
-      const at::Tensor value = tensor.expert < 0 ? parameter : parameter[tensor.expert];
-      RP_ASSERT(value.sizes() == at::IntArrayRef(tensor.shape));
-      const LayerTensors& layer = layers[static_cast<std::size_t>(tensor.layer)];
-      write_tensor(writer, tensor.name, merged(weight, tensor, value, layer, parts.lora), weight_type(declarations[i].dtype, tensor.name));
+    // All of them first: each reserves its space.
+    std::vector<SafetensorsWriter> writers;
+    for (const ExportedFile& file : exported.files) {
+      writers.push_back(SafetensorsWriter::create(directory.path() / file.name, file.declarations, file.header));
     }
-    writer.commit();
+    for (std::size_t i = 0; i < writers.size(); ++i) {
+      const ExportedFile& file = exported.files[i];
+      for (std::size_t place = 0; place < file.declarations.size(); ++place) {
+        const TensorDeclaration& declaration = file.declarations[place];
+        if (!file.checkpoint[place]) {
+          copy_tensor(weights.files()[i], declaration.name, writers[i]);
+          continue;
+        }
+        const CheckpointTensor& tensor = exported.tensors[*file.checkpoint[place]];
+        const MergedParts values(weight, tensor.layer, layers[static_cast<std::size_t>(tensor.layer)], parts.lora);
+        write_tensor(writers[i], tensor, weight_type(declaration.dtype, tensor.name), values);
+      }
+      writers[i].commit();
+    }
+    write_text(directory.path() / kConfigFile, exported.config);
+    if (!exported.index.empty()) write_text(directory.path() / kIndexFile, exported.index);
     for (const auto& entry : std::filesystem::directory_iterator(source)) {
-      if (entry.is_regular_file() && !is_weight_file(entry.path())) {
+      if (entry.is_regular_file() && !is_weight_file(entry.path()) && entry.path().filename() != kConfigFile) {
         directory.copy_in(entry.path(), entry.path().filename());
       }
     }

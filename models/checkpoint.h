@@ -15,14 +15,6 @@
 
 namespace rp::models {
 
-// Reads a tensor into `value`, converting to its dtype, in pieces: no second copy of it is ever in memory. Throws
-// rp::Error (kBadInput).
-// REQUIRES: `value` is contiguous and has the tensor's number of elements.
-void read_tensor(const WeightFiles& weights, const std::string& name, const at::Tensor& value);
-
-// The same from an adapter's file.
-void read_tensor(const SafetensorsFile& file, const std::string& name, const at::Tensor& value);
-
 // Compares the LM head of a tied model with the embedding, where the files have one. Throws rp::Error (kBadInput) if any
 // value differs. REQUIRES: check_weights() found no fault.
 void check_tied_head(const ModelConfig& config, const WeightFiles& weights);
@@ -36,7 +28,7 @@ void export_adapter(const std::filesystem::path& source, const std::filesystem::
                     const WeightSource& weight);
 
 // Writes the model of directory `source`, with the weights that `weight` gives, to the new directory `output`:
-// model.safetensors with the names and dtypes of the source, and every other file of the source that is no weight file
+// model.safetensors with the names, dtypes and layout of experts of the source (written_layout()), and every other file of the source that is no weight file
 // (configuration, tokenizer). Pairs of `parts` are merged into their weights. A tied LM head is written where the source has one. Appears whole or not at all. Throws
 // rp::Error: kBadInput for the source, kOutputFailed for the output.
 void export_checkpoint(const std::filesystem::path& source, const std::filesystem::path& output, const WeightSource& weight,

@@ -254,7 +254,7 @@ std::unique_ptr<Layer> make_head(const ModelConfig& config, const TrainedParts& 
 }
 
 std::optional<std::string> what_is_missing(const ModelConfig& config) {
-  if (!config.quantization.empty()) return cat("weights quantised by ", quoted_name(config.quantization), "; convert them to bf16 first");
+  if (!config.quantization.empty() && config.quantization != "mxfp4") return cat("weights quantised by ", quoted_name(config.quantization), "; convert them to bf16 first");
   return std::nullopt;
 }
 

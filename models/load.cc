@@ -6,9 +6,11 @@
 #include <optional>
 
 #include "common/bad_input.h"
+#include "common/check.h"
 #include "common/text.h"
 #include "model_files/adapter_config.h"
 #include "model_files/checkpoint_tensors.h"
+#include "model_files/exported_files.h"
 #include "model_files/layer_tensors.h"
 #include "model_files/model_config.h"
 #include "model_files/part_selection.h"
@@ -16,6 +18,7 @@
 #include "models/batch_check.h"
 #include "models/checkpoint.h"
 #include "models/decoder.h"
+#include "models/tensor_parts.h"
 #include "roundpipe/error.h"
 #include "roundpipe/models.h"
 
@@ -44,49 +47,62 @@ ModelConfig trainable_config(const std::filesystem::path& directory) {
   return config;
 }
 
-// By layer: of each parameter its tensors in the files, one for each expert where they are the experts'.
-using FileTensors = std::vector<std::map<std::string, std::vector<std::string>>>;
+// The tensors of weight files or of an adapter, and where each parameter lies in them.
+class FileTensors {
+ public:
+  FileTensors() = default;
+  FileTensors(std::vector<CheckpointTensor> tensors, std::int64_t num_layers)
+      : tensors_(std::move(tensors)), places_(static_cast<std::size_t>(num_layers)) {
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      for (std::size_t part = 0; part < tensors_[i].parts.size(); ++part) {
+        places_[static_cast<std::size_t>(tensors_[i].layer)][tensors_[i].parts[part].parameter].emplace_back(i, part);
+      }
+    }
+  }
+
+  // Parameter `to` of the last layer is read where `from` of the first one is.
+  void tie(const std::string& to, const std::string& from) { places_.back()[to] = places_.front().at(from); }
+
+  // False: the files have no such parameter.
+  template <typename Files>
+  [[nodiscard]] bool read(const Files& files, std::int64_t layer, const std::string& parameter, const at::Tensor& value) const {
+    const auto& of_layer = places_[static_cast<std::size_t>(layer)];
+    const auto found = of_layer.find(parameter);
+    if (found == of_layer.end()) return false;
+    for (const auto& [tensor, part] : found->second) read_part(files, tensors_[tensor], tensors_[tensor].parts[part], value);
+    return true;
+  }
+
+ private:
+  std::vector<CheckpointTensor> tensors_;
+  std::vector<std::map<std::string, std::vector<std::pair<std::size_t, std::size_t>>>> places_;  // by layer: tensors and parts of each parameter
+};
 
 // What all layers of a model are made from.
 struct Source {
   ModelConfig config;
   TrainedParts parts;
   WeightFiles weights;
-  FileTensors tensors_of;
+  FileTensors tensors;
   std::optional<SafetensorsFile> adapter{};  // that the pairs begin from
-  FileTensors adapter_tensors_of{};
+  FileTensors adapter_tensors{};
 };
-
-template <typename Tensors>
-FileTensors by_parameter(const ModelConfig& config, const Tensors& tensors) {
-  FileTensors result(static_cast<std::size_t>(config.num_layers()) + 2);
-  for (const auto& tensor : tensors) result[static_cast<std::size_t>(tensor.layer)][tensor.parameter].push_back(tensor.name);
-  return result;
-}
 
 std::shared_ptr<const Source> open_source(const std::filesystem::path& directory, const TrainedParts& parts) {
   ModelConfig config = trainable_config(directory);
   WeightFiles weights = WeightFiles::open(directory);
   check_weights(config, weights);
   (void)summarise(config, parts);
-  FileTensors tensors = by_parameter(config, checkpoint_tensors(config));
-  if (config.tied_head) tensors.back()[std::string(kHeadTensor)] = {std::string(kEmbeddingTensor)};
+  const std::int64_t num_layers = config.num_layers() + 2;
+  FileTensors tensors(checkpoint_tensors(config, find_expert_layout(config, weights)), num_layers);
+  if (config.tied_head) tensors.tie(std::string(kHeadTensor), "weight");
   auto source = std::make_shared<Source>(Source{std::move(config), parts, std::move(weights), std::move(tensors)});
   if (!parts.adapter.empty()) {
     source->adapter = SafetensorsFile::open(parts.adapter / kAdapterWeightsFile);
     check_adapter(source->config, parts, *source->adapter);
-    source->adapter_tensors_of = by_parameter(source->config, adapter_tensors(source->config, parts));
+    source->adapter_tensors = FileTensors(adapter_tensors(source->config, parts), num_layers);
   }
   return source;
-}
-
-// A parameter from its tensors in files.
-template <typename Files>
-void read_parameter(const Files& files, const std::vector<std::string>& tensors, const at::Tensor& value) {
-  if (tensors.size() == 1 && files.tensor(tensors.front()).shape.size() == static_cast<std::size_t>(value.dim())) {
-    return read_tensor(files, tensors.front(), value);
-  }
-  for (std::size_t i = 0; i < tensors.size(); ++i) read_tensor(files, tensors[i], value[static_cast<std::int64_t>(i)]);
 }
 
 // What a pair begins with: W x + scale B A x = W x, and for DoRA the lengths of the rows of W.
@@ -98,23 +114,18 @@ void begin_pair(const Source& source, std::int64_t layer, const std::string& par
     value.zero_();
   } else {
     const std::string weight = parameter.substr(0, parameter.rfind('.')) + ".weight";
-    const std::string& name = source.tensors_of[static_cast<std::size_t>(layer)].at(weight).front();
-    const at::Tensor rows = at::empty(source.weights.tensor(name).shape, at::kFloat);
-    read_tensor(source.weights, name, rows);
+    const LayerTensors tensors = tensors_of_layer(source.config, layer);
+    const at::Tensor rows = at::empty(tensors.find(weight)->shape, at::kFloat);
+    const bool is_read = source.tensors.read(source.weights, layer, weight, rows);
+    RP_ASSERT(is_read);
     value.copy_(at::linalg_vector_norm(rows, 2, at::IntArrayRef{1}));
   }
 }
 
 void initialize(const Source& source, std::int64_t layer, const std::string& parameter, const at::Tensor& value) {
   if (layer == 0) check_tied_head(source.config, source.weights);
-  const auto place = static_cast<std::size_t>(layer);
-  if (source.adapter) {
-    const auto found = source.adapter_tensors_of[place].find(parameter);
-    if (found != source.adapter_tensors_of[place].end()) return read_parameter(*source.adapter, found->second, value);
-  }
-  const auto found = source.tensors_of[place].find(parameter);
-  if (found == source.tensors_of[place].end()) return begin_pair(source, layer, parameter, value);
-  read_parameter(source.weights, found->second, value);
+  if (source.adapter && source.adapter_tensors.read(*source.adapter, layer, parameter, value)) return;
+  if (!source.tensors.read(source.weights, layer, parameter, value)) begin_pair(source, layer, parameter, value);
 }
 
 LayerSpec describe(const std::shared_ptr<const Source>& source, std::int64_t layer, at::ScalarType dtype) {
@@ -170,7 +181,8 @@ Model load(const std::filesystem::path& directory, at::ScalarType dtype, const T
 
 ModelInfo inspect(const std::filesystem::path& directory, const TrainedParts& parts) {
   const ModelConfig config = trainable_config(directory);
-  check_weights(config, WeightFiles::open(directory));
+  const WeightFiles weights = WeightFiles::open(directory);
+  check_weights(config, weights);
   const SelectionSummary selection = summarise(config, parts);
   if (!parts.adapter.empty()) check_adapter(config, parts, SafetensorsFile::open(parts.adapter / kAdapterWeightsFile));
   ModelInfo info;
@@ -184,6 +196,7 @@ ModelInfo inspect(const std::filesystem::path& directory, const TrainedParts& pa
   for (const DecoderLayerConfig& layer : config.layers) {
     if (layer.mlp.experts) info.num_experts = layer.mlp.experts->num;
   }
+  info.weight_bytes = exported_files(config, weights).bytes();
   for (const CheckpointTensor& tensor : checkpoint_tensors(config)) info.num_parameters += tensor.num_elements();
   return info;
 }

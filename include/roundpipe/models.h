@@ -28,6 +28,7 @@ struct ModelInfo {
   std::int64_t num_experts = 0;          // of a layer that has experts; 0: none has
   std::string adapted{};                 // their names within a decoder layer and how many of each there are, as "self_attn.q_proj x30"
   std::int64_t max_sequence_length = 0;  // in tokens
+  std::uint64_t weight_bytes = 0;        // of all tensors in the weight files of a saved model
   int num_layers = 0;                    // of the pipeline: embedding, decoder blocks, head
 };
 
@@ -98,8 +99,9 @@ struct CausalLmLosses {
 // sequences of a microbatch and their tokens as in the calls to come, so that libraries choose the same kernels.
 [[nodiscard]] CallContents causal_lm_example(std::int64_t sequences, std::int64_t tokens, const CausalLmLossSettings& settings = {});
 
-// Writes the working weights of `pipeline`, made from load(source), as a Hugging Face directory: *.safetensors with the
-// names and dtype of the source, and every other small file of the source (configuration, tokenizer). Written beside
+// Writes the working weights of `pipeline`, made from load(source), as a Hugging Face directory: *.safetensors with the names, dtypes and
+// layout of the source's, in as many files, with the same index; packed experts (MXFP4) as bf16, and config.json without quantization_config
+// then. Tensors that are no part of the model, and every other small file of the source (configuration, tokenizer), are copied. Written beside
 // `output` and renamed at the end. Pairs of `parts`, which are those of load(), are merged into their weights. Waits as
 // Pipeline::synchronize(). Throws rp::Error (kOutputFailed).
 void save(Pipeline& pipeline, const std::filesystem::path& source, const std::filesystem::path& output, const TrainedParts& parts = {});

@@ -28,6 +28,7 @@ void read(const ConfigSection& file, ModelConfig& config) {
                .experts = read_experts(file, "num_local_experts")};
   layer.mlp.experts->router = ExpertsConfig::Router::kLargestFirst;
   layer.mlp.experts->router_name = "mlp.router";
+  layer.mlp.experts->is_interleaved = true;
   file.require("swiglu_limit", 7);
   file.require("swiglu_alpha", 1.702);
   add_layers(file, layer, config);

@@ -32,7 +32,7 @@ class AdapterConfig : public ::testing::Test {
 
   void write(const ModelConfig& config, const TrainedParts& parts) {
     std::vector<TensorDeclaration> tensors;
-    for (const AdapterTensor& tensor : adapter_tensors(config, parts)) tensors.push_back({tensor.name, DType::kFloat32, tensor.shape});
+    for (const CheckpointTensor& tensor : adapter_tensors(config, parts)) tensors.push_back({tensor.name, DType::kFloat32, tensor.shape});
     write_tensors(directory_.path() / kAdapterWeightsFile, tensors);
   }
 
@@ -120,7 +120,7 @@ TEST_F(AdapterConfig, NamesAreShortWhereAllLayersHaveThem) {
 TEST_F(AdapterConfig, ExpertsHavePairsUnderTheirNumbers) {
   const ModelConfig moe = read_with(tiny_moe_json(), json::object());
   const TrainedParts parts{.lora = {.rank = 2, .targets = "up_proj", .on_experts = true}};
-  const std::vector<AdapterTensor> tensors = adapter_tensors(moe, parts);
+  const std::vector<CheckpointTensor> tensors = adapter_tensors(moe, parts);
   EXPECT_EQ(tensors.size(), 3U * 6 * 2);
   EXPECT_EQ(tensors.front().name, "base_model.model.model.layers.0.mlp.experts.0.up_proj.lora_A.weight");
   EXPECT_EQ(tensors.front().shape, (std::vector<std::int64_t>{2, 8}));

@@ -28,6 +28,14 @@ inline nlohmann::json tiny_moe_json() {
           {"vocab_size", 10},          {"decoder_sparse_step", 1}, {"mlp_only_layers", nlohmann::json::array()}};
 }
 
+// Sizes that divide into blocks of 32.
+inline nlohmann::json tiny_gpt_oss_json() {
+  return {{"model_type", "gpt_oss"},  {"hidden_size", 32},        {"intermediate_size", 64},
+          {"num_local_experts", 3},   {"num_experts_per_tok", 2}, {"num_hidden_layers", 2},
+          {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"head_dim", 2},
+          {"vocab_size", 10},         {"sliding_window", 4},      {"dtype", "bfloat16"}};
+}
+
 // `config` with some members replaced, read from a file; a null removes nothing, as in the files.
 inline ModelConfig read_with(nlohmann::json config, const nlohmann::json& changes) {
   const TempDirectory directory;
@@ -47,10 +55,13 @@ inline void write_tensors(const std::filesystem::path& path, const std::vector<T
   writer.commit();
 }
 
-inline std::vector<TensorDeclaration> declarations(const ModelConfig& config) {
+inline std::vector<TensorDeclaration> declarations(const ModelConfig& config, ExpertLayout layout = ExpertLayout::kEach) {
   std::vector<TensorDeclaration> tensors;
-  for (const CheckpointTensor& tensor : checkpoint_tensors(config)) {
-    tensors.push_back({tensor.name, config.dtype.value_or(DType::kFloat32), tensor.shape});
+  for (const CheckpointTensor& tensor : checkpoint_tensors(config, layout)) {
+    const bool is_packed = tensor.packing != CheckpointTensor::Packing::kNone;
+    for (const StoredTensor& stored : stored_tensors(tensor)) {
+      tensors.push_back({stored.name, is_packed ? DType::kUInt8 : config.dtype.value_or(DType::kFloat32), stored.shape});
+    }
   }
   return tensors;
 }

@@ -18,6 +18,7 @@
 #include "model_files/safetensors_writer.h"
 #include "models/checkpoint.h"
 #include "models/logit_cap.h"
+#include "models/tensor_parts.h"
 #include "roundpipe/models.h"
 #include "tests/models/bound_layers.h"
 
@@ -46,13 +47,24 @@ at::Tensor logits_of(std::vector<BoundLayer>& layers, Tensors inputs, double sof
 }
 
 // Of the tensors of a file, under their names there.
-template <typename Tensors>
-void add_gradients(const Tensors& tensors, std::vector<BoundLayer>& layers, Values& values) {
-  for (const auto& tensor : tensors) {
+void add_gradients(const std::vector<CheckpointTensor>& tensors, std::vector<BoundLayer>& layers, Values& values) {
+  for (const CheckpointTensor& tensor : tensors) {
+    std::map<std::string, at::Tensor> gradients;
     for (const NamedParameter& parameter : layers[static_cast<std::size_t>(tensor.layer)].parameters()) {
-      if (parameter.name != tensor.parameter || !parameter.value.requires_grad()) continue;
-      values[tensor.name] = tensor.expert < 0 ? parameter.value.grad() : parameter.value.grad()[tensor.expert];
+      if (parameter.value.requires_grad()) gradients.emplace(parameter.name, parameter.value.grad());
     }
+    if (!gradients.contains(tensor.parts.front().parameter)) continue;
+    const PartSource source = [&](const TensorPart& part, std::int64_t expert) {
+      const at::Tensor& gradient = gradients.at(part.parameter);
+      return expert < 0 ? gradient : gradient[expert];
+    };
+    if (!tensor.is_of_all_experts) {
+      values[tensor.name] = assemble(tensor, -1, at::kFloat, source);
+      continue;
+    }
+    std::vector<at::Tensor> experts;
+    for (std::int64_t expert = 0; expert < tensor.shape.front(); ++expert) experts.push_back(assemble(tensor, expert, at::kFloat, source));
+    values[tensor.name] = at::stack(experts);
   }
 }
 
@@ -86,7 +98,7 @@ Values values_of(const std::filesystem::path& folder, const std::string& dtype_t
     add_gradients(adapter_tensors(config, parts), layers, values);
     return values;
   }
-  add_gradients(checkpoint_tensors(config), layers, values);
+  add_gradients(checkpoint_tensors(config, find_expert_layout(config, WeightFiles::open(folder))), layers, values);
   if (config.tied_head) {
     for (const NamedParameter& parameter : layers.back().parameters()) {
       if (parameter.name == kHeadTensor) values.at(std::string(kEmbeddingTensor)).add_(parameter.value.grad());

@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
@@ -59,6 +60,8 @@ def make_case(family: str, seed: int, folder: Path):
             # In bf16 both compute from the same weights.
             parameter.copy_(parameter.to(torch.bfloat16))
     model.save_pretrained(folder)
+    if any(".experts." in name for name, _ in model.named_parameters()) and choose.random() < 0.5:
+        save_fused(model, folder)
     rows, length = choose.choice([1, 2, 3]), choose.choice([1, 5, 16, 33])
     ids = torch.randint(0, config.vocab_size, (rows, length))
     labels = torch.where(torch.rand(rows, length) < 0.2, -100, torch.randint(0, config.vocab_size, (rows, length)))
@@ -95,10 +98,17 @@ def logits_by_document(model, inputs: dict) -> torch.Tensor:
     return torch.stack(rows)
 
 
-def by_file_name(name: str, value: torch.Tensor) -> dict:
-    """In memory the experts of a layer are two parameters, in files three tensors for each expert."""
+def save_fused(model, folder: Path):
+    """Writes the weights again as they are in memory. save_pretrained() splits a new model's experts."""
+    shared = {name for name in model.state_dict() if name in (model._tied_weights_keys or {})} if model.config.tie_word_embeddings else set()
+    save_file({name: value.contiguous() for name, value in model.state_dict().items() if name not in shared}, folder / "model.safetensors",
+              metadata={"format": "pt"})
+
+
+def by_file_name(name: str, value: torch.Tensor, names: set) -> dict:
+    """In memory the experts of a layer are two parameters; in files, which have these names, perhaps three tensors for each expert."""
     start, dot, part = name.rpartition(".experts.")
-    if not dot:
+    if not dot or name in names:
         return {name: value}
     named = {}
     for expert, weight in enumerate(value):
@@ -147,14 +157,14 @@ def run(model, inputs: dict) -> dict:
     return {"logits": logits} | losses
 
 
-def values_of(model, inputs: dict) -> dict:
-    """What model_values writes, by transformers."""
+def values_of(model, inputs: dict, names: set) -> dict:
+    """What model_values writes, by transformers, for files with tensors of these names."""
     model.zero_grad()
     values = run(model, inputs)
     sum(value for name, value in values.items() if name != "logits").backward()
     gradients = {}
     for name, parameter in model.named_parameters():
-        gradients |= by_file_name(name, torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
+        gradients |= by_file_name(name, torch.zeros_like(parameter) if parameter.grad is None else parameter.grad, names)
     gradients = {name: gradient.float() for name, gradient in gradients.items()}
     return gradients | {name: value.detach().float() for name, value in values.items()}
 
@@ -202,14 +212,17 @@ def check_export(name: str, folder: Path) -> list[str]:
             value.dtype == exported[key].dtype and torch.equal(value.view(torch.uint8), exported[key].view(torch.uint8)))]
         if wrong:
             faults.append(f"{name}: exported in {dtype}, these tensors are not the source's: {wrong}")
-        if (folder / "config.json").read_bytes() != (folder / f"exported-{dtype}" / "config.json").read_bytes():
-            faults.append(f"{name}: exported in {dtype}, config.json is not the source's")
+        for file in ("config.json", "model.safetensors"):
+            if (folder / file).read_bytes() != (folder / f"exported-{dtype}" / file).read_bytes():
+                faults.append(f"{name}: exported in {dtype}, {file} is not the source's")
     return faults
 
 
 def check_case(name: str, folder: Path, model, inputs: dict) -> list[str]:
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        names = set(file.keys())
     with RouterMargin(model) as margin:
-        expected = values_of(model, inputs)
+        expected = values_of(model, inputs, names)
     ours = load_file(folder / "values-float32.safetensors")
     faults = []
     if ours.keys() != expected.keys():
@@ -218,7 +231,7 @@ def check_case(name: str, folder: Path, model, inputs: dict) -> list[str]:
     limit = FP32_LIMIT_OF_EXPERTS if margin.routers else FP32_LIMIT
     if not worst[0] <= limit:
         # A model may amplify rounding more than that: then ours may be twice as far from fp64 as transformers' fp32 is.
-        exact = values_of(model.to(torch.float64), inputs)
+        exact = values_of(model.to(torch.float64), inputs, names)
         theirs_fp32, ours_fp32 = distances(expected, exact), distances(ours, exact)
         model.to(torch.float32)
         faults += [f"{name}: {key} is {value:.2e} from fp64, transformers' fp32 {theirs_fp32[key]:.2e}"
@@ -226,7 +239,7 @@ def check_case(name: str, folder: Path, model, inputs: dict) -> list[str]:
     if margin.least < UNDECIDED:
         print(f"{name}: fp32 {worst[0]:.1e} ({worst[1]}); bf16 may choose other experts")
         return faults
-    theirs_bf16 = distances(values_of(model.to(torch.bfloat16), inputs), expected)
+    theirs_bf16 = distances(values_of(model.to(torch.bfloat16), inputs, names), expected)
     ours_bf16 = distances(load_file(folder / "values-bfloat16.safetensors"), expected)
     # Of so small models a single number or tensor may be right by chance: the logits as a whole, and all gradients together.
     near, far = theirs_bf16.pop("logits"), ours_bf16.pop("logits")
