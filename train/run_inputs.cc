@@ -17,15 +17,6 @@ namespace fs = std::filesystem;
 // The vocabulary that lets every token file pass while the model's is not known.
 constexpr std::int64_t kAnyVocabulary = std::int64_t{1} << 40;
 
-std::uint64_t weight_file_bytes(const fs::path& model) {
-  std::uint64_t bytes = 0;
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(model, ignored)) {
-    if (entry.path().extension() == ".safetensors" && entry.is_regular_file(ignored)) bytes += entry.file_size(ignored);
-  }
-  return bytes;
-}
-
 // Masters and moments; asynchronous runs keep the weights of one step before, too.
 std::uint64_t checkpoint_bytes(const TrainSettings& settings, std::int64_t num_trained) {
   return static_cast<std::uint64_t>(num_trained) * (12 + (settings.asynchronous ? dtype_bytes(settings.dtype) : 0));
@@ -51,19 +42,20 @@ void check_disk(const TrainSettings& settings, const models::ModelInfo& model, s
   while (!fs::exists(place, failure) && place.has_relative_path()) place = place.parent_path();
   const fs::space_info space = fs::space(place, failure);
   if (failure || space.capacity == 0) return;
-  // One at least: a signal ends the run with a checkpoint.
-  const std::int64_t num_checkpoints = std::max<std::int64_t>(
-      1, settings.save_every > 0 ? (settings.max_steps / settings.save_every - steps_done / settings.save_every) : 0);
+  // One at least, if there are steps: a signal ends the run with a checkpoint.
+  const std::int64_t num_least = settings.max_steps > 0 ? 1 : 0;
+  const std::int64_t num_checkpoints = std::max(
+      num_least, settings.save_every > 0 ? (settings.max_steps / settings.save_every - steps_done / settings.save_every) : 0);
   const bool is_adapter = settings.parts.lora.rank > 0;
   const std::uint64_t final_bytes = (is_adapter ? 4 * static_cast<std::uint64_t>(model.num_trained) : 0) +
-                                    (!is_adapter || settings.saves_merged ? weight_file_bytes(settings.model) : 0);
+                                    (!is_adapter || settings.saves_merged ? model.weight_bytes : 0);
   const std::uint64_t each = checkpoint_bytes(settings, model.num_trained);
   // In doubles: steps times parameters may be any number.
   const double need = static_cast<double>(final_bytes) + static_cast<double>(num_checkpoints) * static_cast<double>(each);
   if (need <= static_cast<double>(space.available)) return;
   std::string what = bytes_text(final_bytes) + " for the trained model";
-  what += num_checkpoints == 1 ? cat(" and ", bytes_text(each), " for a checkpoint")
-                               : cat(" and ", num_checkpoints, " times ", bytes_text(each), " for checkpoints");
+  if (num_checkpoints == 1) what += cat(" and ", bytes_text(each), " for a checkpoint");
+  if (num_checkpoints > 1) what += cat(" and ", num_checkpoints, " times ", bytes_text(each), " for checkpoints");
   problems.add(ExitCode::kNoResource,
                cat("--output ", settings.output.string(), " needs ", what, ", but ", bytes_text(space.available),
                    " are free there; make room, name another place", settings.save_every > 0 ? " or raise --save-every" : ""));

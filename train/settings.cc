@@ -181,7 +181,8 @@ TrainSettings read_settings(SettingReader& reader, bool is_simulated) {
   reader.read_path("model", s.model);
   reader.read_path("data", s.data);
   reader.read_path("output", s.output);
-  reader.read_number("max-steps", s.max_steps, std::int64_t{1}, kMaxSteps);
+  // Without steps, the model is written as it was read; a modelled device reads none.
+  reader.read_number("max-steps", s.max_steps, std::int64_t{is_simulated ? 1 : 0}, kMaxSteps);
   reader.read_number("batch-size", s.batch_size, std::int64_t{1}, kMaxBatch);
   reader.read_number("num-microbatches", s.num_microbatches, std::int64_t{1}, kMaxBatch);
   reader.read_number("sequence-length", s.sequence_length, std::int64_t{1}, kMaxLength);

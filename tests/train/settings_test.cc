@@ -77,7 +77,7 @@ TEST(Settings, EveryOptionReachesItsSetting) {
 }
 
 TEST(Settings, AllProblemsAreToldTogether) {
-  expect_usage({"4 problems:", "--max-steps must be a whole number from 1", "(got 'ten')", "--dtype must be bf16 or fp16 or fp32",
+  expect_usage({"4 problems:", "--max-steps must be a whole number from 0", "(got 'ten')", "--dtype must be bf16 or fp16 or fp32",
                 "did you mean fp32?", "--num-microbatches", "unknown option --batchsize (did you mean --batch-size?)"},
                {"--model", "m", "--data", "d", "--output", "o", "--max-steps", "ten", "--batch-size", "8", "--num-microbatches",
                 "0", "--sequence-length", "256", "--learning-rate", "1e-4", "--seed", "7", "--dtype", "fp3", "--batchsize", "9"});
@@ -106,6 +106,14 @@ TEST(Settings, NumbersOutOfTheirRangeAreRefused) {
   Words large = command_without("--sequence-length", {"--sequence-length", "16777216"});
   *(std::find(large.begin(), large.end(), "--batch-size") + 1) = "1000";
   expect_usage({"--batch-size 1000 times --sequence-length 16777216 is 16777216000 tokens a step"}, large);
+}
+
+TEST(Settings, ARunMayHaveNoStepsButNotOnAModelledDevice) {
+  const Words words = command_without("--max-steps", {"--max-steps", "0", "--warmup-steps", "5", "--lr-schedule", "cosine", "--save-every", "2"});
+  EXPECT_EQ(parse_train_command(words).settings.max_steps, 0);
+  expect_error(ExitCode::kUsage, {"--max-steps must be a whole number from 1"}, [] {
+    (void)parse_train_command({"--model", "preset:qwen3-1.7b", "--max-steps", "0"}, true);
+  });
 }
 
 TEST(Settings, WordsThatBelongToNothingAndRepeatedOptionsAreRefused) {
