@@ -29,7 +29,7 @@ std::set<std::string> saved_modules(const ModelConfig& config, const std::vector
     for (const LayerTensor& tensor : layers[i].tensors) {
       const bool is_tied_head = config.tied_head && tensor.name == kHeadTensor;
       if (tensor.is_trained && !tensor.is_pair && !is_tied_head) {
-        modules.insert(module_of(name_in_checkpoint(config, static_cast<std::int64_t>(i), tensor.name)));
+        modules.insert(module_of(name_in_model(config, static_cast<std::int64_t>(i), tensor.name)));
       }
     }
   }
@@ -43,6 +43,34 @@ std::string escaped(const std::string& name) {
   return text;
 }
 
+// Whole names would be right, too, but a short list is what people read: names within a layer, where all layers have them. Of a multimodal
+// model these would also fit layers of its other parts: there it is one regular expression.
+nlohmann::ordered_json target_modules(const ModelConfig& config, const std::vector<LayerTensors>& layers) {
+  constexpr std::string_view kPair = ".lora_A.weight";
+  std::map<std::string, std::vector<std::string>> adapted;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    for (const LayerTensor& tensor : layers[i].tensors) {
+      if (!tensor.name.ends_with(kPair)) continue;
+      const std::string linear = tensor.name.substr(0, tensor.name.size() - kPair.size());
+      adapted[linear].push_back(name_in_model(config, static_cast<std::int64_t>(i), linear));
+    }
+  }
+  std::set<std::string> targets;
+  std::string pattern;
+  const auto add_pattern = [&](const std::string& alternative) { pattern += cat(pattern.empty() ? "" : "|", alternative); };
+  for (const auto& [linear, names] : adapted) {
+    if (std::cmp_equal(names.size(), config.num_layers())) {
+      targets.insert(linear.substr(linear.rfind('.') + 1));
+      add_pattern(cat(escaped(config.module_names.body + "layers."), "\\d+\\.", escaped(linear)));
+    } else {
+      targets.insert(names.begin(), names.end());
+      for (const std::string& name : names) add_pattern(escaped(name));
+    }
+  }
+  if (!config.wrapper.empty()) return pattern;
+  return targets;
+}
+
 }  // namespace
 
 std::vector<CheckpointTensor> adapter_tensors(const ModelConfig& config, const TrainedParts& parts) {
@@ -52,7 +80,7 @@ std::vector<CheckpointTensor> adapter_tensors(const ModelConfig& config, const T
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const auto layer = static_cast<std::int64_t>(i);
     for (const LayerTensor& tensor : layers[i].tensors) {
-      const std::string called = name_in_checkpoint(config, layer, tensor.name);
+      const std::string called = name_in_model(config, layer, tensor.name);
       const bool is_saved = !tensor.is_pair && modules.contains(module_of(called));
       if (!tensor.is_pair && !is_saved) continue;
       const std::string name = cat(kPrefix, called);
@@ -75,24 +103,6 @@ std::vector<CheckpointTensor> adapter_tensors(const ModelConfig& config, const T
 std::string adapter_config_text(const ModelConfig& config, const TrainedParts& parts, const std::filesystem::path& base) {
   const LoraSettings& lora = parts.lora;
   const std::vector<LayerTensors> layers = tensors_of(config, parts);
-  // Whole names would be right, too, but a short list is what people read: names within a layer, where all layers have them.
-  std::map<std::string, std::vector<std::string>> adapted;
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    for (const LayerTensor& tensor : layers[i].tensors) {
-      constexpr std::string_view kPair = ".lora_A.weight";
-      if (!tensor.name.ends_with(kPair)) continue;
-      const std::string linear = tensor.name.substr(0, tensor.name.size() - kPair.size());
-      adapted[linear].push_back(name_in_checkpoint(config, static_cast<std::int64_t>(i), linear));
-    }
-  }
-  std::set<std::string> targets;
-  for (const auto& [linear, names] : adapted) {
-    if (std::cmp_equal(names.size(), config.num_layers())) {
-      targets.insert(linear.substr(linear.rfind('.') + 1));
-    } else {
-      targets.insert(names.begin(), names.end());
-    }
-  }
   const std::set<std::string> modules = saved_modules(config, layers);
   nlohmann::ordered_json json = {{"peft_type", "LORA"},
                                  {"task_type", "CAUSAL_LM"},
@@ -103,7 +113,7 @@ std::string adapter_config_text(const ModelConfig& config, const TrainedParts& p
                                  {"lora_dropout", lora.dropout},
                                  {"use_rslora", lora.is_rank_stabilised},
                                  {"use_dora", lora.is_dora},
-                                 {"target_modules", targets},
+                                 {"target_modules", target_modules(config, layers)},
                                  {"modules_to_save", nullptr},
                                  {"bias", "none"},
                                  {"fan_in_fan_out", false},
@@ -111,7 +121,7 @@ std::string adapter_config_text(const ModelConfig& config, const TrainedParts& p
                                  {"rank_pattern", nlohmann::json::object()},
                                  {"alpha_pattern", nlohmann::json::object()}};
   if (!modules.empty()) json["modules_to_save"] = modules;
-  if (config.tied_head && modules.contains(module_of(std::string(kEmbeddingTensor)))) json["ensure_weight_tying"] = true;
+  if (config.tied_head && modules.contains(module_of(embedding_in_model(config)))) json["ensure_weight_tying"] = true;
   return json.dump(2) + "\n";
 }
 
@@ -172,8 +182,8 @@ void check_adapter(const ModelConfig& config, const TrainedParts& parts, const S
     expected.insert(tensor.name);
   }
   for (const auto& [name, tensor] : file.tensors()) {
-    if (config.tied_head && name == cat(kPrefix, kHeadTensor)) {
-      if (expected.contains(cat(kPrefix, kEmbeddingTensor))) continue;
+    if (config.tied_head && name == cat(kPrefix, head_in_model(config))) {
+      if (expected.contains(cat(kPrefix, embedding_in_model(config)))) continue;
       throw bad_input(file.path(), "has an LM head of its own, but this model's head is its embedding; adapters that part the two cannot be trained");
     }
     if (!expected.contains(name)) {

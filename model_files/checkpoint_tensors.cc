@@ -59,7 +59,12 @@ void add_all_experts(const std::string& called, const LayerTensor& tensor, std::
 }
 
 bool is_leftover(const ModelConfig& config, std::string_view name) {
-  return name.ends_with(".rotary_emb.inv_freq") || (config.tied_head && name == kHeadTensor);
+  return name.ends_with(".rotary_emb.inv_freq") || (config.tied_head && name == head_in_checkpoint(config));
+}
+
+// Whether a tensor of a multimodal model belongs to another part than the text.
+bool is_of_other_part(const ModelConfig& config, std::string_view name) {
+  return !config.wrapper.empty() && !name.starts_with(config.file_names.body) && !name.starts_with(config.file_names.head + "lm_head.");
 }
 
 void check_tensor(const CheckpointTensor& tensor, const WeightFiles& weights) {
@@ -88,18 +93,19 @@ void check_tensor(const CheckpointTensor& tensor, const WeightFiles& weights) {
 }
 
 // A head of its own would be lost in a model that ties it to the embedding.
-void check_tied_head(const WeightFiles& weights) {
-  const TensorInfo& head = weights.tensor(kHeadTensor);
-  const TensorInfo& embedding = weights.tensor(kEmbeddingTensor);
+void check_tied_head(const ModelConfig& config, const WeightFiles& weights) {
+  const TensorInfo& head = weights.tensor(head_in_checkpoint(config));
+  const TensorInfo& embedding = weights.tensor(embedding_in_checkpoint(config));
   if (head.shape == embedding.shape && head.dtype == embedding.dtype) return;
-  throw untied_head(weights, cat("is ", dtype_name(head.dtype), " ", shape_text(head.shape), ", and the embedding ",
+  throw untied_head(config, weights, cat("is ", dtype_name(head.dtype), " ", shape_text(head.shape), ", and the embedding ",
                                  dtype_name(embedding.dtype), " ", shape_text(embedding.shape)));
 }
 
 }  // namespace
 
-Error untied_head(const WeightFiles& weights, std::string_view difference) {
-  return bad_input(weights.file_of(kHeadTensor), "tensor ", quoted_name(kHeadTensor), " ", difference,
+Error untied_head(const ModelConfig& config, const WeightFiles& weights, std::string_view difference) {
+  const std::string head = head_in_checkpoint(config);
+  return bad_input(weights.file_of(head), "tensor ", quoted_name(head), " ", difference,
                    ", but config.json ties the two (tie_word_embeddings); set that to false if the head has weights of "
                    "its own, or remove the tensor");
 }
@@ -143,9 +149,9 @@ void check_weights(const ModelConfig& config, const WeightFiles& weights) {
     check_tensor(tensor, weights);
     for (StoredTensor& stored : stored_tensors(tensor)) expected_names.insert(std::move(stored.name));
   }
-  if (config.tied_head && weights.contains(kHeadTensor)) check_tied_head(weights);
+  if (config.tied_head && weights.contains(head_in_checkpoint(config))) check_tied_head(config, weights);
   for (const std::string& name : weights.names()) {
-    if (!expected_names.contains(name) && !is_leftover(config, name)) {
+    if (!expected_names.contains(name) && !is_leftover(config, name) && !is_of_other_part(config, name)) {
       throw bad_input(weights.file_of(name), "tensor ", quoted_name(name),
                       " is not part of the model that config.json describes (another architecture?)");
     }

@@ -54,11 +54,12 @@ struct StoredTensor {
 
 // Checks that `weights` holds exactly the tensors of `config`, in one layout of experts, each with its shape and a floating dtype that we
 // read (F32, F16, BF16), or as bytes where it is packed. Two leftovers of old exporters are ignored: rotary_emb.inv_freq, and the LM head of a tied model
-// if it has the embedding's shape and dtype (check_tied_head() of models/checkpoint.h compares the values).
+// if it has the embedding's shape and dtype (check_tied_head() of models/checkpoint.h compares the values). So are the tensors of a
+// multimodal model's other parts.
 // Throws rp::Error (kBadInput) naming the tensor, and the expected and the found shape.
 void check_weights(const ModelConfig& config, const WeightFiles& weights);
 
 // To be thrown: the LM head in the files of a tied model is not the embedding. REQUIRES: it is there.
-[[nodiscard]] Error untied_head(const WeightFiles& weights, std::string_view difference);
+[[nodiscard]] Error untied_head(const ModelConfig& config, const WeightFiles& weights, std::string_view difference);
 
 }  // namespace rp

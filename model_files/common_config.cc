@@ -27,18 +27,10 @@ std::int64_t read_padding_id(const ConfigSection& file, std::int64_t vocabulary,
   return id < 0 ? vocabulary + id : id;
 }
 
-std::optional<DType> read_dtype(const ConfigSection& file) {
-  const std::string name = file.text("dtype", file.text("torch_dtype", "").c_str());
-  if (name.empty()) return std::nullopt;
-  if (name == "bfloat16") return DType::kBFloat16;
-  if (name == "float16") return DType::kFloat16;
-  if (name == "float32") return DType::kFloat32;
-  throw file.refuse("dtype is ", quoted_name(name), "; the supported ones are 'bfloat16', 'float16' and 'float32'");
-}
-
 AttentionConfig read_heads(const ConfigSection& file, const FamilyDefaults& defaults, std::int64_t hidden) {
   AttentionConfig attention;
-  attention.num_heads = file.integer("num_attention_heads", kMaxWidth);
+  const bool has_heads = file.has("num_attention_heads") || defaults.num_heads == 0;
+  attention.num_heads = has_heads ? file.integer("num_attention_heads", kMaxWidth) : defaults.num_heads;
   attention.num_kv_heads = attention.num_heads;
   if (file.has("num_key_value_heads")) {
     attention.num_kv_heads = file.integer("num_key_value_heads", kMaxWidth);
@@ -143,6 +135,19 @@ RopeConfig read_rope(const ConfigSection& file, double theta, std::int64_t max_p
 
 }  // namespace
 
+std::optional<DType> read_dtype(const ConfigSection& file) {
+  const std::string name = file.text("dtype", file.text("torch_dtype", "").c_str());
+  if (name.empty()) return std::nullopt;
+  if (name == "bfloat16") return DType::kBFloat16;
+  if (name == "float16") return DType::kFloat16;
+  if (name == "float32") return DType::kFloat32;
+  throw file.refuse("dtype is ", quoted_name(name), "; the supported ones are 'bfloat16', 'float16' and 'float32'");
+}
+
+std::string read_quantization(const ConfigSection& file) {
+  return file.has("quantization_config") ? file.section("quantization_config").text("quant_method", "unknown") : "";
+}
+
 DecoderLayerConfig read_common(const ConfigSection& file, const FamilyDefaults& defaults, ModelConfig& config) {
   refuse_what_nobody_has(file);
   const std::string activation = file.text(defaults.activation_key, defaults.activation);
@@ -150,13 +155,14 @@ DecoderLayerConfig read_common(const ConfigSection& file, const FamilyDefaults& 
     throw file.refuse(defaults.activation_key, " is ", quoted_name(activation), "; the supported one is ", quoted_name(defaults.activation));
   }
   config.hidden = file.integer("hidden_size", kMaxWidth);
-  config.vocabulary = file.integer("vocab_size", kMaxVocabulary);
+  const bool has_vocabulary = file.has("vocab_size") || defaults.vocabulary == 0;
+  config.vocabulary = has_vocabulary ? file.integer("vocab_size", kMaxVocabulary) : defaults.vocabulary;
   config.padding_id = read_padding_id(file, config.vocabulary, defaults.padding_id);
   config.max_sequence_length = file.has("max_position_embeddings") ? file.integer("max_position_embeddings", kMaxPositions) : defaults.max_positions;
   config.norm_epsilon = file.has("rms_norm_eps") ? file.number("rms_norm_eps", 1e-15, 1) : defaults.norm_epsilon;
   config.tied_head = file.boolean("tie_word_embeddings", defaults.tied_head);
   config.dtype = read_dtype(file);
-  if (file.has("quantization_config")) config.quantization = file.section("quantization_config").text("quant_method", "unknown");
+  config.quantization = read_quantization(file);
   DecoderLayerConfig layer;
   layer.attention = read_heads(file, defaults, config.hidden);
   if (!defaults.rope_by_type) layer.attention.rope = read_rope(file, defaults.rope_theta, config.max_sequence_length);

@@ -17,6 +17,7 @@ inline constexpr std::int64_t kMaxLayers = 10'000;
 
 // What a key means that config.json lacks. (A null means none, which for heads is as many as queries have.)
 struct FamilyDefaults {
+  std::int64_t num_heads = 0;     // 0: the file must say
   std::int64_t num_kv_heads = 0;  // 0: as many as query heads
   std::int64_t head_dim = 0;      // 0: hidden / num_heads
   double norm_epsilon = 1e-6;
@@ -24,10 +25,17 @@ struct FamilyDefaults {
   bool tied_head = false;
   std::int64_t padding_id = -1;  // -1: none
   std::int64_t max_positions = 2048;
+  std::int64_t vocabulary = 0;  // 0: the file must say
   const char* activation_key = "hidden_act";
   const char* activation = "silu";  // the only one
   bool rope_by_type = false;        // rotary parameters are left to read_ropes_by_type()
 };
+
+// Absent: the file says nothing.
+[[nodiscard]] std::optional<DType> read_dtype(const ConfigSection& file);
+
+// The method by which weights are quantised; empty: they are not.
+[[nodiscard]] std::string read_quantization(const ConfigSection& file);
 
 // Fills `config` except its family and its layers, and gives a layer with the attention's sizes and rope, and an MLP's width
 // if the file has intermediate_size. Throws rp::Error (kBadInput) naming the file, the key and what it must be.

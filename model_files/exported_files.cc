@@ -104,13 +104,21 @@ std::uint64_t ExportedFiles::bytes() const {
   return bytes;
 }
 
+std::size_t ExportedFiles::num_carried() const {
+  std::size_t carried = 0;
+  for (const ExportedFile& file : files) {
+    for (const auto& place : file.checkpoint) carried += place ? 0 : 1;
+  }
+  return carried;
+}
+
 ExportedFiles exported_files(const ModelConfig& config, const WeightFiles& weights) {
   const ExpertLayout layout = find_expert_layout(config, weights);
   std::vector<CheckpointTensor> read = checkpoint_tensors(config, layout);
   ExportedFiles exported{.tensors = checkpoint_tensors(config, written_layout(layout))};
   // Some exporters write a tied LM head too; whoever reads such a file may rely on it.
   if (config.tied_head) {
-    const CheckpointTensor head{.name = std::string(kHeadTensor), .shape = {config.vocabulary, config.hidden}, .parts = {{.parameter = "weight"}}};
+    const CheckpointTensor head{.name = head_in_checkpoint(config), .shape = {config.vocabulary, config.hidden}, .parts = {{.parameter = "weight"}}};
     for (auto* tensors : {&read, &exported.tensors}) tensors->push_back(head);
   }
   const Places places = places_of(read);

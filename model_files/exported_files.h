@@ -27,7 +27,8 @@ struct ExportedFiles {
   std::string index{};                      // the text of model.safetensors.index.json; empty: there is none
   std::string config{};                     // the text of config.json
 
-  [[nodiscard]] std::uint64_t bytes() const;  // of all tensors
+  [[nodiscard]] std::uint64_t bytes() const;      // of all tensors
+  [[nodiscard]] std::size_t num_carried() const;  // tensors that are carried along
 };
 
 // Tensors that are packed become bf16, where their blocks are, in written_layout(); index and config.json are changed only where that changes

@@ -9,8 +9,7 @@
 namespace rp {
 namespace {
 
-
-// Lists the tensors of one layer. What is trained of it goes by its name in checkpoints.
+// Lists the tensors of one layer. What is trained of it goes by its name in memory.
 class LayerList {
  public:
   LayerList(const ModelConfig& config, std::int64_t layer, const PartSelection& selection)
@@ -18,7 +17,7 @@ class LayerList {
 
   void add(const std::string& name, std::vector<std::int64_t> shape, int tied_group = -1) {
     // A tied head is the embedding.
-    const std::string called = tied_group >= 0 ? std::string(kEmbeddingTensor) : name_in_checkpoint(config_, layer_, name);
+    const std::string called = tied_group >= 0 ? embedding_in_model(config_) : name_in_model(config_, layer_, name);
     tensors.push_back({.name = name, .shape = std::move(shape), .is_trained = selection_.trains(called), .tied_group = tied_group});
   }
 
@@ -30,7 +29,7 @@ class LayerList {
     };
     add(linear.name + ".weight", shape_of({linear.out, linear.in}));
     if (linear.has_bias) add(linear.name + ".bias", shape_of({linear.out}));
-    if (!selection_.adapts(name_in_checkpoint(config_, layer_, linear.name), linear.is_expert_part)) return;
+    if (!selection_.adapts(name_in_model(config_, layer_, linear.name), linear.is_expert_part)) return;
     const LoraSettings& lora = selection_.lora();
     const auto add_pair = [&](const char* suffix, std::vector<std::int64_t> shape) {
       tensors.push_back({.name = linear.name + suffix, .shape = shape_of(std::move(shape)), .is_pair = true});
@@ -101,6 +100,12 @@ std::int64_t sum_of(const std::vector<LayerTensors>& layers, Counts counts) {
   return sum;
 }
 
+std::string prefixed(const NamePrefixes& prefixes, const ModelConfig& config, std::int64_t layer, const std::string& name) {
+  if (layer == 0) return cat(prefixes.body, "embed_tokens.", name);
+  if (layer <= config.num_layers()) return cat(prefixes.body, "layers.", layer - 1, ".", name);
+  return name.starts_with("lm_head") ? prefixes.head + name : prefixes.body + name;
+}
+
 }  // namespace
 
 std::int64_t LayerTensor::num_elements() const {
@@ -155,10 +160,20 @@ std::vector<LayerTensors> tensors_of(const ModelConfig& config, const TrainedPar
 }
 
 std::string name_in_checkpoint(const ModelConfig& config, std::int64_t layer, const std::string& name) {
-  if (layer == 0) return cat("model.embed_tokens.", name);
-  if (layer <= config.num_layers()) return cat("model.layers.", layer - 1, ".", name);
-  return name.starts_with("lm_head") ? name : cat("model.", name);
+  return prefixed(config.file_names, config, layer, name);
 }
+
+std::string embedding_in_checkpoint(const ModelConfig& config) { return name_in_checkpoint(config, 0, "weight"); }
+
+std::string head_in_checkpoint(const ModelConfig& config) { return config.file_names.head + std::string(kHeadTensor); }
+
+std::string name_in_model(const ModelConfig& config, std::int64_t layer, const std::string& name) {
+  return prefixed(config.module_names, config, layer, name);
+}
+
+std::string embedding_in_model(const ModelConfig& config) { return name_in_model(config, 0, "weight"); }
+
+std::string head_in_model(const ModelConfig& config) { return config.module_names.head + std::string(kHeadTensor); }
 
 std::int64_t num_parameters(const std::vector<LayerTensors>& layers) {
   return sum_of(layers, [](const LayerTensor&) { return true; });

@@ -13,8 +13,7 @@
 
 namespace rp {
 
-// In checkpoints: the embedding's, which a tied LM head shares, and the LM head's.
-inline constexpr std::string_view kEmbeddingTensor = "model.embed_tokens.weight";
+// The LM head's weight, within the last layer. A tied one is the embedding's.
 inline constexpr std::string_view kHeadTensor = "lm_head.weight";
 
 struct LayerTensor {
@@ -57,8 +56,15 @@ struct LinearShape {
 // Of all num_layers() + 2 layers.
 [[nodiscard]] std::vector<LayerTensors> tensors_of(const ModelConfig& config, const TrainedParts& parts = {});
 
-// What a parameter, or a module, of a layer is called in checkpoints: "model.layers.7." and its name, as a rule. Experts have no number in it.
+// What a parameter, or a module, of a layer is called in weight files: "model.layers.7." and its name, as a rule. Experts have no number in it.
 [[nodiscard]] std::string name_in_checkpoint(const ModelConfig& config, std::int64_t layer, const std::string& name);
+[[nodiscard]] std::string embedding_in_checkpoint(const ModelConfig& config);
+[[nodiscard]] std::string head_in_checkpoint(const ModelConfig& config);
+
+// The same in memory, which for the text part of a multimodal model differs: by these names go adapters, and what is to be trained.
+[[nodiscard]] std::string name_in_model(const ModelConfig& config, std::int64_t layer, const std::string& name);
+[[nodiscard]] std::string embedding_in_model(const ModelConfig& config);
+[[nodiscard]] std::string head_in_model(const ModelConfig& config);
 
 // Tied ones counted once; LoRA pairs count.
 [[nodiscard]] std::int64_t num_parameters(const std::vector<LayerTensors>& layers);

@@ -4,6 +4,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "model_files/common_config.h"
 #include "model_files/config_section.h"
 #include "model_files/embedded_files.h"
 #include "model_files/families/family.h"
@@ -27,19 +28,42 @@ std::string list_of(const std::vector<std::string>& names) {
   return list;
 }
 
-ModelConfig config_of(const ConfigSection& file, std::string name) {
-  ModelConfig config{.name = std::move(name), .family = file.text("model_type", "")};
+// Reads what `file`, whose model_type is `type`, says of a family's model. Throws as read_model_config().
+ModelConfig config_of_family(const ConfigSection& file, const std::string& type, std::string name) {
   for (const Family* family : kFamilies) {
-    if (family->model_type != config.family) continue;
+    if (family->model_type != type) continue;
+    ModelConfig config{.name = std::move(name), .family = type};
     family->read(file, config);
     return config;
   }
-  std::vector<std::string> families;
-  for (const Family* family : kFamilies) families.emplace_back(family->model_type);
-  std::sort(families.begin(), families.end());
-  if (config.family.empty()) throw file.refuse("has no model_type; the supported ones are ", list_of(families));
-  throw file.refuse("model_type is ", quoted_name(config.family), did_you_mean(config.family, families), "; the supported ones are ",
-                    list_of(families));
+  std::vector<std::string> types;
+  for (const Family* family : kFamilies) types.emplace_back(family->model_type);
+  for (const Wrapper* wrapper : kWrappers) types.emplace_back(wrapper->model_type);
+  std::sort(types.begin(), types.end());
+  if (type.empty()) throw file.refuse("has no model_type; the supported ones are ", list_of(types));
+  throw file.refuse("model_type is ", quoted_name(type), did_you_mean(type, types), "; the supported ones are ", list_of(types));
+}
+
+// The text part. What holds for all of the model stands outside of it.
+ModelConfig config_of_wrapper(const ConfigSection& file, const Wrapper& wrapper, std::string name) {
+  if (!file.has("text_config")) throw file.refuse("has no text_config, which a model of type ", quoted_name(wrapper.model_type), " must have");
+  const ConfigSection text = file.section("text_config");
+  ModelConfig config = config_of_family(text, text.text("model_type", std::string(wrapper.text_type).c_str()), std::move(name));
+  config.wrapper = wrapper.model_type;
+  config.file_names = {.body = std::string(wrapper.body_in_files), .head = std::string(wrapper.head_in_files)};
+  config.module_names = {.body = std::string(wrapper.body_in_memory), .head = std::string(wrapper.head_in_memory)};
+  config.tied_head = file.boolean("tie_word_embeddings", wrapper.tied_head);
+  if (const std::optional<DType> dtype = read_dtype(file)) config.dtype = dtype;
+  if (const std::string method = read_quantization(file); !method.empty()) config.quantization = method;
+  return config;
+}
+
+ModelConfig config_of(const ConfigSection& file, std::string name) {
+  const std::string type = file.text("model_type", "");
+  for (const Wrapper* wrapper : kWrappers) {
+    if (wrapper->model_type == type) return config_of_wrapper(file, *wrapper, std::move(name));
+  }
+  return config_of_family(file, type, std::move(name));
 }
 
 // Separates values by spaces.
@@ -80,7 +104,7 @@ void add_mlp(Line& line, const MlpConfig& mlp) {
 
 std::string text_of_layer(const ModelConfig& config, std::int64_t layer) {
   Line line;
-  line.add(config.family, config.hidden, config.vocabulary, config.max_sequence_length, config.padding_id, config.norm_epsilon,
+  line.add(config.family, config.wrapper, config.hidden, config.vocabulary, config.max_sequence_length, config.padding_id, config.norm_epsilon,
            static_cast<int>(config.norm), config.embedding_scale, config.logit_softcap, config.tied_head,
            config.dtype ? dtype_name(*config.dtype) : "none", config.quantization);
   if (layer == 0 || layer > config.num_layers()) return line.add("layer", layer).text();

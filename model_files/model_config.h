@@ -89,10 +89,21 @@ struct DecoderLayerConfig {
   bool operator==(const DecoderLayerConfig&) const = default;
 };
 
+// How the names of a model's tensors begin.
+struct NamePrefixes {
+  std::string body = "model.";  // of the embedding, the decoder layers and the final norm
+  std::string head{};           // of "lm_head.weight"
+
+  bool operator==(const NamePrefixes&) const = default;
+};
+
 // Every value is within the bounds that model_config.cc and the families state, and they fit each other.
 struct ModelConfig {
   std::string name{};    // of the preset or the folder
   std::string family{};  // model_type, as "qwen3"
+  std::string wrapper{};  // model_type of the multimodal model whose text part this is, as "gemma3"; empty: it is all of the model
+  NamePrefixes file_names{};    // in weight files
+  NamePrefixes module_names{};  // in memory: those of adapters, and of what is to be trained
   std::int64_t hidden = 0;
   std::int64_t vocabulary = 0;
   std::int64_t max_sequence_length = 0;
@@ -115,7 +126,8 @@ inline constexpr const char* kConfigFile = "config.json";
 // From the config.json of a model's folder. Rotary parameters are understood in the spelling of transformers 5 (rope_parameters)
 // and before (rope_theta, rope_scaling); where both are there they must agree. Settings that would change the model's
 // mathematics and that its family does not have are errors; keys that nobody knows are ignored, as every reader of these files
-// must. Throws rp::Error (kBadInput) naming the file, the key and what it must be; for an unknown family with the nearest.
+// must. Of a multimodal model's folder the text part is read. Throws rp::Error (kBadInput) naming the file, the key and what it must be; for an
+// unknown family with the nearest.
 [[nodiscard]] ModelConfig read_model_config(const std::filesystem::path& folder);
 
 // What a layer of the sequential model is made from, as one line: all of the config but its name and other decoder layers. 0 is the

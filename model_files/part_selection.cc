@@ -106,7 +106,7 @@ SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts)
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const auto layer = static_cast<std::int64_t>(i);
     for (const LayerTensor& tensor : layers[i].tensors) {
-      const std::string name = name_in_checkpoint(config, layer, tensor.name);
+      const std::string name = name_in_model(config, layer, tensor.name);
       if (tensor.name.ends_with(kPair)) {
         const std::string linear = tensor.name.substr(0, tensor.name.size() - kPair.size());
         const auto found = std::ranges::find(summary.adapted, linear, &std::pair<std::string, int>::first);
@@ -114,13 +114,13 @@ SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts)
         ++summary.num_adapted;
       }
       if (tensor.is_pair) continue;
-      if (name == kHeadTensor && config.tied_head) continue;  // goes with the embedding
+      if (tensor.name == kHeadTensor && config.tied_head) continue;  // goes with the embedding
       weights.insert(name);
       if (tensor.is_trained && tensor.shape.size() == 3) trained_experts.insert(name);
     }
     if (layer == 0 || layer > config.num_layers()) continue;
     for (const LinearShape& linear : linears_of(config.layers[i - 1], config.hidden)) {
-      if (!linear.is_expert_part || parts.lora.on_experts) linears.insert(name_in_checkpoint(config, layer, linear.name));
+      if (!linear.is_expert_part || parts.lora.on_experts) linears.insert(name_in_model(config, layer, linear.name));
     }
   }
   const PartSelection selection(parts);

@@ -13,7 +13,7 @@
 
 namespace rp {
 
-// Names are those in checkpoints, those of experts without their numbers.
+// Names are those in memory (name_in_model()), those of experts without their numbers.
 class PartSelection {
  public:
   // Throws rp::Error (kUsage) for numbers out of range and for what is no regular expression.

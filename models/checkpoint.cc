@@ -80,17 +80,17 @@ class MergedParts {
 }  // namespace
 
 void check_tied_head(const ModelConfig& config, const WeightFiles& weights) {
-  if (!config.tied_head || !weights.contains(kHeadTensor)) return;
-  const std::string embedding(kEmbeddingTensor);
+  const std::string embedding = embedding_in_checkpoint(config), head = head_in_checkpoint(config);
+  if (!config.tied_head || !weights.contains(head)) return;
   const std::uint64_t bytes = weights.tensor(embedding).bytes;
   std::vector<char> ours(std::min(kPieceBytes, bytes));
   std::vector<char> heads(ours.size());
   for (std::uint64_t first = 0; first < bytes; first += ours.size()) {
     const std::uint64_t count = std::min<std::uint64_t>(ours.size(), bytes - first);
     weights.read(embedding, ours.data(), count, first);
-    weights.read(kHeadTensor, heads.data(), count, first);
+    weights.read(head, heads.data(), count, first);
     if (std::memcmp(ours.data(), heads.data(), count) == 0) continue;
-    throw untied_head(weights, "has other values than the embedding");
+    throw untied_head(config, weights, "has other values than the embedding");
   }
 }
 

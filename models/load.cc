@@ -196,7 +196,10 @@ ModelInfo inspect(const std::filesystem::path& directory, const TrainedParts& pa
   for (const DecoderLayerConfig& layer : config.layers) {
     if (layer.mlp.experts) info.num_experts = layer.mlp.experts->num;
   }
-  info.weight_bytes = exported_files(config, weights).bytes();
+  const ExportedFiles exported = exported_files(config, weights);
+  info.weight_bytes = exported.bytes();
+  info.num_carried = static_cast<std::int64_t>(exported.num_carried());
+  info.wrapper = config.wrapper;
   for (const CheckpointTensor& tensor : checkpoint_tensors(config)) info.num_parameters += tensor.num_elements();
   return info;
 }

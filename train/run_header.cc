@@ -72,6 +72,10 @@ std::string settings_text(const TrainSettings& settings, const RunInputs& inputs
   text += row("model", cat(inputs.model.architecture, ", ", grouped(inputs.model.num_parameters), " parameters, ",
                            inputs.model.num_layers, " layers, vocabulary ", grouped(inputs.model.vocabulary),
                            ", up to ", grouped(inputs.model.max_sequence_length), " tokens a sequence"));
+  if (!inputs.model.wrapper.empty()) {
+    text += row("text part", cat("of a model of type ", inputs.model.wrapper, ", whose ", grouped(inputs.model.num_carried),
+                                 " other tensors are carried along as they are"));
+  }
   if (settings.parts != TrainedParts{}) text += row("trained", trained_text(settings.parts.lora, inputs.model));
   text += row("data", data_text(inputs));
   if (inputs.checkpoint) text += row("checkpoint", inputs.checkpoint->string());

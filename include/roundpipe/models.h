@@ -21,6 +21,8 @@ namespace rp::models {
 // What a program may want to know of a model before it runs.
 struct ModelInfo {
   std::string architecture;              // as "llama"
+  std::string wrapper{};                 // of the multimodal model whose text part this is, as "gemma3"; else empty
+  std::int64_t num_carried = 0;          // tensors of the files that are no part of this model: a saved one has them, too
   std::int64_t vocabulary = 0;           // token ids are below it
   std::int64_t num_parameters = 0;       // tied ones counted once; without pairs
   std::int64_t num_trained = 0;          // those of pairs included

@@ -16,11 +16,24 @@ struct Family {
   void (*read)(const ConfigSection& file, ModelConfig& config);
 };
 
+// A multimodal model, whose text part is the "text_config" of its config.json: of one of the families. What else it has is not read.
+struct Wrapper {
+  std::string_view model_type;
+  std::string_view text_type;  // of a text_config that does not say
+  std::string_view body_in_files, head_in_files;    // NamePrefixes
+  std::string_view body_in_memory, head_in_memory;  // likewise, in transformers' class
+  bool tied_head;  // of a config.json that does not say; that of the text_config counts for nothing
+};
+
 // One for each file in model_files/families/.
 extern const Family kGemma3TextFamily, kGptOssFamily, kLlamaFamily, kMistralFamily, kOlmo3Family, kQwen2Family, kQwen3Family,
     kQwen3MoeFamily, kSmolLm3Family;
 
 inline constexpr std::array kFamilies = {&kGemma3TextFamily, &kGptOssFamily, &kLlamaFamily,    &kMistralFamily, &kOlmo3Family,
                                          &kQwen2Family,      &kQwen3Family,  &kQwen3MoeFamily, &kSmolLm3Family};
+
+extern const Wrapper kGemma3Wrapper, kMistral3Wrapper;
+
+inline constexpr std::array kWrappers = {&kGemma3Wrapper, &kMistral3Wrapper};
 
 }  // namespace rp

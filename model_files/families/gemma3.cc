@@ -1,4 +1,4 @@
-// Gemma 3, text: a norm on both sides of attention and of the MLP, five layers with a window to one without.
+// Gemma 3: a norm on both sides of attention and of the MLP, five layers with a window to one without.
 #include <cmath>
 
 #include "model_files/common_config.h"
@@ -9,11 +9,13 @@ namespace {
 
 void read(const ConfigSection& file, ModelConfig& config) {
   DecoderLayerConfig layer = read_common(file,
-                                         {.num_kv_heads = 4,
+                                         {.num_heads = 8,
+                                          .num_kv_heads = 4,
                                           .head_dim = 256,
                                           .tied_head = true,
                                           .padding_id = 0,
                                           .max_positions = 131'072,
+                                          .vocabulary = 262'208,
                                           .activation_key = "hidden_activation",
                                           .activation = "gelu_pytorch_tanh",
                                           .rope_by_type = true},
@@ -45,5 +47,13 @@ void read(const ConfigSection& file, ModelConfig& config) {
 }  // namespace
 
 constexpr Family kGemma3TextFamily{.model_type = "gemma3_text", .read = read};
+
+constexpr Wrapper kGemma3Wrapper{.model_type = "gemma3",
+                                 .text_type = "gemma3_text",
+                                 .body_in_files = "language_model.model.",
+                                 .head_in_files = "language_model.",
+                                 .body_in_memory = "model.language_model.",
+                                 .head_in_memory = "",
+                                 .tied_head = true};
 
 }  // namespace rp

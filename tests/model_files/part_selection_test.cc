@@ -36,7 +36,7 @@ std::vector<std::string> trained_names(const ModelConfig& config, const TrainedP
   const std::vector<LayerTensors> layers = tensors_of(config, parts);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     for (const LayerTensor& tensor : layers[i].tensors) {
-      if (tensor.is_trained) names.push_back(name_in_checkpoint(config, static_cast<std::int64_t>(i), tensor.name));
+      if (tensor.is_trained) names.push_back(name_in_model(config, static_cast<std::int64_t>(i), tensor.name));
     }
   }
   return names;

@@ -110,5 +110,20 @@ def qwen3_moe(choose: random.Random) -> dict:
     return common(choose) | changes
 
 
+def gemma3(choose: random.Random) -> dict:
+    # The class with eyes does not cap logits, whatever its text says.
+    text = gemma3_text(choose) | {"model_type": "gemma3_text", "final_logit_softcapping": None}
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
+    return {"text_config": text, "vision_config": vision, "mm_tokens_per_image": 4, "tie_word_embeddings": text["tie_word_embeddings"]}
+
+
+def mistral3(choose: random.Random) -> dict:
+    text = mistral(choose) | {"model_type": "mistral"}
+    vision = {"model_type": "pixtral", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+              "head_dim": 8, "image_size": 28, "patch_size": 14}
+    return {"text_config": text, "vision_config": vision, "tie_word_embeddings": text["tie_word_embeddings"]}
+
+
 # By model_type.
-FAMILIES = {"llama": llama, "qwen2": qwen2, "qwen3": qwen3, "qwen3_moe": qwen3_moe, "mistral": mistral, "gemma3_text": gemma3_text, "smollm3": smollm3, "olmo3": olmo3}
+FAMILIES = {"llama": llama, "qwen2": qwen2, "qwen3": qwen3, "qwen3_moe": qwen3_moe, "mistral": mistral, "gemma3_text": gemma3_text, "smollm3": smollm3, "olmo3": olmo3,
+            "gemma3": gemma3, "mistral3": mistral3}

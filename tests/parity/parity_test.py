@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
 from families import FAMILIES
 
@@ -46,12 +46,13 @@ def make_case(family: str, seed: int, folder: Path):
     choose = random.Random(f"{family} {seed}")
     torch.manual_seed(seed)
     config = AutoConfig.for_model(family, **FAMILIES[family](choose))
-    config._attn_implementation = "eager"
+    is_wrapper = hasattr(config, "text_config")  # the text of a multimodal model
     if hasattr(config, "num_experts_per_tok"):
         # Its grouped products take rows of 16 bytes only; elsewhere it adds up in bf16 expert by expert.
         whole = config.hidden_size % 8 == 0 and config.moe_intermediate_size % 8 == 0
         config._experts_implementation = "grouped_mm" if whole else "eager"
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    auto_class = AutoModelForImageTextToText if is_wrapper else AutoModelForCausalLM
+    model = auto_class.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():
         for parameter in model.parameters():
             # Norms and biases start as ones and zeros, with which much would go unnoticed.
@@ -63,8 +64,9 @@ def make_case(family: str, seed: int, folder: Path):
     if any(".experts." in name for name, _ in model.named_parameters()) and choose.random() < 0.5:
         save_fused(model, folder)
     rows, length = choose.choice([1, 2, 3]), choose.choice([1, 5, 16, 33])
-    ids = torch.randint(0, config.vocab_size, (rows, length))
-    labels = torch.where(torch.rand(rows, length) < 0.2, -100, torch.randint(0, config.vocab_size, (rows, length)))
+    vocabulary = config.get_text_config().vocab_size
+    ids = torch.randint(0, vocabulary, (rows, length))
+    labels = torch.where(torch.rand(rows, length) < 0.2, -100, torch.randint(0, vocabulary, (rows, length)))
     labels[0, 0] = 0
     inputs = {"ids": ids, "labels": labels, "divisor": torch.tensor(float((labels != -100).sum()))}
     if choose.random() < 0.3:
@@ -106,7 +108,12 @@ def save_fused(model, folder: Path):
 
 
 def by_file_name(name: str, value: torch.Tensor, names: set) -> dict:
-    """In memory the experts of a layer are two parameters; in files, which have these names, perhaps three tensors for each expert."""
+    """In memory the experts of a layer are two parameters; in files, which have these names, perhaps three tensors for each expert. Texts of
+    multimodal models have other names in files, and what is not text is not trained."""
+    if any(each.startswith("language_model.") for each in names):
+        is_text = name.startswith(("model.language_model.", "lm_head."))
+        file_name = name.replace("model.language_model.", "language_model.model.").replace("lm_head.", "language_model.lm_head.")
+        return {file_name: value} if is_text else {}
     start, dot, part = name.rpartition(".experts.")
     if not dot or name in names:
         return {name: value}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A model that is loaded and not trained is written as it came: names, layouts of experts, dtypes, shards, index, bit for bit. Packed
-experts are written as bf16."""
+experts are written as bf16. Of multimodal models the text is trained and the rest written as it came."""
 
 import json
 import unittest
@@ -46,7 +46,7 @@ def save_as_in_memory(model, folder: Path, num_shards: int):
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1) + "\n\n")
 
 
-class ExportTest(LaunchedTest):
+class ExportedTest(LaunchedTest):
     def export(self, model: Path, dtype: str, **changes) -> Path:
         text = self.run_train(settings(self.output, model=model, max_steps=0, dtype=dtype, **changes)).stdout
         self.assertIn("trained 0 steps", text)
@@ -58,6 +58,8 @@ class ExportTest(LaunchedTest):
         for path in given.iterdir():
             self.assertEqual(path.read_bytes(), (written / path.name).read_bytes(), path.name)
 
+
+class ExportTest(ExportedTest):
     def check(self, family: str, dtype: str, save, expected_files: int):
         model = self.directory / "model"
         model.mkdir()
@@ -86,6 +88,74 @@ class ExportTest(LaunchedTest):
         save_as_in_memory(make_model("qwen3_moe", "bfloat16"), model, 2)
         self.export(model, "bf16", lora_rank=2, lora_experts=True, save_merged=True)
         self.assert_same_files(model, self.output / "merged")
+
+
+def make_multimodal(folder: Path):
+    """A Gemma 3 with eyes, in two shards."""
+    import torch
+    from transformers import Gemma3Config, Gemma3ForConditionalGeneration
+
+    torch.manual_seed(6)
+    vocabulary = json.loads((SAMPLE / "model" / "config.json").read_text())["vocab_size"]
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
+    text = SIZES | {"vocab_size": vocabulary, "sliding_window": 7, "query_pre_attn_scalar": 12}
+    model = Gemma3ForConditionalGeneration(Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4))
+    model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="60KB")
+
+
+def tensors_of(folder: Path) -> dict:
+    from safetensors.torch import load_file
+
+    return {name: value for file in folder.glob("*.safetensors") for name, value in load_file(file).items()}
+
+
+class MultimodalTest(ExportedTest):
+    """Of a multimodal model the text is trained; the rest is carried along."""
+
+    def setUp(self):
+        super().setUp()
+        self.model = self.directory / "model"
+        make_multimodal(self.model)
+        self.given = tensors_of(self.model)
+        self.others = {name for name in self.given if not name.startswith("language_model.")}
+        self.assertGreater(len(self.others), 10)
+
+    def assert_only_text_changed(self, written: Path):
+        found = tensors_of(written)
+        self.assertEqual(self.given.keys(), found.keys())
+        for name in self.others:
+            self.assertTrue(self.given[name].equal(found[name]), name)
+        self.assertFalse(all(self.given[name].equal(found[name]) for name in found))
+
+    def test_untrained_it_has_the_same_bytes(self):
+        self.assertEqual(len(list(self.model.glob("*.safetensors"))), 2)
+        self.assert_same_files(self.model, self.export(self.model, "bf16"))
+
+    def test_training_says_what_is_trained_and_leaves_the_rest(self):
+        text = self.run_train(settings(self.output, model=self.model)).stdout
+        line = f"of a model of type gemma3, whose {len(self.others)} other tensors are carried along as they are"
+        self.assertEqual(text.count(line), 1, text)
+        self.assert_only_text_changed(self.output / "final")
+
+    def test_peft_reads_its_adapter(self):
+        import torch
+        from peft import PeftModel
+        from transformers import AutoModelForCausalLM
+
+        self.run_train(settings(self.output, model=self.model, lora_rank=4, train="language_model.norm", save_merged=True, dtype="fp32"))
+        self.assert_only_text_changed(self.output / "merged")
+        load = lambda folder: AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        ids = torch.arange(5, 45).view(1, 40)
+        with torch.no_grad():
+            before, merged = load(self.model)(ids).logits, load(self.output / "merged")(ids).logits
+            adapted = PeftModel.from_pretrained(load(self.model), self.output / "final")
+            logits = adapted(ids).logits
+        trained = [name for name, _ in adapted.named_parameters() if "lora_" in name or "modules_to_save" in name]
+        self.assertFalse([name for name in trained if "vision" in name])
+        self.assertEqual(len(trained), 2 * 7 * SIZES["num_hidden_layers"] + 1)
+        self.assertGreater((logits - before).norm() / before.norm(), 1e-3)
+        # The merged weights are rounded to the base's bf16.
+        self.assertLess((logits - merged).norm() / (logits - before).norm(), 0.2)
 
 
 if __name__ == "__main__":

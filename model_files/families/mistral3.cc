@@ -1,0 +1,14 @@
+// Mistral 3: a Mistral (Small 3.1 and later) or a Ministral 3 with eyes.
+#include "model_files/families/family.h"
+
+namespace rp {
+
+constexpr Wrapper kMistral3Wrapper{.model_type = "mistral3",
+                                   .text_type = "mistral",
+                                   .body_in_files = "language_model.model.",
+                                   .head_in_files = "language_model.",
+                                   .body_in_memory = "model.language_model.",
+                                   .head_in_memory = "",
+                                   .tied_head = true};
+
+}  // namespace rp
