@@ -88,7 +88,8 @@ void add_rope(Line& line, const RopeConfig& rope) {
 
 void add_attention(Line& line, const AttentionConfig& attention) {
   line.add("attention", attention.num_heads, attention.num_kv_heads, attention.head_dim, attention.scale, attention.window,
-           attention.qkv_bias, attention.output_bias, static_cast<int>(attention.head_norm), attention.has_sinks);
+           attention.qkv_bias, attention.output_bias, static_cast<int>(attention.head_norm), attention.has_sinks, attention.query_growth,
+           attention.query_growth_positions);
   add_rope(line, attention.rope);
 }
 

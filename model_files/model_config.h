@@ -47,6 +47,10 @@ struct AttentionConfig {
   HeadNorm head_norm = HeadNorm::kNone;
   bool has_sinks = false;  // one more logit a query head
   RopeConfig rope{};
+  // Queries at position p of their document are multiplied by 1 + growth * ln(1 + floor(p / positions)), rounded, behind the rotation, which
+  // there must be. 0: they are not.
+  double query_growth = 0;
+  std::int64_t query_growth_positions = 0;
 
   [[nodiscard]] std::int64_t query_width() const { return num_heads * head_dim; }
   [[nodiscard]] std::int64_t kv_width() const { return num_kv_heads * head_dim; }

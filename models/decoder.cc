@@ -168,8 +168,14 @@ class DecoderLayer : public Layer {
     if (rotates()) {
       const std::int64_t length = x_bth.size(1);
       RotaryTable table = rotary_table(length, x_bth);
-      if (documents_bk.defined()) table = rotary_table_at(table, document_positions(documents_bk, length));
-      q_btnd = rotate_heads(q_btnd, table);
+      std::optional<RotaryTable> of_queries =
+          growing_table(table, attention.query_growth, attention.query_growth_positions, x_bth.scalar_type());
+      if (documents_bk.defined()) {
+        const at::Tensor positions_bt = document_positions(documents_bk, length);
+        table = rotary_table_at(table, positions_bt);
+        if (of_queries) of_queries = rotary_table_at(*of_queries, positions_bt);
+      }
+      q_btnd = rotate_heads(q_btnd, of_queries ? *of_queries : table);
       k_btmd = rotate_heads(k_btmd, table);
     }
     const AttentionRule rule{.scale = attention.scale, .window = attention.window, .sinks_n = sinks_n_, .documents_bk = documents_bk};

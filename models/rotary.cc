@@ -81,6 +81,14 @@ RotaryTable make_rotary_table(const at::Tensor& frequencies, std::int64_t length
   return {rounded(angles.cos()), rounded(angles.sin())};
 }
 
+std::optional<RotaryTable> growing_table(const RotaryTable& table, double growth, std::int64_t positions, at::ScalarType dtype) {
+  const std::int64_t length = table.cosine_td2.size(0);
+  if (growth == 0 || length <= positions) return std::nullopt;
+  const at::Tensor times = (at::arange(length, table.cosine_td2.options()) / static_cast<double>(positions)).floor();
+  const at::Tensor factors_t1 = (1 + growth * (1 + times).log()).to(dtype).to(at::kFloat).unsqueeze(1);
+  return RotaryTable{table.cosine_td2 * factors_t1, table.sine_td2 * factors_t1};
+}
+
 RotaryTable rotary_table_at(const RotaryTable& table, const at::Tensor& positions_bt) {
   const at::Tensor positions = positions_bt.flatten();
   return {table.cosine_td2.index_select(0, positions), table.sine_td2.index_select(0, positions)};

@@ -26,11 +26,11 @@ struct Wrapper {
 };
 
 // One for each file in model_files/families/.
-extern const Family kGemma3TextFamily, kGptOssFamily, kLlamaFamily, kMistralFamily, kOlmo3Family, kQwen2Family, kQwen3Family,
-    kQwen3MoeFamily, kSmolLm3Family;
+extern const Family kGemma3TextFamily, kGptOssFamily, kLlamaFamily, kMinistral3Family, kMistralFamily, kOlmo3Family, kQwen2Family,
+    kQwen3Family, kQwen3MoeFamily, kSmolLm3Family;
 
-inline constexpr std::array kFamilies = {&kGemma3TextFamily, &kGptOssFamily, &kLlamaFamily,    &kMistralFamily, &kOlmo3Family,
-                                         &kQwen2Family,      &kQwen3Family,  &kQwen3MoeFamily, &kSmolLm3Family};
+inline constexpr std::array kFamilies = {&kGemma3TextFamily, &kGptOssFamily, &kLlamaFamily, &kMinistral3Family, &kMistralFamily,
+                                         &kOlmo3Family,      &kQwen2Family,  &kQwen3Family, &kQwen3MoeFamily,   &kSmolLm3Family};
 
 extern const Wrapper kGemma3Wrapper, kMistral3Wrapper;
 

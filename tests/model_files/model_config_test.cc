@@ -131,7 +131,7 @@ TEST(ModelConfig, TheDtypeIsReadUnderItsOldName) {
 
 TEST(ModelConfig, EveryImpossibleValueIsRefusedWithItsKeyAndWhatItMustBe) {
   const std::vector<std::pair<json, std::vector<std::string>>> cases = {
-      {{{"model_type", "mamba"}}, {"'mamba'", "gemma3, gemma3_text, gpt_oss, llama, mistral, mistral3, olmo3, qwen2, qwen3, qwen3_moe, smollm3"}},
+      {{{"model_type", "mamba"}}, {"'mamba'", "gemma3, gemma3_text, gpt_oss, llama, ministral3, mistral, mistral3, olmo3, qwen2, qwen3, qwen3_moe, smollm3"}},
       {{{"model_type", "qwen4"}}, {"'qwen4'", "did you mean"}},
       {{{"model_type", nullptr}}, {"no model_type"}},
       {{{"model_type", 3}}, {"model_type", "a string"}},

@@ -219,6 +219,15 @@ TEST_F(EmulatedGpu, RotaryTableIsTheCpus) {
   EXPECT_LE(relative_difference(ours.sine_td2, theirs.sine_td2), 4e-3);
 }
 
+TEST_F(EmulatedGpu, AGrowingRotaryTableIsTheCpus) {
+  const at::Tensor frequencies = at::pow(1e-4, at::arange(0, 1, 0.125, at::kFloat));
+  const RotaryTable ours = *growing_table(make_rotary_table(frequencies, 50, at::kBFloat16, 1), 0.5, 16, at::kBFloat16);
+  set_gpu_kernels(nullptr);
+  const RotaryTable theirs = *growing_table(make_rotary_table(frequencies, 50, at::kBFloat16, 1), 0.5, 16, at::kBFloat16);
+  EXPECT_LE(relative_difference(ours.cosine_td2, theirs.cosine_td2), 4e-3);
+  EXPECT_LE(relative_difference(ours.sine_td2, theirs.sine_td2), 4e-3);
+}
+
 // The rows of a leaf with a gradient of its own are added there; any other weight gets a dense gradient.
 TEST_F(EmulatedGpu, EmbeddingAddsRowsToTheLeafsGradientInPlace) {
   const at::Tensor ids = at::tensor({4, 1, 4, 4, 0, 2}, at::kLong).view({2, 3});

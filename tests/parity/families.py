@@ -68,6 +68,13 @@ def mistral(choose: random.Random) -> dict:
     return common(choose) | {"sliding_window": choose.choice([None, window(choose)]), "rope_parameters": random_rope(choose, ("default", "yarn"))}
 
 
+def ministral3(choose: random.Random) -> dict:
+    """Contexts of a few tokens, so that queries grow within the sequences."""
+    rope = random_rope(choose, ("yarn", "yarn", "default", "linear"))
+    rope |= {"llama_4_scaling_beta": choose.choice([0.1, 0.7]), "original_max_position_embeddings": choose.choice([3, 8, 16, 64])}
+    return common(choose) | {"sliding_window": choose.choice([None, window(choose)]), "rope_parameters": rope}
+
+
 def gemma3_text(choose: random.Random) -> dict:
     changes = {"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": choose.choice([4, 10, 256]), "sliding_window": window(choose),
                "num_hidden_layers": choose.choice([1, 3]), "attention_bias": choose.random() < 0.2,
@@ -118,12 +125,12 @@ def gemma3(choose: random.Random) -> dict:
 
 
 def mistral3(choose: random.Random) -> dict:
-    text = mistral(choose) | {"model_type": "mistral"}
+    text = choose.choice([mistral(choose) | {"model_type": "mistral"}, ministral3(choose) | {"model_type": "ministral3"}])
     vision = {"model_type": "pixtral", "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
               "head_dim": 8, "image_size": 28, "patch_size": 14}
     return {"text_config": text, "vision_config": vision, "tie_word_embeddings": text["tie_word_embeddings"]}
 
 
 # By model_type.
-FAMILIES = {"llama": llama, "qwen2": qwen2, "qwen3": qwen3, "qwen3_moe": qwen3_moe, "mistral": mistral, "gemma3_text": gemma3_text, "smollm3": smollm3, "olmo3": olmo3,
+FAMILIES = {"llama": llama, "qwen2": qwen2, "qwen3": qwen3, "qwen3_moe": qwen3_moe, "mistral": mistral, "ministral3": ministral3, "gemma3_text": gemma3_text, "smollm3": smollm3, "olmo3": olmo3,
             "gemma3": gemma3, "mistral3": mistral3}
