@@ -117,6 +117,16 @@ def qwen3_moe(choose: random.Random) -> dict:
     return common(choose) | changes
 
 
+def gpt_oss(choose: random.Random) -> dict:
+    changes = experts_of(choose, "num_local_experts")
+    changes |= {"num_hidden_layers": choose.choice([1, 3]), "sliding_window": window(choose), "attention_bias": choose.random() < 0.7,
+                "rope_parameters": random_rope(choose, ("default", "yarn"))}
+    changes["layer_types"] = [choose.choice(["full_attention", "sliding_attention"]) for _ in range(changes["num_hidden_layers"])]
+    if choose.random() < 0.5:  # sizes of whole blocks, so that experts can be packed
+        changes |= {"hidden_size": 32, "intermediate_size": choose.choice([32, 96])}
+    return common(choose) | changes
+
+
 def gemma3(choose: random.Random) -> dict:
     # The class with eyes does not cap logits, whatever its text says.
     text = gemma3_text(choose) | {"model_type": "gemma3_text", "final_logit_softcapping": None}
@@ -133,4 +143,4 @@ def mistral3(choose: random.Random) -> dict:
 
 # By model_type.
 FAMILIES = {"llama": llama, "qwen2": qwen2, "qwen3": qwen3, "qwen3_moe": qwen3_moe, "mistral": mistral, "ministral3": ministral3, "gemma3_text": gemma3_text, "smollm3": smollm3, "olmo3": olmo3,
-            "gemma3": gemma3, "mistral3": mistral3}
+            "gpt_oss": gpt_oss, "gemma3": gemma3, "mistral3": mistral3}

@@ -98,7 +98,7 @@ Values values_of(const std::filesystem::path& folder, const std::string& dtype_t
     add_gradients(adapter_tensors(config, parts), layers, values);
     return values;
   }
-  add_gradients(checkpoint_tensors(config, find_expert_layout(config, WeightFiles::open(folder))), layers, values);
+  add_gradients(checkpoint_tensors(config, written_layout(find_expert_layout(config, WeightFiles::open(folder)))), layers, values);
   if (config.tied_head) {
     for (const NamedParameter& parameter : layers.back().parameters()) {
       if (parameter.name == kHeadTensor) values.at(embedding_in_checkpoint(config)).add_(parameter.value.grad());

@@ -6,7 +6,7 @@ Each case is a seed: it gives the configuration, the weights, and a batch, of wh
 logits, the losses (cross entropy, z-loss, auxiliary loss of experts) and every gradient must agree; in bf16 ours must be as near to
 transformers' fp32 as its own bf16 is, but for a
 factor of two. (So in fp32, too, where that is more than the limit.) transformers sees one document at a time, which is what packing means. The weights are bf16 values in files of fp32:
-loaded and exported in either dtype they must be the same files.
+loaded and exported in either dtype they must be the same files, but that packed experts become bf16.
 """
 
 import json
@@ -20,6 +20,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from families import FAMILIES
 
@@ -49,19 +50,23 @@ def make_case(family: str, seed: int, folder: Path):
     is_wrapper = hasattr(config, "text_config")  # the text of a multimodal model
     if hasattr(config, "num_experts_per_tok"):
         # Its grouped products take rows of 16 bytes only; elsewhere it adds up in bf16 expert by expert.
-        whole = config.hidden_size % 8 == 0 and config.moe_intermediate_size % 8 == 0
+        inner = getattr(config, "moe_intermediate_size", config.intermediate_size)
+        whole = config.hidden_size % 8 == 0 and inner % 8 == 0
         config._experts_implementation = "grouped_mm" if whole else "eager"
     auto_class = AutoModelForImageTextToText if is_wrapper else AutoModelForCausalLM
     model = auto_class.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():
-        for parameter in model.parameters():
+        for name, parameter in model.named_parameters():
             # Norms and biases start as ones and zeros, with which much would go unnoticed.
-            if parameter.dim() == 1:
+            if parameter.dim() == 1 or name.endswith("bias"):
                 parameter.add_(torch.randn_like(parameter), alpha=0.2)
             # In bf16 both compute from the same weights.
             parameter.copy_(parameter.to(torch.bfloat16))
     model.save_pretrained(folder)
-    if any(".experts." in name for name, _ in model.named_parameters()) and choose.random() < 0.5:
+    if family == "gpt_oss":
+        if config.hidden_size % 32 == config.intermediate_size % 32 == 0:
+            save_packed(model, folder)
+    elif any(".experts." in name for name, _ in model.named_parameters()) and choose.random() < 0.5:
         save_fused(model, folder)
     rows, length = choose.choice([1, 2, 3]), choose.choice([1, 5, 16, 33])
     vocabulary = config.get_text_config().vocab_size
@@ -107,6 +112,25 @@ def save_fused(model, folder: Path):
               metadata={"format": "pt"})
 
 
+def packed_tensors(values: dict) -> list[str]:
+    """Names of the weights of which a file has blocks and scales."""
+    return [name.removesuffix("_blocks") for name in values if name.endswith("_blocks")]
+
+
+@torch.no_grad()
+def save_packed(model, folder: Path):
+    """Gives experts random MXFP4 numbers for weights, and writes them as OpenAI's files have them."""
+    values = load_file(folder / "model.safetensors")
+    for name in [name for name in values if ".experts." in name and not name.endswith("_bias")]:
+        experts, into, out = values.pop(name).shape
+        values[f"{name}_blocks"] = torch.randint(0, 256, (experts, out, into // 32, 16), dtype=torch.uint8)
+        values[f"{name}_scales"] = torch.randint(120, 124, (experts, out, into // 32), dtype=torch.uint8)
+        model.get_parameter(name).copy_(convert_moe_packed_tensors(values[f"{name}_blocks"], values[f"{name}_scales"]))
+    save_file(values, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text()) | {"quantization_config": {"quant_method": "mxfp4"}}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
 def by_file_name(name: str, value: torch.Tensor, names: set) -> dict:
     """In memory the experts of a layer are two parameters; in files, which have these names, perhaps three tensors for each expert. Texts of
     multimodal models have other names in files, and what is not text is not trained."""
@@ -115,7 +139,7 @@ def by_file_name(name: str, value: torch.Tensor, names: set) -> dict:
         file_name = name.replace("model.language_model.", "language_model.model.").replace("lm_head.", "language_model.lm_head.")
         return {file_name: value} if is_text else {}
     start, dot, part = name.rpartition(".experts.")
-    if not dot or name in names:
+    if not dot or name in names or f"{name}_blocks" in names:
         return {name: value}
     named = {}
     for expert, weight in enumerate(value):
@@ -212,6 +236,9 @@ class RouterMargin:
 def check_export(name: str, folder: Path) -> list[str]:
     faults = []
     source = load_file(folder / "model.safetensors")
+    packed = packed_tensors(source)
+    for key in packed:
+        source[key] = convert_moe_packed_tensors(source.pop(f"{key}_blocks"), source.pop(f"{key}_scales"))
     for dtype in ("float32", "bfloat16"):
         exported = load_file(folder / f"exported-{dtype}" / "model.safetensors")
         wrong = sorted(source.keys() ^ exported.keys())
@@ -219,6 +246,12 @@ def check_export(name: str, folder: Path) -> list[str]:
             value.dtype == exported[key].dtype and torch.equal(value.view(torch.uint8), exported[key].view(torch.uint8)))]
         if wrong:
             faults.append(f"{name}: exported in {dtype}, these tensors are not the source's: {wrong}")
+        if packed:
+            config = json.loads((folder / "config.json").read_text())
+            del config["quantization_config"]
+            if (folder / f"exported-{dtype}" / "config.json").read_text() != json.dumps(config, indent=2, ensure_ascii=False) + "\n":
+                faults.append(f"{name}: exported in {dtype}, config.json is not the source's without quantization_config")
+            continue
         for file in ("config.json", "model.safetensors"):
             if (folder / file).read_bytes() != (folder / f"exported-{dtype}" / file).read_bytes():
                 faults.append(f"{name}: exported in {dtype}, {file} is not the source's")

@@ -13,6 +13,7 @@ SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "nu
 FAMILIES = {
     "llama": {"tie_word_embeddings": True},
     "qwen3_moe": {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "mlp_only_layers": [1]},
+    "gpt_oss": {"num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": 4, "intermediate_size": 64},
 }
 
 
@@ -22,7 +23,7 @@ def make_model(family: str, dtype: str):
 
     torch.manual_seed(5)
     vocabulary = json.loads((SAMPLE / "model" / "config.json").read_text())["vocab_size"]
-    config = AutoConfig.for_model(family, vocab_size=vocabulary, **SIZES, **FAMILIES[family])
+    config = AutoConfig.for_model(family, vocab_size=vocabulary, **(SIZES | FAMILIES[family]))
     return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
 
 
@@ -82,6 +83,49 @@ class ExportTest(ExportedTest):
 
     def test_fused_experts_in_shards(self):
         self.check("qwen3_moe", "bfloat16", lambda model, folder: save_as_in_memory(model, folder, 2), 2)
+
+    def test_gpt_oss_in_shards(self):
+        self.check("gpt_oss", "bfloat16", lambda model, folder: model.save_pretrained(folder, max_shard_size="120KB"), 2)
+
+    def test_packed_experts_become_bf16(self):
+        import torch
+        from safetensors.torch import load_file, save_file
+        from transformers import AutoModelForCausalLM
+        from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+        model = make_model("gpt_oss", "bfloat16")
+        expected = {name: value.clone() for name, value in model.state_dict().items()}
+        packed, unpacked = self.directory / "packed", self.directory / "unpacked"
+        save_as_in_memory(model, packed, 2)
+        index_file = packed / "model.safetensors.index.json"
+        index = json.loads(index_file.read_text())
+        for file in sorted(packed.glob("*.safetensors")):
+            values = load_file(file)
+            for name in [name for name in values if ".experts." in name and not name.endswith("_bias")]:
+                experts, into, out = values.pop(name).shape
+                blocks = torch.randint(0, 256, (experts, out, into // 32, 16), dtype=torch.uint8)
+                scales = torch.randint(118, 124, (experts, out, into // 32), dtype=torch.uint8)
+                expected[name] = convert_moe_packed_tensors(blocks, scales)
+                values |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
+                del index["weight_map"][name]
+                index["weight_map"] |= {f"{name}_blocks": file.name, f"{name}_scales": file.name}
+            save_file(values, file, metadata={"format": "pt"})
+        index_file.write_text(json.dumps(index))
+        config = json.loads((packed / "config.json").read_text())
+        (packed / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "mxfp4"}}))
+        self.export(packed, "bf16").rename(unpacked)
+        self.assertEqual(list(json.loads((unpacked / "config.json").read_text()).items()), list(config.items()))
+        found = tensors_of(unpacked)
+        self.assertEqual(found.keys(), expected.keys())
+        for name, value in expected.items():
+            self.assertTrue(found[name].equal(value), name)
+        index = json.loads((unpacked / "model.safetensors.index.json").read_text())
+        self.assertEqual(index["weight_map"].keys(), expected.keys())
+        self.assertEqual(index["metadata"], {"total_size": sum(value.nbytes for value in expected.values()), "note": "mine"})
+        for name, value in AutoModelForCausalLM.from_pretrained(unpacked).state_dict().items():
+            self.assertTrue(expected[name].equal(value), name)
+        # What was written is trained like any other model.
+        self.run_train(settings(self.output / "again", model=unpacked, max_steps=1))
 
     def test_pairs_that_are_not_trained_change_nothing_when_they_are_merged(self):
         model = self.directory / "model"
