@@ -3,8 +3,6 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <type_traits>
-
 #include "models/kernel_call.h"
 #include "models/linear.h"
 
@@ -49,7 +47,13 @@ struct ExpertByExpert {
     const at::ScalarType dtype = product_dtype(x_nh);
     const at::Tensor y_no = at::empty({x_nh.size(0), weight_eoh.size(1)}, x_nh.options());
     for_each_expert(counts_e, x_nh.size(0), [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
-      y_no.narrow(0, first, count).copy_(at::mm(x_nh.narrow(0, first, count).to(dtype), weight_eoh[expert].to(dtype).t()));
+      at::Tensor rows_no = y_no.narrow(0, first, count);
+      const at::Tensor rows_nh = x_nh.narrow(0, first, count), weight_ho = weight_eoh[expert].t();
+      if (dtype == x_nh.scalar_type()) {
+        at::mm_out(rows_no, rows_nh, weight_ho);
+      } else {
+        rows_no.copy_(at::mm(rows_nh.to(dtype), weight_ho.to(dtype)));
+      }
     });
     return y_no;
   }
@@ -67,6 +71,14 @@ struct ExpertByExpert {
       at::mm_out(grad_oh, grad_no.narrow(0, first, count).to(dtype).t(), x_nh.narrow(0, first, count).to(dtype));
     });
     return grad_eoh;
+  }
+
+  // Rounded as grad_weight() before it is added.
+  static void add_grad_weight(const at::Tensor& total_eoh, const at::Tensor& grad_no, const at::Tensor& x_nh, const at::Tensor& counts_e) {
+    const at::ScalarType dtype = product_dtype(x_nh);
+    for_each_expert(counts_e, x_nh.size(0), [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
+      add_to_floats(total_eoh[expert], at::mm(grad_no.narrow(0, first, count).to(dtype).t(), x_nh.narrow(0, first, count).to(dtype)));
+    });
   }
 };
 
@@ -167,11 +179,9 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear<Way>> {
     variable_list result(3);
     if (context->needs_input_grad(0)) result[0] = Way::grad_x(grad_no, weight_eoh, prepared);
     if (!context->needs_input_grad(1)) return result;
-    if constexpr (!std::is_same_v<Way, ExpertByExpert>) {
-      if (takes_gradient_in_place(weight_eoh)) {
-        Way::add_grad_weight(weight_eoh.grad(), grad_no, x_nh, prepared);
-        return result;
-      }
+    if (takes_gradient_in_place(weight_eoh)) {
+      Way::add_grad_weight(weight_eoh.grad(), grad_no, x_nh, prepared);
+      return result;
     }
     result[1] = Way::grad_weight(grad_no, x_nh, weight_eoh, prepared);
     return result;

@@ -14,9 +14,9 @@ namespace rp::models {
 // y[i] = x[i] weight[expert of i]^T: [n, o], of the dtype of x, differentiable. Rows of x are sorted by expert; counts_e, int64
 // where x is, has the number of rows of each, together n, some of them 0. Deterministic.
 //
-// The gradient of the weight is that of whole experts, zero for those without rows. On a GPU it is added to the leaf's fp32
-// gradient in place (linear.h): by our product itself; after LibTorch's, whose result has the weight's dtype, by one operator.
-// Else it is autograd's, in the weight's dtype (fp16 on the CPU: fp32). Where looking at the numbers costs nothing, on the CPU,
+// The gradient of the weight is that of whole experts, zero for those without rows. It is added to the leaf's fp32 gradient in
+// place (linear.h): on a GPU by our product itself; after LibTorch's, whose result has the weight's dtype, by one operator; on the CPU
+// expert by expert, and experts without rows are not touched. Else it is autograd's, in the weight's dtype (fp16 on the CPU: fp32). Where looking at the numbers costs nothing, on the CPU,
 // wrong ones throw; on a GPU the rows behind the last expert's are undefined.
 [[nodiscard]] at::Tensor grouped_linear(const at::Tensor& x_nh, const at::Tensor& weight_eoh, const at::Tensor& counts_e);
 

@@ -53,6 +53,7 @@ void norm_grad_rows(const RmsNormGradRows& a, std::int64_t begin, std::int64_t e
       const Floats normal = load(x + i, n, 0.0F, part) * rstd;
       const Floats grad = load(grad_y + i, n, 0.0F, part);
       products += grad * norm_factor<kKind>(load(weight + i, n, 0.0F, part)) * normal;
+      if (a.grad_weight == nullptr) return;
       const Floats total = load(a.grad_weight + i, n, 0.0F, part) + grad * norm_value<kKind>(normal, x);
       store(a.grad_weight + i, total, n, part);
     });

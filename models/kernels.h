@@ -38,7 +38,7 @@ struct RmsNormGradRows {
   const void* weight = nullptr;
   const float* rstd = nullptr;
   void* grad_x = nullptr;
-  float* grad_weight = nullptr;  // fp32, `columns` elements
+  float* grad_weight = nullptr;  // fp32, `columns` elements; null: nobody wants it
   std::int64_t columns = 0;
   NormKind kind = NormKind::kRounded;
 };

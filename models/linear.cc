@@ -53,7 +53,7 @@ struct WidenedLinear : torch::autograd::Function<WidenedLinear> {
 at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 // bf16 on the CPU: LibTorch's products, with its bits. Its autograd would widen the gradient of the weight before it adds it to the
-// leaf's; here that is one pass.
+// leaf's; here that is one pass. And it would compute what nothing reads.
 struct Bf16Linear : torch::autograd::Function<Bf16Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight_oi,
                             const std::optional<at::Tensor>& bias_o, bool is_read) {
@@ -75,8 +75,10 @@ struct Bf16Linear : torch::autograd::Function<Bf16Linear> {
 };
 
 at::Tensor cpu_linear(const at::Tensor& x, const LinearWeights& weights, bool is_read) {
-  const bool is_half = x.scalar_type() == at::kHalf;
-  if (!is_half && (x.scalar_type() != at::kBFloat16 || !takes_gradient_in_place(weights.weight_oi))) return plain_linear(x, weights);
+  const bool is_half = x.scalar_type() == at::kHalf, is_trained = weights.weight_oi.requires_grad();
+  if (!is_half && (x.scalar_type() != at::kBFloat16 || (is_trained && !takes_gradient_in_place(weights.weight_oi)))) {
+    return plain_linear(x, weights);
+  }
   const std::optional<at::Tensor> bias_o = weights.bias_o.defined() ? std::make_optional(weights.bias_o) : std::nullopt;
   return is_half ? WidenedLinear::apply(x, weights.weight_oi, bias_o, is_read) : Bf16Linear::apply(x, weights.weight_oi, bias_o, is_read);
 }
@@ -149,6 +151,7 @@ std::vector<at::Tensor> products(const at::Tensor& x, const std::vector<LinearWe
 at::Tensor linear(const at::Tensor& x, const LinearWeights& weights, bool is_read) { return linears(x, {weights}, is_read)[0]; }
 
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<LinearWeights>& weights, bool is_read) {
+  if (takes_adapted_linears(x, weights)) return adapted_linears(x, weights, is_read);
   std::vector<at::Tensor> results = products(x, weights, is_read);
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (weights[i].lora.a_ri.defined()) results[i] = adapted(results[i], x, weights[i], is_read);

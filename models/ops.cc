@@ -20,32 +20,34 @@ constexpr std::int64_t kRowsPerPartialSum = 64;
 
 std::int64_t num_rows(const at::Tensor& x) { return x.numel() / x.size(-1); }
 
-// grad_x and the fp32 gradient of the weight. A defined grad_sum is added to grad_x: on the CPU as one more operation, so
-// that it is rounded twice, as in an addition of its own; on a GPU before the only rounding.
+// grad_x and, on the CPU where the weight is trained, the fp32 gradient of the weight. A defined grad_sum is added to grad_x: on the CPU as
+// one more operation, so that it is rounded twice, as in an addition of its own; on a GPU before the only rounding.
 variable_list cpu_rms_norm_grad(const at::Tensor& x, const at::Tensor& weight_h, const at::Tensor& rstd,
-                                const at::Tensor& grad_y, const at::Tensor& grad_sum, NormKind kind) {
+                                const at::Tensor& grad_y, const at::Tensor& grad_sum, NormKind kind, bool is_trained) {
   const std::int64_t columns = x.size(-1), rows = num_rows(x);
   const std::int64_t num_sums = (rows + kRowsPerPartialSum - 1) / kRowsPerPartialSum;
   const at::Tensor grad_x = at::empty_like(x);
-  const at::Tensor partial_sums = at::zeros({std::max<std::int64_t>(num_sums, 1), columns}, rstd.options());
+  at::Tensor partial_sums;
+  if (is_trained) partial_sums = at::zeros({std::max<std::int64_t>(num_sums, 1), columns}, rstd.options());
   const RmsNormGradRows call{grad_y.const_data_ptr(), x.const_data_ptr(), weight_h.const_data_ptr(),
                              rstd.const_data_ptr<float>(), grad_x.mutable_data_ptr(), nullptr, columns, kind};
   const DType dtype = kernel_dtype(x);
-  float* sums = partial_sums.mutable_data_ptr<float>();
+  float* sums = is_trained ? partial_sums.mutable_data_ptr<float>() : nullptr;
   at::parallel_for(0, num_sums, 1, [&](std::int64_t first, std::int64_t last) {
     RmsNormGradRows part = call;
     for (std::int64_t i = first; i < last; ++i) {
-      part.grad_weight = sums + i * columns;
+      if (is_trained) part.grad_weight = sums + i * columns;
       kernels().rms_norm_grad(dtype, part, i * kRowsPerPartialSum, std::min(rows, (i + 1) * kRowsPerPartialSum));
     }
   });
-  for (std::int64_t i = 1; i < num_sums; ++i) partial_sums[0].add_(partial_sums[i]);
   if (grad_sum.defined()) grad_x.add_(grad_sum);
+  if (!is_trained) return {grad_x, at::Tensor()};
+  for (std::int64_t i = 1; i < num_sums; ++i) partial_sums[0].add_(partial_sums[i]);
   return {grad_x, partial_sums[0]};
 }
 
 variable_list gpu_rms_norm_grad(const at::Tensor& x, const at::Tensor& weight_h, const at::Tensor& rstd,
-                                const at::Tensor& grad_y, const at::Tensor& grad_sum, NormKind kind) {
+                                const at::Tensor& grad_y, const at::Tensor& grad_sum, NormKind kind, bool /*is_trained*/) {
   const std::int64_t columns = x.size(-1), rows = num_rows(x);
   const at::Tensor grad_x = at::empty_like(x), grad_weight_h = at::empty({columns}, rstd.options());
   const at::Tensor partial_sums = at::empty({num_row_sums(rows), columns}, rstd.options());
@@ -58,11 +60,11 @@ variable_list gpu_rms_norm_grad(const at::Tensor& x, const at::Tensor& weight_h,
   return {grad_x, grad_weight_h};
 }
 
-variable_list rms_norm_grad(const AutogradContext* context, const at::Tensor& grad_y, const at::Tensor& grad_sum) {
+variable_list rms_norm_grad(const AutogradContext* context, const at::Tensor& grad_y, const at::Tensor& grad_sum, bool is_trained) {
   const variable_list saved = context->get_saved_variables();
   const auto kind = static_cast<NormKind>(context->saved_data.at("kind").toInt());
   return (runs_on_gpu(saved[0]) ? gpu_rms_norm_grad : cpu_rms_norm_grad)(
-      saved[0], saved[1], saved[2], grad_y.contiguous(), grad_sum.defined() ? grad_sum.contiguous() : grad_sum, kind);
+      saved[0], saved[1], saved[2], grad_y.contiguous(), grad_sum.defined() ? grad_sum.contiguous() : grad_sum, kind, is_trained);
 }
 
 // y and rstd of RmsNormRows.
@@ -90,7 +92,7 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    const variable_list result = rms_norm_grad(context, grads[0], at::Tensor());
+    const variable_list result = rms_norm_grad(context, grads[0], at::Tensor(), context->needs_input_grad(1));
     return {result[0], result[1], at::Tensor(), at::Tensor()};
   }
 };
@@ -122,7 +124,7 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     if (!grads[1].defined()) return {grads[0], grads[0], at::Tensor(), at::Tensor(), at::Tensor()};  // only the sum was used
-    const variable_list result = rms_norm_grad(context, grads[1], grads[0]);
+    const variable_list result = rms_norm_grad(context, grads[1], grads[0], context->needs_input_grad(2));
     return {result[0], result[0], result[1], at::Tensor(), at::Tensor()};
   }
 };

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/models/bound_layers.h"
 #include "tests/models/expected_values.h"
+#include "tests/models/gpu_way.h"
 
 namespace rp::models {
 namespace {
@@ -34,6 +36,21 @@ TEST_P(GroupedLinear, IsEachRowTimesTheWeightOfItsExpertWithItsGradients) {
     for (std::size_t i = 0; i < counts.size(); ++i) {
       if (counts[i] == 0) { EXPECT_TRUE(weight.grad()[static_cast<std::int64_t>(i)].eq(0).all().item<bool>()) << i; }
     }
+  }
+}
+
+TEST_P(GroupedLinear, AddsTheGradientOfABoundWeightInPlaceWithAutogradsBits) {
+  for (const auto& counts : kCounts) {
+    const at::Tensor x = leaf({17, 8}, GetParam()), weight = bound({7, 6, 8}, GetParam()), rows = at::tensor(counts, at::kLong);
+    const at::Tensor plain = weight.detach().clone().requires_grad_(true), in_place = weight.grad();
+    plain.set_grad_dtype(at::kFloat);
+    const AutogradsShare of_weight(weight), of_plain(plain);
+    const at::Tensor grad = at::randn({17, 6}).to(GetParam());
+    torch::autograd::backward({grouped_linear(x, weight, rows), grouped_linear(x, plain, rows)}, {grad, grad});
+    EXPECT_TRUE(weight.grad().is_alias_of(in_place));
+    EXPECT_FALSE(of_weight.is_there());
+    EXPECT_TRUE(of_plain.is_there());
+    EXPECT_TRUE(same_bits(in_place, 1 + plain.grad().to(at::kFloat)));
   }
 }
 

@@ -136,6 +136,10 @@ TEST(Kernels, EveryInstructionSetGivesTheSameBitsInEveryFormat) {
       RmsNormGradRows call{c.data(), a.data(), b.data(), &rstd, result.data(), result.data() + n, n};
       table.rms_norm_grad(DType::kFloat32, call, 0, 1);
     });
+    const std::vector<float> with_weight(result.begin(), result.begin() + n);
+    std::vector<float> frozen(count);
+    kernels().rms_norm_grad(Element::kFp32, {c.data(), a.data(), b.data(), &rstd, frozen.data(), nullptr, n}, 0, 1);
+    EXPECT_EQ(frozen, with_weight) << "the weight's gradient left out";
   }
 }
 

@@ -122,6 +122,16 @@ TEST(Linear, AProductThatNothingReadsIsNotComputedButHasItsGradients) {
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) expect_gradients_of_an_unread_product(dtype);
 }
 
+TEST(Linear, AProductOfAFrozenWeightThatNothingReadsIsNotComputedEither) {
+  const at::Tensor x = leaf({2, 7, 6}, at::kBFloat16), x2 = x.detach().clone().requires_grad_(true);
+  const at::Tensor weight = leaf({5, 6}, at::kBFloat16).detach(), grad_y = at::randn({2, 7, 5}).to(at::kBFloat16);
+  const Products products;
+  const at::Tensor unread = linear(x, LinearWeights{weight}, /*is_read=*/false);
+  EXPECT_EQ(products.count(), 0);
+  torch::autograd::backward({unread, linear(x2, LinearWeights{weight})}, {grad_y, grad_y});
+  EXPECT_TRUE(same_bits(x.grad(), x2.grad()));
+}
+
 // As in a training outside of the runtime, or with an adapter's sum for a weight.
 TEST_F(GpuWay, AWeightWithoutAGradientOfItsOwnGetsAutograds) {
   const at::Tensor x = leaf({4, 6}, at::kFloat), plain = leaf({5, 6}, at::kFloat), base = leaf({5, 6}, at::kFloat);

@@ -1,8 +1,11 @@
-// model_values FLOAT32|BFLOAT16 CASE...: for each folder, which holds a model and inputs.safetensors {ids, labels, divisor, and
+// model_values float32|bfloat16 CASE...: for each folder, which holds a model and inputs.safetensors {ids, labels, divisor, and
 // maybe documents: roundpipe/models.h; maybe z_loss, its coefficient}, writes what our layers compute to values-DTYPE.safetensors:
 // "logits", "loss", where they are trained "z_loss" and "aux_loss", and the gradient of each tensor of the model's files under the tensor's name. All of it fp32. The weights as the layers have them are
 // exported to exported-DTYPE. Where the folder has an adapter (adapter/), the gradients are those of its tensors under their names there,
 // what is exported has it in its weights, and the adapter by itself is written to adapter-DTYPE.
+//
+// model_values greedy CASE...: in fp32, the rows of ids are continued, the likeliest token at a time, by a forward over all tokens so far; what
+// follows them is written to greedy.safetensors as "tokens" (fp32, too), and the model is exported to exported-greedy.
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
@@ -68,6 +71,29 @@ void add_gradients(const std::vector<CheckpointTensor>& tensors, std::vector<Bou
   }
 }
 
+// What exports take weights from. Holds on to `layers`.
+auto weights_of(std::vector<BoundLayer>& layers) {
+  return [&layers](std::int64_t layer, const std::string& name) {
+    for (const NamedParameter& parameter : layers[static_cast<std::size_t>(layer)].parameters()) {
+      if (parameter.name == name) return parameter.value.detach();
+    }
+    throw std::logic_error("export asked for '" + name + "' of layer " + std::to_string(layer));
+  };
+}
+
+Values greedy_tokens(const std::filesystem::path& folder) {
+  constexpr int kNewTokens = 12;
+  std::vector<BoundLayer> layers = bound_layers(load(folder, at::kFloat));
+  at::Tensor ids = read_safetensors(folder / "inputs.safetensors").at("ids");
+  const std::int64_t given = ids.size(1);
+  for (int i = 0; i < kNewTokens; ++i) {
+    const at::Tensor next_b1 = logits_of(layers, {ids}).select(1, -1).argmax(-1, /*keepdim=*/true);
+    ids = at::cat({ids, next_b1}, 1);
+  }
+  export_checkpoint(folder, folder / "exported-greedy", weights_of(layers));
+  return {{"tokens", ids.narrow(1, given, kNewTokens)}};
+}
+
 Values values_of(const std::filesystem::path& folder, const std::string& dtype_text) {
   const at::ScalarType dtype = dtype_text == "float32" ? at::kFloat : at::kBFloat16;
   const Values given = read_safetensors(folder / "inputs.safetensors");
@@ -75,7 +101,8 @@ Values values_of(const std::filesystem::path& folder, const std::string& dtype_t
   const TrainedParts parts = has_adapter ? read_adapter(folder / "adapter") : TrainedParts{};
   const Model model = load(folder, dtype, parts);
   std::vector<BoundLayer> layers = bound_layers(model);
-  Tensors inputs = {given.at("ids")};
+  Tensors inputs;
+  inputs.push_back(given.at("ids"));
   if (given.contains("documents")) inputs.push_back(given.at("documents"));
   Values values;
   values["logits"] = logits_of(layers, inputs, causal_lm_loss_settings(folder.string()).logit_softcap);
@@ -85,12 +112,7 @@ Values values_of(const std::filesystem::path& folder, const std::string& dtype_t
   values["loss"] = losses[0];
   if (settings.z_loss > 0) values["z_loss"] = losses[1];
   if (settings.balance > 0) values["aux_loss"] = losses[losses.size() - 3];
-  const auto weight = [&](std::int64_t layer, const std::string& name) {
-    for (const NamedParameter& parameter : layers[static_cast<std::size_t>(layer)].parameters()) {
-      if (parameter.name == name) return parameter.value.detach();
-    }
-    throw std::logic_error("export asked for '" + name + "' of layer " + std::to_string(layer));
-  };
+  const auto weight = weights_of(layers);
   export_checkpoint(folder, folder / ("exported-" + dtype_text), weight, parts);
   const ModelConfig config = read_model_config(folder);
   if (has_adapter) {
@@ -112,11 +134,15 @@ Values values_of(const std::filesystem::path& folder, const std::string& dtype_t
 
 int main(int argc, char** argv) {
   if (argc < 3) return 2;
-  const std::string dtype = argv[1];
+  const std::string what = argv[1];
   try {
     for (int i = 2; i < argc; ++i) {
       const std::filesystem::path folder = argv[i];
-      rp::models::write_values(folder / ("values-" + dtype + ".safetensors"), rp::models::values_of(folder, dtype));
+      if (what == "greedy") {
+        rp::models::write_values(folder / "greedy.safetensors", rp::models::greedy_tokens(folder));
+      } else {
+        rp::models::write_values(folder / ("values-" + what + ".safetensors"), rp::models::values_of(folder, what));
+      }
     }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "model_values: %s\n", error.what());

@@ -7,6 +7,7 @@
 #include "common/text.h"
 #include "roundpipe/module.h"
 #include "tests/coordinator/random_plan.h"
+#include "tests/random/decoder_layers.h"
 #include "tests/random/random_layers.h"
 
 namespace rp::test {
@@ -53,7 +54,8 @@ std::string sizes_text(const std::vector<std::int64_t>& sizes) {
 // Adds layers one by one, and knows what crosses the border behind the last one.
 class ModelBuilder {
  public:
-  ModelBuilder(RandomModel& result, Draw& draw) : r_(result), draw_(draw) {}
+  // `has_decoders`: half of the layers on x are decoder layers.
+  ModelBuilder(RandomModel& result, Draw& draw, bool has_decoders) : r_(result), draw_(draw), has_decoders_(has_decoders) {}
 
   void build() {
     draw_front();
@@ -78,10 +80,10 @@ class ModelBuilder {
   void set_width(std::int64_t width) { (sizes_.size() == 3 ? sizes_.front() : sizes_.back()) = width; }
 
   void draw_front() {
-    const int form = draw_.between(0, 3);
+    const int form = has_decoders_ ? draw_.pick({1, 3}) : draw_.between(0, 3);
     const std::int64_t width = draw_.between(4, 12);
     if (form == 0) sizes_ = {width};
-    if (form == 1 || form == 3) sizes_ = {draw_.between(2, 5), width};
+    if (form == 1 || form == 3) sizes_ = {draw_.between(2, has_decoders_ ? 9 : 5), width};
     if (form == 2) sizes_ = {draw_.between(2, 5), draw_.between(3, 4), 0};
     if (form == 2) sizes_[2] = sizes_[1];
     r_.has_list_ = draw_.chance(60);
@@ -100,9 +102,11 @@ class ModelBuilder {
     has_skip_ = r_.skip_enters_ = draw_.chance(30);
   }
 
+  void describe(const std::string& text) { r_.description += cat(r_.model.num_layers() == 0 ? "" : ", ", text); }
+
   template <typename Module, typename... Arguments>
   void add(const std::string& text, Arguments... arguments) {
-    r_.description += cat(r_.model.num_layers() == 0 ? "" : ", ", text);
+    describe(text);
     r_.model.add(layer<Module>(arguments...));
   }
 
@@ -124,7 +128,17 @@ class ModelBuilder {
     add<Module>(text + frozen_text(drawn), drawn, arguments...);
   }
 
+  void add_decoder_layer() {
+    DrawnDecoderLayer drawn =
+        draw_decoder_layer(draw_, {.hidden = width(), .dtype = r_.model.dtype(), .is_frozen = freezes_ || draw_.chance(12)});
+    r_.computes_in_fp64 = false;
+    if (drawn.draws_numbers) r_.is_by_row = false;
+    describe(drawn.text);
+    r_.model.add(std::move(drawn.spec));
+  }
+
   void add_on_x() {
+    if (has_decoders_ && sizes_.size() == 2 && draw_.chance(50)) return add_decoder_layer();
     const bool is_image = sizes_.size() == 3;
     const auto act = draw_.pick({Activation::kTanh, Activation::kGelu, Activation::kSilu, Activation::kRelu, Activation::kNone});
     const int die = draw_.between(0, 99);
@@ -214,6 +228,7 @@ class ModelBuilder {
 
   RandomModel& r_;
   Draw& draw_;
+  const bool has_decoders_;
   std::vector<std::int64_t> sizes_;  // of x behind the last layer, without rows
   bool has_skip_ = false;
   bool has_ids_ = false;
@@ -224,7 +239,9 @@ class ModelBuilder {
 RandomModel::RandomModel(std::uint64_t model_seed) : seed(model_seed) {
   Draw draw(seed);
   model.set_dtype(draw.chance(20) ? at::kBFloat16 : at::kFloat);
-  ModelBuilder(*this, draw).build();
+  // By a draw of its own, so that a model without them is what its seed gave before there were any.
+  const bool has_decoders = Draw(seed + 3'000'017).chance(30);
+  ModelBuilder(*this, draw, has_decoders).build();
   is_trained_ = false;
   for (const LayerSpec& spec : model.layers()) {
     for (const NamedParameter& parameter : spec.make()->parameters()) is_trained_ |= parameter.value.requires_grad();

@@ -39,6 +39,7 @@ struct RandomModel {
   std::vector<Loss> losses;
   PipelineOptions options;
   bool is_by_row = true;  // no row's result depends on other rows, or on random numbers: neither BatchNorm nor dropout
+  bool computes_in_fp64 = true;  // decoder layers do not
   std::string description;
 
   // Whole steps. The first one neither clips nor remembers (beta1 is 0), so that moment1 is its gradient then.

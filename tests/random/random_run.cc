@@ -247,7 +247,7 @@ std::vector<at::Tensor> RandomRun::loop_gradients(const std::vector<RandomCall>&
 }
 
 std::optional<RandomRun::Precision> RandomRun::precision() const {
-  if (!model_.is_by_row) return std::nullopt;
+  if (!model_.is_by_row || !model_.computes_in_fp64) return std::nullopt;
   const std::vector<RandomCall> first_step(calls_.begin(), calls_.begin() + static_cast<std::ptrdiff_t>(first_step_) + 1);
   const std::vector<at::Tensor> exact = whole_gradients(first_step, at::kDouble);
   if (std::all_of(exact.begin(), exact.end(), [](const at::Tensor& g) { return g.count_nonzero().item<std::int64_t>() == 0; })) {

@@ -34,7 +34,7 @@ class RandomRun {
   [[nodiscard]] std::string compare_with_loop();
 
   // ||g - g64|| / ||g64|| of the first step's gradient, and the same of plain autograd over whole batches in the model's
-  // dtype. Nothing where that says nothing: a model that is not by row, or without a gradient.
+  // dtype. Nothing where that says nothing: a model that is not by row, that does not compute in fp64, or without a gradient.
   struct Precision {
     double ours = 0;
     double plain = 0;

@@ -1,0 +1,161 @@
+#include "tests/random/decoder_layers.h"
+
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "common/text.h"
+#include "model_files/layer_tensors.h"
+#include "models/decoder.h"
+#include "tests/random/random_layers.h"
+
+namespace rp::test {
+
+namespace {
+
+class DecoderOnX : public Layer {
+ public:
+  explicit DecoderOnX(std::unique_ptr<Layer> layer) : layer_(std::move(layer)) {}
+
+  std::vector<NamedParameter> parameters() override { return layer_->parameters(); }
+  void train(bool on) override { layer_->train(on); }
+
+  Tensors forward(const Tensors& list) override {
+    Tensors inputs = {list[kX]}, result = list;
+    if (list.size() > kIds && list[kIds].defined()) inputs.push_back(list[kIds].narrow(1, 0, 1).remainder(list[kIds].size(1)));
+    result[kX] = layer_->forward(inputs)[0];
+    return result;
+  }
+
+ private:
+  std::unique_ptr<Layer> layer_;
+};
+
+RopeConfig draw_rope(Draw& draw) {
+  using Kind = RopeConfig::Kind;
+  RopeConfig rope{.kind = draw.pick({Kind::kNone, Kind::kPlain, Kind::kLinear, Kind::kLlama3, Kind::kYarn}), .theta = 1000};
+  if (rope.kind != Kind::kPlain) rope.factor = 4;
+  rope.original_positions = 16;
+  if (rope.kind == Kind::kYarn) rope.attention_factor = 1.25;
+  rope.rounds_table = draw.chance(70);
+  return rope;
+}
+
+AttentionConfig draw_attention(Draw& draw) {
+  using HeadNorm = AttentionConfig::HeadNorm;
+  AttentionConfig attention{.num_kv_heads = draw.between(1, 2)};
+  attention.num_heads = attention.num_kv_heads * draw.between(1, 3);
+  attention.head_dim = draw.pick({2, 4, 6});
+  attention.scale = 1 / std::sqrt(static_cast<double>(attention.head_dim));
+  if (draw.chance(50)) attention.window = draw.between(1, 5);
+  attention.qkv_bias = draw.chance(30);
+  attention.output_bias = draw.chance(30);
+  attention.head_norm = draw.pick({HeadNorm::kNone, HeadNorm::kEachHead, HeadNorm::kWholeRow});
+  attention.has_sinks = draw.chance(40);
+  attention.rope = draw_rope(draw);
+  return attention;
+}
+
+MlpConfig draw_mlp(Draw& draw) {
+  using Router = ExpertsConfig::Router;
+  MlpConfig mlp{.intermediate = draw.between(3, 9)};
+  mlp.activation = draw.pick({rp::Activation::kSilu, rp::Activation::kGeluTanh, rp::Activation::kClampedSwish});
+  mlp.has_bias = draw.chance(30);
+  if (!draw.chance(45)) return mlp;
+  mlp.experts = ExpertsConfig{.num = draw.between(2, 5), .router = draw.pick({Router::kSoftmaxFirst, Router::kLargestFirst})};
+  mlp.experts->per_token = draw.between(1, static_cast<int>(mlp.experts->num));
+  mlp.experts->normalises = draw.chance(50);
+  return mlp;
+}
+
+ModelConfig draw_config(Draw& draw, std::int64_t hidden) {
+  DecoderLayerConfig layer{.attention = draw_attention(draw), .mlp = draw_mlp(draw)};
+  const int norms = draw.between(0, 2);  // before, before and behind, behind
+  if (norms > 0) {
+    layer.attention_post_norm = "attention_post_norm";
+    layer.mlp_post_norm = "mlp_post_norm";
+  }
+  if (norms == 2) layer.attention_norm = layer.mlp_norm = "";
+  ModelConfig config{.hidden = hidden, .vocabulary = 2, .max_sequence_length = 64, .norm_epsilon = 1e-5};
+  config.norm = draw.pick({NormKind::kRounded, NormKind::kUnrounded, NormKind::kOffset});
+  config.layers = {layer};
+  return config;
+}
+
+TrainedParts draw_parts(Draw& draw, bool has_experts) {
+  TrainedParts parts;
+  const int die = draw.between(0, 99);
+  if (die < 35) return parts;
+  if (die < 50) {
+    parts.freeze = draw.pick({"norm|bias", "self_attn", "mlp", "proj.weight"});
+    return parts;
+  }
+  parts.lora = {.rank = draw.between(1, 3), .alpha = draw.pick({0.0, 1.0, 5.0}), .dropout = draw.pick({0.0, 0.0, 0.3})};
+  parts.lora.is_rank_stabilised = draw.chance(30);
+  parts.lora.targets = draw.pick({"all-linear", "all-linear", "q_proj,v_proj,down_proj", ".*self_attn.o_proj"});
+  parts.lora.on_experts = has_experts && draw.chance(70);
+  parts.lora.is_dora = !parts.lora.on_experts && draw.chance(30);
+  if (draw.chance(25)) parts.train = "norm";
+  return parts;
+}
+
+// Whatever pairs begin with in a training run, here they have values, so that all gradients do.
+void fill(const std::string& parameter, NormKind norm, Draw& draw, const at::Tensor& value) {
+  const at::Tensor normal = draw.normal(value.sizes());
+  if (parameter.ends_with("lora_magnitude_vector")) {
+    value.copy_(normal.abs() + 0.5);
+  } else if (parameter.ends_with("norm.weight")) {
+    value.copy_(normal * 0.1 + (norm == NormKind::kOffset ? 0 : 1));
+  } else {
+    value.copy_(normal * (value.dim() == 1 ? 0.3 : 1 / std::sqrt(static_cast<double>(value.size(-1)))));
+  }
+}
+
+std::string text_of(const ModelConfig& config, const TrainedParts& parts) {
+  const AttentionConfig& attention = config.layers[0].attention;
+  const MlpConfig& mlp = config.layers[0].mlp;
+  std::string text = cat("decoder layer of ", attention.num_heads, "/", attention.num_kv_heads, " heads of ", attention.head_dim);
+  if (attention.window > 0) text += cat(" window ", attention.window);
+  if (attention.has_sinks) text += " sinks";
+  if (attention.head_norm != AttentionConfig::HeadNorm::kNone) text += " norms of heads";
+  text += mlp.activation == rp::Activation::kSilu ? " silu" : mlp.activation == rp::Activation::kGeluTanh ? " gelu" : " clamped";
+  if (mlp.experts) text += cat(" ", mlp.experts->per_token, " of ", mlp.experts->num, " experts");
+  if (mlp.has_bias) text += " biases";
+  if (parts.lora.rank > 0) text += cat(parts.lora.is_dora ? " dora " : " lora ", parts.lora.rank, " on ", parts.lora.targets);
+  if (parts.lora.on_experts) text += " and experts";
+  if (parts.lora.dropout > 0) text += cat(" dropout ", parts.lora.dropout);
+  if (!parts.freeze.empty()) text += cat(" frozen ", parts.freeze);
+  if (!parts.train.empty()) text += cat(" trained ", parts.train);
+  return text;
+}
+
+}  // namespace
+
+DrawnDecoderLayer draw_decoder_layer(Draw& draw, const DecoderSettings& settings) {
+  const auto config = std::make_shared<const ModelConfig>(draw_config(draw, settings.hidden));
+  TrainedParts parts = draw_parts(draw, config->layers[0].mlp.experts.has_value());
+  if (settings.is_frozen) {
+    parts = TrainedParts();
+    parts.freeze = ".";
+  }
+  const std::uint64_t seed = draw.seed();
+  DrawnDecoderLayer drawn{.text = text_of(*config, parts), .draws_numbers = parts.lora.dropout > 0};
+  drawn.spec.name = "DecoderLayer";
+  drawn.spec.arguments_hash = std::hash<std::string>()(cat(text_of_layer(*config, 1), drawn.text, seed));
+  drawn.spec.make = [config, parts, dtype = settings.dtype]() -> std::unique_ptr<Layer> {
+    return std::make_unique<DecoderOnX>(models::make_decoder_layer(*config, 0, parts, dtype));
+  };
+  drawn.spec.initialize = [config, parts, seed](const std::string& parameter, const at::Tensor& value) {
+    std::uint64_t number = 0;
+    for (const LayerTensor& tensor : tensors_of_layer(*config, 1, parts).tensors) {
+      ++number;
+      if (tensor.name != parameter) continue;
+      Draw of_parameter(seed + number);
+      fill(parameter, config->norm, of_parameter, value);
+    }
+  };
+  return drawn;
+}
+
+}  // namespace rp::test
