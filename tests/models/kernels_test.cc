@@ -138,7 +138,7 @@ TEST(Kernels, EveryInstructionSetGivesTheSameBitsInEveryFormat) {
     });
     const std::vector<float> with_weight(result.begin(), result.begin() + n);
     std::vector<float> frozen(count);
-    kernels().rms_norm_grad(Element::kFp32, {c.data(), a.data(), b.data(), &rstd, frozen.data(), nullptr, n}, 0, 1);
+    kernels().rms_norm_grad(DType::kFloat32, {c.data(), a.data(), b.data(), &rstd, frozen.data(), nullptr, n}, 0, 1);
     EXPECT_EQ(frozen, with_weight) << "the weight's gradient left out";
   }
 }
