@@ -15,7 +15,8 @@ from pathlib import Path
 
 import torch
 import transformers
-from parity_test import distances, logits_by_document, make_case, run
+from distances import distances
+from parity_test import logits_by_document, make_case, run
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from torch.func import functional_call
@@ -27,21 +28,22 @@ ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 MLP = ["gate_proj", "up_proj", "down_proj"]
 
 
-def lora_config(choose: random.Random, family: str, is_tied: bool) -> LoraConfig:
+def lora_config(choose: random.Random, family: str, is_tied: bool, ranks: tuple) -> LoraConfig:
     linears = ATTENTION + ([] if family == "qwen3_moe" else MLP)
-    return LoraConfig(r=choose.choice([1, 3, 8]), lora_alpha=choose.choice([1, 8, 20]), use_rslora=choose.random() < 0.3,
+    return LoraConfig(r=choose.choice(ranks), lora_alpha=choose.choice([1, 8, 20]), use_rslora=choose.random() < 0.3,
                       use_dora=choose.random() < 0.4, task_type="CAUSAL_LM",
                       target_modules=choose.choice([linears, choose.sample(linears, 2), r".*\.self_attn\.(q|v)_proj"]),
                       modules_to_save=choose.choice([None, None, ["norm"], ["input_layernorm", "embed_tokens"] if not is_tied else None]))
 
 
-def make_adapter(choose: random.Random, family: str, model, folder: Path):
-    """The model with a random adapter, which lies in folder/adapter."""
-    adapted = get_peft_model(model, lora_config(choose, family, model.config.tie_word_embeddings)).eval()
+def make_adapter(choose: random.Random, family: str, model, folder: Path, ranks: tuple = (1, 3, 8)):
+    """The model with a random adapter, which lies in folder/adapter. Its values are those of bf16."""
+    adapted = get_peft_model(model, lora_config(choose, family, model.config.tie_word_embeddings, ranks)).eval()
     with torch.no_grad():
         for parameter in adapted.parameters():
             if parameter.requires_grad:
                 parameter.add_(torch.randn_like(parameter), alpha=0.1)  # B starts at zero
+                parameter.copy_(parameter.to(torch.bfloat16))
     adapted.save_pretrained(folder / "adapter")
     return adapted
 
@@ -58,9 +60,9 @@ def values_of(model, inputs: dict) -> dict:
     return values
 
 
-def make_expert_adapter(choose: random.Random, model, folder: Path):
-    """Per expert, as files of transformers 4 have them. Gives the tensors and the scale."""
-    rank, alpha = choose.choice([1, 2, 4]), choose.choice([2.0, 8.0])
+def make_expert_adapter(choose: random.Random, model, folder: Path, ranks: tuple = (1, 2, 4)):
+    """Per expert, as files of transformers 4 have them, with values of bf16. Gives the tensors and the scale."""
+    rank, alpha = choose.choice(ranks), choose.choice([2.0, 8.0])
     config = model.config
     tensors = {}
     for layer in range(config.num_hidden_layers):
@@ -70,8 +72,8 @@ def make_expert_adapter(choose: random.Random, model, folder: Path):
             for name in MLP:
                 into, out = (inner, config.hidden_size) if name == "down_proj" else (config.hidden_size, inner)
                 start = f"base_model.model.model.layers.{layer}.mlp.{module}{name}"
-                tensors[f"{start}.lora_A.weight"] = torch.randn(rank, into) * 0.2
-                tensors[f"{start}.lora_B.weight"] = torch.randn(out, rank) * 0.2
+                for matrix, shape in (("A", (rank, into)), ("B", (out, rank))):
+                    tensors[f"{start}.lora_{matrix}.weight"] = (torch.randn(shape) * 0.2).to(torch.bfloat16).float()
     (folder / "adapter").mkdir()
     save_file(tensors, folder / "adapter" / "adapter_model.safetensors")
     (folder / "adapter" / "adapter_config.json").write_text(

@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
+from distances import distances, summary
 from families import FAMILIES
 
 FP32_LIMIT = 1e-5
@@ -43,10 +44,15 @@ def random_documents(choose: random.Random, rows: int, length: int) -> torch.Ten
     return torch.tensor(lengths)
 
 
-def make_case(family: str, seed: int, folder: Path):
+def as_they_are(_choose: random.Random, values: dict) -> dict:
+    return values
+
+
+def make_case(family: str, seed: int, folder: Path, sizes=as_they_are, lengths: tuple = (1, 5, 16, 33)):
+    """The model, which lies in the folder with its inputs, and the inputs. `sizes` may change the configuration."""
     choose = random.Random(f"{family} {seed}")
     torch.manual_seed(seed)
-    config = AutoConfig.for_model(family, **FAMILIES[family](choose))
+    config = AutoConfig.for_model(family, **sizes(choose, FAMILIES[family](choose)))
     is_wrapper = hasattr(config, "text_config")  # the text of a multimodal model
     if hasattr(config, "num_experts_per_tok"):
         # Its grouped products take rows of 16 bytes only; elsewhere it adds up in bf16 expert by expert.
@@ -55,6 +61,7 @@ def make_case(family: str, seed: int, folder: Path):
         config._experts_implementation = "grouped_mm" if whole else "eager"
     auto_class = AutoModelForImageTextToText if is_wrapper else AutoModelForCausalLM
     model = auto_class.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
+    model.experts_implementation = getattr(config, "_experts_implementation", None)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             # Norms and biases start as ones and zeros, with which much would go unnoticed.
@@ -68,7 +75,7 @@ def make_case(family: str, seed: int, folder: Path):
             save_packed(model, folder)
     elif any(".experts." in name for name, _ in model.named_parameters()) and choose.random() < 0.5:
         save_fused(model, folder)
-    rows, length = choose.choice([1, 2, 3]), choose.choice([1, 5, 16, 33])
+    rows, length = choose.choice([1, 2, 3]), choose.choice(lengths)
     vocabulary = config.get_text_config().vocab_size
     ids = torch.randint(0, vocabulary, (rows, length))
     labels = torch.where(torch.rand(rows, length) < 0.2, -100, torch.randint(0, vocabulary, (rows, length)))
@@ -91,6 +98,22 @@ def routers_of(model) -> list:
     return [module for module in model.modules() if type(module).__name__.endswith("TopKRouter")]
 
 
+def with_weights_in(model, dtype: torch.dtype):
+    """The model itself. Its buffers stay: from_pretrained() leaves the frequencies of RoPE in fp32, too, which model.to() would round."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
+        parameter.grad = None
+    if model.experts_implementation:  # grouped products know no fp64
+        model.config._experts_implementation = "eager" if dtype == torch.float64 else model.experts_implementation
+    return model
+
+
+def lengths_of_row(inputs: dict, row: int) -> list[int]:
+    """Of the documents in it, that of the rest included."""
+    lengths = [n for n in inputs["documents"][row].tolist() if n > 0] if "documents" in inputs else []
+    return lengths + [n for n in [inputs["ids"].shape[1] - sum(lengths)] if n > 0]
+
+
 def logits_by_document(model, inputs: dict) -> torch.Tensor:
     options = {"use_cache": False}
     if hasattr(causal_lm_of(model).config, "output_router_logits"):
@@ -98,10 +121,9 @@ def logits_by_document(model, inputs: dict) -> torch.Tensor:
     if "documents" not in inputs:
         return model(inputs["ids"], **options).logits
     rows = []
-    for ids, lengths in zip(inputs["ids"], inputs["documents"].tolist(), strict=True):
-        bounds = [n for n in lengths if n > 0]
-        bounds += [n for n in [len(ids) - sum(bounds)] if n > 0]
-        rows.append(torch.cat([model(part[None], **options).logits[0] for part in ids.split(bounds)]))
+    for row, ids in enumerate(inputs["ids"]):
+        parts = ids.split(lengths_of_row(inputs, row))
+        rows.append(torch.cat([model(part[None], **options).logits[0] for part in parts]))
     return torch.stack(rows)
 
 
@@ -200,22 +222,13 @@ def values_of(model, inputs: dict, names: set) -> dict:
     return gradients | {name: value.detach().float() for name, value in values.items()}
 
 
-def distances(ours: dict, theirs: dict) -> dict:
-    """Norm-wise relative distances by parameter. A bias counts with its weight: where nothing rotates, the gradients of keys' biases
-    cancel out, and what is left of them is rounding."""
-    parts = {}
-    for key, value in theirs.items():
-        name = key.removesuffix(".weight").removesuffix(".bias")
-        difference, size = parts.get(name, (0.0, 0.0))
-        parts[name] = (difference + (ours[key].double() - value.double()).square().sum().item(), size + value.double().square().sum().item())
-    return {name: (difference / size if size > 1e-24 else difference) ** 0.5 for name, (difference, size) in parts.items()}
-
-
 class RouterMargin:
-    """The least relative lead of a chosen expert, in the forwards of transformers' model while this is entered."""
+    """The relative lead of the last chosen expert, in the forwards of transformers' model while this is entered: by router and token, and the
+    least of all."""
 
     def __init__(self, model):
         self.routers = routers_of(model)
+        self.leads = []
         self.least = 1.0
 
     def __enter__(self):
@@ -230,7 +243,8 @@ class RouterMargin:
         probabilities = outputs[0].detach().float().softmax(-1).sort(-1, descending=True).values
         if router.top_k < probabilities.shape[-1]:
             last, first = probabilities[:, router.top_k - 1], probabilities[:, router.top_k]
-            self.least = min(self.least, ((last - first) / last).min().item())
+            self.leads.append((last - first) / last)
+            self.least = min(self.least, self.leads[-1].min().item())
 
 
 def check_export(name: str, folder: Path) -> list[str]:
@@ -271,23 +285,17 @@ def check_case(name: str, folder: Path, model, inputs: dict) -> list[str]:
     limit = FP32_LIMIT_OF_EXPERTS if margin.routers else FP32_LIMIT
     if not worst[0] <= limit:
         # A model may amplify rounding more than that: then ours may be twice as far from fp64 as transformers' fp32 is.
-        exact = values_of(model.to(torch.float64), inputs, names)
+        exact = values_of(with_weights_in(model, torch.float64), inputs, names)
         theirs_fp32, ours_fp32 = distances(expected, exact), distances(ours, exact)
-        model.to(torch.float32)
+        with_weights_in(model, torch.float32)
         faults += [f"{name}: {key} is {value:.2e} from fp64, transformers' fp32 {theirs_fp32[key]:.2e}"
                    for key, value in ours_fp32.items() if not value <= max(limit, 2 * theirs_fp32[key])]
     if margin.least < UNDECIDED:
         print(f"{name}: fp32 {worst[0]:.1e} ({worst[1]}); bf16 may choose other experts")
         return faults
-    theirs_bf16 = distances(values_of(model.to(torch.bfloat16), inputs, names), expected)
-    ours_bf16 = distances(load_file(folder / "values-bfloat16.safetensors"), expected)
-    # Of so small models a single number or tensor may be right by chance: the logits as a whole, and all gradients together.
-    near, far = theirs_bf16.pop("logits"), ours_bf16.pop("logits")
-    ratios = {"logits": far / near}
-    for loss in ("loss", "z_loss", "aux_loss"):
-        theirs_bf16.pop(loss, None)
-        ours_bf16.pop(loss, None)
-    ratios["gradients"] = (sum(value ** 2 for value in ours_bf16.values()) / sum(value ** 2 for value in theirs_bf16.values())) ** 0.5
+    theirs_bf16 = summary(distances(values_of(with_weights_in(model, torch.bfloat16), inputs, names), expected))
+    ours_bf16 = summary(distances(load_file(folder / "values-bfloat16.safetensors"), expected))
+    ratios = {what: ours_bf16[what] / theirs_bf16[what] for what in theirs_bf16}
     for what, ratio in ratios.items():
         if not ratio <= BF16_FACTOR:
             faults.append(f"{name}: in bf16 the {what} are {ratio:.2f} times as far from fp32 as transformers'")

@@ -1,0 +1,40 @@
+"""How far values of model_values are from expected ones. Needs nothing but torch, so that it runs where transformers is not installed."""
+
+import json
+import struct
+from pathlib import Path
+
+import torch
+
+DTYPES = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "I64": torch.int64}
+
+
+def read_safetensors(path: Path) -> dict:
+    data = bytearray(path.read_bytes())
+    (length,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8:8 + length])
+    tensors = {}
+    for name, info in header.items():
+        if name == "__metadata__":
+            continue
+        begin, end = info["data_offsets"]
+        flat = torch.frombuffer(data, dtype=torch.uint8, count=end - begin, offset=8 + length + begin) if end > begin else torch.empty(0, dtype=torch.uint8)
+        tensors[name] = flat.clone().view(DTYPES[info["dtype"]]).view(info["shape"])
+    return tensors
+
+
+def distances(ours: dict, theirs: dict) -> dict:
+    """Norm-wise relative distances by parameter. A bias counts with its weight: where nothing rotates, the gradients of keys' biases
+    cancel out, and what is left of them is rounding."""
+    parts = {}
+    for key, value in theirs.items():
+        name = key.removesuffix(".weight").removesuffix(".bias")
+        difference, size = parts.get(name, (0.0, 0.0))
+        parts[name] = (difference + (ours[key].double() - value.double()).square().sum().item(), size + value.double().square().sum().item())
+    return {name: (difference / size if size > 1e-24 else difference) ** 0.5 for name, (difference, size) in parts.items()}
+
+
+def summary(of_parameters: dict) -> dict:
+    """The distance of the logits, and that of all gradients together: in models so small a single number or tensor may be right by chance."""
+    gradients = [value for key, value in of_parameters.items() if key not in ("logits", "loss")]
+    return {"logits": of_parameters["logits"], "gradients": sum(value ** 2 for value in gradients) ** 0.5}
