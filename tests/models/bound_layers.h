@@ -38,11 +38,12 @@ inline std::map<std::string, at::Tensor> read_safetensors(const std::filesystem:
 class BoundLayer {
  public:
   // `shift` elements (a multiple of 32: 64 bytes) stay free before the first parameter of each block.
-  BoundLayer(const LayerSpec& spec, at::ScalarType dtype, std::int64_t shift = 0) : layer_(spec.make()) {
+  BoundLayer(const LayerSpec& spec, at::ScalarType dtype, std::int64_t shift = 0, at::Device device = at::kCPU) : layer_(spec.make()) {
     std::int64_t elements = shift;
     for (const NamedParameter& parameter : layer_->parameters()) elements += padded(parameter.value.numel());
-    const at::Tensor weights = at::zeros({elements}, dtype);
-    const at::Tensor gradients = at::zeros({elements}, at::kFloat);
+    const auto options = at::TensorOptions().device(device);
+    const at::Tensor weights = at::zeros({elements}, options.dtype(dtype));
+    const at::Tensor gradients = at::zeros({elements}, options.dtype(at::kFloat));
     std::int64_t first = shift;
     for (NamedParameter& parameter : layer_->parameters()) {
       const std::int64_t count = parameter.value.numel();
@@ -78,9 +79,9 @@ class BoundLayer {
 };
 
 // The layers of `model` with weights and gradients of their own.
-inline std::vector<BoundLayer> bound_layers(const Model& model, std::int64_t shift = 0) {
+inline std::vector<BoundLayer> bound_layers(const Model& model, std::int64_t shift = 0, at::Device device = at::kCPU) {
   std::vector<BoundLayer> layers;
-  for (const LayerSpec& spec : model.layers()) layers.emplace_back(spec, model.dtype(), shift);
+  for (const LayerSpec& spec : model.layers()) layers.emplace_back(spec, model.dtype(), shift, device);
   return layers;
 }
 

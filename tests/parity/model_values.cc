@@ -1,17 +1,24 @@
-// model_values float32|bfloat16 CASE...: for each folder, which holds a model and inputs.safetensors {ids, labels, divisor, and
+// model_values float32|bfloat16 [--gpu] CASE...: for each folder, which holds a model and inputs.safetensors {ids, labels, divisor, and
 // maybe documents: roundpipe/models.h; maybe z_loss, its coefficient}, writes what our layers compute to values-DTYPE.safetensors:
-// "logits", "loss", where they are trained "z_loss" and "aux_loss", and the gradient of each tensor of the model's files under the tensor's name. All of it fp32. The weights as the layers have them are
+// "logits", "loss", where they are trained "z_loss" and "aux_loss", and the gradient of each tensor of the model's files under the tensor's
+// name. All of it fp32. The weights as the layers have them are
 // exported to exported-DTYPE. Where the folder has an adapter (adapter/), the gradients are those of its tensors under their names there,
 // what is exported has it in its weights, and the adapter by itself is written to adapter-DTYPE.
 //
 // model_values greedy CASE...: in fp32, the rows of ids are continued, the likeliest token at a time, by a forward over all tokens so far; what
 // follows them is written to greedy.safetensors as "tokens" (fp32, too), and the model is exported to exported-greedy.
+//
+// With --gpu it computes on a GPU (place.h) and exports nothing. The error of a case that fails is written to values-DTYPE.error, and the next
+// cases are computed. Exit code 1: some cases failed; 3: one failed and left a GPU that computes nothing any more, so that the cases after it
+// were not tried.
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
 #include <cstdio>
 #include <exception>
+#include <fstream>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -22,8 +29,10 @@
 #include "models/checkpoint.h"
 #include "models/logit_cap.h"
 #include "models/tensor_parts.h"
+#include "roundpipe/error.h"
 #include "roundpipe/models.h"
 #include "tests/models/bound_layers.h"
+#include "tests/parity/place.h"
 
 namespace rp::models {
 namespace {
@@ -35,7 +44,7 @@ void write_values(const std::filesystem::path& path, const Values& values) {
   for (const auto& [name, value] : values) declarations.push_back({name, DType::kFloat32, value.sizes().vec()});
   SafetensorsWriter writer = SafetensorsWriter::create(path, declarations);
   for (const auto& [name, value] : values) {
-    const at::Tensor dense = value.to(at::kFloat).contiguous();
+    const at::Tensor dense = value.to(at::kCPU, at::kFloat).contiguous();
     writer.write(name, dense.const_data_ptr(), dense.nbytes());
   }
   writer.commit();
@@ -54,7 +63,7 @@ void add_gradients(const std::vector<CheckpointTensor>& tensors, std::vector<Bou
   for (const CheckpointTensor& tensor : tensors) {
     std::map<std::string, at::Tensor> gradients;
     for (const NamedParameter& parameter : layers[static_cast<std::size_t>(tensor.layer)].parameters()) {
-      if (parameter.value.requires_grad()) gradients.emplace(parameter.name, parameter.value.grad());
+      if (parameter.value.requires_grad()) gradients.emplace(parameter.name, parameter.value.grad().to(at::kCPU));
     }
     if (!gradients.contains(tensor.parts.front().parameter)) continue;
     const PartSource source = [&](const TensorPart& part, std::int64_t expert) {
@@ -94,13 +103,16 @@ Values greedy_tokens(const std::filesystem::path& folder) {
   return {{"tokens", ids.narrow(1, given, kNewTokens)}};
 }
 
-Values values_of(const std::filesystem::path& folder, const std::string& dtype_text) {
+// `place`: null for the CPU.
+Values values_of(const std::filesystem::path& folder, const std::string& dtype_text, const Place* place) {
   const at::ScalarType dtype = dtype_text == "float32" ? at::kFloat : at::kBFloat16;
-  const Values given = read_safetensors(folder / "inputs.safetensors");
+  const at::Device device = place == nullptr ? at::kCPU : place->device();
+  Values given = read_safetensors(folder / "inputs.safetensors");
+  for (auto& [name, value] : given) value = value.to(device);
   const bool has_adapter = std::filesystem::exists(folder / "adapter");
   const TrainedParts parts = has_adapter ? read_adapter(folder / "adapter") : TrainedParts{};
   const Model model = load(folder, dtype, parts);
-  std::vector<BoundLayer> layers = bound_layers(model);
+  std::vector<BoundLayer> layers = bound_layers(model, /*shift=*/0, device);
   Tensors inputs;
   inputs.push_back(given.at("ids"));
   if (given.contains("documents")) inputs.push_back(given.at("documents"));
@@ -113,20 +125,54 @@ Values values_of(const std::filesystem::path& folder, const std::string& dtype_t
   if (settings.z_loss > 0) values["z_loss"] = losses[1];
   if (settings.balance > 0) values["aux_loss"] = losses[losses.size() - 3];
   const auto weight = weights_of(layers);
-  export_checkpoint(folder, folder / ("exported-" + dtype_text), weight, parts);
+  if (place == nullptr) export_checkpoint(folder, folder / ("exported-" + dtype_text), weight, parts);
   const ModelConfig config = read_model_config(folder);
   if (has_adapter) {
-    export_adapter(folder, folder / ("adapter-" + dtype_text), parts, weight);
+    if (place == nullptr) export_adapter(folder, folder / ("adapter-" + dtype_text), parts, weight);
     add_gradients(adapter_tensors(config, parts), layers, values);
     return values;
   }
   add_gradients(checkpoint_tensors(config, written_layout(find_expert_layout(config, WeightFiles::open(folder)))), layers, values);
   if (config.tied_head) {
     for (const NamedParameter& parameter : layers.back().parameters()) {
-      if (parameter.name == kHeadTensor) values.at(embedding_in_checkpoint(config)).add_(parameter.value.grad());
+      if (parameter.name == kHeadTensor) values.at(embedding_in_checkpoint(config)).add_(parameter.value.grad().to(at::kCPU));
     }
   }
   return values;
+}
+
+void compute(const std::filesystem::path& folder, const std::string& dtype, const Place* place) {
+  write_values(folder / ("values-" + dtype + ".safetensors"), values_of(folder, dtype, place));
+}
+
+// Whether the GPU still computes after an error: one inside a kernel stays until the process ends.
+bool computes(const Place& place) {
+  try {
+    return at::ones({2}, at::TensorOptions().device(place.device())).sum().item<float>() == 2;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+// The exit code.
+int compute_all_there(const std::vector<std::filesystem::path>& folders, const std::string& dtype) {
+  const std::unique_ptr<Place> place = open_gpu();
+  int code = 0;
+  for (const std::filesystem::path& folder : folders) {
+    std::string failure;
+    try {
+      compute(folder, dtype, place.get());
+      continue;
+    } catch (const c10::Error& error) {
+      failure = error.what_without_backtrace();
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    std::ofstream(folder / ("values-" + dtype + ".error")) << failure << "\n";
+    if (!computes(*place)) std::_Exit(3);  // its memory cannot be given back
+    code = 1;
+  }
+  return code;
 }
 
 }  // namespace
@@ -135,15 +181,20 @@ Values values_of(const std::filesystem::path& folder, const std::string& dtype_t
 int main(int argc, char** argv) {
   if (argc < 3) return 2;
   const std::string what = argv[1];
+  const bool on_gpu = std::string(argv[2]) == "--gpu";
+  const std::vector<std::filesystem::path> folders(argv + (on_gpu ? 3 : 2), argv + argc);
   try {
-    for (int i = 2; i < argc; ++i) {
-      const std::filesystem::path folder = argv[i];
+    if (on_gpu) return rp::models::compute_all_there(folders, what);
+    for (const std::filesystem::path& folder : folders) {
       if (what == "greedy") {
         rp::models::write_values(folder / "greedy.safetensors", rp::models::greedy_tokens(folder));
       } else {
-        rp::models::write_values(folder / ("values-" + what + ".safetensors"), rp::models::values_of(folder, what));
+        rp::models::compute(folder, what, nullptr);
       }
     }
+  } catch (const rp::Error& error) {
+    std::fprintf(stderr, "model_values: %s\n", error.what());
+    return static_cast<int>(error.code());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "model_values: %s\n", error.what());
     return 1;
