@@ -17,7 +17,7 @@ most_kib=$((64 * 1024))
 libraries=(libroundpipe.so libroundpipe_cuda.so)
 made=()     # the programs, where they were built
 carried=()  # of the libraries, those that the programs need
-files=(scripts/gpu-check.sh tools/gpu_check tools/gpu_status.py tools/make_random_model.py tools/token_file.py)
+files=(scripts/gpu-check.sh tools/gpu_check tools/gpu_status.py tools/make_random_model.py tools/token_file.py tests/parity/families.py)
 
 fail() {
   echo "gpu-bundle.sh: $1" >&2
@@ -96,7 +96,7 @@ collect() {
   .venv/bin/python -c 'import importlib.metadata; print(importlib.metadata.version("torch"))' >"$bundle/lib/torch-version"
   if ((${#parts[@]})); then echo "${parts[*]}" >"$bundle/parts"; fi
   for each in "${files[@]}" "${needed_files[@]}"; do
-    [[ -n $each && $each != data/tiny ]] || continue
+    [[ -n $each && $each != data/* ]] || continue
     mkdir -p "$bundle/$(dirname "$each")"
     cp -r "$each" "$bundle/$each"
   done
@@ -105,7 +105,12 @@ collect() {
     cp "$wheels"/*.whl "$bundle/wheels/"
   fi
   find "$bundle" -name __pycache__ -prune -exec rm -rf {} +
-  if [[ " ${needed_files[*]} " == *" data/tiny "* ]]; then .venv/bin/python tests/system/make_tiny_model.py "$bundle/data/tiny" >/dev/null; fi
+  for each in "${needed_files[@]}"; do
+    case $each in
+      data/tiny) .venv/bin/python tests/system/make_tiny_model.py "$bundle/$each" >/dev/null ;;
+      data/families) .venv/bin/python tests/parity/make_gpu_cases.py "$bundle/$each" >/dev/null ;;
+    esac
+  done
 }
 
 # The newest version of these symbols that any file needs, as GLIBC_2.36.

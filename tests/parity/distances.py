@@ -8,6 +8,8 @@ import torch
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "I64": torch.int64}
 
+LOSSES = ("loss", "z_loss", "aux_loss")
+
 
 def read_safetensors(path: Path) -> dict:
     data = bytearray(path.read_bytes())
@@ -36,5 +38,5 @@ def distances(ours: dict, theirs: dict) -> dict:
 
 def summary(of_parameters: dict) -> dict:
     """The distance of the logits, and that of all gradients together: in models so small a single number or tensor may be right by chance."""
-    gradients = [value for key, value in of_parameters.items() if key not in ("logits", "loss")]
+    gradients = [value for key, value in of_parameters.items() if key != "logits" and key not in LOSSES]
     return {"logits": of_parameters["logits"], "gradients": sum(value ** 2 for value in gradients) ** 0.5}

@@ -24,7 +24,7 @@ import runs  # noqa: E402
 import trace_split  # noqa: E402
 from all_checks import load_all  # noqa: E402
 from bench import Bench, Card  # noqa: E402
-from parts import PARTS, SYSTEM_TESTS, TINY_MODEL, needs  # noqa: E402
+from parts import FAMILY_CASES, PARTS, SYSTEM_TESTS, TINY_MODEL, needs  # noqa: E402
 from table import BadRow, Row, merged, read_rows  # noqa: E402
 
 import speed_checks  # noqa: E402
@@ -66,6 +66,14 @@ def row(what="a", figure="1", result="met", **changes) -> Row:
     return Row(**({"what": what, "figure": figure, "bar": "2", "result": result, "driver": "580", "card": "C", "date": "2026-01-01"} | changes))
 
 
+def copy_scripts(root: Path) -> None:
+    """With what goes into every bundle."""
+    for folder in ("tools", "scripts"):
+        shutil.copytree(SOURCE / folder, root / folder)
+    (root / "tests/parity").mkdir(parents=True)
+    shutil.copy(SOURCE / "tests/parity/families.py", root / "tests/parity")
+
+
 class WithoutGpuTest(unittest.TestCase):
     def setUp(self):
         directory = tempfile.TemporaryDirectory(prefix="rp-gpu-check-")
@@ -104,8 +112,7 @@ class WithoutGpuTest(unittest.TestCase):
 
     def test_wheels_that_came_along_are_there_for_python(self):
         root, scratch = self.directory / "bundle", self.directory / "scratch"
-        for folder in ("tools", "scripts"):
-            shutil.copytree(SOURCE / folder, root / folder)
+        copy_scripts(root)
         (root / "wheels").mkdir()
         (root / "lib").mkdir()
         (root / "lib/torch-version").write_text("1.0.0+cu130\n")
@@ -145,8 +152,7 @@ class WithoutGpuTest(unittest.TestCase):
 
     def test_without_a_name_the_telling_parts_are_run_or_those_of_a_bundle(self):
         root = self.directory / "tree"
-        for folder in ("tools", "scripts"):
-            shutil.copytree(SOURCE / folder, root / folder)
+        copy_scripts(root)
         self.assertEqual(self.parts_run(root), [name for name, part in PARTS.items() if part.is_telling])
         (root / "parts").write_text("bits kernels\n")
         self.assertEqual(self.parts_run(root), ["bits", "kernels"])
@@ -187,25 +193,28 @@ class ImportsTest(unittest.TestCase):
         self.assertEqual(len(orders), 1)
 
 
-def called_from(names: set[str]) -> tuple[set[str], bool]:
-    """Programs that functions of the checks ask for, with all that they call in turn, and whether they ask for the tiny model."""
+MADE = {"tiny_model": TINY_MODEL, "family_cases": FAMILY_CASES}  # what a bundle makes, by the name with which a Bench is asked for it
+
+
+def called_from(names: set[str]) -> tuple[set[str], set[str]]:
+    """Programs that functions of the checks ask for, with all that they call in turn, and what of MADE they ask for."""
     bodies: dict[str, list[ast.AST]] = {}
     for file in ImportsTest.FOLDER.glob("*.py"):
         for node in ast.parse(file.read_text()).body:
             if isinstance(node, ast.FunctionDef) and file.stem != "bench":
                 bodies.setdefault(node.name, []).append(node)
-    seen, programs, has_tiny_model = set(), set(), False
+    seen, programs, made = set(), set(), set()
     while names - seen:
         name = (names - seen).pop()
         seen.add(name)
         for node in (node for body in bodies.get(name, []) for statement in body.body for node in ast.walk(statement)):
             if isinstance(node, ast.Name):
                 names = names | ({node.id} & set(bodies))
-            if isinstance(node, ast.Attribute) and node.attr == "tiny_model":
-                has_tiny_model = True
+            if isinstance(node, ast.Attribute) and node.attr in MADE:
+                made.add(MADE[node.attr])
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "program":
                 programs |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
-    return programs, has_tiny_model
+    return programs, made
 
 
 class BundleTest(unittest.TestCase):
@@ -233,7 +242,7 @@ class BundleTest(unittest.TestCase):
     def test_all_that_it_takes_along_is_there(self):
         text = (SOURCE / "scripts/gpu-bundle.sh").read_text()
         files = re.search(r"^files=\((.*?)\)", text, re.MULTILINE | re.DOTALL).group(1).split() + needs("files", list(PARTS))
-        self.assertEqual([file for file in files if file != TINY_MODEL and not (SOURCE / file).exists()], [])
+        self.assertEqual([file for file in files if file not in MADE.values() and not (SOURCE / file).exists()], [])
         needed = {f"tests/system/{test.split()[0]}" for test in training_checks.TESTS} | {"tests/system/launched.py"}
         self.assertEqual(needed, set(SYSTEM_TESTS), "a test of the suite stays behind")
         self.assertLessEqual(set(SYSTEM_TESTS), set(PARTS["suite"].files))
@@ -242,10 +251,10 @@ class BundleTest(unittest.TestCase):
         for name, part in PARTS.items():
             with self.subTest(part=name):
                 functions = {each.function.__name__ for each in load_all() if each.part == name}
-                programs, has_tiny_model = called_from(functions)
+                programs, made = called_from(functions)
                 # rp-launch starts rp-probe for its doctor.
                 self.assertEqual(programs, set(part.programs) - {"rp-probe"})
-                self.assertEqual(has_tiny_model, TINY_MODEL in part.files)
+                self.assertEqual(made, set(MADE.values()) & set(part.files))
                 rivals = any(file.startswith("benchmarks/") for file in part.files)
                 self.assertEqual(rivals, name in ("throughput", "large"))
 
@@ -263,8 +272,7 @@ class BundleTest(unittest.TestCase):
         """Programs that are shell scripts, of a build that only writes down what it is to build."""
         with tempfile.TemporaryDirectory(prefix="rp-gpu-bundle-") as name:
             root = Path(name)
-            for folder in ("tools", "scripts"):
-                shutil.copytree(SOURCE / folder, root / folder)
+            copy_scripts(root)
             scripts = {".venv/bin/python": "#!/bin/sh\necho 2.11.0\n", "bin/cmake": "#!/bin/sh\necho \"$@\" >>targets\n",
                        "bin/readelf": "#!/bin/sh\n", "bin/strip": "#!/bin/sh\n", "bin/ldd": "#!/bin/sh\n", "bin/nvcc": "#!/bin/sh\n"}
             made = [f"build/gpu/{'tests' if program.endswith('_test') else 'bin'}/{program}" for program in needs("programs", list(PARTS))]
@@ -278,7 +286,8 @@ class BundleTest(unittest.TestCase):
             bundle = root / "build/gpu-bundle"
             self.assertEqual({file.name for file in (bundle / "bin").iterdir()}, set(needs("programs", ["signals", "kernels"])))
             self.assertEqual((bundle / "parts").read_text(), "signals kernels\n")
-            self.assertFalse((bundle / "tests").exists() or (bundle / "benchmarks").exists())
+            self.assertFalse((bundle / "benchmarks").exists())
+            self.assertEqual([file.name for file in (bundle / "tests").rglob("*.py")], ["families.py"], "which names the rows of the part `families`")
             self.assertEqual(list((bundle / "data").iterdir()), [])
             self.assertIn(f"--target {' '.join(needs('programs', ['signals', 'kernels']))}\n", (root / "targets").read_text())
             process = subprocess.run([root / "scripts/gpu-bundle.sh", "--parts", "kernel"], capture_output=True, text=True, timeout=60,
@@ -332,8 +341,8 @@ class OnTheCpuTest(unittest.TestCase):
         cls.addClassCleanup(directory.cleanup)
         cls.root = Path(directory.name)
         programs = Path(os.environ["RP_PROGRAMS"])
-        for folder in ("tools", "scripts", "tests/system"):
-            shutil.copytree(SOURCE / folder, cls.root / folder)
+        copy_scripts(cls.root)
+        shutil.copytree(SOURCE / "tests/system", cls.root / "tests/system")
         (cls.root / "bin").mkdir()
         (cls.root / "data").mkdir()
         (cls.root / "data/tiny").symlink_to(os.environ["RP_TINY_MODEL"])

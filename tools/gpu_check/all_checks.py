@@ -3,6 +3,7 @@
 import checks
 import copy_checks
 import device_checks
+import family_checks
 import lifetime_checks
 import machine_checks
 import sanitizer_checks
@@ -11,7 +12,7 @@ import training_checks
 from parts import PARTS
 
 # Within a part, the checks of the first of these come first: what others rest on, then what takes long.
-MODULES = (machine_checks, device_checks, sanitizer_checks, copy_checks, speed_checks, training_checks, lifetime_checks)
+MODULES = (machine_checks, device_checks, family_checks, sanitizer_checks, copy_checks, speed_checks, training_checks, lifetime_checks)
 
 
 def load_all() -> list[checks.Check]:

@@ -216,6 +216,13 @@ class Bench:
                 return folder
         raise NotRun("the tiny model is not there (tests/system/make_tiny_model.py)")
 
+    def family_cases(self) -> Path:
+        """What tests/parity/make_gpu_cases.py makes."""
+        for folder in (ROOT / "data" / "families", ROOT / "build" / "gpu-bundle" / "data" / "families", ROOT / "build" / "families"):
+            if folder.is_dir():
+                return folder
+        raise NotRun("the models are not there; make them: .venv/bin/python tests/parity/make_gpu_cases.py build/families")
+
     def run(self, command: list, seconds: float, **options) -> Result:
         """To its end, or for so long; it is killed then, and with rp-launch all that it started."""
         begin = time.monotonic()

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 TRAINING = ("rp-launch", "train")
 TINY_MODEL = "data/tiny"  # a need like a file; the bundle makes it
+FAMILY_CASES = "data/families"  # likewise
+PARITY = tuple(f"tests/parity/{name}.py" for name in ("compare_values", "distances"))
 SYSTEM_TESTS = tuple(f"tests/system/{name}.py" for name in ("launched", "train_bits_test", "train_endings_test", "bits_test"))
 RIVALS = tuple(f"benchmarks/{name}.py" for name in ("torch_llama", "python_roundpipe", "fsdp2_offload"))
 
@@ -28,11 +30,12 @@ PARTS = {
     "signals": Part(110, ("gpu_signals_test", "gpu_signals", "gpu_host_functions", *TRAINING)),
     "kernels": Part(80, ("cuda_kernels_test", "torch_on_gpu_test", "gpu_kernel_speed")),
     "bits": Part(80, TRAINING, (TINY_MODEL,)),
+    "families": Part(65, ("model_values",), (FAMILY_CASES, *PARITY)),
     "suite": Part(150, (*TRAINING, "bits_program"), (TINY_MODEL, *SYSTEM_TESTS)),
     "death": Part(70, ("gpu_dead_events", *TRAINING), (TINY_MODEL,)),
     "sanitizer": Part(160, ("cuda_kernels_test", *TRAINING), (TINY_MODEL,), is_telling=False),
     "registration": Part(60, ("gpu_registration",)),
-    "copies": Part(60, ("gpu_bulk_copies",)),
+    "copies": Part(60, ("gpu_bulk_copies",), is_telling=False),
     "bandwidth": Part(130, ("gpu_store_bandwidth", "rp-probe", *TRAINING)),
     "lifetime": Part(110, TRAINING),
     "throughput": Part(170, (*TRAINING, "rp-plan", "rp-probe"), RIVALS),
