@@ -71,7 +71,7 @@ def clear_tokens(model, length: int) -> torch.Tensor:
     """One document. Each token is the first of some random ones for which the choice of every router is clear, given those before it."""
     ids = torch.empty(0, dtype=torch.int64)
     for _ in range(length):
-        candidates = torch.randint(0, model.config.vocab_size, (CANDIDATES, 1))
+        candidates = torch.randint(0, model.config.get_text_config().vocab_size, (CANDIDATES, 1))
         tried = torch.cat([ids.expand(CANDIDATES, -1), candidates], 1)
         with torch.no_grad(), parity_test.RouterMargin(model) as margin:
             model(tried, use_cache=False)
@@ -117,10 +117,10 @@ def make_family_case(family: str, seed: int, folder: Path, has_documents: bool |
     model, inputs = parity_test.make_case(family, seed, folder, sizes, lengths)
     if has_documents not in (None, "documents" in inputs):
         raise LeftOut("documents")
-    check_size(folder)
+    names = set(check_size(folder))
     if sizes is whole_sizes:
         take_clear_tokens(folder, model, inputs)
-    write_case(folder, model, lambda dtype: parity_test.values_of(parity_test.with_weights_in(model, dtype), inputs))
+    write_case(folder, model, lambda dtype: parity_test.values_of(parity_test.with_weights_in(model, dtype), inputs, names))
 
 
 def make_adapter_case(family: str, kind: str, seed: int, folder: Path, sizes, lengths: tuple, ranks: tuple) -> None:
