@@ -189,7 +189,7 @@ class LossesTest(unittest.TestCase):
         directory = tempfile.TemporaryDirectory(prefix="rp-gpu-way-")
         self.addCleanup(directory.cleanup)
         self.root = Path(directory.name)
-        self.bench = Bench(Card("c", "d", 1), 12, self.root)
+        self.bench = Bench(Card("c", "d", 1), 18, self.root)
         self.bench.program = lambda name: self.root / name
         self.folders = [self.root / str(i) for i in range(1, 8)]
         for folder in self.folders:
@@ -206,6 +206,7 @@ class LossesTest(unittest.TestCase):
         self.assertEqual(have, ["safetensors", "error", "safetensors", "error", "safetensors", "", ""])
         self.assertRegex((self.folders[1] / "values-float32.error").read_text(), "^the process ended with -6: ")
         self.assertEqual((self.folders[3] / "values-float32.error").read_text(), "an illegal address")
+        self.assertGreater(self.bench.left, 4, "what is left for others")
 
     def test_without_a_gpu_the_part_is_not_run(self):
         self.write("#!/bin/sh\necho 'model_values: no CUDA device: none' >&2\nexit 69\n")

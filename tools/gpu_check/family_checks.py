@@ -30,7 +30,9 @@ def compute(bench: Bench, folders: list[Path], dtype: str, reserve: float) -> No
     # Some images for containers set it, and products of fp32 would be those of TF32.
     environment = {name: value for name, value in os.environ.items() if name != "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"}
     for _ in range(MOST_PROCESSES):
-        result = bench.run([bench.program("model_values"), dtype, "--gpu", *folders], bench.all_but(reserve), env=environment)
+        if bench.left < reserve + 5:
+            return
+        result = bench.run([bench.program("model_values"), dtype, "--gpu", *folders], bench.all_but(reserve, 5), env=environment)
         left = [folder for folder in folders if not any((folder / f"values-{dtype}.{end}").exists() for end in ("safetensors", "error"))]
         if result.code == NO_DEVICE and left == folders:
             raise NotRun(result.said)
