@@ -33,7 +33,7 @@ LENGTHS_OF_EXPERTS = (17, 33)  # each token is searched for
 LEAST_LEAD = 4 * parity_test.UNDECIDED
 CANDIDATES = 32  # for a token
 FP32_DISTANCE = 1e-5  # of transformers' fp32 from its fp64, for each parameter
-MOST_ELEMENTS = 80_000  # of a model's files
+MOST_ELEMENTS = 60_000  # of a model's files
 MOST_SEEDS = 400  # for one case
 # Families, and whether experts have pairs or linears are DoRA's.
 ADAPTERS = (("llama", "lora"), ("llama", "dora"), ("qwen2", "lora"), ("qwen3", "dora"), ("gemma3_text", "lora"), ("qwen3_moe", "lora"), ("qwen3_moe", "experts"))
