@@ -193,6 +193,7 @@ def main() -> int:
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()  # of random settings of RoPE
     # It has another name until it is complete.
     unfinished = arguments.output.with_name(arguments.output.name + ".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
