@@ -95,8 +95,9 @@ Values greedy_tokens(const std::filesystem::path& folder) {
   std::vector<BoundLayer> layers = bound_layers(load(folder, at::kFloat));
   at::Tensor ids = read_safetensors(folder / "inputs.safetensors").at("ids");
   const std::int64_t given = ids.size(1);
+  const double softcap = causal_lm_loss_settings(folder.string()).logit_softcap;
   for (int i = 0; i < kNewTokens; ++i) {
-    const at::Tensor next_b1 = logits_of(layers, {ids}).select(1, -1).argmax(-1, /*keepdim=*/true);
+    const at::Tensor next_b1 = logits_of(layers, {ids}, softcap).select(1, -1).argmax(-1, /*keepdim=*/true);
     ids = at::cat({ids, next_b1}, 1);
   }
   export_checkpoint(folder, folder / "exported-greedy", weights_of(layers));
