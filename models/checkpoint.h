@@ -27,10 +27,9 @@ using WeightSource = std::function<at::Tensor(std::int64_t layer, const std::str
 void export_adapter(const std::filesystem::path& source, const std::filesystem::path& output, const TrainedParts& parts,
                     const WeightSource& weight);
 
-// Writes the model of directory `source`, with the weights that `weight` gives, to the new directory `output`:
-// model.safetensors with the names, dtypes and layout of experts of the source (written_layout()), and every other file of the source that is no weight file
-// (configuration, tokenizer). Pairs of `parts` are merged into their weights. A tied LM head is written where the source has one. Appears whole or not at all. Throws
-// rp::Error: kBadInput for the source, kOutputFailed for the output.
+// Writes the model of directory `source`, with the weights that `weight` gives, to the new directory `output`: the source's weight files and
+// index (model_files/exported_files.h), and every other file of the source that is no weight file (configuration, tokenizer). Pairs of `parts`
+// are merged into their weights. Appears whole or not at all. Throws rp::Error: kBadInput for the source, kOutputFailed for the output.
 void export_checkpoint(const std::filesystem::path& source, const std::filesystem::path& output, const WeightSource& weight,
                        const TrainedParts& parts = {});
 
