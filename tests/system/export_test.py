@@ -186,7 +186,8 @@ class MultimodalTest(ExportedTest):
         from peft import PeftModel
         from transformers import AutoModelForCausalLM
 
-        self.run_train(settings(self.output, model=self.model, lora_rank=4, train="language_model.norm", save_merged=True, dtype="fp32"))
+        self.run_train(settings(self.output, model=self.model, lora_rank=4, train="language_model.norm", save_merged=True, dtype="fp32",
+                                learning_rate="1e-2"))
         self.assert_only_text_changed(self.output / "merged")
         load = lambda folder: AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         ids = torch.arange(5, 45).view(1, 40)
