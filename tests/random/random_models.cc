@@ -111,6 +111,8 @@ int run(int argc, char** argv) {
   make_calls(runs, draw, &RandomRun::has_made_first_step);
   for (const auto& run : runs) run->keep_gradients();
   make_calls(runs, draw, &RandomRun::is_done);
+  // A worker that is a thread of this process draws from the generator that the loop draws from.
+  for (const auto& run : runs) run->wait();
   Tally tally;
   const int num_near = argc == 4 ? std::atoi(argv[3]) : 0;
   for (const auto& run : runs) judge(*run, num_near, tally);

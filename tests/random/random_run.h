@@ -30,7 +30,10 @@ class RandomRun {
   // Waits, and keeps the first step's gradient. REQUIRES: the first step is the last call.
   void keep_gradients();
 
-  // When all calls are made: does the same in the reference loop. Returns what differs, in lines; empty if nothing.
+  // Waits until all calls that were made are computed.
+  void wait() { pipeline_.synchronize(); }
+
+  // When all calls are made and computed: does the same in the reference loop. Returns what differs, in lines; empty if nothing.
   [[nodiscard]] std::string compare_with_loop();
 
   // ||g - g64|| / ||g64|| of the first step's gradient, and the same of plain autograd over whole batches in the model's
