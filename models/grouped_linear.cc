@@ -1,7 +1,12 @@
 #include "models/grouped_linear.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <vector>
 
 #include "models/kernel_call.h"
 #include "models/linear.h"
@@ -24,19 +29,55 @@ bool takes_libtorchs(const at::Tensor& x_nh, const at::Tensor& weight_eoh) {
          weight_eoh.size(1) % 8 == 0 && weight_eoh.size(2) % 8 == 0;
 }
 
-// Calls visit(expert, first row, count) for each expert with rows.
+// Rows of one expert.
+struct ExpertRows {
+  std::int64_t expert, first, count;
+};
+
+// oneDNN makes code for each number of rows that it meets, which takes ten times as long as the product of an expert with it. So its
+// products of bf16 have a multiple of this.
+constexpr std::int64_t kRowStep = 32;
+
+std::int64_t padded_count(const at::Tensor& rows, std::int64_t count) {
+  return rows.scalar_type() == at::kBFloat16 ? (count + kRowStep - 1) / kRowStep * kRowStep : count;
+}
+
+// y [count, o] = rows of x times weight [h, o]. Computes rows of other experts, too, to have a padded number.
+void multiply_rows(const at::Tensor& x_nh, const ExpertRows& rows, const at::Tensor& weight_ho, at::Tensor y_no) {
+  const std::int64_t padded = padded_count(x_nh, rows.count);
+  if (padded == rows.count || padded > x_nh.size(0)) {
+    at::mm_out(y_no, x_nh.narrow(0, rows.first, rows.count), weight_ho);
+    return;
+  }
+  const std::int64_t first = std::min(rows.first, x_nh.size(0) - padded);
+  y_no.copy_(at::mm(x_nh.narrow(0, first, padded), weight_ho).narrow(0, rows.first - first, rows.count));
+}
+
+// These rows, and rows of zeros up to a padded number.
+at::Tensor padded_rows(const at::Tensor& x_nh, const ExpertRows& rows) {
+  const at::Tensor own = x_nh.narrow(0, rows.first, rows.count);
+  const std::int64_t padded = padded_count(x_nh, rows.count);
+  return padded == rows.count ? own : at::constant_pad_nd(own, {0, 0, 0, padded - rows.count});
+}
+
+// Calls visit(rows) for each expert with rows. The experts are shared among LibTorch's threads: each one's product is too small for several.
 template <typename Visit>
-void for_each_expert(const at::Tensor& counts_e, std::int64_t rows, const Visit& visit) {
+void for_each_expert(const at::Tensor& counts_e, std::int64_t num_rows, const Visit& visit) {
   const at::Tensor counts = counts_e.to(at::kCPU).contiguous();
+  std::vector<ExpertRows> experts;
   std::int64_t first = 0;
   for (std::int64_t expert = 0; expert < counts.numel(); ++expert) {
     const std::int64_t count = counts.const_data_ptr<std::int64_t>()[expert];
-    TORCH_CHECK(count >= 0 && count <= rows - first, "grouped_linear: expert ", expert, " has ", count, " rows, but ",
-                rows - first, " of ", rows, " are left");
-    if (count > 0) visit(expert, first, count);
+    TORCH_CHECK(count >= 0 && count <= num_rows - first, "grouped_linear: expert ", expert, " has ", count, " rows, but ",
+                num_rows - first, " of ", num_rows, " are left");
+    if (count > 0) experts.push_back({expert, first, count});
     first += count;
   }
-  TORCH_CHECK(first == rows, "grouped_linear: the experts have ", first, " rows together, but there are ", rows);
+  TORCH_CHECK(first == num_rows, "grouped_linear: the experts have ", first, " rows together, but there are ", num_rows);
+  at::parallel_for(0, static_cast<std::int64_t>(experts.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+    const c10::NoGradGuard no_grad;  // other threads have a mode of their own
+    for (std::int64_t i = begin; i < end; ++i) visit(experts[static_cast<std::size_t>(i)]);
+  });
 }
 
 // On the CPU: one product per expert.
@@ -46,13 +87,12 @@ struct ExpertByExpert {
   static at::Tensor forward(const at::Tensor& x_nh, const at::Tensor& weight_eoh, const at::Tensor& counts_e) {
     const at::ScalarType dtype = product_dtype(x_nh);
     const at::Tensor y_no = at::empty({x_nh.size(0), weight_eoh.size(1)}, x_nh.options());
-    for_each_expert(counts_e, x_nh.size(0), [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
-      at::Tensor rows_no = y_no.narrow(0, first, count);
-      const at::Tensor rows_nh = x_nh.narrow(0, first, count), weight_ho = weight_eoh[expert].t();
+    for_each_expert(counts_e, x_nh.size(0), [&](const ExpertRows& rows) {
+      const at::Tensor rows_no = y_no.narrow(0, rows.first, rows.count), weight_ho = weight_eoh[rows.expert].t();
       if (dtype == x_nh.scalar_type()) {
-        at::mm_out(rows_no, rows_nh, weight_ho);
+        multiply_rows(x_nh, rows, weight_ho, rows_no);
       } else {
-        rows_no.copy_(at::mm(rows_nh.to(dtype), weight_ho.to(dtype)));
+        rows_no.copy_(at::mm(x_nh.narrow(0, rows.first, rows.count).to(dtype), weight_ho.to(dtype)));
       }
     });
     return y_no;
@@ -66,9 +106,9 @@ struct ExpertByExpert {
                                 const at::Tensor& counts_e) {
     const at::ScalarType dtype = product_dtype(x_nh);
     const at::Tensor grad_eoh = at::zeros(weight_eoh.sizes(), x_nh.options().dtype(dtype));
-    for_each_expert(counts_e, x_nh.size(0), [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
-      at::Tensor grad_oh = grad_eoh[expert];
-      at::mm_out(grad_oh, grad_no.narrow(0, first, count).to(dtype).t(), x_nh.narrow(0, first, count).to(dtype));
+    for_each_expert(counts_e, x_nh.size(0), [&](const ExpertRows& rows) {
+      at::Tensor grad_oh = grad_eoh[rows.expert];
+      at::mm_out(grad_oh, padded_rows(grad_no, rows).to(dtype).t(), padded_rows(x_nh, rows).to(dtype));
     });
     return grad_eoh;
   }
@@ -76,8 +116,8 @@ struct ExpertByExpert {
   // Rounded as grad_weight() before it is added.
   static void add_grad_weight(const at::Tensor& total_eoh, const at::Tensor& grad_no, const at::Tensor& x_nh, const at::Tensor& counts_e) {
     const at::ScalarType dtype = product_dtype(x_nh);
-    for_each_expert(counts_e, x_nh.size(0), [&](std::int64_t expert, std::int64_t first, std::int64_t count) {
-      add_to_floats(total_eoh[expert], at::mm(grad_no.narrow(0, first, count).to(dtype).t(), x_nh.narrow(0, first, count).to(dtype)));
+    for_each_expert(counts_e, x_nh.size(0), [&](const ExpertRows& rows) {
+      add_to_floats(total_eoh[rows.expert], at::mm(padded_rows(grad_no, rows).to(dtype).t(), padded_rows(x_nh, rows).to(dtype)));
     });
   }
 };

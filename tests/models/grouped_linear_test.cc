@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "tests/models/bound_layers.h"
 #include "tests/models/expected_values.h"
 #include "tests/models/gpu_way.h"
@@ -51,6 +53,28 @@ TEST_P(GroupedLinear, AddsTheGradientOfABoundWeightInPlaceWithAutogradsBits) {
     EXPECT_FALSE(of_weight.is_there());
     EXPECT_TRUE(of_plain.is_there());
     EXPECT_TRUE(same_bits(in_place, 1 + plain.grad().to(at::kFloat)));
+  }
+}
+
+// Products of bf16 have padded numbers of rows: those of an expert must not depend on the others' rows.
+TEST_P(GroupedLinear, KeepsTheRowsOfAnExpertApartFromItsNeighbours) {
+  const std::vector<std::int64_t> counts = {40, 0, 3, 33, 32, 20};
+  const at::Tensor weight = bound({6, 24, 16}, GetParam()), x = leaf({128, 16}, GetParam()), grad = at::randn({128, 24}).to(GetParam());
+  torch::autograd::backward({grouped_linear(x, weight, at::tensor(counts, at::kLong))}, {grad});
+  const at::Tensor of_weight = weight.grad().clone(), y = grouped_linear(x.detach(), weight.detach(), at::tensor(counts, at::kLong));
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < counts.size(); first += counts[i++]) {
+    const at::Tensor expert = weight.detach()[static_cast<std::int64_t>(i)].to(at::kDouble);
+    const at::Tensor x_nh = x.detach().narrow(0, first, counts[i]).to(at::kDouble), grad_no = grad.narrow(0, first, counts[i]).to(at::kDouble);
+    if (counts[i] == 0) continue;
+    EXPECT_LE(relative_difference(y.narrow(0, first, counts[i]), x_nh.mm(expert.t())), tolerance()) << i;
+    EXPECT_LE(relative_difference(x.grad().narrow(0, first, counts[i]), grad_no.mm(expert)), tolerance()) << i;
+    EXPECT_LE(relative_difference(of_weight[static_cast<std::int64_t>(i)], 1 + grad_no.t().mm(x_nh)), tolerance()) << i;
+    // Other experts' numbers go nowhere, whatever they are.
+    at::Tensor others = at::full_like(x.detach(), std::numeric_limits<double>::quiet_NaN());
+    others.narrow(0, first, counts[i]).copy_(x.detach().narrow(0, first, counts[i]));
+    const at::Tensor alone = grouped_linear(others, weight.detach(), at::tensor(counts, at::kLong));
+    EXPECT_TRUE(same_bits(alone.narrow(0, first, counts[i]), y.narrow(0, first, counts[i]))) << i;
   }
 }
 
