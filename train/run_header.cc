@@ -21,7 +21,7 @@ std::string row(const std::string& name, const std::string& value) {
 std::string grouped(std::int64_t number) {
   std::string text = std::to_string(number);
   for (std::ptrdiff_t place = static_cast<std::ptrdiff_t>(text.size()) - 3; place > 0; place -= 3) {
-    text.insert(static_cast<std::size_t>(place), ",");
+    text.insert(static_cast<std::size_t>(place), 1, ',');
   }
   return text;
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/text.h"
 #include "tests/common/expect_refusal.h"
 #include "tests/worker/worker_harness.h"
 
@@ -97,7 +98,7 @@ TEST(Worker, HasMemoryPreparedOnceAndClearsWhatIsNotZeroYet) {
 
 TEST(Worker, MakesDataOfAnExceptionInTheUsersCode) {
   ServedWorker worker;
-  worker.executor.failure = std::string(5000, 'x') + "end";
+  worker.executor.failure = cat(std::string(5000, 'x'), "end");
   worker.start();
   worker.push(test::forward_command());
   EXPECT_EQ(next_completion(*worker.store).outcome, TaskOutcome::kFailed);
