@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "models/scalar_type.h"
-#include "roundpipe/roundpipe.h"
+#include "roundpipe/models.h"
+#include "roundpipe/pipeline.h"
+#include "roundpipe/session.h"
 #include "train/options.h"
 #include "train/run_header.h"
 #include "train/run_inputs.h"

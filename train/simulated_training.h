@@ -2,7 +2,8 @@
 // Runs `train` on a modelled device: steps without weights and data, for their time (docs/simulation-device.md).
 #pragma once
 
-#include "roundpipe/roundpipe.h"
+#include "roundpipe/pipeline.h"
+#include "roundpipe/session.h"
 #include "train/settings.h"
 
 namespace rp {
