@@ -13,6 +13,11 @@ if(NOT RP_TORCH_VERSION)
                       "or build only the half without it with -DRP_LIBTORCH=OFF")
 endif()
 
+# at::parallel_for() is a template over OpenMP: without -fopenmp it would run on one thread. The runtime is the wheel's own.
+rp_headers(rp_tensor_headers OPTIONS -fopenmp LIBRARIES rp_torch HEADERS <ATen/ATen.h> <torch/csrc/autograd/custom_function.h>)
+# With torch::nn and torch::optim, which cost every source another two seconds.
+rp_headers(rp_module_headers OPTIONS -fopenmp LIBRARIES rp_torch HEADERS <torch/torch.h>)
+
 # Assertion messages name LibTorch's headers by their place in it. GCC names system headers without the links on the way.
 file(REAL_PATH ${RP_TORCH_FOUND} RP_TORCH_REAL)
 foreach(folder IN ITEMS ${RP_TORCH_FOUND} ${RP_TORCH_REAL})

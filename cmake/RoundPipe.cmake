@@ -23,7 +23,8 @@ find_package(Threads REQUIRED)
 
 find_program(RP_CCACHE ccache)
 if(RP_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${RP_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_INODECACHE=1
+      ${RP_CCACHE})
 endif()
 
 add_library(rp_flags INTERFACE)
@@ -43,6 +44,27 @@ else()
   # Messages of what is installed name sources by their place in the tree, not on the machine that built them.
   target_compile_options(rp_flags INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 endif()
+
+# rp_headers(name [OPTIONS option ...] [LIBRARIES target ...] HEADERS <header> ...): compiles headers once, for targets that use them.
+function(rp_headers name)
+  cmake_parse_arguments(ARG "" "" "OPTIONS;LIBRARIES;HEADERS" ${ARGN})
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/${name}.cc CONTENT "// Nothing but its headers.\n")
+  add_library(${name} OBJECT ${PROJECT_BINARY_DIR}/${name}.cc)
+  target_link_libraries(${name} PRIVATE rp_flags ${ARG_LIBRARIES})
+  target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
+  set_property(TARGET ${name} PROPERTY RP_OPTIONS -fPIC ${ARG_OPTIONS})
+  target_compile_options(${name} PRIVATE -fPIC ${ARG_OPTIONS})
+endfunction()
+
+# rp_use_headers(name target ...): the sources of these targets begin with those headers. GCC wants the same options for both; a
+# program is compiled with -fPIC for that, too.
+function(rp_use_headers name)
+  get_target_property(options ${name} RP_OPTIONS)
+  foreach(target IN LISTS ARGN)
+    target_compile_options(${target} PRIVATE ${options})
+    target_precompile_headers(${target} REUSE_FROM ${name})
+  endforeach()
+endfunction()
 
 # rp_library(part SOURCES a.cc ... [DEPENDS part ...] [LIBRARIES target ...]): the static archive rp_<part>.
 function(rp_library part)
@@ -66,20 +88,28 @@ function(rp_program name)
   target_link_libraries(${name} PRIVATE rp_flags ${ARG_LIBRARIES})
 endfunction()
 
-# rp_test(name SOURCES a.cc ... LIBRARIES target ... [LABELS unit|unit_one_thread|system|slow|protocol|gpu] [TIMEOUT seconds]): a
-# GoogleTest program whose tests CTest knows one by one. unit_one_thread: ThreadSanitizer does not run it.
-# gpu: it needs one, and says that it is skipped where there is none.
+# rp_test(name SOURCES a.cc ... LIBRARIES target ... [LABELS unit|unit_one_thread|system|slow|protocol|gpu] [TIMEOUT seconds]
+# [HEADERS name]): a GoogleTest program whose tests CTest knows one by one. unit_one_thread: ThreadSanitizer does not run it.
+# gpu: it needs one, and says that it is skipped where there is none. HEADERS: those of rp_headers(), if not rp_test_headers.
 function(rp_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;HEADERS" "SOURCES;LIBRARIES;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
+  if(NOT ARG_HEADERS AND TARGET rp_test_headers)
+    set(ARG_HEADERS rp_test_headers)
+  endif()
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE rp_flags ${ARG_LIBRARIES} GTest::gtest GTest::gmock GTest::gtest_main)
+  # What they test is compiled with -O3: docs/design/build.md.
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  if(ARG_HEADERS)
+    rp_use_headers(${ARG_HEADERS} ${name})
+  endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "${ARG_ENVIRONMENT}")
 endfunction()
