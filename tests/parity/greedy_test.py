@@ -16,7 +16,7 @@ import torch
 import transformers
 from parity_test import make_case
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from families import FAMILIES
 
@@ -27,7 +27,9 @@ LEAST_COMPARED = 10
 
 def generated(folder: Path, ids: torch.Tensor, count: int):
     """What follows each row, and by how much the likeliest token leads, relative to the largest logit."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    is_multimodal = hasattr(AutoConfig.from_pretrained(folder), "text_config")
+    auto_class = AutoModelForImageTextToText if is_multimodal else AutoModelForCausalLM
+    model = auto_class.from_pretrained(folder, dtype=torch.float32).eval()
     if hasattr(model.config, "num_experts_per_tok"):
         model.config._experts_implementation = "eager"  # its grouped products take rows of 16 bytes only
     model.generation_config.eos_token_id = None
