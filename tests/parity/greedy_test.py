@@ -35,7 +35,7 @@ def generated(folder: Path, ids: torch.Tensor, count: int):
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = 0
     # transformers' cache of a layer with a window of one token keeps all of them.
-    use_cache = getattr(model.config, "sliding_window", None) != 1
+    use_cache = getattr(model.config.get_text_config(), "sliding_window", None) != 1
     with torch.no_grad():
         result = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=count, use_cache=use_cache,
                                 return_dict_in_generate=True, output_logits=True)
