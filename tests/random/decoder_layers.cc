@@ -8,6 +8,7 @@
 #include "common/text.h"
 #include "model_files/layer_tensors.h"
 #include "models/decoder.h"
+#include "models/expert_balance.h"
 #include "tests/random/random_layers.h"
 
 namespace rp::test {
@@ -24,7 +25,10 @@ class DecoderOnX : public Layer {
   Tensors forward(const Tensors& list) override {
     Tensors inputs = {list[kX]}, result = list;
     if (list.size() > kIds && list[kIds].defined()) inputs.push_back(list[kIds].narrow(1, 0, 1).remainder(list[kIds].size(1)));
-    result[kX] = layer_->forward(inputs)[0];
+    const Tensors outputs = layer_->forward(inputs);
+    result[kX] = outputs[0];
+    // The auxiliary loss of a router goes into x, and so does its gradient.
+    if (outputs.size() == 4) result[kX] = result[kX] + models::report_of({outputs[2], outputs[3]}).auxiliary_loss.to(outputs[0].scalar_type());
     return result;
   }
 
@@ -54,6 +58,10 @@ AttentionConfig draw_attention(Draw& draw) {
   attention.head_norm = draw.pick({HeadNorm::kNone, HeadNorm::kEachHead, HeadNorm::kWholeRow});
   attention.has_sinks = draw.chance(40);
   attention.rope = draw_rope(draw);
+  if (attention.rope.kind != RopeConfig::Kind::kNone && draw.chance(15)) {
+    attention.query_growth = 0.5;
+    attention.query_growth_positions = 2;
+  }
   return attention;
 }
 
@@ -119,6 +127,7 @@ std::string text_of(const ModelConfig& config, const TrainedParts& parts) {
   if (attention.window > 0) text += cat(" window ", attention.window);
   if (attention.has_sinks) text += " sinks";
   if (attention.head_norm != AttentionConfig::HeadNorm::kNone) text += " norms of heads";
+  if (attention.query_growth > 0) text += " growing queries";
   text += mlp.activation == rp::Activation::kSilu ? " silu" : mlp.activation == rp::Activation::kGeluTanh ? " gelu" : " clamped";
   if (mlp.experts) text += cat(" ", mlp.experts->per_token, " of ", mlp.experts->num, " experts");
   if (mlp.has_bias) text += " biases";
