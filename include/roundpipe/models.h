@@ -86,15 +86,18 @@ struct CausalLmLossSettings {
 
 // The numbers of causal_lm_loss() by name.
 struct CausalLmLosses {
+  // How evenly a model with experts uses them.
   struct Experts {
     double auxiliary_loss = 0;  // times CausalLmLossSettings::balance
     double most_loaded = 0;     // tokens of a layer's most loaded expert, of the mean of its experts; mean over layers. 1 is even
     double least_loaded = 0;    // likewise of the least loaded one
   };
-  double cross_entropy = 0;
-  std::optional<double> z_loss{};
-  std::optional<Experts> experts{};
+  double cross_entropy = 0;          // a mean over the step's trained tokens, where the divisor is their number
+  std::optional<double> z_loss{};    // likewise; absent without CausalLmLossSettings::z_loss
+  std::optional<Experts> experts{};  // absent of a model without experts
 };
+
+// Names the numbers of a loss that was made with these settings (RoundResult::losses()).
 [[nodiscard]] CausalLmLosses causal_lm_losses(const std::vector<double>& numbers, const CausalLmLossSettings& settings);
 
 // A microbatch for Model::set_example(), of which load() sets a short one: its inputs and the arguments of causal_lm_loss(settings). Give the
