@@ -68,7 +68,8 @@ def run_transformers(arguments, run):
 
 def measure_transformers(run, steps=5):
     command = [sys.executable, __file__, *sys.argv[1:], "--transformers-only", json.dumps(run | {"steps": steps})]
-    environment = dict(os.environ, OMP_NUM_THREADS=str(run["threads"]), HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
+    environment = dict(os.environ, OMP_NUM_THREADS=str(run["threads"]), HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error",
+                       PYTHONWARNINGS="ignore::FutureWarning")
     result = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
     return float(result.stdout.split()[-1])
 
