@@ -32,6 +32,8 @@ def generated(folder: Path, ids: torch.Tensor, count: int):
     model = auto_class.from_pretrained(folder, dtype=torch.float32).eval()
     if hasattr(model.config, "num_experts_per_tok"):
         model.config._experts_implementation = "eager"  # its grouped products take rows of 16 bytes only
+    if hasattr(model.config, "output_router_logits"):
+        model.config.output_router_logits = False  # with it transformers cannot run a model whose layers are all dense
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = 0
     # transformers' cache of a layer with a window of one token keeps all of them.

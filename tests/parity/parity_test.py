@@ -272,8 +272,8 @@ def check_export(name: str, folder: Path) -> list[str]:
     return faults
 
 
-def farthest(model, inputs: dict, names: set, exact: dict) -> dict:
-    """The largest distance of each parameter from fp64, of transformers' fp32 and of four models next to it whose weights differ in their
+def farthest(model, compute, exact: dict) -> dict:
+    """The largest distance of each parameter from fp64, of what compute() gives for the model in fp32 and of four models next to it whose weights differ in their
     last bit: a single one may be right by chance."""
     generator = torch.Generator().manual_seed(1)
     weights = [parameter.detach().clone() for parameter in model.parameters()]
@@ -282,7 +282,7 @@ def farthest(model, inputs: dict, names: set, exact: dict) -> dict:
         with torch.no_grad():
             for parameter, weight in zip(model.parameters(), weights, strict=True):
                 parameter.copy_(weight * (1 + 2.0 ** -24 * torch.randn(weight.shape, generator=generator)) if draw else weight)
-        for key, distance in distances(values_of(model, inputs, names), exact).items():
+        for key, distance in distances(compute(), exact).items():
             found[key] = max(found.get(key, 0.0), distance)
     with torch.no_grad():
         for parameter, weight in zip(model.parameters(), weights, strict=True):
@@ -304,7 +304,8 @@ def check_case(name: str, folder: Path, model, inputs: dict) -> list[str]:
     if not worst[0] <= limit:
         # A model may amplify rounding more than that: then ours may be twice as far from fp64 as transformers' fp32 is.
         exact = values_of(with_weights_in(model, torch.float64), inputs, names)
-        theirs_fp32, ours_fp32 = farthest(with_weights_in(model, torch.float32), inputs, names, exact), distances(ours, exact)
+        theirs_fp32 = farthest(with_weights_in(model, torch.float32), lambda: values_of(model, inputs, names), exact)
+        ours_fp32 = distances(ours, exact)
         faults += [f"{name}: {key} is {value:.2e} from fp64, transformers' fp32 {theirs_fp32[key]:.2e}"
                    for key, value in ours_fp32.items() if not value <= max(limit, 2 * theirs_fp32[key])]
     if margin.least < UNDECIDED:
