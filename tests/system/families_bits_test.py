@@ -56,6 +56,9 @@ class FamiliesBitsTest(LaunchedTest):
         self.assertGreater(step["aux_loss"], 0.5 * 1.5)  # of 2 experts a token: 0.5 * 2 where they are balanced
         self.assertTrue(0 <= step["least_loaded_expert"] <= 1 <= step["most_loaded_expert"] <= 3, step)
 
+    def test_balance_of_a_model_without_experts_is_refused(self):
+        self.refused(2, "--router-aux-loss 0.1 balances experts", "(llama) has none; leave it out", router_aux_loss=0.1)
+
     def test_pairs(self):
         self.check("gemma3_text", **PAIRS, train="norm.weight|embed_tokens")
 
