@@ -32,7 +32,7 @@ namespace rp::models {
 // has experts. Parameters: norm.weight, lm_head.weight. The product of the two is left to the loss, which forms it in pieces.
 [[nodiscard]] std::unique_ptr<Layer> make_head(const ModelConfig& config, const TrainedParts& parts, at::ScalarType dtype);
 
-// What a model has, by its config, that these layers do not compute, as "weights quantised by 'mxfp4'"; nothing: they compute it.
+// What a model has, by its config, that these layers do not compute, as "weights quantised by 'gptq'"; nothing: they compute it.
 [[nodiscard]] std::optional<std::string> what_is_missing(const ModelConfig& config);
 
 }  // namespace rp::models

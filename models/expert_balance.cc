@@ -6,8 +6,9 @@ namespace rp::models {
 
 namespace {
 
-// The numbers behind those of the experts.
+// The numbers behind those of the experts, by their places from the end.
 constexpr std::int64_t kNumOthers = 3;
+constexpr std::int64_t kRows = -3, kMostChosen = -2, kLeastChosen = -1;
 
 }  // namespace
 
@@ -29,11 +30,11 @@ BalanceReport report_of(const ExpertBalance& balance) {
   // fp64, which has every whole number that occurs.
   const at::Tensor counts = balance.counts.to(at::kDouble);
   const at::Tensor chosen_e = counts.narrow(0, 0, balance.probabilities_e.size(0));
-  const at::Tensor rows = counts[-3], mean_load = chosen_e.sum() / experts;
+  const at::Tensor rows = counts[kRows], mean_load = chosen_e.sum() / experts;
   const at::Tensor weights_e = (experts * chosen_e / (rows * rows)).to(at::kFloat);
   return {.auxiliary_loss = (balance.probabilities_e * weights_e).sum(),
-          .most_loaded = (counts[-2] / mean_load).to(at::kFloat),
-          .least_loaded = (counts[-1] / mean_load).to(at::kFloat)};
+          .most_loaded = (counts[kMostChosen] / mean_load).to(at::kFloat),
+          .least_loaded = (counts[kLeastChosen] / mean_load).to(at::kFloat)};
 }
 
 }  // namespace rp::models

@@ -95,8 +95,7 @@ struct AddBiases : torch::autograd::Function<AddBiases> {
     if (!context->needs_input_grad(1)) return result;
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &bias_eo = saved[0], &experts_n = saved[1];
-    // fp16 on the CPU is multiplied in fp32 (linear.h).
-    const at::Tensor grad_no = grads[0].scalar_type() == at::kHalf && grads[0].is_cpu() ? grads[0].to(at::kFloat) : grads[0];
+    const at::Tensor grad_no = widened(grads[0]);
     const at::Tensor is_of_en = at::zeros({bias_eo.size(0), grad_no.size(0)}, grad_no.options()).scatter_(0, experts_n.unsqueeze(0), 1);
     result[1] = weight_gradient(bias_eo, is_of_en, grad_no);
     return result;

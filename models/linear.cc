@@ -166,6 +166,8 @@ bool takes_gradient_in_place(const at::Tensor& weight) {
          grad.device() == weight.device();
 }
 
+at::Tensor widened(const at::Tensor& x) { return x.scalar_type() == at::kHalf && !x.is_cuda() ? x.to(at::kFloat) : x; }
+
 void add_product(at::Tensor total, const at::Tensor& a, const at::Tensor& b) {
   const bool in_fp16 = a.scalar_type() == at::kHalf && at::globalContext().allowFP16AccumulationCuBLAS();
   if (a.scalar_type() == at::kFloat) {

@@ -45,6 +45,9 @@ struct LinearWeights {
 // gradient of its own.
 [[nodiscard]] bool takes_gradient_in_place(const at::Tensor& weight);
 
+// In the dtype in which its products are computed: fp16 on the CPU in fp32, anything else as it is.
+[[nodiscard]] at::Tensor widened(const at::Tensor& x);
+
 // total += a b, in fp32. On a GPU the product of 16-bit matrices is added by the product itself, unless products of fp16 are
 // to be added up in fp16 (at::globalContext().allowFP16AccumulationCuBLAS()), which gives fp16.
 void add_product(at::Tensor total, const at::Tensor& a, const at::Tensor& b);

@@ -19,9 +19,6 @@ using torch::autograd::variable_list;
 
 at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
-// fp16 on the CPU is multiplied in fp32 (linear.h).
-at::Tensor widened(const at::Tensor& x) { return x.scalar_type() == at::kHalf && !x.is_cuda() ? x.to(at::kFloat) : x; }
-
 // y + scale (x A^T) B^T. The narrow product is rounded to the dtype of x, the sum once more.
 struct AddPair : torch::autograd::Function<AddPair> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& y, const at::Tensor& x, const at::Tensor& a_ri, const at::Tensor& b_or,

@@ -12,17 +12,18 @@ namespace rp {
 
 struct Family {
   std::string_view model_type;
-  // Reads all of a config.json but what common_config() has read. Throws rp::Error (kBadInput).
+  // Reads a config.json into the config, except its name and family. Throws rp::Error (kBadInput).
   void (*read)(const ConfigSection& file, ModelConfig& config);
 };
 
 // A multimodal model, whose text part is the "text_config" of its config.json: of one of the families. What else it has is not read.
+// The prefixes are those of the classes whose files kept their names from before transformers 5.
 struct Wrapper {
   std::string_view model_type;
   std::string_view text_type;  // of a text_config that does not say
-  std::string_view body_in_files, head_in_files;    // NamePrefixes
-  std::string_view body_in_memory, head_in_memory;  // likewise, in transformers' class
-  bool tied_head;  // of a config.json that does not say; that of the text_config counts for nothing
+  std::string_view body_in_files = "language_model.model.", head_in_files = "language_model.";  // NamePrefixes
+  std::string_view body_in_memory = "model.language_model.", head_in_memory = "";               // likewise, in transformers' class
+  bool tied_head = true;  // of a config.json that does not say; that of the text_config counts for nothing
 };
 
 // One for each file in model_files/families/.

@@ -48,12 +48,6 @@ void read(const ConfigSection& file, ModelConfig& config) {
 
 constexpr Family kGemma3TextFamily{.model_type = "gemma3_text", .read = read};
 
-constexpr Wrapper kGemma3Wrapper{.model_type = "gemma3",
-                                 .text_type = "gemma3_text",
-                                 .body_in_files = "language_model.model.",
-                                 .head_in_files = "language_model.",
-                                 .body_in_memory = "model.language_model.",
-                                 .head_in_memory = "",
-                                 .tied_head = true};
+constexpr Wrapper kGemma3Wrapper{.model_type = "gemma3", .text_type = "gemma3_text"};
 
 }  // namespace rp

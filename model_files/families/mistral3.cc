@@ -3,12 +3,6 @@
 
 namespace rp {
 
-constexpr Wrapper kMistral3Wrapper{.model_type = "mistral3",
-                                   .text_type = "mistral",
-                                   .body_in_files = "language_model.model.",
-                                   .head_in_files = "language_model.",
-                                   .body_in_memory = "model.language_model.",
-                                   .head_in_memory = "",
-                                   .tied_head = true};
+constexpr Wrapper kMistral3Wrapper{.model_type = "mistral3", .text_type = "mistral"};
 
 }  // namespace rp
