@@ -39,8 +39,6 @@ std::optional<std::uint64_t> bytes_of(const std::string& text) {
 
 std::string errno_text(int error_number) { return std::strerror(error_number); }
 
-namespace {
-
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -55,8 +53,6 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   }
   return row.back();
 }
-
-}  // namespace
 
 std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates) {
   std::string best;

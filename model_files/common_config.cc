@@ -207,6 +207,7 @@ std::vector<std::string> read_layer_types(const ConfigSection& file, std::int64_
 }
 
 void read_qwen_windows(const ConfigSection& file, ModelConfig& config) {
+  file.knows({"layer_types", "max_window_layers", "sliding_window"});
   if (!file.boolean("use_sliding_window", false)) return;
   const std::int64_t first = file.has("max_window_layers") ? file.count("max_window_layers", kMaxLayers) : 28;
   read_windows(file, config, [first](std::int64_t i) { return i >= first; });

@@ -4,7 +4,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,7 +21,14 @@ class ConfigSection {
  public:
   ConfigSection(const std::filesystem::path& file, const nlohmann::json& object) : file_(file), object_(object) {}
 
-  [[nodiscard]] bool has(const char* key) const { return object_.contains(key) && !object_.at(key).is_null(); }
+  [[nodiscard]] bool has(const char* key) const {
+    asked_.insert(key);
+    last_asked_ = key;
+    return object_.contains(key) && !object_.at(key).is_null();
+  }
+
+  // Members that count only where others say so: they are not unread, even where no method is called for them.
+  void knows(std::initializer_list<const char*> keys) const { asked_.insert(keys.begin(), keys.end()); }
 
   // Whether it is there and null, which for some keys is not the same as absent.
   [[nodiscard]] bool is_null(const char* key) const { return object_.contains(key) && object_.at(key).is_null(); }
@@ -104,12 +114,27 @@ class ConfigSection {
     return "";
   }
 
+  // Members that are not null and that no method was called for, in the order of their names.
+  [[nodiscard]] std::vector<std::string> unread() const {
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : object_.items()) {
+      if (!value.is_null() && !asked_.contains(key)) keys.push_back(key);
+    }
+    return keys;
+  }
+
   // A setting of which we have one value only.
   void require(const char* key, double supported) const {
     if (has(key) && number(key, -1e30, 1e30) != supported) {
       throw wrong(key, need(key), cat(supported, "; other values are not supported"));
     }
   }
+
+  // The member that was called for last: of an error that a method threw, the one that was refused.
+  [[nodiscard]] const std::string& last_asked() const { return last_asked_; }
+
+  [[nodiscard]] const std::filesystem::path& file() const { return file_; }
+  [[nodiscard]] const nlohmann::json& object() const { return object_; }
 
   template <typename... Pieces>
   [[nodiscard]] Error refuse(const Pieces&... pieces) const {
@@ -137,6 +162,8 @@ class ConfigSection {
 
   const std::filesystem::path& file_;
   const nlohmann::json& object_;
+  mutable std::set<std::string, std::less<>> asked_;
+  mutable std::string last_asked_;
 };
 
 }  // namespace rp

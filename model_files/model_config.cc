@@ -9,6 +9,7 @@
 #include "model_files/embedded_files.h"
 #include "model_files/families/family.h"
 #include "model_files/json_file.h"
+#include "model_files/nearest_family.h"
 
 namespace rp {
 namespace {
@@ -41,7 +42,7 @@ ModelConfig config_of_family(const ConfigSection& file, const std::string& type,
   for (const Wrapper* wrapper : kWrappers) types.emplace_back(wrapper->model_type);
   std::sort(types.begin(), types.end());
   if (type.empty()) throw file.refuse("has no model_type; the supported ones are ", list_of(types));
-  throw file.refuse("model_type is ", quoted_name(type), did_you_mean(type, types), "; the supported ones are ", list_of(types));
+  throw file.refuse("model_type is ", quoted_name(type), ", which is not supported; ", nearest_family(file, type), "; the supported ones are ", list_of(types));
 }
 
 // The text part. What holds for all of the model stands outside of it.

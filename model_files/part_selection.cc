@@ -146,6 +146,14 @@ SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts)
     }
     if (targets.empty()) throw nothing("LoRA's target", parts.lora.targets, linears);
   }
+  const auto has_experts = [](const DecoderLayerConfig& layer) { return layer.mlp.experts.has_value(); };
+  if (parts.lora.rank > 0 && parts.lora.on_experts && std::ranges::none_of(config.layers, has_experts)) {
+    throw Error(ExitCode::kUsage, cat("LoRA is to adapt experts, and this model (", config.family, ") has none"));
+  }
+  if (!parts.train.empty() && parts.lora.rank == 0 && parts.freeze.empty()) {
+    throw Error(ExitCode::kUsage, cat("what to train, ", quoted_name(parts.train), ", changes nothing: without pairs all that is not frozen is trained; "
+                                      "to train nothing else, freeze '.*', too"));
+  }
   if (summary.num_trained == 0) throw Error(ExitCode::kUsage, "nothing is trained: all weights are frozen");
   if (parts.lora.rank > 0 && !trained_experts.empty()) {
     throw Error(ExitCode::kUsage, cat(*trained_experts.begin(), " is to be trained beside LoRA: PEFT's adapters cannot hold whole experts; give "

@@ -183,6 +183,7 @@ ModelInfo inspect(const std::filesystem::path& directory, const TrainedParts& pa
   const ModelConfig config = trainable_config(directory);
   const WeightFiles weights = WeightFiles::open(directory);
   check_weights(config, weights);
+  check_tied_head(config, weights);
   const SelectionSummary selection = summarise(config, parts);
   if (!parts.adapter.empty()) check_adapter(config, parts, SafetensorsFile::open(parts.adapter / kAdapterWeightsFile));
   ModelInfo info;

@@ -12,6 +12,7 @@ void read(const ConfigSection& file, ModelConfig& config) {
   dense.attention.head_norm = AttentionConfig::HeadNorm::kEachHead;
   dense.attention.qkv_bias = dense.attention.output_bias = file.boolean("attention_bias", false);
   // In this class all layers slide or none.
+  file.knows({"layer_types", "max_window_layers", "sliding_window"});
   if (file.boolean("use_sliding_window", false)) dense.attention.window = file.integer("sliding_window", kMaxWindow);
   DecoderLayerConfig sparse = dense;
   sparse.mlp.intermediate = file.integer("moe_intermediate_size", kMaxInner);

@@ -29,6 +29,7 @@ void read(const ConfigSection& file, ModelConfig& config) {
   for (std::size_t i = 0; i < rotates.size(); ++i) {
     if (rotates[i] == 0) config.layers[i].attention.rope = {.kind = RopeConfig::Kind::kNone};
   }
+  file.knows({"layer_types", "max_window_layers", "no_rope_layer_interval", "sliding_window"});
   if (!file.boolean("use_sliding_window", false)) return;
   read_windows(file, config, [&](std::int64_t i) { return rotates[static_cast<std::size_t>(i)] == 0; });
 }

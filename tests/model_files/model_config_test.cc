@@ -132,7 +132,10 @@ TEST(ModelConfig, TheDtypeIsReadUnderItsOldName) {
 TEST(ModelConfig, EveryImpossibleValueIsRefusedWithItsKeyAndWhatItMustBe) {
   const std::vector<std::pair<json, std::vector<std::string>>> cases = {
       {{{"model_type", "mamba"}}, {"'mamba'", "gemma3, gemma3_text, gpt_oss, llama, ministral3, mistral, mistral3, olmo3, qwen2, qwen3, qwen3_moe, smollm3"}},
-      {{{"model_type", "qwen4"}}, {"'qwen4'", "did you mean"}},
+      {{{"model_type", "qwen4"}}, {"'qwen4'", "the nearest is qwen3, which knows all of its keys"}},
+      {{{"model_type", "qwen4"}, {"gate_rank", 2}, {"mamba_width", 4}}, {"the nearest is qwen3, which has nothing for 'gate_rank', 'mamba_width'; the"}},
+      {{{"model_type", "lama"}, {"mlp_bias", true}}, {"the nearest is llama, which knows"}},
+      {{{"model_type", "qwen4"}, {"attention_dropout", 0.25}, {"mamba_width", 4}}, {"the nearest is qwen3, which refuses it (attention_dropout is '0.25'", ") and has nothing for 'mamba_width';"}},
       {{{"model_type", nullptr}}, {"no model_type"}},
       {{{"model_type", 3}}, {"model_type", "a string"}},
       {{{"hidden_act", "gelu"}}, {"'gelu'", "'silu'"}},

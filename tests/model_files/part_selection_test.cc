@@ -106,6 +106,16 @@ TEST(PartSelection, ATiedHeadIsTrainedWithItsEmbedding) {
   expect_usage({"'lm_head' matches nothing"}, tiny_llama(), frozen(".", "lm_head"));
 }
 
+TEST(PartSelection, WhatIsTrainedAnywayIsNotAskedFor) {
+  expect_usage({"what to train, 'norm'", "changes nothing", "freeze '.*'"}, tiny_llama(), frozen("", "norm"));
+}
+
+TEST(PartSelection, ExpertsOfAModelWithoutThemAreNotAdapted) {
+  TrainedParts parts = lora_on("all-linear");
+  parts.lora.on_experts = true;
+  expect_usage({"adapt experts", "llama", "none"}, tiny_llama(), parts);
+}
+
 TEST(PartSelection, NothingToTrainIsAnError) { expect_usage({"nothing is trained"}, tiny_llama(), frozen(".")); }
 
 TEST(PartSelection, PatternsThatMatchNothingAreRefusedWithNamesThatThereAre) {

@@ -1,0 +1,45 @@
+"""The config.json that transformers writes for a family is nearest to that family, under any other name.
+
+    nearest_family_test.py RP_PLAN
+
+A key of a family that our reader of it does not know would be listed here.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from transformers import AutoConfig
+
+from families import FAMILIES
+
+# Of families that we have not: the nearest one, and keys of what is missing.
+RELATIVES = {"qwen2_moe": ("qwen3_moe", "'shared_expert_intermediate_size'"), "mixtral": ("mistral", "'num_local_experts'"),
+             "granite": ("llama", "attention_multiplier"), "gemma2": ("gemma3_text", "'attn_logit_softcapping'")}
+
+
+def message_of(program: str, model_type: str, values: dict) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(values | {"model_type": model_type}, default=str))
+        result = subprocess.run([program, "plan", "--model", folder, "--gpus", "1"], capture_output=True, text=True)
+    return result.stderr if result.returncode == 64 else f"ended with {result.returncode}: {result.stderr}"
+
+
+def main() -> int:
+    program = sys.argv[1]
+    wanted = {family: (family, "knows all of its keys") for family in FAMILIES if not hasattr(AutoConfig.for_model(family), "text_config")}
+    faults = 0
+    for model_type, (nearest, text) in (wanted | RELATIVES).items():
+        message = message_of(program, model_type if model_type in RELATIVES else "another_" + model_type, AutoConfig.for_model(model_type).to_dict())
+        if f"the nearest is {nearest}, which" in message and text in message:
+            continue
+        faults += 1
+        print(f"{model_type}: {message}")
+    print(f"{len(wanted)} families and {len(RELATIVES)} relatives, {faults} at fault")
+    return 1 if faults or len(wanted) < 10 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
