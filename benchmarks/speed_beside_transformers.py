@@ -7,7 +7,8 @@ layers x 32 experts that is made for it (hidden size 512, experts of 256, 4 of t
 transformers: bf16 weights, the whole batch in one forward, fused torch.optim.AdamW timed with the step. Its attention, gradient checkpointing,
 product of experts, dtype of pairs and number of threads are those with which it is fastest here: each is tried before, one after the other, but
 for those that --fixed gives.
-Ours: `train` with the same batch, as 1 worker on THREADS threads and as THREADS workers on 1 thread each. Each figure is the median
+Ours: `train` with the same batch, as 1 worker on THREADS threads and as THREADS workers on 1 thread each, the microbatches in as many rounds
+a step as there are workers (--rounds-per-step), or in one with --one-round. Each figure is the median
 of steps 2-5; the runs take turns, so that a machine whose speed drifts is fair to all.
 """
 import argparse
@@ -93,9 +94,11 @@ def best_transformers(arguments, kind, model):
 def measure_ours(arguments, kind, model, data, workers, threads):
     with tempfile.TemporaryDirectory() as scratch:
         output = pathlib.Path(scratch) / "out"
+        rounds = 1 if arguments.one_round else workers
         command = [f"{arguments.bin}/rp-launch", "--workers", str(workers), "--threads-per-worker", str(threads), "train",
                    "--model", str(model), "--data", str(data), "--output", str(output), "--max-steps", "5",
-                   "--batch-size", str(arguments.batch_size), "--num-microbatches", str(arguments.num_microbatches),
+                   "--batch-size", str(arguments.batch_size), "--num-microbatches", str(arguments.num_microbatches // rounds),
+                   "--rounds-per-step", str(rounds),
                    "--sequence-length", str(arguments.sequence_length), "--learning-rate", "1e-5", "--seed", "1", "--dtype", "bf16",
                    "--recompute-grain", arguments.recompute_grain]
         if kind == "lora":
@@ -146,7 +149,8 @@ def main():
     parser.add_argument("--kinds", default="full,lora,experts", help="which of them, with commas (default: %(default)s)")
     parser.add_argument("--bin", default="build/release/bin", help="where rp-launch and train are")
     parser.add_argument("--batch-size", type=int, default=8)
-    parser.add_argument("--num-microbatches", type=int, default=2)
+    parser.add_argument("--num-microbatches", type=int, default=2, help="of a step, of ours; a multiple of the threads")
+    parser.add_argument("--one-round", action="store_true", help="of ours: all microbatches of a step in one round")
     parser.add_argument("--recompute-grain", default="layer", help="of ours (default: %(default)s)")
     parser.add_argument("--sequence-length", type=int, default=256)
     parser.add_argument("--threads", type=int, default=2)

@@ -23,6 +23,12 @@ constexpr double kMsPerNs = 1e-6;
 // Beside the head in the fused stage of a plan that is searched for: it keeps the activations of its layers.
 constexpr int kMaxFusedLayers = 2;
 
+// On processors, whose memory is the host's, a step of several rounds may have a fused stage of all layers: then each worker computes
+// rounds of its own, recomputes nothing and waits for no other. In a step of one round the other workers would wait for that stage.
+int max_fused_layers(const PlanSettings& settings, int num_layers) {
+  return settings.fits_device || settings.search->rounds_per_step == 1 ? kMaxFusedLayers : num_layers - 1;
+}
+
 std::uint64_t bytes_of(const Catalogue& catalogue, int layer) {
   std::uint64_t bytes = 0;
   for (const std::uint32_t use : catalogue.uses_of(layer)) bytes += catalogue.blocks()[catalogue.uses()[use].block].bytes();
@@ -193,7 +199,8 @@ Plan StagePlans::search(const PipelinePlans& pipeline, const PlanRequest& reques
   task.limits.backward = task.limits.forward;
   int& least = task.limits.least_fused_start;
   least = static_cast<int>(num_layers) - 1;
-  while (least > request.limits.least_fused_start && least + kMaxFusedLayers >= static_cast<int>(num_layers) &&
+  const int max_fused = max_fused_layers(pipeline.settings, static_cast<int>(num_layers));
+  while (least > request.limits.least_fused_start && least + max_fused >= static_cast<int>(num_layers) &&
          task.limits.forward[static_cast<std::size_t>(least) - 1] == static_cast<int>(num_layers)) {
     --least;
   }

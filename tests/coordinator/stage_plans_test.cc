@@ -135,6 +135,16 @@ TEST(StagePlans, ThatAreSearchedKeepTheLimitOfAStagesBytes) {
   EXPECT_EQ(plan_after(2, settings).num_stages(kLayers), 2 * (kLayers - 1) + 1);
 }
 
+TEST(StagePlans, OfAStepWithARoundForEachWorkerAreOneStageOnProcessors) {
+  PlanSettings settings{.search = PlanSearchSettings{.num_workers = kWorkers, .rounds_per_step = kWorkers}, .limits = {.min_stages = kWorkers}};
+  EXPECT_EQ(plan_after(2, settings), (Plan{{}, 0, {}}));
+  settings.limits.max_stage_bytes = 4 * 4096;  // four layers
+  EXPECT_GE(plan_after(2, settings).fused_start, kLayers - 4);
+  settings.limits.max_stage_bytes = 0;
+  settings.search->rounds_per_step = 1;
+  EXPECT_GE(plan_after(2, settings).fused_start, kLayers - 3) << "the other workers would wait for a long one";
+}
+
 // A device's memory
 
 constexpr std::array<PlanKind, kNumPlanKinds> kKinds = {PlanKind::kFused, PlanKind::kTrain, PlanKind::kInfer};
