@@ -23,7 +23,7 @@ find_package(Threads REQUIRED)
 
 find_program(RP_CCACHE ccache)
 if(RP_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_INODECACHE=1
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_INODECACHE=1 CCACHE_DEPEND=1
       ${RP_CCACHE})
 endif()
 
@@ -57,11 +57,11 @@ function(rp_headers name)
 endfunction()
 
 # rp_use_headers(name target ...): the sources of these targets begin with those headers. GCC wants the same options for both; a
-# program is compiled with -fPIC for that, too.
+# program is compiled with -fPIC for that, too. Behind such a header GCC 12 warns of correct uses of std::string (its bug 105651).
 function(rp_use_headers name)
   get_target_property(options ${name} RP_OPTIONS)
   foreach(target IN LISTS ARGN)
-    target_compile_options(${target} PRIVATE ${options})
+    target_compile_options(${target} PRIVATE ${options} $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
     target_precompile_headers(${target} REUSE_FROM ${name})
   endforeach()
 endfunction()
@@ -88,9 +88,10 @@ function(rp_program name)
   target_link_libraries(${name} PRIVATE rp_flags ${ARG_LIBRARIES})
 endfunction()
 
-# rp_test(name SOURCES a.cc ... LIBRARIES target ... [LABELS unit|unit_one_thread|system|slow|protocol|gpu] [TIMEOUT seconds]
-# [HEADERS name]): a GoogleTest program whose tests CTest knows one by one. unit_one_thread: ThreadSanitizer does not run it.
-# gpu: it needs one, and says that it is skipped where there is none. HEADERS: those of rp_headers(), if not rp_test_headers.
+# rp_test(name SOURCES a.cc ... LIBRARIES target ... [LABELS unit|unit_one_thread|untimed|system|slow|protocol|gpu]
+# [TIMEOUT seconds] [HEADERS name]): a GoogleTest program whose tests CTest knows one by one. unit_one_thread: ThreadSanitizer does not
+# run it. untimed: it is run in release only, and nothing in it has a deadline that a test next to it could make it miss; system: it has,
+# and is run alone. gpu: it needs one, and says that it is skipped where there is none. HEADERS: those of rp_headers(), if not rp_test_headers.
 function(rp_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT;HEADERS" "SOURCES;LIBRARIES;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT ARG_LABELS)
@@ -99,7 +100,7 @@ function(rp_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
-  if(NOT ARG_HEADERS AND TARGET rp_test_headers)
+  if(NOT ARG_HEADERS)
     set(ARG_HEADERS rp_test_headers)
   endif()
   add_executable(${name} ${ARG_SOURCES})
@@ -107,9 +108,7 @@ function(rp_test name)
   target_link_libraries(${name} PRIVATE rp_flags ${ARG_LIBRARIES} GTest::gtest GTest::gmock GTest::gtest_main)
   # What they test is compiled with -O3: docs/design/build.md.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
-  if(ARG_HEADERS)
-    rp_use_headers(${ARG_HEADERS} ${name})
-  endif()
+  rp_use_headers(${ARG_HEADERS} ${name})
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "${ARG_ENVIRONMENT}")
 endfunction()

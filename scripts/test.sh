@@ -5,9 +5,9 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-without_slow='|slow'
+without_slow='|slow' not_slow=(-LE slow)
 if [[ ${1:-} == --slow ]]; then
-  without_slow=
+  without_slow= not_slow=()
   shift
 fi
 if (($#)); then
@@ -57,9 +57,9 @@ note "set-up"
 scripts/setup.sh || exit $?
 jobs=$(nproc)
 if build release; then
-  suite release release-units -j"$jobs" -L 'unit|protocol' -LE slow
+  suite release release-units -j"$jobs" -L 'unit|protocol|untimed' "${not_slow[@]}"
   # These run several processes each: one at a time, so that their deadlines mean something.
-  suite release release-systems -j1 -LE "unit|protocol$without_slow"
+  suite release release-systems -j1 -LE "unit|protocol|untimed$without_slow"
 fi
 for preset in asan tsan; do
   except=slow
