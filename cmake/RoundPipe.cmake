@@ -57,11 +57,11 @@ function(rp_headers name)
 endfunction()
 
 # rp_use_headers(name target ...): the sources of these targets begin with those headers. GCC wants the same options for both; a
-# program is compiled with -fPIC for that, too. Behind such a header GCC 12 warns of correct uses of std::string (its bug 105651).
+# program is compiled with -fPIC for that, too.
 function(rp_use_headers name)
   get_target_property(options ${name} RP_OPTIONS)
   foreach(target IN LISTS ARGN)
-    target_compile_options(${target} PRIVATE ${options} $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+    target_compile_options(${target} PRIVATE ${options})
     target_precompile_headers(${target} REUSE_FROM ${name})
   endforeach()
 endfunction()
@@ -90,8 +90,8 @@ endfunction()
 
 # rp_test(name SOURCES a.cc ... LIBRARIES target ... [LABELS unit|unit_one_thread|untimed|system|slow|protocol|gpu]
 # [TIMEOUT seconds] [HEADERS name]): a GoogleTest program whose tests CTest knows one by one. unit_one_thread: ThreadSanitizer does not
-# run it. untimed: it is run in release only, and nothing in it has a deadline that a test next to it could make it miss; system: it has,
-# and is run alone. gpu: it needs one, and says that it is skipped where there is none. HEADERS: those of rp_headers(), if not rp_test_headers.
+# run it. untimed: it runs in release only, two at a time, and needs no deadline of seconds to hold; system: it does, and runs alone. gpu:
+# it needs one, and says that it is skipped where there is none. HEADERS: those of rp_headers(), if not rp_test_headers.
 function(rp_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT;HEADERS" "SOURCES;LIBRARIES;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT ARG_LABELS)

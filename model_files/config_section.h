@@ -27,7 +27,7 @@ class ConfigSection {
     return object_.contains(key) && !object_.at(key).is_null();
   }
 
-  // Members that count only where others say so: they are not unread, even where no method is called for them.
+  // Keeps unread() from listing members that matter only if another member says so.
   void knows(std::initializer_list<const char*> keys) const { asked_.insert(keys.begin(), keys.end()); }
 
   // Whether it is there and null, which for some keys is not the same as absent.
@@ -114,7 +114,7 @@ class ConfigSection {
     return "";
   }
 
-  // Members that are not null and that no method was called for, in the order of their names.
+  // The keys of members that are not null and that no method has been called for, sorted.
   [[nodiscard]] std::vector<std::string> unread() const {
     std::vector<std::string> keys;
     for (const auto& [key, value] : object_.items()) {
@@ -130,7 +130,7 @@ class ConfigSection {
     }
   }
 
-  // The member that was called for last: of an error that a method threw, the one that was refused.
+  // The key that a method was last called for. After an error that is the key whose value was refused.
   [[nodiscard]] const std::string& last_asked() const { return last_asked_; }
 
   [[nodiscard]] const std::filesystem::path& file() const { return file_; }

@@ -57,7 +57,8 @@ note "set-up"
 scripts/setup.sh || exit $?
 jobs=$(nproc)
 if build release; then
-  suite release release-units -j"$jobs" -L 'unit|protocol|untimed' "${not_slow[@]}"
+  suite release release-units -j"$jobs" -L 'unit|protocol' -LE slow
+  suite release release-untimed -j"$jobs" -L untimed "${not_slow[@]}"
   # These run several processes each: one at a time, so that their deadlines mean something.
   suite release release-systems -j1 -LE "unit|protocol|untimed$without_slow"
 fi

@@ -130,7 +130,7 @@ TEST(PlanCommand, SaysWhatDoesNotFitAndWhatWould) {
 TEST(PlanCommand, LoraNeedsLessMemoryAndLessTime) {
   const ModelQuestion full{.model = "qwen3-4b", .num_gpus = 2, .batch = 8};
   ModelQuestion pairs = full;
-  pairs.parts.lora = {.rank = 16, .on_experts = true};
+  pairs.parts.lora = {.rank = 16};
   const PlanAnswer a = asked(full), b = asked(pairs);
   EXPECT_LT(b.asked.prediction->host.total(), a.asked.prediction->host.total() / 2);
   EXPECT_GT(b.asked.prediction->tokens_per_s, a.asked.prediction->tokens_per_s);
