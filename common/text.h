@@ -28,7 +28,7 @@ std::optional<std::uint64_t> bytes_of(const std::string& text);
 // The text of an errno value, as "No space left on device".
 std::string errno_text(int error_number);
 
-// The fewest insertions, deletions and replacements of a byte that make one of the other.
+// The fewest insertions, deletions and replacements of a byte that turn one into the other.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
 // The candidate nearest to `word` by edit distance, or "" if none is near enough to be a slip of the fingers.

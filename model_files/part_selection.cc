@@ -151,8 +151,8 @@ SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts)
     throw Error(ExitCode::kUsage, cat("LoRA is to adapt experts, and this model (", config.family, ") has none"));
   }
   if (!parts.train.empty() && parts.lora.rank == 0 && parts.freeze.empty()) {
-    throw Error(ExitCode::kUsage, cat("what to train, ", quoted_name(parts.train), ", changes nothing: without pairs all that is not frozen is trained; "
-                                      "to train nothing else, freeze '.*', too"));
+    throw Error(ExitCode::kUsage, cat("what to train, ", quoted_name(parts.train), ", changes nothing: without LoRA or frozen parts all weights are trained; "
+                                      "to train nothing else, freeze '.*' too"));
   }
   if (summary.num_trained == 0) throw Error(ExitCode::kUsage, "nothing is trained: all weights are frozen");
   if (parts.lora.rank > 0 && !trained_experts.empty()) {

@@ -58,6 +58,7 @@ scripts/setup.sh || exit $?
 jobs=$(nproc)
 if build release; then
   suite release release-units -j"$jobs" -L 'unit|protocol' -LE slow
+  # The results of these do not depend on how long anything takes.
   suite release release-untimed -j"$jobs" -L untimed "${not_slow[@]}"
   # These run several processes each: one at a time, so that their deadlines mean something.
   suite release release-systems -j1 -LE "unit|protocol|untimed$without_slow"

@@ -48,8 +48,8 @@ struct ModelInfo {
 // The parts that a folder with an adapter of PEFT asks for: a model that is loaded with them begins from it. Throws rp::Error (kBadInput).
 [[nodiscard]] TrainedParts read_adapter(const std::filesystem::path& folder);
 
-// What load() would describe, in numbers. Reads and throws as load(), and reads the weights of a tied head that the files have, too: they must
-// be the embedding's.
+// What load() would describe, in numbers. Reads and throws as load(); if the files store a tied head, it also reads that and the
+// embedding, and throws (kBadInput) if their values differ.
 [[nodiscard]] ModelInfo inspect(const std::filesystem::path& directory, const TrainedParts& parts = {});
 
 // How a step of a simulated model is split, where its costs depend on it.

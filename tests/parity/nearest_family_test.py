@@ -2,7 +2,7 @@
 
     nearest_family_test.py RP_PLAN
 
-A key of a family that our reader of it does not know would be listed here.
+Fails if our reader of a family does not know one of its keys, and prints them.
 """
 
 import json
