@@ -39,6 +39,12 @@ std::optional<std::uint64_t> bytes_of(const std::string& text) {
 
 std::string errno_text(int error_number) { return std::strerror(error_number); }
 
+std::string list_of(const std::vector<std::string>& names, std::size_t max) {
+  std::string list;
+  for (std::size_t i = 0; i < std::min(names.size(), max); ++i) list += (i == 0 ? "" : ", ") + names[i];
+  return names.size() > max ? cat(list, ", ... (", names.size(), " in all)") : list;
+}
+
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});

@@ -28,6 +28,9 @@ std::optional<std::uint64_t> bytes_of(const std::string& text);
 // The text of an errno value, as "No space left on device".
 std::string errno_text(int error_number);
 
+// "a, b, c"; of more than `max` names the first ones and their number: "a, b, ... (14 in all)".
+std::string list_of(const std::vector<std::string>& names, std::size_t max = SIZE_MAX);
+
 // The fewest insertions, deletions and replacements of a byte that turn one into the other.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 

@@ -23,12 +23,6 @@ const json& presets() {
   return kPresets;
 }
 
-std::string list_of(const std::vector<std::string>& names) {
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  return list;
-}
-
 // Reads what `file`, whose model_type is `type`, says of a family's model. Throws as read_model_config().
 ModelConfig config_of_family(const ConfigSection& file, const std::string& type, std::string name) {
   for (const Family* family : kFamilies) {

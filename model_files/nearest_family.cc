@@ -19,10 +19,12 @@ const std::set<std::string, std::less<>> kWithoutConsequence = {
     "pad_token_id", "pretraining_tp", "problem_type", "return_dict", "router_aux_loss_coef", "tokenizer_class", "torch_dtype",
     "transformers_version", "use_cache"};
 
+constexpr std::size_t kShownKeys = 8;
+
 // How a family reads a config.json that is not its own.
 struct Reading {
   std::string family;
-  std::vector<std::string> refusals{}, unread{};
+  std::vector<std::string> refusals{}, unread{};  // messages; keys in quotes
   std::size_t distance = 0;  // of its name
 
   [[nodiscard]] auto rank() const { return std::tuple(refusals.size() + unread.size(), distance); }
@@ -43,19 +45,12 @@ Reading read_as(const Family& family, const std::filesystem::path& path, nlohman
       is_refused = true;
     }
     reading.unread.clear();
-    for (std::string& key : section.unread()) {
-      if (!kWithoutConsequence.contains(key)) reading.unread.push_back(std::move(key));
+    for (const std::string& key : section.unread()) {
+      if (!kWithoutConsequence.contains(key)) reading.unread.push_back(quoted_name(key));
     }
     if (is_refused) is_refused = object.erase(section.last_asked()) > 0;
   }
   return reading;
-}
-
-std::string some_of(const std::vector<std::string>& keys) {
-  constexpr std::size_t kShown = 8;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(keys.size(), kShown); ++i) text += cat(text.empty() ? "" : ", ", quoted_name(keys[i]));
-  return keys.size() > kShown ? cat(text, ", ... (", keys.size(), " keys in all)") : text;
 }
 
 }  // namespace
@@ -71,7 +66,7 @@ std::string nearest_family(const ConfigSection& file, const std::string& type) {
   std::string refusals;
   for (const std::string& refusal : nearest.refusals) refusals += (refusals.empty() ? "" : "; ") + refusal;
   if (!refusals.empty()) text += cat("refuses it (", refusals, ")");
-  if (!nearest.unread.empty()) text += cat(refusals.empty() ? "" : " and ", "has nothing for ", some_of(nearest.unread));
+  if (!nearest.unread.empty()) text += cat(refusals.empty() ? "" : " and ", "has nothing for ", list_of(nearest.unread, kShownKeys));
   return text;
 }
 

@@ -15,6 +15,7 @@ namespace rp {
 namespace {
 
 constexpr int kMaxRank = 65536;
+constexpr std::size_t kShownNames = 12;  // of those that there are
 constexpr std::string_view kAllLinear = "all-linear";
 constexpr std::string_view kPair = ".lora_A.weight";
 
@@ -45,18 +46,6 @@ std::vector<std::string> split(const std::string& list) {
 
 bool is_named(const std::string& layer, const std::string& target) {
   return layer == target || (layer.ends_with(target) && layer[layer.size() - target.size() - 1] == '.');
-}
-
-// A few of them, and how many there are.
-std::string some_of(const std::set<std::string>& names) {
-  constexpr std::size_t kShown = 12;
-  std::string text;
-  std::size_t shown = 0;
-  for (const std::string& name : names) {
-    if (shown++ == kShown) return text + cat(", ... (", names.size(), " in all)");
-    text += cat(text.empty() ? "" : ", ", name);
-  }
-  return text;
 }
 
 }  // namespace
@@ -125,7 +114,7 @@ SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts)
   }
   const PartSelection selection(parts);
   const auto nothing = [](const std::string& what, const std::string& text, const std::set<std::string>& names) {
-    return Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " matches nothing; there are ", some_of(names)));
+    return Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " matches nothing; there are ", list_of({names.begin(), names.end()}, kShownNames)));
   };
   const auto searches = [](const std::string& pattern, const std::set<std::string>& names) {
     const std::regex regex(pattern);
