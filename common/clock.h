@@ -37,10 +37,32 @@ class Deadline {
   // At most 0 once it has passed.
   [[nodiscard]] std::int64_t left_ns() const { return end_ns_ == INT64_MAX ? INT64_MAX : end_ns_ - now_ns(); }
   [[nodiscard]] bool passed() const { return left_ns() <= 0; }
+  [[nodiscard]] Deadline later_by_ns(std::int64_t ns) const { return end_ns_ == INT64_MAX ? *this : Deadline(end_ns_ + ns); }
 
  private:
   explicit Deadline(std::int64_t end_ns) : end_ns_(end_ns) {}
   std::int64_t end_ns_;
+};
+
+// What is left of the time that a wait may take, of which only time counts in which this process runs: one that was stopped (Ctrl-Z, a
+// debugger, a suspended machine) goes on waiting as if nothing had been. To be asked at least ten times a second.
+class Patience {
+ public:
+  explicit Patience(std::int64_t ns) : left_ns_(ns), asked_ns_(now_ns()) {}
+
+  // At most 0 once it is over.
+  [[nodiscard]] std::int64_t left_ns() {
+    constexpr std::int64_t kLongestGapNs = kNsPerSecond;  // a longer one is a stop, not a late wake-up
+    const std::int64_t now = now_ns();
+    const std::int64_t gap = now - asked_ns_;
+    left_ns_ -= gap < kLongestGapNs ? gap : kLongestGapNs;
+    asked_ns_ = now;
+    return left_ns_;
+  }
+
+ private:
+  std::int64_t left_ns_;
+  std::int64_t asked_ns_;
 };
 
 }  // namespace rp

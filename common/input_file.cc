@@ -18,7 +18,12 @@ InputFile InputFile::open(const std::filesystem::path& path) {
   struct stat status {};
   if (fstat(fd.get(), &status) != 0) throw bad_input(path, "cannot be examined: ", errno_text(errno));
   if (!S_ISREG(status.st_mode)) throw bad_input(path, "is not a regular file");
-  return InputFile(path, std::move(fd), static_cast<std::uint64_t>(status.st_size));
+  return InputFile(path, std::move(fd), static_cast<std::uint64_t>(status.st_size), status.st_mode & 0777);
+}
+
+std::filesystem::path InputFile::real_path() const {
+  std::error_code none;
+  return std::filesystem::read_symlink(cat("/proc/self/fd/", fd_.get()), none);
 }
 
 void InputFile::read_at(std::uint64_t offset, void* destination, std::uint64_t bytes) const {

@@ -19,8 +19,11 @@ class InputFile {
   static InputFile open(const std::filesystem::path& path);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-  // At the time of open().
+  // These two as they were at open().
   [[nodiscard]] std::uint64_t size() const { return size_; }
+  [[nodiscard]] unsigned permissions() const { return permissions_; }  // its mode, as 0640
+  // Where the open file is, whatever links led there. Empty where the system does not tell.
+  [[nodiscard]] std::filesystem::path real_path() const;
 
   // Reads exactly `bytes` from `offset` on. Throws rp::Error (kBadInput) on a read error, or if the file ends before.
   // REQUIRES: offset + bytes <= size().
@@ -30,12 +33,13 @@ class InputFile {
   [[nodiscard]] std::string read_all(std::uint64_t max_bytes) const;
 
  private:
-  InputFile(std::filesystem::path path, UniqueFd fd, std::uint64_t size)
-      : path_(std::move(path)), fd_(std::move(fd)), size_(size) {}
+  InputFile(std::filesystem::path path, UniqueFd fd, std::uint64_t size, unsigned permissions)
+      : path_(std::move(path)), fd_(std::move(fd)), size_(size), permissions_(permissions) {}
 
   std::filesystem::path path_;
   UniqueFd fd_;
   std::uint64_t size_;
+  unsigned permissions_;
 };
 
 }  // namespace rp

@@ -1,6 +1,7 @@
 #include "common/output_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,8 +38,9 @@ bool interrupt_unfinished_output(int signal_number) {
   return true;
 }
 
-OutputFile OutputFile::create(const std::filesystem::path& path, std::uint64_t total_bytes) {
-  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+OutputFile OutputFile::create(const std::filesystem::path& path, std::uint64_t total_bytes, std::unique_ptr<Observer> observer,
+                              unsigned permissions) {
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, permissions));
   if (!fd) throw output_failed(path, "created", errno, 0);
   // Reserved now, so that a full disk is known now; file systems that cannot do it find out later.
   if (total_bytes > 0 && fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(total_bytes)) != 0 &&
@@ -47,7 +49,7 @@ OutputFile OutputFile::create(const std::filesystem::path& path, std::uint64_t t
     ::unlink(path.c_str());
     throw output_failed(path, "created", error_number, total_bytes);
   }
-  return OutputFile(path, std::move(fd), total_bytes);
+  return OutputFile(path, std::move(fd), total_bytes, std::move(observer));
 }
 
 void OutputFile::write(const void* data, std::uint64_t bytes) {
@@ -59,6 +61,7 @@ void OutputFile::write(const void* data, std::uint64_t bytes) {
     const ssize_t put = ::write(fd_.get(), from, std::min(bytes, kChunk));
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) throw output_failed(path_, "written", errno, total_bytes_);
+    if (observer_ != nullptr) observer_->on_write(from, static_cast<std::uint64_t>(put));
     from += put;
     written_ += static_cast<std::uint64_t>(put);
     bytes -= static_cast<std::uint64_t>(put);
@@ -70,6 +73,7 @@ void OutputFile::commit() {
   if (fsync(fd_.get()) != 0) throw output_failed(path_, "synced to disk", errno, total_bytes_);
   // Network file systems report a full disk here.
   if (::close(fd_.release()) != 0) throw output_failed(path_, "closed", errno, total_bytes_);
+  if (observer_ != nullptr) observer_->on_commit();
 }
 
 void replace_file(const std::filesystem::path& path, std::string_view content) {
@@ -88,6 +92,29 @@ void replace_file(const std::filesystem::path& path, std::string_view content) {
     std::filesystem::remove(unfinished, failed);
     throw;
   }
+}
+
+UniqueFd open_kept_file(const std::filesystem::path& path, int flags, unsigned permissions, std::string_view remedy) {
+  const auto refused = [&](const std::string& why) {
+    return Error(ExitCode::kOutputFailed, cat(path.string(), ": cannot be opened for writing: ", why, "; ", remedy));
+  };
+  // Without O_NONBLOCK a pipe without a reader would hold up the run here.
+  UniqueFd fd(::open(path.c_str(), flags | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, permissions));
+  std::error_code ignored;
+  if (!fd && errno == ELOOP && std::filesystem::is_symlink(path, ignored)) throw refused("it is a link");
+  if (!fd && errno == ENXIO) throw refused("it is not a regular file");
+  if (!fd) throw refused(errno_text(errno));
+  struct stat status {};
+  if (fstat(fd.get(), &status) != 0) throw refused(errno_text(errno));
+  if (!S_ISREG(status.st_mode)) throw refused("it is not a regular file");
+  fcntl(fd.get(), F_SETFL, flags & O_APPEND);
+  return fd;
+}
+
+UniqueFd reopen_pipe_without_waiting(int fd) {
+  struct stat status {};
+  if (fstat(fd, &status) != 0 || !S_ISFIFO(status.st_mode)) return {};
+  return UniqueFd(::open(cat("/proc/self/fd/", fd).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
 }
 
 void sync_directory(const std::filesystem::path& directory) {

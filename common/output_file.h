@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -16,8 +17,21 @@ namespace rp {
 // incomplete: remove it, or the directory it lies in (see OutputDirectory).
 class OutputFile {
  public:
+  // Sees what is written, for a checksum.
+  class Observer {
+   public:
+    virtual ~Observer() = default;
+    // In order; `data` holds only during the call.
+    virtual void on_write(const void* data, std::uint64_t bytes) = 0;
+    // The file is complete and on disk.
+    virtual void on_commit() = 0;
+  };
+
+  static constexpr unsigned kAnyonesPermissions = 0666;  // less the process's umask, as all permissions
+
   // Fails if the file exists.
-  static OutputFile create(const std::filesystem::path& path, std::uint64_t total_bytes = 0);
+  static OutputFile create(const std::filesystem::path& path, std::uint64_t total_bytes = 0, std::unique_ptr<Observer> observer = nullptr,
+                           unsigned permissions = kAnyonesPermissions);
 
   // Throws Interrupted, too: interrupt_unfinished_output().
   void write(const void* data, std::uint64_t bytes);
@@ -28,13 +42,14 @@ class OutputFile {
   void commit();
 
  private:
-  OutputFile(std::filesystem::path path, UniqueFd fd, std::uint64_t total_bytes)
-      : path_(std::move(path)), fd_(std::move(fd)), total_bytes_(total_bytes) {}
+  OutputFile(std::filesystem::path path, UniqueFd fd, std::uint64_t total_bytes, std::unique_ptr<Observer> observer)
+      : path_(std::move(path)), fd_(std::move(fd)), total_bytes_(total_bytes), observer_(std::move(observer)) {}
 
   std::filesystem::path path_;
   UniqueFd fd_;
   std::uint64_t total_bytes_;
   std::uint64_t written_ = 0;
+  std::unique_ptr<Observer> observer_;  // or null
 };
 
 // Held from before something half-written lies on disk until its owner's destructor has removed it.
@@ -56,6 +71,14 @@ class UnfinishedOutput {
 // Writes a small file as a whole, in place of the one that may be there: a reader finds the old one or the new one. Throws
 // rp::Error (kOutputFailed), also if `path` is there and no regular file.
 void replace_file(const std::filesystem::path& path, std::string_view content);
+
+// Opens a file that outlives the run, as a log, or makes it: `flags` and `permissions` as those of open(2). Never through a link in its
+// place, never a pipe or device, and never waits. Throws rp::Error (kOutputFailed): path, the system's reason, `remedy`.
+[[nodiscard]] UniqueFd open_kept_file(const std::filesystem::path& path, int flags, unsigned permissions, std::string_view remedy);
+
+// The pipe behind a descriptor once more, to write into without waiting: a full one gives EAGAIN. Others that have the pipe open are not
+// concerned, as they would be by fcntl(). Nothing if it is no pipe.
+[[nodiscard]] UniqueFd reopen_pipe_without_waiting(int fd);
 
 // Makes the names in a directory permanent. Throws rp::Error (kOutputFailed). File systems that cannot sync a
 // directory (EINVAL) are taken as they are.

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <string>
 
+#include "common/printable.h"
 #include "roundpipe/error.h"
 
 namespace rp {
@@ -22,10 +23,10 @@ int run_program(const char* name, Run&& run) {
   try {
     return run();
   } catch (const Error& error) {
-    std::cerr << name << ": " << error.what() << "\n";
+    std::cerr << name << ": " << printable(error.what()) << "\n";
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
-    std::cerr << name << ": internal error: " << error.what() << "; please report it\n";
+    std::cerr << name << ": internal error: " << printable(error.what()) << "; please report it\n";
     return static_cast<int>(ExitCode::kLauncherFailed);
   }
 }

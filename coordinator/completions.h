@@ -26,7 +26,7 @@ class Completions {
 
   // The worker's next completion: that of `slot`, since a worker keeps slot order. Nothing after stop(). Calls `work` before
   // each sleep, which says for how long, in ns; what is waited for stands in `record` meanwhile. Throws rp::Error (kHang)
-  // when no worker computed anything for the store's wait_timeout_ns.
+  // when nothing was computed or updated for the store's wait_timeout_ns.
   [[nodiscard]] std::optional<Completion> wait(int worker, std::uint64_t slot, WaitRecord& record,
                                                const std::function<std::int64_t()>& work);
   void stop();

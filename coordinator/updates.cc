@@ -149,6 +149,7 @@ void Updates::add_one_gradient() {
   mutex_.unlock();
   const std::int64_t since = trace_begin();
   updater_->add_to_sum(gradient.use, begins);
+  beat();
   trace_end(TraceKind::kAddGradient, version, store_.catalogue().uses()[gradient.use].block, since);
   const bool is_sound = give_back({&gradient, 1});
   mutex_.lock();
@@ -166,6 +167,7 @@ void Updates::finish_norms_of_blocks(std::uint64_t version, PendingStep& step) {
     mutex_.unlock();
     const std::int64_t since = trace_begin();
     const double sum = updater_->square_sum(block);
+    beat();
     trace_end(TraceKind::kNorm, version, block, since);
     mutex_.lock();
     step.set_square_sum(block, sum);
@@ -215,6 +217,7 @@ void Updates::update_one_block(std::uint64_t version, PendingStep& step) {
   const double sum = needs_sum ? updater_->square_sum(block) : 0;
   stamps_.begin(block, version);
   updater_->update(block, version, rules);
+  beat();
   trace_end(TraceKind::kUpdate, version, block, since);
   stamps_.complete(block, version);
   store_.published(block).publish(version);
@@ -234,7 +237,10 @@ void Updates::update_by_function(std::uint64_t version, PendingStep& step) {
     for (const CommittedGradient& gradient : taken_by(block, step)) taken.push_back(gradient);
   }
   mutex_.unlock();
-  const auto write = [&](std::uint32_t block, float* gradient) { updater_->write_gradient(block, scaling, gradient); };
+  const auto write = [&](std::uint32_t block, float* gradient) {
+    updater_->write_gradient(block, scaling, gradient);
+    beat();
+  };
   for (const std::uint32_t block : blocks_) stamps_.begin(block, version);
   std::exception_ptr error;
   const std::int64_t since = trace_begin();

@@ -91,6 +91,11 @@ class Updates {
   void run();
   // Of a pass over a block: when it begins, and that it has ended.
   [[nodiscard]] std::int64_t trace_begin() const { return options_.trace != nullptr ? options_.trace->now() : 0; }
+  // A block is done: the run goes on, whoever waits for its weights.
+  void beat() const {
+    SequenceWord& heartbeat = store_.update_heartbeat(pipeline_);
+    heartbeat.publish_quietly(heartbeat.observe() + 1);
+  }
   void trace_end(TraceKind kind, std::uint64_t version, std::uint32_t block, std::int64_t since) const {
     if (options_.trace != nullptr) options_.trace->block(kind, version, block, since);
   }

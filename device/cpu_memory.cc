@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "common/core_dump.h"
 #include "common/page_population.h"
 #include "common/text.h"
 #include "hoststore/boundary.h"
@@ -35,6 +36,7 @@ int provide_pages(std::byte* data, std::uint64_t bytes) {
 int map_pages(std::uint64_t bytes, std::byte*& data) {
   void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return errno;
+  keep_out_of_core_dump(mapped, bytes);
   const int error = provide_pages(static_cast<std::byte*>(mapped), bytes);
   if (error != 0) {
     munmap(mapped, bytes);
@@ -52,6 +54,7 @@ CpuMemory::CpuMemory() : range_bytes_(physical_memory()) {
     throw Error(ExitCode::kNoResource, cat("cannot reserve ", bytes_text(range_bytes_), " of addresses for a worker's memory: ",
                                            errno_text(errno), "; raise `ulimit -v`"));
   }
+  keep_out_of_core_dump(range, range_bytes_ + kHugePage);
   range_ = static_cast<std::byte*>(range);
   base_ = reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::uintptr_t>(range), kHugePage));
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "common/core_dump.h"
 #include "common/page_population.h"
 #include "common/text.h"
 #include "hoststore/boundary.h"
@@ -47,6 +48,7 @@ void ArenaView::map_until(std::uint64_t offset, std::uint64_t bytes) {
     throw Error(ExitCode::kNoResource, cat("cannot map ", bytes_text(length - mapped), " of ", segment_.purpose(), ": ",
                                            errno_text(errno), "; raise `ulimit -v` or vm.max_map_count"));
   }
+  keep_out_of_core_dump(base_ + mapped, length - mapped);
   mapped_bytes_.store(length, std::memory_order_release);
 }
 

@@ -30,6 +30,7 @@ ControlLayout::ControlLayout(const ControlHeader& header) {
   published = region(sizeof(SequenceWord) * header.num_blocks);
   taken = region(sizeof(SequenceWord) * header.num_uses);
   loss_scales = region(sizeof(LossScaleRecord) * header.num_pipelines);
+  update_heartbeats = region(sizeof(SequenceWord) * header.num_pipelines);
   worker_words = region(align_up(sizeof(WorkerWords), 64) * workers);
   event_rings = region(align_up(sizeof(EventRing), 64) * workers);
   commands = region(align_up(ring_bytes<Command>(kCommandRing), 64) * workers);

@@ -17,7 +17,7 @@
 namespace rp {
 
 inline constexpr std::uint64_t kControlMagic = 0x31305f4550495052;  // "RPIPE_01"
-inline constexpr std::uint32_t kControlVersion = 8;
+inline constexpr std::uint32_t kControlVersion = 9;
 inline constexpr int kMaxWorkers = 64;
 inline constexpr int kMaxLayers = 1024;
 inline constexpr std::uint32_t kCommandRing = 8;
@@ -200,6 +200,7 @@ struct ControlLayout {
   std::uint64_t published = 0;    // SequenceWord per block; writer: the coordinator
   std::uint64_t taken = 0;        // SequenceWord per use; writer: the coordinator
   std::uint64_t loss_scales = 0;  // LossScaleRecord per pipeline; writer: the coordinator
+  std::uint64_t update_heartbeats = 0;  // SequenceWord per pipeline; writer: the coordinator. Grows with every block of an update
   std::uint64_t worker_words = 0; // WorkerWords per worker
   std::uint64_t event_rings = 0;  // EventRing per worker
   std::uint64_t commands = 0;     // ring per worker

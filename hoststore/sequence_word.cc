@@ -31,10 +31,10 @@ void SequenceWord::wake() const { futex_wake_all(low_half(value_)); }
 WaitResult SequenceWord::wait_at_least(std::uint64_t value, const WaitLimits& limits) const {
   std::uint64_t present = observe();
   if (present >= value) return WaitResult::kReached;
-  const Deadline deadline = Deadline::after_ns(limits.timeout_ns);
+  Patience patience(limits.timeout_ns);
   while (true) {
     if (limits.stop->load(std::memory_order_acquire)) return WaitResult::kStopped;
-    const std::int64_t left = deadline.left_ns();
+    const std::int64_t left = patience.left_ns();
     if (left <= 0) return WaitResult::kTimedOut;
     futex_wait(low_half(value_), static_cast<std::uint32_t>(present), std::min(left, kSliceNs));
     present = observe();

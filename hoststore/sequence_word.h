@@ -26,7 +26,7 @@ inline constexpr int kEpochShift = 48;
 // What ends a wait besides its fact.
 struct WaitLimits {
   const std::atomic<bool>* stop;  // this process gives up: an epoch change, a failure, an end
-  std::int64_t timeout_ns;
+  std::int64_t timeout_ns;        // of the time in which this process runs (Patience)
 };
 
 enum class WaitResult { kReached, kStopped, kTimedOut };

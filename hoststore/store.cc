@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/core_dump.h"
 #include "common/text.h"
 #include "common/usable_cores.h"
 #include "hoststore/memory_limit.h"
@@ -228,6 +229,7 @@ void Store::map(bool is_coordinator) {
                         catalogue_.parameter_bytes());
   gradients_ = Mapping(segments_[kGradients], Access::kReadWrite, 0, catalogue_.gradient_bytes());
   if (is_coordinator) state_ = Mapping(segments_[kState], Access::kReadWrite, 0, catalogue_.state_bytes());
+  for (Mapping* const mapping : {&parameters_, &gradients_, &state_}) keep_out_of_core_dump(mapping->data(), mapping->bytes());
   find_cuts();
 }
 
@@ -297,6 +299,7 @@ Store::Region Store::control() {
 std::uint64_t Store::progress() {
   std::uint64_t sum = 0;
   for (int worker = 0; worker < num_workers(); ++worker) sum += worker_words(worker).heartbeat.observe();
+  for (std::uint32_t pipeline = 0; pipeline < header().num_pipelines; ++pipeline) sum += update_heartbeat(pipeline).observe();
   return sum;
 }
 

@@ -99,6 +99,7 @@ class Store {
   [[nodiscard]] SequenceWord& failed() { return *at<SequenceWord>(layout_.failed, 0); }
   [[nodiscard]] SequenceWord& published(std::uint32_t block) { return *at<SequenceWord>(layout_.published, block); }
   [[nodiscard]] SequenceWord& taken(std::uint32_t use) { return *at<SequenceWord>(layout_.taken, use); }
+  [[nodiscard]] SequenceWord& update_heartbeat(std::uint32_t pipeline) { return *at<SequenceWord>(layout_.update_heartbeats, pipeline); }
   [[nodiscard]] LossScaleRecord& loss_scale(std::uint32_t pipeline) { return *at<LossScaleRecord>(layout_.loss_scales, pipeline); }
   [[nodiscard]] WorkerWords& worker_words(int worker);
   [[nodiscard]] EventRing& event_ring(int worker);
@@ -107,7 +108,7 @@ class Store {
   [[nodiscard]] WeightStamp& stamp(std::uint32_t block, std::uint64_t copy) {
     return *at<WeightStamp>(layout_.stamps, WeightStamp::kMaxCopies * block + copy);
   }
-  // Grows while any worker computes: what waits in vain while this stands still waits for something that hangs.
+  // Grows while any worker computes, and while weights are updated: what waits in vain while this stands still waits for something that hangs.
   [[nodiscard]] std::uint64_t progress();
 
   // Rings, as the private view of one side.

@@ -171,6 +171,10 @@ void ChildProcess::send_signal(int signal_number) {
   if (!status_) kill(pid_, signal_number);
 }
 
+void ChildProcess::send_signal_to_group(int signal_number) {
+  if (!status_) kill(own_group_ ? -pid_ : pid_, signal_number);
+}
+
 void ChildProcess::kill_group() {
   send_signal(SIGKILL);
   // A group lives on, and keeps its number from being used again, while any member does.

@@ -54,6 +54,8 @@ class ChildProcess {
   bool try_reap();
   // Does nothing once it is reaped.
   void send_signal(int signal_number);
+  // The same to it and, if it leads a group, to all of that.
+  void send_signal_to_group(int signal_number);
   // SIGKILL to it and, if it leads a group, to all that is left of that group; also after its own end.
   void kill_group();
 

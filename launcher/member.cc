@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "common/output_file.h"
 #include "common/text.h"
 #include "launcher/process_role.h"
 #include "roundpipe/error.h"
@@ -19,13 +20,8 @@ namespace {
 constexpr int kWorkerOomScore = 500;
 
 UniqueFd open_log(const std::filesystem::path& file) {
-  // Appended, so that a job that is queued again keeps its first log; never through somebody's link.
-  UniqueFd fd(open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644));
-  if (!fd) {
-    throw Error(ExitCode::kOutputFailed,
-                cat("cannot write the log file ", file.string(), ": ", errno_text(errno), "; choose another --log-dir"));
-  }
-  return fd;
+  // Appended, so that a job that is queued again keeps its first log.
+  return open_kept_file(file, O_WRONLY | O_APPEND, 0644, "choose another --log-dir");
 }
 
 std::pair<UniqueFd, UniqueFd> make_output_pipe() {

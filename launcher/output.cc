@@ -1,6 +1,5 @@
 #include "launcher/output.h"
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,10 +9,6 @@
 #include <utility>
 
 namespace rp {
-
-namespace {
-constexpr std::size_t kMaxQueuedBytes = 256 << 10;
-}  // namespace
 
 std::string LineAssembler::add(std::string_view bytes) {
   std::string lines;
@@ -38,6 +33,19 @@ std::string LineAssembler::finish() {
   return line + "\n";
 }
 
+void OutputSink::add(std::string_view lines) {
+  if (drops_ && queue_.size() >= kMaxQueuedBytes) {
+    dropped_bytes_ += lines.size();
+  } else {
+    queue_ += lines;
+  }
+}
+
+void OutputSink::drop_queued() {
+  dropped_bytes_ += queue_.size();
+  queue_.clear();
+}
+
 void OutputSink::write_some() {
   if (broken_) queue_.clear();
   if (queue_.empty()) return;
@@ -45,7 +53,7 @@ void OutputSink::write_some() {
   const std::size_t last_newline = std::string_view(queue_).substr(0, PIPE_BUF).rfind('\n');
   const std::size_t size =
       last_newline == std::string_view::npos ? std::min<std::size_t>(queue_.size(), PIPE_BUF) : last_newline + 1;
-  const ssize_t written = write(fd_, queue_.data(), size);
+  const ssize_t written = write(fd(), queue_.data(), size);
   if (written >= 0) {
     queue_.erase(0, static_cast<std::size_t>(written));
   } else if (errno != EINTR && errno != EAGAIN) {
@@ -54,18 +62,10 @@ void OutputSink::write_some() {
   }
 }
 
-void OutputSink::drain() {
-  while (!queue_.empty()) {
-    pollfd ready{.fd = fd_, .events = POLLOUT, .revents = 0};
-    if (poll(&ready, 1, -1) < 0 && errno != EINTR) return;
-    write_some();
-  }
-}
-
 ProcessOutput::ProcessOutput(UniqueFd pipe, std::string tag, bool held, OutputSink* sink)
     : pipe_(std::move(pipe)), assembler_(std::move(tag)), holding_(held), sink_(sink) {}
 
-bool ProcessOutput::wants_more() const { return !ended() && (holding_ || sink_->queued_bytes() < kMaxQueuedBytes); }
+bool ProcessOutput::wants_more() const { return !ended() && (holding_ || !sink_->is_full()); }
 
 void ProcessOutput::read_available() {
   std::array<char, 16384> bytes;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "common/fd.h"
+#include "common/output_file.h"
 
 namespace rp {
 
@@ -27,25 +28,36 @@ class LineAssembler {
   std::string partial_;
 };
 
-// A queue in front of a descriptor that others write to as well, which therefore stays blocking: one write of whole
-// lines, of at most PIPE_BUF bytes where they are no longer, whenever poll() says that there is room.
+// A queue in front of a descriptor that others write to as well, which therefore stays as it is: one write of whole
+// lines, of at most PIPE_BUF bytes where they are no longer, whenever poll() says that there is room. A pipe is written through a
+// descriptor of its own that does not wait: between poll() and write() others may have filled it.
 class OutputSink {
  public:
-  explicit OutputSink(int fd) : fd_(fd) {}
+  explicit OutputSink(int fd) : fd_(fd), pipe_(reopen_pipe_without_waiting(fd)) {}
 
-  void add(std::string_view lines) { queue_ += lines; }
-  [[nodiscard]] int fd() const { return fd_; }
+  void add(std::string_view lines);
+  [[nodiscard]] int fd() const { return pipe_ ? pipe_.get() : fd_; }
   [[nodiscard]] bool empty() const { return queue_.empty(); }
   [[nodiscard]] std::size_t queued_bytes() const { return queue_.size(); }
+  // Whether processes that write should wait.
+  [[nodiscard]] bool is_full() const { return queue_.size() >= kMaxQueuedBytes && !drops_; }
+  // From now on nobody waits for the reader: lines that come while the queue is full are dropped, and counted.
+  void drop_what_does_not_fit() { drops_ = true; }
+  // What is still queued will not be written.
+  void drop_queued();
+  [[nodiscard]] std::size_t dropped_bytes() const { return dropped_bytes_; }
   // REQUIRES: poll() reported POLLOUT or an error. Once nobody reads any more all further output is dropped.
   void write_some();
-  // Writes all that is queued, however long the reader takes.
-  void drain();
+
+  static constexpr std::size_t kMaxQueuedBytes = 256 << 10;
 
  private:
   int fd_;
+  UniqueFd pipe_;
   std::string queue_;
   bool broken_ = false;
+  bool drops_ = false;
+  std::size_t dropped_bytes_ = 0;
 };
 
 // One output stream of one process: a pipe, its lines, and where they go. Held at first, if asked for: then the newest

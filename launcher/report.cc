@@ -12,6 +12,7 @@
 #include <sstream>
 #include <vector>
 
+#include "common/printable.h"
 #include "common/text.h"
 #include "launcher/ending.h"
 
@@ -102,6 +103,10 @@ std::string advice(const Failure& failure) {
   if (signal_number != 0) {
     return "run the program without rp-launch under a debugger: one worker is then a thread of it";
   }
+  const bool is_unexplained = !failure.fault && failure.said.empty();
+  if (is_unexplained && failure.task.slot >= 0) {
+    return "something that the layer calls ends the process (exit(), _exit()): a layer must return, or throw to end the run";
+  }
   if (WEXITSTATUS(failure.status) == 0) return "what the program does before session.start() must not end a worker";
   return "the message above says what is wrong; docs/exit-codes.md lists the exit codes";
 }
@@ -121,7 +126,7 @@ std::string failure_text(const Failure& failure) {
   if (failure.fault) {
     const char* label = "  what:   ";
     for (const std::string& line : untold_lines(failure)) {
-      out << label << line << "\n";
+      out << label << printable(line) << "\n";
       label = "          ";
     }
   }

@@ -1,13 +1,13 @@
 #include "launcher/run_trace.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "common/output_file.h"
 #include "common/text.h"
 #include "launcher/trace_json.h"
 #include "roundpipe/error.h"
@@ -20,16 +20,6 @@ constexpr std::size_t kNumDescriptors = 2;  // the file, the journal: the last o
 
 [[noreturn]] void throw_unwritable(const std::string& path, const std::string& why) {
   throw Error(ExitCode::kOutputFailed, cat("cannot write the trace ", path, ": ", why, "; choose another file for --trace"));
-}
-
-UniqueFd open_file(const std::string& path) {
-  // Without O_NONBLOCK a pipe without a reader would hold up the run here.
-  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644));
-  if (!file) throw_unwritable(path, errno_text(errno));
-  struct stat info {};
-  if (fstat(file.get(), &info) != 0) throw_unwritable(path, errno_text(errno));
-  if (!S_ISREG(info.st_mode)) throw_unwritable(path, "it is not a regular file");
-  return file;
 }
 
 UniqueFd duplicate(const UniqueFd& fd) {
@@ -49,7 +39,7 @@ bool has_trace(const Message& message) { return !message.blob.empty() && message
 RunTrace RunTrace::open(const std::filesystem::path& file, const TraceTitle& title) {
   const std::string path = std::filesystem::absolute(file).string();
   if (path.size() > kMaxBlobBytes) throw_unwritable(path, "its name is too long");
-  UniqueFd fd = open_file(path);
+  UniqueFd fd = open_kept_file(path, O_WRONLY, 0644, "choose another file for --trace");
   RunTrace trace(path, std::move(fd), TraceJournal::create(std::filesystem::path(path).parent_path(), title));
   trace.write();  // so that a full disk is found now
   return trace;

@@ -41,16 +41,26 @@ constexpr std::array kTransitions = {
 constexpr std::int64_t kEndNs = kNsPerSecond / 2;           // of a worker that has nothing to do any more
 constexpr std::int64_t kWatchedEndNs = 30 * kNsPerSecond;  // likewise, while a profiler or sanitizer writes its report
 
+constexpr std::int64_t kOutputNs = 2 * kNsPerSecond;        // for what is still to be written once a signal asked for an end
+
 constexpr std::uint64_t kFewTicks = 10;  // a tenth of a second: what any process needs for its end
 
 sigset_t handled_signals() {
   sigset_t set;
   sigemptyset(&set);
   for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD}) sigaddset(&set, number);
-  struct sigaction present {};
-  sigaction(SIGHUP, nullptr, &present);
-  if (present.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);  // else: nohup
+  for (const int number : {SIGHUP, SIGTSTP}) {
+    struct sigaction present {};
+    sigaction(number, nullptr, &present);
+    if (present.sa_handler != SIG_IGN) sigaddset(&set, number);  // else: nohup, a shell without job control
+  }
   return set;
+}
+
+// Whether no shell of this session watches this process group: its leader's parent is of another session, or of the same group.
+bool is_orphaned_group() {
+  const pid_t parent = getppid();
+  return getsid(parent) != getsid(0) || getpgid(parent) == getpgrp();
 }
 
 }  // namespace
@@ -152,9 +162,7 @@ std::string Supervisor::still_running() {
 
 void Supervisor::add_to(PollSet& set) {
   set.add(signals_.get(), POLLIN, [this] { read_signals(); });
-  for (OutputSink* sink : {&run_.out, &run_.err}) {
-    if (!sink->empty()) set.add(sink->fd(), POLLOUT, [sink] { sink->write_some(); });
-  }
+  add_output_to(set);
   for (const auto& owner : members_) {
     Member* member = owner.get();
     if (!member->channel().peer_gone()) set.add(member->channel().fd(), POLLIN, [this, member] { read_messages(*member); });
@@ -167,10 +175,21 @@ void Supervisor::add_to(PollSet& set) {
   }
 }
 
+void Supervisor::add_output_to(PollSet& set) {
+  for (OutputSink* sink : {&run_.out, &run_.err}) {
+    if (!sink->empty()) set.add(sink->fd(), POLLOUT, [sink] { sink->write_some(); });
+  }
+}
+
 void Supervisor::read_signals() {
   signalfd_siginfo signal{};
   while (read(signals_.get(), &signal, sizeof(signal)) == sizeof(signal)) {
-    if (signal.ssi_signo != SIGCHLD) forward(signal);
+    if (signal.ssi_signo == SIGTSTP) {
+      // As the kernel has it: what no shell could let go on is not stopped by a key.
+      if (signal.ssi_code != SI_KERNEL || !is_orphaned_group()) pause();
+    } else if (signal.ssi_signo != SIGCHLD) {
+      forward(signal);
+    }
   }
   std::vector<pid_t> own;
   for (const auto& member : members_) {
@@ -187,7 +206,16 @@ void Supervisor::forward(const signalfd_siginfo& signal) {
   const bool has_it = run_.has_terminal && signal.ssi_code == SI_KERNEL && getpgid(coordinator().process().pid()) == getpgrp();
   if (!has_it) coordinator().process().send_signal(number);
   end_.stop_signals.insert(number);
+  for (OutputSink* sink : {&run_.out, &run_.err}) sink->drop_what_does_not_fit();
   if (number == SIGINT) on_interrupt();
+}
+
+void Supervisor::pause() {
+  for (const auto& member : members_) member->process().send_signal_to_group(SIGSTOP);
+  const std::int64_t stopped_ns = now_ns();
+  kill(getpid(), SIGSTOP);
+  for (const auto& member : members_) member->process().send_signal_to_group(SIGCONT);
+  deadline_ = deadline_.later_by_ns(now_ns() - stopped_ns);
 }
 
 void Supervisor::on_interrupt() {
@@ -342,8 +370,28 @@ void Supervisor::finish() {
   for (const auto& member : members_) member->read_output();
   if (failure_) run_.err.add(failure_text(*failure_));
   if (trace_) run_.err.add(trace_->write_or_warn("rp-launch"));
-  run_.out.drain();
-  run_.err.drain();
+  write_queued_output();
+}
+
+void Supervisor::write_queued_output() {
+  deadline_ = end_.stop_signals.empty() ? Deadline::never() : Deadline::after_ns(kOutputNs);
+  while (!(run_.out.empty() && run_.err.empty()) && !deadline_.passed()) {
+    PollSet set;
+    add_output_to(set);
+    set.add(signals_.get(), POLLIN, [this] {
+      read_signals();
+      if (!end_.stop_signals.empty()) deadline_ = Deadline::after_ns(std::min(kOutputNs, deadline_.left_ns()));
+    });
+    set.wait(deadline_);
+  }
+  run_.out.drop_queued();
+  run_.err.drop_queued();
+  const std::size_t dropped = run_.out.dropped_bytes() + run_.err.dropped_bytes();
+  if (dropped == 0) return;
+  run_.err.add(cat("rp-launch: ", bytes_text(dropped), " of output could not be written by the end of the run and are dropped\n"));
+  PollSet set;
+  add_output_to(set);
+  set.wait(Deadline::after_ns(0));  // if there is room now
 }
 
 }  // namespace rp

@@ -51,9 +51,12 @@ class Supervisor {
   void on_slow_deaths();
 
   void add_to(PollSet& set);
+  void add_output_to(PollSet& set);
   void read_signals();
   void forward(const signalfd_siginfo& signal);
   void on_interrupt();
+  // All processes of the run stop, this one last, and go on together: Ctrl-Z, and whoever sends TSTP.
+  void pause();
 
   void read_messages(Member& member);
   void on_message(Member& member, Message message);
@@ -76,6 +79,8 @@ class Supervisor {
   // Names of those that have used a processor since the last call, more than for an end.
   [[nodiscard]] std::string still_running();
   void finish();
+  // Writes what is queued for stdout and stderr, however long their readers take; 2 s once a signal asks for an end.
+  void write_queued_output();
 
   [[nodiscard]] Member& coordinator() { return *members_.front(); }
 

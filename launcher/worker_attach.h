@@ -2,16 +2,17 @@
 // The worker's side of its start: gets the host store, then has its output opened.
 #pragma once
 
+#include "common/clock.h"
 #include "launcher/channel.h"
 
 namespace rp {
 
 // Waits for kAttach, with the descriptors and the blob of the host store. Throws rp::Error kLauncherFailed if the
-// launcher is gone, kHang if the deadline passes.
-[[nodiscard]] Message receive_attach(Channel& channel, const Deadline& deadline);
+// launcher is gone, kHang if the patience is over.
+[[nodiscard]] Message receive_attach(Channel& channel, Patience& patience);
 
 // Says that this worker's start succeeded. What it wrote to stdout and stderr until now is dropped, what it writes after
 // the return reaches the user. Throws as receive_attach().
-void confirm_attached(Channel& channel, const Deadline& deadline);
+void confirm_attached(Channel& channel, Patience& patience);
 
 }  // namespace rp

@@ -8,6 +8,7 @@
 
 #include "common/bad_input.h"
 #include "common/text.h"
+#include "model_files/checksum.h"
 #include "model_files/config_section.h"
 #include "model_files/json_file.h"
 #include "model_files/layer_tensors.h"
@@ -141,6 +142,7 @@ TrainedParts read_adapter_config(const std::filesystem::path& folder) {
   if (const std::string bias = config.text("bias", "none"); bias != "none") {
     throw bad_input(file, "\"bias\" is ", quoted_name(bias), "; biases of adapters are not supported");
   }
+  ChecksumList::verify_if_listed(folder, ChecksumKind::kSha256, {kAdapterConfigFile, kAdapterWeightsFile});
   TrainedParts parts;
   parts.adapter = folder;
   LoraSettings& lora = parts.lora;

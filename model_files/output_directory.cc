@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "common/check.h"
-#include "common/input_file.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
 
@@ -70,27 +69,26 @@ void remove_stale_partials(const fs::path& target) {
   }
 }
 
-void sync_directories_below(const fs::path& top) {
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(top)) {
-    if (entry.is_directory() && !entry.is_symlink()) sync_directory(entry.path());
-  }
-  sync_directory(top);
-}
+// Lists a file with its checksum once it is committed.
+class ListingObserver : public OutputFile::Observer {
+ public:
+  ListingObserver(std::string name, std::shared_ptr<ChecksumList> list) : name_(std::move(name)), list_(std::move(list)), checksum_(list_->kind()) {}
+  void on_write(const void* data, std::uint64_t bytes) override { checksum_.add(data, bytes); }
+  void on_commit() override { list_->add(name_, checksum_.hex()); }
 
-// 0, or the errno of a rename that is refused.
-int rename_with(const fs::path& from, const fs::path& to, unsigned flags) {
-  return renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags) == 0 ? 0 : errno;
-}
-
-bool is_unsupported(int error_number) { return error_number == EINVAL || error_number == ENOSYS; }
+ private:
+  std::string name_;
+  std::shared_ptr<ChecksumList> list_;
+  Checksum checksum_;
+};
 
 }  // namespace
 
-OutputDirectory OutputDirectory::create(const fs::path& target, Existing existing) {
+OutputDirectory OutputDirectory::create(const fs::path& target, ChecksumKind checksums) {
   std::error_code error;
   fs::path whole = fs::absolute(target).lexically_normal();
   if (!whole.has_filename()) whole = whole.parent_path();  // "dir/"
-  if (existing == Existing::kRefuse && fs::exists(fs::symlink_status(whole, error))) throw exists_already(whole);
+  if (fs::exists(fs::symlink_status(whole, error))) throw exists_already(whole);
   fs::create_directories(whole.parent_path(), error);
   if (error) throw failed(whole.parent_path(), "created", error.value());
   remove_stale_partials(whole);
@@ -103,19 +101,26 @@ OutputDirectory OutputDirectory::create(const fs::path& target, Existing existin
     }
     // Another process may have found it stale before the lock was ours; then there is no lock, and a new name is due.
     UniqueFd lock = lock_directory(partial);
-    if (lock) return OutputDirectory(whole, partial, std::move(unfinished), std::move(lock), existing);
+    if (lock) return OutputDirectory(whole, partial, std::move(unfinished), std::move(lock), checksums);
     if (fs::exists(partial, error)) throw failed(partial, "locked", EWOULDBLOCK);
   }
 }
 
-void OutputDirectory::make(const fs::path& target, const std::function<void(const OutputDirectory&)>& write) {
+void OutputDirectory::make(const fs::path& target, ChecksumKind checksums, const std::function<void(const OutputDirectory&)>& write) {
   try {
-    OutputDirectory directory = create(target);
+    OutputDirectory directory = create(target, checksums);
     write(directory);
     directory.commit();
   } catch (...) {
     throw;  // caught, so that the directory is removed on the way here
   }
+}
+
+void OutputDirectory::remove(const fs::path& target) {
+  const fs::path partial = target.parent_path() / (partial_prefix(target) + random_suffix());
+  if (const int error = rename_to_new_name(target, partial); error != 0) throw failed(target, "removed", error);
+  std::error_code ignored;  // on NFS a file that somebody has open cannot go yet
+  fs::remove_all(partial, ignored);
 }
 
 OutputDirectory::~OutputDirectory() {
@@ -124,10 +129,19 @@ OutputDirectory::~OutputDirectory() {
   fs::remove_all(partial_, ignored);
 }
 
-void OutputDirectory::copy_in(const fs::path& source, const fs::path& name) const {
+OutputFile OutputDirectory::create_file(const std::string& name, std::uint64_t total_bytes, unsigned permissions) const {
+  return OutputFile::create(partial_ / name, total_bytes, std::make_unique<ListingObserver>(name, checksums_), permissions);
+}
+
+void OutputDirectory::write_file(const std::string& name, std::string_view content, unsigned permissions) const {
+  OutputFile file = create_file(name, content.size(), permissions);
+  file.write(content.data(), content.size());
+  file.commit();
+}
+
+void OutputDirectory::copy_in(const InputFile& from, const std::string& name) const {
   constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;
-  const InputFile from = InputFile::open(source);
-  OutputFile to = OutputFile::create(partial_ / name, from.size());
+  OutputFile to = create_file(name, from.size(), from.permissions());
   std::vector<char> piece(std::min(kPiece, from.size()));
   while (to.bytes_written() < from.size()) {
     const std::uint64_t bytes = std::min(kPiece, from.size() - to.bytes_written());
@@ -139,34 +153,25 @@ void OutputDirectory::copy_in(const fs::path& source, const fs::path& name) cons
 
 void OutputDirectory::commit() {
   RP_ASSERT(static_cast<bool>(lock_));
-  sync_directories_below(partial_);
-  int error = rename_with(partial_, target_, RENAME_NOREPLACE);
-  // Without the flag rename() replaces an empty directory at most.
-  if (is_unsupported(error)) error = rename_with(partial_, target_, 0);
-  if ((error == EEXIST || error == ENOTEMPTY) && existing_ == Existing::kReplace) {
-    replace_target();
-  } else if (error == EEXIST || error == ENOTEMPTY) {
-    throw exists_already(target_);
-  } else if (error != 0) {
-    throw failed(target_, "renamed into place", error);
-  }
+  const std::string list = checksums_->text();
+  OutputFile file = OutputFile::create(partial_ / ChecksumList::file_name(checksums_->kind()), list.size());
+  file.write(list.data(), list.size());
+  file.commit();
+  sync_directory(partial_);
+  const int error = rename_to_new_name(partial_, target_);
+  if (error == EEXIST || error == ENOTEMPTY) throw exists_already(target_);
+  if (error != 0) throw failed(target_, "renamed into place", error);
   lock_.reset();
   sync_directory(target_.parent_path());
 }
 
-void OutputDirectory::replace_target() {
-  fs::path old = partial_;  // after an exchange the old one has the partial's name
-  int error = rename_with(partial_, target_, RENAME_EXCHANGE);
-  if (is_unsupported(error)) {
-    // Not a partial's name: if we die before the second rename, nobody may take the old one for a leftover.
-    old = target_.parent_path() / ("." + target_.filename().string() + ".old-" + random_suffix());
-    error = rename_with(target_, old, 0);
-    if (error == 0) error = rename_with(partial_, target_, 0);
-  }
-  if (error != 0) throw failed(target_, "replaced", error);
-  sync_directory(target_.parent_path());
+int rename_to_new_name(const fs::path& from, const fs::path& to) {
+  if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
+  if (errno != EINVAL && errno != ENOSYS) return errno;
+  // A file system without the flag, as NFS: then rename() replaces an empty directory at most.
   std::error_code ignored;
-  fs::remove_all(old, ignored);
+  if (fs::exists(fs::symlink_status(to, ignored))) return EEXIST;
+  return ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
 }
 
 }  // namespace rp

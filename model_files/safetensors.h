@@ -23,6 +23,7 @@ class SafetensorsFile {
   static SafetensorsFile open(const std::filesystem::path& path);
 
   [[nodiscard]] const std::filesystem::path& path() const { return file_.path(); }
+  [[nodiscard]] unsigned permissions() const { return file_.permissions(); }
   [[nodiscard]] const TensorMap& tensors() const { return tensors_; }
 
   // Their names in the order of their data.

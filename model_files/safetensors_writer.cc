@@ -5,6 +5,15 @@
 #include "common/check.h"
 
 namespace rp {
+namespace {
+
+std::uint64_t file_bytes(std::string_view header, const std::vector<TensorDeclaration>& tensors) {
+  std::uint64_t bytes = sizeof(std::uint64_t) + header.size();
+  for (const TensorDeclaration& tensor : tensors) bytes += tensor.bytes();
+  return bytes;
+}
+
+}  // namespace
 
 std::uint64_t TensorDeclaration::bytes() const {
   std::uint64_t bytes = dtype_bytes(dtype);
@@ -32,18 +41,27 @@ std::string safetensors_header(const std::vector<TensorDeclaration>& tensors, co
 
 SafetensorsWriter SafetensorsWriter::create(const std::filesystem::path& path, std::vector<TensorDeclaration> tensors) {
   const std::string header = safetensors_header(tensors);
-  return create(path, std::move(tensors), header);
+  OutputFile file = OutputFile::create(path, file_bytes(header, tensors));
+  return SafetensorsWriter(std::move(file), std::move(tensors), header);
 }
 
-SafetensorsWriter SafetensorsWriter::create(const std::filesystem::path& path, std::vector<TensorDeclaration> tensors,
-                                            std::string_view header) {
+SafetensorsWriter SafetensorsWriter::create(const OutputDirectory& directory, const std::string& name, std::vector<TensorDeclaration> tensors) {
+  const std::string header = safetensors_header(tensors);
+  return create(directory, name, std::move(tensors), header);
+}
+
+SafetensorsWriter SafetensorsWriter::create(const OutputDirectory& directory, const std::string& name,
+                                            std::vector<TensorDeclaration> tensors, std::string_view header, unsigned permissions) {
+  OutputFile file = directory.create_file(name, file_bytes(header, tensors), permissions);
+  return SafetensorsWriter(std::move(file), std::move(tensors), header);
+}
+
+SafetensorsWriter::SafetensorsWriter(OutputFile file, std::vector<TensorDeclaration> tensors, std::string_view header)
+    : file_(std::move(file)), tensors_(std::move(tensors)) {
   const std::uint64_t header_bytes = header.size();
-  std::uint64_t data_bytes = 0;
-  for (const TensorDeclaration& tensor : tensors) data_bytes += tensor.bytes();
-  OutputFile file = OutputFile::create(path, sizeof header_bytes + header_bytes + data_bytes);
-  file.write(&header_bytes, sizeof header_bytes);
-  file.write(header.data(), header_bytes);
-  return SafetensorsWriter(std::move(file), std::move(tensors));
+  file_.write(&header_bytes, sizeof header_bytes);
+  file_.write(header.data(), header_bytes);
+  skip_complete();
 }
 
 void SafetensorsWriter::write(std::string_view name, const void* data, std::uint64_t bytes) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/dtype.h"
-#include "common/output_file.h"
+#include "model_files/output_directory.h"
 
 namespace rp {
 
@@ -36,8 +36,11 @@ class SafetensorsWriter {
   // REQUIRES: as safetensors_header(); widest dtypes first, if alignment matters to readers.
   static SafetensorsWriter create(const std::filesystem::path& path, std::vector<TensorDeclaration> tensors);
 
-  // The same with a header from elsewhere. REQUIRES: it describes these tensors, whose data are in this order.
-  static SafetensorsWriter create(const std::filesystem::path& path, std::vector<TensorDeclaration> tensors, std::string_view header);
+  // A file of that name in `directory`.
+  static SafetensorsWriter create(const OutputDirectory& directory, const std::string& name, std::vector<TensorDeclaration> tensors);
+  // The same with a header and permissions from elsewhere. REQUIRES: the header describes these tensors, whose data are in this order.
+  static SafetensorsWriter create(const OutputDirectory& directory, const std::string& name, std::vector<TensorDeclaration> tensors,
+                                  std::string_view header, unsigned permissions = OutputFile::kAnyonesPermissions);
 
   // The next `bytes` of tensor `name`. REQUIRES: it is that tensor's turn and the bytes fit into it.
   void write(std::string_view name, const void* data, std::uint64_t bytes);
@@ -46,10 +49,8 @@ class SafetensorsWriter {
   void commit();
 
  private:
-  SafetensorsWriter(OutputFile file, std::vector<TensorDeclaration> tensors)
-      : file_(std::move(file)), tensors_(std::move(tensors)) {
-    skip_complete();
-  }
+  // Writes the header.
+  SafetensorsWriter(OutputFile file, std::vector<TensorDeclaration> tensors, std::string_view header);
 
   // Moves on to the next tensor that wants data.
   void skip_complete();

@@ -12,6 +12,7 @@
 #include "model_files/layer_tensors.h"
 #include "model_files/output_directory.h"
 #include "model_files/safetensors_writer.h"
+#include "model_files/side_files.h"
 #include "models/lora.h"
 #include "models/tensor_parts.h"
 
@@ -21,21 +22,6 @@ namespace {
 
 // What is compared or copied at once.
 constexpr std::uint64_t kPieceBytes = std::uint64_t{4} << 20;
-
-// Weight files of any format, and lists of them: what is not copied to an exported directory.
-bool is_weight_file(const std::filesystem::path& path) {
-  static constexpr std::string_view kEndings[] = {".safetensors", ".index.json", ".bin", ".pt", ".pth", ".gguf",
-                                                  ".h5",          ".msgpack",    ".onnx"};
-  const std::string name = path.filename().string();
-  return std::any_of(std::begin(kEndings), std::end(kEndings),
-                     [&name](std::string_view ending) { return name.ends_with(ending); });
-}
-
-void write_text(const std::filesystem::path& path, const std::string& text) {
-  OutputFile file = OutputFile::create(path, text.size());
-  file.write(text.data(), text.size());
-  file.commit();
-}
 
 // Byte for byte.
 void copy_tensor(const SafetensorsFile& source, const std::string& name, SafetensorsWriter& writer) {
@@ -100,8 +86,8 @@ void export_adapter(const std::filesystem::path& source, const std::filesystem::
   const std::vector<CheckpointTensor> tensors = adapter_tensors(config, parts);
   std::vector<TensorDeclaration> declarations;
   for (const CheckpointTensor& tensor : tensors) declarations.push_back({tensor.name, DType::kFloat32, tensor.shape});
-  OutputDirectory::make(output, [&](const OutputDirectory& directory) {
-    SafetensorsWriter writer = SafetensorsWriter::create(directory.path() / kAdapterWeightsFile, declarations);
+  OutputDirectory::make(output, ChecksumKind::kSha256, [&](const OutputDirectory& directory) {
+    SafetensorsWriter writer = SafetensorsWriter::create(directory, kAdapterWeightsFile, declarations);
     for (const CheckpointTensor& tensor : tensors) {
       write_tensor(writer, tensor, at::kFloat, [&](const TensorPart& part, std::int64_t expert) {
         const at::Tensor parameter = weight(tensor.layer, part.parameter);
@@ -109,7 +95,7 @@ void export_adapter(const std::filesystem::path& source, const std::filesystem::
       });
     }
     writer.commit();
-    write_text(directory.path() / kAdapterConfigFile, adapter_config_text(config, parts, source));
+    directory.write_file(kAdapterConfigFile, adapter_config_text(config, parts, source));
   });
 }
 
@@ -120,11 +106,11 @@ void export_checkpoint(const std::filesystem::path& source, const std::filesyste
   check_weights(config, weights);
   const ExportedFiles exported = exported_files(config, weights);
   const std::vector<LayerTensors> layers = tensors_of(config, parts);
-  OutputDirectory::make(output, [&](const OutputDirectory& directory) {
+  OutputDirectory::make(output, ChecksumKind::kSha256, [&](const OutputDirectory& directory) {
     // All of them first: each reserves its space.
     std::vector<SafetensorsWriter> writers;
     for (const ExportedFile& file : exported.files) {
-      writers.push_back(SafetensorsWriter::create(directory.path() / file.name, file.declarations, file.header));
+      writers.push_back(SafetensorsWriter::create(directory, file.name, file.declarations, file.header, weights.files()[writers.size()].permissions()));
     }
     for (std::size_t i = 0; i < writers.size(); ++i) {
       const ExportedFile& file = exported.files[i];
@@ -140,13 +126,12 @@ void export_checkpoint(const std::filesystem::path& source, const std::filesyste
       }
       writers[i].commit();
     }
-    write_text(directory.path() / kConfigFile, exported.config);
-    if (!exported.index.empty()) write_text(directory.path() / kIndexFile, exported.index);
-    for (const auto& entry : std::filesystem::directory_iterator(source)) {
-      if (entry.is_regular_file() && !is_weight_file(entry.path()) && entry.path().filename() != kConfigFile) {
-        directory.copy_in(entry.path(), entry.path().filename());
-      }
-    }
+    const auto write_text = [&](const char* name, const std::string& text) {
+      directory.write_file(name, text, InputFile::open(source / name).permissions());
+    };
+    write_text(kConfigFile, exported.config);
+    if (!exported.index.empty()) write_text(kIndexFile, exported.index);
+    for (const SideFile& each : find_side_files(weights).copied) directory.copy_in(each.file, each.name);
   });
 }
 

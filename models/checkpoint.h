@@ -28,7 +28,7 @@ void export_adapter(const std::filesystem::path& source, const std::filesystem::
                     const WeightSource& weight);
 
 // Writes the model of directory `source`, with the weights that `weight` gives, to the new directory `output`: the source's weight files and
-// index (model_files/exported_files.h), and every other file of the source that is no weight file (configuration, tokenizer). Pairs of `parts`
+// index (model_files/exported_files.h), its configuration and its side files (model_files/side_files.h), with their permissions. Pairs of `parts`
 // are merged into their weights. Appears whole or not at all. Throws rp::Error: kBadInput for the source, kOutputFailed for the output.
 void export_checkpoint(const std::filesystem::path& source, const std::filesystem::path& output, const WeightSource& weight,
                        const TrainedParts& parts = {});

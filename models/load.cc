@@ -14,6 +14,7 @@
 #include "model_files/layer_tensors.h"
 #include "model_files/model_config.h"
 #include "model_files/part_selection.h"
+#include "model_files/side_files.h"
 #include "model_files/weight_files.h"
 #include "models/batch_check.h"
 #include "models/checkpoint.h"
@@ -201,6 +202,7 @@ ModelInfo inspect(const std::filesystem::path& directory, const TrainedParts& pa
   info.weight_bytes = exported.bytes();
   info.num_carried = static_cast<std::int64_t>(exported.num_carried());
   info.wrapper = config.wrapper;
+  info.left_out = find_side_files(weights).left_out;
   for (const CheckpointTensor& tensor : checkpoint_tensors(config)) info.num_parameters += tensor.num_elements();
   return info;
 }

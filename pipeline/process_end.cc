@@ -10,6 +10,7 @@
 #include <iostream>
 
 #include "common/output_file.h"
+#include "common/printable.h"
 #include "pipeline/session_impl.h"
 #include "roundpipe/error.h"
 
@@ -46,12 +47,12 @@ int describe_current_exception() {
   } catch (const WorkerGone& error) {
     return static_cast<int>(error.code());
   } catch (const Error& error) {
-    std::fprintf(stderr, "%s: error: %s\n", g_program.c_str(), error.what());
+    std::fprintf(stderr, "%s: error: %s\n", g_program.c_str(), printable(error.what()).c_str());
     return static_cast<int>(error.code());
   } catch (const c10::Error& error) {
-    std::fprintf(stderr, "%s: error: %s\n", g_program.c_str(), error.what_without_backtrace());
+    std::fprintf(stderr, "%s: error: %s\n", g_program.c_str(), printable(error.what_without_backtrace()).c_str());
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s: error: %s\n", g_program.c_str(), error.what());
+    std::fprintf(stderr, "%s: error: %s\n", g_program.c_str(), printable(error.what()).c_str());
   } catch (...) {
     std::fprintf(stderr, "%s: error: an exception of unknown type\n", g_program.c_str());
   }
@@ -88,6 +89,12 @@ void install_stop_handlers() {
     sigaction(signal_number, nullptr, &present);
     if (signal_number == SIGHUP && present.sa_handler == SIG_IGN) continue;  // nohup
     sigaction(signal_number, &action, nullptr);
+  }
+  // Their writes fail instead, with an error that has a name. A reader of stdout that goes away is no reason to end a run.
+  for (const int signal_number : {SIGPIPE, SIGXFSZ}) {
+    struct sigaction present {};
+    sigaction(signal_number, nullptr, &present);
+    if (present.sa_handler == SIG_DFL) signal(signal_number, SIG_IGN);
   }
 }
 

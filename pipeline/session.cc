@@ -29,7 +29,7 @@ namespace rp {
 
 namespace {
 
-constexpr double kAttachSeconds = 120;
+constexpr std::int64_t kAttachSeconds = 120;
 
 // The entry of this process, for the terminate handler, which gets no argument.
 std::optional<FaultBoardEntry> g_board_entry;
@@ -214,14 +214,14 @@ void Session::Impl::start() {
 
 void Session::Impl::serve_as_worker() {
   try {
-    const Deadline deadline = Deadline::after_seconds(kAttachSeconds);
-    Message attach = receive_attach(*role_.channel, deadline);
+    Patience patience(kAttachSeconds * kNsPerSecond);
+    Message attach = receive_attach(*role_.channel, patience);
     trace_ = RunTrace::take_from(attach);
     const std::unique_ptr<Store> store = Store::attach(std::move(attach.descriptors));
     runtime_->compare_with(*store);
     std::cout.flush();
     std::fflush(nullptr);
-    confirm_attached(*role_.channel, deadline);
+    confirm_attached(*role_.channel, patience);
     board_entry().publish_state(ProcessState::kAttached);
     // A tool's report may be about what was not given back, and profilers write theirs when a context ends.
     const ServeEnd end = watching_tool().empty() ? ServeEnd::kEndOfProcess : ServeEnd::kProcessGoesOn;
@@ -260,7 +260,7 @@ void Session::Impl::start_workers() {
 }
 
 void Session::Impl::wait_until_attached() {
-  const Deadline deadline = Deadline::after_seconds(kAttachSeconds);
+  Patience patience(kAttachSeconds * kNsPerSecond);
   Store& store = runtime_->store();
   for (int worker = 0; worker < num_workers(); ++worker) {
     while (store.worker_words(worker).acknowledged.observe() == 0) {
@@ -272,7 +272,7 @@ void Session::Impl::wait_until_attached() {
       }
       if (rp::stop_signal() != 0) throw Interrupted(rp::stop_signal());
       if (role_.channel->peer_gone()) throw Error(ExitCode::kLauncherFailed, "rp-launch is gone");
-      if (deadline.passed()) {
+      if (patience.left_ns() <= 0) {
         report_hang();
         throw Error(ExitCode::kHang, cat("worker ", worker, " did not start within ", kAttachSeconds, " s"));
       }

@@ -1,12 +1,13 @@
 // Pipeline::save_state() and load_state(): docs/formats/checkpoint.md.
 #include <c10/core/GradMode.h>
-#include <xxhash.h>
 
-#include <memory>
+#include <map>
 #include <nlohmann/json.hpp>
 
-#include "common/output_file.h"
+#include "common/bad_input.h"
+#include "common/input_file.h"
 #include "common/text.h"
+#include "model_files/checksum.h"
 #include "model_files/json_file.h"
 #include "model_files/output_directory.h"
 #include "model_files/safetensors.h"
@@ -19,7 +20,10 @@ namespace rp {
 
 namespace {
 
-constexpr int kStateVersion = 3;
+constexpr int kStateVersion = 4;
+constexpr const char* kDescriptionFile = "state.json";
+constexpr const char* kTensorsFile = "state.safetensors";
+constexpr ChecksumKind kChecksums = ChecksumKind::kXxh128;
 constexpr std::uint64_t kMaxStateJsonBytes = std::uint64_t{16} << 20;
 
 // A tensor of a state file: its name there and where it lies in the store.
@@ -49,27 +53,12 @@ std::vector<StateTensor> state_tensors(Pipeline::Impl& pipeline, const std::vect
   return tensors;
 }
 
-// Of what the tensors hold, in the order of the file.
-class Checksum {
- public:
-  Checksum() : state_(XXH3_createState()) { XXH3_64bits_reset(state_.get()); }
-  void add(const at::Tensor& tensor) { XXH3_64bits_update(state_.get(), tensor.const_data_ptr(), tensor.nbytes()); }
-  [[nodiscard]] std::uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
-
- private:
-  struct Free {
-    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
-  };
-  std::unique_ptr<XXH3_state_t, Free> state_;
-};
-
 // state.json.
 struct Description {
   std::uint64_t step = 0;
   std::uint64_t round = 0;  // rounds of training up to this step
   UpdateHistory updates;
   std::string dtype;  // of the model's weights
-  std::uint64_t checksum = 0;
   int rounds_per_step = 1;
   bool asynchronous = false;
   std::string user_data;
@@ -89,28 +78,42 @@ nlohmann::json loss_scale_json(const LossScaleHistory& history) {
           {"steps_since_overflow", history.steps_since_overflow}};
 }
 
+// The list of a state, which names its two other files and no more.
+ChecksumList read_checksums(const std::filesystem::path& directory) {
+  ChecksumList list = ChecksumList::read(directory, kChecksums);
+  if (list.entries().size() == 2 && list.entries().contains(kDescriptionFile) && list.entries().contains(kTensorsFile)) return list;
+  throw bad_input(directory / ChecksumList::file_name(kChecksums), "does not list ", kDescriptionFile, " and ", kTensorsFile,
+                  " and nothing else: it was changed or damaged");
+}
+
 Description read_description(const std::filesystem::path& directory) {
-  const std::filesystem::path path = directory / "state.json";
-  if (!std::filesystem::exists(path)) {
-    throw Error(ExitCode::kBadInput, cat(directory.string(), ": is no saved state (it has no state.json)"));
+  const std::filesystem::path path = directory / kDescriptionFile;
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) throw bad_input(directory, "is no saved state (it has no ", kDescriptionFile, ")");
+  const std::string text = InputFile::open(path).read_all(kMaxStateJsonBytes);
+  const bool has_list = std::filesystem::exists(directory / ChecksumList::file_name(kChecksums), ignored);
+  if (has_list) {
+    Checksum checksum(kChecksums);
+    checksum.add(text.data(), text.size());
+    read_checksums(directory).expect(path, checksum.hex());
   }
-  const nlohmann::json object = read_json_file(path, kMaxStateJsonBytes);
+  const nlohmann::json object = parse_json_file(path, text);
   try {
     if (object.at("version").get<int>() != kStateVersion) {
-      throw Error(ExitCode::kBadInput, cat(path.string(), ": was written by another version of the program"));
+      throw bad_input(path, "was written by another version of the program");
     }
+    if (!has_list) throw bad_input(directory, "lacks ", ChecksumList::file_name(kChecksums), ", the list of its checksums");
     const auto step = object.at("step").get<std::int64_t>();
-    if (step < 0) throw Error(ExitCode::kBadInput, cat(path.string(), ": is of step ", step));
+    if (step < 0) throw bad_input(path, "is of step ", step);
     return {.step = static_cast<std::uint64_t>(step),
             .round = object.at("round").get<std::uint64_t>(),
             .updates = read_history(object),
             .dtype = object.at("dtype").get<std::string>(),
-            .checksum = object.at("checksum").get<std::uint64_t>(),
             .rounds_per_step = object.at("rounds_per_step").get<int>(),
             .asynchronous = object.at("asynchronous").get<bool>(),
             .user_data = object.at("user_data").get<std::string>()};
   } catch (const nlohmann::json::exception& error) {
-    throw Error(ExitCode::kBadInput, cat(path.string(), ": is no state of a pipeline: ", error.what()));
+    throw bad_input(path, "is no state of a pipeline: ", error.what());
   }
 }
 
@@ -125,32 +128,44 @@ void check_tensors(const SafetensorsFile& file, const std::vector<StateTensor>& 
   for (const StateTensor& tensor : tensors) {
     const TensorInfo& info = file.tensor(tensor.name);
     if (at::IntArrayRef(info.shape) != tensor.value.sizes() || info.dtype != dtype_of(tensor.value.scalar_type())) {
-      throw Error(ExitCode::kBadInput, cat(file.path().string(), ": tensor ", tensor.name,
-                                           " has another shape or dtype than in this model"));
+      throw bad_input(file.path(), "tensor ", tensor.name, " has another shape or dtype than in this model");
     }
   }
   if (file.tensors().size() != tensors.size()) {
-    throw Error(ExitCode::kBadInput, cat(file.path().string(), ": has ", file.tensors().size(),
-                                         " tensors, this model's state ", tensors.size(), ": it is of a larger model"));
+    throw bad_input(file.path(), "has ", file.tensors().size(), " tensors, this model's state ", tensors.size(),
+                    ": it is of a larger model");
   }
+}
+
+// Reads them all; returns the checksum of the file's bytes. REQUIRES: check_tensors().
+std::string read_tensors(const SafetensorsFile& file, const std::vector<StateTensor>& tensors) {
+  std::map<std::string_view, const at::Tensor*> by_name;
+  for (const StateTensor& tensor : tensors) by_name.emplace(tensor.name, &tensor.value);
+  Checksum checksum(kChecksums);
+  const std::string header = file.header();
+  const std::uint64_t header_bytes = header.size();
+  checksum.add(&header_bytes, sizeof header_bytes);
+  checksum.add(header.data(), header.size());
+  for (const std::string& name : file.names_in_order()) {
+    const at::Tensor& value = *by_name.at(name);
+    file.read(name, value.data_ptr(), value.nbytes());
+    checksum.add(value.const_data_ptr(), value.nbytes());
+  }
+  return checksum.hex();
 }
 
 }  // namespace
 
 void Pipeline::save_state(const std::filesystem::path& directory, const std::string& user_data) {
   synchronize();
-  OutputDirectory::make(directory, [&](const OutputDirectory& output) {
+  OutputDirectory::make(directory, kChecksums, [&](const OutputDirectory& output) {
     const std::vector<StateTensor> tensors = state_tensors(*impl_, impl_->buffers(Coordinator::BuffersOf::kLastStep));
     std::vector<TensorDeclaration> declarations;
     for (const StateTensor& tensor : tensors) {
       declarations.push_back({tensor.name, dtype_of(tensor.value.scalar_type()), tensor.value.sizes().vec()});
     }
-    SafetensorsWriter writer = SafetensorsWriter::create(output.path() / "state.safetensors", declarations);
-    Checksum checksum;
-    for (const StateTensor& tensor : tensors) {
-      writer.write(tensor.name, tensor.value.const_data_ptr(), tensor.value.nbytes());
-      checksum.add(tensor.value);
-    }
+    SafetensorsWriter writer = SafetensorsWriter::create(output, kTensorsFile, declarations);
+    for (const StateTensor& tensor : tensors) writer.write(tensor.name, tensor.value.const_data_ptr(), tensor.value.nbytes());
     writer.commit();
     const UpdateHistory history = impl_->coordinator().update_history(impl_->number());
     const nlohmann::json description = {{"version", kStateVersion},
@@ -159,24 +174,28 @@ void Pipeline::save_state(const std::filesystem::path& directory, const std::str
                                         {"updates", history.num_applied},
                                         {"loss_scale", loss_scale_json(history.loss_scale)},
                                         {"dtype", at::toString(impl_->model().dtype())},
-                                        {"checksum", checksum.value()},
                                         {"rounds_per_step", impl_->options().rounds_per_step},
                                         {"asynchronous", impl_->options().asynchronous},
                                         {"user_data", user_data}};
-    const std::string text = description.dump(2) + "\n";
-    OutputFile file = OutputFile::create(output.path() / "state.json", text.size());
-    file.write(text.data(), text.size());
-    file.commit();
+    output.write_file(kDescriptionFile, description.dump(2) + "\n");
   });
 }
 
-std::string Pipeline::saved_user_data(const std::filesystem::path& directory) { return read_description(directory).user_data; }
+SavedState Pipeline::saved_state(const std::filesystem::path& directory) {
+  Description saved = read_description(directory);
+  return {.step = static_cast<std::int64_t>(saved.step), .user_data = std::move(saved.user_data)};
+}
+
+void Pipeline::verify_state(const std::filesystem::path& directory) {
+  (void)read_description(directory);
+  read_checksums(directory).verify(directory);
+}
 
 std::string Pipeline::load_state(const std::filesystem::path& directory) {
   check_between_steps(*impl_);
   synchronize();
   const Description saved = read_description(directory);
-  const auto refuse = [&](const std::string& what) { throw Error(ExitCode::kBadInput, cat(directory.string(), ": ", what)); };
+  const auto refuse = [&](const std::string& what) { throw bad_input(directory, what); };
   if (saved.asynchronous != impl_->options().asynchronous) {
     refuse(cat("was saved by ", impl_->options().asynchronous ? "a synchronous" : "an asynchronous", " run; go on in the same way"));
   }
@@ -186,18 +205,12 @@ std::string Pipeline::load_state(const std::filesystem::path& directory) {
   if (saved.dtype != at::toString(impl_->model().dtype())) {
     refuse(cat("was saved with weights of ", saved.dtype, ", not ", at::toString(impl_->model().dtype())));
   }
-  const SafetensorsFile file = SafetensorsFile::open(directory / "state.safetensors");
+  const SafetensorsFile file = SafetensorsFile::open(directory / kTensorsFile);
   const std::vector<BufferState> buffers = impl_->buffers(Coordinator::BuffersOf::kLastStep);  // copies, to be read into
   check_tensors(file, state_tensors(*impl_, buffers));
   impl_->coordinator().restart_at(impl_->number(), saved.step, saved.round, saved.updates);  // which working copy is the newest depends on it
-  Checksum checksum;
-  for (const StateTensor& tensor : state_tensors(*impl_, buffers)) {
-    file.read(tensor.name, tensor.value.data_ptr(), tensor.value.nbytes());
-    checksum.add(tensor.value);
-  }
-  if (checksum.value() != saved.checksum) {
-    refuse("state.safetensors does not have the checksum of state.json: one of them is damaged; use another saved state");
-  }
+  const std::string checksum = read_tensors(file, state_tensors(*impl_, buffers));
+  read_checksums(directory).expect(file.path(), checksum);
   impl_->set_buffers(buffers);
   const c10::NoGradGuard no_grad;
   for (const ParameterState& parameter : impl_->parameters()) {

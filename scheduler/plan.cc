@@ -1,6 +1,7 @@
 #include "scheduler/plan.h"
 
 #include <charconv>
+#include <limits>
 #include <sstream>
 
 #include "common/text.h"
@@ -31,7 +32,7 @@ LayerRange parse_range(const std::string& word) {
     const auto second = std::from_chars(first.ptr + 1, end, last);
     good = *first.ptr == '-' && second.ec == std::errc() && second.ptr == end;
   }
-  if (!good) fail(cat("'", word, "' is no range of layers such as 4-7"));
+  if (!good || last == std::numeric_limits<int>::max()) fail(cat("'", word, "' is no range of layers such as 4-7"));
   range.end = last + 1;
   return range;
 }

@@ -72,10 +72,10 @@ built() {
   done
 }
 
-# Libraries that a file needs and that its machine may lack: not those of LibTorch, of CUDA, of C and of C++.
+# Libraries that a file needs and that its machine may lack: not those of LibTorch, of CUDA, of C and of C++, nor OpenSSL, which Python there has and may want newer.
 needed_by() {
   ldd "$1" | awk '$3 ~ /^\// { print $3 }' |
-    { grep -vE '/(torch/lib|nvidia|cuda[^/]*)/|/lib(c|m|dl|rt|pthread|resolv|util|stdc\+\+|gcc_s|cuda|cudart|nvidia-ml)\.so|/libroundpipe' || true; }
+    { grep -vE '/(torch/lib|nvidia|cuda[^/]*)/|/lib(c|crypto|m|dl|rt|pthread|resolv|util|stdc\+\+|gcc_s|cuda|cudart|nvidia-ml)\.so|/libroundpipe' || true; }
 }
 
 collect() {

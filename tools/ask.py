@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from tool import BAD_INPUT, ToolError, run_tool
+from tool import BAD_INPUT, ToolError, run_tool, verify_checksums
 
 
 def answer(directory: Path, question: str, max_tokens: int) -> str:
@@ -38,6 +38,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.model.is_dir():
         raise ToolError(BAD_INPUT, f"{arguments.model}: there is no such directory")
+    verify_checksums(arguments.model)
     os.environ["HF_HUB_OFFLINE"] = "1"
     print(answer(arguments.model, arguments.question, arguments.max_tokens))
 

@@ -1,6 +1,7 @@
 """What the tools share: errors with exit codes, and output that appears whole or not at all."""
 
 import contextlib
+import hashlib
 import os
 import secrets
 import shutil
@@ -43,6 +44,30 @@ def partial_path(target: Path):
         else:
             with contextlib.suppress(OSError):
                 partial.unlink()
+
+
+def verify_checksums(directory: Path):
+    """Compares every file that `directory` lists in its SHA256SUMS, as `train` writes one: its weights and config.json at least. Nothing to do
+    where there is none."""
+    listed = directory / "SHA256SUMS"
+    if not listed.exists():
+        return
+    sums = {}
+    for line in listed.read_bytes().decode(errors="replace").splitlines():
+        expected, _, name = line.partition("  ")
+        sums[Path(name).name] = expected
+    for file in [directory / "config.json", *directory.glob("*.safetensors")]:
+        if file.exists() and file.name not in sums:
+            raise ToolError(BAD_INPUT, f"{file}: is not listed in SHA256SUMS beside it; if you added it yourself, remove SHA256SUMS")
+    for name, expected in sums.items():
+        try:
+            with open(directory / name, "rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise ToolError(BAD_INPUT, f"{directory / name}: is listed in SHA256SUMS beside it, and cannot be read: {error.strerror}") from error
+        if found != expected:
+            raise ToolError(BAD_INPUT, f"{directory / name}: does not have its checksum in SHA256SUMS beside it: it was changed or damaged; "
+                                       "if you changed it yourself, remove SHA256SUMS")
 
 
 def _sync(path: Path):

@@ -1,25 +1,27 @@
 // train: fine-tunes a causal language model from a Hugging Face directory on tokenized text. docs/train.md.
-#include <cstdio>
+#include <filesystem>
+#include <map>
 #include <optional>
+#include <string>
 #include <utility>
 
+#include "common/text.h"
 #include "models/scalar_type.h"
 #include "roundpipe/models.h"
 #include "roundpipe/pipeline.h"
 #include "roundpipe/session.h"
 #include "train/options.h"
+#include "train/resume_point.h"
+#include "train/run_directory.h"
 #include "train/run_header.h"
 #include "train/run_inputs.h"
 #include "train/settings.h"
 #include "train/simulated_training.h"
+#include "train/standard_output.h"
+#include "train/trained_model.h"
 #include "train/training.h"
 
 namespace {
-
-void print(const std::string& text) {
-  std::fputs(text.c_str(), stdout);
-  std::fflush(stdout);
-}
 
 rp::PipelineOptions pipeline_options(const rp::TrainSettings& settings) {
   rp::PipelineOptions options{.num_microbatches = static_cast<int>(settings.num_microbatches),
@@ -38,13 +40,26 @@ rp::models::CausalLmLossSettings loss_settings(const rp::TrainSettings& settings
   return loss;
 }
 
+std::map<std::string, std::string> saved_settings(const std::filesystem::path& checkpoint) {
+  return rp::read_checkpoint(rp::checkpoint_to_resume(checkpoint)).settings;
+}
+
+// --export.
+void write_model_of_checkpoint(rp::Pipeline& pipeline, const rp::TrainSettings& settings, const std::filesystem::path& checkpoint) {
+  (void)pipeline.load_state(checkpoint);
+  rp::RunDirectory(settings.output).create();
+  rp::print(rp::cat("of ", checkpoint.string(), ", step ", pipeline.num_steps(), ": ", rp::write_trained_model(pipeline, settings), "\n"));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   rp::Session session(argc, argv);
-  const rp::TrainCommand command = rp::parse_train_command({argv + 1, argv + argc}, session.is_modelled());
+  rp::set_print_limit([&session] { return session.stop_requested(); });
+  const rp::TrainCommand command = rp::parse_train_command({argv + 1, argv + argc}, session.is_modelled(), saved_settings);
   if (command.action != rp::TrainCommand::Action::kRun) {
-    print(command.action == rp::TrainCommand::Action::kHelp ? rp::train_help() : "train " RP_VERSION "\n");
+    rp::print(command.action == rp::TrainCommand::Action::kHelp ? rp::train_help() : "train " RP_VERSION "\n");
+    rp::check_printed();
     return 0;
   }
   rp::TrainSettings settings = command.settings;
@@ -55,12 +70,18 @@ int main(int argc, char** argv) {
   }
   if (session.is_modelled()) {
     rp::train_simulated(session, settings, pipeline_options(settings));
+    rp::check_printed();
     return 0;
   }
   std::optional<rp::RunInputs> inputs;
   if (session.is_coordinator()) {
     inputs = rp::find_run_inputs(settings, session.threads_per_worker());
-    print(rp::settings_text(settings, *inputs, session.threads_per_worker()));
+    if (inputs->has_ended) {
+      rp::print(rp::ended_text(settings));
+      rp::check_printed();
+      return 0;
+    }
+    if (!settings.exports_only) rp::print(rp::settings_text(settings, *inputs, session.threads_per_worker()));
   }
   rp::Model model = rp::models::load(settings.model, rp::scalar_type_of(settings.dtype), settings.parts);
   const rp::models::CausalLmLossSettings loss = loss_settings(settings);
@@ -68,9 +89,15 @@ int main(int argc, char** argv) {
   rp::Pipeline pipeline(session, std::move(model), rp::models::causal_lm_loss(loss), pipeline_options(settings));
   session.start();
   try {
+    if (settings.exports_only) {
+      write_model_of_checkpoint(pipeline, settings, *inputs->resume.checkpoint);
+      rp::check_printed();
+      return 0;
+    }
     rp::Training training(session, pipeline, settings, loss, *inputs);
-    print(rp::memory_text(session.memory_plan()) + rp::speed_text(session.num_workers(), pipeline.plan_text()));
+    rp::print(rp::memory_text(session.memory_plan()) + rp::speed_text(session.num_workers(), pipeline.plan_text()));
     training.run();
+    rp::check_printed();
   } catch (...) {
     throw;  // caught, so that destructors run: the bar goes before the error is printed
   }

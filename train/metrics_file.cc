@@ -12,6 +12,7 @@
 
 #include "common/bad_input.h"
 #include "common/input_file.h"
+#include "common/output_file.h"
 #include "common/text.h"
 
 namespace rp {
@@ -63,8 +64,7 @@ std::string metrics_line(const StepReport& report) {
 }
 
 MetricsFile MetricsFile::open(const std::filesystem::path& path, std::int64_t last_step) {
-  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  if (!fd) throw output_failed(path, "opened", errno);
+  UniqueFd fd = open_kept_file(path, O_RDWR | O_APPEND, 0666, "remove it or name another --output");
   if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     throw Error(ExitCode::kUsage, cat(path.string(), ": another run is writing it; wait for its end or name another --output"));
   }

@@ -16,13 +16,6 @@ namespace {
 
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{1} << 20;
 
-const TrainOption* find_option(std::string_view name) {
-  for (const TrainOption& option : train_options()) {
-    if (name == option.name) return &option;
-  }
-  return nullptr;
-}
-
 bool is_switch(const TrainOption& option) { return option.argument[0] == '\0'; }
 
 // Those that mean something in a configuration file.
@@ -130,7 +123,8 @@ const std::vector<TrainOption>& train_options() {
       {"lr-schedule", "constant|linear|cosine", "constant", false, "Learning rate after the warm-up; linear and cosine fall to 0"},
       {"z-loss", "X", "0", false, "Train also X times the squared logarithm of the softmax's denominator"},
       {"router-aux-loss", "X", "by the model", false, "Train also X times the loss that balances experts; by default as config.json says"},
-      {"save-every", "N", "", false, "Write a checkpoint every N steps (without it: only when a signal ends the run)"},
+      {"save-every", "N|TIME", "15m", false, "Write a checkpoint every N steps, or 90s, 15m, 2h after the last one, and at the end; never: only by a signal"},
+      {"save-total-limit", "N", "2 by time, else all", false, "Keep the newest N checkpoints"},
       {"recompute-grain", "stage|layer", "by the device", false, "What a backward computes again at once: layer takes less GPU memory, more host memory"},
       {"lora-rank", "R", "0", false, "Train pairs of rank R beside frozen weights (LoRA); final/ is then an adapter of PEFT"},
       {"lora-alpha", "X", "the rank", false, "Pairs are multiplied by alpha / R"},
@@ -143,12 +137,20 @@ const std::vector<TrainOption>& train_options() {
       {"freeze", "REGEX", "", false, "Do not train weights whose names match, as model.layers.7.mlp.up_proj.weight"},
       {"train", "REGEX", "", false, "Train weights whose names match in any case, also beside pairs"},
       {"save-merged", "", "", false, "Write merged/, too: the model with its adapter in the weights"},
-      {"resume", "DIR", "", false, "Go on from this checkpoint, or from the newest one of this output directory"},
+      {"resume", "DIR|auto", "", false, "Go on from this checkpoint, or the newest one of this output directory; auto: from the newest whole one of --output, or begin"},
+      {"export", "CHECKPOINT", "", false, "Train nothing: write the model of this checkpoint to --output, with the settings of its run"},
       {"config", "FILE.toml", "", false, "Read options from a file: batch-size = 8; the command line wins"},
       {"help", "", "", false, "Print this text"},
       {"version", "", "", false, "Print the version"},
   };
   return options;
+}
+
+const TrainOption* find_option(std::string_view name) {
+  for (const TrainOption& option : train_options()) {
+    if (name == option.name) return &option;
+  }
+  return nullptr;
 }
 
 OptionValues read_command_line(const std::vector<std::string>& arguments, Problems& problems) {

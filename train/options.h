@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "train/problems.h"
@@ -21,6 +22,8 @@ struct TrainOption {
   const char* help;
 };
 [[nodiscard]] const std::vector<TrainOption>& train_options();
+// nullptr: there is none of that name.
+[[nodiscard]] const TrainOption* find_option(std::string_view name);
 
 // A value as text, and where it was written.
 struct OptionValue {

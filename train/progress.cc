@@ -13,6 +13,7 @@
 
 #include "common/clock.h"
 #include "common/text.h"
+#include "train/standard_output.h"
 
 namespace rp {
 namespace {
@@ -91,25 +92,21 @@ void Progress::show(const StepReport& report) {
   if (report.step < max_steps_ && drawn_at_ns_ != 0 && now - drawn_at_ns_ < kRedrawNs) return;
   drawn_at_ns_ = now;
   bar_ = bar_line(report, max_steps_, terminal_width());
-  std::fprintf(stderr, "\r%s\x1b[K", bar_.c_str());
-  std::fflush(stderr);
+  print_error("\r" + bar_ + "\x1b[K");
 }
 
 void Progress::note(const std::string& line) {
   const std::string bar = bar_;
   remove_bar();
-  std::printf("%s\n", line.c_str());
-  std::fflush(stdout);
+  print(line + "\n");
   if (bar.empty()) return;
   bar_ = bar;
-  std::fprintf(stderr, "\r%s\x1b[K", bar_.c_str());
-  std::fflush(stderr);
+  print_error("\r" + bar_ + "\x1b[K");
 }
 
 void Progress::remove_bar() {
   if (bar_.empty()) return;
-  std::fputs("\r\x1b[K", stderr);
-  std::fflush(stderr);
+  print_error("\r\x1b[K");
   bar_.clear();
 }
 

@@ -11,6 +11,7 @@
 
 #include "common/bad_input.h"
 #include "common/text.h"
+#include "model_files/output_directory.h"
 
 namespace rp {
 namespace {
@@ -18,15 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kCheckpointPrefix = "checkpoint-";
-
-// Of "checkpoint-20"; -1 for another name.
-std::int64_t step_of(const std::string& name) {
-  if (!name.starts_with(kCheckpointPrefix)) return -1;
-  std::int64_t step = -1;
-  const char* end = name.data() + name.size();
-  const auto [stop, failure] = std::from_chars(name.data() + kCheckpointPrefix.size(), end, step);
-  return failure == std::errc{} && stop == end ? step : -1;
-}
 
 // The nearest directory above that exists.
 fs::path existing_parent(const fs::path& path) {
@@ -38,22 +30,36 @@ fs::path existing_parent(const fs::path& path) {
 
 }  // namespace
 
+std::int64_t step_of_checkpoint(const fs::path& directory) {
+  // "run/checkpoint-20/" has no file name.
+  const std::string name = (directory.has_filename() ? directory : directory.parent_path()).filename().string();
+  if (!name.starts_with(kCheckpointPrefix)) return -1;
+  std::int64_t step = -1;
+  (void)std::from_chars(name.data() + kCheckpointPrefix.size(), name.data() + name.size(), step);
+  return step >= 0 && name == cat(kCheckpointPrefix, step) ? step : -1;  // and not "checkpoint-020"
+}
+
 fs::path RunDirectory::checkpoint(std::int64_t step) const { return path_ / cat(kCheckpointPrefix, step); }
 
 std::vector<std::int64_t> RunDirectory::checkpoints() const {
   std::vector<std::int64_t> steps;
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(path_, ignored)) {
-    const std::int64_t step = step_of(entry.path().filename().string());
+    const std::int64_t step = step_of_checkpoint(entry.path());
     if (step >= 0 && entry.is_directory(ignored)) steps.push_back(step);
   }
   std::sort(steps.begin(), steps.end());
   return steps;
 }
 
+bool RunDirectory::has_final_model() const {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(final_model(), ignored));
+}
+
 bool RunDirectory::has_steps() const {
   std::error_code ignored;
-  return fs::file_size(metrics(), ignored) > 0 || !checkpoints().empty() || fs::exists(final_model(), ignored);
+  return fs::file_size(metrics(), ignored) > 0 || !checkpoints().empty() || has_final_model();
 }
 
 void RunDirectory::check(bool is_resumed, Problems& problems) const {
@@ -75,7 +81,7 @@ void RunDirectory::check(bool is_resumed, Problems& problems) const {
     problems.add(ExitCode::kOutputFailed, cat(output, " cannot be written: ", errno_text(errno)));
     return;
   }
-  const bool is_ours = fs::is_regular_file(metrics(), failure);
+  const bool is_ours = fs::is_regular_file(fs::symlink_status(metrics(), failure));
   if (!is_ours) {
     if (!fs::is_empty(path_, failure)) {
       problems.add(ExitCode::kUsage, cat(output, " holds something else (no metrics.jsonl in it); name a new or empty directory"));
@@ -86,7 +92,7 @@ void RunDirectory::check(bool is_resumed, Problems& problems) const {
   if (!is_resumed) {
     const std::string remedy = checkpoints().empty() ? "" : cat("go on with --resume ", path_.string(), ", ");
     problems.add(ExitCode::kUsage, cat(output, " holds a run already; ", remedy, "name another directory or remove this one"));
-  } else if (fs::exists(final_model(), failure)) {
+  } else if (has_final_model()) {
     problems.add(ExitCode::kUsage, cat(output, " holds a run that has ended (", final_model().string(),
                                        "); to train on, move that away or name another directory"));
   }
@@ -97,6 +103,35 @@ void RunDirectory::create() const {
   fs::create_directories(path_, failure);
   if (failure) {
     throw Error(ExitCode::kOutputFailed, cat("--output ", path_.string(), " cannot be made: ", failure.message()));
+  }
+}
+
+std::vector<std::int64_t> RunDirectory::delete_old_checkpoints(std::int64_t after, std::int64_t last, std::int64_t num_kept) const {
+  std::vector<std::int64_t> steps = checkpoints();
+  std::erase_if(steps, [=](std::int64_t step) { return step <= after || step > last; });
+  const auto num_old = std::max<std::int64_t>(static_cast<std::int64_t>(steps.size()) - num_kept, 0);
+  steps.resize(static_cast<std::size_t>(num_old));
+  for (const std::int64_t step : steps) OutputDirectory::remove(checkpoint(step));
+  return steps;
+}
+
+void RunDirectory::check_export(Problems& problems) const {
+  std::error_code ignored;
+  for (const fs::path& path : {final_model(), merged_model()}) {
+    if (!fs::exists(fs::symlink_status(path, ignored))) continue;
+    problems.add(ExitCode::kUsage, cat(path.string(), " is there already; move it away or name another --output"));
+  }
+}
+
+std::string RunDirectory::set_aside(const fs::path& directory, const char* prefix) const {
+  const std::string name = prefix + directory.filename().string();
+  for (int number = 1;; ++number) {
+    const std::string aside = number == 1 ? name : cat(name, "-", number);
+    const int error = rename_to_new_name(directory, path_ / aside);
+    if (error == 0) return aside;
+    if (error != EEXIST && error != ENOTEMPTY) {
+      throw Error(ExitCode::kOutputFailed, cat(directory.string(), ": cannot be renamed to ", aside, ": ", errno_text(error)));
+    }
   }
 }
 

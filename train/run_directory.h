@@ -19,6 +19,7 @@ class RunDirectory {
   [[nodiscard]] std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
   [[nodiscard]] std::filesystem::path checkpoint(std::int64_t step) const;
   [[nodiscard]] std::filesystem::path final_model() const { return path_ / "final"; }
+  [[nodiscard]] bool has_final_model() const;
   [[nodiscard]] std::filesystem::path merged_model() const { return path_ / "merged"; }
 
   // The steps of the checkpoints that are there, ascending.
@@ -29,14 +30,28 @@ class RunDirectory {
   // kOutputFailed where the file system does not let us.
   void check(bool is_resumed, Problems& problems) const;
 
+  // Whether the model of a checkpoint may be written here: into any directory that has no trained model. Else a problem (kUsage).
+  void check_export(Problems& problems) const;
+
+  // Deletes checkpoints of steps after `after` up to `last`, all but the newest `num_kept` of them. Returns the steps of those that
+  // are gone. Throws rp::Error (kOutputFailed).
+  [[nodiscard]] std::vector<std::int64_t> delete_old_checkpoints(std::int64_t after, std::int64_t last, std::int64_t num_kept) const;
+
   // Makes it, with its parents. Throws rp::Error (kOutputFailed).
   void create() const;
+
+  // Renames what is in the way of the run, so that nothing is lost: "checkpoint-20" to "damaged-checkpoint-20" (`prefix`: "damaged-"), or
+  // with a number behind it if that is taken. Returns the new name. Throws rp::Error (kOutputFailed).
+  [[nodiscard]] std::string set_aside(const std::filesystem::path& directory, const char* prefix) const;
 
  private:
   [[nodiscard]] bool has_steps() const;
 
   std::filesystem::path path_;
 };
+
+// Of ".../checkpoint-20"; -1 for a directory of another name.
+[[nodiscard]] std::int64_t step_of_checkpoint(const std::filesystem::path& directory);
 
 // The checkpoint that --resume means: `directory` itself, or the newest one in it if it is an output directory. Throws
 // rp::Error (kBadInput) if there is none.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/text.h"
+#include "train/run_directory.h"
 
 namespace rp {
 namespace {
@@ -48,11 +49,6 @@ std::string trained_text(const LoraSettings& lora, const models::ModelInfo& mode
                     " linear layers: ", model.adapted);
 }
 
-// Whether a setting means nothing in a run without LoRA.
-bool is_setting_of_pairs(const std::string& name) {
-  return (name.starts_with("lora-") && name != "lora-rank") || name == "rslora" || name == "dora" || name == "save-merged";
-}
-
 std::string memory_row(const std::string& purpose, std::uint64_t bytes) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%12s", bytes_text(bytes).c_str());
@@ -65,7 +61,7 @@ std::string memory_row(const std::string& purpose, std::uint64_t bytes) {
 std::string settings_text(const TrainSettings& settings, const RunInputs& inputs, int threads_per_worker) {
   std::string text = "settings\n";
   for (const SettingRow& setting : setting_rows(settings)) {
-    if (settings.parts.lora.rank > 0 || !is_setting_of_pairs(setting.name)) text += row(setting.name, setting.value);
+    if (settings.parts.lora.rank > 0 || !is_setting_of_pairs(setting.name)) text += row(setting.name, setting.shown);
   }
   text += row("threads-per-worker", cat(threads_per_worker, "  (of rp-launch)"));
   text += "inputs\n";
@@ -76,10 +72,20 @@ std::string settings_text(const TrainSettings& settings, const RunInputs& inputs
     text += row("text part", cat("of a model of type ", inputs.model.wrapper, ", whose ", grouped(inputs.model.num_carried),
                                  " other tensors are carried along as they are"));
   }
+  if (settings.parts.lora.rank == 0 || settings.saves_merged) {
+    if (const std::vector<std::string>& names = inputs.model.left_out; !names.empty()) {
+      text += row("left out", cat("of what is saved: ", list_of(names, 8), " (no known file of a tokenizer or a licence, or not a file of this folder)"));
+    }
+  }
   if (settings.parts != TrainedParts{}) text += row("trained", trained_text(settings.parts.lora, inputs.model));
   text += row("data", data_text(inputs));
-  if (inputs.checkpoint) text += row("checkpoint", inputs.checkpoint->string());
+  if (inputs.resume.checkpoint) text += row("checkpoint", inputs.resume.checkpoint->string());
   return text;
+}
+
+std::string ended_text(const TrainSettings& settings) {
+  return cat("the run in ", settings.output.string(), " has ended: its model is in ", RunDirectory(settings.output).final_model().string(),
+             ", and --resume auto leaves it as it is; to train on, raise --max-steps and move that away\n");
 }
 
 std::string memory_text(const MemoryPlan& plan) {

@@ -14,6 +14,9 @@ namespace rp {
 // Every setting in effect, the model and the data. Known before Session::start().
 [[nodiscard]] std::string settings_text(const TrainSettings& settings, const RunInputs& inputs, int threads_per_worker);
 
+// What --resume auto says of a run that has nothing left to do.
+[[nodiscard]] std::string ended_text(const TrainSettings& settings);
+
 // Host memory by purpose, before the first step.
 [[nodiscard]] std::string memory_text(const MemoryPlan& plan);
 

@@ -22,6 +22,21 @@ std::uint64_t checkpoint_bytes(const TrainSettings& settings, std::int64_t num_t
   return static_cast<std::uint64_t>(num_trained) * (12 + (settings.asynchronous ? dtype_bytes(settings.dtype) : 0));
 }
 
+// How many more there are at once, at least. A run that keeps a number of them needs room for two: a new one is whole before the last
+// old one is deleted; others go earlier where the disk is full.
+std::int64_t num_checkpoints_to_come(const TrainSettings& settings, std::int64_t steps_done) {
+  const std::int64_t steps = settings.max_steps - steps_done;
+  if (steps <= 0 || settings.exports_only) return 0;
+  std::int64_t number = 1;  // at the end, or by a signal
+  if (const std::int64_t interval = settings.save_every.steps; interval > 0) {
+    number = settings.max_steps / interval - steps_done / interval + (settings.max_steps % interval == 0 ? 0 : 1);
+  } else if (settings.save_every.seconds > 0) {
+    number = steps;
+  }
+  const auto present = static_cast<std::int64_t>(RunDirectory(settings.output).checkpoints().size());
+  return settings.num_kept_checkpoints() > 0 ? std::min(number, std::max<std::int64_t>(2 - present, 1)) : number;
+}
+
 void check_length(const TrainSettings& settings, const models::ModelInfo& model, Problems& problems) {
   if (model.max_sequence_length > 0 && settings.sequence_length > model.max_sequence_length) {
     problems.add(ExitCode::kUsage, cat("--sequence-length ", settings.sequence_length, " is beyond the ",
@@ -42,10 +57,7 @@ void check_disk(const TrainSettings& settings, const models::ModelInfo& model, s
   while (!fs::exists(place, failure) && place.has_relative_path()) place = place.parent_path();
   const fs::space_info space = fs::space(place, failure);
   if (failure || space.capacity == 0) return;
-  // One at least, if there are steps: a signal ends the run with a checkpoint.
-  const std::int64_t num_least = settings.max_steps > 0 ? 1 : 0;
-  const std::int64_t num_checkpoints = std::max(
-      num_least, settings.save_every > 0 ? (settings.max_steps / settings.save_every - steps_done / settings.save_every) : 0);
+  const std::int64_t num_checkpoints = num_checkpoints_to_come(settings, steps_done);
   const bool is_adapter = settings.parts.lora.rank > 0;
   const std::uint64_t final_bytes = (is_adapter ? 4 * static_cast<std::uint64_t>(model.num_trained) : 0) +
                                     (!is_adapter || settings.saves_merged ? model.weight_bytes : 0);
@@ -58,24 +70,31 @@ void check_disk(const TrainSettings& settings, const models::ModelInfo& model, s
   if (num_checkpoints > 1) what += cat(" and ", num_checkpoints, " times ", bytes_text(each), " for checkpoints");
   problems.add(ExitCode::kNoResource,
                cat("--output ", settings.output.string(), " needs ", what, ", but ", bytes_text(space.available),
-                   " are free there; make room, name another place", settings.save_every > 0 ? " or raise --save-every" : ""));
+                   " are free there; make room or name another place",
+                    num_checkpoints > 1 ? ", or give --save-every never" : ""));
 }
 
 // Where to resume, and whether that run can go on as this one is set up.
 void find_checkpoint(const TrainSettings& settings, RunInputs& inputs, Problems& problems) {
-  const fs::path checkpoint = checkpoint_to_resume(*settings.resume);
-  const SavedRun saved = parse_run_state(checkpoint, Pipeline::saved_user_data(checkpoint));
-  if (inputs.batches == nullptr) return;  // what is wrong with the data is told
-  inputs.notes = check_resume(checkpoint, saved, settings, inputs.threads_per_worker, inputs.identity(), problems);
-  const std::vector<std::int64_t> present = RunDirectory(settings.output).checkpoints();
-  if (!present.empty() && present.back() > saved.step) {
-    problems.add(ExitCode::kUsage, cat("--output ", settings.output.string(), " has a checkpoint of step ", present.back(),
-                                       ", but --resume ", checkpoint.string(), " is of step ", saved.step,
-                                       "; remove the later ones or name another --output"));
+  inputs.resume = find_resume_point(settings, problems);
+  if (!inputs.resume.checkpoint) {
+    inputs.notes.push_back(cat("there is no checkpoint in ", settings.output.string(), " to resume from: the run begins"));
+    return;
   }
-  inputs.checkpoint = checkpoint;
-  inputs.steps_done = saved.step;
-  inputs.batches->seek(saved.data_cursor);
+  if (inputs.batches == nullptr || inputs.identity == ModelIdentity{}) return;  // what is wrong with data or model is told
+  const fs::path& checkpoint = *inputs.resume.checkpoint;
+  inputs.notes = check_resume(checkpoint, inputs.resume.saved, inputs.state(settings, 0, 0), problems);
+  if (settings.resumes_newest_whole) inputs.notes.insert(inputs.notes.begin(), cat("resumes from ", checkpoint.string()));
+  inputs.steps_done = inputs.resume.saved.step;
+  inputs.batches->seek(inputs.resume.saved.data_cursor);
+}
+
+// Whether there is nothing left to do for a job that is queued again and again.
+bool has_ended(const TrainSettings& settings) {
+  const RunDirectory output(settings.output);
+  if (!settings.resumes_newest_whole || !output.has_final_model()) return false;
+  const std::vector<std::int64_t> steps = output.checkpoints();
+  return steps.empty() || steps.back() >= settings.max_steps;
 }
 
 }  // namespace
@@ -83,20 +102,36 @@ void find_checkpoint(const TrainSettings& settings, RunInputs& inputs, Problems&
 RunInputs find_run_inputs(const TrainSettings& settings, int threads_per_worker) {
   RunInputs inputs;
   inputs.threads_per_worker = threads_per_worker;
+  inputs.has_ended = has_ended(settings);
+  if (inputs.has_ended) return inputs;
   Problems problems;
-  problems.collect([&] { inputs.model = models::inspect(settings.model, settings.parts); });
+  problems.collect([&] {
+    inputs.model = models::inspect(settings.model, settings.parts);
+    inputs.identity = identity_of_model(settings.model);
+  });
   const bool has_model = problems.empty();
   if (has_model) {
     check_length(settings, inputs.model, problems);
     check_experts(settings, inputs.model, problems);
   }
-  problems.collect([&] {
-    inputs.data = std::make_unique<TokenFile>(
-        TokenFile::open(settings.data, has_model ? inputs.model.vocabulary : kAnyVocabulary));
-    inputs.batches = std::make_unique<BatchSource>(*inputs.data, settings.sequence_length, settings.batch_size, settings.seed);
-  });
-  RunDirectory(settings.output).check(settings.resume.has_value(), problems);
-  if (settings.resume) problems.collect([&] { find_checkpoint(settings, inputs, problems); });
+  if (!settings.exports_only) {
+    problems.collect([&] {
+      inputs.data = std::make_unique<TokenFile>(TokenFile::open(settings.data, has_model ? inputs.model.vocabulary : kAnyVocabulary));
+      inputs.batches = std::make_unique<BatchSource>(*inputs.data, settings.sequence_length, settings.batch_size, settings.seed);
+    });
+  }
+  const RunDirectory output(settings.output);
+  if (settings.exports_only) {
+    output.check_export(problems);
+  } else {
+    output.check(settings.is_resumed(), problems);
+  }
+  if (settings.exports_only) {
+    problems.collect([&] { inputs.resume.checkpoint = checkpoint_to_resume(*settings.resume); });
+  } else if (settings.is_resumed()) {
+    problems.collect([&] { find_checkpoint(settings, inputs, problems); });
+  }
+  if (has_model) inputs.checkpoint_bytes = checkpoint_bytes(settings, inputs.model.num_trained);
   if (has_model) check_disk(settings, inputs.model, inputs.steps_done, problems);
   problems.throw_if_any();
   return inputs;

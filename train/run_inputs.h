@@ -11,6 +11,7 @@
 
 #include "roundpipe/models.h"
 #include "train/batches.h"
+#include "train/resume_point.h"
 #include "train/run_state.h"
 #include "train/settings.h"
 #include "train/token_file.h"
@@ -20,14 +21,20 @@ namespace rp {
 // Movable; owned by main() for the whole run. Coordinator only.
 struct RunInputs {
   models::ModelInfo model;
+  ModelIdentity identity;  // of the model
   std::unique_ptr<TokenFile> data;
   std::unique_ptr<BatchSource> batches;  // whole steps; refers to `data`
-  std::optional<std::filesystem::path> checkpoint;  // to resume from
-  std::int64_t steps_done = 0;                      // at the checkpoint
-  std::vector<std::string> notes;                   // settings that change at the checkpoint
+  ResumePoint resume;              // without a checkpoint: the run begins
+  std::int64_t steps_done = 0;     // at the checkpoint
+  std::vector<std::string> notes;  // what the run begins with, and settings that change at the checkpoint
+  std::uint64_t checkpoint_bytes = 0;
+  bool has_ended = false;          // --resume auto has nothing to do: the trained model is written
   int threads_per_worker = 1;
 
-  [[nodiscard]] DataIdentity identity() const { return {data->checksum(), batches->counts().sequences}; }
+  // What a checkpoint of these inputs says after `step` steps, in which `data_cursor` sequences were dealt out.
+  [[nodiscard]] RunState state(const TrainSettings& settings, std::int64_t step, std::uint64_t data_cursor) const {
+    return {step, data_cursor, settings, threads_per_worker, {data->checksum(), batches->counts().sequences}, identity};
+  }
 };
 
 // Looks at model, data, output directory, checkpoint and free disk space; changes nothing. Throws one rp::Error that

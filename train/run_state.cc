@@ -10,12 +10,14 @@
 namespace rp {
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 
 constexpr const char* kThreads = "threads-per-worker";  // of rp-launch
 
+std::string told(const std::string& value) { return value.empty() ? "the default" : value; }
+
 // Where files lie does not change a run, nor when it is saved, nor what is kept for a backward and what computed again.
-const std::set<std::string> kIgnored = {"model", "data", "output", "resume", "save-every", "recompute-grain", "save-merged"};
+const std::set<std::string> kIgnored = {"model", "data", "output", "resume", "export", "save-every", "save-total-limit", "recompute-grain", "save-merged"};
 // What may change from here on; the others decide which numbers a step works on.
 const std::set<std::string> kMayDiffer = {"max-steps",    "learning-rate", "max-grad-norm",  "weight-decay",
                                           "warmup-steps", "lr-schedule",   "z-loss",         "router-aux-loss"};
@@ -34,6 +36,8 @@ std::string run_state_text(const RunState& state) {
                                {"data_cursor", state.data_cursor},
                                {"data_checksum", state.data.checksum},
                                {"data_sequences", state.data.sequences},
+                               {"model", {{"config", state.model.config}, {"weights", state.model.weights}}},
+                               {"keeps_all_checkpoints", state.settings.num_kept_checkpoints() == 0},
                                {"settings", settings}};
   return text.dump();
 }
@@ -49,6 +53,9 @@ SavedRun parse_run_state(const std::filesystem::path& checkpoint, const std::str
     saved.data_cursor = object.at("data_cursor").get<std::uint64_t>();
     saved.data.checksum = object.at("data_checksum").get<std::uint32_t>();
     saved.data.sequences = object.at("data_sequences").get<std::uint64_t>();
+    saved.model.config = object.at("model").at("config").get<std::map<std::string, std::string>>();
+    saved.model.weights = object.at("model").at("weights").get<std::string>();
+    saved.keeps_all_checkpoints = object.at("keeps_all_checkpoints").get<bool>();
     saved.settings = object.at("settings").get<std::map<std::string, std::string>>();
   } catch (const nlohmann::json::exception& error) {
     throw bad_input(checkpoint, "is no checkpoint of train (", error.what(), ")");
@@ -57,32 +64,37 @@ SavedRun parse_run_state(const std::filesystem::path& checkpoint, const std::str
   return saved;
 }
 
-std::vector<std::string> check_resume(const std::filesystem::path& checkpoint, const SavedRun& saved,
-                                      const TrainSettings& settings, int threads_per_worker, const DataIdentity& data,
+std::vector<std::string> check_resume(const std::filesystem::path& checkpoint, const SavedRun& saved, const RunState& present,
                                       Problems& problems) {
+  const TrainSettings& settings = present.settings;
   std::vector<std::string> notes;
   const auto threads = saved.settings.find(kThreads);
-  if (threads != saved.settings.end() && threads->second != std::to_string(threads_per_worker)) {
-    notes.push_back(cat(kThreads, " is ", threads_per_worker, " from here on; it was ", threads->second,
+  if (threads != saved.settings.end() && threads->second != std::to_string(present.threads_per_worker)) {
+    notes.push_back(cat(kThreads, " is ", present.threads_per_worker, " from here on; it was ", threads->second,
                         ", and the last bits of the results may depend on it"));
   }
   for (const SettingRow& row : setting_rows(settings)) {
     const auto before = saved.settings.find(row.name);
     if (before == saved.settings.end() || before->second == row.value) continue;
     if (kMayDiffer.contains(row.name)) {
-      notes.push_back(cat(row.name, " is ", row.value, " from here on; it was ", before->second));
+      notes.push_back(cat(row.name, " is ", row.shown, " from here on; it was ", told(before->second)));
     } else {
-      problems.add(ExitCode::kUsage, cat("--", row.name, " is ", row.value, ", but ", checkpoint.string(), " was saved with ",
-                                         before->second, "; give the same"));
+      problems.add(ExitCode::kUsage, cat("--", row.name, " is ", row.shown, ", but ", checkpoint.string(), " was saved with ",
+                                         told(before->second), "; give the same"));
     }
   }
+  const DataIdentity& data = present.data;
   if (data.checksum != saved.data.checksum || data.sequences != saved.data.sequences) {
     problems.add(ExitCode::kUsage, cat("--data ", settings.data.string(), " is not the data that ", checkpoint.string(),
                                        " was saved with (", data.sequences, " sequences, then ", saved.data.sequences,
                                        "); give the same file"));
   }
-  if (saved.step >= settings.max_steps) {
-    problems.add(ExitCode::kUsage, cat("--max-steps ", settings.max_steps, " is reached: ", checkpoint.string(),
+  for (const std::string& difference : differences(saved.model, present.model, settings.parts != TrainedParts{})) {
+    problems.add(ExitCode::kUsage, cat("--model ", settings.model.string(), " is not the model that ", checkpoint.string(), " was saved with: ",
+                                       difference, "; give the same model"));
+  }
+  if (saved.step > settings.max_steps) {
+    problems.add(ExitCode::kUsage, cat("--max-steps ", settings.max_steps, " is passed: ", checkpoint.string(),
                                        " is of step ", saved.step, "; raise it to train on"));
   }
   return notes;

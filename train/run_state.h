@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "train/model_identity.h"
 #include "train/problems.h"
 #include "train/settings.h"
 
@@ -25,6 +26,7 @@ struct RunState {
   TrainSettings settings;
   int threads_per_worker = 1;
   DataIdentity data;
+  ModelIdentity model;
 };
 
 // The same as read back: settings as text, by option name.
@@ -33,6 +35,8 @@ struct SavedRun {
   std::uint64_t data_cursor = 0;
   std::map<std::string, std::string> settings;
   DataIdentity data;
+  ModelIdentity model;
+  bool keeps_all_checkpoints = false;  // the run that saved it deleted none
 };
 
 // As JSON, for Pipeline::save_state().
@@ -41,11 +45,10 @@ struct SavedRun {
 // Throws rp::Error (kBadInput) naming `checkpoint` if it is not what run_state_text() made.
 [[nodiscard]] SavedRun parse_run_state(const std::filesystem::path& checkpoint, const std::string& text);
 
-// Whether `saved` can go on as `settings` and `data` ask, which takes the seed, the cut into batches and microbatches,
-// the dtype and the data as they were, and at least one step to go. Each difference is a problem (kUsage). Returns a line
+// Whether `saved` can go on as `present` asks, which takes the seed, the cut into batches and microbatches,
+// the dtype, the data and the model as they were, and no fewer steps than are done. Each difference is a problem (kUsage). Returns a line
 // for each setting that may differ and does, such as the learning rate.
 [[nodiscard]] std::vector<std::string> check_resume(const std::filesystem::path& checkpoint, const SavedRun& saved,
-                                                    const TrainSettings& settings, int threads_per_worker,
-                                                    const DataIdentity& data, Problems& problems);
+                                                    const RunState& present, Problems& problems);
 
 }  // namespace rp

@@ -70,6 +70,26 @@ class SettingReader {
     result = number;
   }
 
+  // "200" steps, "90s", "15m", "2h" or "never".
+  void read_interval(const char* name, SaveInterval& result, std::int64_t most) {
+    const OptionValue* value = find(name);
+    if (value == nullptr) return;
+    if (value->text == "never") {
+      result = {.steps = 0, .seconds = 0};
+      return;
+    }
+    std::int64_t number = 0;
+    const char* end = value->text.data() + value->text.size();
+    const auto [stop, failure] = std::from_chars(value->text.data(), end, number);
+    const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
+    const std::int64_t seconds = unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+    if (failure != std::errc{} || number < 1 || number > most / std::max<std::int64_t>(seconds, 1) || (seconds == 0 && !unit.empty())) {
+      refuse(*value, cat("must be a number of steps, a time as 90s, 15m or 2h, or never; at most ", most, " steps or seconds"));
+      return;
+    }
+    result = {.steps = seconds == 0 ? number : 0, .seconds = number * seconds};
+  }
+
   void read_path(const char* name, std::filesystem::path& result) {
     const OptionValue* value = find(name);
     if (value == nullptr) return;
@@ -132,10 +152,11 @@ class SettingReader {
     problems_.add(is_file ? ExitCode::kBadInput : ExitCode::kUsage, message);
   }
 
-  void require_all(bool is_simulated) {
+  void require_all(bool is_simulated, bool is_export) {
     std::string missing;
     for (const TrainOption& option : train_options()) {
       if (is_simulated && option.name != std::string_view("model")) continue;
+      if (is_export && option.name == std::string_view("data")) continue;
       if (!option.is_required || find(option.name) != nullptr) continue;
       missing += cat(missing.empty() ? "" : ", ", "--", option.name, " ", option.argument);
     }
@@ -197,14 +218,20 @@ TrainSettings read_settings(SettingReader& reader, bool is_simulated) {
   reader.read_choice("lr-schedule", s.schedule, kSchedules);
   reader.read_number("z-loss", s.z_loss, 0.0, 1e3);
   if (reader.find("router-aux-loss") != nullptr) reader.read_number("router-aux-loss", s.router_aux_loss.emplace(), 0.0, 1e3);
-  reader.read_number("save-every", s.save_every, std::int64_t{1}, kMaxSteps);
+  reader.read_interval("save-every", s.save_every, kMaxSteps);
+  reader.read_number("save-total-limit", s.save_total_limit, std::int64_t{1}, kMaxSteps);
   if (reader.find("recompute-grain") != nullptr) reader.read_choice("recompute-grain", s.recompute_grain.emplace(), kGrains);
   read_parts(reader, s.parts);
   reader.read_switch("save-merged", s.saves_merged);
   if (reader.find("resume") != nullptr) {
     std::filesystem::path path;
     reader.read_path("resume", path);
-    s.resume = path;
+    s.resumes_newest_whole = path == "auto";
+    if (!s.resumes_newest_whole) s.resume = path;
+  }
+  if (reader.find("export") != nullptr) {
+    reader.read_path("export", s.resume.emplace());
+    s.exports_only = true;
   }
   return s;
 }
@@ -246,6 +273,9 @@ void check_together(const TrainSettings& s, SettingReader& reader, bool is_simul
                                           "rp-launch --device sim:rtx4090, say; else give the folder of a model"));
   }
   check_parts(s, reader);
+  if (s.exports_only && reader.find("resume") != nullptr) {
+    reader.refuse_together({"export", "resume"}, "--export and --resume are both given: the first trains nothing, the second trains on; give one");
+  }
   if (s.max_steps > 0 && s.warmup_steps > s.max_steps) {
     reader.refuse_together({"warmup-steps", "max-steps"},
                            cat(told("warmup-steps", s.warmup_steps), " is more than ", told("max-steps", s.max_steps),
@@ -264,9 +294,34 @@ std::string number_text(double value) {
   return std::string(digits.data(), end.ptr);
 }
 
+// Adds the settings that a checkpoint was saved with, where `values` has none.
+void add_saved_settings(const std::filesystem::path& checkpoint, const SavedSettingsReader& read_saved, OptionValues& values, Problems& problems) {
+  problems.collect([&] {
+    const std::map<std::string, std::string> saved = read_saved(checkpoint);
+    const auto rank = saved.find("lora-rank");
+    const bool has_pairs = rank != saved.end() && rank->second != "0";
+    for (const auto& [name, text] : saved) {
+      // What an adapter's folder says is among the others.
+      if (text.empty() || name == "adapter" || find_option(name) == nullptr || (!has_pairs && is_setting_of_pairs(name))) continue;
+      values.insert({name, {text, cat(checkpoint.string(), ": ", name), true}});
+    }
+  });
+}
+
 }  // namespace
 
-TrainCommand parse_train_command(const std::vector<std::string>& arguments, bool is_simulated) {
+bool is_setting_of_pairs(const std::string& name) {
+  return (name.starts_with("lora-") && name != "lora-rank") || name == "rslora" || name == "dora" || name == "save-merged";
+}
+
+std::string SaveInterval::text() const {
+  if (steps > 0) return std::to_string(steps);
+  if (seconds == 0) return "never";
+  if (seconds % 3600 == 0) return cat(seconds / 3600, "h");
+  return seconds % 60 == 0 ? cat(seconds / 60, "m") : cat(seconds, "s");
+}
+
+TrainCommand parse_train_command(const std::vector<std::string>& arguments, bool is_simulated, const SavedSettingsReader& read_saved) {
   Problems problems;
   OptionValues values = read_command_line(arguments, problems);
   if (values.contains("help")) return {TrainCommand::Action::kHelp, {}};
@@ -277,47 +332,65 @@ TrainCommand parse_train_command(const std::vector<std::string>& arguments, bool
     add_config_file(config->second.text, values, problems);
     is_all_read = problems.messages().size() == before;
   }
+  if (const auto exported = values.find("export"); exported != values.end() && read_saved) {
+    const std::size_t before = problems.messages().size();
+    add_saved_settings(exported->second.text, read_saved, values, problems);
+    is_all_read = is_all_read && problems.messages().size() == before;
+  }
   SettingReader reader(values, problems);
   TrainCommand command{TrainCommand::Action::kRun, read_settings(reader, is_simulated)};
   check_together(command.settings, reader, is_simulated);
-  if (is_all_read) reader.require_all(is_simulated);  // what a bad file lacks may well stand in it
+  if (is_all_read) reader.require_all(is_simulated, command.settings.exports_only);  // what a bad file lacks may well stand in it
   problems.throw_if_any();
   return command;
 }
 
 std::vector<SettingRow> setting_rows(const TrainSettings& s) {
-  return {{"model", s.model.string()},
-          {"data", s.data.string()},
-          {"output", s.output.string()},
-          {"max-steps", std::to_string(s.max_steps)},
-          {"batch-size", std::to_string(s.batch_size)},
-          {"num-microbatches", std::to_string(s.num_microbatches)},
-          {"sequence-length", std::to_string(s.sequence_length)},
-          {"learning-rate", number_text(s.learning_rate)},
-          {"seed", std::to_string(s.seed)},
-          {"rounds-per-step", std::to_string(s.rounds_per_step)},
-          {"async", s.asynchronous ? "true" : "false"},
-          {"dtype", name_of(s.dtype, kDTypes)},
-          {"max-grad-norm", s.max_grad_norm == 0 ? "0 (no clipping)" : number_text(s.max_grad_norm)},
-          {"weight-decay", number_text(s.weight_decay)},
-          {"warmup-steps", std::to_string(s.warmup_steps)},
-          {"lr-schedule", name_of(s.schedule, kSchedules)},
-          {"z-loss", number_text(s.z_loss)},
-          {"router-aux-loss", s.router_aux_loss ? number_text(*s.router_aux_loss) : "by the model"},
-          {"save-every", s.save_every == 0 ? "never" : std::to_string(s.save_every)},
-          {"recompute-grain", s.recompute_grain ? name_of(*s.recompute_grain, kGrains) : "by the device"},
-          {"lora-rank", s.parts.lora.rank == 0 ? "0 (no pairs)" : std::to_string(s.parts.lora.rank)},
-          {"lora-alpha", s.parts.lora.alpha == 0 ? "the rank" : number_text(s.parts.lora.alpha)},
-          {"lora-targets", s.parts.lora.targets},
-          {"lora-experts", s.parts.lora.on_experts ? "true" : "false"},
-          {"lora-dropout", number_text(s.parts.lora.dropout)},
-          {"rslora", s.parts.lora.is_rank_stabilised ? "true" : "false"},
-          {"dora", s.parts.lora.is_dora ? "true" : "false"},
-          {"adapter", s.parts.adapter.empty() ? "none" : s.parts.adapter.string()},
-          {"freeze", s.parts.freeze.empty() ? "nothing" : s.parts.freeze},
-          {"train", s.parts.train.empty() ? "nothing" : s.parts.train},
-          {"save-merged", s.saves_merged ? "true" : "false"},
-          {"resume", s.resume ? s.resume->string() : "no"}};
+  std::vector<SettingRow> rows;
+  const auto add = [&](const char* name, std::string value) {
+    std::string shown = value;
+    rows.push_back({name, std::move(value), std::move(shown)});
+  };
+  const auto add_switch = [&](const char* name, bool is_on) { add(name, is_on ? "true" : "false"); };
+  // Where it `is_default`, the header shows what that means.
+  const auto add_or = [&](const char* name, bool is_default, std::string value, const char* meaning) {
+    rows.push_back({name, is_default ? "" : value, is_default ? meaning : value});
+  };
+  const LoraSettings& lora = s.parts.lora;
+  add("model", s.model.string());
+  add("data", s.data.string());
+  add("output", s.output.string());
+  add("max-steps", std::to_string(s.max_steps));
+  add("batch-size", std::to_string(s.batch_size));
+  add("num-microbatches", std::to_string(s.num_microbatches));
+  add("sequence-length", std::to_string(s.sequence_length));
+  add("learning-rate", number_text(s.learning_rate));
+  add("seed", std::to_string(s.seed));
+  add("rounds-per-step", std::to_string(s.rounds_per_step));
+  add_switch("async", s.asynchronous);
+  add("dtype", name_of(s.dtype, kDTypes));
+  rows.push_back({"max-grad-norm", number_text(s.max_grad_norm), s.max_grad_norm == 0 ? "0 (no clipping)" : number_text(s.max_grad_norm)});
+  add("weight-decay", number_text(s.weight_decay));
+  add("warmup-steps", std::to_string(s.warmup_steps));
+  add("lr-schedule", name_of(s.schedule, kSchedules));
+  add("z-loss", number_text(s.z_loss));
+  add_or("router-aux-loss", !s.router_aux_loss, number_text(s.router_aux_loss.value_or(0)), "by the model");
+  add("save-every", s.save_every.text());
+  add_or("save-total-limit", s.num_kept_checkpoints() == 0, std::to_string(s.num_kept_checkpoints()), "all");
+  add_or("recompute-grain", !s.recompute_grain, name_of(s.recompute_grain.value_or(RecomputeGrain::kStage), kGrains), "by the device");
+  rows.push_back({"lora-rank", std::to_string(lora.rank), lora.rank == 0 ? "0 (no pairs)" : std::to_string(lora.rank)});
+  add_or("lora-alpha", lora.alpha == 0, number_text(lora.alpha), "the rank");
+  add("lora-targets", lora.targets);
+  add_switch("lora-experts", lora.on_experts);
+  add("lora-dropout", number_text(lora.dropout));
+  add_switch("rslora", lora.is_rank_stabilised);
+  add_switch("dora", lora.is_dora);
+  add_or("adapter", s.parts.adapter.empty(), s.parts.adapter.string(), "none");
+  add_or("freeze", s.parts.freeze.empty(), s.parts.freeze, "nothing");
+  add_or("train", s.parts.train.empty(), s.parts.train, "nothing");
+  add_switch("save-merged", s.saves_merged);
+  add_or("resume", !s.is_resumed(), s.resumes_newest_whole ? "auto" : s.resume.value_or("").string(), "no");
+  return rows;
 }
 
 }  // namespace rp

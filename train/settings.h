@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +16,16 @@
 #include "roundpipe/trained_parts.h"
 
 namespace rp {
+
+// When checkpoints are written while the run goes on. A signal writes one in any case, and unless it is off the last step does.
+struct SaveInterval {
+  std::int64_t steps = 0;       // every so many steps; 0: by time
+  std::int64_t seconds = 900;   // after the last one; 0: never
+
+  [[nodiscard]] bool is_on() const { return steps > 0 || seconds > 0; }
+  // "200", "15m", "never": as --save-every has it.
+  [[nodiscard]] std::string text() const;
+};
 
 struct TrainSettings {
   std::filesystem::path model;
@@ -34,12 +46,21 @@ struct TrainSettings {
   LearningRateSchedule schedule = LearningRateSchedule::kConstant;
   double z_loss = 0;
   std::optional<double> router_aux_loss;  // unset: as config.json says
-  std::int64_t save_every = 0;  // 0: never
+  SaveInterval save_every{};
+  std::int64_t save_total_limit = 0;  // the newest checkpoints that are kept; 0: by default
   std::optional<RecomputeGrain> recompute_grain;  // unset: by the device
   TrainedParts parts{};
   bool saves_merged = false;  // beside the adapter, the model with it
-  std::optional<std::filesystem::path> resume;
+  std::optional<std::filesystem::path> resume;  // a checkpoint or an output directory
+  bool resumes_newest_whole = false;            // --resume auto: go on if there is something to go on from
+  bool exports_only = false;                    // --export: train nothing, write the model of the checkpoint `resume`
 
+  [[nodiscard]] bool is_resumed() const { return resume.has_value() || resumes_newest_whole; }
+  // The newest checkpoints that are kept; 0: all. Those of chosen steps are kept unless a limit is given.
+  [[nodiscard]] std::int64_t num_kept_checkpoints() const {
+    constexpr std::int64_t kByTime = 2;
+    return save_total_limit > 0 || save_every.steps > 0 ? save_total_limit : kByTime;
+  }
   [[nodiscard]] std::int64_t sequences_of_round() const { return batch_size / rounds_per_step; }
   // Of the largest one.
   [[nodiscard]] std::int64_t sequences_of_microbatch() const { return (sequences_of_round() + num_microbatches - 1) / num_microbatches; }
@@ -53,17 +74,25 @@ struct TrainCommand {
   TrainSettings settings;  // of kRun
 };
 
-// `arguments`: all after the program's own name. Reads the configuration file that they name, and nothing else. Throws
+// Gives the settings that a checkpoint was saved with, by option name. Throws rp::Error (kBadInput).
+using SavedSettingsReader = std::function<std::map<std::string, std::string>(const std::filesystem::path& checkpoint)>;
+
+// `arguments`: all after the program's own name. Reads the configuration file that they name and, by `read_saved`, the checkpoint of
+// --export, whose settings hold where the arguments name none. Throws
 // one rp::Error that tells of every problem, each with its option (or file and line), the value, the limit and what to
 // do: kBadInput if all of them lie in the configuration file, else kUsage. A run on a modelled device (`is_simulated`) requires a
 // model only, which may be a preset: what else it depends on has defaults.
-[[nodiscard]] TrainCommand parse_train_command(const std::vector<std::string>& arguments, bool is_simulated = false);
+[[nodiscard]] TrainCommand parse_train_command(const std::vector<std::string>& arguments, bool is_simulated = false,
+                                               const SavedSettingsReader& read_saved = {});
 
-// A line of the header: an option's name and the value in effect.
+// A setting in effect.
 struct SettingRow {
-  std::string name;
-  std::string value;
+  std::string name;   // of its option
+  std::string value;  // as the option takes it; "" for a default that has no such text
+  std::string shown;  // in the header of a run
 };
+// Whether a setting means nothing in a run without LoRA.
+[[nodiscard]] bool is_setting_of_pairs(const std::string& name);
 // All of them, in the order of --help.
 [[nodiscard]] std::vector<SettingRow> setting_rows(const TrainSettings& settings);
 

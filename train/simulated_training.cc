@@ -2,15 +2,18 @@
 
 #include <ATen/ATen.h>
 
+#include <array>
 #include <cstdio>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "common/clock.h"
+#include "common/text.h"
 #include "models/scalar_type.h"
 #include "roundpipe/models.h"
 #include "train/run_header.h"
+#include "train/standard_output.h"
 
 namespace rp {
 
@@ -42,8 +45,8 @@ void train_simulated(Session& session, const TrainSettings& settings, const Pipe
                                   .parts = settings.parts};
   Pipeline pipeline(session, models::simulated(settings.model, batch, dtype), models::causal_lm_loss(), options);
   session.start();
-  std::printf("%s, %d workers; nothing is computed, read or written\n%splan: %s\n", settings.model.c_str(), session.num_workers(),
-              memory_text(session.memory_plan()).c_str(), pipeline.plan_text().c_str());
+  print(cat(settings.model.string(), ", ", session.num_workers(), " workers; nothing is computed, read or written\n",
+            memory_text(session.memory_plan()), "plan: ", pipeline.plan_text(), "\n"));
   std::int64_t last_ns = now_ns();
   std::optional<Accepted> before;
   for (std::int64_t step = 1; step <= settings.max_steps + 1; ++step) {
@@ -53,10 +56,10 @@ void train_simulated(Session& session, const TrainSettings& settings, const Pipe
       (void)before->rounds.back().loss();
       const std::int64_t now = now_ns();
       const double seconds = static_cast<double>(now - std::exchange(last_ns, now)) * 1e-9;
-      std::printf("step %lld/%lld  loss -  %.3f s  %.0f tokens/s\n", static_cast<long long>(step - 1),
-                  static_cast<long long>(settings.max_steps), seconds,
-                  static_cast<double>(settings.tokens_of_step()) / seconds);
-      std::fflush(stdout);
+      std::array<char, 120> line{};
+      std::snprintf(line.data(), line.size(), "step %lld/%lld  loss -  %.3f s  %.0f tokens/s\n", static_cast<long long>(step - 1),
+                    static_cast<long long>(settings.max_steps), seconds, static_cast<double>(settings.tokens_of_step()) / seconds);
+      print(line.data());
     }
     before = std::move(next);
   }

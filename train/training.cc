@@ -13,7 +13,9 @@
 #include "roundpipe/models.h"
 #include "train/run_header.h"
 #include "train/run_state.h"
+#include "train/standard_output.h"
 #include "train/step_times.h"
+#include "train/trained_model.h"
 
 namespace rp {
 namespace {
@@ -62,15 +64,26 @@ Training::Training(Session& session, Pipeline& pipeline, const TrainSettings& se
       done_(inputs.steps_done),
       progress_(settings.max_steps, ProgressStyle::observe()),
       clock_(now_ns()) {
-  if (inputs.checkpoint) (void)pipeline.load_state(*inputs.checkpoint);
+  if (inputs.resume.checkpoint) (void)pipeline.load_state(*inputs.resume.checkpoint);
   directory_.create();
-  metrics_ = MetricsFile::open(directory_.metrics(), done_);
+  metrics_ = MetricsFile::open(directory_.metrics(), done_);  // before anything is renamed: no other run has this directory now
+  for (const DamagedCheckpoint& each : inputs.resume.damaged) {
+    inputs.notes.push_back(cat(each.path.filename().string(), " is damaged and now called ", directory_.set_aside(each.path, "damaged-"), ": ", each.reason));
+  }
+  // Without final/ beside it, it is of a run that did not come to its end, or of fewer steps.
+  if (std::error_code ignored; std::filesystem::exists(directory_.merged_model(), ignored)) {
+    inputs.notes.push_back(cat("merged of an earlier end is now called ", directory_.set_aside(directory_.merged_model(), "earlier-")));
+  }
+  // Those that an earlier part of the run was to keep, unless this one is told otherwise.
+  const ResumePoint& resume = inputs.resume;
+  if (resume.checkpoint && resume.saved.keeps_all_checkpoints && settings.save_total_limit == 0) kept_until_ = resume.saved.step;
 }
 
 void Training::run() {
   for (const std::string& note : inputs_.notes) progress_.note("note: " + note);
   clock_ = StepClock(now_ns());
   const std::int64_t start_ns = now_ns();
+  saved_ns_ = start_ns;
   try {
     train_steps();
   } catch (const Interrupted& interrupted) {
@@ -81,9 +94,8 @@ void Training::run() {
   progress_.note(measured_text(session_.memory_plan()));
   if (const std::string text = worker_memory_text(session_.worker_memory()); !text.empty()) progress_.note(text);
   report_step_times();
-  save_final();
-  progress_.note(cat("trained ", done_ - inputs_.steps_done, " steps in ", duration_text(static_cast<double>(now_ns() - start_ns) / 1e9),
-                     settings_.parts.lora.rank > 0 ? "; the adapter is in " : "; the model is in ", directory_.final_model().string()));
+  const std::string written = write_model();
+  progress_.note(cat("trained ", done_ - inputs_.steps_done, " steps in ", duration_text(static_cast<double>(now_ns() - start_ns) / 1e9), "; ", written));
 }
 
 void Training::train_steps() {
@@ -93,7 +105,7 @@ void Training::train_steps() {
     // Only now: while one step's numbers are waited for, the next one is at work.
     report_accepted();
     accepted_ = std::move(next);
-    if (settings_.save_every > 0 && done_ % settings_.save_every == 0) {
+    if (is_save_due()) {
       report_accepted();
       save_checkpoint();
     }
@@ -192,20 +204,42 @@ void Training::report_activations() {
   progress_.note(activations_text(plan));
 }
 
+std::string Training::write_model() {
+  // Whatever becomes of the model's files: the training is not lost.
+  const bool saves_first = settings_.save_every.is_on() && done_ > 0;
+  if (saves_first) save_checkpoint();
+  try {
+    return write_trained_model(pipeline_, settings_);
+  } catch (const Error&) {
+    if (!saves_first && done_ > 0) save_checkpoint();
+    throw;
+  }
+}
+
+bool Training::is_save_due() const {
+  const SaveInterval& interval = settings_.save_every;
+  if (interval.steps > 0) return done_ % interval.steps == 0;
+  return interval.seconds > 0 && now_ns() - saved_ns_ >= interval.seconds * kNsPerSecond;
+}
+
 void Training::save_checkpoint() {
   const std::filesystem::path path = directory_.checkpoint(done_);
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored)) return;
   const std::int64_t start_ns = now_ns();
-  RunState state;
-  state.step = done_;
+  std::string deleted;
+  const auto delete_old = [&](std::int64_t num_kept) {
+    for (const std::int64_t step : directory_.delete_old_checkpoints(kept_until_, done_, num_kept)) deleted += cat("; that of step ", step, " is deleted");
+  };
+  const std::int64_t num_kept = settings_.num_kept_checkpoints();
+  if (num_kept > 1 && std::filesystem::space(directory_.path(), ignored).available < inputs_.checkpoint_bytes) delete_old(1);
   // A step that was not accepted as a whole is drawn again.
-  state.data_cursor = static_cast<std::uint64_t>(done_ * settings_.batch_size);
-  state.settings = settings_;
-  state.threads_per_worker = inputs_.threads_per_worker;
-  state.data = inputs_.identity();
-  pipeline_.save_state(path, run_state_text(state));
-  progress_.note(cat("checkpoint of step ", done_, " written to ", path.string(), " in ", seconds_text(start_ns)));
+  const auto data_cursor = static_cast<std::uint64_t>(done_ * settings_.batch_size);
+  pipeline_.save_state(path, run_state_text(inputs_.state(settings_, done_, data_cursor)));
+  saved_ns_ = now_ns();
+  const std::string took = seconds_text(start_ns);
+  if (num_kept > 0) delete_old(num_kept);
+  progress_.note(cat("checkpoint of step ", done_, " written to ", path.string(), " in ", took, deleted));
 }
 
 void Training::save_interrupted(const Interrupted& interrupted) {
@@ -215,16 +249,7 @@ void Training::save_interrupted(const Interrupted& interrupted) {
   session_.preempted();
   progress_.note(cat("stopped by SIG", sigabbrev_np(interrupted.signal_number()), " after step ", done_,
                      "; go on with --resume ", directory_.path().string()));
-}
-
-void Training::save_final() {
-  const TrainedParts& parts = settings_.parts;
-  if (parts.lora.rank == 0) return models::save(pipeline_, settings_.model, directory_.final_model());
-  if (settings_.saves_merged) {
-    models::save(pipeline_, settings_.model, directory_.merged_model(), parts);
-    progress_.note(cat("the model with its adapter is in ", directory_.merged_model().string()));
-  }
-  models::save_adapter(pipeline_, settings_.model, directory_.final_model(), parts);
+  report_dropped_output();
 }
 
 }  // namespace rp

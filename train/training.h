@@ -54,10 +54,12 @@ class Training {
   void report_activations();
   // Tells what steps took, and what they were expected to take.
   void report_step_times();
-  // Writes the checkpoint of the steps done so far, unless it is there.
+  // A checkpoint and then the trained model; says where that is.
+  [[nodiscard]] std::string write_model();
+  [[nodiscard]] bool is_save_due() const;
+  // Writes the checkpoint of the steps done so far, unless it is there, and deletes those beyond the limit.
   void save_checkpoint();
   void save_interrupted(const Interrupted& interrupted);
-  void save_final();
 
   Session& session_;
   Pipeline& pipeline_;
@@ -66,6 +68,8 @@ class Training {
   RunInputs& inputs_;
   RunDirectory directory_;
   std::int64_t done_;  // steps accepted, those of the checkpoint included
+  std::int64_t kept_until_ = -1;  // checkpoints up to this step are never deleted
+  std::int64_t saved_ns_ = 0;  // when the last checkpoint was written, or the run began
   std::optional<MetricsFile> metrics_;
   Progress progress_;
   StepClock clock_;

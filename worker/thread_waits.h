@@ -29,7 +29,7 @@ class ThreadWaits {
     // What was signalled after a violation was found is not used.
     if (at_once != WaitResult::kTimedOut) return at_once == WaitResult::kReached && !flow_.observe_stop();
     record_.publish(of_task(command, what));
-    // Two waits or more: after a pause of the whole run (Ctrl-Z, a debugger) the first one is over at once.
+    // Two waits of half the time: what computes in between is seen.
     const int patience = what.is_for_own_thread() ? 4 : 2;
     int silent_waits = 0;
     while (silent_waits < patience) {

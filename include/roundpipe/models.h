@@ -31,6 +31,7 @@ struct ModelInfo {
   std::string adapted{};                 // their names within a decoder layer and how many of each there are, as "self_attn.q_proj x30"
   std::int64_t max_sequence_length = 0;  // in tokens
   std::uint64_t weight_bytes = 0;        // of all tensors in the weight files of a saved model
+  std::vector<std::string> left_out{};   // names of files in the model's folder that a saved model does not have
   int num_layers = 0;                    // of the pipeline: embedding, decoder blocks, head
 };
 
@@ -107,8 +108,8 @@ struct CausalLmLosses {
 
 // Writes the working weights of `pipeline`, made from load(source), as a Hugging Face directory: *.safetensors with the names, dtypes and
 // layout of the source's, in as many files, with the same index; packed experts (MXFP4) as bf16, and config.json without quantization_config
-// then. Tensors that are no part of the model, and every other small file of the source (configuration, tokenizer), are copied. Written beside
-// `output` and renamed at the end. Pairs of `parts`, which are those of load(), are merged into their weights. Waits as
+// then. Tensors that are no part of the model are copied, and so are the source's tokenizer, templates and licences (not
+// ModelInfo::left_out), each with its permissions less the umask. SHA256SUMS lists all of them. Written beside `output` and renamed at the end. Pairs of `parts`, which are those of load(), are merged into their weights. Waits as
 // Pipeline::synchronize(). Throws rp::Error (kOutputFailed).
 void save(Pipeline& pipeline, const std::filesystem::path& source, const std::filesystem::path& output, const TrainedParts& parts = {});
 

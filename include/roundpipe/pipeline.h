@@ -150,6 +150,12 @@ struct BufferState {
   at::Tensor value;
 };
 
+// What a saved state says of itself.
+struct SavedState {
+  std::int64_t step = 0;  // steps done
+  std::string user_data;  // the program's own text
+};
+
 // Trains one model. Made before Session::start() in every process; everything else is called in the coordinator after
 // it. Calls come from one thread.
 class Pipeline {
@@ -225,9 +231,12 @@ class Pipeline {
   // is found while it is read: then the weights are of no use until another state is loaded.
   std::string load_state(const std::filesystem::path& directory);
 
-  // The text that save_state() was given, without loading anything: a program can see whether it may go on from a state
-  // before Session::start() allocates. Throws rp::Error (kBadInput).
-  [[nodiscard]] static std::string saved_user_data(const std::filesystem::path& directory);
+  // What save_state() was given, without loading anything: a program can see whether it may go on from a state before
+  // Session::start() allocates. Throws rp::Error (kBadInput).
+  [[nodiscard]] static SavedState saved_state(const std::filesystem::path& directory);
+  // Reads every byte of a state and compares its checksums. Throws rp::Error (kBadInput) naming the file that is missing,
+  // changed or damaged.
+  static void verify_state(const std::filesystem::path& directory);
 
   // Host memory of this pipeline alone. Empty before Session::start().
   [[nodiscard]] MemoryPlan memory_plan() const;

@@ -42,7 +42,8 @@ struct SessionOptions {
   std::optional<std::string> trace;
 };
 
-// Made first in main(), by every process of the run. Leaves the program's arguments alone.
+// Made first in main(), by every process of the run. Leaves the program's arguments alone. In the coordinator PIPE and XFSZ are
+// ignored from then on, unless the program has set them: a write fails instead (EPIPE, EFBIG).
 class Session {
  public:
   // Finds the process's role and settings; the program's name is all that it reads of argv. Throws rp::Error (kUsage) for an

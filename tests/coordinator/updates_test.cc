@@ -66,6 +66,22 @@ TEST(Updates, PublishABlockAsSoonAsItsGradientIsCommittedAndNoOther) {
   updates.wait_applied(1);
 }
 
+// A worker that waits for weights of a slow update does not wait in vain.
+TEST(Updates, AreProgressOfTheRun) {
+  for (const bool adds_rounds : {false, true}) {
+    const auto store = new_store(false, kNumElements, kNumBlocks, adds_rounds);
+    Updates updates(*store, 0, {.adds_rounds = adds_rounds});
+    accept_tasks(updates, *store);
+    const auto outcome = updates.accept_step(1, 0, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
+    for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
+      fill_gradient(*store, block, 1);
+      updates.gradient_committed(1, block, 1, square_sum(1));
+    }
+    updates.wait_applied(1);
+    EXPECT_EQ(store->progress(), (adds_rounds ? 3 : 1) * kNumBlocks) << "each block is added, summed and updated";
+  }
+}
+
 TEST(Updates, WaitForTheCallOfStep) {
   const auto store = new_store(false);
   Updates updates(*store, 0, {});

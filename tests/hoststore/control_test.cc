@@ -55,6 +55,7 @@ TEST(Control, LaysItsRegionsOutOnPagesInOrderWithoutOverlap) {
       {layout.published, 8 * 40},
       {layout.taken, 8 * 41},
       {layout.loss_scales, sizeof(LossScaleRecord) * 3},
+      {layout.update_heartbeats, 8 * 3},
       {layout.worker_words, 64 * 5},
       {layout.commands, 5 * align_up(ring_bytes<Command>(kCommandRing), 64)},
       {layout.completions, 5 * align_up(ring_bytes<Completion>(kCompletionRing), 64)},

@@ -6,8 +6,12 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdint>
+#include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "tests/common/expect_refusal.h"
@@ -269,6 +273,31 @@ TEST(Store, IsNotAttachedToByTheWrongDescriptors) {
   EXPECT_THROW(attach({all[1], all[0], all[2], all[3], all[4], all[5], all[6], all[7]}), Error);
   EXPECT_THROW(attach({all[0], all[4], all[2], all[3], all[4], all[5], all[6], all[7]}), Error) << "parameters too short";
   EXPECT_NO_THROW(attach(all));
+}
+
+// Whether the kernel leaves the page at `address` out of core dumps.
+bool is_left_out_of_core_dumps(const void* address) {
+  std::ifstream maps("/proc/self/smaps");
+  const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+  bool is_here = false;
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t begin = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) is_here = begin <= wanted && wanted < end;
+    if (is_here && line.starts_with("VmFlags:")) return line.find(" dd") != std::string::npos;
+  }
+  return false;
+}
+
+TEST(Store, IsLeftOutOfCoreDumps) {
+  const auto store = small_store();
+  const auto view = attached(*store);
+  EXPECT_TRUE(is_left_out_of_core_dumps(store->parameters(0)));
+  EXPECT_TRUE(is_left_out_of_core_dumps(store->gradients(0)));
+  EXPECT_TRUE(is_left_out_of_core_dumps(store->state(0)));
+  EXPECT_TRUE(is_left_out_of_core_dumps(view->gradients(0)));
+  store->arena(0).grow(1);
+  EXPECT_TRUE(is_left_out_of_core_dumps(store->arena(0).data(0, 1)));
+  EXPECT_FALSE(is_left_out_of_core_dumps(&store->epoch())) << "what the processes told each other is wanted";
 }
 
 TEST(StoreDeathTest, AWorkerThatWritesWeightsDiesOfIt) {

@@ -32,6 +32,10 @@ std::string read_text(const UniqueFd& file) {
   return text;
 }
 
+void write_all(OutputSink& sink) {
+  while (!sink.empty()) sink.write_some();
+}
+
 TEST(LineAssembler, GivesOnlyWholeLinesEachWithItsTag) {
   LineAssembler lines("[w] ");
   EXPECT_EQ(lines.add("one\ntw"), "[w] one\n");
@@ -82,10 +86,25 @@ TEST(ProcessOutput, TheNewestOfWhatWasHeldIsPassedOnWhenTheProcessFails) {
   EXPECT_TRUE(output.ended());
   output.release();
   EXPECT_LE(sink.queued_bytes(), ProcessOutput::kMaxHeldBytes);
-  sink.drain();
+  write_all(sink);
   const std::string text = read_text(file);
   EXPECT_EQ(text.substr(text.size() - 13), "t\nthe reason\n");
   EXPECT_TRUE(text.starts_with(long_line(text[0])));
+}
+
+TEST(OutputSink, FillsUpAndThenMakesProcessesWaitUntilItIsToldToDrop) {
+  OutputSink sink(-1);
+  while (!sink.is_full()) sink.add(long_line('x'));
+  const std::size_t queued = sink.queued_bytes();
+  EXPECT_LT(queued, OutputSink::kMaxQueuedBytes + 10000);
+  sink.drop_what_does_not_fit();
+  EXPECT_FALSE(sink.is_full());
+  sink.add(long_line('y'));
+  EXPECT_EQ(sink.queued_bytes(), queued);
+  EXPECT_EQ(sink.dropped_bytes(), 10000U);
+  sink.drop_queued();
+  EXPECT_TRUE(sink.empty());
+  EXPECT_EQ(sink.dropped_bytes(), 10000U + queued);
 }
 
 TEST(OutputSink, WhenNobodyReadsAnyMoreOutputIsDropped) {
@@ -94,7 +113,7 @@ TEST(OutputSink, WhenNobodyReadsAnyMoreOutputIsDropped) {
   read_end.reset();
   OutputSink sink(write_end.get());
   sink.add("lost\n");
-  sink.drain();
+  write_all(sink);
   EXPECT_TRUE(sink.empty());
   signal(SIGPIPE, SIG_DFL);
 }

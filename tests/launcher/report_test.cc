@@ -41,6 +41,24 @@ TEST(Report, HasAtMostTwelveLinesWhateverWasRecorded) {
   EXPECT_LE(std::count(text.begin(), text.end(), '\n'), kMaxReportLines) << text;
 }
 
+TEST(Report, SaysThatALayerMustNotEndItsProcess) {
+  Failure failure = crash();
+  for (const int code : {0, 7}) {
+    failure.status = code << 8;
+    const std::string text = failure_text(failure);
+    EXPECT_TRUE(has(text, "task 12, backward stage of layers 3 to 5, layer 4")) << text;
+    EXPECT_TRUE(has(text, "a layer must return, or throw to end the run")) << text;
+  }
+  failure.said = "train: error: it said why";
+  EXPECT_FALSE(has(failure_text(failure), "a layer must return"));
+}
+
+TEST(Report, PassesNoControlCharacterOn) {
+  Failure failure = crash();
+  failure.fault = Fault{.message = "the layer's \x1b[2J message"};
+  EXPECT_TRUE(has(failure_text(failure), "the layer's \\x1b[2J message")) << failure_text(failure);
+}
+
 TEST(Report, NamesTheOutOfMemoryKillerWhereItStruck) {
   Failure failure = crash();
   failure.status = SIGKILL;

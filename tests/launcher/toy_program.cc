@@ -162,10 +162,11 @@ class Toy {
     if (is("exit_before_attach") && role_.worker == 0) return 0;
     if (is("fail_all")) throw rp::Error(rp::ExitCode::kUserError, "layer 3 differs between the processes");
     if (is("throw_all")) throw_before_attach();
-    const rp::Message store = rp::receive_attach(*role_.channel, Deadline::after_seconds(30));
+    rp::Patience patience(30 * rp::kNsPerSecond);
+    const rp::Message store = rp::receive_attach(*role_.channel, patience);
     if (is("many_descriptors") && store.descriptors.size() != rp::kMaxDescriptors) std::abort();
     store_ = map_store(store.descriptors.at(0).get());
-    rp::confirm_attached(*role_.channel, Deadline::after_seconds(30));
+    rp::confirm_attached(*role_.channel, patience);
     entry().publish_state(rp::ProcessState::kAttached);
     if (is("gpus")) std::cout << gpu_text() << std::flush;
     if (is("exit")) std::cout << "after attach " << role_.worker << std::endl;

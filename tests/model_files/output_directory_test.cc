@@ -1,5 +1,6 @@
 #include "model_files/output_directory.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <signal.h>
@@ -17,7 +18,6 @@ namespace rp {
 namespace {
 
 namespace fs = std::filesystem;
-using Existing = OutputDirectory::Existing;
 
 void put(const OutputDirectory& directory, const std::string& text) {
   std::ofstream(directory.path() / "file") << text;
@@ -38,7 +38,7 @@ TEST(OutputDirectory, AppearsWithAllItsFilesWhenItIsCommitted) {
   const fs::path target = parent.file("a/b/final");
   auto directory = OutputDirectory::create(target / "");
   put(directory, "new");
-  directory.copy_in(source, "copy");
+  directory.copy_in(InputFile::open(source), "copy");
   EXPECT_FALSE(fs::exists(target));
   directory.commit();
   EXPECT_EQ(content(target / "file"), "new");
@@ -85,7 +85,8 @@ TEST(OutputDirectory, AnInterruptOfUnfinishedOutputMakesItsWritersGiveUpAndLeave
   });
   try {
     for (;;) {
-      auto directory = OutputDirectory::create(target, Existing::kReplace);
+      fs::remove_all(target);
+      auto directory = OutputDirectory::create(target);
       OutputFile file = OutputFile::create(directory.path() / "file");
       file.write("a", 1);
       directory.commit();
@@ -133,15 +134,18 @@ TEST(OutputDirectory, RefusesATargetThatExistsAtTheStartOrAppearsMeanwhile) {
   EXPECT_EQ(content(target / "file"), "theirs");
 }
 
-TEST(OutputDirectory, ReplacesATargetWhereAskedTo) {
+TEST(OutputDirectory, ListsTheChecksumsOfItsFiles) {
   const TempDirectory parent;
-  const fs::path target = parent.file("final");
-  for (const char* text : {"old", "new"}) {
-    auto directory = OutputDirectory::create(target, Existing::kReplace);
-    put(directory, text);
+  const auto source = parent.write("source", "copied");
+  for (const ChecksumKind kind : {ChecksumKind::kSha256, ChecksumKind::kXxh128}) {
+    const fs::path target = parent.file(ChecksumList::file_name(kind));
+    auto directory = OutputDirectory::create(target, kind);
+    directory.write_file("written", "new");
+    directory.copy_in(InputFile::open(source), "copy");
     directory.commit();
-    EXPECT_EQ(content(target / "file"), text);
-    EXPECT_EQ(num_entries(parent.path()), 1U);
+    const ChecksumList list = ChecksumList::read(target, kind);
+    EXPECT_THAT(list.entries(), testing::ElementsAre(testing::Key("copy"), testing::Key("written")));
+    list.verify(target);
   }
 }
 

@@ -1,7 +1,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+
 #include "roundpipe/error.h"
+#include "tests/common/expect_refusal.h"
 #include "tests/pipeline/tiny_run.h"
 
 namespace rp::test {
@@ -65,20 +74,120 @@ std::string refusal(Pipeline& pipeline, const std::filesystem::path& state) {
   return "accepted";
 }
 
-TEST(StateFile, DamagedBytesAndAnotherDtypeAreRefused) {
+TEST(StateFile, AnotherDtypeIsRefused) {
   const ScratchDirectory scratch;
   const std::filesystem::path state = scratch.path() / "state";
-  {
-    TinyRun run({});
-    run.pipeline().save_state(state, "");
-  }
+  TinyRun({}).pipeline().save_state(state, "");
   EXPECT_THAT(refusal(TinyRun({.dtype = at::kBFloat16, .options = {}}).pipeline(), state), testing::HasSubstr("was saved with weights of Float"));
+}
+
+constexpr std::array kFiles = {"state.json", "state.safetensors", "XXH128SUMS"};
+using Contents = std::map<std::string, std::string>;
+
+Contents contents_of(const std::filesystem::path& state) {
+  Contents contents;
+  for (const char* name : kFiles) {
+    std::ifstream file(state / name, std::ios::binary);
+    contents[name] = {std::istreambuf_iterator<char>(file), {}};
+  }
+  return contents;
+}
+
+void write_contents(const std::filesystem::path& state, const Contents& contents) {
+  for (const auto& [name, content] : contents) std::ofstream(state / name, std::ios::binary) << content;
+}
+
+// A number, string or truth of the text becomes another one.
+std::string with_another_value(const std::string& text, std::mt19937_64& random) {
+  nlohmann::json object = nlohmann::json::parse(text);
+  const nlohmann::json leaves = object.flatten();
+  auto leaf = leaves.begin();
+  std::advance(leaf, static_cast<std::ptrdiff_t>(random() % leaves.size()));
+  nlohmann::json& value = object[nlohmann::json::json_pointer(leaf.key())];
+  if (value.is_boolean()) {
+    value = !value.get<bool>();
+  } else if (value.is_string()) {
+    value = value.get<std::string>() + "1";
+  } else if (value.is_number_float()) {
+    value = value.get<double>() * 2;
+  } else {
+    value = value.get<std::int64_t>() + 1 + static_cast<std::int64_t>(random() % 3);
+  }
+  return object.dump(2) + "\n";
+}
+
+// Makes one random change to the files of a state; `other` are those of another state of the same run. Returns what it did.
+std::string edit(Contents& contents, const Contents& other, std::mt19937_64& random) {
+  const std::string name = kFiles[random() % kFiles.size()];
+  std::string& content = contents[name];
+  const std::size_t place = random() % content.size();
+  switch (random() % 7) {
+    case 0:
+      content[place] = static_cast<char>(content[place] ^ static_cast<char>(1 << random() % 8));
+      return "a bit of " + name;
+    case 1:
+      content.insert(place, 1, static_cast<char>(random()));
+      return "a byte more in " + name;
+    case 2:
+      content.erase(place, 1 + random() % 16);
+      return "bytes missing in " + name;
+    case 3:
+      content.resize(place);
+      return "the end missing of " + name;
+    case 4:
+      contents["state.json"] = with_another_value(contents["state.json"], random);
+      return "a value of state.json";
+    case 5:
+      content = other.at(name);
+      return "another state's " + name;
+    default:
+      std::swap_ranges(content.begin(), content.begin() + static_cast<std::ptrdiff_t>(content.size() / 2),
+                       content.begin() + static_cast<std::ptrdiff_t>(content.size() / 2));
+      return "halves exchanged of " + name;
+  }
+}
+
+TEST(StateFile, NoEditOfAnyFileIsAccepted) {
+  const ScratchDirectory scratch;
+  const std::filesystem::path first = scratch.path() / "first", second = scratch.path() / "second";
+  const auto rounds = tiny_rounds(2);
+  std::vector<double> losses;
+  TinyRun run({.options = {.num_microbatches = 3}});
+  run.train(rounds, 0, 1, losses);
+  run.pipeline().save_state(first, "{\"cursor\": 8}");
+  run.train(rounds, 1, 2, losses);
+  run.pipeline().save_state(second, "{\"cursor\": 16}");
+  const Contents good = contents_of(first), other = contents_of(second);
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 2000; ++i) {
+    Contents edited = good;
+    const std::string change = edit(edited, other, random);
+    if (edited == good) continue;
+    write_contents(first, edited);
+    const std::string message = refusal(run.pipeline(), first);
+    EXPECT_THAT(message, testing::StartsWith(first.string())) << change;
+    EXPECT_THAT(error_of([&] { Pipeline::verify_state(first); }), testing::StartsWith(first.string())) << change;
+  }
+  write_contents(first, good);
+  EXPECT_EQ(run.pipeline().load_state(first), "{\"cursor\": 8}");
+}
+
+TEST(StateFile, NoFlippedBitOfATensorIsAccepted) {
+  const ScratchDirectory scratch;
+  const std::filesystem::path state = scratch.path() / "state";
   TinyRun run({});
-  std::fstream file(state / "state.safetensors", std::ios::in | std::ios::out | std::ios::binary);
-  file.seekp(-5, std::ios::end);
-  file.put('\x55');
-  file.close();
-  EXPECT_THAT(refusal(run.pipeline(), state), testing::HasSubstr("checksum"));
+  run.pipeline().save_state(state, "");
+  Contents contents = contents_of(state);
+  std::string& tensors = contents["state.safetensors"];
+  std::mt19937_64 random(2);
+  for (int i = 0; i < 10000; ++i) {
+    char& byte = tensors[random() % tensors.size()];
+    const char before = byte;
+    byte = static_cast<char>(byte ^ static_cast<char>(1 << random() % 8));
+    std::ofstream(state / "state.safetensors", std::ios::binary) << tensors;
+    EXPECT_THAT(refusal(run.pipeline(), state), testing::HasSubstr("state.safetensors"));
+    byte = before;
+  }
 }
 
 TEST(StateFile, AStateCanBeLoadedIntoARunThatHasTrained) {

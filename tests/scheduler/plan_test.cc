@@ -63,6 +63,7 @@ TEST(Plan, EveryMistakeIsNamedWithItsLayer) {
   EXPECT_THAT(error_of("forward 0-3 | fused 4-6 | backward 0-3", 8), HasSubstr("last layer, 7"));
   EXPECT_THAT(error_of("forward 0-9 | fused 10-7 | backward 0-9", 8), HasSubstr("fused stage must begin"));
   EXPECT_THAT(error_of("forward a-b | fused 4-7", 8), HasSubstr("'a-b' is no range"));
+  EXPECT_THAT(error_of("forward 0-2147483647 | fused 4-7", 8), HasSubstr("'0-2147483647' is no range"));
   EXPECT_THAT(error_of("0-3 fused 4-7", 8), HasSubstr("stands before"));
   EXPECT_THAT(error_of("", 8), HasSubstr("it is empty"));
   EXPECT_THAT(error_of("forward 0-3", 8), HasSubstr("forward stages end before layer 4, and there is no fused stage"));

@@ -3,6 +3,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -74,11 +75,11 @@ class BatchScriptTest(unittest.TestCase):
         self.addCleanup(directory.cleanup)
         self.directory = Path(directory.name)
 
-    def start(self, programs: Path) -> subprocess.Popen:
+    def start(self, programs: Path, inputs: dict = {}) -> subprocess.Popen:
         names = {"MODEL": "no-model", "DATA": "no-data", "OUTPUT": "output", "PROGRAMS": str(programs), "SLURM_JOB_ID": "7",
-                 "PATH": f"{self.directory}:{os.environ['PATH']}"}
+                 "PATH": f"{self.directory}:{os.environ['PATH']}"} | inputs
         return subprocess.Popen(["bash", BATCH_SCRIPT], cwd=self.directory, env=os.environ | names, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
 
     def stand_in(self, name: str, text: str):
         path = self.directory / name
@@ -90,6 +91,47 @@ class BatchScriptTest(unittest.TestCase):
         _, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 64, errors)  # the model is not there; 2 would be an option
         self.assertIn("no-model", errors)
+
+    def start_small(self, changes: dict = {}) -> subprocess.Popen:
+        """The script with the real programs, on a small model for six steps with a checkpoint of each."""
+        real = PROGRAMS / "rp-launch"
+        self.stand_in("rp-launch", f"""words=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --max-steps) words+=("$1" "${{MAX_STEPS:-6}}"); shift ;;
+    --sequence-length) words+=("$1" 32); shift ;;
+    --save-every) words+=("$1" "${{SAVE_EVERY:-1}}"); shift ;;
+    *) words+=("$1") ;;
+  esac
+  shift
+done
+exec {real} "${{words[@]}}"
+""")
+        sample = Path(os.environ["RP_TINY_MODEL"])
+        names = {"MODEL": str(sample / "model"), "DATA": str(sample / "data.tokens")}
+        return self.start(self.directory, names | changes)
+
+    def end(self, process: subprocess.Popen, code: int) -> str:
+        output, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, code, output + errors)
+        return output
+
+    def test_a_job_goes_on_from_the_newest_checkpoint_that_is_whole_or_begins(self):
+        process = self.start_small({"MAX_STEPS": "1000000", "SAVE_EVERY": "never"})
+        while not re.match(r"step +2/", next(process.stdout)):
+            pass
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=60)
+        self.assertIn("note: there is no checkpoint in output to resume from: the run begins\n", self.end(self.start_small(), 0))
+        output = self.directory / "output"
+        losses = (output / "metrics.jsonl").read_text()
+        shutil.rmtree(output / "final")
+        for step in (5, 6):
+            (output / f"checkpoint-{step}" / "state.json").write_text("{")
+        self.assertIn("note: resumes from output/checkpoint-4\n", self.end(self.start_small(), 0))
+        self.assertEqual(re.findall(r'"loss": ([^,]*)', (output / "metrics.jsonl").read_text()), re.findall(r'"loss": ([^,]*)', losses))
+        self.assertTrue((output / "final" / "model.safetensors").is_file())
+        self.assertIn("the run in output has ended", self.end(self.start_small(), 0))
 
     def test_a_job_that_is_told_of_its_end_is_queued_again(self):
         self.stand_in("rp-launch", "trap 'exit 75' USR1\necho ready\nwhile :; do sleep 0.05; done\n")

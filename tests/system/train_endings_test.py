@@ -1,15 +1,20 @@
 #!/usr/bin/env python3
 """How runs of train end: by signals, by bad input, by a full disk. Each with its exit code, one message, nothing left."""
 
+import fcntl
 import json
 import os
 import pty
 import select
+import shlex
 import shutil
 import signal
 import subprocess
+import termios
+import threading
 import time
 import unittest
+from pathlib import Path
 
 from launched import DEADLINE_S, SAMPLE, LaunchedTest, metrics, settings
 
@@ -64,6 +69,91 @@ class SignalTest(LaunchedTest):
             self.assert_nothing_left()
             self.assertEqual([p.name for p in self.output.iterdir() if p.name.startswith(".")], [])
             shutil.rmtree(self.output)
+
+
+class PauseTest(LaunchedTest):
+    """Ctrl-Z: all processes of a run stop and go on together, and no wait runs out by it."""
+
+    def processes(self):
+        """State and command of each process of the run."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (entry / "cmdline").read_bytes().decode(errors="replace")
+                if str(self.directory) in words:
+                    found.append(((entry / "stat").read_text().rsplit(") ", 1)[1][0], words.split("\0")))
+            except OSError:
+                continue
+        return found
+
+    def wait_until(self, condition):
+        end = time.monotonic() + 20
+        while not condition(self.processes()):
+            self.assertLess(time.monotonic(), end, self.processes())
+            time.sleep(0.02)
+
+    def words(self):
+        return self.command(settings(self.output, max_steps=1500), ["--workers", "2", "--wait-timeout", "2"])
+
+    def test_a_stop_signal(self):
+        process = subprocess.Popen(self.words(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        while not next(process.stdout).startswith("step"):
+            pass
+        for _ in range(2):
+            process.send_signal(signal.SIGTSTP)
+            self.wait_until(lambda found: len(found) == 4 and all(state == "T" for state, _ in found))
+            time.sleep(4)
+            process.send_signal(signal.SIGCONT)
+            self.wait_until(lambda found: all(state != "T" for state, _ in found))
+            time.sleep(0.2)
+        out, err = process.communicate(timeout=DEADLINE_S)
+        self.assertEqual((process.returncode, err), (0, ""))
+        self.assert_nothing_left()
+
+    def test_the_keyboard(self):
+        """Under a shell with job control, which lets the run go on after 4 s."""
+        leader, follower = pty.openpty()
+        script = shlex.join(self.words()) + "; sleep 4; fg; exit $?"
+        process = subprocess.Popen(["bash", "-mc", script], stdin=follower, stdout=follower, stderr=follower, start_new_session=True,
+                                   preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        self.addCleanup(process.kill)
+        os.close(follower)
+        shown = b""
+        while b"\rstep" not in shown:
+            shown += os.read(leader, 65536)
+        reader = threading.Thread(target=self.read_all, args=(leader,))
+        reader.start()
+        os.write(leader, b"\x1a")
+        run = lambda found: [state for state, words in found if words[0] != "bash"]
+        self.wait_until(lambda found: run(found) == ["T"] * 4)
+        self.wait_until(lambda found: "T" not in run(found))
+        self.assertEqual(process.wait(timeout=DEADLINE_S), 0)
+        reader.join()
+        os.close(leader)
+        self.assert_nothing_left()
+
+    def test_the_key_does_nothing_where_no_shell_could_let_the_run_go_on(self):
+        leader, follower = pty.openpty()
+        process = subprocess.Popen(self.command(settings(self.output, max_steps=300), ["--workers", "2"]), stdin=follower, stdout=follower,
+                                   stderr=follower, start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        self.addCleanup(process.kill)
+        os.close(follower)
+        shown = b""
+        while b"\rstep" not in shown:
+            shown += os.read(leader, 65536)
+        os.write(leader, b"\x1a")
+        self.read_all(leader)
+        self.assertEqual(process.wait(timeout=DEADLINE_S), 0)
+        os.close(leader)
+
+    @staticmethod
+    def read_all(leader):
+        try:
+            while os.read(leader, 65536):
+                pass
+        except OSError:
+            pass
 
 
 class BadInputTest(LaunchedTest):
@@ -126,7 +216,7 @@ class BadInputTest(LaunchedTest):
         self.refused(2, "has ended", untouched=False, resume=self.output, max_steps=8)
         shutil.rmtree(self.output / "final")
         before = {p: t for p, t in before.items() if p.exists()} | {self.output: self.output.stat().st_mtime_ns}
-        self.refused(2, "--max-steps 4 is reached", untouched=False, resume=self.output)
+        self.refused(2, "--max-steps 3 is passed", untouched=False, resume=self.output, max_steps=3)
         self.refused(2, "--seed is 2, but", untouched=False, resume=self.output, seed=2, max_steps=8)
         self.refused(2, "has a checkpoint of step 4", untouched=False, resume=self.output / "checkpoint-2", max_steps=8)
         self.refused(64, "is no saved state", untouched=False, resume=self.directory, max_steps=8)
@@ -138,7 +228,6 @@ class BadInputTest(LaunchedTest):
     def test_two_runs_in_one_output(self):
         self.run_train(settings(self.output, save_every=2, max_steps=2))
         shutil.rmtree(self.output / "final")
-        import fcntl
         with open(self.output / "metrics.jsonl") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             self.refused(2, "another run is writing it", untouched=False, resume=self.output)
@@ -176,6 +265,68 @@ class OutputFailureTest(LaunchedTest):
             self.assertEqual(process.stdout.splitlines()[-1], "metrics.jsonl")
 
 
+class StandardOutputTest(LaunchedTest):
+    def run_into(self, sink: str):
+        """Its exit code and what it said on stderr, with stdout in a pipe to a command or in a file."""
+        words = " ".join(self.command(settings(self.output, max_steps=30), ["--workers", "2"]))
+        process = subprocess.run(["bash", "-c", f"{words} {sink}; exit ${{PIPESTATUS[0]}}"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                 text=True, timeout=DEADLINE_S)
+        self.assert_nothing_left()
+        self.assertEqual(len(metrics(self.output)), 30)
+        self.assertTrue((self.output / "final" / "model.safetensors").is_file())
+        return process
+
+    def test_a_reader_that_goes_away_ends_nothing(self):
+        for sink in ("| head -n 1", "| (sleep 0.3; exec <&-; sleep 3)", ">&-"):
+            with self.subTest(sink):
+                process = self.run_into(sink)
+                self.assertEqual(process.returncode, 0, process.stderr)
+                self.assertEqual(process.stderr.count("train: nobody reads stdout any more"), 0 if sink == ">&-" else 1, process.stderr)
+                shutil.rmtree(self.output)
+
+    def test_a_reader_that_does_not_read_cannot_hold_a_run(self):
+        for number, code in ((signal.SIGTERM, 75), (signal.SIGINT, 130)):
+            with self.subTest(number):
+                read_end, write_end = os.pipe()
+                process = subprocess.Popen(self.command(settings(self.output, max_steps=1000000), ["--workers", "2"]), stdout=write_end,
+                                           stderr=subprocess.PIPE, text=True)
+                self.addCleanup(process.kill)
+                os.close(write_end)
+                steps, previous = 0, -1
+                while steps == 0 or steps != previous:  # until the pipe is full
+                    time.sleep(1)
+                    previous, steps = steps, len(metrics(self.output)) if (self.output / "metrics.jsonl").exists() else 0
+                process.send_signal(number)
+                start = time.monotonic()
+                err = process.communicate(timeout=DEADLINE_S)[1]
+                self.assertEqual(process.returncode, code, err)
+                self.assertLess(time.monotonic() - start, 10)
+                os.close(read_end)
+                self.assert_nothing_left()
+                self.assertEqual(len(list(self.output.glob("checkpoint-*"))), 1, "the checkpoint is written")
+                shutil.rmtree(self.output)
+
+    def test_a_pipe_in_the_place_of_a_log_is_refused(self):
+        logs = self.directory / "logs"
+        logs.mkdir()
+        os.mkfifo(logs / "worker-1.err")
+        launch = ("--workers", "2", "--log-dir", str(logs))
+        err = self.run_train(settings(self.output), launch, 74).stderr
+        self.assertEqual(err, f"rp-launch: {logs}/worker-1.err: cannot be opened for writing: it is not a regular file; choose another --log-dir\n")
+        os.unlink(logs / "worker-1.err")
+        target = self.directory / "target"
+        target.write_text("theirs")
+        (logs / "worker-1.err").symlink_to(target)
+        self.assertIn("worker-1.err: cannot be opened for writing: it is a link", self.run_train(settings(self.output), launch, 74).stderr)
+        self.assertEqual(target.read_text(), "theirs")
+
+    def test_a_full_disk_below_stdout_is_74_at_the_end(self):
+        process = self.run_into("> /dev/full")
+        self.assertEqual(process.returncode, 74, process.stderr)
+        self.assertEqual(process.stderr.count("train: stdout cannot be written (No space left on device); the run goes on"), 1, process.stderr)
+        self.assertEqual(process.stderr.count("error: stdout could not be written"), 1, process.stderr)
+
+
 class TerminalTest(LaunchedTest):
     def test_a_terminal_gets_a_bar_that_is_removed_and_no_lines(self):
         leader, follower = pty.openpty()
@@ -203,7 +354,7 @@ class TerminalTest(LaunchedTest):
         self.assertNotIn("\nstep", text.replace("\r\n", "\n").split("\nstep", 1)[-1])
         # What stands on the terminal in the end: after the last removal of the bar, the closing lines only.
         self.assertRegex(text.rsplit("\r\x1b[K", 1)[1],
-                         r"^host memory: planned [^\r\n]*\r\nworker memory: at most [^\r\n]*\r\nstep: [^\r\n]*\r\n([^\r\n]*simulated[^\r\n]*\r\n)?trained 10 steps in [^\r\n]*\r\n$")
+                         r"^host memory: planned [^\r\n]*\r\nworker memory: at most [^\r\n]*\r\nstep: [^\r\n]*\r\n([^\r\n]*simulated[^\r\n]*\r\n)?checkpoint of step 10 [^\r\n]*\r\ntrained 10 steps in [^\r\n]*\r\n$")
 
     def test_elsewhere_there_is_a_line_a_step_and_no_control_character(self):
         process = self.run_train(settings(self.output))

@@ -93,6 +93,14 @@ TEST(MetricsFile, SomebodyElsesFileIsRefusedAndUnchanged) {
   EXPECT_EQ(content(path), "hello\n");
 }
 
+TEST(MetricsFile, ALinkInItsPlaceIsNotFollowed) {
+  const TempDirectory directory;
+  const auto target = directory.write("target", "{\"step\": 1}\n");
+  std::filesystem::create_symlink(target, directory.file("metrics.jsonl"));
+  expect_error(ExitCode::kOutputFailed, {"metrics.jsonl", "it is a link"}, [&] { (void)MetricsFile::open(directory.file("metrics.jsonl"), 0); });
+  EXPECT_EQ(content(target), "{\"step\": 1}\n");
+}
+
 TEST(MetricsFile, AFullDiskLeavesOnlyWholeLines) {
   const TempDirectory directory;
   const auto path = directory.file("metrics.jsonl");

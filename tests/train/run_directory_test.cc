@@ -61,12 +61,47 @@ TEST(RunDirectory, ARunThatMadeNoStepIsStartedAgain) {
 
 TEST(RunDirectory, CheckpointsAreInTheOrderOfTheirSteps) {
   const TempDirectory directory;
-  for (const char* name : {"checkpoint-20", "checkpoint-3", "checkpoint-100", "checkpoint-x", ".checkpoint-7.partial-1", "checkpoint-"}) {
+  for (const char* name : {"checkpoint-20", "checkpoint-3", "checkpoint-100", "checkpoint-x", ".checkpoint-7.partial-1", "checkpoint-",
+                           "checkpoint-020", "checkpoint--5", "damaged-checkpoint-9"}) {
     fs::create_directory(directory.file(name));
   }
   EXPECT_THAT(RunDirectory(directory.path()).checkpoints(), ElementsAre(3, 20, 100));
   EXPECT_EQ(checkpoint_to_resume(directory.path()), directory.file("checkpoint-100"));
   EXPECT_EQ(checkpoint_to_resume(directory.file("checkpoint-3")), directory.file("checkpoint-3"));
+}
+
+TEST(RunDirectory, OldCheckpointsAreDeletedAndTheNewestKept) {
+  const TempDirectory directory;
+  const RunDirectory run(directory.path());
+  for (const int step : {1, 2, 5, 9}) fs::create_directory(run.checkpoint(step));
+  EXPECT_THAT(run.delete_old_checkpoints(-1, 5, 2), ElementsAre(1));
+  EXPECT_THAT(run.checkpoints(), ElementsAre(2, 5, 9)) << "9 is of another run";
+  EXPECT_THAT(run.delete_old_checkpoints(2, 9, 1), ElementsAre(5)) << "2 is not to be deleted";
+  EXPECT_THAT(run.checkpoints(), ElementsAre(2, 9));
+  EXPECT_THAT(run.delete_old_checkpoints(-1, 9, 3), ElementsAre());
+}
+
+TEST(RunDirectory, WhatIsInTheWayIsRenamed) {
+  const TempDirectory directory;
+  const RunDirectory run(directory.path());
+  for (const char* name : {"damaged-checkpoint-5", "damaged-checkpoint-5-2", "damaged-checkpoint-5-3"}) {
+    fs::create_directory(run.checkpoint(5));
+    EXPECT_EQ(run.set_aside(run.checkpoint(5), "damaged-"), name);
+    EXPECT_TRUE(fs::is_directory(directory.file(name)));
+  }
+  EXPECT_THAT(run.checkpoints(), ElementsAre());
+  expect_error(ExitCode::kOutputFailed, {"checkpoint-5", "No such file"}, [&] { (void)run.set_aside(run.checkpoint(5), "damaged-"); });
+}
+
+TEST(RunDirectory, AModelIsExportedToAnyDirectoryWithoutOne) {
+  const TempDirectory directory;
+  (void)directory.write("letter.txt", "dear");
+  Problems problems;
+  RunDirectory(directory.path()).check_export(problems);
+  EXPECT_TRUE(problems.empty());
+  fs::create_directory(directory.file("final"));
+  RunDirectory(directory.path()).check_export(problems);
+  EXPECT_THAT(problems.messages(), ElementsAre(HasSubstr("final is there already")));
 }
 
 TEST(RunDirectory, NothingToResumeFromIsBadInput) {

@@ -26,12 +26,15 @@ TrainSettings settings() {
 
 constexpr DataIdentity kData{.checksum = 0xFFFFFFFF, .sequences = 100};
 
-SavedRun saved() { return parse_run_state(kPlace, run_state_text({20, 160, settings(), 1, kData})); }
+const ModelIdentity kModel{.config = {{"/model_type", "\"llama\""}, {"/rope_theta", "10000.0"}}, .weights = "00"};
+
+SavedRun saved() { return parse_run_state(kPlace, run_state_text({20, 160, settings(), 1, kData, kModel})); }
 
 // The notes; differences that matter are thrown as one error.
-std::vector<std::string> checked(const TrainSettings& s, const DataIdentity& data = kData, int threads_per_worker = 1) {
+std::vector<std::string> checked(const TrainSettings& s, const DataIdentity& data = kData, int threads_per_worker = 1,
+                                 const ModelIdentity& model = kModel) {
   Problems problems;
-  std::vector<std::string> notes = check_resume(kPlace, saved(), s, threads_per_worker, data, problems);
+  std::vector<std::string> notes = check_resume(kPlace, saved(), {0, 0, s, threads_per_worker, data, model}, problems);
   problems.throw_if_any();
   return notes;
 }
@@ -48,7 +51,7 @@ TEST(RunState, PathsWhenToSaveAndWhatIsRecomputedMayChangeWithoutAWord) {
   TrainSettings s = settings();
   s.model = "elsewhere";
   s.output = "other";
-  s.save_every = 3;
+  s.save_every = {.steps = 3};
   s.recompute_grain = RecomputeGrain::kLayer;
   s.resume = "x";
   EXPECT_TRUE(checked(s).empty());
@@ -76,10 +79,10 @@ TEST(RunState, EveryDifferenceThatMattersIsRefusedTogether) {
   s.rounds_per_step = 2;
   s.asynchronous = true;
   s.dtype = DType::kFloat32;
-  s.max_steps = 20;
+  s.max_steps = 19;
   expect_error(ExitCode::kUsage,
                {"8 problems", "--seed is 8, but run/checkpoint-20 was saved with 7", "--batch-size", "--num-microbatches",
-                "--sequence-length", "--rounds-per-step", "--async is true", "--dtype is fp32", "--max-steps 20 is reached"},
+                "--sequence-length", "--rounds-per-step", "--async is true", "--dtype is fp32", "--max-steps 19 is passed"},
                [&] { (void)checked(s); });
 }
 
@@ -88,8 +91,21 @@ TEST(RunState, OtherDataIsRefused) {
                [&] { (void)checked(settings(), {.checksum = 1, .sequences = 100}); });
 }
 
+TEST(RunState, EveryDifferenceOfTheModelIsNamed) {
+  ModelIdentity other = kModel;
+  other.config = {{"/model_type", "\"llama\""}, {"/rope_theta", "500000.0"}, {"/head_dim", "8"}};
+  expect_error(ExitCode::kUsage, {"2 problems", "/rope_theta is 500000.0, and was 10000.0", "/head_dim is 8, and was absent", "run/checkpoint-20"},
+               [&] { (void)checked(settings(), kData, 1, other); });
+  other = kModel;
+  other.weights = "11";
+  EXPECT_TRUE(checked(settings(), kData, 1, other).empty()) << "all weights are the checkpoint's";
+  TrainSettings frozen = settings();
+  frozen.parts.freeze = "norm";
+  EXPECT_THAT(error_of([&] { (void)checked(frozen, kData, 1, other); }), HasSubstr("its weights, some of which are not trained, are others"));
+}
+
 TEST(RunState, TextThatIsNotOursIsBadInput) {
-  for (const char* text : {"", "{}", "[1]", R"({"program": "other", "version": 1})", R"({"program": "train", "version": 9})"}) {
+  for (const char* text : {"", "{}", "[1]", R"({"program": "other", "version": 2})", R"({"program": "train", "version": 9})"}) {
     expect_refusal({kPlace.string()}, [&] { (void)parse_run_state(kPlace, text); });
   }
 }

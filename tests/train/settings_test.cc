@@ -48,7 +48,8 @@ TEST(Settings, WhatIsNotGivenHasItsDocumentedDefault) {
   EXPECT_EQ(s.weight_decay, 0.0);
   EXPECT_EQ(s.warmup_steps, 0);
   EXPECT_EQ(s.schedule, LearningRateSchedule::kConstant);
-  EXPECT_EQ(s.save_every, 0);
+  EXPECT_EQ(s.save_every.text(), "15m");
+  EXPECT_EQ(s.num_kept_checkpoints(), 2);
   EXPECT_FALSE(s.recompute_grain);
   EXPECT_FALSE(s.resume);
 }
@@ -71,7 +72,8 @@ TEST(Settings, EveryOptionReachesItsSetting) {
   EXPECT_EQ(s.weight_decay, 0.1);
   EXPECT_EQ(s.warmup_steps, 5);
   EXPECT_EQ(s.schedule, LearningRateSchedule::kCosine);
-  EXPECT_EQ(s.save_every, 20);
+  EXPECT_EQ(s.save_every.steps, 20);
+  EXPECT_EQ(s.num_kept_checkpoints(), 0) << "all";
   EXPECT_EQ(s.recompute_grain, RecomputeGrain::kLayer);
   EXPECT_EQ(*s.resume, "r");
 }
@@ -102,10 +104,52 @@ TEST(Settings, NumbersOutOfTheirRangeAreRefused) {
   expect_usage({"--seed must be a whole number", "(got '-1')"}, command_without("--seed", {"--seed", "-1"}));
   expect_usage({"--weight-decay must be a number from 0 to 1"}, command({"--weight-decay", "2"}));
   expect_usage({"--warmup-steps 61 is more than --max-steps 60"}, command({"--warmup-steps", "61"}));
-  expect_usage({"--save-every must be"}, command({"--save-every", "0"}));
+  for (const char* wrong : {"0", "-1", "2.5", "15 m", "m", "1d", "1000000001", "300000h", "9223372036854775807h", ""}) {
+    expect_usage({"--save-every must be"}, command({"--save-every", wrong}));
+  }
+  expect_usage({"--save-total-limit must be"}, command({"--save-total-limit", "0"}));
   Words large = command_without("--sequence-length", {"--sequence-length", "16777216"});
   *(std::find(large.begin(), large.end(), "--batch-size") + 1) = "1000";
   expect_usage({"--batch-size 1000 times --sequence-length 16777216 is 16777216000 tokens a step"}, large);
+}
+
+TEST(Settings, CheckpointsAreWrittenByStepsByTimeOrNever) {
+  const auto read = [](const char* text) { return parse_train_command(command({"--save-every", text})).settings; };
+  for (const char* text : {"200", "90s", "15m", "2h", "never"}) EXPECT_EQ(read(text).save_every.text(), text);
+  EXPECT_EQ(read("120s").save_every.text(), "2m");
+  EXPECT_EQ(read("60m").save_every.seconds, 3600);
+  EXPECT_EQ(read("60m").num_kept_checkpoints(), 2);
+  EXPECT_FALSE(read("never").save_every.is_on());
+  EXPECT_EQ(parse_train_command(command({"--save-every", "5", "--save-total-limit", "3"})).settings.num_kept_checkpoints(), 3);
+}
+
+TEST(Settings, ARunGoesOnFromADirectoryOrFindsOneItself) {
+  EXPECT_FALSE(parse_train_command(command()).settings.is_resumed());
+  const TrainSettings automatic = parse_train_command(command({"--resume", "auto"})).settings;
+  EXPECT_TRUE(automatic.resumes_newest_whole);
+  EXPECT_FALSE(automatic.resume);
+  EXPECT_EQ(*parse_train_command(command({"--resume", "./auto"})).settings.resume, "./auto");
+}
+
+TEST(Settings, AnExportTakesThoseOfTheCheckpoint) {
+  const auto saved = [](const std::filesystem::path& checkpoint) -> std::map<std::string, std::string> {
+    EXPECT_EQ(checkpoint, "run/checkpoint-20");
+    std::map<std::string, std::string> values;
+    for (const SettingRow& row : setting_rows(parse_train_command(command({"--rounds-per-step", "2"})).settings)) values[row.name] = row.value;
+    for (const char* name : {"model", "data", "output", "resume", "save-every"}) values.erase(name);
+    return values;
+  };
+  const Words words = {"--model", "m", "--output", "o", "--export", "run/checkpoint-20"};
+  const TrainSettings s = parse_train_command(words, false, saved).settings;
+  EXPECT_TRUE(s.exports_only);
+  EXPECT_EQ(*s.resume, "run/checkpoint-20");
+  EXPECT_EQ(s.rounds_per_step, 2);
+  EXPECT_EQ(s.sequence_length, 256);
+  Words both = words;
+  both.insert(both.end(), {"--resume", "auto"});
+  expect_error(ExitCode::kUsage, {"--export and --resume are both given"}, [&] { (void)parse_train_command(both, false, saved); });
+  expect_error(ExitCode::kUsage, {"missing: --model DIR, --output DIR"},
+               [&] { (void)parse_train_command({"--export", "run/checkpoint-20"}, false, saved); });
 }
 
 TEST(Settings, ARunMayHaveNoStepsButNotOnAModelledDevice) {
@@ -149,7 +193,7 @@ TEST(ConfigFile, ProblemsNameFileAndLineAndAreBadInput) {
   };
   refuse("\nsave_every = 3\n", {"run.toml:2: save_every: no such setting (did you mean save-every?)"});
   refuse("weight-decay = -1\n", {"run.toml:1: weight-decay must be a number from 0 to 1 (got '-1')"});
-  refuse("save-every = 2.5\n", {"run.toml:1: save-every must be a whole number", "(got '2.5')"});
+  refuse("save-every = 2.5\n", {"run.toml:1: save-every must be a number of steps, a time as", "(got '2.5')"});
   refuse("async = 1\n", {"run.toml:1: async must be true or false"});
   refuse("save-every = [1]\n", {"run.toml:1: save-every must be a number, a string or true / false"});
   refuse("config = \"x\"\n", {"no such setting"});
@@ -169,7 +213,7 @@ TEST(Settings, TheHeaderTellsEveryOneOfThem) {
   std::size_t num_settings = 0;
   for (const TrainOption& option : train_options()) {
     const std::string name = option.name;
-    if (name == "config" || name == "help" || name == "version") continue;
+    if (name == "export" || name == "config" || name == "help" || name == "version") continue;
     ASSERT_LT(num_settings, rows.size());
     EXPECT_EQ(rows[num_settings++].name, name);
   }
