@@ -1,7 +1,6 @@
 #include "common/bad_input.h"
 
-#include <array>
-#include <cstdio>
+#include "common/printable.h"
 
 namespace rp {
 
@@ -12,9 +11,7 @@ std::string quoted_name(std::string_view name) {
     if (c >= ' ' && c <= '~') {
       text += c;
     } else {
-      std::array<char, 5> escape{};
-      std::snprintf(escape.data(), escape.size(), "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
-      text += escape.data();
+      append_escaped(text, c);
     }
   }
   return text + (name.size() > kLongest ? "…'" : "'");

@@ -11,4 +11,7 @@ namespace rp {
 // cursor or set the window's title.
 [[nodiscard]] std::string printable(std::string_view text);
 
+// Appends a byte as "\x1b".
+void append_escaped(std::string& text, char byte);
+
 }  // namespace rp

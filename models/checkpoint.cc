@@ -109,8 +109,9 @@ void export_checkpoint(const std::filesystem::path& source, const std::filesyste
   OutputDirectory::make(output, ChecksumKind::kSha256, [&](const OutputDirectory& directory) {
     // All of them first: each reserves its space.
     std::vector<SafetensorsWriter> writers;
-    for (const ExportedFile& file : exported.files) {
-      writers.push_back(SafetensorsWriter::create(directory, file.name, file.declarations, file.header, weights.files()[writers.size()].permissions()));
+    for (std::size_t i = 0; i < exported.files.size(); ++i) {
+      const ExportedFile& file = exported.files[i];
+      writers.push_back(SafetensorsWriter::create(directory, file.name, file.declarations, file.header, weights.files()[i].permissions()));
     }
     for (std::size_t i = 0; i < writers.size(); ++i) {
       const ExportedFile& file = exported.files[i];

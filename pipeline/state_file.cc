@@ -80,6 +80,10 @@ nlohmann::json loss_scale_json(const LossScaleHistory& history) {
 
 // The list of a state, which names its two other files and no more.
 ChecksumList read_checksums(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(directory / ChecksumList::file_name(kChecksums), ignored)) {
+    throw bad_input(directory, "lacks ", ChecksumList::file_name(kChecksums), ": it is damaged, or was written by an older version of the program");
+  }
   ChecksumList list = ChecksumList::read(directory, kChecksums);
   if (list.entries().size() == 2 && list.entries().contains(kDescriptionFile) && list.entries().contains(kTensorsFile)) return list;
   throw bad_input(directory / ChecksumList::file_name(kChecksums), "does not list ", kDescriptionFile, " and ", kTensorsFile,
@@ -91,18 +95,14 @@ Description read_description(const std::filesystem::path& directory) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) throw bad_input(directory, "is no saved state (it has no ", kDescriptionFile, ")");
   const std::string text = InputFile::open(path).read_all(kMaxStateJsonBytes);
-  const bool has_list = std::filesystem::exists(directory / ChecksumList::file_name(kChecksums), ignored);
-  if (has_list) {
-    Checksum checksum(kChecksums);
-    checksum.add(text.data(), text.size());
-    read_checksums(directory).expect(path, checksum.hex());
-  }
+  Checksum checksum(kChecksums);
+  checksum.add(text.data(), text.size());
+  read_checksums(directory).expect(path, checksum.hex());
   const nlohmann::json object = parse_json_file(path, text);
   try {
     if (object.at("version").get<int>() != kStateVersion) {
       throw bad_input(path, "was written by another version of the program");
     }
-    if (!has_list) throw bad_input(directory, "lacks ", ChecksumList::file_name(kChecksums), ", the list of its checksums");
     const auto step = object.at("step").get<std::int64_t>();
     if (step < 0) throw bad_input(path, "is of step ", step);
     return {.step = static_cast<std::uint64_t>(step),

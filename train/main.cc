@@ -74,14 +74,17 @@ int main(int argc, char** argv) {
     return 0;
   }
   std::optional<rp::RunInputs> inputs;
-  if (session.is_coordinator()) {
+  std::filesystem::path exported;
+  if (session.is_coordinator() && settings.exported) {
+    exported = rp::find_exported_checkpoint(settings);
+  } else if (session.is_coordinator()) {
     inputs = rp::find_run_inputs(settings, session.threads_per_worker());
     if (inputs->has_ended) {
       rp::print(rp::ended_text(settings));
       rp::check_printed();
       return 0;
     }
-    if (!settings.exports_only) rp::print(rp::settings_text(settings, *inputs, session.threads_per_worker()));
+    rp::print(rp::settings_text(settings, *inputs, session.threads_per_worker()));
   }
   rp::Model model = rp::models::load(settings.model, rp::scalar_type_of(settings.dtype), settings.parts);
   const rp::models::CausalLmLossSettings loss = loss_settings(settings);
@@ -89,8 +92,8 @@ int main(int argc, char** argv) {
   rp::Pipeline pipeline(session, std::move(model), rp::models::causal_lm_loss(loss), pipeline_options(settings));
   session.start();
   try {
-    if (settings.exports_only) {
-      write_model_of_checkpoint(pipeline, settings, *inputs->resume.checkpoint);
+    if (settings.exported) {
+      write_model_of_checkpoint(pipeline, settings, exported);
       rp::check_printed();
       return 0;
     }

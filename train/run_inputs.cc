@@ -26,7 +26,7 @@ std::uint64_t checkpoint_bytes(const TrainSettings& settings, std::int64_t num_t
 // old one is deleted; others go earlier where the disk is full.
 std::int64_t num_checkpoints_to_come(const TrainSettings& settings, std::int64_t steps_done) {
   const std::int64_t steps = settings.max_steps - steps_done;
-  if (steps <= 0 || settings.exports_only) return 0;
+  if (steps <= 0) return 0;
   std::int64_t number = 1;  // at the end, or by a signal
   if (const std::int64_t interval = settings.save_every.steps; interval > 0) {
     number = settings.max_steps / interval - steps_done / interval + (settings.max_steps % interval == 0 ? 0 : 1);
@@ -51,17 +51,16 @@ void check_experts(const TrainSettings& settings, const models::ModelInfo& model
                                      " (", model.architecture, ") has none; leave it out"));
 }
 
-void check_disk(const TrainSettings& settings, const models::ModelInfo& model, std::int64_t steps_done, Problems& problems) {
+// Room for so many checkpoints of `each` bytes, and for the trained model.
+void check_disk(const TrainSettings& settings, const models::ModelInfo& model, std::int64_t num_checkpoints, std::uint64_t each, Problems& problems) {
   fs::path place = fs::absolute(settings.output);
   std::error_code failure;
   while (!fs::exists(place, failure) && place.has_relative_path()) place = place.parent_path();
   const fs::space_info space = fs::space(place, failure);
   if (failure || space.capacity == 0) return;
-  const std::int64_t num_checkpoints = num_checkpoints_to_come(settings, steps_done);
   const bool is_adapter = settings.parts.lora.rank > 0;
   const std::uint64_t final_bytes = (is_adapter ? 4 * static_cast<std::uint64_t>(model.num_trained) : 0) +
                                     (!is_adapter || settings.saves_merged ? model.weight_bytes : 0);
-  const std::uint64_t each = checkpoint_bytes(settings, model.num_trained);
   // In doubles: steps times parameters may be any number.
   const double need = static_cast<double>(final_bytes) + static_cast<double>(num_checkpoints) * static_cast<double>(each);
   if (need <= static_cast<double>(space.available)) return;
@@ -70,8 +69,14 @@ void check_disk(const TrainSettings& settings, const models::ModelInfo& model, s
   if (num_checkpoints > 1) what += cat(" and ", num_checkpoints, " times ", bytes_text(each), " for checkpoints");
   problems.add(ExitCode::kNoResource,
                cat("--output ", settings.output.string(), " needs ", what, ", but ", bytes_text(space.available),
-                   " are free there; make room or name another place",
-                    num_checkpoints > 1 ? ", or give --save-every never" : ""));
+                   " are free there; make room or name another place", num_checkpoints > 1 ? ", or give --save-every never" : ""));
+}
+
+void inspect_model(const TrainSettings& settings, RunInputs& inputs, Problems& problems) {
+  problems.collect([&] {
+    inputs.model = models::inspect(settings.model, settings.parts);
+    inputs.identity = identity_of_model(settings.model, settings.parts != TrainedParts{});
+  });
 }
 
 // Where to resume, and whether that run can go on as this one is set up.
@@ -105,36 +110,41 @@ RunInputs find_run_inputs(const TrainSettings& settings, int threads_per_worker)
   inputs.has_ended = has_ended(settings);
   if (inputs.has_ended) return inputs;
   Problems problems;
-  problems.collect([&] {
-    inputs.model = models::inspect(settings.model, settings.parts);
-    inputs.identity = identity_of_model(settings.model);
-  });
+  inspect_model(settings, inputs, problems);
   const bool has_model = problems.empty();
   if (has_model) {
     check_length(settings, inputs.model, problems);
     check_experts(settings, inputs.model, problems);
   }
-  if (!settings.exports_only) {
-    problems.collect([&] {
-      inputs.data = std::make_unique<TokenFile>(TokenFile::open(settings.data, has_model ? inputs.model.vocabulary : kAnyVocabulary));
-      inputs.batches = std::make_unique<BatchSource>(*inputs.data, settings.sequence_length, settings.batch_size, settings.seed);
-    });
+  problems.collect([&] {
+    inputs.data = std::make_unique<TokenFile>(TokenFile::open(settings.data, has_model ? inputs.model.vocabulary : kAnyVocabulary));
+    inputs.batches = std::make_unique<BatchSource>(*inputs.data, settings.sequence_length, settings.batch_size, settings.seed);
+  });
+  RunDirectory(settings.output).check(settings.is_resumed(), problems);
+  if (settings.is_resumed()) problems.collect([&] { find_checkpoint(settings, inputs, problems); });
+  if (has_model) {
+    inputs.checkpoint_bytes = checkpoint_bytes(settings, inputs.model.num_trained);
+    check_disk(settings, inputs.model, num_checkpoints_to_come(settings, inputs.steps_done), inputs.checkpoint_bytes, problems);
   }
-  const RunDirectory output(settings.output);
-  if (settings.exports_only) {
-    output.check_export(problems);
-  } else {
-    output.check(settings.is_resumed(), problems);
-  }
-  if (settings.exports_only) {
-    problems.collect([&] { inputs.resume.checkpoint = checkpoint_to_resume(*settings.resume); });
-  } else if (settings.is_resumed()) {
-    problems.collect([&] { find_checkpoint(settings, inputs, problems); });
-  }
-  if (has_model) inputs.checkpoint_bytes = checkpoint_bytes(settings, inputs.model.num_trained);
-  if (has_model) check_disk(settings, inputs.model, inputs.steps_done, problems);
   problems.throw_if_any();
   return inputs;
+}
+
+std::filesystem::path find_exported_checkpoint(const TrainSettings& settings) {
+  RunInputs inputs;
+  Problems problems;
+  inspect_model(settings, inputs, problems);
+  const bool has_model = problems.empty();
+  fs::path checkpoint;
+  problems.collect([&] {
+    checkpoint = checkpoint_to_resume(*settings.exported);
+    const SavedRun saved = read_checkpoint(checkpoint);
+    if (has_model) check_model(checkpoint, saved, settings.model, inputs.identity, problems);
+  });
+  RunDirectory(settings.output).check_export(problems);
+  if (has_model) check_disk(settings, inputs.model, 0, 0, problems);
+  problems.throw_if_any();
+  return checkpoint;
 }
 
 }  // namespace rp

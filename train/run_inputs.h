@@ -41,4 +41,7 @@ struct RunInputs {
 // tells of everything that is wrong.
 [[nodiscard]] RunInputs find_run_inputs(const TrainSettings& settings, int threads_per_worker);
 
+// The same for --export: the checkpoint whose model is to be written. REQUIRES: settings.exported.
+[[nodiscard]] std::filesystem::path find_exported_checkpoint(const TrainSettings& settings);
+
 }  // namespace rp

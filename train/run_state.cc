@@ -17,7 +17,7 @@ constexpr const char* kThreads = "threads-per-worker";  // of rp-launch
 std::string told(const std::string& value) { return value.empty() ? "the default" : value; }
 
 // Where files lie does not change a run, nor when it is saved, nor what is kept for a backward and what computed again.
-const std::set<std::string> kIgnored = {"model", "data", "output", "resume", "export", "save-every", "save-total-limit", "recompute-grain", "save-merged"};
+const std::set<std::string> kIgnored = {"model", "data", "output", "resume", "save-every", "save-total-limit", "recompute-grain", "save-merged"};
 // What may change from here on; the others decide which numbers a step works on.
 const std::set<std::string> kMayDiffer = {"max-steps",    "learning-rate", "max-grad-norm",  "weight-decay",
                                           "warmup-steps", "lr-schedule",   "z-loss",         "router-aux-loss"};
@@ -64,6 +64,14 @@ SavedRun parse_run_state(const std::filesystem::path& checkpoint, const std::str
   return saved;
 }
 
+void check_model(const std::filesystem::path& checkpoint, const SavedRun& saved, const std::filesystem::path& model,
+                 const ModelIdentity& identity, Problems& problems) {
+  for (const std::string& difference : differences(saved.model, identity)) {
+    problems.add(ExitCode::kUsage, cat("--model ", model.string(), " is not the model that ", checkpoint.string(), " was saved with: ",
+                                       difference, "; give the same model"));
+  }
+}
+
 std::vector<std::string> check_resume(const std::filesystem::path& checkpoint, const SavedRun& saved, const RunState& present,
                                       Problems& problems) {
   const TrainSettings& settings = present.settings;
@@ -89,10 +97,7 @@ std::vector<std::string> check_resume(const std::filesystem::path& checkpoint, c
                                        " was saved with (", data.sequences, " sequences, then ", saved.data.sequences,
                                        "); give the same file"));
   }
-  for (const std::string& difference : differences(saved.model, present.model, settings.parts != TrainedParts{})) {
-    problems.add(ExitCode::kUsage, cat("--model ", settings.model.string(), " is not the model that ", checkpoint.string(), " was saved with: ",
-                                       difference, "; give the same model"));
-  }
+  check_model(checkpoint, saved, settings.model, present.model, problems);
   if (saved.step > settings.max_steps) {
     problems.add(ExitCode::kUsage, cat("--max-steps ", settings.max_steps, " is passed: ", checkpoint.string(),
                                        " is of step ", saved.step, "; raise it to train on"));

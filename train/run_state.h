@@ -45,6 +45,10 @@ struct SavedRun {
 // Throws rp::Error (kBadInput) naming `checkpoint` if it is not what run_state_text() made.
 [[nodiscard]] SavedRun parse_run_state(const std::filesystem::path& checkpoint, const std::string& text);
 
+// Whether `model`, of this identity, is the one that `saved` trained. Each difference is a problem (kUsage).
+void check_model(const std::filesystem::path& checkpoint, const SavedRun& saved, const std::filesystem::path& model,
+                 const ModelIdentity& identity, Problems& problems);
+
 // Whether `saved` can go on as `present` asks, which takes the seed, the cut into batches and microbatches,
 // the dtype, the data and the model as they were, and no fewer steps than are done. Each difference is a problem (kUsage). Returns a line
 // for each setting that may differ and does, such as the learning rate.

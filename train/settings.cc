@@ -230,8 +230,7 @@ TrainSettings read_settings(SettingReader& reader, bool is_simulated) {
     if (!s.resumes_newest_whole) s.resume = path;
   }
   if (reader.find("export") != nullptr) {
-    reader.read_path("export", s.resume.emplace());
-    s.exports_only = true;
+    reader.read_path("export", s.exported.emplace());
   }
   return s;
 }
@@ -273,7 +272,7 @@ void check_together(const TrainSettings& s, SettingReader& reader, bool is_simul
                                           "rp-launch --device sim:rtx4090, say; else give the folder of a model"));
   }
   check_parts(s, reader);
-  if (s.exports_only && reader.find("resume") != nullptr) {
+  if (s.exported && reader.find("resume") != nullptr) {
     reader.refuse_together({"export", "resume"}, "--export and --resume are both given: the first trains nothing, the second trains on; give one");
   }
   if (s.max_steps > 0 && s.warmup_steps > s.max_steps) {
@@ -340,7 +339,7 @@ TrainCommand parse_train_command(const std::vector<std::string>& arguments, bool
   SettingReader reader(values, problems);
   TrainCommand command{TrainCommand::Action::kRun, read_settings(reader, is_simulated)};
   check_together(command.settings, reader, is_simulated);
-  if (is_all_read) reader.require_all(is_simulated, command.settings.exports_only);  // what a bad file lacks may well stand in it
+  if (is_all_read) reader.require_all(is_simulated, command.settings.exported.has_value());  // what a bad file lacks may well stand in it
   problems.throw_if_any();
   return command;
 }

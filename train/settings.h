@@ -51,9 +51,9 @@ struct TrainSettings {
   std::optional<RecomputeGrain> recompute_grain;  // unset: by the device
   TrainedParts parts{};
   bool saves_merged = false;  // beside the adapter, the model with it
-  std::optional<std::filesystem::path> resume;  // a checkpoint or an output directory
-  bool resumes_newest_whole = false;            // --resume auto: go on if there is something to go on from
-  bool exports_only = false;                    // --export: train nothing, write the model of the checkpoint `resume`
+  std::optional<std::filesystem::path> resume;    // a checkpoint or an output directory
+  bool resumes_newest_whole = false;              // --resume auto: go on if there is something to go on from
+  std::optional<std::filesystem::path> exported;  // train nothing, write the model of this checkpoint or output directory
 
   [[nodiscard]] bool is_resumed() const { return resume.has_value() || resumes_newest_whole; }
   // The newest checkpoints that are kept; 0: all. Those of chosen steps are kept unless a limit is given.

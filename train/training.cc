@@ -65,18 +65,22 @@ Training::Training(Session& session, Pipeline& pipeline, const TrainSettings& se
       progress_(settings.max_steps, ProgressStyle::observe()),
       clock_(now_ns()) {
   if (inputs.resume.checkpoint) (void)pipeline.load_state(*inputs.resume.checkpoint);
+  take_over_directory();
+}
+
+void Training::take_over_directory() {
   directory_.create();
   metrics_ = MetricsFile::open(directory_.metrics(), done_);  // before anything is renamed: no other run has this directory now
-  for (const DamagedCheckpoint& each : inputs.resume.damaged) {
-    inputs.notes.push_back(cat(each.path.filename().string(), " is damaged and now called ", directory_.set_aside(each.path, "damaged-"), ": ", each.reason));
+  const ResumePoint& resume = inputs_.resume;
+  for (const DamagedCheckpoint& each : resume.damaged) {
+    inputs_.notes.push_back(cat(each.path.filename().string(), " is damaged and now called ", directory_.set_aside(each.path, "damaged-"), ": ", each.reason));
   }
-  // Without final/ beside it, it is of a run that did not come to its end, or of fewer steps.
+  // Without final/ beside it, it is of an end that was cut short, or of one after fewer steps.
   if (std::error_code ignored; std::filesystem::exists(directory_.merged_model(), ignored)) {
-    inputs.notes.push_back(cat("merged of an earlier end is now called ", directory_.set_aside(directory_.merged_model(), "earlier-")));
+    inputs_.notes.push_back(cat("merged/ was there already and is now called ", directory_.set_aside(directory_.merged_model(), "earlier-")));
   }
-  // Those that an earlier part of the run was to keep, unless this one is told otherwise.
-  const ResumePoint& resume = inputs.resume;
-  if (resume.checkpoint && resume.saved.keeps_all_checkpoints && settings.save_total_limit == 0) kept_until_ = resume.saved.step;
+  // Checkpoints that an earlier part of the run was to keep stay, unless this part is told otherwise.
+  if (resume.checkpoint && resume.saved.keeps_all_checkpoints && settings_.save_total_limit == 0) kept_until_ = resume.saved.step;
 }
 
 void Training::run() {

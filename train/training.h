@@ -40,6 +40,8 @@ class Training {
     std::optional<StepResult> result;
   };
 
+  // Makes the output directory this run's: its lock, its metrics, and nothing in the way.
+  void take_over_directory();
   void train_steps();
   // All rounds of the next step, and its update.
   [[nodiscard]] AcceptedStep accept_step(std::int64_t step);

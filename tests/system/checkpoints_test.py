@@ -238,10 +238,14 @@ class LaterExportTest(LaunchedTest):
 
     def test_what_is_wrong_is_said(self):
         self.run_train(settings(self.output))
-        model = str(settings(self.output)[1])
+        model, other = str(settings(self.output)[1]), str(self.directory / "other")
+        shutil.copytree(model, other)
+        config = json.loads((self.directory / "other" / "config.json").read_text())
+        (self.directory / "other" / "config.json").write_text(json.dumps(config | {"rope_theta": 77.0}))
         for words, code, message in ((["--export", str(self.output)], 2, "missing: --model DIR, --output DIR"),
                                      (["--export", str(self.directory / "nowhere"), "--model", model, "--output", str(self.output)], 64, "nowhere"),
                                      (["--export", str(self.output), "--model", model, "--output", str(self.output)], 2, "final is there already"),
+                                     (["--export", str(self.output), "--model", other, "--output", "x"], 2, "/rope_theta is 77.0, and was"),
                                      (["--export", str(self.output), "--resume", "auto", "--model", model, "--output", "x"], 2, "--export and --resume")):
             self.assertIn(message, self.run_train(words, expect=code).stderr)
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """How runs of train end: by signals, by bad input, by a full disk. Each with its exit code, one message, nothing left."""
 
+import array
 import fcntl
 import json
 import os
@@ -296,6 +297,9 @@ class StandardOutputTest(LaunchedTest):
                 while steps == 0 or steps != previous:  # until the pipe is full
                     time.sleep(1)
                     previous, steps = steps, len(metrics(self.output)) if (self.output / "metrics.jsonl").exists() else 0
+                queued = array.array("i", [0])
+                fcntl.ioctl(read_end, termios.FIONREAD, queued)
+                self.assertGreater(queued[0], 60000, "the pipe is full")
                 process.send_signal(number)
                 start = time.monotonic()
                 err = process.communicate(timeout=DEADLINE_S)[1]

@@ -141,8 +141,8 @@ TEST(Settings, AnExportTakesThoseOfTheCheckpoint) {
   };
   const Words words = {"--model", "m", "--output", "o", "--export", "run/checkpoint-20"};
   const TrainSettings s = parse_train_command(words, false, saved).settings;
-  EXPECT_TRUE(s.exports_only);
-  EXPECT_EQ(*s.resume, "run/checkpoint-20");
+  EXPECT_EQ(*s.exported, "run/checkpoint-20");
+  EXPECT_FALSE(s.is_resumed());
   EXPECT_EQ(s.rounds_per_step, 2);
   EXPECT_EQ(s.sequence_length, 256);
   Words both = words;
