@@ -1,196 +1,175 @@
 #!/usr/bin/env python3
-"""Tokenizes text or chat for `train --data`: tokens, and a mask of the tokens that are trained.
+"""Tokenizes text, chats and other examples for `train --data`: tokens, and a mask of the tokens that are trained.
 
-Input: a .txt file (one document), or a .jsonl file with one object a line, {"text": "..."} or
-{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}, the same kind in every line.
-Of text every token is trained, of chat the assistant's turns and the token that ends them.
+Input: files that end in .txt (one document), .jsonl (one object a line) or .json (an array of objects), also with .gz.
+The keys of an object say its format:
+  text               {"text": "..."}
+  messages           {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}
+  sharegpt           {"conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}
+  alpaca             {"instruction": "...", "input": "...", "output": "..."}
+  prompt-completion  {"prompt": "...", "completion": "..."}, both strings or both lists of messages
+Of text every token is trained; of a chat the assistant's turns and the token that ends them; of a prompt with its
+completion the completion and the end-of-text token. Alpaca's become chats where the tokenizer has a chat template.
+One token file has text or examples (all others), not both.
 The format of the output: docs/formats/tokens.md."""
 
 import argparse
-import json
-import os
-import sys
+import contextlib
+from collections import Counter
 from pathlib import Path
 
+from chat_mask import ExampleTokenizer
+from example_files import read_rows
+from example_formats import FORMATS, Completion, Example, Instruction, Text, make_example
+from held_out import choose, parse_amount
+from shown_documents import marks_for_stdout, show
 from token_file import TokenFileWriter
-from tool import BAD_INPUT, USAGE, ToolError, partial_path, run_tool
+from tokenizer_folder import check_tokenizer_files, load_tokenizer
+from tool import BAD_INPUT, ToolError, partial_path, run_tool, tell
 
-ROLES = ("system", "user", "assistant", "tool")
-
-
-def load_tokenizer(directory: Path):
-    if not directory.is_dir():
-        raise ToolError(BAD_INPUT, f"{directory}: is not a directory (with tokenizer.json)")
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(str(directory), local_files_only=True)
-    except Exception as error:  # the library raises many kinds
-        raise ToolError(BAD_INPUT, f"{directory}: no tokenizer can be loaded from it: {str(error).splitlines()[0]}") from error
-    if not tokenizer.is_fast:
-        raise ToolError(BAD_INPUT, f"{directory}: has no tokenizer.json")
-    tokenizer.model_max_length = sys.maxsize  # cutting is the reader's business
-    return tokenizer
-
-
-def read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ToolError(BAD_INPUT, f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ToolError(BAD_INPUT, f"{path}: is not UTF-8 at byte {error.start}") from error
-
-
-def refuse_twice(pairs: list) -> dict:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        raise ValueError("a key is there twice")
-    return members
+FEW_TRAINED = 0.01  # share of the tokens below which a warning is due
 
 
 class Examples:
-    """The examples of an input file: (place for messages, text or list of messages), all of one kind."""
+    """The examples of all input files with their places, all text or none, empty texts left out."""
 
-    def __init__(self, path: Path):
-        self.path = path
-        if path.suffix == ".txt":
-            self.kind, self.items = "text", [(str(path), read_text(path))]
-        elif path.suffix == ".jsonl":
-            self.kind, self.items = None, []
-            # Not splitlines(): JSON strings may hold U+2028 and its like.
-            for number, line in enumerate(read_text(path).split("\n"), 1):
-                if line.strip():
-                    self.items.append(self.parse(f"{path}: line {number}", line))
-        else:
-            raise ToolError(USAGE, f"{path}: must end in .txt or .jsonl")
-        if not any(content for _, content in self.items):
-            raise ToolError(BAD_INPUT, f"{path}: is empty")
+    def __init__(self, paths: list[Path], wanted: str | None):
+        self.places: list[str] = []
+        self.items: list[Example] = []
+        self._unused: Counter[str] = Counter()
+        first = None  # the first one's place and whether it is text; it may be an empty text
+        for path in paths:
+            for place, row in read_rows(path):
+                example, unused = make_example(place, row, wanted)
+                self._unused.update(unused)
+                is_text = isinstance(example, Text)
+                first = first or (place, is_text)
+                if is_text != first[1]:
+                    kinds = ("text", "an example") if is_text else ("an example", "text")
+                    raise ToolError(BAD_INPUT, f"{place}: is {kinds[0]}, but {first[0]} is {kinds[1]}; long texts are cut into pieces and examples "
+                                               "are not, so one token file has one kind: prepare them apart")
+                if not (is_text and not example.text):
+                    self.places.append(place)
+                    self.items.append(example)
+        if not self.items:
+            raise ToolError(BAD_INPUT, f"{_names(paths)}: has nothing but empty texts")
 
-    def parse(self, place: str, line: str):
-        try:
-            example = json.loads(line, object_pairs_hook=refuse_twice)
-        except (ValueError, RecursionError) as error:
-            raise ToolError(BAD_INPUT, f"{place}: is not valid JSON: {error}") from error
-        if not isinstance(example, dict) or ("text" in example) == ("messages" in example):
-            raise ToolError(BAD_INPUT, f'{place}: must be an object with "text" or with "messages"')
-        kind = "text" if "text" in example else "chat"
-        if self.kind not in (None, kind):
-            raise ToolError(BAD_INPUT, f"{place}: is {kind}, but the lines before are {self.kind}; one file holds one kind")
-        self.kind = kind
-        if kind == "chat":
-            return place, check_messages(place, example["messages"])
-        check_string(place, "text", example["text"])
-        return place, example["text"]
+    @property
+    def are_text(self) -> bool:
+        return isinstance(self.items[0], Text)
 
-
-def check_string(place: str, name: str, value) -> None:
-    if not isinstance(value, str):
-        raise ToolError(BAD_INPUT, f"{place}: {name} is not a string")
-    if any("\ud800" <= c <= "\udfff" for c in value):
-        raise ToolError(BAD_INPUT, f"{place}: {name} has half of a surrogate pair, which is no character")
+    def tell_unused(self) -> None:
+        if self._unused:
+            keys = ", ".join(f"{key!r} ({count})" for key, count in self._unused.most_common(8))
+            more = f" and {len(self._unused) - 8} more" if len(self._unused) > 8 else ""
+            tell(f"note: keys that were not used, and in how many objects: {keys}{more}")
 
 
-def check_messages(place: str, messages) -> list[dict]:
-    if not isinstance(messages, list) or not messages:
-        raise ToolError(BAD_INPUT, f"{place}: messages is not a list with entries")
-    for number, message in enumerate(messages, 1):
-        if not isinstance(message, dict):
-            raise ToolError(BAD_INPUT, f"{place}: message {number} is not an object")
-        for key in ("role", "content"):
-            if key not in message:
-                raise ToolError(BAD_INPUT, f"{place}: message {number} has no {key}")
-            check_string(place, f"{key} of message {number}", message[key])
-        if message["role"] not in ROLES:
-            raise ToolError(BAD_INPUT, f"{place}: message {number} has the role {message['role'][:40]!r}; known are {', '.join(ROLES)}")
-    if not any(message["role"] == "assistant" for message in messages):
-        raise ToolError(BAD_INPUT, f"{place}: has no message of the assistant, so nothing to train")
-    return messages
+class Part:
+    """The documents of one token file, with their places."""
+
+    def __init__(self, output: Path | None, writer: TokenFileWriter):
+        self.output = output
+        self.writer = writer
+        self.places: list[str] = []
+
+    def add(self, place: str, tokens: list[int], mask: list[int]) -> None:
+        if tokens:
+            self.writer.add(tokens, mask)
+            self.places.append(place)
+
+    def tell_few_trained(self) -> None:
+        writer, untrained = self.writer, self.writer.documents_without_labels()
+        if untrained:
+            tell(f"warning: {len(untrained)} of {writer.num_documents} documents have no token to train, and `train` leaves them out; "
+                 f"the first is {self.places[untrained[0]]}")
+        if writer.num_trained < FEW_TRAINED * len(writer.tokens):
+            tell(f"warning: only {writer.num_trained} of {len(writer.tokens)} tokens are trained ({_percent(writer)}); is the data what it "
+                 "should be? --show prints documents with what is trained of them")
+
+    def summary(self) -> str:
+        """One line, for choosing --sequence-length, too."""
+        writer, lengths = self.writer, self.writer.lengths()
+        line = (f"{self.output or 'nothing written'}: {writer.num_documents} documents, {len(writer.tokens)} tokens, {writer.num_trained} trained, "
+                f"longest {writer.longest} ({_percent(writer)} trained")
+        if len(lengths) > 1:
+            line += f"; median {lengths[(len(lengths) - 1) // 2]}, 95 % at most {lengths[-(-95 * len(lengths) // 100) - 1]}"
+            longer = [(size, sum(length > size for length in lengths)) for size in (2**power for power in range(6, 24))]
+            line += "".join(f"; {count} longer than {size}" for size, count in [entry for entry in longer if 0 < entry[1] < len(lengths)][-4:])
+        return line + ")"
 
 
-def trained_spans(tokenizer, place: str, messages: list[dict]) -> tuple[str, list[tuple[int, int]]]:
-    """The rendered chat, and the ranges of its characters that the assistant's turns added.
-
-    A turn's range is what its rendering adds to the rendering of the messages before it with the generation prompt: what
-    the model itself will have to write. White space after the end-of-turn token is the template's."""
-    from jinja2 import TemplateError
-
-    def render(count: int, prompt: bool) -> str:
-        try:
-            return tokenizer.apply_chat_template(messages[:count], tokenize=False, add_generation_prompt=prompt)
-        except (TemplateError, TypeError, ValueError) as error:
-            raise ToolError(BAD_INPUT, f"{place}: the chat template refuses it: {str(error).splitlines()[0]}") from error
-
-    whole = render(len(messages), False)
-    spans = []
-    for index, message in enumerate(messages):
-        if message["role"] != "assistant":
-            continue
-        before, after = render(index, True), render(index + 1, False)
-        if not after.startswith(before) or not whole.startswith(after.rstrip()):
-            raise ToolError(BAD_INPUT, f"{place}: the chat template renders message {index + 1} differently as part of a "
-                                       "longer chat; give each assistant turn a line of its own")
-        spans.append((len(before), len(after.rstrip())))
-    return whole, spans
+def _names(paths: list[Path]) -> str:
+    return str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
 
 
-def disable_post_processing(tokenizer) -> None:
-    """For chat: the template writes the special tokens, and some post-processors take white space out of the offsets."""
-    from tokenizers import processors
-
-    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
+def _percent(writer: TokenFileWriter) -> str:
+    return f"{100 * writer.num_trained / len(writer.tokens):.3g} %"
 
 
-def tokenize_chat(tokenizer, place: str, messages: list[dict]) -> tuple[list[int], list[int]]:
-    whole, spans = trained_spans(tokenizer, place, messages)
-    encoded = tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)
-    mask = [0] * len(encoded["input_ids"])
-    span = 0
-    for index, (begin, end) in enumerate(encoded["offset_mapping"]):
-        while span < len(spans) and begin >= spans[span][1]:
-            span += 1
-        # A token across the border with the prompt is context: the model will be given its beginning.
-        if span < len(spans) and spans[span][0] <= begin < end:
-            mask[index] = 1
-    return encoded["input_ids"], mask
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokenizer", type=Path, required=True, metavar="DIR", help="the Hugging Face directory of the model that will be trained")
+    parser.add_argument("--input", type=Path, required=True, nargs="+", action="extend", metavar="FILE", help="one or more files")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="the token file to write; may be left out with --show, which then only shows")
+    parser.add_argument("--format", choices=FORMATS, help="of all objects; by itself each one's keys say it")
+    parser.add_argument("--show", type=int, nargs="?", const=3, default=0, metavar="N",
+                        help="print the first N documents (3) after writing: trained tokens in green, the others dim; where there is no terminal "
+                             "or NO_COLOR is set, trained tokens stand between [[ and ]]. Control characters are escaped, long parts shortened")
+    parser.add_argument("--held-out", type=parse_amount, metavar="X", help="hold out this share (0.05 or 5%%) or number of documents, for evaluation")
+    parser.add_argument("--held-out-output", type=Path, metavar="FILE", help="the token file for the documents that are held out")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="another one holds out other documents (default: %(default)s)")
+    arguments = parser.parse_args()
+    if arguments.output is None and not arguments.show:
+        parser.error("one of --output and --show is needed")
+    if arguments.show < 0:
+        parser.error(f"--show {arguments.show}: is not a number of documents")
+    if (arguments.held_out is None) != (arguments.held_out_output is None) or (arguments.held_out and arguments.output is None):
+        parser.error("--held-out, --held-out-output and --output go together")
+    paths = [*arguments.input, *filter(None, (arguments.output, arguments.held_out_output))]
+    for path, count in Counter(path.resolve() for path in paths).items():
+        if count > 1:
+            parser.error(f"{path}: is given {count} times; inputs and outputs must be different files")
+    return arguments
 
 
-def tokenize_text(tokenizer, text: str) -> tuple[list[int], list[int]]:
-    if not text:
-        return [], []
-    tokens = tokenizer(text)["input_ids"]
-    if tokenizer.eos_token_id is not None and tokens[-1:] != [tokenizer.eos_token_id]:
-        tokens = tokens + [tokenizer.eos_token_id]
-    return tokens, [1] * len(tokens)
+def tokenize(examples: Examples, tokenizer, parts: list[Part], held_out: set[int]) -> None:
+    """Fills parts[0], and parts[1] with what is held out."""
+    example_tokenizer = ExampleTokenizer(tokenizer, examples.are_text)
+    for index, (place, example) in enumerate(zip(examples.places, examples.items)):
+        parts[index in held_out].add(place, *example_tokenizer.tokenize(place, example))
+    if example_tokenizer.num_apart:
+        tell(f"note: {example_tokenizer.num_apart} prompts end inside a token of prompt and completion together (often with a space), and the "
+             f"two were tokenized apart; the first is {example_tokenizer.first_apart}")
+    without_template = not tokenizer.chat_template and any(isinstance(example, Instruction) for example in examples.items)
+    if without_template:
+        tell("note: the tokenizer has no chat template; instructions were put into the prompt of Alpaca")
+    if tokenizer.eos_token_id is None and (without_template or any(isinstance(example, Completion) for example in examples.items)):
+        tell("warning: the tokenizer has no end-of-text token, so the model does not learn where a completion ends")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokenizer", type=Path, required=True, metavar="DIR", help="a Hugging Face model directory")
-    parser.add_argument("--input", type=Path, required=True, metavar="FILE", help=".txt or .jsonl")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the token file to write")
-    arguments = parser.parse_args()
-    examples = Examples(arguments.input)  # before the tokenizer, which takes seconds to load
+    arguments = parse_arguments()
+    check_tokenizer_files(arguments.tokenizer)
+    examples = Examples(arguments.input, arguments.format)  # before the tokenizer, which takes seconds to load
+    held_out = choose(examples.items, arguments.held_out, arguments.seed) if arguments.held_out else set()
     tokenizer = load_tokenizer(arguments.tokenizer)
-    if examples.kind == "chat":
-        if not tokenizer.chat_template:
-            raise ToolError(BAD_INPUT, f"{arguments.tokenizer}: has no chat template, so messages cannot be rendered")
-        disable_post_processing(tokenizer)
-    writer = TokenFileWriter(len(tokenizer), tokenizer.eos_token_id, examples.kind)
-    for place, content in examples.items:
-        if examples.kind == "chat":
-            writer.add(*tokenize_chat(tokenizer, place, content))
-        else:
-            writer.add(*tokenize_text(tokenizer, content))
-    if writer.num_trained == 0:
-        raise ToolError(BAD_INPUT, f"{arguments.input}: has no tokens to train")
-    with partial_path(arguments.output) as partial:
-        writer.write(partial)
-    print(f"{arguments.output}: {writer.num_documents} documents, {len(writer.tokens)} tokens, {writer.num_trained} trained, "
-          f"longest {writer.longest}")
+    outputs = [arguments.output] + [arguments.held_out_output] * bool(held_out)
+    parts = [Part(output, TokenFileWriter(len(tokenizer), tokenizer.eos_token_id, "text" if examples.are_text else "chat"))
+             for output in outputs]
+    tokenize(examples, tokenizer, parts, held_out)
+    for part in parts:
+        if part.writer.num_trained == 0:
+            raise ToolError(BAD_INPUT, f"{_names(arguments.input)}: has no tokens to train" + (f" for {part.output}" if held_out else ""))
+    with contextlib.ExitStack() as stack:
+        for part in filter(lambda part: part.output, parts):
+            part.writer.write(stack.enter_context(partial_path(part.output)))
+    if arguments.show:
+        show(tokenizer, parts[0].writer, parts[0].places, arguments.show, marks_for_stdout())
+    examples.tell_unused()
+    for part in parts:
+        part.tell_few_trained()
+        print(part.summary())
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from array import array
 from dataclasses import dataclass, field
 from pathlib import Path
 
-KINDS = {"text": 0, "chat": 1}
+KINDS = {"text": 0, "chat": 1}  # chat: examples, which are prompts with completions, too
 NO_EOS = 2**32 - 1
 
 
@@ -17,6 +17,7 @@ class TokenFileWriter:
     vocabulary: int
     eos_token: int | None
     kind: str
+    tokenizer: int = 0  # its identity (tokenizer_folder.tokenizer_identity), 0 if unknown
     document_ends: array = field(default_factory=lambda: array("Q", [0]))
     tokens: array = field(default_factory=lambda: array("I"))
     mask: bytearray = field(default_factory=bytearray)
@@ -40,6 +41,20 @@ class TokenFileWriter:
     def num_trained(self) -> int:
         return self.mask.count(1)
 
+    def document(self, index: int) -> tuple[array, bytearray]:
+        """Its tokens and their mask."""
+        begin, end = self.document_ends[index:index + 2]
+        return self.tokens[begin:end], self.mask[begin:end]
+
+    def lengths(self) -> list[int]:
+        """Of all documents, in tokens, the shortest first."""
+        return sorted(end - begin for begin, end in zip(self.document_ends, self.document_ends[1:]))
+
+    def documents_without_labels(self) -> list[int]:
+        """Those that have nothing to train: the first token is no label, because nothing is before it."""
+        return [index for index, (begin, end) in enumerate(zip(self.document_ends, self.document_ends[1:]))
+                if self.mask.find(1, begin + 1, end) < 0]
+
     def write(self, path: Path) -> None:
         assert self.tokens.itemsize == 4 and self.document_ends.itemsize == 8
         checksum = 0
@@ -48,7 +63,7 @@ class TokenFileWriter:
         eos = NO_EOS if self.eos_token is None else self.eos_token
         header = struct.pack(
             "<8sIIQQQQIIIIQQ", b"RPTOKENS", 1, 80, self.vocabulary, self.num_documents, len(self.tokens),
-            self.num_trained, max(self.tokens), eos, KINDS[self.kind], checksum, self.longest, 0)
+            self.num_trained, max(self.tokens), eos, KINDS[self.kind], checksum, self.longest, self.tokenizer)
         with open(path, "wb") as file:
             file.write(header)
             self.document_ends.tofile(file)

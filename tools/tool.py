@@ -1,12 +1,14 @@
 """What the tools share: errors with exit codes, and output that appears whole or not at all."""
 
 import contextlib
+import errno
 import hashlib
 import os
 import secrets
 import shutil
 import signal
 import sys
+import unicodedata
 from pathlib import Path
 
 
@@ -85,13 +87,37 @@ def _sync_one(path: Path):
         os.close(descriptor)
 
 
+def printable(text: str, kept: str = "") -> str:
+    """The text with all that could steer a terminal escaped, as in "\\x1b", except the characters of `kept`."""
+    return "".join(c if c in kept or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp") else
+                   c.encode("unicode_escape").decode() for c in text)
+
+
+def tell(message: str):
+    """A line on stderr that begins with the tool's name."""
+    print(printable(f"{Path(sys.argv[0]).name}: {message}"), file=sys.stderr)
+
+
 def run_tool(main):
-    """Runs a tool's main(): a ToolError is one line on stderr and its exit code; TERM cleans up as Ctrl-C does."""
+    """Runs a tool's main(): a ToolError is one line on stderr and its exit code; TERM cleans up as Ctrl-C does. A reader of
+    stdout that went away ends the tool as the signal PIPE ends other programs."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")
     try:
         main()
+        sys.stdout.flush()
     except ToolError as error:
-        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        tell(str(error))
         sys.exit(error.code)
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as error:
+        # Only stdout's: what tools read and write themselves gives a ToolError.
+        if error.filename is not None or error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EFBIG):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the interpreter's own flush
+        if error.errno == errno.EPIPE:
+            sys.exit(128 + signal.SIGPIPE)
+        tell(f"standard output cannot be written: {error.strerror}")
+        sys.exit(OUTPUT_FAILED)
