@@ -20,7 +20,7 @@ def answer(directory: Path, question: str, max_tokens: int) -> str:
     try:
         tokenizer = AutoTokenizer.from_pretrained(directory)
         model = AutoModelForCausalLM.from_pretrained(directory)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # the libraries raise many kinds
         raise ToolError(BAD_INPUT, f"{directory}: is no model that transformers loads: {first_line(error)}") from error
     if tokenizer.chat_template is None:
         raise ToolError(BAD_INPUT, f"{directory}: its tokenizer has no chat template, so it cannot be asked as a chat model; if the model is one, "

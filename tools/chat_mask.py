@@ -78,8 +78,6 @@ class ExampleTokenizer:
 
         A message's range is what its rendering adds to the rendering of the messages before it with the generation prompt:
         what the model itself will have to write. White space after the end-of-turn token is the template's."""
-        from jinja2 import TemplateError
-
         if not self._tokenizer.chat_template:
             raise ToolError(BAD_INPUT, f"{place}: is a chat, but the tokenizer has no chat template, so its messages cannot be rendered; "
                                        "take the tokenizer of a chat model, or give prompts with completions")
@@ -87,9 +85,11 @@ class ExampleTokenizer:
         def render(count: int, prompt: bool) -> str:
             try:
                 return self._tokenizer.apply_chat_template(chat.messages[:count], tokenize=False, add_generation_prompt=prompt)
-            except (TemplateError, TypeError, ValueError) as error:
+            except Exception as error:  # a template is a program
                 raise ToolError(BAD_INPUT, f"{place}: the chat template refuses it: {first_line(error)}") from error
 
+        if 0 in chat.trained:
+            raise ToolError(BAD_INPUT, f'{place}: begins with a message of the assistant, which answers nothing; remove it, or give it "weight": 0')
         whole = render(len(chat.messages), False)
         spans = []
         for index in chat.trained:

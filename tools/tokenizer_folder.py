@@ -95,4 +95,4 @@ def _model_of(output: Path, checkpoint: Path) -> str:
     export = EXPORT.format(checkpoint=checkpoint)
     if (output / "final" / "adapter_config.json").exists():
         return f"its model is an adapter ({output / 'final'}): use the model that was trained, or train with --save-merged and use {output / 'merged'}"
-    return f"use the final/ beside it when the run has ended, or write its model: {export}"
+    return f"the model is written into {output / 'final'} when the run ends, and of a checkpoint by: {export}"

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 from chat_mask import ExampleTokenizer  # noqa: E402
 from example_formats import Chat, Completion, Text  # noqa: E402
+from tool import ToolError  # noqa: E402
 
 # As templates that support return_assistant_tokens_mask do.
 MARKED_TEMPLATE = """{% for message in messages %}<|start|>{{ message['role'] }}
@@ -97,6 +98,17 @@ class ChatMaskTest(unittest.TestCase):
         ours = ExampleTokenizer(tokenizer, of_text=False)
         for chosen, texts in (([1], "one<|end|>"), ([3], "two<|end|>"), ([1, 3], "one<|end|>two<|end|>"), ([], "")):
             self.assertEqual(self.split(tokenizer, ours.tokenize("p", Chat(messages, chosen)))[1], texts)
+
+    def test_what_cannot_be_rendered_is_refused_with_its_place(self):
+        messages = [{"role": "assistant", "content": "hi"}, {"role": "user", "content": "u"}, {"role": "assistant", "content": "one"}]
+        ours = ExampleTokenizer(make_tokenizer(tiny_tokenizer.CHAT_TEMPLATE), of_text=False)
+        with self.assertRaisesRegex(ToolError, "f: line 7: begins with a message of the assistant"):
+            ours.tokenize("f: line 7", Chat(messages, [0, 2]))
+        self.assertGreater(sum(ours.tokenize("f: line 7", Chat(messages, [2]))[1]), 0)
+        for template, part in (("{{ raise_exception('no system\nhere') }}", "the chat template refuses it: no system$"),
+                               ("{{ 1 / 0 }}", "the chat template refuses it: division by zero"), (None, "has no chat template")):
+            with self.subTest(part), self.assertRaisesRegex(ToolError, f"f: line 7: .*{part}"):
+                ExampleTokenizer(make_tokenizer(template), of_text=False).tokenize("f: line 7", Chat(messages, [2]))
 
     def test_a_completion_follows_its_prompt_and_ends(self):
         tokenizer = make_tokenizer(None, beginning=True)

@@ -7,6 +7,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import tiny_tokenizer
+from forked_tool import run_forked
+
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 sys.path.insert(0, str(TOOLS))
 from tokenizer_folder import load_tokenizer, tokenizer_identity  # noqa: E402
@@ -81,6 +84,11 @@ class TokenizerFolderTest(unittest.TestCase):
         (model / "model.safetensors").write_text("")
         result = subprocess.run([sys.executable, TOOLS / "ask.py", "--model", model, "--question", "?"], capture_output=True, text=True)
         self.assertIn("has no tokenizer (looked for", result.stderr)
+        tiny_tokenizer.make(model)
+        (model / "config.json").write_text('{"model_type": "llama"}')
+        result = run_forked("ask", "--model", model, "--question", "?")
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (BAD_INPUT, 1), result.stderr)
+        self.assertIn("is no model that transformers loads", result.stderr)
 
 
 if __name__ == "__main__":
