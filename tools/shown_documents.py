@@ -11,6 +11,7 @@ from tool import printable
 
 MAX_RUNS = 40  # of a document that are printed; a run is consecutive tokens that are all trained or all not
 RUN_BEGIN, RUN_END = 300, 100  # tokens that are printed of a long run
+KEPT = "\n\u200c\u200d"  # the joiners are letters' business in many scripts
 
 
 @dataclass(frozen=True)
@@ -67,4 +68,4 @@ def _decode(tokenizer, tokens: Sequence[int], begin: int, end: int) -> str:
     def text(last: int) -> str:
         return tokenizer.decode(list(tokens[first:last]), skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
-    return printable(text(end)[len(text(begin)):] if first < begin else text(end), kept="\n")
+    return printable(text(end)[len(text(begin)):] if first < begin else text(end), kept=KEPT)

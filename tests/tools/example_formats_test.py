@@ -79,6 +79,7 @@ class ExampleFormatsTest(unittest.TestCase):
             with self.subTest(keys):
                 self.refused(dict.fromkeys(keys, "x"), f"the nearest is {name}, ", f"it lacks {missing}", repr(keys[0]))
         self.refused({"zzz": 1}, "no known format; known are", *FORMATS)
+        self.refused({"context": "x"}, "no known format; known are")
         self.refused({}, "it has none", "no known format")
 
     def test_what_fits_two_formats_needs_a_choice(self):

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import struct
 import subprocess
 import sys
@@ -166,6 +167,13 @@ class PrepareData(unittest.TestCase):
         self.assertIn("warning: only 38 of 19067 tokens are trained (0.199 %)", result.stderr)
         self.assertIn("20 documents, 19067 tokens, 38 trained, longest 1002 (0.199 % trained; median 1002, 95 % at most 1002; "
                       "19 longer than 64; 19 longer than 128; 19 longer than 256; 19 longer than 512)", result.stdout)
+
+    def test_the_page_has_the_options_and_formats_of_the_help(self):
+        from example_formats import FORMATS
+        page = (TOOLS.parent / "docs" / "tools.md").read_text().partition("## prepare_data.py")[2].partition("\n## ")[0]
+        options = re.findall(r"^  (--[\w-]+)", run_forked("prepare_data", "--help").stdout, re.MULTILINE)
+        self.assertEqual(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", page)) - {"--data", "--eval-data", "--sequence-length"}, set(options))
+        self.assertEqual(re.findall(r"^\| `(\w[\w-]*)` \|", page, re.MULTILINE), list(FORMATS))
 
     def test_options_that_do_not_go_together_are_refused(self):
         source = self.path / "c.txt"

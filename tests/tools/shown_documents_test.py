@@ -38,8 +38,8 @@ class ShownDocumentsTest(unittest.TestCase):
         self.assertEqual(render(SpacedTokenizer(), [1, 2, 3, 4, 5, 6, 7], [0, 0, 1, 1, 1, 1, 0], BRACKETS), "1 2[[ 3 4 5 6]] 7")
 
     def test_control_characters_are_escaped(self):
-        self.assertEqual(render(LetterTokenizer(), letters("\x1b]0;x\x07\r\t\x9b\u202e\u2028\n"), [1] * 12, BRACKETS),
-                         "[[\\x1b]0;x\\x07\\r\\t\\x9b\\u202e\\u2028\n]]")
+        self.assertEqual(render(LetterTokenizer(), letters("\x1b]0;x\x07\r\t\x9b\u202e\u2028\u200d\n"), [1] * 13, BRACKETS),
+                         "[[\\x1b]0;x\\x07\\r\\t\\x9b\\u202e\\u2028\u200d\n]]")
 
     def test_long_runs_and_many_runs_are_shortened(self):
         text = render(LetterTokenizer(), letters("a" * 300 + "b" * 500 + "c" * 100 + "!"), [0] * 900 + [1], BRACKETS)

@@ -2,6 +2,7 @@
 """What the tools share: a directory with SHA256SUMS is compared with it."""
 
 import hashlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -50,6 +51,13 @@ class VerifyChecksumsTest(unittest.TestCase):
         self.list.unlink()
         (self.directory / "model.safetensors").write_text("other")
         verify_checksums(self.directory)
+
+
+class MessagesTest(unittest.TestCase):
+    def test_nothing_in_a_message_steers_the_terminal(self):
+        tools = Path(__file__).resolve().parents[2] / "tools"
+        result = subprocess.run([sys.executable, tools / "ask.py", "--model", "a\nb\x1b[2J\u202e", "--question", "?"], capture_output=True, text=True)
+        self.assertEqual((result.returncode, result.stderr), (BAD_INPUT, "ask.py: a\\nb\\x1b[2J\\u202e: there is no such directory\n"))
 
 
 if __name__ == "__main__":
