@@ -24,7 +24,7 @@ from example_formats import FORMATS, Completion, Example, Instruction, Text, mak
 from held_out import choose, parse_amount
 from shown_documents import marks_for_stdout, show
 from token_file import TokenFileWriter
-from tokenizer_folder import check_tokenizer_files, load_tokenizer
+from tokenizer_folder import check_tokenizer_files, load_tokenizer, tokenizer_identity
 from tool import BAD_INPUT, ToolError, partial_path, run_tool, tell
 
 FEW_TRAINED = 0.01  # share of the tokens below which a warning is due
@@ -154,8 +154,9 @@ def main() -> None:
     examples = Examples(arguments.input, arguments.format)  # before the tokenizer, which takes seconds to load
     held_out = choose(examples.items, arguments.held_out, arguments.seed) if arguments.held_out else set()
     tokenizer = load_tokenizer(arguments.tokenizer)
+    identity = tokenizer_identity(arguments.tokenizer)
     outputs = [arguments.output] + [arguments.held_out_output] * bool(held_out)
-    parts = [Part(output, TokenFileWriter(len(tokenizer), tokenizer.eos_token_id, "text" if examples.are_text else "chat"))
+    parts = [Part(output, TokenFileWriter(len(tokenizer), tokenizer.eos_token_id, "text" if examples.are_text else "chat", identity))
              for output in outputs]
     tokenize(examples, tokenizer, parts, held_out)
     for part in parts:

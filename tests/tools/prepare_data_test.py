@@ -1,6 +1,7 @@
 """tools/prepare_data.py: which tokens are trained, and how bad input is refused."""
 
 import gzip
+import hashlib
 import json
 import re
 import struct
@@ -67,6 +68,8 @@ class PrepareData(unittest.TestCase):
         self.assertEqual(self.decode([t for t, m in zip(tokens, mask) if m]), "  yes\n<|end|>é<|end|>")
         self.assertEqual(header[3:8], (258, 1, len(tokens), sum(mask), 257))
         self.assertEqual(header[8:10] + header[11:12], (257, 1, len(tokens)))
+        digest = hashlib.sha256((self.tokenizer / "tokenizer.json").read_bytes()).digest()
+        self.assertEqual(struct.pack("<Q", header[12]), digest[:8])
         self.assertIn(f"1 documents, {len(tokens)} tokens, {sum(mask)} trained, longest {len(tokens)} (", result.stdout)
 
     def test_of_text_every_token_is_trained_and_the_end_is_added(self):
