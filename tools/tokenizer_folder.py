@@ -34,6 +34,8 @@ def check_tokenizer_files(folder: Path) -> None:
     check_model_folder(folder)
     if any(all((folder / name).exists() for name in names) for names in TOKENIZER_FILES):
         return
+    if (folder / "adapter_config.json").exists():
+        raise ToolError(BAD_INPUT, f"{folder}: is an adapter, which has no tokenizer; give the directory of the model that it was trained beside")
     looked = ", ".join(" with ".join(names) for names in TOKENIZER_FILES)
     raise ToolError(BAD_INPUT, f"{folder}: has no tokenizer (looked for {looked}); copy tokenizer.json, tokenizer_config.json and "
                                "chat_template.jinja from the model that this one was made of, or fetch them: "
@@ -89,10 +91,10 @@ def _hub_hint(folder: Path) -> str:
 
 def _model_of(output: Path, checkpoint: Path) -> str:
     """Where the model of the run in `output` is, or how to write it."""
+    export = EXPORT.format(checkpoint=checkpoint)
     for name in ("merged", "final"):
         if (output / name / "config.json").exists():
-            return f"use {output / name}"
-    export = EXPORT.format(checkpoint=checkpoint)
+            return f"use {output / name}, which is that of the last step, or write a checkpoint's: {export}"
     if (output / "final" / "adapter_config.json").exists():
         return f"its model is an adapter ({output / 'final'}): use the model that was trained, or train with --save-merged and use {output / 'merged'}"
     return f"the model is written into {output / 'final'} when the run ends, and of a checkpoint by: {export}"
