@@ -8,13 +8,27 @@
 
 #include "common/bad_input.h"
 #include "common/check.h"
+#include "common/retry.h"
+#include "roundpipe/error.h"
 
 namespace rp {
 
+namespace {
+
+// The file is not to blame for all that can go wrong.
+Error not_opened(const std::filesystem::path& path, int error_number) {
+  const bool lacks_descriptors = error_number == EMFILE || error_number == ENFILE;
+  if (!lacks_descriptors && error_number != ENOMEM) return bad_input(path, "cannot be opened: ", errno_text(error_number));
+  return Error(ExitCode::kNoResource, cat(path.string(), ": cannot be opened: ", errno_text(error_number),
+                                          lacks_descriptors ? "; raise the limit on open files (ulimit -n)" : "; free some memory"));
+}
+
+}  // namespace
+
 InputFile InputFile::open(const std::filesystem::path& path) {
   // O_NONBLOCK: opening a pipe must not wait for its writer. It does nothing to regular files.
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!fd) throw bad_input(path, "cannot be opened: ", errno_text(errno));
+  UniqueFd fd(retry_interrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); }));
+  if (!fd) throw not_opened(path, errno);
   struct stat status {};
   if (fstat(fd.get(), &status) != 0) throw bad_input(path, "cannot be examined: ", errno_text(errno));
   if (!S_ISREG(status.st_mode)) throw bad_input(path, "is not a regular file");

@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "common/check.h"
+#include "common/retry.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
 
@@ -40,7 +41,7 @@ bool interrupt_unfinished_output(int signal_number) {
 
 OutputFile OutputFile::create(const std::filesystem::path& path, std::uint64_t total_bytes, std::unique_ptr<Observer> observer,
                               unsigned permissions) {
-  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, permissions));
+  UniqueFd fd(retry_interrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, permissions); }));
   if (!fd) throw output_failed(path, "created", errno, 0);
   // Reserved now, so that a full disk is known now; file systems that cannot do it find out later.
   if (total_bytes > 0 && fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(total_bytes)) != 0 &&
@@ -70,7 +71,7 @@ void OutputFile::write(const void* data, std::uint64_t bytes) {
 
 void OutputFile::commit() {
   RP_ASSERT(static_cast<bool>(fd_));
-  if (fsync(fd_.get()) != 0) throw output_failed(path_, "synced to disk", errno, total_bytes_);
+  if (retry_interrupted([&] { return fsync(fd_.get()); }) != 0) throw output_failed(path_, "synced to disk", errno, total_bytes_);
   // Network file systems report a full disk here.
   if (::close(fd_.release()) != 0) throw output_failed(path_, "closed", errno, total_bytes_);
   if (observer_ != nullptr) observer_->on_commit();
@@ -99,7 +100,8 @@ UniqueFd open_kept_file(const std::filesystem::path& path, int flags, unsigned p
     return Error(ExitCode::kOutputFailed, cat(path.string(), ": cannot be opened for writing: ", why, "; ", remedy));
   };
   // Without O_NONBLOCK a pipe without a reader would hold up the run here.
-  UniqueFd fd(::open(path.c_str(), flags | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, permissions));
+  flags |= O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+  UniqueFd fd(retry_interrupted([&] { return ::open(path.c_str(), flags, permissions); }));
   std::error_code ignored;
   if (!fd && errno == ELOOP && std::filesystem::is_symlink(path, ignored)) throw refused("it is a link");
   if (!fd && errno == ENXIO) throw refused("it is not a regular file");
@@ -118,9 +120,9 @@ UniqueFd reopen_pipe_without_waiting(int fd) {
 }
 
 void sync_directory(const std::filesystem::path& directory) {
-  const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const UniqueFd fd(retry_interrupted([&] { return ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
   if (!fd) throw output_failed(directory, "opened", errno, 0);
-  if (fsync(fd.get()) != 0 && errno != EINVAL) throw output_failed(directory, "synced to disk", errno, 0);
+  if (retry_interrupted([&] { return fsync(fd.get()); }) != 0 && errno != EINVAL) throw output_failed(directory, "synced to disk", errno, 0);
 }
 
 }  // namespace rp

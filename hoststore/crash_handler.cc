@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "common/check.h"
+#include "common/lacking_resource.h"
 
 namespace rp {
 
@@ -155,9 +156,13 @@ void append_cause(FaultBoardEntry& entry, int signal_number, const siginfo_t& in
   entry.append_message(NumberText(reinterpret_cast<std::uintptr_t>(info.si_addr), 16).view());
 }
 
+// Whether the program forked this process: the entry is its parent's, who goes on.
+bool is_forked_child(const FaultBoardEntry& entry) { return entry.pid() != 0 && entry.pid() != getpid(); }
+
 void on_fatal_signal(int signal_number, siginfo_t* info, void* context) {
   g_fatal_signal.store(signal_number);
   FaultBoardEntry entry = *g_entry;
+  if (is_forked_child(entry)) die_by(signal_number);
   if (!entry.claim_fault()) {
     wait_for_first_fault();
     die_by(signal_number);
@@ -172,7 +177,7 @@ void on_fatal_signal(int signal_number, siginfo_t* info, void* context) {
 
 void on_broken_invariant(const char* text) {
   FaultBoardEntry entry = *g_entry;
-  if (!entry.claim_fault()) return;
+  if (is_forked_child(entry) || !entry.claim_fault()) return;
   entry.set_fault(FaultKind::kAssertion, SIGABRT, nullptr);
   entry.append_message(text);
   append_frames(entry, __builtin_return_address(0));
@@ -220,6 +225,10 @@ ExitCode record_current_exception(FaultBoardEntry entry) {
     entry.record_fault(FaultKind::kError, static_cast<int>(error.code()), error.what());
     return error.code();
   } catch (const std::exception& error) {
+    if (const auto lacking = lacking_resource(error)) {
+      entry.record_fault(FaultKind::kError, static_cast<int>(lacking->code()), lacking->what());
+      return lacking->code();
+    }
     entry.record_fault(FaultKind::kException, static_cast<int>(ExitCode::kUserError), error.what());
   } catch (...) {
     entry.record_fault(FaultKind::kException, static_cast<int>(ExitCode::kUserError), "an exception of unknown type");

@@ -46,8 +46,10 @@ void append(char (&to)[N], std::uint32_t& used_bytes, std::string_view text) {
 }
 
 [[noreturn]] void throw_no_board(const char* step, int error_number) {
-  throw Error(ExitCode::kNoResource, cat("cannot make the fault board (", step, ": ", errno_text(error_number),
-                                         "); free some memory or raise the limit on open files (ulimit -n)"));
+  const char* remedy = error_number == EFBIG                              ? "raise the limit on the size of files (ulimit -f)"
+                       : error_number == EMFILE || error_number == ENFILE ? "raise the limit on open files (ulimit -n)"
+                                                                          : "free some memory";
+  throw Error(ExitCode::kNoResource, cat("cannot make the fault board (", step, ": ", errno_text(error_number), "); ", remedy));
 }
 
 std::byte* map_board(int fd, std::size_t size_bytes) {
@@ -211,9 +213,9 @@ FaultBoard FaultBoard::create(int num_processes) {
   UniqueFd fd(memfd_create("roundpipe-fault-board", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) throw_no_board("memfd_create", errno);
   const std::size_t size_bytes = (1 + static_cast<std::size_t>(num_processes)) * kFaultEntryBytes;
-  if (const int failed = posix_fallocate(fd.get(), 0, static_cast<off_t>(size_bytes)); failed != 0) {
-    throw_no_board("posix_fallocate", failed);
-  }
+  int failed = EINTR;
+  while (failed == EINTR) failed = posix_fallocate(fd.get(), 0, static_cast<off_t>(size_bytes));
+  if (failed != 0) throw_no_board("posix_fallocate", failed);
   // A board that nobody can shorten never ends a reader with SIGBUS.
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) throw_no_board("seal", errno);
 

@@ -84,9 +84,12 @@ struct MappableDescriptor {
 Segment Segment::create(Backing backing, std::string purpose) {
   UniqueFd fd = backing == Backing::kShm ? create_shm() : UniqueFd(memfd_create(purpose.c_str(), MFD_CLOEXEC));
   if (!fd) {
+    const int error = errno;
+    const char* remedy = error == EMFILE || error == ENFILE ? "; raise the limit on open files (ulimit -n)"
+                         : backing == Backing::kShm         ? "; use --store memfd"
+                                                            : "";
     throw Error(ExitCode::kNoResource,
-                cat("cannot create shared memory (", backing_name(backing), ") for ", purpose, ": ", errno_text(errno),
-                    backing == Backing::kShm ? "; use --store memfd" : ""));
+                cat("cannot create shared memory (", backing_name(backing), ") for ", purpose, ": ", errno_text(error), remedy));
   }
   return Segment(std::move(fd), std::move(purpose));
 }
@@ -138,6 +141,10 @@ void Segment::lengthen(std::uint64_t bytes) {
 }
 
 void Segment::throw_not_reserved(std::uint64_t bytes, int error) const {
+  if (error == EFBIG) {
+    throw Error(ExitCode::kNoResource, cat("cannot reserve ", bytes_text(bytes), " of memory for ", purpose_, ": ", errno_text(error),
+                                           "; raise the limit on the size of files (ulimit -f), which counts for shared memory, too"));
+  }
   if (directory_.empty()) {
     throw Error(ExitCode::kNoResource,
                 cat("cannot reserve ", bytes_text(bytes), " of memory for ", purpose_, ": ", errno_text(error), " (",

@@ -85,7 +85,7 @@ Message message_of(const PacketHeader& header, const std::byte* blob, std::size_
 std::pair<Channel, Channel> Channel::create_pair() {
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    throw Error(ExitCode::kLauncherFailed,
+    throw Error(ExitCode::kNoResource,
                 cat("cannot make a socket pair (", errno_text(errno), "); raise the limit on open files (ulimit -n)"));
   }
   return {Channel(UniqueFd(ends[0])), Channel(UniqueFd(ends[1]))};
@@ -151,6 +151,7 @@ std::optional<Message> Channel::receive(const Deadline& deadline) {
   }
   std::vector<UniqueFd> descriptors = take_descriptors(header);
   const auto size = static_cast<std::size_t>(received);
+  if (size < sizeof(packet)) packet.magic = 0;  // it is none, whatever its first bytes are
   const std::size_t blob_bytes = size < sizeof(packet) ? 0 : size - sizeof(packet);
   return message_of(packet, blob.data(), blob_bytes, std::move(descriptors), (header.msg_flags & MSG_CTRUNC) != 0);
 }

@@ -61,7 +61,7 @@ class Channel {
     return *this;
   }
 
-  // Two connected ends, both close-on-exec. Throws rp::Error kLauncherFailed.
+  // Two connected ends, both close-on-exec. Throws rp::Error kNoResource.
   [[nodiscard]] static std::pair<Channel, Channel> create_pair();
 
   // Never blocks. False if the message was not sent: the peer is gone (peer_gone() says so), or its queue, or the

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "common/clock.h"
+#include "common/retry.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
 
@@ -58,7 +59,7 @@ void raise_oom_score(int added) {
 void restore_signals(const ChildSpec& spec) {
   struct sigaction action {};
   action.sa_handler = SIG_DFL;
-  sigaction(SIGPIPE, &action, nullptr);
+  for (const int number : {SIGPIPE, SIGXFSZ}) sigaction(number, &action, nullptr);
   if (spec.ignores_stop_signals) action.sa_handler = SIG_IGN;
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
     struct sigaction present {};
@@ -72,7 +73,7 @@ void restore_signals(const ChildSpec& spec) {
 void place_stdio(const ChildSpec& spec) {
   for (int fd = 0; fd < 3; ++fd) {
     const std::optional<int>& from = spec.stdio[static_cast<std::size_t>(fd)];
-    if (from) dup2(*from, fd);
+    if (from) retry_interrupted([&] { return dup2(*from, fd); });
   }
 }
 

@@ -1,6 +1,7 @@
 #include "launcher/run_context.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <array>
@@ -34,6 +35,17 @@ rlimit raise_open_files() {
   return before;
 }
 
+// What a run opens at least, so that one that cannot end well does not begin. What the program opens itself comes on top.
+void check_open_files(const rlimit& limit, std::size_t num_workers) {
+  const auto check = [&](rlim_t allowed, rlim_t needed, const char* who) {
+    if (allowed >= needed) return;
+    throw Error(ExitCode::kNoResource, cat("only ", allowed, " open files are allowed, but with ", num_workers, num_workers == 1 ? " worker " : " workers ",
+                                           who, " needs at least ", needed, "; raise the limit (ulimit -n)"));
+  };
+  check(limit.rlim_max, 24 + 5 * num_workers, "rp-launch");
+  check(limit.rlim_cur, 24 + 2 * num_workers, "each process of the run");
+}
+
 void make_log_directory(const std::filesystem::path& directory) {
   if (directory.empty()) return;
   std::error_code failed;
@@ -48,8 +60,10 @@ void make_log_directory(const std::filesystem::path& directory) {
 
 RunContext RunContext::create(LaunchPlan plan, const sigset_t& handled) {
   fill_standard_descriptors();
+  signal(SIGXFSZ, SIG_IGN);  // memory is files, too: one beyond `ulimit -f` is an error with a name
   make_log_directory(plan.log_dir);
   const rlimit open_files = raise_open_files();
+  check_open_files(open_files, plan.processes.size() - 1);
   std::array<int, 2> pipe{};
   if (pipe2(pipe.data(), O_CLOEXEC) != 0) {
     throw Error(ExitCode::kNoResource, cat("cannot make a pipe (", errno_text(errno), "); raise ulimit -n"));
@@ -60,6 +74,9 @@ RunContext RunContext::create(LaunchPlan plan, const sigset_t& handled) {
                  .liveness_read = UniqueFd(pipe[0]),
                  .liveness_write = UniqueFd(pipe[1]),
                  .no_input = UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC))};
+  if (!run.no_input) {
+    throw Error(ExitCode::kNoResource, cat("cannot open /dev/null (", errno_text(errno), "); raise the limit on open files (ulimit -n)"));
+  }
   run.open_files = open_files;
   // What a terminal sends (Ctrl-C) reaches its whole foreground group, so the coordinator must be in it: see forward().
   run.has_terminal = static_cast<bool>(UniqueFd(open("/dev/tty", O_RDONLY | O_CLOEXEC)));

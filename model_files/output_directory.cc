@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/retry.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
 
@@ -37,14 +38,14 @@ std::string random_suffix() {
 
 std::string partial_prefix(const fs::path& target) { return "." + target.filename().string() + ".partial-"; }
 
-// The directory, locked; none if another process has the lock or the directory is gone.
+// The directory, locked; none, with errno, if another process has the lock or the directory is gone.
 UniqueFd lock_directory(const fs::path& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  UniqueFd fd(retry_interrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW); }));
   struct stat status {};
-  if (!fd || flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || fstat(fd.get(), &status) != 0 || status.st_nlink == 0) {
-    return {};
-  }
-  return fd;
+  if (!fd || flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || fstat(fd.get(), &status) != 0) return {};
+  if (status.st_nlink > 0) return fd;
+  errno = ENOENT;
+  return {};
 }
 
 // Whether `name` is a partial directory of `target`, or of another number where the target's name ends with one.
@@ -102,7 +103,10 @@ OutputDirectory OutputDirectory::create(const fs::path& target, ChecksumKind che
     // Another process may have found it stale before the lock was ours; then there is no lock, and a new name is due.
     UniqueFd lock = lock_directory(partial);
     if (lock) return OutputDirectory(whole, partial, std::move(unfinished), std::move(lock), checksums);
-    if (fs::exists(partial, error)) throw failed(partial, "locked", EWOULDBLOCK);
+    const int error_number = errno;
+    if (!fs::exists(partial, error)) continue;
+    fs::remove(partial, error);
+    throw failed(partial, "locked", error_number);
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <system_error>
+
 #include "common/check.h"
 
 namespace rp {
@@ -9,9 +11,13 @@ namespace rp {
 ThreadTeam::ThreadTeam(int num_threads, const std::string& name) {
   RP_ASSERT(num_threads >= 1);
   threads_.reserve(static_cast<std::size_t>(num_threads) - 1);
-  for (int i = 1; i < num_threads; ++i) {
-    threads_.emplace_back([this] { serve(); });
-    pthread_setname_np(threads_.back().native_handle(), (name + "-" + std::to_string(i)).c_str());
+  try {
+    for (int i = 1; i < num_threads; ++i) {
+      threads_.emplace_back([this] { serve(); });
+      pthread_setname_np(threads_.back().native_handle(), (name + "-" + std::to_string(i)).c_str());
+    }
+  } catch (const std::system_error&) {
+    // Where no more threads are allowed, those that there are do all chunks.
   }
 }
 

@@ -2,10 +2,10 @@
 
 #include <pthread.h>
 
-#include <array>
 #include <latch>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "hoststore/crash_handler.h"
 
@@ -43,13 +43,21 @@ void Worker::serve() {
       (void)guard(name, [&thread] { thread.run(); });
     });
   };
-  std::thread runner([this, epoch, &acknowledged, &is_warm] {
-    if (guard("rp-runner", [this] { runner_.warm_up(); })) acknowledged.publish(epoch + 1);
+  std::vector<std::thread> threads;
+  threads.reserve(4);
+  try {
+    threads.push_back(start("rp-feeder", feeder_));
+    threads.push_back(start("rp-fetcher", fetcher_));
+    threads.push_back(start("rp-finisher", finisher_));
+    threads.emplace_back([this, epoch, &acknowledged, &is_warm] {
+      if (guard("rp-runner", [this] { runner_.warm_up(); })) acknowledged.publish(epoch + 1);
+      is_warm.count_down();
+      (void)guard("rp-runner", [this] { runner_.run(); });
+    });
+  } catch (...) {  // there can be no further thread: the runner, which is the last, did not begin
+    fail(std::current_exception());
     is_warm.count_down();
-    (void)guard("rp-runner", [this] { runner_.run(); });
-  });
-  std::array<std::thread, 4> threads = {start("rp-feeder", feeder_), start("rp-fetcher", fetcher_), std::move(runner),
-                                        start("rp-finisher", finisher_)};
+  }
   // Between two changes of the epoch there is nothing to do here, however long that is, but to look after the device.
   while (epoch_word.wait_at_least(epoch + 1, parts_.flow.limits(kNsPerSecond)) == WaitResult::kTimedOut) check_device();
   stop_all();
