@@ -38,7 +38,7 @@ def make_inputs(place):
 
 
 def read_rows(path):
-    """Of each document what `train` makes of it (train/batches.h): at most LENGTH tokens, and as many labels, which are the next tokens."""
+    """Of each document what `train` makes of it (train/sequences.h): at most LENGTH tokens, and as many labels, which are the next tokens."""
     raw = path.read_bytes()
     documents, tokens = struct.unpack_from("<QQ", raw, 24)
     ends, ids, mask = array("Q"), array("I"), raw[-tokens:]
@@ -149,7 +149,7 @@ def train_ours(arguments):
     command = [f"{arguments.bin}/rp-launch", "--workers", "2", "train", "--model", arguments.place / "model",
                "--data", arguments.place / "trained.tokens", "--adapter", arguments.place / "initial", "--output", output,
                "--max-steps", arguments.steps, "--batch-size", BATCH, "--num-microbatches", 4, "--sequence-length", LENGTH,
-               "--learning-rate", "1e-3", "--warmup-steps", 10, "--lr-schedule", "cosine", "--seed", SEED]
+               "--learning-rate", "1e-3", "--warmup-steps", 10, "--lr-schedule", "cosine", "--no-packing", "--seed", SEED]
     print(" ".join(map(str, command)), flush=True)
     subprocess.run(list(map(str, command)), check=True)
     return [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]

@@ -99,7 +99,7 @@ def measure_ours(arguments, kind, model, data, workers, threads):
                    "--model", str(model), "--data", str(data), "--output", str(output), "--max-steps", "5",
                    "--batch-size", str(arguments.batch_size), "--num-microbatches", str(arguments.num_microbatches // rounds),
                    "--rounds-per-step", str(rounds),
-                   "--sequence-length", str(arguments.sequence_length), "--learning-rate", "1e-5", "--seed", "1", "--dtype", "bf16",
+                   "--sequence-length", str(arguments.sequence_length), "--learning-rate", "1e-5", "--no-packing", "--seed", "1", "--dtype", "bf16",
                    "--recompute-grain", arguments.recompute_grain]
         if kind == "lora":
             command += ["--lora-rank", str(RANK)]

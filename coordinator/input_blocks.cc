@@ -43,8 +43,8 @@ std::uint64_t InputBlocks::place_round(Round& round, const RoundInputs& inputs) 
   };
   try {
     place_all(BlockKind::kActivation, inputs.inputs);
-    // Without a loss nobody would read the arguments.
-    if (round.traits.kind == RoundKind::kForwardBackward) place_all(BlockKind::kArguments, inputs.arguments);
+    // Without a loss no task reads the arguments.
+    if (round.traits.gives_loss()) place_all(BlockKind::kArguments, inputs.arguments);
   } catch (...) {
     for (const std::uint64_t offset : placed) free(offset);
     throw;

@@ -9,7 +9,7 @@ namespace {
 // Whether a forward stage must give the activation at a boundary inside or at the end of it.
 bool is_saved(const Round& round, const LayerRange& stage, int boundary) {
   const RoundTraits& traits = round.traits;
-  if (boundary == round.num_layers) return traits.kind == RoundKind::kForward || traits.keeps_outputs;
+  if (boundary == round.num_layers) return traits.gives_outputs();
   if (boundary == stage.end) return true;  // the next stage's input
   if (!traits.has_backward() || boundary < round.first_trained_layer) return false;
   if (traits.grain_layer || boundary == round.first_trained_layer) return true;
@@ -56,6 +56,7 @@ Command command_of(const Round& round, const Slot& slot) {
   if (traits.has_backward()) command.flags |= Command::kSavesForRecompute;
   if (!traits.random_numbers) command.flags |= Command::kNoRandomNumbers;
   if (traits.scales_loss) command.flags |= Command::kScalesLoss;
+  if (traits.evaluates_loss && slot.layers.end == round.num_layers) command.flags |= Command::kGivesLoss;
   if (slot.phase != Phase::kBackward) {
     for (int boundary = slot.layers.first + 1; boundary <= slot.layers.end; ++boundary) {
       if (slot.phase == Phase::kFused && boundary < round.num_layers) continue;

@@ -29,7 +29,8 @@ struct RoundTraits {
   RoundKind kind = RoundKind::kForwardBackward;
   RoundMode mode = RoundMode::kTrain;
   bool keeps_graph = false;    // of a forward: a backward may follow
-  bool keeps_outputs = false;  // for the caller; a forward always does
+  bool keeps_outputs = false;  // for the caller
+  bool evaluates_loss = false; // of a forward: it ends with the loss
   bool input_gradient = false; // likewise: the gradient of the model's inputs
   bool grain_layer = false;
   bool random_numbers = true;
@@ -37,6 +38,9 @@ struct RoundTraits {
   int loss = 0;
   int num_microbatches = 1;
 
+  // Whether the caller is given the outputs of the last layer.
+  [[nodiscard]] bool gives_outputs() const { return keeps_outputs || (kind == RoundKind::kForward && !evaluates_loss); }
+  [[nodiscard]] bool gives_loss() const { return kind == RoundKind::kForwardBackward || evaluates_loss; }
   // Whether tasks of the round compute gradients.
   [[nodiscard]] bool has_backward() const { return kind == RoundKind::kForwardBackward || keeps_graph; }
   // `goes_back`: whether its backward may come, or did.

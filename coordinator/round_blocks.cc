@@ -25,7 +25,7 @@ void RoundBlocks::add_readers(Round& round) {
       ++(origin == round.origins.end() ? round.readers[row] : origin->second.round->readers[origin->second.row]);
     }
   }
-  if (round.traits.kind == RoundKind::kForward || round.traits.keeps_outputs) {
+  if (round.traits.gives_outputs()) {
     ++round.readers[{BlockKind::kActivation, round.num_layers}];
   }
   if (round.traits.input_gradient) ++round.readers[{BlockKind::kGradient, 0}];

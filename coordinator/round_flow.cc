@@ -115,8 +115,10 @@ std::exception_ptr RoundFlow::commit(const Completion& completion) {
   dispatcher_.commit_next();
   ++round.num_committed;
   if (on_commit_) on_commit_({.round = round, .slot = slot, .completion = completion});
-  if (slot.phase == Phase::kFused) commit_losses(round);
-  if (slot.layers.end == round.num_layers && slot.phase != Phase::kBackward) round.forward_done = true;
+  if (slot.layers.end == round.num_layers && slot.phase != Phase::kBackward) {
+    if (round.traits.gives_loss()) commit_losses(round);
+    round.forward_done = true;
+  }
   blocks_.commit(next.round, command_of(round, slot));
   commit_gradients(round, slot);
   end_if_done(round);

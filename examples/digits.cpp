@@ -58,15 +58,15 @@ int main(int argc, char** argv) {
   const at::Tensor digits = rows.select(1, 64).to(at::kLong);
   const std::int64_t num_train = 1400, steps_per_epoch = num_train / kBatch;
 
+  const rp::LearningRate rate{.schedule = rp::LearningRateSchedule::kCosine, .peak = 1e-2, .warmup_steps = 10,
+                              .max_steps = kEpochs * steps_per_epoch};
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
     const at::Tensor order = torch::randperm(num_train, random);
     double loss = 0;
     for (int i = 0; i < steps_per_epoch; ++i) {
       const at::Tensor batch = order.slice(0, i * kBatch, (i + 1) * kBatch);
       loss += pipe.forward_backward(images.index({batch}), digits.index({batch})).loss() / steps_per_epoch;
-      pipe.step(rp::AdamW{.learning_rate = rp::scheduled_learning_rate(rp::LearningRateSchedule::kCosine, 1e-2,
-                                                                       epoch * steps_per_epoch + i + 1, 10,
-                                                                       kEpochs * steps_per_epoch)});
+      pipe.step(rp::AdamW{.learning_rate = rate.at(epoch * steps_per_epoch + i + 1)});
     }
     const at::Tensor scores = pipe.forward(images.slice(0, num_train), {.requires_grad = false}).at(0);
     const at::Tensor correct = scores.argmax(1).eq(digits.slice(0, num_train));

@@ -17,7 +17,7 @@
 namespace rp {
 
 inline constexpr std::uint64_t kControlMagic = 0x31305f4550495052;  // "RPIPE_01"
-inline constexpr std::uint32_t kControlVersion = 9;
+inline constexpr std::uint32_t kControlVersion = 10;
 inline constexpr int kMaxWorkers = 64;
 inline constexpr int kMaxLayers = 1024;
 inline constexpr std::uint32_t kCommandRing = 8;
@@ -49,6 +49,7 @@ struct Command {
     kSavesForRecompute = 4,  // forward: a backward will recompute these layers
     kNoRandomNumbers = 8,    // the layers draw none: the generator need not be set for each
     kScalesLoss = 16,        // the loss is scaled: see LossScaleRecord
+    kGivesLoss = 32,         // forward: the stage ends with the loss, which is evaluated in place of keeping the outputs
   };
 
   std::uint32_t pipeline = 0;
@@ -75,6 +76,8 @@ struct Command {
   std::array<std::uint64_t, kMaxLayers / 64 + 1> saved_boundaries{};  // bit b: the activation at boundary b is written
 
   [[nodiscard]] bool has(Flag flag) const { return (flags & flag) != 0; }
+  // Whether the task ends with the loss.
+  [[nodiscard]] bool runs_loss() const { return phase == Phase::kFused || has(kGivesLoss); }
   // Whether a backward or fused task gives the gradient at its first boundary.
   [[nodiscard]] bool wants_input_gradient() const {
     return first_layer > first_trained_layer || (first_layer == 0 && has(kInputGradient));

@@ -24,9 +24,9 @@ std::vector<BlockRow> input_rows(const Command& command, const Catalogue& catalo
     }
     for (int layer = command.first_layer; layer < command.end_layer; ++layer) rows.push_back({BlockKind::kRecompute, layer});
   }
-  if (command.phase == Phase::kFused) rows.push_back({BlockKind::kArguments, 0});
+  if (command.runs_loss()) rows.push_back({BlockKind::kArguments, 0});
   for (int i = 0; command.first_layer == 0 && i < command.num_input_imports; ++i) rows.push_back({BlockKind::kInputImport, i});
-  for (int i = 0; command.phase == Phase::kFused && i < command.num_argument_imports; ++i) {
+  for (int i = 0; command.runs_loss() && i < command.num_argument_imports; ++i) {
     rows.push_back({BlockKind::kArgumentImport, i});
   }
   if (command.phase == Phase::kBackward) rows.push_back({BlockKind::kGradient, command.end_layer});

@@ -155,6 +155,9 @@ void read_settings(const AskedSettings& asked, LaunchOptions& options) {
   if (const auto a = asked.value("wait-timeout")) {
     options.settings.wait_timeout_seconds = parse_count(a->name, a->value, 1, kMaxWaitTimeoutSeconds);
   }
+  if (const auto a = asked.value("attach-timeout")) {
+    options.settings.attach_timeout_seconds = parse_count(a->name, a->value, 1, kMaxWaitTimeoutSeconds);
+  }
   if (const auto a = asked.value("store")) options.settings.store = parse_store(a->name, a->value);
   if (const auto a = asked.value("params-on")) options.settings.params_on = parse_directory(a->name, a->value);
   if (const auto a = asked.value("plan")) options.settings.plan = parse_plan(a->name, a->value);
@@ -199,6 +202,7 @@ const std::vector<OptionSpec>& launch_option_specs() {
       {"", "give-way", "all|weights|gradients|none", "RP_GIVE_WAY",
        "Which bulk copies let inputs and outputs pass on a GPU's link (default: all)"},
       {"", "wait-timeout", "SECONDS", "RP_WAIT_TIMEOUT", "Fail when nothing computes for so long (default: 600)"},
+      {"", "attach-timeout", "SECONDS", "RP_ATTACH_TIMEOUT", "Fail when a worker has not started after so long (default: 120)"},
       {"", "check-consistency", "", "RP_CHECK_CONSISTENCY",
        "Verify every upload and gradient by version and checksum (slow; finds errors of the runtime)"},
       {"", "trace", "FILE", "RP_TRACE", "Write what every process did and when to FILE, for Perfetto and chrome://tracing"},

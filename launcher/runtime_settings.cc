@@ -118,6 +118,9 @@ RuntimeSettings RuntimeSettings::from_environment() {
   if (const auto value = environment_value("RP_WAIT_TIMEOUT")) {
     settings.wait_timeout_seconds = parse_count("RP_WAIT_TIMEOUT", *value, 1, kMaxWaitTimeoutSeconds);
   }
+  if (const auto value = environment_value("RP_ATTACH_TIMEOUT")) {
+    settings.attach_timeout_seconds = parse_count("RP_ATTACH_TIMEOUT", *value, 1, kMaxWaitTimeoutSeconds);
+  }
   if (const auto value = environment_value("RP_CHECK_CONSISTENCY")) {
     settings.check_consistency = parse_switch("RP_CHECK_CONSISTENCY", *value);
   }
@@ -141,6 +144,7 @@ std::vector<std::pair<std::string, std::string>> RuntimeSettings::variables() co
   if (fp16_accumulation) list.emplace_back("RP_FP16_ACCUMULATION", *fp16_accumulation ? "1" : "0");
   if (threads_per_worker) list.emplace_back("RP_THREADS_PER_WORKER", std::to_string(*threads_per_worker));
   if (wait_timeout_seconds) list.emplace_back("RP_WAIT_TIMEOUT", std::to_string(*wait_timeout_seconds));
+  if (attach_timeout_seconds) list.emplace_back("RP_ATTACH_TIMEOUT", std::to_string(*attach_timeout_seconds));
   if (check_consistency) list.emplace_back("RP_CHECK_CONSISTENCY", *check_consistency ? "1" : "0");
   if (trace) list.emplace_back("RP_TRACE", *trace);
   if (gpu_profile) list.emplace_back("RP_GPU_PROFILE", *gpu_profile);

@@ -25,6 +25,7 @@ struct RuntimeSettings {
   std::optional<std::string> give_way;   // RP_GIVE_WAY: "all", "weights", "gradients", "none"
   std::optional<int> threads_per_worker; // RP_THREADS_PER_WORKER
   std::optional<int> wait_timeout_seconds;  // RP_WAIT_TIMEOUT
+  std::optional<int> attach_timeout_seconds;  // RP_ATTACH_TIMEOUT
   std::optional<std::string> signals;    // RP_SIGNALS: "memops", "events"
   std::optional<std::string> gpu_memory; // RP_GPU_MEMORY: a size, as 24G
   std::optional<bool> allow_nondeterminism;  // RP_ALLOW_NONDETERMINISM: 0, 1

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <utility>
 
 #include "common/check.h"
@@ -41,6 +42,8 @@ constexpr std::array kTransitions = {
 constexpr std::int64_t kEndNs = kNsPerSecond / 2;           // of a worker that has nothing to do any more
 constexpr std::int64_t kWatchedEndNs = 30 * kNsPerSecond;  // likewise, while a profiler or sanitizer writes its report
 
+constexpr std::int64_t kStandstillNs = 5 * kNsPerSecond;    // without any progress after an INT: the run stands still
+
 constexpr std::int64_t kOutputNs = 2 * kNsPerSecond;        // for what is still to be written once a signal asked for an end
 
 constexpr std::uint64_t kFewTicks = 10;  // a tenth of a second: what any process needs for its end
@@ -69,6 +72,9 @@ Supervisor::Supervisor(LaunchPlan plan)
     : run_(RunContext::create(std::move(plan), handled_signals())), cgroup_(Cgroup::of_this_process()) {
   const sigset_t handled = handled_signals();
   signals_ = UniqueFd(signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!signals_) {  // they are blocked: nothing could end the run
+    throw Error(ExitCode::kNoResource, cat("cannot receive signals (", errno_text(errno), "); raise the limit on open files (ulimit -n)"));
+  }
   signal(SIGPIPE, SIG_IGN);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   oom_kills_before_ = cgroup_.num_oom_kills().value_or(0);
@@ -79,10 +85,11 @@ int Supervisor::run() {
   while (phase_ != RunPhase::kDone) {
     PollSet set;
     add_to(set);
-    set.wait(deadline_);
+    set.wait(deadline_.left_ns() < look_again_.left_ns() ? deadline_ : look_again_);
     handle_deaths();
     if (all_dead() && phase_ != RunPhase::kDone) move_to(RunPhase::kDone);
     if (deadline_.passed()) on_deadline();
+    if (look_again_.passed()) look_for_standstill();
   }
   finish();
   return exit_code_of_run(end_);
@@ -202,7 +209,10 @@ void Supervisor::read_signals() {
 // the coordinator already, if it is in the launcher's process group.
 void Supervisor::forward(const signalfd_siginfo& signal) {
   const int number = static_cast<int>(signal.ssi_signo);
-  if (number == SIGINT && num_interrupts_ == 0 && coordinator().alive()) dump("interrupted");  // as they are before it
+  if (number == SIGINT && coordinator().alive()) {
+    // A run that is well has its answer from the program: what it still does, and that a second INT ends it.
+    num_interrupts_ == 0 ? watch_progress() : dump("interrupted");  // as they are before it
+  }
   const bool has_it = run_.has_terminal && signal.ssi_code == SI_KERNEL && getpgid(coordinator().process().pid()) == getpgrp();
   if (!has_it) coordinator().process().send_signal(number);
   end_.stop_signals.insert(number);
@@ -216,6 +226,7 @@ void Supervisor::pause() {
   kill(getpid(), SIGSTOP);
   for (const auto& member : members_) member->process().send_signal_to_group(SIGCONT);
   deadline_ = deadline_.later_by_ns(now_ns() - stopped_ns);
+  look_again_ = look_again_.later_by_ns(now_ns() - stopped_ns);
 }
 
 void Supervisor::on_interrupt() {
@@ -338,12 +349,32 @@ void Supervisor::note_failure(Member& member) {
                      .log_file = member.log_file()};
 }
 
-void Supervisor::dump(const char* why, bool anew) {
+std::vector<ProcessSnapshot> Supervisor::snapshots() {
   std::vector<ProcessSnapshot> processes;
   for (const auto& member : members_) {
     processes.push_back(snapshot_of(member->name(), member->board_index(), member->process().pid(),
                                     member->process().status(), run_.board.entry(member->board_index())));
   }
+  return processes;
+}
+
+void Supervisor::watch_progress() {
+  interrupted_at_ = snapshots();
+  (void)still_running();  // what they have used until now does not count
+  look_again_ = Deadline::after_ns(kStandstillNs);
+}
+
+// A layer may take long, and a checkpoint begins no layer: who uses a processor makes progress, too.
+void Supervisor::look_for_standstill() {
+  look_again_ = Deadline::never();
+  if (phase_ != RunPhase::kRunning) return;
+  const bool is_at_work = !still_running().empty();
+  if (is_at_work || has_progressed(interrupted_at_, snapshots())) return watch_progress();
+  dump("interrupted, but nothing goes on");
+}
+
+void Supervisor::dump(const char* why, bool anew) {
+  std::vector<ProcessSnapshot> processes = snapshots();
   if (!dumped_.empty() && !(anew && has_progressed(dumped_, processes))) return;
   run_.err.add(dump_text("rp-launch", why, processes, now_ns()));
   dumped_ = std::move(processes);

@@ -69,6 +69,10 @@ class Supervisor {
   void on_coordinator_death(Member& coordinator);
   void on_worker_death(Member& worker);
   void note_failure(Member& member);
+  [[nodiscard]] std::vector<ProcessSnapshot> snapshots();
+  // After the first INT: whether the run goes on is looked at again and again.
+  void watch_progress();
+  void look_for_standstill();
   // Prints what every process does. Once a run; `anew`: once more if something was computed since.
   void dump(const char* why, bool anew = false);
   void kill_workers();
@@ -101,6 +105,8 @@ class Supervisor {
   RunEnd end_;
   std::optional<Failure> failure_;
   std::vector<ProcessSnapshot> dumped_;           // what was printed last
+  std::vector<ProcessSnapshot> interrupted_at_;   // when the run was last looked at after an INT
+  Deadline look_again_ = Deadline::never();
 };
 
 }  // namespace rp

@@ -1,4 +1,6 @@
 // rp::models::load() and inspect(): a Hugging Face directory as a description of layers.
+#include <ATen/ATen.h>
+
 #include <cmath>
 #include <functional>
 #include <map>
@@ -48,6 +50,18 @@ ModelConfig trainable_config(const std::filesystem::path& directory) {
   return config;
 }
 
+std::filesystem::path path_of(const WeightFiles& files) { return files.directory(); }
+std::filesystem::path path_of(const SafetensorsFile& file) { return file.path(); }
+
+// A sum is as fast as memory, and is not finite where a value is not.
+void check_finite(const std::filesystem::path& path, const std::string& tensor, const at::Tensor& value) {
+  if (std::isfinite(value.sum().item<double>())) return;
+  const std::int64_t num_finite = value.isfinite().sum().item<std::int64_t>();
+  if (num_finite == value.numel()) return;  // the sum alone is too large
+  throw bad_input(path, "tensor ", tensor, ": ", value.numel() - num_finite, " of its ", value.numel(),
+                  " values are NaN or infinite: the file is damaged, or a training spoiled this model; take another one");
+}
+
 // The tensors of weight files or of an adapter, and where each parameter lies in them.
 class FileTensors {
  public:
@@ -71,6 +85,7 @@ class FileTensors {
     const auto found = of_layer.find(parameter);
     if (found == of_layer.end()) return false;
     for (const auto& [tensor, part] : found->second) read_part(files, tensors_[tensor], tensors_[tensor].parts[part], value);
+    check_finite(path_of(files), tensors_[found->second.front().first].name, value);
     return true;
   }
 

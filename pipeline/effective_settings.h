@@ -25,6 +25,7 @@ struct EffectiveSettings {
   bool fp16_accumulation = false;
   int threads_per_worker = 1;
   int wait_timeout_seconds = 600;
+  int attach_timeout_seconds = 120;
   bool check_consistency = false;
   std::string trace;        // "" = none
   std::string gpu_profile;  // "" = none

@@ -50,6 +50,10 @@ void LayerMeter::end_graph(std::size_t layer, const Tensors& inputs, const Tenso
   raise(layers_[layer].recompute_workspace_bytes, above(grown.most, grown.kept));
 }
 
+void LayerMeter::end_evaluated_loss(std::size_t layer, const Tensors& outputs) {
+  raise(layers_[layer].forward_workspace_bytes, growth().most + bytes_of(outputs));
+}
+
 void LayerMeter::end_backward(std::size_t layer, const Tensors& gradients) {
   raise(layers_[layer].backward_workspace_bytes, growth().most + bytes_of(gradients));
 }

@@ -28,6 +28,8 @@ class LayerMeter {
   void end_forward(std::size_t layer, const Tensors& inputs, const Tensors& outputs);
   // One with a graph, in a fused stage or of a recompute.
   void end_graph(std::size_t layer, const Tensors& inputs, const Tensors& outputs);
+  // A loss without a backward, behind the layer whose outputs these are.
+  void end_evaluated_loss(std::size_t layer, const Tensors& outputs);
   // A backward, or a loss with that of the layer before it. `gradients`: that came to it.
   void end_backward(std::size_t layer, const Tensors& gradients);
 

@@ -62,6 +62,10 @@ PackedTensors Pipeline::forward_packed(const Batch& inputs, const CallOptions& o
   return impl_->forward_packed(inputs, options);
 }
 
+RoundResult Pipeline::evaluate(const Batch& inputs, const Batch& arguments, const CallOptions& options) {
+  return impl_->evaluate(inputs, arguments, options);
+}
+
 StepResult Pipeline::step(const Update& update, const StepOptions& options) { return impl_->step(update, options); }
 
 void Pipeline::synchronize() {

@@ -90,7 +90,7 @@ std::optional<Plan> Pipeline::Impl::plan_of(const CallOptions& options) const {
 
 int Pipeline::Impl::loss_number(const CallOptions& options) const {
   if (losses_.empty()) {
-    throw Error(ExitCode::kUsage, "forward_backward() of a pipeline without a loss; declare one when the pipeline is made");
+    throw Error(ExitCode::kUsage, "the pipeline has no loss; declare one when it is made");
   }
   if (!options.loss) return 0;
   std::vector<std::string> names;
@@ -118,8 +118,7 @@ std::shared_ptr<Round> Pipeline::Impl::accept(const RoundTraits& traits, const B
   const BatchSplit split(inputs, options.split_inputs.value_or(options_.split_inputs), arguments,
                          options.split_arguments.value_or(options_.split_arguments), traits.num_microbatches);
   if (model_.check()) {
-    const bool has_loss = traits.kind != RoundKind::kForward;
-    model_.check()({inputs.tensors, has_loss ? losses_[static_cast<std::size_t>(traits.loss)].name : "", arguments.tensors});
+    model_.check()({inputs.tensors, traits.gives_loss() ? losses_[static_cast<std::size_t>(traits.loss)].name : "", arguments.tensors});
   }
   return coordinator.accept_round(traits, split.blocks(), plan ? &*plan : nullptr);
 }
@@ -145,6 +144,19 @@ PackedTensors Pipeline::Impl::forward_packed(const Batch& inputs, const CallOpti
   traits.kind = RoundKind::kForward;
   traits.mode = RoundMode::kEvaluate;
   return outputs_of(accept(traits, inputs, {}, options));
+}
+
+RoundResult Pipeline::Impl::evaluate(const Batch& inputs, const Batch& arguments, const CallOptions& options) {
+  if (options.return_outputs) {
+    throw Error(ExitCode::kUsage, "evaluate() with return_outputs: it gives losses only; call forward_packed() for outputs");
+  }
+  RoundTraits traits = traits_of(inputs, options);
+  traits.kind = RoundKind::kForward;
+  traits.mode = RoundMode::kEvaluate;
+  traits.evaluates_loss = true;
+  traits.loss = loss_number(options);
+  return RoundResult(std::make_shared<RoundResult::State>(
+      RoundResult::State{.pipeline = this, .round = accept(traits, inputs, arguments, options), .outputs = {}, .merge = {}}));
 }
 
 Tensors Pipeline::Impl::forward(const Batch& inputs, const CallOptions& options) {

@@ -33,6 +33,7 @@ class Pipeline::Impl {
   RoundResult forward_backward(const Batch& inputs, const Batch& arguments, const CallOptions& options);
   [[nodiscard]] Tensors forward(const Batch& inputs, const CallOptions& options);
   [[nodiscard]] PackedTensors forward_packed(const Batch& inputs, const CallOptions& options);
+  [[nodiscard]] RoundResult evaluate(const Batch& inputs, const Batch& arguments, const CallOptions& options);
   StepResult step(const Update& update, const StepOptions& options);
   [[nodiscard]] const std::vector<NamedParameter>& optimizer_parameters();
   // With the working weights of `steps_ago` steps ago, as far as the store keeps them.

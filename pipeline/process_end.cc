@@ -1,14 +1,20 @@
 #include "pipeline/process_end.h"
 
 #include <c10/util/Exception.h>
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <string_view>
 
+#include "common/lacking_resource.h"
 #include "common/output_file.h"
 #include "common/printable.h"
 #include "pipeline/session_impl.h"
@@ -24,9 +30,60 @@ std::atomic<bool> g_preempted{false};
 std::string g_program;
 void (*g_record)() = nullptr;
 
+// Single characters, because the handler may run while another thread writes a new text.
+using AtomicText = std::array<std::atomic<char>, 201>;
+AtomicText g_stop_notice{};  // ends with 0
+
+void store(const std::string& text, AtomicText& to) {
+  const std::size_t length = std::min(text.size(), to.size() - 1);
+  for (std::size_t i = 0; i < length; ++i) to[i].store(text[i], std::memory_order_relaxed);
+  to[length].store('\0', std::memory_order_relaxed);
+}
+
+// A line that is put together and printed in a signal handler.
+class HandlerLine {
+ public:
+  void add(std::string_view text) {
+    for (const char c : text) add(c);
+  }
+  void add(const AtomicText& text) {
+    for (const auto& c : text) {
+      const char value = c.load(std::memory_order_relaxed);
+      if (value == '\0') return;
+      add(value);
+    }
+  }
+  // Prints nothing where the reader of stderr is not ready: a handler that waits for it would end nothing any more.
+  void print() const {
+    pollfd stderr_ready{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+    if (poll(&stderr_ready, 1, 0) == 1 && (stderr_ready.revents & POLLOUT) != 0) (void)!write(STDERR_FILENO, text_.data(), length_);
+  }
+
+ private:
+  void add(char c) {
+    if (length_ < text_.size()) text_[length_++] = c;
+  }
+  std::array<char, 400> text_{};
+  std::size_t length_ = 0;
+};
+
+void print_stop_notice(int signal_number) {
+  if (g_stop_notice[0].load(std::memory_order_relaxed) == '\0') return;
+  const int error_number = errno;
+  HandlerLine line;
+  if (isatty(STDERR_FILENO) == 1) line.add("\r\x1b[K");  // over a bar, or the ^C of the terminal
+  line.add(g_program);
+  line.add(": ");
+  line.add(g_stop_notice);
+  if (signal_number == SIGINT) line.add("; Ctrl-C again ends at once");
+  line.add("\n");
+  line.print();
+  errno = error_number;
+}
+
 void on_stop_signal(int signal_number) {
   int none = 0;
-  g_stop_signal.compare_exchange_strong(none, signal_number);
+  if (g_stop_signal.compare_exchange_strong(none, signal_number)) print_stop_notice(signal_number);
   if (signal_number != SIGINT) return;
   const int interrupts = g_num_interrupts.fetch_add(1) + 1;
   if (interrupts == 2 && interrupt_unfinished_output(SIGINT)) return;
@@ -52,7 +109,9 @@ int describe_current_exception() {
   } catch (const c10::Error& error) {
     std::fprintf(stderr, "%s: error: %s\n", g_program.c_str(), printable(error.what_without_backtrace()).c_str());
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s: error: %s\n", g_program.c_str(), printable(error.what()).c_str());
+    const auto lacking = lacking_resource(error);
+    std::fprintf(stderr, "%s: error: %s\n", g_program.c_str(), printable(lacking ? lacking->what() : error.what()).c_str());
+    if (lacking) return static_cast<int>(lacking->code());
   } catch (...) {
     std::fprintf(stderr, "%s: error: an exception of unknown type\n", g_program.c_str());
   }
@@ -97,6 +156,8 @@ void install_stop_handlers() {
     if (present.sa_handler == SIG_DFL) signal(signal_number, SIG_IGN);
   }
 }
+
+void set_stop_notice(const std::string& text) { store(text, g_stop_notice); }
 
 int stop_signal() { return g_stop_signal.load(); }
 

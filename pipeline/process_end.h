@@ -7,9 +7,12 @@
 
 namespace rp {
 
-// Catches INT, TERM, HUP and USR1: stop_signal() tells of the first. A second INT ends the process
+// Catches INT, TERM, HUP and USR1: stop_signal() gives the first, which also prints the stop notice. A second INT ends the process
 // at once, or where something half-written lies on disk, as soon as that is removed; a third one at once.
 void install_stop_handlers();
+
+// What the handler of the first signal prints on stderr behind the program's name; "": nothing. Cut at 200 bytes.
+void set_stop_notice(const std::string& text);
 
 // The signal that asked for an end, or 0.
 [[nodiscard]] int stop_signal();

@@ -1,7 +1,9 @@
 #include "roundpipe/session.h"
 
 #include <c10/util/Exception.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,6 +15,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/retry.h"
 #include "common/text.h"
 #include "hoststore/crash_handler.h"
 #include "launcher/run_dump.h"
@@ -29,13 +32,23 @@ namespace rp {
 
 namespace {
 
-constexpr std::int64_t kAttachSeconds = 120;
-
 // The entry of this process, for the terminate handler, which gets no argument.
 std::optional<FaultBoardEntry> g_board_entry;
 
 // The trace of a process without rp-launch, likewise: main() may be left by an exception that destroys no Session.
 const RunTrace* g_own_trace = nullptr;
+
+// The process that made the Session. One that the program forked has copies of all objects, but threads, channel and store are the
+// parent's.
+pid_t g_pid = 0;
+
+bool is_forked_child() { return g_pid != 0 && getpid() != g_pid; }
+
+// Whatever a destructor did there would end the parent's run.
+[[noreturn]] void leave_forked_child() {
+  std::fputs("roundpipe: error: a process that the program forked returned from main(); let it end with _exit(). The run goes on\n", stderr);
+  _exit(static_cast<int>(ExitCode::kUserError));
+}
 
 void write_own_trace() {
   if (g_own_trace == nullptr) return;
@@ -43,6 +56,7 @@ void write_own_trace() {
 }
 
 void record_for_launcher() {
+  if (is_forked_child()) return;
   write_own_trace();
   if (!g_board_entry) return;
   try {
@@ -67,8 +81,22 @@ void choose(T& effective, const std::optional<T>& option, const std::optional<T>
 
 // The role, with whatever is wrong about it told as any other error.
 ProcessRole find_role(const char* program) {
+  g_pid = getpid();
   install_terminate_handler(program, record_for_launcher);
   return ProcessRole::from_environment();
+}
+
+void check_seconds(const char* name, int seconds) {
+  if (seconds >= 1 && seconds <= kMaxWaitTimeoutSeconds) return;
+  throw Error(ExitCode::kUsage, cat("SessionOptions::", name, " is ", seconds, ", but must be from 1 to ", kMaxWaitTimeoutSeconds));
+}
+
+// As ps and top show this process: "train:worker3", "train:coord". The kernel keeps 15 characters.
+void name_process(const char* program, const ProcessRole& role) {
+  if (role.role == Role::kAlone || program == nullptr) return;
+  const std::string suffix = role.role == Role::kWorker ? cat(":worker", role.worker) : ":coord";
+  const std::string name = std::filesystem::path(program).filename().string();
+  prctl(PR_SET_NAME, cat(name.substr(0, 15 - suffix.size()), suffix).c_str());
 }
 
 // A tool that watches this process writes its report in handlers of the end, which _exit() leaves out.
@@ -83,6 +111,7 @@ ProcessRole find_role(const char* program) {
 
 Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
     : role_(find_role(argc > 0 ? argv[0] : nullptr)), num_exceptions_(std::uncaught_exceptions()) {
+  name_process(argc > 0 ? argv[0] : nullptr, role_);
   const RuntimeSettings& settings = role_.settings;
   choose(settings_.device, options.device, settings.device);
   choose(settings_.store, options.store, settings.store);
@@ -100,6 +129,7 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   settings_.gpu_bytes = role_.gpu_bytes;
   choose(settings_.threads_per_worker, options.threads_per_worker, settings.threads_per_worker);
   choose(settings_.wait_timeout_seconds, options.wait_timeout_seconds, settings.wait_timeout_seconds);
+  choose(settings_.attach_timeout_seconds, options.attach_timeout_seconds, settings.attach_timeout_seconds);
   choose(settings_.check_consistency, options.check_consistency, settings.check_consistency);
   settings_.device = parse_device("SessionOptions::device", settings_.device);
   role_.check_device(settings_.device);
@@ -112,10 +142,8 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
     throw Error(ExitCode::kUsage, cat("SessionOptions::threads_per_worker is ", settings_.threads_per_worker,
                                       ", but must be at least 1"));
   }
-  if (settings_.wait_timeout_seconds < 1 || settings_.wait_timeout_seconds > kMaxWaitTimeoutSeconds) {
-    throw Error(ExitCode::kUsage, cat("SessionOptions::wait_timeout_seconds is ", settings_.wait_timeout_seconds,
-                                      ", but must be from 1 to ", kMaxWaitTimeoutSeconds));
-  }
+  check_seconds("wait_timeout_seconds", settings_.wait_timeout_seconds);
+  check_seconds("attach_timeout_seconds", settings_.attach_timeout_seconds);
   if (!settings_.store.empty()) settings_.store = parse_store("SessionOptions::store", settings_.store);
   if (options.params_on) settings_.params_on = parse_directory("SessionOptions::params_on", settings_.params_on);
   choose(settings_.gpu_profile, options.gpu_profile, settings.gpu_profile);
@@ -133,7 +161,10 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
     for (int i = 0; i < board_->num_entries(); ++i) board_->entry(i).publish_start(getpid());
   }
   if (role_.liveness) liveness_.emplace(std::move(role_.liveness));
-  if (is_coordinator()) install_stop_handlers();
+  if (is_coordinator()) {
+    rp::set_stop_notice("no further round is begun");
+    install_stop_handlers();
+  }
 }
 
 Session::Impl::~Impl() {
@@ -149,6 +180,7 @@ void Session::Impl::open_trace(const char* program) {
 }
 
 void Session::Impl::end() {
+  if (is_forked_child()) leave_forked_child();
   if (ended_) return;
   ended_ = true;
   Coordinator* coordinator = runtime_->coordinator_if_started();
@@ -214,7 +246,7 @@ void Session::Impl::start() {
 
 void Session::Impl::serve_as_worker() {
   try {
-    Patience patience(kAttachSeconds * kNsPerSecond);
+    Patience patience(settings_.attach_timeout_seconds * kNsPerSecond);
     Message attach = receive_attach(*role_.channel, patience);
     trace_ = RunTrace::take_from(attach);
     const std::unique_ptr<Store> store = Store::attach(std::move(attach.descriptors));
@@ -252,7 +284,11 @@ void Session::Impl::start_workers() {
     return;
   }
   Message message{.kind = MessageKind::kStartWorkers, .blob = {}, .descriptors = {}};
-  for (const int fd : runtime_->store().descriptors()) message.descriptors.emplace_back(dup(fd));
+  for (const int fd : runtime_->store().descriptors()) {
+    message.descriptors.emplace_back(retry_interrupted([fd] { return fcntl(fd, F_DUPFD_CLOEXEC, 3); }));
+    if (message.descriptors.back()) continue;
+    throw Error(ExitCode::kNoResource, cat("cannot pass the host store on (", errno_text(errno), "); raise the limit on open files (ulimit -n)"));
+  }
   if (trace_) trace_->append_to(message);
   if (!role_.channel->send(message)) throw Error(ExitCode::kLauncherFailed, "rp-launch does not take the host store");
   wait_until_attached();
@@ -260,7 +296,7 @@ void Session::Impl::start_workers() {
 }
 
 void Session::Impl::wait_until_attached() {
-  Patience patience(kAttachSeconds * kNsPerSecond);
+  Patience patience(settings_.attach_timeout_seconds * kNsPerSecond);
   Store& store = runtime_->store();
   for (int worker = 0; worker < num_workers(); ++worker) {
     while (store.worker_words(worker).acknowledged.observe() == 0) {
@@ -274,7 +310,8 @@ void Session::Impl::wait_until_attached() {
       if (role_.channel->peer_gone()) throw Error(ExitCode::kLauncherFailed, "rp-launch is gone");
       if (patience.left_ns() <= 0) {
         report_hang();
-        throw Error(ExitCode::kHang, cat("worker ", worker, " did not start within ", kAttachSeconds, " s"));
+        throw Error(ExitCode::kHang, cat("worker ", worker, " did not start within ", settings_.attach_timeout_seconds,
+                                          " s (--attach-timeout); what it does is above; a longer time is for programs that do much before start()"));
       }
     }
     user_waits().publish_none();
@@ -304,6 +341,7 @@ bool Session::is_coordinator() const { return impl_->is_coordinator(); }
 void Session::start() { impl_->start(); }
 bool Session::stop_requested() const { return rp::stop_signal() != 0; }
 int Session::stop_signal() const { return rp::stop_signal(); }
+void Session::set_stop_notice(const std::string& text) { rp::set_stop_notice(text); }
 void Session::preempted() { impl_->preempted(); }
 int Session::threads_per_worker() const { return impl_->settings().threads_per_worker; }
 bool Session::is_modelled() const { return SimRun::is_for(impl_->settings().device); }

@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 
 #include "common/random_seed.h"
@@ -237,7 +238,11 @@ void TorchStageExecutor::run(const StageTask& task, int microbatch, const Microb
   const Span span(device_, results_.span(static_cast<std::size_t>(microbatch), false));
   if (microbatch == 0 && command.phase != Phase::kBackward) layers_.take_buffers(command, inputs);
   switch (command.phase) {
-    case Phase::kForward: (void)forward(run, command.end_layer); break;
+    case Phase::kForward: {
+      const Tensors outputs = forward(run, command.end_layer);
+      if (command.runs_loss()) evaluate_loss(run, outputs);
+      break;
+    }
     case Phase::kFused: run_fused(run); break;
     case Phase::kBackward: return run_backward(run);
   }
@@ -304,35 +309,52 @@ void TorchStageExecutor::run_backward(const Run& run) {
   give_input_gradient(run, gradients);
 }
 
+Tensors TorchStageExecutor::call_loss(const Run& run, const Tensors& outputs) const {
+  const Loss& loss = (*pipelines_[run.command.pipeline].losses)[static_cast<std::size_t>(run.command.loss)];
+  const Tensors tensors = with_imports(run, BlockKind::kArguments, 0, BlockKind::kArgumentImport, run.command.num_argument_imports);
+  Tensors values = loss.function(outputs, value_of(run.inputs.find(BlockKind::kArguments, 0)->structure, tensors));
+  const std::size_t max_values = run.outputs.losses.values.size();
+  if (values.empty() || values.size() > max_values) {
+    throw std::runtime_error("the loss function must return one number, or a list of at most " + std::to_string(max_values));
+  }
+  for (const at::Tensor& value : values) {
+    if (!value.defined() || value.numel() != 1) {
+      throw std::runtime_error("the loss function must return one number, a tensor with one element");
+    }
+  }
+  return values;
+}
+
+void TorchStageExecutor::record_losses(const Run& run, const Tensors& values) {
+  const c10::NoGradGuard no_grad;
+  LossRecord& record = run.outputs.losses;
+  for (const at::Tensor& value : values) {
+    double* const place = results_.loss(static_cast<std::size_t>(run.microbatch), record.num++);
+    tensor_over(reinterpret_cast<const std::byte*>(place), {1}, at::kDouble, device_.device()).copy_(value.reshape({1}));
+  }
+}
+
 // The loss belongs to the last layer's graph: its backward runs through both.
 void TorchStageExecutor::run_loss(const Run& run, const Tensors& outputs) {
   const c10::AutoGradMode with_grad(true);
   Stopwatch watch(device_, time_of(run.command, run.command.end_layer - 1).backward_ns);
   meter_.start();
   run_user_code(FailureRecord::kLoss, [&] {
-    const Loss& loss = (*pipelines_[run.command.pipeline].losses)[static_cast<std::size_t>(run.command.loss)];
-    const Tensors tensors = with_imports(run, BlockKind::kArguments, 0, BlockKind::kArgumentImport, run.command.num_argument_imports);
-    const Tensors values = loss.function(outputs, value_of(run.inputs.find(BlockKind::kArguments, 0)->structure, tensors));
-    LossRecord& record = run.outputs.losses;
-    if (values.empty() || values.size() > record.values.size()) {
-      throw std::runtime_error("the loss function must return one number, or a list of at most " +
-                               std::to_string(record.values.size()));
-    }
+    const Tensors values = call_loss(run, outputs);
     Tensors roots;
-    for (const at::Tensor& value : values) {
-      if (!value.defined() || value.numel() != 1) {
-        throw std::runtime_error("the loss function must return one number, a tensor with one element");
-      }
-      if (value.requires_grad()) roots.push_back(value);
-    }
+    std::copy_if(values.begin(), values.end(), std::back_inserter(roots), [](const at::Tensor& value) { return value.requires_grad(); });
     if (!roots.empty()) torch::autograd::backward(roots, scaled_ones(roots, run.loss_scale));
-    const c10::NoGradGuard no_grad;
-    for (const at::Tensor& value : values) {
-      double* const place = results_.loss(static_cast<std::size_t>(run.microbatch), record.num++);
-      tensor_over(reinterpret_cast<const std::byte*>(place), {1}, at::kDouble, device_.device()).copy_(value.reshape({1}));
-    }
+    record_losses(run, values);
   });
   meter_.end_backward(place_of(run.command, run.command.end_layer - 1), {});
+}
+
+// Not timed: the times of layers are those of training, by which plans are made.
+void TorchStageExecutor::evaluate_loss(const Run& run, const Tensors& outputs) {
+  const c10::NoGradGuard no_grad;
+  meter_.start();
+  run_user_code(FailureRecord::kLoss, [&] { record_losses(run, call_loss(run, outputs)); });
+  meter_.end_evaluated_loss(place_of(run.command, run.command.end_layer - 1), outputs);
 }
 
 void TorchStageExecutor::end(const StageTask& task, TaskTotals& totals) {

@@ -72,6 +72,11 @@ class TorchStageExecutor : public StageExecutor {
   void run_backward(const Run& run);
   // Runs the loss, and the backward through it and the last layer.
   void run_loss(const Run& run, const Tensors& outputs);
+  // Runs the loss alone.
+  void evaluate_loss(const Run& run, const Tensors& outputs);
+  // The loss's numbers as tensors. Throws what the user's function throws, and if it does not give numbers.
+  [[nodiscard]] Tensors call_loss(const Run& run, const Tensors& outputs) const;
+  void record_losses(const Run& run, const Tensors& values);
   void give_input_gradient(const Run& run, Tensors gradients) const;
   [[nodiscard]] OutputBlock output_block(BlockKind kind, int index, const Tensors& tensors, int layer) const;
   [[nodiscard]] int num_layers_of(const Command& command) const;

@@ -1,4 +1,6 @@
 // train: fine-tunes a causal language model from a Hugging Face directory on tokenized text. docs/train.md.
+#include <ATen/ATen.h>
+
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -10,6 +12,7 @@
 #include "roundpipe/models.h"
 #include "roundpipe/pipeline.h"
 #include "roundpipe/session.h"
+#include "train/defaults.h"
 #include "train/options.h"
 #include "train/resume_point.h"
 #include "train/run_directory.h"
@@ -38,6 +41,13 @@ rp::models::CausalLmLossSettings loss_settings(const rp::TrainSettings& settings
   loss.z_loss = settings.z_loss;
   loss.balance = settings.router_aux_loss.value_or(loss.balance);
   return loss;
+}
+
+// The kernels of packed sequences are others.
+rp::CallContents example_of(const rp::TrainSettings& settings, const rp::models::CausalLmLossSettings& loss) {
+  rp::CallContents example = rp::models::causal_lm_example(settings.sequences_of_microbatch(), settings.sequence_length, loss);
+  if (settings.is_packed) example.inputs.push_back(at::zeros({settings.sequences_of_microbatch(), 1}, at::kLong));
+  return example;
 }
 
 std::map<std::string, std::string> saved_settings(const std::filesystem::path& checkpoint) {
@@ -75,6 +85,7 @@ int main(int argc, char** argv) {
   }
   std::optional<rp::RunInputs> inputs;
   std::filesystem::path exported;
+  std::string header;
   if (session.is_coordinator() && settings.exported) {
     exported = rp::find_exported_checkpoint(settings);
   } else if (session.is_coordinator()) {
@@ -84,11 +95,17 @@ int main(int argc, char** argv) {
       rp::check_printed();
       return 0;
     }
-    rp::print(rp::settings_text(settings, *inputs, session.threads_per_worker()));
+    header = rp::header_text(settings, *inputs);
+    rp::print(header);
+  }
+  // A worker makes the same of its command as the coordinator.
+  if (!inputs && !settings.exported && rp::needs_model(settings)) {
+    const rp::models::ModelInfo info = rp::models::inspect(settings.model, settings.parts);
+    rp::fill_in_by_model(settings, info.num_parameters, info.max_sequence_length);
   }
   rp::Model model = rp::models::load(settings.model, rp::scalar_type_of(settings.dtype), settings.parts);
   const rp::models::CausalLmLossSettings loss = loss_settings(settings);
-  model.set_example(rp::models::causal_lm_example(settings.sequences_of_microbatch(), settings.sequence_length, loss));
+  model.set_example(example_of(settings, loss));
   rp::Pipeline pipeline(session, std::move(model), rp::models::causal_lm_loss(loss), pipeline_options(settings));
   session.start();
   try {
@@ -97,8 +114,9 @@ int main(int argc, char** argv) {
       rp::check_printed();
       return 0;
     }
-    rp::Training training(session, pipeline, settings, loss, *inputs);
-    rp::print(rp::memory_text(session.memory_plan()) + rp::speed_text(session.num_workers(), pipeline.plan_text()));
+    const std::string plans = rp::memory_text(session.memory_plan()) + rp::speed_text(session.num_workers(), pipeline.plan_text());
+    rp::Training training(session, pipeline, settings, loss, *inputs, header + rp::settings_text(settings, session.threads_per_worker()) + plans);
+    rp::print(plans);
     training.run();
     rp::check_printed();
   } catch (...) {

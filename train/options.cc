@@ -1,20 +1,13 @@
 #include "train/options.h"
 
-#include <algorithm>
-#include <array>
-#include <charconv>
 #include <cxxopts.hpp>
-#include <optional>
-#include <toml++/toml.h>
 #include <utility>
 
-#include "common/input_file.h"
 #include "common/text.h"
+#include "train/toml_file.h"
 
 namespace rp {
 namespace {
-
-constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{1} << 20;
 
 bool is_switch(const TrainOption& option) { return option.argument[0] == '\0'; }
 
@@ -54,35 +47,7 @@ void report_unmatched(const std::vector<std::string>& words, Problems& problems)
   }
 }
 
-// The text of a scalar, as it would stand on the command line.
-std::optional<std::string> scalar_text(const toml::node& node) {
-  if (const auto* text = node.as_string()) return text->get();
-  if (const auto* number = node.as_integer()) return std::to_string(number->get());
-  if (const auto* truth = node.as_boolean()) return truth->get() ? "true" : "false";
-  if (const auto* number = node.as_floating_point()) {
-    std::array<char, 40> digits{};
-    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number->get());
-    return std::string(digits.data(), end.ptr);
-  }
-  return std::nullopt;
-}
-
-struct ConfigEntry {
-  std::uint32_t line;
-  std::string key;
-  const toml::node* node;
-};
-
-std::vector<ConfigEntry> entries_by_line(const toml::table& table) {
-  std::vector<ConfigEntry> entries;
-  for (const auto& [key, node] : table) {
-    entries.push_back({key.source().begin.line, std::string(key.str()), &node});
-  }
-  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.line < b.line; });
-  return entries;
-}
-
-void add_entry(const std::filesystem::path& file, const ConfigEntry& entry, OptionValues& values, Problems& problems) {
+void add_entry(const std::filesystem::path& file, const TomlEntry& entry, OptionValues& values, Problems& problems) {
   const std::string source = cat(file.string(), ":", entry.line, ": ", entry.key);
   if (find_option(entry.key) == nullptr || !is_setting(entry.key)) {
     std::vector<std::string> names;
@@ -93,12 +58,11 @@ void add_entry(const std::filesystem::path& file, const ConfigEntry& entry, Opti
                                           "; the keys are the options of train --help without the dashes in front"));
     return;
   }
-  const std::optional<std::string> text = scalar_text(*entry.node);
-  if (!text) {
+  if (!entry.text) {
     problems.add(ExitCode::kBadInput, cat(source, " must be a number, a string or true / false"));
     return;
   }
-  values.insert({entry.key, {*text, source, true}});
+  values.insert({entry.key, {*entry.text, source, true}});
 }
 
 }  // namespace
@@ -108,21 +72,35 @@ const std::vector<TrainOption>& train_options() {
       {"model", "DIR", "", true, "Hugging Face directory of the model to start from; on a modelled device also preset:NAME"},
       {"data", "FILE", "", true, "Token file, made by tools/prepare_data.py"},
       {"output", "DIR", "", true, "Where metrics, checkpoints and the trained model go; new or empty"},
-      {"max-steps", "N", "", true, "Number of optimizer steps"},
-      {"batch-size", "B", "", true, "Sequences a step"},
-      {"num-microbatches", "M", "", true, "Microbatches a round; changes the rounding of the result"},
-      {"sequence-length", "T", "", true, "Tokens a sequence; shorter documents are padded"},
-      {"learning-rate", "X", "", true, "Learning rate of AdamW, at its highest"},
-      {"seed", "S", "", true, "Seed of the order of the data"},
+      {"epochs", "X", "3", false, "How often the data are trained on; or give --max-steps"},
+      {"max-steps", "N", "by --epochs", false, "Number of optimizer steps"},
+      {"batch-size", "B", "16384 tokens", false, "Sequences a step"},
+      {"num-microbatches", "M", "at most 8", false, "Microbatches a round; changes the rounding of the result"},
+      {"sequence-length", "T", "at most 2048", false, "Tokens a sequence; by default 2048, or as many as the model has positions"},
+      {"no-packing", "", "", false, "One document a sequence, padded; by default several are packed into one, and kept apart"},
+      {"learning-rate", "X", "by the model", false, "Learning rate of AdamW, at its peak; by default by the number of parameters"},
+      {"seed", "S", "1", false, "Seed of the order of the data"},
       {"rounds-per-step", "R", "1", false, "Rounds that a step's sequences are split over"},
       {"async", "", "", false, "Update beside the next round, which uses weights one step older"},
       {"dtype", "bf16|fp16|fp32", "bf16", false, "What the layers compute in; the master weights are fp32; fp16 scales the loss"},
       {"max-grad-norm", "X", "1.0", false, "Clip the gradient to this global norm; 0: do not clip"},
       {"weight-decay", "X", "0", false, "Weight decay of AdamW"},
-      {"warmup-steps", "N", "0", false, "Steps in which the learning rate rises from 0"},
-      {"lr-schedule", "constant|linear|cosine", "constant", false, "Learning rate after the warm-up; linear and cosine fall to 0"},
+      {"decay-all", "", "", false, "Weight decay of norms and biases, too"},
+      {"adam-beta1", "X", "0.9", false, "Decay of AdamW's mean of gradients"},
+      {"adam-beta2", "X", "0.999", false, "Decay of AdamW's mean of their squares"},
+      {"adam-epsilon", "X", "1e-8", false, "What AdamW adds to their root"},
+      {"warmup-steps", "N", "3 % of the steps", false, "Steps in which the learning rate rises from 0"},
+      {"lr-schedule", "constant|linear|cosine|wsd", "cosine", false, "Learning rate after the warm-up; wsd is constant and falls in the last steps"},
+      {"min-learning-rate", "X", "0", false, "What the schedule falls to"},
+      {"decay-steps", "N", "10 % of the steps", false, "The steps in which wsd falls"},
       {"z-loss", "X", "0", false, "Train also X times the squared logarithm of the softmax's denominator"},
       {"router-aux-loss", "X", "by the model", false, "Train also X times the loss that balances experts; by default as config.json says"},
+      {"eval-data", "FILE", "", false, "Token file to evaluate on: loss and perplexity, before the first step and every so many"},
+      {"eval-share", "X", "0", false, "Hold out this share of the documents of --data, and evaluate on them"},
+      {"eval-every", "N", "10 times a run", false, "Steps from one evaluation to the next; there is one at the end in any case"},
+      {"early-stop", "N", "never", false, "End after N evaluations without a better loss"},
+      {"final-model", "last|best", "last", false, "The model that is written: of the last step, or of the best evaluation"},
+      {"log-every", "N", "20 times a run", false, "On a terminal: steps from one kept line to the next"},
       {"save-every", "N|TIME", "15m", false, "Write a checkpoint every N steps, or 90s, 15m, 2h after the last one, and at the end; never: only by a signal"},
       {"save-total-limit", "N", "2 by time, else all", false, "Keep the newest N checkpoints"},
       {"recompute-grain", "stage|layer", "by the device", false, "What a backward computes again at once: layer takes less GPU memory, more host memory"},
@@ -176,19 +154,13 @@ OptionValues read_command_line(const std::vector<std::string>& arguments, Proble
 
 void add_config_file(const std::filesystem::path& file, OptionValues& values, Problems& problems) {
   problems.collect([&] {
-    const std::string text = InputFile::open(file).read_all(kMaxConfigBytes);
-    try {
-      const toml::table table = toml::parse(text, file.string());
-      for (const ConfigEntry& entry : entries_by_line(table)) add_entry(file, entry, values, problems);
-    } catch (const toml::parse_error& error) {
-      problems.add(ExitCode::kBadInput, cat(file.string(), ":", error.source().begin.line, ": ", error.description()));
-    }
+    for (const TomlEntry& entry : read_toml_file(file)) add_entry(file, entry, values, problems);
   });
 }
 
 std::string train_help() {
   return cat(make_parser().help(),
-             "\nThe first nine are required; on a modelled device (rp-launch --device sim:NAME) only the model.\n"
+             "\nThe first three are required; on a modelled device (rp-launch --device sim:NAME) only the model.\n"
              "B sequences a step are split evenly over R rounds, each of M microbatches.\n"
              "docs/train.md says more, and what lies in the output directory afterwards.\n");
 }

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/clock.h"
@@ -80,13 +81,19 @@ std::string bar_line(const StepReport& report, std::int64_t max_steps, int width
   return line.substr(0, most);
 }
 
-ProgressStyle ProgressStyle::observe() {
+std::string evaluation_text(const EvaluationReport& report) {
+  return formatted("evaluation after step %lld: loss %.4f, perplexity %.4g, in %.1f s%s", static_cast<long long>(report.step), report.loss,
+                   report.perplexity(), report.seconds, report.is_best ? "; the best so far" : "");
+}
+
+ProgressStyle ProgressStyle::observe(std::int64_t line_every) {
   const bool bar = is_terminal(STDERR_FILENO);
-  return {bar, !bar || isatty(STDOUT_FILENO) != 1};
+  return {.bar = bar, .line_every = bar && isatty(STDOUT_FILENO) == 1 ? line_every : 1};
 }
 
 void Progress::show(const StepReport& report) {
-  if (style_.lines) note(step_line(report, max_steps_));
+  const bool is_first = !std::exchange(has_shown_, true);
+  if (is_first || report.step % style_.line_every == 0 || report.step == max_steps_) note(step_line(report, max_steps_));
   if (!style_.bar) return;
   const std::int64_t now = now_ns();
   if (report.step < max_steps_ && drawn_at_ns_ != 0 && now - drawn_at_ns_ < kRedrawNs) return;

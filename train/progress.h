@@ -16,15 +16,18 @@ namespace rp {
 // The same as a bar of at most `width` columns: what does not fit is left out, the least important first.
 [[nodiscard]] std::string bar_line(const StepReport& report, std::int64_t max_steps, int width);
 
+// "evaluation after step 40: loss 1.8467, perplexity 6.34, in 3.2 s; the best so far".
+[[nodiscard]] std::string evaluation_text(const EvaluationReport& report);
+
 // "0:04:10".
 [[nodiscard]] std::string duration_text(double seconds);
 
 // Where and how to show it.
 struct ProgressStyle {
   bool bar = false;    // on stderr
-  bool lines = true;   // on stdout
-  // A bar if stderr is a terminal; lines unless both are.
-  static ProgressStyle observe();
+  std::int64_t line_every = 1;  // steps from a line on stdout to the next; there is one of the first and of the last step, too
+  // A bar if stderr is a terminal. A line every step, but every `line_every` steps above a bar on the same terminal.
+  static ProgressStyle observe(std::int64_t line_every);
 };
 
 // Shows steps. Made by the training loop; used by one thread. The destructor removes the bar.
@@ -47,6 +50,7 @@ class Progress {
  private:
   std::int64_t max_steps_;
   ProgressStyle style_;
+  bool has_shown_ = false;
   std::int64_t drawn_at_ns_ = 0;
   std::string bar_;  // as it stands on the terminal, or ""
 };

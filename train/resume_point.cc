@@ -25,7 +25,8 @@ SavedRun read_whole_checkpoint(const fs::path& checkpoint) {
 
 // Throws the error that is being handled if it tells of this machine, and not of the checkpoint: one that may not be read, or cannot be now,
 // is not damaged.
-void rethrow_unless_damaged(const fs::path& checkpoint) {
+void rethrow_unless_damaged(const fs::path& checkpoint, const Error& error) {
+  if (error.code() == ExitCode::kNoResource) throw;
   std::error_code failed;
   for (fs::directory_iterator entry(checkpoint, failed), end; !failed && entry != end; entry.increment(failed)) {
     if (access(entry->path().c_str(), R_OK) != 0 && errno != ENOENT) throw;
@@ -44,7 +45,7 @@ ResumePoint newest_whole_checkpoint(const RunDirectory& output) {
       point.checkpoint = path;
       return point;
     } catch (const Error& error) {
-      rethrow_unless_damaged(path);
+      rethrow_unless_damaged(path, error);
       point.damaged.push_back({path, error.what()});
     }
   }
@@ -68,7 +69,7 @@ std::vector<DamagedCheckpoint> later_checkpoints(const RunDirectory& output, con
                                          checkpoint.string(), " is of step ", step, "; remove the later ones or name another --output"));
       return {};
     } catch (const Error& error) {
-      rethrow_unless_damaged(output.checkpoint(later));
+      rethrow_unless_damaged(output.checkpoint(later), error);
       damaged.push_back({output.checkpoint(later), error.what()});
     }
   }

@@ -43,10 +43,19 @@ fs::path RunDirectory::checkpoint(std::int64_t step) const { return path_ / cat(
 
 std::vector<std::int64_t> RunDirectory::checkpoints() const {
   std::vector<std::int64_t> steps;
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path_, ignored)) {
-    const std::int64_t step = step_of_checkpoint(entry.path());
-    if (step >= 0 && entry.is_directory(ignored)) steps.push_back(step);
+  std::error_code failure;
+  fs::directory_iterator entry;
+  do {
+    entry = fs::directory_iterator(path_, failure);
+  } while (failure == std::errc::interrupted);
+  for (; !failure && entry != fs::directory_iterator(); entry.increment(failure)) {
+    std::error_code ignored;
+    const std::int64_t step = step_of_checkpoint(entry->path());
+    if (step >= 0 && entry->is_directory(ignored)) steps.push_back(step);
+  }
+  // Who cannot look does not know that there is none: the run would begin again.
+  if (failure && failure != std::errc::no_such_file_or_directory && failure != std::errc::not_a_directory) {
+    throw Error(ExitCode::kOutputFailed, cat("--output ", path_.string(), " cannot be read: ", failure.message()));
   }
   std::sort(steps.begin(), steps.end());
   return steps;
@@ -81,7 +90,7 @@ void RunDirectory::check(bool is_resumed, Problems& problems) const {
     problems.add(ExitCode::kOutputFailed, cat(output, " cannot be written: ", errno_text(errno)));
     return;
   }
-  const bool is_ours = fs::is_regular_file(fs::symlink_status(metrics(), failure));
+  const bool is_ours = fs::is_regular_file(fs::symlink_status(metrics(), failure)) || !checkpoints().empty();
   if (!is_ours) {
     if (!fs::is_empty(path_, failure)) {
       problems.add(ExitCode::kUsage, cat(output, " holds something else (no metrics.jsonl in it); name a new or empty directory"));
@@ -106,11 +115,13 @@ void RunDirectory::create() const {
   }
 }
 
-std::vector<std::int64_t> RunDirectory::delete_old_checkpoints(std::int64_t after, std::int64_t last, std::int64_t num_kept) const {
+std::vector<std::int64_t> RunDirectory::delete_old_checkpoints(std::int64_t after, std::int64_t last, std::int64_t num_kept,
+                                                               std::int64_t best) const {
   std::vector<std::int64_t> steps = checkpoints();
   std::erase_if(steps, [=](std::int64_t step) { return step <= after || step > last; });
   const auto num_old = std::max<std::int64_t>(static_cast<std::int64_t>(steps.size()) - num_kept, 0);
   steps.resize(static_cast<std::size_t>(num_old));
+  std::erase(steps, best);
   for (const std::int64_t step : steps) OutputDirectory::remove(checkpoint(step));
   return steps;
 }

@@ -17,6 +17,8 @@ class RunDirectory {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
+  [[nodiscard]] std::filesystem::path evaluations() const { return path_ / "evaluations.jsonl"; }
+  [[nodiscard]] std::filesystem::path log() const { return path_ / "train.log"; }
   [[nodiscard]] std::filesystem::path checkpoint(std::int64_t step) const;
   [[nodiscard]] std::filesystem::path final_model() const { return path_ / "final"; }
   [[nodiscard]] bool has_final_model() const;
@@ -33,9 +35,10 @@ class RunDirectory {
   // Whether the model of a checkpoint may be written here: into any directory that has no trained model. Else a problem (kUsage).
   void check_export(Problems& problems) const;
 
-  // Deletes checkpoints of steps after `after` up to `last`, all but the newest `num_kept` of them. Returns the steps of those that
-  // are gone. Throws rp::Error (kOutputFailed).
-  [[nodiscard]] std::vector<std::int64_t> delete_old_checkpoints(std::int64_t after, std::int64_t last, std::int64_t num_kept) const;
+  // Deletes checkpoints of steps after `after` up to `last`, except the newest `num_kept` of them and that of step `best`. Returns the
+  // steps of those that are gone. Throws rp::Error (kOutputFailed).
+  [[nodiscard]] std::vector<std::int64_t> delete_old_checkpoints(std::int64_t after, std::int64_t last, std::int64_t num_kept,
+                                                                 std::int64_t best = -1) const;
 
   // Makes it, with its parents. Throws rp::Error (kOutputFailed).
   void create() const;

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <sstream>
+#include <utility>
 #include <vector>
 
 #include "common/text.h"
+#include "train/number_text.h"
 #include "train/run_directory.h"
 
 namespace rp {
@@ -18,26 +21,54 @@ std::string row(const std::string& name, const std::string& value) {
   return cat("  ", name, std::string(fill, ' '), value, "\n");
 }
 
-// "134,515,008".
-std::string grouped(std::int64_t number) {
-  std::string text = std::to_string(number);
-  for (std::ptrdiff_t place = static_cast<std::ptrdiff_t>(text.size()) - 3; place > 0; place -= 3) {
-    text.insert(static_cast<std::size_t>(place), 1, ',');
+// Lines of at most 80 columns that begin with `first`, and with `indent` spaces from the second one on.
+std::string wrapped(std::string first, const std::string& text, std::size_t indent) {
+  constexpr std::size_t kColumns = 80;
+  std::string result;
+  std::string line = std::move(first);
+  bool is_empty = true;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    if (!is_empty && line.size() + 1 + word.size() > kColumns) {
+      result += line + "\n";
+      line.assign(indent, ' ');
+      is_empty = true;
+    }
+    line += (is_empty ? "" : " ") + word;
+    is_empty = false;
   }
+  return result + line + "\n";
+}
+
+std::string header_row(const std::string& name, const std::string& text) {
+  constexpr std::size_t kIndent = 12;
+  return wrapped(name + std::string(kIndent - name.size(), ' '), text, kIndent);
+}
+
+std::string filled_text(const SequenceCounts& counts, std::int64_t length) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f %% filled", 100.0 * static_cast<double>(counts.tokens) / (static_cast<double>(counts.sequences) * static_cast<double>(length)));
+  return text.data();
+}
+
+// "156 sequences of 2048 tokens, packed from 2,307 documents and 98.9 % filled".
+std::string sequences_text(const TrainSettings& settings, const SequenceCounts& counts) {
+  std::string text = cat(grouped(counts.sequences), counts.sequences == 1 ? " sequence" : " sequences", " of ", settings.sequence_length, " tokens, ",
+                         settings.is_packed ? cat("packed from ", grouped(counts.pieces), " pieces and ") : "", filled_text(counts, settings.sequence_length));
+  if (counts.truncated > 0) text += cat("; ", grouped(counts.truncated), " chats are cut at the sequence length");
+  if (counts.dropped > 0) text += cat("; ", grouped(counts.dropped), " without a trained token left out");
   return text;
 }
 
-std::string grouped(std::uint64_t number) { return grouped(static_cast<std::int64_t>(number)); }
+std::string data_text(const TrainSettings& settings, const RunInputs& inputs) {
+  return cat(grouped(inputs.data->num_documents()), inputs.data->kind() == TokenFile::Kind::kChat ? " chats, " : " documents, ",
+             grouped(inputs.data->num_tokens()), " tokens, ", grouped(inputs.data->num_trained()), " of them trained; an epoch is ",
+             sequences_text(settings, inputs.sequences->counts()));
+}
 
-std::string data_text(const RunInputs& inputs) {
-  const SequenceCounts& counts = inputs.batches->counts();
-  std::string text = cat(grouped(inputs.data->num_documents()),
-                         inputs.data->kind() == TokenFile::Kind::kChat ? " chats, " : " documents, ",
-                         grouped(inputs.data->num_tokens()), " tokens, ", grouped(inputs.data->num_trained()),
-                         " of them trained; ", grouped(counts.sequences), " sequences an epoch");
-  if (counts.truncated > 0) text += cat(", ", grouped(counts.truncated), " of them cut at the sequence length");
-  if (counts.dropped > 0) text += cat("; ", grouped(counts.dropped), " without a trained token left out");
-  return text;
+std::string evaluation_data_text(const TrainSettings& settings, const Sequences& sequences) {
+  return cat(grouped(sequences.counts().trained), " trained tokens", settings.eval_data.empty() ? " held out" : cat(" of ", settings.eval_data.string()),
+             ", ", sequences_text(settings, sequences.counts()), "; every ", settings.eval_every, " steps");
 }
 
 std::string trained_text(const LoraSettings& lora, const models::ModelInfo& model) {
@@ -49,43 +80,80 @@ std::string trained_text(const LoraSettings& lora, const models::ModelInfo& mode
                     " linear layers: ", model.adapted);
 }
 
+std::string rounded(double number) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.3g", number);
+  return text.data();
+}
+
+// "57 (3 epochs), of 8 sequences in 8 microbatches: 16,384 tokens a step".
+std::string steps_text(const TrainSettings& s) {
+  return cat(grouped(s.max_steps), s.epochs > 0 ? cat(" (", rounded(s.epochs), s.epochs == 1 ? " epoch)" : " epochs)") : "", ", of ", grouped(s.batch_size),
+             " sequences in ", s.rounds_per_step > 1 ? cat(s.rounds_per_step, " rounds of ") : "", s.num_microbatches, " microbatches: ", grouped(s.tokens_of_step()),
+             " tokens a step", s.asynchronous ? ", updated beside the next round" : "");
+}
+
+// "7e-05 after 2 steps of warm-up, cosine to 0; gradients are clipped at 1, weights decay by 0.1".
+std::string rate_text(const TrainSettings& s) {
+  std::string text = cat(rounded(s.learning_rate), s.warmup_steps > 0 ? cat(" after ", grouped(s.warmup_steps), " steps of warm-up") : "");
+  switch (s.schedule) {
+    case LearningRateSchedule::kConstant: text += ", constant"; break;
+    case LearningRateSchedule::kLinear: text += cat(", linear to ", rounded(s.min_learning_rate)); break;
+    case LearningRateSchedule::kCosine: text += cat(", cosine to ", rounded(s.min_learning_rate)); break;
+    case LearningRateSchedule::kWarmupStableDecay: text += cat(", linear to ", rounded(s.min_learning_rate), " in the last ", grouped(s.decay_steps), " steps"); break;
+  }
+  if (s.max_grad_norm > 0) text += cat("; gradients are clipped at ", rounded(s.max_grad_norm));
+  if (s.weight_decay > 0) text += cat("; ", s.decays_all ? "weights" : "matrices", " decay by ", rounded(s.weight_decay));
+  return text;
+}
+
+std::string output_text(const TrainSettings& s) {
+  std::string text = s.output.string();
+  if (s.save_every.is_on()) text += cat(", a checkpoint every ", s.save_every.text(), s.save_every.steps > 0 ? " steps" : "", " and at the end");
+  if (s.save_every.is_on() && s.num_kept_checkpoints() > 0) text += cat(", the newest ", s.num_kept_checkpoints(), " are kept");
+  return text + "; train.log there has all settings";
+}
+
 std::string memory_row(const std::string& purpose, std::uint64_t bytes) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%12s", bytes_text(bytes).c_str());
-  const std::size_t columns = std::max<std::size_t>(30, purpose.size() + 1);
+  const std::size_t columns = std::max<std::size_t>(26, purpose.size() + 1);
   return cat("  ", purpose, std::string(columns - purpose.size(), ' '), text.data(), "\n");
 }
 
 }  // namespace
 
-std::string settings_text(const TrainSettings& settings, const RunInputs& inputs, int threads_per_worker) {
+std::string header_text(const TrainSettings& settings, const RunInputs& inputs) {
+  const models::ModelInfo& model = inputs.model;
+  std::string text = header_row("model", cat(model.architecture, ", ", grouped(model.num_parameters), " parameters, ", model.num_layers, " layers, vocabulary ",
+                                             grouped(model.vocabulary), ", up to ", grouped(model.max_sequence_length), " tokens a sequence"));
+  if (!model.wrapper.empty()) {
+    text += header_row("text part", cat("of a model of type ", model.wrapper, ", whose ", grouped(model.num_carried), " other tensors are carried along as they are"));
+  }
+  if ((settings.parts.lora.rank == 0 || settings.saves_merged) && !model.left_out.empty()) {
+    text += header_row("left out", cat("of what is saved: ", list_of(model.left_out, 8), " (no known file of a tokenizer or a licence, or not a file of this folder)"));
+  }
+  if (settings.parts != TrainedParts{}) text += header_row("trained", trained_text(settings.parts.lora, model));
+  text += header_row("data", data_text(settings, inputs));
+  if (inputs.eval_sequences) text += header_row("evaluation", evaluation_data_text(settings, *inputs.eval_sequences));
+  text += header_row("steps", steps_text(settings));
+  text += header_row("rate", rate_text(settings));
+  text += header_row("output", output_text(settings));
+  if (inputs.resume.checkpoint) text += header_row("checkpoint", inputs.resume.checkpoint->string());
+  return text;
+}
+
+std::string settings_text(const TrainSettings& settings, int threads_per_worker) {
   std::string text = "settings\n";
   for (const SettingRow& setting : setting_rows(settings)) {
     if (settings.parts.lora.rank > 0 || !is_setting_of_pairs(setting.name)) text += row(setting.name, setting.shown);
   }
-  text += row("threads-per-worker", cat(threads_per_worker, "  (of rp-launch)"));
-  text += "inputs\n";
-  text += row("model", cat(inputs.model.architecture, ", ", grouped(inputs.model.num_parameters), " parameters, ",
-                           inputs.model.num_layers, " layers, vocabulary ", grouped(inputs.model.vocabulary),
-                           ", up to ", grouped(inputs.model.max_sequence_length), " tokens a sequence"));
-  if (!inputs.model.wrapper.empty()) {
-    text += row("text part", cat("of a model of type ", inputs.model.wrapper, ", whose ", grouped(inputs.model.num_carried),
-                                 " other tensors are carried along as they are"));
-  }
-  if (settings.parts.lora.rank == 0 || settings.saves_merged) {
-    if (const std::vector<std::string>& names = inputs.model.left_out; !names.empty()) {
-      text += row("left out", cat("of what is saved: ", list_of(names, 8), " (no known file of a tokenizer or a licence, or not a file of this folder)"));
-    }
-  }
-  if (settings.parts != TrainedParts{}) text += row("trained", trained_text(settings.parts.lora, inputs.model));
-  text += row("data", data_text(inputs));
-  if (inputs.resume.checkpoint) text += row("checkpoint", inputs.resume.checkpoint->string());
-  return text;
+  return text + row("threads-per-worker", cat(threads_per_worker, "  (of rp-launch)"));
 }
 
 std::string ended_text(const TrainSettings& settings) {
   return cat("the run in ", settings.output.string(), " has ended: its model is in ", RunDirectory(settings.output).final_model().string(),
-             ", and --resume auto leaves it as it is; to train on, raise --max-steps and move that away\n");
+             ", and --resume auto leaves it as it is; to train on, move that away and raise --epochs or --max-steps\n");
 }
 
 std::string memory_text(const MemoryPlan& plan) {
@@ -97,11 +165,11 @@ std::string memory_text(const MemoryPlan& plan) {
   }
   if (in_files > 0) text += memory_row("in files", in_files);
   std::array<char, 80> share{};
-  std::snprintf(share.data(), share.size(), "  (%.1f bytes a parameter; activations come on top, see step 1)", plan.bytes_per_parameter);
+  std::snprintf(share.data(), share.size(), "  (%.1f bytes a parameter + activations)", plan.bytes_per_parameter);
   std::string last = memory_row(in_files > 0 ? "in memory" : "total", plan.bytes() - in_files);
   last.pop_back();
   text += last + share.data() + "\n";
-  return plan.pages.empty() ? text : text + cat("  ", plan.pages, "\n");
+  return plan.pages.empty() ? text : text + wrapped("  ", plan.pages, 2);
 }
 
 std::string warm_up_text(double seconds) {

@@ -11,8 +11,11 @@
 
 namespace rp {
 
-// Every setting in effect, the model and the data. Known before Session::start().
-[[nodiscard]] std::string settings_text(const TrainSettings& settings, const RunInputs& inputs, int threads_per_worker);
+// What a person wants to know before a run begins, in lines of at most 80 columns. Known before Session::start().
+[[nodiscard]] std::string header_text(const TrainSettings& settings, const RunInputs& inputs);
+
+// Every setting in effect, for the log.
+[[nodiscard]] std::string settings_text(const TrainSettings& settings, int threads_per_worker);
 
 // What --resume auto says of a run that has nothing left to do.
 [[nodiscard]] std::string ended_text(const TrainSettings& settings);

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <system_error>
 
+#include "common/bad_input.h"
 #include "common/text.h"
 #include "roundpipe/pipeline.h"
+#include "train/defaults.h"
 #include "train/problems.h"
 #include "train/run_directory.h"
 
@@ -72,6 +74,41 @@ void check_disk(const TrainSettings& settings, const models::ModelInfo& model, s
                    " are free there; make room or name another place", num_checkpoints > 1 ? ", or give --save-every never" : ""));
 }
 
+void check_tokenizer(const TokenFile& data, const fs::path& model) {
+  const std::uint64_t identity = tokenizer_identity(model);
+  if (identity == 0 || data.tokenizer() == 0 || identity == data.tokenizer()) return;
+  throw bad_input(data.path(), "was made with another tokenizer than that of ", model.string(),
+                  " (its tokenizer.json is another file): the model would read other words. Prepare the data again: tools/prepare_data.py --tokenizer ",
+                  model.string());
+}
+
+void open_data(const TrainSettings& settings, RunInputs& inputs, std::int64_t vocabulary) {
+  inputs.data = std::make_unique<TokenFile>(TokenFile::open(settings.data, vocabulary));
+  check_tokenizer(*inputs.data, settings.model);
+  const DocumentSplit split = split_documents(inputs.data->num_documents(), settings.eval_share, settings.seed);
+  if (settings.eval_share > 0 && split.held_out.empty()) {
+    throw bad_input(settings.data, "has one document, so --eval-share ", settings.eval_share, " leaves none to train on; give --eval-data instead");
+  }
+  const auto sequences_of = [&](const TokenFile& file, const std::vector<std::uint64_t>& documents) {
+    return std::make_unique<Sequences>(file, documents, settings.sequence_length, settings.is_packed);
+  };
+  inputs.sequences = sequences_of(*inputs.data, split.trained);
+  inputs.batches = std::make_unique<BatchSource>(*inputs.sequences, settings.batch_size, settings.seed);
+  if (!split.held_out.empty()) inputs.eval_sequences = sequences_of(*inputs.data, split.held_out);
+  if (settings.eval_data.empty()) return;
+  inputs.eval_data = std::make_unique<TokenFile>(TokenFile::open(settings.eval_data, vocabulary));
+  check_tokenizer(*inputs.eval_data, settings.model);
+  const std::uint64_t num_documents = inputs.eval_data->num_documents();
+  inputs.eval_sequences = sequences_of(*inputs.eval_data, split_documents(num_documents, 0, 0).trained);
+}
+
+// Those of a run whose length was not known before the data were.
+void check_steps(const TrainSettings& settings, Problems& problems) {
+  if (settings.epochs == 0 || settings.warmup_steps <= settings.max_steps) return;
+  problems.add(ExitCode::kUsage, cat("--warmup-steps ", settings.warmup_steps, " is more than the ", settings.max_steps,
+                                     " steps of the run: the learning rate would never be reached; lower it"));
+}
+
 void inspect_model(const TrainSettings& settings, RunInputs& inputs, Problems& problems) {
   problems.collect([&] {
     inputs.model = models::inspect(settings.model, settings.parts);
@@ -92,6 +129,7 @@ void find_checkpoint(const TrainSettings& settings, RunInputs& inputs, Problems&
   if (settings.resumes_newest_whole) inputs.notes.insert(inputs.notes.begin(), cat("resumes from ", checkpoint.string()));
   inputs.steps_done = inputs.resume.saved.step;
   inputs.batches->seek(inputs.resume.saved.data_cursor);
+  inputs.evaluations = inputs.resume.saved.evaluations;
 }
 
 // Whether there is nothing left to do for a job that is queued again and again.
@@ -99,12 +137,15 @@ bool has_ended(const TrainSettings& settings) {
   const RunDirectory output(settings.output);
   if (!settings.resumes_newest_whole || !output.has_final_model()) return false;
   const std::vector<std::int64_t> steps = output.checkpoints();
-  return steps.empty() || steps.back() >= settings.max_steps;
+  // The steps of epochs are not known yet, and a run of them that has written its model is not longer than it was.
+  if (steps.empty() || settings.epochs > 0 || steps.back() >= settings.max_steps) return true;
+  if (settings.early_stop == 0) return false;
+  return read_checkpoint(output.checkpoint(steps.back())).evaluations.num_since_best >= settings.early_stop;
 }
 
 }  // namespace
 
-RunInputs find_run_inputs(const TrainSettings& settings, int threads_per_worker) {
+RunInputs find_run_inputs(TrainSettings& settings, int threads_per_worker) {
   RunInputs inputs;
   inputs.threads_per_worker = threads_per_worker;
   inputs.has_ended = has_ended(settings);
@@ -112,14 +153,14 @@ RunInputs find_run_inputs(const TrainSettings& settings, int threads_per_worker)
   Problems problems;
   inspect_model(settings, inputs, problems);
   const bool has_model = problems.empty();
+  fill_in_by_model(settings, inputs.model.num_parameters, inputs.model.max_sequence_length);
   if (has_model) {
     check_length(settings, inputs.model, problems);
     check_experts(settings, inputs.model, problems);
   }
-  problems.collect([&] {
-    inputs.data = std::make_unique<TokenFile>(TokenFile::open(settings.data, has_model ? inputs.model.vocabulary : kAnyVocabulary));
-    inputs.batches = std::make_unique<BatchSource>(*inputs.data, settings.sequence_length, settings.batch_size, settings.seed);
-  });
+  problems.collect([&] { open_data(settings, inputs, has_model ? inputs.model.vocabulary : kAnyVocabulary); });
+  if (inputs.sequences) fill_in_by_data(settings, inputs.sequences->size());
+  check_steps(settings, problems);
   RunDirectory(settings.output).check(settings.is_resumed(), problems);
   if (settings.is_resumed()) problems.collect([&] { find_checkpoint(settings, inputs, problems); });
   if (has_model) {

@@ -10,17 +10,36 @@
 namespace rp {
 namespace {
 
-constexpr int kVersion = 2;
+constexpr int kVersion = 3;
 
 constexpr const char* kThreads = "threads-per-worker";  // of rp-launch
 
 std::string told(const std::string& value) { return value.empty() ? "the default" : value; }
 
 // Where files lie does not change a run, nor when it is saved, nor what is kept for a backward and what computed again.
-const std::set<std::string> kIgnored = {"model", "data", "output", "resume", "save-every", "save-total-limit", "recompute-grain", "save-merged"};
+const std::set<std::string> kIgnored = {"model", "data", "output", "resume", "save-every", "save-total-limit", "recompute-grain", "save-merged",
+                                        "eval-data", "log-every", "final-model"};
 // What may change from here on; the others decide which numbers a step works on.
 const std::set<std::string> kMayDiffer = {"max-steps",    "learning-rate", "max-grad-norm",  "weight-decay",
-                                          "warmup-steps", "lr-schedule",   "z-loss",         "router-aux-loss"};
+                                          "warmup-steps", "lr-schedule",   "z-loss",         "router-aux-loss",
+                                          "decay-all",    "adam-beta1",    "adam-beta2",     "adam-epsilon",
+                                          "min-learning-rate", "decay-steps", "eval-every",  "early-stop"};
+
+// JSON has no infinity: the loss is there where there is a best one.
+nlohmann::json evaluations_json(const EvaluationRecord& record) {
+  nlohmann::json json = {{"last_step", record.last_step}, {"best_step", record.best_step}, {"num_since_best", record.num_since_best}};
+  if (record.best_step >= 0) json["best_loss"] = record.best_loss;
+  return json;
+}
+
+EvaluationRecord evaluations_of(const nlohmann::json& json) {
+  EvaluationRecord record;
+  record.last_step = json.at("last_step").get<std::int64_t>();
+  record.best_step = json.at("best_step").get<std::int64_t>();
+  record.num_since_best = json.at("num_since_best").get<std::int64_t>();
+  if (record.best_step >= 0) record.best_loss = json.at("best_loss").get<double>();
+  return record;
+}
 
 }  // namespace
 
@@ -37,6 +56,7 @@ std::string run_state_text(const RunState& state) {
                                {"data_checksum", state.data.checksum},
                                {"data_sequences", state.data.sequences},
                                {"model", {{"config", state.model.config}, {"weights", state.model.weights}}},
+                               {"evaluations", evaluations_json(state.evaluations)},
                                {"keeps_all_checkpoints", state.settings.num_kept_checkpoints() == 0},
                                {"settings", settings}};
   return text.dump();
@@ -49,12 +69,15 @@ SavedRun parse_run_state(const std::filesystem::path& checkpoint, const std::str
     if (object.at("program") != "train" || object.at("version") != kVersion) {
       throw bad_input(checkpoint, "was not written by this version of train");
     }
-    saved.step = object.at("step").get<std::int64_t>();
-    saved.data_cursor = object.at("data_cursor").get<std::uint64_t>();
-    saved.data.checksum = object.at("data_checksum").get<std::uint32_t>();
-    saved.data.sequences = object.at("data_sequences").get<std::uint64_t>();
+    // By reference: a number with a fraction is none.
+    const auto whole = [&object](const char* key) { return object.at(key).get_ref<const std::uint64_t&>(); };
+    saved.step = static_cast<std::int64_t>(whole("step"));
+    saved.data_cursor = whole("data_cursor");
+    saved.data.checksum = static_cast<std::uint32_t>(whole("data_checksum"));
+    saved.data.sequences = whole("data_sequences");
     saved.model.config = object.at("model").at("config").get<std::map<std::string, std::string>>();
     saved.model.weights = object.at("model").at("weights").get<std::string>();
+    saved.evaluations = evaluations_of(object.at("evaluations"));
     saved.keeps_all_checkpoints = object.at("keeps_all_checkpoints").get<bool>();
     saved.settings = object.at("settings").get<std::map<std::string, std::string>>();
   } catch (const nlohmann::json::exception& error) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "train/evaluation_record.h"
 #include "train/model_identity.h"
 #include "train/problems.h"
 #include "train/settings.h"
@@ -27,6 +28,7 @@ struct RunState {
   int threads_per_worker = 1;
   DataIdentity data;
   ModelIdentity model;
+  EvaluationRecord evaluations{};
 };
 
 // The same as read back: settings as text, by option name.
@@ -36,6 +38,7 @@ struct SavedRun {
   std::map<std::string, std::string> settings;
   DataIdentity data;
   ModelIdentity model;
+  EvaluationRecord evaluations{};
   bool keeps_all_checkpoints = false;  // the run that saved it deleted none
 };
 

@@ -18,7 +18,9 @@ using Choices = std::initializer_list<std::pair<const char*, Value>>;
 
 constexpr Choices<LearningRateSchedule> kSchedules = {{"constant", LearningRateSchedule::kConstant},
                                                       {"linear", LearningRateSchedule::kLinear},
-                                                      {"cosine", LearningRateSchedule::kCosine}};
+                                                      {"cosine", LearningRateSchedule::kCosine},
+                                                      {"wsd", LearningRateSchedule::kWarmupStableDecay}};
+constexpr Choices<FinalModel> kFinalModels = {{"last", FinalModel::kLast}, {"best", FinalModel::kBest}};
 constexpr Choices<DType> kDTypes = {{"bf16", DType::kBFloat16}, {"fp16", DType::kFloat16}, {"fp32", DType::kFloat32}};
 constexpr Choices<RecomputeGrain> kGrains = {{"stage", RecomputeGrain::kStage}, {"layer", RecomputeGrain::kLayer}};
 
@@ -28,6 +30,8 @@ const char* name_of(Value value, Choices<Value> choices) {
 }
 
 constexpr std::int64_t kMaxSteps = 1'000'000'000;
+constexpr double kMostBeta = 0.999999;
+constexpr double kDefaultEpochs = 3;  // as transformers' Trainer
 constexpr int kMaxLoraRank = 65536;
 constexpr std::int64_t kMaxBatch = 1'000'000;
 constexpr std::int64_t kMaxLength = std::int64_t{1} << 24;
@@ -194,6 +198,7 @@ TrainSettings simulated_defaults() {
   s.batch_size = 128;
   s.num_microbatches = 16;
   s.sequence_length = 2048;
+  s.warmup_steps = 0;
   return s;
 }
 
@@ -204,9 +209,14 @@ TrainSettings read_settings(SettingReader& reader, bool is_simulated) {
   reader.read_path("output", s.output);
   // Without steps, the model is written as it was read; a modelled device reads none.
   reader.read_number("max-steps", s.max_steps, std::int64_t{is_simulated ? 1 : 0}, kMaxSteps);
+  reader.read_positive("epochs", s.epochs, 1e6);
+  if (!is_simulated && reader.find("max-steps") == nullptr && reader.find("epochs") == nullptr) s.epochs = kDefaultEpochs;
   reader.read_number("batch-size", s.batch_size, std::int64_t{1}, kMaxBatch);
   reader.read_number("num-microbatches", s.num_microbatches, std::int64_t{1}, kMaxBatch);
   reader.read_number("sequence-length", s.sequence_length, std::int64_t{1}, kMaxLength);
+  bool is_padded = false;
+  reader.read_switch("no-packing", is_padded);
+  s.is_packed = !is_padded;
   reader.read_positive("learning-rate", s.learning_rate, 10.0);
   reader.read_number("seed", s.seed, std::uint64_t{0}, UINT64_MAX);
   reader.read_number("rounds-per-step", s.rounds_per_step, std::int64_t{1}, kMaxBatch);
@@ -214,10 +224,22 @@ TrainSettings read_settings(SettingReader& reader, bool is_simulated) {
   reader.read_choice("dtype", s.dtype, kDTypes);
   reader.read_number("max-grad-norm", s.max_grad_norm, 0.0, 1e9);
   reader.read_number("weight-decay", s.weight_decay, 0.0, 1.0);
+  reader.read_switch("decay-all", s.decays_all);
+  reader.read_number("adam-beta1", s.beta1, 0.0, kMostBeta);
+  reader.read_number("adam-beta2", s.beta2, 0.0, kMostBeta);
+  reader.read_positive("adam-epsilon", s.epsilon, 1.0);
   reader.read_number("warmup-steps", s.warmup_steps, std::int64_t{0}, kMaxSteps);
   reader.read_choice("lr-schedule", s.schedule, kSchedules);
+  reader.read_number("min-learning-rate", s.min_learning_rate, 0.0, 10.0);
+  reader.read_number("decay-steps", s.decay_steps, std::int64_t{0}, kMaxSteps);
   reader.read_number("z-loss", s.z_loss, 0.0, 1e3);
   if (reader.find("router-aux-loss") != nullptr) reader.read_number("router-aux-loss", s.router_aux_loss.emplace(), 0.0, 1e3);
+  reader.read_path("eval-data", s.eval_data);
+  reader.read_number("eval-share", s.eval_share, 0.0, 0.9);
+  reader.read_number("eval-every", s.eval_every, std::int64_t{1}, kMaxSteps);
+  reader.read_number("early-stop", s.early_stop, std::int64_t{1}, kMaxSteps);
+  reader.read_choice("final-model", s.final_model, kFinalModels);
+  reader.read_number("log-every", s.log_every, std::int64_t{1}, kMaxSteps);
   reader.read_interval("save-every", s.save_every, kMaxSteps);
   reader.read_number("save-total-limit", s.save_total_limit, std::int64_t{1}, kMaxSteps);
   if (reader.find("recompute-grain") != nullptr) reader.read_choice("recompute-grain", s.recompute_grain.emplace(), kGrains);
@@ -251,6 +273,22 @@ void check_parts(const TrainSettings& s, SettingReader& reader) {
   if (s.saves_merged) reader.refuse_together({"save-merged"}, "--save-merged is for LoRA (--lora-rank, --adapter): without it, final/ is the whole model");
 }
 
+void check_evaluation(const TrainSettings& s, SettingReader& reader) {
+  if (!s.eval_data.empty() && s.eval_share > 0) {
+    reader.refuse_together({"eval-data", "eval-share"}, "--eval-data and --eval-share both say what the model is evaluated on; give one");
+  }
+  if (s.final_model == FinalModel::kBest && !s.save_every.is_on()) {
+    reader.refuse_together({"final-model", "save-every"}, "--final-model best needs checkpoints, and --save-every never writes none; leave one out");
+  }
+  if (s.evaluates()) return;
+  for (const char* name : {"eval-every", "early-stop"}) {
+    if (reader.find(name) != nullptr) reader.refuse_together({name}, cat("--", name, " needs data to evaluate on; give --eval-data FILE or --eval-share X, too"));
+  }
+  if (s.final_model == FinalModel::kBest) {
+    reader.refuse_together({"final-model"}, "--final-model best needs data to evaluate on; give --eval-data FILE or --eval-share X, too");
+  }
+}
+
 void check_together(const TrainSettings& s, SettingReader& reader, bool is_simulated) {
   const auto told = [&](const char* name, std::int64_t value) { return reader.told(name, value); };
   if (s.batch_size > 0 && s.batch_size % s.rounds_per_step != 0) {
@@ -272,6 +310,16 @@ void check_together(const TrainSettings& s, SettingReader& reader, bool is_simul
                                           "rp-launch --device sim:rtx4090, say; else give the folder of a model"));
   }
   check_parts(s, reader);
+  if (!s.exported) check_evaluation(s, reader);  // what it takes from its checkpoint may be without the data
+  if (reader.find("epochs") != nullptr && reader.find("max-steps") != nullptr) {
+    reader.refuse_together({"epochs", "max-steps"}, "--epochs and --max-steps both say how long the run is; give one");
+  }
+  if (s.learning_rate > 0 && s.min_learning_rate > s.learning_rate) {
+    reader.refuse_together({"min-learning-rate", "learning-rate"}, cat("--min-learning-rate ", s.min_learning_rate, " is above --learning-rate ", s.learning_rate, "; lower it"));
+  }
+  if (s.decay_steps >= 0 && s.schedule != LearningRateSchedule::kWarmupStableDecay) {
+    reader.refuse_together({"decay-steps", "lr-schedule"}, "--decay-steps is for --lr-schedule wsd; leave it out");
+  }
   if (s.exported && reader.find("resume") != nullptr) {
     reader.refuse_together({"export", "resume"}, "--export and --resume are both given: the first trains nothing, the second trains on; give one");
   }
@@ -359,10 +407,11 @@ std::vector<SettingRow> setting_rows(const TrainSettings& s) {
   add("model", s.model.string());
   add("data", s.data.string());
   add("output", s.output.string());
-  add("max-steps", std::to_string(s.max_steps));
+  rows.push_back({"max-steps", std::to_string(s.max_steps), s.epochs > 0 ? cat(s.max_steps, " (", number_text(s.epochs), " epochs)") : std::to_string(s.max_steps)});
   add("batch-size", std::to_string(s.batch_size));
   add("num-microbatches", std::to_string(s.num_microbatches));
   add("sequence-length", std::to_string(s.sequence_length));
+  add_switch("no-packing", !s.is_packed);
   add("learning-rate", number_text(s.learning_rate));
   add("seed", std::to_string(s.seed));
   add("rounds-per-step", std::to_string(s.rounds_per_step));
@@ -370,10 +419,22 @@ std::vector<SettingRow> setting_rows(const TrainSettings& s) {
   add("dtype", name_of(s.dtype, kDTypes));
   rows.push_back({"max-grad-norm", number_text(s.max_grad_norm), s.max_grad_norm == 0 ? "0 (no clipping)" : number_text(s.max_grad_norm)});
   add("weight-decay", number_text(s.weight_decay));
-  add("warmup-steps", std::to_string(s.warmup_steps));
+  add_switch("decay-all", s.decays_all);
+  add("adam-beta1", number_text(s.beta1));
+  add("adam-beta2", number_text(s.beta2));
+  add("adam-epsilon", number_text(s.epsilon));
+  add_or("warmup-steps", s.warmup_steps < 0, std::to_string(s.warmup_steps), "3 % of the steps");
   add("lr-schedule", name_of(s.schedule, kSchedules));
+  add("min-learning-rate", number_text(s.min_learning_rate));
+  if (s.schedule == LearningRateSchedule::kWarmupStableDecay) add_or("decay-steps", s.decay_steps < 0, std::to_string(s.decay_steps), "10 % of the steps");
   add("z-loss", number_text(s.z_loss));
   add_or("router-aux-loss", !s.router_aux_loss, number_text(s.router_aux_loss.value_or(0)), "by the model");
+  add_or("eval-data", s.eval_data.empty(), s.eval_data.string(), "none");
+  add("eval-share", number_text(s.eval_share));
+  add_or("eval-every", s.eval_every == 0, std::to_string(s.eval_every), "never");
+  add_or("early-stop", s.early_stop == 0, std::to_string(s.early_stop), "never");
+  add("final-model", name_of(s.final_model, kFinalModels));
+  add_or("log-every", s.log_every == 0, std::to_string(s.log_every), "20 times a run");
   add("save-every", s.save_every.text());
   add_or("save-total-limit", s.num_kept_checkpoints() == 0, std::to_string(s.num_kept_checkpoints()), "all");
   add_or("recompute-grain", !s.recompute_grain, name_of(s.recompute_grain.value_or(RecomputeGrain::kStage), kGrains), "by the device");

@@ -27,23 +27,39 @@ struct SaveInterval {
   [[nodiscard]] std::string text() const;
 };
 
+// Which model a run leaves behind.
+enum class FinalModel { kLast, kBest };
+
+// Numbers of which 0 or -1 says that they were not given are filled in by train/defaults.h.
 struct TrainSettings {
   std::filesystem::path model;
   std::filesystem::path data;
   std::filesystem::path output;
   std::int64_t max_steps = 0;
-  std::int64_t batch_size = 0;  // sequences of a step
-  std::int64_t num_microbatches = 0;  // of a round
-  std::int64_t sequence_length = 0;
-  double learning_rate = 0;
-  std::uint64_t seed = 0;
+  double epochs = 0;            // of which max_steps is made; 0: max_steps was given
+  std::int64_t batch_size = 0;  // sequences of a step; 0: not given
+  std::int64_t num_microbatches = 0;  // of a round; 0: not given
+  std::int64_t sequence_length = 0;   // 0: not given
+  bool is_packed = true;        // several documents a sequence
+  double learning_rate = 0;     // at its peak; 0: not given
+  std::uint64_t seed = 1;
   std::int64_t rounds_per_step = 1;
   bool asynchronous = false;
   DType dtype = DType::kBFloat16;
   double max_grad_norm = 1.0;
   double weight_decay = 0;
-  std::int64_t warmup_steps = 0;
-  LearningRateSchedule schedule = LearningRateSchedule::kConstant;
+  bool decays_all = false;  // norms, biases and other vectors, too
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // of AdamW
+  std::int64_t warmup_steps = -1;  // -1: not given
+  LearningRateSchedule schedule = LearningRateSchedule::kCosine;
+  double min_learning_rate = 0;
+  std::int64_t decay_steps = -1;   // of warm-up, stable, decay; -1: not given
+  std::filesystem::path eval_data;  // empty: none
+  double eval_share = 0;            // of the documents of `data`
+  std::int64_t eval_every = 0;      // steps; 0: not given
+  std::int64_t early_stop = 0;      // evaluations without a better loss; 0: never
+  FinalModel final_model = FinalModel::kLast;
+  std::int64_t log_every = 0;       // steps; 0: not given
   double z_loss = 0;
   std::optional<double> router_aux_loss;  // unset: as config.json says
   SaveInterval save_every{};
@@ -60,6 +76,11 @@ struct TrainSettings {
   [[nodiscard]] std::int64_t num_kept_checkpoints() const {
     constexpr std::int64_t kByTime = 2;
     return save_total_limit > 0 || save_every.steps > 0 ? save_total_limit : kByTime;
+  }
+  [[nodiscard]] bool evaluates() const { return !eval_data.empty() || eval_share > 0; }
+  [[nodiscard]] LearningRate learning_rate_curve() const {
+    return {.schedule = schedule, .peak = learning_rate, .minimum = min_learning_rate, .warmup_steps = warmup_steps,
+            .decay_steps = decay_steps, .max_steps = max_steps};
   }
   [[nodiscard]] std::int64_t sequences_of_round() const { return batch_size / rounds_per_step; }
   // Of the largest one.

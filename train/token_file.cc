@@ -4,11 +4,14 @@
 #include <array>
 #include <bit>
 #include <cstddef>
+#include <string>
 #include <string_view>
+#include <system_error>
 
 #include "common/bad_input.h"
 #include "common/check.h"
 #include "common/crc32.h"
+#include "model_files/checksum.h"
 
 namespace rp {
 namespace {
@@ -32,7 +35,7 @@ struct Header {
   std::uint32_t kind;
   std::uint32_t checksum;
   std::uint64_t longest_document;
-  std::uint64_t zero;
+  std::uint64_t tokenizer;
 };
 static_assert(sizeof(Header) == 80 && offsetof(Header, max_token) == 48 && offsetof(Header, longest_document) == 64);
 
@@ -79,7 +82,6 @@ void check_header(const InputFile& file, const Header& header) {
     refuse("says that its end-of-text token is ", header.eos_token, " of a vocabulary of ", header.vocabulary);
   }
   if (header.kind > 1) refuse("says that its kind is ", header.kind, "; 0 and 1 are known");
-  if (header.zero != 0) refuse("has something in the header's unused field");
 }
 
 void check_document_ends(const InputFile& file, const Header& header, const std::vector<std::uint64_t>& ends) {
@@ -102,6 +104,20 @@ void check_document_ends(const InputFile& file, const Header& header, const std:
 
 }  // namespace
 
+std::uint64_t tokenizer_identity(const std::filesystem::path& model) {
+  constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
+  const std::filesystem::path path = model / "tokenizer.json";
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return 0;
+  const std::string text = InputFile::open(path).read_all(kMostBytes);
+  Checksum checksum(ChecksumKind::kSha256);
+  checksum.add(text.data(), text.size());
+  const std::string hex = checksum.hex();
+  std::uint64_t identity = 0;
+  for (std::size_t byte = sizeof identity; byte-- > 0;) identity = identity << 8 | std::stoull(hex.substr(2 * byte, 2), nullptr, 16);
+  return identity;
+}
+
 TokenFile TokenFile::open(const std::filesystem::path& path, std::int64_t vocabulary) {
   TokenFile result(InputFile::open(path));
   const InputFile& file = result.file_;
@@ -121,6 +137,7 @@ TokenFile TokenFile::open(const std::filesystem::path& path, std::int64_t vocabu
   result.vocabulary_ = static_cast<std::uint64_t>(vocabulary);
   if (header.eos_token != kNoEos) result.eos_token_ = header.eos_token;
   result.checksum_ = header.checksum;
+  result.tokenizer_ = header.tokenizer;
   result.tokens_offset_ = sizeof header + ends_bytes;
   result.mask_offset_ = result.tokens_offset_ + header.num_tokens * sizeof(std::uint32_t);
   result.check_content(header.max_token);

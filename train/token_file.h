@@ -17,6 +17,10 @@ struct TokenSpan {
   std::vector<std::uint8_t> is_trained;  // of each token, 0 or 1
 };
 
+// The identity of the tokenizer in a model's folder, as token files have it: the first bytes of the SHA-256 of its tokenizer.json. 0 where
+// there is no such file. Throws rp::Error (kBadInput) if it cannot be read.
+[[nodiscard]] std::uint64_t tokenizer_identity(const std::filesystem::path& model);
+
 // An open token file. Keeps the documents' ends in memory (8 bytes a document) and reads tokens as they are asked for.
 // Reads may come from several threads at once.
 class TokenFile {
@@ -33,6 +37,8 @@ class TokenFile {
   [[nodiscard]] std::uint64_t num_tokens() const { return document_ends_.back(); }
   [[nodiscard]] std::uint64_t num_trained() const { return num_trained_; }
   [[nodiscard]] std::optional<std::uint32_t> eos_token() const { return eos_token_; }
+  // The identity of the tokenizer that made it (tokenizer_identity()); 0: unknown.
+  [[nodiscard]] std::uint64_t tokenizer() const { return tokenizer_; }
   // Of everything after the header: two files with the same one hold the same data.
   [[nodiscard]] std::uint32_t checksum() const { return checksum_; }
 
@@ -55,6 +61,7 @@ class TokenFile {
   std::uint64_t vocabulary_ = 0;  // the model's
   std::optional<std::uint32_t> eos_token_;
   std::uint32_t checksum_ = 0;
+  std::uint64_t tokenizer_ = 0;
   std::uint64_t tokens_offset_ = 0;
   std::uint64_t mask_offset_ = 0;
 };

@@ -11,6 +11,9 @@
 #include "common/clock.h"
 #include "common/text.h"
 #include "roundpipe/models.h"
+#include "train/batch_tensors.h"
+#include "train/evaluation.h"
+#include "train/metrics_line.h"
 #include "train/run_header.h"
 #include "train/run_state.h"
 #include "train/standard_output.h"
@@ -29,11 +32,6 @@ std::uint64_t resident_bytes() {
   return resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-// Sequences `begin` to `end` of B sequences of T numbers, without a copy: [end - begin, T].
-at::Tensor rows(std::vector<std::int64_t>& numbers, std::int64_t length, std::int64_t begin, std::int64_t end) {
-  return at::from_blob(numbers.data() + begin * length, {end - begin, length}, at::kLong);
-}
-
 // Those of one round of the step.
 void add_losses(const models::CausalLmLosses& losses, StepReport& report) {
   report.loss += losses.cross_entropy;
@@ -46,6 +44,20 @@ void add_losses(const models::CausalLmLosses& losses, StepReport& report) {
   report.experts = sum;
 }
 
+// Vectors, which norms and biases are, do not decay unless that is asked for.
+Update update_of(const TrainSettings& settings, double learning_rate) {
+  const AdamW rule{.learning_rate = learning_rate,
+                   .beta1 = settings.beta1,
+                   .beta2 = settings.beta2,
+                   .epsilon = settings.epsilon,
+                   .weight_decay = settings.weight_decay};
+  if (settings.weight_decay == 0 || settings.decays_all) return rule;
+  AdamW without_decay = rule;
+  without_decay.weight_decay = 0;
+  const auto is_vector = [](const ParameterInfo& parameter) { return parameter.shape.size() < 2; };
+  return std::vector<ParameterGroup>{{.contains = is_vector, .rule = without_decay}, {.contains = {}, .rule = rule}};
+}
+
 std::string seconds_text(std::int64_t since_ns) {
   const double seconds = static_cast<double>(now_ns() - since_ns) / static_cast<double>(kNsPerSecond);
   return cat(std::round(seconds * 10) / 10, " s");
@@ -54,7 +66,7 @@ std::string seconds_text(std::int64_t since_ns) {
 }  // namespace
 
 Training::Training(Session& session, Pipeline& pipeline, const TrainSettings& settings, const models::CausalLmLossSettings& loss,
-                   RunInputs& inputs)
+                   RunInputs& inputs, const std::string& header)
     : session_(session),
       pipeline_(pipeline),
       settings_(settings),
@@ -62,15 +74,20 @@ Training::Training(Session& session, Pipeline& pipeline, const TrainSettings& se
       inputs_(inputs),
       directory_(settings.output),
       done_(inputs.steps_done),
-      progress_(settings.max_steps, ProgressStyle::observe()),
+      progress_(settings.max_steps, ProgressStyle::observe(settings.log_every)),
       clock_(now_ns()) {
   if (inputs.resume.checkpoint) (void)pipeline.load_state(*inputs.resume.checkpoint);
   take_over_directory();
+  log_->append(header);
 }
 
 void Training::take_over_directory() {
   directory_.create();
-  metrics_ = MetricsFile::open(directory_.metrics(), done_);  // before anything is renamed: no other run has this directory now
+  metrics_ = StepFile::open_json(directory_.metrics(), done_);  // before anything is renamed: no other run has this directory now
+  metrics_csv_ = StepFile::open_csv(directory_.path() / "metrics.csv", done_, metrics_csv_header());
+  if (inputs_.eval_sequences) evaluations_ = StepFile::open_json(directory_.evaluations(), inputs_.evaluations.last_step);
+  events_ = EventFile::create(directory_.path(), done_);
+  log_ = KeptFile::open(directory_.log());
   const ResumePoint& resume = inputs_.resume;
   for (const DamagedCheckpoint& each : resume.damaged) {
     inputs_.notes.push_back(cat(each.path.filename().string(), " is damaged and now called ", directory_.set_aside(each.path, "damaged-"), ": ", each.reason));
@@ -84,7 +101,7 @@ void Training::take_over_directory() {
 }
 
 void Training::run() {
-  for (const std::string& note : inputs_.notes) progress_.note("note: " + note);
+  for (const std::string& each : inputs_.notes) note("note: " + each);
   clock_ = StepClock(now_ns());
   const std::int64_t start_ns = now_ns();
   saved_ns_ = start_ns;
@@ -95,26 +112,66 @@ void Training::run() {
     throw;
   }
   progress_.remove_bar();
-  progress_.note(measured_text(session_.memory_plan()));
-  if (const std::string text = worker_memory_text(session_.worker_memory()); !text.empty()) progress_.note(text);
+  note(measured_text(session_.memory_plan()));
+  if (const std::string text = worker_memory_text(session_.worker_memory()); !text.empty()) note(text);
   report_step_times();
+  const double seconds = static_cast<double>(now_ns() - start_ns) / 1e9;
+  session_.set_stop_notice("writing the checkpoint and the model");
   const std::string written = write_model();
-  progress_.note(cat("trained ", done_ - inputs_.steps_done, " steps in ", duration_text(static_cast<double>(now_ns() - start_ns) / 1e9), "; ", written));
+  if (const std::string text = summary_.text(inputs_.evaluations, seconds); !text.empty()) note(text);
+  note(cat("trained ", done_ - inputs_.steps_done, " steps in ", duration_text(seconds), "; ", written));
 }
 
 void Training::train_steps() {
-  while (done_ < settings_.max_steps) {
+  after_step();  // an evaluation before the first step, or the one that an interrupted run has not made
+  while (done_ < settings_.max_steps && !stops_early()) {
+    session_.set_stop_notice(cat("finishing step ", done_ + 1, ", then a checkpoint"));
     AcceptedStep next = accept_step(done_ + 1);
     ++done_;
     // Only now: while one step's numbers are waited for, the next one is at work.
     report_accepted();
     accepted_ = std::move(next);
-    if (is_save_due()) {
-      report_accepted();
-      save_checkpoint();
-    }
+    after_step();
   }
   report_accepted();
+  if (done_ < settings_.max_steps) {
+    note(cat("stopped early after step ", done_, ": ", inputs_.evaluations.num_since_best, " evaluations without a better loss than that of step ",
+             inputs_.evaluations.best_step));
+  }
+}
+
+void Training::after_step() {
+  if (is_evaluation_due()) {
+    report_accepted();
+    evaluate();
+  }
+  if (is_save_due()) {
+    report_accepted();
+    save_checkpoint();
+  }
+}
+
+bool Training::is_evaluation_due() const {
+  if (!inputs_.eval_sequences || inputs_.evaluations.last_step == done_) return false;
+  return done_ % settings_.eval_every == 0 || done_ == settings_.max_steps;
+}
+
+bool Training::stops_early() const { return settings_.early_stop > 0 && inputs_.evaluations.num_since_best >= settings_.early_stop; }
+
+void Training::evaluate() {
+  session_.set_stop_notice("leaving the evaluation, then a checkpoint");
+  const std::int64_t start_ns = now_ns();
+  EvaluationReport report{.step = done_, .trained_tokens = static_cast<std::int64_t>(inputs_.eval_sequences->counts().trained)};
+  report.loss = rp::evaluate(pipeline_, *inputs_.eval_sequences, settings_, loss_settings_);
+  const std::int64_t end_ns = now_ns();
+  clock_.leave_out_until(end_ns);
+  report.seconds = static_cast<double>(end_ns - start_ns) / 1e9;
+  report.is_best = inputs_.evaluations.add(done_, report.loss);
+  evaluations_->add(evaluation_line(report));
+  events_->add(done_, {{"eval/loss", report.loss}, {"eval/perplexity", report.perplexity()}});
+  summary_.add(report);
+  note(evaluation_text(report));
+  if (report.is_best && done_ > inputs_.steps_done && settings_.save_every.is_on()) save_checkpoint();
 }
 
 Training::AcceptedStep Training::accept_step(std::int64_t step) {
@@ -122,22 +179,17 @@ Training::AcceptedStep Training::accept_step(std::int64_t step) {
   accepted.step = step;
   accepted.epoch = inputs_.batches->epoch();
   TokenBatch batch = inputs_.batches->next();
+  accepted.tokens = batch.num_tokens;
   accepted.trained_tokens = batch.num_trained;
   // Of the whole step, so that the loss is a mean over its trained tokens however it is split.
   const at::Tensor divisor = at::scalar_tensor(static_cast<double>(batch.num_trained), at::kFloat);
   const std::int64_t size = settings_.sequences_of_round();
-  const std::int64_t length = settings_.sequence_length;
   for (std::int64_t round = 0; round < settings_.rounds_per_step; ++round) {
-    const std::int64_t begin = round * size;
-    accepted.rounds.push_back(pipeline_.forward_backward({rows(batch.tokens, length, begin, begin + size)},
-                                                         {rows(batch.labels, length, begin, begin + size), divisor}));
+    const BatchTensors tensors = tensors_of(batch, settings_.sequence_length, round * size, (round + 1) * size);
+    accepted.rounds.push_back(pipeline_.forward_backward(tensors.inputs, {tensors.labels, divisor}));
   }
-  accepted.learning_rate = scheduled_learning_rate(settings_.schedule, settings_.learning_rate, step,
-                                                   settings_.warmup_steps, settings_.max_steps);
-  AdamW rule;
-  rule.learning_rate = accepted.learning_rate;
-  rule.weight_decay = settings_.weight_decay;
-  accepted.result = pipeline_.step(rule, {.asynchronous = settings_.asynchronous, .max_grad_norm = settings_.max_grad_norm});
+  accepted.learning_rate = settings_.learning_rate_curve().at(step);
+  accepted.result = pipeline_.step(update_of(settings_, accepted.learning_rate), {.asynchronous = settings_.asynchronous, .max_grad_norm = settings_.max_grad_norm});
   return accepted;
 }
 
@@ -149,21 +201,30 @@ void Training::report_accepted() {
   for (const RoundResult& round : step.rounds) add_losses(models::causal_lm_losses(round.losses(), loss_settings_), report);
   report.grad_norm = step.result->grad_norm();
   report.learning_rate = step.learning_rate;
+  report.tokens = step.tokens;
   report.trained_tokens = step.trained_tokens;
+  report.padded_tokens = settings_.tokens_of_step() - step.tokens;
   report.epoch = step.epoch;
   report.seconds = clock_.on_step(now_ns());
-  report.tokens_per_second = static_cast<double>(settings_.tokens_of_step()) / report.seconds;
+  report.tokens_per_second = static_cast<double>(report.tokens) / report.seconds;
   report.busy = layer_seconds_of_step() / (clock_.seconds_for(1) * session_.num_workers());
   report.host_bytes = resident_bytes();
   report.staged_bytes = staged_bytes_since_report();
   report.eta_seconds = clock_.seconds_for(settings_.max_steps - step.step);
-  metrics_->add(report);
+  metrics_->add(metrics_line(report));
+  metrics_csv_->add(metrics_csv_line(report));
+  events_->add(report.step, {{"train/loss", report.loss},
+                             {"train/grad_norm", report.grad_norm},
+                             {"train/learning_rate", report.learning_rate},
+                             {"train/tokens_per_second", report.tokens_per_second},
+                             {"train/epoch", static_cast<double>(report.epoch)}});
+  summary_.add(report);
   progress_.show(report);
   report_warm_up();
   report_activations();
   const double loss_scale = step.result->loss_scale();
   if (std::isfinite(report.loss) && !std::isfinite(report.grad_norm) && loss_scale > 1) {
-    progress_.note(cat("step ", report.step, ": the gradient overflowed fp16 at a loss scale of ", loss_scale,
+    note(cat("step ", report.step, ": the gradient overflowed fp16 at a loss scale of ", loss_scale,
                        "; the step is left out, and the scale is halved"));
   } else if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
     throw Error(ExitCode::kUserError,
@@ -191,12 +252,12 @@ void Training::report_step_times() {
   if (const std::string profile = session_.gpu_profile(); !profile.empty() && times.num_steps > 0) {
     predicted = predict_step(settings_, profile, pipeline_.plan_text(), session_.num_workers(), session_.fp16_accumulation());
   }
-  if (const std::string text = step_times_text(times, predicted); !text.empty()) progress_.note(text);
+  if (const std::string text = step_times_text(times, predicted); !text.empty()) note(text);
 }
 
 void Training::report_warm_up() {
   if (std::exchange(has_told_warm_up_, true)) return;
-  if (const double seconds = session_.warm_up_seconds(); seconds > 0) progress_.note(warm_up_text(seconds));
+  if (const double seconds = session_.warm_up_seconds(); seconds > 0) note(warm_up_text(seconds));
 }
 
 void Training::report_activations() {
@@ -205,22 +266,31 @@ void Training::report_activations() {
   if (bytes == told_activation_bytes_) return;
   if (told_activation_bytes_ > 0 && std::abs(bytes - told_activation_bytes_) <= 0.01 * static_cast<double>(plan.bytes())) return;
   told_activation_bytes_ = bytes;
-  progress_.note(activations_text(plan));
+  note(activations_text(plan));
 }
 
 std::string Training::write_model() {
   // Whatever becomes of the model's files: the training is not lost.
   const bool saves_first = settings_.save_every.is_on() && done_ > 0;
   if (saves_first) save_checkpoint();
+  const std::int64_t best = inputs_.evaluations.best_step;
+  const bool is_other = settings_.final_model == FinalModel::kBest && best >= 0 && best != done_;
   try {
-    return write_trained_model(pipeline_, settings_);
+    if (is_other) (void)pipeline_.load_state(directory_.checkpoint(best));
+    return write_trained_model(pipeline_, settings_) + (is_other ? cat(", that of step ", best) : "");
   } catch (const Error&) {
     if (!saves_first && done_ > 0) save_checkpoint();
     throw;
   }
 }
 
+void Training::note(const std::string& line) {
+  progress_.note(line);
+  log_->append(line + "\n");
+}
+
 bool Training::is_save_due() const {
+  if (done_ == inputs_.steps_done) return false;
   const SaveInterval& interval = settings_.save_every;
   if (interval.steps > 0) return done_ % interval.steps == 0;
   return interval.seconds > 0 && now_ns() - saved_ns_ >= interval.seconds * kNsPerSecond;
@@ -233,7 +303,7 @@ void Training::save_checkpoint() {
   const std::int64_t start_ns = now_ns();
   std::string deleted;
   const auto delete_old = [&](std::int64_t num_kept) {
-    for (const std::int64_t step : directory_.delete_old_checkpoints(kept_until_, done_, num_kept)) deleted += cat("; that of step ", step, " is deleted");
+    for (const std::int64_t step : directory_.delete_old_checkpoints(kept_until_, done_, num_kept, inputs_.evaluations.best_step)) deleted += cat("; that of step ", step, " is deleted");
   };
   const std::int64_t num_kept = settings_.num_kept_checkpoints();
   if (num_kept > 1 && std::filesystem::space(directory_.path(), ignored).available < inputs_.checkpoint_bytes) delete_old(1);
@@ -243,7 +313,7 @@ void Training::save_checkpoint() {
   saved_ns_ = now_ns();
   const std::string took = seconds_text(start_ns);
   if (num_kept > 0) delete_old(num_kept);
-  progress_.note(cat("checkpoint of step ", done_, " written to ", path.string(), " in ", took, deleted));
+  note(cat("checkpoint of step ", done_, " written to ", path.string(), " in ", took, deleted));
 }
 
 void Training::save_interrupted(const Interrupted& interrupted) {
@@ -251,7 +321,7 @@ void Training::save_interrupted(const Interrupted& interrupted) {
   progress_.remove_bar();
   save_checkpoint();
   session_.preempted();
-  progress_.note(cat("stopped by SIG", sigabbrev_np(interrupted.signal_number()), " after step ", done_,
+  note(cat("stopped by SIG", sigabbrev_np(interrupted.signal_number()), " after step ", done_,
                      "; go on with --resume ", directory_.path().string()));
   report_dropped_output();
 }

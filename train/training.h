@@ -4,17 +4,21 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "roundpipe/models.h"
 #include "roundpipe/pipeline.h"
 #include "roundpipe/session.h"
-#include "train/metrics_file.h"
+#include "train/event_file.h"
+#include "train/kept_file.h"
 #include "train/progress.h"
 #include "train/run_directory.h"
 #include "train/run_inputs.h"
+#include "train/run_summary.h"
 #include "train/settings.h"
 #include "train/step_clock.h"
+#include "train/step_file.h"
 
 namespace rp {
 
@@ -22,8 +26,9 @@ namespace rp {
 class Training {
  public:
   // Loads the checkpoint, if there is one, and makes the output directory.
-  // `loss`: with which the pipeline's loss was made.
-  Training(Session& session, Pipeline& pipeline, const TrainSettings& settings, const models::CausalLmLossSettings& loss, RunInputs& inputs);
+  // `loss`: with which the pipeline's loss was made. `header`: what the log begins with.
+  Training(Session& session, Pipeline& pipeline, const TrainSettings& settings, const models::CausalLmLossSettings& loss, RunInputs& inputs,
+           const std::string& header);
 
   // Trains to the last step and writes the trained model. Once a signal asks for an end: writes a checkpoint, says so to
   // the session, and throws Interrupted.
@@ -34,6 +39,7 @@ class Training {
   struct AcceptedStep {
     std::int64_t step = 0;
     double learning_rate = 0;
+    std::int64_t tokens = 0;
     std::int64_t trained_tokens = 0;
     std::uint64_t epoch = 0;
     std::vector<RoundResult> rounds;
@@ -45,7 +51,13 @@ class Training {
   void train_steps();
   // All rounds of the next step, and its update.
   [[nodiscard]] AcceptedStep accept_step(std::int64_t step);
-  // Waits for the numbers of the step that was accepted last, if they are still to be read, and tells them.
+  // What is done once for each pass over the data of a step that was accepted: numbers, evaluation, checkpoint.
+  void after_step();
+  [[nodiscard]] bool is_evaluation_due() const;
+  // Whether the evaluations have stopped getting better.
+  [[nodiscard]] bool stops_early() const;
+  void evaluate();
+  // Waits for the numbers of the step that was accepted last, if they are still to be read, and reports them.
   void report_accepted();
   // What the layers of a step take on all workers together.
   [[nodiscard]] double layer_seconds_of_step() const;
@@ -56,6 +68,8 @@ class Training {
   void report_activations();
   // Tells what steps took, and what they were expected to take.
   void report_step_times();
+  // A line on the screen and in the log.
+  void note(const std::string& line);
   // A checkpoint and then the trained model; says where that is.
   [[nodiscard]] std::string write_model();
   [[nodiscard]] bool is_save_due() const;
@@ -72,7 +86,10 @@ class Training {
   std::int64_t done_;  // steps accepted, those of the checkpoint included
   std::int64_t kept_until_ = -1;  // checkpoints up to this step are never deleted
   std::int64_t saved_ns_ = 0;  // when the last checkpoint was written, or the run began
-  std::optional<MetricsFile> metrics_;
+  std::optional<StepFile> metrics_, metrics_csv_, evaluations_;
+  std::optional<EventFile> events_;
+  std::optional<KeptFile> log_;
+  RunSummary summary_;
   Progress progress_;
   StepClock clock_;
   std::optional<AcceptedStep> accepted_;

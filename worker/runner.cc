@@ -113,7 +113,7 @@ bool Runner::run_microbatch(RunningTask& task, int microbatch) {
   task.totals.times.push_back({microbatch, /*is_recompute=*/false, since, now_ns()});
   inputs_.publish_computed(n, compute_);
   ++next_microbatch_;
-  if (command.phase == Phase::kFused) task.totals.losses.push_back(outputs.losses);
+  if (command.runs_loss()) task.totals.losses.push_back(outputs.losses);
   outputs_.write(command, microbatch, std::move(outputs));
   return true;
 }

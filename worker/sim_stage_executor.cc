@@ -114,7 +114,7 @@ void SimStageExecutor::run(const StageTask& task, int microbatch, const Microbat
     }
   }
   if (goes_back && command.wants_input_gradient()) add_output(outputs, command, BlockKind::kGradient, command.first_layer);
-  if (command.phase == Phase::kFused) outputs.losses = {.num = 1, .values = {}};
+  if (command.runs_loss()) outputs.losses = {.num = 1, .values = {}};
 }
 
 void SimStageExecutor::add_output(MicrobatchOutputs& outputs, const Command& command, BlockKind kind, int boundary) const {

@@ -41,8 +41,7 @@ struct ModelInfo {
 // those of each sequence in order, zeros behind them; what is left of the sequence is one document more. Attention then stays
 // within a document, whose positions count from 0. Ids, lengths and the arguments of causal_lm_loss() are looked at before a
 // call is accepted: what is wrong throws rp::Error (kUserError) from the call. The last layer gives {hidden states [batch, sequence, hidden], weight of
-// the LM head [vocabulary, hidden]}, which causal_lm_loss() takes; evaluate by forward_packed(), which keeps microbatches
-// apart. Throws rp::Error (kBadInput) naming the file, the
+// the LM head [vocabulary, hidden]}, which causal_lm_loss() takes: evaluate by Pipeline::evaluate(). Throws rp::Error (kBadInput) naming the file, the
 // tensor and the rule that it breaks; kUsage for parts that match nothing.
 [[nodiscard]] Model load(const std::filesystem::path& directory, at::ScalarType dtype = at::kBFloat16, const TrainedParts& parts = {});
 

@@ -123,14 +123,26 @@ struct LossScaling {
 
 // How the learning rate goes on after the warm-up.
 enum class LearningRateSchedule : std::uint8_t {
-  kConstant,  // it stays
-  kLinear,    // it falls along a line to 0 at the last step
-  kCosine,    // it falls as half a cosine to 0 at the last step
+  kConstant,          // it stays at its peak
+  kLinear,            // it falls along a line
+  kCosine,            // it falls as half a cosine
+  kWarmupStableDecay, // it stays, and falls along a line in the last decay_steps (WSD)
 };
 
-// Learning rate of step `step` (counted from 1): rises linearly over `warmup_steps`, then as the schedule says until
-// `max_steps`. Throws rp::Error (kUsage) for a step below 1 or warmup_steps below 0.
-[[nodiscard]] double scheduled_learning_rate(LearningRateSchedule schedule, double learning_rate, std::int64_t step,
-                                             std::int64_t warmup_steps, std::int64_t max_steps);
+// A learning rate as a function of the step: it rises linearly to `peak` over the first `warmup_steps`, and then goes on as
+// the schedule says. What falls begins at `peak`, in the first step of the fall, and reaches `minimum` one step behind
+// max_steps, so that the last step trains, too.
+struct LearningRate {
+  LearningRateSchedule schedule = LearningRateSchedule::kConstant;
+  double peak = 1e-3;
+  double minimum = 0;  // at most `peak`
+  std::int64_t warmup_steps = 0;
+  std::int64_t decay_steps = 0;  // of kWarmupStableDecay; what the warm-up leaves of them
+  std::int64_t max_steps = 1;
+
+  // The learning rate of step `step`, counted from 1; beyond max_steps of a schedule that falls, the minimum. Throws rp::Error (kUsage)
+  // for a step below 1, numbers of steps below 0, and a minimum that is not between 0 and the peak.
+  [[nodiscard]] double at(std::int64_t step) const;
+};
 
 }  // namespace rp

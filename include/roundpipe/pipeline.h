@@ -71,7 +71,7 @@ struct CallOptions {
   std::optional<Split> split_arguments{};
   std::optional<Merge> merge_outputs{};
   std::optional<std::string> plan{};
-  // Of forward_backward(): the name of a declared loss; the first one if not set.
+  // Of forward_backward() and evaluate(): the name of a declared loss; the first one if not set.
   std::optional<std::string> loss{};
   // Of forward_backward(): outputs are kept, for RoundResult::outputs().
   bool return_outputs = false;
@@ -189,6 +189,12 @@ class Pipeline {
 
   // The same as an evaluation, without waiting: the outputs stay with the workers.
   [[nodiscard]] PackedTensors forward_packed(const Batch& inputs, const CallOptions& options = {});
+
+  // Runs the layers and a loss forward, as an evaluation: layers run in their evaluation mode, nothing of the training changes, and
+  // the outputs are not kept. Returns when the round is accepted; RoundResult::losses() has the numbers. In an asynchronous run it
+  // computes with the newest weights only after a synchronize(). Throws as forward_backward(); rp::Error (kUsage) with
+  // CallOptions::return_outputs.
+  [[nodiscard]] RoundResult evaluate(const Batch& inputs, const Batch& arguments, const CallOptions& options = {});
 
   // Updates the weights with the gradients since the last step. Returns when the step is accepted; layers that are
   // updated may be used by the next round while others still wait. (With a function, synchronous: when it is applied.)

@@ -33,6 +33,8 @@ struct SessionOptions {
   std::optional<bool> fp16_accumulation;   // RP_FP16_ACCUMULATION, default off: of the products of fp16 matrices on GPUs
   std::optional<int> threads_per_worker;   // RP_THREADS_PER_WORKER, default 1
   std::optional<int> wait_timeout_seconds; // RP_WAIT_TIMEOUT, default 600: how long a wait lasts while nothing computes
+  // RP_ATTACH_TIMEOUT, default 120: how long a worker may take to start. Longer where a program does much before Session::start().
+  std::optional<int> attach_timeout_seconds;
   // RP_CHECK_CONSISTENCY, default off: a slow run that verifies what the runtime moves between processes, by version and
   // checksum. What it finds is an error of the runtime.
   std::optional<bool> check_consistency;
@@ -68,6 +70,10 @@ class Session {
   [[nodiscard]] bool stop_requested() const;
   // The signal that asked for it, or 0.
   [[nodiscard]] int stop_signal() const;
+
+  // Sets what the first INT, TERM, HUP or USR1 prints at once on stderr, behind the program's name: what the program does before it
+  // ends. At most 200 bytes; "": nothing. By default that no further round is begun.
+  void set_stop_notice(const std::string& text);
 
   // Says that the program has saved its state: an end by TERM, HUP or USR1 then has exit code 75 (requeue).
   void preempted();

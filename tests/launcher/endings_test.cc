@@ -36,15 +36,13 @@ void expect_quiet_end(LaunchedRun& run, int code) {
 }
 
 // One dump of what the processes did, and nothing besides.
-void expect_interrupted_end(LaunchedRun& run) {
-  EXPECT_EQ(run.wait_for_end(), 130);
+void expect_one_dump(const LaunchedRun& run, const std::string& why) {
   const std::vector<std::string> lines = lines_of(run.err());
   ASSERT_EQ(lines.size(), 5U) << run.err();
-  EXPECT_THAT(lines[0], testing::StartsWith("rp-launch: interrupted; "));
+  EXPECT_THAT(lines[0], testing::StartsWith("rp-launch: " + why + "; "));
   EXPECT_THAT(lines[1], testing::StartsWith("  coordinator  pid "));
   EXPECT_THAT(lines[3], testing::StartsWith("  worker 1     pid "));
   EXPECT_THAT(lines[4], testing::StartsWith("  to do: "));
-  expect_nothing_left(run);
 }
 
 TEST(Endings, SuccessIsZero) {
@@ -75,7 +73,7 @@ TEST(Endings, AStopSignalReachesTheCoordinatorAndGivesItsNumber) {
     LaunchedRun run({"-n", "2", "TOY", "wait"});
     ASSERT_TRUE(run.wait_for_output("ready"));
     run.send_signal(number);
-    number == SIGINT ? expect_interrupted_end(run) : expect_quiet_end(run, 128 + number);
+    expect_quiet_end(run, 128 + number);
   }
 }
 
@@ -83,7 +81,7 @@ TEST(Endings, OneSignalIsExactlyOneSignal) {
   LaunchedRun run({"-n", "2", "TOY", "count_signals"});
   ASSERT_TRUE(run.wait_for_output("ready"));
   run.send_signal(SIGINT);
-  expect_interrupted_end(run);
+  expect_quiet_end(run, 130);
   EXPECT_EQ(count_of(run.out(), "signals 1\n"), 1);
 }
 
@@ -100,7 +98,7 @@ TEST(Endings, AnInterruptedProgramIsNotQueuedAgain) {
   LaunchedRun run({"-n", "2", "TOY", "preempted"});
   ASSERT_TRUE(run.wait_for_output("ready"));
   run.send_signal(SIGINT);
-  expect_interrupted_end(run);
+  expect_quiet_end(run, 130);
 }
 
 TEST(Endings, TheSecondInterruptEndsADeafProgramWithinTwoSecondsAndTheThirdAtOnce) {
@@ -114,9 +112,23 @@ TEST(Endings, TheSecondInterruptEndsADeafProgramWithinTwoSecondsAndTheThirdAtOnc
     if (num_interrupts == 2) {
       EXPECT_EQ(run.wait_for_end(3), 130);
     }
-    EXPECT_EQ(count_of(run.err(), "what the processes do now:"), 1) << run.err();
+    expect_one_dump(run, "interrupted");
     expect_nothing_left(run);
   }
+}
+
+TEST(Endings, AProgramThatStandsStillAfterAnInterruptIsDumpedOnceWithoutASecondOne) {
+  LaunchedRun run({"-n", "2", "TOY", "deaf"});
+  ASSERT_TRUE(run.wait_for_output("ready"));
+  run.send_signal(SIGINT);
+  EXPECT_EQ(run.wait_for_end(2), -1);
+  EXPECT_EQ(run.err(), "");
+  EXPECT_EQ(run.wait_for_end(6), -1);
+  expect_one_dump(run, "interrupted, but nothing goes on");
+  for (int i = 0; i < 2; ++i) run.send_signal(SIGINT);
+  EXPECT_EQ(run.wait_for_end(3), 130);
+  expect_one_dump(run, "interrupted, but nothing goes on");
+  expect_nothing_left(run);
 }
 
 TEST(Endings, ACoordinatorThatAbortsIsReported) {

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <initializer_list>
 
 #include "roundpipe/error.h"
 #include "roundpipe/optimizer.h"
@@ -9,60 +10,83 @@ namespace rp {
 namespace {
 
 constexpr auto kConstant = LearningRateSchedule::kConstant;
+constexpr auto kLinear = LearningRateSchedule::kLinear;
 constexpr auto kCosine = LearningRateSchedule::kCosine;
+constexpr auto kStable = LearningRateSchedule::kWarmupStableDecay;
 
-TEST(Schedule, LinearFallsAlongALineToZeroAtTheLastStep) {
-  constexpr auto kLinear = LearningRateSchedule::kLinear;
-  EXPECT_EQ(scheduled_learning_rate(kLinear, 1.0, 10, 20, 100), 0.5);
-  EXPECT_EQ(scheduled_learning_rate(kLinear, 1.0, 20, 20, 100), 1.0);
-  EXPECT_EQ(scheduled_learning_rate(kLinear, 1.0, 40, 20, 100), 0.75);
-  EXPECT_EQ(scheduled_learning_rate(kLinear, 1.0, 100, 20, 100), 0.0);
-  EXPECT_EQ(scheduled_learning_rate(kLinear, 1.0, 200, 20, 100), 0.0);
-}
-
-TEST(Schedule, WarmUpRisesLinearlyAndEndsAtTheFullRate) {
-  for (const auto schedule : {kConstant, kCosine}) {
-    EXPECT_EQ(scheduled_learning_rate(schedule, 0.5, 1, 4, 100), 0.125);
-    EXPECT_EQ(scheduled_learning_rate(schedule, 0.5, 2, 4, 100), 0.25);
-    EXPECT_EQ(scheduled_learning_rate(schedule, 0.5, 3, 4, 100), 0.375);
-    EXPECT_EQ(scheduled_learning_rate(schedule, 0.5, 4, 4, 100), 0.5);
+TEST(LearningRateTest, RisesLinearlyOverTheWarmUp) {
+  for (const auto schedule : {kConstant, kLinear, kCosine, kStable}) {
+    const LearningRate rate{.schedule = schedule, .peak = 0.5, .minimum = 0.125, .warmup_steps = 4, .decay_steps = 10, .max_steps = 100};
+    EXPECT_EQ(rate.at(1), 0.125);
+    EXPECT_EQ(rate.at(2), 0.25);
+    EXPECT_EQ(rate.at(3), 0.375);
+    EXPECT_EQ(rate.at(4), 0.5);
+    EXPECT_EQ(rate.at(5), 0.5) << "the fall begins at the peak";
   }
 }
 
-TEST(Schedule, ConstantStaysAtTheFullRateForEver) {
-  EXPECT_EQ(scheduled_learning_rate(kConstant, 1e-3, 1, 0, 10), 1e-3);
-  EXPECT_EQ(scheduled_learning_rate(kConstant, 1e-3, 5, 4, 10), 1e-3);
-  EXPECT_EQ(scheduled_learning_rate(kConstant, 1e-3, 1000, 4, 10), 1e-3);
+TEST(LearningRateTest, StaysIfItIsConstant) {
+  const LearningRate rate{.peak = 1e-3, .warmup_steps = 4, .max_steps = 10};
+  EXPECT_EQ(rate.at(5), 1e-3);
+  EXPECT_EQ(rate.at(1000), 1e-3);
 }
 
-TEST(Schedule, CosineFallsFromTheEndOfWarmUpToZeroAtTheLastStep) {
-  EXPECT_EQ(scheduled_learning_rate(kCosine, 1.0, 60, 20, 100), 0.5);
-  EXPECT_DOUBLE_EQ(scheduled_learning_rate(kCosine, 1.0, 40, 20, 100), 0.5 + std::sqrt(0.125));
-  EXPECT_DOUBLE_EQ(scheduled_learning_rate(kCosine, 1.0, 80, 20, 100), 0.5 - std::sqrt(0.125));
-  EXPECT_EQ(scheduled_learning_rate(kCosine, 1.0, 100, 20, 100), 0.0);
-  EXPECT_EQ(scheduled_learning_rate(kCosine, 1.0, 101, 20, 100), 0.0);
-  double last = 1.0;
-  for (int step = 21; step <= 100; ++step) {
-    const double rate = scheduled_learning_rate(kCosine, 1.0, step, 20, 100);
-    EXPECT_LT(rate, last);
-    last = rate;
+TEST(LearningRateTest, FallsAlongALineToTheMinimum) {
+  const LearningRate rate{.schedule = kLinear, .peak = 1.0, .warmup_steps = 20, .max_steps = 100};
+  EXPECT_EQ(rate.at(21), 1.0);
+  EXPECT_EQ(rate.at(41), 0.75);
+  EXPECT_EQ(rate.at(61), 0.5);
+  EXPECT_EQ(rate.at(101), 0.0);
+  EXPECT_EQ(rate.at(200), 0.0);
+  const LearningRate bounded{.schedule = kLinear, .peak = 1.0, .minimum = 0.5, .max_steps = 4};
+  EXPECT_EQ(bounded.at(1), 1.0);
+  EXPECT_EQ(bounded.at(3), 0.75);
+  EXPECT_EQ(bounded.at(5), 0.5);
+}
+
+TEST(LearningRateTest, FallsAsHalfACosine) {
+  const LearningRate rate{.schedule = kCosine, .peak = 1.0, .warmup_steps = 20, .max_steps = 100};
+  EXPECT_EQ(rate.at(21), 1.0);
+  EXPECT_DOUBLE_EQ(rate.at(41), 0.5 + std::sqrt(0.125));
+  EXPECT_DOUBLE_EQ(rate.at(61), 0.5);
+  EXPECT_DOUBLE_EQ(rate.at(81), 0.5 - std::sqrt(0.125));
+  EXPECT_EQ(rate.at(101), 0.0);
+  for (std::int64_t step = 21; step < 101; ++step) EXPECT_GT(rate.at(step), rate.at(step + 1));
+}
+
+TEST(LearningRateTest, StaysAndFallsInTheLastSteps) {
+  const LearningRate rate{.schedule = kStable, .peak = 1.0, .minimum = 0.2, .warmup_steps = 5, .decay_steps = 4, .max_steps = 20};
+  EXPECT_EQ(rate.at(6), 1.0);
+  EXPECT_EQ(rate.at(17), 1.0);
+  EXPECT_DOUBLE_EQ(rate.at(18), 0.8);
+  EXPECT_DOUBLE_EQ(rate.at(20), 0.4);
+  EXPECT_EQ(rate.at(21), 0.2);
+}
+
+TEST(LearningRateTest, DecayStepsThatTheWarmUpTakesAreNotThere) {
+  const LearningRate rate{.schedule = kStable, .peak = 1.0, .warmup_steps = 6, .decay_steps = 100, .max_steps = 10};
+  EXPECT_EQ(rate.at(7), 1.0);
+  EXPECT_EQ(rate.at(9), 0.5);
+}
+
+TEST(LearningRateTest, TheLastStepTrainsWhateverTheSchedule) {
+  for (const auto schedule : {kConstant, kLinear, kCosine, kStable}) {
+    for (const std::int64_t max_steps : {1, 2, 3, 1000}) {
+      for (const std::int64_t warmup_steps : {std::int64_t{0}, std::int64_t{1}, max_steps}) {
+        const LearningRate rate{.schedule = schedule, .peak = 2.0, .warmup_steps = warmup_steps, .decay_steps = 2, .max_steps = max_steps};
+        EXPECT_GT(rate.at(max_steps), 0.0) << max_steps << " steps, " << warmup_steps << " of warm-up";
+        EXPECT_LE(rate.at(max_steps), 2.0);
+      }
+    }
   }
 }
 
-TEST(Schedule, CosineWithoutWarmUpFallsFromTheFirstStep) {
-  EXPECT_EQ(scheduled_learning_rate(kCosine, 2.0, 1, 0, 2), 1.0);
-  EXPECT_EQ(scheduled_learning_rate(kCosine, 2.0, 2, 0, 2), 0.0);
-}
-
-TEST(Schedule, WarmUpThatFillsTheRunLeavesNoCosine) {
-  EXPECT_EQ(scheduled_learning_rate(kCosine, 1.0, 10, 10, 10), 1.0);
-  EXPECT_EQ(scheduled_learning_rate(kCosine, 1.0, 11, 10, 10), 0.0);
-  EXPECT_EQ(scheduled_learning_rate(kCosine, 1.0, 10, 20, 10), 0.5);
-}
-
-TEST(Schedule, AStepBelowOneAndANegativeWarmUpAreErrors) {
-  EXPECT_THROW(static_cast<void>(scheduled_learning_rate(kConstant, 1.0, 0, 0, 10)), Error);
-  EXPECT_THROW(static_cast<void>(scheduled_learning_rate(kCosine, 1.0, 1, -1, 10)), Error);
+TEST(LearningRateTest, RefusesImpossibleNumbers) {
+  EXPECT_THROW(static_cast<void>(LearningRate{}.at(0)), Error);
+  EXPECT_THROW(static_cast<void>(LearningRate{.warmup_steps = -1}.at(1)), Error);
+  EXPECT_THROW(static_cast<void>(LearningRate{.decay_steps = -1}.at(1)), Error);
+  EXPECT_THROW(static_cast<void>(LearningRate{.peak = 1.0, .minimum = 2.0}.at(1)), Error);
+  EXPECT_THROW(static_cast<void>(LearningRate{.peak = 1.0, .minimum = -1.0}.at(1)), Error);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "models/scalar_type.h"
 #include "roundpipe/models.h"
 #include "tests/reference/reference_loop.h"
+#include "train/batch_tensors.h"
 #include "train/batches.h"
 #include "train/settings.h"
 #include "train/token_file.h"
@@ -22,17 +23,18 @@ namespace {
 // The rounds of all steps, in order.
 std::vector<reference::Round> make_rounds(const TrainSettings& settings) {
   const TokenFile file = TokenFile::open(settings.data, models::inspect(settings.model).vocabulary);
-  BatchSource batches(file, settings.sequence_length, settings.batch_size, settings.seed);
+  const Sequences sequences(file, split_documents(file.num_documents(), settings.eval_share, settings.seed).trained, settings.sequence_length,
+                            settings.is_packed);
+  BatchSource batches(sequences, settings.batch_size, settings.seed);
   std::vector<reference::Round> rounds;
   for (std::int64_t step = 0; step < settings.max_steps; ++step) {
     TokenBatch batch = batches.next();
-    const std::vector<std::int64_t> shape{settings.batch_size, settings.sequence_length};
-    const at::Tensor tokens = at::from_blob(batch.tokens.data(), shape, at::kLong).clone();
-    const at::Tensor labels = at::from_blob(batch.labels.data(), shape, at::kLong).clone();
     const at::Tensor divisor = at::scalar_tensor(static_cast<double>(batch.num_trained), at::kFloat);
     for (std::int64_t round = 0; round < settings.rounds_per_step; ++round) {
       const std::int64_t size = settings.sequences_of_round();
-      rounds.push_back({{tokens.narrow(0, round * size, size)}, {labels.narrow(0, round * size, size), divisor}});
+      BatchTensors tensors = tensors_of(batch, settings.sequence_length, round * size, (round + 1) * size);
+      for (at::Tensor& input : tensors.inputs) input = input.clone();
+      rounds.push_back({tensors.inputs, {tensors.labels.clone(), divisor}});
     }
   }
   return rounds;
@@ -63,6 +65,9 @@ int run(const TrainSettings& settings) {
                            .asynchronous = settings.asynchronous,
                            .max_grad_norm = settings.max_grad_norm,
                            .rule = {}};
+  if (settings.schedule != LearningRateSchedule::kConstant || settings.warmup_steps != 0) {
+    throw Error(ExitCode::kUsage, "the reference has a constant learning rate; give --lr-schedule constant --warmup-steps 0");
+  }
   loop.rule.learning_rate = settings.learning_rate;
   loop.rule.weight_decay = settings.weight_decay;
   const at::ScalarType dtype = scalar_type_of(settings.dtype);

@@ -51,6 +51,7 @@ int main(int argc, char** argv) {
   if (g_mode == "differ-in-argument") {
     model = rp::Model{rp::layer<Block>(0), rp::layer<Block>(session.is_coordinator() ? 1 : 7)};
   }
+  while (g_mode == "slow-start" && !session.is_coordinator()) pause();
   if (g_mode == "throw-before-start") throw std::runtime_error("before the start");
   rp::Pipeline pipe(session, model, rp::loss("mean square", mean_square), {.num_microbatches = 2});
   session.start();

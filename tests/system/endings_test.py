@@ -16,6 +16,7 @@ PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
 REPETITIONS = int(sys.argv.pop(1))
 DEADLINE = 60
 DUMP = "what the processes do now:"
+NOTICE = f"{PROGRAM.name}: no further round is begun; Ctrl-C again ends at once\n"
 
 
 def processes_of(marker):
@@ -207,19 +208,30 @@ class Dumps(unittest.TestCase):
         self.assertLessEqual(max(len(line) for line in dump), 160, err)
         return "\n".join(dump)
 
-    def test_an_int_in_mid_run_prints_what_all_do(self):
+    def test_an_int_in_mid_run_prints_what_the_program_still_does(self):
         run = Run(PROGRAM, "until-signal")
         run.wait_running()
         run.process.send_signal(signal.SIGINT)
+        err = self.ended(run, 130)
+        self.assertEqual(err, NOTICE)
+
+    def test_a_second_int_prints_what_all_do(self):
+        run = Run(PROGRAM, "until-signal")
+        run.wait_running()
+        os.kill(run.worker(1), signal.SIGSTOP)
+        wait_for_standstill(run.worker(0), workers=3)
+        run.process.send_signal(signal.SIGINT)
+        self.assertEqual(run.process.stderr.readline(), NOTICE)
+        run.process.send_signal(signal.SIGINT)
         dump = self.assert_one_dump(self.ended(run, 130), "rp-launch: interrupted")
         self.assertRegex(dump, r"newest is round \d+ of step \d+; last slot accepted: \d+, sent: \d+, committed: \d+\n")
-        self.assertIn("to do:       nothing: no slot is late", dump)
+        self.assertIn("STOPPED", dump)
 
     def test_other_signals_print_none(self):
         run = Run(PROGRAM, "until-signal", workers=2)
         run.wait_running()
         run.process.send_signal(signal.SIGTERM)
-        self.assertEqual(self.ended(run, 143), "")
+        self.assertEqual(self.ended(run, 143), NOTICE.replace("; Ctrl-C again ends at once", ""))
 
     def test_a_healthy_run_prints_none(self):
         self.assertEqual(self.ended(Run(PROGRAM, "success", workers=2, variables={"RP_WAIT_TIMEOUT": "1"}), 0), "")
@@ -242,6 +254,11 @@ class Dumps(unittest.TestCase):
         self.assertRegex(dump, r"computes: slot \d+, \w+ of layers \d-\d, round 0 of step 1, microbatch 0 of 2, layer 1")
         self.assertRegex(dump, r"to do: +slot \d+ of worker \d is the oldest")
 
+    def test_a_worker_that_does_not_start_is_named(self):
+        err = self.ended(Run(PROGRAM, "slow-start", variables={"RP_ATTACH_TIMEOUT": "1"}), 124)
+        self.assert_one_dump(err, "rp-launch: a wait ran out")
+        self.assertEqual(err.count("worker 0 did not start within 1 s (--attach-timeout)"), 1, err)
+
     def test_the_same_standstill_is_not_printed_twice(self):
         run = Run(PROGRAM, "until-signal", variables={"RP_WAIT_TIMEOUT": "1"})
         run.wait_running()
@@ -249,7 +266,7 @@ class Dumps(unittest.TestCase):
         wait_for_standstill(run.worker(0), workers=3)
         run.process.send_signal(signal.SIGINT)
         err = self.ended(run, 124)
-        self.assert_one_dump(err, "rp-launch: interrupted")
+        self.assert_one_dump(err, "rp-launch: a wait ran out")
 
     def test_without_rp_launch_a_hang_prints_the_same(self):
         result = subprocess.run([PROGRAM, "hang-in-layer"], env=dict(os.environ, RP_WAIT_TIMEOUT="1"), capture_output=True,

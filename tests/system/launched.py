@@ -26,7 +26,8 @@ def on_device(launch: list[str]) -> list[str]:
 def settings(output: Path, **changes) -> list[str]:
     """The command line of a small run; changes by option name, None to leave one out, True for a switch."""
     values = {"model": SAMPLE / "model", "data": SAMPLE / "data.tokens", "output": output, "max_steps": 4, "batch_size": 8,
-              "num_microbatches": 3, "sequence_length": 32, "learning_rate": "1e-3", "seed": 1} | changes
+              "num_microbatches": 3, "sequence_length": 32, "learning_rate": "1e-3", "warmup_steps": 0, "lr_schedule": "constant",
+              "seed": 1} | changes
     words = []
     for name, value in values.items():
         option = "--" + name.replace("_", "-")

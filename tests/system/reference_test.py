@@ -72,7 +72,7 @@ class Parity:
         data = self.test.directory / "rows.tokens"
         file.write(data)
         self.test.run_train(settings(self.test.output, model=self.model, data=data, max_steps=self.STEPS, batch_size=self.ROWS,
-                                     sequence_length=self.length, learning_rate=self.LEARNING_RATE, dtype="fp32",
+                                     sequence_length=self.length, learning_rate=self.LEARNING_RATE, dtype="fp32", no_packing=True,
                                      max_grad_norm=self.MAX_GRAD_NORM, **self.parts))
         return [step["loss"] for step in metrics(self.test.output)]
 

@@ -3,6 +3,7 @@
 
 import array
 import fcntl
+import hashlib
 import json
 import os
 import pty
@@ -167,7 +168,7 @@ class BadInputTest(LaunchedTest):
         self.refused(2, "--batch-size 2 is too small for --num-microbatches 3", batch_size=2)
         self.refused(2, "--batch-size 8 does not split evenly", rounds_per_step=3)
         self.refused(2, "--learnin-rate (did you mean --learning-rate?)", learnin_rate=1)
-        self.refused(2, "missing: --seed S", seed=None)
+        self.refused(2, "missing: --data FILE", data=None)
         self.refused(2, "--sequence-length 4096 is beyond the 128 positions", sequence_length=4096)
 
     def test_config_file(self):
@@ -200,6 +201,27 @@ class BadInputTest(LaunchedTest):
         config = json.loads((model / "config.json").read_text())
         (model / "config.json").write_text(json.dumps(config | {"hidden_size": 64}))
         self.refused(64, "model.safetensors", model=model)
+
+    def test_weights_that_are_no_numbers(self):
+        import torch
+        from safetensors.torch import load_file, save_file
+
+        model = self.copy_of_model()
+        tensors = load_file(model / "model.safetensors")
+        name = "model.layers.3.mlp.up_proj.weight"
+        tensors[name][2, 1:3] = torch.tensor([float("nan"), float("inf")])
+        save_file(tensors, model / "model.safetensors", metadata={"format": "pt"})
+        self.refused(64, f"tensor {name}: 2 of its {tensors[name].numel()} values are NaN or infinite", model=model)
+
+    def test_data_of_another_tokenizer(self):
+        model = self.copy_of_model()
+        raw = bytearray((SAMPLE / "data.tokens").read_bytes())
+        raw[72:80] = hashlib.sha256((model / "tokenizer.json").read_bytes()).digest()[:8]
+        data = self.directory / "data.tokens"
+        data.write_bytes(raw)
+        self.run_train(settings(self.directory / "right", model=model, data=data, max_steps=1))
+        (model / "tokenizer.json").write_bytes((model / "tokenizer.json").read_bytes() + b" ")
+        self.refused(64, "data.tokens: was made with another tokenizer than that of", model=model, data=data)
 
     def test_both_model_and_data_are_told_at_once(self):
         self.refused(64, "2 problems", "no_model", "no.tokens", model=self.directory / "no_model", data=self.directory / "no.tokens")

@@ -46,8 +46,14 @@ TEST(Settings, WhatIsNotGivenHasItsDocumentedDefault) {
   EXPECT_EQ(s.dtype, DType::kBFloat16);
   EXPECT_EQ(s.max_grad_norm, 1.0);
   EXPECT_EQ(s.weight_decay, 0.0);
-  EXPECT_EQ(s.warmup_steps, 0);
-  EXPECT_EQ(s.schedule, LearningRateSchedule::kConstant);
+  EXPECT_EQ(s.epochs, 0);
+  EXPECT_TRUE(s.is_packed);
+  EXPECT_EQ(s.warmup_steps, -1);
+  EXPECT_EQ(s.schedule, LearningRateSchedule::kCosine);
+  EXPECT_EQ(s.min_learning_rate, 0);
+  EXPECT_FALSE(s.evaluates());
+  EXPECT_FALSE(s.decays_all);
+  EXPECT_EQ(s.final_model, FinalModel::kLast);
   EXPECT_EQ(s.save_every.text(), "15m");
   EXPECT_EQ(s.num_kept_checkpoints(), 2);
   EXPECT_FALSE(s.recompute_grain);
@@ -86,8 +92,57 @@ TEST(Settings, AllProblemsAreToldTogether) {
 }
 
 TEST(Settings, MissingOptionsAreOneLine) {
-  expect_usage({"missing: --model DIR, --data FILE, --output DIR", "--seed S"}, {});
-  expect_usage({"missing: --seed S; train --help"}, command_without("--seed", {}));
+  expect_usage({"missing: --model DIR, --data FILE, --output DIR; train --help"}, {});
+  expect_usage({"missing: --data FILE; train --help"}, command_without("--data", {}));
+}
+
+TEST(Settings, ModelDataAndOutputAreEnough) {
+  const TrainSettings s = parse_train_command({"--model", "m", "--data", "d", "--output", "o"}).settings;
+  EXPECT_EQ(s.epochs, 3);
+  EXPECT_EQ(s.seed, 1U);
+  EXPECT_EQ(s.batch_size, 0) << "by the model";
+  EXPECT_EQ(s.learning_rate, 0) << "by the model";
+}
+
+TEST(Settings, EpochsAndStepsAreGivenOneAtATime) {
+  EXPECT_EQ(parse_train_command(command_without("--max-steps", {"--epochs", "1.5"})).settings.epochs, 1.5);
+  expect_usage({"--epochs and --max-steps both say how long the run is"}, command({"--epochs", "2"}));
+}
+
+TEST(Settings, OfTheScheduleAreRead) {
+  const TrainSettings s = parse_train_command(command({"--lr-schedule", "wsd", "--decay-steps", "12", "--min-learning-rate", "1e-6",
+                                                       "--warmup-steps", "5"})).settings;
+  const LearningRate rate = s.learning_rate_curve();
+  EXPECT_EQ(rate.schedule, LearningRateSchedule::kWarmupStableDecay);
+  EXPECT_EQ(rate.at(48), 1e-4);
+  EXPECT_LT(rate.at(50), 1e-4);
+  EXPECT_EQ(rate.at(61), 1e-6);
+  expect_usage({"--min-learning-rate 0.1 is above --learning-rate 0.0001"}, command({"--min-learning-rate", "0.1"}));
+  expect_usage({"--decay-steps is for --lr-schedule wsd"}, command({"--decay-steps", "3"}));
+}
+
+TEST(Settings, OfTheOptimizerAreRead) {
+  const TrainSettings s = parse_train_command(command({"--adam-beta1", "0.8", "--adam-beta2", "0.95", "--adam-epsilon", "1e-6", "--decay-all"})).settings;
+  EXPECT_EQ(s.beta1, 0.8);
+  EXPECT_EQ(s.beta2, 0.95);
+  EXPECT_EQ(s.epsilon, 1e-6);
+  EXPECT_TRUE(s.decays_all);
+  expect_usage({"--adam-beta1 must be a number from 0"}, command({"--adam-beta1", "1"}));
+  expect_usage({"--adam-epsilon must be above 0"}, command({"--adam-epsilon", "0"}));
+}
+
+TEST(Settings, OfEvaluationsNeedDataToEvaluateOn) {
+  const TrainSettings s = parse_train_command(command({"--eval-share", "0.05", "--eval-every", "7", "--early-stop", "3", "--final-model", "best"})).settings;
+  EXPECT_TRUE(s.evaluates());
+  EXPECT_EQ(s.eval_every, 7);
+  EXPECT_EQ(s.early_stop, 3);
+  EXPECT_EQ(s.final_model, FinalModel::kBest);
+  EXPECT_TRUE(parse_train_command(command({"--eval-data", "e"})).settings.evaluates());
+  expect_usage({"--eval-data and --eval-share both say"}, command({"--eval-data", "e", "--eval-share", "0.1"}));
+  expect_usage({"--eval-every needs data to evaluate on"}, command({"--eval-every", "5"}));
+  expect_usage({"--early-stop needs data to evaluate on"}, command({"--early-stop", "5"}));
+  expect_usage({"--final-model best needs data to evaluate on"}, command({"--final-model", "best"}));
+  expect_usage({"--final-model best needs checkpoints"}, command({"--final-model", "best", "--eval-share", "0.1", "--save-every", "never"}));
 }
 
 TEST(Settings, ABatchMustSplitIntoRoundsAndMicrobatches) {
@@ -213,7 +268,7 @@ TEST(Settings, TheHeaderTellsEveryOneOfThem) {
   std::size_t num_settings = 0;
   for (const TrainOption& option : train_options()) {
     const std::string name = option.name;
-    if (name == "export" || name == "config" || name == "help" || name == "version") continue;
+    if (name == "epochs" || name == "decay-steps" || name == "export" || name == "config" || name == "help" || name == "version") continue;
     ASSERT_LT(num_settings, rows.size());
     EXPECT_EQ(rows[num_settings++].name, name);
   }

@@ -41,7 +41,7 @@ struct TokenFileContent {
     append(all, std::vector<std::uint32_t>{version, header_bytes});
     append(all, std::vector<std::uint64_t>{vocabulary, num_documents, num_tokens, num_trained});
     append(all, std::vector<std::uint32_t>{max_token, eos_token, kind, checksum});
-    append(all, std::vector<std::uint64_t>{longest_document, zero});
+    append(all, std::vector<std::uint64_t>{longest_document, tokenizer});
     return all + content;
   }
 
@@ -57,7 +57,7 @@ struct TokenFileContent {
   std::uint32_t kind = 0;
   std::uint32_t checksum_error = 0;
   std::uint64_t longest_document = 0;
-  std::uint64_t zero = 0;
+  std::uint64_t tokenizer = 0;
   std::vector<std::uint64_t> ends = {0};
   std::vector<std::uint32_t> tokens;
   std::vector<std::uint8_t> mask;

@@ -52,7 +52,6 @@ TEST(TokenFile, EveryLieIsRefusedWithTheFileAndTheRule) {
       {"largest token is 8, but has 9", [](auto& f) { f.max_token = 8; }},
       {"end-of-text token is 100", [](auto& f) { f.eos_token = 100; }},
       {"kind is 2", [](auto& f) { f.kind = 2; }},
-      {"unused field", [](auto& f) { f.zero = 1; }},
       {"longest document has 4 tokens, but one has 3", [](auto& f) { f.longest_document = 4; }},
       {"from token 1 to 5", [](auto& f) { f.ends[0] = 1; }},
       {"from token 0 to 4", [](auto& f) { f.ends[2] = 4; }},
@@ -87,6 +86,18 @@ TEST(TokenFile, DataOfAnotherTokenizerIsRefusedWithBothVocabularies) {
   const auto path = directory.write("data", two_documents().bytes());
   expect_refusal({path.string(), "up to 9", "tokenizer of 100 tokens", "vocabulary is 9"},
                  [&] { TokenFile::open(path, 9); });
+}
+
+TEST(TokenFile, KnowsItsTokenizerByTheChecksumOfItsFile) {
+  const TempDirectory directory;
+  EXPECT_EQ(tokenizer_identity(directory.path()), 0U) << "no tokenizer.json";
+  (void)directory.write("tokenizer.json", "abc");
+  constexpr std::uint64_t kOfAbc = 0xeacf018fbf1678ba;  // SHA-256 of "abc" begins with ba7816bf 8f01cfea (FIPS 180-2, B.1)
+  EXPECT_EQ(tokenizer_identity(directory.path()), kOfAbc);
+  TokenFileContent content = two_documents();
+  EXPECT_EQ(TokenFile::open(directory.write("data", content.bytes()), 100).tokenizer(), 0U);
+  content.tokenizer = kOfAbc;
+  EXPECT_EQ(TokenFile::open(directory.write("data", content.bytes()), 100).tokenizer(), kOfAbc);
 }
 
 TEST(TokenFile, AFileThatChangesWhileItIsReadIsAnErrorAndNotAnIdBeyondTheVocabulary) {

@@ -56,7 +56,8 @@ class Run:
 
 def command(bench: Bench, output: Path, launch: list, model: Path, data: Path, **settings) -> list:
     """Settings by option name; True for a switch, None to leave one out."""
-    values = {"model": model, "data": data, "output": output, "learning_rate": "1e-3", "seed": 1, "save_every": "never"} | settings
+    values = {"model": model, "data": data, "output": output, "learning_rate": "1e-3", "warmup_steps": 0, "lr_schedule": "constant",
+              "no_packing": True, "seed": 1, "save_every": "never"} | settings
     words = [bench.program("rp-launch"), *launch, bench.program("train")]
     for name, value in values.items():
         if value is not None:

@@ -53,6 +53,7 @@ MODES = {
     "rounds_async": ([], {"rounds_per_step": 2, "async": True}),
     "by_layer": ([], {"recompute_grain": "layer"}),
     "schedule": ([], {"lr_schedule": "cosine", "warmup_steps": 2, "weight_decay": 0.1, "max_grad_norm": 0}),
+    "packing": ([], {"no_packing": None}),
     "checked": (["--check-consistency"], {}),
     "no_prefetch": (["--prefetch", "0"], {}),
     "even": (["--plan", "even"], {}),
