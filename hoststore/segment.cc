@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "common/retry.h"
 #include "common/text.h"
 #include "hoststore/memory_limit.h"
 #include "roundpipe/error.h"
@@ -129,13 +130,13 @@ void Segment::reserve(std::uint64_t bytes) {
     error = errno == EINTR ? 0 : errno;
   }
   // What was reserved of the new part goes back: the segment keeps its length.
-  if (ftruncate(fd_.get(), static_cast<off_t>(present)) != 0) error = errno;
+  if (retry_interrupted([&] { return ftruncate(fd_.get(), static_cast<off_t>(present)); }) != 0) error = errno;
   throw_not_reserved(bytes - present, error);
 }
 
 void Segment::lengthen(std::uint64_t bytes) {
   if (bytes <= this->bytes()) return;
-  if (ftruncate(fd_.get(), static_cast<off_t>(bytes)) == 0) return;
+  if (retry_interrupted([&] { return ftruncate(fd_.get(), static_cast<off_t>(bytes)); }) == 0) return;
   throw Error(ExitCode::kNoResource, cat("cannot make the memory file of ", purpose_, " ", bytes_text(bytes), " long: ",
                                          errno_text(errno), "; raise `ulimit -f`"));
 }

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "common/retry.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
 
@@ -73,7 +74,7 @@ RunContext RunContext::create(LaunchPlan plan, const sigset_t& handled) {
                  .board = FaultBoard::create(num_processes),
                  .liveness_read = UniqueFd(pipe[0]),
                  .liveness_write = UniqueFd(pipe[1]),
-                 .no_input = UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC))};
+                 .no_input = UniqueFd(retry_interrupted([] { return open("/dev/null", O_RDONLY | O_CLOEXEC); }))};
   if (!run.no_input) {
     throw Error(ExitCode::kNoResource, cat("cannot open /dev/null (", errno_text(errno), "); raise the limit on open files (ulimit -n)"));
   }

@@ -1,5 +1,7 @@
 #include "model_files/side_files.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -7,6 +9,7 @@
 #include <set>
 #include <string_view>
 
+#include "common/bad_input.h"
 #include "model_files/checksum.h"
 #include "model_files/model_config.h"
 #include "roundpipe/error.h"
@@ -50,9 +53,27 @@ std::optional<InputFile> open_side_file(const fs::path& path, const std::vector<
     const bool is_ours = std::ranges::any_of(folders, [&](const fs::path& folder) { return is_inside(real, folder); });
     if (!is_ours || file.size() > kMaxBytes) return std::nullopt;
     return file;
-  } catch (const Error&) {  // a folder, a pipe, a link to nowhere, a file that we may not read
+  } catch (const Error&) {  // a link to nowhere, a file that we may not read
+    if (access(path.c_str(), R_OK) == 0) throw;  // it cannot be read now: a model without its tokenizer is no result
     return std::nullopt;
   }
+}
+
+// Sorted.
+std::vector<std::string> names_in(const fs::path& directory) {
+  std::vector<std::string> names;
+  std::error_code failure;
+  fs::directory_iterator entry;
+  do {
+    entry = fs::directory_iterator(directory, failure);
+  } while (failure == std::errc::interrupted);
+  for (; !failure && entry != fs::directory_iterator(); entry.increment(failure)) names.push_back(entry->path().filename().string());
+  if (failure == std::errc::too_many_files_open) {
+    throw Error(ExitCode::kNoResource, cat(directory.string(), " cannot be read: ", failure.message(), "; raise the limit on open files (ulimit -n)"));
+  }
+  if (failure) throw bad_input(directory, "cannot be read: ", failure.message());
+  std::ranges::sort(names);
+  return names;
 }
 
 // The model's folder, and of one in the hub's cache (models--NAME/snapshots/REVISION) the folder where its files are.
@@ -73,9 +94,7 @@ SideFiles find_side_files(const WeightFiles& weights) {
   std::set<std::string> written = {kConfigFile, kIndexFile, ChecksumList::file_name(ChecksumKind::kSha256)};
   for (const SafetensorsFile& file : weights.files()) written.insert(file.path().filename().string());
   const std::vector<fs::path> folders = folders_of(directory);
-  std::vector<std::string> names;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) names.push_back(entry.path().filename().string());
-  std::ranges::sort(names);
+  const std::vector<std::string> names = names_in(directory);
   SideFiles files;
   for (const std::string& name : names) {
     if (name.starts_with('.') || written.contains(name)) continue;
