@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Fails every system call of a run in every way, one a run, and says what became of each. docs/design/chaos.md.
+
+  RP_PROGRAMS=build/release/bin RP_TINY_MODEL=build/release/tests/system/tiny tests/chaos/sweep.py train --jobs 2
+
+Exit code 0 if every run ended as it must. Each that did not is printed with the line that repeats it."""
+
+import argparse
+import collections
+import concurrent.futures
+import dataclasses
+import json
+import os
+import random
+import re
+import shlex
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from disturbed_run import FAULTS, WRITES, Call, Fault, Outcome, faults_of, run
+from scenarios import SCENARIOS, Scenario, empty
+
+LIBRARY = Path(os.environ.get("RP_FAILING_CALLS", Path(os.environ["RP_PROGRAMS"]).parent / "tests" / "libfailing_calls.so"))
+# Codes with which a run may end because the machine lacks something: docs/exit-codes.md. Not 1, an exception in user code.
+CODES = {69: "resource", 74: "output", 125: "launcher", 126: "cannot execute"}
+# Calls that a signal may interrupt, so that they must be made again; the others never give EINTR.
+INTERRUPTED = (*WRITES, "fsync", "fdatasync", "fallocate", "ftruncate", "open", "dup")
+MAX_LINES = 8  # of a message, with what stands below it
+
+
+@dataclasses.dataclass
+class Verdict:
+    fault: Fault
+    code: int | None
+    failed: Call | None  # None: the run did not come so far
+    complaints: list[str]
+    message: str
+
+    def kind(self) -> str:
+        if self.complaints:
+            return "wrong"
+        return "same bits" if self.code == 0 else f"code {self.code}"
+
+
+def messages_of(err: str) -> list[str]:
+    """The lines that say why the run failed. What stands below one belongs to it, as the launcher's report of a worker that has said why."""
+    lines = [line for line in err.splitlines() if re.match(r"\S+: (?!note|warning)", line) and "the run goes on" not in line]
+    is_report = len(lines) == 2 and lines[1].startswith("rp-launch: worker") and "the message above says what is wrong" in err
+    return lines[:1] if is_report else lines
+
+
+def complaints_of(fault: Fault, outcome: Outcome) -> list[str]:
+    """What is wrong with a run that did not end well."""
+    if outcome.code is None:
+        return ["did not end"]
+    # A file that cannot be read is one to correct, unless it is not to blame.
+    reads = fault.call == "open" and fault.fault not in ("EMFILE", "EINTR")
+    found = [] if outcome.code in CODES or (reads and outcome.code == 64) else [f"code {outcome.code}"]
+    if fault.call in INTERRUPTED and fault.fault in ("EINTR", "short"):
+        found.append("must be survived")
+    messages = messages_of(outcome.err)
+    if len(messages) != 1 or outcome.err.count("\n") > MAX_LINES:
+        found.append(f"{len(messages)} messages in {outcome.err.count(chr(10))} lines")
+    return found
+
+
+class Sweep:
+    def __init__(self, scenario: Scenario, work: Path):
+        self.scenario, self.work = scenario, work
+        scenario.prepare(work)
+        directory = work / "undisturbed"
+        empty(directory)
+        scenario.set_up(directory)
+        outcome = self.run(scenario.command(directory), directory, None)
+        if outcome.code != 0 or outcome.left:
+            raise SystemExit(f"the undisturbed run failed: code {outcome.code}, left {outcome.left}\n{outcome.out}{outcome.err}")
+        self.calls, self.bits, self.seconds = outcome.calls, scenario.bits(directory), outcome.seconds
+
+    def run(self, command: list[str], directory: Path, fault: Fault | None) -> Outcome:
+        return run(command, directory, LIBRARY, fault, self.scenario.deadline_s)
+
+    def judge(self, fault: Fault) -> Verdict:
+        directory = self.work / f"run-{threading.get_ident()}"
+        empty(directory)
+        self.scenario.set_up(directory)
+        outcome = self.run(self.scenario.command(directory), directory, fault)
+        complaints = [f"left: {each}" for each in outcome.left] + self.scenario.complaints(outcome, directory)
+        if not outcome.failed_in_removal():
+            complaints += [f"left: {each}" for each in self.scenario.half_written(directory)]
+        if outcome.code == 0:
+            complaints += self.bits_of(directory)
+        else:
+            complaints += complaints_of(fault, outcome) + self.complaints_of_again(outcome, directory)
+        return Verdict(fault, outcome.code, outcome.failed_call(), complaints, outcome.err)
+
+    def bits_of(self, directory: Path) -> list[str]:
+        try:
+            return [] if self.scenario.bits(directory) == self.bits else ["other bits"]
+        except OSError as error:
+            return [f"no results: {error}"]
+
+    def complaints_of_again(self, first: Outcome, directory: Path) -> list[str]:
+        second = self.run(self.scenario.again(directory), directory, None)
+        if second.code != 0:
+            return [f"run again: code {second.code}: {second.err.strip()}"]
+        found = self.bits_of(directory) + [f"left: {each}" for each in second.left]
+        return [f"run again: {each}" for each in found + self.scenario.complaints_of_again(first, second, directory)]
+
+
+def selection(faults: list[Fault], seed: int, number: int) -> list[Fault]:
+    """Some of them, of as many calls and kinds as there are."""
+    chance = random.Random(seed)
+    groups = collections.defaultdict(list)
+    for fault in faults:
+        groups[fault.process, fault.call].append(fault)
+    names = sorted(groups)
+    chance.shuffle(names)
+    chosen = [chance.choice(groups[name]) for name in names]
+    rest = [fault for fault in faults if fault not in chosen]
+    chance.shuffle(rest)
+    return (chosen + rest)[:number]
+
+
+def table(verdicts: list[Verdict]) -> str:
+    """Of each call and fault: how many runs ended how."""
+    rows = collections.defaultdict(collections.Counter)
+    for verdict in verdicts:
+        rows[verdict.fault.call, verdict.fault.fault][verdict.kind() if verdict.failed else "not reached"] += 1
+    lines = [f"{call:15} {fault:7} {sum(count.values()):5}  " + ", ".join(f"{number} {kind}" for kind, number in sorted(count.items()))
+             for (call, fault), count in sorted(rows.items())]
+    return "\n".join(lines)
+
+
+def line_that_repeats(scenario: Scenario, fault: Fault) -> str:
+    return shlex.join(["tests/chaos/sweep.py", scenario.name, "--only", str(fault)])
+
+
+def reported(report: Path | None) -> set[Fault]:
+    if report is None or not report.exists():
+        return set()
+    return {Fault(**json.loads(line)["fault"]) for line in report.read_text().splitlines()}
+
+
+def sweep(runner: Sweep, faults: list[Fault], jobs: int, report: Path | None) -> list[Verdict]:
+    verdicts = []
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for verdict in pool.map(runner.judge, faults):
+            verdicts.append(verdict)
+            if report:
+                with report.open("a") as file:
+                    file.write(json.dumps(dataclasses.asdict(verdict)) + "\n")
+            if verdict.complaints:
+                print(f"{verdict.fault}: {'; '.join(verdict.complaints)}\n    {verdict.failed}\n    " + verdict.message.strip().replace("\n", "\n    ") +
+                      f"\n  again: {line_that_repeats(runner.scenario, verdict.fault)}", flush=True)
+    return verdicts
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenario", choices=SCENARIOS)
+    parser.add_argument("--process", help="only calls of this process")
+    parser.add_argument("--call", help="only this call")
+    parser.add_argument("--fault", choices=FAULTS, help="only this fault")
+    parser.add_argument("--only", help='one run: "PROCESS CALL INDEX FAULT"')
+    parser.add_argument("--cases", type=int, help="that many, drawn by --seed")
+    parser.add_argument("--seed", type=int, default=18)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--report", type=Path, help="a file for one JSON object a run; runs that it has already are not made again")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="rp-chaos-") as work:
+        runner = Sweep(SCENARIOS[options.scenario], Path(work))
+        faults = [fault for fault in faults_of(runner.calls)
+                  if options.process in (None, fault.process) and options.call in (None, fault.call) and options.fault in (None, fault.fault)]
+        if options.only:
+            process, call, index, kind = options.only.split()
+            faults = [Fault(process, call, int(index), kind)]
+        if options.cases:
+            faults = selection(faults, options.seed, options.cases)
+        done = reported(options.report)
+        faults = [fault for fault in faults if fault not in done]
+        print(f"{len(runner.calls)} calls, {len(faults)} runs, the undisturbed one took {runner.seconds:.1f} s", flush=True)
+        start = time.monotonic()
+        verdicts = sweep(runner, faults, options.jobs, options.report)
+    wrong = sum(bool(verdict.complaints) for verdict in verdicts)
+    print(table(verdicts))
+    print(f"{len(verdicts)} runs in {time.monotonic() - start:.0f} s, {wrong} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
