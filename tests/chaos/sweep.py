@@ -47,7 +47,7 @@ class Verdict:
 
 def messages_of(err: str) -> list[str]:
     """The lines that say why the run failed. What stands below one belongs to it, as the launcher's report of a worker that has said why."""
-    lines = [line for line in err.splitlines() if re.match(r"\S+: (?!note|warning)", line) and "the run goes on" not in line]
+    lines = [line for line in err.splitlines() if re.match(r"\S+: (?!note|warning)", line) and "; the run goes on, and metrics.jsonl" not in line]
     is_report = len(lines) == 2 and lines[1].startswith("rp-launch: worker") and "the message above says what is wrong" in err
     return lines[:1] if is_report else lines
 
