@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "common/retry.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
 
@@ -53,7 +54,7 @@ LivenessWatch::LivenessWatch(UniqueFd pipe) : pipe_(std::move(pipe)), stop_(even
 
 LivenessWatch::~LivenessWatch() {
   const std::uint64_t one = 1;
-  const ssize_t written = write(stop_.get(), &one, sizeof(one));
+  const ssize_t written = retry_interrupted([&] { return write(stop_.get(), &one, sizeof(one)); });
   if (written == sizeof(one)) thread_.join();
 }
 

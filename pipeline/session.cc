@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -164,6 +165,8 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   if (is_coordinator()) {
     rp::set_stop_notice("no further round is begun");
     install_stop_handlers();
+  } else {
+    signal(SIGXFSZ, SIG_IGN);  // activations are files, too: what is beyond `ulimit -f` is an error with a name
   }
 }
 

@@ -101,6 +101,12 @@ class ProcessesTest(LimitsTest):
 class FileSizeTest(LimitsTest):
     """`ulimit -f`, in KiB, which counts for shared memory, too."""
 
+    def test_activations_that_outgrow_it(self):
+        words = self.command(2)
+        for option, value in (("--batch-size", "1024"), ("--sequence-length", "128")):
+            words[words.index(option) + 1] = value
+        self.assert_refused(self.limited("-f 4096", words), (69,), "ulimit -f")
+
     def test_from_nothing_to_enough(self):
         seen = set()
         for limit in (0, 64, 512, 65536):
