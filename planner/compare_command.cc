@@ -77,14 +77,31 @@ std::string gib(double bytes) { return fixed(bytes / kGiB, 3); }
 std::string gpu_gib(const SimulatedStep& step) { return gib(step.memory->gpu_bytes[step.memory->largest_gpu()]); }
 std::string host_gib(const SimulatedStep& step) { return step.round_microbatches > 0 ? gib(step.memory->host_bytes) : "-"; }
 
-void check_size(std::uint64_t num_tasks, const std::string& schedule) {
-  if (num_tasks <= kMostDrawnTasks) return;
-  throw Error(ExitCode::kUsage, cat("--html: ", schedule, " has ", num_tasks, " tasks to draw, and at most ", kMostDrawnTasks,
-                                    " are drawn; give fewer \"microbatches\" or \"layers\", or leave --html out"));
-}
-
 std::uint64_t product(std::size_t a, int b, int c) {
   return std::uint64_t{a} * static_cast<std::uint64_t>(b) * static_cast<std::uint64_t>(c);
+}
+
+std::uint64_t drawn_tasks(const Workload& workload, std::optional<BoundSchedule> schedule, const SimulatedStep& step, bool asynchronous) {
+  if (schedule) return product(step.stages.size(), workload.num_microbatches, *schedule == BoundSchedule::kZbH1 ? 3 : 2);
+  return product(stage_works(workload, step.plan).size(), workload.num_microbatches, asynchronous ? kChainedSteps : 1);
+}
+
+// So that a page and what it is made of fit into memory.
+void check_size(const Workload& workload, const std::vector<ComparedSchedule>& schedules) {
+  std::uint64_t all = 0;
+  const auto add = [&all](std::uint64_t num_tasks, const std::string& name) {
+    all += num_tasks;
+    if (all <= kMostDrawnTasks) return;
+    throw Error(ExitCode::kUsage, cat("--html: ", all == num_tasks ? cat(name, " has ", num_tasks) : cat("the schedules up to ", name, " have ", all),
+                                      " tasks to draw, and a page has at most ", kMostDrawnTasks,
+                                      "; give fewer \"microbatches\" or \"layers\", or leave --html out"));
+  };
+  for (const ComparedSchedule& each : schedules) {
+    if (!each.result) continue;
+    const std::string name = schedule_name(each.schedule);
+    add(drawn_tasks(workload, each.schedule, each.result->synchronous, false), name);
+    if (each.result->asynchronous) add(drawn_tasks(workload, each.schedule, *each.result->asynchronous, true), name);
+  }
 }
 
 // What full strips stand for: of all schedules.
@@ -113,8 +130,6 @@ std::vector<TimelineStrip> strips_of(const ScheduleMemory& memory, const StripSc
 
 TimelineSection bound_section(const WorkloadFile& file, BoundSchedule schedule, const SimulatedStep& step, const StripScale& scale) {
   const Workload& workload = file.workload;
-  check_size(product(step.stages.size(), workload.num_microbatches, schedule == BoundSchedule::kZbH1 ? 3 : 2),
-             schedule_name(schedule));
   const TaskGraph graph = bound_schedule(schedule, workload, step.stages);
   const Timeline timeline = simulate(graph);
   const std::vector<LayerRange> stages = bound_layers(step.stages);
@@ -129,7 +144,6 @@ TimelineSection round_section(const WorkloadFile& file, const SimulatedStep& ste
   const std::vector<StageWork> stages = stage_works(workload, step.plan);
   std::vector<LayerRange> layers;
   for (const StageWork& stage : stages) layers.push_back(stage.layers);
-  check_size(product(stages.size(), workload.num_microbatches, asynchronous ? kChainedSteps : 1), "roundpipe");
   const TaskGraph graph = chained_schedule(workload, stages, asynchronous ? kChainedSteps : 1);
   const Timeline timeline = simulate(graph);
   const double first = asynchronous ? end_of_step(graph, timeline, kFirstDrawnStep - 1) : 0;
@@ -204,6 +218,7 @@ std::string comparison_json(const std::vector<ComparedSchedule>& schedules) {
 TimelinePage comparison_page(const WorkloadFile& file, const std::vector<ComparedSchedule>& schedules,
                              const std::string& title) {
   const Workload& workload = file.workload;
+  check_size(workload, schedules);
   TimelinePage page{.title = title};
   page.facts = {{"GPUs", cat(workload.num_gpus)},
                 {"microbatches", cat(workload.num_microbatches)},

@@ -12,6 +12,7 @@
 #include "planner/compare_command.h"
 #include "planner/options.h"
 #include "planner/plan_command.h"
+#include "planner/published_runs.h"
 #include "planner/simulate_command.h"
 #include "planner/timeline_command.h"
 #include "planner/timeline_page.h"
@@ -37,6 +38,10 @@ int simulate(const rp::PlanOptions& options) {
 }
 
 int compare(const rp::PlanOptions& options) {
+  if (options.published) {
+    const rp::PublishedComparison comparison = rp::compare_published();
+    return rp::print_output(options.json ? rp::published_json(comparison) : rp::published_text(comparison));
+  }
   const rp::WorkloadFile file = rp::read_workload_file(options.input);
   const std::vector<rp::ComparedSchedule> schedules = rp::compare_schedules(file, options.effort);
   if (!options.html.empty()) {

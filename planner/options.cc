@@ -30,6 +30,7 @@ constexpr const char* kHelp =
     "  rp-plan plan --model MODEL --gpus N --gpu NAME        whether a model fits, its plan, and how fast it trains\n"
     "  rp-plan simulate --schedule NAME --input FILE.json    a step of given layer times, by any schedule\n"
     "  rp-plan compare --input FILE.json --html PAGE.html    the same by every schedule, side by side, with timelines\n"
+    "  rp-plan compare --published                           RoundPipe's published runs next to what is predicted for them\n"
     "  rp-plan timeline TRACE.json --html PAGE.html          what a run did, from its trace\n"
     "\n"
     "rp-plan COMMAND --help tells a command's options; docs/planning.md explains them.\n";
@@ -85,11 +86,13 @@ CommandParser simulate_parser() {
 
 CommandParser compare_parser() {
   CommandParser command{.name = "compare",
-                        .usage = "--input FILE.json",
+                        .usage = "--input FILE.json | --published",
                         .parser = cxxopts::Options("rp-plan compare", "Simulates a training step by every schedule."),
-                        .options = {"--input", "--html", "--effort", "--json"},
-                        .required = {"input"}};
-  command.parser.add_options()("input", kInputHelp, text(), "FILE")("html", "write a page of timelines", text(), "PAGE")(
+                        .options = {"--input", "--published", "--html", "--effort", "--json"},
+                        .required = {}};
+  command.parser.add_options()("input", kInputHelp, text(), "FILE")(
+      "published", "instead of a FILE: RoundPipe's published runs next to what is predicted for them")(
+      "html", "write a page of timelines", text(), "PAGE")(
       "effort", "search for RoundPipe's plans: fast (10 ms) or thorough (5 s each)", text()->default_value("thorough"),
       "EFFORT")("json", "print one JSON object");
   return command;
@@ -207,6 +210,12 @@ std::filesystem::path html_of(const cxxopts::ParseResult& given) {
 
 PlanOptions read_compare(const cxxopts::ParseResult& given) {
   PlanOptions options{.action = PlanOptions::Action::kCompare};
+  options.published = given.count("published") > 0;
+  const std::string usage = "; usage: rp-plan compare --input FILE.json | --published";
+  if (!options.published && given.count("input") == 0) throw Error(ExitCode::kUsage, cat("--input is missing", usage));
+  for (const char* other : {"input", "html"}) {
+    if (options.published && given.count(other) > 0) throw Error(ExitCode::kUsage, cat("--published and --", other, " are given", usage));
+  }
   options.input = text_of(given, "input");
   options.html = html_of(given);
   options.effort = chosen("effort", given["effort"].as<std::string>(), kBriefEfforts);

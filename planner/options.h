@@ -46,6 +46,7 @@ struct PlanOptions {
   std::filesystem::path input{};                         // of layer times; kTimeline: a trace
   Effort effort = Effort::kThorough;
   bool json = false;
+  bool published = false;  // kCompare: the published runs instead of a file
   std::filesystem::path html{};  // kCompare, kTimeline: the page to write; empty: none
   TraceWindow window{};          // kTimeline
   ModelQuestion question{};      // kPlan

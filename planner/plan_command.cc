@@ -8,6 +8,7 @@
 #include "common/text.h"
 #include "model_files/part_selection.h"
 #include "model_files/profile_file.h"
+#include "planner/published_runs.h"
 #include "planner/run_timeline.h"
 #include "roundpipe/error.h"
 
@@ -80,16 +81,7 @@ std::string items_text(const Items& items) {
 }
 
 // "3x4,2": four stages of three layers, then one of two.
-std::string lengths_text(const std::vector<LayerRange>& stages) {
-  std::string text;
-  for (std::size_t i = 0; i < stages.size();) {
-    const int length = stages[i].end - stages[i].first;
-    std::size_t times = 0;
-    for (; i < stages.size() && stages[i].end - stages[i].first == length; ++i) ++times;
-    text += cat(text.empty() ? "" : ",", length, times > 1 ? cat("x", times) : "");
-  }
-  return text.empty() ? "none" : text;
-}
+std::string stages_text(const std::vector<LayerRange>& stages) { return stages.empty() ? "none" : lengths_text(stages); }
 
 std::string billions(std::int64_t count) {
   std::ostringstream out;
@@ -142,8 +134,8 @@ void print_asked(std::ostringstream& out, const TrainingSetup& setup, const RunP
       << "Plan: " << prediction.rounds_per_step << (prediction.rounds_per_step == 1 ? " round" : " rounds") << " a step, "
       << prediction.round_microbatches << " microbatches a round, " << std::setprecision(3) << prediction.microbatch_sequences
       << (prediction.microbatch_sequences == 1 ? " sequence" : " sequences") << " each, recompute by " << grain_of(prediction) << "\n"
-      << "  layers of the stages (embedding and blocks): forward " << lengths_text(prediction.plan.forward) << "; fused "
-      << prediction.fused_layers() << " and the head; backward " << lengths_text(prediction.plan.backward) << "\n"
+      << "  layers of the stages (embedding and blocks): forward " << stages_text(prediction.plan.forward) << "; fused "
+      << prediction.fused_layers() << " and the head; backward " << stages_text(prediction.plan.backward) << "\n"
       << "  with train: " << train_options_text(setup, prediction) << "\n"
       << std::fixed << std::setprecision(0) << "Speed: " << prediction.tokens_per_s << " tokens/s, " << std::setprecision(3)
       << run.step_ms / 1000 << " s a step (no order of these stages takes less than " << prediction.lower_bound_ms / 1000 << ")\n";
@@ -159,6 +151,29 @@ void print_asked(std::ostringstream& out, const TrainingSetup& setup, const RunP
   line("bubble", times.bubble);
   out << "  of a step: " << std::setprecision(1) << run.uploaded_bytes / kGiB << " GiB up, " << run.downloaded_bytes / kGiB
       << " GiB down, updates run " << std::setprecision(3) << run.update_ms / 1000 << " s\n";
+}
+
+bool has_experts(const ModelConfig& model) {
+  return std::any_of(model.layers.begin(), model.layers.end(), [](const DecoderLayerConfig& layer) { return layer.mlp.experts.has_value(); });
+}
+
+// Which kernels the times are of, and what they have been compared with.
+void print_kernels(std::ostringstream& out, const PlanAnswer& answer) {
+  const GpuProfile& gpu = answer.setup.gpu;
+  const auto source_of = [&answer](const std::string& key) {
+    const auto figure = std::find_if(answer.efficiencies.begin(), answer.efficiencies.end(), [&](const FigureSource& each) { return each.key == key; });
+    return figure == answer.efficiencies.end() ? std::string("not said") : figure->source;
+  };
+  const auto line = [&](const char* work, double share, double peak, const char* unit, const char* key) {
+    out << "  " << std::left << std::setw(18) << work << std::right << std::setprecision(2) << share << " of " << std::setprecision(1) << peak << " "
+        << unit << " (" << source_of(key) << ")\n";
+  };
+  out << std::fixed << "Kernels that are assumed: this program's, which pass over memory once for each elementwise operation; the published runs had one\n"
+         "for each operation of transformers' layers. Times by formulas from the profile " << gpu.name << ":\n";
+  line("matrix products", gpu.gemm_efficiency, gpu.peak_tflops(answer.setup.accumulate), "TFLOP/s", "gemm_efficiency");
+  line("attention", gpu.attention_efficiency, gpu.fp32_accumulate_tflops, "TFLOP/s", "attention_efficiency");
+  line("elementwise", gpu.memory_efficiency, gpu.memory_gbs, "GB/s", "memory_efficiency");
+  out << "  compared with published runs on RTX 4090s and their kernels (rp-plan compare --published), with no run of this program on a GPU\n";
 }
 
 void print_rows(std::ostringstream& out, const TrainingSetup& setup, const char* title, const std::vector<PredictedRow>& rows) {
@@ -222,6 +237,10 @@ nlohmann::ordered_json row_json(const TrainingSetup& setup, const PredictedRow& 
 
 PlanAnswer answer_question(const ModelQuestion& question, Effort effort, bool for_page) {
   PlanAnswer answer{.setup = setup_of(question)};
+  for (FigureSource& figure : gpu_profile(question.gpu).sources) {
+    if (figure.key.ends_with("_efficiency")) answer.efficiencies.push_back(std::move(figure));
+  }
+  check_run_size(answer.setup);
   answer.setup.records_spans = for_page;
   const TrainingSetup& setup = answer.setup;
   const SelectionSummary selection = summarise(setup.model, setup.parts);
@@ -261,6 +280,8 @@ std::string answer_text(const PlanAnswer& answer) {
       << (setup.pinned_weights ? "pinned" : "pageable") << " weights\n\n";
   if (answer.asked.prediction) {
     print_asked(out, setup, *answer.asked.prediction);
+    if (has_experts(setup.model)) out << "  " << experts_distance_text() << "\n";
+    print_kernels(out, answer);
   } else {
     out << "It does not fit: " << answer.asked.problem << "\n";
   }
@@ -307,9 +328,9 @@ TimelinePage answer_page(const PlanAnswer& answer) {
   page.sections.front().figures = {{"microbatches of a round", cat(prediction.round_microbatches)},
                                    {"rounds of a step", cat(prediction.rounds_per_step)},
                                    {"recompute", cat("by ", grain_of(prediction))},
-                                   {"forward", lengths_text(prediction.plan.forward)},
+                                   {"forward", stages_text(prediction.plan.forward)},
                                    {"fused", cat(prediction.fused_layers(), " and the head")},
-                                   {"backward", lengths_text(prediction.plan.backward)}};
+                                   {"backward", stages_text(prediction.plan.backward)}};
   return page;
 }
 
@@ -321,6 +342,7 @@ std::string answer_json(const PlanAnswer& answer) {
   json["trained_parameters"] = answer.num_trained;
   json["gpu"] = setup.gpu.name;
   json["server"] = setup.server.name;
+  for (const FigureSource& figure : answer.efficiencies) json["kernels"][figure.key] = figure.source;
   json["usable_gpu_bytes"] = setup.gpu.usable_bytes();
   json["usable_host_bytes"] = setup.host_bytes;
   json["longest_sequence"] = answer.longest_sequence;

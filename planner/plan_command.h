@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "model_files/profile_file.h"
 #include "planner/options.h"
 #include "planner/run_prediction.h"
 #include "planner/timeline_page.h"
@@ -26,6 +27,7 @@ struct PlanAnswer {
   PredictedRow asked{};
   std::vector<PredictedRow> by_gpus{};   // 1, 2, 4, 8, as far as there are, and what was asked
   std::vector<PredictedRow> by_fused{};  // wider and wider fused stages, whether they fit the GPU or not
+  std::vector<FigureSource> efficiencies{};  // what the profile says of the kernels, and where it has that from
   std::int64_t longest_sequence = 0;     // with one sequence in a microbatch; 0: none
 };
 

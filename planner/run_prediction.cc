@@ -26,12 +26,19 @@ struct Way {
   RecomputeGrain recompute = RecomputeGrain::kStage;
 };
 
+// Of a step, so that its run can be simulated in the time that a person waits.
+std::int64_t most_microbatches(const TrainingSetup& setup) {
+  return std::max<std::int64_t>(1, kMostLayerMicrobatchesOfARun / (setup.model.num_layers() + 2));
+}
+
 // Splits of a step that are worth a look: rounds of as many microbatches as GPUs or somewhat more.
 std::vector<Rounds> round_choices(const TrainingSetup& setup) {
+  check_run_size(setup);
   std::vector<int> microbatches = {setup.round_microbatches};
   if (setup.round_microbatches == 0) {
     const int gpus = setup.num_gpus;
     microbatches = {gpus, gpus + (gpus + 3) / 4, gpus + (gpus + 1) / 2, 2 * gpus, 4 * gpus};
+    microbatches.erase(std::unique(microbatches.begin(), microbatches.end()), microbatches.end());
   }
   std::vector<Rounds> choices;
   for (const int count : microbatches) {
@@ -39,9 +46,12 @@ std::vector<Rounds> round_choices(const TrainingSetup& setup) {
       choices.push_back({count, setup.rounds_per_step});
       continue;
     }
-    for (int rounds = 1; count * rounds <= setup.batch; rounds *= 2) choices.push_back({count, rounds});
+    const std::int64_t most = std::min<std::int64_t>(setup.batch, std::max<std::int64_t>(count, most_microbatches(setup) / kProposedPart));
+    for (int rounds = 1; std::int64_t{count} * rounds <= most; rounds *= 2) choices.push_back({count, rounds});
   }
-  std::erase_if(choices, [&setup](const Rounds& rounds) { return rounds.microbatches * rounds.per_step > setup.batch; });
+  std::erase_if(choices, [&setup](const Rounds& rounds) {
+    return std::int64_t{rounds.microbatches} * rounds.per_step > setup.batch;
+  });
   if (!choices.empty()) return choices;
   if (setup.round_microbatches == 0 && setup.rounds_per_step == 0) return {{setup.batch, 1}};
   throw Error(ExitCode::kUsage, cat("a step of ", setup.batch, " sequences cannot be cut into ",
@@ -81,12 +91,35 @@ StageLimits limits_of(const TrainingSetup& setup, const Way& way) {
                       setup.max_fused_layers);
 }
 
-PlanChoice choose_plan(const TrainingSetup& setup, const Way& way, Effort effort) {
+// Splits of the step are compared by plans that are searched for as long as small models' are: what is chosen is searched for again.
+constexpr std::uint64_t kComparedTasks = 13'500'000;
+
+PlanChoice compared_plan(const PlanTask& task) {
+  PlanSearch search(task);
+  search.run(task.asynchronous ? kComparedTasks / 5 * 6 : kComparedTasks);
+  return search.best();
+}
+
+// nullopt: a plan to compare splits by.
+PlanChoice choose_plan(const TrainingSetup& setup, const Way& way, std::optional<Effort> effort) {
   const RunWork work = modelled_run(costs_of(setup, sequences_of(setup, way.rounds)), modelled(setup, way));
   PlanTask task{.workload = work.workload, .round_choices = {way.rounds.microbatches}, .asynchronous = setup.asynchronous,
                 .limits = limits_of(setup, way)};
   if (setup.exact_fused_layers >= 0) fuse_with_head(task, setup.exact_fused_layers);
-  return effort == Effort::kFast ? fast_plan(task) : thorough_plan(task);
+  if (!effort) return compared_plan(task);
+  return *effort == Effort::kFast ? fast_plan(task) : thorough_plan(task);
+}
+
+// As many counted steps as keep a run to about half a second: the moments at which something ends are as many as tasks, and each takes
+// longer where there are more GPUs.
+RunLength affordable(RunLength length, std::size_t num_stages, const TrainingSetup& setup, const Rounds& rounds) {
+  constexpr std::int64_t kMostTasks = 120'000, kFewSteps = 2, kFewGpus = 16;
+  const std::int64_t tasks = static_cast<std::int64_t>(num_stages) * rounds.microbatches * rounds.per_step;
+  const std::int64_t most = kMostTasks * kFewGpus / std::max<std::int64_t>(kFewGpus, setup.num_gpus);
+  const std::int64_t steps = most / tasks - length.warm_up - 1;
+  if (steps < kFewSteps && !length.record) length.warm_up = static_cast<int>(kFewSteps);
+  length.steps = static_cast<int>(std::clamp<std::int64_t>(steps, kFewSteps, length.steps));
+  return length;
 }
 
 RunPrediction predict(const TrainingSetup& setup, const Way& way, const PlanChoice& choice, const RunLength& length) {
@@ -99,7 +132,8 @@ RunPrediction predict(const TrainingSetup& setup, const Way& way, const PlanChoi
                        .plan = choice.plan, .num_layers = static_cast<int>(costs.size()), .lower_bound_ms = choice.lower_bound_ms};
   result.gpu = gpu_memory(largest, choice.plan, way.recompute);
   result.host = host_memory(costs, choice.plan, run.host);
-  result.run = simulate_run(work, stage_works(work.workload, choice.plan), length);
+  const std::vector<StageWork> stages = stage_works(work.workload, choice.plan);
+  result.run = simulate_run(work, stages, affordable(length, stages.size(), setup, way.rounds));
   // What the simulated run had at once is less than two whole rounds.
   result.host.activations = static_cast<std::uint64_t>(result.run.peak_activation_bytes);
   result.tokens_per_s = 1000.0 * setup.batch * static_cast<double>(setup.sequence_length) / result.run.step_ms;
@@ -120,14 +154,14 @@ struct Candidate {
   PlanChoice choice;
 };
 
-// A fast plan for each split of the step. Throws rp::Error (kNoResource) if none fits the GPU.
+// A plan for each split of the step. Throws rp::Error (kNoResource) if none fits the GPU.
 std::vector<Candidate> candidates_of(const TrainingSetup& setup, RecomputeGrain recompute) {
   std::vector<Candidate> candidates;
   std::optional<Error> problem;
   for (const Rounds& rounds : round_choices(setup)) {
     const Way way{.rounds = rounds, .recompute = recompute};
     try {
-      candidates.push_back({way, choose_plan(setup, way, Effort::kFast)});
+      candidates.push_back({way, choose_plan(setup, way, std::nullopt)});
     } catch (const Error& error) {
       if (error.code() != ExitCode::kNoResource) throw;
       problem = error;
@@ -143,7 +177,7 @@ std::vector<Candidate> held_by_layer(const TrainingSetup& setup, const std::vect
   for (const Candidate& candidate : by_stage) {
     const Way by_layer{.rounds = candidate.way.rounds, .recompute = RecomputeGrain::kLayer};
     if (!is_held(candidate.choice.plan, limits_of(setup, candidate.way), limits_of(setup, by_layer))) continue;
-    candidates.push_back({by_layer, choose_plan(setup, by_layer, Effort::kFast)});
+    candidates.push_back({by_layer, choose_plan(setup, by_layer, std::nullopt)});
   }
   return candidates;
 }
@@ -184,14 +218,29 @@ bool fits(const TrainingSetup& setup, std::int64_t sequence_length) {
     plan.backward.insert(plan.backward.begin(), {layer, layer + 1});
   }
   const ModelledRun one_layer_each = modelled(longer, {.rounds = {.microbatches = setup.num_gpus, .per_step = 1}});
+  HostMemory host = host_memory(costs, plan, one_layer_each.host);
+  // What a run has of activations lies between nothing and these: where both say the same, it need not be simulated.
+  if (static_cast<double>(host.total()) <= setup.host_bytes) return true;
+  if (static_cast<double>(host.total() - host.activations) > setup.host_bytes) return false;
   const RunWork work = modelled_run(costs, one_layer_each);
   const RunResult run = simulate_run(work, stage_works(work.workload, plan), {.warm_up = 1, .steps = 2});
-  HostMemory host = host_memory(costs, plan, one_layer_each.host);
   host.activations = static_cast<std::uint64_t>(run.peak_activation_bytes);
   return static_cast<double>(host.total()) <= setup.host_bytes;
 }
 
 }  // namespace
+
+void check_run_size(const TrainingSetup& setup) {
+  if (const std::int64_t layers = setup.model.num_layers(); layers > kMostPlannedLayers) {
+    throw Error(ExitCode::kUsage, cat("the model has ", layers, " layers; rp-plan plans models of at most ", kMostPlannedLayers,
+                                      ": give the folder of a model with fewer"));
+  }
+  const std::int64_t microbatches = std::int64_t{std::max(1, setup.round_microbatches)} * std::max(1, setup.rounds_per_step);
+  if (microbatches <= most_microbatches(setup)) return;
+  throw Error(ExitCode::kUsage, cat("a step of ", microbatches, " microbatches is too long to simulate for ", setup.model.num_layers(),
+                                    " layers; at most ", most_microbatches(setup), " are: give fewer --microbatches or --rounds-per-step (each "
+                                    "microbatch has more sequences then)"));
+}
 
 bool fits_host(const TrainingSetup& setup, const RunPrediction& prediction) {
   return static_cast<double>(prediction.host.total()) <= setup.host_bytes;
@@ -209,6 +258,7 @@ RunPrediction predict_run(const TrainingSetup& setup, Effort effort) {
   length.record = setup.records_spans;
   const auto searched = [&](const Way& way) { return predict(setup, way, choose_plan(setup, way, effort), length); };
   const std::vector<Candidate> candidates = candidates_of(setup, setup.recompute.value_or(RecomputeGrain::kStage));
+  if (candidates.size() == 1 && setup.recompute) return searched(candidates.front().way);
   const Best best = best_of(setup, candidates);
   RunPrediction result = searched(best.way);
   // By layer the host holds more: not where it holds too much already.

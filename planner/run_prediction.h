@@ -38,7 +38,12 @@ struct TrainingSetup {
   int exact_fused_layers = -1;  // that many, whether they fit the GPU or not; -1: as they are planned
 };
 
-// Steps of a simulated run before the counted ones, and these.
+// The largest that is planned: decoder layers, and decoder layers (with embedding and head) times microbatches of a step.
+inline constexpr std::int64_t kMostPlannedLayers = 1024, kMostLayerMicrobatchesOfARun = 32'768;
+// Proposed are steps of this part of the microbatches, as there are many to compare.
+inline constexpr std::int64_t kProposedPart = 2;
+
+// Steps of a simulated run before the counted ones, and these; fewer of these where a step has many tasks.
 inline constexpr RunLength kPredictedLength{.warm_up = 4, .steps = 8};
 
 struct RunPrediction {
@@ -59,6 +64,9 @@ struct RunPrediction {
 };
 
 [[nodiscard]] bool fits_host(const TrainingSetup& setup, const RunPrediction& prediction);
+
+// Throws rp::Error (kUsage) with the limit for a model or a step that takes too long to simulate.
+void check_run_size(const TrainingSetup& setup);
 
 // With one microbatch of so many sequences. Throws rp::Error (kUsage).
 [[nodiscard]] std::vector<LayerCost> costs_of(const TrainingSetup& setup, double sequences);

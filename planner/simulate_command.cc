@@ -7,6 +7,8 @@
 #include <sstream>
 
 #include "common/text.h"
+#include "roundpipe/error.h"
+#include "scheduler/bound_cost.h"
 #include "scheduler/bound_planner.h"
 #include "scheduler/round_schedule.h"
 #include "scheduler/simulator.h"
@@ -19,6 +21,21 @@ constexpr std::uint64_t kForeverTasks = 30'000'000;
 
 constexpr double kMiB = 1048576, kGiB = 1073741824;
 
+std::uint64_t product(std::size_t a, int b) { return std::uint64_t{a} * static_cast<std::uint64_t>(b); }
+
+void check_memory_tasks(std::uint64_t num_tasks) {
+  if (num_tasks <= kMostTasksInMemory) return;
+  throw Error(ExitCode::kUsage, cat("the memory of ", num_tasks, " tasks would be looked at, and at most ", kMostTasksInMemory,
+                                    " are; give fewer \"microbatches\" or longer stages, or leave the keys of memory (\"weights_mib\" and "
+                                    "the others) out"));
+}
+
+// Whose memory is looked at.
+int chained_steps(std::uint64_t tasks_of_a_step, bool asynchronous) {
+  if (!asynchronous) return 1;
+  return static_cast<int>(std::clamp<std::uint64_t>(kMostTasksInMemory / tasks_of_a_step, kFewestChainedSteps, kChainedSteps));
+}
+
 SimulatedStep round_step(const WorkloadFile& file, const Plan& plan, int round_microbatches, bool asynchronous) {
   Workload workload = file.workload;
   workload.round_microbatches = round_microbatches;
@@ -29,7 +46,10 @@ SimulatedStep round_step(const WorkloadFile& file, const Plan& plan, int round_m
   step.bubble = std::max(0.0, 1 - busy_ms_per_gpu(workload, stages) / step.step_ms);  // not -0.0 by rounding
   step.lower_bound_ms = lower_bound_ms(workload, stages, asynchronous);
   if (!file.memory.empty()) {
-    const TaskGraph graph = chained_schedule(workload, stages, asynchronous ? kChainedSteps : 1);
+    const std::uint64_t tasks = product(stages.size(), workload.num_microbatches);
+    const int num_steps = chained_steps(tasks, asynchronous);
+    check_memory_tasks(tasks * static_cast<std::uint64_t>(num_steps));
+    const TaskGraph graph = chained_schedule(workload, stages, num_steps);
     step.memory = peaks_of(round_memory(graph, simulate(graph), workload, stages, file.memory));
   }
   return step;
@@ -37,16 +57,19 @@ SimulatedStep round_step(const WorkloadFile& file, const Plan& plan, int round_m
 
 SimulatedStep bound_step(const WorkloadFile& file, BoundSchedule schedule, const std::vector<int>& stages) {
   const Workload& workload = file.workload;
-  const TaskGraph graph = bound_schedule(schedule, workload, stages);
-  const Timeline timeline = simulate(graph);
+  check_bound_stages(schedule, workload, stages);
+  const double makespan = BoundCost(schedule, workload, static_cast<int>(stages.size())).makespan(stages);
   // All layers and the head, recomputed but for the head: one fused stage of the head, one backward stage.
   const int num_layers = workload.num_layers();
   const StageSums sums(workload);
   const double least = busy_ms_per_gpu(workload, {sums.stage(TaskKind::kForward, {0, num_layers}),
                                                   sums.stage(TaskKind::kFused, {num_layers, num_layers + 1}),
                                                   sums.stage(TaskKind::kBackward, {0, num_layers})});
-  SimulatedStep step{.step_ms = timeline.makespan, .bubble = 1 - least / timeline.makespan, .lower_bound_ms = least, .stages = stages};
-  if (!file.memory.empty()) step.memory = peaks_of(bound_memory(graph, timeline, bound_layers(stages), file.memory));
+  SimulatedStep step{.step_ms = makespan, .bubble = 1 - least / makespan, .lower_bound_ms = least, .stages = stages};
+  if (file.memory.empty()) return step;
+  check_memory_tasks(product(stages.size(), workload.num_microbatches) * (schedule == BoundSchedule::kZbH1 ? 3 : 2));
+  const TaskGraph graph = bound_schedule(schedule, workload, stages);
+  step.memory = peaks_of(bound_memory(graph, simulate(graph), bound_layers(stages), file.memory));
   return step;
 }
 
@@ -56,15 +79,9 @@ std::vector<int> round_choices(const WorkloadFile& file) {
   if (file.gives_round) return {workload.round_microbatches};
   std::vector<int> choices;
   for (int round = std::min(workload.num_gpus, workload.num_microbatches); round <= workload.num_microbatches; ++round) {
-    if (workload.num_microbatches % round == 0) choices.push_back(round);
+    if (workload.num_microbatches % round == 0 && workload.num_microbatches / round <= kMostRounds) choices.push_back(round);
   }
   return choices;
-}
-
-std::string stage_list(const std::vector<LayerRange>& stages) {
-  std::string text;
-  for (const LayerRange& range : stages) text += (text.empty() ? "" : ",") + std::to_string(range.end - range.first);
-  return text;
 }
 
 // The stages as the file has them: the fused one leads the backward ones.
@@ -175,13 +192,9 @@ StepMemory peaks_of(const ScheduleMemory& memory) {
 }
 
 std::string stages_text(const SimulatedStep& step, int num_layers) {
-  if (step.round_microbatches == 0) {
-    std::vector<LayerRange> stages;
-    for (const int count : step.stages) stages.push_back({0, count});
-    return stage_list(stages);
-  }
-  return cat("rounds of ", step.round_microbatches, "; forward ", stage_list(step.plan.forward), "; fused ",
-             num_layers - step.plan.fused_start, " and the head; backward ", stage_list(step.plan.backward));
+  if (step.round_microbatches == 0) return lengths_text(step.stages);
+  return cat("rounds of ", step.round_microbatches, "; forward ", lengths_text(step.plan.forward), "; fused ",
+             num_layers - step.plan.fused_start, " and the head; backward ", lengths_text(step.plan.backward));
 }
 
 std::string simulation_text(const SimulationResult& result) {

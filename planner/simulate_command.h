@@ -2,6 +2,7 @@
 // `rp-plan simulate`: what a step takes by a schedule, for stages that are given or planned.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -13,8 +14,11 @@
 
 namespace rp {
 
-// Of chained asynchronous steps, so many are looked at where each task counts: their memory, their timeline.
-inline constexpr int kChainedSteps = 9;
+// Of chained asynchronous steps, so many are looked at where each task counts: their memory, their timeline. For the memory of steps of
+// many tasks, fewer.
+inline constexpr int kChainedSteps = 9, kFewestChainedSteps = 4;
+// Where each task counts.
+inline constexpr std::uint64_t kMostTasksInMemory = 2'000'000;
 
 // The most at once.
 struct StepMemory {
@@ -53,7 +57,7 @@ struct SimulationResult {
 // The layers of bound stages, the last one with the head.
 [[nodiscard]] std::vector<LayerRange> bound_layers(const std::vector<int>& stages);
 
-// "8,8,11" of bound stages, the last one with the head; "rounds of 16; forward …; fused …; backward …" of RoundPipe.
+// "8,8,11" or "4x7,1" (as lengths_text()) of bound stages, the last one with the head; "rounds of 16; forward …; fused …; backward …" of RoundPipe.
 [[nodiscard]] std::string stages_text(const SimulatedStep& step, int num_layers);
 [[nodiscard]] std::string simulation_text(const SimulationResult& result);
 // One object in one line.

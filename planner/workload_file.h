@@ -2,6 +2,7 @@
 // The file of `rp-plan simulate`: times of layers, and their memory and stages if they are given. Its keys: docs/planning.md.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <vector>
@@ -31,6 +32,10 @@ struct WorkloadFile {
   std::optional<Plan> plan;                // for RoundPipe; counts the head as a layer
   DeviceSection device{};                  // of "device"
 };
+
+// The largest step that is read: within it every command keeps to about 2 s (with a fast search) and 512 MB.
+inline constexpr std::int64_t kMostGpus = 256, kMostLayers = 1024, kMostMicrobatches = 65536, kMostRounds = 128;
+inline constexpr std::int64_t kMostLayerMicrobatches = 1'048'576;  // layers times microbatches
 
 // Throws rp::Error (kBadInput) naming the file, the entry and what would be right.
 [[nodiscard]] WorkloadFile read_workload_file(const std::filesystem::path& path);

@@ -48,6 +48,11 @@ class CopyQueue {
     return true;
   }
 
+  // Nothing runs and nothing waits.
+  [[nodiscard]] bool is_empty() const { return !is_active_ && urgent_.empty() && bulk_.empty(); }
+  // Whether start() and next_event() look at `bulk_waits`.
+  [[nodiscard]] bool asks_for_others() const { return is_active_ ? is_bulk_ : urgent_.empty() && !bulk_.empty(); }
+
   // What runs goes on at this rate, in bytes per ms.
   void set_rate(double rate) { rate_ = rate; }
   // When it ends or is interrupted if nothing changes.

@@ -1,6 +1,9 @@
 #include "scheduler/gpu_memory.h"
 
 #include <algorithm>
+#include <bit>
+#include <utility>
+#include <vector>
 
 #include "common/run_depth.h"
 #include "common/text.h"
@@ -16,6 +19,77 @@ using Costs = std::vector<LayerCost>;
 
 bool within(const GpuMemory& memory, const GpuMemory& budget) { return largest(memory, budget).total() == budget.total(); }
 
+// Sums and maxima over neighbouring layers.
+class RangeSums {
+ public:
+  RangeSums(const Costs& costs, std::uint64_t LayerCost::*item) : totals_(1) {
+    for (const LayerCost& cost : costs) totals_.push_back(totals_.back() + cost.*item);
+  }
+  [[nodiscard]] std::uint64_t of(LayerRange range) const {
+    return totals_[static_cast<std::size_t>(range.end)] - totals_[static_cast<std::size_t>(range.first)];
+  }
+
+ private:
+  std::vector<std::uint64_t> totals_;
+};
+
+class RangeMaxima {
+ public:
+  RangeMaxima(const Costs& costs, std::uint64_t LayerCost::*item) : levels_(1) {
+    for (const LayerCost& cost : costs) levels_[0].push_back(cost.*item);
+    for (std::size_t half = 1; 2 * half <= costs.size(); half *= 2) {
+      std::vector<std::uint64_t> level;
+      for (std::size_t i = 0; i + 2 * half <= costs.size(); ++i) level.push_back(std::max(levels_.back()[i], levels_.back()[i + half]));
+      levels_.push_back(std::move(level));
+    }
+  }
+  // REQUIRES: the range is not empty.
+  [[nodiscard]] std::uint64_t of(LayerRange range) const {
+    const auto length = static_cast<std::size_t>(range.end - range.first);
+    const auto level = static_cast<std::size_t>(std::bit_width(length)) - 1;
+    const std::vector<std::uint64_t>& maxima = levels_[level];
+    return std::max(maxima[static_cast<std::size_t>(range.first)], maxima[static_cast<std::size_t>(range.end) - (std::size_t{1} << level)]);
+  }
+
+ private:
+  std::vector<std::vector<std::uint64_t>> levels_;  // element i: of 2^i layers from each on
+};
+
+// Gives stage_memory() in a time that does not depend on the stage's length.
+class StageMemories {
+ public:
+  StageMemories(const Costs& costs, RecomputeGrain recompute) : costs_(costs), recompute_(recompute) {}
+
+  [[nodiscard]] GpuMemory of(LayerRange layers, StageKind kind) const {
+    const bool has_backward = kind != StageKind::kForward;
+    const bool by_layer = kind == StageKind::kBackward && recompute_ == RecomputeGrain::kLayer;
+    const LayerCost& first = costs_[static_cast<std::size_t>(layers.first)];
+    const LayerCost& last = costs_[static_cast<std::size_t>(layers.end - 1)];
+    GpuMemory memory;
+    memory.weights = kStageBuffers * weights_.of(layers);
+    memory.workspace = forward_workspaces_.of(layers);
+    memory.inputs = kInputPlaces * (by_layer ? inputs_.of(layers) : first.input_bytes);
+    if (has_backward) {
+      memory.workspace = std::max(memory.workspace, backward_workspaces_.of(layers));
+      memory.accumulators = kAccumulatorBytes * gradient_elements_.of(layers);
+      memory.gradients = kGradientBuffers * gradients_.of(layers);
+      memory.saved = by_layer ? largest_saved_.of(layers) : saved_.of(layers);
+    }
+    if (kind == StageKind::kBackward) memory.inputs += kInputPlaces * last.output_bytes;
+    const std::uint64_t activations = recompute_ == RecomputeGrain::kLayer ? outputs_.of(layers) : last.output_bytes;
+    memory.outputs = kOutputPlaces * (has_backward ? first.input_bytes : activations);
+    return memory;
+  }
+
+ private:
+  const Costs& costs_;
+  const RecomputeGrain recompute_;
+  const RangeSums weights_{costs_, &LayerCost::weight_bytes}, inputs_{costs_, &LayerCost::input_bytes}, outputs_{costs_, &LayerCost::output_bytes},
+      gradient_elements_{costs_, &LayerCost::gradient_elements}, gradients_{costs_, &LayerCost::gradient_bytes}, saved_{costs_, &LayerCost::saved_bytes};
+  const RangeMaxima forward_workspaces_{costs_, &LayerCost::forward_workspace_bytes},
+      backward_workspaces_{costs_, &LayerCost::backward_workspace_bytes}, largest_saved_{costs_, &LayerCost::saved_bytes};
+};
+
 // How many layers stages may have; the fused one beside the head.
 struct Lengths {
   int forward = 1, backward = 1, fused = 0;
@@ -27,7 +101,7 @@ class LimitSearch {
   LimitSearch(const Costs& costs, double capacity, RecomputeGrain recompute, int max_fused_layers, PlanKind kind, const GpuMemory& beside)
       : costs_(costs),
         capacity_(capacity),
-        recompute_(recompute),
+        stages_(costs, recompute),
         kind_(kind),
         beside_(beside),
         num_blocks_(static_cast<int>(costs.size()) - (kind == PlanKind::kFused ? 1 : 0)),
@@ -63,7 +137,7 @@ class LimitSearch {
 
  private:
   [[nodiscard]] GpuMemory stage(int first, int end, StageKind kind) const {
-    return stage_memory(costs_, {first, end}, kind, recompute_);
+    return stages_.of({first, end}, kind);
   }
 
   // Of any plan whose stages have at most these lengths.
@@ -118,7 +192,7 @@ class LimitSearch {
 
   const Costs& costs_;
   const double capacity_;
-  const RecomputeGrain recompute_;
+  const StageMemories stages_;
   const PlanKind kind_;
   const GpuMemory beside_;
   const int num_blocks_;  // layers in forward and backward stages

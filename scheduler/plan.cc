@@ -1,6 +1,8 @@
 #include "scheduler/plan.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <limits>
 #include <sstream>
 
@@ -20,7 +22,48 @@ void check_range(const char* part, const LayerRange& range, int num_layers) {
   }
 }
 
-std::string range_text(int first, int end) { return cat(" ", first, "-", end - 1); }
+constexpr std::size_t kShortestRun = 3;  // that is written as LENGTHxCOUNT
+
+struct Run {
+  int length = 0;
+  std::size_t count = 0;
+};
+
+// Of "2x4".
+std::optional<Run> parse_run(const std::string& word) {
+  Run run;
+  const char* end = word.data() + word.size();
+  const auto length = std::from_chars(word.data(), end, run.length);
+  if (length.ec != std::errc() || length.ptr == end || *length.ptr != 'x') return std::nullopt;
+  const auto count = std::from_chars(length.ptr + 1, end, run.count);
+  if (count.ec != std::errc() || count.ptr != end || run.length < 1 || run.count < 1) return std::nullopt;
+  return run;
+}
+
+// Of forward or backward stages, the first of which begins (or ends) at `layer`.
+std::string ranges_text(const std::vector<LayerRange>& ranges, int layer, bool backward) {
+  std::string text;
+  for (std::size_t i = 0; i < ranges.size();) {
+    const int length = ranges[i].end - ranges[i].first;
+    std::size_t count = 0;
+    int next = layer;
+    for (; i + count < ranges.size(); ++count) {
+      const LayerRange& range = ranges[i + count];
+      if (range.end - range.first != length || (backward ? range.end : range.first) != next) break;
+      next += backward ? -length : length;
+    }
+    if (count >= kShortestRun) {
+      text += cat(" ", length, "x", count);
+      layer = next;
+      i += count;
+      continue;
+    }
+    text += cat(" ", ranges[i].first, "-", ranges[i].end - 1);
+    layer = backward ? ranges[i].first : ranges[i].end;
+    ++i;
+  }
+  return text;
+}
 
 LayerRange parse_range(const std::string& word) {
   LayerRange range;
@@ -32,9 +75,36 @@ LayerRange parse_range(const std::string& word) {
     const auto second = std::from_chars(first.ptr + 1, end, last);
     good = *first.ptr == '-' && second.ec == std::errc() && second.ptr == end;
   }
-  if (!good || last == std::numeric_limits<int>::max()) fail(cat("'", word, "' is no range of layers such as 4-7"));
+  if (!good || last == std::numeric_limits<int>::max()) {
+    fail(cat("'", word, "' is no range of layers such as 4-7, and no stages of the same length such as 2x4"));
+  }
   range.end = last + 1;
   return range;
+}
+
+// As ranges_text().
+std::vector<LayerRange> parse_stages(const std::vector<std::string>& words, int layer, int num_layers, bool backward) {
+  std::vector<LayerRange> ranges;
+  for (const std::string& word : words) {
+    const std::optional<Run> run = parse_run(word);
+    if (!run) {
+      ranges.push_back(parse_range(word));
+      layer = backward ? ranges.back().first : ranges.back().end;
+      continue;
+    }
+    // A range before it may be any, and is looked at later.
+    const std::int64_t left = layer < 0 ? 0 : backward ? std::int64_t{layer} : std::int64_t{num_layers} - layer;
+    if (left < run->length || run->count > static_cast<std::size_t>(left / run->length)) {
+      fail(cat("'", word, "' stands for more layers than the ", std::max<std::int64_t>(left, 0), " that are left ",
+               backward ? cat("below layer ", layer) : cat("from layer ", layer, " on")));
+    }
+    for (std::size_t i = 0; i < run->count; ++i) {
+      const int next = backward ? layer - run->length : layer + run->length;
+      ranges.push_back({std::min(layer, next), std::max(layer, next)});
+      layer = next;
+    }
+  }
+  return ranges;
 }
 
 }  // namespace
@@ -92,21 +162,19 @@ void validate_plan(const Plan& plan, int num_layers) {
 
 std::string plan_text(const Plan& plan, int num_layers) {
   std::string text;
-  const auto add = [&text](const char* part, const std::vector<LayerRange>& ranges) {
-    if (ranges.empty()) return;
-    text += cat(text.empty() ? "" : " | ", part);
-    for (const LayerRange& range : ranges) text += range_text(range.first, range.end);
+  const auto add = [&text](const char* part, const std::string& ranges) {
+    if (!ranges.empty()) text += cat(text.empty() ? "" : " | ", part, ranges);
   };
-  add("forward", plan.forward);
-  if (plan.fused_start < num_layers) add("fused", {{plan.fused_start, num_layers}});
-  add("backward", plan.backward);
+  add("forward", ranges_text(plan.forward, 0, false));
+  if (plan.fused_start < num_layers) add("fused", cat(" ", plan.fused_start, "-", num_layers - 1));
+  add("backward", ranges_text(plan.backward, plan.fused_start, true));
   return text;
 }
 
 Plan parse_plan(const std::string& text, int num_layers) {
   Plan plan{.forward = {}, .fused_start = num_layers, .backward = {}};
   std::string part;
-  int num_fused = 0;
+  std::vector<std::string> forward, fused, backward;
   std::istringstream lines(text);
   std::string line;
   while (std::getline(lines, line)) {
@@ -118,24 +186,58 @@ Plan parse_plan(const std::string& text, int num_layers) {
     while (words >> word) {
       if (word == "forward" || word == "fused" || word == "backward") {
         part = word;
-      } else if (part == "forward") {
-        plan.forward.push_back(parse_range(word));
-      } else if (part == "backward") {
-        plan.backward.push_back(parse_range(word));
-      } else if (part == "fused") {
-        const LayerRange range = parse_range(word);
-        if (++num_fused > 1 || range.end != num_layers) {
-          fail(cat("there is one fused stage, which ends with the last layer, ", num_layers - 1, "; got ", word));
-        }
-        plan.fused_start = range.first;
+      } else if (!part.empty()) {
+        (part == "forward" ? forward : part == "fused" ? fused : backward).push_back(word);
       } else {
         fail(cat("'", word, "' stands before any of the words forward, fused and backward"));
       }
     }
   }
   if (part.empty()) fail("it is empty; a plan is as `forward 0-3 | fused 4-7 | backward 0-3`");
+  for (const std::string& word : fused) {
+    const LayerRange range = parse_range(word);
+    if (fused.size() > 1 || range.end != num_layers) {
+      fail(cat("there is one fused stage, which ends with the last layer, ", num_layers - 1, "; got ", fused.back()));
+    }
+    plan.fused_start = range.first;
+  }
+  plan.forward = parse_stages(forward, 0, num_layers, false);
+  plan.backward = parse_stages(backward, plan.fused_start, num_layers, true);
   validate_plan(plan, num_layers);
   return plan;
+}
+
+std::string lengths_text(const std::vector<int>& lengths) {
+  std::string text;
+  for (std::size_t i = 0; i < lengths.size();) {
+    const auto end = std::find_if(lengths.begin() + static_cast<std::ptrdiff_t>(i), lengths.end(), [&](int length) { return length != lengths[i]; });
+    const auto count = static_cast<std::size_t>(end - lengths.begin()) - i;
+    const bool is_run = count >= kShortestRun;
+    text += cat(text.empty() ? "" : ",", lengths[i], is_run ? cat("x", count) : "");
+    i += is_run ? count : 1;
+  }
+  return text;
+}
+
+std::string lengths_text(const std::vector<LayerRange>& stages) {
+  std::vector<int> lengths;
+  for (const LayerRange& stage : stages) lengths.push_back(stage.end - stage.first);
+  return lengths_text(lengths);
+}
+
+std::optional<std::vector<int>> parse_lengths(const std::string& text, std::size_t most) {
+  std::vector<int> lengths;
+  std::istringstream words(text);
+  std::string word;
+  while (std::getline(words, word, ',')) {
+    int length = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), length);
+    const bool is_number = error == std::errc() && end == word.data() + word.size() && length >= 0;
+    const std::optional<Run> run = is_number ? Run{.length = length, .count = 1} : parse_run(word);
+    if (!run || run->count > most - lengths.size()) return std::nullopt;
+    lengths.insert(lengths.end(), run->count, run->length);
+  }
+  return lengths;
 }
 
 }  // namespace rp

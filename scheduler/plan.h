@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,11 +42,20 @@ inline constexpr std::size_t kNumPlanKinds = 3;
 // Throws rp::Error (kUsage) naming the first layer that a stage misses, repeats or has out of order.
 void validate_plan(const Plan& plan, int num_layers);
 
-// As in PlanKind: "forward 0-9 10-19 | fused 20-31 | backward 10-19 0-9".
+// As in PlanKind: "forward 0-9 10-19 | fused 20-31 | backward 10-19 0-9"; three or more neighbours of the same length as
+// LENGTHxCOUNT: "forward 1x94 | fused 94-95 | backward 1x94".
 [[nodiscard]] std::string plan_text(const Plan& plan, int num_layers);
 
-// Reads plan_text()'s form; newlines count as `|`, and # starts a comment. Throws rp::Error (kUsage) naming the word
+// Reads plan_text()'s form, where LENGTHxCOUNT goes on where the stage before it ends, forward from layer 0 on and backward from the
+// fused stage down; newlines count as `|`, and # starts a comment. Throws rp::Error (kUsage) naming the word
 // that it does not understand, and what validate_plan() finds.
 [[nodiscard]] Plan parse_plan(const std::string& text, int num_layers);
+
+// The numbers of layers of stages in their order: "8,8,1x5,2". Three or more that are equal are written as LENGTHxCOUNT.
+[[nodiscard]] std::string lengths_text(const std::vector<int>& lengths);
+[[nodiscard]] std::string lengths_text(const std::vector<LayerRange>& stages);
+
+// Reads lengths_text()'s form, or nothing if it is none or has more than `most` stages.
+[[nodiscard]] std::optional<std::vector<int>> parse_lengths(const std::string& text, std::size_t most);
 
 }  // namespace rp

@@ -12,8 +12,24 @@ namespace rp {
 namespace {
 
 constexpr std::size_t kMaxSeeds = 64;
+// Of shapes that are estimated, and of longest times of a stage that the greedy cut tries. Models of 94 layers with 2 layers beside
+// the head have fewer, with up to nine choices of rounds; beyond, they are taken at equal distances.
+constexpr std::size_t kMostShapes = 250'000, kMostGreedyLimits = 4096;
+constexpr int kMostStarts = 16;  // of the fused stage, where not all shapes can be looked at
 
 double at(const std::vector<double>& sums, int layer) { return sums[static_cast<std::size_t>(layer)]; }
+
+// [first, end), or so many of them at equal distances, with the first and the last one.
+std::vector<int> spaced(int first, int end, int most) {
+  std::vector<int> values;
+  const int count = end - first;
+  if (count <= most) {
+    for (int value = first; value < end; ++value) values.push_back(value);
+    return values;
+  }
+  for (int i = 0; i < most; ++i) values.push_back(first + static_cast<int>(static_cast<std::int64_t>(count - 1) * i / std::max(1, most - 1)));
+  return values;
+}
 
 // Stages over layers [0, end): stage i takes about min(longest, (i + 1) * slope) ms.
 std::vector<int> pack(const std::vector<double>& sums, int end, double longest, double slope) {
@@ -95,6 +111,12 @@ class Seeds {
 
  private:
   [[nodiscard]] int num_choices() const { return static_cast<int>(task_.round_choices.size()); }
+  // Where the fused stage may begin. `shapes_of_a_start`: that would be estimated.
+  [[nodiscard]] std::vector<int> starts(std::size_t shapes_of_a_start) const {
+    const int least = task_.limits.least_fused_start, end = cost_.num_layers();
+    const bool all = static_cast<std::size_t>(end - least) * shapes_of_a_start <= kMostShapes;
+    return spaced(least, end, all ? end - least : kMostStarts);
+  }
 
   const PlanTask& task_;
   PlanCost& cost_;
@@ -108,16 +130,20 @@ class Seeds {
 void Seeds::add_even(std::uint64_t num_tasks) {
   struct Shape {
     double estimate;
-    int start, forward, backward, round_choice;
+    int start, forward, backward, round_choice;  // start: its place in fused_starts
   };
-  const int num_gpus = task_.workload.num_gpus, num_layers = cost_.num_layers(), least = task_.limits.least_fused_start;
+  const int num_gpus = task_.workload.num_gpus, num_layers = cost_.num_layers();
   std::vector<Shape> shapes;
+  const auto choices = static_cast<std::size_t>(num_choices());
+  const std::vector<int> fused_starts = starts(static_cast<std::size_t>(num_layers) * static_cast<std::size_t>(num_layers) * choices);
+  const auto most_counts = static_cast<int>(std::sqrt(static_cast<double>(kMostShapes / (fused_starts.size() * choices))));
   // By fused start and number of stages.
   std::vector<std::vector<Lengths>> forwards, backwards;
-  for (int start = least; start < num_layers; ++start) {
+  for (std::size_t place = 0; place < fused_starts.size(); ++place) {
+    const int start = fused_starts[place];
     auto& of_forward = forwards.emplace_back();
     auto& of_backward = backwards.emplace_back();
-    for (int n = start > 0 ? 1 : 0; n <= start; ++n) {
+    for (const int n : spaced(start > 0 ? 1 : 0, start + 1, std::max(most_counts, 1))) {
       of_forward.push_back(lengths_of(sums_.forward(), spread(sums_.forward(), start, n), false, num_gpus));
       of_backward.push_back(lengths_of(sums_.backward(), spread(sums_.backward(), start, n), true, num_gpus));
     }
@@ -140,7 +166,7 @@ void Seeds::add_even(std::uint64_t num_tasks) {
         load *= static_cast<double>(classes) * task_.workload.num_microbatches / num_gpus;
         for (int choice = 0; choice < num_choices(); ++choice) {
           const double laps = task_.round_choices[static_cast<std::size_t>(choice)] > num_gpus ? 0 : 1;
-          shapes.push_back({load + longest / 4 + laps * longest, start, f, b, choice});
+          shapes.push_back({load + longest / 4 + laps * longest, static_cast<int>(place), f, b, choice});
         }
       }
     }
@@ -149,7 +175,7 @@ void Seeds::add_even(std::uint64_t num_tasks) {
   const std::uint64_t until = cost_.num_simulated_tasks() + num_tasks;
   for (const Shape& shape : shapes) {
     if (cost_.num_simulated_tasks() >= until) break;
-    const auto start = static_cast<std::size_t>(shape.start - least);
+    const auto start = static_cast<std::size_t>(shape.start);
     add({.forward = forwards[start][static_cast<std::size_t>(shape.forward)].ends,
          .backward = backwards[start][static_cast<std::size_t>(shape.backward)].ends,
          .round_choice = shape.round_choice});
@@ -164,12 +190,14 @@ void Seeds::add_ramps(std::uint64_t num_tasks) {
     double longest_forward, longest_backward, slope_forward, slope_backward;
   };
   std::vector<Shape> shapes;
+  constexpr std::size_t kRamps = 7 * 3 * 4 * 4;
+  const std::vector<int> fused_starts = starts(kRamps * static_cast<std::size_t>(num_choices()));
   for (const double stages_per_gpu : {1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0}) {
     const double longest = flow / stages_per_gpu;
     for (const double of_forward : {0.75, 1.0, 1.4}) {
       for (const double slope_forward : {0.06, 0.12, 0.25, 1.0}) {
         for (const double slope_backward : {0.06, 0.12, 0.25, 1.0}) {
-          for (int start = task_.limits.least_fused_start; start < cost_.num_layers(); ++start) {
+          for (const int start : fused_starts) {
             for (int choice = 0; choice < num_choices(); ++choice) {
               shapes.push_back({start, choice, of_forward * longest, longest, slope_forward * longest, slope_backward * longest});
             }
@@ -213,19 +241,22 @@ Cuts greedy_cuts(const StageSums& sums, int num_gpus, int least_fused_start) {
   const int num_layers = static_cast<int>(forward.size()) - 1;
   double longest_layer = 0;
   for (int layer = 0; layer < num_layers; ++layer) longest_layer = std::max(longest_layer, at(backward, layer + 1) - at(backward, layer));
-  std::set<double> limits;
+  std::vector<double> limits;
   for (const auto* list : {&forward, &backward}) {
     for (int first = 0; first < num_layers; ++first) {
       for (int end = first + 1; end <= num_layers; ++end) {
         const double sum = at(*list, end) - at(*list, first);
         if (sum > longest_layer * kLongestOverLayer) break;
-        if (sum * kRounding >= longest_layer) limits.insert(sum);
+        if (sum * kRounding >= longest_layer) limits.push_back(sum);
       }
     }
   }
+  std::sort(limits.begin(), limits.end());
+  limits.erase(std::unique(limits.begin(), limits.end()), limits.end());
   Cuts best;
   double least = INFINITY;
-  for (const double limit : limits) {
+  for (const int number : spaced(0, static_cast<int>(limits.size()), kMostGreedyLimits)) {
+    const double limit = limits[static_cast<std::size_t>(number)];
     const double longest = limit * kRounding;
     int start = num_layers - 1;
     while (start > least_fused_start && at(backward, num_layers) - at(backward, start - 1) <= longest) --start;

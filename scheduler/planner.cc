@@ -14,6 +14,9 @@ namespace {
 constexpr std::uint64_t kFastTasks = 13'500'000, kFastTasksOfManyLayers = 65'000'000;
 constexpr int kManyLayers = 65;
 constexpr std::uint64_t kTournamentTasks = 45'000'000;
+// Only steps of very many tasks come near these: how much a run may simulate beyond what it was given, and how much may go to
+// exact times of seeds.
+constexpr std::uint64_t kMostBeyond = 400'000'000, kExactTasks = 200'000'000;
 constexpr std::size_t kField = 8;
 constexpr std::size_t kOfferedSeeds = 3;
 constexpr std::uint64_t kTasksOfAChange = 30;  // that cost as much as to make one
@@ -66,10 +69,14 @@ void PlanSearch::offer(const PlanCandidate& candidate) {
 
 void PlanSearch::run(std::uint64_t num_tasks) {
   const std::uint64_t until = effort() + num_tasks;
+  ends_at_ = until + kMostBeyond;
   if (seeds_.empty()) {
     seeds_ = plan_seeds(task_, cost_, random_, num_tasks / (task_.asynchronous ? 8 : 16));
-    for (std::size_t i = 0; i < std::min(seeds_.size(), kOfferedSeeds); ++i) offer(seeds_[i]);
-    offer_greedy();
+    const std::uint64_t exact_until = cost_.num_simulated_tasks() + kExactTasks;
+    for (std::size_t i = 0; i < std::min(seeds_.size(), kOfferedSeeds); ++i) {
+      if (i == 0 || cost_.num_simulated_tasks() < exact_until) offer(seeds_[i]);
+    }
+    offer_greedy(exact_until);
   }
   while (effort() < until && !is_perfect()) run_tournament(std::min(kTournamentTasks, until - effort()));
 }
@@ -80,10 +87,11 @@ bool PlanSearch::is_perfect() {
   return fused_start == task_.limits.least_fused_start && best_ms_ <= cost_.busy_ms_per_gpu(best_) * (1 + 1e-12);
 }
 
-// So that no plan is worse than these.
-void PlanSearch::offer_greedy() {
+// So that no plan is worse than these. Their exact times are left out where they are too much work: they are among the seeds.
+void PlanSearch::offer_greedy(std::uint64_t exact_until) {
   Cuts cuts = greedy_cuts(cost_.sums(), task_.workload.num_gpus, task_.limits.least_fused_start);
   for (; cuts.round_choice < static_cast<int>(task_.round_choices.size()); ++cuts.round_choice) {
+    if (cost_.num_simulated_tasks() >= exact_until) return;
     if (cost_.fits(cuts)) offer({.cuts = cuts, .step_ms = std::min(best_ms_, cost_.step_ms(cuts, Horizon::kExact))});
   }
 }
@@ -96,14 +104,21 @@ void PlanSearch::run_tournament(std::uint64_t num_tasks) {
   const std::size_t least_of_ramps = !task_.workload.slowness.empty() ? kField + 1 : alike ? 2 : 4;  // field
   std::vector<PlanCandidate> field;
   while (field.size() < kField) field.push_back(seeds_[next_seed_++ % seeds_.size()]);
-  for (PlanCandidate& candidate : field) candidate.step_ms = cost_.step_ms(candidate.cuts, horizon);
+  for (std::size_t i = 0; i < field.size(); ++i) {
+    if (i > 0 && effort() >= ends_at_) {
+      field.resize(i);
+    } else {
+      field[i].step_ms = cost_.step_ms(field[i].cuts, horizon);
+    }
+  }
   const auto num_turns = static_cast<std::uint64_t>(std::bit_width(field.size()));
   double temperature = kStartTemperature;
   while (true) {
     for (PlanCandidate& candidate : field) {
+      if (effort() >= ends_at_) break;
       const double first = temperature * candidate.step_ms;
       const Annealing how = {.temperature = first, .last_temperature = first * kCoolingOfATurn, .horizon = horizon,
-                             .num_tasks = num_tasks / num_turns / field.size()};
+                             .num_tasks = num_tasks / num_turns / field.size(), .most_tasks = ends_at_ - effort()};
       if (field.size() >= least_of_ramps) {
         ramps_.anneal(candidate, how);
       } else {
@@ -122,7 +137,7 @@ void PlanSearch::anneal(PlanCandidate& best, const Annealing& how) {
   const std::uint64_t begin = effort(), until = begin + how.num_tasks;
   const double cooling = std::log(how.last_temperature / how.temperature);
   PlanCandidate present = best, next;
-  while (effort() < until) {
+  while (effort() < std::min(until, ends_at_)) {
     next.cuts = present.cuts;
     bool changed = mutate(next.cuts);
     while (draw(4) == 0) changed |= mutate(next.cuts);

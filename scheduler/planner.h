@@ -26,8 +26,8 @@ struct PlanChoice {
   std::uint64_t effort = 0;   // of the search, in simulated tasks: one stage of one microbatch
 };
 
-// What the runtime can afford between rounds: about 10 ms on one core for models of up to 64 layers, 40 ms for 94. Throws as
-// PlanCost.
+// What the runtime can afford between rounds: about 10 ms on one core for models of up to 64 layers, 40 ms for 94; about a second
+// where a step has a million tasks. Throws as PlanCost.
 [[nodiscard]] PlanChoice fast_plan(const PlanTask& task, std::uint64_t seed = 1);
 
 // Searches until `time` is over. Throws as PlanCost.
@@ -39,7 +39,7 @@ class PlanSearch {
   explicit PlanSearch(const PlanTask& task, std::uint64_t seed = 1);
 
   // Seeds, then improvements of the best of them, until about `num_tasks` tasks (one stage of one microbatch) were simulated.
-  // May be called again: it goes on.
+  // May be called again: it goes on. Where one plan takes more than that to simulate, it is a few plans.
   void run(std::uint64_t num_tasks);
 
   // REQUIRES: run().
@@ -55,7 +55,7 @@ class PlanSearch {
   [[nodiscard]] bool mutate_ends(std::vector<int>& ends);
   [[nodiscard]] bool move_fused_start(Cuts& cuts);
   void offer(const PlanCandidate& candidate);
-  void offer_greedy();
+  void offer_greedy(std::uint64_t exact_until);
   // In tasks. Changes that are not simulated count, so that a search ends where nothing can be changed.
   [[nodiscard]] std::uint64_t effort() const { return cost_.num_simulated_tasks() + ramps_.effort_of_changes() + rejected_; }
   [[nodiscard]] int draw(int below) { return static_cast<int>(random_() % static_cast<std::uint64_t>(below)); }
@@ -68,6 +68,7 @@ class PlanSearch {
   std::size_t next_seed_ = 0;
   int num_tournaments_ = 0;
   std::uint64_t rejected_ = 0;
+  std::uint64_t ends_at_ = 0;  // of effort(): run() is over, whatever is left to try
   Cuts best_;
   double best_ms_;  // exact
 };

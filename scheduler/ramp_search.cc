@@ -93,6 +93,7 @@ void RampSearch::anneal(PlanCandidate& best, const Annealing& how) {
   for (double progress = 0; progress < 1; progress = static_cast<double>(effort() - begin) / num_tasks) {
     const double temperature = how.temperature * std::exp(cooling * progress);
     for (int i = 0; i < kChangesOfATemperature; ++i) {
+      if (effort() - begin >= how.most_tasks) return;
       ++num_changes_;
       bool changed = mutate();
       while (draw(3) == 0) changed |= mutate();

@@ -47,6 +47,11 @@ class Chain {
   Chain(const Workload& workload, const std::vector<StageWork>& stages) : workload_(workload), stages_(stages) {
     graph_.hop = workload.hop;
     graph_.order.resize(static_cast<std::size_t>(workload.num_gpus));
+    for (const StageWork& stage : stages) updating_stages_.push_back(updating_stages_of(stage.layers));
+  }
+
+  void reserve(int num_steps) {
+    graph_.tasks.reserve(stages_.size() * static_cast<std::size_t>(workload_.num_microbatches) * static_cast<std::size_t>(num_steps));
   }
 
   void add_step() {
@@ -58,7 +63,7 @@ class Chain {
           SimulatedTask task = task_of(stage);
           task.microbatch = first + static_cast<int>(m);
           task.input = inputs[m];
-          if (m == 0) task.after = updates_of(stages_[stage].layers);
+          if (m == 0) task.after = updates_of(stage);
           inputs[m] = graph_.append(task);
         }
         ends[stage] = inputs.back();
@@ -80,25 +85,31 @@ class Chain {
             .recompute = work.kind == TaskKind::kBackward ? work.time.lead * slowness : 0,
             .step = static_cast<int>(ends_.size())};
   }
-  // The tasks that end the step before the last for these layers.
-  [[nodiscard]] std::vector<int> updates_of(const LayerRange& layers) const {
+  // The tasks that end the step before the last for the layers of a stage.
+  [[nodiscard]] std::vector<int> updates_of(std::size_t stage) const {
     std::vector<int> tasks;
     if (ends_.size() < 3) return tasks;
     const std::vector<int>& ends = ends_[ends_.size() - 3];
+    for (const std::size_t other : updating_stages_[stage]) tasks.push_back(ends[other]);
+    return tasks;
+  }
+  [[nodiscard]] std::vector<std::size_t> updating_stages_of(const LayerRange& layers) const {
+    std::vector<std::size_t> updating;
     for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
       LayerRange other = stages_[stage].layers;
       other.first = std::max(other.first, workload_.first_trained_layer);  // below, nothing is updated
       const LayerRange both{std::max(layers.first, other.first), std::min(layers.end, other.end)};
       if (stages_[stage].kind == TaskKind::kForward || both.end <= both.first) continue;
-      tasks.push_back(ends[stage]);
+      updating.push_back(stage);
     }
-    return tasks;
+    return updating;
   }
 
   const Workload& workload_;
   const std::vector<StageWork>& stages_;
   TaskGraph graph_;
   int slot_ = 0;
+  std::vector<std::vector<std::size_t>> updating_stages_;  // by stage: those whose updates its layers have
   std::vector<std::vector<int>> ends_;  // by step and stage: its last task
 };
 
@@ -106,6 +117,7 @@ class Chain {
 
 TaskGraph chained_schedule(const Workload& workload, const std::vector<StageWork>& stages, int num_steps) {
   Chain chain(workload, stages);
+  chain.reserve(num_steps);
   for (int step = 0; step < num_steps; ++step) chain.add_step();
   return chain.take();
 }

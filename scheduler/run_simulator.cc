@@ -51,6 +51,7 @@ class RunSimulation {
         num_slots_(num_stages_ * rounds_a_step_ * record_.num_steps()),
         links_(work.machine, work.policy, workload_.num_gpus),
         gpus_(static_cast<std::size_t>(workload_.num_gpus)),
+        may_move_(gpus_.size(), true),
         outstanding_(gpus_.size()),
         made_(static_cast<std::size_t>(num_slots_ * workload_.round_microbatches)),
         num_there_(static_cast<std::size_t>(num_slots_)),
@@ -100,14 +101,22 @@ class RunSimulation {
   bool move() {
     bool moved = dispatch();
     for (int gpu = 0; gpu < workload_.num_gpus; ++gpu) {
+      if (!may_move_[static_cast<std::size_t>(gpu)]) continue;
       // A task's end frees both threads; the fetcher has enqueued its copies before the feeder has placed the next weights.
-      while (fetch(gpu)) moved = true;
-      moved |= feed(gpu);
-      moved |= compute(gpu);
-      moved |= give_gradients(gpu);
+      bool has_moved = false;
+      while (fetch(gpu)) has_moved = true;
+      has_moved |= feed(gpu);
+      has_moved |= compute(gpu);
+      has_moved |= give_gradients(gpu);
+      may_move_[static_cast<std::size_t>(gpu)] = has_moved;
+      moved |= has_moved;
     }
     return start_update() || moved;
   }
+
+  // Something that this GPU, or any, may have waited for has happened. Others need not be looked at again.
+  void wake(int gpu) { may_move_[static_cast<std::size_t>(gpu)] = true; }
+  void wake_all() { std::fill(may_move_.begin(), may_move_.end(), true); }
 
   bool dispatch() {
     bool moved = false;
@@ -115,6 +124,7 @@ class RunSimulation {
       int& outstanding = outstanding_[static_cast<std::size_t>(gpu_of(num_dispatched_))];
       if (outstanding > kTasksAhead) break;  // in slot order: later ones wait as well
       ++outstanding;
+      wake(gpu_of(num_dispatched_));
       num_left_[static_cast<std::size_t>(num_dispatched_)] =
           workload_.round_microbatches + static_cast<int>(stage(num_dispatched_).trained_layers.size());
       ++num_dispatched_;
@@ -258,6 +268,7 @@ class RunSimulation {
   }
 
   void end_compute(int gpu) {
+    wake(gpu);
     SimulatedGpu& state = at(gpu);
     const std::int64_t slot = slot_of(gpu, state.task);
     const RunStage& what = stage(slot);
@@ -285,6 +296,7 @@ class RunSimulation {
 
   // Who waits for a copy knows that it is there.
   void arrive(int gpu, const SimulatedCopy& copy) {
+    wake(gpu);
     SimulatedGpu& state = at(gpu);
     const RunStage& what = stage(copy.slot);
     if (copy.kind == CopyKind::kInput) {
@@ -308,7 +320,10 @@ class RunSimulation {
       state.fed.pop_front();
       ++state.weights_there;
     } else {
-      if (copy.kind == CopyKind::kOutput) num_there_[static_cast<std::size_t>(copy.slot)] = copy.microbatch + 1;
+      if (copy.kind == CopyKind::kOutput) {
+        num_there_[static_cast<std::size_t>(copy.slot)] = copy.microbatch + 1;
+        wake_all();
+      }
       if (copy.kind == CopyKind::kGradient && copy.is_last_part) {
         if (++state.free_gradient_buffers == 1) state.missing.gradient_buffer = now_;
       }
@@ -324,6 +339,7 @@ class RunSimulation {
   }
 
   void end_update() {
+    wake_all();
     const Update update = updates_.front();
     updates_.pop_front();
     Weights& weights = weights_of(update.layer);
@@ -351,6 +367,7 @@ class RunSimulation {
   const std::int64_t num_slots_;
   SimulatedLinks links_;
   std::vector<SimulatedGpu> gpus_;
+  std::vector<char> may_move_;  // by GPU: false while nothing has happened since it could do nothing
   std::priority_queue<TimedEvent, std::vector<TimedEvent>, std::greater<>> events_;
   std::int64_t num_events_ = 0;
   double now_ = 0;

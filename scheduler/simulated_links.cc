@@ -37,10 +37,12 @@ SimulatedLinks::SimulatedLinks(const Machine& machine, const TransferPolicy& pol
       queues_(static_cast<std::size_t>(num_gpus) * 2, CopyQueue(policy.piece)),
       share_(capacities(machine, num_gpus)),
       is_shared_(is_narrow(capacities(machine, num_gpus))),
-      ends_(queues_.size()) {}
+      ends_(queues_.size(), kUnlimited) {}
 
 void SimulatedLinks::add(int gpu, const SimulatedCopy& copy) {
   CopyQueue& waiting = queue(gpu, copy.is_upload());
+  const auto number = static_cast<std::size_t>(&waiting - queues_.data());
+  if (waiting.is_empty()) used_.insert(std::lower_bound(used_.begin(), used_.end(), number), number);
   const bool gives_way = copy.kind == CopyKind::kWeights ? policy_.weights_give_way : policy_.gradients_give_way;
   if (copy.is_bulk() && gives_way) {
     waiting.add_bulk(copy);
@@ -82,7 +84,7 @@ void SimulatedLinks::share_rates() {
   if (!changed_) return;
   changed_ = false;
   flows_.clear();
-  for (std::size_t i = 0; i < queues_.size(); ++i) {
+  for (const std::size_t i : used_) {
     if (queues_[i].is_active()) flows_.push_back(flow_of(i));
   }
   if (is_updating_) {
@@ -95,20 +97,20 @@ void SimulatedLinks::share_rates() {
     for (const Flow& flow : flows_) rates_.push_back(flow.limit);
   }
   std::size_t next = 0;
-  for (CopyQueue& waiting : queues_) {
-    if (waiting.is_active()) waiting.set_rate(rates_[next++]);
+  for (const std::size_t i : used_) {
+    if (queues_[i].is_active()) queues_[i].set_rate(rates_[next++]);
   }
   if (is_updating_) update_rate_ = rates_[next];
 }
 
 double SimulatedLinks::next_event(double now) {
   now_ = now;
-  for (std::size_t i = 0; i < queues_.size(); ++i) changed_ |= queues_[i].start(now, bulk_waits(i));
+  for (const std::size_t i : used_) changed_ |= queues_[i].start(now, queues_[i].asks_for_others() && bulk_waits(i));
   share_rates();
   update_end_ = is_updating_ ? now + update_bytes_ / update_rate_ : kUnlimited;
   double next = update_end_;
-  for (std::size_t i = 0; i < queues_.size(); ++i) {
-    ends_[i] = queues_[i].next_event(now, bulk_waits(i));
+  for (const std::size_t i : used_) {
+    ends_[i] = queues_[i].next_event(now, queues_[i].asks_for_others() && bulk_waits(i));
     next = std::min(next, ends_[i]);
   }
   return next;
@@ -117,12 +119,13 @@ double SimulatedLinks::next_event(double now) {
 const std::vector<SimulatedLinks::End>& SimulatedLinks::advance(double now) {
   const double ms = now - now_;
   ended_.clear();
-  for (std::size_t i = 0; i < queues_.size(); ++i) {
+  for (const std::size_t i : used_) {
     queues_[i].advance(ms);
     if (ends_[i] > now) continue;
     ended_.push_back({.gpu = static_cast<int>(i / 2), .copy = queues_[i].stop()});
     changed_ = true;
   }
+  if (!ended_.empty()) std::erase_if(used_, [this](std::size_t i) { return queues_[i].is_empty(); });
   update_has_ended_ = is_updating_ && update_end_ <= now;
   if (update_has_ended_) {
     is_updating_ = false;

@@ -55,6 +55,7 @@ class SimulatedLinks {
   double now_ = 0;
   double update_end_ = 0;
   std::vector<double> ends_;  // by queue
+  std::vector<std::size_t> used_;  // queues that are not empty, in ascending order
   std::vector<End> ended_;
   std::vector<Flow> flows_;
   std::vector<double> rates_;

@@ -41,7 +41,7 @@ TEST(CompareCommand, HasTheFiguresOfSimulate) {
   EXPECT_NEAR(printed["schedules"][5]["makespan_ms"].get<double>(), golden.roundpipe, 0.00005);
   const std::string text = comparison_text(schedules);
   for (const char* figure :
-       {"gpipe", "zb-h1", "roundpipe async", "2286.0170", "19.07", "1937.2180", "rounds of 8; forward 7,7,7,7;"}) {
+       {"gpipe", "zb-h1", "roundpipe async", "2286.0170", "19.07", "1937.2180", "rounds of 8; forward 7x4;"}) {
     EXPECT_THAT(text, HasSubstr(figure));
   }
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 8);
@@ -152,6 +152,21 @@ TEST(CompareCommand, OneGpuIsDrawnToo) {
   const TimelinePage page = comparison_page(file, compare_schedules(file, Effort::kFast), "Schedules");
   EXPECT_EQ(page.sections.size(), 7U);
   (void)read_page(timeline_html(page));
+}
+
+// What each schedule may have alone, all of them may not.
+TEST(CompareCommand, APageOfTooManyTasksTogetherIsRefused) {
+  json input = workload_json(golden_workload(64, {1, 2}, {1, 1}, 0.5));
+  input["microbatches"] = input["round_microbatches"] = 8192;
+  input["stages"] = std::vector<int>(8, 8);
+  const WorkloadFile file = read_json(input);
+  std::vector<ComparedSchedule> schedules;
+  for (int i = 0; i < 8; ++i) {
+    schedules.push_back({.schedule = BoundSchedule::kGPipe, .result = SimulationResult{.schedule = BoundSchedule::kGPipe, .num_layers = 64}});
+    schedules.back().result->synchronous.stages = std::vector<int>(8, 8);
+  }
+  expect_error(ExitCode::kUsage, {"the schedules up to gpipe have 1048576 tasks", "a page has at most 1000000"},
+               [&] { (void)comparison_page(file, schedules, "Schedules"); });
 }
 
 TEST(CompareCommand, WhatIsTooLargeToDrawIsRefused) {

@@ -41,6 +41,8 @@ TEST(PlanOptions, OfCompareAreRead) {
   EXPECT_EQ(options.effort, Effort::kFast);
   EXPECT_TRUE(options.json);
   EXPECT_TRUE(parse_plan_options({"compare", "--input", "a"}).html.empty());
+  EXPECT_FALSE(options.published);
+  EXPECT_TRUE(parse_plan_options({"compare", "--published"}).published);
 }
 
 TEST(PlanOptions, OfTimelineAreRead) {
@@ -86,6 +88,8 @@ TEST(PlanOptions, MistakesAreNamed) {
   refused({"simulate", "--schedule", "gpipe", "--input", "a", "b"}, {"unexpected word b"});
   refused({"compar"}, {"did you mean compare", "simulate, compare, timeline"});
   refused({"compare"}, {"--input is missing", "rp-plan compare --input"});
+  refused({"compare", "--published", "--input", "a"}, {"--published and --input are given"});
+  refused({"compare", "--published", "--html", "a"}, {"--published and --html are given"});
   refused({"compare", "--input", "a", "--effort", "forever"}, {"--effort forever", "fast, thorough"});
   refused({"compare", "--input", "a", "--htm", "b"}, {"unknown option --htm", "did you mean --html", "rp-plan compare --help"});
   refused({"compare", "--input", "a", "--html", ""}, {"--html is empty"});

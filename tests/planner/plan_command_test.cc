@@ -127,6 +127,31 @@ TEST(PlanCommand, SaysWhatDoesNotFitAndWhatWould) {
   expect_error(ExitCode::kUsage, {"rtx4091", "did you mean rtx4090"}, [] { (void)asked({.model = "qwen3-1.7b", .gpu = "rtx4091"}); });
 }
 
+TEST(PlanCommand, WhatTakesTooLongToSimulateIsRefusedWithTheLimit) {
+  expect_error(ExitCode::kUsage, {"a step of 1000000 microbatches", "at most 496 are", "fewer --microbatches or --rounds-per-step"},
+               [] { (void)asked({.model = "qwen3-32b", .batch = 1'000'000, .round_microbatches = 1000, .rounds_per_step = 1000}); });
+  TrainingSetup setup{.model = preset_config("smollm2-135m")};
+  setup.model.layers.resize(1025, setup.model.layers.front());
+  expect_error(ExitCode::kUsage, {"1025 layers", "at most 1024"}, [&] { (void)predict_run(setup, Effort::kFast); });
+  // Proposed are steps that are admitted, whatever the batch.
+  const PlanAnswer answer = asked({.model = "smollm2-135m", .num_gpus = 2, .batch = 4096});
+  ASSERT_TRUE(answer.asked.prediction.has_value()) << answer.asked.problem;
+  EXPECT_LE(answer.asked.prediction->round_microbatches * answer.asked.prediction->rounds_per_step, 1024);
+}
+
+TEST(PlanCommand, SaysWhichKernelsAreAssumedAndHowFarExpertsAreOff) {
+  const std::string dense = answer_text(asked({.model = "qwen3-0.6b", .num_gpus = 1, .batch = 4}));
+  for (const char* part : {"Kernels that are assumed: this program's", "profile rtx4090", "matrix products   0.89 of 165.2 TFLOP/s (derived from",
+                           "rp-plan compare --published", "no run of this program on a GPU"}) {
+    EXPECT_NE(dense.find(part), std::string::npos) << part << " in\n" << dense;
+  }
+  EXPECT_EQ(dense.find("experts"), std::string::npos);
+  const std::string h100 = answer_text(asked({.model = "qwen3-0.6b", .num_gpus = 1, .gpu = "h100", .batch = 4}));
+  EXPECT_NE(h100.find("(assumption: as derived for the rtx4090"), std::string::npos) << h100;
+  const std::string experts = answer_text(asked({.model = "qwen3-30b-a3b", .num_gpus = 2, .batch = 8}));
+  EXPECT_NE(experts.find("qwen3-235b LoRA published 1820, predicted "), std::string::npos) << experts;
+}
+
 TEST(PlanCommand, LoraNeedsLessMemoryAndLessTime) {
   const ModelQuestion full{.model = "qwen3-4b", .num_gpus = 2, .batch = 8};
   ModelQuestion pairs = full;

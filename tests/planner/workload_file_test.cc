@@ -54,6 +54,37 @@ TEST(WorkloadFile, EverySettingIsRead) {
   EXPECT_TRUE(file.workload.fused_waits);
 }
 
+TEST(WorkloadFile, StagesMayBeTheTextThatIsPrinted) {
+  json input = small();
+  for (int i = 2; i < 9; ++i) input["layers"].push_back({{"forward_ms", 1}, {"backward_ms", 2}});
+  input.update({{"stages", "2,1x7,0"}, {"forward_stages", "8"}, {"backward_stages", "1,2x4"}});
+  const WorkloadFile file = read_json(input);
+  EXPECT_EQ(file.stages, (std::vector<int>{2, 1, 1, 1, 1, 1, 1, 1, 0}));
+  EXPECT_EQ(file.plan->backward, (std::vector<LayerRange>{{6, 8}, {4, 6}, {2, 4}, {0, 2}}));
+  input["stages"] = "2,1y7";
+  expect_refusal({"\"stages\" is '2,1y7'", "2,1x4,0"}, [&] { (void)read_json(input); });
+  input["stages"] = "2000000000x2";
+  expect_refusal({"\"stages\" is '2000000000x2'"}, [&] { (void)read_json(input); });
+}
+
+// Beyond, a command took more than 11 GB, or minutes.
+TEST(WorkloadFile, AStepThatTakesTooLongToSimulateIsRefusedWithTheLimit) {
+  json input = small();
+  input["gpus"] = 257;
+  expect_refusal({"\"gpus\" is 257", "from 1 to 256"}, [&] { (void)read_json(input); });
+  input = small();
+  for (int i = 2; i < 1024; ++i) input["layers"].push_back({{"forward_ms", 1}, {"backward_ms", 2}});
+  input["microbatches"] = 1024;
+  EXPECT_NO_THROW((void)read_json(input));
+  input["microbatches"] = 1025;
+  expect_refusal({"has 1024 layers and 1025 microbatches", "1048576 at most", "at most 1024 \"microbatches\""}, [&] { (void)read_json(input); });
+  input["microbatches"] = 1024;
+  input["round_microbatches"] = 4;
+  expect_refusal({"cuts a step into 256 rounds", "128 are simulated at most", "\"round_microbatches\" of at least 8"}, [&] { (void)read_json(input); });
+  input["layers"].push_back({{"forward_ms", 1}, {"backward_ms", 2}});
+  expect_refusal({"\"layers\" has 1025 entries; it must have 1 to 1024"}, [&] { (void)read_json(input); });
+}
+
 TEST(WorkloadFile, MemoryOfLayersIsReadInMebibytes) {
   EXPECT_TRUE(read_json(small()).memory.empty());
   json input = with_memory(small(), {{"weights_mib", 100}, {"activation_mib", 0.5}, {"saved_mib", 0}});

@@ -81,6 +81,22 @@ TEST(Planner, HasGoodPlansForRandomTasks) {
   }
 }
 
+// What a search simulates is bounded, even where a plan of single layers takes longer to simulate than the whole search may: before, exact
+// times of seeds alone were 20 billion tasks.
+TEST(Planner, AStepOfAMillionTasksIsNoLongSearch) {
+  for (const bool asynchronous : {false, true}) {
+    PlanTask task{.workload = golden_workload(1024, {1, 2}, {1, 1}, 0.5), .round_choices = {64, 128, 256, 512, 1024}, .asynchronous = asynchronous,
+                  .limits = {}};
+    for (std::size_t i = 0; i < task.workload.layers.size(); ++i) task.workload.layers[i].forward += 0.001 * static_cast<double>(i % 97);
+    task.workload.num_gpus = 64;
+    task.workload.num_microbatches = 1024;
+    const PlanChoice choice = fast_plan(task);
+    EXPECT_NO_THROW(validate_plan(choice.plan, 1025));
+    EXPECT_LE(choice.effort, 2'000'000'000U);
+    EXPECT_GE(choice.step_ms, choice.lower_bound_ms);
+  }
+}
+
 TEST(Planner, IsDeterministic) {
   const PlanTask task = task_of(golden_models().front(), false);
   const PlanChoice a = fast_plan(task), b = fast_plan(task);
