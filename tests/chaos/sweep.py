@@ -46,8 +46,10 @@ class Verdict:
 
 
 def messages_of(err: str) -> list[str]:
-    """The lines that say why the run failed. What stands below one belongs to it, as the launcher's report of a worker that has said why."""
-    lines = [line for line in err.splitlines() if re.match(r"\S+: (?!note|warning)", line) and "; the run goes on, and metrics.jsonl" not in line]
+    """The lines that say why the run failed. What stands below one belongs to it, as the launcher's report of a worker that has said why.
+    What it loses, and that stdout could not be written while it went on, is told in lines of their own."""
+    others = ("; the run goes on, and metrics.jsonl", "train: the run ends after step ")
+    lines = [line for line in err.splitlines() if re.match(r"\S+: (?!note|warning)", line) and not any(each in line for each in others)]
     is_report = len(lines) == 2 and lines[1].startswith("rp-launch: worker") and "the message above says what is wrong" in err
     return lines[:1] if is_report else lines
 
