@@ -62,6 +62,78 @@ TensorDesc describe(const ParameterRequest& parameter) {
   return desc;
 }
 
+bool ends(const auto& name) { return std::ranges::find(name, '\0') != name.end(); }
+
+// [first, first + count) of `size` things.
+bool fits(std::uint64_t first, std::uint64_t count, std::uint64_t size) { return first <= size && count <= size - first; }
+
+// Whether every number that others are found by is one of a thing that is there. A catalogue of the same program always is; one of other
+// bytes would otherwise be read beyond its ends.
+class CatalogueCheck {
+ public:
+  explicit CatalogueCheck(const Catalogue& catalogue) : catalogue_(catalogue), num_layers_(static_cast<std::uint64_t>(catalogue.num_layers())) {}
+
+  [[nodiscard]] bool is_sound() const {
+    const auto all = [](const auto& records, const auto& is_good) { return std::ranges::all_of(records, is_good); };
+    if (!all(catalogue_.pipelines(), [this](const PipelineRecord& r) { return is_good(r); })) return false;
+    if (!all(catalogue_.blocks(), [this](const BlockRecord& r) { return is_good(r); })) return false;
+    if (!all(catalogue_.uses(), [this](const UseRecord& r) { return is_good(r); })) return false;
+    if (!all(catalogue_.tensors(), [this](const TensorRecord& r) { return is_good(r); })) return false;
+    for (int layer = 0; layer < catalogue_.num_layers(); ++layer) {
+      if (!is_good(catalogue_.layer(layer))) return false;
+    }
+    const auto by_block = [](const UseRecord& a, const UseRecord& b) { return std::pair(a.block, a.layer) < std::pair(b.block, b.layer); };
+    return std::ranges::is_sorted(catalogue_.uses(), by_block);
+  }
+
+ private:
+  static constexpr std::uint64_t kMostElements = std::uint64_t{1} << 48;
+
+  static bool is_dtype(DType dtype) { return static_cast<std::uint64_t>(dtype) < kNumDTypes; }
+  // A place in an arena of `size` bytes, or none.
+  static bool is_place(std::uint64_t offset, std::uint64_t bytes, std::uint64_t size) { return offset == kNoOffset || fits(offset, bytes, size); }
+
+  [[nodiscard]] bool is_good(const PipelineRecord& record) const {
+    return ends(record.name) && fits(record.first_layer, record.num_layers, num_layers_) &&
+           fits(record.first_block, record.num_blocks, catalogue_.blocks().size());
+  }
+  [[nodiscard]] bool is_good(const LayerRecord& record) const {
+    return ends(record.name) && fits(record.first_tensor, record.num_tensors, catalogue_.tensors().size()) &&
+           record.pipeline < catalogue_.pipelines().size();
+  }
+  [[nodiscard]] bool is_good(const BlockRecord& record) const {
+    const std::uint64_t state = catalogue_.state_bytes();
+    if (!is_dtype(record.dtype) || !is_dtype(record.master_dtype) || record.num_elements > kMostElements) return false;
+    if (record.num_copies < 1 || record.num_copies > record.parameter_offset.size() || record.pipeline >= catalogue_.pipelines().size()) return false;
+    for (std::uint32_t copy = 0; copy < record.num_copies; ++copy) {
+      if (!fits(record.parameter_offset[copy], record.bytes(), catalogue_.parameter_bytes())) return false;
+    }
+    return is_place(record.master_offset, record.num_elements * dtype_bytes(record.master_dtype), state) &&
+           is_place(record.moment1_offset, record.num_elements * 4, state) && is_place(record.moment2_offset, record.num_elements * 4, state);
+  }
+  [[nodiscard]] bool is_good(const UseRecord& record) const {
+    if (record.block >= catalogue_.blocks().size() || record.layer >= num_layers_) return false;
+    const BlockRecord& block = catalogue_.blocks()[record.block];
+    if (block.is_trained != 0 && record.gradient_offset == kNoOffset) return false;
+    return is_place(record.gradient_offset, block.bytes(), catalogue_.gradient_bytes()) &&
+           is_place(record.sum_offset, block.num_elements * 4, catalogue_.state_bytes());
+  }
+  [[nodiscard]] bool is_good(const TensorRecord& record) const {
+    if (!ends(record.name) || record.use >= catalogue_.uses().size()) return false;
+    if (!is_dtype(record.desc.dtype) || record.desc.rank < 0 || record.desc.rank > kMaxRank) return false;
+    std::uint64_t elements = 1;
+    for (int i = 0; i < record.desc.rank; ++i) {
+      const std::int64_t size = record.desc.shape[static_cast<std::size_t>(i)];
+      if (size < 0 || __builtin_mul_overflow(elements, static_cast<std::uint64_t>(size), &elements)) return false;
+    }
+    const BlockRecord& block = catalogue_.blocks()[catalogue_.uses()[record.use].block];
+    return record.desc.dtype == block.dtype && fits(record.element_offset, elements, block.num_elements);
+  }
+
+  const Catalogue& catalogue_;
+  const std::uint64_t num_layers_;
+};
+
 // Collects blocks, uses and tensors while it goes through the layers; then gives them their places.
 class CatalogueBuilder {
  public:
@@ -254,6 +326,7 @@ Catalogue Catalogue::from_bytes(std::span<const std::byte> bytes) {
   result.parameter_bytes_ = header.parameter_bytes;
   result.state_bytes_ = header.state_bytes;
   result.gradient_bytes_ = header.gradient_bytes;
+  if (!CatalogueCheck(result).is_sound()) throw damaged;
   result.index_uses();
   return result;
 }

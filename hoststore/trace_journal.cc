@@ -23,6 +23,7 @@ namespace {
 constexpr std::uint64_t kMagic = 0x3130454341525452;       // "RTRACE01"
 constexpr std::uint64_t kPieceMagic = 0x4543454950525452;  // "RTRPIECE"
 constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kMaxTracedWorkers = 1024;
 
 [[noreturn]] void throw_unwritable(const std::filesystem::path& directory, const char* what, int error) {
   throw Error(ExitCode::kOutputFailed,
@@ -79,8 +80,9 @@ TraceJournal TraceJournal::attach(UniqueFd fd) {
   auto* header = reinterpret_cast<TraceHeader*>(map(fd.get(), 0, kTraceHeaderBytes, 0));
   if (header == nullptr) throw strange;
   TraceJournal journal(std::move(fd), header);
+  const auto ends = [](const auto& text) { return std::ranges::find(text, '\0') != text.end(); };
   if (header->magic != kMagic || header->version != kVersion || header->record_bytes != sizeof(TraceRecord) ||
-      header->piece_bytes != kTracePieceBytes) {
+      header->piece_bytes != kTracePieceBytes || header->num_workers > kMaxTracedWorkers || !ends(header->program) || !ends(header->device)) {
     throw strange;
   }
   return journal;
@@ -141,6 +143,8 @@ std::vector<TraceRecord> TraceJournal::records(const Piece& piece) const {
   records.resize(static_cast<std::size_t>(got) / sizeof(TraceRecord));
   const auto is_none = [](const TraceRecord& r) { return r.kind == TraceKind::kNone; };
   records.erase(std::find_if(records.begin(), records.end(), is_none), records.end());
+  // Of a process that wrote wherever it should not: times are reckoned with.
+  std::erase_if(records, [](const TraceRecord& r) { return r.begin_ns < 0 || r.end_ns < 0; });
   return records;
 }
 

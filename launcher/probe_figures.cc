@@ -1,6 +1,9 @@
 #include "launcher/probe_figures.h"
 
+#include <algorithm>
 #include <array>
+#include <climits>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 
 #include "common/text.h"
@@ -57,7 +60,8 @@ ProbeFigures parse_probe_line(const std::string& line) {
   try {
     const auto json = nlohmann::json::parse(line);
     for (const Field& field : kFields) figures.*field.value = json.at(field.key).get<double>();
-    figures.copy_engines = json.at("copy_engines").get<int>();
+    // By reference: a number with a fraction, or beyond what an int holds, is none.
+    figures.copy_engines = static_cast<int>(std::min<std::uint64_t>(json.at("copy_engines").get_ref<const std::uint64_t&>(), INT_MAX));
     for (const Flag& flag : kFlags) figures.*flag.value = json.at(flag.key).get<bool>();
     figures.products_problem = json.at("products_problem").get<std::string>();
   } catch (const nlohmann::json::exception&) {

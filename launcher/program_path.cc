@@ -38,6 +38,18 @@ void add_directories(const std::string& list, std::vector<fs::path>& directories
   }
 }
 
+// What to do about a program that is not there.
+std::string hint_of_missing(const std::string& name, const fs::path& own_directory) {
+  if (is_program(name)) return "; there is one in this directory: write ./ before its name";
+  if (name == "train") return "; it is built where LibTorch is found: scripts/build.sh release train";
+  std::vector<std::string> names = {"train"};
+  std::error_code failure;
+  for (fs::directory_iterator entry(own_directory, failure), end; !failure && entry != end; entry.increment(failure)) {
+    if (is_program(entry->path())) names.push_back(entry->path().filename().string());
+  }
+  return did_you_mean(name, names);
+}
+
 }  // namespace
 
 fs::path find_program(const std::string& name, const fs::path& own_directory, const std::string& search_path) {
@@ -50,9 +62,7 @@ fs::path find_program(const std::string& name, const fs::path& own_directory, co
   for (const fs::path& directory : directories) {
     if (!name.empty() && is_program(directory / name)) return directory / name;
   }
-  const char* hint = is_program(name) ? "; there is one in this directory: write ./ before its name" : "";
-  throw Error(ExitCode::kNotFound,
-              cat("cannot find the program \"", name, "\" beside rp-launch or in PATH", hint));
+  throw Error(ExitCode::kNotFound, cat("cannot find the program \"", name, "\" beside rp-launch or in PATH", hint_of_missing(name, own_directory)));
 }
 
 fs::path find_cuda_plugin(const fs::path& own_directory, const std::string& library_path) {

@@ -15,6 +15,9 @@ namespace rp {
 
 namespace {
 
+// A process that wrote where it should not may have left any time.
+std::int64_t ns_since(std::int64_t then, std::int64_t now) { return then < 0 || then > now ? 0 : now - then; }
+
 constexpr int kNameWidth = 13;
 constexpr std::int64_t kNotLongNs = kNsPerSecond / 2;  // a run whose slots move at least this often is well
 
@@ -99,7 +102,7 @@ void print_process(std::ostringstream& out, const ProcessSnapshot& process, std:
     if (wait.is_idle()) continue;
     const bool ahead = process.is_worker && wait.slot >= 0 && wait.slot != process.task.slot;
     print_line(out, "    " + thread, cat(ahead ? cat("for slot ", wait.slot, ": ") : "", "waits ",
-                                         duration_text(now - wait.since_ns), " for ", wait.text()));
+                                         duration_text(ns_since(wait.since_ns, now)), " for ", wait.text()));
   }
 }
 
@@ -111,7 +114,7 @@ std::string advice(const std::vector<ProcessSnapshot>& processes, std::int64_t n
     }
   }
   const ProcessSnapshot& coordinator = processes.front();
-  if (now - coordinator.progress.changed_ns < kNotLongNs) {
+  if (ns_since(coordinator.progress.changed_ns, now) < kNotLongNs) {
     return "nothing: no slot is late. After INT a run ends with the step at hand; a second INT leaves it 2 s";
   }
   for (const ProcessSnapshot& process : processes) {

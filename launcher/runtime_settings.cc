@@ -30,6 +30,9 @@ std::string parse_choice(const std::string& name, const std::string& value, cons
 }
 
 std::string parse_device(const std::string& name, const std::string& value) {
+  if (value == "gpu" || value == "gpus" || value.starts_with("cuda:")) {
+    throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; GPUs are chosen by --gpus: --gpus all, --gpus 4 or --gpus 0,2"));
+  }
   constexpr std::string_view kModelled = "sim:";
   if (value.starts_with(kModelled)) {
     if (value.size() > kModelled.size()) return value;  // the program finds out what it names

@@ -14,8 +14,10 @@ std::int64_t slot_number(std::int64_t slot) {
   return slot < 0 ? -1 : static_cast<std::int64_t>(number_of(static_cast<std::uint64_t>(slot)));
 }
 
+// In 64 bits: a process that wrote where it should not may have left any numbers.
 std::string layers_text(const TraceRecord& r) {
-  return r.end_layer - r.first_layer == 1 ? cat(r.first_layer) : cat(r.first_layer, "-", r.end_layer - 1);
+  const std::int64_t last = std::int64_t{r.end_layer} - 1;
+  return last == r.first_layer ? cat(last) : cat(r.first_layer, "-", last);
 }
 
 std::string microbatch_text(const TraceRecord& r) { return r.microbatch < 0 ? "" : cat(" m", r.microbatch); }

@@ -9,6 +9,7 @@
 #include "model_files/embedded_files.h"
 #include "model_files/families/family.h"
 #include "model_files/json_file.h"
+#include "model_files/layer_tensors.h"
 #include "model_files/nearest_family.h"
 
 namespace rp {
@@ -53,12 +54,25 @@ ModelConfig config_of_wrapper(const ConfigSection& file, const Wrapper& wrapper,
   return config;
 }
 
+// The bounds of single values would allow more parameters than a number of 64 bits counts.
+void check_size(const ConfigSection& file, const ModelConfig& config) {
+  constexpr double kMaxParameters = 1e15;
+  const auto product = [](std::int64_t a, std::int64_t b) { return static_cast<double>(a) * static_cast<double>(b); };
+  double parameters = 2 * product(config.vocabulary, config.hidden);
+  for (const DecoderLayerConfig& layer : config.layers) {
+    for (const LinearShape& linear : linears_of(layer, config.hidden)) {
+      parameters += product(linear.out, linear.in) * static_cast<double>(std::max<std::int64_t>(linear.num_experts, 1));
+    }
+  }
+  if (parameters > kMaxParameters) throw file.refuse("describes a model of ", parameters, " parameters; at most ", kMaxParameters, " are supported");
+}
+
 ModelConfig config_of(const ConfigSection& file, std::string name) {
   const std::string type = file.text("model_type", "");
-  for (const Wrapper* wrapper : kWrappers) {
-    if (wrapper->model_type == type) return config_of_wrapper(file, *wrapper, std::move(name));
-  }
-  return config_of_family(file, type, std::move(name));
+  const auto* wrapper = std::ranges::find(kWrappers, type, &Wrapper::model_type);
+  ModelConfig config = wrapper != std::end(kWrappers) ? config_of_wrapper(file, **wrapper, std::move(name)) : config_of_family(file, type, std::move(name));
+  check_size(file, config);
+  return config;
 }
 
 // Separates values by spaces.

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <optional>
-#include <regex>
 #include <set>
 #include <string_view>
 
 #include "common/bad_input.h"
 #include "common/text.h"
 #include "model_files/layer_tensors.h"
+#include "model_files/name_pattern.h"
 #include "roundpipe/error.h"
 
 namespace rp {
@@ -19,13 +19,8 @@ constexpr std::size_t kShownNames = 12;  // of those that there are
 constexpr std::string_view kAllLinear = "all-linear";
 constexpr std::string_view kPair = ".lora_A.weight";
 
-std::optional<std::regex> compile(const char* what, const std::string& text) {
-  if (text.empty()) return std::nullopt;
-  try {
-    return std::regex(text, std::regex::ECMAScript | std::regex::optimize);
-  } catch (const std::regex_error& error) {
-    throw Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " is no regular expression: ", error.what()));
-  }
+std::optional<NamePattern> compile(const char* what, const std::string& text) {
+  return text.empty() ? std::nullopt : std::optional(NamePattern(what, text));
 }
 
 // Names and commas; everything else is a regular expression.
@@ -52,7 +47,7 @@ bool is_named(const std::string& layer, const std::string& target) {
 
 struct PartSelection::Patterns {
   std::vector<std::string> targets;  // of a list
-  std::optional<std::regex> target, freeze, train;
+  std::optional<NamePattern> target, freeze, train;
 };
 
 PartSelection::PartSelection(const TrainedParts& parts) : lora_(parts.lora) {
@@ -75,15 +70,15 @@ PartSelection::PartSelection(const TrainedParts& parts) : lora_(parts.lora) {
 }
 
 bool PartSelection::trains(const std::string& name) const {
-  const auto matches = [&](const std::optional<std::regex>& pattern) { return pattern && std::regex_search(name, *pattern); };
+  const auto matches = [&](const std::optional<NamePattern>& pattern) { return pattern && pattern->is_found_in(name); };
   return matches(patterns_->train) || (lora_.rank == 0 && !matches(patterns_->freeze));
 }
 
 bool PartSelection::adapts(const std::string& layer, bool is_expert_part) const {
   if (lora_.rank == 0 || (is_expert_part && !lora_.on_experts) || trains(layer + ".weight")) return false;
-  if (patterns_->freeze && std::regex_search(layer + ".weight", *patterns_->freeze)) return false;
+  if (patterns_->freeze && patterns_->freeze->is_found_in(layer + ".weight")) return false;
   if (lora_.targets == kAllLinear) return true;
-  if (patterns_->target) return std::regex_match(layer, *patterns_->target);
+  if (patterns_->target) return patterns_->target->matches_all_of(layer);
   return std::ranges::any_of(patterns_->targets, [&](const std::string& target) { return is_named(layer, target); });
 }
 
@@ -116,12 +111,11 @@ SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts)
   const auto nothing = [](const std::string& what, const std::string& text, const std::set<std::string>& names) {
     return Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " matches nothing; there are ", list_of({names.begin(), names.end()}, kShownNames)));
   };
-  const auto searches = [](const std::string& pattern, const std::set<std::string>& names) {
-    const std::regex regex(pattern);
-    return std::ranges::any_of(names, [&](const std::string& name) { return std::regex_search(name, regex); });
-  };
-  if (!parts.freeze.empty() && !searches(parts.freeze, weights)) throw nothing("what to freeze,", parts.freeze, weights);
-  if (!parts.train.empty() && !searches(parts.train, weights)) throw nothing("what to train,", parts.train, weights);
+  for (const auto& [what, text] : {std::pair("what to freeze,", &parts.freeze), std::pair("what to train,", &parts.train)}) {
+    const auto pattern = compile(what, *text);
+    const auto is_found = [&](const std::string& name) { return pattern->is_found_in(name); };
+    if (pattern && std::ranges::none_of(weights, is_found)) throw nothing(what, *text, weights);
+  }
   if (parts.lora.rank > 0 && parts.lora.targets != kAllLinear) {
     std::vector<std::string> targets = is_list(parts.lora.targets) ? split(parts.lora.targets) : std::vector{parts.lora.targets};
     for (const std::string& target : targets) {

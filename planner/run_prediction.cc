@@ -46,7 +46,7 @@ std::vector<Rounds> round_choices(const TrainingSetup& setup) {
       choices.push_back({count, setup.rounds_per_step});
       continue;
     }
-    const std::int64_t most = std::min<std::int64_t>(setup.batch, std::max<std::int64_t>(count, most_microbatches(setup) / kProposedPart));
+    const std::int64_t most = std::min<std::int64_t>(setup.batch, std::max<std::int64_t>(count, most_microbatches(setup)));
     for (int rounds = 1; std::int64_t{count} * rounds <= most; rounds *= 2) choices.push_back({count, rounds});
   }
   std::erase_if(choices, [&setup](const Rounds& rounds) {
@@ -234,6 +234,10 @@ void check_run_size(const TrainingSetup& setup) {
   if (const std::int64_t layers = setup.model.num_layers(); layers > kMostPlannedLayers) {
     throw Error(ExitCode::kUsage, cat("the model has ", layers, " layers; rp-plan plans models of at most ", kMostPlannedLayers,
                                       ": give the folder of a model with fewer"));
+  }
+  if (const std::int64_t most = kMostLayerGpus / std::max<std::int64_t>(1, setup.model.num_layers()); setup.num_gpus > most) {
+    throw Error(ExitCode::kUsage, cat("a model of ", setup.model.num_layers(), " layers is planned for at most ", most, " GPUs, not ",
+                                      setup.num_gpus, ": give fewer --gpus"));
   }
   const std::int64_t microbatches = std::int64_t{std::max(1, setup.round_microbatches)} * std::max(1, setup.rounds_per_step);
   if (microbatches <= most_microbatches(setup)) return;

@@ -38,10 +38,9 @@ struct TrainingSetup {
   int exact_fused_layers = -1;  // that many, whether they fit the GPU or not; -1: as they are planned
 };
 
-// The largest that is planned: decoder layers, and decoder layers (with embedding and head) times microbatches of a step.
-inline constexpr std::int64_t kMostPlannedLayers = 1024, kMostLayerMicrobatchesOfARun = 32'768;
-// Proposed are steps of this part of the microbatches, as there are many to compare.
-inline constexpr std::int64_t kProposedPart = 2;
+// The largest that is planned: decoder layers, decoder layers times GPUs, and layers (with embedding and head) times microbatches of a
+// step.
+inline constexpr std::int64_t kMostPlannedLayers = 1024, kMostLayerGpus = 8192, kMostLayerMicrobatchesOfARun = 32'768;
 
 // Steps of a simulated run before the counted ones, and these; fewer of these where a step has many tasks.
 inline constexpr RunLength kPredictedLength{.warm_up = 4, .steps = 8};

@@ -8,11 +8,13 @@
 #include <utility>
 
 #include "common/text.h"
+#include "hoststore/memory_limit.h"
 #include "models/scalar_type.h"
 #include "roundpipe/models.h"
 #include "roundpipe/pipeline.h"
 #include "roundpipe/session.h"
 #include "train/defaults.h"
+#include "train/memory_check.h"
 #include "train/options.h"
 #include "train/resume_point.h"
 #include "train/run_directory.h"
@@ -115,6 +117,7 @@ int main(int argc, char** argv) {
       return 0;
     }
     const std::string plans = rp::memory_text(session.memory_plan()) + rp::speed_text(session.num_workers(), pipeline.plan_text());
+    rp::check_activations(settings, rp::least_activation_bytes(settings, pipeline.plan_text()), rp::available_memory());
     rp::Training training(session, pipeline, settings, loss, *inputs, header + rp::settings_text(settings, session.threads_per_worker()) + plans);
     rp::print(plans);
     training.run();

@@ -1,6 +1,7 @@
 #include "train/options.h"
 
 #include <cxxopts.hpp>
+#include <set>
 #include <utility>
 
 #include "common/text.h"
@@ -29,6 +30,13 @@ cxxopts::Options make_parser() {
   return parser;
 }
 
+// Those of rp-launch that people give to the program.
+bool is_of_launcher(const std::string& name) {
+  static const std::set<std::string> names = {"--workers", "-n", "--gpus", "--device", "--threads-per-worker", "--gpu-memory", "--params-on", "--plan", "--store",
+                                              "--trace", "--wait-timeout", "--attach-timeout", "--check-consistency", "--gpu-profile", "--bind", "--log-dir"};
+  return names.contains(name);
+}
+
 // Reports the words that no option took. A word after an unknown option is probably its value.
 void report_unmatched(const std::vector<std::string>& words, Problems& problems) {
   std::vector<std::string> names;
@@ -37,8 +45,8 @@ void report_unmatched(const std::vector<std::string>& words, Problems& problems)
   for (const std::string& word : words) {
     if (word.size() > 1 && word[0] == '-') {
       const std::string name = word.substr(0, word.find('='));
-      problems.add(ExitCode::kUsage,
-                   cat("unknown option ", name, did_you_mean(name, names), "; train --help lists the options"));
+      problems.add(ExitCode::kUsage, is_of_launcher(name) ? cat(name, " is an option of rp-launch: rp-launch ", word, " ... train ...")
+                                                          : cat("unknown option ", name, did_you_mean(name, names), "; train --help lists the options"));
       is_value = name.size() == word.size();
     } else {
       if (!is_value) problems.add(ExitCode::kUsage, cat("'", word, "' belongs to no option; train --help lists the options"));

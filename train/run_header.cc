@@ -55,13 +55,13 @@ std::string filled_text(const SequenceCounts& counts, std::int64_t length) {
 std::string sequences_text(const TrainSettings& settings, const SequenceCounts& counts) {
   std::string text = cat(grouped(counts.sequences), counts.sequences == 1 ? " sequence" : " sequences", " of ", settings.sequence_length, " tokens, ",
                          settings.is_packed ? cat("packed from ", grouped(counts.pieces), " pieces and ") : "", filled_text(counts, settings.sequence_length));
-  if (counts.truncated > 0) text += cat("; ", grouped(counts.truncated), " chats are cut at the sequence length");
+  if (counts.truncated > 0) text += cat("; ", grouped(counts.truncated), " examples are cut at the sequence length");
   if (counts.dropped > 0) text += cat("; ", grouped(counts.dropped), " without a trained token left out");
   return text;
 }
 
 std::string data_text(const TrainSettings& settings, const RunInputs& inputs) {
-  return cat(grouped(inputs.data->num_documents()), inputs.data->kind() == TokenFile::Kind::kChat ? " chats, " : " documents, ",
+  return cat(grouped(inputs.data->num_documents()), inputs.data->kind() == TokenFile::Kind::kChat ? " examples, " : " documents, ",
              grouped(inputs.data->num_tokens()), " tokens, ", grouped(inputs.data->num_trained()), " of them trained; an epoch is ",
              sequences_text(settings, inputs.sequences->counts()));
 }

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <system_error>
 
 #include "common/bad_input.h"
 #include "common/text.h"
 #include "roundpipe/pipeline.h"
 #include "train/defaults.h"
+#include "train/model_folder.h"
 #include "train/problems.h"
 #include "train/run_directory.h"
 
@@ -110,6 +113,7 @@ void check_steps(const TrainSettings& settings, Problems& problems) {
 }
 
 void inspect_model(const TrainSettings& settings, RunInputs& inputs, Problems& problems) {
+  if (const std::optional<std::string> why = why_no_model(settings.model)) return problems.add(ExitCode::kBadInput, *why);
   problems.collect([&] {
     inputs.model = models::inspect(settings.model, settings.parts);
     inputs.identity = identity_of_model(settings.model, settings.parts != TrainedParts{});

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <utility>
@@ -109,6 +110,10 @@ void Training::run() {
     train_steps();
   } catch (const Interrupted& interrupted) {
     save_interrupted(interrupted);
+    throw;
+  } catch (...) {
+    progress_.remove_bar();
+    print_error(lost_text());
     throw;
   }
   progress_.remove_bar();
@@ -314,6 +319,20 @@ void Training::save_checkpoint() {
   const std::string took = seconds_text(start_ns);
   if (num_kept > 0) delete_old(num_kept);
   note(cat("checkpoint of step ", done_, " written to ", path.string(), " in ", took, deleted));
+}
+
+std::string Training::lost_text() const try {
+  const std::vector<std::int64_t> saved = directory_.checkpoints();
+  const std::int64_t last = accepted_ ? accepted_->step - 1 : done_;  // that was reported
+  if (last == 0) return "";  // nothing is
+  if (saved.empty()) {
+    return cat("train: the run ends after step ", last, " without a checkpoint: its steps are lost", settings_.save_every.is_on() ? " (--save-every makes them more often)" : "", "\n");
+  }
+  const std::int64_t num_lost = std::max<std::int64_t>(last - saved.back(), 0);
+  return cat("train: the run ends after step ", last, "; ", num_lost == 0 ? "no step is" : num_lost == 1 ? "1 step is" : cat(num_lost, " steps are"), " lost: go on from ",
+             directory_.checkpoint(saved.back()).string(), " with --resume auto\n");
+} catch (const Error&) {  // of a directory that cannot be read: what failed the run counts
+  return "";
 }
 
 void Training::save_interrupted(const Interrupted& interrupted) {

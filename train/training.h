@@ -76,6 +76,8 @@ class Training {
   // Writes the checkpoint of the steps done so far, unless it is there, and deletes those beyond the limit.
   void save_checkpoint();
   void save_interrupted(const Interrupted& interrupted);
+  // Of a run that fails: what is lost, and what to go on from. A line.
+  [[nodiscard]] std::string lost_text() const;
 
   Session& session_;
   Pipeline& pipeline_;

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "tests/common/expect_refusal.h"
+#include "tests/hoststore/small_catalogue.h"
 
 namespace rp {
 namespace {
@@ -243,6 +244,37 @@ TEST(Catalogue, IsRefusedWithAnyByteChangedOrMissing) {
   }
   expect_error(ExitCode::kUserError, {"catalogue", "damaged"}, [&] { (void)Catalogue::from_bytes({}); });
   EXPECT_NO_THROW((void)Catalogue::from_bytes(bytes));
+}
+
+// With a checksum that fits: what lies in shared memory is read by these numbers.
+TEST(Catalogue, IsRefusedWhereANumberLeadsBeyondWhatIsThere) {
+  const std::vector<std::byte> good = test::small_catalogue().to_bytes();
+  const Catalogue catalogue = Catalogue::from_bytes(good);
+  constexpr std::size_t kHeaderBytes = 72;
+  const std::size_t layers = kHeaderBytes + catalogue.pipelines().size() * sizeof(PipelineRecord);
+  const std::size_t blocks = layers + static_cast<std::size_t>(catalogue.num_layers()) * sizeof(LayerRecord);
+  const std::size_t uses = blocks + catalogue.blocks().size() * sizeof(BlockRecord);
+  const std::size_t tensors = uses + catalogue.uses().size() * sizeof(UseRecord);
+  ASSERT_EQ(tensors + catalogue.tensors().size() * sizeof(TensorRecord), good.size());
+  const auto refuses = [&good](std::size_t place, std::uint32_t number) {
+    std::vector<std::byte> bytes = good;
+    std::memcpy(bytes.data() + place, &number, sizeof(number));
+    test::set_checksum(bytes);
+    return error_of([&] { (void)Catalogue::from_bytes(bytes); }).find("damaged") != std::string::npos;
+  };
+  for (const std::size_t place :
+       {kHeaderBytes + offsetof(PipelineRecord, first_layer), kHeaderBytes + offsetof(PipelineRecord, num_blocks),
+        layers + offsetof(LayerRecord, first_tensor), layers + offsetof(LayerRecord, num_tensors), layers + offsetof(LayerRecord, pipeline),
+        blocks + offsetof(BlockRecord, dtype), blocks + offsetof(BlockRecord, num_copies), blocks + offsetof(BlockRecord, num_elements),
+        blocks + offsetof(BlockRecord, parameter_offset), blocks + offsetof(BlockRecord, pipeline), uses + offsetof(UseRecord, block),
+        uses + offsetof(UseRecord, layer), uses + offsetof(UseRecord, gradient_offset), tensors + offsetof(TensorRecord, use),
+        tensors + offsetof(TensorRecord, element_offset), tensors + offsetof(TensorRecord, desc)}) {
+    EXPECT_TRUE(refuses(place, 100'000)) << "place " << place;
+  }
+  std::vector<std::byte> endless = good;
+  std::fill_n(endless.begin() + static_cast<std::ptrdiff_t>(tensors), sizeof(TensorRecord::name), std::byte{'x'});
+  test::set_checksum(endless);
+  EXPECT_THROW((void)Catalogue::from_bytes(endless), Error);
 }
 
 TEST(Catalogue, RefusesWhatItCannotDescribe) {

@@ -133,6 +133,9 @@ TEST(PlanCommand, WhatTakesTooLongToSimulateIsRefusedWithTheLimit) {
   TrainingSetup setup{.model = preset_config("smollm2-135m")};
   setup.model.layers.resize(1025, setup.model.layers.front());
   expect_error(ExitCode::kUsage, {"1025 layers", "at most 1024"}, [&] { (void)predict_run(setup, Effort::kFast); });
+  setup.model.layers.resize(1024, setup.model.layers.front());
+  setup.num_gpus = 9;
+  expect_error(ExitCode::kUsage, {"1024 layers is planned for at most 8 GPUs, not 9"}, [&] { (void)predict_run(setup, Effort::kFast); });
   // Proposed are steps that are admitted, whatever the batch.
   const PlanAnswer answer = asked({.model = "smollm2-135m", .num_gpus = 2, .batch = 4096});
   ASSERT_TRUE(answer.asked.prediction.has_value()) << answer.asked.problem;

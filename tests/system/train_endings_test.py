@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import pty
+import re
 import select
 import shlex
 import shutil
@@ -58,6 +59,29 @@ class SignalTest(LaunchedTest):
         shutil.rmtree(self.output)
         self.ended_by(signal.SIGHUP, 75, **{"async": True, "rounds_per_step": 2})
 
+    def test_the_first_signal_says_at_once_what_is_still_done(self):
+        process = self.start()
+        process.send_signal(signal.SIGINT)
+        self.assertRegex(process.stderr.readline(), r"^train: finishing step \d+, then a checkpoint; Ctrl-C again ends at once\n$")
+        _, err = process.communicate(timeout=DEADLINE_S)
+        self.assertEqual((process.returncode, err), (130, ""))
+
+    def test_a_run_that_fails_says_what_is_lost_and_what_to_go_on_from(self):
+        for saved in (True, False):
+            process = self.start(save_every=1 if saved else "never", max_steps=20000)
+            os.kill(self.worker_of(process), signal.SIGKILL)
+            _, err = process.communicate(timeout=DEADLINE_S)
+            self.assertEqual(process.returncode, 137, err)
+            newest = max([int(p.name.split("-")[1]) for p in self.output.glob("checkpoint-*")], default=None)
+            self.assertEqual(newest is not None, saved)
+            expected = rf"lost: go on from {self.output}/checkpoint-{newest} with --resume auto\n" if saved else "without a checkpoint: its steps are lost"
+            self.assertRegex(err, r"(?m)^train: the run ends after step \d+.*" + expected)
+            shutil.rmtree(self.output)
+
+    @staticmethod
+    def worker_of(process) -> int:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        return next(int(pid) for pid in children if b"RP_ROLE=worker" in (Path("/proc") / pid / "environ").read_bytes().split(b"\0"))
 
     def test_a_second_int_while_checkpoints_are_written_leaves_nothing_half_written(self):
         for repetition in range(8):
@@ -176,8 +200,8 @@ class BadInputTest(LaunchedTest):
         config.write_text("save-evry = 2\n")
         self.refused(64, "run.toml:1: save-evry: no such setting (did you mean save-every?)", config=config)
         config.write_text("save-every = 2\nseed = 5\n")
-        out = self.run_train(settings(self.output, seed=None, config=config)).stdout
-        self.assertRegex(out, r"seed +5\n")
+        self.run_train(settings(self.output, seed=None, config=config))
+        self.assertRegex((self.output / "train.log").read_text(), r"seed +5\n")
         self.assertTrue((self.output / "checkpoint-4").is_dir())
 
     def test_data(self):
@@ -285,7 +309,8 @@ class OutputFailureTest(LaunchedTest):
             process = self.on_small_disk(4096, fill, settings(self.directory / "disk" / "output", max_steps=60))
             self.assertEqual(process.returncode, 74, process.stderr)
             self.assertEqual(process.stderr.count("No space left"), 1 + process.stderr.count("head:"), process.stderr)
-            self.assertEqual(process.stdout.splitlines()[-1], "metrics.jsonl")
+            left = [name for name in process.stdout.splitlines()[-4:] if not name.startswith("events.out.tfevents.")]
+            self.assertEqual(left, ["metrics.csv", "metrics.jsonl", "train.log"])
 
 
 class StandardOutputTest(LaunchedTest):
@@ -357,7 +382,7 @@ class TerminalTest(LaunchedTest):
     def test_a_terminal_gets_a_bar_that_is_removed_and_no_lines(self):
         leader, follower = pty.openpty()
         environment = {**os.environ, "TERM": "xterm"}
-        process = subprocess.Popen(self.command(settings(self.output, max_steps=10), ["--workers", "2"]), stdin=follower,
+        process = subprocess.Popen(self.command(settings(self.output, max_steps=10, log_every=5), ["--workers", "2"]), stdin=follower,
                                    stdout=follower, stderr=follower, env=environment)
         os.close(follower)
         shown = b""
@@ -377,10 +402,14 @@ class TerminalTest(LaunchedTest):
         text = shown.decode()
         self.assertIn("\rstep 10/10", text)
         self.assertIn("[########################]", text)
-        self.assertNotIn("\nstep", text.replace("\r\n", "\n").split("\nstep", 1)[-1])
+        self.assertEqual(re.findall(r"(?:\n|\x1b\[K)step +(\d+)/10  loss [^\r\n]*\r\n", text), ["1", "5", "10"], "lines that stay")
         # What stands on the terminal in the end: after the last removal of the bar, the closing lines only.
         self.assertRegex(text.rsplit("\r\x1b[K", 1)[1],
-                         r"^host memory: planned [^\r\n]*\r\nworker memory: at most [^\r\n]*\r\nstep: [^\r\n]*\r\n([^\r\n]*simulated[^\r\n]*\r\n)?checkpoint of step 10 [^\r\n]*\r\ntrained 10 steps in [^\r\n]*\r\n$")
+                         r"^host memory: planned [^\r\n]*\r\nworker memory: at most [^\r\n]*\r\nstep: [^\r\n]*\r\n([^\r\n]*simulated[^\r\n]*\r\n)?checkpoint of step 10 [^\r\n]*\r\n"
+                         r"loss [^\r\n]* at step 1, [^\r\n]* at step 10, lowest [^\r\n]*\r\n[\d,]+ tokens, [^\r\n]* padding, in 10 steps [^\r\n]*\r\n"
+                         r"trained 10 steps in [^\r\n]*\r\n$")
+        self.assertLessEqual(max(len(line) for line in text.split("host memory", 1)[0].splitlines()), 80, "the header")
+
 
     def test_elsewhere_there_is_a_line_a_step_and_no_control_character(self):
         process = self.run_train(settings(self.output))

@@ -91,6 +91,10 @@ TEST(Settings, AllProblemsAreToldTogether) {
                 "0", "--sequence-length", "256", "--learning-rate", "1e-4", "--seed", "7", "--dtype", "fp3", "--batchsize", "9"});
 }
 
+TEST(Settings, AnOptionOfTheLauncherIsToldWhereItBelongs) {
+  expect_usage({"--workers is an option of rp-launch: rp-launch --workers ... train"}, command({"--workers", "2"}));
+}
+
 TEST(Settings, MissingOptionsAreOneLine) {
   expect_usage({"missing: --model DIR, --data FILE, --output DIR; train --help"}, {});
   expect_usage({"missing: --data FILE; train --help"}, command_without("--data", {}));

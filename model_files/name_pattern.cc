@@ -1,0 +1,128 @@
+#include "model_files/name_pattern.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/bad_input.h"
+#include "common/text.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+namespace {
+
+// __polynomial (GCC's) follows all ways through the expression at once; the default tries one after the other, which takes exponential time.
+// Only groups that are not kept let it do so at a bounded cost.
+constexpr auto kFlags = std::regex::ECMAScript | std::regex::nosubs | std::regex_constants::__polynomial;
+
+// Reads an expression as far as its size goes. GCC's implementation calls itself for each part that stands behind or around another one when
+// it reads an expression, and for each choice when it matches.
+class SizeReader {
+ public:
+  explicit SizeReader(std::string_view text) : text_(text) {
+    while (next_ < text_.size() && !is_too_large()) read_term();
+  }
+
+  [[nodiscard]] bool is_too_large() const {
+    return total_.terms > NamePattern::kMostTerms || total_.choices > NamePattern::kMostChoices || most_depth_ > NamePattern::kMostDepth;
+  }
+
+ private:
+  struct Size {
+    std::size_t terms = 0, choices = 0;
+  };
+  // A group that is open.
+  struct Level {
+    Size before_last{};        // total_ where its last part began, which a count may follow
+    std::size_t sequence = 0;  // parts behind each other since the last |
+  };
+
+  void add_part() {
+    Level& level = levels_.back();
+    level.before_last = total_;
+    ++level.sequence;
+    ++total_.terms;
+    most_depth_ = std::max(most_depth_, ++depth_);
+  }
+
+  void read_term() {
+    const char c = text_[next_++];
+    if (c == '(') {
+      add_part();
+      levels_.emplace_back();
+    } else if (c == ')' && levels_.size() > 1) {
+      depth_ -= levels_.back().sequence;
+      levels_.pop_back();
+    } else if (c == '|') {
+      depth_ -= std::exchange(levels_.back().sequence, 0);
+      ++total_.choices;
+    } else if (c == '*' || c == '+' || c == '?') {
+      ++total_.choices;
+    } else if (c == '[') {
+      skip_class();
+      add_part();
+    } else if (c == '{') {
+      repeat();
+    } else {
+      if (c == '\\') ++next_;
+      add_part();
+    }
+  }
+
+  // To behind the ] that ends it; names as [:alpha:] may stand in it.
+  void skip_class() {
+    while (next_ < text_.size() && text_[next_] != ']') {
+      const std::string_view begin = text_.substr(next_, 2);
+      if (begin == "[:" || begin == "[." || begin == "[=") {
+        const std::size_t end = text_.find(std::string{begin[1], ']'}, next_ + 2);
+        next_ = std::min(end, text_.size() - 2) + 2;
+      } else {
+        next_ += begin[0] == '\\' ? 2 : 1;
+      }
+    }
+    ++next_;
+  }
+
+  // The larger number of {2,5}.
+  void repeat() {
+    std::size_t times = 1;
+    while (next_ < text_.size() && text_[next_] != '}') {
+      std::size_t number = 0;
+      const auto [end, error] = std::from_chars(text_.data() + next_, text_.data() + text_.size(), number);
+      if (error == std::errc::result_out_of_range) number = NamePattern::kMostTerms;
+      times = std::max(times, std::min(number, NamePattern::kMostTerms));
+      next_ = std::max(next_ + 1, static_cast<std::size_t>(end - text_.data()));
+    }
+    ++next_;
+    const Size& before = levels_.back().before_last;  // both at most kMost..., so that no product overflows
+    total_.terms += (total_.terms - before.terms) * (times - 1);
+    total_.choices += (total_.choices - before.choices) * (times - 1) + times;
+  }
+
+  std::string_view text_;
+  std::size_t next_ = 0;
+  Size total_{};
+  std::size_t depth_ = 0, most_depth_ = 0;
+  std::vector<Level> levels_{1};
+};
+
+std::regex compiled(const char* what, const std::string& text) {
+  if (SizeReader(text).is_too_large()) {
+    throw Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " is too large a regular expression: at most ", NamePattern::kMostTerms, " parts, ",
+                                      NamePattern::kMostChoices, " alternatives and repetitions, counted as often as they are repeated, and ",
+                                      NamePattern::kMostDepth, " parts behind or around each other; write it shorter"));
+  }
+  try {
+    return std::regex(text, kFlags);
+  } catch (const std::regex_error& error) {
+    throw Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " is no regular expression: ", error.what()));
+  }
+}
+
+}  // namespace
+
+NamePattern::NamePattern(const char* what, const std::string& text) : regex_(compiled(what, text)) {}
+
+}  // namespace rp

@@ -1,0 +1,27 @@
+// The catalogue of the host store, with the checksum that its bytes call for, and everything that is asked of one.
+#include "hoststore/catalogue.h"
+
+#include "tests/fuzz/reading.h"
+#include "tests/hoststore/small_catalogue.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const std::vector<std::byte> kBase = rp::test::small_catalogue().to_bytes();
+  std::vector<std::byte> bytes = rp::fuzz::changed(kBase, rp::fuzz::text_of(data, size));
+  if (size > bytes.size()) bytes.resize(size);
+  rp::test::set_checksum(bytes);
+  return rp::fuzz::expect_answer([&] {
+    const rp::Catalogue catalogue = rp::Catalogue::from_bytes(bytes);
+    (void)catalogue.num_parameters();
+    for (int layer = 0; layer < catalogue.num_layers(); ++layer) {
+      (void)catalogue.is_trained(layer);
+      for (const rp::TensorRecord& tensor : catalogue.tensors_of(layer)) (void)std::string(tensor.name.data());
+      (void)std::string(catalogue.layer(layer).name.data());
+    }
+    for (std::size_t i = 0; i < catalogue.pipelines().size(); ++i) {
+      const int pipeline = static_cast<int>(i);
+      (void)std::string(catalogue.pipelines()[i].name.data());
+      (void)catalogue.first_trained_layer(pipeline);
+      for (const std::uint32_t block : catalogue.trained_blocks(pipeline)) (void)catalogue.uses_of_block(block).size();
+    }
+  });
+}

@@ -1,0 +1,47 @@
+#include "train/memory_check.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/common/expect_refusal.h"
+
+namespace rp {
+namespace {
+
+TrainSettings settings() {
+  TrainSettings s;
+  s.model = "preset:qwen3-1.7b";
+  s.batch_size = 16;
+  s.num_microbatches = 4;
+  s.sequence_length = 1024;
+  return s;
+}
+
+// Of the preset: 28 layers of 2048 numbers, embedding and head; the first stages of a plan in one piece each.
+constexpr const char* kOneStage = "forward 0-28 | fused 29-29 | backward 0-28";
+
+TEST(MemoryCheckTest, CountsTheInputsThatABackwardReads) {
+  TrainSettings s = settings();
+  const std::uint64_t by_stage = least_activation_bytes(s, kOneStage);
+  const std::uint64_t boundary = 16ULL * 1024 * 2048 * 2;
+  EXPECT_GE(by_stage, boundary) << "the input of the head's stage";
+  EXPECT_LT(by_stage, 5 * boundary);
+  s.recompute_grain = RecomputeGrain::kLayer;
+  const std::uint64_t by_layer = least_activation_bytes(s, kOneStage);
+  EXPECT_GE(by_layer, 28 * boundary) << "and those of all layers";
+  EXPECT_LT(by_layer, 33 * boundary);
+  s.dtype = DType::kFloat32;
+  EXPECT_EQ(least_activation_bytes(s, kOneStage), 2 * by_layer);
+  s.dtype = DType::kBFloat16;
+  s.rounds_per_step = 4;
+  EXPECT_LT(least_activation_bytes(s, kOneStage), by_layer / 3) << "of one round";
+}
+
+TEST(MemoryCheckTest, WhatDoesNotFitIsRefusedWithWhatWould) {
+  check_activations(settings(), 100, 100);
+  expect_error(ExitCode::kNoResource, {"a round of 16 sequences of 1024 tokens keeps at least 4.00 KiB", "1.00 KiB are free", "at most 4 sequences"},
+               [] { check_activations(settings(), 4096, 1024); });
+  expect_error(ExitCode::kNoResource, {"give a shorter --sequence-length"}, [] { check_activations(settings(), 409600, 1024); });
+}
+
+}  // namespace
+}  // namespace rp

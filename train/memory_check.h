@@ -1,0 +1,19 @@
+// train/memory_check.h
+// Whether the activations of a run fit into memory, before the first step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "train/settings.h"
+
+namespace rp {
+
+// The least that a round keeps in host memory for its backward, by the model's shapes and the plan (docs/plans.md): the inputs of layers or stages in
+// all microbatches.
+[[nodiscard]] std::uint64_t least_activation_bytes(const TrainSettings& settings, const std::string& plan);
+
+// Throws rp::Error (kNoResource) with need, what is free and what to do if `needed` is more than `available`.
+void check_activations(const TrainSettings& settings, std::uint64_t needed, std::uint64_t available);
+
+}  // namespace rp
