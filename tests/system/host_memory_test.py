@@ -141,7 +141,7 @@ class ParamsOnTest(LaunchedTest):
         self.addCleanup(process.kill)
         on_disk = 0
         for line in process.stdout:
-            if line.startswith("step"):
+            if line.startswith("step "):
                 device = self.files.stat().st_dev
                 on_disk = sum(size for (where, _), size in segments_of(process.pid).items() if where == device)
                 process.kill()

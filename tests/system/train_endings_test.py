@@ -29,7 +29,7 @@ class SignalTest(LaunchedTest):
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.kill)
         for line in process.stdout:
-            if line.startswith("step"):
+            if line.startswith("step "):
                 return process
         self.fail(process.stderr.read())
 
@@ -124,7 +124,7 @@ class PauseTest(LaunchedTest):
     def test_a_stop_signal(self):
         process = subprocess.Popen(self.words(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.kill)
-        while not next(process.stdout).startswith("step"):
+        while not next(process.stdout).startswith("step "):
             pass
         for _ in range(2):
             process.send_signal(signal.SIGTSTP)
