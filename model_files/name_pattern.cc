@@ -108,12 +108,16 @@ class SizeReader {
   std::vector<Level> levels_{1};
 };
 
-std::regex compiled(const char* what, const std::string& text) {
+const std::string& checked(const char* what, const std::string& text) {
   if (SizeReader(text).is_too_large()) {
     throw Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " is too large a regular expression: at most ", NamePattern::kMostTerms, " parts, ",
                                       NamePattern::kMostChoices, " alternatives and repetitions, counted as often as they are repeated, and ",
                                       NamePattern::kMostDepth, " parts behind or around each other; write it shorter"));
   }
+  return text;
+}
+
+std::regex compiled(const char* what, const std::string& text) {
   try {
     return std::regex(text, kFlags);
   } catch (const std::regex_error& error) {
@@ -123,6 +127,7 @@ std::regex compiled(const char* what, const std::string& text) {
 
 }  // namespace
 
-NamePattern::NamePattern(const char* what, const std::string& text) : regex_(compiled(what, text)) {}
+NamePattern::NamePattern(const char* what, const std::string& text)
+    : whole_(compiled(what, checked(what, text))), anywhere_(compiled(what, cat("[\\s\\S]*(?:", text, ")[\\s\\S]*"))) {}
 
 }  // namespace rp

@@ -7,24 +7,25 @@
 
 namespace rp {
 
-// ECMAScript, without references back to groups. Bounded: it takes time that grows with the expression and the square of a name, never
-// exponentially, and little of the stack.
+// ECMAScript, without references back to groups. Bounded: it takes time that grows with the expression times a name, never exponentially, and
+// little of the stack.
 class NamePattern {
  public:
   // What an expression may have, where a part that is repeated a counted number of times counts as often: parts; alternatives and
   // repetitions among them; and parts behind each other and around each other.
   static constexpr std::size_t kMostTerms = 50'000;
-  static constexpr std::size_t kMostChoices = 2000;
+  static constexpr std::size_t kMostChoices = 1000;
   static constexpr std::size_t kMostDepth = 1000;
 
   // Throws rp::Error (kUsage) that begins with `what` for text that is no such expression, or exceeds these limits.
   NamePattern(const char* what, const std::string& text);
 
-  [[nodiscard]] bool matches_all_of(const std::string& name) const { return std::regex_match(name, regex_); }
-  [[nodiscard]] bool is_found_in(const std::string& name) const { return std::regex_search(name, regex_); }
+  [[nodiscard]] bool matches_all_of(const std::string& name) const { return std::regex_match(name, whole_); }
+  [[nodiscard]] bool is_found_in(const std::string& name) const { return std::regex_match(name, anywhere_); }
 
  private:
-  std::regex regex_;
+  std::regex whole_;
+  std::regex anywhere_;  // with anything before and behind it: std::regex_search() would begin anew at each character
 };
 
 }  // namespace rp

@@ -25,56 +25,75 @@ namespace {
 
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 20;
 // toml++ calls itself for each part of a key when it takes its tables apart.
-constexpr int kMaxDots = 1000;
+constexpr std::ptrdiff_t kMaxDots = 2000;
 
-// Goes through a text as far as is needed to tell strings and comments from the rest. What a malformed text means here does not matter: toml++
-// refuses it at the same place.
-class TomlText {
- public:
-  TomlText(const std::filesystem::path& file, std::string_view text) : file_(file), text_(text) {}
+// Whether text is UTF-8 as TOML wants it: no overlong forms, no surrogates.
+bool is_utf8(std::string_view text) {
+  constexpr std::array<std::uint32_t, 4> kLeast = {0, 0x80, 0x800, 0x10000};  // by number of bytes after the first
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto first = static_cast<unsigned char>(text[i]);
+    const std::size_t more = first < 0x80 ? 0 : first >> 5 == 6 ? 1 : first >> 4 == 14 ? 2 : first >> 3 == 30 ? 3 : 4;
+    if (more == 4 || more >= text.size() - i) return false;
+    std::uint32_t code = more == 0 ? first : first & (0x3fU >> more);
+    for (std::size_t k = 0; k < more; ++k) {
+      const auto next = static_cast<unsigned char>(text[++i]);
+      if (next >> 6 != 2) return false;
+      code = code << 6 | (next & 0x3fU);
+    }
+    if (code < kLeast[more] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return false;
+  }
+  return true;
+}
 
-  // Outside of strings and comments TOML is ASCII, but toml++ 3.3 has no defined answer to other characters there (its
-  // is_non_ascii_horizontal_whitespace()). Keys of settings have no dots outside of quotes, either.
-  void check() {
-    int dots = 0;
-    while (next_ < text_.size()) {
-      const char c = text_[next_];
-      if (c == '"' || c == '\'') {
-        skip_string(c);
-      } else if (c == '#') {
-        next_ = std::min(text_.find('\n', next_), text_.size());
-      } else {
-        if (static_cast<unsigned char>(c) >= 0x80) throw Error(ExitCode::kBadInput, cat(file_.string(), ":", line(), ": a character that is not ASCII stands outside of quotes"));
-        dots = c == '\n' ? 0 : dots + (c == '.' ? 1 : 0);
-        if (dots > kMaxDots) throw Error(ExitCode::kBadInput, cat(file_.string(), ":", line(), ": has more than ", kMaxDots, " dots"));
-        ++next_;
-      }
+void check_lines(const std::filesystem::path& file, std::string_view text) {
+  std::size_t begin = 0;
+  for (int number = 1; begin < text.size(); ++number) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, end - begin);
+    const auto refuse = [&](const std::string& what) { throw Error(ExitCode::kBadInput, cat(file.string(), ":", number, ": ", what)); };
+    if (!is_utf8(line)) refuse("is not valid UTF-8");
+    if (std::ranges::count(line, '.') > kMaxDots) refuse(cat("has more than ", kMaxDots, " dots"));
+    // See as_ascii().
+    for (const char* z : {"\\u005a", "\\u005A", "\\U0000005a", "\\U0000005A"}) {
+      if (line.find(z) != std::string_view::npos) refuse(cat(z, " is not supported; write Z"));
+    }
+    begin = end + 1;
+  }
+}
+
+// toml++ 3.3 has no defined answer to a character that is not ASCII where none is expected (is_non_ascii_horizontal_whitespace()). So it gets none:
+// here each of their bytes is Zxx, in hexadecimal, and a Z, which no number or word of TOML but dates has, is Z5a.
+constexpr char kEscape = 'Z';
+
+std::string as_ascii(std::string_view text) {
+  static constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string ascii;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x80 && c != kEscape) {
+      ascii += c;
+    } else {
+      ascii += {kEscape, kDigits[byte >> 4], kDigits[byte & 15]};
     }
   }
+  return ascii;
+}
 
- private:
-  [[nodiscard]] std::string line() const { return cat(1 + std::ranges::count(text_.substr(0, next_), '\n')); }
-
-  void skip_string(char quote) {
-    const std::string three(3, quote);
-    const bool is_long = text_.substr(next_, 3) == three;
-    next_ += is_long ? 3 : 1;
-    while (next_ < text_.size()) {
-      if (is_long ? text_.substr(next_, 3) == three : text_[next_] == quote) break;
-      if (!is_long && text_[next_] == '\n') return;  // it has no end
-      next_ += quote == '"' && text_[next_] == '\\' ? 2 : 1;
-    }
-    next_ += is_long ? 3 : 1;
-    while (is_long && next_ < text_.size() && text_[next_] == quote) ++next_;  // up to two more are its last characters
+// Also of a part of such a text, as a message may have it.
+std::string from_ascii(std::string_view ascii) {
+  std::string text;
+  for (std::size_t i = 0; i < ascii.size(); ++i) {
+    unsigned byte = 0;
+    const bool is_escape = ascii[i] == kEscape && i + 2 < ascii.size() &&
+                           std::from_chars(ascii.data() + i + 1, ascii.data() + i + 3, byte, 16).ptr == ascii.data() + i + 3;
+    text += is_escape ? static_cast<char>(byte) : ascii[i];
+    i += is_escape ? 2 : 0;
   }
-
-  const std::filesystem::path& file_;
-  std::string_view text_;
-  std::size_t next_ = 0;
-};
+  return text;
+}
 
 std::optional<std::string> scalar_text(const toml::node& node) {
-  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* text = node.as_string()) return from_ascii(text->get());
   if (const auto* number = node.as_integer()) return std::to_string(number->get());
   if (const auto* truth = node.as_boolean()) return truth->get() ? "true" : "false";
   if (const auto* number = node.as_floating_point()) {
@@ -89,13 +108,13 @@ std::optional<std::string> scalar_text(const toml::node& node) {
 
 std::vector<TomlEntry> read_toml_file(const std::filesystem::path& file) {
   const std::string text = InputFile::open(file).read_all(kMaxBytes);
-  TomlText(file, text).check();
+  check_lines(file, text);
   std::vector<TomlEntry> entries;
   try {
-    const toml::table table = toml::parse(text, file.string());
-    for (const auto& [key, node] : table) entries.push_back({key.source().begin.line, std::string(key.str()), scalar_text(node)});
+    const toml::table table = toml::parse(as_ascii(text), file.string());
+    for (const auto& [key, node] : table) entries.push_back({key.source().begin.line, from_ascii(key.str()), scalar_text(node)});
   } catch (const toml::parse_error& error) {
-    throw Error(ExitCode::kBadInput, cat(file.string(), ":", error.source().begin.line, ": ", error.description()));
+    throw Error(ExitCode::kBadInput, cat(file.string(), ":", error.source().begin.line, ": ", from_ascii(error.description())));
   } catch (const std::logic_error&) {  // an assertion
     throw bad_input(file, "is no TOML; its lines are as `batch-size = 8`");
   }

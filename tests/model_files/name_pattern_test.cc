@@ -15,7 +15,10 @@ TEST(NamePattern, MatchesAllOfANameOrIsFoundInIt) {
   EXPECT_FALSE(layers.matches_all_of("model.layers.2.mlp.up_proj"));
   EXPECT_FALSE(layers.matches_all_of("model.layers.12.mlp.up_proj.weight"));
   EXPECT_TRUE(layers.is_found_in("base.model.layers.12.mlp.up_proj.weight"));
-  EXPECT_TRUE(pattern("^embed").is_found_in("embed_tokens"));
+  EXPECT_TRUE(pattern("^embed|norm$").is_found_in("embed_tokens"));
+  EXPECT_TRUE(pattern("^embed|norm$").is_found_in("model.norm"));
+  EXPECT_FALSE(pattern("^embed|norm$").is_found_in("model.embed_tokens"));
+  EXPECT_FALSE(pattern("^embed|norm$").is_found_in("norm.weight"));
   EXPECT_FALSE(pattern("(?!model)m.*").matches_all_of("model.norm"));
   EXPECT_TRUE(pattern("(?:[[:alpha:]()]{2,5}\\.)+\\d{1,3}").matches_all_of("model.(a).17"));
 }
@@ -42,13 +45,13 @@ TEST(NamePattern, IsRefusedWhereItWouldTakeTheStackOrTheMemory) {
 
 TEST(NamePattern, MayBeAsLargeAsItsLimits) {
   std::string many = "model";
-  for (int i = 0; i < 1500; ++i) many += "|l" + std::to_string(i % 10) + "\\.x";
+  for (int i = 0; i < 900; ++i) many += "|l" + std::to_string(i % 10) + "\\.x";
   EXPECT_TRUE(pattern(many).matches_all_of("l7.x"));
   EXPECT_TRUE(pattern(std::string(900, 'a')).matches_all_of(std::string(900, 'a')));
   EXPECT_TRUE(pattern(std::string(450, '(') + "a" + std::string(450, ')')).matches_all_of("a"));
   std::string repeated;
-  for (int i = 0; i < 1300; ++i) repeated += "ab";
-  EXPECT_TRUE(pattern("(ab){1300}c").matches_all_of(repeated + "c"));
+  for (int i = 0; i < 900; ++i) repeated += "ab";
+  EXPECT_TRUE(pattern("(ab){900}c").matches_all_of(repeated + "c"));
 }
 
 }  // namespace

@@ -11,6 +11,8 @@ namespace {
 
 using Sizes = std::vector<std::uint32_t>;
 
+std::uint32_t draw(std::mt19937& random, std::uint32_t below) { return static_cast<std::uint32_t>(random() % below); }
+
 // The same by its definition, in n^2 time.
 std::vector<std::vector<std::uint64_t>> by_definition(const Sizes& sizes, std::uint32_t capacity) {
   std::vector<std::uint64_t> order(sizes.size());
@@ -50,9 +52,9 @@ TEST(PackingTest, NothingMakesNoPacks) { EXPECT_EQ(first_fit_decreasing({}, 10).
 TEST(PackingTest, GivesWhatTheDefinitionGives) {
   std::mt19937 random(7);
   for (int round = 0; round < 300; ++round) {
-    const std::uint32_t capacity = 1 + random() % 40;
-    Sizes sizes(1 + random() % 60);
-    for (std::uint32_t& size : sizes) size = 1 + random() % capacity;
+    const std::uint32_t capacity = 1 + draw(random, 40);
+    Sizes sizes(1 + draw(random, 60));
+    for (std::uint32_t& size : sizes) size = 1 + draw(random, capacity);
     EXPECT_EQ(lists_of(first_fit_decreasing(sizes, capacity)), by_definition(sizes, capacity)) << "round " << round;
   }
 }
@@ -60,7 +62,7 @@ TEST(PackingTest, GivesWhatTheDefinitionGives) {
 TEST(PackingTest, TheNumberOfPacksDoesNotDependOnTheOrder) {
   std::mt19937 random(8);
   Sizes sizes(500);
-  for (std::uint32_t& size : sizes) size = 1 + random() % 100;
+  for (std::uint32_t& size : sizes) size = 1 + draw(random, 100);
   const std::uint64_t num_packs = first_fit_decreasing(sizes, 100).size();
   for (int round = 0; round < 10; ++round) {
     std::shuffle(sizes.begin(), sizes.end(), random);
