@@ -29,6 +29,8 @@ class SizeReader {
     return total_.terms > NamePattern::kMostTerms || total_.choices > NamePattern::kMostChoices || most_depth_ > NamePattern::kMostDepth;
   }
 
+  [[nodiscard]] bool has_reference() const { return has_reference_; }
+
  private:
   struct Size {
     std::size_t terms = 0, choices = 0;
@@ -66,7 +68,11 @@ class SizeReader {
     } else if (c == '{') {
       repeat();
     } else {
-      if (c == '\\') ++next_;
+      if (c == '\\') {
+        // The library adds up the digits in an int.
+        has_reference_ = has_reference_ || (next_ < text_.size() && text_[next_] >= '1' && text_[next_] <= '9');
+        ++next_;
+      }
       add_part();
     }
   }
@@ -105,11 +111,16 @@ class SizeReader {
   std::size_t next_ = 0;
   Size total_{};
   std::size_t depth_ = 0, most_depth_ = 0;
+  bool has_reference_ = false;
   std::vector<Level> levels_{1};
 };
 
 const std::string& checked(const char* what, const std::string& text) {
-  if (SizeReader(text).is_too_large()) {
+  const SizeReader size(text);
+  if (size.has_reference()) {
+    throw Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " is no regular expression for names: references to groups, as \\1, are not supported"));
+  }
+  if (size.is_too_large()) {
     throw Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " is too large a regular expression: at most ", NamePattern::kMostTerms, " parts, ",
                                       NamePattern::kMostChoices, " alternatives and repetitions, counted as often as they are repeated, and ",
                                       NamePattern::kMostDepth, " parts behind or around each other; write it shorter"));

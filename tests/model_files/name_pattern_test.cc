@@ -38,7 +38,7 @@ TEST(NamePattern, IsRefusedWhereItWouldTakeTheStackOrTheMemory) {
                                   "[)]" + std::string(2000, '(')}) {
     expect_error(ExitCode::kUsage, {"the pattern", "too large a regular expression"}, [&] { (void)pattern(text); });
   }
-  for (const char* text : {"(", "[z-a]", "*", "a{2", "\\", "[[:what:]]", "(a)\\1"}) {
+  for (const char* text : {"(", "[z-a]", "*", "a{2", "\\", "[[:what:]]", "(a)\\1", "a\\9223372036854775808"}) {
     expect_error(ExitCode::kUsage, {"the pattern", "is no regular expression"}, [&] { (void)pattern(text); });
   }
 }
