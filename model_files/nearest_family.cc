@@ -1,7 +1,6 @@
 #include "model_files/nearest_family.h"
 
 #include <algorithm>
-#include <ranges>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -59,7 +58,7 @@ std::string nearest_family(const ConfigSection& file, const std::string& type) {
   const nlohmann::json& object = file.has("text_config") ? file.section("text_config").object() : file.object();
   std::vector<Reading> readings;
   // From the last: of qwen2 and qwen3, which are as near to a qwen4, the newer one is more like it.
-  for (const Family* family : kFamilies | std::views::reverse) readings.push_back(read_as(*family, file.file(), object, type));
+  for (auto family = kFamilies.rbegin(); family != kFamilies.rend(); ++family) readings.push_back(read_as(**family, file.file(), object, type));
   const Reading& nearest = *std::ranges::min_element(readings, {}, &Reading::rank);
   std::string text = cat("the nearest is ", nearest.family, ", which ");
   if (nearest.refusals.empty() && nearest.unread.empty()) return text + "knows all of its keys; its layers may differ all the same";
