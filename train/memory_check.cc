@@ -15,11 +15,12 @@ namespace rp {
 
 std::uint64_t least_activation_bytes(const TrainSettings& s, const std::string& plan) {
   constexpr const char* kAnyGpu = "rtx4090";  // no number of bytes depends on it
-  const TrainingSetup setup{.model = config_of_model(s.model.string()),
-                            .gpu = gpu_profile(kAnyGpu).profile,
-                            .sequence_length = s.sequence_length,
-                            .batch = static_cast<int>(s.batch_size),
-                            .parts = s.parts};
+  TrainingSetup setup;
+  setup.model = config_of_model(s.model.string());
+  setup.gpu = gpu_profile(kAnyGpu).profile;
+  setup.sequence_length = s.sequence_length;
+  setup.batch = static_cast<int>(s.batch_size);
+  setup.parts = s.parts;
   const double sequences = static_cast<double>(s.sequences_of_round()) / static_cast<double>(s.num_microbatches);
   const int num_layers = static_cast<int>(setup.model.num_layers()) + 2;  // embedding and head
   const HostSettings host{.recompute = s.recompute_grain.value_or(RecomputeGrain::kStage), .num_microbatches = static_cast<int>(s.num_microbatches)};

@@ -35,7 +35,7 @@ TEST(NamePattern, ThatCanMatchInManyWaysTakesNoLonger) {
 TEST(NamePattern, IsRefusedWhereItWouldTakeTheStackOrTheMemory) {
   for (const std::string& text : {std::string(3000, '('), std::string(3000, 'a'), std::string(1001, '(') + std::string(1001, ')'),
                                   std::string("((a{0,100}){0,100}){0,100}"), std::string("a{99999999999999999999}"), std::string("(a*){1400}"), std::string("((((abc){50}){50}){2}){20}"),
-                                  "[)]" + std::string(2000, '(')}) {
+                                  std::string("[)]").append(2000, '(')}) {
     expect_error(ExitCode::kUsage, {"the pattern", "too large a regular expression"}, [&] { (void)pattern(text); });
   }
   for (const char* text : {"(", "[z-a]", "*", "a{2", "\\", "[[:what:]]", "(a)\\1", "a\\9223372036854775808"}) {
@@ -48,7 +48,10 @@ TEST(NamePattern, MayBeAsLargeAsItsLimits) {
   for (int i = 0; i < 900; ++i) many += "|l" + std::to_string(i % 10) + "\\.x";
   EXPECT_TRUE(pattern(many).matches_all_of("l7.x"));
   EXPECT_TRUE(pattern(std::string(900, 'a')).matches_all_of(std::string(900, 'a')));
-  EXPECT_TRUE(pattern(std::string(450, '(') + "a" + std::string(450, ')')).matches_all_of("a"));
+  std::string nested(450, '(');
+  nested += 'a';
+  nested.append(450, ')');
+  EXPECT_TRUE(pattern(nested).matches_all_of("a"));
   std::string repeated;
   for (int i = 0; i < 900; ++i) repeated += "ab";
   EXPECT_TRUE(pattern("(ab){900}c").matches_all_of(repeated + "c"));
