@@ -57,14 +57,14 @@ std::string duration_text(std::int64_t ns) {
 
 std::string task_text(const BoardTask& task) {
   std::string text = cat("slot ", task.slot, ", ", board_phase_name(task.phase), " of layers ", task.first_layer, "-",
-                         task.end_layer - 1, ", ", round_text(task.round), " of step ", task.step);
+                         std::int64_t{task.end_layer} - 1, ", ", round_text(task.round), " of step ", task.step);
   if (task.microbatch >= 0) text += cat(", microbatch ", task.microbatch, " of ", task.num_microbatches);
   if (task.layer >= 0) text += cat(", layer ", task.layer);
   return text;
 }
 
 std::string progress_text(const BoardProgress& progress) {
-  if (progress.accepted == 0) return "no round yet";
+  if (progress.accepted <= 0) return "no round yet";
   std::string text = cat("newest is ", round_text(progress.round), " of step ", progress.step, "; last slot accepted: ",
                          progress.accepted - 1);
   if (progress.dispatched > 0) text += cat(", sent: ", progress.dispatched - 1);

@@ -39,7 +39,7 @@ class ReferenceLoopTest(LaunchedTest):
         self.equal(**{"async": True})
 
     def test_sync_with_several_rounds_a_step(self):
-        self.equal(rounds_per_step=2, weight_decay=0.1)
+        self.equal(rounds_per_step=2, weight_decay=0.1, decay_all=True)
 
     def test_async_with_several_rounds_a_step(self):
         self.equal(rounds_per_step=2, **{"async": True})
