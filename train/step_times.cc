@@ -1,22 +1,14 @@
 #include "train/step_times.h"
 
-#include <array>
-#include <cstdio>
 
 #include "common/text.h"
 #include "model_files/profile_file.h"
 #include "planner/run_prediction.h"
 #include "roundpipe/error.h"
+#include "train/number_text.h"
 
 namespace rp {
 namespace {
-
-template <typename... Values>
-std::string formatted(const char* format, Values... values) {
-  std::array<char, 160> text{};
-  std::snprintf(text.data(), text.size(), format, values...);
-  return text.data();
-}
 
 TrainingSetup setup_of(const TrainSettings& settings, const GpuProfile& gpu, int num_workers, Accumulate accumulate) {
   return {.model = config_of_model(settings.model.string()),

@@ -15,6 +15,7 @@
 #include "train/batch_tensors.h"
 #include "train/evaluation.h"
 #include "train/metrics_line.h"
+#include "train/number_text.h"
 #include "train/run_header.h"
 #include "train/run_state.h"
 #include "train/standard_output.h"
@@ -75,6 +76,7 @@ Training::Training(Session& session, Pipeline& pipeline, const TrainSettings& se
       inputs_(inputs),
       directory_(settings.output),
       done_(inputs.steps_done),
+      reported_(inputs.steps_done),
       progress_(settings.max_steps, ProgressStyle::observe(settings.log_every)),
       clock_(now_ns()) {
   if (inputs.resume.checkpoint) (void)pipeline.load_state(*inputs.resume.checkpoint);
@@ -124,7 +126,7 @@ void Training::run() {
   session_.set_stop_notice("writing the checkpoint and the model");
   const std::string written = write_model();
   if (const std::string text = summary_.text(inputs_.evaluations, seconds); !text.empty()) note(text);
-  note(cat("trained ", done_ - inputs_.steps_done, " steps in ", duration_text(seconds), "; ", written));
+  note(cat("trained ", counted(done_ - inputs_.steps_done, "step", "steps"), " in ", duration_text(seconds), "; ", written));
 }
 
 void Training::train_steps() {
@@ -140,7 +142,7 @@ void Training::train_steps() {
   }
   report_accepted();
   if (done_ < settings_.max_steps) {
-    note(cat("stopped early after step ", done_, ": ", inputs_.evaluations.num_since_best, " evaluations without a better loss than that of step ",
+    note(cat("stopped early after step ", done_, ": ", counted(inputs_.evaluations.num_since_best, "evaluation", "evaluations"), " without a better loss than that of step ",
              inputs_.evaluations.best_step));
   }
 }
@@ -176,7 +178,9 @@ void Training::evaluate() {
   events_->add(done_, {{"eval/loss", report.loss}, {"eval/perplexity", report.perplexity()}});
   summary_.add(report);
   note(evaluation_text(report));
-  if (report.is_best && done_ > inputs_.steps_done && settings_.save_every.is_on()) save_checkpoint();
+  // What a run begins with is there already, unless its model may be the one that is written in the end.
+  const bool may_be_written = done_ > 0 || settings_.final_model == FinalModel::kBest;
+  if (report.is_best && may_be_written && settings_.save_every.is_on()) save_checkpoint();
 }
 
 Training::AcceptedStep Training::accept_step(std::int64_t step) {
@@ -224,13 +228,13 @@ void Training::report_accepted() {
                              {"train/tokens_per_second", report.tokens_per_second},
                              {"train/epoch", static_cast<double>(report.epoch)}});
   summary_.add(report);
+  reported_ = report.step;
   progress_.show(report);
   report_warm_up();
   report_activations();
   const double loss_scale = step.result->loss_scale();
   if (std::isfinite(report.loss) && !std::isfinite(report.grad_norm) && loss_scale > 1) {
-    note(cat("step ", report.step, ": the gradient overflowed fp16 at a loss scale of ", loss_scale,
-                       "; the step is left out, and the scale is halved"));
+    note(cat("step ", report.step, ": the gradient overflowed fp16 at a loss scale of ", loss_scale, "; the step is left out, and the scale is halved"));
   } else if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
     throw Error(ExitCode::kUserError,
                 cat("the loss of step ", report.step, " is ", report.loss, " and its gradient norm ", report.grad_norm,
@@ -322,14 +326,13 @@ void Training::save_checkpoint() {
 }
 
 std::string Training::lost_text() const try {
+  if (reported_ == 0) return "";
   const std::vector<std::int64_t> saved = directory_.checkpoints();
-  const std::int64_t last = accepted_ ? accepted_->step - 1 : done_;  // that was reported
-  if (last == 0) return "";  // nothing is
   if (saved.empty()) {
-    return cat("train: the run ends after step ", last, " without a checkpoint: its steps are lost", settings_.save_every.is_on() ? " (--save-every makes them more often)" : "", "\n");
+    return cat("train: the run ends after step ", reported_, " without a checkpoint: its steps are lost; --save-every says how often there is one\n");
   }
-  const std::int64_t num_lost = std::max<std::int64_t>(last - saved.back(), 0);
-  return cat("train: the run ends after step ", last, "; ", num_lost == 0 ? "no step is" : num_lost == 1 ? "1 step is" : cat(num_lost, " steps are"), " lost: go on from ",
+  const std::int64_t num_lost = std::max<std::int64_t>(reported_ - saved.back(), 0);
+  return cat("train: the run ends after step ", reported_, "; ", counted(num_lost, "step is", "steps are"), " lost: go on from ",
              directory_.checkpoint(saved.back()).string(), " with --resume auto\n");
 } catch (const Error&) {  // of a directory that cannot be read: what failed the run counts
   return "";
@@ -340,8 +343,7 @@ void Training::save_interrupted(const Interrupted& interrupted) {
   progress_.remove_bar();
   save_checkpoint();
   session_.preempted();
-  note(cat("stopped by SIG", sigabbrev_np(interrupted.signal_number()), " after step ", done_,
-                     "; go on with --resume ", directory_.path().string()));
+  note(cat("stopped by SIG", sigabbrev_np(interrupted.signal_number()), " after step ", done_, "; go on with --resume ", directory_.path().string()));
   report_dropped_output();
 }
 

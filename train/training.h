@@ -51,7 +51,7 @@ class Training {
   void train_steps();
   // All rounds of the next step, and its update.
   [[nodiscard]] AcceptedStep accept_step(std::int64_t step);
-  // What is done once for each pass over the data of a step that was accepted: numbers, evaluation, checkpoint.
+  // Evaluates and writes a checkpoint where that is due after the steps that are accepted so far.
   void after_step();
   [[nodiscard]] bool is_evaluation_due() const;
   // Whether the evaluations have stopped getting better.
@@ -76,7 +76,7 @@ class Training {
   // Writes the checkpoint of the steps done so far, unless it is there, and deletes those beyond the limit.
   void save_checkpoint();
   void save_interrupted(const Interrupted& interrupted);
-  // Of a run that fails: what is lost, and what to go on from. A line.
+  // A line that says what a run that fails has lost, and what to go on from; "" before its first step.
   [[nodiscard]] std::string lost_text() const;
 
   Session& session_;
@@ -86,6 +86,7 @@ class Training {
   RunInputs& inputs_;
   RunDirectory directory_;
   std::int64_t done_;  // steps accepted, those of the checkpoint included
+  std::int64_t reported_;  // the last step whose numbers were reported
   std::int64_t kept_until_ = -1;  // checkpoints up to this step are never deleted
   std::int64_t saved_ns_ = 0;  // when the last checkpoint was written, or the run began
   std::optional<StepFile> metrics_, metrics_csv_, evaluations_;

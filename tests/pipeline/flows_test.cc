@@ -126,6 +126,29 @@ TEST(Flows, AnEvaluationGivesTheOutputsAndLeavesTheTrainingsBitsAlone) {
   }
 }
 
+TEST(Flows, AnEvaluatedLossIsThatOfTheRoundThatFollowsAndLeavesTheTrainingsBitsAlone) {
+  std::vector<at::Tensor> weights;
+  for (const bool evaluates : {false, true}) {
+    OneWorkerRun run({layer<Block>(4), layer<Block>(4), layer<Block>(4)});
+    for (int step = 0; step < 4; ++step) {
+      std::vector<RoundResult> evaluated;
+      for (int i = 0; evaluates && i < 3; ++i) evaluated.push_back(run.pipeline.evaluate(batch_of(step), batch_of(step + 50)));
+      const double loss = run.pipeline.forward_backward(batch_of(step), batch_of(step + 50)).loss();
+      for (const RoundResult& each : evaluated) EXPECT_EQ(each.loss(), loss) << "in step " << step;
+      run.pipeline.step({.learning_rate = 0.05});
+    }
+    std::vector<at::Tensor> these = weights_of(run.pipeline);
+    if (evaluates) expect_same(these, weights);
+    weights = these;
+  }
+}
+
+TEST(Flows, AnEvaluationOfALossGivesNoOutputs) {
+  OneWorkerRun run({layer<Block>(4)});
+  EXPECT_THROW((void)run.pipeline.evaluate(batch_of(0), batch_of(1), {.return_outputs = true}), Error);
+  EXPECT_THROW((void)run.pipeline.evaluate(batch_of(0), batch_of(1)).outputs(), Error);
+}
+
 TEST(Flows, TrainingThroughAutogradHasTheBitsOfTheFusedRound) {
   std::vector<double> losses;
   std::vector<at::Tensor> weights;

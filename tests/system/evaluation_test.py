@@ -7,7 +7,6 @@ import re
 import signal
 import struct
 import subprocess
-import sys
 import unittest
 from array import array
 from pathlib import Path
@@ -35,9 +34,9 @@ def documents_of(path: Path) -> list[list[int]]:
 
 
 class EvaluationTest(LaunchedTest):
-    def run_evaluated(self, output: Path, workers: int = 2, **changes):
+    def run_evaluated(self, output: Path, workers: int = 2, launch: tuple = (), **changes):
         values = {"max_steps": 6, "eval_data": SAMPLE / "data.tokens", "eval_every": 2, "sequence_length": 64} | changes
-        return self.run_train(settings(output, **values), launch=("--workers", str(workers)))
+        return self.run_train(settings(output, **values), launch=("--workers", str(workers), *launch))
 
     def test_the_loss_is_that_of_transformers(self):
         self.run_evaluated(self.output, model=SAMPLE / "model_fp32", dtype="fp32", max_steps=1)
@@ -68,6 +67,9 @@ class EvaluationTest(LaunchedTest):
         self.assertEqual(runs, [runs[0]] * 3)
         self.run_evaluated(self.output, eval_data=None, eval_every=None)
         self.assertEqual(bits(self.output), runs[0][1], "as without evaluations")
+        checked = self.directory / "checked"
+        self.run_evaluated(checked, launch=("--check-consistency",))
+        self.assertEqual((same_evaluations(checked), bits(checked)), runs[0])
 
     def test_an_asynchronous_run_is_evaluated_with_its_newest_weights(self):
         self.run_evaluated(self.output, **{"async": True})
@@ -124,12 +126,18 @@ class BestModelTest(LaunchedTest):
         self.assertLess(last, 40)
         self.assertEqual(last, best + 3)
         self.assertIn(f"stopped early after step {last}: 3 evaluations without a better loss than that of step {best}", process.stdout)
-        self.assertTrue((self.output / f"checkpoint-{best}").is_dir() or best == 0)
+        self.assertTrue((self.output / f"checkpoint-{best}").is_dir())
         self.assertTrue((self.output / f"checkpoint-{last}").is_dir())
-        if best > 0:
-            self.assertIn(f"the model is in {self.output}/final, that of step {best}", process.stdout)
+        self.assertIn(f"the model is in {self.output}/final, that of step {best}", process.stdout)
         again = self.run_spoiled(self.output, early_stop=3, final_model="best", resume="auto")
         self.assertIn("has ended", again.stdout)
+
+    def test_the_best_model_may_be_the_one_that_the_run_began_with(self):
+        self.run_spoiled(self.output, learning_rate="1", max_steps=2, final_model="best")
+        self.assertEqual(self.best(self.output), 0)
+        again = self.directory / "again"
+        self.run_train(settings(again, model=self.output / "final", max_steps=0, eval_share=0.2, sequence_length=64))
+        self.assertEqual(evaluations(again)[0]["loss"], evaluations(self.output)[0]["loss"])
 
     def test_the_best_model_is_that_of_its_evaluation(self):
         self.run_spoiled(self.output, learning_rate="1e-2", max_steps=6, final_model="best")

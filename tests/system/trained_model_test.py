@@ -27,6 +27,19 @@ class TrainedModelTest(LaunchedTest):
             self.assertLess(model(labels, labels=labels).loss, before(labels, labels=labels).loss - 1)
         self.assertLess(metrics(self.output)[-1]["loss"], metrics(self.output)[0]["loss"] - 1)
 
+    def test_vectors_decay_only_where_that_is_asked_for(self):
+        from safetensors.torch import load_file
+
+        weights = {}
+        for name, changes in {"none": {}, "matrices": {"weight_decay": 0.5}, "all": {"weight_decay": 0.5, "decay_all": True}}.items():
+            self.run_train(settings(self.directory / name, model=SAMPLE / "model_fp32", dtype="fp32", max_steps=1, learning_rate="0.1", **changes))
+            weights[name] = load_file(self.directory / name / "final" / "model.safetensors")
+        for tensor, plain in weights["none"].items():
+            is_vector = plain.dim() < 2
+            self.assertEqual(plain.equal(weights["matrices"][tensor]), is_vector, tensor)
+            self.assertFalse(plain.equal(weights["all"][tensor]), tensor)
+        self.assertTrue(any(tensor.dim() < 2 for tensor in weights["none"].values()))
+
     def test_fp16_with_its_loss_scale_follows_fp32(self):
         losses = {}
         for dtype in ("fp16", "fp32"):
