@@ -127,6 +127,7 @@ std::string header_text(const TrainSettings& settings, const RunInputs& inputs) 
     text += header_row("left out", cat("of what is saved: ", list_of(model.left_out, 8), " (no known file of a tokenizer or a licence, or not a file of this folder)"));
   }
   if (settings.parts != TrainedParts{}) text += header_row("trained", trained_text(settings.parts.lora, model));
+  if (!settings.parts.adapter.empty()) text += header_row("begins from", settings.parts.adapter.string());
   text += header_row("data", data_text(settings, inputs));
   if (inputs.eval_sequences) text += header_row("evaluation", evaluation_data_text(settings, *inputs.eval_sequences));
   text += header_row("steps", steps_text(settings));

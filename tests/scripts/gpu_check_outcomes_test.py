@@ -240,7 +240,7 @@ class OutcomesTest(unittest.TestCase):
 
         with unittest.mock.patch.object(training_checks, "mode_difference", difference):
             [outcome] = training_checks.modes_beside_the_cpu(bench)
-        self.assertEqual((outcome.figure, outcome.is_met), ("2.00e-05 (async), 9 of 11 modes", False))
+        self.assertEqual((outcome.figure, outcome.is_met), ("2.00e-05 (async), 10 of 12 modes", False))
         self.assertEqual(outcome.why, "rounds: no time; events: train ended\nwith 1")
         row = gpu_check.result_of(outcome)
         self.assertEqual(row, "missed: rounds: no time; events: train ended with 1")
