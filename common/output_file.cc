@@ -39,6 +39,10 @@ bool interrupt_unfinished_output(int signal_number) {
   return true;
 }
 
+void check_interrupted_output() {
+  if (const int signal_number = g_interrupted_by.load(); signal_number != 0) throw Interrupted(signal_number);
+}
+
 OutputFile OutputFile::create(const std::filesystem::path& path, std::uint64_t total_bytes, std::unique_ptr<Observer> observer,
                               unsigned permissions) {
   UniqueFd fd(retry_interrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, permissions); }));
@@ -58,7 +62,7 @@ void OutputFile::write(const void* data, std::uint64_t bytes) {
   constexpr std::uint64_t kChunk = std::uint64_t{64} << 20;
   const auto* from = static_cast<const std::byte*>(data);
   while (bytes > 0) {
-    if (const int signal_number = g_interrupted_by.load(); signal_number != 0) throw Interrupted(signal_number);
+    check_interrupted_output();
     const ssize_t put = ::write(fd_.get(), from, std::min(bytes, kChunk));
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) throw output_failed(path_, "written", errno, total_bytes_);

@@ -68,6 +68,9 @@ class UnfinishedOutput {
 // that it is removed on the way out. False if there is nothing. Async-signal-safe.
 [[nodiscard]] bool interrupt_unfinished_output(int signal_number);
 
+// Throws Interrupted once interrupt_unfinished_output() has found something.
+void check_interrupted_output();
+
 // Writes a small file as a whole, in place of the one that may be there: a reader finds the old one or the new one. Throws
 // rp::Error (kOutputFailed), also if `path` is there and no regular file.
 void replace_file(const std::filesystem::path& path, std::string_view content);

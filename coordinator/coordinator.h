@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "coordinator/activation_budget.h"
@@ -58,8 +59,10 @@ class Coordinator {
   // Other weights will be written to the store, as a new version that has `steps` steps and `rounds` rounds behind it.
   // REQUIRES: nothing in flight, no round since the last step.
   void restart_at(int pipeline, std::uint64_t steps, std::uint64_t rounds, const UpdateHistory& history);
-  // REQUIRES: nothing in flight.
-  [[nodiscard]] UpdateHistory update_history(int pipeline) { return at(pipeline).updates->history(); }
+  // The state after the last accepted step stays in `snapshot`, whatever is accepted next. One at a time.
+  void keep_state(int pipeline, std::shared_ptr<StateSnapshot> snapshot) { at(pipeline).updates->keep(version(pipeline), std::move(snapshot)); }
+  // Another thread's: waits for that step, and returns the history as of then. Throws what fail() was told before that.
+  [[nodiscard]] UpdateHistory wait_kept_state(int pipeline) { return at(pipeline).updates->wait_kept(); }
 
   // Copies the inputs and dispatches the round. Waits while two rounds of the pipeline are in flight. Throws what fail()
   // was told. Keeps for the caller, until drop(): the outputs and the inputs' gradient as the traits say.

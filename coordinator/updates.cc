@@ -59,9 +59,24 @@ void Updates::restart_at(std::uint64_t version, const UpdateHistory& history) {
   for (const std::uint32_t block : blocks_) store_.published(block).publish(version);
 }
 
-UpdateHistory Updates::history() {
+UpdateHistory Updates::history() const { return {.num_applied = num_applied_, .loss_scale = loss_scaler_.history(version_)}; }
+
+void Updates::keep(std::uint64_t version, std::shared_ptr<StateSnapshot> snapshot) {
   MutexLock lock(mutex_);
-  return {.num_applied = num_applied_, .loss_scale = loss_scaler_.history(version_)};
+  RP_ASSERT(version_ <= version);
+  kept_ = {.version = version, .snapshot = std::move(snapshot), .history = {}};
+  if (version_ == version) kept_.history = history();
+}
+
+UpdateHistory Updates::wait_kept() {
+  MutexLock lock(mutex_);
+  while (!kept_.history && !stopped_) changed_.wait(mutex_);
+  if (!kept_.history) std::rethrow_exception(error_ ? error_ : std::make_exception_ptr(Error(ExitCode::kUserError, "the session has ended")));
+  return *kept_.history;
+}
+
+std::shared_ptr<StateSnapshot> Updates::snapshot_before(std::uint64_t version) {
+  return version > kept_.version ? kept_.snapshot : nullptr;
 }
 
 PendingStep& Updates::step_at(std::uint64_t version) {
@@ -212,7 +227,9 @@ void Updates::update_one_block(std::uint64_t version, PendingStep& step) {
   const std::vector<UpdateSpan> rules = step.rules_of(block, num_applied_ + 1);
   const bool needs_sum = !step.norm_is_known() && (options_.adds_rounds || store_.catalogue().blocks()[block].num_uses > 1);
   const auto taken = taken_by(block, step);
+  const auto snapshot = snapshot_before(version);
   mutex_.unlock();
+  if (snapshot != nullptr) snapshot->before_update(block, [this] { beat(); });
   const std::int64_t since = trace_begin();
   const double sum = needs_sum ? updater_->square_sum(block) : 0;
   stamps_.begin(block, version);
@@ -236,7 +253,11 @@ void Updates::update_by_function(std::uint64_t version, PendingStep& step) {
   for (const std::uint32_t block : blocks_) {
     for (const CommittedGradient& gradient : taken_by(block, step)) taken.push_back(gradient);
   }
+  const auto snapshot = snapshot_before(version);
   mutex_.unlock();
+  for (const std::uint32_t block : blocks_) {
+    if (snapshot != nullptr) snapshot->before_update(block, [this] { beat(); });
+  }
   const auto write = [&](std::uint32_t block, float* gradient) {
     updater_->write_gradient(block, scaling, gradient);
     beat();
@@ -269,6 +290,7 @@ void Updates::end_step(std::uint64_t version, PendingStep& step) {
   if (!step.norm_is_known()) finish_norm(step);
   if (!step.outcome()->skipped) ++num_applied_;
   version_ = version;
+  if (kept_.version == version && kept_.snapshot != nullptr) kept_.history = history();
   steps_.erase(steps_.begin());
   changed_.notify_all();
 }

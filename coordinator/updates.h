@@ -34,6 +34,7 @@
 #include "coordinator/loss_scaler.h"
 #include "coordinator/modelled_block_updater.h"
 #include "coordinator/pending_step.h"
+#include "coordinator/state_snapshot.h"
 #include "coordinator/step_request.h"
 #include "coordinator/update_trace.h"
 #include "coordinator/weight_stamps.h"
@@ -63,8 +64,6 @@ class Updates {
 
   // The weights in the store are `version`, above all before; nothing is in flight. Publishes it.
   void restart_at(std::uint64_t version, const UpdateHistory& history);
-  // After the last step. REQUIRES: nothing in flight.
-  [[nodiscard]] UpdateHistory history();
 
   // step() was called for the step that makes `version` from gradients of rounds that computed with `used_version`. A step
   // that clips by norm, scales the loss or is told to is skipped if a gradient is not finite: weights and moments stay.
@@ -77,6 +76,12 @@ class Updates {
   // `checksum`: of the gradient, in a run that checks its consistency.
   void gradient_committed(std::uint64_t version, std::uint32_t use, std::uint64_t taken_after, double square_sum,
                           std::uint64_t checksum = 0);
+
+  // Later updates leave `snapshot` as it is: what was there before them is copied. `version`: that of the last accepted step. Ends the
+  // keeping of another one.
+  void keep(std::uint64_t version, std::shared_ptr<StateSnapshot> snapshot);
+  // Waits until the kept version is there in all blocks; what the steps up to it have left. May be another thread's than keep().
+  [[nodiscard]] UpdateHistory wait_kept();
 
   // Waits until `version` is there in all blocks.
   void wait_applied(std::uint64_t version);
@@ -116,6 +121,15 @@ class Updates {
   // Gradients that were read are still what was committed, and are given back. False: they are not, and the run ends.
   [[nodiscard]] bool give_back(std::span<const CommittedGradient> gradients);
   void end_step(std::uint64_t version, PendingStep& step) RP_REQUIRES(mutex_);  // `step` is gone then
+  [[nodiscard]] UpdateHistory history() const RP_REQUIRES(mutex_);
+  // The snapshot that an update to `version` may not change; may be null.
+  [[nodiscard]] std::shared_ptr<StateSnapshot> snapshot_before(std::uint64_t version) RP_REQUIRES(mutex_);
+
+  struct Kept {
+    std::uint64_t version = 0;
+    std::shared_ptr<StateSnapshot> snapshot;
+    std::optional<UpdateHistory> history;  // once the version is there
+  };
 
   Store& store_;
   const std::uint32_t pipeline_;
@@ -132,6 +146,7 @@ class Updates {
   std::uint64_t version_ RP_GUARDED_BY(mutex_) = 0;  // there in all blocks
   std::uint64_t num_applied_ RP_GUARDED_BY(mutex_) = 0;   // steps that were not skipped
   LossScaler loss_scaler_ RP_GUARDED_BY(mutex_);
+  Kept kept_ RP_GUARDED_BY(mutex_);
   bool stopped_ RP_GUARDED_BY(mutex_) = false;
   std::exception_ptr error_ RP_GUARDED_BY(mutex_);
   std::thread thread_;

@@ -75,7 +75,10 @@ void Pipeline::synchronize() {
 
 std::int64_t Pipeline::num_steps() const { return static_cast<std::int64_t>(impl_->coordinator().num_steps(impl_->number())); }
 
-std::vector<ParameterState> Pipeline::parameters() { return impl_->parameters(); }
+std::vector<ParameterState> Pipeline::parameters() {
+  impl_->wait_for_save();
+  return impl_->parameters();
+}
 
 ParameterState Pipeline::parameter(const std::string& name) {
   std::vector<std::string> names;

@@ -13,6 +13,7 @@
 #include "pipeline/description.h"
 #include "pipeline/memory_plan.h"
 #include "pipeline/process_end.h"
+#include "pipeline/state_save.h"
 #include "pipeline/step_check.h"
 #include "pipeline/tensors.h"
 #include "roundpipe/error.h"
@@ -230,26 +231,57 @@ std::vector<ParameterState> Pipeline::Impl::parameters(std::uint64_t steps_ago) 
   Coordinator& coordinator = this->coordinator();
   Store& store = runtime_->store();
   const std::uint64_t version = coordinator.version(number_) - std::min(coordinator.num_steps(number_), steps_ago);
-  const Catalogue& catalogue = store.catalogue();
   std::vector<ParameterState> result;
-  for (int layer = 0; layer < model_.num_layers(); ++layer) {
-    for (const TensorRecord& tensor : catalogue.tensors_of(static_cast<int>(record().first_layer) + layer)) {
-      if (!is_first_use(catalogue, tensor)) continue;
-      const BlockRecord& block = catalogue.blocks()[catalogue.uses()[tensor.use].block];
-      ParameterState parameter;
-      parameter.layer = layer;
-      parameter.parameter = tensor.name.data();
-      parameter.name = cat(layer, ".", parameter.parameter);
-      parameter.working = parameter_view(store, tensor, version % block.num_copies);
-      if (block.is_trained != 0) {
-        parameter.master = master_view(store, tensor, version);
-        parameter.moment1 = moment_view(store, tensor, block.moment1_offset);
-        parameter.moment2 = moment_view(store, tensor, block.moment2_offset);
-      }
-      result.push_back(std::move(parameter));
+  for (const TensorRecord* tensor : parameter_records()) {
+    const UseRecord& use = store.catalogue().uses()[tensor->use];
+    const BlockRecord& block = store.catalogue().blocks()[use.block];
+    ParameterState parameter;
+    parameter.layer = static_cast<int>(use.layer - record().first_layer);
+    parameter.parameter = tensor->name.data();
+    parameter.name = cat(parameter.layer, ".", parameter.parameter);
+    parameter.working = parameter_view(store, *tensor, version % block.num_copies);
+    if (block.is_trained != 0) {
+      parameter.master = master_view(store, *tensor, version);
+      parameter.moment1 = moment_view(store, *tensor, block.moment1_offset);
+      parameter.moment2 = moment_view(store, *tensor, block.moment2_offset);
     }
+    result.push_back(std::move(parameter));
   }
   return result;
+}
+
+std::vector<const TensorRecord*> Pipeline::Impl::parameter_records() const {
+  const Catalogue& catalogue = runtime_->store().catalogue();
+  std::vector<const TensorRecord*> records;
+  for (int layer = 0; layer < model_.num_layers(); ++layer) {
+    for (const TensorRecord& tensor : catalogue.tensors_of(static_cast<int>(record().first_layer) + layer)) {
+      if (is_first_use(catalogue, tensor)) records.push_back(&tensor);
+    }
+  }
+  return records;
+}
+
+std::vector<StateTensor> Pipeline::Impl::state_tensors(const std::vector<BufferState>& buffers) {
+  const std::vector<const TensorRecord*> records = parameter_records();
+  const std::vector<ParameterState> now = parameters();
+  const std::vector<ParameterState> before = options_.asynchronous ? parameters(1) : std::vector<ParameterState>();
+  std::vector<StateTensor> tensors;
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    const ParameterState& parameter = now[i];
+    if (!parameter.master.defined()) continue;  // frozen
+    const std::uint32_t block = runtime_->store().catalogue().uses()[records[i]->use].block;
+    const auto add = [&](const char* what, const at::Tensor& value) {
+      if (value.defined()) tensors.push_back({cat(parameter.name, what), value, block});
+    };
+    add(".master", parameter.master);
+    add(".moment1", parameter.moment1);
+    add(".moment2", parameter.moment2);
+    if (options_.asynchronous) add(".previous", before[i].working);
+  }
+  for (const BufferState& buffer : buffers) {
+    if (buffer.value.defined()) tensors.push_back({.name = buffer.name + ".buffer", .value = buffer.value});
+  }
+  return tensors;
 }
 
 std::vector<BufferState> Pipeline::Impl::buffers(Coordinator::BuffersOf which) {
@@ -275,6 +307,14 @@ void Pipeline::Impl::set_buffers(const std::vector<BufferState>& buffers) {
   std::map<int, BlockContents> blocks;
   for (auto& [layer, tensors] : values) blocks[layer] = {.tensors = views_of(tensors)};
   coordinator().set_buffers(number_, blocks);
+}
+
+void Pipeline::Impl::wait_for_save() {
+  if (const auto save = save_.lock()) save->wait_written();
+}
+
+void Pipeline::Impl::stop_save() {
+  if (const auto save = save_.lock()) save->stop();
 }
 
 MemoryPlan Pipeline::Impl::memory_plan() const {

@@ -15,6 +15,13 @@
 
 namespace rp {
 
+// A tensor of a saved state: its name there, where it lies in the store, and its block there, which a buffer has not.
+struct StateTensor {
+  std::string name;
+  at::Tensor value;
+  std::optional<std::uint32_t> block{};
+};
+
 class Pipeline::Impl {
  public:
   Impl(Session::Impl& session, Model model, std::vector<Loss> losses, PipelineOptions options);
@@ -42,12 +49,22 @@ class Pipeline::Impl {
   [[nodiscard]] std::vector<BufferState> buffers(Coordinator::BuffersOf which);
   // The round that comes next begins with them: all buffers, as buffers() names them. REQUIRES: nothing in flight.
   void set_buffers(const std::vector<BufferState>& buffers);
+  [[nodiscard]] bool has_buffers() const { return !runtime_->buffer_names(number_).empty(); }
+  // What a saved state holds, of the last accepted step: masters and moments; asynchronous also the working weights of one step
+  // before, which the next round computes with; and `buffers`.
+  [[nodiscard]] std::vector<StateTensor> state_tensors(const std::vector<BufferState>& buffers);
+  // The save that is under way, if there is one: that it is, waits until it has written, ends it.
+  void set_save(const std::shared_ptr<StateSave::Impl>& save) { save_ = save; }
+  void wait_for_save();
+  void stop_save();
   [[nodiscard]] MemoryPlan memory_plan() const;
   [[nodiscard]] std::string plan_text(PlanKind kind);
   [[nodiscard]] StepTimes step_times();
 
  private:
   [[nodiscard]] const PipelineRecord& record() const;
+  // Those of parameters(), in its order.
+  [[nodiscard]] std::vector<const TensorRecord*> parameter_records() const;
   // What a call's options and the pipeline's say together.
   [[nodiscard]] RoundTraits traits_of(const Batch& inputs, const CallOptions& options) const;
   [[nodiscard]] std::optional<Plan> plan_of(const CallOptions& options) const;
@@ -66,6 +83,7 @@ class Pipeline::Impl {
   const PipelineOptions options_;
   int number_ = 0;
   std::unique_ptr<FunctionUpdate> function_update_;  // once it is needed
+  std::weak_ptr<StateSave::Impl> save_;
 };
 
 struct RoundResult::State {

@@ -241,6 +241,7 @@ void Runtime::start_coordinator(std::optional<FaultBoardEntry> board, std::funct
 }
 
 void Runtime::end_coordinator() {
+  for (Pipeline::Impl* pipeline : pipelines_) pipeline->stop_save();
   coordinator_.reset();
   if (store_) store_->epoch().publish(kEndEpoch);  // also where it never began: a worker may be there
 }

@@ -60,11 +60,6 @@ Update update_of(const TrainSettings& settings, double learning_rate) {
   return std::vector<ParameterGroup>{{.contains = is_vector, .rule = without_decay}, {.contains = {}, .rule = rule}};
 }
 
-std::string seconds_text(std::int64_t since_ns) {
-  const double seconds = static_cast<double>(now_ns() - since_ns) / static_cast<double>(kNsPerSecond);
-  return cat(std::round(seconds * 10) / 10, " s");
-}
-
 }  // namespace
 
 Training::Training(Session& session, Pipeline& pipeline, const TrainSettings& settings, const models::CausalLmLossSettings& loss,
@@ -78,7 +73,8 @@ Training::Training(Session& session, Pipeline& pipeline, const TrainSettings& se
       done_(inputs.steps_done),
       reported_(inputs.steps_done),
       progress_(settings.max_steps, ProgressStyle::observe(settings.log_every)),
-      clock_(now_ns()) {
+      clock_(now_ns()),
+      checkpoints_(pipeline, settings, inputs, directory_, [this](const std::string& line) { note(line); }) {
   if (inputs.resume.checkpoint) (void)pipeline.load_state(*inputs.resume.checkpoint);
   take_over_directory();
   log_->append(header);
@@ -99,15 +95,13 @@ void Training::take_over_directory() {
   if (std::error_code ignored; std::filesystem::exists(directory_.merged_model(), ignored)) {
     inputs_.notes.push_back(cat("merged/ was there already and is now called ", directory_.set_aside(directory_.merged_model(), "earlier-")));
   }
-  // Checkpoints that an earlier part of the run was to keep stay, unless this part is told otherwise.
-  if (resume.checkpoint && resume.saved.keeps_all_checkpoints && settings_.save_total_limit == 0) kept_until_ = resume.saved.step;
 }
 
 void Training::run() {
   for (const std::string& each : inputs_.notes) note("note: " + each);
   clock_ = StepClock(now_ns());
   const std::int64_t start_ns = now_ns();
-  saved_ns_ = start_ns;
+  checkpoints_.start_clock();
   try {
     train_steps();
   } catch (const Interrupted& interrupted) {
@@ -115,6 +109,7 @@ void Training::run() {
     throw;
   } catch (...) {
     progress_.remove_bar();
+    checkpoints_.leave();
     print_error(lost_text());
     throw;
   }
@@ -152,10 +147,8 @@ void Training::after_step() {
     report_accepted();
     evaluate();
   }
-  if (is_save_due()) {
-    report_accepted();
-    save_checkpoint();
-  }
+  // Beside the next step, whose numbers come only after those of this one.
+  if (checkpoints_.is_due(done_)) checkpoints_.begin(done_);
 }
 
 bool Training::is_evaluation_due() const {
@@ -180,7 +173,7 @@ void Training::evaluate() {
   note(evaluation_text(report));
   // What a run begins with is there already, unless its model may be the one that is written in the end.
   const bool may_be_written = done_ > 0 || settings_.final_model == FinalModel::kBest;
-  if (report.is_best && may_be_written && settings_.save_every.is_on()) save_checkpoint();
+  if (report.is_best && may_be_written && settings_.save_every.is_on()) checkpoints_.begin(done_);
 }
 
 Training::AcceptedStep Training::accept_step(std::int64_t step) {
@@ -241,6 +234,7 @@ void Training::report_accepted() {
                     step.result->skipped() ? ": the step was left out" : ": the weights are spoiled",
                     "; lower --learning-rate or add --warmup-steps, and resume from a checkpoint before"));
   }
+  checkpoints_.approve(report.step);
 }
 
 std::uint64_t Training::staged_bytes_since_report() {
@@ -298,31 +292,9 @@ void Training::note(const std::string& line) {
   log_->append(line + "\n");
 }
 
-bool Training::is_save_due() const {
-  if (done_ == inputs_.steps_done) return false;
-  const SaveInterval& interval = settings_.save_every;
-  if (interval.steps > 0) return done_ % interval.steps == 0;
-  return interval.seconds > 0 && now_ns() - saved_ns_ >= interval.seconds * kNsPerSecond;
-}
-
 void Training::save_checkpoint() {
-  const std::filesystem::path path = directory_.checkpoint(done_);
-  std::error_code ignored;
-  if (std::filesystem::exists(path, ignored)) return;
-  const std::int64_t start_ns = now_ns();
-  std::string deleted;
-  const auto delete_old = [&](std::int64_t num_kept) {
-    for (const std::int64_t step : directory_.delete_old_checkpoints(kept_until_, done_, num_kept, inputs_.evaluations.best_step)) deleted += cat("; that of step ", step, " is deleted");
-  };
-  const std::int64_t num_kept = settings_.num_kept_checkpoints();
-  if (num_kept > 1 && std::filesystem::space(directory_.path(), ignored).available < inputs_.checkpoint_bytes) delete_old(1);
-  // A step that was not accepted as a whole is drawn again.
-  const auto data_cursor = static_cast<std::uint64_t>(done_ * settings_.batch_size);
-  pipeline_.save_state(path, run_state_text(inputs_.state(settings_, done_, data_cursor)));
-  saved_ns_ = now_ns();
-  const std::string took = seconds_text(start_ns);
-  if (num_kept > 0) delete_old(num_kept);
-  note(cat("checkpoint of step ", done_, " written to ", path.string(), " in ", took, deleted));
+  checkpoints_.begin(done_);
+  checkpoints_.finish();
 }
 
 std::string Training::lost_text() const try {

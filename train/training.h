@@ -10,6 +10,7 @@
 #include "roundpipe/models.h"
 #include "roundpipe/pipeline.h"
 #include "roundpipe/session.h"
+#include "train/checkpoints.h"
 #include "train/event_file.h"
 #include "train/kept_file.h"
 #include "train/progress.h"
@@ -51,7 +52,7 @@ class Training {
   void train_steps();
   // All rounds of the next step, and its update.
   [[nodiscard]] AcceptedStep accept_step(std::int64_t step);
-  // Evaluates and writes a checkpoint where that is due after the steps that are accepted so far.
+  // Evaluates and begins a checkpoint where that is due after the steps that are accepted so far.
   void after_step();
   [[nodiscard]] bool is_evaluation_due() const;
   // Whether the evaluations have stopped getting better.
@@ -72,8 +73,7 @@ class Training {
   void note(const std::string& line);
   // A checkpoint and then the trained model; says where that is.
   [[nodiscard]] std::string write_model();
-  [[nodiscard]] bool is_save_due() const;
-  // Writes the checkpoint of the steps done so far, unless it is there, and deletes those beyond the limit.
+  // Writes the checkpoint of the steps done so far, unless it is there, and waits for it.
   void save_checkpoint();
   void save_interrupted(const Interrupted& interrupted);
   // A line that says what a run that fails has lost, and what to go on from; "" before its first step.
@@ -87,8 +87,6 @@ class Training {
   RunDirectory directory_;
   std::int64_t done_;  // steps accepted, those of the checkpoint included
   std::int64_t reported_;  // the last step whose numbers were reported
-  std::int64_t kept_until_ = -1;  // checkpoints up to this step are never deleted
-  std::int64_t saved_ns_ = 0;  // when the last checkpoint was written, or the run began
   std::optional<StepFile> metrics_, metrics_csv_, evaluations_;
   std::optional<EventFile> events_;
   std::optional<KeptFile> log_;
@@ -96,6 +94,7 @@ class Training {
   Progress progress_;
   StepClock clock_;
   std::optional<AcceptedStep> accepted_;
+  Checkpoints checkpoints_;
   std::uint64_t reported_staged_bytes_ = 0;  // of all steps so far
   bool has_told_warm_up_ = false;
   double told_activation_bytes_ = 0;  // the budget as it was told last

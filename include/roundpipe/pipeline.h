@@ -150,6 +150,31 @@ struct BufferState {
   at::Tensor value;
 };
 
+// A state that is being written while training goes on: see Pipeline::begin_save_state(). Movable. Destroyed without finish(), as
+// where an exception passes, it leaves nothing behind. Used while its Pipeline lives, in the Pipeline's thread.
+class StateSave {
+ public:
+  StateSave(StateSave&& other) noexcept;
+  StateSave& operator=(StateSave&& other) noexcept;
+  ~StateSave();
+
+  // Whether everything is written, or has failed: finish() will not wait.
+  [[nodiscard]] bool is_written() const;
+
+  // What writing took, from begin_save_state() on. REQUIRES: is_written().
+  [[nodiscard]] double seconds() const;
+
+  // Waits until everything is written and gives the directory its name. Once. Throws as Pipeline::save_state().
+  void finish();
+
+  class Impl;
+  // For the library itself.
+  explicit StateSave(std::shared_ptr<Impl> impl);
+
+ private:
+  std::shared_ptr<Impl> impl_;
+};
+
 // What a saved state says of itself.
 struct SavedState {
   std::int64_t step = 0;  // steps done
@@ -231,6 +256,14 @@ class Pipeline {
   // last step(), frozen parameters and the seed are not part of it. Throws rp::Error (kOutputFailed), or Interrupted by a
   // second INT, and leaves nothing behind then.
   void save_state(const std::filesystem::path& directory, const std::string& user_data);
+
+  // The same of the last accepted step in a thread of its own, while the next rounds and steps go on: what an update is about to
+  // change before it was written is copied first, in half of the memory that is free; beyond that, updates wait. The directory has
+  // its name only after StateSave::finish(), so that a program can first see whether the step went well. Waits until an earlier save is
+  // written, and where the model has buffers until all rounds are done. Until it is written nobody but steps may change weights:
+  // parameters(), parameter() and load_state() wait for it; tensors that were given out before are not to be written. A process
+  // that is killed, or ends in an exception that nobody catches, leaves a hidden directory that the next save removes.
+  [[nodiscard]] StateSave begin_save_state(const std::filesystem::path& directory, const std::string& user_data);
 
   // Reads what save_state() wrote, into the store; returns the user's text. Waits as save_state(). Throws
   // rp::Error: kUsage after a round without its step(); kBadInput if the state is of another model or damaged. A damaged file

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <thread>
 
+#include "roundpipe/error.h"
 #include "tests/common/expect_refusal.h"
 
 namespace rp {
@@ -40,6 +42,12 @@ void fill_gradient(Store& store, std::uint32_t use, float value) {
 // A round was accepted: a task for each use.
 void accept_tasks(Updates& updates, const Store& store, std::uint64_t version = 1) {
   for (std::uint32_t use = 0; use < store.catalogue().uses().size(); ++use) updates.task_accepted(version, use);
+}
+
+// After the step that makes `version`, the last one.
+UpdateHistory history_of(Updates& updates, std::uint64_t version) {
+  updates.keep(version, std::make_shared<StateSnapshot>(std::vector<StateSnapshot::Part>(), 0));
+  return updates.wait_kept();
 }
 
 double square_sum(float value) { return static_cast<double>(value) * static_cast<double>(value) * kNumElements; }
@@ -361,9 +369,53 @@ TEST(Updates, CountOnlyStepsThatAreNotSkipped) {
     EXPECT_EQ(updates.wait_norm(*outcome).skipped, version == 2);
     EXPECT_EQ(updates.wait_norm(*outcome).nonfinite_layers, version == 2 ? std::vector<int>{0} : std::vector<int>{});
   }
-  EXPECT_EQ(updates.history().num_applied, 2U);
+  EXPECT_EQ(history_of(updates, 3).num_applied, 2U);
   // Two steps of Adam with the same gradient: each moves by the learning rate.
   EXPECT_NEAR(weights(*store, 0)[0], -2e-3, 1e-6);
+}
+
+// A saver reads the step after which it was asked for, also if later ones are there before it begins.
+TEST(Updates, LeaveAKeptVersionAsItIs) {
+  const auto store = new_store(false);
+  Updates updates(*store, 0, {});
+  std::vector<StateSnapshot::Part> parts;
+  for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
+    parts.push_back({.block = block, .memory = std::as_bytes(std::span(weights(*store, block), kNumElements))});
+  }
+  const auto snapshot = std::make_shared<StateSnapshot>(parts, UINT64_MAX);
+  const auto step = [&](std::uint64_t version) {
+    accept_tasks(updates, *store, version);
+    for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
+      fill_gradient(*store, block, 1);
+      updates.gradient_committed(version, block, version, 1);
+    }
+    updates.accept_step(version, version - 1, {.rules = {AdamW{.learning_rate = 1, .weight_decay = 0}}});
+  };
+  step(1);
+  updates.keep(1, snapshot);
+  step(2);
+  step(3);
+  updates.wait_applied(3);
+  EXPECT_EQ(updates.wait_kept().num_applied, 1U);
+  for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
+    EXPECT_NEAR(weights(*store, block)[kNumElements - 1], -3, 1e-4);
+    snapshot->read_next([&](std::span<const std::byte> piece) {
+      float first = 0;
+      std::memcpy(&first, piece.data(), sizeof first);
+      EXPECT_NEAR(first, -1, 1e-4) << "block " << block;
+    });
+  }
+}
+
+TEST(Updates, ThatStopTellWhoWaitsForAKeptVersion) {
+  const auto store = new_store(false);
+  Updates updates(*store, 0, {});
+  accept_tasks(updates, *store);
+  updates.accept_step(1, 0, {.rules = {AdamW{}}});
+  updates.keep(1, std::make_shared<StateSnapshot>(std::vector<StateSnapshot::Part>(), 0));
+  std::thread stop([&] { updates.stop(std::make_exception_ptr(Error(ExitCode::kUserError, "worker 1 is gone"))); });
+  EXPECT_THROW((void)updates.wait_kept(), Error);
+  stop.join();
 }
 
 TEST(Updates, WithoutABarrierTellOfGradientsThatAreNotFinite) {
@@ -430,7 +482,7 @@ TEST(Updates, WithLossScalingUnscaleSkipAndGrow) {
   step(1);
   EXPECT_EQ(scale_of(4), 8);
   EXPECT_EQ(weights(*store, 0)[7], -3);
-  const UpdateHistory history = updates.history();
+  const UpdateHistory history = history_of(updates, 4);
   EXPECT_EQ(history.num_applied, 3U);
   EXPECT_EQ(history.loss_scale.scale, 8);
   EXPECT_EQ(history.loss_scale.previous_scale, 2);

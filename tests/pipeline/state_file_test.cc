@@ -2,16 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <fstream>
 #include <iterator>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "roundpipe/error.h"
 #include "tests/common/expect_refusal.h"
-#include "tests/pipeline/tiny_run.h"
+#include "tests/pipeline/saved_states.h"
 
 namespace rp::test {
 namespace {
@@ -81,19 +79,7 @@ TEST(StateFile, AnotherDtypeIsRefused) {
   EXPECT_THAT(refusal(TinyRun({.dtype = at::kBFloat16, .options = {}}).pipeline(), state), testing::HasSubstr("was saved with weights of Float"));
 }
 
-constexpr std::array kFiles = {"state.json", "state.safetensors", "XXH128SUMS"};
-using Contents = std::map<std::string, std::string>;
-
-Contents contents_of(const std::filesystem::path& state) {
-  Contents contents;
-  for (const char* name : kFiles) {
-    std::ifstream file(state / name, std::ios::binary);
-    contents[name] = {std::istreambuf_iterator<char>(file), {}};
-  }
-  return contents;
-}
-
-void write_contents(const std::filesystem::path& state, const Contents& contents) {
+void write_contents(const std::filesystem::path& state, const StateContents& contents) {
   for (const auto& [name, content] : contents) std::ofstream(state / name, std::ios::binary) << content;
 }
 
@@ -117,8 +103,8 @@ std::string with_another_value(const std::string& text, std::mt19937_64& random)
 }
 
 // Makes one random change to the files of a state; `other` are those of another state of the same run. Returns what it did.
-std::string edit(Contents& contents, const Contents& other, std::mt19937_64& random) {
-  const std::string name = kFiles[random() % kFiles.size()];
+std::string edit(StateContents& contents, const StateContents& other, std::mt19937_64& random) {
+  const std::string name = kStateFiles[random() % kStateFiles.size()];
   std::string& content = contents[name];
   const std::size_t place = random() % content.size();
   switch (random() % 7) {
@@ -157,10 +143,10 @@ TEST(StateFile, NoEditOfAnyFileIsAccepted) {
   run.pipeline().save_state(first, "{\"cursor\": 8}");
   run.train(rounds, 1, 2, losses);
   run.pipeline().save_state(second, "{\"cursor\": 16}");
-  const Contents good = contents_of(first), other = contents_of(second);
+  const StateContents good = contents_of(first), other = contents_of(second);
   std::mt19937_64 random(1);
   for (int i = 0; i < 2000; ++i) {
-    Contents edited = good;
+    StateContents edited = good;
     const std::string change = edit(edited, other, random);
     if (edited == good) continue;
     write_contents(first, edited);
@@ -177,7 +163,7 @@ TEST(StateFile, NoFlippedBitOfATensorIsAccepted) {
   const std::filesystem::path state = scratch.path() / "state";
   TinyRun run({});
   run.pipeline().save_state(state, "");
-  Contents contents = contents_of(state);
+  StateContents contents = contents_of(state);
   std::string& tensors = contents["state.safetensors"];
   std::mt19937_64 random(2);
   for (int i = 0; i < 10000; ++i) {

@@ -1,0 +1,84 @@
+#include "pipeline/state_description.h"
+
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "common/bad_input.h"
+#include "common/input_file.h"
+#include "model_files/json_file.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+namespace {
+
+constexpr int kStateVersion = 4;
+constexpr std::uint64_t kMaxDescriptionBytes = std::uint64_t{16} << 20;
+
+UpdateHistory read_history(const nlohmann::json& object) {
+  const nlohmann::json& scale = object.at("loss_scale");
+  return {.num_applied = object.at("updates").get<std::uint64_t>(),
+          .loss_scale = {.scale = scale.at("scale").get<double>(),
+                         .previous_scale = scale.at("previous_scale").get<double>(),
+                         .steps_since_overflow = scale.at("steps_since_overflow").get<int>()}};
+}
+
+nlohmann::json loss_scale_json(const LossScaleHistory& history) {
+  return {{"scale", history.scale},
+          {"previous_scale", history.previous_scale},
+          {"steps_since_overflow", history.steps_since_overflow}};
+}
+
+}  // namespace
+
+std::string StateDescription::text() const {
+  const nlohmann::json object = {{"version", kStateVersion},
+                                 {"step", step},
+                                 {"round", round},
+                                 {"updates", updates.num_applied},
+                                 {"loss_scale", loss_scale_json(updates.loss_scale)},
+                                 {"dtype", dtype},
+                                 {"rounds_per_step", rounds_per_step},
+                                 {"asynchronous", asynchronous},
+                                 {"user_data", user_data}};
+  return object.dump(2) + "\n";
+}
+
+ChecksumList read_state_checksums(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(directory / ChecksumList::file_name(kStateChecksums), ignored)) {
+    throw bad_input(directory, "lacks ", ChecksumList::file_name(kStateChecksums), ": it is damaged, or was written by an older version of the program");
+  }
+  ChecksumList list = ChecksumList::read(directory, kStateChecksums);
+  if (list.entries().size() == 2 && list.entries().contains(kStateDescriptionFile) && list.entries().contains(kStateTensorsFile)) return list;
+  throw bad_input(directory / ChecksumList::file_name(kStateChecksums), "does not list ", kStateDescriptionFile, " and ", kStateTensorsFile,
+                  " and nothing else: it was changed or damaged");
+}
+
+StateDescription StateDescription::read(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / kStateDescriptionFile;
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) throw bad_input(directory, "is no saved state (it has no ", kStateDescriptionFile, ")");
+  const std::string text = InputFile::open(path).read_all(kMaxDescriptionBytes);
+  Checksum checksum(kStateChecksums);
+  checksum.add(text.data(), text.size());
+  read_state_checksums(directory).expect(path, checksum.hex());
+  const nlohmann::json object = parse_json_file(path, text);
+  try {
+    if (object.at("version").get<int>() != kStateVersion) {
+      throw bad_input(path, "was written by another version of the program");
+    }
+    const auto step = object.at("step").get<std::int64_t>();
+    if (step < 0) throw bad_input(path, "is of step ", step);
+    return {.step = static_cast<std::uint64_t>(step),
+            .round = object.at("round").get<std::uint64_t>(),
+            .updates = read_history(object),
+            .dtype = object.at("dtype").get<std::string>(),
+            .rounds_per_step = object.at("rounds_per_step").get<int>(),
+            .asynchronous = object.at("asynchronous").get<bool>(),
+            .user_data = object.at("user_data").get<std::string>()};
+  } catch (const nlohmann::json::exception& error) {
+    throw bad_input(path, "is no state of a pipeline: ", error.what());
+  }
+}
+
+}  // namespace rp

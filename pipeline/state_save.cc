@@ -1,0 +1,151 @@
+#include "pipeline/state_save.h"
+
+#include <pthread.h>
+
+#include <chrono>
+#include <limits>
+#include <utility>
+
+#include "common/output_file.h"
+#include "common/text.h"
+#include "hoststore/memory_limit.h"
+#include "model_files/safetensors_writer.h"
+#include "models/scalar_type.h"
+#include "pipeline/process_end.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::vector<BufferState> buffers_of_step(Pipeline::Impl& pipeline) {
+  if (!pipeline.has_buffers()) return {};
+  pipeline.coordinator().synchronize();  // they are outputs of rounds
+  return pipeline.buffers(Coordinator::BuffersOf::kLastStep);
+}
+
+// A save may take half of what is free now; beyond that, updates wait for it.
+std::shared_ptr<StateSnapshot> snapshot_of(const std::vector<StateTensor>& tensors) {
+  std::vector<StateSnapshot::Part> parts;
+  for (const StateTensor& tensor : tensors) {
+    const auto* data = static_cast<const std::byte*>(tensor.value.const_data_ptr());
+    // Copies of buffers are no block's.
+    parts.push_back({.block = tensor.block.value_or(std::numeric_limits<std::uint32_t>::max()), .memory = {data, tensor.value.nbytes()}});
+  }
+  return std::make_shared<StateSnapshot>(std::move(parts), available_memory() / 2);
+}
+
+}  // namespace
+
+StateSave::Impl::Impl(Pipeline::Impl& pipeline, std::filesystem::path directory, const std::string& user_data)
+    : pipeline_(pipeline),
+      directory_(std::move(directory)),
+      description_{.step = pipeline.coordinator().num_steps(pipeline.number()),
+                   .round = pipeline.coordinator().num_rounds_of_steps(pipeline.number()),
+                   .updates = {},
+                   .dtype = at::toString(pipeline.model().dtype()),
+                   .rounds_per_step = pipeline.options().rounds_per_step,
+                   .asynchronous = pipeline.options().asynchronous,
+                   .user_data = user_data},
+      buffers_(buffers_of_step(pipeline)),
+      tensors_(pipeline.state_tensors(buffers_)),
+      snapshot_(snapshot_of(tensors_)) {
+  pipeline.coordinator().keep_state(pipeline.number(), snapshot_);
+}
+
+StateSave::Impl::~Impl() { stop(); }
+
+void StateSave::Impl::write() {
+  description_.updates = pipeline_.coordinator().wait_kept_state(pipeline_.number());
+  output_.emplace(OutputDirectory::create(directory_, kStateChecksums));
+  std::vector<TensorDeclaration> declarations;
+  for (const StateTensor& tensor : tensors_) {
+    declarations.push_back({tensor.name, dtype_of(tensor.value.scalar_type()), tensor.value.sizes().vec()});
+  }
+  SafetensorsWriter writer = SafetensorsWriter::create(*output_, kStateTensorsFile, declarations);
+  for (const StateTensor& tensor : tensors_) {
+    snapshot_->read_next([&](std::span<const std::byte> bytes) {
+      if (is_stopped_.load()) throw Error(ExitCode::kOutputFailed, cat(directory_.string(), ": the pipeline ended before its state was written"));
+      writer.write(tensor.name, bytes.data(), bytes.size());
+    });
+  }
+  snapshot_->close();
+  writer.commit();
+  output_->write_file(kStateDescriptionFile, description_.text());
+  written_ns_ = now_ns();
+}
+
+void StateSave::Impl::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void StateSave::Impl::run() {
+  pthread_setname_np(pthread_self(), "rp-save");
+  try {
+    write();
+    has_ended_.store(true);
+    has_ended_.notify_all();
+    wait_to_be_finished();
+  } catch (const Interrupted&) {  // the process was to end at once but for this
+    output_.reset();
+    end_process(std::current_exception());
+  } catch (...) {
+    error_ = std::current_exception();
+    output_.reset();
+  }
+  snapshot_->close();
+  has_ended_.store(true);
+  has_ended_.notify_all();
+}
+
+void StateSave::Impl::wait_to_be_finished() {
+  while (!may_end_.try_acquire_for(20ms)) check_interrupted_output();
+}
+
+void StateSave::Impl::finish() {
+  wait_written();
+  stop();
+  if (error_) std::rethrow_exception(error_);
+  commit();
+}
+
+void StateSave::Impl::stop() {
+  is_stopped_.store(true);
+  if (!thread_.joinable()) return;
+  may_end_.release();
+  thread_.join();
+}
+
+StateSave::StateSave(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+StateSave::StateSave(StateSave&&) noexcept = default;
+StateSave& StateSave::operator=(StateSave&&) noexcept = default;
+StateSave::~StateSave() = default;
+
+bool StateSave::is_written() const { return impl_->is_written(); }
+
+double StateSave::seconds() const { return impl_->seconds(); }
+
+void StateSave::finish() { impl_->finish(); }
+
+void Pipeline::save_state(const std::filesystem::path& directory, const std::string& user_data) {
+  impl_->wait_for_save();
+  synchronize();
+  try {
+    StateSave::Impl save(*impl_, directory, user_data);
+    save.write();
+    save.commit();
+  } catch (...) {
+    throw;  // caught, so that what is half-written is removed where nobody else catches it
+  }
+}
+
+StateSave Pipeline::begin_save_state(const std::filesystem::path& directory, const std::string& user_data) {
+  impl_->wait_for_save();
+  auto save = std::make_shared<StateSave::Impl>(*impl_, directory, user_data);
+  save->start();
+  impl_->set_save(save);
+  return StateSave(std::move(save));
+}
+
+}  // namespace rp

@@ -1,0 +1,109 @@
+#include "coordinator/state_snapshot.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+namespace rp {
+namespace {
+
+constexpr std::size_t kPartBytes = std::size_t{20} << 20;  // three pieces
+constexpr std::uint32_t kNumBlocks = 4;
+constexpr std::uint64_t kNoLimit = UINT64_MAX;
+
+// Blocks of two parts each, all of whose bytes are the number of the last update.
+class Blocks {
+ public:
+  Blocks() : memory_(2 * kNumBlocks, std::vector<std::byte>(kPartBytes)) {}
+
+  [[nodiscard]] std::vector<StateSnapshot::Part> parts() const {
+    std::vector<StateSnapshot::Part> parts;
+    for (std::uint32_t i = 0; i < memory_.size(); ++i) parts.push_back({.block = i / 2, .memory = memory_[i]});
+    return parts;
+  }
+  void update(std::uint32_t block, StateSnapshot& snapshot) {
+    snapshot.before_update(block, [] {});
+    for (std::uint32_t i : {2 * block, 2 * block + 1}) {
+      std::memset(memory_[i].data(), static_cast<int>(memory_[i][0]) + 1, kPartBytes);
+    }
+  }
+
+ private:
+  std::vector<std::vector<std::byte>> memory_;
+};
+
+bool is_all_zero(std::span<const std::byte> bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
+// Whoever is faster, and however little may be copied: the saver reads what was there before the updates.
+TEST(StateSnapshot, IsReadAsItWasWhileUpdatesGoOn) {
+  for (const bool updates_first_to_last : {true, false}) {
+    for (const std::uint64_t limit : {std::uint64_t{0}, std::uint64_t{kPartBytes}, std::uint64_t{3 * kPartBytes}, kNoLimit}) {
+      SCOPED_TRACE(testing::Message() << "limit " << limit);
+      Blocks blocks;
+      StateSnapshot snapshot(blocks.parts(), limit);
+      std::thread updates([&] {
+        for (int step = 0; step < 3; ++step) {
+          for (std::uint32_t i = 0; i < kNumBlocks; ++i) blocks.update(updates_first_to_last ? i : kNumBlocks - 1 - i, snapshot);
+        }
+      });
+      for (std::uint32_t i = 0; i < 2 * kNumBlocks; ++i) {
+        std::size_t bytes = 0;
+        snapshot.read_next([&](std::span<const std::byte> piece) {
+          bytes += piece.size();
+          EXPECT_TRUE(is_all_zero(piece)) << "part " << i;
+        });
+        EXPECT_EQ(bytes, kPartBytes);
+      }
+      snapshot.close();
+      updates.join();
+      EXPECT_LE(snapshot.most_copied_bytes(), limit);
+    }
+  }
+}
+
+TEST(StateSnapshot, CopiesNothingThatIsReadAndNothingTwice) {
+  Blocks blocks;
+  StateSnapshot snapshot(blocks.parts(), kNoLimit);
+  const auto ignore = [](std::span<const std::byte>) {};
+  for (int i = 0; i < 3; ++i) snapshot.read_next(ignore);
+  blocks.update(0, snapshot);
+  EXPECT_EQ(snapshot.most_copied_bytes(), 0U);
+  blocks.update(1, snapshot);
+  blocks.update(1, snapshot);
+  EXPECT_EQ(snapshot.most_copied_bytes(), kPartBytes) << "the first part of the block was read";
+  snapshot.read_next([](std::span<const std::byte> piece) { EXPECT_TRUE(is_all_zero(piece)); });
+  blocks.update(2, snapshot);
+  EXPECT_EQ(snapshot.most_copied_bytes(), 2 * kPartBytes) << "the copy that was read is gone";
+}
+
+// While a piece is on its way to a slow disk, only its own block's update waits.
+TEST(StateSnapshot, ASlowReaderHoldsUpNoOtherBlock) {
+  Blocks blocks;
+  StateSnapshot snapshot(blocks.parts(), kNoLimit);
+  int pieces = 0;
+  snapshot.read_next([&](std::span<const std::byte> piece) {
+    if (pieces++ == 0) blocks.update(3, snapshot);  // would never return, if it waited for this
+    EXPECT_TRUE(is_all_zero(piece));
+  });
+}
+
+// A saver that fails, or is not wanted any more, holds up nobody.
+TEST(StateSnapshot, OnceClosedUpdatesDoNotWait) {
+  Blocks blocks;
+  StateSnapshot snapshot(blocks.parts(), 0);
+  std::atomic<int> num_waits{0};
+  std::thread updates([&] { snapshot.before_update(1, [&] { ++num_waits; }); });
+  EXPECT_THROW(snapshot.read_next([](std::span<const std::byte>) { throw 1; }), int);
+  snapshot.close();
+  updates.join();
+  blocks.update(0, snapshot);
+  EXPECT_EQ(snapshot.most_copied_bytes(), 0U);
+}
+
+}  // namespace
+}  // namespace rp

@@ -1,0 +1,77 @@
+#include "train/checkpoints.h"
+
+#include <cmath>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "common/clock.h"
+#include "common/text.h"
+#include "train/run_state.h"
+
+namespace rp {
+
+Checkpoints::Checkpoints(Pipeline& pipeline, const TrainSettings& settings, const RunInputs& inputs, const RunDirectory& directory,
+                         std::function<void(const std::string&)> note)
+    : pipeline_(pipeline), settings_(settings), inputs_(inputs), directory_(directory), note_(std::move(note)), approved_(inputs.steps_done) {
+  // Checkpoints that an earlier part of the run was to keep stay, unless this part is told otherwise.
+  const ResumePoint& resume = inputs.resume;
+  if (resume.checkpoint && resume.saved.keeps_all_checkpoints && settings.save_total_limit == 0) kept_until_ = resume.saved.step;
+}
+
+void Checkpoints::start_clock() { begun_ns_ = now_ns(); }
+
+bool Checkpoints::is_due(std::int64_t step) const {
+  if (step == inputs_.steps_done) return false;
+  const SaveInterval& interval = settings_.save_every;
+  if (interval.steps > 0) return step % interval.steps == 0;
+  return interval.seconds > 0 && now_ns() - begun_ns_ >= interval.seconds * kNsPerSecond;
+}
+
+void Checkpoints::begin(std::int64_t step) {
+  if (unfinished_ && unfinished_->step == step) return;
+  finish();
+  const std::filesystem::path path = directory_.checkpoint(step);
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored)) return;
+  begun_ns_ = now_ns();
+  const bool lacks_room = std::filesystem::space(directory_.path(), ignored).available < inputs_.checkpoint_bytes;
+  std::string deleted = settings_.num_kept_checkpoints() > 1 && lacks_room ? delete_old(step, 1) : "";
+  // A step that was not accepted as a whole is drawn again.
+  const auto data_cursor = static_cast<std::uint64_t>(step * settings_.batch_size);
+  unfinished_.emplace(Unfinished{.step = step,
+                                 .save = pipeline_.begin_save_state(path, run_state_text(inputs_.state(settings_, step, data_cursor))),
+                                 .deleted = std::move(deleted)});
+}
+
+void Checkpoints::approve(std::int64_t step) {
+  approved_ = step;
+  if (unfinished_ && unfinished_->step <= approved_ && unfinished_->save.is_written()) finish();
+}
+
+void Checkpoints::finish() {
+  if (!unfinished_) return;
+  Unfinished done = *std::exchange(unfinished_, std::nullopt);
+  done.save.finish();
+  if (const std::int64_t num_kept = settings_.num_kept_checkpoints(); num_kept > 0) done.deleted += delete_old(done.step, num_kept);
+  note_(cat("checkpoint of step ", done.step, " written to ", directory_.checkpoint(done.step).string(), " in ",
+            std::round(done.save.seconds() * 10) / 10, " s", done.deleted));
+}
+
+void Checkpoints::leave() noexcept {
+  try {
+    if (unfinished_ && unfinished_->step <= approved_) finish();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): what failed the run is told, and what is saved is looked for
+  }
+  unfinished_.reset();
+}
+
+std::string Checkpoints::delete_old(std::int64_t step, std::int64_t num_kept) const {
+  std::string text;
+  for (const std::int64_t each : directory_.delete_old_checkpoints(kept_until_, step, num_kept, inputs_.evaluations.best_step)) {
+    text += cat("; that of step ", each, " is deleted");
+  }
+  return text;
+}
+
+}  // namespace rp
