@@ -42,7 +42,8 @@ void write_parameter(const TensorRecord& record, const NamedParameter& parameter
 
 }  // namespace
 
-std::map<int, std::vector<NamedBuffer>> write_initial_weights(const Model& model, const PipelineRecord& pipeline, Store& store) {
+std::map<int, std::vector<NamedBuffer>> write_initial_weights(const Model& model, const PipelineRecord& pipeline, Store& store,
+                                                              const std::function<void()>& on_layer) {
   const c10::NoGradGuard no_grad;
   const Catalogue& catalogue = store.catalogue();
   std::map<int, std::vector<NamedBuffer>> buffers;
@@ -58,6 +59,7 @@ std::map<int, std::vector<NamedBuffer>> write_initial_weights(const Model& model
       if (is_first_use(catalogue, tensors[i])) write_parameter(tensors[i], values[i], spec, store);
     }
     if (std::vector<NamedBuffer> own = layer->buffers(); !own.empty()) buffers[index] = std::move(own);
+    on_layer();
   }
   return buffers;
 }

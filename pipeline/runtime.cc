@@ -112,7 +112,7 @@ StepTimes Runtime::step_times(int pipeline) {
                         .first_trained_layer = store_->catalogue().first_trained_layer(pipeline)});
 }
 
-void Runtime::create_store() {
+void Runtime::create_store(const std::function<void(const LoadProgress&)>& tell) {
   StoreSettings settings;
   settings.backing = settings_.store;
   settings.params_on = settings_.params_on;
@@ -140,7 +140,7 @@ void Runtime::create_store() {
   store_ = Store::create(settings, catalogue);
   store_->populate_ahead(population_threads(usable_cores()));  // while weights are loaded and workers start
   for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) warn_of_plan(i, plan_settings(i));  // wrong ones before any worker starts
-  write_weights(catalogue);
+  write_weights(catalogue, tell);
   if (settings_.store.empty() && store_->backing() == Backing::kMemfd && !settings.is_sparse && !store_->placement().has_huge_pages) {
     const StoreBytes needed = Store::needed(settings, catalogue);
     const std::uint64_t in_memory = settings_.params_on.empty() ? needed.total() : needed.control;
@@ -149,12 +149,17 @@ void Runtime::create_store() {
   }
 }
 
-void Runtime::write_weights(const Catalogue& catalogue) {
+void Runtime::write_weights(const Catalogue& catalogue, const std::function<void(const LoadProgress&)>& tell) {
+  LoadProgress progress{.num_loaded = 0, .num_layers = catalogue.num_layers()};
+  const auto on_layer = [&] {
+    ++progress.num_loaded;
+    if (tell) tell(progress);
+  };
   for (std::size_t i = 0; i < pipelines_.size(); ++i) {
     initial_buffers_.emplace_back();
     buffer_names_.emplace_back();
     if (sim_run()) continue;  // nobody reads them
-    for (const auto& [layer, buffers] : write_initial_weights(pipelines_[i]->model(), catalogue.pipelines()[i], *store_)) {
+    for (const auto& [layer, buffers] : write_initial_weights(pipelines_[i]->model(), catalogue.pipelines()[i], *store_, on_layer)) {
       for (const NamedBuffer& buffer : buffers) {
         initial_buffers_.back()[layer].push_back(buffer.value);
         buffer_names_.back()[layer].push_back(buffer.name);

@@ -19,6 +19,7 @@
 #include "pipeline/effective_settings.h"
 #include "pipeline/sim_run.h"
 #include "roundpipe/pipeline.h"
+#include "roundpipe/session.h"
 
 namespace rp {
 
@@ -37,7 +38,7 @@ class Runtime {
   void clear() { pipelines_.clear(); }
 
   // Coordinator: the store with the initial weights, not yet any thread.
-  void create_store();
+  void create_store(const std::function<void(const LoadProgress&)>& tell);
   // Coordinator: before the workers. `board`, `on_hang`, `trace`: see CoordinatorOptions.
   void start_coordinator(std::optional<FaultBoardEntry> board, std::function<void()> on_hang, TraceJournal* trace);
   void end_coordinator();
@@ -77,7 +78,7 @@ class Runtime {
   // Nothing where the device is no modelled one.
   [[nodiscard]] SimRun* sim_run();
   void check_presets() const;
-  void write_weights(const Catalogue& catalogue);
+  void write_weights(const Catalogue& catalogue, const std::function<void(const LoadProgress&)>& tell);
   [[nodiscard]] std::uint64_t fingerprint_of_all() const;
   [[nodiscard]] bool is_on_gpus() const { return settings_.device != "cpu" && !SimRun::is_for(settings_.device); }
   [[nodiscard]] std::uint64_t max_stage_bytes() const;

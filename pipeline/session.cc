@@ -234,12 +234,12 @@ void Session::Impl::remove(Pipeline::Impl* pipeline) {
   runtime_->clear();
 }
 
-void Session::Impl::start() {
+void Session::Impl::start(const std::function<void(const LoadProgress&)>& tell) {
   if (started_) throw Error(ExitCode::kUsage, "Session::start() was called before");
   if (runtime_->is_empty()) throw Error(ExitCode::kUsage, "make a Pipeline before Session::start()");
   if (role_.role == Role::kWorker) serve_as_worker();
   if (is_alone() && trace_) g_own_trace = &*trace_;
-  runtime_->create_store();
+  runtime_->create_store(tell);
   // First: what happens to a worker from now on is told to it.
   runtime_->start_coordinator(board_entry(), [this] { report_hang(); }, journal());
   start_workers();
@@ -341,7 +341,7 @@ Session::Session(int argc, char** argv, SessionOptions options)
     : impl_(std::make_unique<Impl>(argc, argv, options)) {}
 Session::~Session() = default;
 bool Session::is_coordinator() const { return impl_->is_coordinator(); }
-void Session::start() { impl_->start(); }
+void Session::start(const std::function<void(const LoadProgress&)>& tell) { impl_->start(tell); }
 bool Session::stop_requested() const { return rp::stop_signal() != 0; }
 int Session::stop_signal() const { return rp::stop_signal(); }
 void Session::set_stop_notice(const std::string& text) { rp::set_stop_notice(text); }

@@ -44,7 +44,7 @@ class Session::Impl {
   // Ends the run first: nobody uses any pipeline's store afterwards.
   void remove(Pipeline::Impl* pipeline);
 
-  void start();
+  void start(const std::function<void(const LoadProgress&)>& tell);
   void preempted();
 
  private:

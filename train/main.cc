@@ -16,6 +16,7 @@
 #include "train/defaults.h"
 #include "train/memory_check.h"
 #include "train/options.h"
+#include "train/progress.h"
 #include "train/resume_point.h"
 #include "train/run_directory.h"
 #include "train/run_header.h"
@@ -109,8 +110,11 @@ int main(int argc, char** argv) {
   const rp::models::CausalLmLossSettings loss = loss_settings(settings);
   model.set_example(example_of(settings, loss));
   rp::Pipeline pipeline(session, std::move(model), rp::models::causal_lm_loss(loss), pipeline_options(settings));
-  session.start();
   try {
+    {
+      rp::LoadingProgress progress;
+      session.start([&](const rp::LoadProgress& loaded) { progress.show(loaded.num_loaded, loaded.num_layers); });
+    }
     if (settings.exported) {
       write_model_of_checkpoint(pipeline, settings, exported);
       rp::check_printed();

@@ -19,6 +19,7 @@ namespace rp {
 namespace {
 
 constexpr std::int64_t kRedrawNs = 100 * kNsPerMs;
+constexpr std::int64_t kLoadingLineNs = 30 * kNsPerSecond;
 constexpr std::size_t kBarColumns = 24;
 constexpr int kMostColumns = 160;
 
@@ -56,6 +57,27 @@ std::string step_line(const StepReport& report, std::int64_t max_steps) {
   std::string line = "step " + step_text(report.step, max_steps);
   for (const std::string& detail : details(report)) line += "  " + detail;
   return line;
+}
+
+std::string loading_text(int num_loaded, int num_layers, double seconds) {
+  return formatted("loading weights  %d/%d layers  ", num_loaded, num_layers) + duration_text(seconds);
+}
+
+LoadingProgress::LoadingProgress() : is_on_terminal_(is_terminal(STDERR_FILENO)), begun_ns_(now_ns()), shown_ns_(begun_ns_) {}
+
+void LoadingProgress::show(int num_loaded, int num_layers) {
+  const std::int64_t now = now_ns();
+  const std::int64_t due_ns = !is_on_terminal_ ? kLoadingLineNs : has_bar_ ? kRedrawNs : kNsPerSecond;
+  if (now - shown_ns_ < due_ns) return;
+  shown_ns_ = now;
+  const std::string text = loading_text(num_loaded, num_layers, static_cast<double>(now - begun_ns_) / kNsPerSecond);
+  if (!is_on_terminal_) return print(text + "\n");
+  print_error("\r" + text + "\x1b[K");
+  has_bar_ = true;
+}
+
+LoadingProgress::~LoadingProgress() {
+  if (has_bar_) print_error("\r\x1b[K");
 }
 
 std::string bar_line(const StepReport& report, std::int64_t max_steps, int width) {

@@ -22,12 +22,33 @@ namespace rp {
 // "0:04:10".
 [[nodiscard]] std::string duration_text(double seconds);
 
+// "loading weights  12/61 layers  0:00:34".
+[[nodiscard]] std::string loading_text(int num_loaded, int num_layers, double seconds);
+
 // Where and how to show it.
 struct ProgressStyle {
   bool bar = false;    // on stderr
   std::int64_t line_every = 1;  // steps from a line on stdout to the next; there is one of the first and of the last step, too
   // A bar if stderr is a terminal. A line every step, but every `line_every` steps above a bar on the same terminal.
   static ProgressStyle observe(std::int64_t line_every);
+};
+
+// Shows how far loading is, if it takes longer than a second: a bar's line that is redrawn on a terminal, else a line every half minute.
+// The destructor removes it. Used by one thread.
+class LoadingProgress {
+ public:
+  LoadingProgress();
+  LoadingProgress(const LoadingProgress&) = delete;
+  LoadingProgress& operator=(const LoadingProgress&) = delete;
+  ~LoadingProgress();
+
+  void show(int num_loaded, int num_layers);
+
+ private:
+  const bool is_on_terminal_;
+  const std::int64_t begun_ns_;
+  std::int64_t shown_ns_;
+  bool has_bar_ = false;
 };
 
 // Shows steps. Made by the training loop; used by one thread. The destructor removes the bar.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,6 +45,12 @@ struct SessionOptions {
   std::optional<std::string> trace;
 };
 
+// How far Session::start() is with the initial weights, of all pipelines together.
+struct LoadProgress {
+  int num_loaded = 0;  // layers
+  int num_layers = 0;
+};
+
 // Made first in main(), by every process of the run. Leaves the program's arguments alone. In the coordinator PIPE and XFSZ are
 // ignored from then on, unless the program has set them: a write fails instead (EPIPE, EFBIG).
 class Session {
@@ -62,8 +69,9 @@ class Session {
 
   // In a worker: serves tasks and never returns. In the coordinator: makes the host store, fills it with the initial
   // weights, starts the workers. Throws rp::Error: kNoResource with need, free and remedy if memory is short;
-  // kUserError if the processes describe different models.
-  void start();
+  // kUserError if the processes describe different models. `tell`: called in the coordinator after each layer whose initial weights are
+  // in the store, which takes minutes for a large model.
+  void start(const std::function<void(const LoadProgress&)>& tell = {});
 
   // True once a signal (INT, TERM, HUP, USR1) asked for an end. The present step() completes; the next
   // call that would start a round throws rp::Interrupted.

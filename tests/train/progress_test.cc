@@ -29,6 +29,10 @@ TEST(StepLine, HasTheNumbersThatPeopleExpect) {
             "step 12/60  loss 1.8467  grad norm 0.812  lr 1.00e-05  1234 tokens/s  busy 93 %  host 31.0 GiB  eta 0:04:10");
 }
 
+TEST(LoadingText, SaysHowFarAndForHowLong) {
+  EXPECT_EQ(loading_text(12, 61, 33.2), "loading weights  12/61 layers  0:00:34");
+}
+
 TEST(StepLine, NumbersOfDifferentLengthStayInTheirColumns) {
   StepReport report = example();
   report.step = 7;
