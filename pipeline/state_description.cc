@@ -62,6 +62,10 @@ StateDescription StateDescription::read(const std::filesystem::path& directory) 
   Checksum checksum(kStateChecksums);
   checksum.add(text.data(), text.size());
   read_state_checksums(directory).expect(path, checksum.hex());
+  return parse(path, text);
+}
+
+StateDescription StateDescription::parse(const std::filesystem::path& path, const std::string& text) {
   const nlohmann::json object = parse_json_file(path, text);
   try {
     if (object.at("version").get<int>() != kStateVersion) {

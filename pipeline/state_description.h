@@ -27,6 +27,8 @@ struct StateDescription {
   // The text of its file.
   [[nodiscard]] std::string text() const;
 
+  // The text of the file `path`. Throws rp::Error (kBadInput).
+  static StateDescription parse(const std::filesystem::path& path, const std::string& text);
   // Reads that of a directory. Throws rp::Error (kBadInput) where there is none, or it does not have its checksum.
   static StateDescription read(const std::filesystem::path& directory);
 };
