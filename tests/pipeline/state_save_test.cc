@@ -45,7 +45,7 @@ TEST(StateSave, BesideTrainingHasTheBytesOfOneStandingStill) {
 TEST(StateSave, HasNoNameBeforeItIsFinishedAndLeavesNothingIfItIsNot) {
   const auto rounds = tiny_rounds(1);
   const ScratchDirectory scratch;
-  TinyRun run({});
+  TinyRun run({.options = {.num_microbatches = 3}});
   std::vector<double> losses;
   run.train(rounds, 0, 1, losses);
   {
@@ -71,7 +71,7 @@ TEST(StateSave, WhatFailsItIsThrownByFinish) {
 
 TEST(StateSave, WhoMayWriteWeightsWaitsForIt) {
   const ScratchDirectory scratch;
-  TinyRun run({});
+  TinyRun run({.options = {.num_microbatches = 3}});
   std::vector<double> losses;
   run.train(tiny_rounds(1), 0, 1, losses);
   run.pipeline().save_state(scratch.path() / "before", "");
