@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
+#include <sstream>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "common/text.h"
 #include "train/number_text.h"
 #include "train/standard_output.h"
+#include "train/wrapped_text.h"
 
 namespace rp {
 namespace {
@@ -28,7 +31,7 @@ std::string step_text(std::int64_t step, std::int64_t max_steps) {
   return formatted("%*lld/%s", static_cast<int>(last.size()), static_cast<long long>(step), last.c_str());
 }
 
-// Everything after the step's number, the most important first.
+// Everything after the step's number.
 std::vector<std::string> details(const StepReport& report) {
   return {formatted("loss %.4f", report.loss), formatted(report.grad_norm < 1e-3 ? "grad norm %.2e" : "grad norm %.3f", report.grad_norm),
           formatted("lr %.2e", report.learning_rate), formatted("%.0f tokens/s", report.tokens_per_second),
@@ -36,9 +39,12 @@ std::vector<std::string> details(const StepReport& report) {
           "eta " + duration_text(report.eta_seconds)};
 }
 
-int terminal_width() {
+// By importance: loss, ETA and speed, then the rest.
+constexpr std::array<std::size_t, 7> kByImportance = {0, 6, 3, 1, 4, 5, 2};
+
+int terminal_width(int fd) {
   winsize size{};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
 bool is_terminal(int fd) {
@@ -53,9 +59,19 @@ std::string duration_text(double seconds) {
   return formatted("%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
-std::string step_line(const StepReport& report, std::int64_t max_steps) {
+std::string step_line(const StepReport& report, std::int64_t max_steps, int columns) {
   std::string line = "step " + step_text(report.step, max_steps);
-  for (const std::string& detail : details(report)) line += "  " + detail;
+  const std::vector<std::string> all = details(report);
+  std::array<bool, kByImportance.size()> is_shown{};
+  std::size_t size = line.size();
+  for (const std::size_t i : kByImportance) {
+    size += 2 + all[i].size();
+    if (columns > 0 && size > static_cast<std::size_t>(columns)) break;
+    is_shown[i] = true;
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (is_shown[i]) line += "  " + all[i];
+  }
   return line;
 }
 
@@ -102,24 +118,38 @@ std::string evaluation_text(const EvaluationReport& report) {
 
 ProgressStyle ProgressStyle::observe(std::int64_t line_every) {
   const bool bar = is_terminal(STDERR_FILENO);
-  return {.bar = bar, .line_every = bar && isatty(STDOUT_FILENO) == 1 ? line_every : 1};
+  const bool is_shown_beside = bar && isatty(STDOUT_FILENO) == 1;
+  return {.bar = bar, .line_every = is_shown_beside ? line_every : 1, .fits_terminal = is_terminal(STDOUT_FILENO)};
 }
 
 void Progress::show(const StepReport& report) {
   const bool is_first = !std::exchange(has_shown_, true);
-  if (is_first || report.step % style_.line_every == 0 || report.step == max_steps_) note(step_line(report, max_steps_));
+  if (is_first || report.step % style_.line_every == 0 || report.step == max_steps_) {
+    put(step_line(report, max_steps_, style_.fits_terminal ? terminal_width(STDOUT_FILENO) : 0) + "\n");
+  }
   if (!style_.bar) return;
   const std::int64_t now = now_ns();
   if (report.step < max_steps_ && drawn_at_ns_ != 0 && now - drawn_at_ns_ < kRedrawNs) return;
   drawn_at_ns_ = now;
-  bar_ = bar_line(report, max_steps_, terminal_width());
+  bar_ = bar_line(report, max_steps_, terminal_width(STDERR_FILENO));
   print_error("\r" + bar_ + "\x1b[K");
 }
 
-void Progress::note(const std::string& line) {
+void Progress::note(const std::string& text) {
+  if (!style_.fits_terminal) return put(text + "\n");
+  std::string lines;
+  std::istringstream all(text);
+  for (std::string line; std::getline(all, line);) {
+    const std::size_t indent = line.find_first_not_of(' ') == std::string::npos ? 0 : line.find_first_not_of(' ');
+    lines += wrapped(line.substr(0, indent), line, indent + 2, static_cast<std::size_t>(terminal_width(STDOUT_FILENO)));
+  }
+  put(lines);
+}
+
+void Progress::put(const std::string& lines) {
   const std::string bar = bar_;
   remove_bar();
-  print(line + "\n");
+  print(lines);
   if (bar.empty()) return;
   bar_ = bar;
   print_error("\r" + bar_ + "\x1b[K");

@@ -10,8 +10,8 @@
 namespace rp {
 
 // "step 12/60  loss 1.8467  grad norm 0.812  lr 1.00e-05  1234 tokens/s  busy 93 %  host 3.10 GiB
-// eta 0:04:10".
-[[nodiscard]] std::string step_line(const StepReport& report, std::int64_t max_steps);
+// eta 0:04:10". What does not fit into `columns` is left out, the least important first; 0: all is there.
+[[nodiscard]] std::string step_line(const StepReport& report, std::int64_t max_steps, int columns = 0);
 
 // The same as a bar of at most `width` columns: what does not fit is left out, the least important first.
 [[nodiscard]] std::string bar_line(const StepReport& report, std::int64_t max_steps, int width);
@@ -29,6 +29,7 @@ namespace rp {
 struct ProgressStyle {
   bool bar = false;    // on stderr
   std::int64_t line_every = 1;  // steps from a line on stdout to the next; there is one of the first and of the last step, too
+  bool fits_terminal = false;  // stdout is one: lines are made to fit it
   // A bar if stderr is a terminal. A line every step, but every `line_every` steps above a bar on the same terminal.
   static ProgressStyle observe(std::int64_t line_every);
 };
@@ -62,13 +63,15 @@ class Progress {
   // Redraws the bar at most ten times a second, and after the last step.
   void show(const StepReport& report);
 
-  // A line on stdout that stays, above the bar.
-  void note(const std::string& line);
+  // A text on stdout that stays, above the bar. On a terminal its lines break between words.
+  void note(const std::string& text);
 
   // Leaves no trace of the bar.
   void remove_bar();
 
  private:
+  void put(const std::string& lines);
+
   std::int64_t max_steps_;
   ProgressStyle style_;
   bool has_shown_ = false;

@@ -1,13 +1,13 @@
 #include "train/run_header.h"
 
 #include <algorithm>
-#include <sstream>
 #include <utility>
 #include <vector>
 
 #include "common/text.h"
 #include "train/number_text.h"
 #include "train/run_directory.h"
+#include "train/wrapped_text.h"
 
 namespace rp {
 namespace {
@@ -17,25 +17,6 @@ constexpr std::size_t kNameColumns = 20;
 std::string row(const std::string& name, const std::string& value) {
   const std::size_t fill = name.size() < kNameColumns ? kNameColumns - name.size() : 1;
   return cat("  ", name, std::string(fill, ' '), value, "\n");
-}
-
-// Lines of at most 80 columns that begin with `first`, and with `indent` spaces from the second one on.
-std::string wrapped(std::string first, const std::string& text, std::size_t indent) {
-  constexpr std::size_t kColumns = 80;
-  std::string result;
-  std::string line = std::move(first);
-  bool is_empty = true;
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
-    if (!is_empty && line.size() + 1 + word.size() > kColumns) {
-      result += line + "\n";
-      line.assign(indent, ' ');
-      is_empty = true;
-    }
-    line += (is_empty ? "" : " ") + word;
-    is_empty = false;
-  }
-  return result + line + "\n";
 }
 
 std::string header_row(const std::string& name, const std::string& text) {

@@ -386,6 +386,7 @@ TEST(Updates, LeaveAKeptVersionAsItIs) {
   const auto step = [&](std::uint64_t version) {
     accept_tasks(updates, *store, version);
     for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
+      EXPECT_EQ(store->taken(block).wait_at_least(version - 1, kLong), WaitResult::kReached);  // the step before has read the gradient
       fill_gradient(*store, block, 1);
       updates.gradient_committed(version, block, version, 1);
     }

@@ -50,7 +50,7 @@ TEST(EventFile, BeginsWithItsVersionAndAStartThatOutdatesLaterSteps) {
   ASSERT_EQ(files_in(directory).size(), 1U);
   const std::vector<std::string> records = records_of(files_in(directory).front());
   ASSERT_EQ(records.size(), 2U);
-  EXPECT_EQ(records[0].substr(9), std::string("\x10\0\x1a\x0d", 4) + "brain.Event:2") << "behind the time: step 0, the version";
+  EXPECT_EQ(records[0].substr(9), std::string("\x10\0\x1a\x0d" "brain.Event:2", 17)) << "behind the time: step 0, the version";
   EXPECT_EQ(records[1].substr(9), std::string("\x10\xc9\x01\x3a\x02\x08\x01", 7)) << "step 201, a session that starts";
 }
 

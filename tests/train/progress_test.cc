@@ -5,6 +5,7 @@
 
 #include "common/clock.h"
 #include "train/step_clock.h"
+#include "train/wrapped_text.h"
 
 namespace rp {
 namespace {
@@ -31,6 +32,19 @@ TEST(StepLine, HasTheNumbersThatPeopleExpect) {
 
 TEST(LoadingText, SaysHowFarAndForHowLong) {
   EXPECT_EQ(loading_text(12, 61, 33.2), "loading weights  12/61 layers  0:00:34");
+}
+
+TEST(StepLine, LeavesOutWhatDoesNotFitTheLeastImportantFirst) {
+  EXPECT_EQ(step_line(example(), 60, 100), "step 12/60  loss 1.8467  grad norm 0.812  1234 tokens/s  busy 93 %  host 31.0 GiB  eta 0:04:10");
+  EXPECT_EQ(step_line(example(), 60, 80), "step 12/60  loss 1.8467  grad norm 0.812  1234 tokens/s  busy 93 %  eta 0:04:10");
+  EXPECT_EQ(step_line(example(), 60, 40), "step 12/60  loss 1.8467  eta 0:04:10");
+  EXPECT_EQ(step_line(example(), 60, 1), "step 12/60");
+}
+
+TEST(Wrapped, BreaksBetweenWordsAndNoWord) {
+  EXPECT_EQ(wrapped("", "a bc def", 2, 4), "a bc\n  def\n");
+  EXPECT_EQ(wrapped("name ", "a-word-that-is-too-long b", 1, 8), "name a-word-that-is-too-long\n b\n");
+  EXPECT_EQ(wrapped("", "", 2, 4), "\n");
 }
 
 TEST(StepLine, NumbersOfDifferentLengthStayInTheirColumns) {
