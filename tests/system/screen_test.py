@@ -43,8 +43,12 @@ class ScreenTest(LaunchedTest):
         if os.environ.get("RP_WRITE_SCREENS"):
             stored.parent.mkdir(exist_ok=True)
             stored.write_text(shown)
-        # A line that is broken within a word shows here: its halves are words.
-        self.assertEqual(*(NUMBER.sub("#", " ".join(text.split())) for text in (shown, stored.read_text())))
+        self.assertEqual(*(self.words(text) for text in (shown, stored.read_text())))
+
+    @staticmethod
+    def words(text: str) -> str:
+        """A line that is broken within a word shows here: its halves are words. Without what is said where there are no huge pages."""
+        return NUMBER.sub("#", re.sub(r"pages of .* as root ", "", " ".join(text.split())))
 
     def test_80_columns(self):
         self.check(80)
