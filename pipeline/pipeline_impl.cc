@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "common/run_depth.h"
 #include "common/text.h"
 #include "models/scalar_type.h"
 #include "pipeline/backward_node.h"
@@ -105,9 +106,12 @@ int Pipeline::Impl::loss_number(const CallOptions& options) const {
 }
 
 void Pipeline::Impl::note_few_microbatches(const RoundTraits& traits) {
-  if (traits.num_microbatches >= session_.num_workers() || !runtime_->notes_few_microbatches()) return;
-  std::fprintf(stderr, "roundpipe: %d microbatches for %d workers: some workers will wait; at least as many microbatches as "
-                       "workers keep all busy\n", traits.num_microbatches, session_.num_workers());
+  // Rounds that do not wait for each other's step are at work together.
+  const bool rounds_overlap = options_.rounds_per_step > 1 || options_.asynchronous;
+  const int num_together = traits.num_microbatches * (rounds_overlap ? kRoundsInFlight : 1);
+  if (num_together >= session_.num_workers() || !runtime_->notes_few_microbatches()) return;
+  std::fprintf(stderr, "roundpipe: %d microbatch%s at a time for %d workers: some workers will wait; at least as many microbatches as "
+                       "workers keep all busy\n", num_together, num_together == 1 ? "" : "es", session_.num_workers());
 }
 
 std::shared_ptr<Round> Pipeline::Impl::accept(const RoundTraits& traits, const Batch& inputs, const Batch& arguments,

@@ -54,7 +54,10 @@ StateSave::Impl::Impl(Pipeline::Impl& pipeline, std::filesystem::path directory,
   pipeline.coordinator().keep_state(pipeline.number(), snapshot_);
 }
 
-StateSave::Impl::~Impl() { stop(); }
+StateSave::Impl::~Impl() {
+  stop();
+  snapshot_->close();  // after a write() that threw in the caller's thread, too
+}
 
 void StateSave::Impl::write() {
   description_.updates = pipeline_.coordinator().wait_kept_state(pipeline_.number());

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 place=run/quickstart
 question="What is a bogon?"
-steps=32
+steps=72
 logs=$place/logs
 phase=0
 phases=6
@@ -51,7 +51,7 @@ phase=$((phase + 1))
 echo "[$phase/$phases] fine-tuning for $steps steps on 2 workers; Ctrl-C ends it with a checkpoint"
 start=$SECONDS
 train=(build/release/bin/rp-launch --workers 2 train --model "$place/model" --data "$place/jargon.tokens"
-  --output "$place/output" --max-steps "$steps" --batch-size 4 --num-microbatches 1 --rounds-per-step 2 --sequence-length 512
+  --output "$place/output" --max-steps "$steps" --batch-size 2 --num-microbatches 1 --rounds-per-step 2 --sequence-length 512
   --learning-rate 2e-4 --eval-share 0.02 --eval-every "$steps")
 echo "    ${train[*]}"
 code=0

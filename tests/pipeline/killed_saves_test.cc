@@ -72,5 +72,25 @@ TEST(KilledSaves, LeaveOnlyWholeStates) {
   std::printf("%d runs killed, %d of them inside a save; %d states, all whole\n", num_runs, num_inside, num_states);
 }
 
+// There is somebody who removes what was written, also while it waits for its name; then the process ends.
+TEST(KilledSaves, AreRemovedByASecondInterrupt) {
+  const ScratchDirectory output;
+  const pid_t pid = fork();
+  if (pid == 0) {
+    TinyRun run({.options = {.num_microbatches = 3}});
+    const StateSave save = run.pipeline().begin_save_state(output.path() / "state", "");
+    while (!save.is_written()) std::this_thread::yield();
+    if (fs::is_empty(output.path())) _exit(1);
+    raise(SIGINT);
+    raise(SIGINT);
+    std::this_thread::sleep_for(std::chrono::seconds(30));
+    _exit(2);
+  }
+  const int status = wait_for(pid);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGINT);
+  EXPECT_TRUE(fs::is_empty(output.path()));
+}
+
 }  // namespace
 }  // namespace rp::test
