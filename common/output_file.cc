@@ -22,6 +22,8 @@ Error output_failed(const std::filesystem::path& path, const char* what, int err
   return Error(ExitCode::kOutputFailed, message);
 }
 
+constexpr std::uint64_t kDirectBytes = std::uint64_t{16} << 20;
+
 std::atomic<int> g_num_unfinished{0};
 std::atomic<int> g_interrupted_by{0};
 
@@ -57,13 +59,27 @@ OutputFile OutputFile::create(const std::filesystem::path& path, std::uint64_t t
   return OutputFile(path, std::move(fd), total_bytes, std::move(observer));
 }
 
+OutputFile::OutputFile(std::filesystem::path path, UniqueFd fd, std::uint64_t total_bytes, std::unique_ptr<Observer> observer)
+    : path_(std::move(path)),
+      fd_(std::move(fd)),
+      total_bytes_(total_bytes),
+      observer_(std::move(observer)),
+      direct_(total_bytes >= kDirectBytes ? std::make_unique<DirectWriter>(fd_.get()) : nullptr) {}
+
 void OutputFile::write(const void* data, std::uint64_t bytes) {
   RP_ASSERT(static_cast<bool>(fd_));
   constexpr std::uint64_t kChunk = std::uint64_t{64} << 20;
   const auto* from = static_cast<const std::byte*>(data);
   while (bytes > 0) {
     check_interrupted_output();
-    const ssize_t put = ::write(fd_.get(), from, std::min(bytes, kChunk));
+    const std::uint64_t part = std::min(bytes, kChunk);
+    ssize_t put = 0;
+    if (direct_ != nullptr) {
+      if (const int error = direct_->write(from, part); error != 0) throw output_failed(path_, "written", error, total_bytes_);
+      put = static_cast<ssize_t>(part);
+    } else {
+      put = ::write(fd_.get(), from, part);
+    }
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) throw output_failed(path_, "written", errno, total_bytes_);
     if (observer_ != nullptr) observer_->on_write(from, static_cast<std::uint64_t>(put));
@@ -75,6 +91,9 @@ void OutputFile::write(const void* data, std::uint64_t bytes) {
 
 void OutputFile::commit() {
   RP_ASSERT(static_cast<bool>(fd_));
+  if (direct_ != nullptr) {
+    if (const int error = direct_->finish(); error != 0) throw output_failed(path_, "written", error, total_bytes_);
+  }
   if (retry_interrupted([&] { return fsync(fd_.get()); }) != 0) throw output_failed(path_, "synced to disk", errno, total_bytes_);
   // Network file systems report a full disk here.
   if (::close(fd_.release()) != 0) throw output_failed(path_, "closed", errno, total_bytes_);

@@ -8,13 +8,15 @@
 #include <string_view>
 #include <utility>
 
+#include "common/direct_writer.h"
 #include "common/fd.h"
 
 namespace rp {
 
 // Writes a new file from its beginning to its end. Every failure throws rp::Error (kOutputFailed) with the path, the
 // system's reason and, where `total_bytes` was given, the space that the whole file needs. A file without commit() is
-// incomplete: remove it, or the directory it lies in (see OutputDirectory).
+// incomplete: remove it, or the directory it lies in (see OutputDirectory). A large file is written past the page cache, so that
+// up to 4 MiB of it lie on disk only after commit().
 class OutputFile {
  public:
   // Sees what is written, for a checksum.
@@ -42,14 +44,14 @@ class OutputFile {
   void commit();
 
  private:
-  OutputFile(std::filesystem::path path, UniqueFd fd, std::uint64_t total_bytes, std::unique_ptr<Observer> observer)
-      : path_(std::move(path)), fd_(std::move(fd)), total_bytes_(total_bytes), observer_(std::move(observer)) {}
+  OutputFile(std::filesystem::path path, UniqueFd fd, std::uint64_t total_bytes, std::unique_ptr<Observer> observer);
 
   std::filesystem::path path_;
   UniqueFd fd_;
   std::uint64_t total_bytes_;
   std::uint64_t written_ = 0;
-  std::unique_ptr<Observer> observer_;  // or null
+  std::unique_ptr<Observer> observer_;    // or null
+  std::unique_ptr<DirectWriter> direct_;  // of a large file, else null
 };
 
 // Held from before something half-written lies on disk until its owner's destructor has removed it.
