@@ -91,10 +91,12 @@ void StateSave::Impl::run() {
     has_ended_.notify_all();
     wait_to_be_finished();
   } catch (const Interrupted&) {  // the process was to end at once but for this
+    snapshot_->close();
     output_.reset();
     end_process(std::current_exception());
   } catch (...) {
     error_ = std::current_exception();
+    snapshot_->close();  // first: to remove files may take long, and no update is to wait for that
     output_.reset();
   }
   snapshot_->close();

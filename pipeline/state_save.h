@@ -34,8 +34,11 @@ class StateSave::Impl {
 
   // Waits for the step and writes everything, beside the directory.
   void write();
-  // Gives it its name. REQUIRES: written.
-  void commit() { output_->commit(); }
+  // Gives it its name: nothing is unfinished then. REQUIRES: written.
+  void commit() {
+    output_->commit();
+    output_.reset();
+  }
 
   // write() in a thread.
   void start();

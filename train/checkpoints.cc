@@ -1,8 +1,10 @@
 #include "train/checkpoints.h"
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "common/clock.h"
@@ -10,6 +12,8 @@
 #include "train/run_state.h"
 
 namespace rp {
+
+using namespace std::chrono_literals;
 
 Checkpoints::Checkpoints(Pipeline& pipeline, const TrainSettings& settings, const RunInputs& inputs, const RunDirectory& directory,
                          std::function<void(const std::string&)> note)
@@ -36,10 +40,11 @@ void Checkpoints::begin(std::int64_t step) {
   if (std::filesystem::exists(path, ignored)) return;
   begun_ns_ = now_ns();
   const bool lacks_room = std::filesystem::space(directory_.path(), ignored).available < inputs_.checkpoint_bytes;
-  std::string deleted = settings_.num_kept_checkpoints() > 1 && lacks_room ? delete_old(step, 1) : "";
+  std::string deleted = settings_.num_kept_checkpoints() > 1 && lacks_room ? delete_old(step, 1, -1) : "";
   // A step that was not accepted as a whole is drawn again.
   const auto data_cursor = static_cast<std::uint64_t>(step * settings_.batch_size);
   unfinished_.emplace(Unfinished{.step = step,
+                                 .best_step = inputs_.evaluations.best_step,
                                  .save = pipeline_.begin_save_state(path, run_state_text(inputs_.state(settings_, step, data_cursor))),
                                  .deleted = std::move(deleted)});
 }
@@ -53,22 +58,24 @@ void Checkpoints::finish() {
   if (!unfinished_) return;
   Unfinished done = *std::exchange(unfinished_, std::nullopt);
   done.save.finish();
-  if (const std::int64_t num_kept = settings_.num_kept_checkpoints(); num_kept > 0) done.deleted += delete_old(done.step, num_kept);
+  if (const std::int64_t num_kept = settings_.num_kept_checkpoints(); num_kept > 0) done.deleted += delete_old(done.step, num_kept, done.best_step);
   note_(cat("checkpoint of step ", done.step, " written to ", directory_.checkpoint(done.step).string(), " in ",
             std::round(done.save.seconds() * 10) / 10, " s", done.deleted));
 }
 
 void Checkpoints::leave() noexcept {
   try {
-    if (unfinished_ && unfinished_->step <= approved_) finish();
+    const std::int64_t end_ns = now_ns() + kNsPerSecond;
+    while (unfinished_ && unfinished_->step <= approved_ && !unfinished_->save.is_written() && now_ns() < end_ns) std::this_thread::sleep_for(10ms);
+    if (unfinished_ && unfinished_->step <= approved_ && unfinished_->save.is_written()) finish();
   } catch (...) {  // NOLINT(bugprone-empty-catch): what failed the run is told, and what is saved is looked for
   }
   unfinished_.reset();
 }
 
-std::string Checkpoints::delete_old(std::int64_t step, std::int64_t num_kept) const {
+std::string Checkpoints::delete_old(std::int64_t step, std::int64_t num_kept, std::int64_t kept) const {
   std::string text;
-  for (const std::int64_t each : directory_.delete_old_checkpoints(kept_until_, step, num_kept, inputs_.evaluations.best_step)) {
+  for (const std::int64_t each : directory_.delete_old_checkpoints(kept_until_, step, num_kept, {inputs_.evaluations.best_step, kept})) {
     text += cat("; that of step ", each, " is deleted");
   }
   return text;

@@ -33,18 +33,20 @@ class Checkpoints {
   void approve(std::int64_t step);
   // Waits for the one that is being written. REQUIRES: its step is approved.
   void finish();
-  // The run has failed: finishes what can be, and gives up the rest. Throws nothing.
+  // The run has failed: gives what is written of an approved step its name, and gives up the rest. Takes a second at most, since
+  // rp-launch ends a run soon after the loss of a worker. Throws nothing.
   void leave() noexcept;
 
  private:
   struct Unfinished {
     std::int64_t step = 0;
+    std::int64_t best_step = -1;  // as its state says
     StateSave save;
     std::string deleted;  // what was said of checkpoints that made room
   };
 
-  // Deletes all but the newest `num_kept` of this run up to `step`, and the best. Says which.
-  [[nodiscard]] std::string delete_old(std::int64_t step, std::int64_t num_kept) const;
+  // Deletes all but the newest `num_kept` of this run up to `step`, the best, and `kept`. Says which.
+  [[nodiscard]] std::string delete_old(std::int64_t step, std::int64_t num_kept, std::int64_t kept) const;
 
   Pipeline& pipeline_;
   const TrainSettings& settings_;

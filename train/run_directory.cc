@@ -116,12 +116,12 @@ void RunDirectory::create() const {
 }
 
 std::vector<std::int64_t> RunDirectory::delete_old_checkpoints(std::int64_t after, std::int64_t last, std::int64_t num_kept,
-                                                               std::int64_t best) const {
+                                                               const std::set<std::int64_t>& kept) const {
   std::vector<std::int64_t> steps = checkpoints();
   std::erase_if(steps, [=](std::int64_t step) { return step <= after || step > last; });
   const auto num_old = std::max<std::int64_t>(static_cast<std::int64_t>(steps.size()) - num_kept, 0);
   steps.resize(static_cast<std::size_t>(num_old));
-  std::erase(steps, best);
+  std::erase_if(steps, [&](std::int64_t step) { return kept.contains(step); });
   for (const std::int64_t step : steps) OutputDirectory::remove(checkpoint(step));
   return steps;
 }

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "train/problems.h"
@@ -35,10 +37,10 @@ class RunDirectory {
   // Whether the model of a checkpoint may be written here: into any directory that has no trained model. Else a problem (kUsage).
   void check_export(Problems& problems) const;
 
-  // Deletes checkpoints of steps after `after` up to `last`, except the newest `num_kept` of them and that of step `best`. Returns the
+  // Deletes checkpoints of steps after `after` up to `last`, except the newest `num_kept` of them and those of the steps `kept`. Returns the
   // steps of those that are gone. Throws rp::Error (kOutputFailed).
   [[nodiscard]] std::vector<std::int64_t> delete_old_checkpoints(std::int64_t after, std::int64_t last, std::int64_t num_kept,
-                                                                 std::int64_t best = -1) const;
+                                                                 const std::set<std::int64_t>& kept = {}) const;
 
   // Makes it, with its parents. Throws rp::Error (kOutputFailed).
   void create() const;

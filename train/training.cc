@@ -98,6 +98,15 @@ void Training::take_over_directory() {
 }
 
 void Training::run() {
+  try {
+    run_to_end();
+  } catch (...) {
+    checkpoints_.leave();  // whichever way it came
+    throw;
+  }
+}
+
+void Training::run_to_end() {
   for (const std::string& each : inputs_.notes) note("note: " + each);
   clock_ = StepClock(now_ns());
   const std::int64_t start_ns = now_ns();
@@ -273,6 +282,7 @@ void Training::report_activations() {
 }
 
 std::string Training::write_model() {
+  checkpoints_.finish();
   // Whatever becomes of the model's files: the training is not lost.
   const bool saves_first = settings_.save_every.is_on() && done_ > 0;
   if (saves_first) save_checkpoint();

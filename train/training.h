@@ -47,6 +47,7 @@ class Training {
     std::optional<StepResult> result;
   };
 
+  void run_to_end();
   // Makes the output directory this run's: its lock, its metrics, and nothing in the way.
   void take_over_directory();
   void train_steps();

@@ -79,6 +79,8 @@ TEST(RunDirectory, OldCheckpointsAreDeletedAndTheNewestKept) {
   EXPECT_THAT(run.delete_old_checkpoints(2, 9, 1), ElementsAre(5)) << "2 is not to be deleted";
   EXPECT_THAT(run.checkpoints(), ElementsAre(2, 9));
   EXPECT_THAT(run.delete_old_checkpoints(-1, 9, 3), ElementsAre());
+  for (const int step : {11, 12, 13}) fs::create_directory(run.checkpoint(step));
+  EXPECT_THAT(run.delete_old_checkpoints(-1, 13, 1, {-1, 2, 11}), ElementsAre(9, 12)) << "the best ones stay";
 }
 
 TEST(RunDirectory, WhatIsInTheWayIsRenamed) {
