@@ -1,8 +1,8 @@
 // common/direct_writer.h
 // Writes a large file past the page cache, where the file system lets us.
 //
-// What is written once and not read again costs the processor two to five times as much through the page cache, which every
-// byte is copied into (docs/design/checkpoints.md).
+// Through the page cache the same file costs the processor several times as much (docs/design/checkpoints.md), which is wasted on
+// what nobody reads soon.
 #pragma once
 
 #include <cstddef>

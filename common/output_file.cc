@@ -22,6 +22,7 @@ Error output_failed(const std::filesystem::path& path, const char* what, int err
   return Error(ExitCode::kOutputFailed, message);
 }
 
+// Smaller files are not worth a buffer of their own, and are read soon, as configurations and tokenizers are.
 constexpr std::uint64_t kDirectBytes = std::uint64_t{16} << 20;
 
 std::atomic<int> g_num_unfinished{0};
@@ -72,21 +73,22 @@ void OutputFile::write(const void* data, std::uint64_t bytes) {
   const auto* from = static_cast<const std::byte*>(data);
   while (bytes > 0) {
     check_interrupted_output();
-    const std::uint64_t part = std::min(bytes, kChunk);
-    ssize_t put = 0;
-    if (direct_ != nullptr) {
-      if (const int error = direct_->write(from, part); error != 0) throw output_failed(path_, "written", error, total_bytes_);
-      put = static_cast<ssize_t>(part);
-    } else {
-      put = ::write(fd_.get(), from, part);
-    }
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) throw output_failed(path_, "written", errno, total_bytes_);
-    if (observer_ != nullptr) observer_->on_write(from, static_cast<std::uint64_t>(put));
-    from += put;
-    written_ += static_cast<std::uint64_t>(put);
-    bytes -= static_cast<std::uint64_t>(put);
+    const std::uint64_t done = put(from, std::min(bytes, kChunk));
+    if (observer_ != nullptr) observer_->on_write(from, done);
+    from += done;
+    written_ += done;
+    bytes -= done;
   }
+}
+
+std::uint64_t OutputFile::put(const std::byte* data, std::uint64_t bytes) {
+  if (direct_ != nullptr) {
+    if (const int error = direct_->write(data, bytes); error != 0) throw output_failed(path_, "written", error, total_bytes_);
+    return bytes;
+  }
+  const ssize_t done = retry_interrupted([&] { return ::write(fd_.get(), data, bytes); });
+  if (done < 0) throw output_failed(path_, "written", errno, total_bytes_);
+  return static_cast<std::uint64_t>(done);
 }
 
 void OutputFile::commit() {

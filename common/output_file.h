@@ -2,6 +2,7 @@
 // A file that we write and that must be on disk before anybody relies on it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -45,6 +46,9 @@ class OutputFile {
 
  private:
   OutputFile(std::filesystem::path path, UniqueFd fd, std::uint64_t total_bytes, std::unique_ptr<Observer> observer);
+
+  // Writes some of the bytes, at least one; returns how many.
+  [[nodiscard]] std::uint64_t put(const std::byte* data, std::uint64_t bytes);
 
   std::filesystem::path path_;
   UniqueFd fd_;

@@ -15,6 +15,7 @@ inline constexpr const char* kStateDescriptionFile = "state.json";
 inline constexpr const char* kStateTensorsFile = "state.safetensors";
 inline constexpr ChecksumKind kStateChecksums = ChecksumKind::kXxh128;
 
+// The contents of a state.json.
 struct StateDescription {
   std::uint64_t step = 0;
   std::uint64_t round = 0;  // rounds of training up to this step

@@ -52,6 +52,9 @@ bool is_terminal(int fd) {
   return isatty(fd) == 1 && (kind == nullptr || std::string_view(kind) != "dumb");
 }
 
+// In the terminal's present line, in place of what stands there.
+void draw(const std::string& line) { print_error("\r" + line + "\x1b[K"); }
+
 }  // namespace
 
 std::string duration_text(double seconds) {
@@ -88,12 +91,12 @@ void LoadingProgress::show(int num_loaded, int num_layers) {
   shown_ns_ = now;
   const std::string text = loading_text(num_loaded, num_layers, static_cast<double>(now - begun_ns_) / kNsPerSecond);
   if (!is_on_terminal_) return print(text + "\n");
-  print_error("\r" + text + "\x1b[K");
+  draw(text);
   has_bar_ = true;
 }
 
 LoadingProgress::~LoadingProgress() {
-  if (has_bar_) print_error("\r\x1b[K");
+  if (has_bar_) draw("");
 }
 
 std::string bar_line(const StepReport& report, std::int64_t max_steps, int width) {
@@ -102,9 +105,11 @@ std::string bar_line(const StepReport& report, std::int64_t max_steps, int width
   const std::vector<std::string> all = details(report);
   const std::size_t done = kBarColumns * static_cast<std::size_t>(report.step) / static_cast<std::size_t>(max_steps);
   const std::string bar = " [" + std::string(done, '#') + std::string(kBarColumns - done, '.') + "]";
-  // Loss, ETA and speed before the bar itself, then the rest.
-  for (const std::string& piece : {"  " + all[0], "  " + all[6], bar, "  " + all[3], "  " + all[1], "  " + all[4], "  " + all[5],
-                                   "  " + all[2]}) {
+  // Loss and ETA come before the bar itself.
+  std::vector<std::string> pieces;
+  for (const std::size_t i : kByImportance) pieces.push_back("  " + all[i]);
+  pieces.insert(pieces.begin() + 2, bar);
+  for (const std::string& piece : pieces) {
     if (line.size() + piece.size() > most) break;
     line += piece;
   }
@@ -132,7 +137,7 @@ void Progress::show(const StepReport& report) {
   if (report.step < max_steps_ && drawn_at_ns_ != 0 && now - drawn_at_ns_ < kRedrawNs) return;
   drawn_at_ns_ = now;
   bar_ = bar_line(report, max_steps_, terminal_width(STDERR_FILENO));
-  print_error("\r" + bar_ + "\x1b[K");
+  draw(bar_);
 }
 
 void Progress::note(const std::string& text) {
@@ -140,7 +145,7 @@ void Progress::note(const std::string& text) {
   std::string lines;
   std::istringstream all(text);
   for (std::string line; std::getline(all, line);) {
-    const std::size_t indent = line.find_first_not_of(' ') == std::string::npos ? 0 : line.find_first_not_of(' ');
+    const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
     lines += wrapped(line.substr(0, indent), line, indent + 2, static_cast<std::size_t>(terminal_width(STDOUT_FILENO)));
   }
   put(lines);
@@ -152,12 +157,12 @@ void Progress::put(const std::string& lines) {
   print(lines);
   if (bar.empty()) return;
   bar_ = bar;
-  print_error("\r" + bar_ + "\x1b[K");
+  draw(bar_);
 }
 
 void Progress::remove_bar() {
   if (bar_.empty()) return;
-  print_error("\r\x1b[K");
+  draw("");
   bar_.clear();
 }
 

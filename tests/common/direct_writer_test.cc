@@ -36,6 +36,26 @@ std::string random_bytes(std::size_t size) {
 
 UniqueFd new_file(const std::filesystem::path& path) { return UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0600)); }
 
+// Whether the file system of `directory` takes direct writes.
+bool takes_direct_writes(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / "probe";
+  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_DIRECT, 0600));
+  alignas(4096) static char block[4096];
+  const bool takes = fd && ::write(fd.get(), block, sizeof block) == static_cast<ssize_t>(sizeof block);
+  std::filesystem::remove(path);
+  return takes;
+}
+
+TEST(DirectWriter, WritesPastThePageCacheWhereItCan) {
+  const TempDirectory directory;
+  const UniqueFd fd = new_file(directory.file("a"));
+  DirectWriter writer(fd.get());
+  const std::string content = random_bytes(5 * kMiB);
+  EXPECT_EQ(writer.write(content.data(), content.size()), 0);
+  EXPECT_EQ(writer.is_direct(), takes_direct_writes(directory.path()));
+  EXPECT_EQ(writer.finish(), 0);
+}
+
 // Writes all in pieces of other sizes than the writer's.
 int write_all(DirectWriter& writer, const std::string& content) {
   std::mt19937_64 random(7);
