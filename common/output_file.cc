@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "common/check.h"
 #include "common/retry.h"
@@ -40,6 +42,10 @@ bool interrupt_unfinished_output(int signal_number) {
   if (g_num_unfinished.load() == 0) return false;
   g_interrupted_by.store(signal_number);
   return true;
+}
+
+void wait_for_unfinished_output(const Deadline& deadline) {
+  while (g_num_unfinished.load() > 0 && !deadline.passed()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
 void check_interrupted_output() {

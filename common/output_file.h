@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "common/clock.h"
 #include "common/direct_writer.h"
 #include "common/fd.h"
 
@@ -76,6 +77,9 @@ class UnfinishedOutput {
 
 // Throws Interrupted once interrupt_unfinished_output() has found something.
 void check_interrupted_output();
+
+// Until nothing half-written lies on disk, as where several threads remove theirs.
+void wait_for_unfinished_output(const Deadline& deadline);
 
 // Writes a small file as a whole, in place of the one that may be there: a reader finds the old one or the new one. Throws
 // rp::Error (kOutputFailed), also if `path` is there and no regular file.

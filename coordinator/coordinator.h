@@ -99,6 +99,11 @@ class Coordinator {
   // synchronize() at the end of a run: returns the run's failure if no call has thrown it before.
   [[nodiscard]] std::exception_ptr finish();
 
+  // Any thread's: the caller's program makes progress that no slot tells of.
+  void publish_heartbeat() {
+    if (options_.board) FaultBoardEntry(*options_.board).publish_heartbeat();
+  }
+
   // Ends the workers: drops what is in flight. Nothing is accepted after that. The destructor's, if it was not called.
   void end();
 

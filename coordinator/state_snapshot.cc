@@ -17,18 +17,18 @@ constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
 
 }  // namespace
 
-StateSnapshot::StateSnapshot(std::vector<Part> parts, std::uint64_t max_copied_bytes) : max_copied_bytes_(max_copied_bytes) {
+StateSnapshot::StateSnapshot(std::vector<Part> parts, std::function<std::uint64_t()> free_bytes) : free_bytes_(std::move(free_bytes)) {
   for (const Part& part : parts) parts_.push_back({.part = part, .copy = nullptr});
 }
 
-void StateSnapshot::read_next(const std::function<void(std::span<const std::byte>)>& take) {
+bool StateSnapshot::read_next(const std::function<void(std::span<const std::byte>)>& take) {
   MutexLock lock(mutex_);
   RP_ASSERT(next_ < parts_.size());
-  const State& state = parts_[next_];
+  State& state = parts_[next_];
   const std::size_t bytes = state.part.memory.size();
-  for (std::size_t offset = 0; offset < bytes; offset += kPieceBytes) {
-    reads_store_ = state.copy == nullptr;
-    const std::byte* from = reads_store_ ? state.part.memory.data() : state.copy.get();
+  for (std::size_t offset = 0; offset < bytes && !is_closed_; offset += kPieceBytes) {
+    reading_ = state.copy == nullptr ? Reading::kStore : Reading::kCopy;
+    const std::byte* from = reading_ == Reading::kStore ? state.part.memory.data() : state.copy.get();
     mutex_.unlock();
     std::exception_ptr error;
     try {
@@ -37,16 +37,17 @@ void StateSnapshot::read_next(const std::function<void(std::span<const std::byte
       error = std::current_exception();
     }
     mutex_.lock();
-    reads_store_ = false;
+    reading_ = Reading::kNothing;
     changed_.notify_all();
     if (error) std::rethrow_exception(error);
   }
   end_part();
+  return !is_closed_;
 }
 
 void StateSnapshot::end_part() {
   State& state = parts_[next_];
-  if (state.copy != nullptr) copied_bytes_ -= state.part.memory.size();
+  if (state.copy != nullptr && !is_closed_) copied_bytes_ -= state.part.memory.size();
   state.copy.reset();
   ++next_;
   changed_.notify_all();
@@ -55,7 +56,9 @@ void StateSnapshot::end_part() {
 void StateSnapshot::close() {
   MutexLock lock(mutex_);
   is_closed_ = true;
-  for (State& state : parts_) state.copy.reset();
+  for (std::size_t index = next_; index < parts_.size(); ++index) {
+    if (index > next_ || reading_ != Reading::kCopy) parts_[index].copy.reset();
+  }
   copied_bytes_ = 0;
   changed_.notify_all();
 }
@@ -66,14 +69,14 @@ void StateSnapshot::before_update(std::uint32_t block, const std::function<void(
     if (parts_[index].part.block == block) copy_part(index, on_wait);
   }
   // The piece that is being read where it lies.
-  while (reads_store_ && parts_[next_].part.block == block) wait(on_wait);
+  while (reading_ == Reading::kStore && parts_[next_].part.block == block) wait(on_wait);
 }
 
 void StateSnapshot::copy_part(std::size_t index, const std::function<void()>& on_wait) {
   State& state = parts_[index];
   if (state.copy != nullptr) return;
   const std::size_t bytes = state.part.memory.size();
-  while (index >= next_ && !is_closed_ && bytes > max_copied_bytes_ - copied_bytes_) wait(on_wait);
+  while (index >= next_ && !is_closed_ && !has_room(bytes)) wait(on_wait);
   if (index < next_ || is_closed_) return;
   copied_bytes_ += bytes;
   most_copied_bytes_ = std::max(most_copied_bytes_, copied_bytes_);
@@ -90,9 +93,12 @@ void StateSnapshot::copy_part(std::size_t index, const std::function<void()>& on
   state.copy = std::move(copy);
 }
 
+// Asked each time, because what else the run needs, activations above all, may grow after the save began.
+bool StateSnapshot::has_room(std::size_t bytes) { return bytes + copied_bytes_ / 2 <= free_bytes_() / 2; }
+
 void StateSnapshot::wait(const std::function<void()>& on_wait) {
-  changed_.wait(mutex_);
   on_wait();
+  changed_.wait(mutex_);
 }
 
 std::uint64_t StateSnapshot::most_copied_bytes() {

@@ -79,6 +79,15 @@ std::shared_ptr<StateSnapshot> Updates::snapshot_before(std::uint64_t version) {
   return version > kept_.version ? kept_.snapshot : nullptr;
 }
 
+void Updates::wait_saved(StateSnapshot* snapshot, std::uint32_t block) {
+  if (snapshot == nullptr) return;
+  snapshot->before_update(block, [&] {
+    waits_.publish_once({.kind = WaitKind::kStateSaved, .numbers = {block}});
+    beat();
+  });
+  waits_.publish_none();
+}
+
 PendingStep& Updates::step_at(std::uint64_t version) {
   return steps_.try_emplace(version, store_.catalogue(), pipeline_, blocks_, loss_scaler_.is_on()).first->second;
 }
@@ -229,7 +238,7 @@ void Updates::update_one_block(std::uint64_t version, PendingStep& step) {
   const auto taken = taken_by(block, step);
   const auto snapshot = snapshot_before(version);
   mutex_.unlock();
-  if (snapshot != nullptr) snapshot->before_update(block, [this] { beat(); });
+  wait_saved(snapshot.get(), block);
   const std::int64_t since = trace_begin();
   const double sum = needs_sum ? updater_->square_sum(block) : 0;
   stamps_.begin(block, version);
@@ -255,9 +264,7 @@ void Updates::update_by_function(std::uint64_t version, PendingStep& step) {
   }
   const auto snapshot = snapshot_before(version);
   mutex_.unlock();
-  for (const std::uint32_t block : blocks_) {
-    if (snapshot != nullptr) snapshot->before_update(block, [this] { beat(); });
-  }
+  for (const std::uint32_t block : blocks_) wait_saved(snapshot.get(), block);
   const auto write = [&](std::uint32_t block, float* gradient) {
     updater_->write_gradient(block, scaling, gradient);
     beat();

@@ -124,6 +124,8 @@ class Updates {
   [[nodiscard]] UpdateHistory history() const RP_REQUIRES(mutex_);
   // The snapshot that an update to `version` may not change; may be null.
   [[nodiscard]] std::shared_ptr<StateSnapshot> snapshot_before(std::uint64_t version) RP_REQUIRES(mutex_);
+  // The block may be changed then. `snapshot`: as above.
+  void wait_saved(StateSnapshot* snapshot, std::uint32_t block);
 
   struct Kept {
     std::uint64_t version = 0;

@@ -146,6 +146,7 @@ class FaultBoardEntry {
   // For the entry's own process. Relaxed: for people, nothing is ordered by them.
   void publish_start(pid_t pid);
   void publish_state(ProcessState state);
+  // A layer is begun, or a piece of a state is written.
   void publish_heartbeat();
   void publish_task(const BoardTask& task);
   void publish_position(std::int32_t layer, std::int32_t microbatch);

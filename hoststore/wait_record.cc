@@ -64,6 +64,7 @@ std::string Wait::text() const {
     case WaitKind::kNextSlot: return "the next round";
     case WaitKind::kOwnCopies: return "its earlier copies to end";
     case WaitKind::kOwnOutputs: return "the download of earlier outputs";
+    case WaitKind::kStateSaved: return cat("weight block ", a, " to be saved");
     case WaitKind::kNextStep: return cat("the next step (version ", a, " of the weights is there)");
   }
   return "something that this rp-launch does not know";

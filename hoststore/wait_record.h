@@ -49,8 +49,10 @@ enum class WaitKind : std::uint32_t {
   // A worker's, for its own threads.
   kOwnCopies = 22,
   kOwnOutputs = 23,    // of earlier microbatches to be downloaded
+  // The coordinator's, for its own threads.
+  kStateSaved = 24,    // weight block [0], whose version before the update is being saved
 };
-inline constexpr std::uint32_t kWaitKinds = 24;
+inline constexpr std::uint32_t kWaitKinds = 25;
 
 struct Wait {
   WaitKind kind = WaitKind::kNone;

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <vector>
 
+#include "common/directory_names.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
 
@@ -43,9 +44,9 @@ std::string hint_of_missing(const std::string& name, const fs::path& own_directo
   if (is_program(name)) return "; there is one in this directory: write ./ before its name";
   if (name == "train") return "; it is built where LibTorch is found: scripts/build.sh release train";
   std::vector<std::string> names = {"train"};
-  std::error_code failure;
-  for (fs::directory_iterator entry(own_directory, failure), end; !failure && entry != end; entry.increment(failure)) {
-    if (is_program(entry->path())) names.push_back(entry->path().filename().string());
+  std::error_code ignored;
+  for (const std::string& each : names_in(own_directory, ignored)) {
+    if (is_program(own_directory / each)) names.push_back(each);
   }
   return did_you_mean(name, names);
 }

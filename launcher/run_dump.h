@@ -36,7 +36,7 @@ struct ProcessSnapshot {
 [[nodiscard]] ProcessSnapshot snapshot_of(const std::string& name, int board_index, pid_t pid,
                                           std::optional<int> status, FaultBoardEntry entry);
 
-// True if a slot was committed or a layer begun in between.
+// True if a slot was committed, a layer begun or a piece of a checkpoint written in between.
 [[nodiscard]] bool has_progressed(const std::vector<ProcessSnapshot>& before, const std::vector<ProcessSnapshot>& now);
 
 // Lines that each end in a newline. `why`: "interrupted". REQUIRES: the first snapshot is the coordinator's.

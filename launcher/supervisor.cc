@@ -27,7 +27,7 @@ constexpr std::array kTransitions = {
     Transition{RunPhase::kRunning, RunPhase::kWorkerLost, "a worker failed"},
     Transition{RunPhase::kRunning, RunPhase::kInterrupted, "second INT"},
     Transition{RunPhase::kRunning, RunPhase::kWorkersEnding, "the coordinator ended"},
-    Transition{RunPhase::kWorkerLost, RunPhase::kTerminating, "the coordinator did not end by itself"},
+    Transition{RunPhase::kWorkerLost, RunPhase::kTerminating, "the coordinator neither ended by itself nor wrote a checkpoint"},
     Transition{RunPhase::kWorkerLost, RunPhase::kInterrupted, "second INT"},
     Transition{RunPhase::kWorkerLost, RunPhase::kWorkersEnding, "the coordinator ended"},
     Transition{RunPhase::kTerminating, RunPhase::kWorkersEnding, "the coordinator ended"},
@@ -43,6 +43,8 @@ constexpr std::int64_t kEndNs = kNsPerSecond / 2;           // of a worker that 
 constexpr std::int64_t kWatchedEndNs = 30 * kNsPerSecond;  // likewise, while a profiler or sanitizer writes its report
 
 constexpr std::int64_t kStandstillNs = 5 * kNsPerSecond;    // without any progress after an INT: the run stands still
+
+constexpr std::int64_t kWriteNs = 30 * kNsPerSecond;        // of a slow disk, for a piece of a checkpoint
 
 constexpr std::int64_t kOutputNs = 2 * kNsPerSecond;        // for what is still to be written once a signal asked for an end
 
@@ -116,6 +118,7 @@ void Supervisor::move_to(RunPhase to) {
   phase_ = to;
   const std::int64_t ns = patience_ns(to);
   deadline_ = ns == 0 ? Deadline::never() : Deadline::after_ns(ns);
+  if (to == RunPhase::kWorkerLost) (void)writes_state();  // what was written until now does not count
   if (to == RunPhase::kTerminating) coordinator().process().send_signal(SIGTERM);
   if (to == RunPhase::kKilling) {
     for (const auto& member : members_) member->kill_on_purpose();
@@ -125,7 +128,14 @@ void Supervisor::move_to(RunPhase to) {
 
 void Supervisor::on_deadline() {
   switch (phase_) {
-    case RunPhase::kWorkerLost: return move_to(RunPhase::kTerminating);
+    case RunPhase::kWorkerLost:
+      // A checkpoint that was under way is worth waiting for: without it the work since the one before is lost.
+      if (writes_state()) {
+        tell_failure();
+        deadline_ = Deadline::after_ns(kWriteNs);
+        return;
+      }
+      return move_to(RunPhase::kTerminating);
     case RunPhase::kInterrupted: end_.cut_short = true; return move_to(RunPhase::kKilling);
     case RunPhase::kTerminating: dump("the coordinator does not end"); return move_to(RunPhase::kKilling);
     case RunPhase::kWorkersEnding:
@@ -136,6 +146,11 @@ void Supervisor::on_deadline() {
     case RunPhase::kRunning:
     case RunPhase::kDone: break;
   }
+}
+
+bool Supervisor::writes_state() {
+  const std::uint64_t heartbeat = run_.board.entry(coordinator().board_index()).heartbeat();
+  return heartbeat != std::exchange(state_heartbeat_, heartbeat);
 }
 
 // The kernel takes long to give back hundreds of GiB, longer where they are registered for GPUs; who waits for what never comes
@@ -349,6 +364,10 @@ void Supervisor::note_failure(Member& member) {
                      .log_file = member.log_file()};
 }
 
+void Supervisor::tell_failure() {
+  if (failure_ && !std::exchange(is_failure_told_, true)) run_.err.add(failure_text(*failure_));
+}
+
 std::vector<ProcessSnapshot> Supervisor::snapshots() {
   std::vector<ProcessSnapshot> processes;
   for (const auto& member : members_) {
@@ -399,7 +418,7 @@ bool Supervisor::all_dead() const {
 void Supervisor::finish() {
   end_adopted_processes(kNsPerSecond);
   for (const auto& member : members_) member->read_output();
-  if (failure_) run_.err.add(failure_text(*failure_));
+  tell_failure();
   if (trace_) run_.err.add(trace_->write_or_warn("rp-launch"));
   write_queued_output();
 }

@@ -49,6 +49,8 @@ class Supervisor {
   void move_to(RunPhase to);
   void on_deadline();
   void on_slow_deaths();
+  // Whether the coordinator has written of the program's state since the last call.
+  [[nodiscard]] bool writes_state();
 
   void add_to(PollSet& set);
   void add_output_to(PollSet& set);
@@ -69,6 +71,8 @@ class Supervisor {
   void on_coordinator_death(Member& coordinator);
   void on_worker_death(Member& worker);
   void note_failure(Member& member);
+  // Once a run.
+  void tell_failure();
   [[nodiscard]] std::vector<ProcessSnapshot> snapshots();
   // After the first INT: whether the run goes on is looked at again and again.
   void watch_progress();
@@ -100,6 +104,8 @@ class Supervisor {
   Deadline deadline_ = Deadline::never();         // of the phase
   std::map<pid_t, std::uint64_t> ticks_;          // of processes that were killed, when they were looked at
   bool is_patience_told_ = false;
+  bool is_failure_told_ = false;
+  std::uint64_t state_heartbeat_ = 0;             // the coordinator's, when it was looked at
   int num_interrupts_ = 0;
   bool finished_ = false;                         // the coordinator announced its normal end
   RunEnd end_;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/directory_names.h"
 #include "common/retry.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
@@ -61,12 +62,9 @@ bool is_partial_of(std::string name, const fs::path& target) {
 // What killed processes left. Best effort: an error here is no reason not to go on.
 void remove_stale_partials(const fs::path& target) {
   std::error_code error;
-  std::vector<fs::path> candidates;
-  for (fs::directory_iterator entry(target.parent_path(), error), end; !error && entry != end; entry.increment(error)) {
-    if (is_partial_of(entry->path().filename().string(), target)) candidates.push_back(entry->path());
-  }
-  for (const fs::path& candidate : candidates) {
-    if (lock_directory(candidate)) fs::remove_all(candidate, error);
+  for (const std::string& name : names_in(target.parent_path(), error)) {
+    const fs::path candidate = target.parent_path() / name;
+    if (is_partial_of(name, target) && lock_directory(candidate)) fs::remove_all(candidate, error);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "common/bad_input.h"
+#include "common/directory_names.h"
 #include "model_files/checksum.h"
 #include "model_files/model_config.h"
 #include "roundpipe/error.h"
@@ -59,20 +60,13 @@ std::optional<InputFile> open_side_file(const fs::path& path, const std::vector<
   }
 }
 
-// Sorted.
-std::vector<std::string> names_in(const fs::path& directory) {
-  std::vector<std::string> names;
+std::vector<std::string> names_of_files(const fs::path& directory) {
   std::error_code failure;
-  fs::directory_iterator entry;
-  do {
-    entry = fs::directory_iterator(directory, failure);
-  } while (failure == std::errc::interrupted);
-  for (; !failure && entry != fs::directory_iterator(); entry.increment(failure)) names.push_back(entry->path().filename().string());
+  std::vector<std::string> names = names_in(directory, failure);
   if (failure == std::errc::too_many_files_open) {
     throw Error(ExitCode::kNoResource, cat(directory.string(), " cannot be read: ", failure.message(), "; raise the limit on open files (ulimit -n)"));
   }
   if (failure) throw bad_input(directory, "cannot be read: ", failure.message());
-  std::ranges::sort(names);
   return names;
 }
 
@@ -94,7 +88,7 @@ SideFiles find_side_files(const WeightFiles& weights) {
   std::set<std::string> written = {kConfigFile, kIndexFile, ChecksumList::file_name(ChecksumKind::kSha256)};
   for (const SafetensorsFile& file : weights.files()) written.insert(file.path().filename().string());
   const std::vector<fs::path> folders = folders_of(directory);
-  const std::vector<std::string> names = names_in(directory);
+  const std::vector<std::string> names = names_of_files(directory);
   SideFiles files;
   for (const std::string& name : names) {
     if (name.starts_with('.') || written.contains(name)) continue;

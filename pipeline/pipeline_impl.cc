@@ -317,6 +317,10 @@ void Pipeline::Impl::wait_for_save() {
   if (const auto save = save_.lock()) save->wait_written();
 }
 
+void Pipeline::Impl::give_up_save() {
+  if (const auto save = save_.lock()) save->give_up();
+}
+
 void Pipeline::Impl::stop_save() {
   if (const auto save = save_.lock()) save->stop();
 }

@@ -53,9 +53,10 @@ class Pipeline::Impl {
   // What a saved state holds, of the last accepted step: masters and moments; asynchronous also the working weights of one step
   // before, which the next round computes with; and `buffers`.
   [[nodiscard]] std::vector<StateTensor> state_tensors(const std::vector<BufferState>& buffers);
-  // The save that is under way, if there is one: that it is, waits until it has written, ends it.
+  // The save that is under way, if there is one: that it is, waits until it has written, has it end soon, waits for that.
   void set_save(const std::shared_ptr<StateSave::Impl>& save) { save_ = save; }
   void wait_for_save();
+  void give_up_save();
   void stop_save();
   [[nodiscard]] MemoryPlan memory_plan() const;
   [[nodiscard]] std::string plan_text(PlanKind kind);

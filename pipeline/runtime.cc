@@ -245,6 +245,10 @@ void Runtime::start_coordinator(std::optional<FaultBoardEntry> board, std::funct
   initial_buffers_.clear();
 }
 
+void Runtime::give_up_saves() {
+  for (Pipeline::Impl* pipeline : pipelines_) pipeline->give_up_save();
+}
+
 void Runtime::end_coordinator() {
   for (Pipeline::Impl* pipeline : pipelines_) pipeline->stop_save();
   coordinator_.reset();

@@ -41,6 +41,8 @@ class Runtime {
   void create_store(const std::function<void(const LoadProgress&)>& tell);
   // Coordinator: before the workers. `board`, `on_hang`, `trace`: see CoordinatorOptions.
   void start_coordinator(std::optional<FaultBoardEntry> board, std::function<void()> on_hang, TraceJournal* trace);
+  // Saves under way are not finished: nothing waits for them any more.
+  void give_up_saves();
   void end_coordinator();
   // Throws rp::Error (kUsage) on a modelled device, which has no weights that `what` could read or write.
   void refuse_on_sim(const char* what) const;

@@ -186,6 +186,7 @@ void Session::Impl::end() {
   if (is_forked_child()) leave_forked_child();
   if (ended_) return;
   ended_ = true;
+  runtime_->give_up_saves();  // first: updates may wait for them
   Coordinator* coordinator = runtime_->coordinator_if_started();
   std::exception_ptr error;
   // An exception on its way out of main() ends the run at once.

@@ -19,13 +19,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// rp-launch gives a process two seconds after a second INT.
+constexpr std::int64_t kRemovalNs = kNsPerSecond + kNsPerSecond / 2;
+
 std::vector<BufferState> buffers_of_step(Pipeline::Impl& pipeline) {
   if (!pipeline.has_buffers()) return {};
   pipeline.coordinator().synchronize();  // they are outputs of rounds
   return pipeline.buffers(Coordinator::BuffersOf::kLastStep);
 }
 
-// A save may take half of what is free now; beyond that, updates wait for it.
 std::shared_ptr<StateSnapshot> snapshot_of(const std::vector<StateTensor>& tensors) {
   std::vector<StateSnapshot::Part> parts;
   for (const StateTensor& tensor : tensors) {
@@ -33,7 +35,7 @@ std::shared_ptr<StateSnapshot> snapshot_of(const std::vector<StateTensor>& tenso
     // Copies of buffers are no block's.
     parts.push_back({.block = tensor.block.value_or(std::numeric_limits<std::uint32_t>::max()), .memory = {data, tensor.value.nbytes()}});
   }
-  return std::make_shared<StateSnapshot>(std::move(parts), available_memory() / 2);
+  return std::make_shared<StateSnapshot>(std::move(parts), [] { return available_memory(); });
 }
 
 }  // namespace
@@ -68,10 +70,11 @@ void StateSave::Impl::write() {
   }
   SafetensorsWriter writer = SafetensorsWriter::create(*output_, kStateTensorsFile, declarations);
   for (const StateTensor& tensor : tensors_) {
-    snapshot_->read_next([&](std::span<const std::byte> bytes) {
-      if (is_stopped_.load()) throw Error(ExitCode::kOutputFailed, cat(directory_.string(), ": the pipeline ended before its state was written"));
+    const bool is_whole = snapshot_->read_next([&](std::span<const std::byte> bytes) {
       writer.write(tensor.name, bytes.data(), bytes.size());
+      pipeline_.coordinator().publish_heartbeat();
     });
+    if (!is_whole) throw Error(ExitCode::kOutputFailed, cat(directory_.string(), ": the pipeline ended before its state was written"));
   }
   snapshot_->close();
   writer.commit();
@@ -93,6 +96,7 @@ void StateSave::Impl::run() {
   } catch (const Interrupted&) {  // the process was to end at once but for this
     snapshot_->close();
     output_.reset();
+    wait_for_unfinished_output(Deadline::after_ns(kRemovalNs));  // other pipelines' threads remove theirs
     end_process(std::current_exception());
   } catch (...) {
     error_ = std::current_exception();
@@ -116,7 +120,7 @@ void StateSave::Impl::finish() {
 }
 
 void StateSave::Impl::stop() {
-  is_stopped_.store(true);
+  give_up();
   if (!thread_.joinable()) return;
   may_end_.release();
   thread_.join();

@@ -47,7 +47,9 @@ class StateSave::Impl {
   void wait_written() const { has_ended_.wait(false); }
   // Waits for the thread, throws what it threw, and commits.
   void finish();
-  // Waits for the thread, which writes no more than a piece.
+  // The thread writes no more than the piece that it is at; updates do not wait for it.
+  void give_up() { snapshot_->close(); }
+  // give_up(), and waits for the thread.
   void stop();
 
  private:
@@ -65,7 +67,6 @@ class StateSave::Impl {
 
   const std::int64_t begun_ns_ = now_ns();
   std::int64_t written_ns_ = 0;  // before has_ended_
-  std::atomic<bool> is_stopped_{false};
   std::atomic<bool> has_ended_{false};
   std::exception_ptr error_;  // the thread's, read after it
   std::binary_semaphore may_end_{0};

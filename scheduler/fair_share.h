@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <vector>
 
 namespace rp {
@@ -25,10 +26,19 @@ class FairShare {
   void share(const std::vector<Flow>& flows, std::vector<double>& rates);
 
  private:
+  // A flow that may still become faster.
+  struct Open {
+    std::size_t number = 0;
+    double limit = 0;
+    std::array<int, 3> resources{};
+    double reached = 0;  // the rate that its limit and its resources admit
+  };
+
   std::vector<double> capacities_;
-  std::vector<double> left_;   // by resource
-  std::vector<double> open_;   // likewise: what flows that may still become faster use of it
-  std::vector<bool> is_open_;  // by flow
+  std::vector<double> left_;     // by resource
+  std::vector<double> used_;     // likewise: what open flows use of it, for each unit of their rate
+  std::vector<double> reached_;  // likewise: the rate at which open flows use up what is left
+  std::vector<Open> open_;       // in the order of flows
 };
 
 }  // namespace rp

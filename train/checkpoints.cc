@@ -1,10 +1,8 @@
 #include "train/checkpoints.h"
 
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "common/clock.h"
@@ -12,8 +10,6 @@
 #include "train/run_state.h"
 
 namespace rp {
-
-using namespace std::chrono_literals;
 
 Checkpoints::Checkpoints(Pipeline& pipeline, const TrainSettings& settings, const RunInputs& inputs, const RunDirectory& directory,
                          std::function<void(const std::string&)> note)
@@ -65,9 +61,12 @@ void Checkpoints::finish() {
 
 void Checkpoints::leave() noexcept {
   try {
-    const std::int64_t end_ns = now_ns() + kNsPerSecond;
-    while (unfinished_ && unfinished_->step <= approved_ && !unfinished_->save.is_written() && now_ns() < end_ns) std::this_thread::sleep_for(10ms);
-    if (unfinished_ && unfinished_->step <= approved_ && unfinished_->save.is_written()) finish();
+    if (unfinished_ && unfinished_->step <= approved_) {
+      if (!unfinished_->save.is_written()) {
+        note_(cat("the run has failed; the checkpoint of step ", unfinished_->step, " is still being written; Ctrl-C twice gives it up"));
+      }
+      finish();
+    }
   } catch (...) {  // NOLINT(bugprone-empty-catch): what failed the run is told, and what is saved is looked for
   }
   unfinished_.reset();

@@ -33,8 +33,8 @@ class Checkpoints {
   void approve(std::int64_t step);
   // Waits for the one that is being written. REQUIRES: its step is approved.
   void finish();
-  // The run has failed: gives what is written of an approved step its name, and gives up the rest. Takes a second at most, since
-  // rp-launch ends a run soon after the loss of a worker. Throws nothing.
+  // The run has failed: finishes the one of an approved step, however long that takes, and gives up one of another step. Throws
+  // nothing.
   void leave() noexcept;
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <system_error>
 
+#include "common/directory_names.h"
 #include "common/text.h"
 #include "train/run_directory.h"
 
@@ -23,9 +24,9 @@ bool is_hub_name(const std::string& text) {
 
 // The first file of the folder with this ending, or "".
 std::string file_with(const fs::path& folder, const char* ending) {
-  std::error_code failure;
-  for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end; entry.increment(failure)) {
-    if (entry->path().extension() == ending) return entry->path().filename().string();
+  std::error_code ignored;
+  for (const std::string& name : names_in(folder, ignored)) {
+    if (name.ends_with(ending)) return name;
   }
   return "";
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/bad_input.h"
+#include "common/directory_names.h"
 #include "common/text.h"
 #include "roundpipe/pipeline.h"
 #include "train/run_directory.h"
@@ -28,8 +29,8 @@ SavedRun read_whole_checkpoint(const fs::path& checkpoint) {
 void rethrow_unless_damaged(const fs::path& checkpoint, const Error& error) {
   if (error.code() == ExitCode::kNoResource) throw;
   std::error_code failed;
-  for (fs::directory_iterator entry(checkpoint, failed), end; !failed && entry != end; entry.increment(failed)) {
-    if (access(entry->path().c_str(), R_OK) != 0 && errno != ENOENT) throw;
+  for (const std::string& name : names_in(checkpoint, failed)) {
+    if (access((checkpoint / name).c_str(), R_OK) != 0 && errno != ENOENT) throw;
   }
   if (failed) throw;
 }

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "common/bad_input.h"
+#include "common/directory_names.h"
 #include "common/text.h"
 #include "model_files/output_directory.h"
 
@@ -44,14 +45,10 @@ fs::path RunDirectory::checkpoint(std::int64_t step) const { return path_ / cat(
 std::vector<std::int64_t> RunDirectory::checkpoints() const {
   std::vector<std::int64_t> steps;
   std::error_code failure;
-  fs::directory_iterator entry;
-  do {
-    entry = fs::directory_iterator(path_, failure);
-  } while (failure == std::errc::interrupted);
-  for (; !failure && entry != fs::directory_iterator(); entry.increment(failure)) {
+  for (const std::string& name : names_in(path_, failure)) {
     std::error_code ignored;
-    const std::int64_t step = step_of_checkpoint(entry->path());
-    if (step >= 0 && entry->is_directory(ignored)) steps.push_back(step);
+    const std::int64_t step = step_of_checkpoint(name);
+    if (step >= 0 && fs::is_directory(path_ / name, ignored)) steps.push_back(step);
   }
   // Who cannot look does not know that there is none: the run would begin again.
   if (failure && failure != std::errc::no_such_file_or_directory && failure != std::errc::not_a_directory) {

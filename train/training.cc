@@ -118,6 +118,7 @@ void Training::run_to_end() {
     throw;
   } catch (...) {
     progress_.remove_bar();
+    session_.set_stop_notice("writing the checkpoint that was under way");
     checkpoints_.leave();
     print_error(lost_text());
     throw;

@@ -154,7 +154,9 @@ struct BufferState {
 // where an exception passes, it leaves nothing behind. Used while its Pipeline lives, in the Pipeline's thread.
 class StateSave {
  public:
+  // Takes over what `other` writes; `other` may only be destroyed or assigned to.
   StateSave(StateSave&& other) noexcept;
+  // Likewise; what this one was writing and has not finished is removed first.
   StateSave& operator=(StateSave&& other) noexcept;
   ~StateSave();
 

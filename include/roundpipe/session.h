@@ -47,8 +47,8 @@ struct SessionOptions {
 
 // How far Session::start() is with the initial weights, of all pipelines together.
 struct LoadProgress {
-  int num_loaded = 0;  // layers
-  int num_layers = 0;
+  int num_loaded = 0;  // layers whose weights are in the host store
+  int num_layers = 0;  // layers in all
 };
 
 // Made first in main(), by every process of the run. Leaves the program's arguments alone. In the coordinator PIPE and XFSZ are

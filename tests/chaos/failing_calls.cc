@@ -8,7 +8,8 @@
 //   CHAOS_CALL     the call that fails, by the names in kCallNames
 //   CHAOS_INDEX    which of its calls fails, from 1, counted by process
 //   CHAOS_TIMES    how many calls fail from that one on; without it: one
-//   CHAOS_FAULT    ENOSPC, EIO, EINTR, EMFILE, EAGAIN, or short (writes only: half of the bytes are taken)
+//   CHAOS_FAULT    ENOSPC, EIO, EINTR, EMFILE, EAGAIN, short (writes only: half of the bytes are taken), or slow (the call is made
+//                  50 ms later)
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -32,6 +33,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 
 namespace {
 
@@ -45,12 +47,14 @@ constexpr std::array<const char*, kNumCalls> kCallNames = {
 
 constexpr int kNone = 0;
 constexpr int kShort = -1;
+constexpr int kSlow = -2;
 struct FaultName {
   const char* name;
-  int error;  // or kShort
+  int error;  // or kShort, kSlow
 };
 constexpr std::array kFaults = {FaultName{"ENOSPC", ENOSPC}, FaultName{"EIO", EIO},       FaultName{"EINTR", EINTR},
-                                FaultName{"EMFILE", EMFILE}, FaultName{"EAGAIN", EAGAIN}, FaultName{"short", kShort}};
+                                FaultName{"EMFILE", EMFILE}, FaultName{"EAGAIN", EAGAIN}, FaultName{"short", kShort},
+                                FaultName{"slow", kSlow}};
 
 // What this process is to do. Read at its first counted call, which may come before any constructor ran; never changed later
 // but in forked children.
@@ -168,7 +172,7 @@ void log_call(int call, long index, int fault, const char* path, int fd, const v
   (void)syscall(SYS_close, log);
 }
 
-// Counts a call and says how it fails: an errno, kShort or kNone. Leaves errno alone.
+// Counts a call and says how it fails: an errno, kShort or kNone. A slow one takes its time here. Leaves errno alone.
 int count(Call call, const char* path, int fd, const void* caller) {
   const int before = errno;
   const Settings& set = settings();
@@ -176,8 +180,12 @@ int count(Call call, const char* path, int fd, const void* caller) {
   const bool fails = set.is_chosen && set.call == call && index >= set.first && index - set.first < set.times;
   const int fault = fails ? set.fault : kNone;
   if (set.log != nullptr) log_call(call, index, fault, path, fd, caller);
+  if (fault == kSlow) {
+    const timespec time{.tv_sec = 0, .tv_nsec = 50'000'000};
+    (void)syscall(SYS_nanosleep, &time, nullptr);
+  }
   errno = before;
-  return fault;
+  return fault == kSlow ? kNone : fault;
 }
 
 // As count(), for calls that return -1 and set errno; true if this one is to do so. None of them can be short.

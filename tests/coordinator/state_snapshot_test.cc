@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -12,7 +14,12 @@ namespace {
 
 constexpr std::size_t kPartBytes = std::size_t{20} << 20;  // three pieces
 constexpr std::uint32_t kNumBlocks = 4;
-constexpr std::uint64_t kNoLimit = UINT64_MAX;
+
+// As much memory is free, beside the copies, whatever happens.
+std::function<std::uint64_t()> free_bytes(std::uint64_t bytes) {
+  return [bytes] { return bytes; };
+}
+const auto kNoLimit = free_bytes(UINT64_MAX);
 
 // Blocks of two parts each, all of whose bytes are the number of the last update.
 class Blocks {
@@ -42,10 +49,10 @@ bool is_all_zero(std::span<const std::byte> bytes) {
 // Whoever is faster, and however little may be copied: the saver reads what was there before the updates.
 TEST(StateSnapshot, IsReadAsItWasWhileUpdatesGoOn) {
   for (const bool updates_first_to_last : {true, false}) {
-    for (const std::uint64_t limit : {std::uint64_t{0}, std::uint64_t{kPartBytes}, std::uint64_t{3 * kPartBytes}, kNoLimit}) {
-      SCOPED_TRACE(testing::Message() << "limit " << limit);
+    for (const std::uint64_t free : {std::uint64_t{0}, std::uint64_t{2 * kPartBytes}, std::uint64_t{4 * kPartBytes}, UINT64_MAX}) {
+      SCOPED_TRACE(testing::Message() << "free bytes " << free);
       Blocks blocks;
-      StateSnapshot snapshot(blocks.parts(), limit);
+      StateSnapshot snapshot(blocks.parts(), free_bytes(free));
       std::thread updates([&] {
         for (int step = 0; step < 3; ++step) {
           for (std::uint32_t i = 0; i < kNumBlocks; ++i) blocks.update(updates_first_to_last ? i : kNumBlocks - 1 - i, snapshot);
@@ -53,15 +60,15 @@ TEST(StateSnapshot, IsReadAsItWasWhileUpdatesGoOn) {
       });
       for (std::uint32_t i = 0; i < 2 * kNumBlocks; ++i) {
         std::size_t bytes = 0;
-        snapshot.read_next([&](std::span<const std::byte> piece) {
+        EXPECT_TRUE(snapshot.read_next([&](std::span<const std::byte> piece) {
           bytes += piece.size();
           EXPECT_TRUE(is_all_zero(piece)) << "part " << i;
-        });
+        }));
         EXPECT_EQ(bytes, kPartBytes);
       }
       snapshot.close();
       updates.join();
-      EXPECT_LE(snapshot.most_copied_bytes(), limit);
+      EXPECT_LE(snapshot.most_copied_bytes(), free);
     }
   }
 }
@@ -70,13 +77,13 @@ TEST(StateSnapshot, CopiesNothingThatIsReadAndNothingTwice) {
   Blocks blocks;
   StateSnapshot snapshot(blocks.parts(), kNoLimit);
   const auto ignore = [](std::span<const std::byte>) {};
-  for (int i = 0; i < 3; ++i) snapshot.read_next(ignore);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(snapshot.read_next(ignore));
   blocks.update(0, snapshot);
   EXPECT_EQ(snapshot.most_copied_bytes(), 0U);
   blocks.update(1, snapshot);
   blocks.update(1, snapshot);
   EXPECT_EQ(snapshot.most_copied_bytes(), kPartBytes) << "the first part of the block was read";
-  snapshot.read_next([](std::span<const std::byte> piece) { EXPECT_TRUE(is_all_zero(piece)); });
+  EXPECT_TRUE(snapshot.read_next([](std::span<const std::byte> piece) { EXPECT_TRUE(is_all_zero(piece)); }));
   blocks.update(2, snapshot);
   EXPECT_EQ(snapshot.most_copied_bytes(), 2 * kPartBytes) << "the copy that was read is gone";
 }
@@ -86,23 +93,55 @@ TEST(StateSnapshot, ASlowReaderHoldsUpNoOtherBlock) {
   Blocks blocks;
   StateSnapshot snapshot(blocks.parts(), kNoLimit);
   int pieces = 0;
-  snapshot.read_next([&](std::span<const std::byte> piece) {
+  EXPECT_TRUE(snapshot.read_next([&](std::span<const std::byte> piece) {
     if (pieces++ == 0) blocks.update(3, snapshot);  // would never return, if it waited for this
     EXPECT_TRUE(is_all_zero(piece));
-  });
+  }));
+}
+
+// What is free when the save begins may be used by activations later.
+TEST(StateSnapshot, CopiesOnlyWhatThereIsRoomForByThen) {
+  Blocks blocks;
+  std::atomic<std::uint64_t> free{std::uint64_t{8} * kPartBytes};
+  StateSnapshot snapshot(blocks.parts(), [&] { return free.load(); });
+  blocks.update(1, snapshot);
+  EXPECT_EQ(snapshot.most_copied_bytes(), 2 * kPartBytes);
+  free = 0;
+  std::thread updates([&] { blocks.update(2, snapshot); });
+  for (std::uint32_t i = 0; i < 2 * kNumBlocks; ++i) {
+    EXPECT_TRUE(snapshot.read_next([](std::span<const std::byte> piece) { EXPECT_TRUE(is_all_zero(piece)); }));
+  }
+  updates.join();
+  EXPECT_EQ(snapshot.most_copied_bytes(), 2 * kPartBytes);
 }
 
 // A saver that fails, or is not wanted any more, holds up nobody.
 TEST(StateSnapshot, OnceClosedUpdatesDoNotWait) {
   Blocks blocks;
-  StateSnapshot snapshot(blocks.parts(), 0);
+  StateSnapshot snapshot(blocks.parts(), free_bytes(0));
   std::atomic<int> num_waits{0};
   std::thread updates([&] { snapshot.before_update(1, [&] { ++num_waits; }); });
-  EXPECT_THROW(snapshot.read_next([](std::span<const std::byte>) { throw 1; }), int);
+  EXPECT_THROW((void)snapshot.read_next([](std::span<const std::byte>) { throw 1; }), int);
   snapshot.close();
   updates.join();
   blocks.update(0, snapshot);
   EXPECT_EQ(snapshot.most_copied_bytes(), 0U);
+}
+
+// By another thread than the saver's, which may just be reading a copy.
+TEST(StateSnapshot, ClosedWhileItIsReadEndsWithThatPiece) {
+  for (const bool is_copied : {false, true}) {
+    Blocks blocks;
+    StateSnapshot snapshot(blocks.parts(), kNoLimit);
+    if (is_copied) blocks.update(0, snapshot);
+    int num_pieces = 0;
+    EXPECT_FALSE(snapshot.read_next([&](std::span<const std::byte> piece) {
+      std::thread([&] { snapshot.close(); }).join();
+      EXPECT_TRUE(is_all_zero(piece));
+      ++num_pieces;
+    }));
+    EXPECT_EQ(num_pieces, 1);
+  }
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ void accept_tasks(Updates& updates, const Store& store, std::uint64_t version = 
 
 // After the step that makes `version`, the last one.
 UpdateHistory history_of(Updates& updates, std::uint64_t version) {
-  updates.keep(version, std::make_shared<StateSnapshot>(std::vector<StateSnapshot::Part>(), 0));
+  updates.keep(version, std::make_shared<StateSnapshot>(std::vector<StateSnapshot::Part>(), [] { return UINT64_MAX; }));
   return updates.wait_kept();
 }
 
@@ -382,7 +382,7 @@ TEST(Updates, LeaveAKeptVersionAsItIs) {
   for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
     parts.push_back({.block = block, .memory = std::as_bytes(std::span(weights(*store, block), kNumElements))});
   }
-  const auto snapshot = std::make_shared<StateSnapshot>(parts, UINT64_MAX);
+  const auto snapshot = std::make_shared<StateSnapshot>(parts, [] { return UINT64_MAX; });
   const auto step = [&](std::uint64_t version) {
     accept_tasks(updates, *store, version);
     for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
@@ -400,11 +400,11 @@ TEST(Updates, LeaveAKeptVersionAsItIs) {
   EXPECT_EQ(updates.wait_kept().num_applied, 1U);
   for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
     EXPECT_NEAR(weights(*store, block)[kNumElements - 1], -3, 1e-4);
-    snapshot->read_next([&](std::span<const std::byte> piece) {
+    EXPECT_TRUE(snapshot->read_next([&](std::span<const std::byte> piece) {
       float first = 0;
       std::memcpy(&first, piece.data(), sizeof first);
       EXPECT_NEAR(first, -1, 1e-4) << "block " << block;
-    });
+    }));
   }
 }
 
@@ -413,7 +413,7 @@ TEST(Updates, ThatStopTellWhoWaitsForAKeptVersion) {
   Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
   updates.accept_step(1, 0, {.rules = {AdamW{}}});
-  updates.keep(1, std::make_shared<StateSnapshot>(std::vector<StateSnapshot::Part>(), 0));
+  updates.keep(1, std::make_shared<StateSnapshot>(std::vector<StateSnapshot::Part>(), [] { return UINT64_MAX; }));
   std::thread stop([&] { updates.stop(std::make_exception_ptr(Error(ExitCode::kUserError, "worker 1 is gone"))); });
   EXPECT_THROW((void)updates.wait_kept(), Error);
   stop.join();

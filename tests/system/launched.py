@@ -93,6 +93,12 @@ class LaunchedTest(unittest.TestCase):
         return process.stderr
 
 
+def worker_of(process: subprocess.Popen) -> int:
+    """The pid of one of the workers of an rp-launch."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return next(int(pid) for pid in children if b"RP_ROLE=worker" in (Path("/proc") / pid / "environ").read_bytes().split(b"\0"))
+
+
 def metrics(output: Path) -> list[dict]:
     return [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
 

@@ -19,7 +19,7 @@ import time
 import unittest
 from pathlib import Path
 
-from launched import DEADLINE_S, SAMPLE, LaunchedTest, metrics, settings
+from launched import DEADLINE_S, SAMPLE, LaunchedTest, metrics, settings, worker_of
 
 
 class SignalTest(LaunchedTest):
@@ -69,7 +69,7 @@ class SignalTest(LaunchedTest):
     def test_a_run_that_fails_says_what_is_lost_and_what_to_go_on_from(self):
         for saved in (True, False):
             process = self.start(save_every=1 if saved else "never", max_steps=20000)
-            os.kill(self.worker_of(process), signal.SIGKILL)
+            os.kill(worker_of(process), signal.SIGKILL)
             _, err = process.communicate(timeout=DEADLINE_S)
             self.assertEqual(process.returncode, 137, err)
             newest = max([int(p.name.split("-")[1]) for p in self.output.glob("checkpoint-*")], default=None)
@@ -77,11 +77,6 @@ class SignalTest(LaunchedTest):
             expected = rf"lost: go on from {self.output}/checkpoint-{newest} with --resume auto\n" if saved else "without a checkpoint: its steps are lost"
             self.assertRegex(err, r"(?m)^train: the run ends after step \d+.*" + expected)
             shutil.rmtree(self.output)
-
-    @staticmethod
-    def worker_of(process) -> int:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        return next(int(pid) for pid in children if b"RP_ROLE=worker" in (Path("/proc") / pid / "environ").read_bytes().split(b"\0"))
 
     def test_a_second_int_while_checkpoints_are_written_leaves_nothing_half_written(self):
         for repetition in range(8):
