@@ -93,10 +93,18 @@ class LaunchedTest(unittest.TestCase):
         return process.stderr
 
 
+def child_with_role(process: subprocess.Popen, role: str) -> int:
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return next(int(pid) for pid in children if f"RP_ROLE={role}".encode() in (Path("/proc") / pid / "environ").read_bytes().split(b"\0"))
+
+
 def worker_of(process: subprocess.Popen) -> int:
     """The pid of one of the workers of an rp-launch."""
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return next(int(pid) for pid in children if b"RP_ROLE=worker" in (Path("/proc") / pid / "environ").read_bytes().split(b"\0"))
+    return child_with_role(process, "worker")
+
+
+def coordinator_of(process: subprocess.Popen) -> int:
+    return child_with_role(process, "coordinator")
 
 
 def metrics(output: Path) -> list[dict]:

@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""Processes that crash where core dumps are on: the run ends soon, and the core holds none of the store, whose size it would have."""
+
+import os
+import re
+import resource
+import signal
+import subprocess
+import time
+import unittest
+from pathlib import Path
+
+from launched import DEADLINE_S, LaunchedTest, coordinator_of, make_model, settings, worker_of
+
+CORE_PATTERN = Path("/proc/sys/kernel/core_pattern").read_text()
+
+
+class CoreDumpTest(LaunchedTest):
+    def crash(self, find, model: Path):
+        """Lets the process that `find` names crash after the run's first step. The run's store, in MiB."""
+        output = self.directory / find.__name__
+        limit = resource.RLIM_INFINITY
+        process = subprocess.Popen(self.command(settings(output, model=model, max_steps=1000, save_every="never"), ["--workers", "2"]),
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.directory,
+                                   preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (limit, limit)))
+        self.addCleanup(process.kill)
+        header = ""
+        while not (line := next(process.stdout)).startswith("step "):
+            header += line
+        start = time.monotonic()
+        os.kill(find(process), signal.SIGSEGV)
+        _, err = process.communicate(timeout=DEADLINE_S)
+        self.assertLess(time.monotonic() - start, 2, "from the crash to the end of the run")
+        self.assertEqual(process.returncode, 128 + signal.SIGSEGV, err)
+        self.assert_nothing_left()
+        return int(re.search(r"(?m)^ *total +(\d+) MiB", header)[1])
+
+    def test_the_run_ends_soon_and_the_store_is_left_out(self):
+        hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+        if hard != resource.RLIM_INFINITY and os.geteuid() != 0:
+            self.skipTest("core dumps are limited here")
+        model = make_model(self.directory / "model", hidden_size=512, intermediate_size=2048, num_hidden_layers=6, num_attention_heads=8,
+                           num_key_value_heads=8)
+        for find in (worker_of, coordinator_of):
+            with self.subTest(find.__name__):
+                store_mib = self.crash(find, model)
+                self.assertGreater(store_mib, 350)
+                if CORE_PATTERN.startswith(("|", "/")):
+                    continue  # somebody else has it
+                cores = list(self.directory.glob("core*"))
+                self.assertEqual(len(cores), 1)
+                self.assertLess(cores[0].stat().st_blocks * 512 / 2**20, store_mib / 2)
+                cores[0].unlink()
+
+
+if __name__ == "__main__":
+    unittest.main()
