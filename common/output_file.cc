@@ -25,12 +25,14 @@ Error output_failed(const std::filesystem::path& path, const char* what, int err
 }
 
 // Smaller files are not worth a buffer of their own, and are read soon, as configurations and tokenizers are.
-constexpr std::uint64_t kDirectBytes = std::uint64_t{16} << 20;
+std::atomic<std::uint64_t> g_direct_bytes{std::uint64_t{16} << 20};
 
 std::atomic<int> g_num_unfinished{0};
 std::atomic<int> g_interrupted_by{0};
 
 }  // namespace
+
+void set_direct_writes_from(std::uint64_t bytes) { g_direct_bytes.store(bytes); }
 
 UnfinishedOutput::UnfinishedOutput() { g_num_unfinished.fetch_add(1); }
 
@@ -71,7 +73,7 @@ OutputFile::OutputFile(std::filesystem::path path, UniqueFd fd, std::uint64_t to
       fd_(std::move(fd)),
       total_bytes_(total_bytes),
       observer_(std::move(observer)),
-      direct_(total_bytes >= kDirectBytes ? std::make_unique<DirectWriter>(fd_.get()) : nullptr) {}
+      direct_(total_bytes >= g_direct_bytes.load() ? std::make_unique<DirectWriter>(fd_.get()) : nullptr) {}
 
 void OutputFile::write(const void* data, std::uint64_t bytes) {
   RP_ASSERT(static_cast<bool>(fd_));

@@ -59,6 +59,9 @@ class OutputFile {
   std::unique_ptr<DirectWriter> direct_;  // of a large file, else null
 };
 
+// For tests: files of at least so many bytes are written past the page cache, instead of those of at least 16 MiB.
+void set_direct_writes_from(std::uint64_t bytes);
+
 // Held from before something half-written lies on disk until its owner's destructor has removed it.
 class UnfinishedOutput {
  public:

@@ -1,12 +1,14 @@
 #include "hoststore/fault_board.h"
 
 #include <fcntl.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "common/check.h"
@@ -19,7 +21,7 @@ namespace rp {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x31544c5541465052;  // "RPFAULT1"
-constexpr std::uint32_t kVersion = 3;
+constexpr std::uint32_t kVersion = 4;
 
 static_assert(ShmSafe<FaultBoardHeader> && sizeof(FaultBoardHeader) == 32);
 static_assert(ShmSafe<FaultEntryFormat> && sizeof(FaultEntryFormat) <= kFaultEntryBytes);
@@ -31,6 +33,7 @@ static_assert(offsetof(FaultEntryFormat, address) == 80);
 static_assert(offsetof(FaultEntryFormat, message) == 96);
 static_assert(offsetof(FaultEntryFormat, backtrace) == 608);
 static_assert(offsetof(FaultEntryFormat, round) == 3680);
+static_assert(offsetof(FaultEntryFormat, num_notices) == 3736 && offsetof(FaultEntryFormat, crash_notices) == 3740);
 static_assert(offsetof(FaultEntryFormat, num_microbatches) == 3720);
 static_assert(offsetof(FaultEntryFormat, changed_ns) == 3728);
 static_assert(offsetof(FaultEntryFormat, waits) == 4096);
@@ -109,6 +112,24 @@ void FaultBoardEntry::publish_progress(const BoardProgress& progress) {
   entry_->round.store(progress.round, kRelaxed);
   entry_->step.store(progress.step, kRelaxed);
   entry_->changed_ns.store(progress.changed_ns, kRelaxed);
+}
+
+// SYNC: the count is published with release once the text is there. A process that dies in between leaves the text before it, which
+// lies in the other place.
+void FaultBoardEntry::publish_crash_notice(std::string_view text) {
+  const std::uint32_t count = entry_->num_notices.load(kRelaxed);
+  char* const place = entry_->crash_notices[count % 2];
+  const std::size_t length = std::min(text.size(), kCrashNoticeBytes);
+  std::memcpy(place, text.data(), length);
+  std::memset(place + length, 0, kCrashNoticeBytes - length);
+  entry_->num_notices.store(count + 1, std::memory_order_release);
+}
+
+std::string FaultBoardEntry::crash_notice() const {
+  const std::uint32_t count = entry_->num_notices.load(std::memory_order_acquire);
+  if (count == 0) return "";
+  const char* const place = entry_->crash_notices[(count - 1) % 2];
+  return {place, strnlen(place, kCrashNoticeBytes)};
 }
 
 WaitRecord FaultBoardEntry::waits(int thread) {

@@ -86,6 +86,7 @@ struct Fault {
 
 inline constexpr std::size_t kFaultMessageBytes = 512;
 inline constexpr std::size_t kFaultBacktraceBytes = 3072;
+inline constexpr std::size_t kCrashNoticeBytes = 176;
 inline constexpr std::size_t kFaultEntryBytes = 8192;
 inline constexpr int kMaxBoardWaits = 32;
 inline constexpr int kMaxBoardEntries = 257;
@@ -134,7 +135,9 @@ struct FaultEntryFormat {
   std::atomic<std::int32_t> num_microbatches;
   std::uint32_t reserved2;
   std::atomic<std::int64_t> changed_ns;
-  std::uint64_t unused[45];  // the waits begin on a cache line
+  std::atomic<std::uint32_t> num_notices;  // ever written; the newest is in crash_notices[(num_notices - 1) % 2]
+  char crash_notices[2][kCrashNoticeBytes];
+  std::uint32_t unused;  // the waits begin on a cache line
   WaitFormat waits[kMaxBoardWaits];
 };
 
@@ -152,6 +155,8 @@ class FaultBoardEntry {
   void publish_position(std::int32_t layer, std::int32_t microbatch);
   void publish_no_task();
   void publish_progress(const BoardProgress& progress);
+  // What to tell a person if the process dies: what is lost, what to go on from. Cut at kCrashNoticeBytes. By one thread at a time.
+  void publish_crash_notice(std::string_view text);
   // The record of a thread, for its writer and for readers. One that does nothing if there are no more of them.
   [[nodiscard]] WaitRecord waits(int thread);
   [[nodiscard]] WaitRecord waits(WorkerThread thread) { return waits(static_cast<int>(thread)); }
@@ -178,6 +183,8 @@ class FaultBoardEntry {
   // The fields may belong to two successive tasks while the process runs; exact once it is dead.
   [[nodiscard]] BoardTask task() const;
   [[nodiscard]] BoardProgress progress() const;
+  // Of a dead process.
+  [[nodiscard]] std::string crash_notice() const;
   // nullopt until a fault is completely written.
   [[nodiscard]] std::optional<Fault> fault() const;
 

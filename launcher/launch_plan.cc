@@ -35,7 +35,7 @@ GpuChoice chosen_gpus(const LaunchOptions& options, const LocalMachine& machine,
   const std::string& asked = options.gpus->asked;
   if (find_cuda_plugin(own_directory, library_path).empty()) {
     throw Error(ExitCode::kNoResource, cat(asked, ": this build has no CUDA device: ", kCudaPlugin, " is neither beside rp-launch nor "
-                                           "in the library directory; build with the CUDA toolkit, or use --device cpu instead"));
+                                           "in the library directory; build it where nvcc is: scripts/build.sh release programs; or use --device cpu instead"));
   }
   GpuChoice choice = choose_gpus(*options.gpus, machine.gpus, machine.cuda);
   const std::size_t workers = options.workers ? static_cast<std::size_t>(*options.workers) : choice.gpus.size();

@@ -42,7 +42,7 @@ void add_directories(const std::string& list, std::vector<fs::path>& directories
 // What to do about a program that is not there.
 std::string hint_of_missing(const std::string& name, const fs::path& own_directory) {
   if (is_program(name)) return "; there is one in this directory: write ./ before its name";
-  if (name == "train") return "; it is built where LibTorch is found: scripts/build.sh release train";
+  if (name == "train") return "; it is built where LibTorch is found: scripts/build.sh release programs";
   std::vector<std::string> names = {"train"};
   std::error_code ignored;
   for (const std::string& each : names_in(own_directory, ignored)) {

@@ -136,6 +136,8 @@ std::string failure_text(const Failure& failure) {
       out << "          " << readable_frame(frame) << "\n";
     }
   }
+  if (!failure.crash_notice.empty()) out << "  lost:   " << printable(failure.crash_notice) << "\n";
+  if (failure.seen_late) out << "  when:   while rp-launch was stopped (SIGSTOP), which saw it only when it went on\n";
   out << "  to do:  " << advice(failure) << "\n";
   if (!failure.log_file.empty()) out << "  output: " << failure.log_file << "\n";
   return out.str();

@@ -19,12 +19,14 @@ struct Failure {
   std::optional<Fault> fault = std::nullopt;  // what it recorded itself
   ProcessState state = ProcessState::kNotStarted;
   BoardTask task = {};
+  std::string crash_notice = {};    // what it left for this case, or ""
+  bool seen_late = false;           // rp-launch was stopped when it happened
   bool out_of_memory = false;  // the kernel's out-of-memory killer struck meanwhile
   std::string log_file = {};        // where its output is, or ""
   std::string said = {};            // what rp-launch printed of its output: not repeated
 };
 
-inline constexpr int kMaxReportLines = 12;
+inline constexpr int kMaxReportLines = 14;
 
 // At most kMaxReportLines lines, each ending in a newline.
 [[nodiscard]] std::string failure_text(const Failure& failure);

@@ -53,7 +53,7 @@ constexpr std::uint64_t kFewTicks = 10;  // a tenth of a second: what any proces
 sigset_t handled_signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD}) sigaddset(&set, number);
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD, SIGCONT}) sigaddset(&set, number);
   for (const int number : {SIGHUP, SIGTSTP}) {
     struct sigaction present {};
     sigaction(number, nullptr, &present);
@@ -89,6 +89,7 @@ int Supervisor::run() {
     add_to(set);
     set.wait(deadline_.left_ns() < look_again_.left_ns() ? deadline_ : look_again_);
     handle_deaths();
+    has_been_stopped_ = false;
     if (all_dead() && phase_ != RunPhase::kDone) move_to(RunPhase::kDone);
     if (deadline_.passed()) on_deadline();
     if (look_again_.passed()) look_for_standstill();
@@ -206,7 +207,9 @@ void Supervisor::add_output_to(PollSet& set) {
 void Supervisor::read_signals() {
   signalfd_siginfo signal{};
   while (read(signals_.get(), &signal, sizeof(signal)) == sizeof(signal)) {
-    if (signal.ssi_signo == SIGTSTP) {
+    if (signal.ssi_signo == SIGCONT) {
+      has_been_stopped_ = true;  // or sent CONT without need
+    } else if (signal.ssi_signo == SIGTSTP) {
       // As the kernel has it: what no shell could let go on is not stopped by a key.
       if (signal.ssi_code != SI_KERNEL || !is_orphaned_group()) pause();
     } else if (signal.ssi_signo != SIGCHLD) {
@@ -311,7 +314,8 @@ void Supervisor::handle_deaths() {
   // Those who left no record count as of now, and workers before the coordinator, which may have ended because of them.
   const auto fault_time = [this](const Member* member) {
     const std::optional<Fault> fault = run_.board.entry(member->board_index()).fault();
-    return fault ? fault->time_ns : INT64_MAX;
+    // A wait that ran out has its cause elsewhere.
+    return fault && fault->code != static_cast<int>(ExitCode::kHang) ? fault->time_ns : INT64_MAX;
   };
   std::stable_sort(dead.begin(), dead.end(), [&fault_time](const Member* a, const Member* b) {
     return std::pair(fault_time(a), !a->is_worker()) < std::pair(fault_time(b), !b->is_worker());
@@ -328,6 +332,11 @@ void Supervisor::on_coordinator_death(Member& coordinator) {
   const bool asked = WIFSIGNALED(status) && end_.stop_signals.contains(WTERMSIG(status));
   // An exit code other than 0 is the program's own word: it has said why.
   if (WIFSIGNALED(status) && !asked && !coordinator.killed_on_purpose()) note_failure(coordinator);
+  constexpr int kNotLoaded = 127;  // by the dynamic loader, which has named the library
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kNotLoaded && run_.board.entry(coordinator.board_index()).state() == ProcessState::kNotStarted) {
+    run_.err.add("rp-launch: the program was not loaded; where a library of LibTorch is missing, give its folder: LD_LIBRARY_PATH="
+                 "$(python3 -c 'import torch; print(torch.__path__[0])')/lib, or link it once (docs/library.md)\n");
+  }
   if (phase_ != RunPhase::kKilling) move_to(RunPhase::kWorkersEnding);
 }
 
@@ -359,6 +368,8 @@ void Supervisor::note_failure(Member& member) {
                      .fault = entry.fault(),
                      .state = entry.state(),
                      .task = entry.task(),
+                     .crash_notice = entry.crash_notice(),
+                     .seen_late = has_been_stopped_,
                      .out_of_memory = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL &&
                                       cgroup_.num_oom_kills().value_or(0) > oom_kills_before_,
                      .log_file = member.log_file()};

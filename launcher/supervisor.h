@@ -103,6 +103,7 @@ class Supervisor {
   RunPhase phase_ = RunPhase::kRunning;
   Deadline deadline_ = Deadline::never();         // of the phase
   std::map<pid_t, std::uint64_t> ticks_;          // of processes that were killed, when they were looked at
+  bool has_been_stopped_ = false;                 // since the loop waited last
   bool is_patience_told_ = false;
   bool is_failure_told_ = false;
   std::uint64_t state_heartbeat_ = 0;             // the coordinator's, when it was looked at

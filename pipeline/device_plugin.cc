@@ -23,7 +23,7 @@ const DevicePlugin& load_device_plugin(const std::string& name) {
   const std::filesystem::path path = own_directory() / cat("libroundpipe_", name, ".so");
   if (!std::filesystem::exists(path)) {
     throw Error(ExitCode::kNoResource, cat("--device ", name, ": this build has no ", path.filename().string(),
-                                           "; build it on a machine with the CUDA toolkit (-DRP_CUDA=ON), or use --device cpu"));
+                                           "; build it where nvcc is: scripts/build.sh release programs; or use --device cpu"));
   }
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) {

@@ -209,6 +209,10 @@ FaultBoardEntry Session::Impl::board_entry() {
   return board_->entry(role_.role == Role::kWorker ? 1 + role_.worker : 0);
 }
 
+void Session::Impl::set_crash_notice(const std::string& text) {
+  if (role_.role == Role::kCoordinator) board_entry().publish_crash_notice(text);
+}
+
 void Session::Impl::send(MessageKind kind) {
   MutexLock lock(send_mutex_);
   (void)role_.channel->send({.kind = kind, .blob = {}, .descriptors = {}});
@@ -346,8 +350,10 @@ void Session::start(const std::function<void(const LoadProgress&)>& tell) { impl
 bool Session::stop_requested() const { return rp::stop_signal() != 0; }
 int Session::stop_signal() const { return rp::stop_signal(); }
 void Session::set_stop_notice(const std::string& text) { rp::set_stop_notice(text); }
+void Session::set_crash_notice(const std::string& text) { impl_->set_crash_notice(text); }
 void Session::preempted() { impl_->preempted(); }
 int Session::threads_per_worker() const { return impl_->settings().threads_per_worker; }
+std::string Session::device() const { return impl_->settings().device; }
 bool Session::is_modelled() const { return SimRun::is_for(impl_->settings().device); }
 std::string Session::gpu_profile() const { return impl_->settings().gpu_profile; }
 bool Session::fp16_accumulation() const { return impl_->settings().fp16_accumulation; }

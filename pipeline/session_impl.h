@@ -45,6 +45,7 @@ class Session::Impl {
   void remove(Pipeline::Impl* pipeline);
 
   void start(const std::function<void(const LoadProgress&)>& tell);
+  void set_crash_notice(const std::string& text);
   void preempted();
 
  private:

@@ -56,6 +56,12 @@ TrainingSetup with_choices_of(TrainingSetup setup, const RunPrediction& predicti
   return setup;
 }
 
+// Positions are what the model was made for; longer sequences may be computed, and are not what it has learned.
+std::string beyond_positions(const ModelConfig& model, std::int64_t tokens) {
+  const bool is_beyond = model.max_sequence_length > 0 && tokens > model.max_sequence_length;
+  return is_beyond ? cat(", beyond the model's ", model.max_sequence_length, " positions") : "";
+}
+
 std::string gib_text(double bytes) {
   std::ostringstream out;
   out << std::fixed << std::setprecision(bytes < 10 * kGiB ? 2 : 1) << bytes / kGiB;
@@ -274,7 +280,7 @@ std::string answer_text(const PlanAnswer& answer) {
   std::ostringstream out;
   out << setup.model.name << ": " << billions(answer.num_parameters) << " parameters, "
       << (answer.num_trained == answer.num_parameters ? "all" : billions(answer.num_trained)) << " trained; steps of " << setup.batch
-      << " sequences of " << setup.sequence_length << " tokens, " << (setup.asynchronous ? "asynchronous" : "synchronous") << "\n"
+      << " sequences of " << setup.sequence_length << " tokens" << beyond_positions(setup.model, setup.sequence_length) << ", " << (setup.asynchronous ? "asynchronous" : "synchronous") << "\n"
       << setup.num_gpus << " x " << setup.gpu.name << " (" << setup.gpu.memory_gib << " GiB), server " << setup.server.name << ", "
       << gib_text(setup.host_bytes) << " GiB of host memory, fp" << (setup.accumulate == Accumulate::kFp16 ? 16 : 32) << " sums, "
       << (setup.pinned_weights ? "pinned" : "pageable") << " weights\n\n";
@@ -287,7 +293,7 @@ std::string answer_text(const PlanAnswer& answer) {
   }
   if (answer.longest_sequence > 0) {
     out << "Longest sequence that fits: " << answer.longest_sequence << " tokens (one in a microbatch, " << setup.num_gpus
-        << " microbatches a round)\n";
+        << " microbatches a round)" << beyond_positions(setup.model, answer.longest_sequence) << "\n";
   } else {
     out << "No sequence length fits.\n";
   }

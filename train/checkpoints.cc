@@ -11,15 +11,18 @@
 
 namespace rp {
 
-Checkpoints::Checkpoints(Pipeline& pipeline, const TrainSettings& settings, const RunInputs& inputs, const RunDirectory& directory,
+Checkpoints::Checkpoints(Session& session, Pipeline& pipeline, const TrainSettings& settings, const RunInputs& inputs, const RunDirectory& directory,
                          std::function<void(const std::string&)> note)
-    : pipeline_(pipeline), settings_(settings), inputs_(inputs), directory_(directory), note_(std::move(note)), approved_(inputs.steps_done) {
+    : session_(session), pipeline_(pipeline), settings_(settings), inputs_(inputs), directory_(directory), note_(std::move(note)), approved_(inputs.steps_done) {
   // Checkpoints that an earlier part of the run was to keep stay, unless this part is told otherwise.
   const ResumePoint& resume = inputs.resume;
   if (resume.checkpoint && resume.saved.keeps_all_checkpoints && settings.save_total_limit == 0) kept_until_ = resume.saved.step;
 }
 
-void Checkpoints::start_clock() { begun_ns_ = now_ns(); }
+void Checkpoints::start() {
+  begun_ns_ = now_ns();
+  set_crash_notice(inputs_.resume.checkpoint ? inputs_.steps_done : -1);
+}
 
 bool Checkpoints::is_due(std::int64_t step) const {
   if (step == inputs_.steps_done) return false;
@@ -54,6 +57,7 @@ void Checkpoints::finish() {
   if (!unfinished_) return;
   Unfinished done = *std::exchange(unfinished_, std::nullopt);
   done.save.finish();
+  set_crash_notice(done.step);
   if (const std::int64_t num_kept = settings_.num_kept_checkpoints(); num_kept > 0) done.deleted += delete_old(done.step, num_kept, done.best_step);
   note_(cat("checkpoint of step ", done.step, " written to ", directory_.checkpoint(done.step).string(), " in ",
             std::round(done.save.seconds() * 10) / 10, " s", done.deleted));
@@ -70,6 +74,11 @@ void Checkpoints::leave() noexcept {
   } catch (...) {  // NOLINT(bugprone-empty-catch): what failed the run is told, and what is saved is looked for
   }
   unfinished_.reset();
+}
+
+void Checkpoints::set_crash_notice(std::int64_t saved) const {
+  session_.set_crash_notice(saved < 0 ? "all steps, since there is no checkpoint yet; --save-every says how often there is one"
+                                      : cat("the steps after checkpoint-", saved, "; the same command with --resume auto goes on from there"));
 }
 
 std::string Checkpoints::delete_old(std::int64_t step, std::int64_t num_kept, std::int64_t kept) const {

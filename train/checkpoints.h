@@ -8,6 +8,7 @@
 #include <string>
 
 #include "roundpipe/pipeline.h"
+#include "roundpipe/session.h"
 #include "train/run_directory.h"
 #include "train/run_inputs.h"
 #include "train/settings.h"
@@ -18,11 +19,11 @@ namespace rp {
 class Checkpoints {
  public:
   // `note`: tells the user a line.
-  Checkpoints(Pipeline& pipeline, const TrainSettings& settings, const RunInputs& inputs, const RunDirectory& directory,
+  Checkpoints(Session& session, Pipeline& pipeline, const TrainSettings& settings, const RunInputs& inputs, const RunDirectory& directory,
               std::function<void(const std::string&)> note);
 
   // The run begins.
-  void start_clock();
+  void start();
   // Whether one of `step`, the last one accepted, is due.
   [[nodiscard]] bool is_due(std::int64_t step) const;
 
@@ -48,6 +49,10 @@ class Checkpoints {
   // Deletes all but the newest `num_kept` of this run up to `step`, the best, and `kept`. Says which.
   [[nodiscard]] std::string delete_old(std::int64_t step, std::int64_t num_kept, std::int64_t kept) const;
 
+  // Has rp-launch say what is lost if this process cannot say it any more. `saved`: the newest step of which there is a checkpoint; -1: none.
+  void set_crash_notice(std::int64_t saved) const;
+
+  Session& session_;
   Pipeline& pipeline_;
   const TrainSettings& settings_;
   const RunInputs& inputs_;

@@ -121,7 +121,8 @@ int main(int argc, char** argv) {
       return 0;
     }
     const std::string plans = rp::memory_text(session.memory_plan()) + rp::speed_text(session.num_workers(), pipeline.plan_text());
-    rp::check_activations(settings, rp::least_activation_bytes(settings, pipeline.plan_text()), rp::available_memory());
+    const int num_cpu_workers = session.device() == "cpu" ? session.num_workers() : 0;
+    rp::check_activations(settings, rp::least_activation_bytes(settings, pipeline.plan_text(), num_cpu_workers), rp::available_memory());
     rp::Training training(session, pipeline, settings, loss, *inputs, header + rp::settings_text(settings, session.threads_per_worker()) + plans);
     rp::print(plans);
     training.run();

@@ -8,6 +8,8 @@
 
 #include "common/bad_input.h"
 #include "common/text.h"
+#include "model_files/checksum.h"
+#include "model_files/model_config.h"
 #include "roundpipe/pipeline.h"
 #include "train/defaults.h"
 #include "train/model_folder.h"
@@ -172,6 +174,8 @@ RunInputs find_run_inputs(TrainSettings& settings, int threads_per_worker) {
     check_disk(settings, inputs.model, num_checkpoints_to_come(settings, inputs.steps_done), inputs.checkpoint_bytes, problems);
   }
   problems.throw_if_any();
+  // Last, because every byte of the model is read for it. Only what `train` itself has written has such a list.
+  ChecksumList::verify_if_listed(settings.model, ChecksumKind::kSha256, {kConfigFile});
   return inputs;
 }
 

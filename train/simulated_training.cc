@@ -5,19 +5,24 @@
 #include <array>
 #include <cstdio>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/text.h"
 #include "models/scalar_type.h"
+#include "planner/sim_machine.h"
 #include "roundpipe/models.h"
+#include "train/memory_check.h"
 #include "train/run_header.h"
 #include "train/standard_output.h"
 
 namespace rp {
 
 namespace {
+
+constexpr std::string_view kSimPrefix = "sim:";
 
 struct Accepted {
   std::vector<RoundResult> rounds;
@@ -39,6 +44,7 @@ Accepted accept_step(Pipeline& pipeline, const TrainSettings& settings) {
 }  // namespace
 
 void train_simulated(Session& session, const TrainSettings& settings, const PipelineOptions& options) {
+  if (const SimMachine machine = sim_machine(session.device().substr(kSimPrefix.size())); machine.gpu) check_gpu_memory(settings, *machine.gpu);
   const double sequences = static_cast<double>(settings.sequences_of_round()) / static_cast<double>(settings.num_microbatches);
   const at::ScalarType dtype = scalar_type_of(settings.dtype);
   const models::SimulatedBatch batch{.sequences = sequences, .sequence_length = settings.sequence_length,

@@ -40,6 +40,7 @@ Stream& err() {
   return stream;
 }
 std::function<bool()> g_stop_requested;
+std::function<void(const std::string&)> g_failure_log;
 std::int64_t g_stop_ns = 0;  // when it was seen first; 0: not yet
 
 // False once there is no time left to wait for a reader.
@@ -73,13 +74,17 @@ bool write_text(Stream& stream, std::string_view text) {
 
 void print(const std::string& text) {
   if (write_text(out(), text)) return;
-  print_error(cat("train: ", out().error == EPIPE ? "nobody reads stdout any more" : "stdout cannot be written", " (", errno_text(out().error),
-                  "); the run goes on, and metrics.jsonl has its steps\n"));
+  const std::string failure = cat("train: ", out().error == EPIPE ? "nobody reads stdout any more" : "stdout cannot be written", " (",
+                                  errno_text(out().error), "); the run goes on, and metrics.jsonl has its steps\n");
+  print_error(failure);
+  if (g_failure_log) g_failure_log(failure);
 }
 
 void print_error(const std::string& text) { (void)write_text(err(), text); }
 
 void set_print_limit(std::function<bool()> stop_requested) { g_stop_requested = std::move(stop_requested); }
+
+void set_failure_log(std::function<void(const std::string&)> log) { g_failure_log = std::move(log); }
 
 void report_dropped_output() {
   if (out().dropped_bytes > 0) print_error(cat("train: ", bytes_text(out().dropped_bytes), " of stdout could not be written in time and are dropped\n"));

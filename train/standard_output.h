@@ -17,6 +17,9 @@ void print_error(const std::string& text);
 // The function is kept until the end of the process. Not to be called while another thread prints.
 void set_print_limit(std::function<bool()> stop_requested);
 
+// What print() says of a failure goes to `log`, too, until another one or {} is set.
+void set_failure_log(std::function<void(const std::string&)> log);
+
 // Throws rp::Error (kOutputFailed) if something could not be printed, unless its reader went away: who closes a pipe has
 // read enough. To be called at the end of a run that went well.
 void check_printed();

@@ -1,29 +1,13 @@
 #include "train/step_times.h"
 
-
 #include "common/text.h"
 #include "model_files/profile_file.h"
-#include "planner/run_prediction.h"
 #include "roundpipe/error.h"
 #include "train/number_text.h"
+#include "train/training_setup.h"
 
 namespace rp {
 namespace {
-
-TrainingSetup setup_of(const TrainSettings& settings, const GpuProfile& gpu, int num_workers, Accumulate accumulate) {
-  return {.model = config_of_model(settings.model.string()),
-          .gpu = gpu,
-          .server = server_profile(server_profile_names().front()).profile,
-          .num_gpus = num_workers,
-          .sequence_length = settings.sequence_length,
-          .batch = static_cast<int>(settings.batch_size),
-          .parts = settings.parts,
-          .asynchronous = settings.asynchronous,
-          .accumulate = accumulate,
-          .round_microbatches = static_cast<int>(settings.num_microbatches),
-          .rounds_per_step = static_cast<int>(settings.rounds_per_step),
-          .recompute = settings.recompute_grain.value_or(RecomputeGrain::kStage)};  // as on a GPU
-}
 
 std::string row(const std::string& what, const StepTimes& times, double step_ms) {
   return cat("\n  ", what, formatted(": %.1f ms, measured %.2f times as much", step_ms, times.measured_ms / step_ms));

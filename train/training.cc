@@ -74,11 +74,19 @@ Training::Training(Session& session, Pipeline& pipeline, const TrainSettings& se
       reported_(inputs.steps_done),
       progress_(settings.max_steps, ProgressStyle::observe(settings.log_every)),
       clock_(now_ns()),
-      checkpoints_(pipeline, settings, inputs, directory_, [this](const std::string& line) { note(line); }) {
+      checkpoints_(session, pipeline, settings, inputs, directory_, [this](const std::string& line) { note(line); }) {
   if (inputs.resume.checkpoint) (void)pipeline.load_state(*inputs.resume.checkpoint);
   take_over_directory();
   log_->append(header);
+  set_failure_log([this](const std::string& text) {
+    try {
+      log_->append(text);
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): a disk that is full for both is reported by the next file that fails
+    }
+  });
 }
+
+Training::~Training() { set_failure_log({}); }
 
 void Training::take_over_directory() {
   directory_.create();
@@ -110,7 +118,7 @@ void Training::run_to_end() {
   for (const std::string& each : inputs_.notes) note("note: " + each);
   clock_ = StepClock(now_ns());
   const std::int64_t start_ns = now_ns();
-  checkpoints_.start_clock();
+  checkpoints_.start();
   try {
     train_steps();
   } catch (const Interrupted& interrupted) {
@@ -229,6 +237,9 @@ void Training::report_accepted() {
                              {"train/grad_norm", report.grad_norm},
                              {"train/learning_rate", report.learning_rate},
                              {"train/tokens_per_second", report.tokens_per_second},
+                             {"train/tokens", static_cast<double>(report.tokens)},
+                             {"train/trained_tokens", static_cast<double>(report.trained_tokens)},
+                             {"train/padded_tokens", static_cast<double>(report.padded_tokens)},
                              {"train/epoch", static_cast<double>(report.epoch)}});
   summary_.add(report);
   reported_ = report.step;

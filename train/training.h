@@ -30,6 +30,9 @@ class Training {
   // `loss`: with which the pipeline's loss was made. `header`: what the log begins with.
   Training(Session& session, Pipeline& pipeline, const TrainSettings& settings, const models::CausalLmLossSettings& loss, RunInputs& inputs,
            const std::string& header);
+  ~Training();
+  Training(const Training&) = delete;
+  Training& operator=(const Training&) = delete;
 
   // Trains to the last step and writes the trained model. Once a signal asks for an end: writes a checkpoint, says so to
   // the session, and throws Interrupted.

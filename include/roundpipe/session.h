@@ -83,11 +83,18 @@ class Session {
   // ends. At most 200 bytes; "": nothing. By default that no further round is begun.
   void set_stop_notice(const std::string& text);
 
+  // Sets what rp-launch adds to its report if the coordinator is killed or crashes, so that it cannot say so itself: what is lost, what to
+  // go on from. At most 176 bytes; "": nothing, the default. Without effect in a run without rp-launch.
+  void set_crash_notice(const std::string& text);
+
   // Says that the program has saved its state: an end by TERM, HUP or USR1 then has exit code 75 (requeue).
   void preempted();
 
   // Threads that each worker computes with. Some results depend on it to the last bit, as on no other setting here.
   [[nodiscard]] int threads_per_worker() const;
+
+  // What the workers compute on: SessionOptions::device as it holds for this run, as "cpu", "cuda" or "sim:rtx4090".
+  [[nodiscard]] std::string device() const;
 
   // Whether the workers compute nothing and take a modelled machine's time (--device sim:NAME): there are no weights then.
   [[nodiscard]] bool is_modelled() const;

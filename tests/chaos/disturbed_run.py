@@ -12,8 +12,8 @@ from pathlib import Path
 FAULTS = ("ENOSPC", "EIO", "EINTR", "EMFILE", "EAGAIN", "short")
 WRITES = ("write", "pwrite", "writev")  # the calls that may be short
 OTHERS = ("libhwloc", "libc10", "libgomp")  # libraries whose own calls are not ours to check
-TORCH = "libtorch_cpu"  # its kernels map memory for code; its other calls are our std::filesystem's
-FILE_SYSTEM = ("libstdc++", "libtorch_cpu")  # where std::filesystem is: LibTorch brings a second one
+TORCH = "libtorch_cpu"
+FILE_SYSTEM = ("libstdc++", TORCH)  # where std::filesystem is: LibTorch brings a second one
 END_S = 1.0  # within which nothing of a run may be left
 
 
@@ -43,6 +43,11 @@ class Call:
     fault: str  # "-" if it did not fail
     caller: str
     path: str
+
+
+    def is_of_torch_kernel(self) -> bool:
+        """LibTorch's kernels map memory for the code that they make; what happens when they get none is not ours."""
+        return self.call == "mmap" and self.caller.startswith(TORCH)
 
 
 @dataclasses.dataclass
@@ -138,5 +143,5 @@ def faults_of(calls: list[Call], kinds: tuple = FAULTS) -> list[Fault]:
     hundreds of files in /sys to learn what cores there are, the first call stands for all."""
     first_of_hwloc = next((call for call in calls if call.caller.startswith("libhwloc")), None)
     ours = [call for call in calls if call == first_of_hwloc or
-            not (call.caller.startswith(OTHERS) or call.call == "mmap" and call.caller.startswith(TORCH))]
+            not (call.caller.startswith(OTHERS) or call.is_of_torch_kernel())]
     return [Fault(call.process, call.call, call.index, kind) for call in ours for kind in kinds if can_fail_by(call, kind)]

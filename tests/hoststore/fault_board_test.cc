@@ -46,6 +46,22 @@ TEST(FaultBoard, OnlyTheFirstFaultOfAProcessIsKept) {
   EXPECT_EQ(fault->backtrace, "#0 here\n");
 }
 
+TEST(FaultBoard, TheNewestCrashNoticeIsReadAndWhatIsTooLongIsCut) {
+  const FaultBoard writer = FaultBoard::create(2);
+  const FaultBoard reader = FaultBoard::attach(UniqueFd(dup(writer.fd())));
+  EXPECT_EQ(reader.entry(0).crash_notice(), "");
+  FaultBoardEntry entry = writer.entry(0);
+  for (const std::string& text : {std::string("the first, which is longer"), std::string("second"), std::string("third")}) {
+    entry.publish_crash_notice(text);
+    EXPECT_EQ(reader.entry(0).crash_notice(), text);
+  }
+  entry.publish_crash_notice(std::string(1000, 'x'));
+  EXPECT_EQ(reader.entry(0).crash_notice(), std::string(kCrashNoticeBytes, 'x'));
+  entry.publish_crash_notice("");
+  EXPECT_EQ(reader.entry(0).crash_notice(), "");
+  EXPECT_EQ(reader.entry(1).crash_notice(), "");
+}
+
 TEST(FaultBoard, AHalfWrittenFaultIsNeverRead) {
   const FaultBoard board = FaultBoard::create(1);
   FaultBoardEntry entry = board.entry(0);

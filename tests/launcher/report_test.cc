@@ -31,14 +31,27 @@ TEST(Report, SaysWhichProcessWhatWhereAndWhatToDo) {
   EXPECT_TRUE(has(text, "debugger")) << text;
 }
 
-TEST(Report, HasAtMostTwelveLinesWhateverWasRecorded) {
+TEST(Report, HasFewLinesWhateverWasRecorded) {
   Failure failure = crash();
   std::string many;
   for (int i = 0; i < 50; ++i) many += "line\n";
   failure.fault = Fault{.message = many, .backtrace = many};
   failure.log_file = "logs/worker-3.err";
+  failure.crash_notice = "everything";
+  failure.seen_late = true;
   const std::string text = failure_text(failure);
   EXPECT_LE(std::count(text.begin(), text.end(), '\n'), kMaxReportLines) << text;
+}
+
+TEST(Report, SaysWhatTheProcessLeftToBeSaidAndThatItWasSeenLate) {
+  Failure failure = crash();
+  EXPECT_FALSE(has(failure_text(failure), "lost:"));
+  EXPECT_FALSE(has(failure_text(failure), "SIGSTOP"));
+  failure.crash_notice = "the steps after checkpoint-4";
+  failure.seen_late = true;
+  const std::string text = failure_text(failure);
+  EXPECT_TRUE(has(text, "\n  lost:   the steps after checkpoint-4\n")) << text;
+  EXPECT_TRUE(has(text, "\n  when:   while rp-launch was stopped (SIGSTOP)")) << text;
 }
 
 TEST(Report, SaysThatALayerMustNotEndItsProcess) {

@@ -10,6 +10,7 @@
 #include <random>
 #include <thread>
 
+#include "common/output_file.h"
 #include "tests/pipeline/saved_states.h"
 
 namespace rp::test {
@@ -19,9 +20,11 @@ namespace fs = std::filesystem;
 
 constexpr int kNumSteps = 12;
 
-pid_t start_training(const fs::path& directory, bool in_background) {
+// `is_large`: files are written as those of models of a real size are.
+pid_t start_training(const fs::path& directory, bool in_background, bool is_large) {
   const pid_t pid = fork();
   if (pid != 0) return pid;
+  if (is_large) set_direct_writes_from(1);
   const TinySettings settings{.dtype = at::kBFloat16, .options = {.num_microbatches = 3, .asynchronous = true}};
   {
     TinyRun run(settings);
@@ -41,7 +44,7 @@ TEST(KilledSaves, LeaveOnlyWholeStates) {
   const int num_kills = asked == nullptr ? 30 : std::atoi(asked);
   const ScratchDirectory reference;
   const auto begin = std::chrono::steady_clock::now();
-  ASSERT_EQ(wait_for(start_training(reference.path(), false)), 0);
+  ASSERT_EQ(wait_for(start_training(reference.path(), false, false)), 0);
   const auto duration = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin);
   std::vector<StateContents> expected;
   for (int step = 0; step <= kNumSteps; ++step) expected.push_back(contents_of(state_path(reference.path(), step)));
@@ -50,7 +53,7 @@ TEST(KilledSaves, LeaveOnlyWholeStates) {
   int num_inside = 0, num_states = 0, num_runs = 0;
   for (; num_inside < num_kills && num_runs < 10 * num_kills; ++num_runs) {
     const ScratchDirectory output;
-    const pid_t pid = start_training(output.path(), true);
+    const pid_t pid = start_training(output.path(), true, num_runs % 2 == 0);
     std::this_thread::sleep_for(duration * (random() % 1000) / 1000);
     kill(pid, SIGKILL);
     (void)wait_for(pid);

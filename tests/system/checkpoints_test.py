@@ -258,7 +258,15 @@ class SumsTest(LaunchedTest):
             self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
             listed = {line.split("  ", 1)[1] for line in (self.output / name / "SHA256SUMS").read_text().splitlines()}
             self.assertEqual(listed | {"SHA256SUMS"}, {p.name for p in (self.output / name).iterdir()})
-        adapter = self.output / "final"
+        merged = self.output / "merged"
+        self.output = self.directory / "of-merged"
+        self.run_train(settings(self.output, model=merged))
+        self.output = self.directory / "of-damaged"
+        weights = bytearray((merged / "model.safetensors").read_bytes())
+        weights[-1] ^= 1
+        (merged / "model.safetensors").write_bytes(weights)
+        self.refused(64, "model.safetensors: does not have its checksum in SHA256SUMS beside it", model=merged)
+        adapter = self.directory / "output" / "final"
         self.output = self.directory / "next"
         sums = (adapter / "SHA256SUMS").read_text()
         (adapter / "SHA256SUMS").write_text(sums.splitlines(keepends=True)[0])

@@ -134,6 +134,35 @@ class Endings(unittest.TestCase):
         self.repeat("differ", 1, "the coordinator's model has 4 layers, this worker's has 5", workers=8)
         self.repeat("differ-in-argument", 1, "layer 1 (", workers=8)
 
+    def test_a_worker_that_dies_while_rp_launch_is_stopped_is_reported_with_that(self):
+        # Until the coordinator has waited in vain for the worker, and before.
+        for seconds in (2.5, 0.2):
+            for _ in range(REPETITIONS):
+                run = Run(PROGRAM, "until-signal", variables={"RP_WAIT_TIMEOUT": "1"})
+                run.wait_running()
+                run.process.send_signal(signal.SIGSTOP)
+                os.kill(run.worker(1), signal.SIGKILL)
+                time.sleep(seconds)
+                run.process.send_signal(signal.SIGCONT)
+                code, _, err = run.end(self)
+                self.assertEqual(code, 137, err)
+                self.assertRegex(err, r"rp-launch: worker 1 \(pid \d+\) was killed by SIGKILL")
+                self.assertEqual(err.count("while rp-launch was stopped (SIGSTOP)"), 1, err)
+
+    def test_output_that_nobody_reads_does_not_hold_up_the_end(self):
+        for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+            read_end, write_end = os.pipe()
+            process = subprocess.Popen([BIN / "rp-launch", "--workers", "1", "--tag-output", "yes"], stdout=write_end, stderr=subprocess.PIPE, text=True)
+            time.sleep(0.5)
+            process.send_signal(number)
+            start = time.monotonic()
+            _, err = process.communicate(timeout=DEADLINE)
+            self.assertLess(time.monotonic() - start, 4)
+            self.assertEqual(128 - process.returncode if process.returncode < 0 else process.returncode, code, err)
+            self.assertRegex(err, r"rp-launch: \S+ \S+ of output could not be written by the end of the run and are dropped\n")
+            os.close(read_end)
+            os.close(write_end)
+
     def test_a_segfault_in_a_layer_is_139(self):
         self.repeat("segfault-in-layer", 139, "SIGSEGV")
 

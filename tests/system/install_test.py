@@ -77,6 +77,7 @@ class InstallTest(unittest.TestCase):
         train, link = PREFIX / "bin" / "train", PREFIX / "lib" / "libtorch"
         link.unlink(missing_ok=True)
         self.assertIn("libtorch_cpu.so", run(train, "--version", expect=127).stderr)
+        self.assertIn("LD_LIBRARY_PATH=$(python3 -c", run(PREFIX / "bin" / "rp-launch", "--workers", "2", "train", "--version", expect=127).stderr)
         link.symlink_to(TORCH.resolve())
         self.addCleanup(link.unlink)
         self.assertRegex(run(PREFIX / "bin" / "rp-launch", "--workers", "2", "train", "--version").stdout, r"^train \d")

@@ -42,10 +42,11 @@ class PackingTest(LaunchedTest):
         expected = self.losses("padded", no_packing=True, batch_size=len(POSITIONS), num_microbatches=1)
         self.assertLess(expected[2], expected[0] - 0.01)
         for microbatches in range(1, NUM_PACKED + 1):
-            workers = (microbatches - 1) % 4 + 1
-            losses = self.losses(f"packed-{microbatches}", workers, batch_size=NUM_PACKED, num_microbatches=microbatches)
-            self.assert_same(losses, expected)
-        self.assert_same(self.losses("padded-8", 3, no_packing=True, batch_size=len(POSITIONS), num_microbatches=8), expected)
+            for packed in (True, False):
+                workers = (microbatches + 2 * packed) % 4 + 1
+                with self.subTest(microbatches=microbatches, packed=packed, workers=workers):
+                    kind = {"batch_size": NUM_PACKED} if packed else {"batch_size": len(POSITIONS), "no_packing": True}
+                    self.assert_same(self.losses(f"{packed}-{microbatches}", workers, num_microbatches=microbatches, **kind), expected)
 
     def test_bits_of_packed_runs_do_not_depend_on_the_workers(self):
         runs = []

@@ -3,6 +3,7 @@
 
 import json
 import re
+import subprocess
 import unittest
 
 import launched
@@ -41,6 +42,14 @@ class SimulationTest(launched.LaunchedTest):
     def test_a_profile_knows_what_a_preset_costs(self):
         process = self.run_modelled(preset("qwen3-1.7b", max_steps=2, batch_size=4), "sim:h100")
         self.assertIn("roundpipe: sim:h100, 2 workers, 1 steps after 1:", process.stderr)
+
+    def test_what_rp_plan_refuses_is_refused(self):
+        words = preset("qwen3-1.7b", sequence_length=1 << 18, batch_size=4)
+        process = self.run_modelled(words, "sim:rtx4090", 69)
+        plan = subprocess.run([launched.PROGRAMS / "rp-plan", "plan", "--model", "qwen3-1.7b", "--gpus", "2", "--batch-size", "4", "--microbatches", "4",
+                               "--rounds-per-step", "1", "--sequence-length", str(1 << 18), "--effort", "fast"], capture_output=True, text=True)
+        reason = re.search(r"It does not fit: (stages of one layer each do not fit the GPU: .*? are usable\.)", plan.stdout)[1]
+        self.assertIn(reason, process.stderr)
 
     def test_recompute_by_layer_is_simulated_as_such(self):
         # The fused stage takes so long that the backward stage waits for its gradients: by layer with a recompute left to do.

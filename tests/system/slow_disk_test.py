@@ -31,6 +31,14 @@ class SlowDiskTest(LaunchedTest):
         time.sleep(0.5)  # another step: the numbers of the one that is saved are known
         return process
 
+    def test_a_slow_checkpoint_is_no_hang(self):
+        words = self.command(settings(self.output, max_steps=FIRST + 2, save_every=FIRST), ["--workers", "2", "--wait-timeout", "1"])
+        process = subprocess.run(words, capture_output=True, text=True, env=dict(os.environ, **SLOW_WRITES), timeout=2 * DEADLINE_S)
+        self.assertEqual((process.returncode, process.stderr), (0, ""))
+        seconds = [float(each) for each in re.findall(r"checkpoint of step \d+ written to \S+ in ([\d.]+) s", process.stdout)]
+        self.assertEqual(len(seconds), 2, process.stdout[-1000:])
+        self.assertGreater(min(seconds), 3, "the disk was too fast for this test")
+
     def directories(self):
         return [path.name for path in self.output.iterdir() if path.is_dir()]
 

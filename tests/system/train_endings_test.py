@@ -19,7 +19,7 @@ import time
 import unittest
 from pathlib import Path
 
-from launched import DEADLINE_S, SAMPLE, LaunchedTest, metrics, settings, worker_of
+from launched import DEADLINE_S, SAMPLE, LaunchedTest, coordinator_of, make_model, metrics, settings, worker_of
 
 
 class SignalTest(LaunchedTest):
@@ -77,6 +77,31 @@ class SignalTest(LaunchedTest):
             expected = rf"lost: go on from {self.output}/checkpoint-{newest} with --resume auto\n" if saved else "without a checkpoint: its steps are lost"
             self.assertRegex(err, r"(?m)^train: the run ends after step \d+.*" + expected)
             shutil.rmtree(self.output)
+
+    def test_rp_launch_says_what_is_lost_where_the_coordinator_cannot(self):
+        for saved in (True, False):
+            process = self.start(save_every=1 if saved else "never", max_steps=20000)
+            while saved and not list(self.output.glob("checkpoint-*")):
+                time.sleep(0.01)
+            os.kill(coordinator_of(process), signal.SIGKILL)
+            _, err = process.communicate(timeout=DEADLINE_S)
+            self.assertEqual(process.returncode, 137, err)
+            lost = re.search(r"(?m)^  lost: +(.*)$", err)[1]
+            if saved:
+                step = int(re.match(r"the steps after checkpoint-(\d+); the same command with --resume auto goes on from there$", lost)[1])
+                newest = max(int(p.name.split("-")[1]) for p in self.output.glob("checkpoint-*"))
+                self.assertIn(step, (newest, newest - 1), "the newest may have its name, and nobody knows of it yet")
+            else:
+                self.assertEqual(lost, "all steps, since there is no checkpoint yet; --save-every says how often there is one")
+            shutil.rmtree(self.output)
+
+    def test_processes_have_names_by_their_roles(self):
+        process = self.start()
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in children}
+        self.assertEqual(names, {"train:coord", "train:worker0", "train:worker1"})
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=DEADLINE_S)
 
     def test_a_second_int_while_checkpoints_are_written_leaves_nothing_half_written(self):
         for repetition in range(8):
@@ -189,6 +214,14 @@ class BadInputTest(LaunchedTest):
         self.refused(2, "--learnin-rate (did you mean --learning-rate?)", learnin_rate=1)
         self.refused(2, "missing: --data FILE", data=None)
         self.refused(2, "--sequence-length 4096 is beyond the 128 positions", sequence_length=4096)
+
+    def test_activations_that_cannot_fit_are_refused_before_the_first_step(self):
+        model = make_model(self.directory / "model", max_position_embeddings=8192, hidden_size=512, num_attention_heads=8)
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            if (SAMPLE / "model" / name).exists():
+                shutil.copy(SAMPLE / "model" / name, model)
+        self.refused(69, "a round of 2000 sequences of 8192 tokens keeps at least", "of activations in host memory", "are free; give a round at most",
+                     launch=("--workers", "2"), model=model, batch_size=2000, num_microbatches=2000, sequence_length=8192)
 
     def test_config_file(self):
         config = self.directory / "run.toml"
@@ -324,7 +357,9 @@ class StandardOutputTest(LaunchedTest):
             with self.subTest(sink):
                 process = self.run_into(sink)
                 self.assertEqual(process.returncode, 0, process.stderr)
-                self.assertEqual(process.stderr.count("train: nobody reads stdout any more"), 0 if sink == ">&-" else 1, process.stderr)
+                told = 0 if sink == ">&-" else 1
+                self.assertEqual(process.stderr.count("train: nobody reads stdout any more"), told, process.stderr)
+                self.assertEqual((self.output / "train.log").read_text().count("train: nobody reads stdout any more"), told)
                 shutil.rmtree(self.output)
 
     def test_a_reader_that_does_not_read_cannot_hold_a_run(self):

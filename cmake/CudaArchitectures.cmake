@@ -1,0 +1,28 @@
+# Which GPUs CUDA code is compiled for where nobody says: those of this machine, or all that are supported where it has none.
+# `cmake -P` of this file prints the list.
+set(RP_SUPPORTED_ARCHITECTURES "80-real;86-real;89-real;90-real;120")
+set(RP_OLDEST_ARCHITECTURE 80)  # bf16
+
+function(rp_default_architectures result)
+  set(found)
+  execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader OUTPUT_VARIABLE lines ERROR_QUIET RESULT_VARIABLE code)
+  if(code EQUAL 0)
+    string(REGEX MATCHALL "[0-9]+\\.[0-9]+" versions "${lines}")
+    foreach(version IN LISTS versions)
+      string(REPLACE "." "" number ${version})
+      if(number GREATER_EQUAL RP_OLDEST_ARCHITECTURE)
+        list(APPEND found ${number}-real)
+      endif()
+    endforeach()
+    list(REMOVE_DUPLICATES found)
+  endif()
+  if(NOT found)
+    set(found ${RP_SUPPORTED_ARCHITECTURES})
+  endif()
+  set(${result} ${found} PARENT_SCOPE)
+endfunction()
+
+if(CMAKE_SCRIPT_MODE_FILE STREQUAL CMAKE_CURRENT_LIST_FILE)
+  rp_default_architectures(list)
+  message("${list}")
+endif()
