@@ -1,6 +1,7 @@
 // The signals of tests/cuda/signals_test.cc on a GPU that two to eight processes share.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 
 #include "cuda/cuda_device.h"
@@ -19,6 +20,8 @@ std::unique_ptr<Device> gpu(GpuSignals signals) {
 
 // In a process of its own: CUDA must not be used before a fork.
 bool has_gpu() {
+  // As rp-launch does: a stream that waits must not hold up another in the same hardware queue.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   return status_of_process([] { return gpu(GpuSignals::kWords) != nullptr; }) == 0;
 }
 
