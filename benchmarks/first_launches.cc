@@ -93,11 +93,15 @@ std::vector<FirstLaunchTime> time_first_launches(const CudaContext& context, con
   std::optional<ShutStream> beside;
   if (watch_s > 0) beside.emplace(context, watch_s);
   std::vector<FirstLaunchTime> times;
-  for (const FirstLaunch& launch : launches) {
+  const auto time = [&](const FirstLaunch& launch, double& ms, bool& was_held_up) {
     if (beside) beside->shut();
-    const double first_ms = timed_ms(context, queue, launch);
-    const bool was_held_up = beside && beside->let_go();
-    times.push_back({.what = launch.what, .first_ms = first_ms, .again_ms = timed_ms(context, queue, launch), .was_held_up = was_held_up});
+    ms = timed_ms(context, queue, launch);
+    was_held_up = beside && beside->let_go();
+  };
+  for (const FirstLaunch& launch : launches) {
+    FirstLaunchTime& its = times.emplace_back(FirstLaunchTime{.what = launch.what});
+    time(launch, its.first_ms, its.was_held_up);
+    time(launch, its.again_ms, its.was_held_up_again);
   }
   return times;
 }

@@ -1,6 +1,6 @@
 // What the first launch of each of our kernels takes, and that of cuBLAS: its handle and a product. Each is launched first and then again,
 // in a process of its own in which no other stream has work, and in one in which a stream waits for a word that is not written yet, as
-// workers' streams do. If the driver waits for that stream before it loads a module, the launch is held up until a watchdog writes the word.
+// workers' streams do. If the driver waits for that stream before it loads a kernel, the launch is held up until a watchdog writes the word.
 //
 // Prints a line of JSON each. Exit code 69 without a GPU.
 //
@@ -55,7 +55,8 @@ void print_times(bool is_beside, double watch_s) {
   const auto print = [&](const std::vector<rp::FirstLaunch>& list) {
     for (const rp::FirstLaunchTime& time : rp::time_first_launches(context, list, is_beside ? watch_s : 0)) {
       const nlohmann::ordered_json line = {{"launch", time.what}, {"is_beside", is_beside}, {"first_ms", time.first_ms},
-                                           {"again_ms", time.again_ms}, {"was_held_up", time.was_held_up}};
+                                           {"again_ms", time.again_ms}, {"was_held_up", time.was_held_up},
+                                           {"was_held_up_again", time.was_held_up_again}};
       std::cout << line.dump() << "\n" << std::flush;
     }
   };

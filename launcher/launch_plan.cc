@@ -14,7 +14,6 @@ namespace rp {
 namespace {
 
 constexpr const char* kVisibleDevicesVariable = "CUDA_VISIBLE_DEVICES";
-constexpr const char* kCublasVariable = "CUBLAS_WORKSPACE_CONFIG";
 constexpr const char* kMaxConnectionsVariable = "CUDA_DEVICE_MAX_CONNECTIONS";
 
 bool wants_binding(const LaunchOptions& options, const LocalMachine& machine) {
@@ -63,7 +62,6 @@ void add_gpu(const std::vector<Gpu>& gpus, std::size_t worker, const std::string
   process.variables.emplace_back(kGpuVariable, gpus[worker].uuid);
   process.variables.emplace_back(kVisibleDevicesVariable, visible_devices(gpus, worker, signals));
   process.variables.emplace_back(kGpuSharersVariable, std::to_string(num_sharers(gpus, gpus[worker])));
-  if (!machine.sets_cublas_workspace) process.variables.emplace_back(kCublasVariable, ":4096:8");
   // A worker has about ten streams; the driver's 8 queues would make some of them wait for each other.
   if (!machine.sets_max_connections) process.variables.emplace_back(kMaxConnectionsVariable, "32");
 }
@@ -104,8 +102,7 @@ LocalMachine observe_machine(bool with_gpus) {
                       .nodes = numa_nodes(allowed_cpus()),
                       .gpus = with_gpus ? observe_gpus() : GpuSystem{},
                       .cuda = CudaVariables::of_this_process(),
-                      .sets_max_connections = environment_value(kMaxConnectionsVariable).has_value(),
-                      .sets_cublas_workspace = environment_value(kCublasVariable).has_value()};
+                      .sets_max_connections = environment_value(kMaxConnectionsVariable).has_value()};
 }
 
 LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& machine,

@@ -39,7 +39,6 @@ struct LocalMachine {
   GpuSystem gpus{};
   CudaVariables cuda{};
   bool sets_max_connections = false;  // the person has set CUDA_DEVICE_MAX_CONNECTIONS
-  bool sets_cublas_workspace = false;  // likewise, CUBLAS_WORKSPACE_CONFIG
 };
 // Without `with_gpus` the driver is not asked.
 [[nodiscard]] LocalMachine observe_machine(bool with_gpus);

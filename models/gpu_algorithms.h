@@ -7,7 +7,7 @@
 
 namespace rp::models {
 
-// For the whole process, before anything is computed. Also needs CUBLAS_WORKSPACE_CONFIG in the environment.
+// For the whole process, before anything is computed.
 inline void choose_gpu_algorithms(bool allows_nondeterminism) {
   at::Context& context = at::globalContext();
   // What has no algorithm with a fixed order warns and goes on: it is the user's layer.

@@ -10,9 +10,8 @@ namespace rp {
 namespace {
 
 // What rp-launch gives a worker (docs/launcher.md), for programs that run without it. When this library is loaded, by a process's
-// first thread: the driver and cuBLAS read them when they start.
-[[maybe_unused]] const bool g_has_variables =
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) == 0 && setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0) == 0;
+// first thread: the driver reads it when it starts.
+[[maybe_unused]] const bool g_has_variable = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0) == 0;
 
 class CudaPluginDevice : public PluginDevice {
  public:

@@ -157,7 +157,7 @@ TEST(FirstLaunches, SayWhichWaitForAnotherStream) {
   CUdeviceptr data = 0;
   ASSERT_EQ(driver.table().mem_alloc(&data, 4096), CUDA_SUCCESS);
   const FirstLaunch free_one{"set", [&](CUstream stream) { (void)driver.table().memset_d8_async(data, 0, 256, stream); }};
-  // Giving memory back waits for all streams, as loading a module may.
+  // Giving memory back waits for all streams, as loading a kernel does.
   const FirstLaunch waiting_one{"give back", [&](CUstream) {
                                   CUdeviceptr other = 0;
                                   (void)driver.table().mem_alloc(&other, 4096);
@@ -165,13 +165,15 @@ TEST(FirstLaunches, SayWhichWaitForAnotherStream) {
                                 }};
   const std::vector<FirstLaunchTime> beside = time_first_launches(context, {free_one, waiting_one, free_one}, 0.2);
   ASSERT_EQ(beside.size(), 3U);
-  EXPECT_FALSE(beside[0].was_held_up);
-  EXPECT_TRUE(beside[1].was_held_up);
+  EXPECT_FALSE(beside[0].was_held_up || beside[0].was_held_up_again);
+  EXPECT_TRUE(beside[1].was_held_up && beside[1].was_held_up_again);
   EXPECT_GE(beside[1].first_ms, 150);
-  EXPECT_LT(beside[1].again_ms, 150) << "nothing waits any more";
+  EXPECT_GE(beside[1].again_ms, 150);
   EXPECT_FALSE(beside[2].was_held_up) << "the next wait is one of its own";
-  for (const FirstLaunchTime& time : time_first_launches(context, {free_one, waiting_one}, 0)) EXPECT_FALSE(time.was_held_up) << time.what;
-  EXPECT_EQ(driver.num_calls("cuStreamWaitValue64"), 3);
+  for (const FirstLaunchTime& time : time_first_launches(context, {free_one, waiting_one}, 0)) {
+    EXPECT_FALSE(time.was_held_up || time.was_held_up_again) << time.what;
+  }
+  EXPECT_EQ(driver.num_calls("cuStreamWaitValue64"), 6);
   ASSERT_EQ(driver.table().mem_free(data), CUDA_SUCCESS);
 }
 

@@ -5,8 +5,6 @@
 #include <c10/cuda/CUDAStream.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "cuda/kernels/kernels.h"
 #include "models/documents.h"
 #include "models/gpu_algorithms.h"
@@ -23,7 +21,6 @@ class TorchOnGpu : public testing::TestWithParam<at::ScalarType> {
  protected:
   // As a worker has it (plugin/).
   static void SetUpTestSuite() {
-    setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
     choose_gpu_algorithms(/*allows_nondeterminism=*/false);
     if (!at::globalContext().hasCUDA()) return;
     table_ = cuda::kernel_table();

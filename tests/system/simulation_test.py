@@ -85,7 +85,8 @@ class SimulationTest(launched.LaunchedTest):
         self.assertIn("did you mean rtx4090?", self.run_modelled(preset("qwen3-1.7b"), "sim:rtx490", expect=2).stderr)
         self.assertIn("the workload has 7 layers and a head, the model has 30 layers",
                       self.run_modelled(preset("qwen3-1.7b"), self.workload(7), expect=2).stderr)
-        self.assertIn("but the modelled machine has", self.run_modelled(preset("qwen3-235b"), "sim:rtx4090", expect=69).stderr)
+        self.assertIn("stages of one layer each do not fit the GPU", self.run_modelled(preset("qwen3-235b"), "sim:rtx4090", expect=69).stderr)
+        self.assertIn("but the modelled machine has", self.run_modelled(preset("qwen3-235b"), "sim:h200", expect=69).stderr)
         self.assertIn("preset", self.run_modelled(preset("qwen3-1.8b"), "sim:rtx4090", expect=2).stderr)
 
 

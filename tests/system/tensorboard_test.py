@@ -2,6 +2,7 @@
 """TensorBoard reads what a run writes for it: the steps' numbers, as metrics.jsonl has them, and the evaluations'."""
 
 import json
+import shutil
 import unittest
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -12,6 +13,7 @@ from launched import LaunchedTest, metrics, settings
 class TensorBoardTest(LaunchedTest):
     def test_it_has_every_step_and_evaluation(self):
         self.run_train(settings(self.output, max_steps=3, save_every=1, eval_share=0.2, eval_every=1))
+        shutil.rmtree(self.output / "final")  # a run that has ended is not resumed
         self.run_train(settings(self.output, max_steps=5, save_every=1, eval_share=0.2, eval_every=1, resume=self.output))
         events = EventAccumulator(str(self.output))
         events.Reload()

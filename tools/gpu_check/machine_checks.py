@@ -57,7 +57,8 @@ def attributes(bench: Bench) -> list[Outcome]:
 
 
 def launches_outcomes(lines: list[dict]) -> list[Outcome]:
-    """Longest and sum of first launches, and which were held up by another stream, by what gpu_first_launches prints."""
+    """Longest and sum of first launches, which of them were held up by another stream, and what was held up when it was launched again, by
+    what gpu_first_launches prints."""
     outcomes = []
     for is_beside in (False, True):
         its = [line for line in lines if line["is_beside"] == is_beside]
@@ -69,20 +70,24 @@ def launches_outcomes(lines: list[dict]) -> list[Outcome]:
         held_up = [line["launch"] for line in its if line["was_held_up"]]
         figure = (f"{len(its)} launches, {sum(line['first_ms'] for line in its):.0f} ms, the longest {longest['first_ms']:.1f} ms "
                   f"({longest['launch']}); again at most {again:.2f} ms")
-        if is_beside:
-            figure += f"; held up: {', '.join(held_up) or 'none'}"
-        outcomes.append(Outcome(figure, not held_up))
-    return outcomes
+        outcomes.append(Outcome(figure + f"; held up: {len(held_up)}" * is_beside))
+    beside = [line for line in lines if line["is_beside"]]
+    again = [line["launch"] for line in beside if line["was_held_up_again"]]
+    if not beside:
+        return [*outcomes, Outcome(why="no line of it", has_failed=True)]
+    return [*outcomes, Outcome(f"{len(beside)} launches, held up: {', '.join(again) or 'none'}", not again)]
 
 
-# Before any training: what loads kernels while streams wait is what hangs or slows a run's first rounds.
+# Before any training. The driver waits for all streams before it loads a kernel; what workers rest on is that it does not once that is loaded
+# (docs/design/warm-up.md).
 @check("launches", ("first launches of our kernels, of a cuBLAS handle and product: from the call to the end", A_FIGURE),
-       ("the same while another stream waits for a word, under a watchdog", "none is held up"))
+       ("the same while another stream waits for a word, under a watchdog", A_FIGURE),
+       ("what was launched before, while another stream waits for a word", "none is held up"))
 def first_launches(bench: Bench) -> list[Outcome]:
     result = bench.run([bench.program("gpu_first_launches")], 45)
     found = printed(result, "launch", "is_beside")
     outcomes = launches_outcomes(list(found.lines.values()))
-    bench.note_table(("launch", "is_beside", "first_ms", "again_ms", "was_held_up"), found.lines.values())
+    bench.note_table(("launch", "is_beside", "first_ms", "again_ms", "was_held_up", "was_held_up_again"), found.lines.values())
     if result.code == 0:
         return outcomes
     # What was launched before a failure is known, but is not all that had to be shown.
