@@ -83,17 +83,39 @@ class DamagedCheckpointsTest(LaunchedTest):
             if self.chance.random() < 0.5:  # and so was a write of the metrics
                 with open(self.output / "metrics.jsonl", "a") as file:
                     file.write('{"step": 5, "loss": 1.')
-            newest = max(set([4, 3, 2, 1]) - set(damaged))
+            whole = {4, 3, 2, 1} - set(damaged)
+            useless = set(damaged) | self.misname(whole, done)
+            newest, names = max(whole), checkpoints(self.output)
             with self.subTest(trial=trial, damaged=done):
                 out = self.run_train(settings(self.output, max_steps=STEPS, resume="auto", save_every=1)).stdout
                 self.assertIn(f"note: resumes from {self.output}/checkpoint-{newest}\n", out)
-                later = [step for step in damaged if step > newest]
+                later = [step for step in useless if step > newest]
                 for step in later:
                     self.assertIn(f"checkpoint-{step} is damaged and now called damaged-checkpoint-{step}: ", out)
                 self.assertEqual({p.name for p in self.output.iterdir() if p.name.startswith((".", "damaged"))},
                                  {f"damaged-checkpoint-{step}" for step in later})
                 self.assertEqual(bits(self.output), self.bits)
-                self.assertEqual(checkpoints(self.output), [1, 2, 3, 4, 5, 6])
+                self.assertEqual(checkpoints(self.output), [step for step in names if step <= newest] + list(range(newest + 1, STEPS + 1)))
+
+    def misname(self, whole: set[int], done: list[str]) -> set[int]:
+        """In some trials one of the whole ones gets another's name, or two exchange theirs; they leave `whole`. Gives the steps of useless names."""
+        kind = self.chance.choice(["", "", "rename", "exchange"])
+        if len(whole) <= 2 or not kind:
+            return set()
+        first, second = self.chance.sample(sorted(whole), 2)
+        place = {step: self.output / f"checkpoint-{step}" for step in (first, second)}
+        whole.discard(first)
+        if kind == "rename":
+            other = self.chance.choice([5, 6, 7, 40])
+            place[first].rename(self.output / f"checkpoint-{other}")
+            done.append(f"checkpoint-{first} called checkpoint-{other}")
+            return {other}
+        whole.discard(second)
+        place[first].rename(self.output / "x")
+        place[second].rename(place[first])
+        (self.output / "x").rename(place[second])
+        done.append(f"checkpoint-{first} and checkpoint-{second} exchanged")
+        return {first, second}
 
     def test_an_edit_is_refused_by_name(self):
         for trial in range(TRIALS):

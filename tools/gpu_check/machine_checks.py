@@ -71,11 +71,11 @@ def launches_outcomes(lines: list[dict]) -> list[Outcome]:
         figure = (f"{len(its)} launches, {sum(line['first_ms'] for line in its):.0f} ms, the longest {longest['first_ms']:.1f} ms "
                   f"({longest['launch']}); again at most {again:.2f} ms")
         outcomes.append(Outcome(figure + f"; held up: {len(held_up)}" * is_beside))
-    beside = [line for line in lines if line["is_beside"]]
-    again = [line["launch"] for line in beside if line["was_held_up_again"]]
-    if not beside:
+    while_shut = [line for line in lines if line["is_beside"]]
+    held_up = [line["launch"] for line in while_shut if line["was_held_up_again"]]
+    if not while_shut:
         return [*outcomes, Outcome(why="no line of it", has_failed=True)]
-    return [*outcomes, Outcome(f"{len(beside)} launches, held up: {', '.join(again) or 'none'}", not again)]
+    return [*outcomes, Outcome(f"{len(while_shut)} launches, held up: {', '.join(held_up) or 'none'}", not held_up)]
 
 
 # Before any training. The driver waits for all streams before it loads a kernel; what workers rest on is that it does not once that is loaded
