@@ -10,11 +10,16 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import unittest
 from pathlib import Path
 
 from launched import DEADLINE_S, LaunchedTest, bits, metrics, settings
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+from token_file import TokenFileWriter  # noqa: E402
 
 TRIALS = int(os.environ.get("RP_CHECKPOINT_TRIALS", "12"))
 STEPS = 6
@@ -168,6 +173,17 @@ class OtherModelTest(LaunchedTest):
         message = self.refused(2, "3 problems", "/rope_theta is 77.0, and was", "/rms_norm_eps is 0.5, and was", "--seed is 5, but", untouched=False,
                                model=model, resume=self.output, max_steps=4, seed=5)
         self.assertNotIn("transformers_version", message)
+
+    def test_other_data_are_refused(self):
+        self.run_train(settings(self.output, max_steps=2))
+        shutil.rmtree(self.output / "final")
+        other = self.directory / "other.tokens"
+        text = TokenFileWriter(vocabulary=300, eos_token=None, kind="text")
+        for i in range(40):
+            text.add([i % 300] * 50, [1] * 50)
+        text.write(other)
+        self.refused(2, f"--data {other} is not the data that {self.output}/checkpoint-2 was saved with", untouched=False, data=other,
+                     resume=self.output, max_steps=4)
 
 
 class AutomaticResumeTest(LaunchedTest):

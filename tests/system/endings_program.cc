@@ -20,6 +20,7 @@ struct Block : torch::nn::Module {
       if (g_mode == "throw-in-layer" || g_mode == "throw-unheard") throw std::runtime_error("the layer's own message");
       if (g_mode == "segfault-in-layer") *g_nowhere = 1;
       if (g_mode == "abort-in-layer") std::abort();
+      if (g_mode == "exit-in-layer") std::exit(3);
       while (g_mode == "hang-in-layer") pause();
       if (g_mode == "worker-killed" && ++num_calls_ == 20) raise(SIGKILL);
     }

@@ -113,6 +113,9 @@ class Endings(unittest.TestCase):
     def test_an_exception_in_a_layer_is_1_and_names_its_place(self):
         self.repeat("throw-in-layer", 1, "the layer's own message", "layer 1 ", "microbatch 0", workers=8)
 
+    def test_a_layer_that_ends_its_process_is_named(self):
+        self.repeat("exit-in-layer", 3, "layer 1, microbatch 0", "a layer must return, or throw to end the run", workers=2)
+
     def test_an_exception_that_no_call_has_thrown_is_told_at_the_end(self):
         self.repeat("throw-unheard", 1, "the layer's own message", "layer 1 ")
 
