@@ -19,6 +19,15 @@ namespace {
 
 double sequences_of_microbatch(const TrainSettings& s) { return static_cast<double>(s.sequences_of_round()) / static_cast<double>(s.num_microbatches); }
 
+// The most that a stage of the plan saves of a microbatch for its backward.
+std::uint64_t saved_bytes(const std::vector<LayerCost>& costs, const Plan& plan, RecomputeGrain recompute) {
+  std::uint64_t bytes = 0;
+  const auto add = [&](const LayerRange& layers, StageKind kind) { bytes = std::max(bytes, stage_memory(costs, layers, kind, recompute).saved); };
+  if (const int num_layers = static_cast<int>(costs.size()); plan.fused_start < num_layers) add({plan.fused_start, num_layers}, StageKind::kFused);
+  for (const LayerRange& layers : plan.backward) add(layers, StageKind::kBackward);
+  return bytes;
+}
+
 }  // namespace
 
 std::uint64_t least_activation_bytes(const TrainSettings& s, const std::string& plan_text, int num_cpu_workers) {
@@ -32,7 +41,7 @@ std::uint64_t least_activation_bytes(const TrainSettings& s, const std::string& 
   const std::uint64_t of_a_round = host_memory(costs, plan, host).activations / kRoundsInFlight;
   // Gradients of inputs are counted there, too, and those are never all there at once.
   const std::uint64_t of_gradients = 2 * largest_input * static_cast<std::uint64_t>(s.num_microbatches);
-  const std::uint64_t of_workers = static_cast<std::uint64_t>(num_cpu_workers) * gpu_memory(costs, plan, host.recompute).saved;
+  const std::uint64_t of_workers = static_cast<std::uint64_t>(num_cpu_workers) * saved_bytes(costs, plan, host.recompute);
   const std::uint64_t of_sixteen_bits = of_a_round - std::min(of_a_round, of_gradients) + of_workers;
   return s.dtype == DType::kFloat32 ? 2 * of_sixteen_bits : of_sixteen_bits;
 }
