@@ -1,5 +1,6 @@
 #include "pipeline/state_description.h"
 
+#include <climits>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
@@ -14,12 +15,12 @@ namespace {
 constexpr int kStateVersion = 4;
 constexpr std::uint64_t kMaxDescriptionBytes = std::uint64_t{16} << 20;
 
-UpdateHistory read_history(const nlohmann::json& object) {
+UpdateHistory read_history(const std::filesystem::path& path, const nlohmann::json& object) {
   const nlohmann::json& scale = object.at("loss_scale");
-  return {.num_applied = object.at("updates").get<std::uint64_t>(),
+  return {.num_applied = static_cast<std::uint64_t>(whole_number(path, object, "updates")),
           .loss_scale = {.scale = scale.at("scale").get<double>(),
                          .previous_scale = scale.at("previous_scale").get<double>(),
-                         .steps_since_overflow = scale.at("steps_since_overflow").get<int>()}};
+                         .steps_since_overflow = static_cast<int>(whole_number(path, scale, "steps_since_overflow", 0, INT_MAX))}};
 }
 
 nlohmann::json loss_scale_json(const LossScaleHistory& history) {
@@ -68,16 +69,14 @@ StateDescription StateDescription::read(const std::filesystem::path& directory) 
 StateDescription StateDescription::parse(const std::filesystem::path& path, const std::string& text) {
   const nlohmann::json object = parse_json_file(path, text);
   try {
-    if (object.at("version").get<int>() != kStateVersion) {
+    if (object.at("version") != kStateVersion) {
       throw bad_input(path, "was written by another version of the program");
     }
-    const auto step = object.at("step").get<std::int64_t>();
-    if (step < 0) throw bad_input(path, "is of step ", step);
-    return {.step = static_cast<std::uint64_t>(step),
-            .round = object.at("round").get<std::uint64_t>(),
-            .updates = read_history(object),
+    return {.step = static_cast<std::uint64_t>(whole_number(path, object, "step")),
+            .round = static_cast<std::uint64_t>(whole_number(path, object, "round")),
+            .updates = read_history(path, object),
             .dtype = object.at("dtype").get<std::string>(),
-            .rounds_per_step = object.at("rounds_per_step").get<int>(),
+            .rounds_per_step = static_cast<int>(whole_number(path, object, "rounds_per_step", 0, INT_MAX)),
             .asynchronous = object.at("asynchronous").get<bool>(),
             .user_data = object.at("user_data").get<std::string>()};
   } catch (const nlohmann::json::exception& error) {

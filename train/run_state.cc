@@ -6,6 +6,7 @@
 
 #include "common/bad_input.h"
 #include "common/text.h"
+#include "model_files/json_file.h"
 
 namespace rp {
 namespace {
@@ -32,11 +33,11 @@ nlohmann::json evaluations_json(const EvaluationRecord& record) {
   return json;
 }
 
-EvaluationRecord evaluations_of(const nlohmann::json& json) {
+EvaluationRecord evaluations_of(const std::filesystem::path& checkpoint, const nlohmann::json& json) {
   EvaluationRecord record;
-  record.last_step = json.at("last_step").get<std::int64_t>();
-  record.best_step = json.at("best_step").get<std::int64_t>();
-  record.num_since_best = json.at("num_since_best").get<std::int64_t>();
+  record.last_step = whole_number(checkpoint, json, "last_step", -1);
+  record.best_step = whole_number(checkpoint, json, "best_step", -1);
+  record.num_since_best = whole_number(checkpoint, json, "num_since_best");
   if (record.best_step >= 0) record.best_loss = json.at("best_loss").get<double>();
   return record;
 }
@@ -77,7 +78,7 @@ SavedRun parse_run_state(const std::filesystem::path& checkpoint, const std::str
     saved.data.sequences = whole("data_sequences");
     saved.model.config = object.at("model").at("config").get<std::map<std::string, std::string>>();
     saved.model.weights = object.at("model").at("weights").get<std::string>();
-    saved.evaluations = evaluations_of(object.at("evaluations"));
+    saved.evaluations = evaluations_of(checkpoint, object.at("evaluations"));
     saved.keeps_all_checkpoints = object.at("keeps_all_checkpoints").get<bool>();
     saved.settings = object.at("settings").get<std::map<std::string, std::string>>();
   } catch (const nlohmann::json::exception& error) {
