@@ -19,7 +19,8 @@ namespace {
 
 double sequences_of_microbatch(const TrainSettings& s) { return static_cast<double>(s.sequences_of_round()) / static_cast<double>(s.num_microbatches); }
 
-// The most that a stage of the plan saves of a microbatch for its backward.
+// Returns the maximum over the plan's stages of what one saves of a microbatch for its backward. (The `saved` of gpu_memory() is that of the stage
+// whose saved activations and workspace are largest together.)
 std::uint64_t saved_bytes(const std::vector<LayerCost>& costs, const Plan& plan, RecomputeGrain recompute) {
   std::uint64_t bytes = 0;
   const auto add = [&](const LayerRange& layers, StageKind kind) { bytes = std::max(bytes, stage_memory(costs, layers, kind, recompute).saved); };

@@ -103,7 +103,7 @@ class DamagedCheckpointsTest(LaunchedTest):
                 self.assertEqual(checkpoints(self.output), [step for step in names if step <= newest] + list(range(newest + 1, STEPS + 1)))
 
     def misname(self, whole: set[int], done: list[str]) -> set[int]:
-        """In some trials one of the whole ones gets another's name, or two exchange theirs; they leave `whole`. Gives the steps of useless names."""
+        """In some trials, renames one whole checkpoint or exchanges the names of two, and removes them from `whole`. Returns the steps in the wrong names."""
         kind = self.chance.choice(["", "", "rename", "exchange"])
         if len(whole) <= 2 or not kind:
             return set()

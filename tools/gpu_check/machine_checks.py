@@ -70,7 +70,9 @@ def launches_outcomes(lines: list[dict]) -> list[Outcome]:
         held_up = [line["launch"] for line in its if line["was_held_up"]]
         figure = (f"{len(its)} launches, {sum(line['first_ms'] for line in its):.0f} ms, the longest {longest['first_ms']:.1f} ms "
                   f"({longest['launch']}); again at most {again:.2f} ms")
-        outcomes.append(Outcome(figure + f"; held up: {len(held_up)}" * is_beside))
+        if is_beside:
+            figure += f"; held up: {len(held_up)}"
+        outcomes.append(Outcome(figure))
     while_shut = [line for line in lines if line["is_beside"]]
     held_up = [line["launch"] for line in while_shut if line["was_held_up_again"]]
     if not while_shut:
