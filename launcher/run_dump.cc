@@ -29,6 +29,11 @@ std::string thread_name(bool is_worker, int thread) {
   return kCoordinator[std::min(index, kCoordinator.size() - 1)];
 }
 
+// Dead, whether or not its status has been asked for.
+bool has_ended(const ProcessSnapshot& process) { return process.status || process.kernel_state == 'Z'; }
+
+bool was_killed(const ProcessSnapshot& process) { return process.status ? WIFSIGNALED(*process.status) : has_ended(process); }
+
 bool is_stopped(const ProcessSnapshot& process) { return process.kernel_state == 'T' || process.kernel_state == 't'; }
 
 const Wait* wait_of(const ProcessSnapshot& process, const std::string& thread) {
@@ -77,6 +82,7 @@ std::string state_text(const ProcessSnapshot& process) {
     return WIFSIGNALED(*process.status) ? cat("killed by signal ", WTERMSIG(*process.status))
                                         : cat("ended with code ", WEXITSTATUS(*process.status));
   }
+  if (has_ended(process)) return "ended";
   if (is_stopped(process)) return "STOPPED";
   if (process.kernel_state == 'D') return "in the kernel";
   if (process.state < ProcessState::kAttached) return "starting";
@@ -127,6 +133,7 @@ std::string advice(const std::vector<ProcessSnapshot>& processes, std::int64_t n
     const auto worker = static_cast<std::size_t>(commit->numbers[0]) + 1;
     if (worker < processes.size()) {
       const ProcessSnapshot& last = processes[worker];
+      if (was_killed(last)) return cat("slot ", commit->slot, " of ", last.name, ", which has ended, is what all others wait for");
       if (waits_for_updates(last, commit->slot)) {
         return cat(last.name, " waits for the coordinator's updates; `gdb -p ", coordinator.pid, "` shows where they are");
       }

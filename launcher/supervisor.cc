@@ -311,11 +311,12 @@ void Supervisor::handle_deaths() {
   }
   // What the coordinator said before a worker ended (kFinished) must be known first.
   if (!dead.empty()) read_messages(coordinator());
-  // Those who left no record count as of now, and workers before the coordinator, which may have ended because of them.
-  const auto fault_time = [this](const Member* member) {
+  // Those who left no record count as of now, and those whose waits ran out after them: the cause of such a wait is elsewhere.
+  // Workers come before the coordinator, which may have ended because of them.
+  const auto fault_time = [this](const Member* member) -> std::int64_t {
     const std::optional<Fault> fault = run_.board.entry(member->board_index()).fault();
-    // A wait that ran out has its cause elsewhere.
-    return fault && fault->code != static_cast<int>(ExitCode::kHang) ? fault->time_ns : INT64_MAX;
+    if (!fault) return INT64_MAX - 1;
+    return fault->code == static_cast<int>(ExitCode::kHang) ? INT64_MAX : fault->time_ns;
   };
   std::stable_sort(dead.begin(), dead.end(), [&fault_time](const Member* a, const Member* b) {
     return std::pair(fault_time(a), !a->is_worker()) < std::pair(fault_time(b), !b->is_worker());

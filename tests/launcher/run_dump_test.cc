@@ -106,6 +106,18 @@ TEST(RunDump, AProcessInTheKernelAndOneThatEndedAreNamed) {
   EXPECT_NE(text.find("/proc/814/stack"), std::string::npos) << text;
 }
 
+TEST(RunDump, WhereTheOldestSlotIsOfADeadWorkerItSaysSo) {
+  std::vector<ProcessSnapshot> processes = stuck_run();
+  processes[2].kernel_state = 'Z';  // its status has not been asked for yet
+  std::string text = dump_text("rp-launch", "a wait ran out", processes, kNow);
+  EXPECT_NE(text.find("pid 814, ended: slot 57"), std::string::npos) << text;
+  EXPECT_NE(text.find("to do:       slot 57 of worker 1, which has ended, is what all others wait for\n"), std::string::npos) << text;
+  processes[2].status = 9;
+  text = dump_text("rp-launch", "a wait ran out", processes, kNow);
+  EXPECT_NE(text.find("pid 814, killed by signal 9: slot 57"), std::string::npos) << text;
+  EXPECT_NE(text.find("worker 1, which has ended, is what all"), std::string::npos) << text;
+}
+
 TEST(RunDump, WhereTheProgramItselfIsSlowItSaysSo) {
   ProcessSnapshot coordinator = process("coordinator", 812);
   coordinator.state = ProcessState::kStarting;

@@ -152,6 +152,28 @@ class Endings(unittest.TestCase):
                 self.assertRegex(err, r"rp-launch: worker 1 \(pid \d+\) was killed by SIGKILL")
                 self.assertEqual(err.count("while rp-launch was stopped (SIGSTOP)"), 1, err)
 
+    def test_a_worker_that_dies_is_reported_before_those_that_waited_for_it_in_vain(self):
+        num_in_vain = 0
+        for _ in range(20):
+            run = Run(PROGRAM, "until-signal", variables={"RP_WAIT_TIMEOUT": "1"})
+            coordinator = run.wait_running()
+            others = {run.worker(0), run.worker(2)}
+            run.process.send_signal(signal.SIGSTOP)
+            os.kill(run.worker(1), signal.SIGKILL)
+            time.sleep(0.3)
+            os.kill(coordinator, signal.SIGSTOP)  # whose word would end the waits of the others
+            time.sleep(1.5)
+            # None has ended where none had a task yet that needs something of worker 1.
+            num_in_vain += not others <= set(processes_of(run.marker))
+            for pid in (coordinator, run.process.pid):
+                os.kill(pid, signal.SIGCONT)
+            code, _, err = run.end(self)
+            self.assertEqual(code, 137, err)
+            self.assertRegex(err, r"rp-launch: worker 1 \(pid \d+\) was killed by SIGKILL")
+            if num_in_vain == REPETITIONS:
+                return
+        self.fail(f"others waited in vain in {num_in_vain} runs only")
+
     def test_output_that_nobody_reads_does_not_hold_up_the_end(self):
         for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
             read_end, write_end = os.pipe()
