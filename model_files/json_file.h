@@ -17,9 +17,9 @@ namespace rp {
 // The same for the text of such a file; `path` is what messages call it.
 [[nodiscard]] nlohmann::json parse_json_file(const std::filesystem::path& path, std::string_view text);
 
-// Returns a member of the object. It must be a whole number from `min` to `max`, written without a fraction or an exponent. The parser holds
-// all other numbers as floating-point ones, whose conversion to an integer may be undefined. Throws rp::Error (kBadInput) naming `path`, the key and the value, and
-// json::out_of_range if there is no such member.
+// Returns a member of the object. It must be a whole number from `min` to `max`, written without a fraction or an
+// exponent: the parser holds all other numbers as floating-point ones, whose conversion to an integer may be undefined.
+// Throws rp::Error (kBadInput) naming `path`, the key and the value, and json::out_of_range if there is no such member.
 [[nodiscard]] std::int64_t whole_number(const std::filesystem::path& path, const nlohmann::json& object, const std::string& key,
                                         std::int64_t min = 0, std::int64_t max = INT64_MAX);
 

@@ -70,12 +70,10 @@ SavedRun parse_run_state(const std::filesystem::path& checkpoint, const std::str
     if (object.at("program") != "train" || object.at("version") != kVersion) {
       throw bad_input(checkpoint, "was not written by this version of train");
     }
-    // By reference: a number with a fraction is none.
-    const auto whole = [&object](const char* key) { return object.at(key).get_ref<const std::uint64_t&>(); };
-    saved.step = static_cast<std::int64_t>(whole("step"));
-    saved.data_cursor = whole("data_cursor");
-    saved.data.checksum = static_cast<std::uint32_t>(whole("data_checksum"));
-    saved.data.sequences = whole("data_sequences");
+    saved.step = whole_number(checkpoint, object, "step");
+    saved.data_cursor = static_cast<std::uint64_t>(whole_number(checkpoint, object, "data_cursor"));
+    saved.data.checksum = static_cast<std::uint32_t>(whole_number(checkpoint, object, "data_checksum", 0, UINT32_MAX));
+    saved.data.sequences = static_cast<std::uint64_t>(whole_number(checkpoint, object, "data_sequences"));
     saved.model.config = object.at("model").at("config").get<std::map<std::string, std::string>>();
     saved.model.weights = object.at("model").at("weights").get<std::string>();
     saved.evaluations = evaluations_of(checkpoint, object.at("evaluations"));
@@ -84,7 +82,6 @@ SavedRun parse_run_state(const std::filesystem::path& checkpoint, const std::str
   } catch (const nlohmann::json::exception& error) {
     throw bad_input(checkpoint, "is no checkpoint of train (", error.what(), ")");
   }
-  if (saved.step < 0) throw bad_input(checkpoint, "says that it is of step ", saved.step);
   return saved;
 }
 

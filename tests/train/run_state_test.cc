@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+#include <utility>
+
 #include "tests/common/expect_refusal.h"
 
 namespace rp {
@@ -104,6 +107,15 @@ TEST(RunState, EveryDifferenceOfTheModelIsNamed) {
 TEST(RunState, TextThatIsNotOursIsBadInput) {
   for (const char* text : {"", "{}", "[1]", R"({"program": "other", "version": 2})", R"({"program": "train", "version": 9})"}) {
     expect_refusal({kPlace.string()}, [&] { (void)parse_run_state(kPlace, text); });
+  }
+}
+
+TEST(RunState, NumbersThatDoNotFitAreRefused) {
+  const std::string text = run_state_text({20, 160, settings(), 1, kData, kModel});
+  for (const auto& [key, value] : {std::pair{"data_checksum", "4294967296"}, {"data_cursor", "-1"}, {"step", "18446744073709551615"}, {"step", "1.5"}}) {
+    nlohmann::json json = nlohmann::json::parse(text);
+    json[key] = nlohmann::json::parse(value);
+    expect_refusal({kPlace.string(), key, value}, [&] { (void)parse_run_state(kPlace, json.dump()); });
   }
 }
 
