@@ -35,7 +35,7 @@ cmake --preset fuzz -Wno-dev >build/fuzz-configure.log 2>&1 || {
 cmake --build build/fuzz --target "${all[@]/#/fuzz_}"
 
 # A finding of either ends the input's process.
-export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 ASAN_OPTIONS=allocator_may_return_null=0
+export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 ASAN_OPTIONS=allocator_may_return_null=0:malloc_context_size=2:quarantine_size_mb=16
 # The inputs' files: in memory where it can be.
 [[ -w /dev/shm ]] && export TMPDIR=/dev/shm
 failed=()
