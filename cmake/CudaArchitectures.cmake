@@ -22,6 +22,27 @@ function(rp_default_architectures result)
   set(${result} ${found} PARENT_SCOPE)
 endfunction()
 
+# Appends nvcc's options for a list of generations, as CMake names them, to FLAGS. The sources are compiled once, for the oldest
+# supported generation, and the assembler makes each generation's machine code of that: the same bytes as a compilation for each.
+function(rp_code_options flags architectures)
+  set(codes)
+  foreach(entry IN LISTS architectures)
+    if(NOT entry MATCHES "^([0-9]+)(-real|-virtual)?$" OR CMAKE_MATCH_1 LESS RP_OLDEST_ARCHITECTURE)
+      message(FATAL_ERROR "RP_CUDA_ARCHITECTURES has '${entry}'; its entries are generations of GPUs from ${RP_OLDEST_ARCHITECTURE} on, "
+                          "as 89, 89-real (no code for newer ones) or 89-virtual (that alone); empty: those of this machine")
+    endif()
+    if(NOT CMAKE_MATCH_2 STREQUAL "-virtual")
+      list(APPEND codes sm_${CMAKE_MATCH_1})
+    endif()
+    if(NOT CMAKE_MATCH_2 STREQUAL "-real")
+      list(APPEND codes compute_${RP_OLDEST_ARCHITECTURE})
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES codes)
+  list(JOIN codes "," codes)
+  set(${flags} "${${flags}} --generate-code=arch=compute_${RP_OLDEST_ARCHITECTURE},code=[${codes}]" PARENT_SCOPE)
+endfunction()
+
 if(CMAKE_SCRIPT_MODE_FILE STREQUAL CMAKE_CURRENT_LIST_FILE)
   rp_default_architectures(list)
   message("${list}")
