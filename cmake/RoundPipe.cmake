@@ -66,12 +66,19 @@ function(rp_use_headers name)
   endforeach()
 endfunction()
 
+# The standard headers that most sources include, directly or not.
+rp_headers(rp_standard_headers HEADERS <algorithm> <array> <atomic> <cmath> <cstdint> <filesystem> <functional> <map> <memory> <optional>
+  <set> <span> <sstream> <string> <vector>)
+
 # rp_library(part SOURCES a.cc ... [DEPENDS part ...] [LIBRARIES target ...]): the static archive rp_<part>.
 function(rp_library part)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
   list(FIND RP_PARTS ${part} place)
   add_library(rp_${part} STATIC ${ARG_SOURCES})
   target_link_libraries(rp_${part} PUBLIC rp_flags ${ARG_LIBRARIES})
+  if(NOT part IN_LIST RP_LIBTORCH_PARTS)
+    rp_use_headers(rp_standard_headers rp_${part})
+  endif()
   foreach(needed IN LISTS ARG_DEPENDS)
     list(FIND RP_PARTS ${needed} needed_place)
     if(needed_place EQUAL -1 OR needed_place GREATER_EQUAL place)

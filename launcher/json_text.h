@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace rp {
 
@@ -46,7 +45,8 @@ class JsonText {
   JsonText& field(std::string_view key, std::string_view value) { return raw(",\"").raw(key).raw("\":").string(value); }
 
   [[nodiscard]] std::size_t size() const { return text_.size(); }
-  [[nodiscard]] std::string take() { return std::exchange(text_, {}); }
+  [[nodiscard]] const std::string& text() const { return text_; }
+  void clear() { text_.clear(); }
 
  private:
   std::string text_;

@@ -49,7 +49,7 @@ class TraceText {
     for (const auto& [track, _] : tracks_) write_track_name(track);
     for (const auto& [track, pieces] : tracks_) write_track(track, pieces);
     out_.raw("\n]}\n");
-    write_(out_.take());
+    flush();
   }
 
  private:
@@ -163,8 +163,13 @@ class TraceText {
     out_.field("cat", "flow").field("name", name).raw("}");
   }
 
+  void flush() {
+    write_(out_.text());
+    out_.clear();
+  }
+
   void begin_event() {
-    if (out_.size() >= kFlushBytes) write_(out_.take());
+    if (out_.size() >= kFlushBytes) flush();
     if (!is_first_) out_.raw(",\n");
     is_first_ = false;
   }
