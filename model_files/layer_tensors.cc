@@ -165,7 +165,7 @@ std::string name_in_checkpoint(const ModelConfig& config, std::int64_t layer, co
 
 std::string embedding_in_checkpoint(const ModelConfig& config) { return name_in_checkpoint(config, 0, "weight"); }
 
-std::string head_in_checkpoint(const ModelConfig& config) { return config.file_names.head + std::string(kHeadTensor); }
+std::string head_in_checkpoint(const ModelConfig& config) { return cat(config.file_names.head, kHeadTensor); }
 
 std::string name_in_model(const ModelConfig& config, std::int64_t layer, const std::string& name) {
   return prefixed(config.module_names, config, layer, name);
@@ -173,7 +173,7 @@ std::string name_in_model(const ModelConfig& config, std::int64_t layer, const s
 
 std::string embedding_in_model(const ModelConfig& config) { return name_in_model(config, 0, "weight"); }
 
-std::string head_in_model(const ModelConfig& config) { return config.module_names.head + std::string(kHeadTensor); }
+std::string head_in_model(const ModelConfig& config) { return cat(config.module_names.head, kHeadTensor); }
 
 std::int64_t num_parameters(const std::vector<LayerTensors>& layers) {
   return sum_of(layers, [](const LayerTensor&) { return true; });

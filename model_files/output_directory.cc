@@ -37,7 +37,7 @@ std::string random_suffix() {
   return text.data();
 }
 
-std::string partial_prefix(const fs::path& target) { return "." + target.filename().string() + ".partial-"; }
+std::string partial_prefix(const fs::path& target) { return cat(".", target.filename().string(), ".partial-"); }
 
 // The directory, locked; none, with errno, if another process has the lock or the directory is gone.
 UniqueFd lock_directory(const fs::path& path) {
@@ -54,7 +54,7 @@ bool is_partial_of(std::string name, const fs::path& target) {
   const std::string whole = target.filename().string();
   const std::size_t stem = whole.find_last_not_of("0123456789") + 1;
   const std::size_t end = name.find(".partial-", 1);
-  if (end == std::string::npos || !name.starts_with("." + whole.substr(0, stem))) return false;
+  if (end == std::string::npos || !name.starts_with(cat(".", whole.substr(0, stem)))) return false;
   const std::string number = name.substr(1 + stem, end - 1 - stem);
   return (stem < whole.size() || number.empty()) && number.find_first_not_of("0123456789") == std::string::npos;
 }
