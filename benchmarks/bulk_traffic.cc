@@ -11,8 +11,8 @@
 #include <thread>
 #include <utility>
 
-#include "common/clock.h"
 #include "common/median.h"
+#include "common/system/clock.h"
 #include "common/text.h"
 #include "cuda/cuda_stream.h"
 #include "hoststore/sequence_word.h"

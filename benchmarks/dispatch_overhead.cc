@@ -31,8 +31,8 @@
 #include <string>
 #include <vector>
 
-#include "common/futex.h"
 #include "common/program_main.h"
+#include "common/system/futex.h"
 #include "coordinator/coordinator.h"
 #include "device/cpu_device.h"
 #include "roundpipe/error.h"

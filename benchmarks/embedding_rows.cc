@@ -19,9 +19,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "common/clock.h"
 #include "common/median.h"
-#include "optimizer/float16.h"
+#include "common/system/clock.h"
+#include "kernels/cpu/float16.h"
 
 namespace rp {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <thread>
 
-#include "common/clock.h"
+#include "common/system/clock.h"
 #include "cuda/cuda_stream.h"
 #include "hoststore/sequence_word.h"
 

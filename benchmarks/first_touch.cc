@@ -9,11 +9,11 @@
 
 #include <cxxopts.hpp>
 
-#include "common/clock.h"
 #include "common/program_main.h"
+#include "common/system/clock.h"
+#include "common/system/usable_cores.h"
 #include "common/text.h"
-#include "common/usable_cores.h"
-#include "hoststore/page_policy.h"
+#include "hoststore/memory/page_policy.h"
 #include "hoststore/store.h"
 #include "roundpipe/error.h"
 

@@ -13,7 +13,7 @@
 #include <thread>
 #include <utility>
 
-#include "common/clock.h"
+#include "common/system/clock.h"
 #include "roundpipe/error.h"
 
 namespace rp {

@@ -19,7 +19,7 @@
 #include "common/text.h"
 #include "cuda/cublas.h"
 #include "cuda/device_arena.h"
-#include "cuda/kernels/kernels.h"
+#include "kernels/cuda/kernels.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-// What our kernels (cuda/kernels) reach of the GPU's memory bandwidth: GB/s of the bytes that a call must read and write, in bf16 with the
+// What our kernels (kernels/cuda) reach of the GPU's memory bandwidth: GB/s of the bytes that a call must read and write, in bf16 with the
 // sizes of a 1.7B-shaped model, for 2,048, 16,384 and 73,728 tokens. The loss is computed of 2,048 rows at a time, as the models do it.
 // Calls follow each other on the same arguments, so what fits into the GPU's cache comes from there.
 //
@@ -11,7 +11,7 @@
 
 #include "benchmarks/kernel_calls.h"
 #include "common/program_main.h"
-#include "cuda/kernels/kernels.h"
+#include "kernels/cuda/kernels.h"
 
 namespace {
 

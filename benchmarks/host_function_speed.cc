@@ -4,7 +4,7 @@
 #include <atomic>
 #include <thread>
 
-#include "common/clock.h"
+#include "common/system/clock.h"
 #include "cuda/cuda_stream.h"
 
 namespace rp {

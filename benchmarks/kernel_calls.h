@@ -1,5 +1,5 @@
 // benchmarks/kernel_calls.h
-// Calls each kernel of a table (models/gpu_kernels.h) with arguments of a 1.7B-shaped model, for programs that time launches, and says how
+// Calls each kernel of a table (kernels/gpu_kernels.h) with arguments of a 1.7B-shaped model, for programs that time launches, and says how
 // many bytes a call must read and write.
 //
 // Owns the GPU's memory of the arguments, which the calls share: one at a time is meant to run. The context must outlive it.
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cuda/context.h"
-#include "models/gpu_kernels.h"
+#include "kernels/gpu_kernels.h"
 
 namespace rp {
 

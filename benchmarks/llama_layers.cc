@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "models/causal_lm_loss.h"
 #include "models/decoder.h"
+#include "models/layers/causal_lm_loss.h"
 
 namespace {
 

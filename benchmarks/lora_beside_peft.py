@@ -38,7 +38,7 @@ def make_inputs(place):
 
 
 def read_rows(path):
-    """Of each document what `train` makes of it (train/sequences.h): at most LENGTH tokens, and as many labels, which are the next tokens."""
+    """Of each document what `train` makes of it (train/data/sequences.h): at most LENGTH tokens, and as many labels, which are the next tokens."""
     raw = path.read_bytes()
     documents, tokens = struct.unpack_from("<QQ", raw, 24)
     ends, ids, mask = array("Q"), array("I"), raw[-tokens:]
@@ -54,7 +54,7 @@ def read_rows(path):
 
 
 def shuffled(count, seed, stream):
-    """train/shuffle.h: Fisher-Yates over xoshiro256**, seeded by splitmix64."""
+    """train/data/shuffle.h: Fisher-Yates over xoshiro256**, seeded by splitmix64."""
     def split(state):
         state = (state + 0x9E3779B97F4A7C15) & MASK64
         z = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & MASK64

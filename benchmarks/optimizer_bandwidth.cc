@@ -27,11 +27,11 @@
 #ifdef RP_WITH_LIBTORCH
 #include "benchmarks/libtorch_adamw.h"
 #endif
-#include "common/clock.h"
+#include "common/system/clock.h"
 #include "common/median.h"
 #include "optimizer/update.h"
-#include "optimizer/float16.h"
-#include "optimizer/kernels.h"
+#include "kernels/cpu/float16.h"
+#include "kernels/cpu/update_kernels.h"
 
 namespace rp {
 namespace {
@@ -151,9 +151,9 @@ struct Candidate {
   std::function<void(int num_threads)> whole{};  // instead: by threads of its own
 };
 
-const UpdateStep kStep = UpdateStep::of(AdamW{.learning_rate = 1e-4, .weight_decay = 0.01}, 10);
+const UpdateStep kStep = update_step_of(AdamW{.learning_rate = 1e-4, .weight_decay = 0.01}, 10);
 
-Candidate fused(Arrays& a, const Kernels& kernels) {
+Candidate fused(Arrays& a, const UpdateKernels& kernels) {
   return {std::string("fused, ") + kernels.name, 28, {[&a, &kernels](std::size_t begin, std::size_t end) {
             const void* uses[] = {a.gradient.data()};
             kernels.update({.old_master = a.master.data(), .master = a.master.data(), .m = a.m.data(),
@@ -172,7 +172,7 @@ Candidate three_passes(Arrays& a, const char* name, double bytes, CastGradient g
            },
            [&a](std::size_t begin, std::size_t end) {
              const void* uses[] = {a.gradient_fp32.data()};
-             usable_kernels().front()->update(
+             update_kernels().update(
                  {.old_master = a.master.data(), .master = a.master.data(), .m = a.m.data(), .v = a.v.data(),
                   .num_elements = a.n},
                  {.uses = uses, .num_uses = 1, .dtype = DType::kFloat32, .num_elements = a.n}, kStep, begin, end);
@@ -188,7 +188,7 @@ std::vector<Candidate> candidates(Arrays& a) {
   all.push_back({"triad", 12, {[&a](std::size_t begin, std::size_t end) {
                    triad(a.master.data() + begin, a.m.data() + begin, 1e-9F, end - begin);
                  }}});
-  for (const Kernels* kernels : usable_kernels()) all.push_back(fused(a, *kernels));
+  for (const UpdateKernels* kernels : usable_update_kernels()) all.push_back(fused(a, *kernels));
   all.push_back(three_passes(a, "three passes, ordinary stores", 46, cast_gradient, cast_weights));
 #if defined(__x86_64__)
   all.push_back(three_passes(a, "three passes, streaming stores", 40, stream_gradient, stream_weights));

@@ -13,8 +13,8 @@
 
 #include "benchmarks/forked.h"
 #include "common/check.h"
-#include "common/clock.h"
-#include "common/fd.h"
+#include "common/system/clock.h"
+#include "common/system/fd.h"
 #include "common/text.h"
 #include "cuda/cuda_stream.h"
 

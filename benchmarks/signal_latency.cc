@@ -12,8 +12,8 @@
 
 #include "benchmarks/forked.h"
 #include "common/check.h"
-#include "common/fd.h"
 #include "common/median.h"
+#include "common/system/fd.h"
 #include "common/text.h"
 #include "cuda/cuda_device.h"
 

@@ -31,7 +31,7 @@
 #include "roundpipe/error.h"
 #include "scheduler/round_schedule.h"
 #include "tests/scheduler/golden_schedules.h"
-#include "worker/sim_stage_executor.h"
+#include "worker/executor/sim_stage_executor.h"
 #include "worker/worker.h"
 
 namespace rp {

@@ -9,9 +9,9 @@
 #include <memory>
 #include <utility>
 
-#include "common/clock.h"
-#include "common/fd.h"
 #include "common/median.h"
+#include "common/system/clock.h"
+#include "common/system/fd.h"
 #include "common/text.h"
 #include "cuda/cuda_stream.h"
 #include "cuda/pinned_store.h"

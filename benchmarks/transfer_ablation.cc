@@ -24,9 +24,9 @@
 #include "model_files/profile_file.h"
 #include "roundpipe/error.h"
 #include "scheduler/gpu_memory.h"
-#include "scheduler/modelled_run.h"
 #include "scheduler/planner.h"
-#include "scheduler/run_simulator.h"
+#include "scheduler/simulation/modelled_run.h"
+#include "scheduler/simulation/run_simulator.h"
 #include "tests/common/temp_directory.h"
 
 namespace {

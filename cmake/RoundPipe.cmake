@@ -1,13 +1,4 @@
-# How the parts of this project are built. rp_library(), rp_program() and rp_test() are all a folder needs.
-
-# The parts, lowest first. A part may depend on parts before it only. Those up to `launcher` never see LibTorch.
-set(RP_PARTS common hoststore scheduler optimizer device cuda model_files planner worker coordinator launcher
-             models pipeline plugin train)
-# `train` has a half without it (its data): the sanitizers run on that, and train/CMakeLists.txt leaves the rest out.
-set(RP_LIBTORCH_PARTS models pipeline plugin)
-if(NOT RP_LIBTORCH)
-  list(REMOVE_ITEM RP_PARTS ${RP_LIBTORCH_PARTS})
-endif()
+# How the rooms of this project are built. rp_library(), rp_program() and rp_test() are all a folder needs.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -27,22 +18,29 @@ if(RP_CCACHE)
       ${RP_CCACHE})
 endif()
 
+# rp_cxx_options(target scope option ...): options for C++ sources. nvcc does not know them.
+function(rp_cxx_options target scope)
+  foreach(option IN LISTS ARGN)
+    target_compile_options(${target} ${scope} $<$<COMPILE_LANGUAGE:CXX>:${option}>)
+  endforeach()
+endfunction()
+
 add_library(rp_flags INTERFACE)
 target_include_directories(rp_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
 # Without contraction the same source gives the same bits with and without fused multiply-add.
-target_compile_options(rp_flags INTERFACE -Wall -Wextra -Wconversion -ffp-contract=off
-  $<$<BOOL:${RP_WERROR}>:-Werror> $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+rp_cxx_options(rp_flags INTERFACE -Wall -Wextra -Wconversion -ffp-contract=off $<$<BOOL:${RP_WERROR}>:-Werror>
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
 target_link_libraries(rp_flags INTERFACE Threads::Threads)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # -Wrestrict of GCC 12 warns of correct std::string code (GCC bug 105651).
-  target_compile_options(rp_flags INTERFACE -fpch-preprocess -Wno-restrict)
+  rp_cxx_options(rp_flags INTERFACE -fpch-preprocess -Wno-restrict)
 endif()
 if(RP_SANITIZE)
-  target_compile_options(rp_flags INTERFACE -fsanitize=${RP_SANITIZE} -fno-omit-frame-pointer)
+  rp_cxx_options(rp_flags INTERFACE -fsanitize=${RP_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(rp_flags INTERFACE -fsanitize=${RP_SANITIZE})
 else()
   # Messages of what is installed name sources by their place in the tree, not on the machine that built them.
-  target_compile_options(rp_flags INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+  rp_cxx_options(rp_flags INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 endif()
 
 # rp_headers(name [OPTIONS option ...] [LIBRARIES target ...] HEADERS <header> ...): compiles headers once, for targets that use them.
@@ -61,7 +59,7 @@ endfunction()
 function(rp_use_headers name)
   get_target_property(options ${name} RP_OPTIONS)
   foreach(target IN LISTS ARGN)
-    target_compile_options(${target} PRIVATE ${options})
+    rp_cxx_options(${target} PRIVATE ${options})
     target_precompile_headers(${target} REUSE_FROM ${name})
   endforeach()
 endfunction()
@@ -70,21 +68,36 @@ endfunction()
 rp_headers(rp_standard_headers HEADERS <algorithm> <array> <atomic> <cmath> <cstdint> <filesystem> <functional> <map> <memory> <optional>
   <set> <span> <sstream> <string> <vector>)
 
-# rp_library(part SOURCES a.cc ... [DEPENDS part ...] [LIBRARIES target ...]): the static archive rp_<part>.
-function(rp_library part)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
-  list(FIND RP_PARTS ${part} place)
-  add_library(rp_${part} STATIC ${ARG_SOURCES})
-  target_link_libraries(rp_${part} PUBLIC rp_flags ${ARG_LIBRARIES})
-  if(NOT part IN_LIST RP_LIBTORCH_PARTS)
-    rp_use_headers(rp_standard_headers rp_${part})
+# rp_target_of(variable room): the name of a room's library: rp_hoststore_memory for hoststore/memory.
+function(rp_target_of variable room)
+  string(REPLACE / _ name ${room})
+  set(${variable} rp_${name} PARENT_SCOPE)
+endfunction()
+
+# rp_library(SOURCES a.cc ... [LIBRARIES target ...]): the library of this folder's room, which uses what cmake/Rooms.cmake says.
+function(rp_library)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBRARIES" ${ARGN})
+  file(RELATIVE_PATH room ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  get_property(rooms GLOBAL PROPERTY RP_ROOMS)
+  if(NOT room IN_LIST rooms)
+    message(FATAL_ERROR "${room} is no room of cmake/Rooms.cmake")
   endif()
-  foreach(needed IN LISTS ARG_DEPENDS)
-    list(FIND RP_PARTS ${needed} needed_place)
-    if(needed_place EQUAL -1 OR needed_place GREATER_EQUAL place)
-      message(FATAL_ERROR "${part} may not depend on ${needed}: dependencies point upwards in RP_PARTS")
+  rp_target_of(library ${room})
+  add_library(${library} STATIC ${ARG_SOURCES})
+  target_link_libraries(${library} PUBLIC rp_flags ${ARG_LIBRARIES})
+  get_property(sees_libtorch GLOBAL PROPERTY RP_SEES_LIBTORCH_${room})
+  if(sees_libtorch)
+    target_link_libraries(${library} PUBLIC rp_torch)
+    rp_use_headers(rp_tensor_headers ${library})
+  else()
+    rp_use_headers(rp_standard_headers ${library})
+  endif()
+  get_property(uses GLOBAL PROPERTY RP_USES_${room})
+  foreach(used IN LISTS uses)
+    rp_target_of(target ${used})
+    if(TARGET ${target})  # those for GPUs are not everywhere
+      target_link_libraries(${library} PUBLIC ${target})
     endif()
-    target_link_libraries(rp_${part} PUBLIC rp_${needed})
   endforeach()
 endfunction()
 

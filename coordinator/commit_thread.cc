@@ -7,7 +7,7 @@
 
 namespace rp {
 
-CommitThread::CommitThread(Store& store, RunState& state, CoordinatorTrace& trace, WaitRecord waits,
+CommitThread::CommitThread(Store& store, CoordinatorState& state, CoordinatorTrace& trace, WaitRecord waits,
                            std::function<void()> on_hang, std::function<void(std::exception_ptr)> fail)
     : state_(state), trace_(trace), waits_(waits), fail_(std::move(fail)), completions_(store, std::move(on_hang)) {
   thread_ = std::thread([this] { run(); });

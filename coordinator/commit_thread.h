@@ -9,11 +9,11 @@
 #include <functional>
 #include <thread>
 
-#include "coordinator/completions.h"
 #include "coordinator/coordinator_trace.h"
-#include "coordinator/run_state.h"
+#include "coordinator/rounds/completions.h"
+#include "coordinator/coordinator_state.h"
+#include "hoststore/records/wait_record.h"
 #include "hoststore/store.h"
-#include "hoststore/wait_record.h"
 
 namespace rp {
 
@@ -21,7 +21,7 @@ class CommitThread {
  public:
   // Starts it. It ends after the run has failed, of which it is told by stop(); what it finds itself it tells `fail`, without
   // the mutex. `waits`: its record. `on_hang`: see Completions.
-  CommitThread(Store& store, RunState& state, CoordinatorTrace& trace, WaitRecord waits, std::function<void()> on_hang,
+  CommitThread(Store& store, CoordinatorState& state, CoordinatorTrace& trace, WaitRecord waits, std::function<void()> on_hang,
                std::function<void(std::exception_ptr)> fail);
 
   // Any thread's.
@@ -34,7 +34,7 @@ class CommitThread {
   void run();
   [[nodiscard]] bool commit_one();  // false: the run has failed
 
-  RunState& state_;
+  CoordinatorState& state_;
   CoordinatorTrace& trace_;
   WaitRecord waits_;
   const std::function<void(std::exception_ptr)> fail_;

@@ -4,9 +4,9 @@
 
 #include "common/check.h"
 #include "common/run_depth.h"
-#include "coordinator/commit_check.h"
+#include "coordinator/rounds/commit_check.h"
 #include "coordinator/run_report.h"
-#include "coordinator/weight_stamps.h"
+#include "coordinator/updates/weight_stamps.h"
 #include "roundpipe/error.h"
 
 namespace rp {

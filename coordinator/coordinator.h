@@ -2,7 +2,7 @@
 // The side of a run that decides: which worker gets which stage, what is final, when weights change.
 //
 // Rounds are accepted in the caller's thread; a CommitThread follows the completions and moves the commit point over the
-// slots, in slot order (docs/design/protocol.md). Both change the RoundFlow, which they share in the RunState. This class is
+// slots, in slot order (docs/design/protocol.md). Both change the RoundFlow, which they share in the CoordinatorState. This class is
 // the caller's side: what it asks for, and its waits.
 //
 // Owned by the Runtime. The Store must outlive it. accept_*(), synchronize() come from one thread.
@@ -17,18 +17,18 @@
 #include <utility>
 #include <vector>
 
-#include "coordinator/activation_budget.h"
 #include "coordinator/commit_thread.h"
 #include "coordinator/coordinator_trace.h"
-#include "coordinator/input_blocks.h"
 #include "coordinator/pipeline_state.h"
-#include "coordinator/round.h"
 #include "coordinator/round_flow.h"
-#include "coordinator/run_state.h"
-#include "coordinator/stage_plans.h"
-#include "coordinator/step_request.h"
+#include "coordinator/rounds/activation_budget.h"
+#include "coordinator/rounds/input_blocks.h"
+#include "coordinator/rounds/round.h"
+#include "coordinator/run_plans/stage_plans.h"
+#include "coordinator/coordinator_state.h"
+#include "coordinator/updates/step_request.h"
+#include "hoststore/records/wait_record.h"
 #include "hoststore/store.h"
-#include "hoststore/wait_record.h"
 
 namespace rp {
 
@@ -143,7 +143,7 @@ class Coordinator {
   CoordinatorTrace trace_;
   WaitRecord waits_;  // the caller's thread's
   const std::vector<std::unique_ptr<PipelineState>> pipelines_;
-  RunState state_;
+  CoordinatorState state_;
   CommitThread commit_;
 };
 

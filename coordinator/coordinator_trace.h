@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <deque>
 
-#include "coordinator/round.h"
-#include "coordinator/update_trace.h"
-#include "hoststore/fault_board.h"
-#include "hoststore/trace_journal.h"
+#include "coordinator/rounds/round.h"
+#include "coordinator/updates/update_trace.h"
+#include "hoststore/records/fault_board.h"
+#include "hoststore/records/trace_journal.h"
 
 namespace rp {
 

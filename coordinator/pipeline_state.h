@@ -8,9 +8,9 @@
 #include <memory>
 #include <optional>
 
-#include "coordinator/round.h"
-#include "coordinator/stage_plans.h"
-#include "coordinator/updates.h"
+#include "coordinator/rounds/round.h"
+#include "coordinator/run_plans/stage_plans.h"
+#include "coordinator/updates/updates.h"
 #include "hoststore/catalogue.h"
 
 namespace rp {

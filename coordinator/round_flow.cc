@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "common/check.h"
-#include "coordinator/commit_check.h"
-#include "coordinator/task_failure.h"
+#include "coordinator/rounds/commit_check.h"
+#include "coordinator/rounds/task_failure.h"
 
 namespace rp {
 

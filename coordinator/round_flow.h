@@ -18,16 +18,16 @@
 #include <optional>
 #include <vector>
 
-#include "coordinator/activation_budget.h"
-#include "coordinator/dispatcher.h"
-#include "coordinator/input_blocks.h"
-#include "coordinator/pipeline_buffers.h"
 #include "coordinator/pipeline_state.h"
-#include "coordinator/round.h"
-#include "coordinator/round_blocks.h"
+#include "coordinator/rounds/activation_budget.h"
+#include "coordinator/rounds/dispatcher.h"
+#include "coordinator/rounds/input_blocks.h"
+#include "coordinator/rounds/pipeline_buffers.h"
+#include "coordinator/rounds/round.h"
+#include "coordinator/rounds/round_blocks.h"
+#include "coordinator/run_plans/stage_plans.h"
 #include "coordinator/run_report.h"
-#include "coordinator/stage_plans.h"
-#include "coordinator/updates.h"
+#include "coordinator/updates/updates.h"
 #include "hoststore/store.h"
 
 namespace rp {

@@ -7,10 +7,10 @@
 
 #include <optional>
 
-#include "common/clock.h"
-#include "coordinator/dispatcher.h"
-#include "coordinator/round.h"
-#include "hoststore/fault_board.h"
+#include "common/system/clock.h"
+#include "coordinator/rounds/dispatcher.h"
+#include "coordinator/rounds/round.h"
+#include "hoststore/records/fault_board.h"
 
 namespace rp {
 

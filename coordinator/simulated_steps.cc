@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "scheduler/run_simulator.h"
+#include "scheduler/simulation/run_simulator.h"
 
 namespace rp {
 

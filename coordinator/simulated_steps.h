@@ -7,7 +7,7 @@
 
 #include "coordinator/schedule_report.h"
 #include "roundpipe/plan.h"
-#include "scheduler/machine.h"
+#include "scheduler/simulation/machine.h"
 
 namespace rp {
 

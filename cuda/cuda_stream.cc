@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "common/clock.h"
+#include "common/system/clock.h"
 #include "common/text.h"
 
 namespace rp {

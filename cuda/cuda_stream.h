@@ -29,7 +29,7 @@ class CudaPoint : public StreamPoint {
 class CudaQueue {
  public:
   // `is_urgent`: its kernels go first where those of several wait. The driver knows no priorities among copies: what must not wait
-  // for long copies is helped by cutting those (worker/bulk_copies.h).
+  // for long copies is helped by cutting those (worker/copies/bulk_copies.h).
   CudaQueue(const CudaContext& context, bool is_urgent);
   CudaQueue(CudaQueue&& other) noexcept : context_(other.context_), stream_(other.stream_) { other.stream_ = nullptr; }
   CudaQueue& operator=(CudaQueue&&) = delete;

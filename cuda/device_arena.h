@@ -12,7 +12,7 @@
 #include "cuda/context.h"
 #include "cuda/spent_memory.h"
 #include "device/arena_book.h"
-#include "hoststore/memory_use.h"
+#include "hoststore/memory/memory_use.h"
 
 namespace rp {
 

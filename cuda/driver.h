@@ -1,6 +1,6 @@
 // cuda/driver.h
 // The functions of the CUDA driver that we use, as a table: loaded from the driver's library, or a test's own
-// (tests/cuda/fake_driver.h).
+// (tests/cuda/fake_driver/fake_driver.h).
 //
 // Members are the driver's functions of the same name without `cu`, as cuda.h of the toolkit declares them. A table is never
 // changed once somebody uses it, and lives as long as the process.

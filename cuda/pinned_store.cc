@@ -6,9 +6,9 @@
 #include <optional>
 #include <utility>
 
-#include "common/futex.h"
+#include "common/system/futex.h"
 #include "common/text.h"
-#include "hoststore/range_lock.h"
+#include "hoststore/memory/range_lock.h"
 
 namespace rp {
 

@@ -20,7 +20,7 @@
 #include <list>
 #include <optional>
 
-#include "common/clock.h"
+#include "common/system/clock.h"
 #include "hoststore/store.h"
 
 namespace rp {

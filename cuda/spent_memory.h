@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "hoststore/memory_use.h"
+#include "hoststore/memory/memory_use.h"
 
 namespace rp {
 

@@ -10,7 +10,7 @@
 
 #include "common/mutex.h"
 #include "hoststore/block_allocator.h"
-#include "hoststore/memory_use.h"
+#include "hoststore/memory/memory_use.h"
 
 namespace rp {
 

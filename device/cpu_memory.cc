@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "common/core_dump.h"
-#include "common/page_population.h"
+#include "common/system/core_dump.h"
+#include "common/system/page_population.h"
 #include "common/text.h"
 #include "hoststore/boundary.h"
-#include "hoststore/memory_limit.h"
+#include "hoststore/memory/memory_limit.h"
 #include "roundpipe/error.h"
 
 namespace rp {

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "device/output_signals.h"
-#include "hoststore/memory_use.h"
+#include "hoststore/memory/memory_use.h"
 #include "hoststore/sequence_word.h"
 
 namespace rp {

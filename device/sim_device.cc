@@ -7,8 +7,8 @@
 #include <cerrno>
 
 #include "common/check.h"
-#include "common/clock.h"
-#include "common/futex.h"
+#include "common/system/clock.h"
+#include "common/system/futex.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
 

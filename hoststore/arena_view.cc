@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "common/core_dump.h"
-#include "common/page_population.h"
+#include "common/system/core_dump.h"
+#include "common/system/page_population.h"
 #include "common/text.h"
 #include "hoststore/boundary.h"
 #include "roundpipe/error.h"

@@ -11,7 +11,7 @@
 #include <span>
 
 #include "common/mutex.h"
-#include "hoststore/segment.h"
+#include "hoststore/memory/segment.h"
 
 namespace rp {
 

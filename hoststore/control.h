@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "hoststore/boundary.h"
-#include "hoststore/memory_use.h"
+#include "hoststore/memory/memory_use.h"
 #include "hoststore/ring.h"
 #include "hoststore/round_table.h"
 #include "hoststore/sequence_word.h"
@@ -176,7 +176,7 @@ struct ControlHeader {
   std::uint64_t bytes = 0;         // of the segment
   std::array<std::uint64_t, 2> run_id{};
   std::uint64_t build_id = 0;
-  std::uint64_t fingerprint = 0;   // of layers and losses, see pipeline/description.h
+  std::uint64_t fingerprint = 0;   // of layers and losses, see pipeline/description/description.h
   std::uint64_t catalogue_offset = 0;
   std::uint64_t catalogue_bytes = 0;
   std::uint32_t num_layers = 0;

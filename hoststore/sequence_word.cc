@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "common/futex.h"
+#include "common/system/futex.h"
 
 namespace rp {
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <string>
 
-#include "common/clock.h"
 #include "common/shm_safe.h"
+#include "common/system/clock.h"
 
 namespace rp {
 

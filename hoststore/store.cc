@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/core_dump.h"
+#include "common/system/core_dump.h"
+#include "common/system/usable_cores.h"
 #include "common/text.h"
-#include "common/usable_cores.h"
-#include "hoststore/memory_limit.h"
+#include "hoststore/memory/memory_limit.h"
 #include "roundpipe/error.h"
 
 namespace rp {

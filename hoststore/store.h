@@ -18,8 +18,8 @@
 #include "hoststore/arena_view.h"
 #include "hoststore/catalogue.h"
 #include "hoststore/control.h"
-#include "hoststore/page_populator.h"
-#include "hoststore/segment.h"
+#include "hoststore/memory/page_populator.h"
+#include "hoststore/memory/segment.h"
 
 namespace rp {
 

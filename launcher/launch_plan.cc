@@ -5,8 +5,8 @@
 
 #include "common/text.h"
 #include "hoststore/control.h"
-#include "launcher/process_role.h"
-#include "launcher/program_path.h"
+#include "launcher/machine/program_path.h"
+#include "launcher/process/process_role.h"
 #include "roundpipe/error.h"
 
 namespace rp {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/machine/topology.h"
 #include "launcher/options.h"
-#include "launcher/topology.h"
 
 namespace rp {
 

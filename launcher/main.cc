@@ -8,7 +8,7 @@
 
 #include "common/program_main.h"
 #include "common/text.h"
-#include "launcher/doctor.h"
+#include "launcher/doctor/doctor.h"
 #include "launcher/launch_plan.h"
 #include "launcher/options.h"
 #include "launcher/supervisor.h"

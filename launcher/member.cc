@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <utility>
 
-#include "common/output_file.h"
+#include "common/files/output_file.h"
 #include "common/text.h"
-#include "launcher/process_role.h"
+#include "launcher/process/process_role.h"
 #include "roundpipe/error.h"
 
 namespace rp {

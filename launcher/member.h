@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "launcher/channel.h"
-#include "launcher/child_process.h"
 #include "launcher/launch_plan.h"
+#include "launcher/machine/child_process.h"
 #include "launcher/output.h"
+#include "launcher/process/channel.h"
 #include "launcher/run_context.h"
 
 namespace rp {

@@ -6,19 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "launcher/gpu_list.h"
-#include "launcher/runtime_settings.h"
+#include "common/option_spec.h"
+#include "launcher/machine/gpu_list.h"
+#include "launcher/process/runtime_settings.h"
 
 namespace rp {
 
-// One option of rp-launch. The table of all of them makes the parser, --help and the documentation's test.
-struct OptionSpec {
-  const char* letter;    // "n", or "" for none
-  const char* name;      // "workers", for --workers
-  const char* argument;  // "N" in the help, or "" for a switch
-  const char* variable;  // "RP_WORKERS", or "" for none
-  const char* help;
-};
+// The table of all options makes the parser, --help and the documentation's test.
 [[nodiscard]] const std::vector<OptionSpec>& launch_option_specs();
 
 struct LaunchOptions {

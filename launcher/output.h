@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "common/fd.h"
-#include "common/output_file.h"
+#include "common/files/output_file.h"
+#include "common/system/fd.h"
 
 namespace rp {
 

@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "common/clock.h"
+#include "common/system/clock.h"
 
 namespace rp {
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "hoststore/fault_board.h"
+#include "hoststore/records/fault_board.h"
 
 namespace rp {
 

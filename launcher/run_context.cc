@@ -10,7 +10,7 @@
 #include <system_error>
 #include <utility>
 
-#include "common/retry.h"
+#include "common/system/retry.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
 

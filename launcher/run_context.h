@@ -5,8 +5,8 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include "common/fd.h"
-#include "hoststore/fault_board.h"
+#include "common/system/fd.h"
+#include "hoststore/records/fault_board.h"
 #include "launcher/launch_plan.h"
 #include "launcher/output.h"
 

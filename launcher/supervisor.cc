@@ -11,7 +11,7 @@
 
 #include "common/check.h"
 #include "common/text.h"
-#include "launcher/process_stat.h"
+#include "launcher/process/process_stat.h"
 #include "roundpipe/error.h"
 
 namespace rp {

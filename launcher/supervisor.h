@@ -14,13 +14,13 @@
 #include <string_view>
 #include <vector>
 
-#include "common/cgroup.h"
+#include "common/system/cgroup.h"
 #include "launcher/ending.h"
 #include "launcher/member.h"
 #include "launcher/poll_set.h"
+#include "launcher/process/run_dump.h"
 #include "launcher/report.h"
-#include "launcher/run_dump.h"
-#include "launcher/run_trace.h"
+#include "launcher/trace/run_trace.h"
 
 namespace rp {
 

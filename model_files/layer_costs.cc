@@ -60,7 +60,7 @@ bool adds_up_in_fp16(const CostSettings& settings) {
 }
 
 // As models/ does it on a GPU. A product adds its weight's to the fp32 sum itself, unless it adds up in fp16: then there is one
-// in fp16 first (models/linear.h). So there is of experts where LibTorch's product makes them (models/grouped_linear.h). Those of
+// in fp16 first (models/layers/linear.h). So there is of experts where LibTorch's product makes them (models/layers/grouped_linear.h). Those of
 // norms and biases are made in fp32, and autograd adds them.
 GradientCost gradient_cost(const LayerTensor& tensor, const CostSettings& settings) {
   const auto e = static_cast<double>(settings.element_bytes);
@@ -242,7 +242,7 @@ class CostModel {
   }
 
   // Of several chunks, or of fp16, which is divided late, the head's is summed in fp32 beside the sum: zeros, a product for each
-  // chunk, the late division, and autograd's addition (models/gpu_causal_lm_loss.h).
+  // chunk, the late division, and autograd's addition (models/layers/gpu_causal_lm_loss.h).
   [[nodiscard]] GradientCost head_gradient(const LayerTensor& weight) const {
     const GradientCost product = gradient_cost(weight, settings_);
     if (settings_.elementwise == Elementwise::kEager) return {.bytes = product.bytes, .workspace_bytes = 4};

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "model_files/config/model_config.h"
 #include "model_files/head_chunks.h"
 #include "model_files/layer_tensors.h"
-#include "model_files/model_config.h"
 #include "scheduler/gpu_profile.h"
 #include "scheduler/layer_cost.h"
 

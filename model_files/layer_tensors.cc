@@ -119,35 +119,6 @@ const LayerTensor* LayerTensors::find(std::string_view wanted) const {
   return found == tensors.end() ? nullptr : &*found;
 }
 
-std::vector<LinearShape> linears_of(const DecoderLayerConfig& layer, std::int64_t hidden) {
-  const AttentionConfig& attention = layer.attention;
-  const MlpConfig& mlp = layer.mlp;
-  std::vector<LinearShape> linears;
-  const auto add_attention = [&](const char* name, std::int64_t out, std::int64_t in, bool has_bias) {
-    linears.push_back({.name = std::string("self_attn.") + name, .out = out, .in = in, .has_bias = has_bias});
-  };
-  add_attention("q_proj", attention.query_width(), hidden, attention.qkv_bias);
-  add_attention("k_proj", attention.kv_width(), hidden, attention.qkv_bias);
-  add_attention("v_proj", attention.kv_width(), hidden, attention.qkv_bias);
-  add_attention("o_proj", hidden, attention.query_width(), attention.output_bias);
-  const auto add_mlp = [&](const std::string& name, std::int64_t out, std::int64_t in, std::int64_t num_experts, std::int64_t uses) {
-    linears.push_back({.name = name,
-                       .out = out,
-                       .in = in,
-                       .has_bias = mlp.has_bias,
-                       .num_experts = num_experts,
-                       .uses_per_token = uses,
-                       .is_expert_part = mlp.experts.has_value()});
-  };
-  const std::int64_t num_experts = mlp.experts ? mlp.experts->num : 0, uses = mlp.uses_per_token();
-  const std::string start = mlp.experts ? "mlp.experts." : "mlp.";
-  if (mlp.experts) add_mlp(mlp.experts->router_name, mlp.experts->num, hidden, 0, 1);
-  add_mlp(start + "gate_proj", mlp.intermediate, hidden, num_experts, uses);
-  add_mlp(start + "up_proj", mlp.intermediate, hidden, num_experts, uses);
-  add_mlp(start + "down_proj", hidden, mlp.intermediate, num_experts, uses);
-  return linears;
-}
-
 LayerTensors tensors_of_layer(const ModelConfig& config, std::int64_t layer, const TrainedParts& parts) {
   return list_layer(config, layer, PartSelection(parts));
 }

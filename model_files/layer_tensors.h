@@ -8,7 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "model_files/model_config.h"
+#include "model_files/config/linear_shapes.h"
+#include "model_files/config/model_config.h"
 #include "roundpipe/trained_parts.h"
 
 namespace rp {
@@ -33,20 +34,6 @@ struct LayerTensors {
   // nullptr: there is none of this name.
   [[nodiscard]] const LayerTensor* find(std::string_view name) const;
 };
-
-// A linear layer of a decoder layer: a weight [out, in]; where it is the experts', one [num_experts, out, in], of which a token goes
-// through `uses_per_token`.
-struct LinearShape {
-  std::string name{};
-  std::int64_t out = 0;
-  std::int64_t in = 0;
-  bool has_bias = false;
-  std::int64_t num_experts = 0;  // 0: it is not theirs
-  std::int64_t uses_per_token = 1;
-  bool is_expert_part = false;  // of experts or router
-};
-// In the order of the computation.
-[[nodiscard]] std::vector<LinearShape> linears_of(const DecoderLayerConfig& layer, std::int64_t hidden);
 
 // Of one layer of the sequential model: 0 is the embedding, num_layers() + 1 the head. Pairs of LoRA stand behind the weight of their linear layer:
 // "NAME.lora_A.weight" [rank, in], "NAME.lora_B.weight" [out, rank], with DoRA "NAME.lora_magnitude_vector" [out]; of experts, with their number in

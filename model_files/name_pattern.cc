@@ -115,7 +115,7 @@ class SizeReader {
   std::vector<Level> levels_{1};
 };
 
-const std::string& checked(const char* what, const std::string& text) {
+void check_size(const char* what, const std::string& text) {
   const SizeReader size(text);
   if (size.has_reference()) {
     throw Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " is no regular expression for names: references to groups, as \\1, are not supported"));
@@ -125,20 +125,19 @@ const std::string& checked(const char* what, const std::string& text) {
                                       NamePattern::kMostChoices, " alternatives and repetitions, counted as often as they are repeated, and ",
                                       NamePattern::kMostDepth, " parts behind or around each other; write it shorter"));
   }
-  return text;
-}
-
-std::regex compiled(const char* what, const std::string& text) {
-  try {
-    return std::regex(text, kFlags);
-  } catch (const std::regex_error& error) {
-    throw Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " is no regular expression: ", error.what()));
-  }
 }
 
 }  // namespace
 
-NamePattern::NamePattern(const char* what, const std::string& text)
-    : whole_(compiled(what, checked(what, text))), anywhere_(compiled(what, cat("[\\s\\S]*(?:", text, ")[\\s\\S]*"))) {}
+NamePattern::NamePattern(const char* what, const std::string& text, Extent extent) {
+  check_size(what, text);
+  try {
+    regex_.assign(text, kFlags);  // by itself first: ")(" is none, and ".*(?:)().*" is one
+    // std::regex_search() would begin anew at each character.
+    if (extent == Extent::kAnywhere) regex_.assign(cat(".*(?:", text, ").*"), kFlags);
+  } catch (const std::regex_error& error) {
+    throw Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " is no regular expression: ", error.what()));
+  }
+}
 
 }  // namespace rp

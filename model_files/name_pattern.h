@@ -17,15 +17,17 @@ class NamePattern {
   static constexpr std::size_t kMostChoices = 1000;
   static constexpr std::size_t kMostDepth = 1000;
 
-  // Throws rp::Error (kUsage) that begins with `what` for text that is no such expression, or exceeds these limits.
-  NamePattern(const char* what, const std::string& text);
+  // What of a name the expression describes: all of it, or some part.
+  enum class Extent { kWhole, kAnywhere };
 
-  [[nodiscard]] bool matches_all_of(const std::string& name) const { return std::regex_match(name, whole_); }
-  [[nodiscard]] bool is_found_in(const std::string& name) const { return std::regex_match(name, anywhere_); }
+  // Throws rp::Error (kUsage) that begins with `what` for text that is no such expression, or exceeds these limits.
+  NamePattern(const char* what, const std::string& text, Extent extent);
+
+  // `name` has no line breaks.
+  [[nodiscard]] bool matches(const std::string& name) const { return std::regex_match(name, regex_); }
 
  private:
-  std::regex whole_;
-  std::regex anywhere_;  // with anything before and behind it: std::regex_search() would begin anew at each character
+  std::regex regex_;
 };
 
 }  // namespace rp

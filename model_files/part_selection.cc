@@ -19,8 +19,9 @@ constexpr std::size_t kShownNames = 12;  // of those that there are
 constexpr std::string_view kAllLinear = "all-linear";
 constexpr std::string_view kPair = ".lora_A.weight";
 
+// A part of a name, as --freeze and --train take it; null for no text.
 std::optional<NamePattern> compile(const char* what, const std::string& text) {
-  return text.empty() ? std::nullopt : std::optional(NamePattern(what, text));
+  return text.empty() ? std::nullopt : std::optional(NamePattern(what, text, NamePattern::Extent::kAnywhere));
 }
 
 // Names and commas; everything else is a regular expression.
@@ -61,7 +62,7 @@ PartSelection::PartSelection(const TrainedParts& parts) : lora_(parts.lora) {
     if (is_list(lora.targets)) {
       patterns->targets = split(lora.targets);
     } else {
-      patterns->target = compile("LoRA's target", lora.targets);
+      patterns->target.emplace("LoRA's target", lora.targets, NamePattern::Extent::kWhole);
     }
   }
   patterns->freeze = compile("what to freeze,", parts.freeze);
@@ -70,15 +71,15 @@ PartSelection::PartSelection(const TrainedParts& parts) : lora_(parts.lora) {
 }
 
 bool PartSelection::trains(const std::string& name) const {
-  const auto matches = [&](const std::optional<NamePattern>& pattern) { return pattern && pattern->is_found_in(name); };
+  const auto matches = [&](const std::optional<NamePattern>& pattern) { return pattern && pattern->matches(name); };
   return matches(patterns_->train) || (lora_.rank == 0 && !matches(patterns_->freeze));
 }
 
 bool PartSelection::adapts(const std::string& layer, bool is_expert_part) const {
   if (lora_.rank == 0 || (is_expert_part && !lora_.on_experts) || trains(layer + ".weight")) return false;
-  if (patterns_->freeze && patterns_->freeze->is_found_in(layer + ".weight")) return false;
+  if (patterns_->freeze && patterns_->freeze->matches(layer + ".weight")) return false;
   if (lora_.targets == kAllLinear) return true;
-  if (patterns_->target) return patterns_->target->matches_all_of(layer);
+  if (patterns_->target) return patterns_->target->matches(layer);
   return std::ranges::any_of(patterns_->targets, [&](const std::string& target) { return is_named(layer, target); });
 }
 
@@ -107,13 +108,12 @@ SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts)
       if (!linear.is_expert_part || parts.lora.on_experts) linears.insert(name_in_model(config, layer, linear.name));
     }
   }
-  const PartSelection selection(parts);
   const auto nothing = [](const std::string& what, const std::string& text, const std::set<std::string>& names) {
     return Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " matches nothing; there are ", list_of({names.begin(), names.end()}, kShownNames)));
   };
   for (const auto& [what, text] : {std::pair("what to freeze,", &parts.freeze), std::pair("what to train,", &parts.train)}) {
     const auto pattern = compile(what, *text);
-    const auto is_found = [&](const std::string& name) { return pattern->is_found_in(name); };
+    const auto is_found = [&](const std::string& name) { return pattern->matches(name); };
     if (pattern && std::ranges::none_of(weights, is_found)) throw nothing(what, *text, weights);
   }
   if (parts.lora.rank > 0 && parts.lora.targets != kAllLinear) {

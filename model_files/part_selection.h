@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "model_files/model_config.h"
+#include "model_files/config/model_config.h"
 #include "roundpipe/trained_parts.h"
 
 namespace rp {

@@ -6,8 +6,8 @@
 
 #include "common/bad_input.h"
 #include "common/check.h"
-#include "model_files/embedded_files.h"
-#include "model_files/json_file.h"
+#include "common/checked_files/json_file.h"
+#include "model_files/config/embedded_files.h"
 
 namespace rp {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "common/bad_input.h"
 #include "common/text.h"
-#include "models/causal_lm_loss.h"
-#include "models/documents.h"
-#include "models/gpu_kernels.h"
+#include "kernels/gpu_kernels.h"
+#include "models/layers/causal_lm_loss.h"
+#include "models/layers/documents.h"
 #include "roundpipe/error.h"
 
 namespace rp::models {

@@ -7,13 +7,13 @@
 #include <string_view>
 #include <vector>
 
-#include "model_files/adapter_config.h"
-#include "model_files/exported_files.h"
+#include "common/checked_files/output_directory.h"
 #include "model_files/layer_tensors.h"
-#include "model_files/output_directory.h"
-#include "model_files/safetensors_writer.h"
-#include "model_files/side_files.h"
-#include "models/lora.h"
+#include "model_files/weights/adapter_config.h"
+#include "model_files/weights/exported_files.h"
+#include "model_files/weights/safetensors_writer.h"
+#include "model_files/weights/side_files.h"
+#include "models/layers/lora.h"
 #include "models/tensor_parts.h"
 
 namespace rp::models {

@@ -8,9 +8,9 @@
 #include <functional>
 #include <string>
 
-#include "model_files/checkpoint_tensors.h"
-#include "model_files/model_config.h"
-#include "model_files/weight_files.h"
+#include "model_files/config/model_config.h"
+#include "model_files/weights/checkpoint_tensors.h"
+#include "model_files/weights/weight_files.h"
 #include "roundpipe/trained_parts.h"
 
 namespace rp::models {
@@ -28,7 +28,7 @@ void export_adapter(const std::filesystem::path& source, const std::filesystem::
                     const WeightSource& weight);
 
 // Writes the model of directory `source`, with the weights that `weight` gives, to the new directory `output`: the source's weight files and
-// index (model_files/exported_files.h), its configuration and its side files (model_files/side_files.h), with their permissions. Pairs of `parts`
+// index (model_files/weights/exported_files.h), its configuration and its side files (model_files/weights/side_files.h), with their permissions. Pairs of `parts`
 // are merged into their weights. Appears whole or not at all. Throws rp::Error: kBadInput for the source, kOutputFailed for the output.
 void export_checkpoint(const std::filesystem::path& source, const std::filesystem::path& output, const WeightSource& weight,
                        const TrainedParts& parts = {});

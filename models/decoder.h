@@ -15,7 +15,7 @@
 #include <optional>
 #include <string>
 
-#include "model_files/model_config.h"
+#include "model_files/config/model_config.h"
 #include "roundpipe/layer.h"
 #include "roundpipe/trained_parts.h"
 

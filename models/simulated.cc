@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "common/text.h"
+#include "model_files/config/model_config.h"
 #include "model_files/layer_costs.h"
 #include "model_files/layer_tensors.h"
-#include "model_files/model_config.h"
 #include "roundpipe/models.h"
 
 namespace rp::models {

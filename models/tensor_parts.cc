@@ -9,8 +9,8 @@
 
 #include "common/check.h"
 #include "common/text.h"
-#include "model_files/mxfp4.h"
-#include "models/scalar_type.h"
+#include "model_files/weights/mxfp4.h"
+#include "models/layers/scalar_type.h"
 #include "roundpipe/error.h"
 
 namespace rp::models {

@@ -1,5 +1,5 @@
 // models/tensor_parts.h
-// Moves values between parameters and tensors of files, whose parts they are (model_files/checkpoint_tensors.h). What is held besides is at
+// Moves values between parameters and tensors of files, whose parts they are (model_files/weights/checkpoint_tensors.h). What is held besides is at
 // most one expert's: no second copy of a tensor of all experts is ever in memory.
 #pragma once
 
@@ -8,9 +8,9 @@
 #include <functional>
 
 #include "common/dtype.h"
-#include "model_files/checkpoint_tensors.h"
-#include "model_files/safetensors_writer.h"
-#include "model_files/weight_files.h"
+#include "model_files/weights/checkpoint_tensors.h"
+#include "model_files/weights/safetensors_writer.h"
+#include "model_files/weights/weight_files.h"
 
 namespace rp::models {
 

@@ -1,16 +1,12 @@
 #include "optimizer/update.h"
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 
 #include "common/check.h"
-#include "optimizer/kernels.h"
+#include "kernels/cpu/update_kernels.h"
 
 namespace rp {
 
@@ -30,37 +26,6 @@ void for_each_chunk(std::size_t num_elements, ThreadTeam& team, const Pass& pass
     pass(begin, std::min(begin + kChunkElements, num_elements));
   });
 }
-
-#if defined(__x86_64__)
-// clang 14's __builtin_cpu_supports() does not know this one.
-bool has_f16c() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
-}
-#endif
-
-const Kernels& kernels() { return *usable_kernels().front(); }
-
-}  // namespace
-
-std::span<const Kernels* const> usable_kernels() {
-#if defined(__x86_64__)
-  static constexpr std::array<const Kernels*, 3> kAll = {&kAvx512Kernels, &kAvx2Kernels, &kScalarKernels};
-  static const std::size_t num_unusable = [] {
-    __builtin_cpu_init();
-    const bool avx2 = __builtin_cpu_supports("avx2") && has_f16c();
-    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    return avx512 && avx2 ? 0U : avx2 ? 1U : 2U;
-  }();
-  return std::span(kAll).subspan(num_unusable);
-#else
-  static constexpr std::array<const Kernels*, 1> kAll = {&kScalarKernels};
-  return kAll;
-#endif
-}
-
-namespace {
 
 template <typename AdamRule>
 UpdateStep adam_step(const AdamRule& rule, double t) {
@@ -109,7 +74,7 @@ UpdateStep step_of(const Sgd& rule, double t) {
 
 }  // namespace
 
-UpdateStep UpdateStep::of(const UpdateRule& rule, std::int64_t step) {
+UpdateStep update_step_of(const UpdateRule& rule, std::int64_t step) {
   RP_ASSERT(step >= 1);
   return std::visit([step](const auto& some_rule) { return step_of(some_rule, static_cast<double>(step)); }, rule);
 }
@@ -119,7 +84,7 @@ void update_block(const BlockState& state, const BlockGradients& gradients, std:
   for_each_chunk(state.num_elements, team, [&](std::size_t begin, std::size_t end) {
     for (const UpdateSpan& span : spans) {
       if (span.begin < end && span.end > begin) {
-        kernels().update(state, gradients, span.step, std::max(begin, span.begin), std::min(end, span.end));
+        update_kernels().update(state, gradients, span.step, std::max(begin, span.begin), std::min(end, span.end));
       }
     }
   });
@@ -132,7 +97,7 @@ void update_block(const BlockState& state, const BlockGradients& gradients, cons
 
 void skip_block(const BlockState& state, ThreadTeam& team) {
   for_each_chunk(state.num_elements, team, [&](std::size_t begin, std::size_t end) {
-    if (state.working != nullptr) kernels().skip(state, begin, end);
+    if (state.working != nullptr) update_kernels().skip(state, begin, end);
     if (state.master != state.old_master) {
       std::memcpy(state.master + begin, state.old_master + begin, (end - begin) * sizeof(float));
     }
@@ -142,13 +107,13 @@ void skip_block(const BlockState& state, ThreadTeam& team) {
 void add_gradients(float* sum, const BlockGradients& gradients, ThreadTeam& team) {
   RP_ASSERT(gradients.num_uses >= 1);
   for_each_chunk(gradients.num_elements, team,
-                 [&](std::size_t begin, std::size_t end) { kernels().add(sum, gradients, begin, end); });
+                 [&](std::size_t begin, std::size_t end) { update_kernels().add(sum, gradients, begin, end); });
 }
 
 void write_gradient(float* out, const BlockGradients& gradients, const UpdateStep& step, ThreadTeam& team) {
   for_each_chunk(gradients.num_elements, team, [&](std::size_t begin, std::size_t end) {
     std::fill(out + begin, out + end, 0.0F);
-    kernels().add(out, gradients, begin, end);
+    update_kernels().add(out, gradients, begin, end);
     for (std::size_t i = begin; i < end; ++i) {
       float g = out[i] * step.gradient_scale;
       if (step.clips_values) {
@@ -164,7 +129,7 @@ namespace {
 
 double squares_of_chunk(const BlockGradients& gradients, std::size_t begin, std::size_t end) {
   std::array<double, kNumSquareLanes> lanes{};
-  kernels().squares(gradients, begin, end, lanes.data());
+  update_kernels().squares(gradients, begin, end, lanes.data());
   double sum = 0;
   for (const double lane : lanes) sum += lane;
   return sum;
@@ -198,7 +163,7 @@ double round_gradient(const float* sums, void* rounded, DType dtype, std::size_t
   const BlockGradients gradient{.uses = &use, .num_uses = 1, .dtype = dtype, .num_elements = num_elements};
   const BlockState rounding{.old_master = sums, .working = rounded, .working_dtype = dtype, .num_elements = num_elements};
   return sum_of_chunks(num_elements, partial_sums, team, [&](std::size_t begin, std::size_t end) {
-    kernels().skip(rounding, begin, end);
+    update_kernels().skip(rounding, begin, end);
     return squares_of_chunk(gradient, begin, end);
   });
 }

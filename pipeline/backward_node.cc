@@ -4,8 +4,8 @@
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include "pipeline/batch_split.h"
+#include "pipeline/description/tensors.h"
 #include "pipeline/packed_tensors.h"
-#include "pipeline/tensors.h"
 #include "roundpipe/error.h"
 
 namespace rp {

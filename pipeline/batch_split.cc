@@ -1,9 +1,9 @@
 #include "pipeline/batch_split.h"
 
 #include "common/text.h"
+#include "pipeline/description/tensors.h"
+#include "pipeline/description/value_structure.h"
 #include "pipeline/packed_tensors.h"
-#include "pipeline/tensors.h"
-#include "pipeline/value_structure.h"
 #include "roundpipe/error.h"
 
 namespace rp {

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
+#include "common/system/usable_cores.h"
 #include "common/text.h"
-#include "common/usable_cores.h"
-#include "pipeline/tensors.h"
+#include "pipeline/description/tensors.h"
 #include "roundpipe/error.h"
 
 namespace rp {

@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-#include "coordinator/step_request.h"
+#include "coordinator/updates/step_request.h"
 #include "hoststore/store.h"
 #include "roundpipe/layer.h"
 

@@ -7,8 +7,8 @@
 
 #include "common/bad_input.h"
 #include "common/text.h"
-#include "model_files/safetensors.h"
-#include "models/scalar_type.h"
+#include "model_files/weights/safetensors.h"
+#include "models/layers/scalar_type.h"
 #include "pipeline/pipeline_impl.h"
 #include "pipeline/state_description.h"
 #include "roundpipe/error.h"

@@ -1,7 +1,7 @@
 #include "pipeline/packed_tensors.h"
 
 #include "common/text.h"
-#include "pipeline/tensors.h"
+#include "pipeline/description/tensors.h"
 #include "roundpipe/error.h"
 
 namespace rp {

@@ -8,15 +8,15 @@
 
 #include "common/run_depth.h"
 #include "common/text.h"
-#include "models/scalar_type.h"
+#include "models/layers/scalar_type.h"
 #include "pipeline/backward_node.h"
 #include "pipeline/batch_split.h"
-#include "pipeline/description.h"
+#include "pipeline/description/description.h"
+#include "pipeline/description/tensors.h"
 #include "pipeline/memory_plan.h"
 #include "pipeline/process_end.h"
 #include "pipeline/state_save.h"
 #include "pipeline/step_check.h"
-#include "pipeline/tensors.h"
 #include "roundpipe/error.h"
 
 namespace rp {

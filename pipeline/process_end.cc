@@ -14,8 +14,8 @@
 #include <iostream>
 #include <string_view>
 
+#include "common/files/output_file.h"
 #include "common/lacking_resource.h"
-#include "common/output_file.h"
 #include "common/printable.h"
 #include "pipeline/session_impl.h"
 #include "roundpipe/error.h"

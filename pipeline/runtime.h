@@ -13,11 +13,11 @@
 
 #include "coordinator/coordinator.h"
 #include "coordinator/schedule_report.h"
-#include "hoststore/fault_board.h"
+#include "hoststore/records/fault_board.h"
 #include "hoststore/store.h"
-#include "pipeline/device_plugin.h"
 #include "pipeline/effective_settings.h"
 #include "pipeline/sim_run.h"
+#include "pipeline/torch_worker/device_plugin.h"
 #include "roundpipe/pipeline.h"
 #include "roundpipe/session.h"
 

@@ -16,18 +16,18 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/retry.h"
+#include "common/system/retry.h"
 #include "common/text.h"
-#include "hoststore/crash_handler.h"
-#include "launcher/run_dump.h"
-#include "launcher/watching_tool.h"
-#include "launcher/worker_attach.h"
+#include "hoststore/records/crash_handler.h"
+#include "launcher/process/run_dump.h"
+#include "launcher/process/watching_tool.h"
+#include "launcher/process/worker_attach.h"
 #include "model_files/profile_file.h"
-#include "pipeline/device_plugin.h"
 #include "pipeline/memory_plan.h"
 #include "pipeline/pipeline_impl.h"
 #include "pipeline/process_end.h"
 #include "pipeline/session_impl.h"
+#include "pipeline/torch_worker/device_plugin.h"
 
 namespace rp {
 

@@ -9,11 +9,11 @@
 #include <thread>
 
 #include "common/mutex.h"
-#include "hoststore/fault_board.h"
-#include "launcher/channel.h"
-#include "launcher/liveness_watch.h"
-#include "launcher/process_role.h"
-#include "launcher/run_trace.h"
+#include "hoststore/records/fault_board.h"
+#include "launcher/process/channel.h"
+#include "launcher/process/liveness_watch.h"
+#include "launcher/process/process_role.h"
+#include "launcher/trace/run_trace.h"
 #include "pipeline/runtime.h"
 #include "roundpipe/error.h"
 #include "roundpipe/pipeline.h"

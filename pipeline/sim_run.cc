@@ -6,10 +6,10 @@
 #include <cstdio>
 
 #include "common/text.h"
-#include "coordinator/modelled_block_updater.h"
 #include "coordinator/simulated_steps.h"
+#include "coordinator/updates/modelled_block_updater.h"
 #include "roundpipe/error.h"
-#include "scheduler/run_simulator.h"
+#include "scheduler/simulation/run_simulator.h"
 #include "worker/worker.h"
 
 namespace rp {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "coordinator/schedule_report.h"
-#include "planner/sim_machine.h"
+#include "planner/prediction/sim_machine.h"
 #include "roundpipe/model.h"
-#include "worker/sim_stage_executor.h"
+#include "worker/executor/sim_stage_executor.h"
 
 namespace rp {
 

@@ -5,8 +5,8 @@
 #include <system_error>
 
 #include "common/bad_input.h"
-#include "common/input_file.h"
-#include "model_files/json_file.h"
+#include "common/checked_files/json_file.h"
+#include "common/files/input_file.h"
 #include "roundpipe/error.h"
 
 namespace rp {

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <string>
 
-#include "coordinator/step_request.h"
-#include "model_files/checksum.h"
+#include "common/checked_files/checksum.h"
+#include "coordinator/updates/step_request.h"
 
 namespace rp {
 

@@ -6,11 +6,11 @@
 #include <limits>
 #include <utility>
 
-#include "common/output_file.h"
+#include "common/files/output_file.h"
 #include "common/text.h"
-#include "hoststore/memory_limit.h"
-#include "model_files/safetensors_writer.h"
-#include "models/scalar_type.h"
+#include "hoststore/memory/memory_limit.h"
+#include "model_files/weights/safetensors_writer.h"
+#include "models/layers/scalar_type.h"
 #include "pipeline/process_end.h"
 #include "roundpipe/error.h"
 

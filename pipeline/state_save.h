@@ -14,9 +14,9 @@
 #include <thread>
 #include <vector>
 
-#include "common/clock.h"
-#include "coordinator/state_snapshot.h"
-#include "model_files/output_directory.h"
+#include "common/checked_files/output_directory.h"
+#include "common/system/clock.h"
+#include "coordinator/updates/state_snapshot.h"
 #include "pipeline/pipeline_impl.h"
 #include "pipeline/state_description.h"
 #include "roundpipe/pipeline.h"

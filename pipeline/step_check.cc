@@ -55,7 +55,7 @@ void check_step(const Update& update, const StepOptions& step, const PipelineOpt
   if (update.groups().empty() && !update.function()) refuse("no rule, no group and no function; say what a step does");
   for (const ParameterGroup& group : update.groups()) {
     std::visit([](const auto& rule) { check_rule(rule); }, group.rule);
-    const int needed = num_moments(UpdateStep::of(group.rule, 1).kind);
+    const int needed = num_moments(update_step_of(group.rule, 1).kind);
     if (needed > pipeline.num_moments) {
       refuse(cat("the rule keeps ", needed, " values per parameter, but the store has ", pipeline.num_moments,
                  "; set PipelineOptions::num_moments to ", needed));

@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "common/text.h"
-#include "planner/memory_strip.h"
-#include "planner/simulated_timeline.h"
+#include "planner/timeline/memory_strip.h"
+#include "planner/timeline/simulated_timeline.h"
 #include "roundpipe/error.h"
 #include "scheduler/round_schedule.h"
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "planner/options.h"
+#include "planner/prediction/workload_file.h"
 #include "planner/simulate_command.h"
-#include "planner/timeline_page.h"
-#include "planner/workload_file.h"
+#include "planner/timeline/timeline_page.h"
 
 namespace rp {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/output_file.h"
+#include "common/files/output_file.h"
 #include "common/program_main.h"
 #include "common/text.h"
 #include "planner/compare_command.h"
@@ -14,8 +14,8 @@
 #include "planner/plan_command.h"
 #include "planner/published_runs.h"
 #include "planner/simulate_command.h"
+#include "planner/timeline/timeline_page.h"
 #include "planner/timeline_command.h"
-#include "planner/timeline_page.h"
 
 namespace {
 

@@ -8,15 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "planner/trace_file.h"
+#include "planner/prediction/run_prediction.h"
+#include "planner/timeline/trace_file.h"
 #include "roundpipe/trained_parts.h"
-#include "scheduler/bound_schedules.h"
+#include "scheduler/bound/bound_schedules.h"
 #include "scheduler/workload.h"
 
 namespace rp {
-
-// How long plans are searched for.
-enum class Effort { kFast, kThorough, kForever };
 
 // `rp-plan plan`: which model is to be trained, how, and on what.
 struct ModelQuestion {

@@ -9,7 +9,7 @@
 #include "model_files/part_selection.h"
 #include "model_files/profile_file.h"
 #include "planner/published_runs.h"
-#include "planner/run_timeline.h"
+#include "planner/timeline/run_timeline.h"
 #include "roundpipe/error.h"
 
 namespace rp {

@@ -8,8 +8,8 @@
 
 #include "model_files/profile_file.h"
 #include "planner/options.h"
-#include "planner/run_prediction.h"
-#include "planner/timeline_page.h"
+#include "planner/prediction/run_prediction.h"
+#include "planner/timeline/timeline_page.h"
 
 namespace rp {
 

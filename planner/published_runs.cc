@@ -9,9 +9,9 @@
 
 #include "common/text.h"
 #include "model_files/profile_file.h"
-#include "scheduler/modelled_run.h"
 #include "scheduler/plan_seeds.h"
-#include "scheduler/run_simulator.h"
+#include "scheduler/simulation/modelled_run.h"
+#include "scheduler/simulation/run_simulator.h"
 
 namespace rp {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/run_prediction.h"
+#include "planner/prediction/run_prediction.h"
 
 namespace rp {
 

@@ -8,8 +8,8 @@
 
 #include "common/text.h"
 #include "roundpipe/error.h"
-#include "scheduler/bound_cost.h"
-#include "scheduler/bound_planner.h"
+#include "scheduler/bound/bound_cost.h"
+#include "scheduler/bound/bound_planner.h"
 #include "scheduler/round_schedule.h"
 #include "scheduler/simulator.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "planner/options.h"
-#include "planner/workload_file.h"
+#include "planner/prediction/workload_file.h"
 #include "scheduler/planner.h"
 
 namespace rp {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "planner/timeline_page.h"
-#include "planner/trace_file.h"
+#include "planner/timeline/timeline_page.h"
+#include "planner/timeline/trace_file.h"
 
 namespace rp {
 

@@ -13,13 +13,13 @@
 
 #include <algorithm>
 
-#include "common/clock.h"
+#include "common/system/clock.h"
 #include "common/text.h"
-#include "cuda/kernels/kernels.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/gpu_kernels.h"
 #include "models/gpu_algorithms.h"
-#include "models/gpu_kernels.h"
-#include "models/scalar_type.h"
-#include "pipeline/tensors.h"
+#include "models/layers/scalar_type.h"
+#include "pipeline/description/tensors.h"
 
 namespace rp {
 

@@ -10,8 +10,8 @@
 
 #include "cuda/cuda_device.h"
 #include "cuda/mirrored_memory.h"
-#include "pipeline/device_plugin.h"
-#include "pipeline/torch_device.h"
+#include "pipeline/torch_worker/device_plugin.h"
+#include "pipeline/torch_worker/torch_device.h"
 
 namespace rp {
 

@@ -1,4 +1,4 @@
-// libroundpipe_cuda.so: GPUs of NVIDIA's as devices of workers (pipeline/device_plugin.h).
+// libroundpipe_cuda.so: GPUs of NVIDIA's as devices of workers (pipeline/torch_worker/device_plugin.h).
 #include <cstdlib>
 
 #include "cuda/cuda_device.h"

@@ -2,7 +2,7 @@
 // The plan whose simulated step is the shortest: which layers make a stage, forward and backward, what is fused, and (where
 // that is free) how many microbatches a round has. Design: docs/design/planner.md.
 //
-// A run asks fast_plan() between two rounds (coordinator/stage_plans.h), rp-plan both.
+// A run asks fast_plan() between two rounds (coordinator/run_plans/stage_plans.h), rp-plan both.
 //
 // A search is deterministic: it depends on its input, its seed and the work it is given, not on the clock.
 #pragma once

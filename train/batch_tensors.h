@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "roundpipe/layer.h"
-#include "train/sequences.h"
+#include "train/data/sequences.h"
 
 namespace rp {
 

@@ -5,9 +5,9 @@
 #include <system_error>
 #include <utility>
 
-#include "common/clock.h"
+#include "common/system/clock.h"
 #include "common/text.h"
-#include "train/run_state.h"
+#include "train/run/run_state.h"
 
 namespace rp {
 

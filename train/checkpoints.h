@@ -9,9 +9,9 @@
 
 #include "roundpipe/pipeline.h"
 #include "roundpipe/session.h"
-#include "train/run_directory.h"
+#include "train/run/run_directory.h"
 #include "train/run_inputs.h"
-#include "train/settings.h"
+#include "train/settings/settings.h"
 
 namespace rp {
 

@@ -4,8 +4,8 @@
 
 #include "roundpipe/models.h"
 #include "roundpipe/pipeline.h"
-#include "train/sequences.h"
-#include "train/settings.h"
+#include "train/data/sequences.h"
+#include "train/settings/settings.h"
 
 namespace rp {
 

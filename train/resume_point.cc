@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "common/bad_input.h"
-#include "common/directory_names.h"
+#include "common/files/directory_names.h"
 #include "common/text.h"
 #include "roundpipe/pipeline.h"
-#include "train/run_directory.h"
+#include "train/run/run_directory.h"
 
 namespace rp {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "train/problems.h"
-#include "train/run_state.h"
-#include "train/settings.h"
+#include "train/run/run_state.h"
+#include "train/settings/problems.h"
+#include "train/settings/settings.h"
 
 namespace rp {
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "common/text.h"
-#include "train/number_text.h"
-#include "train/run_directory.h"
-#include "train/wrapped_text.h"
+#include "train/output/number_text.h"
+#include "train/output/wrapped_text.h"
+#include "train/run/run_directory.h"
 
 namespace rp {
 namespace {

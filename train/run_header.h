@@ -7,7 +7,7 @@
 
 #include "roundpipe/pipeline.h"
 #include "train/run_inputs.h"
-#include "train/settings.h"
+#include "train/settings/settings.h"
 
 namespace rp {
 
@@ -32,7 +32,7 @@ namespace rp {
 // Likewise, at the end of a run.
 [[nodiscard]] std::string measured_text(const MemoryPlan& plan);
 
-// Likewise: the worker on a GPU that had the most of its memory; "" without GPUs.
+// The memory of the worker that used most of its GPU's, or without GPUs of the worker that used most; for the end of a run.
 [[nodiscard]] std::string worker_memory_text(const std::vector<WorkerMemoryUse>& workers);
 
 // The one line that depends on the machine and on the number of workers; results do not.

@@ -7,14 +7,14 @@
 #include <system_error>
 
 #include "common/bad_input.h"
+#include "common/checked_files/checksum.h"
 #include "common/text.h"
-#include "model_files/checksum.h"
-#include "model_files/model_config.h"
+#include "model_files/config/model_config.h"
 #include "roundpipe/pipeline.h"
-#include "train/defaults.h"
-#include "train/model_folder.h"
-#include "train/problems.h"
-#include "train/run_directory.h"
+#include "train/run/model_folder.h"
+#include "train/run/run_directory.h"
+#include "train/settings/defaults.h"
+#include "train/settings/problems.h"
 
 namespace rp {
 namespace {

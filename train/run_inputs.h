@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "roundpipe/models.h"
-#include "train/batches.h"
-#include "train/evaluation_record.h"
+#include "train/data/batches.h"
+#include "train/data/token_file.h"
 #include "train/resume_point.h"
-#include "train/run_state.h"
-#include "train/settings.h"
-#include "train/token_file.h"
+#include "train/run/evaluation_record.h"
+#include "train/run/run_state.h"
+#include "train/settings/settings.h"
 
 namespace rp {
 

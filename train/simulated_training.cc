@@ -9,14 +9,14 @@
 #include <utility>
 #include <vector>
 
-#include "common/clock.h"
+#include "common/system/clock.h"
 #include "common/text.h"
-#include "models/scalar_type.h"
-#include "planner/sim_machine.h"
+#include "models/layers/scalar_type.h"
+#include "planner/prediction/sim_machine.h"
 #include "roundpipe/models.h"
-#include "train/memory_check.h"
+#include "train/output/standard_output.h"
+#include "train/run/memory_check.h"
 #include "train/run_header.h"
-#include "train/standard_output.h"
 
 namespace rp {
 

@@ -1,10 +1,10 @@
-// train/preset_training.h
+// train/simulated_training.h
 // Runs `train` on a modelled device: steps without weights and data, for their time (docs/simulation-device.md).
 #pragma once
 
 #include "roundpipe/pipeline.h"
 #include "roundpipe/session.h"
-#include "train/settings.h"
+#include "train/settings/settings.h"
 
 namespace rp {
 

@@ -2,7 +2,7 @@
 
 #include "common/text.h"
 #include "roundpipe/models.h"
-#include "train/run_directory.h"
+#include "train/run/run_directory.h"
 
 namespace rp {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "roundpipe/pipeline.h"
-#include "train/settings.h"
+#include "train/settings/settings.h"
 
 namespace rp {
 

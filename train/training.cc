@@ -9,17 +9,17 @@
 #include <fstream>
 #include <utility>
 
-#include "common/clock.h"
+#include "common/system/clock.h"
 #include "common/text.h"
 #include "roundpipe/models.h"
 #include "train/batch_tensors.h"
 #include "train/evaluation.h"
-#include "train/metrics_line.h"
-#include "train/number_text.h"
+#include "train/output/metrics_line.h"
+#include "train/output/number_text.h"
+#include "train/output/standard_output.h"
+#include "train/run/run_state.h"
+#include "train/run/step_times.h"
 #include "train/run_header.h"
-#include "train/run_state.h"
-#include "train/standard_output.h"
-#include "train/step_times.h"
 #include "train/trained_model.h"
 
 namespace rp {

@@ -11,15 +11,15 @@
 #include "roundpipe/pipeline.h"
 #include "roundpipe/session.h"
 #include "train/checkpoints.h"
-#include "train/event_file.h"
-#include "train/kept_file.h"
-#include "train/progress.h"
-#include "train/run_directory.h"
+#include "train/output/event_file.h"
+#include "train/output/kept_file.h"
+#include "train/output/progress.h"
+#include "train/output/step_clock.h"
+#include "train/output/step_file.h"
+#include "train/run/run_directory.h"
+#include "train/run/run_summary.h"
 #include "train/run_inputs.h"
-#include "train/run_summary.h"
-#include "train/settings.h"
-#include "train/step_clock.h"
-#include "train/step_file.h"
+#include "train/settings/settings.h"
 
 namespace rp {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "device/stream_signal.h"
-#include "worker/bulk_copies.h"
+#include "worker/copies/bulk_copies.h"
 #include "worker/stage_memory.h"
 #include "worker/worker_parts.h"
 

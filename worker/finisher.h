@@ -2,14 +2,14 @@
 // The last thread of a task's life: waits until gradient blocks of the store may be written, enqueues their download, and
 // behind it the completion.
 //
-// Owned by the Worker; run() is its thread. Waits for `taken` of each gradient block. Of the store it writes, by the download
-// stream, the gradient blocks, what the task found out (losses, square sums, layer times) in the round's table, and the
-// completion ring; that stream must be drained before it is destroyed.
+// Owned by the Worker; run() is its thread. Waits for `taken` of each gradient block. Writes to the store, in the order of
+// the stream of gradients' downloads: the gradient blocks, what the task found out (losses, square sums, layer times) in the round's table, and the
+// completion ring. That stream must be drained before it is destroyed.
 #pragma once
 
 #include <cstddef>
 
-#include "worker/bulk_copies.h"
+#include "worker/copies/bulk_copies.h"
 #include "worker/worker_parts.h"
 
 namespace rp {

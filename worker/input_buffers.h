@@ -7,13 +7,13 @@
 #include <span>
 #include <vector>
 
-#include "common/clock.h"
 #include "common/run_depth.h"
+#include "common/system/clock.h"
 #include "device/device.h"
 #include "device/stream_signal.h"
 #include "hoststore/boundary.h"
+#include "worker/executor/stage_executor.h"
 #include "worker/running_task.h"
-#include "worker/stage_executor.h"
 
 namespace rp {
 

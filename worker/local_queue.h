@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/mutex.h"
-#include "hoststore/wait_record.h"
+#include "hoststore/records/wait_record.h"
 
 namespace rp {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "worker/consistency_check.h"
+#include "worker/observers/consistency_check.h"
 
 namespace rp {
 

@@ -13,8 +13,8 @@
 #include "device/device.h"
 #include "hoststore/arena_allocator.h"
 #include "hoststore/store.h"
-#include "worker/stage_executor.h"
-#include "worker/worker_trace.h"
+#include "worker/executor/stage_executor.h"
+#include "worker/observers/worker_trace.h"
 
 namespace rp {
 

@@ -1,18 +1,18 @@
 // worker/runner.h
 // The thread that computes a worker's tasks, microbatch by microbatch, and enqueues their outputs on the download stream.
 //
-// Owned by the Worker; run() is its thread, the only one that calls the StageExecutor. Waits for other threads of this
-// worker only. Of the store it writes the worker's heartbeat, its failure record, and by its
-// OutputWriter the outputs.
+// Owned by the Worker; run() is its thread, the only one that calls the StageExecutor, except for StageExecutor::collect(). Waits
+// for other threads of this worker only. Writes to the store: the worker's heartbeat, its failure record, the end of its warm-up, and by
+// its OutputWriter the outputs.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
+#include "worker/executor/stage_executor.h"
 #include "worker/feeder.h"
 #include "worker/input_buffers.h"
 #include "worker/output_writer.h"
-#include "worker/stage_executor.h"
 #include "worker/worker_parts.h"
 
 namespace rp {

@@ -8,7 +8,7 @@
 
 #include "device/device.h"
 #include "hoststore/control.h"
-#include "worker/stage_executor.h"
+#include "worker/executor/stage_executor.h"
 
 namespace rp {
 

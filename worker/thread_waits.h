@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "hoststore/records/wait_record.h"
 #include "hoststore/store.h"
-#include "hoststore/wait_record.h"
 #include "worker/task_flow.h"
 
 namespace rp {

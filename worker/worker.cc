@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "hoststore/crash_handler.h"
+#include "hoststore/records/crash_handler.h"
 
 namespace rp {
 

@@ -15,12 +15,12 @@
 #include "common/mutex.h"
 #include "device/device.h"
 #include "hoststore/store.h"
+#include "worker/executor/stage_executor.h"
 #include "worker/feeder.h"
 #include "worker/fetcher.h"
 #include "worker/finisher.h"
 #include "worker/input_buffers.h"
 #include "worker/runner.h"
-#include "worker/stage_executor.h"
 #include "worker/worker_parts.h"
 
 namespace rp {

@@ -12,12 +12,12 @@
 
 #include "device/device.h"
 #include "hoststore/store.h"
-#include "worker/consistency_check.h"
+#include "worker/observers/consistency_check.h"
+#include "worker/observers/task_ranges.h"
+#include "worker/observers/task_report.h"
+#include "worker/observers/worker_trace.h"
 #include "worker/task_flow.h"
-#include "worker/task_ranges.h"
-#include "worker/task_report.h"
 #include "worker/thread_waits.h"
-#include "worker/worker_trace.h"
 
 namespace rp {
 

@@ -68,7 +68,7 @@ struct SimulatedBatch {
 struct CausalLmLossSettings {
   double logit_softcap = 0;  // c: logits are c * tanh(logits / c); 0: as they are. A part of the model: a loss with another one is refused
   double z_loss = 0;         // times the square of the logarithm of the softmax's denominator (PaLM, arXiv 2204.02311), for each trained token
-  double balance = 0;        // times the auxiliary loss that balances experts (models/expert_balance.h says which)
+  double balance = 0;        // times the auxiliary loss that balances experts (models/layers/expert_balance.h says which)
 };
 
 // Those of the model in a Hugging Face directory, or of a preset's name: its softcap, and router_aux_loss_coef where it has

@@ -5,15 +5,15 @@
 #include <string>
 #include <vector>
 
-#include "common/input_file.h"
-#include "common/output_file.h"
+#include "common/checked_files/checksum.h"
+#include "common/checked_files/output_directory.h"
+#include "common/files/input_file.h"
+#include "common/files/output_file.h"
 #include "common/program_main.h"
 #include "common/text.h"
-#include "model_files/checksum.h"
-#include "model_files/output_directory.h"
-#include "model_files/safetensors_writer.h"
-#include "train/run_directory.h"
-#include "train/standard_output.h"
+#include "model_files/weights/safetensors_writer.h"
+#include "train/output/standard_output.h"
+#include "train/run/run_directory.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "common/cgroup.h"
+#include "common/system/cgroup.h"
 
 #include <gtest/gtest.h>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "common/clock.h"
+#include "common/system/clock.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "common/crc32.h"
+#include "common/files/crc32.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "common/direct_writer.h"
+#include "common/files/direct_writer.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 #include <random>
 #include <string>
 
-#include "common/fd.h"
-#include "common/output_file.h"
+#include "common/files/output_file.h"
+#include "common/system/fd.h"
 #include "tests/common/temp_directory.h"
 
 namespace rp {

@@ -1,4 +1,4 @@
-#include "common/directory_names.h"
+#include "common/files/directory_names.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

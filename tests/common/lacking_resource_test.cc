@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "common/retry.h"
+#include "common/system/retry.h"
 
 namespace rp {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/page_population.h"
+#include "common/system/page_population.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/fd.h"
+#include "common/system/fd.h"
 
 namespace rp {
 

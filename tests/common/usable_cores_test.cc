@@ -1,4 +1,4 @@
-#include "common/usable_cores.h"
+#include "common/system/usable_cores.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "coordinator/activation_budget.h"
+#include "coordinator/rounds/activation_budget.h"
 
 #include <gtest/gtest.h>
 

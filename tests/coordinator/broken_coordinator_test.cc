@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "coordinator/weight_stamps.h"
+#include "coordinator/updates/weight_stamps.h"
 #include "hoststore/protocol_rule.h"
 #include "tests/common/expect_refusal.h"
 #include "tests/worker/worker_harness.h"

@@ -1,4 +1,4 @@
-#include "coordinator/completions.h"
+#include "coordinator/rounds/completions.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
-#include "coordinator/dispatcher.h"
+#include "coordinator/rounds/dispatcher.h"
 
 #include <gtest/gtest.h>
 
-#include "coordinator/input_blocks.h"
+#include "coordinator/rounds/input_blocks.h"
 #include "tests/worker/worker_harness.h"
 
 namespace rp::test {

@@ -10,7 +10,7 @@
 #include "device/sim_device.h"
 #include "roundpipe/error.h"
 #include "scheduler/round_schedule.h"
-#include "worker/sim_stage_executor.h"
+#include "worker/executor/sim_stage_executor.h"
 #include "worker/worker.h"
 
 namespace rp {

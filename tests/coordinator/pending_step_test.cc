@@ -1,4 +1,4 @@
-#include "coordinator/pending_step.h"
+#include "coordinator/updates/pending_step.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "coordinator/pipeline_buffers.h"
+#include "coordinator/rounds/pipeline_buffers.h"
 
 #include "tests/worker/worker_harness.h"
 

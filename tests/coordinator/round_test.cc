@@ -1,4 +1,4 @@
-#include "coordinator/round.h"
+#include "coordinator/rounds/round.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "coordinator/stage_plans.h"
+#include "coordinator/run_plans/stage_plans.h"
 
 #include <gtest/gtest.h>
 

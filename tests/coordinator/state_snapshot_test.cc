@@ -1,4 +1,4 @@
-#include "coordinator/state_snapshot.h"
+#include "coordinator/updates/state_snapshot.h"
 
 #include <gtest/gtest.h>
 

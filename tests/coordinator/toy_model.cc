@@ -213,7 +213,7 @@ ToyResult toy_reference(const ToyConfig& config) {
       result.losses.push_back(run_round(config, catalogue, weights, round, sums));
     }
     result.norms.push_back(norm_of(catalogue, sums));
-    UpdateStep coefficients = UpdateStep::of(toy_rule(), step);
+    UpdateStep coefficients = update_step_of(toy_rule(), step);
     if (config.max_grad_norm > 0 && result.norms.back() > config.max_grad_norm) {
       coefficients.gradient_scale = static_cast<float>(config.max_grad_norm / (result.norms.back() + 1e-6));
     }

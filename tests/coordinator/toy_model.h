@@ -10,10 +10,10 @@
 
 #include "hoststore/catalogue.h"
 #include "optimizer/update.h"
-#include "optimizer/float16.h"
+#include "kernels/cpu/float16.h"
 #include "roundpipe/optimizer.h"
 #include "scheduler/plan.h"
-#include "worker/stage_executor.h"
+#include "worker/executor/stage_executor.h"
 
 namespace rp::test {
 

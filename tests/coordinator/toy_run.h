@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "coordinator/coordinator.h"
-#include "hoststore/fault_board.h"
+#include "hoststore/records/fault_board.h"
+#include "hoststore/records/trace_journal.h"
 #include "hoststore/store.h"
-#include "hoststore/trace_journal.h"
 #include "tests/coordinator/toy_model.h"
 
 namespace rp::test {

@@ -1,4 +1,4 @@
-#include "coordinator/updates.h"
+#include "coordinator/updates/updates.h"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include "common/text.h"
 #include "cuda/cuda_stream.h"
 #include "tests/cuda/timed_driver.h"
-#include "worker/bulk_copies.h"
+#include "worker/copies/bulk_copies.h"
 
 namespace rp::test {
 namespace {

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "tests/common/expect_refusal.h"
-#include "tests/cuda/fake_driver.h"
+#include "tests/cuda/fake_driver/fake_driver.h"
 #include "tests/cuda/small_store.h"
 
 namespace rp {

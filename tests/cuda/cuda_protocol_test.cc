@@ -8,7 +8,7 @@
 
 #include "tests/coordinator/random_plan.h"
 #include "tests/coordinator/toy_run.h"
-#include "tests/cuda/fake_driver.h"
+#include "tests/cuda/fake_driver/fake_driver.h"
 #include "tests/cuda/parameter_names.h"
 #include "tests/cuda/queued_executor.h"
 #include "worker/worker.h"

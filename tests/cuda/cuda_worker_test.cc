@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "tests/common/expect_refusal.h"
-#include "tests/cuda/fake_driver.h"
+#include "tests/cuda/fake_driver/fake_driver.h"
 #include "tests/cuda/parameter_names.h"
 #include "tests/cuda/queued_executor.h"
 #include "tests/worker/worker_harness.h"

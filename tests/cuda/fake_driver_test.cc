@@ -1,5 +1,5 @@
 // What the driver without a GPU refuses, as a driver does: the tests over it are worth as much as that.
-#include "tests/cuda/fake_driver.h"
+#include "tests/cuda/fake_driver/fake_driver.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
-#include "cuda/kernels/kernels.h"
-#include "tests/cuda/fake_driver.h"
+#include "kernels/cuda/kernels.h"
+#include "tests/cuda/fake_driver/fake_driver.h"
 
 namespace rp::test {
 namespace {

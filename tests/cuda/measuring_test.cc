@@ -10,7 +10,7 @@
 #include "benchmarks/forked.h"
 #include "benchmarks/signal_latency.h"
 #include "benchmarks/store_bandwidth.h"
-#include "tests/cuda/fake_driver.h"
+#include "tests/cuda/fake_driver/fake_driver.h"
 
 namespace rp {
 void PrintTo(SignalKind kind, std::ostream* out) { *out << std::array{"host", "words", "events"}[static_cast<std::size_t>(kind)]; }

@@ -12,7 +12,7 @@
 #include <sstream>
 #include <thread>
 
-#include "worker/task_ranges.h"
+#include "worker/observers/task_ranges.h"
 
 namespace rp {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "common/mutex.h"
 #include "tests/common/expect_refusal.h"
-#include "tests/cuda/fake_driver.h"
+#include "tests/cuda/fake_driver/fake_driver.h"
 #include "tests/cuda/small_store.h"
 
 namespace rp {

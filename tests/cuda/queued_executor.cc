@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "common/check.h"
-#include "tests/cuda/fake_driver.h"
+#include "tests/cuda/fake_driver/fake_driver.h"
 
 namespace rp::test {
 

@@ -15,7 +15,7 @@
 #include "cuda/event_signals.h"
 #include "device/cpu_device.h"
 #include "device/stream_signal.h"
-#include "tests/cuda/fake_driver.h"
+#include "tests/cuda/fake_driver/fake_driver.h"
 #include "tests/cuda/signal_ring.h"
 #include "tests/hoststore/processes.h"
 

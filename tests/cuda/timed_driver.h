@@ -17,7 +17,7 @@
 #include <random>
 #include <vector>
 
-#include "tests/cuda/fake_driver.h"
+#include "tests/cuda/fake_driver/fake_driver.h"
 
 namespace rp::test {
 

@@ -12,7 +12,7 @@
 #include "benchmarks/first_launches.h"
 #include "benchmarks/host_function_speed.h"
 #include "benchmarks/registration.h"
-#include "tests/cuda/fake_driver.h"
+#include "tests/cuda/fake_driver/fake_driver.h"
 
 namespace rp::test {
 namespace {

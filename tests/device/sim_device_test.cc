@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/clock.h"
+#include "common/system/clock.h"
 #include "tests/common/expect_refusal.h"
 
 namespace rp {

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "common/clock.h"
+#include "common/system/clock.h"
 #include "common/text.h"
 #include "tests/fuzz/input_limits.h"
 #include "tests/fuzz/mutator.h"

@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "common/clock.h"
+#include "common/system/clock.h"
 
 // Of the sanitizers' run-time library; GCC does not come with the headers.
 extern "C" std::size_t __sanitizer_get_allocated_size(const volatile void* memory);

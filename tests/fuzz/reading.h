@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/fd.h"
+#include "common/system/fd.h"
 #include "roundpipe/error.h"
 #include "tests/common/temp_directory.h"
 

@@ -1,4 +1,4 @@
-#include "hoststore/crash_handler.h"
+#include "hoststore/records/crash_handler.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

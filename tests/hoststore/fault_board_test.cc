@@ -1,4 +1,4 @@
-#include "hoststore/fault_board.h"
+#include "hoststore/records/fault_board.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-#include "hoststore/memory_limit.h"
+#include "hoststore/memory/memory_limit.h"
 
 #include <gtest/gtest.h>
 

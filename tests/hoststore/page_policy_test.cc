@@ -1,4 +1,4 @@
-#include "hoststore/page_policy.h"
+#include "hoststore/memory/page_policy.h"
 
 #include <gtest/gtest.h>
 #include <linux/mempolicy.h>

@@ -1,10 +1,10 @@
-#include "hoststore/page_populator.h"
+#include "hoststore/memory/page_populator.h"
 
 #include <gtest/gtest.h>
 
 #include <cerrno>
 
-#include "hoststore/segment.h"
+#include "hoststore/memory/segment.h"
 
 namespace rp {
 namespace {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/fd.h"
+#include "common/system/fd.h"
 
 namespace rp::test {
 

@@ -1,4 +1,4 @@
-#include "hoststore/range_lock.h"
+#include "hoststore/memory/range_lock.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "hoststore/segment.h"
+#include "hoststore/memory/segment.h"
 #include "tests/common/temp_directory.h"
 #include "tests/hoststore/processes.h"
 

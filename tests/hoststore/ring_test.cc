@@ -5,7 +5,7 @@
 #include <atomic>
 #include <thread>
 
-#include "hoststore/segment.h"
+#include "hoststore/memory/segment.h"
 #include "tests/hoststore/processes.h"
 
 namespace rp {

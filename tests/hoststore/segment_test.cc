@@ -1,4 +1,4 @@
-#include "hoststore/segment.h"
+#include "hoststore/memory/segment.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

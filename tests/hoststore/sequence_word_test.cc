@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "hoststore/segment.h"
+#include "hoststore/memory/segment.h"
 #include "tests/hoststore/processes.h"
 
 namespace rp {

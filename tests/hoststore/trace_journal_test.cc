@@ -1,4 +1,4 @@
-#include "hoststore/trace_journal.h"
+#include "hoststore/records/trace_journal.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

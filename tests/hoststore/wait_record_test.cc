@@ -1,4 +1,4 @@
-#include "hoststore/wait_record.h"
+#include "hoststore/records/wait_record.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -9,8 +9,8 @@
 #include <string>
 #include <thread>
 
-#include "common/clock.h"
-#include "hoststore/fault_board.h"
+#include "common/system/clock.h"
+#include "hoststore/records/fault_board.h"
 
 namespace rp {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/channel.h"
+#include "launcher/process/channel.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-#include "launcher/doctor.h"
+#include "launcher/doctor/doctor.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/text.h"
-#include "launcher/doctor_report.h"
+#include "launcher/doctor/doctor_report.h"
 #include "roundpipe/error.h"
 #include "tests/launcher/fake_nvml.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/nvml.h"
+#include "launcher/machine/nvml.h"
 
 namespace rp {
 

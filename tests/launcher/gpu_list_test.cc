@@ -1,4 +1,4 @@
-#include "launcher/gpu_list.h"
+#include "launcher/machine/gpu_list.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "launcher/gpu_system.h"
+#include "launcher/machine/gpu_system.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "hoststore/control.h"
-#include "launcher/program_path.h"
+#include "launcher/machine/program_path.h"
 #include "roundpipe/error.h"
 #include "tests/common/temp_directory.h"
 #include "tests/launcher/fake_nvml.h"

@@ -18,7 +18,7 @@
 #include <functional>
 #include <sstream>
 
-#include "common/clock.h"
+#include "common/system/clock.h"
 #include "common/text.h"
 
 namespace rp {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/fd.h"
+#include "common/system/fd.h"
 
 namespace rp {
 

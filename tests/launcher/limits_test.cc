@@ -1,4 +1,4 @@
-#include "launcher/limits.h"
+#include "launcher/machine/limits.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "launcher/measured_profile.h"
+#include "launcher/doctor/measured_profile.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

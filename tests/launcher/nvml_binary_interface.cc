@@ -1,9 +1,9 @@
-// launcher/nvml.h against NVIDIA's own header.
+// launcher/machine/nvml.h against NVIDIA's own header.
 #include <nvml.h>
 
 #include <cstddef>
 
-#include "launcher/nvml.h"
+#include "launcher/machine/nvml.h"
 
 namespace rp::nvml {
 

@@ -1,4 +1,4 @@
-#include "launcher/probe_measure.h"
+#include "launcher/probe/probe_measure.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "roundpipe/error.h"
-#include "tests/cuda/fake_driver.h"
+#include "tests/cuda/fake_driver/fake_driver.h"
 
 namespace rp {
 namespace {

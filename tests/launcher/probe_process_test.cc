@@ -1,4 +1,4 @@
-#include "launcher/probe_process.h"
+#include "launcher/doctor/probe_process.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

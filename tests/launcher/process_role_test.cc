@@ -1,4 +1,4 @@
-#include "launcher/process_role.h"
+#include "launcher/process/process_role.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,9 +1,9 @@
-#include "launcher/process_stat.h"
+#include "launcher/process/process_stat.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include "common/clock.h"
+#include "common/system/clock.h"
 #include "tests/hoststore/processes.h"
 
 namespace rp {

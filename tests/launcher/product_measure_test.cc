@@ -1,5 +1,5 @@
 // Matrix products over a driver and a cuBLAS without a GPU. A time between events is 1 ms there.
-#include "launcher/product_measure.h"
+#include "launcher/probe/product_measure.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "roundpipe/error.h"
-#include "tests/cuda/fake_driver.h"
+#include "tests/cuda/fake_driver/fake_driver.h"
 
 namespace rp {
 namespace {

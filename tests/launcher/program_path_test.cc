@@ -1,4 +1,4 @@
-#include "launcher/program_path.h"
+#include "launcher/machine/program_path.h"
 
 #include <gtest/gtest.h>
 

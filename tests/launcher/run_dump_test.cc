@@ -1,11 +1,11 @@
-#include "launcher/run_dump.h"
+#include "launcher/process/run_dump.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
 
-#include "common/clock.h"
+#include "common/system/clock.h"
 
 namespace rp {
 namespace {

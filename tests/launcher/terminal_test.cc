@@ -9,8 +9,8 @@
 #include <array>
 #include <string>
 
-#include "common/clock.h"
-#include "common/fd.h"
+#include "common/system/clock.h"
+#include "common/system/fd.h"
 
 namespace rp {
 namespace {

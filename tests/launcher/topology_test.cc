@@ -1,4 +1,4 @@
-#include "launcher/topology.h"
+#include "launcher/machine/topology.h"
 
 #include <gtest/gtest.h>
 

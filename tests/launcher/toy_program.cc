@@ -16,12 +16,12 @@
 #include <string>
 #include <vector>
 
-#include "common/clock.h"
-#include "common/futex.h"
-#include "hoststore/crash_handler.h"
-#include "launcher/liveness_watch.h"
-#include "launcher/process_role.h"
-#include "launcher/worker_attach.h"
+#include "common/system/clock.h"
+#include "common/system/futex.h"
+#include "hoststore/records/crash_handler.h"
+#include "launcher/process/liveness_watch.h"
+#include "launcher/process/process_role.h"
+#include "launcher/process/worker_attach.h"
 #include "roundpipe/error.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/trace_json.h"
+#include "launcher/trace/trace_json.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "hoststore/control.h"
-#include "launcher/run_trace.h"
+#include "launcher/trace/run_trace.h"
 #include "roundpipe/error.h"
 #include "tests/common/temp_directory.h"
 

@@ -1,4 +1,4 @@
-#include "launcher/watching_tool.h"
+#include "launcher/process/watching_tool.h"
 
 #include <gtest/gtest.h>
 

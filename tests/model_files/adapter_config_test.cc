@@ -1,4 +1,4 @@
-#include "model_files/adapter_config.h"
+#include "model_files/weights/adapter_config.h"
 
 #include <gtest/gtest.h>
 

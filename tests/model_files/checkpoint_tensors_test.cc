@@ -1,4 +1,4 @@
-#include "model_files/checkpoint_tensors.h"
+#include "model_files/weights/checkpoint_tensors.h"
 
 #include <gtest/gtest.h>
 

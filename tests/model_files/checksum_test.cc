@@ -1,4 +1,4 @@
-#include "model_files/checksum.h"
+#include "common/checked_files/checksum.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

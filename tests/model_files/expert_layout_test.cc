@@ -1,4 +1,4 @@
-#include "model_files/expert_layout.h"
+#include "model_files/weights/expert_layout.h"
 
 #include <gtest/gtest.h>
 

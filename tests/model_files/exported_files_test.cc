@@ -1,4 +1,4 @@
-#include "model_files/exported_files.h"
+#include "model_files/weights/exported_files.h"
 
 #include <gtest/gtest.h>
 

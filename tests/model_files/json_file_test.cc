@@ -1,4 +1,4 @@
-#include "model_files/json_file.h"
+#include "common/checked_files/json_file.h"
 
 #include <gtest/gtest.h>
 

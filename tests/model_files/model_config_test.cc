@@ -1,4 +1,4 @@
-#include "model_files/model_config.h"
+#include "model_files/config/model_config.h"
 
 #include <gtest/gtest.h>
 

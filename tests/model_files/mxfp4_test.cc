@@ -1,4 +1,4 @@
-#include "model_files/mxfp4.h"
+#include "model_files/weights/mxfp4.h"
 
 #include <gtest/gtest.h>
 

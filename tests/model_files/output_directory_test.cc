@@ -1,4 +1,4 @@
-#include "model_files/output_directory.h"
+#include "common/checked_files/output_directory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "model_files/embedded_files.h"
+#include "model_files/config/embedded_files.h"
 #include "model_files/layer_costs.h"
-#include "scheduler/modelled_times.h"
+#include "scheduler/simulation/modelled_times.h"
 #include "tests/common/expect_refusal.h"
 #include "tests/common/temp_directory.h"
 

@@ -1,9 +1,9 @@
 // Our safetensors files beside those of the Python package.
 #include <gtest/gtest.h>
 
-#include "model_files/mxfp4.h"
-#include "model_files/safetensors.h"
-#include "model_files/safetensors_writer.h"
+#include "model_files/weights/mxfp4.h"
+#include "model_files/weights/safetensors.h"
+#include "model_files/weights/safetensors_writer.h"
 #include "tests/common/run_python.h"
 #include "tests/common/temp_directory.h"
 

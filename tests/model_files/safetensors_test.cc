@@ -1,10 +1,10 @@
 // Files that must be refused, each for the rule that it breaks, and files that must be read.
-#include "model_files/safetensors.h"
+#include "model_files/weights/safetensors.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "common/clock.h"
+#include "common/system/clock.h"
 #include "common/text.h"
 #include "tests/common/expect_refusal.h"
 #include "tests/common/temp_directory.h"

@@ -1,10 +1,10 @@
-#include "model_files/safetensors_writer.h"
+#include "model_files/weights/safetensors_writer.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
 
-#include "model_files/safetensors.h"
+#include "model_files/weights/safetensors.h"
 #include "tests/common/expect_refusal.h"
 #include "tests/common/temp_directory.h"
 

@@ -1,11 +1,11 @@
-#include "model_files/side_files.h"
+#include "model_files/weights/side_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "model_files/safetensors_writer.h"
+#include "model_files/weights/safetensors_writer.h"
 #include "tests/common/temp_directory.h"
 
 namespace rp {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "model_files/checkpoint_tensors.h"
-#include "model_files/safetensors_writer.h"
+#include "model_files/weights/checkpoint_tensors.h"
+#include "model_files/weights/safetensors_writer.h"
 #include "tests/common/temp_directory.h"
 
 namespace rp {

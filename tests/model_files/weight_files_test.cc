@@ -1,4 +1,4 @@
-#include "model_files/weight_files.h"
+#include "model_files/weights/weight_files.h"
 
 #include <gtest/gtest.h>
 

@@ -3,9 +3,9 @@
 
 #include <regex>
 
-#include "model_files/adapter_config.h"
-#include "model_files/exported_files.h"
 #include "model_files/part_selection.h"
+#include "model_files/weights/adapter_config.h"
+#include "model_files/weights/exported_files.h"
 #include "tests/common/expect_refusal.h"
 #include "tests/model_files/tiny_model.h"
 

@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "model_files/safetensors.h"
-#include "models/causal_lm_loss.h"
+#include "model_files/weights/safetensors.h"
+#include "models/layers/causal_lm_loss.h"
+#include "models/layers/scalar_type.h"
 #include "models/recompute_context.h"
-#include "models/scalar_type.h"
 #include "roundpipe/model.h"
 
 namespace rp::models {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "models/causal_lm_loss.h"
+#include "models/layers/causal_lm_loss.h"
 #include "roundpipe/error.h"
 #include "tests/models/expected_values.h"
 

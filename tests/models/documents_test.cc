@@ -1,4 +1,4 @@
-#include "models/documents.h"
+#include "models/layers/documents.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "models/causal_lm_loss.h"
+#include "models/layers/causal_lm_loss.h"
 #include "tests/models/golden.h"
 
 namespace rp::models {

@@ -1,8 +1,8 @@
-#include "models/experts.h"
+#include "models/layers/experts.h"
 
 #include <gtest/gtest.h>
 
-#include "models/ops.h"
+#include "models/layers/ops.h"
 #include "models/recompute_context.h"
 #include "tests/models/expected_values.h"
 

@@ -1,16 +1,16 @@
 // The operations' way over gpu_kernels.h, with the kernels emulated on the CPU: everything but LibTorch's own CUDA code.
-#include "models/gpu_kernels.h"
+#include "kernels/gpu_kernels.h"
 
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
-#include "cuda/kernels/kernels.h"
-#include "models/attention.h"
-#include "models/embedding.h"
-#include "models/grouped_linear.h"
-#include "models/ops.h"
-#include "models/rotary.h"
-#include "models/strict_determinism.h"
+#include "kernels/cuda/kernels.h"
+#include "models/layers/attention.h"
+#include "models/layers/embedding.h"
+#include "models/layers/grouped_linear.h"
+#include "models/layers/ops.h"
+#include "models/layers/rotary.h"
+#include "models/layers/strict_determinism.h"
 #include "roundpipe/models.h"
 #include "tests/models/expected_values.h"
 #include "tests/models/gpu_way.h"

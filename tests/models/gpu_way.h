@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "models/gpu_kernels.h"
+#include "kernels/gpu_kernels.h"
 #include "tests/models/expected_values.h"
 
 namespace rp::models {

@@ -1,4 +1,4 @@
-#include "models/grouped_linear.h"
+#include "models/layers/grouped_linear.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Products with weights on their way over a GPU, which needs nothing of it but LibTorch's products: here on the CPU. And those
 // of the CPU.
-#include "models/linear.h"
+#include "models/layers/linear.h"
 
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "model_files/safetensors_writer.h"
+#include "model_files/weights/safetensors_writer.h"
 #include "models/checkpoint.h"
 #include "roundpipe/error.h"
 #include "roundpipe/models.h"

@@ -1,5 +1,5 @@
 // Products of frozen weights with pairs, several of one x at once, beside the formula in fp64.
-#include "models/lora.h"
+#include "models/layers/lora.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
-#include "models/ops.h"
+#include "models/layers/ops.h"
 
 #include <gtest/gtest.h>
 
-#include "models/embedding.h"
-#include "models/kernel_call.h"
+#include "models/layers/embedding.h"
+#include "models/layers/kernel_call.h"
 #include "roundpipe/error.h"
 #include "tests/models/expected_values.h"
 

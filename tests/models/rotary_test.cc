@@ -1,4 +1,4 @@
-#include "models/rotary.h"
+#include "models/layers/rotary.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "models/scalar_type.h"
+#include "models/layers/scalar_type.h"
 
 #include <gtest/gtest.h>
 

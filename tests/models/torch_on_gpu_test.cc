@@ -5,11 +5,11 @@
 #include <c10/cuda/CUDAStream.h>
 #include <gtest/gtest.h>
 
-#include "cuda/kernels/kernels.h"
-#include "models/documents.h"
+#include "kernels/cuda/kernels.h"
 #include "models/gpu_algorithms.h"
-#include "models/gpu_attention.h"
-#include "models/grouped_linear.h"
+#include "models/layers/documents.h"
+#include "models/layers/gpu_attention.h"
+#include "models/layers/grouped_linear.h"
 #include "tests/models/golden.h"
 
 namespace rp::models {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "optimizer/float16.h"
-#include "optimizer/kernels.h"
+#include "kernels/cpu/float16.h"
+#include "kernels/cpu/update_kernels.h"
 #include "tests/optimizer/update_golden.h"
 
 namespace rp {
@@ -149,7 +149,7 @@ void update_by_the_header(Block& block, const UpdateStep& s) {
   }
 }
 
-std::string text_of(const Kernels& kernels, const Shape& shape) {
+std::string text_of(const UpdateKernels& kernels, const Shape& shape) {
   return std::string(kernels.name) + ", " + std::to_string(shape.num_elements) + " elements, offset " +
          std::to_string(shape.offset) + ", " + std::to_string(shape.num_uses) + " uses, formats " +
          std::to_string(static_cast<int>(shape.gradient)) + " " + std::to_string(static_cast<int>(shape.working));
@@ -159,7 +159,7 @@ std::string text_of(const Kernels& kernels, const Shape& shape) {
 void expect_header_arithmetic(const Shape& shape, const UpdateStep& step) {
   Block expected(shape);
   update_by_the_header(expected, step);
-  for (const Kernels* kernels : usable_kernels()) {
+  for (const UpdateKernels* kernels : usable_update_kernels()) {
     Block block(shape);
     kernels->update(block.state(), block.all_gradients(), step, 0, shape.num_elements);
     if (!shape.two_masters) block.old_master = expected.old_master;
@@ -175,7 +175,7 @@ std::vector<std::size_t> sizes() {
 }
 
 TEST(AdamW, EveryInstructionSetDoesTheArithmeticOfTheHeaderForEverySizeAndFormat) {
-  UpdateStep step = UpdateStep::of(kSettings, 3);
+  UpdateStep step = update_step_of(kSettings, 3);
   for (const std::size_t size : sizes()) {
     for (const DType gradient : kDTypes) {
       for (const DType working : kDTypes) {
@@ -196,7 +196,7 @@ TEST(UpdateRules, EveryInstructionSetDoesTheArithmeticOfTheHeaderForEverySizeAnd
         const DType gradient = kDTypes[size % 3];
         for (const DType working : kDTypes) {
           expect_header_arithmetic({.num_elements = size, .offset = size % 2, .gradient = gradient, .working = working},
-                                   UpdateStep::of(rule, t));
+                                   update_step_of(rule, t));
         }
       }
     }
@@ -204,9 +204,9 @@ TEST(UpdateRules, EveryInstructionSetDoesTheArithmeticOfTheHeaderForEverySizeAnd
 }
 
 TEST(UpdateRules, ClipEachValueAndKeepNan) {
-  for (const Kernels* kernels : usable_kernels()) {
+  for (const UpdateKernels* kernels : usable_update_kernels()) {
     for (const UpdateRule& rule : kOtherRules) {
-      UpdateStep step = UpdateStep::of(rule, 2);
+      UpdateStep step = update_step_of(rule, 2);
       step.clips_values = true;
       step.max_value = 0.25F;
       step.gradient_scale = 3;
@@ -226,9 +226,9 @@ TEST(UpdateRules, WithoutMomentumTouchNoMoment) {
   BlockState state = block.state();
   state.m = state.v = nullptr;
   ThreadTeam team(1);
-  update_block(state, block.all_gradients(), UpdateStep::of(Sgd{}, 1), team);
-  EXPECT_EQ(num_moments(UpdateStep::of(Sgd{}, 1).kind), 0);
-  EXPECT_EQ(num_moments(UpdateStep::of(Sgd{.momentum = 0.5}, 1).kind), 1);
+  update_block(state, block.all_gradients(), update_step_of(Sgd{}, 1), team);
+  EXPECT_EQ(num_moments(update_step_of(Sgd{}, 1).kind), 0);
+  EXPECT_EQ(num_moments(update_step_of(Sgd{.momentum = 0.5}, 1).kind), 1);
 }
 
 // Groups of parameters: each span with its own rule, wherever its borders lie.
@@ -238,7 +238,7 @@ TEST(UpdateRules, OfSpansLeaveEachOthersElementsAlone) {
   std::vector<UpdateSpan> spans;
   for (std::size_t i = 0; i + 1 < borders.size(); ++i) {
     const UpdateRule rule = i == 4 ? UpdateRule(AdamW{.weight_decay = 0.1}) : kOtherRules[i];
-    spans.push_back({.begin = borders[i], .end = borders[i + 1], .step = UpdateStep::of(rule, 2)});
+    spans.push_back({.begin = borders[i], .end = borders[i + 1], .step = update_step_of(rule, 2)});
   }
   Block expected(shape);
   for (const UpdateSpan& span : spans) {
@@ -277,7 +277,7 @@ TEST(WrittenGradient, IsTheOneThatARuleSees) {
 }
 
 TEST(AdamW, UnalignedArraysGiveTheSameBits) {
-  const UpdateStep step = UpdateStep::of(kSettings, 1);
+  const UpdateStep step = update_step_of(kSettings, 1);
   for (const std::size_t offset : {1U, 3U, 8U, 16U, 31U}) {
     for (const std::size_t size : {5U, 64U, 1001U}) {
       for (const DType working : kDTypes) {
@@ -291,13 +291,13 @@ TEST(AdamW, GradientsOfATiedParameterAreAddedInOrder) {
   for (const std::size_t num_uses : {2U, 3U}) {
     for (const DType gradient : kDTypes) {
       expect_header_arithmetic({.num_elements = 999, .num_uses = num_uses, .gradient = gradient},
-                               UpdateStep::of(kSettings, 2));
+                               update_step_of(kSettings, 2));
     }
   }
 }
 
 TEST(AdamW, TheClippingFactorScalesTheSumOfTheGradients) {
-  UpdateStep step = UpdateStep::of(kSettings, 2);
+  UpdateStep step = update_step_of(kSettings, 2);
   step.gradient_scale = 0.37F;
   expect_header_arithmetic({.num_elements = 999, .num_uses = 2}, step);
 }
@@ -306,17 +306,17 @@ TEST(AdamW, ABeta1BelowOneHalfGoesTheOtherWayRound) {
   for (const double beta1 : {0.0, 0.3, 0.5}) {
     AdamW settings = kSettings;
     settings.beta1 = beta1;
-    const UpdateStep step = UpdateStep::of(settings, 1);
+    const UpdateStep step = update_step_of(settings, 1);
     EXPECT_TRUE(step.m_from_gradient);
     expect_header_arithmetic({.num_elements = 999}, step);
     Block block({.num_elements = 999});
-    kScalarKernels.update(block.state(), block.all_gradients(), step, 0, 999);
+    kPortableUpdateKernels.update(block.state(), block.all_gradients(), step, 0, 999);
     for (std::size_t i = 0; beta1 == 0 && i < 999; ++i) ASSERT_EQ(block.m.get(i), gradient_of(block, i));
   }
 }
 
 TEST(AdamW, TheMasterMayBeTheWorkingCopyAndMayMoveFromOneCopyToTheOther) {
-  const UpdateStep step = UpdateStep::of(kSettings, 4);
+  const UpdateStep step = update_step_of(kSettings, 4);
   for (const bool two_masters : {false, true}) {
     expect_header_arithmetic({.num_elements = 999, .gradient = DType::kFloat32, .has_working = false,
                               .two_masters = two_masters}, step);
@@ -324,7 +324,7 @@ TEST(AdamW, TheMasterMayBeTheWorkingCopyAndMayMoveFromOneCopyToTheOther) {
 }
 
 TEST(AdamW, AStepCountsItsCorrectionsFromOne) {
-  const UpdateStep step = UpdateStep::of(kSettings, 1);
+  const UpdateStep step = update_step_of(kSettings, 1);
   EXPECT_EQ(step.gradient_scale, 1.0F);
   EXPECT_EQ(step.decay, 0.999F);
   EXPECT_EQ(step.m_weight, 0.1F);
@@ -343,7 +343,7 @@ TEST(AdamW, ASkippedStepRewritesTheWorkingCopyAndTheMasterAndNothingElse) {
           expected.master.set(i, expected.old_master.get(i));
           expected.working.set(i, expected.old_master.get(i));
         }
-        for (const Kernels* kernels : usable_kernels()) {
+        for (const UpdateKernels* kernels : usable_update_kernels()) {
           Block block(shape);
           kernels->skip(block.state(), 0, size);
           ASSERT_TRUE(block.working.same_bits(expected.working)) << text_of(*kernels, shape);
@@ -359,12 +359,12 @@ TEST(AdamW, ASkippedStepRewritesTheWorkingCopyAndTheMasterAndNothingElse) {
 
 TEST(AdamW, InfinityAndNanReachTheWorkingCopyInEveryInstructionSet) {
   for (const DType working : kDTypes) {
-    for (const Kernels* kernels : usable_kernels()) {
+    for (const UpdateKernels* kernels : usable_update_kernels()) {
       Block block({.num_elements = 33, .working = working});
       block.gradients[0].set(0, std::numeric_limits<float>::quiet_NaN());
       block.gradients[0].set(1, std::numeric_limits<float>::infinity());
       block.master.set(2, -std::numeric_limits<float>::infinity());
-      kernels->update(block.state(), block.all_gradients(), UpdateStep::of(kSettings, 1), 0, 33);
+      kernels->update(block.state(), block.all_gradients(), update_step_of(kSettings, 1), 0, 33);
       EXPECT_TRUE(std::isnan(block.working.get(0))) << kernels->name;
       EXPECT_TRUE(std::isnan(block.working.get(1))) << kernels->name;
       EXPECT_EQ(block.working.get(2), -std::numeric_limits<float>::infinity()) << kernels->name;
@@ -375,7 +375,7 @@ TEST(AdamW, InfinityAndNanReachTheWorkingCopyInEveryInstructionSet) {
 
 TEST(AdamW, ANanOfAnyPatternIsRoundedAsInTheScalarConversion) {
   for (const DType working : {DType::kBFloat16, DType::kFloat16}) {
-    for (const Kernels* kernels : usable_kernels()) {
+    for (const UpdateKernels* kernels : usable_update_kernels()) {
       Block block({.num_elements = 64, .working = working});
       for (std::uint32_t i = 0; i < 64; ++i) {
         const std::uint32_t payload = i < 23 ? 1U << i : i < 46 ? 0x7fffffU >> (i - 23) : 0x7fffffU - (i - 46);
@@ -398,7 +398,7 @@ TEST(GradientSum, EveryInstructionSetAddsTheUsesFirstAndThenTheSum) {
       const Shape shape{.num_elements = size, .offset = size % 3, .num_uses = 1 + size % 2, .gradient = dtype};
       Block expected(shape);
       for (std::size_t i = 0; i < size; ++i) expected.m.set(i, expected.m.get(i) + gradient_of(expected, i));
-      for (const Kernels* kernels : usable_kernels()) {
+      for (const UpdateKernels* kernels : usable_update_kernels()) {
         Block block(shape);
         kernels->add(block.m.floats(), block.all_gradients(), 0, size);
         ASSERT_TRUE(block.same_bits(expected)) << text_of(*kernels, shape);
@@ -429,7 +429,7 @@ TEST(SumOfSquares, EveryInstructionSetFillsTheSameLanes) {
       for (std::size_t i = 0; i < size; ++i) {
         expected[i % 16] += static_cast<double>(gradient_of(block, i)) * static_cast<double>(gradient_of(block, i));
       }
-      for (const Kernels* kernels : usable_kernels()) {
+      for (const UpdateKernels* kernels : usable_update_kernels()) {
         std::array<double, 16> lanes{};
         kernels->squares(block.all_gradients(), 0, size, lanes.data());
         ASSERT_EQ(lanes, expected) << text_of(*kernels, block.shape);
@@ -440,7 +440,7 @@ TEST(SumOfSquares, EveryInstructionSetFillsTheSameLanes) {
 
 TEST(Passes, TheNumberOfThreadsDoesNotChangeABit) {
   const Shape shape{.num_elements = 5 * 65'536 + 777, .num_uses = 2};
-  const UpdateStep step = UpdateStep::of(kSettings, 7);
+  const UpdateStep step = update_step_of(kSettings, 7);
   Block expected(shape);
   const double squares = squares_by_the_header(expected);
   update_by_the_header(expected, step);
@@ -473,7 +473,7 @@ TEST(RoundGradient, HasTheBitsOfRoundingAndOfTheSumOfSquares) {
     std::vector<float> rounded(size), expected(size);
     std::vector<double> partial_sums(num_partial_sums(size));
     const double squares = round_gradient(sums.data(), rounded.data(), dtype, size, partial_sums, team);
-    kScalarKernels.skip({.old_master = sums.data(), .working = expected.data(), .working_dtype = dtype, .num_elements = size}, 0, size);
+    kPortableUpdateKernels.skip({.old_master = sums.data(), .working = expected.data(), .working_dtype = dtype, .num_elements = size}, 0, size);
     EXPECT_EQ(std::memcmp(rounded.data(), expected.data(), size * sizeof(float)), 0);
     const void* const use = expected.data();
     EXPECT_EQ(squares, sum_of_squares({.uses = &use, .num_uses = 1, .dtype = dtype, .num_elements = size}, partial_sums, team));
@@ -484,7 +484,7 @@ TEST(UpdateBlockDeathTest, NoPassTakesADTypeThatWorkersDoNotComputeIn) {
   std::vector<float> floats(64), sums(64);
   std::vector<double> lanes(kNumSquareLanes);
   const void* const use = floats.data();
-  for (const Kernels* kernels : usable_kernels()) {
+  for (const UpdateKernels* kernels : usable_update_kernels()) {
     for (const DType dtype : {DType::kFloat64, DType::kInt16, DType::kBool}) {
       const BlockGradients gradients{.uses = &use, .num_uses = 1, .dtype = dtype, .num_elements = 16};
       const BlockState state{.old_master = floats.data(), .master = sums.data(), .working = sums.data(), .working_dtype = dtype, .num_elements = 16};
@@ -511,12 +511,12 @@ TEST(UpdateRules, AgreeWithPyTorchToTheLastBitsOfFp32) {
   ThreadTeam team(1);
   for (const Case& golden : kCases) {
     std::vector<float> p(kStart, kStart + kNumElements), m(kNumElements, 0.0F), v(kNumElements, 0.0F);
-    const UpdateStep step_1 = UpdateStep::of(golden.rule, 1);
+    const UpdateStep step_1 = update_step_of(golden.rule, 1);
     for (int t = 0; t < kNumSteps; ++t) {
       const void* uses[] = {kGradients + t * kNumElements};
       update_block({.old_master = p.data(), .master = p.data(), .m = m.data(), .v = v.data(), .num_elements = p.size()},
                    {.uses = uses, .num_uses = 1, .dtype = DType::kFloat32, .num_elements = p.size()},
-                   UpdateStep::of(golden.rule, t + 1), team);
+                   update_step_of(golden.rule, t + 1), team);
     }
     for (std::size_t i = 0; i < p.size(); ++i) {
       const std::string place = std::string(golden.name) + ", element " + std::to_string(i);

@@ -1,5 +1,5 @@
-#include "cuda/kernels/kernels.h"
-#include "models/gpu_kernels.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/gpu_kernels.h"
 #include "tests/parity/place.h"
 
 namespace rp::models {

@@ -23,11 +23,11 @@
 #include <string>
 #include <vector>
 
-#include "model_files/adapter_config.h"
-#include "model_files/checkpoint_tensors.h"
-#include "model_files/safetensors_writer.h"
+#include "model_files/weights/adapter_config.h"
+#include "model_files/weights/checkpoint_tensors.h"
+#include "model_files/weights/safetensors_writer.h"
 #include "models/checkpoint.h"
-#include "models/logit_cap.h"
+#include "models/layers/logit_cap.h"
 #include "models/tensor_parts.h"
 #include "roundpipe/error.h"
 #include "roundpipe/models.h"

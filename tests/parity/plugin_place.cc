@@ -1,6 +1,6 @@
 #include <cstdio>
 
-#include "pipeline/device_plugin.h"
+#include "pipeline/torch_worker/device_plugin.h"
 #include "tests/parity/place.h"
 
 namespace rp::models {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "pipeline/tensors.h"
+#include "pipeline/description/tensors.h"
 #include "roundpipe/error.h"
 
 namespace rp {

@@ -1,4 +1,4 @@
-#include "pipeline/cpu_tensor_memory.h"
+#include "pipeline/torch_worker/cpu_tensor_memory.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/Allocator.h>

@@ -1,4 +1,4 @@
-#include "pipeline/description.h"
+#include "pipeline/description/description.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,7 +10,7 @@
 #include <random>
 #include <thread>
 
-#include "common/output_file.h"
+#include "common/files/output_file.h"
 #include "tests/pipeline/saved_states.h"
 
 namespace rp::test {

@@ -1,4 +1,4 @@
-#include "pipeline/layer_meter.h"
+#include "pipeline/torch_worker/layer_meter.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -8,10 +8,10 @@
 #include <memory>
 #include <stdexcept>
 
-#include "pipeline/cpu_tensor_memory.h"
-#include "pipeline/cpu_torch_device.h"
-#include "pipeline/stopwatch.h"
-#include "pipeline/torch_stage_executor.h"
+#include "pipeline/torch_worker/cpu_tensor_memory.h"
+#include "pipeline/torch_worker/cpu_torch_device.h"
+#include "pipeline/torch_worker/stopwatch.h"
+#include "pipeline/torch_worker/torch_stage_executor.h"
 
 namespace rp::test {
 namespace {

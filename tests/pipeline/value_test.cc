@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-#include "pipeline/value_structure.h"
+#include "pipeline/description/value_structure.h"
 #include "roundpipe/roundpipe.h"
 #include "tests/common/expect_refusal.h"
 

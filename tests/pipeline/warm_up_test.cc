@@ -1,5 +1,5 @@
 // Each kind of layer runs once, forward and backward, before the first task; here on the processor, where nobody needs it.
-#include "pipeline/warm_up.h"
+#include "pipeline/torch_worker/warm_up.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

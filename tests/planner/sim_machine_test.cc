@@ -1,4 +1,4 @@
-#include "planner/sim_machine.h"
+#include "planner/prediction/sim_machine.h"
 
 #include <gtest/gtest.h>
 

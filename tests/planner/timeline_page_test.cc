@@ -1,4 +1,4 @@
-#include "planner/timeline_page.h"
+#include "planner/timeline/timeline_page.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "common/text.h"
-#include "planner/html_text.h"
-#include "planner/timeline_svg.h"
+#include "planner/timeline/html_text.h"
+#include "planner/timeline/timeline_svg.h"
 #include "tests/planner/well_formed.h"
 
 namespace rp::test {

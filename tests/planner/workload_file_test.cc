@@ -1,4 +1,4 @@
-#include "planner/workload_file.h"
+#include "planner/prediction/workload_file.h"
 
 #include <gtest/gtest.h>
 

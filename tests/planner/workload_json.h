@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "planner/workload_file.h"
+#include "planner/prediction/workload_file.h"
 #include "scheduler/workload.h"
 #include "tests/common/temp_directory.h"
 

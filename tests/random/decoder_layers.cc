@@ -8,7 +8,7 @@
 #include "common/text.h"
 #include "model_files/layer_tensors.h"
 #include "models/decoder.h"
-#include "models/expert_balance.h"
+#include "models/layers/expert_balance.h"
 #include "tests/random/random_layers.h"
 
 namespace rp::test {

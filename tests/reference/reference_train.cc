@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "models/checkpoint.h"
-#include "models/scalar_type.h"
+#include "models/layers/scalar_type.h"
 #include "roundpipe/models.h"
 #include "tests/reference/reference_loop.h"
 #include "train/batch_tensors.h"
-#include "train/batches.h"
-#include "train/settings.h"
-#include "train/token_file.h"
+#include "train/data/batches.h"
+#include "train/data/token_file.h"
+#include "train/settings/settings.h"
 
 namespace rp {
 namespace {

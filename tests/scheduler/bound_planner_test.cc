@@ -1,4 +1,4 @@
-#include "scheduler/bound_planner.h"
+#include "scheduler/bound/bound_planner.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-#include "scheduler/bound_cost.h"
+#include "scheduler/bound/bound_cost.h"
 #include "tests/scheduler/golden_schedules.h"
 
 namespace rp::test {

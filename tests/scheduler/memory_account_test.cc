@@ -1,12 +1,12 @@
-#include "scheduler/memory_account.h"
+#include "scheduler/simulation/memory_account.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "scheduler/gpu_memory.h"
-#include "scheduler/modelled_machine.h"
-#include "scheduler/run_simulator.h"
+#include "scheduler/simulation/modelled_machine.h"
+#include "scheduler/simulation/run_simulator.h"
 
 namespace rp {
 namespace {

@@ -1,8 +1,8 @@
-#include "scheduler/modelled_times.h"
+#include "scheduler/simulation/modelled_times.h"
 
 #include <gtest/gtest.h>
 
-#include "scheduler/modelled_machine.h"
+#include "scheduler/simulation/modelled_machine.h"
 
 namespace rp {
 namespace {

@@ -1,4 +1,4 @@
-#include "scheduler/run_simulator.h"
+#include "scheduler/simulation/run_simulator.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <tuple>
 #include <utility>
 
-#include "scheduler/fair_share.h"
+#include "scheduler/simulation/fair_share.h"
 #include "tests/scheduler/golden_schedules.h"
 #include "tests/scheduler/random_tasks.h"
 

@@ -1,8 +1,8 @@
-#include "scheduler/schedule_memory.h"
+#include "scheduler/simulation/schedule_memory.h"
 
 #include <gtest/gtest.h>
 
-#include "scheduler/bound_schedules.h"
+#include "scheduler/bound/bound_schedules.h"
 
 namespace rp {
 namespace {
@@ -17,7 +17,7 @@ Workload workload_of(int num_gpus, int num_microbatches) {
   return workload;
 }
 
-const std::vector<LayerMemory> kTwoLayers = {{.weights = 1000, .upload = 300, .activation = 20, .saved = 100},
+const std::vector<LayerFootprint> kTwoLayers = {{.weights = 1000, .upload = 300, .activation = 20, .saved = 100},
                                              {.weights = 1000, .upload = 300, .activation = 10, .saved = 100},
                                              {.weights = 500, .upload = 200, .activation = 5, .saved = 70}};
 
@@ -28,7 +28,7 @@ std::vector<double> peaks(const ScheduleMemory& memory) {
 }
 
 std::vector<double> bound_peaks(BoundSchedule schedule, const Workload& workload, const std::vector<int>& stages,
-                                const std::vector<LayerMemory>& layers) {
+                                const std::vector<LayerFootprint>& layers) {
   const TaskGraph graph = bound_schedule(schedule, workload, stages);
   std::vector<LayerRange> ranges;
   for (const int count : stages) {
@@ -62,7 +62,7 @@ TEST(ScheduleMemory, OfBoundStagesGoesByTheirOrder) {
 TEST(ScheduleMemory, OfAStageOfSeveralLayersRecomputesThemOneAfterTheOther) {
   Workload workload = workload_of(2, 2);
   workload.num_gpus = 1;
-  std::vector<LayerMemory> layers = kTwoLayers;
+  std::vector<LayerFootprint> layers = kTwoLayers;
   layers[1].saved = 900;
   // Two microbatches' inputs of all, the head's 70 of each; and of the backward 900 instead of 70, not the 100 besides.
   EXPECT_EQ(bound_peaks(BoundSchedule::kGPipe, workload, {2}, layers), (Peaks{2500 + 2 * (20 + 10 + 5 + 70) + 900 - 70}));
@@ -70,7 +70,7 @@ TEST(ScheduleMemory, OfAStageOfSeveralLayersRecomputesThemOneAfterTheOther) {
 
 TEST(ScheduleMemory, OneForwardOneBackwardKeepsAsManyMicrobatchesAsStagesFollow) {
   const Workload workload = workload_of(4, 12);
-  std::vector<LayerMemory> layers(5);
+  std::vector<LayerFootprint> layers(5);
   for (int layer = 0; layer < 4; ++layer) layers[static_cast<std::size_t>(layer)].activation = 1;
   EXPECT_EQ(bound_peaks(BoundSchedule::kGPipe, workload, {1, 1, 1, 1}, layers), (Peaks{12, 12, 12, 12}));
   EXPECT_EQ(bound_peaks(BoundSchedule::k1F1B, workload, {1, 1, 1, 1}, layers), (Peaks{4, 3, 2, 1}));
@@ -79,7 +79,7 @@ TEST(ScheduleMemory, OneForwardOneBackwardKeepsAsManyMicrobatchesAsStagesFollow)
 TEST(ScheduleMemory, AGpuHasTheWeightsOfAllItsStages) {
   Workload workload = workload_of(2, 2);
   workload.layers.assign(4, {10, 20});
-  std::vector<LayerMemory> layers(5);
+  std::vector<LayerFootprint> layers(5);
   for (std::size_t layer = 0; layer < 5; ++layer) layers[layer].weights = 1 << layer;
   for (const auto schedule : {BoundSchedule::kInterleaved, BoundSchedule::kLoopedBfs}) {
     EXPECT_EQ(bound_peaks(schedule, workload, {1, 1, 1, 1}, layers), (Peaks{1 + 4, 2 + 8 + 16}));
@@ -119,7 +119,7 @@ TEST(ScheduleMemory, OfChainedStepsStaysWhatItIs) {
   Workload workload = workload_of(2, 4);
   workload.round_microbatches = 2;
   workload.layers.assign(3, {10, 20});
-  const std::vector<LayerMemory> layers(4, {.weights = 9, .upload = 1000, .activation = 1, .saved = 1});
+  const std::vector<LayerFootprint> layers(4, {.weights = 9, .upload = 1000, .activation = 1, .saved = 1});
   const std::vector<StageWork> stages =
       stage_works(workload, {.forward = {{0, 3}}, .fused_start = 3, .backward = {{2, 3}, {0, 2}}});
   const auto peaks_of_steps = [&](int steps) {

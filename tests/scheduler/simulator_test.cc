@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <ctime>
 
-#include "scheduler/bound_schedules.h"
+#include "scheduler/bound/bound_schedules.h"
 #include "scheduler/round_schedule.h"
 #include "tests/common/expect_refusal.h"
 #include "tests/scheduler/golden_schedules.h"

@@ -350,7 +350,7 @@ class MachineOutcomesTest(unittest.TestCase):
         self.assertEqual(outcomes["rms_norm"].figure, "1500 (12.3 us), 1500 (12.3 us), 1500 (12.3 us)")
         self.assertEqual(outcomes["rotate"].figure, "1500 (12.3 us)", "the GPU's memory was too small for more")
         self.assertEqual((outcomes["glu"].figure, outcomes["glu"].why), ("", "out of memory"))
-        table = (SOURCE / "models/gpu_kernels.h").read_text().split("struct GpuKernels {")[1].split("};")[0]
+        table = (SOURCE / "kernels/gpu_kernels.h").read_text().split("struct GpuKernels {")[1].split("};")[0]
         declared = [name for name in re.findall(r"\(\*(\w+)\)\(", table) if name != "current_stream"]
         self.assertEqual(list(device_checks.KERNELS), declared, "a kernel without a row")
 

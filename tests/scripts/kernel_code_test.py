@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What nvcc makes of cuda/kernels: whole packs are loaded and stored by 16 bytes, no kernel spills registers, and the norm's
+"""What nvcc makes of kernels/cuda: whole packs are loaded and stored by 16 bytes, no kernel spills registers, and the norm's
 gradient leaves room for half of a multiprocessor's threads and loads before it waits. The GPU is not needed for that; what it
 makes of them is the matter of scripts/gpu-check.sh."""
 

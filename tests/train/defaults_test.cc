@@ -1,4 +1,4 @@
-#include "train/defaults.h"
+#include "train/settings/defaults.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "train/event_file.h"
+#include "train/output/event_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "train/metrics_line.h"
+#include "train/output/metrics_line.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "train/model_folder.h"
+#include "train/run/model_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "train/model_identity.h"
+#include "train/run/model_identity.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "train/packing.h"
+#include "train/data/packing.h"
 
 #include <gtest/gtest.h>
 

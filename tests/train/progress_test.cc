@@ -1,11 +1,11 @@
-#include "train/progress.h"
+#include "train/output/progress.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/clock.h"
-#include "train/step_clock.h"
-#include "train/wrapped_text.h"
+#include "common/system/clock.h"
+#include "train/output/step_clock.h"
+#include "train/output/wrapped_text.h"
 
 namespace rp {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "tests/common/run_python.h"
 #include "tests/common/temp_directory.h"
-#include "train/token_file.h"
+#include "train/data/token_file.h"
 
 namespace rp {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/run_state.h"
+#include "train/run/run_state.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

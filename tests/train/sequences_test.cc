@@ -1,4 +1,4 @@
-#include "train/sequences.h"
+#include "train/data/sequences.h"
 
 #include <gtest/gtest.h>
 

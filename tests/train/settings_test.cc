@@ -1,4 +1,4 @@
-#include "train/settings.h"
+#include "train/settings/settings.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 
 #include "tests/common/expect_refusal.h"
 #include "tests/common/temp_directory.h"
-#include "train/options.h"
+#include "train/settings/options.h"
 
 namespace rp {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/shuffle.h"
+#include "train/data/shuffle.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "train/step_file.h"
+#include "train/output/step_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

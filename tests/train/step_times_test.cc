@@ -1,10 +1,10 @@
-#include "train/step_times.h"
+#include "train/run/step_times.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "model_files/profile_file.h"
-#include "planner/run_prediction.h"
+#include "planner/prediction/run_prediction.h"
 
 namespace rp {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/crc32.h"
+#include "common/files/crc32.h"
 
 namespace rp {
 

@@ -1,4 +1,4 @@
-#include "train/toml_file.h"
+#include "train/settings/toml_file.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "worker/bulk_copies.h"
+#include "worker/copies/bulk_copies.h"
 
 #include <gtest/gtest.h>
 

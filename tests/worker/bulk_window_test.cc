@@ -1,4 +1,4 @@
-#include "worker/bulk_window.h"
+#include "worker/copies/bulk_window.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // When modelled computations run, in a time that the tests give.
-#include "worker/sim_stage_executor.h"
+#include "worker/executor/sim_stage_executor.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "worker/task_ranges.h"
+#include "worker/observers/task_ranges.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "worker/worker_trace.h"
+#include "worker/observers/worker_trace.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include "common/text.h"
 #include "tests/common/temp_directory.h"
 #include "tests/worker/worker_harness.h"
-#include "worker/copy_trace.h"
+#include "worker/observers/copy_trace.h"
 
 namespace rp {
 namespace {

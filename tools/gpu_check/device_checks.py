@@ -15,7 +15,7 @@ def torch_tests(bench: Bench) -> list[Outcome]:
     return [outcome_of_tests(bench.run([bench.program("torch_on_gpu_test")], 60))]
 
 
-# The table of models/gpu_kernels.h.
+# The table of kernels/gpu_kernels.h.
 KERNELS = ("rms_norm", "add_rms_norm", "rms_norm_grad", "rotary_table", "rotate", "glu", "glu_grad", "cross_entropy", "sum_losses", "scale",
            "round_gradient", "embed", "embed_grad", "plan_experts", "grouped_linear", "grouped_linear_grad", "grouped_weight_grad")
 KERNEL_TOKENS = (2048, 16384, 73728)

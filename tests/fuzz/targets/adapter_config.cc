@@ -1,5 +1,5 @@
 // adapter_config.json beside the weights of an adapter, and its selection applied to a model.
-#include "model_files/adapter_config.h"
+#include "model_files/weights/adapter_config.h"
 
 #include "model_files/part_selection.h"
 #include "tests/fuzz/reading.h"

@@ -1,5 +1,5 @@
 // XXH128SUMS and SHA256SUMS. A list that is taken must be written again byte for byte.
-#include "model_files/checksum.h"
+#include "common/checked_files/checksum.h"
 
 #include "tests/fuzz/reading.h"
 

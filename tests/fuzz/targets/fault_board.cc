@@ -1,10 +1,10 @@
 // The fault board that a dying process leaves: the input changes its header, then the entry that is read for a dump.
-#include "hoststore/fault_board.h"
+#include "hoststore/records/fault_board.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include "launcher/run_dump.h"
+#include "launcher/process/run_dump.h"
 #include "tests/fuzz/reading.h"
 
 namespace {

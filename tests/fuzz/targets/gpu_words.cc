@@ -1,5 +1,5 @@
 // --gpus and CUDA_VISIBLE_DEVICES, a line each, on a machine with three cards.
-#include "launcher/gpu_list.h"
+#include "launcher/machine/gpu_list.h"
 #include "tests/fuzz/reading.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

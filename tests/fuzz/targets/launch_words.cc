@@ -1,5 +1,5 @@
 // The command lines of rp-launch and rp-launch doctor.
-#include "launcher/doctor.h"
+#include "launcher/doctor/doctor.h"
 #include "launcher/options.h"
 #include "tests/fuzz/reading.h"
 

@@ -1,8 +1,8 @@
 // A packet between rp-launch and a process of the run.
 #include <sys/socket.h>
 
-#include "launcher/channel.h"
-#include "launcher/run_trace.h"
+#include "launcher/process/channel.h"
+#include "launcher/trace/run_trace.h"
 #include "tests/fuzz/reading.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

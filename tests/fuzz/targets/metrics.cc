@@ -1,5 +1,5 @@
 // Files with a line for each step, as a resumed run finds them: metrics.csv, then metrics.jsonl.
-#include "train/step_file.h"
+#include "train/output/step_file.h"
 
 #include "tests/fuzz/reading.h"
 

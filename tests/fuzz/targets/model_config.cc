@@ -1,6 +1,6 @@
 // config.json of every family, and what a model's description is used for first: its layers' texts and its size.
+#include "model_files/config/model_config.h"
 #include "model_files/layer_tensors.h"
-#include "model_files/model_config.h"
 #include "tests/fuzz/reading.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

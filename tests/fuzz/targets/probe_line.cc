@@ -1,5 +1,5 @@
 // The line of figures that rp-probe prints.
-#include "launcher/probe_figures.h"
+#include "launcher/doctor/probe_figures.h"
 #include "tests/fuzz/reading.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

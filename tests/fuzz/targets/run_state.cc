@@ -1,5 +1,5 @@
 // What train keeps in the state.json of a checkpoint, and whether a run may go on from it.
-#include "train/run_state.h"
+#include "train/run/run_state.h"
 
 #include "tests/fuzz/json_patch.h"
 

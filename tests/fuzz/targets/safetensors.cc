@@ -1,5 +1,5 @@
 // A safetensors file: opened, and every tensor of it read.
-#include "model_files/safetensors.h"
+#include "model_files/weights/safetensors.h"
 
 #include "tests/fuzz/reading.h"
 

@@ -1,5 +1,5 @@
 // The JSON header of a safetensors file with 64 bytes of data.
-#include "model_files/safetensors_header.h"
+#include "model_files/weights/safetensors_header.h"
 
 #include "tests/fuzz/reading.h"
 

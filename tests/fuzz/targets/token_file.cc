@@ -1,9 +1,9 @@
 // A token file, with the checksum that its content calls for: what is behind that check is to be reached.
-#include "train/token_file.h"
+#include "train/data/token_file.h"
 
 #include <cstring>
 
-#include "common/crc32.h"
+#include "common/files/crc32.h"
 #include "tests/fuzz/reading.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

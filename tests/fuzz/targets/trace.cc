@@ -1,7 +1,7 @@
 // A trace as rp-plan timeline reads it: all of it, and some of its steps.
+#include "planner/timeline/timeline_page.h"
+#include "planner/timeline/trace_file.h"
 #include "planner/timeline_command.h"
-#include "planner/timeline_page.h"
-#include "planner/trace_file.h"
 #include "tests/fuzz/reading.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

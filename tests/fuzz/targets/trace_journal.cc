@@ -1,10 +1,10 @@
 // The journal of --trace that the processes of a run leave: the input changes its header, then a piece with records.
-#include "hoststore/trace_journal.h"
+#include "hoststore/records/trace_journal.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include "launcher/trace_json.h"
+#include "launcher/trace/trace_json.h"
 #include "tests/fuzz/reading.h"
 
 namespace {

@@ -1,5 +1,5 @@
 // The TOML file of train --config.
-#include "train/options.h"
+#include "train/settings/options.h"
 
 #include "tests/fuzz/reading.h"
 

@@ -1,5 +1,5 @@
 // The command line of train.
-#include "train/settings.h"
+#include "train/settings/settings.h"
 
 #include "tests/fuzz/reading.h"
 

@@ -1,5 +1,5 @@
 // model.safetensors.index.json beside two shards with the tensors `a` and `b`.
-#include "model_files/weight_files.h"
+#include "model_files/weights/weight_files.h"
 
 #include "tests/fuzz/reading.h"
 #include "tests/model_files/safetensors_bytes.h"

@@ -1,5 +1,5 @@
 // The file of rp-plan simulate and rp-plan compare.
-#include "planner/workload_file.h"
+#include "planner/prediction/workload_file.h"
 #include "tests/fuzz/reading.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

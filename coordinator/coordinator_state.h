@@ -1,0 +1,59 @@
+// coordinator/coordinator_state.h
+// What the coordinator's two threads share: the flow of the rounds, and the failure that ends the run.
+//
+// Owned by the Coordinator. Who holds the mutex may use the flow and the rounds in it, and calls wake() if others may wait
+// for what he changed.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "common/mutex.h"
+#include "coordinator/round_flow.h"
+#include "hoststore/records/wait_record.h"
+
+namespace rp {
+
+class CoordinatorState {
+ public:
+  // See RoundFlow.
+  CoordinatorState(Store& store, InputBlocks& inputs, const std::vector<std::unique_ptr<PipelineState>>& pipelines,
+           std::optional<FaultBoardEntry> board, TellCommit on_commit)
+      : flow(store, inputs, pipelines, board, std::move(on_commit)) {}
+
+  Mutex mutex;
+  RoundFlow flow RP_GUARDED_BY(mutex);
+
+  // Sleeps until something changed; the record says what for, until the caller has it and clears the record.
+  void sleep(WaitRecord& record, const Wait& wait) RP_REQUIRES(mutex) {
+    record.publish_once(wait);
+    changed_.wait(mutex);
+  }
+  void wake() { changed_.notify_all(); }
+
+  // The run cannot go on. The first call counts.
+  void fail(std::exception_ptr error) RP_REQUIRES(mutex) {
+    if (!error_) error_ = std::move(error);
+    wake();
+  }
+  [[nodiscard]] bool has_failed() const RP_REQUIRES(mutex) { return error_ != nullptr; }
+  // Throws what ended the run, if something did; the user knows it then.
+  void check_failure() RP_REQUIRES(mutex) {
+    if (!error_) return;
+    is_known_ = true;
+    std::rethrow_exception(error_);
+  }
+  // A call of the user's throws it, or has thrown it.
+  void set_known() RP_REQUIRES(mutex) { is_known_ = true; }
+  [[nodiscard]] bool is_known() const RP_REQUIRES(mutex) { return is_known_; }
+
+ private:
+  CondVar changed_;
+  std::exception_ptr error_ RP_GUARDED_BY(mutex);
+  bool is_known_ RP_GUARDED_BY(mutex) = false;
+};
+
+}  // namespace rp

@@ -1,0 +1,79 @@
+#include "coordinator/rounds/dispatcher.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "common/run_depth.h"
+
+namespace rp {
+
+namespace {
+
+static_assert(kTasksAhead + 1 < static_cast<int>(kCommandRing) && kTasksAhead + 1 < static_cast<int>(kCompletionRing));
+
+}  // namespace
+
+Dispatcher::Dispatcher(Store& store)
+    : store_(store),
+      outstanding_(static_cast<std::size_t>(store.num_workers())),
+      next_event_(static_cast<std::size_t>(store.num_workers())) {
+  for (int worker = 0; worker < store.num_workers(); ++worker) commands_.push_back(store.command_writer(worker));
+}
+
+void Dispatcher::append(const std::shared_ptr<Round>& round, std::size_t first_slot, std::size_t end_slot) {
+  RP_ASSERT(first_slot < end_slot);
+  for (std::size_t i = first_slot; i < end_slot; ++i) round->slots[i].number = num_appended_++;
+  flights_.push_back({round, first_slot, end_slot});
+}
+
+void Dispatcher::dispatch() {
+  for (const Flight& flight : flights_) {
+    for (std::size_t i = flight.first_slot; i < flight.end_slot; ++i) {
+      Slot& slot = flight.round->slots[i];
+      if (slot.number < num_dispatched_) continue;
+      if (outstanding_[slot.number % commands_.size()] > kTasksAhead) return;  // in slot order: later slots wait as well
+      send(*flight.round, slot);
+    }
+  }
+}
+
+void Dispatcher::send(Round& round, Slot& slot) {
+  const std::size_t worker = slot.number % commands_.size();
+  const auto num_microbatches = static_cast<std::uint64_t>(round.traits.num_microbatches);
+  slot.worker = static_cast<int>(worker);
+  slot.first_event = next_event_[worker];
+  next_event_[worker] += num_microbatches;
+  ++outstanding_[worker];
+  ++num_dispatched_;
+  Command command = command_of(round, slot);
+  command.slot = in_epoch(store_.epoch().observe(), slot.number);
+  command.first_event = slot.first_event;
+  const RoundTable table = store_.round_table(round);
+  for (const BlockRow& row : output_rows(command, store_.catalogue())) {
+    table.source(row.kind, row.index) = {
+        .worker = slot.worker, .first_event = slot.first_event + (is_once_a_task(row.kind) ? num_microbatches - 1 : 0)};
+  }
+  RP_ASSERT(commands_[worker].try_push(command));
+}
+
+Dispatcher::Next Dispatcher::next() const {
+  RP_ASSERT(num_committed_ < num_dispatched_);
+  const Flight& flight = flights_.front();
+  const std::size_t index = flight.first_slot + (num_committed_ - flight.round->slots[flight.first_slot].number);
+  return {.round = flight.round, .slot = &flight.round->slots[index], .ends_flight = index + 1 == flight.end_slot};
+}
+
+void Dispatcher::commit_next() {
+  const Next committed = next();
+  --outstanding_[static_cast<std::size_t>(committed.slot->worker)];
+  ++num_committed_;
+  if (committed.ends_flight) flights_.pop_front();
+}
+
+int Dispatcher::num_flights(int pipeline) const {
+  return static_cast<int>(std::count_if(flights_.begin(), flights_.end(), [pipeline](const Flight& flight) {
+    return flight.round->traits.pipeline == pipeline;
+  }));
+}
+
+}  // namespace rp

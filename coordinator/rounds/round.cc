@@ -1,0 +1,69 @@
+#include "coordinator/rounds/round.h"
+
+#include <algorithm>
+
+namespace rp {
+
+namespace {
+
+// Whether a forward stage must give the activation at a boundary inside or at the end of it.
+bool is_saved(const Round& round, const LayerRange& stage, int boundary) {
+  const RoundTraits& traits = round.traits;
+  if (boundary == round.num_layers) return traits.gives_outputs();
+  if (boundary == stage.end) return true;  // the next stage's input
+  if (!traits.has_backward() || boundary < round.first_trained_layer) return false;
+  if (traits.grain_layer || boundary == round.first_trained_layer) return true;
+  return std::any_of(round.plan.backward.begin(), round.plan.backward.end(),
+                     [boundary](const LayerRange& range) { return range.first == boundary; });
+}
+
+}  // namespace
+
+std::vector<Slot> slots_of(const Plan& plan, int num_layers, int first_trained_layer) {
+  std::vector<Slot> slots;
+  for (const LayerRange& range : plan.forward) slots.push_back({.phase = Phase::kForward, .layers = range});
+  if (plan.fused_start < num_layers) slots.push_back({.phase = Phase::kFused, .layers = {plan.fused_start, num_layers}});
+  for (LayerRange range : plan.backward) {
+    range.first = std::max(range.first, first_trained_layer);
+    if (range.first < range.end) slots.push_back({.phase = Phase::kBackward, .layers = range});
+  }
+  return slots;
+}
+
+Command command_of(const Round& round, const Slot& slot) {
+  const RoundTraits& traits = round.traits;
+  Command command;
+  command.pipeline = static_cast<std::uint32_t>(traits.pipeline);
+  command.phase = slot.phase;
+  command.round_kind = traits.kind;
+  command.round_mode = traits.mode;
+  command.loss = traits.loss;
+  command.round = round.number;
+  command.step = round.step;
+  command.version = round.version;
+  command.taken_before = round.attempt;  // what the attempt before this one gives back
+  command.table = round.table;
+  command.table_bytes = round.table_bytes;
+  command.layer_base = static_cast<std::uint32_t>(round.first_layer);
+  command.first_layer = slot.layers.first;
+  command.end_layer = slot.layers.end;
+  command.first_trained_layer = round.first_trained_layer;
+  command.num_microbatches = traits.num_microbatches;
+  command.num_input_imports = round.num_input_imports;
+  command.num_argument_imports = round.num_argument_imports;
+  if (traits.input_gradient) command.flags |= Command::kInputGradient;
+  if (traits.grain_layer) command.flags |= Command::kGrainLayer;
+  if (traits.has_backward()) command.flags |= Command::kSavesForRecompute;
+  if (!traits.random_numbers) command.flags |= Command::kNoRandomNumbers;
+  if (traits.scales_loss) command.flags |= Command::kScalesLoss;
+  if (traits.evaluates_loss && slot.layers.end == round.num_layers) command.flags |= Command::kGivesLoss;
+  if (slot.phase != Phase::kBackward) {
+    for (int boundary = slot.layers.first + 1; boundary <= slot.layers.end; ++boundary) {
+      if (slot.phase == Phase::kFused && boundary < round.num_layers) continue;
+      if (is_saved(round, slot.layers, boundary)) command.save(boundary);
+    }
+  }
+  return command;
+}
+
+}  // namespace rp

@@ -1,0 +1,50 @@
+#include "coordinator/updates/parameter_groups.h"
+
+#include <algorithm>
+
+#include "common/text.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+namespace {
+
+std::size_t group_of(const std::vector<ParameterGroup>& groups, const TensorRecord& tensor, int layer) {
+  ParameterInfo info;
+  info.layer = layer;
+  info.parameter = tensor.name.data();
+  info.name = cat(layer, ".", info.parameter);
+  info.shape.assign(tensor.desc.shape.begin(), tensor.desc.shape.begin() + tensor.desc.rank);
+  const auto found = std::find_if(groups.begin(), groups.end(), [&info](const ParameterGroup& group) {
+    return !group.contains || group.contains(info);
+  });
+  if (found == groups.end()) {
+    throw Error(ExitCode::kUsage, cat("step(): no group contains the parameter ", info.name,
+                                      "; let the last group contain the rest (no `contains`), or freeze the parameter"));
+  }
+  return static_cast<std::size_t>(found - groups.begin());
+}
+
+}  // namespace
+
+GroupSpans group_parameters(const Catalogue& catalogue, int pipeline, const std::vector<ParameterGroup>& groups) {
+  const PipelineRecord& record = catalogue.pipelines()[static_cast<std::size_t>(pipeline)];
+  GroupSpans result;
+  for (int layer = 0; layer < static_cast<int>(record.num_layers); ++layer) {
+    for (const TensorRecord& tensor : catalogue.tensors_of(static_cast<int>(record.first_layer) + layer)) {
+      const UseRecord& use = catalogue.uses()[tensor.use];
+      const BlockRecord& block = catalogue.blocks()[use.block];
+      if (block.is_trained == 0 || block.first_use != tensor.use) continue;  // of a tied one the first use counts
+      std::vector<GroupSpan>& spans = result[use.block];
+      const std::size_t group = group_of(groups, tensor, layer);
+      // A layer's parameters lie in its block in the layer's order; what is between them belongs to the one before.
+      if (spans.empty() || spans.back().group != group) {
+        if (!spans.empty()) spans.back().end = tensor.element_offset;
+        spans.push_back({.begin = tensor.element_offset, .end = block.num_elements, .group = group});
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace rp

@@ -1,0 +1,111 @@
+#include "coordinator/updates/pending_step.h"
+
+#include <cmath>
+#include <utility>
+
+#include "common/check.h"
+
+namespace rp {
+
+PendingStep::PendingStep(const Catalogue& catalogue, std::uint32_t pipeline, std::span<const std::uint32_t> blocks, bool scales_loss)
+    : catalogue_(catalogue),
+      first_layer_(catalogue.pipelines()[pipeline].first_layer),
+      blocks_(blocks),
+      scales_loss_(scales_loss) {
+  for (const std::uint32_t block : blocks) open_[block] = 0;
+}
+
+bool PendingStep::close(std::uint32_t use) {
+  const std::uint32_t block = block_of(use);
+  RP_ASSERT(open_[block] > 0);
+  if (--open_[block] > 0 || !is_called_) return false;
+  ready_.insert(block);
+  ++num_ready_;
+  return true;
+}
+
+void PendingStep::call(std::uint64_t used_version, StepRequest request) {
+  is_called_ = true;
+  used_version_ = used_version;
+  request_ = std::move(request);
+  for (const auto& [block, open] : open_) {
+    if (open == 0) ready_.insert(block);
+  }
+  num_ready_ = static_cast<std::uint32_t>(ready_.size());
+}
+
+std::vector<CommittedGradient> PendingStep::gradients_of(std::uint32_t block) const {
+  std::vector<CommittedGradient> gradients;
+  for (const UseRecord& use : catalogue_.uses_of_block(block)) {
+    const auto index = static_cast<std::uint32_t>(&use - catalogue_.uses().data());
+    const auto found = gradients_.find(index);
+    gradients.push_back(found == gradients_.end() ? CommittedGradient{.use = index} : found->second);
+  }
+  return gradients;
+}
+
+bool PendingStep::may_be_skipped() const {
+  return request_.options.max_grad_norm > 0 || request_.options.skip_nonfinite || scales_loss_;
+}
+
+bool PendingStep::is_barrier() const { return may_be_skipped() || request_.function; }
+
+bool PendingStep::can_update() const {
+  if (!is_called_) return false;
+  if (blocks_.empty()) return true;  // nothing to train
+  if (ready_.empty()) return false;
+  return !is_barrier() || num_ready_ == blocks_.size();
+}
+
+std::uint32_t PendingStep::take_ready() {
+  const std::uint32_t block = *ready_.begin();
+  ready_.erase(ready_.begin());
+  return block;
+}
+
+void PendingStep::finish_norm(double loss_scale) {
+  double total = 0;
+  for (const auto& [block, sum] : square_sums_) {
+    total += sum;
+    if (std::isfinite(sum)) continue;
+    const std::uint32_t layer = catalogue_.uses()[catalogue_.blocks()[block].first_use].layer;
+    const int number = static_cast<int>(layer - first_layer_);
+    std::vector<int>& layers = outcome_->nonfinite_layers;
+    if (layers.empty() || layers.back() != number) layers.push_back(number);
+  }
+  outcome_->loss_scale = loss_scale;
+  outcome_->grad_norm = std::sqrt(total) / loss_scale;
+  outcome_->skipped = may_be_skipped() && !std::isfinite(total);
+  outcome_->norm_known = true;
+}
+
+UpdateStep PendingStep::scaling() const {
+  const StepOptions& options = request_.options;
+  double scale = 1 / outcome_->loss_scale;
+  if (options.max_grad_norm > 0 && outcome_->grad_norm > options.max_grad_norm) {
+    scale *= options.max_grad_norm / (outcome_->grad_norm + 1e-6);
+  }
+  UpdateStep step;
+  step.gradient_scale = static_cast<float>(scale);
+  step.clips_values = options.max_grad_value > 0;
+  if (step.clips_values) step.max_value = static_cast<float>(options.max_grad_value);
+  return step;
+}
+
+std::vector<UpdateSpan> PendingStep::rules_of(std::uint32_t block, std::uint64_t number) const {
+  std::vector<UpdateSpan> rules;
+  if (outcome_->skipped) return rules;
+  const UpdateStep scaled = scaling();
+  const auto found = request_.spans.find(block);
+  const std::vector<GroupSpan> whole = {{.begin = 0, .end = catalogue_.blocks()[block].num_elements, .group = 0}};
+  for (const GroupSpan& span : found == request_.spans.end() ? whole : found->second) {
+    UpdateStep rule = update_step_of(request_.rules[span.group], static_cast<std::int64_t>(number));
+    rule.gradient_scale = scaled.gradient_scale;
+    rule.clips_values = scaled.clips_values;
+    rule.max_value = scaled.max_value;
+    rules.push_back({.begin = span.begin, .end = span.end, .step = rule});
+  }
+  return rules;
+}
+
+}  // namespace rp

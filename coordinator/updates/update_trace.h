@@ -1,0 +1,63 @@
+// coordinator/updates/update_trace.h
+// What a pipeline's updates put into the run's trace.
+//
+// Owned by the CoordinatorTrace, used by the thread of the Updates. Without a journal all does nothing.
+#pragma once
+
+#include <cstdint>
+
+#include "hoststore/catalogue.h"
+#include "hoststore/records/trace_journal.h"
+
+namespace rp {
+
+class UpdateTrace {
+ public:
+  UpdateTrace(TraceJournal* journal, const Catalogue& catalogue, std::uint32_t pipeline)
+      : track_(journal, 0, static_cast<std::uint32_t>(CoordinatorTrack::kUpdates) + pipeline),
+        catalogue_(catalogue),
+        pipeline_(pipeline) {}
+
+  [[nodiscard]] std::int64_t now() const { return track_.now(); }
+  [[nodiscard]] TraceTrack* waits() { return track_.is_on() ? &track_ : nullptr; }
+  // From now on step k makes version k + offset. REQUIRES: nothing in flight.
+  void set_version_offset(std::uint64_t offset) { version_offset_ = offset; }
+
+  // One pass over a block, for the step that makes `version`; it began at `since` and ends now.
+  void block(TraceKind kind, std::uint64_t version, std::uint32_t block, std::int64_t since) {
+    if (!track_.is_on()) return;
+    const std::uint32_t layer = catalogue_.uses()[catalogue_.blocks()[block].first_use].layer;
+    const auto number = static_cast<std::int32_t>(layer - catalogue_.pipelines()[pipeline_].first_layer);
+    add(kind, version, {.block = block, .first_layer = number, .end_layer = number + 1}, since);
+  }
+  // All blocks at once, by the user's function.
+  void function(std::uint64_t version, std::int64_t since) {
+    if (!track_.is_on()) return;
+    const auto num_layers = static_cast<std::int32_t>(catalogue_.pipelines()[pipeline_].num_layers);
+    add(TraceKind::kUpdate, version, {.block = -1, .first_layer = 0, .end_layer = num_layers}, since);
+  }
+
+ private:
+  struct Part {
+    std::int64_t block = -1;
+    std::int32_t first_layer = -1;
+    std::int32_t end_layer = -1;
+  };
+  void add(TraceKind kind, std::uint64_t version, const Part& part, std::int64_t since) {
+    const auto step = static_cast<std::int64_t>(version - version_offset_);
+    track_.add({.kind = kind,
+                .begin_ns = since,
+                .end_ns = now_ns(),
+                .pipeline = static_cast<std::int32_t>(pipeline_),
+                .first_layer = part.first_layer,
+                .end_layer = part.end_layer,
+                .numbers = {step, static_cast<std::int64_t>(version), part.block}});
+  }
+
+  TraceTrack track_;
+  const Catalogue& catalogue_;
+  const std::uint32_t pipeline_;
+  std::uint64_t version_offset_ = 0;
+};
+
+}  // namespace rp

@@ -1,0 +1,318 @@
+#include "coordinator/updates/updates.h"
+
+#include <pthread.h>
+
+#include <utility>
+
+#include "common/check.h"
+#include "coordinator/rounds/commit_check.h"
+#include "coordinator/updates/memory_block_updater.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+namespace {
+
+std::unique_ptr<BlockUpdater> make_updater(Store& store, std::span<const std::uint32_t> blocks, const UpdatesOptions& options) {
+  if (options.modelled) {
+    return std::make_unique<ModelledBlockUpdater>(store.catalogue(), *options.modelled, options.adds_rounds);
+  }
+  return std::make_unique<MemoryBlockUpdater>(store, blocks, options.num_threads, options.adds_rounds);
+}
+
+}  // namespace
+
+Updates::Updates(Store& store, std::uint32_t pipeline, UpdatesOptions options)
+    : store_(store),
+      pipeline_(pipeline),
+      options_(std::move(options)),
+      blocks_(store.catalogue().trained_blocks(static_cast<int>(pipeline))),
+      stamps_(store),
+      waits_(options_.trace != nullptr ? options_.waits.traced_by(options_.trace->waits()) : options_.waits),
+      updater_(make_updater(store, blocks_, options_)),
+      loss_scaler_(store, pipeline, options_.loss_scaling) {
+  thread_ = std::thread([this] { run(); });
+}
+
+Updates::~Updates() { end(); }
+
+void Updates::end() {
+  stop(nullptr);
+  if (thread_.joinable()) thread_.join();
+}
+
+void Updates::stop(std::exception_ptr error) {
+  MutexLock lock(mutex_);
+  stopped_ = true;
+  if (!error_) error_ = std::move(error);
+  changed_.notify_all();
+}
+
+void Updates::restart_at(std::uint64_t version, const UpdateHistory& history) {
+  MutexLock lock(mutex_);
+  RP_ASSERT(version > version_);
+  for (const auto& [_, step] : steps_) RP_ASSERT(!step.is_called());  // there may be one whose evaluations are done
+  steps_.clear();
+  version_ = version;
+  num_applied_ = history.num_applied;
+  loss_scaler_.restart_at(version, history.loss_scale);
+  for (const std::uint32_t block : blocks_) store_.published(block).publish(version);
+}
+
+UpdateHistory Updates::history() const { return {.num_applied = num_applied_, .loss_scale = loss_scaler_.history(version_)}; }
+
+void Updates::keep(std::uint64_t version, std::shared_ptr<StateSnapshot> snapshot) {
+  MutexLock lock(mutex_);
+  RP_ASSERT(version_ <= version);
+  kept_ = {.version = version, .snapshot = std::move(snapshot), .history = {}};
+  if (version_ == version) kept_.history = history();
+}
+
+UpdateHistory Updates::wait_kept() {
+  MutexLock lock(mutex_);
+  while (!kept_.history && !stopped_) changed_.wait(mutex_);
+  if (!kept_.history) std::rethrow_exception(error_ ? error_ : std::make_exception_ptr(Error(ExitCode::kUserError, "the session has ended")));
+  return *kept_.history;
+}
+
+std::shared_ptr<StateSnapshot> Updates::snapshot_before(std::uint64_t version) {
+  return version > kept_.version ? kept_.snapshot : nullptr;
+}
+
+void Updates::wait_saved(StateSnapshot* snapshot, std::uint32_t block) {
+  if (snapshot == nullptr) return;
+  snapshot->before_update(block, [&] {
+    waits_.publish_once({.kind = WaitKind::kStateSaved, .numbers = {block}});
+    beat();
+  });
+  waits_.publish_none();
+}
+
+PendingStep& Updates::step_at(std::uint64_t version) {
+  return steps_.try_emplace(version, store_.catalogue(), pipeline_, blocks_, loss_scaler_.is_on()).first->second;
+}
+
+std::shared_ptr<StepOutcome> Updates::accept_step(std::uint64_t version, std::uint64_t used_version, StepRequest request) {
+  MutexLock lock(mutex_);
+  PendingStep& step = step_at(version);
+  step.call(used_version, std::move(request));
+  changed_.notify_all();
+  return step.outcome();
+}
+
+void Updates::task_accepted(std::uint64_t version, std::uint32_t use) {
+  MutexLock lock(mutex_);
+  step_at(version).open(use);
+}
+
+void Updates::task_committed(std::uint64_t version, std::uint32_t use) {
+  MutexLock lock(mutex_);
+  close(step_at(version), use);
+}
+
+void Updates::gradient_committed(std::uint64_t version, std::uint32_t use, std::uint64_t taken_after,
+                                 double square_sum, std::uint64_t checksum) {
+  MutexLock lock(mutex_);
+  PendingStep& step = step_at(version);
+  const CommittedGradient gradient{.use = use, .taken_after = taken_after, .checksum = checksum};
+  step.set_gradient(gradient);
+  if (options_.adds_rounds) {
+    to_add_.push_back({version, gradient});  // the task is open until it is added
+    changed_.notify_all();
+    return;
+  }
+  step.set_square_sum(store_.catalogue().uses()[use].block, square_sum);  // a tied block's is computed over all its uses, later
+  close(step, use);
+}
+
+void Updates::close(PendingStep& step, std::uint32_t use) {
+  if (step.close(use)) changed_.notify_all();
+}
+
+// The sum of a block belongs to one step until that step is applied to the block: an asynchronous run's next step may
+// have gradients before.
+bool Updates::can_add() {
+  if (to_add_.empty()) return false;
+  const auto& [version, gradient] = to_add_.front();
+  return store_.published(store_.catalogue().uses()[gradient.use].block).observe() + 1 >= version;
+}
+
+// What the thread waits for: the gradients of a step that was called, or the next one.
+Wait Updates::missing() {
+  if (steps_.empty() || !steps_.begin()->second.is_called()) {
+    return {.kind = WaitKind::kNextStep, .numbers = {static_cast<std::int64_t>(version_)}};
+  }
+  const auto& [version, step] = *steps_.begin();
+  return {.kind = WaitKind::kGradients,
+          .numbers = {static_cast<std::int64_t>(version), step.num_ready(), static_cast<std::int64_t>(blocks_.size())}};
+}
+
+void Updates::run() {
+  pthread_setname_np(pthread_self(), "rp-updates");
+  MutexLock lock(mutex_);
+  while (true) {
+    while (!stopped_ && !can_add() && !can_update()) {
+      waits_.publish(missing());
+      changed_.wait(mutex_);
+    }
+    if (stopped_) return;
+    waits_.publish_none();
+    if (can_add()) {
+      add_one_gradient();
+    } else {
+      update();
+    }
+  }
+}
+
+void Updates::add_one_gradient() {
+  const auto [version, gradient] = to_add_.front();
+  to_add_.pop_front();
+  PendingStep& step = step_at(version);
+  const bool begins = step.begins_sum(gradient.use);
+  mutex_.unlock();
+  const std::int64_t since = trace_begin();
+  updater_->add_to_sum(gradient.use, begins);
+  beat();
+  trace_end(TraceKind::kAddGradient, version, store_.catalogue().uses()[gradient.use].block, since);
+  const bool is_sound = give_back({&gradient, 1});
+  mutex_.lock();
+  if (is_sound) close(step, gradient.use);
+}
+
+void Updates::finish_norm(PendingStep& step) {
+  step.finish_norm(loss_scaler_.scale_of(step.used_version()));
+  changed_.notify_all();
+}
+
+void Updates::finish_norms_of_blocks(std::uint64_t version, PendingStep& step) {
+  for (const std::uint32_t block : blocks_) {
+    if (!options_.adds_rounds && store_.catalogue().blocks()[block].num_uses == 1) continue;  // the workers did it
+    mutex_.unlock();
+    const std::int64_t since = trace_begin();
+    const double sum = updater_->square_sum(block);
+    beat();
+    trace_end(TraceKind::kNorm, version, block, since);
+    mutex_.lock();
+    step.set_square_sum(block, sum);
+  }
+  finish_norm(step);
+}
+
+std::vector<CommittedGradient> Updates::taken_by(std::uint32_t block, const PendingStep& step) const {
+  if (options_.adds_rounds) return {};  // each went back when it was added
+  return step.gradients_of(block);
+}
+
+bool Updates::give_back(std::span<const CommittedGradient> gradients) {
+  try {
+    for (const CommittedGradient& gradient : gradients) check_gradient(store_, gradient.use, gradient.checksum);
+  } catch (const Error&) {
+    options_.report_failure(std::current_exception());  // comes back as stop()
+    return false;
+  }
+  for (const CommittedGradient& gradient : gradients) store_.taken(gradient.use).publish(gradient.taken_after);
+  return true;
+}
+
+void Updates::update() {
+  const std::uint64_t version = steps_.begin()->first;
+  PendingStep& step = steps_.begin()->second;
+  if (step.is_barrier() && !step.norm_is_known()) {
+    finish_norms_of_blocks(version, step);
+    loss_scaler_.publish(version, step.outcome()->skipped);
+  }
+  if (blocks_.empty()) {
+    end_step(version, step);
+  } else if (step.function()) {
+    update_by_function(version, step);
+  } else {
+    update_one_block(version, step);
+  }
+}
+
+void Updates::update_one_block(std::uint64_t version, PendingStep& step) {
+  const std::uint32_t block = step.take_ready();
+  const std::vector<UpdateSpan> rules = step.rules_of(block, num_applied_ + 1);
+  const bool needs_sum = !step.norm_is_known() && (options_.adds_rounds || store_.catalogue().blocks()[block].num_uses > 1);
+  const auto taken = taken_by(block, step);
+  const auto snapshot = snapshot_before(version);
+  mutex_.unlock();
+  wait_saved(snapshot.get(), block);
+  const std::int64_t since = trace_begin();
+  const double sum = needs_sum ? updater_->square_sum(block) : 0;
+  stamps_.begin(block, version);
+  updater_->update(block, version, rules);
+  beat();
+  trace_end(TraceKind::kUpdate, version, block, since);
+  stamps_.complete(block, version);
+  store_.published(block).publish(version);
+  const bool is_sound = give_back(taken);
+  mutex_.lock();
+  if (!is_sound) return;
+  if (needs_sum) step.set_square_sum(block, sum);
+  if (step.count_updated()) end_step(version, step);
+}
+
+void Updates::update_by_function(std::uint64_t version, PendingStep& step) {
+  const UpdateStep scaling = step.scaling();
+  const WholeUpdate& function = step.function();
+  const bool skipped = step.outcome()->skipped;
+  std::vector<CommittedGradient> taken;
+  for (const std::uint32_t block : blocks_) {
+    for (const CommittedGradient& gradient : taken_by(block, step)) taken.push_back(gradient);
+  }
+  const auto snapshot = snapshot_before(version);
+  mutex_.unlock();
+  for (const std::uint32_t block : blocks_) wait_saved(snapshot.get(), block);
+  const auto write = [&](std::uint32_t block, float* gradient) {
+    updater_->write_gradient(block, scaling, gradient);
+    beat();
+  };
+  for (const std::uint32_t block : blocks_) stamps_.begin(block, version);
+  std::exception_ptr error;
+  const std::int64_t since = trace_begin();
+  try {
+    function(version, skipped, write);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  if (error) {
+    options_.report_failure(error);  // comes back as stop()
+    mutex_.lock();
+    return;
+  }
+  if (options_.trace != nullptr) options_.trace->function(version, since);
+  for (const std::uint32_t block : blocks_) {
+    stamps_.complete(block, version);
+    store_.published(block).publish(version);
+  }
+  const bool is_sound = give_back(taken);
+  mutex_.lock();
+  if (!is_sound) return;
+  end_step(version, step);
+}
+
+void Updates::end_step(std::uint64_t version, PendingStep& step) {
+  if (!step.norm_is_known()) finish_norm(step);
+  if (!step.outcome()->skipped) ++num_applied_;
+  version_ = version;
+  if (kept_.version == version && kept_.snapshot != nullptr) kept_.history = history();
+  steps_.erase(steps_.begin());
+  changed_.notify_all();
+}
+
+void Updates::wait_applied(std::uint64_t version) {
+  MutexLock lock(mutex_);
+  while (version_ < version && !stopped_) changed_.wait(mutex_);
+  if (version_ < version && error_) std::rethrow_exception(error_);
+}
+
+const StepOutcome& Updates::wait_norm(const StepOutcome& outcome) {
+  MutexLock lock(mutex_);
+  while (!outcome.norm_known && !stopped_) changed_.wait(mutex_);
+  if (!outcome.norm_known && error_) std::rethrow_exception(error_);
+  return outcome;
+}
+
+}  // namespace rp

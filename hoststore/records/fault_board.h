@@ -1,0 +1,225 @@
+// hoststore/records/fault_board.h
+// What each process of a run is doing and why it died, readable after its death.
+// Byte format: docs/formats/fault_board.md.
+//
+// rp-launch creates the board before it starts anything and every process inherits its descriptor, so that a fault
+// before the host store exists is recorded too. Entry 0 is the coordinator, entry 1 + w is worker w.
+//
+// Contract: an entry is written by its own process only, by any of its threads; everybody reads. rp-launch clears an
+// entry between the death of a process and the start of its replacement.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/shm_safe.h"
+#include "common/system/fd.h"
+#include "hoststore/records/wait_record.h"
+
+namespace rp {
+
+enum class ProcessState : std::uint32_t {
+  kNotStarted = 0,
+  kStarting = 1,  // runs main() up to Session::start()
+  kAttached = 2,  // has the host store mapped
+  kIdle = 3,      // waits for a task
+  kBusy = 4,      // runs a task
+  kEnding = 5,    // was told to end
+};
+[[nodiscard]] const char* process_state_name(ProcessState state);
+
+enum class BoardPhase : std::int32_t { kNone = -1, kForward = 0, kBackward = 1, kFused = 2 };
+[[nodiscard]] const char* board_phase_name(BoardPhase phase);
+
+enum class FaultKind : std::uint32_t {
+  kNone = 0,
+  kSignal = 1,     // code: the signal's number
+  kException = 2,  // code: the exit code, 1
+  kError = 3,      // an rp::Error; code: its exit code
+  kAssertion = 4,  // a broken invariant of ours; the process aborts
+};
+
+// What a process works at. -1: does not apply.
+struct BoardTask {
+  std::int64_t epoch = -1;
+  std::int64_t slot = -1;
+  std::int64_t round = -1;
+  std::int64_t step = -1;
+  BoardPhase phase = BoardPhase::kNone;
+  std::int32_t first_layer = -1;
+  std::int32_t end_layer = -1;  // one past the last
+  std::int32_t layer = -1;
+  std::int32_t microbatch = -1;
+  std::int32_t num_microbatches = -1;
+};
+
+// How far the coordinator is: numbers of slots that were accepted from its caller, sent to workers, committed; and the
+// newest round with the step that it belongs to. -1: none yet.
+struct BoardProgress {
+  std::int64_t accepted = 0;
+  std::int64_t dispatched = 0;
+  std::int64_t committed = 0;
+  std::int64_t round = -1;
+  std::int64_t step = -1;
+  std::int64_t changed_ns = 0;  // CLOCK_MONOTONIC; 0: never
+};
+
+// Which thread has which wait record of its process.
+enum class WorkerThread { kFeeder, kFetcher, kRunner, kFinisher };
+enum class CoordinatorThread { kUser, kCommit, kUpdates };  // from kUpdates on: one for each pipeline
+
+// The first fault of a process.
+struct Fault {
+  FaultKind kind = FaultKind::kNone;
+  std::int32_t code = 0;
+  std::uint64_t address = 0;  // of a memory fault
+  std::int64_t time_ns = 0;   // CLOCK_MONOTONIC
+  std::string message = {};
+  std::string backtrace = {};  // one frame a line
+};
+
+inline constexpr std::size_t kFaultMessageBytes = 512;
+inline constexpr std::size_t kFaultBacktraceBytes = 3072;
+inline constexpr std::size_t kCrashNoticeBytes = 176;
+inline constexpr std::size_t kFaultEntryBytes = 8192;
+inline constexpr int kMaxBoardWaits = 32;
+inline constexpr int kMaxBoardEntries = 257;
+
+// First bytes of the file, written once by its creator.
+struct FaultBoardHeader {
+  using ShmFormat = void;
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t num_entries;
+  std::uint64_t size_bytes;
+  std::uint64_t entry_bytes;
+};
+
+// One entry; entry i lies at (1 + i) * kFaultEntryBytes. All fields: written by the entry's process.
+struct FaultEntryFormat {
+  using ShmFormat = void;
+  std::atomic<std::int32_t> pid;
+  std::atomic<std::uint32_t> state;
+  std::atomic<std::uint64_t> heartbeat;
+  std::atomic<std::int64_t> epoch;
+  std::atomic<std::int64_t> slot;
+  std::atomic<std::int32_t> phase;
+  std::atomic<std::int32_t> first_layer;
+  std::atomic<std::int32_t> end_layer;
+  std::atomic<std::int32_t> layer;
+  std::atomic<std::int32_t> microbatch;
+  // The fault: `claimed` admits one thread, which alone writes the plain fields, then sets `ready`.
+  std::atomic<std::uint32_t> claimed;
+  std::atomic<std::uint32_t> ready;
+  std::uint32_t kind;
+  std::int32_t code;
+  std::uint32_t message_bytes;
+  std::uint32_t backtrace_bytes;
+  std::uint32_t reserved;
+  std::uint64_t address;
+  std::int64_t time_ns;
+  char message[kFaultMessageBytes];
+  char backtrace[kFaultBacktraceBytes];
+  // More of the task, and the coordinator's progress.
+  std::atomic<std::int64_t> round;
+  std::atomic<std::int64_t> step;
+  std::atomic<std::int64_t> accepted;
+  std::atomic<std::int64_t> dispatched;
+  std::atomic<std::int64_t> committed;
+  std::atomic<std::int32_t> num_microbatches;
+  std::uint32_t reserved2;
+  std::atomic<std::int64_t> changed_ns;
+  std::atomic<std::uint32_t> num_notices;  // ever written; the newest is in crash_notices[(num_notices - 1) % 2]
+  char crash_notices[2][kCrashNoticeBytes];
+  std::uint32_t unused;  // the waits begin on a cache line
+  WaitFormat waits[kMaxBoardWaits];
+};
+
+// A process's view of one entry. Copied freely; the FaultBoard it comes from must outlive it.
+class FaultBoardEntry {
+ public:
+  explicit FaultBoardEntry(FaultEntryFormat* entry) : entry_(entry) {}
+
+  // For the entry's own process. Relaxed: for people, nothing is ordered by them.
+  void publish_start(pid_t pid);
+  void publish_state(ProcessState state);
+  // A layer is begun, or a piece of a state is written.
+  void publish_heartbeat();
+  void publish_task(const BoardTask& task);
+  void publish_position(std::int32_t layer, std::int32_t microbatch);
+  void publish_no_task();
+  void publish_progress(const BoardProgress& progress);
+  // What to tell a person if the process dies: what is lost, what to go on from. Cut at kCrashNoticeBytes. By one thread at a time.
+  void publish_crash_notice(std::string_view text);
+  // The record of a thread, for its writer and for readers. One that does nothing if there are no more of them.
+  [[nodiscard]] WaitRecord waits(int thread);
+  [[nodiscard]] WaitRecord waits(WorkerThread thread) { return waits(static_cast<int>(thread)); }
+  [[nodiscard]] WaitRecord waits(CoordinatorThread thread, int number = 0) { return waits(static_cast<int>(thread) + number); }
+
+  // Records a fault if it is the process's first. Cuts what is too long. Returns false, writing nothing, if there was
+  // one before. Async-signal-safe, as are the four steps below that it is made of.
+  bool record_fault(FaultKind kind, int code, std::string_view message, std::string_view backtrace = {});
+
+  // True for the first caller of the process, which must write its fault and publish it.
+  [[nodiscard]] bool claim_fault();
+  // REQUIRES for all three: claim_fault() returned true, publish_fault() was not called.
+  void set_fault(FaultKind kind, int code, const void* address);
+  void append_message(std::string_view text);
+  void append_backtrace(std::string_view text);
+  // May be called twice (by a watchdog too): the record stands from the first call on.
+  void publish_fault();
+  [[nodiscard]] bool observe_fault_ready() const;
+
+  // For readers.
+  [[nodiscard]] pid_t pid() const;
+  [[nodiscard]] ProcessState state() const;
+  [[nodiscard]] std::uint64_t heartbeat() const;
+  // The fields may belong to two successive tasks while the process runs; exact once it is dead.
+  [[nodiscard]] BoardTask task() const;
+  [[nodiscard]] BoardProgress progress() const;
+  // Of a dead process.
+  [[nodiscard]] std::string crash_notice() const;
+  // nullopt until a fault is completely written.
+  [[nodiscard]] std::optional<Fault> fault() const;
+
+  // REQUIRES: no process writes this entry.
+  void clear();
+
+ private:
+  FaultEntryFormat* entry_;
+};
+
+// Owns the file's descriptor and its mapping in this process.
+class FaultBoard {
+ public:
+  // A new anonymous file, sealed against a change of its size. REQUIRES: 1 <= num_processes <= kMaxBoardEntries.
+  // Throws rp::Error kNoResource.
+  [[nodiscard]] static FaultBoard create(int num_processes);
+  // Throws rp::Error kLauncherFailed if the file is not a fault board of this version.
+  [[nodiscard]] static FaultBoard attach(UniqueFd fd);
+
+  FaultBoard(FaultBoard&& other) noexcept;
+  FaultBoard& operator=(FaultBoard&& other) = delete;
+  ~FaultBoard();
+
+  [[nodiscard]] int fd() const { return fd_.get(); }
+  [[nodiscard]] int num_entries() const { return num_entries_; }
+  // REQUIRES: 0 <= index < num_entries().
+  [[nodiscard]] FaultBoardEntry entry(int index) const;
+
+ private:
+  FaultBoard(UniqueFd fd, std::byte* base, std::size_t size_bytes);
+
+  UniqueFd fd_;
+  std::byte* base_;
+  std::size_t size_bytes_;
+  int num_entries_;
+};
+
+}  // namespace rp

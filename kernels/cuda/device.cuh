@@ -1,0 +1,219 @@
+// kernels/cuda/device.cuh
+// What the kernels are written with: element formats, loads and stores of 16 bytes, sums over a block of threads, launches.
+//
+// Sources of kernels are CUDA where nvcc compiles them. The tests also compile them as plain C++ over an emulation of
+// blocks and threads (tests/kernels/cuda/emulation.h, included before this), so they use nothing else of CUDA
+// (matrix.cuh adds what products of matrices need).
+//
+// Compiled with -fmad=false: which products and sums a compiler contracts differs between the instances of a template (whole
+// and partial packs, with and without a fused sum), and results would depend on alignment. Memory is what limits these
+// kernels, not arithmetic.
+#pragma once
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#elif !defined(RP_CUDA_EMULATION)
+#error "compile this with nvcc, or include tests/kernels/cuda/emulation.h first"
+#endif
+
+#include <cmath>
+#include <cstdint>
+
+namespace rp::cuda {
+
+constexpr unsigned kWarp = 32;
+constexpr unsigned kAllLanes = 0xffffffffU;
+
+struct Bf16 {
+  std::uint16_t bits;
+};
+struct Fp16 {
+  std::uint16_t bits;
+};
+
+__device__ inline float widen(float value) { return value; }
+__device__ inline float widen(Bf16 value) { return __uint_as_float(static_cast<std::uint32_t>(value.bits) << 16); }
+__device__ inline float widen(Fp16 value) { return __half2float(__ushort_as_half(value.bits)); }
+
+// To nearest, ties to even.
+template <typename T>
+__device__ inline T narrow(float value);
+template <>
+__device__ inline float narrow<float>(float value) {
+  return value;
+}
+template <>
+__device__ inline Bf16 narrow<Bf16>(float value) {
+  return {__bfloat16_as_ushort(__float2bfloat16_rn(value))};
+}
+template <>
+__device__ inline Fp16 narrow<Fp16>(float value) {
+  return {__half_as_ushort(__float2half_rn(value))};
+}
+
+__device__ inline std::uint32_t bits_of(float value) { return __float_as_uint(value); }
+__device__ inline std::uint32_t bits_of(Bf16 value) { return value.bits; }
+__device__ inline std::uint32_t bits_of(Fp16 value) { return value.bits; }
+
+// What a value becomes when it is stored as T.
+template <typename T>
+__device__ inline float rounded(float value) {
+  return widen(narrow<T>(value));
+}
+
+// Elements in 16 bytes.
+template <typename T>
+constexpr int kPack = 16 / static_cast<int>(sizeof(T));
+
+// As many values as one thread loads at once.
+template <typename T>
+struct Pack {
+  float at[kPack<T>];
+};
+
+__device__ inline uint4 words_of(const Pack<float>& values) {
+  return {__float_as_uint(values.at[0]), __float_as_uint(values.at[1]), __float_as_uint(values.at[2]),
+          __float_as_uint(values.at[3])};
+}
+template <typename T>
+__device__ inline std::uint32_t word_of(float low, float high) {
+  return static_cast<std::uint32_t>(narrow<T>(low).bits) | (static_cast<std::uint32_t>(narrow<T>(high).bits) << 16);
+}
+template <typename T>
+__device__ inline uint4 words_of(const Pack<T>& values) {
+  return {word_of<T>(values.at[0], values.at[1]), word_of<T>(values.at[2], values.at[3]),
+          word_of<T>(values.at[4], values.at[5]), word_of<T>(values.at[6], values.at[7])};
+}
+
+__device__ inline void take_word(Pack<float>& values, int i, std::uint32_t word) { values.at[i] = __uint_as_float(word); }
+template <typename T>
+__device__ inline void take_word(Pack<T>& values, int i, std::uint32_t word) {
+  values.at[2 * i] = widen(T{static_cast<std::uint16_t>(word)});
+  values.at[2 * i + 1] = widen(T{static_cast<std::uint16_t>(word >> 16)});
+}
+template <typename T>
+__device__ inline Pack<T> pack_of(uint4 words) {
+  Pack<T> values;
+  take_word(values, 0, words.x);
+  take_word(values, 1, words.y);
+  take_word(values, 2, words.z);
+  take_word(values, 3, words.w);
+  return values;
+}
+
+// The next values of an array of which `left` (at least 1) are left; `other` behind its end. kAligned: the address is a
+// multiple of 16 bytes.
+template <bool kAligned, typename T>
+__device__ inline Pack<T> load(const T* from, std::int64_t left, float other = 0) {
+  if (kAligned && left >= kPack<T>) return pack_of<T>(*reinterpret_cast<const uint4*>(from));
+  Pack<T> values;
+#pragma unroll
+  for (int k = 0; k < kPack<T>; ++k) values.at[k] = k < left ? widen(from[k]) : other;
+  return values;
+}
+
+// The same as it is in memory, 0 behind the end: what a thread keeps for later takes half the registers in 16 bits.
+template <bool kAligned, typename T>
+__device__ inline uint4 load_words(const T* from, std::int64_t left) {
+  if (kAligned && left >= kPack<T>) return *reinterpret_cast<const uint4*>(from);
+  constexpr int kOfWord = 4 / static_cast<int>(sizeof(T));
+  std::uint32_t words[4] = {};
+#pragma unroll
+  for (int k = 0; k < kPack<T>; ++k) {
+    if (k < left) words[k / kOfWord] |= bits_of(from[k]) << (16 * (k % kOfWord));
+  }
+  return {words[0], words[1], words[2], words[3]};
+}
+
+// 16 bytes in one store. Written out, because the compiler joins it with the stores of single elements that a last pack may
+// need, and then stores every pack element by element.
+__device__ inline void store_words(void* to, uint4 words) {
+#ifdef __CUDACC__
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(__cvta_generic_to_global(to)), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w)
+               : "memory");
+#else
+  *static_cast<uint4*>(to) = words;
+#endif
+}
+
+template <bool kAligned, typename T>
+__device__ inline void store(T* to, std::int64_t left, const Pack<T>& values) {
+  if (kAligned && left >= kPack<T>) {
+    store_words(to, words_of(values));
+    return;
+  }
+#pragma unroll
+  for (int k = 0; k < kPack<T>; ++k) {
+    if (k < left) to[k] = narrow<T>(values.at[k]);
+  }
+}
+
+// kPack<T> values of fp32: one or two times 16 bytes.
+template <typename T, bool kAligned>
+__device__ inline Pack<T> load_floats(const float* from, std::int64_t left, float other = 0) {
+  Pack<T> values;
+#pragma unroll
+  for (int k = 0; k < kPack<T>; k += 4) {
+    if (kAligned && left >= k + 4) {
+      const float4 four = *reinterpret_cast<const float4*>(from + k);
+      values.at[k] = four.x;
+      values.at[k + 1] = four.y;
+      values.at[k + 2] = four.z;
+      values.at[k + 3] = four.w;
+      continue;
+    }
+#pragma unroll
+    for (int i = k; i < k + 4; ++i) values.at[i] = i < left ? from[i] : other;
+  }
+  return values;
+}
+
+template <bool kAligned, typename T>
+__device__ inline void store_floats(float* to, std::int64_t left, const Pack<T>& values) {
+#pragma unroll
+  for (int k = 0; k < kPack<T>; k += 4) {
+    if (kAligned && left >= k + 4) {
+      store_words(to + k, {__float_as_uint(values.at[k]), __float_as_uint(values.at[k + 1]), __float_as_uint(values.at[k + 2]),
+                           __float_as_uint(values.at[k + 3])});
+      continue;
+    }
+#pragma unroll
+    for (int i = k; i < k + 4; ++i) {
+      if (i < left) to[i] = values.at[i];
+    }
+  }
+}
+
+// The sum over the lanes of a warp, given to all of them: pairs of lanes, which all get the same bits.
+template <typename Value>
+__device__ inline Value warp_sum(Value value) {
+#pragma unroll
+  for (unsigned step = kWarp / 2; step > 0; step /= 2) {
+    value += __shfl_xor_sync(kAllLanes, value, static_cast<int>(step));
+  }
+  return value;
+}
+
+// The sum over all threads, given to all of them: pairs of lanes, then warps in order. Every thread of the block calls it.
+// REQUIRES: blockDim.x == kThreads.
+template <unsigned kThreads, typename Value>
+__device__ inline Value block_sum(Value value) {
+  __shared__ Value of_warp[kThreads / kWarp];
+  value = warp_sum(value);
+  __syncthreads();  // the last call's sums are read
+  if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  Value total = of_warp[0];
+#pragma unroll
+  for (unsigned i = 1; i < kThreads / kWarp; ++i) total += of_warp[i];
+  return total;
+}
+
+// x / y, rounded up.
+__device__ __host__ constexpr std::int64_t divide_up(std::int64_t x, std::int64_t y) { return (x + y - 1) / y; }
+
+}  // namespace rp::cuda

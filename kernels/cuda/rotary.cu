@@ -1,0 +1,80 @@
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/launch.cuh"
+
+namespace rp::cuda {
+
+using models::RotaryAngles;
+using models::RotateRows;
+
+namespace {
+
+constexpr unsigned kThreads = 256;
+constexpr std::int64_t kMaxItems = std::int64_t{1} << 31;  // packs of half a row: they are counted in 32 bits
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) fill_table(RotaryAngles a) {
+  const std::int64_t count = a.length * a.half;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count;
+       i += std::int64_t{gridDim.x} * kThreads) {
+    const float angle = static_cast<float>(i / a.half) * a.frequencies[i % a.half];
+    a.cosine[i] = rounded<T>(cosf(angle) * a.factor);
+    a.sine[i] = rounded<T>(sinf(angle) * a.factor);
+  }
+}
+
+// One block a row; its threads go over the packs of the first halves of its heads. kAligned: each half is, too.
+template <typename T, bool kAligned>
+__global__ void __launch_bounds__(kThreads) rotate_rows(RotateRows a, std::int64_t rows) {
+  const std::int64_t half = a.head_size / 2;
+  // 32 bits: a division of 64 takes a hundred instructions.
+  const auto packs = static_cast<unsigned>(divide_up(half, kPack<T>));  // of a half
+  const auto items = static_cast<unsigned>(a.heads) * packs;
+  const float direction = a.back ? -1.0F : 1.0F;
+  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const float* cosine = a.cosine + row % a.sequence * half;
+    const float* sine = a.sine + row % a.sequence * half;
+    for (unsigned item = threadIdx.x; item < items; item += blockDim.x) {
+      const std::int64_t i = std::int64_t{item % packs} * kPack<T>, left = half - i;
+      const std::int64_t offset = (row * a.heads + item / packs) * a.head_size + i;
+      const T* x = static_cast<const T*>(a.x) + offset;
+      T* y = static_cast<T*>(a.y) + offset;
+      const Pack<T> c = load_floats<T, kAligned>(cosine + i, left), s = load_floats<T, kAligned>(sine + i, left);
+      Pack<T> first = load<kAligned>(x, left), second = load<kAligned>(x + half, left);
+#pragma unroll
+      for (int k = 0; k < kPack<T>; ++k) {
+        const float towards = s.at[k] * direction;
+        const float rotated = first.at[k] * c.at[k] - second.at[k] * towards;
+        second.at[k] = second.at[k] * c.at[k] + first.at[k] * towards;
+        first.at[k] = rotated;
+      }
+      store<kAligned>(y, left, first);
+      store<kAligned>(y + half, left, second);
+    }
+  }
+}
+
+}  // namespace
+
+void rotary_table(DType dtype, const RotaryAngles& call, void* stream) {
+  with_element(dtype, [&](auto type) {
+    launch("rotary_table", fill_table<decltype(type)>,
+           {.blocks = divide_up(call.length * call.half, kThreads), .threads = kThreads}, stream, call);
+  });
+}
+
+void rotate(DType dtype, const RotateRows& call, std::int64_t rows, void* stream) {
+  with_element(dtype, [&](auto type) {
+    using T = decltype(type);
+    const std::int64_t half = call.head_size / 2, items = call.heads * divide_up(half, kPack<T>);
+    if (items == 0) return;
+    const std::int64_t threads = std::min<std::int64_t>(kThreads, divide_up(items, kWarp) * kWarp);
+    const Grid grid = {.blocks = rows, .threads = static_cast<unsigned>(threads)};
+    if (items > kMaxItems) refuse_launch("rotate", grid, "its rows are too long", "4 billion elements are possible");
+    const bool aligned = rows_are_aligned<T>(half) && are_aligned({call.x, call.y, call.cosine, call.sine});
+    with_condition(aligned, [&](auto is_aligned) {
+      launch("rotate", rotate_rows<T, decltype(is_aligned)::value>, grid, stream, call, rows);
+    });
+  });
+}
+
+}  // namespace rp::cuda

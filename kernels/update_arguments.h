@@ -1,0 +1,76 @@
+// kernels/update_arguments.h
+// Arguments of the optimizer's loops over one block of parameters (cpu/update_kernels.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "common/dtype.h"
+
+namespace rp {
+
+enum class UpdateKind : std::uint8_t { kAdam, kMomentum, kPlain };
+
+// The number of fp32 values per parameter that a rule keeps between steps.
+[[nodiscard]] constexpr int num_moments(UpdateKind kind) {
+  return kind == UpdateKind::kAdam ? 2 : kind == UpdateKind::kMomentum ? 1 : 0;
+}
+
+// The numbers of one step, computed in fp64 and then rounded to fp32. The arithmetic for one element, in fp32, one
+// rounding per operation (no fused multiply-add), in this order:
+//   g = 0 + g_0 + g_1 + …              gradients of the uses of the parameter, in order, each converted to fp32
+//   g = g * gradient_scale
+//   g = max(-max_value, min(max_value, g))     where `clips_values`; NaN stays NaN
+//   g = g + coupled_decay * p          where `couples_decay`
+// kAdam, AdamW and Adam in torch.optim's order (mul_, lerp_, mul_ and addcmul_, addcdiv_), which fuses some operations:
+//   p = p * decay
+//   m = m + m_weight * (g - m)         where m_from_gradient: m = g + m_weight * (g - m)
+//   v = v * beta2 + (v_weight * g) * g
+//   p = p + (step_size * m) / (sqrt(v) / v_correction + epsilon)
+// kMomentum:
+//   m = m * m_decay + m_weight * g
+//   p = p + step_size * m              where `nesterov`: p = p + step_size * (g + nesterov_weight * m)
+// kPlain:
+//   p = p + step_size * g
+struct UpdateStep {
+  UpdateKind kind = UpdateKind::kAdam;
+  float gradient_scale = 1;  // the clipping factor, or 1 over the loss scale; 1 changes nothing
+  bool clips_values = false;
+  float max_value = std::numeric_limits<float>::infinity();
+  bool couples_decay = false;
+  float coupled_decay = 0;   // weight decay as part of the gradient
+  float decay = 1;           // 1 - learning_rate * weight_decay
+  float m_decay = 0;         // momentum; 0 in the first step
+  float m_weight = 0;        // kAdam: 1 - beta1 if that is below 0.5, else -beta1. kMomentum: 1 - dampening; 1 in the first
+  bool m_from_gradient = false;  // 1 - beta1 >= 0.5: exact for beta1 = 0
+  bool nesterov = false;
+  float nesterov_weight = 0; // momentum
+  float beta2 = 0;
+  float v_weight = 0;      // 1 - beta2
+  float v_correction = 1;  // sqrt(1 - beta2^t)
+  float epsilon = 0;
+  float step_size = 0;     // -learning_rate; kAdam: / (1 - beta1^t)
+};
+
+// Gradients of one block: one array per use of the block's parameters (two for a tied embedding), added in this order.
+struct BlockGradients {
+  const void* const* uses = nullptr;
+  std::size_t num_uses = 0;
+  DType dtype = DType::kBFloat16;
+  std::size_t num_elements = 0;  // of each
+};
+
+// The weights and optimizer state of one block. Each array has num_elements elements and is aligned to its element;
+// passes are fastest where all are aligned to 64 bytes. Arrays do not overlap, but old_master may be master itself.
+struct BlockState {
+  const float* old_master = nullptr;  // read; another array than `master` where two fp32 copies take turns
+  float* master = nullptr;            // written
+  float* m = nullptr;                 // first moment or momentum, updated in place; null where no rule needs it
+  float* v = nullptr;                 // second moment, likewise
+  void* working = nullptr;            // the copy that workers read, written; null where `master` is that copy
+  DType working_dtype = DType::kBFloat16;
+  std::size_t num_elements = 0;
+};
+
+}  // namespace rp

@@ -1,0 +1,61 @@
+#include "launcher/process/liveness_watch.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <utility>
+
+#include "common/system/retry.h"
+#include "common/text.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+namespace {
+
+[[noreturn]] void die_with_launcher() {
+  if (getpgrp() == getpid()) kill(0, SIGKILL);
+  kill(getpid(), SIGKILL);
+  _exit(137);
+}
+
+// Nobody writes into the pipe: it becomes readable at its end only.
+void watch(int pipe, int stop) {
+  pthread_setname_np(pthread_self(), "rp-liveness");
+  std::array<pollfd, 2> fds{pollfd{pipe, POLLIN, 0}, pollfd{stop, POLLIN, 0}};
+  while (true) {
+    if (poll(fds.data(), fds.size(), -1) < 0 && errno != EINTR) return;
+    if (fds[1].revents != 0) return;
+    if (fds[0].revents != 0) die_with_launcher();
+  }
+}
+
+}  // namespace
+
+LivenessWatch::LivenessWatch(UniqueFd pipe) : pipe_(std::move(pipe)), stop_(eventfd(0, EFD_CLOEXEC)) {
+  if (!stop_) {
+    throw Error(ExitCode::kNoResource,
+                cat("cannot watch rp-launch (", errno_text(errno), "); raise the limit on open files (ulimit -n)"));
+  }
+  // Signals are for the program's own threads.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread(watch, pipe_.get(), stop_.get());
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+LivenessWatch::~LivenessWatch() {
+  const std::uint64_t one = 1;
+  const ssize_t written = retry_interrupted([&] { return write(stop_.get(), &one, sizeof(one)); });
+  if (written == sizeof(one)) thread_.join();
+}
+
+}  // namespace rp

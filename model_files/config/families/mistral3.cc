@@ -1,0 +1,8 @@
+// Mistral 3: a Mistral (Small 3.1 and later) or a Ministral 3 with eyes.
+#include "model_files/config/families/family.h"
+
+namespace rp {
+
+constexpr Wrapper kMistral3Wrapper{.model_type = "mistral3", .text_type = "mistral"};
+
+}  // namespace rp

@@ -1,0 +1,42 @@
+// models/layers/kernel_call.h
+// From tensors to kernels.h and gpu_kernels.h: where a call runs, the dtype of a tensor, and on the CPU the sharing
+// of a call among LibTorch's threads.
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+
+#include "kernels/gpu_kernels.h"
+#include "kernels/cpu/layer_kernels.h"
+#include "models/layers/scalar_type.h"
+
+namespace rp::models {
+
+// Whether calls on this tensor go to gpu_kernels().
+inline bool runs_on_gpu(const at::Tensor& tensor) { return tensor.is_cuda() || gpu_kernels_take_cpu_memory(); }
+
+// The dtype of a tensor that kernels work on. Throws c10::Error where they take none such.
+inline DType kernel_dtype(const at::Tensor& tensor) {
+  const at::ScalarType type = tensor.scalar_type();
+  TORCH_CHECK(type == at::kBFloat16 || type == at::kHalf || type == at::kFloat, "needs a bf16, fp16 or fp32 tensor, not ",
+              tensor.toString(), " on ", tensor.device());
+  return dtype_of(type);
+}
+
+// Elements below which a second thread costs more than it saves.
+constexpr std::int64_t kElementsPerThread = 32768;
+
+// Calls run(begin, end) on parts of [0, rows), on several threads where there is enough to do.
+template <typename Run>
+void share_rows(std::int64_t rows, std::int64_t columns, const Run& run) {
+  at::parallel_for(0, rows, std::max<std::int64_t>(1, kElementsPerThread / std::max<std::int64_t>(1, columns)), run);
+}
+
+template <typename Run>
+void share_elements(std::int64_t elements, const Run& run) {
+  at::parallel_for(0, elements, kElementsPerThread, run);
+}
+
+}  // namespace rp::models

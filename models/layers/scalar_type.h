@@ -1,0 +1,35 @@
+// models/layers/scalar_type.h
+// LibTorch's number formats and ours, both ways. A header alone, so that programs need nothing of the library for it.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+
+#include "common/dtype.h"
+#include "common/text.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+namespace internal {
+
+// In the order of DType.
+inline constexpr at::ScalarType kScalarTypes[] = {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble, at::kLong,
+                                                  at::kInt,   at::kShort,    at::kChar, at::kByte,   at::kBool};
+static_assert(std::size(kScalarTypes) == kNumDTypes);
+
+}  // namespace internal
+
+[[nodiscard]] constexpr at::ScalarType scalar_type_of(DType dtype) { return internal::kScalarTypes[static_cast<std::size_t>(dtype)]; }
+
+// Throws rp::Error (kUsage) for a format that the runtime does not have: complex numbers and the like.
+[[nodiscard]] inline DType dtype_of(at::ScalarType type) {
+  const auto* found = std::find(std::begin(internal::kScalarTypes), std::end(internal::kScalarTypes), type);
+  if (found != std::end(internal::kScalarTypes)) return static_cast<DType>(found - std::begin(internal::kScalarTypes));
+  throw Error(ExitCode::kUsage, cat("tensors of dtype ", at::toString(type), " cannot travel between stages, nor be saved"));
+}
+
+}  // namespace rp

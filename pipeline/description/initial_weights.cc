@@ -1,0 +1,67 @@
+#include "pipeline/description/initial_weights.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/core/GradMode.h>
+
+#include "pipeline/description/description.h"
+#include "pipeline/description/tensors.h"
+
+namespace rp {
+
+namespace {
+
+// Seeds the default generator for the initial weights of one layer and puts the program's own state back at the end.
+class InitialSeed {
+ public:
+  InitialSeed(std::uint64_t seed, int layer) : generator_(at::detail::getDefaultCPUGenerator()), saved_(generator_.get_state()) {
+    generator_.set_current_seed(seed * 0x9e3779b97f4a7c15ULL + static_cast<std::uint64_t>(layer) + 1);
+  }
+  ~InitialSeed() { generator_.set_state(saved_); }
+  InitialSeed(const InitialSeed&) = delete;
+  InitialSeed& operator=(const InitialSeed&) = delete;
+
+ private:
+  at::Generator generator_;
+  at::Tensor saved_;
+};
+
+void write_parameter(const TensorRecord& record, const NamedParameter& parameter, const LayerSpec& spec, Store& store) {
+  const BlockRecord& block = store.catalogue().blocks()[store.catalogue().uses()[record.use].block];
+  const at::Tensor working = parameter_view(store, record, 0);
+  const at::Tensor master = block.is_trained != 0 ? master_view(store, record, 0) : working;
+  if (spec.initialize) {
+    const bool is_fp32 = master.scalar_type() == at::kFloat;
+    const at::Tensor value = is_fp32 ? master : at::empty(master.sizes(), at::kFloat);
+    spec.initialize(parameter.name, value);
+    if (!is_fp32) master.copy_(value);
+  } else {
+    master.copy_(parameter.value);
+  }
+  if (master.data_ptr() != working.data_ptr()) working.copy_(master);
+}
+
+}  // namespace
+
+std::map<int, std::vector<NamedBuffer>> write_initial_weights(const Model& model, const PipelineRecord& pipeline, Store& store,
+                                                              const std::function<void()>& on_layer) {
+  const c10::NoGradGuard no_grad;
+  const Catalogue& catalogue = store.catalogue();
+  std::map<int, std::vector<NamedBuffer>> buffers;
+  for (int index = 0; index < model.num_layers(); ++index) {
+    const LayerSpec& spec = model.layers()[static_cast<std::size_t>(index)];
+    const int number = static_cast<int>(pipeline.first_layer) + index;
+    const InitialSeed seed(pipeline.seed, index);
+    const std::unique_ptr<Layer> layer = spec.make();
+    const std::vector<NamedParameter> values = layer->parameters();
+    compare_parameters(values, catalogue, number);
+    const auto tensors = catalogue.tensors_of(number);
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      if (is_first_use(catalogue, tensors[i])) write_parameter(tensors[i], values[i], spec, store);
+    }
+    if (std::vector<NamedBuffer> own = layer->buffers(); !own.empty()) buffers[index] = std::move(own);
+    on_layer();
+  }
+  return buffers;
+}
+
+}  // namespace rp

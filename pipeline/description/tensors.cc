@@ -1,0 +1,74 @@
+#include "pipeline/description/tensors.h"
+
+#include "common/check.h"
+#include "common/text.h"
+#include "models/layers/scalar_type.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+at::Tensor tensor_over(const std::byte* data, at::IntArrayRef shape, at::ScalarType type, c10::Device device) {
+  return at::for_blob(const_cast<std::byte*>(data), shape)
+      .options(at::TensorOptions().dtype(type).device(device))
+      .target_device(device)
+      .make_tensor();
+}
+
+at::Tensor tensor_over(const TensorView& view, c10::Device device) {
+  if (view.desc.is_absent()) return {};
+  return tensor_over(view.data, at::IntArrayRef(view.desc.shape.data(), static_cast<std::size_t>(view.desc.rank)),
+                     scalar_type_of(view.desc.dtype), device);
+}
+
+Tensors tensors_over(const std::vector<TensorView>& views, c10::Device device) {
+  Tensors tensors;
+  for (const TensorView& view : views) tensors.push_back(tensor_over(view, device));
+  return tensors;
+}
+
+at::Tensor parameter_view(Store& store, const TensorRecord& parameter, std::uint64_t copy) {
+  const BlockRecord& block = store.catalogue().blocks()[store.catalogue().uses()[parameter.use].block];
+  const std::byte* data = store.parameters(block.parameter_offset[copy] + parameter.element_offset * dtype_bytes(block.dtype));
+  return tensor_over({parameter.desc, data});
+}
+
+at::Tensor master_view(Store& store, const TensorRecord& parameter, std::uint64_t version) {
+  const BlockRecord& block = store.catalogue().blocks()[store.catalogue().uses()[parameter.use].block];
+  if (block.working_is_master()) return parameter_view(store, parameter, version % block.num_copies);
+  TensorDesc desc = parameter.desc;
+  desc.dtype = block.master_dtype;
+  const auto* data = reinterpret_cast<const std::byte*>(store.state(block.master_offset));
+  return tensor_over({desc, data + parameter.element_offset * dtype_bytes(desc.dtype)});
+}
+
+at::Tensor moment_view(Store& store, const TensorRecord& parameter, std::uint64_t offset) {
+  if (offset == kNoOffset) return {};
+  TensorDesc desc = parameter.desc;
+  desc.dtype = DType::kFloat32;
+  return tensor_over({desc, reinterpret_cast<const std::byte*>(store.state(offset) + parameter.element_offset)});
+}
+
+bool is_first_use(const Catalogue& catalogue, const TensorRecord& parameter) {
+  return catalogue.blocks()[catalogue.uses()[parameter.use].block].first_use == parameter.use;
+}
+
+std::vector<TensorView> views_of(Tensors& tensors, c10::Device device) {
+  std::vector<TensorView> views;
+  for (at::Tensor& tensor : tensors) {
+    TensorView view;
+    if (tensor.defined()) {
+      if (tensor.dim() > kMaxRank) {
+        throw Error(ExitCode::kUsage, cat("a tensor with ", tensor.dim(), " dimensions; at most ", kMaxRank, " can travel"));
+      }
+      tensor = tensor.to(device).contiguous();
+      view.desc.dtype = dtype_of(tensor.scalar_type());
+      view.desc.rank = static_cast<std::int32_t>(tensor.dim());
+      for (std::int64_t i = 0; i < tensor.dim(); ++i) view.desc.shape[static_cast<std::size_t>(i)] = tensor.size(i);
+      view.data = static_cast<const std::byte*>(tensor.const_data_ptr());
+    }
+    views.push_back(view);
+  }
+  return views;
+}
+
+}  // namespace rp

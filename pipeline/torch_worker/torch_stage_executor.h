@@ -1,0 +1,102 @@
+// pipeline/torch_worker/torch_stage_executor.h
+// Runs the layers of a stage with LibTorch, on any TorchDevice.
+//
+// Every layer is an autograd graph of its own, cut at its borders, so that a stage's result does not depend on where
+// the model is cut.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "hoststore/catalogue.h"
+#include "pipeline/torch_worker/layer_meter.h"
+#include "models/recompute_context.h"
+#include "pipeline/torch_worker/result_pages.h"
+#include "pipeline/torch_worker/stage_layers.h"
+#include "pipeline/torch_worker/torch_device.h"
+#include "worker/executor/stage_executor.h"
+
+namespace rp {
+
+class TorchStageExecutor : public StageExecutor {
+ public:
+  struct Options {
+    int num_threads = 1;  // of the processor
+    bool warms_up = false;
+  };
+  // Called before each layer runs, forward or backward; for the fault board.
+  using LayerReport = std::function<void(int layer, int microbatch)>;
+
+  // The code of each pipeline, catalogue and device must outlive it. Before each layer, the device's generator, which dropout
+  // draws from, is seeded from the pipeline's seed, round, layer and microbatch: a recompute draws what the forward drew.
+  TorchStageExecutor(std::vector<PipelineCode> pipelines, const Catalogue& catalogue, TorchDevice& device, Options options,
+                     LayerReport report = {});
+
+  // Each kind of layer of a pipeline whose model has an example.
+  [[nodiscard]] bool warm_up(Device& device) override;
+  void clear(std::span<const UseMemory> uses) override;
+  void begin(const StageTask& task) override;
+  void recompute(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) override;
+  void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) override;
+  void end(const StageTask& task, TaskTotals& totals) override;
+  void download(const TaskTotals& totals) override { results_.download(totals.results); }
+  void collect(TaskTotals& totals) override { results_.read(totals.results, totals); }
+
+ private:
+  // One layer's part of a microbatch between its forward and its backward.
+  struct Graph {
+    Tensors inputs;
+    Tensors outputs;
+  };
+  // The microbatch that runs.
+  struct Run {
+    const Command& command;
+    int microbatch;
+    const MicrobatchInputs& inputs;
+    MicrobatchOutputs& outputs;
+    double loss_scale;
+  };
+
+  // First of all, in the thread that computes.
+  void enter_thread();
+  void give_buffers(const Run& run);
+  void set_random_seed(const Run& run, int layer);
+  [[nodiscard]] Tensors with_imports(const Run& run, BlockKind kind, int index, BlockKind import, int num_imports) const;
+  [[nodiscard]] Tensors activation_at(const Run& run, int boundary) const;
+  [[nodiscard]] Tensors run_layer(const Run& run, int layer, const Tensors& inputs, bool outputs_are_read);
+  [[nodiscard]] Tensors forward(const Run& run, int end_layer);
+  [[nodiscard]] Graph forward_with_graph(const Run& run, int layer, const Tensors& activation, bool outputs_are_read);
+  void run_fused(const Run& run);
+  void run_backward(const Run& run);
+  // Runs the loss, and the backward through it and the last layer.
+  void run_loss(const Run& run, const Tensors& outputs);
+  // Runs the loss alone.
+  void evaluate_loss(const Run& run, const Tensors& outputs);
+  // The loss's numbers as tensors. Throws what the user's function throws, and if it does not give numbers.
+  [[nodiscard]] Tensors call_loss(const Run& run, const Tensors& outputs) const;
+  void record_losses(const Run& run, const Tensors& values);
+  void give_input_gradient(const Run& run, Tensors gradients) const;
+  [[nodiscard]] OutputBlock output_block(BlockKind kind, int index, const Tensors& tensors, int layer) const;
+  [[nodiscard]] int num_layers_of(const Command& command) const;
+  [[nodiscard]] Tensors backward(const Run& run, int layer, const Graph& graph, const Tensors& gradients, bool is_done);
+  [[nodiscard]] LayerTime& time_of(const Command& command, int layer);
+  [[nodiscard]] static std::size_t place_of(const Command& command, int layer) {
+    return static_cast<std::size_t>(layer - command.first_layer);
+  }
+
+  const std::vector<PipelineCode> pipelines_;
+  const Catalogue& catalogue_;
+  TorchDevice& device_;
+  const Options options_;
+  const LayerReport report_;
+  at::Generator generator_;
+  bool has_entered_ = false;  // the thread that computes
+  StageLayers layers_;
+  LayerMeter meter_;
+  ResultPages results_;
+  std::vector<Graph> recomputed_;   // from the stage's first layer on, or of the last one where each is recomputed by itself
+};
+
+}  // namespace rp

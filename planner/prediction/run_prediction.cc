@@ -1,0 +1,298 @@
+#include "planner/prediction/run_prediction.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "common/check.h"
+#include "common/text.h"
+#include "roundpipe/error.h"
+#include "scheduler/planner.h"
+#include "scheduler/simulation/modelled_run.h"
+#include "scheduler/simulation/run_simulator.h"
+
+namespace rp {
+
+namespace {
+
+struct Rounds {
+  int microbatches = 0;
+  int per_step = 0;
+};
+
+// What is chosen before the plan.
+struct Way {
+  Rounds rounds;
+  RecomputeGrain recompute = RecomputeGrain::kStage;
+};
+
+// Of a step, so that its run can be simulated in the time that a person waits.
+std::int64_t most_microbatches(const TrainingSetup& setup) {
+  return std::max<std::int64_t>(1, kMostLayerMicrobatchesOfARun / (setup.model.num_layers() + 2));
+}
+
+// Splits of a step that are worth a look: rounds of as many microbatches as GPUs or somewhat more.
+std::vector<Rounds> round_choices(const TrainingSetup& setup) {
+  check_run_size(setup);
+  std::vector<int> microbatches = {setup.round_microbatches};
+  if (setup.round_microbatches == 0) {
+    const int gpus = setup.num_gpus;
+    microbatches = {gpus, gpus + (gpus + 3) / 4, gpus + (gpus + 1) / 2, 2 * gpus, 4 * gpus};
+    microbatches.erase(std::unique(microbatches.begin(), microbatches.end()), microbatches.end());
+  }
+  std::vector<Rounds> choices;
+  for (const int count : microbatches) {
+    if (setup.rounds_per_step > 0) {
+      choices.push_back({count, setup.rounds_per_step});
+      continue;
+    }
+    const std::int64_t most = std::min<std::int64_t>(setup.batch, std::max<std::int64_t>(count, most_microbatches(setup)));
+    for (int rounds = 1; std::int64_t{count} * rounds <= most; rounds *= 2) choices.push_back({count, rounds});
+  }
+  std::erase_if(choices, [&setup](const Rounds& rounds) {
+    return std::int64_t{rounds.microbatches} * rounds.per_step > setup.batch;
+  });
+  if (!choices.empty()) return choices;
+  if (setup.round_microbatches == 0 && setup.rounds_per_step == 0) return {{setup.batch, 1}};
+  throw Error(ExitCode::kUsage, cat("a step of ", setup.batch, " sequences cannot be cut into ",
+                                    std::max(1, setup.rounds_per_step), " times ", std::max(1, setup.round_microbatches),
+                                    " microbatches; give fewer rounds or microbatches, or a larger --batch-size"));
+}
+
+ModelledRun modelled(const TrainingSetup& setup, const Way& way) {
+  return {.gpu = setup.gpu, .server = setup.server, .num_gpus = setup.num_gpus, .accumulate = setup.accumulate,
+          .host = {.asynchronous = setup.asynchronous, .rounds_per_step = way.rounds.per_step, .recompute = way.recompute,
+                   .num_microbatches = way.rounds.microbatches},
+          .pinned_weights = setup.pinned_weights};
+}
+
+double sequences_of(const TrainingSetup& setup, const Rounds& rounds) {
+  return static_cast<double>(setup.batch) / (rounds.microbatches * rounds.per_step);
+}
+
+// The last layers become a part of the head: what is planned is how the others are cut.
+void fuse_with_head(PlanTask& task, int num_fused) {
+  std::vector<LayerWork>& layers = task.workload.layers;
+  for (; num_fused > 0 && !layers.empty(); --num_fused) {
+    task.workload.head.forward += layers.back().forward;
+    task.workload.head.backward += layers.back().backward;
+    layers.pop_back();
+  }
+  task.limits.least_fused_start = task.workload.num_layers();
+  for (std::vector<int>* ends : {&task.limits.forward, &task.limits.backward}) {
+    ends->resize(layers.size() + 1);
+    for (int& end : *ends) end = std::min(end, task.workload.num_layers() + 1);
+  }
+}
+
+// Memory is reckoned for the largest microbatch, times for the mean one.
+StageLimits limits_of(const TrainingSetup& setup, const Way& way) {
+  return stage_limits(costs_of(setup, std::ceil(sequences_of(setup, way.rounds))), setup.gpu.usable_bytes(), way.recompute,
+                      setup.max_fused_layers);
+}
+
+// Splits of the step are compared by plans that are searched for as long as small models' are: what is chosen is searched for again.
+constexpr std::uint64_t kComparedTasks = 13'500'000;
+
+PlanChoice compared_plan(const PlanTask& task) {
+  PlanSearch search(task);
+  search.run(task.asynchronous ? kComparedTasks / 5 * 6 : kComparedTasks);
+  return search.best();
+}
+
+// nullopt: a plan to compare splits by.
+PlanChoice choose_plan(const TrainingSetup& setup, const Way& way, std::optional<Effort> effort) {
+  const RunWork work = modelled_run(costs_of(setup, sequences_of(setup, way.rounds)), modelled(setup, way));
+  PlanTask task{.workload = work.workload, .round_choices = {way.rounds.microbatches}, .asynchronous = setup.asynchronous,
+                .limits = limits_of(setup, way)};
+  if (setup.exact_fused_layers >= 0) fuse_with_head(task, setup.exact_fused_layers);
+  if (!effort) return compared_plan(task);
+  return *effort == Effort::kFast ? fast_plan(task) : thorough_plan(task);
+}
+
+// As many counted steps as keep a run to about half a second: the moments at which something ends are as many as tasks, and each takes
+// longer where there are more GPUs.
+RunLength affordable(RunLength length, std::size_t num_stages, const TrainingSetup& setup, const Rounds& rounds) {
+  constexpr std::int64_t kMostTasks = 120'000, kFewSteps = 2, kFewGpus = 16;
+  const std::int64_t tasks = static_cast<std::int64_t>(num_stages) * rounds.microbatches * rounds.per_step;
+  const std::int64_t most = kMostTasks * kFewGpus / std::max<std::int64_t>(kFewGpus, setup.num_gpus);
+  const std::int64_t steps = most / tasks - length.warm_up - 1;
+  if (steps < kFewSteps && !length.record) length.warm_up = static_cast<int>(kFewSteps);
+  length.steps = static_cast<int>(std::clamp<std::int64_t>(steps, kFewSteps, length.steps));
+  return length;
+}
+
+RunPrediction predict(const TrainingSetup& setup, const Way& way, const PlanChoice& choice, const RunLength& length) {
+  const double sequences = sequences_of(setup, way.rounds);
+  const std::vector<LayerCost> costs = costs_of(setup, sequences), largest = costs_of(setup, std::ceil(sequences));
+  const ModelledRun run = modelled(setup, way);
+  const RunWork work = modelled_run(costs, run);
+  RunPrediction result{.num_gpus = setup.num_gpus, .round_microbatches = way.rounds.microbatches,
+                       .rounds_per_step = way.rounds.per_step, .microbatch_sequences = sequences, .recompute = way.recompute,
+                       .plan = choice.plan, .num_layers = static_cast<int>(costs.size()), .lower_bound_ms = choice.lower_bound_ms};
+  result.gpu = gpu_memory(largest, choice.plan, way.recompute);
+  result.host = host_memory(costs, choice.plan, run.host);
+  const std::vector<StageWork> stages = stage_works(work.workload, choice.plan);
+  result.run = simulate_run(work, stages, affordable(length, stages.size(), setup, way.rounds));
+  // What the simulated run had at once is less than two whole rounds.
+  result.host.activations = static_cast<std::uint64_t>(result.run.peak_activation_bytes);
+  result.tokens_per_s = 1000.0 * setup.batch * static_cast<double>(setup.sequence_length) / result.run.step_ms;
+  return result;
+}
+
+// By layer takes more of the host and its links than by stage: steps that are nearly as short are no reason.
+constexpr double kAsFast = 1.001;
+
+// `as_fast`: so many times b's tokens are not more.
+bool is_better(const TrainingSetup& setup, const RunPrediction& a, const RunPrediction& b, double as_fast = 1) {
+  if (fits_host(setup, a) != fits_host(setup, b)) return fits_host(setup, a);
+  return a.tokens_per_s > as_fast * b.tokens_per_s;
+}
+
+struct Candidate {
+  Way way;
+  PlanChoice choice;
+};
+
+// A plan for each split of the step. Throws rp::Error (kNoResource) if none fits the GPU.
+std::vector<Candidate> candidates_of(const TrainingSetup& setup, RecomputeGrain recompute) {
+  std::vector<Candidate> candidates;
+  std::optional<Error> problem;
+  for (const Rounds& rounds : round_choices(setup)) {
+    const Way way{.rounds = rounds, .recompute = recompute};
+    try {
+      candidates.push_back({way, choose_plan(setup, way, std::nullopt)});
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::kNoResource) throw;
+      problem = error;
+    }
+  }
+  if (candidates.empty()) throw *problem;
+  return candidates;
+}
+
+// By layer, those candidates of which the GPU's memory keeps a stage from being longer.
+std::vector<Candidate> held_by_layer(const TrainingSetup& setup, const std::vector<Candidate>& by_stage) {
+  std::vector<Candidate> candidates;
+  for (const Candidate& candidate : by_stage) {
+    const Way by_layer{.rounds = candidate.way.rounds, .recompute = RecomputeGrain::kLayer};
+    if (!is_held(candidate.choice.plan, limits_of(setup, candidate.way), limits_of(setup, by_layer))) continue;
+    candidates.push_back({by_layer, choose_plan(setup, by_layer, std::nullopt)});
+  }
+  return candidates;
+}
+
+struct Best {
+  Way way;
+  RunPrediction prediction;
+};
+
+// With links and updates, of those that are the best by computing alone: as many as are worth the time.
+Best best_of(const TrainingSetup& setup, std::vector<Candidate> candidates) {
+  constexpr std::size_t kSimulated = 4;
+  constexpr RunLength kBrief{.warm_up = 2, .steps = 2};
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.choice.step_ms < b.choice.step_ms; });
+  std::optional<Best> best;
+  for (std::size_t i = 0; i < candidates.size() && (i < kSimulated || !fits_host(setup, best->prediction)); ++i) {
+    RunPrediction next = predict(setup, candidates[i].way, candidates[i].choice, kBrief);
+    if (!best || is_better(setup, next, best->prediction)) best = {candidates[i].way, std::move(next)};
+  }
+  return *best;
+}
+
+bool fits(const TrainingSetup& setup, std::int64_t sequence_length) {
+  TrainingSetup longer = setup;
+  longer.sequence_length = sequence_length;
+  const std::vector<LayerCost> costs = costs_of(longer, 1);
+  try {
+    (void)stage_limits(costs, setup.gpu.usable_bytes(), RecomputeGrain::kStage, 0);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kNoResource) throw;
+    return false;
+  }
+  Plan plan;
+  plan.fused_start = static_cast<int>(costs.size()) - 1;
+  for (int layer = 0; layer < plan.fused_start; ++layer) {
+    plan.forward.push_back({layer, layer + 1});
+    plan.backward.insert(plan.backward.begin(), {layer, layer + 1});
+  }
+  const ModelledRun one_layer_each = modelled(longer, {.rounds = {.microbatches = setup.num_gpus, .per_step = 1}});
+  HostMemory host = host_memory(costs, plan, one_layer_each.host);
+  // What a run has of activations lies between nothing and these: where both say the same, it need not be simulated.
+  if (static_cast<double>(host.total()) <= setup.host_bytes) return true;
+  if (static_cast<double>(host.total() - host.activations) > setup.host_bytes) return false;
+  const RunWork work = modelled_run(costs, one_layer_each);
+  const RunResult run = simulate_run(work, stage_works(work.workload, plan), {.warm_up = 1, .steps = 2});
+  host.activations = static_cast<std::uint64_t>(run.peak_activation_bytes);
+  return static_cast<double>(host.total()) <= setup.host_bytes;
+}
+
+}  // namespace
+
+void check_run_size(const TrainingSetup& setup) {
+  if (const std::int64_t layers = setup.model.num_layers(); layers > kMostPlannedLayers) {
+    throw Error(ExitCode::kUsage, cat("the model has ", layers, " layers; rp-plan plans models of at most ", kMostPlannedLayers,
+                                      ": give the folder of a model with fewer"));
+  }
+  if (const std::int64_t most = kMostLayerGpus / std::max<std::int64_t>(1, setup.model.num_layers()); setup.num_gpus > most) {
+    throw Error(ExitCode::kUsage, cat("a model of ", setup.model.num_layers(), " layers is planned for at most ", most, " GPUs, not ",
+                                      setup.num_gpus, ": give fewer --gpus"));
+  }
+  const std::int64_t microbatches = std::int64_t{std::max(1, setup.round_microbatches)} * std::max(1, setup.rounds_per_step);
+  if (microbatches <= most_microbatches(setup)) return;
+  throw Error(ExitCode::kUsage, cat("a step of ", microbatches, " microbatches is too long to simulate for ", setup.model.num_layers(),
+                                    " layers; at most ", most_microbatches(setup), " are: give fewer --microbatches or --rounds-per-step (each "
+                                    "microbatch has more sequences then)"));
+}
+
+bool fits_host(const TrainingSetup& setup, const RunPrediction& prediction) {
+  return static_cast<double>(prediction.host.total()) <= setup.host_bytes;
+}
+
+std::vector<LayerCost> costs_of(const TrainingSetup& setup, double sequences) {
+  return layer_costs(setup.model, {.sequences = sequences,
+                                   .sequence_length = setup.sequence_length,
+                                   .parts = setup.parts,
+                                   .accumulate = setup.accumulate});
+}
+
+RunPrediction predict_run(const TrainingSetup& setup, Effort effort) {
+  RunLength length = kPredictedLength;
+  length.record = setup.records_spans;
+  const auto searched = [&](const Way& way) { return predict(setup, way, choose_plan(setup, way, effort), length); };
+  const std::vector<Candidate> candidates = candidates_of(setup, setup.recompute.value_or(RecomputeGrain::kStage));
+  if (candidates.size() == 1 && setup.recompute) return searched(candidates.front().way);
+  const Best best = best_of(setup, candidates);
+  RunPrediction result = searched(best.way);
+  // By layer the host holds more: not where it holds too much already.
+  if (setup.recompute || !fits_host(setup, best.prediction)) return result;
+  const std::vector<Candidate> held = held_by_layer(setup, candidates);
+  if (held.empty()) return result;
+  const Best by_layer = best_of(setup, held);
+  if (!is_better(setup, by_layer.prediction, best.prediction, kAsFast)) return result;
+  RunPrediction other = searched(by_layer.way);
+  return is_better(setup, other, result, kAsFast) ? other : result;
+}
+
+RunPrediction predict_plan(const TrainingSetup& setup, const Plan& plan) {
+  RP_ASSERT(setup.round_microbatches > 0 && setup.rounds_per_step > 0 && setup.recompute);
+  const Way way{.rounds = {.microbatches = setup.round_microbatches, .per_step = setup.rounds_per_step}, .recompute = *setup.recompute};
+  const std::vector<LayerCost> costs = costs_of(setup, sequences_of(setup, way.rounds));
+  validate_plan(plan, static_cast<int>(costs.size()));
+  return predict(setup, way, {.plan = plan}, kPredictedLength);
+}
+
+std::int64_t longest_sequence(const TrainingSetup& setup) {
+  constexpr std::int64_t kGrain = 256, kMost = std::int64_t{1} << 16;  // grains
+  std::int64_t longest = 0, too_long = kMost;
+  if (!fits(setup, kGrain)) return 0;
+  longest = 1;
+  while (too_long - longest > 1) {
+    const std::int64_t middle = (longest + too_long) / 2;
+    (fits(setup, middle * kGrain) ? longest : too_long) = middle;
+  }
+  return longest * kGrain;
+}
+
+}  // namespace rp

@@ -1,0 +1,393 @@
+#include "scheduler/simulation/run_simulator.h"
+
+#include <algorithm>
+#include <deque>
+#include <queue>
+
+#include "common/check.h"
+#include "common/run_depth.h"
+#include "scheduler/simulation/memory_account.h"
+#include "scheduler/simulation/run_stages.h"
+#include "scheduler/simulation/simulated_gpu.h"
+#include "scheduler/simulation/simulated_links.h"
+
+namespace rp {
+
+namespace {
+
+// A layer's update, or the sum of a round's gradient and those of the step's rounds before.
+struct Update {
+  int layer = 0;
+  std::int64_t slot = 0;  // that made the gradient
+  double committed = 0;   // when
+};
+
+// A layer's weights in the host store.
+struct Weights {
+  int version = 0;               // steps whose update is done
+  std::int64_t rounds_taken = 0;  // whose gradient may be overwritten
+  double gradient_made = 0, gradient_committed = 0;  // of the last update
+};
+
+struct TimedEvent {
+  double time = 0;
+  std::int64_t number = 0;  // events of the same time come in the order in which they were made
+  int gpu = 0;
+  bool is_computed = false;
+  SimulatedCopy copy;  // else: it has arrived
+  bool operator>(const TimedEvent& other) const { return time != other.time ? time > other.time : number > other.number; }
+};
+
+class RunSimulation {
+ public:
+  RunSimulation(const RunWork& work, const std::vector<StageWork>& stages, const RunLength& length)
+      : work_(work),
+        workload_(work.workload),
+        stages_(run_stages(work, stages)),
+        record_(length),
+        memory_(work, stages_, length.record),
+        num_stages_(static_cast<std::int64_t>(stages.size())),
+        rounds_a_step_(workload_.num_microbatches / workload_.round_microbatches),
+        num_slots_(num_stages_ * rounds_a_step_ * record_.num_steps()),
+        links_(work.machine, work.policy, workload_.num_gpus),
+        gpus_(static_cast<std::size_t>(workload_.num_gpus)),
+        may_move_(gpus_.size(), true),
+        outstanding_(gpus_.size()),
+        made_(static_cast<std::size_t>(num_slots_ * workload_.round_microbatches)),
+        num_there_(static_cast<std::size_t>(num_slots_)),
+        num_left_(static_cast<std::size_t>(num_slots_)),
+        computed_of_step_(static_cast<std::size_t>(record_.num_steps())),
+        weights_(static_cast<std::size_t>(workload_.num_layers()) + 1) {
+    RP_ASSERT(rounds_a_step_ * workload_.round_microbatches == workload_.num_microbatches);
+    RP_ASSERT(work.layers.empty() || work.layers.size() == weights_.size());
+  }
+
+  RunResult run() {
+    while (num_committed_ < num_slots_) {
+      while (move()) {
+      }
+      go_on();
+    }
+    for (const SimulatedGpu& gpu : gpus_) record_.idle_at_end(gpu.idle_since, now_);
+    RunResult result = record_.result();
+    result.gpu_memory = memory_.samples();
+    return result;
+  }
+
+ private:
+  [[nodiscard]] int gpu_of(std::int64_t slot) const { return static_cast<int>(slot % workload_.num_gpus); }
+  [[nodiscard]] int stage_number(std::int64_t slot) const { return static_cast<int>(slot % num_stages_); }
+  [[nodiscard]] const RunStage& stage(std::int64_t slot) const { return stages_[static_cast<std::size_t>(stage_number(slot))]; }
+  [[nodiscard]] std::int64_t round_of(std::int64_t slot) const { return slot / num_stages_; }
+  [[nodiscard]] int step_of(std::int64_t slot) const { return static_cast<int>(round_of(slot) / rounds_a_step_); }
+  // Steps whose updates a slot's weights have.
+  [[nodiscard]] int version_of(std::int64_t slot) const { return std::max(0, step_of(slot) - (work_.asynchronous ? 1 : 0)); }
+  [[nodiscard]] std::int64_t slot_of(int gpu, std::int64_t task) const { return task * workload_.num_gpus + gpu; }
+  [[nodiscard]] LayerBytes bytes_of(int layer) const {
+    return work_.layers.empty() ? LayerBytes{} : work_.layers[static_cast<std::size_t>(layer)];
+  }
+  [[nodiscard]] double& made(std::int64_t slot, int microbatch) {
+    return made_[static_cast<std::size_t>(slot * workload_.round_microbatches + microbatch)];
+  }
+  [[nodiscard]] bool ends_step(std::int64_t slot) const { return (round_of(slot) + 1) % rounds_a_step_ == 0; }
+  Weights& weights_of(int layer) { return weights_[static_cast<std::size_t>(layer)]; }
+  SimulatedGpu& at(int gpu) { return gpus_[static_cast<std::size_t>(gpu)]; }
+  void later(TimedEvent event) {
+    event.number = num_events_++;
+    events_.push(event);
+  }
+
+  // Everything that can begin now. True if something did.
+  bool move() {
+    bool moved = dispatch();
+    for (int gpu = 0; gpu < workload_.num_gpus; ++gpu) {
+      if (!may_move_[static_cast<std::size_t>(gpu)]) continue;
+      // A task's end frees both threads; the fetcher has enqueued its copies before the feeder has placed the next weights.
+      bool has_moved = false;
+      while (fetch(gpu)) has_moved = true;
+      has_moved |= feed(gpu);
+      has_moved |= compute(gpu);
+      has_moved |= give_gradients(gpu);
+      may_move_[static_cast<std::size_t>(gpu)] = has_moved;
+      moved |= has_moved;
+    }
+    return start_update() || moved;
+  }
+
+  // Something that this GPU, or any, may have waited for has happened. Others need not be looked at again.
+  void wake(int gpu) { may_move_[static_cast<std::size_t>(gpu)] = true; }
+  void wake_all() { std::fill(may_move_.begin(), may_move_.end(), true); }
+
+  bool dispatch() {
+    bool moved = false;
+    while (num_dispatched_ < num_slots_ && round_of(num_dispatched_) < round_of(num_committed_) + kRoundsInFlight) {
+      int& outstanding = outstanding_[static_cast<std::size_t>(gpu_of(num_dispatched_))];
+      if (outstanding > kTasksAhead) break;  // in slot order: later ones wait as well
+      ++outstanding;
+      wake(gpu_of(num_dispatched_));
+      num_left_[static_cast<std::size_t>(num_dispatched_)] =
+          workload_.round_microbatches + static_cast<int>(stage(num_dispatched_).trained_layers.size());
+      ++num_dispatched_;
+      moved = true;
+    }
+    return moved;
+  }
+
+  bool feed(int gpu) {
+    SimulatedGpu& state = at(gpu);
+    const std::int64_t slot = slot_of(gpu, state.fed_task);
+    if (slot >= num_dispatched_ || state.fed_task >= state.task + kStageBuffers) return false;
+    const LayerRange& layers = stage(slot).work.layers;
+    bool moved = state.fed_layer < 0;
+    if (state.fed_layer < 0) {
+      state.fed_layer = layers.first;
+      state.feeding = {};
+    }
+    for (; state.fed_layer < layers.end; ++state.fed_layer, moved = true) {
+      const Weights& weights = weights_of(state.fed_layer);
+      if (is_trained(work_, state.fed_layer) && weights.version < version_of(slot)) return moved;
+      if (weights.gradient_committed > state.feeding.gradient_committed) {
+        state.feeding.gradient_made = weights.gradient_made;
+        state.feeding.gradient_committed = weights.gradient_committed;
+      }
+      const bool is_last = state.fed_layer + 1 == layers.end;
+      links_.add(gpu, {.kind = CopyKind::kWeights, .slot = slot, .layer = state.fed_layer, .is_last_part = is_last,
+                       .bytes = bytes_of(state.fed_layer).weights});
+    }
+    state.feeding.weights_known = now_;
+    state.fed.push_back(state.feeding);
+    state.fed_layer = -1;
+    ++state.fed_task;
+    return true;
+  }
+
+  bool fetch(int gpu) {
+    SimulatedGpu& state = at(gpu);
+    const std::int64_t slot = slot_of(gpu, state.fetch_task);
+    // The feeder hands a task on before it waits for weights.
+    const bool is_fed = state.fetch_task < state.fed_task || (state.fetch_task == state.fed_task && state.fed_layer >= 0);
+    if (!is_fed || state.num_fetched >= state.num_computed + kInputPlaces) return false;
+    const RunStage& what = stage(slot);
+    const StageRead& read = what.reads[state.fetch_read];
+    if (read.source != StageRead::kFromHost &&
+        num_there_[static_cast<std::size_t>(slot - stage_number(slot) + read.source)] <= state.fetch_microbatch) {
+      return false;
+    }
+    const bool is_last = state.fetch_read + 1 == what.reads.size();
+    links_.add(gpu, {.kind = CopyKind::kInput, .slot = slot, .microbatch = state.fetch_microbatch, .read = state.fetch_read,
+                     .is_last_part = is_last, .bytes = read.bytes});
+    state.fetch_read = is_last ? 0 : state.fetch_read + 1;
+    if (!is_last) return true;
+    ++state.num_fetched;
+    if (++state.fetch_microbatch < workload_.round_microbatches) return true;
+    state.fetch_microbatch = 0;
+    ++state.fetch_task;
+    return true;
+  }
+
+  bool compute(int gpu) {
+    SimulatedGpu& state = at(gpu);
+    const std::int64_t slot = slot_of(gpu, state.task);
+    if (state.is_computing || slot >= num_dispatched_ || state.weights_there <= state.task) return false;
+    const RunStage& what = stage(slot);
+    if (!what.trained_layers.empty() && !state.has_gradient_buffer) {
+      if (state.free_gradient_buffers == 0) return false;
+      --state.free_gradient_buffers;
+      state.has_gradient_buffer = true;
+    }
+    const bool recomputes = what.is_backward() && !state.has_recomputed;
+    if ((recomputes ? state.recomputable : state.complete) <= state.num_computed) return false;
+    const double ms = (recomputes ? what.work.time.lead : what.work.time.work + (what.is_backward() ? 0 : what.work.time.lead)) *
+                      workload_.slowness_of(gpu);
+    record_.idle(state.idle_since, now_, state.missing);
+    state.missing = {};
+    state.is_computing = true;
+    state.compute_start = now_;
+    memory_.begin_compute(now_, gpu, stage_number(slot), recomputes, state.microbatch == 0);
+    later({.time = now_ + ms, .gpu = gpu, .is_computed = true, .copy = {}});
+    return true;
+  }
+
+  bool give_gradients(int gpu) {
+    SimulatedGpu& state = at(gpu);
+    bool moved = false;
+    while (!state.gradients.empty()) {
+      const GradientBlock& block = state.gradients.front();
+      if (weights_of(block.layer).rounds_taken < round_of(block.slot)) break;
+      links_.add(gpu, {.kind = CopyKind::kGradient, .slot = block.slot, .layer = block.layer, .is_last_part = block.is_last,
+                       .bytes = bytes_of(block.layer).gradient});
+      state.gradients.pop_front();
+      moved = true;
+    }
+    return moved;
+  }
+
+  bool start_update() {
+    if (links_.is_updating() || updates_.empty()) return false;
+    const Update& update = updates_.front();
+    const LayerBytes bytes = bytes_of(update.layer);
+    links_.start_update(ends_step(update.slot) ? bytes.update : bytes.sum);
+    update_start_ = now_;
+    return true;
+  }
+
+  // To the next moment at which something ends.
+  void go_on() {
+    const double of_links = links_.next_event(now_);
+    now_ = events_.empty() ? of_links : std::min(of_links, events_.top().time);
+    RP_ASSERT(now_ < kUnlimited);  // else the run waits for itself
+    for (const SimulatedLinks::End& end : links_.advance(now_)) end_copy(end);
+    if (links_.update_has_ended()) end_update();
+    while (!events_.empty() && events_.top().time <= now_) {
+      const TimedEvent event = events_.top();
+      events_.pop();
+      if (event.is_computed) {
+        end_compute(event.gpu);
+      } else {
+        arrive(event.gpu, event.copy);
+      }
+    }
+  }
+
+  [[nodiscard]] RunSpan span_of(std::int64_t slot, SpanKind kind, int microbatch, double start) const {
+    const auto round_of_step = static_cast<int>(round_of(slot) % rounds_a_step_);
+    return {.kind = kind, .phase = stage(slot).work.kind, .gpu = gpu_of(slot), .step = step_of(slot), .stage = stage_number(slot),
+            .microbatch = microbatch < 0 ? -1 : round_of_step * workload_.round_microbatches + microbatch, .start = start, .end = now_};
+  }
+
+  void end_copy(const SimulatedLinks::End& end) {
+    static constexpr SpanKind kKinds[] = {SpanKind::kUploadInput, SpanKind::kUploadWeights, SpanKind::kDownloadOutput,
+                                          SpanKind::kDownloadGradient};
+    const SimulatedCopy& copy = end.copy.copy;
+    RunSpan span = span_of(copy.slot, kKinds[static_cast<std::size_t>(copy.kind)], copy.microbatch, end.copy.start);
+    span.layer = copy.layer;
+    span.bytes = end.copy.bytes;
+    record_.span(span);
+    memory_.end_copy(now_, end, stage_number(copy.slot));
+    if (end.copy.has_ended) later({.time = now_ + work_.machine.copy_latency, .gpu = end.gpu, .copy = copy});
+  }
+
+  void end_compute(int gpu) {
+    wake(gpu);
+    SimulatedGpu& state = at(gpu);
+    const std::int64_t slot = slot_of(gpu, state.task);
+    const RunStage& what = stage(slot);
+    const bool is_recompute = what.is_backward() && !state.has_recomputed;
+    state.is_computing = false;
+    state.idle_since = now_;
+    state.has_recomputed = is_recompute;
+    record_.busy(state.compute_start, now_);
+    record_.span(span_of(slot, is_recompute ? SpanKind::kRecompute : SpanKind::kCompute, state.microbatch, state.compute_start));
+    memory_.end_compute(now_, gpu, stage_number(slot), is_recompute, state.microbatch + 1 == workload_.round_microbatches);
+    if (is_recompute) return;
+    made(slot, state.microbatch) = now_;
+    record_.activations(now_, what.output_bytes);
+    links_.add(gpu, {.kind = CopyKind::kOutput, .slot = slot, .microbatch = state.microbatch, .bytes = what.output_bytes});
+    ++state.num_computed;
+    if (++state.microbatch < workload_.round_microbatches) return;
+    state.microbatch = 0;
+    state.has_gradient_buffer = false;
+    ++state.task;
+    for (const int layer : what.trained_layers) {
+      state.gradients.push_back({.slot = slot, .layer = layer, .is_last = layer == what.trained_layers.back()});
+    }
+    if (++computed_of_step_[static_cast<std::size_t>(step_of(slot))] == num_stages_ * rounds_a_step_) record_.end_step(now_);
+  }
+
+  // Who waits for a copy knows that it is there.
+  void arrive(int gpu, const SimulatedCopy& copy) {
+    wake(gpu);
+    SimulatedGpu& state = at(gpu);
+    const RunStage& what = stage(copy.slot);
+    if (copy.kind == CopyKind::kInput) {
+      const int source = what.reads[copy.read].source;
+      if (copy.read + 1 == what.num_inputs()) ++state.recomputable;
+      if (copy.is_last_part) ++state.complete;
+      state.missing.input_there = now_;
+      state.missing.input_made =
+          source == StageRead::kFromHost ? 0 : made(copy.slot - stage_number(copy.slot) + source, copy.microbatch);
+    } else if (copy.kind == CopyKind::kWeights) {
+      if (!copy.is_last_part) return;
+      // Weights of a later task are not what the runner waits for.
+      if (state.weights_there == state.task) {
+        const Missing other = state.missing;
+        state.missing = state.fed.front();
+        state.missing.weights_there = now_;
+        state.missing.input_made = other.input_made;
+        state.missing.input_there = other.input_there;
+        state.missing.gradient_buffer = other.gradient_buffer;
+      }
+      state.fed.pop_front();
+      ++state.weights_there;
+    } else {
+      if (copy.kind == CopyKind::kOutput) {
+        num_there_[static_cast<std::size_t>(copy.slot)] = copy.microbatch + 1;
+        wake_all();
+      }
+      if (copy.kind == CopyKind::kGradient && copy.is_last_part) {
+        if (++state.free_gradient_buffers == 1) state.missing.gradient_buffer = now_;
+      }
+      --num_left_[static_cast<std::size_t>(copy.slot)];
+      while (num_committed_ < num_dispatched_ && num_left_[static_cast<std::size_t>(num_committed_)] == 0) commit(num_committed_++);
+    }
+  }
+
+  void commit(std::int64_t slot) {
+    --outstanding_[static_cast<std::size_t>(gpu_of(slot))];
+    record_.activations(now_, -stage(slot).freed_bytes);
+    for (const int layer : stage(slot).trained_layers) updates_.push_back({.layer = layer, .slot = slot, .committed = now_});
+  }
+
+  void end_update() {
+    wake_all();
+    const Update update = updates_.front();
+    updates_.pop_front();
+    Weights& weights = weights_of(update.layer);
+    weights.rounds_taken = round_of(update.slot) + 1;
+    if (ends_step(update.slot)) {
+      weights.version = step_of(update.slot) + 1;
+      weights.gradient_made = made(update.slot, workload_.round_microbatches - 1);
+      weights.gradient_committed = update.committed;
+    }
+    record_.update(update_start_, now_);
+    RunSpan span = span_of(update.slot, SpanKind::kUpdate, -1, update_start_);
+    span.gpu = -1;
+    span.layer = update.layer;
+    span.bytes = ends_step(update.slot) ? bytes_of(update.layer).update : bytes_of(update.layer).sum;
+    record_.span(span);
+  }
+
+  const RunWork& work_;
+  const Workload& workload_;
+  const std::vector<RunStage> stages_;
+  RunRecord record_;
+  MemoryAccount memory_;
+  const std::int64_t num_stages_;
+  const std::int64_t rounds_a_step_;
+  const std::int64_t num_slots_;
+  SimulatedLinks links_;
+  std::vector<SimulatedGpu> gpus_;
+  std::vector<char> may_move_;  // by GPU: false while nothing has happened since it could do nothing
+  std::priority_queue<TimedEvent, std::vector<TimedEvent>, std::greater<>> events_;
+  std::int64_t num_events_ = 0;
+  double now_ = 0;
+  double update_start_ = 0;
+  std::deque<Update> updates_;
+  // Slots.
+  std::int64_t num_dispatched_ = 0;
+  std::int64_t num_committed_ = 0;
+  std::vector<int> outstanding_;  // by GPU: dispatched, not committed
+  std::vector<double> made_;      // by slot and microbatch: when it was computed
+  std::vector<int> num_there_;    // by slot: microbatches whose outputs are in the store
+  std::vector<int> num_left_;     // by slot: copies that are not there
+  std::vector<std::int64_t> computed_of_step_;  // slots
+  std::vector<Weights> weights_;  // by layer
+};
+
+}  // namespace
+
+RunResult simulate_run(const RunWork& work, const std::vector<StageWork>& stages, const RunLength& length) {
+  return RunSimulation(work, stages, length).run();
+}
+
+}  // namespace rp

@@ -1,0 +1,91 @@
+#include "scheduler/simulation/run_stages.h"
+
+#include <algorithm>
+#include <set>
+
+#include "common/check.h"
+
+namespace rp {
+
+namespace {
+
+class StageReader {
+ public:
+  StageReader(const RunWork& work, const std::vector<StageWork>& stages) : work_(work), stages_(stages) {
+    for (const StageWork& stage : stages) {
+      if (stage.kind != TaskKind::kBackward) continue;
+      for (int layer = stage.layers.first; layer < end_of_inputs(stage); ++layer) kept_.insert(layer);
+    }
+  }
+
+  [[nodiscard]] double bytes(int boundary) const {
+    return work_.layers.empty() ? 0 : work_.layers[static_cast<std::size_t>(boundary)].input;
+  }
+  // Whether a backward reads it again.
+  [[nodiscard]] bool is_kept(int boundary) const { return kept_.count(boundary) > 0; }
+
+  // All but the gradient.
+  [[nodiscard]] std::vector<StageRead> inputs(const StageWork& stage) const {
+    std::vector<StageRead> reads;
+    for (int layer = stage.layers.first; layer < end_of_inputs(stage); ++layer) {
+      const int source = maker(layer);
+      if (reads.empty() || reads.back().source != source) reads.push_back({.source = source});
+      reads.back().bytes += bytes(layer);
+    }
+    return reads;
+  }
+
+ private:
+  // The layers before it read an input of their own.
+  [[nodiscard]] int end_of_inputs(const StageWork& stage) const {
+    const bool by_layer = stage.kind == TaskKind::kBackward && work_.workload.recompute == RecomputeGrain::kLayer;
+    return by_layer ? stage.layers.end : stage.layers.first + 1;
+  }
+  [[nodiscard]] int maker(int boundary) const {
+    for (std::size_t i = 0; i < stages_.size() && boundary > 0; ++i) {
+      const LayerRange& layers = stages_[i].layers;
+      if (stages_[i].kind == TaskKind::kForward && layers.first < boundary && boundary <= layers.end) return static_cast<int>(i);
+    }
+    return StageRead::kFromHost;
+  }
+
+  const RunWork& work_;
+  const std::vector<StageWork>& stages_;
+  std::set<int> kept_;
+};
+
+}  // namespace
+
+std::vector<RunStage> run_stages(const RunWork& work, const std::vector<StageWork>& stages) {
+  const StageReader reader(work, stages);
+  std::vector<RunStage> result;
+  for (const StageWork& stage : stages) {
+    const LayerRange& layers = stage.layers;
+    RunStage made{.work = stage, .reads = reader.inputs(stage), .trained_layers = {}};
+    if (stage.kind == TaskKind::kForward) {
+      for (int boundary = layers.first + 1; boundary <= layers.end; ++boundary) {
+        if (boundary == layers.end || reader.is_kept(boundary)) made.output_bytes += reader.bytes(boundary);
+      }
+      // The batch itself is not counted: who wrote it keeps it.
+    } else {
+      for (int layer = layers.end; layer-- > layers.first;) {
+        if (is_trained(work, layer)) made.trained_layers.push_back(layer);
+      }
+      if (layers.first > work.workload.first_trained_layer) made.output_bytes = reader.bytes(layers.first);
+    }
+    const bool is_last_reader = stage.kind == TaskKind::kBackward || !reader.is_kept(layers.first);
+    for (const StageRead& read : made.reads) {
+      if (is_last_reader && read.source != StageRead::kFromHost) made.freed_bytes += read.bytes;
+    }
+    if (stage.kind == TaskKind::kBackward) {
+      const StageRead gradient{.bytes = reader.bytes(layers.end), .source = static_cast<int>(result.size()) - 1};
+      made.freed_bytes += gradient.bytes;
+      made.reads.push_back(gradient);
+    }
+    made.freed_bytes *= work.workload.round_microbatches;
+    result.push_back(std::move(made));
+  }
+  return result;
+}
+
+}  // namespace rp

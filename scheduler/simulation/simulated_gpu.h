@@ -1,0 +1,50 @@
+// scheduler/simulation/simulated_gpu.h
+// Where a worker is in a simulated run: its four threads, as worker/worker.h has them, and what they hand on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+
+#include "common/run_depth.h"
+#include "scheduler/simulation/run_record.h"
+
+namespace rp {
+
+struct GradientBlock {
+  std::int64_t slot = 0;
+  int layer = 0;
+  bool is_last = false;  // of its task
+};
+
+// Where the threads of a worker are. Tasks are counted on the GPU, microbatches over all its tasks.
+struct SimulatedGpu {
+  // Runner.
+  std::int64_t task = 0;
+  int microbatch = 0;  // of the task
+  bool is_computing = false;
+  bool has_recomputed = false;
+  bool has_gradient_buffer = false;
+  double compute_start = 0;
+  double idle_since = 0;
+  std::int64_t num_computed = 0;
+  int free_gradient_buffers = kGradientBuffers;
+  // Feeder.
+  std::int64_t fed_task = 0;
+  int fed_layer = -1;  // the next one; -1: the task has no stage buffer yet
+  Missing feeding;                 // what its weights waited for so far
+  std::deque<Missing> fed;         // likewise, of tasks whose weights are on their way
+  std::int64_t weights_there = 0;  // tasks
+  // Fetcher.
+  std::int64_t fetch_task = 0;
+  int fetch_microbatch = 0;  // of the task
+  std::size_t fetch_read = 0;  // of the microbatch
+  std::int64_t num_fetched = 0;
+  std::int64_t recomputable = 0;  // microbatches with all but the gradient
+  std::int64_t complete = 0;
+  // Finisher: gradients whose places in the store are not free yet.
+  std::deque<GradientBlock> gradients;
+  Missing missing;
+};
+
+}  // namespace rp

@@ -1,0 +1,51 @@
+// tests/cuda/fake_driver/fake_state.h
+// All that the driver without a GPU knows, for its functions (fake_calls.cc).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/cuda/fake_driver/fake_driver.h"
+#include "tests/cuda/fake_driver/fake_events.h"
+#include "tests/cuda/fake_driver/fake_memory.h"
+#include "tests/cuda/fake_driver/fake_registrations.h"
+#include "tests/cuda/fake_driver/fake_streams.h"
+
+namespace rp::test {
+
+struct FakeDriver::State {
+  explicit State(const FakeDriverOptions& of)
+      : options(of),
+        memory(of.memory_bytes, of.registers_read_only),
+        registrations(of.refusals, of.seed),
+        streams(of.seed, of.max_delay_us) {}
+
+  struct Failure {
+    CUresult result;
+    int calls_left;
+  };
+
+  const FakeDriverOptions options;
+  std::mutex mutex;  // of what stands below, but for the streams
+  CUresult fault = CUDA_SUCCESS;  // of the GPU: every call says so
+  std::map<std::string, int> calls;
+  std::map<std::string, Failure> failures;
+  std::vector<std::unique_ptr<CUctx_st>> contexts;
+  std::vector<std::unique_ptr<CUevent_st>> events;
+  std::map<CUcontext, std::set<std::string>> loaded_kernels;
+  FakeMemory memory;
+  FakeRegistrations registrations;  // with a lock of its own
+  FakeStreams streams;
+};
+
+// Of the one FakeDriver that this process has.
+[[nodiscard]] FakeDriver::State& fake_state();
+
+// The driver's functions over it.
+[[nodiscard]] CudaDriver fake_calls();
+
+}  // namespace rp::test

@@ -1,0 +1,89 @@
+// tests/cuda/fake_driver/fake_streams.h
+// Streams of the driver without a GPU: queues that one thread works off, a random one of those whose first operation can run at a
+// time.
+#pragma once
+
+#include <cuda.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/cuda/fake_driver/fake_events.h"
+
+namespace rp::test {
+
+struct FakeOperation {
+  enum class Kind { kCopy, kSet, kRecord, kWait, kWrite, kWaitValue, kCall };
+  Kind kind = Kind::kCopy;
+  void* to = nullptr;
+  const void* from = nullptr;
+  std::uint64_t value = 0;
+  EventCell* cell = nullptr;
+  CUhostFn function = nullptr;
+};
+
+}  // namespace rp::test
+
+// What the driver's handle points to. Of its FakeStreams, under their lock.
+struct CUstream_st {
+  CUcontext context;
+  std::deque<rp::test::FakeOperation> operations{};
+  std::vector<std::string> log{};
+  bool is_held = false;
+  bool is_running = false;  // its first operation
+  bool is_destroyed = false;
+};
+
+namespace rp::test {
+
+class FakeStreams {
+ public:
+  FakeStreams(unsigned seed, int max_delay_us);
+  // What has not run is dropped.
+  ~FakeStreams();
+  FakeStreams(const FakeStreams&) = delete;
+  FakeStreams& operator=(const FakeStreams&) = delete;
+
+  [[nodiscard]] CUstream create(CUcontext context);
+  // What is in it is finished, up to its next wait.
+  void destroy(CUstream stream);
+  void enqueue(CUstream stream, const FakeOperation& operation, std::string text);
+  // Records the event anew, and enqueues that as one step.
+  void enqueue_record(CUstream stream, const CUevent_st& event);
+  [[nodiscard]] bool is_idle(CUstream stream);
+  // Returns when all streams of the context are idle, as the driver before it gives memory back. A test whose streams never are is
+  // ended.
+  void wait_until_idle(CUcontext context);
+
+  // Nothing runs any more.
+  void stop();
+
+  [[nodiscard]] std::vector<std::vector<std::string>> log();
+  void clear_log();
+  void hold(int stream, bool is_held);
+
+  // In a host function: the driver must not be called.
+  [[nodiscard]] static bool is_in_host_function();
+
+ private:
+  [[nodiscard]] static bool can_run(CUstream_st& stream);
+  static void execute(const FakeOperation& operation);
+  void run();
+
+  const int max_delay_us_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::mt19937 random_;
+  std::vector<std::unique_ptr<CUstream_st>> streams_;
+  bool ends_ = false;
+  std::thread thread_;
+};
+
+}  // namespace rp::test

@@ -1,0 +1,167 @@
+// train/settings/setting_reader.h
+// Turns the texts of options into values.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <filesystem>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "common/text.h"
+#include "train/settings/options.h"
+#include "train/settings/problems.h"
+#include "train/settings/settings.h"
+
+namespace rp {
+
+// The words that an option takes, and what each means.
+template <typename Value>
+using Choices = std::initializer_list<std::pair<const char*, Value>>;
+
+// Reads values by the names of their options. An option that was not given leaves its value alone; so does one that is wrong, which becomes a problem.
+class SettingReader {
+ public:
+  SettingReader(const OptionValues& values, Problems& problems) : values_(values), problems_(problems) {}
+
+  [[nodiscard]] const OptionValue* find(const char* name) const {
+    const auto found = values_.find(name);
+    return found == values_.end() ? nullptr : &found->second;
+  }
+
+  template <typename Number>
+  void read_number(const char* name, Number& result, Number least, Number most) {
+    const OptionValue* value = find(name);
+    if (value == nullptr) return;
+    Number number{};
+    const char* end = value->text.data() + value->text.size();
+    const auto [stop, failure] = std::from_chars(value->text.data(), end, number);
+    const char* kind = std::is_floating_point_v<Number> ? "a number" : "a whole number";
+    if (failure != std::errc{} || stop != end || !(number >= least && number <= most)) {
+      refuse(*value, cat("must be ", kind, " from ", least, " to ", most));
+      return;
+    }
+    result = number;
+  }
+
+  // Above 0, at most `most`.
+  void read_positive(const char* name, double& result, double most) {
+    const std::size_t before = problems_.messages().size();
+    double number = result;
+    read_number(name, number, 0.0, most);
+    if (const OptionValue* value = find(name); value != nullptr && problems_.messages().size() == before && number == 0) {
+      refuse(*value, "must be above 0");
+      return;
+    }
+    result = number;
+  }
+
+  // "200" steps, "90s", "15m", "2h" or "never".
+  void read_interval(const char* name, SaveInterval& result, std::int64_t most) {
+    const OptionValue* value = find(name);
+    if (value == nullptr) return;
+    if (value->text == "never") {
+      result = {.steps = 0, .seconds = 0};
+      return;
+    }
+    std::int64_t number = 0;
+    const char* end = value->text.data() + value->text.size();
+    const auto [stop, failure] = std::from_chars(value->text.data(), end, number);
+    const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
+    const std::int64_t seconds = unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+    if (failure != std::errc{} || number < 1 || number > most / std::max<std::int64_t>(seconds, 1) || (seconds == 0 && !unit.empty())) {
+      refuse(*value, cat("must be a number of steps, a time as 90s, 15m or 2h, or never; at most ", most, " steps or seconds"));
+      return;
+    }
+    result = {.steps = seconds == 0 ? number : 0, .seconds = number * seconds};
+  }
+
+  void read_path(const char* name, std::filesystem::path& result) {
+    const OptionValue* value = find(name);
+    if (value == nullptr) return;
+    if (value->text.empty()) {
+      refuse(*value, "is empty; give a path");
+      return;
+    }
+    result = value->text;
+  }
+
+  void read_text(const char* name, std::string& result) {
+    const OptionValue* value = find(name);
+    if (value == nullptr) return;
+    if (value->text.empty()) {
+      refuse(*value, "is empty; leave it out");
+      return;
+    }
+    result = value->text;
+  }
+
+  void read_switch(const char* name, bool& result) {
+    const OptionValue* value = find(name);
+    if (value == nullptr) return;
+    if (value->text != "true" && value->text != "false") {
+      refuse(*value, "must be true or false");
+      return;
+    }
+    result = value->text == "true";
+  }
+
+  template <typename Value>
+  void read_choice(const char* name, Value& result, Choices<Value> choices) {
+    const OptionValue* value = find(name);
+    if (value == nullptr) return;
+    std::vector<std::string> names;
+    std::string list;
+    for (const auto& [text, choice] : choices) {
+      if (value->text == text) {
+        result = choice;
+        return;
+      }
+      names.emplace_back(text);
+      list += cat(list.empty() ? "" : " or ", text);
+    }
+    refuse(*value, cat("must be ", list, did_you_mean(value->text, names)));
+  }
+
+  // "--batch-size 3", "run.toml:4: batch-size 3", or the default in the same form.
+  [[nodiscard]] std::string told(const char* name, std::int64_t effective) const {
+    const OptionValue* value = find(name);
+    return cat(value == nullptr ? cat("--", name) : value->source, " ", effective);
+  }
+
+  // A problem between several options: the file's, if all that were given stand there.
+  void refuse_together(std::initializer_list<const char*> names, const std::string& message) {
+    bool is_file = true;
+    for (const char* name : names) {
+      if (const OptionValue* value = find(name); value != nullptr && !value->is_from_file) is_file = false;
+    }
+    problems_.add(is_file ? ExitCode::kBadInput : ExitCode::kUsage, message);
+  }
+
+  void require_all(bool is_simulated, bool is_export) {
+    std::string missing;
+    for (const TrainOption& option : train_options()) {
+      if (is_simulated && option.name != std::string_view("model")) continue;
+      if (is_export && option.name == std::string_view("data")) continue;
+      if (!option.is_required || find(option.name) != nullptr) continue;
+      missing += cat(missing.empty() ? "" : ", ", "--", option.name, " ", option.argument);
+    }
+    if (!missing.empty()) problems_.add(ExitCode::kUsage, cat("missing: ", missing, "; train --help explains them"));
+  }
+
+ private:
+  void refuse(const OptionValue& value, const std::string& rule) {
+    problems_.add(value.is_from_file ? ExitCode::kBadInput : ExitCode::kUsage,
+                  cat(value.source, " ", rule, " (got '", value.text, "')"));
+  }
+
+  const OptionValues& values_;
+  Problems& problems_;
+};
+
+}  // namespace rp

@@ -1,0 +1,77 @@
+// worker/copies/bulk_copies.h
+// Copies weights or gradients so that they give way to inputs and outputs on the same link: in pieces, of which so many are under
+// way at once that the link stays busy, and no more, since what is enqueued meanwhile waits for these (worker/copies/bulk_window.h,
+// docs/design/transfers.md).
+//
+// Owned by the worker; used by one thread. The stream must outlive it, and be drained before it ends.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/system/clock.h"
+#include "device/device.h"
+#include "hoststore/sequence_word.h"
+#include "worker/copies/bulk_window.h"
+
+namespace rp {
+
+class BulkCopies {
+ public:
+  using Clock = std::int64_t (*)();
+
+  // Without `gives_way` a copy goes as a whole. `clock`: in ns.
+  BulkCopies(Stream& stream, bool gives_way, Clock clock = &now_ns) : stream_(stream), gives_way_(gives_way), clock_(clock) {}
+
+  // Enqueues a copy; returns when its last piece is enqueued. Before a piece that has to wait, calls `wait` with a function
+  // that waits (WaitLimits -> WaitResult); false, with the rest not copied, if that returns false. Has each piece enqueued by
+  // `enqueue_piece`, which gets its bytes and a function that does it. REQUIRES: no copy has returned false.
+  struct EnqueuePiece {
+    void operator()(std::uint64_t, auto enqueue) const { enqueue(); }
+  };
+  template <typename Wait, typename Enqueue = EnqueuePiece>
+  [[nodiscard]] bool copy(std::byte* to, const std::byte* from, std::uint64_t bytes, const Wait& wait,
+                          const Enqueue& enqueue_piece = {}) {
+    if (!gives_way_) {
+      enqueue_piece(bytes, [&] { stream_.copy(to, from, bytes); });
+      return true;
+    }
+    window_.begin_copy(bytes);
+    for (std::uint64_t at = 0; at < bytes;) {
+      if (!wait_for_room(wait)) return false;
+      const std::uint64_t piece_bytes = window_.next_piece();
+      window_.enqueue_next(clock_());
+      enqueue_piece(piece_bytes, [&] { stream_.copy(to + at, from + at, piece_bytes); });
+      stream_.signal(done_, ++enqueued_);
+      at += piece_bytes;
+    }
+    return true;
+  }
+
+  // At most twice as many bytes are under way.
+  [[nodiscard]] std::uint64_t piece_bytes() const { return window_.piece_bytes(); }
+
+  // Wakes the thread that waits for a piece, so that it looks at its `stop`.
+  void wake() const { done_.wake(); }
+
+ private:
+  template <typename Wait>
+  [[nodiscard]] bool wait_for_room(const Wait& wait) {
+    const std::uint64_t num_pieces = window_.done_before_next();
+    if (window_.num_done() >= num_pieces) return true;
+    const bool is_done = done_.observe() >= num_pieces;
+    const auto has_room = [this, num_pieces](const WaitLimits& limits) { return done_.wait_at_least(num_pieces, limits); };
+    if (!is_done && !wait(has_room)) return false;
+    window_.see_done(done_.observe(), !is_done, clock_());
+    return true;
+  }
+
+  Stream& stream_;
+  const bool gives_way_;
+  const Clock clock_;
+  BulkWindow window_;
+  std::uint64_t enqueued_ = 0;  // pieces
+  SequenceWord done_{};         // writer: the stream. Pieces that are copied
+};
+
+}  // namespace rp

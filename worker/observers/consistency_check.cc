@@ -1,0 +1,209 @@
+#include "worker/observers/consistency_check.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "common/text.h"
+#include "hoststore/protocol_rule.h"
+
+namespace rp {
+
+namespace {
+
+constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;
+
+std::string stamp_text(const WeightStamp::Contents& stamp) {
+  if (stamp == WeightStamp::Contents{}) return "nothing";
+  return cat("version ", stamp.version, stamp.is_complete ? "" : ", being written");
+}
+
+bool has_version(const WeightStamp::Contents& stamp, std::uint64_t version) {
+  return stamp.is_complete && stamp.version == version;
+}
+
+std::string row_text(const BlockRow& row) {
+  switch (row.kind) {
+    case BlockKind::kActivation: return cat("the activation at boundary ", row.index);
+    case BlockKind::kGradient: return cat("the gradient at boundary ", row.index);
+    case BlockKind::kRecompute: return cat("what layer ", row.index, " saved for its recompute");
+    case BlockKind::kBuffers: return cat("the buffers of layer ", row.index);
+    case BlockKind::kArguments: return "the arguments of the loss";
+    case BlockKind::kInputImport: return cat("imported input ", row.index);
+    case BlockKind::kArgumentImport: return cat("imported argument ", row.index);
+  }
+  return "?";
+}
+
+}  // namespace
+
+// What comes back of one upload. Lives until its last operation.
+class ConsistencyCheck::ReadBack {
+ public:
+  ReadBack(const ConsistencyCheck& check, std::span<const std::byte> piece, std::uint64_t bytes, std::function<void(std::uint64_t)> judge)
+      : check_(check), piece_(piece), bytes_left_(bytes), judge_(std::move(judge)) {}
+
+  void add_head(std::span<const std::byte> head) { sum_.add(head); }
+
+  static void add_piece(void* read_back) {
+    auto& self = *static_cast<ReadBack*>(read_back);
+    const std::uint64_t bytes = std::min<std::uint64_t>(self.bytes_left_, self.piece_.size());
+    self.sum_.add(self.piece_.first(bytes));
+    self.bytes_left_ -= bytes;
+  }
+
+  static void finish(void* read_back) {
+    const std::unique_ptr<ReadBack> self(static_cast<ReadBack*>(read_back));
+    try {
+      self->judge_(self->sum_.value());
+    } catch (...) {
+      self->check_.fail_(std::current_exception());
+    }
+  }
+
+ private:
+  const ConsistencyCheck& check_;
+  std::span<const std::byte> piece_;
+  std::uint64_t bytes_left_;
+  std::function<void(std::uint64_t)> judge_;
+  BlockChecksum sum_;
+};
+
+ConsistencyCheck::ConsistencyCheck(Store& store, int worker, std::function<void(std::exception_ptr)> fail)
+    : store_(store), worker_(worker), is_on_(store.checks_consistency()), fail_(std::move(fail)) {
+  if (!is_on_) return;
+  weights_piece_.resize(kPieceBytes);
+  input_piece_.resize(kPieceBytes);
+}
+
+std::string ConsistencyCheck::place_text(const Command& command) const {
+  return cat("worker ", worker_, ", slot ", number_of(command.slot), " of epoch ", epoch_of(command.slot), " (",
+             phase_name(command.phase), " of layers ", command.first_layer, "-", command.end_layer - 1, " of pipeline ",
+             command.pipeline, ", round ", command.round, ", step ", command.step, ")");
+}
+
+void ConsistencyCheck::command(const Command& command) {
+  if (!is_on_) return;
+  const std::uint64_t epoch = store_.epoch().observe();
+  if (epoch != kEndEpoch && epoch_of(command.slot) != epoch) {
+    throw violation_of(ProtocolRule::kEpoch, cat(place_text(command), ": a command came in epoch ", epoch));
+  }
+  if (command.slot < next_slot_) {
+    throw violation_of(ProtocolRule::kSlotOrder,
+                       cat(place_text(command), ": the command came after that of slot ", number_of(next_slot_ - 1)));
+  }
+  next_slot_ = command.slot + 1;
+}
+
+void ConsistencyCheck::before_weights(const Command& command, std::uint32_t use, std::uint64_t version) const {
+  if (!is_on_) return;
+  const std::uint32_t block = store_.catalogue().uses()[use].block;
+  const std::uint64_t copy = version % store_.catalogue().blocks()[block].num_copies;
+  const WeightStamp::Contents stamp = store_.stamp(block, copy).observe();
+  if (has_version(stamp, version)) return;
+  throw violation_of(ProtocolRule::kPublishedWeights,
+                     cat(place_text(command), ": weight block ", block, " was published as version ",
+                         store_.published(block).observe(), " and version ", version, " is wanted, but working copy ", copy,
+                         " holds ", stamp_text(stamp)));
+}
+
+void ConsistencyCheck::after_weights(Stream& stream, const Command& command, std::uint32_t use, std::uint64_t version,
+                                     const std::byte* memory) {
+  if (!is_on_) return;
+  const std::uint64_t bytes = store_.catalogue().blocks()[store_.catalogue().uses()[use].block].bytes();
+  read_back(stream, weights_piece_, {}, {memory, bytes},
+            [this, command, use, version](std::uint64_t found) { compare_weights(command, use, version, found); });
+}
+
+void ConsistencyCheck::compare_weights(const Command& command, std::uint32_t use, std::uint64_t version, std::uint64_t found) {
+  const std::uint32_t block = store_.catalogue().uses()[use].block;
+  const std::uint64_t copy = version % store_.catalogue().blocks()[block].num_copies;
+  const WeightStamp::Contents stamp = store_.stamp(block, copy).observe();
+  if (!has_version(stamp, version)) {
+    throw violation_of(ProtocolRule::kWeightsStay,
+                       cat(place_text(command), ": while version ", version, " of weight block ", block,
+                           " was uploaded, working copy ", copy, " became ", stamp_text(stamp)));
+  }
+  if (stamp.checksum != found) {
+    throw violation_of(ProtocolRule::kWeightsStay,
+                       cat(place_text(command), ": the bytes that were uploaded as version ", version, " of weight block ",
+                           block, " have checksum ", found, ", working copy ", copy, " had ", stamp.checksum,
+                           " when it was written"));
+  }
+  store_.round_table(command).weights_seen(use, command.phase != Phase::kForward) = {.checksum = found, .version = version};
+}
+
+std::string ConsistencyCheck::input_text(const Command& command, const Input& input) const {
+  const BlockPlace& place = input.table->place(input.row.kind, input.row.index, input.microbatch);
+  return cat(place_text(command), ": ", row_text(input.row), ", microbatch ", input.microbatch, ", at ", place.offset, " of ",
+             place.arena == kCoordinatorArena ? "the coordinator's arena" : cat("the arena of worker ", place.arena));
+}
+
+void ConsistencyCheck::before_input(const Command& command, const Input& input) {
+  if (!is_on_) return;
+  const BlockPlace& place = input.table->place(input.row.kind, input.row.index, input.microbatch);
+  if (place.bytes == 0) {
+    if (input.row.kind == BlockKind::kRecompute) return;  // the layer saved nothing
+    throw violation_of(ProtocolRule::kDataBeforeEvent, cat(input_text(command, input), ", was not written yet"));
+  }
+  if (place.arena != kCoordinatorArena) {
+    if (epoch_of(place.slot) != epoch_of(command.slot)) {
+      throw violation_of(ProtocolRule::kEpoch, cat(input_text(command, input), ", was written in epoch ", epoch_of(place.slot)));
+    }
+    if (place.slot >= command.slot) {
+      throw violation_of(ProtocolRule::kWaitsPointBackwards,
+                         cat(input_text(command, input), ", was written by slot ", number_of(place.slot)));
+    }
+  }
+  const std::uint64_t wanted = input.table->checksum(input.row.kind, input.row.index, input.microbatch);
+  if (wanted == 0) {
+    throw violation_of(ProtocolRule::kDataBeforeEvent, cat(input_text(command, input), ", has a place and no data yet"));
+  }
+  // The whole block, before anything in it is believed.
+  const std::uint64_t found = BlockChecksum::of({store_.block_data(place), place.bytes});
+  if (found == wanted) return;
+  throw violation_of(ProtocolRule::kBlocksStay, cat(input_text(command, input), ", was written with checksum ", wanted,
+                                                    " by slot ", number_of(place.slot), " and has now ", found));
+}
+
+void ConsistencyCheck::after_input(Stream& stream, const Command& command, const Input& input, std::span<const std::byte> memory) {
+  if (!is_on_) return;
+  const BlockPlace place = input.table->place(input.row.kind, input.row.index, input.microbatch);
+  const std::uint64_t wanted = input.table->checksum(input.row.kind, input.row.index, input.microbatch);
+  const std::string text = input_text(command, input);
+  read_back(stream, input_piece_, {store_.block_data(place), place.bytes - memory.size()}, memory, [wanted, text](std::uint64_t found) {
+    if (found == wanted) return;
+    throw violation_of(ProtocolRule::kBlocksStay, cat(text, ", changed while it was uploaded: checksum ", wanted, " before, ",
+                                                      found, " after"));
+  });
+}
+
+void ConsistencyCheck::read_back(Stream& stream, std::vector<std::byte>& piece, std::span<const std::byte> head,
+                                 std::span<const std::byte> memory, std::function<void(std::uint64_t)> judge) {
+  auto* read_back = new ReadBack(*this, piece, memory.size(), std::move(judge));
+  read_back->add_head(head);
+  for (std::uint64_t at = 0; at < memory.size(); at += piece.size()) {
+    stream.copy(piece.data(), memory.data() + at, std::min<std::uint64_t>(piece.size(), memory.size() - at));
+    stream.call_in_order(&ReadBack::add_piece, read_back);
+  }
+  stream.call_in_order(&ReadBack::finish, read_back);
+}
+
+namespace {
+
+struct ChecksumOperation {
+  std::span<const std::byte> bytes;
+  std::uint64_t& checksum;
+
+  static void run(void* operation) {
+    const std::unique_ptr<ChecksumOperation> self(static_cast<ChecksumOperation*>(operation));
+    self->checksum = BlockChecksum::of(self->bytes);
+  }
+};
+
+}  // namespace
+
+void enqueue_checksum(Stream& stream, std::span<const std::byte> bytes, std::uint64_t& checksum) {
+  stream.call_in_order(&ChecksumOperation::run, new ChecksumOperation{bytes, checksum});
+}
+
+}  // namespace rp

@@ -1,0 +1,54 @@
+#include "worker/observers/task_ranges.h"
+
+#include "common/text.h"
+
+namespace rp {
+
+namespace {
+
+const char* name_of(Phase phase) {
+  switch (phase) {
+    case Phase::kForward: return "forward";
+    case Phase::kFused: return "fused";
+    case Phase::kBackward: return "backward";
+  }
+  return "?";
+}
+
+}  // namespace
+
+TaskRanges::Scope TaskRanges::task(const Command& command) {
+  const int before = depth_;
+  if (profiler_ != nullptr) {
+    push(cat(name_of(command.phase), " of layers ", command.first_layer, "-", command.end_layer - 1, ", pipeline ", command.pipeline,
+             ", round ", command.round, ", step ", command.step));
+  }
+  return Scope(*this, before);
+}
+
+TaskRanges::Scope TaskRanges::microbatch(int number, bool is_recompute) {
+  const int before = depth_;
+  if (profiler_ != nullptr) push(cat(is_recompute ? "recompute of microbatch " : "microbatch ", number));
+  return Scope(*this, before);
+}
+
+void TaskRanges::layer(int number) {
+  if (profiler_ == nullptr) return;
+  if (in_layer_) close(depth_ - 1);
+  push(number < 0 ? std::string("loss") : cat("layer ", number));
+  in_layer_ = true;
+}
+
+void TaskRanges::push(const std::string& text) {
+  profiler_->push(text);
+  ++depth_;
+}
+
+void TaskRanges::close(int depth) {
+  for (; depth_ > depth; --depth_) {
+    profiler_->pop();
+    in_layer_ = false;
+  }
+}
+
+}  // namespace rp
