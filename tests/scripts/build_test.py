@@ -15,7 +15,7 @@ class BuildTest(unittest.TestCase):
         directory = tempfile.TemporaryDirectory(prefix="rp-build-")
         self.addCleanup(directory.cleanup)
         self.copy = Path(directory.name) / "roundpipe"
-        shutil.copytree(SOURCE, self.copy, ignore=shutil.ignore_patterns(".git", ".venv", "build", "run", "golden"))
+        shutil.copytree(SOURCE, self.copy, ignore=lambda folder, names: {"golden"} | ({".git", ".venv", "build", "run"} if Path(folder) == SOURCE else set()))
 
     def build(self, *words: str) -> subprocess.CompletedProcess:
         return subprocess.run(["scripts/build.sh", *words], cwd=self.copy, capture_output=True, text=True, timeout=120)

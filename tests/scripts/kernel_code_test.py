@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2]
-KERNELS = SOURCE / "cuda" / "kernels"
+KERNELS = SOURCE / "kernels" / "cuda"
 GENERATIONS = (80, 86, 89, 90, 120)
 # Of a multiprocessor of each (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"): threads, blocks,
 # bytes of shared memory, of which each block takes 1024 more than it asks for. All have 65,536 registers, given to warps by 256.
