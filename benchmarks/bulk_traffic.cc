@@ -112,7 +112,7 @@ class BulkStream {
     throw Error(ExitCode::kHang, "a copy did not end within 60 s");
   }
 
-  void record(const CudaEvent& event) const {
+  void record(const CudaEventHandle& event) const {
     context_.make_current();
     context_.check(context_.driver().event_record(event.get(), stream_.get()), "recording an event");
   }
@@ -121,7 +121,7 @@ class BulkStream {
   const BothSides& sides_;
   const bool is_upload_;
   CudaStream stream_;
-  const CudaEvent begin_, end_;
+  const CudaEventHandle begin_, end_;
   std::int64_t stamps_[2] = {};  // writer: the driver's thread
   SequenceWord done_{};          // writer: the stream. Pieces that are copied
   std::uint64_t enqueued_ = 0;
@@ -166,7 +166,7 @@ double speed_of(const std::string& direction, BulkStream& up, BulkStream& down, 
 
 // Urgent copies one after the other, each timed. Returns them sorted.
 std::vector<double> urgent_us(const CudaContext& context, CudaStream& stream, int count, const auto& enqueue) {
-  const CudaEvent done(context);
+  const CudaEventHandle done(context);
   std::mt19937 random(1);
   std::vector<double> us;
   for (int i = 0; i < count; ++i) {
@@ -237,7 +237,7 @@ std::vector<UrgentDelay> measure_urgent_delays(const CudaDriver& driver, const B
   const CudaContext context = CudaContext::open(driver, "");
   const BothSides sides(context, settings.bytes);
   const std::vector<std::pair<const char*, std::optional<Pieces>>> traffics = {
-      {"idle", std::nullopt}, {"gives_way", Pieces{}}, {"uncut", Pieces{.bytes = settings.bytes, .under_way = 2}}};
+      {"idle", std::nullopt}, {"yields", Pieces{}}, {"uncut", Pieces{.bytes = settings.bytes, .under_way = 2}}};
   std::vector<UrgentDelay> result;
   for (const auto& [name, pieces] : traffics) {
     const std::vector<double> input = delays(context, sides, settings, true, pieces);

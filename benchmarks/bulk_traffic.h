@@ -40,7 +40,7 @@ struct BulkSpeed {
 
 // From the call of the driver to the end of the copy.
 struct UrgentDelay {
-  std::string traffic{};  // "idle", "gives_way", "uncut": in the copy's own direction meanwhile
+  std::string traffic{};  // "idle", "yields", "uncut": in the copy's own direction meanwhile
   double input_us = 0;    // medians
   double page_us = 0;
   double longest_input_us = 0;

@@ -59,7 +59,7 @@ CUdeviceptr word_address(const PinnedMemory& pinned, const Board& board) {
 void live_and_die(const DriverOf& driver_of, DeadCase which, const DeadSettings& settings, Board& board) {
   const CudaDriver& driver = driver_of();
   const CudaContext context = CudaContext::open(driver, "");
-  const CudaEvent event(context, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS);
+  const CudaEventHandle event(context, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS);
   context.check(driver.ipc_get_event_handle(&board.handle, event.get()), "making an event for other processes");
   PinnedMemory pinned(context);
   register_word(pinned, board);
@@ -92,7 +92,7 @@ class Observer {
 
   void look(Forked& other) {
     wait_for(1);
-    if (!is_about_a_word(which_)) event_.emplace(CudaEvent::open(context_, board_.handle));
+    if (!is_about_a_word(which_)) event_.emplace(CudaEventHandle::open(context_, board_.handle));
     wait_for(2);
     if (event_) note("query_before", query());
     const std::int64_t queued = now_ns();
@@ -176,7 +176,7 @@ class Observer {
   const CudaContext context_;
   PinnedMemory pinned_;
   const CudaQueue queue_before_, queue_after_;
-  std::optional<CudaEvent> event_;
+  std::optional<CudaEventHandle> event_;
   std::string enqueued_;
   std::string text_;
 };

@@ -60,13 +60,13 @@ rp::Model with_frozen_matrices(const rp::Model& whole) {
 void print(const Settings& settings, const rp::models::ModelInfo& info, double loss, double seconds, const rp::Session& session) {
   rp::WorkerMemoryUse most;
   for (const rp::WorkerMemoryUse& use : session.worker_memory()) {
-    if (use.most_bytes > most.most_bytes) most = use;
+    if (use.peak_bytes > most.peak_bytes) most = use;
   }
   std::printf("{\"tokens\": %lld, \"steps\": %d, \"layers\": %d, \"parameters\": %lld, \"loss\": %.6f, \"seconds\": %.3f, "
-              "\"host_bytes_a_parameter\": %.3f, \"most_gpu_bytes\": %llu, \"limit_bytes\": %llu}\n",
+              "\"host_bytes_a_parameter\": %.3f, \"max_gpu_bytes\": %llu, \"limit_bytes\": %llu}\n",
               static_cast<long long>(settings.sequence_length), settings.steps, info.num_layers,
               static_cast<long long>(info.num_parameters), loss, seconds, session.memory_plan().bytes_per_parameter,
-              static_cast<unsigned long long>(most.most_bytes), static_cast<unsigned long long>(most.limit_bytes));
+              static_cast<unsigned long long>(most.peak_bytes), static_cast<unsigned long long>(most.limit_bytes));
   std::fflush(stdout);
 }
 

@@ -133,7 +133,7 @@ void add_blocks(Calls& calls, const GpuKernels& table, const KernelSizes& s, Lay
 }
 
 void add_loss(Calls& calls, const GpuKernels& table, const KernelSizes& s, const Inputs& inputs, Layout& layout) {
-  const std::int64_t rows = std::min(s.tokens, s.most_logit_rows), logits = rows * s.vocabulary;
+  const std::int64_t rows = std::min(s.tokens, s.max_logit_rows), logits = rows * s.vocabulary;
   layout.next_call();
   const models::GpuCrossEntropyRows loss{.logits = layout.elements(logits), .labels = inputs.ids, .losses = layout.array<float>(rows),
                                          .divisor = inputs.divisor, .columns = s.vocabulary, .with_gradient = true};
@@ -277,7 +277,7 @@ std::vector<KernelSpeed> measure_kernels(const CudaContext& context, const GpuKe
                                          int rounds) {
   const KernelCalls calls(context, table, sizes);
   const CudaQueue queue(context, false);
-  const CudaEvent begin(context, CU_EVENT_DEFAULT), end(context, CU_EVENT_DEFAULT);
+  const CudaEventHandle begin(context, CU_EVENT_DEFAULT), end(context, CU_EVENT_DEFAULT);
   std::vector<KernelSpeed> speeds;
   for (const KernelCalls::Call& call : calls.calls()) {
     std::vector<double> us;

@@ -22,7 +22,7 @@ struct KernelSizes {
   std::int64_t heads = 16;
   std::int64_t head_size = 128;
   std::int64_t vocabulary = 151936;
-  std::int64_t most_logit_rows = 2048;  // the loss is computed in chunks of tokens
+  std::int64_t max_logit_rows = 2048;  // the loss is computed in chunks of tokens
   std::int64_t experts = 128;           // of a mixture whose tokens go to one expert each, evenly
   std::int64_t expert_size = 768;
 };

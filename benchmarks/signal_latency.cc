@@ -101,7 +101,7 @@ class Worker {
       if (signals_->wait(0, event, {&never_stop, timeout_ns}) != WaitResult::kReached) {
         throw Error(ExitCode::kHang, cat("the producer's event ", event, " was not signalled within ", settings_.timeout_s, " s"));
       }
-      signals_->come_after(0, event, upload);
+      signals_->enqueue_wait(0, event, upload);
       upload.call(stamp, &stamps.start_of_upload[static_cast<std::size_t>(n)]);
       upload.copy(memory_.data(), from, settings_.bytes);
     }
@@ -181,7 +181,7 @@ PollingCost measure_polling(const CudaDriver& driver, std::uint64_t bytes, int r
   DeviceArena arena(context, bytes);
   std::byte* const on_gpu = arena.allocate(bytes, MemoryUse::kOutputs);
   const CudaQueue copies(context, false), waits(context, true);
-  const CudaEvent begin(context, CU_EVENT_DEFAULT), end(context, CU_EVENT_DEFAULT);
+  const CudaEventHandle begin(context, CU_EVENT_DEFAULT), end(context, CU_EVENT_DEFAULT);
   void* pinned = nullptr;
   context.check(driver.mem_host_alloc(&pinned, bytes + 4096, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP), "taking pinned memory");
   auto* const word = new (static_cast<std::byte*>(pinned) + bytes) SequenceWord();

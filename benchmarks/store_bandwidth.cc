@@ -75,8 +75,8 @@ struct Path {
 class Measure {
  public:
   Measure(const CudaContext& context, std::uint64_t bytes)
-      : context_(context), bytes_(bytes), begin_{CudaEvent(context, CU_EVENT_DEFAULT), CudaEvent(context, CU_EVENT_DEFAULT)},
-        end_{CudaEvent(context, CU_EVENT_DEFAULT), CudaEvent(context, CU_EVENT_DEFAULT)} {}
+      : context_(context), bytes_(bytes), begin_{CudaEventHandle(context, CU_EVENT_DEFAULT), CudaEventHandle(context, CU_EVENT_DEFAULT)},
+        end_{CudaEventHandle(context, CU_EVENT_DEFAULT), CudaEventHandle(context, CU_EVENT_DEFAULT)} {}
 
   // GB/s of each path, all at once.
   std::vector<double> run(const std::vector<Path>& paths) {
@@ -97,7 +97,7 @@ class Measure {
   }
 
  private:
-  void record(const CudaEvent& event, const Path& path) const {
+  void record(const CudaEventHandle& event, const Path& path) const {
     context_.make_current();
     context_.check(context_.driver().event_record(event.get(), path.stream->get()), "recording an event");
   }
@@ -113,7 +113,7 @@ class Measure {
 
   const CudaContext& context_;
   const std::uint64_t bytes_;
-  const CudaEvent begin_[2], end_[2];
+  const CudaEventHandle begin_[2], end_[2];
 };
 
 // Samples by what was measured and of which kind of memory.

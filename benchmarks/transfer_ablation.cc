@@ -1,10 +1,10 @@
 // What each part of RoundPipe is worth: weights that give way to inputs, gradients that give way to outputs, and backward
 // stages that are cut apart from the forward ones; alone left out, and all of them. The published models with their settings on
-// 8 GPUs (docs/design/transfers.md): in the simulator, or as runs on modelled GPUs (docs/simulation-device.md), which know no
+// 8 GPUs (docs/design/transfers.md): in the simulator, or as runs on emulated GPUs (docs/emulated-device.md), which know no
 // PCIe root and no host memory that GPUs share, and sum products in fp32.
 //
 //   transfer_ablation [--on simulator|sim] [--model NAME|all] [--mode sync|async|all] [--steps N] [--jobs N]
-//   (defaults: simulator, all, all; of runs on modelled GPUs 8 steps after 4, one at a time)
+//   (defaults: simulator, all, all; of runs on emulated GPUs 8 steps after 4, one at a time)
 
 #include <algorithm>
 #include <array>
@@ -25,7 +25,7 @@
 #include "roundpipe/error.h"
 #include "scheduler/gpu_memory.h"
 #include "scheduler/planner.h"
-#include "scheduler/simulation/modelled_run.h"
+#include "scheduler/simulation/machine_run.h"
 #include "scheduler/simulation/run_simulator.h"
 #include "tests/common/temp_directory.h"
 
@@ -85,14 +85,14 @@ Setting setting_of(const Model& model, bool asynchronous, rp::Accumulate accumul
                                   .parts = {.lora = {.rank = model.lora_rank, .on_experts = true}},
                                   .accumulate = accumulate};
   const std::vector<rp::LayerCost> costs = rp::layer_costs(rp::preset_config(model.preset), settings);
-  const rp::ModelledRun modelled{
+  const rp::MachineRun emulated{
       .gpu = rp::gpu_profile("rtx4090").profile, .server = rp::server_profile("xeon6330-8gpu").profile, .num_gpus = 8,
       .accumulate = accumulate,
       .host = {.asynchronous = asynchronous, .rounds_per_step = model.rounds, .num_microbatches = model.microbatches}};
-  const rp::RunWork work = rp::modelled_run(costs, modelled);
+  const rp::RunWork work = rp::run_work(costs, emulated);
   return {.work = work,
           .task = {.workload = work.workload, .round_choices = {model.microbatches}, .asynchronous = asynchronous,
-                   .limits = rp::stage_limits(costs, modelled.gpu.usable_bytes(), rp::RecomputeGrain::kStage, 2)}};
+                   .limits = rp::stage_limits(costs, emulated.gpu.usable_bytes(), rp::RecomputeGrain::kStage, 2)}};
 }
 
 rp::Plan thorough(const rp::PlanTask& task) { return rp::thorough_plan(task, std::chrono::seconds(2)).plan; }
@@ -106,10 +106,10 @@ void simulate(const Model& model, bool asynchronous) {
     change(changed.policy);
     return 100 * (step_ms(changed, plan) / all - 1);
   };
-  const double weights = with([](rp::TransferPolicy& policy) { policy.weights_give_way = false; });
-  const double gradients = with([](rp::TransferPolicy& policy) { policy.gradients_give_way = false; });
-  const double neither = with([](rp::TransferPolicy& policy) { policy.weights_give_way = policy.gradients_give_way = false; });
-  const double roots = with([](rp::TransferPolicy& policy) { policy.roots_give_way = true; });
+  const double weights = with([](rp::TransferPolicy& policy) { policy.weights_yield = false; });
+  const double gradients = with([](rp::TransferPolicy& policy) { policy.gradients_yield = false; });
+  const double neither = with([](rp::TransferPolicy& policy) { policy.weights_yield = policy.gradients_yield = false; });
+  const double roots = with([](rp::TransferPolicy& policy) { policy.roots_yield = true; });
   const std::optional<rp::Plan> symmetric = symmetric_plan(task);
   std::printf("%-12s %-5s %9.3f %+9.2f %% %+9.2f %% %+9.2f %% %+9.2f %%", model.preset, asynchronous ? "async" : "sync", all / 1000, weights,
               gradients, neither, roots);
@@ -117,7 +117,7 @@ void simulate(const Model& model, bool asynchronous) {
   else std::printf("  does not fit\n");
 }
 
-// Of a run on modelled GPUs, as it reports them.
+// Of a run on emulated GPUs, as it reports them.
 struct Measured {
   double step_ms = 0;
   double simulated_ms = 0;

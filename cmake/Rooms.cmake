@@ -50,7 +50,7 @@ rp_room(worker/observers USES common hoststore hoststore/records device worker/e
 rp_room(worker USES common common/system hoststore hoststore/records device worker/executor worker/copies worker/observers)
 rp_room(coordinator/rounds USES common common/system hoststore hoststore/records scheduler)
 rp_room(coordinator/updates USES common common/system hoststore hoststore/records optimizer coordinator/rounds)
-rp_room(coordinator/run_plans USES common hoststore/memory hoststore scheduler)
+rp_room(coordinator/run_plans USES common hoststore scheduler)
 rp_room(coordinator USES common common/system hoststore hoststore/records scheduler scheduler/simulation coordinator/rounds
         coordinator/updates coordinator/run_plans)
 rp_room(launcher/process USES common common/system hoststore hoststore/records)

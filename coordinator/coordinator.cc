@@ -52,7 +52,7 @@ std::vector<std::unique_ptr<PipelineState>> Coordinator::make_pipelines() {
                                        .report_failure = [this](std::exception_ptr error) { fail(std::move(error)); },
                                        .waits = RunReport::waits(options_.board, CoordinatorThread::kUpdates, state->number),
                                        .trace = &trace_.updates(state->number),
-                                       .modelled = options_.modelled_memory});
+                                       .emulated = options_.emulated_memory});
     pipelines.push_back(std::move(state));
   }
   return pipelines;

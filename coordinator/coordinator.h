@@ -40,7 +40,7 @@ struct CoordinatorOptions {
   std::function<void()> on_hang{};         // the commit thread's, before it fails because nothing goes on
   // The commit thread's, of each task in slot order, with the coordinator's mutex held: short, and without a call back.
   TellCommit on_commit{};
-  std::optional<HostMemoryModel> modelled_memory{};  // weights are updated in this memory's time, and not touched
+  std::optional<HostMemoryModel> emulated_memory{};  // weights are updated in this memory's time, and not touched
 };
 
 class Coordinator {

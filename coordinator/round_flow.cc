@@ -38,7 +38,7 @@ RoundFlow::RoundFlow(Store& store, InputBlocks& inputs, const std::vector<std::u
     const PipelineSettings& settings = pipeline->settings;
     const bool next_needs_step = pipeline->first_trained_layer == 0 && !settings.asynchronous && !settings.adds_rounds;
     pipelines_.push_back({.updates = *pipeline->updates,
-                          .next_runs_beside = !next_needs_step,
+                          .rounds_overlap = !next_needs_step,
                           .activation_budget = ActivationBudget(store.num_workers()),
                           .buffers = PipelineBuffers(blocks_)});
   }
@@ -162,9 +162,9 @@ void RoundFlow::end_if_done(Round& round) {
 void RoundFlow::learn_memory(PlanKind kind, const Round& round) {
   if (round.slots.empty()) return;
   Pipeline& pipeline = at(round.traits.pipeline);
-  const bool next_runs_beside = !round.traits.has_backward() || pipeline.next_runs_beside;
+  const bool rounds_overlap = !round.traits.has_backward() || pipeline.rounds_overlap;
   pipeline.activation_budget.learn(
-      kind, memory_of(round, store_.round_table(round), store_.catalogue(), next_runs_beside, plans_.times(round.traits.pipeline)),
+      kind, memory_of(round, store_.round_table(round), store_.catalogue(), rounds_overlap, plans_.times(round.traits.pipeline)),
       static_cast<int>(round.slots.front().number % static_cast<std::uint64_t>(store_.num_workers())));
 }
 

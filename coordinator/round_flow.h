@@ -76,7 +76,7 @@ class RoundFlow {
  private:
   struct Pipeline {
     Updates& updates;
-    bool next_runs_beside;  // of rounds with gradients: see RoundMemory
+    bool rounds_overlap;  // of rounds with gradients: see RoundMemory
     ActivationBudget activation_budget;
     PipelineBuffers buffers;
   };

@@ -31,7 +31,7 @@ ScheduleReport::Step& ScheduleReport::step_of(const CommittedTask& task) {
   if (found != steps_.end()) return found->second;
   std::shared_ptr<const Plan> plan = steps_.empty() ? nullptr : steps_.rbegin()->second.plan;
   if (!plan || *plan != task.round.plan) plan = std::make_shared<const Plan>(task.round.plan);
-  if (steps_.size() == kMostSteps) {
+  if (steps_.size() == kMaxSteps) {
     steps_.erase(steps_.begin());
     ++num_dropped_;
   }
@@ -44,7 +44,7 @@ void ScheduleReport::add(const CommittedTask& task) {
   if (!task.round.traits.has_backward()) return;
   const Completion& completion = task.completion;
   ComputeTimes compute = completion.compute;
-  if (compute.busy_ns == 0) compute.busy_ns = completion.end_ns - completion.start_ns - completion.wait_ns;  // no modelled device
+  if (compute.busy_ns == 0) compute.busy_ns = completion.end_ns - completion.start_ns - completion.wait_ns;  // no emulated device
   MutexLock lock(mutex_);
   Step& step = step_of(task);
   ++step.num_tasks;

@@ -61,7 +61,7 @@ class ScheduleReport {
   // Steps of which tasks were added.
   [[nodiscard]] std::uint64_t num_steps() const;
 
-  static constexpr std::size_t kMostSteps = 1000;  // the newest
+  static constexpr std::size_t kMaxSteps = 1000;  // the newest
 
  private:
   struct Step {

@@ -109,12 +109,12 @@ CudaContext::MemoryInfo CudaContext::memory_info() const {
 
 void CudaContext::fail(CUresult result, const char* what) const { check_cuda(*whole_, result, cat("GPU ", uuid_, ": ", what)); std::abort(); }
 
-CudaEvent::CudaEvent(const CudaContext& context, unsigned flags) : context_(context) {
+CudaEventHandle::CudaEventHandle(const CudaContext& context, unsigned flags) : context_(context) {
   context.make_current();
   context.check(context.driver().event_create(&event_, flags), "making an event");
 }
 
-CudaEvent CudaEvent::open(const CudaContext& context, const CUipcEventHandle& handle) {
+CudaEventHandle CudaEventHandle::open(const CudaContext& context, const CUipcEventHandle& handle) {
   context.make_current();
   CUevent event = nullptr;
   context.check(context.driver().ipc_open_event_handle(&event, handle),
@@ -122,7 +122,7 @@ CudaEvent CudaEvent::open(const CudaContext& context, const CUipcEventHandle& ha
   return {context, event};
 }
 
-CudaEvent::~CudaEvent() {
+CudaEventHandle::~CudaEventHandle() {
   if (event_ != nullptr) (void)context_.driver().event_destroy(event_);
 }
 

@@ -67,19 +67,19 @@ class CudaContext {
 [[nodiscard]] std::string uuid_text(const CUuuid& uuid);
 
 // An event without times. Move-only; the context must outlive it.
-class CudaEvent {
+class CudaEventHandle {
  public:
-  explicit CudaEvent(const CudaContext& context, unsigned flags = CU_EVENT_DISABLE_TIMING);
+  explicit CudaEventHandle(const CudaContext& context, unsigned flags = CU_EVENT_DISABLE_TIMING);
   // Another process's. Throws rp::Error.
-  static CudaEvent open(const CudaContext& context, const CUipcEventHandle& handle);
-  CudaEvent(CudaEvent&& other) noexcept : context_(other.context_), event_(other.event_) { other.event_ = nullptr; }
-  CudaEvent& operator=(CudaEvent&&) = delete;
-  ~CudaEvent();
+  static CudaEventHandle open(const CudaContext& context, const CUipcEventHandle& handle);
+  CudaEventHandle(CudaEventHandle&& other) noexcept : context_(other.context_), event_(other.event_) { other.event_ = nullptr; }
+  CudaEventHandle& operator=(CudaEventHandle&&) = delete;
+  ~CudaEventHandle();
 
   [[nodiscard]] CUevent get() const { return event_; }
 
  private:
-  CudaEvent(const CudaContext& context, CUevent event) : context_(context), event_(event) {}
+  CudaEventHandle(const CudaContext& context, CUevent event) : context_(context), event_(event) {}
 
   const CudaContext& context_;
   CUevent event_ = nullptr;

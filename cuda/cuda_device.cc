@@ -91,17 +91,17 @@ std::byte* CudaDevice::take(std::uint64_t bytes, MemoryUse use) {
 DeviceMemory CudaDevice::allocate(std::uint64_t bytes, MemoryUse use) {
   if (bytes == 0) return {};
   DeviceMemory memory(take(bytes, use), bytes, [this](std::byte* given, std::uint64_t) { arena_.free(given); });
-  let_uploads_come_after_compute();
+  let_uploads_wait_for_compute();
   return memory;
 }
 
 // LibTorch's tensors and the worker's own buffers are given back when the last operation on them is enqueued: what is computed with
 // them may be still to come.
-void CudaDevice::let_uploads_come_after_compute() {
+void CudaDevice::let_uploads_wait_for_compute() {
   MutexLock lock(mutex_);
   compute_.record(computed_);
-  upload_parameters_.come_after(computed_);
-  upload_activations_.come_after(computed_);
+  upload_parameters_.wait_event(computed_);
+  upload_activations_.wait_event(computed_);
 }
 
 DeviceMemoryPeaks CudaDevice::memory_peaks() const {
@@ -123,7 +123,7 @@ Stream& CudaDevice::stream(StreamKind kind) {
   RP_ASSERT(false);
 }
 
-std::unique_ptr<StreamPoint> CudaDevice::make_point() { return std::make_unique<CudaPoint>(context_); }
+std::unique_ptr<Event> CudaDevice::make_event() { return std::make_unique<CudaEvent>(context_); }
 
 std::unique_ptr<OutputSignals> CudaDevice::connect(Store& store, int number) {
   pinned_store_.emplace(pinned_, store, warn_, options_.registration);

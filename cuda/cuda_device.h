@@ -49,7 +49,7 @@ class CudaDevice : public Device {
   [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes, MemoryUse use) override;
   [[nodiscard]] DeviceMemoryPeaks memory_peaks() const override;
   [[nodiscard]] Stream& stream(StreamKind kind) override;
-  [[nodiscard]] std::unique_ptr<StreamPoint> make_point() override;
+  [[nodiscard]] std::unique_ptr<Event> make_event() override;
   void check() override { compute_.check(); }
   void stop() override;
   // What the host is still to be told is not told, and what a GPU that does not end its work holds is left to the end of the process.
@@ -76,7 +76,7 @@ class CudaDevice : public Device {
   [[nodiscard]] std::array<CudaStream*, 5> streams() {
     return {&upload_parameters_, &upload_activations_, &download_, &download_gradients_, &compute_};
   }
-  void let_uploads_come_after_compute();
+  void let_uploads_wait_for_compute();
 
   const CudaDeviceOptions options_;
   const PinnedStore::Warn warn_;
@@ -92,7 +92,7 @@ class CudaDevice : public Device {
   std::optional<PinnedStore> pinned_store_;  // from connect() on
   bool gives_back_ = true;
   Mutex mutex_;
-  CudaPoint computed_ RP_GUARDED_BY(mutex_);  // what compute had been given when memory was taken last
+  CudaEvent computed_ RP_GUARDED_BY(mutex_);  // what compute had been given when memory was taken last
 };
 
 }  // namespace rp

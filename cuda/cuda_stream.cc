@@ -50,10 +50,10 @@ CudaStream::CudaStream(const CudaContext& context, const Memory& memory, bool is
     : context_(context),
       memory_(memory),
       queue_(context, is_urgent),
-      beside_queue_(context, is_urgent),
-      to_beside_(context),
+      side_queue_(context, is_urgent),
+      to_side_(context),
       calls_(context, queue_.get()),
-      beside_calls_(context, beside_queue_.get()) {
+      side_calls_(context, side_queue_.get()) {
   void* stage = nullptr;
   context.check(context.driver().mem_host_alloc(&stage, kStageBytes, CU_MEMHOSTALLOC_PORTABLE), "taking pinned memory for copies");
   stage_ = static_cast<std::byte*>(stage);
@@ -100,9 +100,9 @@ void CudaStream::copy_staged(std::byte* to, const std::byte* from, std::uint64_t
 HostCalls& CudaStream::beside() {
   context_.make_current();
   const CudaDriver& driver = context_.driver();
-  context_.check(driver.event_record(to_beside_.get(), get()), "recording an event");
-  context_.check(driver.stream_wait_event(beside_queue_.get(), to_beside_.get(), CU_EVENT_WAIT_DEFAULT), "waiting for an event");
-  return beside_calls_;
+  context_.check(driver.event_record(to_side_.get(), get()), "recording an event");
+  context_.check(driver.stream_wait_event(side_queue_.get(), to_side_.get(), CU_EVENT_WAIT_DEFAULT), "waiting for an event");
+  return side_calls_;
 }
 
 void CudaStream::signal(SequenceWord& word, std::uint64_t value) { beside().enqueue_publish(word, value); }
@@ -114,25 +114,25 @@ void CudaStream::call_in_order(void (*function)(void*), void* argument) {
   calls_.enqueue_call(function, argument);
 }
 
-void CudaStream::record(StreamPoint& point) {
+void CudaStream::record(Event& event) {
   context_.make_current();
-  context_.check(context_.driver().event_record(static_cast<CudaPoint&>(point).event.get(), get()), "recording an event");
+  context_.check(context_.driver().event_record(static_cast<CudaEvent&>(event).handle.get(), get()), "recording an event");
 }
 
-void CudaStream::come_after(const StreamPoint& point) {
+void CudaStream::wait_event(const Event& event) {
   context_.make_current();
-  context_.check(context_.driver().stream_wait_event(get(), static_cast<const CudaPoint&>(point).event.get(), CU_EVENT_WAIT_DEFAULT),
+  context_.check(context_.driver().stream_wait_event(get(), static_cast<const CudaEvent&>(event).handle.get(), CU_EVENT_WAIT_DEFAULT),
                  "waiting for an event");
 }
 
 void CudaStream::stop_calls() {
   calls_.stop();
-  beside_calls_.stop();
+  side_calls_.stop();
 }
 
 void CudaStream::cancel_calls() {
   calls_.cancel();
-  beside_calls_.cancel();
+  side_calls_.cancel();
 }
 
 void CudaStream::check() const {
@@ -142,14 +142,14 @@ void CudaStream::check() const {
 }
 
 void CudaStream::drain() {
-  if (queue_.drain(kDrainNs) && beside_queue_.drain(kDrainNs)) return;
+  if (queue_.drain(kDrainNs) && side_queue_.drain(kDrainNs)) return;
   throw Error(ExitCode::kHang, cat("GPU ", context_.uuid(), " did not end its work within ", kDrainNs / kNsPerSecond,
                                    " s; it may wait for a worker that is gone"));
 }
 
 bool CudaStream::drain_within(std::int64_t timeout_ns) {
   try {
-    return queue_.drain(timeout_ns) && beside_queue_.drain(timeout_ns);
+    return queue_.drain(timeout_ns) && side_queue_.drain(timeout_ns);
   } catch (const Error&) {
     return false;
   }

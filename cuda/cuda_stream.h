@@ -2,7 +2,7 @@
 // A stream of a GPU. What the host is told of its progress goes over a second stream beside it: a host function in the stream
 // itself would hold up the copies behind it until a thread of the driver's has run it.
 //
-// Owned by the CudaDevice. One thread enqueues at a time, but for record() and come_after(), which are for any thread. Context,
+// Owned by the CudaDevice. One thread enqueues at a time, but for record() and wait_event(), which are for any thread. Context,
 // arena and pinned memory must outlive it.
 #pragma once
 
@@ -19,10 +19,10 @@
 
 namespace rp {
 
-class CudaPoint : public StreamPoint {
+class CudaEvent : public Event {
  public:
-  explicit CudaPoint(const CudaContext& context) : event(context) {}
-  CudaEvent event;
+  explicit CudaEvent(const CudaContext& context) : handle(context) {}
+  CudaEventHandle handle;
 };
 
 // A stream of the driver's. Move-only.
@@ -62,9 +62,9 @@ class CudaStream : public Stream {
   void signal(SequenceWord& word, std::uint64_t value) override;
   void call(void (*function)(void*), void* argument) override;
   void call_in_order(void (*function)(void*), void* argument) override;
-  void record(StreamPoint& point) override;
-  void come_after(const StreamPoint& point) override;
-  void announce(SequenceWord& word, std::uint64_t value) override { word.publish(value); }
+  void record(Event& event) override;
+  void wait_event(const Event& event) override;
+  void publish_waitable(SequenceWord& word, std::uint64_t value) override { word.publish(value); }
   // Throws rp::Error: kHang if that takes too long, or what the driver says.
   void drain() override;
   // What the driver says is no concern of a worker that gives up.
@@ -74,7 +74,7 @@ class CudaStream : public Stream {
   void stop_calls();
   // What is enqueued for the host is not called any more. Any thread.
   void cancel_calls();
-  [[nodiscard]] bool is_idle() const { return queue_.is_idle() && beside_queue_.is_idle(); }
+  [[nodiscard]] bool is_idle() const { return queue_.is_idle() && side_queue_.is_idle(); }
   // Throws rp::Error with what the driver says where the GPU has failed. Any thread.
   void check() const;
 
@@ -95,10 +95,10 @@ class CudaStream : public Stream {
   const CudaContext& context_;
   const Memory memory_;
   CudaQueue queue_;
-  CudaQueue beside_queue_;
-  CudaEvent to_beside_;
+  CudaQueue side_queue_;
+  CudaEventHandle to_side_;
   HostCalls calls_;         // in the stream's own order
-  HostCalls beside_calls_;
+  HostCalls side_calls_;
   std::byte* stage_ = nullptr;
   std::atomic<std::uint64_t> staged_bytes_{0};
 };

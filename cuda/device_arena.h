@@ -10,9 +10,9 @@
 #include <cstdint>
 
 #include "cuda/context.h"
-#include "cuda/spent_memory.h"
+#include "cuda/out_of_memory_report.h"
 #include "device/arena_book.h"
-#include "hoststore/memory/memory_use.h"
+#include "hoststore/memory_use.h"
 
 namespace rp {
 

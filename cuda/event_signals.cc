@@ -18,7 +18,7 @@ const std::atomic<bool> kNeverStop{false};
 EventSignals::EventSignals(const CudaContext& context, Store& store, int worker)
     : context_(context), store_(store), worker_(worker), events_(static_cast<std::size_t>(store.num_workers())) {
   EventRing& ring = store.event_ring(worker);
-  std::vector<CudaEvent>& own = events_[static_cast<std::size_t>(worker)];
+  std::vector<CudaEventHandle>& own = events_[static_cast<std::size_t>(worker)];
   for (std::uint64_t i = 0; i < kNum; ++i) {
     own.emplace_back(context, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS);
     CUipcEventHandle handle{};
@@ -35,7 +35,7 @@ void EventSignals::wait_reusable(std::uint64_t old) const {
   };
   const SequenceWord& complete = store_.worker_words(worker_).events;
   if (complete.wait_at_least(old, {&kNeverStop, kTimeoutNs}) != WaitResult::kReached) fail("was not complete");
-  // SYNC: seq_cst, with the loads of `held` below; pairs with come_after(): a consumer that misses what is seen here has shown
+  // SYNC: seq_cst, with the loads of `held` below; pairs with enqueue_wait(): a consumer that misses what is seen here has shown
   // `held` before.
   RP_ASSERT(complete.observe_in_order() >= old);
   for (int consumer = 0; consumer < store_.num_workers(); ++consumer) {
@@ -65,23 +65,23 @@ WaitResult EventSignals::wait(int worker, std::uint64_t event, const WaitLimits&
   return store_.worker_words(worker).issued.wait_at_least(event, limits);
 }
 
-const std::vector<CudaEvent>& EventSignals::events_of(int worker) {
-  std::vector<CudaEvent>& events = events_[static_cast<std::size_t>(worker)];
+const std::vector<CudaEventHandle>& EventSignals::events_of(int worker) {
+  std::vector<CudaEventHandle>& events = events_[static_cast<std::size_t>(worker)];
   if (!events.empty()) return events;
   const EventRing& ring = store_.event_ring(worker);
   RP_ASSERT(ring.num_made.observe() == kNum);  // it has issued one
   for (std::uint64_t i = 0; i < kNum; ++i) {
     CUipcEventHandle handle{};
     std::memcpy(&handle, ring.handles[i].data(), sizeof(handle));
-    events.push_back(CudaEvent::open(context_, handle));
+    events.push_back(CudaEventHandle::open(context_, handle));
   }
   return events;
 }
 
-void EventSignals::come_after(int worker, std::uint64_t event, Stream& stream) {
+void EventSignals::enqueue_wait(int worker, std::uint64_t event, Stream& stream) {
   const SequenceWord& complete = store_.worker_words(worker).events;
   if (complete.observe() >= event) return;
-  const std::vector<CudaEvent>& events = events_of(worker);
+  const std::vector<CudaEventHandle>& events = events_of(worker);
   std::atomic<std::uint64_t>& held = store_.event_ring(worker_).held[static_cast<std::size_t>(worker)];
   // SYNC: seq_cst, with the look at `complete`; pairs with wait_reusable().
   held.store(event, std::memory_order_seq_cst);

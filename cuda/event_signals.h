@@ -26,7 +26,7 @@ class EventSignals : public OutputSignals {
 
   void signal(std::uint64_t event, Stream& stream) override;
   [[nodiscard]] WaitResult wait(int worker, std::uint64_t event, const WaitLimits& limits) override;
-  void come_after(int worker, std::uint64_t event, Stream& stream) override;
+  void enqueue_wait(int worker, std::uint64_t event, Stream& stream) override;
 
  private:
   static constexpr std::uint64_t kNum = EventRing::kNumEvents;
@@ -34,13 +34,13 @@ class EventSignals : public OutputSignals {
 
   // Sleeps until event number `old` of this worker is complete and nobody is about to wait for it.
   void wait_reusable(std::uint64_t old) const;
-  [[nodiscard]] const std::vector<CudaEvent>& events_of(int worker);
+  [[nodiscard]] const std::vector<CudaEventHandle>& events_of(int worker);
 
   const CudaContext& context_;
   Store& store_;
   const int worker_;
-  std::vector<std::vector<CudaEvent>> events_;       // by worker; others' are opened when they are first needed
-  std::array<std::uint64_t, kNum> recorded_{};       // the runner's: which number each event of its own stands for; 0: none
+  std::vector<std::vector<CudaEventHandle>> events_;       // by worker; others' are opened when they are first needed
+  std::array<std::uint64_t, kNum> recorded_{};       // the stage runner's: which number each event of its own stands for; 0: none
 };
 
 }  // namespace rp

@@ -29,7 +29,7 @@ WaitResult WordSignals::wait(int worker, std::uint64_t event, const WaitLimits& 
   return store_.worker_words(worker).issued.wait_at_least(event, limits);
 }
 
-void WordSignals::come_after(int worker, std::uint64_t event, Stream& stream) {
+void WordSignals::enqueue_wait(int worker, std::uint64_t event, Stream& stream) {
   if (store_.worker_words(worker).events.observe() >= event) return;
   context_.make_current();
   context_.check(context_.driver().stream_wait_value64(static_cast<CudaStream&>(stream).get(), events_address(worker), event,

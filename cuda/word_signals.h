@@ -21,7 +21,7 @@ class WordSignals : public OutputSignals {
 
   void signal(std::uint64_t event, Stream& stream) override;
   [[nodiscard]] WaitResult wait(int worker, std::uint64_t event, const WaitLimits& limits) override;
-  void come_after(int worker, std::uint64_t event, Stream& stream) override;
+  void enqueue_wait(int worker, std::uint64_t event, Stream& stream) override;
 
  private:
   [[nodiscard]] CUdeviceptr events_address(int worker) const;

@@ -30,9 +30,9 @@ std::uint64_t ArenaBook::missing(std::uint64_t bytes) const {
 void ArenaBook::add(MemoryUse use, std::uint64_t bytes) {
   const auto number = static_cast<std::size_t>(use);
   by_use_[number] += bytes;
-  peaks_.most_by_use[number] = std::max(peaks_.most_by_use[number], by_use_[number]);
-  peaks_.most_bytes = std::max(peaks_.most_bytes, blocks_.used_bytes() + elsewhere_bytes_);
-  if (use == MemoryUse::kTensors) most_tensor_bytes_ = std::max(most_tensor_bytes_, by_use_[number]);
+  peaks_.peak_by_use[number] = std::max(peaks_.peak_by_use[number], by_use_[number]);
+  peaks_.peak_bytes = std::max(peaks_.peak_bytes, blocks_.used_bytes() + elsewhere_bytes_);
+  if (use == MemoryUse::kTensors) max_tensor_bytes_ = std::max(max_tensor_bytes_, by_use_[number]);
 }
 
 std::optional<std::uint64_t> ArenaBook::allocate(std::uint64_t bytes, MemoryUse use) {
@@ -93,7 +93,7 @@ DeviceMemoryPeaks ArenaBook::peaks() const {
 ArenaBook::Level ArenaBook::take_tensor_level() {
   MutexLock lock(mutex_);
   const std::uint64_t bytes = by_use_[static_cast<std::size_t>(MemoryUse::kTensors)];
-  return {.bytes = bytes, .most_bytes = std::exchange(most_tensor_bytes_, bytes)};
+  return {.bytes = bytes, .peak_bytes = std::exchange(max_tensor_bytes_, bytes)};
 }
 
 }  // namespace rp

@@ -10,7 +10,7 @@
 
 #include "common/mutex.h"
 #include "hoststore/block_allocator.h"
-#include "hoststore/memory/memory_use.h"
+#include "hoststore/memory_use.h"
 
 namespace rp {
 
@@ -43,7 +43,7 @@ class ArenaBook {
   // What LibTorch's tensors (kTensors) take, and their peak since the last call.
   struct Level {
     std::uint64_t bytes = 0;
-    std::uint64_t most_bytes = 0;
+    std::uint64_t peak_bytes = 0;
   };
   Level take_tensor_level();
 
@@ -56,7 +56,7 @@ class ArenaBook {
   BytesByUse by_use_ RP_GUARDED_BY(mutex_){};
   std::uint64_t elsewhere_bytes_ RP_GUARDED_BY(mutex_) = 0;
   DeviceMemoryPeaks peaks_ RP_GUARDED_BY(mutex_);
-  std::uint64_t most_tensor_bytes_ RP_GUARDED_BY(mutex_) = 0;  // since take_tensor_level()
+  std::uint64_t max_tensor_bytes_ RP_GUARDED_BY(mutex_) = 0;  // since take_tensor_level()
 };
 
 }  // namespace rp

@@ -1,5 +1,5 @@
 // device/copy_engine.h
-// One direction of a modelled link, in virtual time: which copy has the link when, and when what follows a copy is due.
+// One direction of an emulated link, in virtual time: which copy has the link when, and when what follows a copy is due.
 //
 // Streams queue copies and *marks*, things that happen when everything before them in their stream is done. The link does one
 // copy at a time. Where several streams have one waiting when it becomes free, the first stream goes first, or else what was

@@ -13,7 +13,7 @@
 
 #include "common/mutex.h"
 #include "device/arena_book.h"
-#include "hoststore/memory/memory_use.h"
+#include "hoststore/memory_use.h"
 
 namespace rp {
 

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "device/output_signals.h"
-#include "hoststore/memory/memory_use.h"
+#include "hoststore/memory_use.h"
 #include "hoststore/sequence_word.h"
 
 namespace rp {
@@ -51,12 +51,12 @@ class DeviceMemory {
   Release release_;
 };
 
-// A place in a stream's order, for other streams of the device to come after. A point that was never recorded is behind nothing.
-// Where streams have no order among themselves that the host need not wait for, it is nothing: those who use points wait for a
-// word besides (Stream::announce()), and by then all is done.
-class StreamPoint {
+// Marks a place in a stream's order, for other streams of the device to wait for. An event that was never recorded marks nothing. Devices whose
+// streams cannot wait for each other have empty events: their users also wait for a word (Stream::publish_waitable()), and by then all
+// work before the event is done.
+class Event {
  public:
-  virtual ~StreamPoint() = default;
+  virtual ~Event() = default;
 };
 
 // An in-order queue of operations.
@@ -70,15 +70,15 @@ class Stream {
   // Publishes `value` in `word` once everything enqueued before is done.
   virtual void signal(SequenceWord& word, std::uint64_t value) = 0;
 
-  // `point` is behind everything enqueued before. Recorded anew once nobody needs its old place.
-  virtual void record(StreamPoint& point) { (void)point; }
+  // Marks the place behind everything that is enqueued now. An event may be recorded again once no stream needs its old place.
+  virtual void record(Event& event) { (void)event; }
 
-  // What is enqueued from now on comes after `point` as it was recorded last, of another stream of this device.
-  virtual void come_after(const StreamPoint& point) { (void)point; }
+  // Makes what is enqueued from now on wait for `event` as it was recorded last, by another stream of this device.
+  virtual void wait_event(const Event& event) { (void)event; }
 
-  // Publishes `value` once who then calls come_after() with a point recorded before is sure to come after everything enqueued
-  // before: at once where the device keeps that order by itself, else when it is done.
-  virtual void announce(SequenceWord& word, std::uint64_t value) { signal(word, value); }
+  // Publishes `value` as soon as a stream that then waits for an event recorded before is sure to run after everything enqueued before: at
+  // once where the device keeps that order by itself, else when that work is done.
+  virtual void publish_waitable(SequenceWord& word, std::uint64_t value) { signal(word, value); }
 
   // Calls `function(argument)` once everything enqueued before is done, in a thread of the stream's.
   virtual void call(void (*function)(void*), void* argument) = 0;
@@ -123,7 +123,7 @@ class Device {
   [[nodiscard]] virtual Stream& stream(StreamKind kind) = 0;
 
   // Not recorded yet.
-  [[nodiscard]] virtual std::unique_ptr<StreamPoint> make_point() { return std::make_unique<StreamPoint>(); }
+  [[nodiscard]] virtual std::unique_ptr<Event> make_event() { return std::make_unique<Event>(); }
 
   // The worker stops: no call sleeps any longer for what is under way, and what is enqueued for the host from now on may be dropped.
   // Any thread.

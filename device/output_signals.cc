@@ -11,7 +11,7 @@ WaitResult HostSignals::wait(int worker, std::uint64_t event, const WaitLimits& 
   return store_.worker_words(worker).events.wait_at_least(event, limits);
 }
 
-void HostSignals::come_after(int, std::uint64_t, Stream&) {}
+void HostSignals::enqueue_wait(int, std::uint64_t, Stream&) {}
 
 std::unique_ptr<OutputSignals> Device::connect(Store& store, int number) { return std::make_unique<HostSignals>(store, number); }
 

@@ -6,7 +6,7 @@
 // then has that stream come after the event. What the host waits for differs: that the outputs are there (HostSignals), or only
 // that their copies are enqueued, where devices wait for each other (docs/design/signals.md).
 //
-// Made by Device::connect(), owned by the worker. signal() is the runner's, the others are the fetcher's.
+// Made by Device::connect(), owned by the worker. signal() is the stage runner's, the others are the input uploader's.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ class OutputSignals {
   // Event `event` of this worker, with its epoch, is behind what is enqueued on `stream`.
   virtual void signal(std::uint64_t event, Stream& stream) = 0;
 
-  // Until come_after() may be called for an event of `worker`, which may be this one.
+  // Until enqueue_wait() may be called for an event of `worker`, which may be this one.
   [[nodiscard]] virtual WaitResult wait(int worker, std::uint64_t event, const WaitLimits& limits) = 0;
 
   // What is enqueued on `stream` from now on comes after the event. REQUIRES: wait() said kReached.
-  virtual void come_after(int worker, std::uint64_t event, Stream& stream) = 0;
+  virtual void enqueue_wait(int worker, std::uint64_t event, Stream& stream) = 0;
 };
 
 // By the worker's `events` word, a futex: for devices whose streams only the host can order.
@@ -39,7 +39,7 @@ class HostSignals : public OutputSignals {
   HostSignals(Store& store, int worker) : store_(store), worker_(worker) {}
   void signal(std::uint64_t event, Stream& stream) override;
   [[nodiscard]] WaitResult wait(int worker, std::uint64_t event, const WaitLimits& limits) override;
-  void come_after(int worker, std::uint64_t event, Stream& stream) override;
+  void enqueue_wait(int worker, std::uint64_t event, Stream& stream) override;
 
  private:
   Store& store_;

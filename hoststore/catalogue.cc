@@ -87,7 +87,7 @@ class CatalogueCheck {
   }
 
  private:
-  static constexpr std::uint64_t kMostElements = std::uint64_t{1} << 48;
+  static constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 48;
 
   static bool is_dtype(DType dtype) { return static_cast<std::uint64_t>(dtype) < kNumDTypes; }
   // A place in an arena of `size` bytes, or none.
@@ -103,7 +103,7 @@ class CatalogueCheck {
   }
   [[nodiscard]] bool is_good(const BlockRecord& record) const {
     const std::uint64_t state = catalogue_.state_bytes();
-    if (!is_dtype(record.dtype) || !is_dtype(record.master_dtype) || record.num_elements > kMostElements) return false;
+    if (!is_dtype(record.dtype) || !is_dtype(record.master_dtype) || record.num_elements > kMaxElements) return false;
     if (record.num_copies < 1 || record.num_copies > record.parameter_offset.size() || record.pipeline >= catalogue_.pipelines().size()) return false;
     for (std::uint32_t copy = 0; copy < record.num_copies; ++copy) {
       if (!fits(record.parameter_offset[copy], record.bytes(), catalogue_.parameter_bytes())) return false;

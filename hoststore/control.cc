@@ -28,7 +28,7 @@ ControlLayout::ControlLayout(const ControlHeader& header) {
   epoch = region(sizeof(SequenceWord));
   failed = region(sizeof(SequenceWord));
   published = region(sizeof(SequenceWord) * header.num_blocks);
-  taken = region(sizeof(SequenceWord) * header.num_uses);
+  gradient_released = region(sizeof(SequenceWord) * header.num_uses);
   loss_scales = region(sizeof(LossScaleRecord) * header.num_pipelines);
   update_heartbeats = region(sizeof(SequenceWord) * header.num_pipelines);
   worker_words = region(align_up(sizeof(WorkerWords), 64) * workers);

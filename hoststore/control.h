@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "hoststore/boundary.h"
-#include "hoststore/memory/memory_use.h"
+#include "hoststore/memory_use.h"
 #include "hoststore/ring.h"
 #include "hoststore/round_table.h"
 #include "hoststore/sequence_word.h"
@@ -61,7 +61,7 @@ struct Command {
   std::uint64_t round = 0;         // since the start of training: the key of random numbers
   std::uint64_t step = 0;          // counted from 1
   std::uint64_t version = 0;       // of the weights
-  std::uint64_t taken_before = 0;  // what gradient writes wait for
+  std::uint64_t released_before = 0;  // what gradient writes wait for
   std::uint64_t first_event = 0;   // of this task's outputs: microbatch m is event first_event + m + 1 (without epoch)
   std::uint64_t table = 0;         // the round's table: its place in the coordinator's arena
   std::uint64_t table_bytes = 0;
@@ -93,7 +93,7 @@ static_assert(ShmSafe<Command> && sizeof(Command) % 8 == 0);
 
 enum class TaskOutcome : std::uint64_t { kDone, kFailed };
 
-// How a task's compute went, where the executor knows: modelled devices do. Else zeros.
+// How a task's compute went, where the executor knows: emulated devices do. Else zeros.
 struct ComputeTimes {
   using ShmFormat = void;
   std::int64_t busy_ns = 0;
@@ -153,7 +153,7 @@ struct EventRing {
   static constexpr std::uint64_t kNumEvents = 64;
   SequenceWord num_made;                                        // writer: the worker. kNumEvents once all handles are there
   std::array<std::array<std::byte, 64>, kNumEvents> handles{};  // writer: the worker, before num_made
-  std::array<std::atomic<std::uint64_t>, kMaxWorkers> held;     // writer: the worker's fetcher. By producer
+  std::array<std::atomic<std::uint64_t>, kMaxWorkers> held;     // writer: the worker's input uploader. By producer
 };
 static_assert(sizeof(EventRing) == 4616 && ShmSafe<EventRing>);
 
@@ -188,9 +188,9 @@ struct ControlHeader {
   std::uint64_t arena_limit_bytes = 0;  // how far one activation arena may grow
   std::int64_t wait_timeout_ns = 0;
   std::uint16_t checks_consistency = 0;  // 1: with stamps, and checked round tables
-  std::uint16_t is_sparse = 0;           // 1: a modelled run, whose arenas are longer than memory
-  std::uint16_t weights_give_way = 1;    // 1: to inputs, on a worker's link
-  std::uint16_t gradients_give_way = 1;  // 1: to outputs
+  std::uint16_t is_sparse = 0;           // 1: an emulated run, whose arenas are longer than memory
+  std::uint16_t weights_yield = 1;    // 1: to inputs, on a worker's link
+  std::uint16_t gradients_yield = 1;  // 1: to outputs
 };
 static_assert(ShmSafe<ControlHeader>);
 
@@ -201,7 +201,7 @@ struct ControlLayout {
   std::uint64_t epoch = 0;        // SequenceWord; writer: the coordinator
   std::uint64_t failed = 0;       // SequenceWord; writer: the coordinator. 1: the run failed, wait for its end
   std::uint64_t published = 0;    // SequenceWord per block; writer: the coordinator
-  std::uint64_t taken = 0;        // SequenceWord per use; writer: the coordinator
+  std::uint64_t gradient_released = 0;  // SequenceWord per use; writer: the coordinator
   std::uint64_t loss_scales = 0;  // LossScaleRecord per pipeline; writer: the coordinator
   std::uint64_t update_heartbeats = 0;  // SequenceWord per pipeline; writer: the coordinator. Grows with every block of an update
   std::uint64_t worker_words = 0; // WorkerWords per worker

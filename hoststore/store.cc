@@ -36,8 +36,8 @@ ControlHeader header_for(const StoreSettings& settings, const Catalogue& catalog
   header.threads_per_worker = settings.threads_per_worker;
   header.arena_limit_bytes = settings.arena_limit_bytes;
   header.wait_timeout_ns = settings.wait_timeout_ns;
-  header.weights_give_way = settings.weights_give_way ? 1 : 0;
-  header.gradients_give_way = settings.gradients_give_way ? 1 : 0;
+  header.weights_yield = settings.weights_yield ? 1 : 0;
+  header.gradients_yield = settings.gradients_yield ? 1 : 0;
   header.checks_consistency = settings.check_consistency ? 1 : 0;
   header.is_sparse = settings.is_sparse ? 1 : 0;
   const ControlLayout layout(header);
@@ -79,9 +79,9 @@ void check_memory(const StoreBytes& bytes) {
                   "machine or memory limit with more, or --params-on and a directory on a fast disk"));
 }
 
-void check_modelled_memory(const StoreBytes& bytes, std::uint64_t modelled) {
-  if (modelled == 0 || bytes.total() <= modelled) return;
-  throw Error(ExitCode::kNoResource, cat(need_text(bytes), ", but the modelled machine has ", bytes_text(modelled),
+void check_emulated_memory(const StoreBytes& bytes, std::uint64_t emulated) {
+  if (emulated == 0 || bytes.total() <= emulated) return;
+  throw Error(ExitCode::kNoResource, cat(need_text(bytes), ", but the emulated machine has ", bytes_text(emulated),
                                          " of memory; use a smaller model or a machine with more"));
 }
 
@@ -116,7 +116,7 @@ std::unique_ptr<Store> Store::create(const StoreSettings& settings, const Catalo
   const StoreBytes bytes = needed(settings, catalogue);
   const bool in_files = !settings.params_on.empty();
   if (settings.is_sparse) {
-    check_modelled_memory(bytes, settings.modelled_memory_bytes);
+    check_emulated_memory(bytes, settings.emulated_memory_bytes);
   } else if (!in_files) {
     check_memory(bytes);
   }

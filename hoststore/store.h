@@ -33,11 +33,11 @@ struct StoreSettings {
   std::uint64_t build_id = 0;
   std::uint64_t arena_limit_bytes = std::uint64_t{1} << 40;
   std::int64_t wait_timeout_ns = 600'000'000'000;
-  bool weights_give_way = true;    // to inputs, on a worker's link; gradients to outputs: docs/design/transfers.md
-  bool gradients_give_way = true;
-  // Arenas (but not control) are made without memory: for modelled runs, in which nobody reads or writes their data.
+  bool weights_yield = true;    // to inputs, on a worker's link; gradients to outputs: docs/design/transfers.md
+  bool gradients_yield = true;
+  // Arenas (but not control) are made without memory: for emulated runs, in which nobody reads or writes their data.
   bool is_sparse = false;
-  std::uint64_t modelled_memory_bytes = 0;  // sparse: what the modelled machine has; 0: without a limit
+  std::uint64_t emulated_memory_bytes = 0;  // sparse: what the emulated machine has; 0: without a limit
   bool check_consistency = false;  // stamps, and round tables with checksums: docs/design/consistency-checker.md
 };
 
@@ -65,7 +65,7 @@ class Store {
   static std::unique_ptr<Store> create(const StoreSettings& settings, const Catalogue& catalogue);
 
   // Populates the memory of weights, optimizer state and gradients, as far as this process maps it, in threads of its own
-  // (page_populator.h). Does nothing where that is files or a modelled run's. Call once.
+  // (page_populator.h). Does nothing where that is files or an emulated run's. Call once.
   void populate_ahead(int num_threads);
   // For tests and measurements: returns when that is done.
   void wait_until_populated();
@@ -98,7 +98,7 @@ class Store {
   [[nodiscard]] SequenceWord& epoch() { return *at<SequenceWord>(layout_.epoch, 0); }
   [[nodiscard]] SequenceWord& failed() { return *at<SequenceWord>(layout_.failed, 0); }
   [[nodiscard]] SequenceWord& published(std::uint32_t block) { return *at<SequenceWord>(layout_.published, block); }
-  [[nodiscard]] SequenceWord& taken(std::uint32_t use) { return *at<SequenceWord>(layout_.taken, use); }
+  [[nodiscard]] SequenceWord& gradient_released(std::uint32_t use) { return *at<SequenceWord>(layout_.gradient_released, use); }
   [[nodiscard]] SequenceWord& update_heartbeat(std::uint32_t pipeline) { return *at<SequenceWord>(layout_.update_heartbeats, pipeline); }
   [[nodiscard]] LossScaleRecord& loss_scale(std::uint32_t pipeline) { return *at<LossScaleRecord>(layout_.loss_scales, pipeline); }
   [[nodiscard]] WorkerWords& worker_words(int worker);

@@ -26,7 +26,7 @@ class SizeReader {
   }
 
   [[nodiscard]] bool is_too_large() const {
-    return total_.terms > NamePattern::kMostTerms || total_.choices > NamePattern::kMostChoices || most_depth_ > NamePattern::kMostDepth;
+    return total_.terms > NamePattern::kMaxTerms || total_.choices > NamePattern::kMaxChoices || max_depth_ > NamePattern::kMaxDepth;
   }
 
   [[nodiscard]] bool has_reference() const { return has_reference_; }
@@ -46,7 +46,7 @@ class SizeReader {
     level.before_last = total_;
     ++level.sequence;
     ++total_.terms;
-    most_depth_ = std::max(most_depth_, ++depth_);
+    max_depth_ = std::max(max_depth_, ++depth_);
   }
 
   void read_term() {
@@ -97,12 +97,12 @@ class SizeReader {
     while (next_ < text_.size() && text_[next_] != '}') {
       std::size_t number = 0;
       const auto [end, error] = std::from_chars(text_.data() + next_, text_.data() + text_.size(), number);
-      if (error == std::errc::result_out_of_range) number = NamePattern::kMostTerms;
-      times = std::max(times, std::min(number, NamePattern::kMostTerms));
+      if (error == std::errc::result_out_of_range) number = NamePattern::kMaxTerms;
+      times = std::max(times, std::min(number, NamePattern::kMaxTerms));
       next_ = std::max(next_ + 1, static_cast<std::size_t>(end - text_.data()));
     }
     ++next_;
-    const Size& before = levels_.back().before_last;  // both at most kMost..., so that no product overflows
+    const Size& before = levels_.back().before_last;  // both at most kMax..., so that no product overflows
     total_.terms += (total_.terms - before.terms) * (times - 1);
     total_.choices += (total_.choices - before.choices) * (times - 1) + times;
   }
@@ -110,7 +110,7 @@ class SizeReader {
   std::string_view text_;
   std::size_t next_ = 0;
   Size total_{};
-  std::size_t depth_ = 0, most_depth_ = 0;
+  std::size_t depth_ = 0, max_depth_ = 0;
   bool has_reference_ = false;
   std::vector<Level> levels_{1};
 };
@@ -121,9 +121,9 @@ void check_size(const char* what, const std::string& text) {
     throw Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " is no regular expression for names: references to groups, as \\1, are not supported"));
   }
   if (size.is_too_large()) {
-    throw Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " is too large a regular expression: at most ", NamePattern::kMostTerms, " parts, ",
-                                      NamePattern::kMostChoices, " alternatives and repetitions, counted as often as they are repeated, and ",
-                                      NamePattern::kMostDepth, " parts behind or around each other; write it shorter"));
+    throw Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " is too large a regular expression: at most ", NamePattern::kMaxTerms, " parts, ",
+                                      NamePattern::kMaxChoices, " alternatives and repetitions, counted as often as they are repeated, and ",
+                                      NamePattern::kMaxDepth, " parts behind or around each other; write it shorter"));
   }
 }
 

@@ -13,9 +13,9 @@ class NamePattern {
  public:
   // What an expression may have, where a part that is repeated a counted number of times counts as often: parts; alternatives and
   // repetitions among them; and parts behind each other and around each other.
-  static constexpr std::size_t kMostTerms = 50'000;
-  static constexpr std::size_t kMostChoices = 1000;
-  static constexpr std::size_t kMostDepth = 1000;
+  static constexpr std::size_t kMaxTerms = 50'000;
+  static constexpr std::size_t kMaxChoices = 1000;
+  static constexpr std::size_t kMaxDepth = 1000;
 
   // What of a name the expression describes: all of it, or some part.
   enum class Extent { kWhole, kAnywhere };

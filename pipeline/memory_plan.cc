@@ -73,16 +73,16 @@ std::vector<WorkerMemoryUse> worker_memory_of(const std::vector<DeviceMemoryPeak
   std::vector<WorkerMemoryUse> workers;
   for (std::size_t worker = 0; worker < peaks.size(); ++worker) {
     const DeviceMemoryPeaks& of = peaks[worker];
-    if (of.most_bytes == 0) continue;  // it has completed no task
+    if (of.peak_bytes == 0) continue;  // it has completed no task
     WorkerMemoryUse& use = workers.emplace_back();
     use.worker = static_cast<int>(worker);
     use.limit_bytes = of.limit_bytes;
-    use.most_bytes = of.most_bytes;
+    use.peak_bytes = of.peak_bytes;
     use.staged_bytes = of.staged_bytes;
     for (std::size_t i = 0; i < kMemoryUses; ++i) {
-      if (of.most_by_use[i] > 0) use.items.push_back({memory_use_name(static_cast<MemoryUse>(i)), of.most_by_use[i]});
+      if (of.peak_by_use[i] > 0) use.items.push_back({memory_use_name(static_cast<MemoryUse>(i)), of.peak_by_use[i]});
     }
-    std::stable_sort(use.items.begin(), use.items.end(), [](const auto& a, const auto& b) { return a.most_bytes > b.most_bytes; });
+    std::stable_sort(use.items.begin(), use.items.end(), [](const auto& a, const auto& b) { return a.peak_bytes > b.peak_bytes; });
   }
   return workers;
 }

@@ -109,7 +109,7 @@ void Pipeline::Impl::note_few_microbatches(const RoundTraits& traits) {
   // Rounds that do not wait for each other's step are at work together.
   const bool rounds_overlap = options_.rounds_per_step > 1 || options_.asynchronous;
   const int num_together = traits.num_microbatches * (rounds_overlap ? kRoundsInFlight : 1);
-  if (num_together >= session_.num_workers() || !runtime_->notes_few_microbatches()) return;
+  if (num_together >= session_.num_workers() || !runtime_->mark_few_microbatches_reported()) return;
   std::fprintf(stderr, "roundpipe: %d microbatch%s at a time for %d workers: some workers will wait; at least as many microbatches as "
                        "workers keep all busy\n", num_together, num_together == 1 ? "" : "es", session_.num_workers());
 }

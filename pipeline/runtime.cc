@@ -71,37 +71,37 @@ std::uint64_t Runtime::fingerprint_of_all() const {
   return hash;
 }
 
-SimRun* Runtime::sim_run() {
-  if (!SimRun::is_for(settings_.device)) return nullptr;
-  if (!sim_run_) {
+EmulatedRun* Runtime::emulated_run() {
+  if (!EmulatedRun::is_for(settings_.device)) return nullptr;
+  if (!emulated_run_) {
     std::vector<const Model*> models;
     for (const Pipeline::Impl* pipeline : pipelines_) models.push_back(&pipeline->model());
-    sim_run_ = std::make_unique<SimRun>(settings_.device, models, num_workers_);
+    emulated_run_ = std::make_unique<EmulatedRun>(settings_.device, models, num_workers_);
     if (settings_.check_consistency) {
       throw Error(ExitCode::kUsage, cat("--check-consistency looks at data, and --device ", settings_.device,
                                         " has none; leave one out"));
     }
   }
-  return sim_run_.get();
+  return emulated_run_.get();
 }
 
 void Runtime::check_presets() const {
   for (const Pipeline::Impl* pipeline : pipelines_) {
     const LayerSpec& layer = pipeline->model().layers().front();
     if (!layer.cost) continue;
-    throw Error(ExitCode::kUsage, cat(layer.name, ": a simulated layer has shapes and no weights, so it runs on a modelled device only, "
+    throw Error(ExitCode::kUsage, cat(layer.name, ": an emulated layer has shapes and no weights, so it runs on an emulated device only, "
                                       "as --device sim:rtx4090; to train on this machine give a model's directory"));
   }
 }
 
 void Runtime::refuse_on_sim(const char* what) const {
-  if (!SimRun::is_for(settings_.device)) return;
+  if (!EmulatedRun::is_for(settings_.device)) return;
   throw Error(ExitCode::kUsage, cat(what, ": a run on --device ", settings_.device, " has no weights; leave it out there"));
 }
 
 void Runtime::report_sim_run() {
-  if (!sim_run_ || !store_) return;
-  std::fputs(sim_run_->report(*schedules_.front(), *store_, pipelines_.front()->options().asynchronous).c_str(), stderr);
+  if (!emulated_run_ || !store_) return;
+  std::fputs(emulated_run_->report(*schedules_.front(), *store_, pipelines_.front()->options().asynchronous).c_str(), stderr);
 }
 
 StepTimes Runtime::step_times(int pipeline) {
@@ -123,12 +123,12 @@ void Runtime::create_store(const std::function<void(const LoadProgress&)>& tell)
   settings.build_id = build_id();
   settings.arena_limit_bytes = available_memory();
   settings.wait_timeout_ns = settings_.wait_timeout_seconds * kNsPerSecond;
-  settings.weights_give_way = settings_.give_way == "all" || settings_.give_way == "weights";
-  settings.gradients_give_way = settings_.give_way == "all" || settings_.give_way == "gradients";
+  settings.weights_yield = settings_.give_way == "all" || settings_.give_way == "weights";
+  settings.gradients_yield = settings_.give_way == "all" || settings_.give_way == "gradients";
   settings.check_consistency = settings_.check_consistency;
-  if (const SimRun* run = sim_run()) {
+  if (const EmulatedRun* run = emulated_run()) {
     settings.is_sparse = true;
-    settings.modelled_memory_bytes = run->machine().host_memory_bytes;
+    settings.emulated_memory_bytes = run->machine().host_memory_bytes;
     const std::uint64_t limit = run->machine().host_memory_bytes;
     settings.arena_limit_bytes = limit > 0 ? limit : StoreSettings().arena_limit_bytes;
   } else {
@@ -158,7 +158,7 @@ void Runtime::write_weights(const Catalogue& catalogue, const std::function<void
   for (std::size_t i = 0; i < pipelines_.size(); ++i) {
     initial_buffers_.emplace_back();
     buffer_names_.emplace_back();
-    if (sim_run()) continue;  // nobody reads them
+    if (emulated_run()) continue;  // nobody reads them
     for (const auto& [layer, buffers] : write_initial_weights(pipelines_[i]->model(), catalogue.pipelines()[i], *store_, on_layer)) {
       for (const NamedBuffer& buffer : buffers) {
         initial_buffers_.back()[layer].push_back(buffer.value);
@@ -170,8 +170,8 @@ void Runtime::write_weights(const Catalogue& catalogue, const std::function<void
 
 std::uint64_t Runtime::max_stage_bytes() const {
   // A worker holds two stages' weights, gradients in fp32 and in the working dtype: about six times a stage.
-  if (sim_run_ && sim_run_->machine().memory_bytes > 0) return sim_run_->machine().memory_bytes / 12;
-  if (sim_run_ || is_on_gpus()) return UINT64_MAX;  // GPUs: their plans go by what is measured
+  if (emulated_run_ && emulated_run_->machine().memory_bytes > 0) return emulated_run_->machine().memory_bytes / 12;
+  if (emulated_run_ || is_on_gpus()) return UINT64_MAX;  // GPUs: their plans go by what is measured
   return available_memory() / (12 * static_cast<std::uint64_t>(num_workers_));
 }
 
@@ -226,7 +226,7 @@ void Runtime::start_coordinator(std::optional<FaultBoardEntry> board, std::funct
   options.on_hang = std::move(on_hang);
   options.trace = trace;
   options.optimizer_threads = optimizer_threads(usable_cores(), is_on_gpus() ? num_workers_ : 0);
-  if (const SimRun* run = sim_run()) options.modelled_memory = run->host_memory();
+  if (const EmulatedRun* run = emulated_run()) options.emulated_memory = run->host_memory();
   options.on_commit = [this](const CommittedTask& task) { schedules_[static_cast<std::size_t>(task.round.traits.pipeline)]->add(task); };
   for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) {
     const PipelineOptions& pipeline = pipelines_[static_cast<std::size_t>(i)]->options();
@@ -275,18 +275,18 @@ void Runtime::compare_with(const Store& store) const {
 }
 
 void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> board, TraceJournal* trace, ServeEnd end) {
-  if (const SimRun* run = sim_run()) return run->serve(store, worker, board, trace);
+  if (const EmulatedRun* run = emulated_run()) return run->serve(store, worker, board, trace);
   if (settings_.device != "cpu") {
     const std::unique_ptr<PluginDevice> device = load_device_plugin(settings_.device).make(plugin_settings(store, worker));
     const ProcessEnd leave{device->device(), end};
     return serve_on(device->device(), device->torch_device(), device->profiler(), store, worker, board, trace);
   }
-  std::uint64_t most_elements = 0;
-  for (const BlockRecord& block : store.catalogue().blocks()) most_elements = std::max(most_elements, block.num_elements);
+  std::uint64_t max_elements = 0;
+  for (const BlockRecord& block : store.catalogue().blocks()) max_elements = std::max(max_elements, block.num_elements);
   if (store_ == nullptr) store.populate_ahead(1);  // this is a process of its own
   const std::shared_ptr<CpuMemory> memory = install_cpu_tensor_memory();
   CpuDevice device(memory);
-  CpuTorchDevice torch_device(memory, static_cast<int>(store.header().threads_per_worker), most_elements);
+  CpuTorchDevice torch_device(memory, static_cast<int>(store.header().threads_per_worker), max_elements);
   serve_on(device, torch_device, nullptr, store, worker, board, trace);
 }
 

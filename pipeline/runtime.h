@@ -16,7 +16,7 @@
 #include "hoststore/records/fault_board.h"
 #include "hoststore/store.h"
 #include "pipeline/effective_settings.h"
-#include "pipeline/sim_run.h"
+#include "pipeline/emulated_run.h"
 #include "pipeline/torch_worker/device_plugin.h"
 #include "roundpipe/pipeline.h"
 #include "roundpipe/session.h"
@@ -44,9 +44,9 @@ class Runtime {
   // Saves under way are not finished: nothing waits for them any more.
   void give_up_saves();
   void end_coordinator();
-  // Throws rp::Error (kUsage) on a modelled device, which has no weights that `what` could read or write.
+  // Throws rp::Error (kUsage) on an emulated device, which has no weights that `what` could read or write.
   void refuse_on_sim(const char* what) const;
-  // Coordinator: what is said in the end of a run on a modelled device that went well.
+  // Coordinator: what is said in the end of a run on an emulated device that went well.
   void report_sim_run();
   // Coordinator: of the steps that are done.
   [[nodiscard]] StepTimes step_times(int pipeline);
@@ -59,8 +59,8 @@ class Runtime {
   // Throws rp::Error (kUsage) if the gradients of no further round can be added before the pipeline's step().
   void check_room_for_gradients(int pipeline);
 
-  // True once: of all pipelines one says that its rounds are too small for the workers.
-  [[nodiscard]] bool notes_few_microbatches() { return !std::exchange(has_noted_few_, true); }
+  // Returns true once, so that only one of the pipelines reports that its rounds are too small for the workers.
+  [[nodiscard]] bool mark_few_microbatches_reported() { return !std::exchange(has_noted_few_, true); }
 
   // Throws rp::Error (kUsage) if start() was not called.
   [[nodiscard]] Coordinator& coordinator();
@@ -77,12 +77,12 @@ class Runtime {
   [[nodiscard]] RecomputeGrain recompute_grain(const PipelineOptions& options) const;
 
  private:
-  // Nothing where the device is no modelled one.
-  [[nodiscard]] SimRun* sim_run();
+  // Nothing where the device is no emulated one.
+  [[nodiscard]] EmulatedRun* emulated_run();
   void check_presets() const;
   void write_weights(const Catalogue& catalogue, const std::function<void(const LoadProgress&)>& tell);
   [[nodiscard]] std::uint64_t fingerprint_of_all() const;
-  [[nodiscard]] bool is_on_gpus() const { return settings_.device != "cpu" && !SimRun::is_for(settings_.device); }
+  [[nodiscard]] bool is_on_gpus() const { return settings_.device != "cpu" && !EmulatedRun::is_for(settings_.device); }
   [[nodiscard]] std::uint64_t max_stage_bytes() const;
   void warn_of_plan(int pipeline, const PlanSettings& settings) const;
   [[nodiscard]] PlanSettings plan_settings(int pipeline) const;
@@ -93,7 +93,7 @@ class Runtime {
   const EffectiveSettings& settings_;
   const int num_workers_;
   std::vector<Pipeline::Impl*> pipelines_;
-  std::unique_ptr<SimRun> sim_run_;  // once it is needed
+  std::unique_ptr<EmulatedRun> emulated_run_;  // once it is needed
   std::unique_ptr<Store> store_;
   std::vector<std::unique_ptr<ScheduleReport>> schedules_;  // by pipeline, from start_coordinator() on
   std::unique_ptr<Coordinator> coordinator_;

@@ -354,7 +354,7 @@ void Session::set_crash_notice(const std::string& text) { impl_->set_crash_notic
 void Session::preempted() { impl_->preempted(); }
 int Session::threads_per_worker() const { return impl_->settings().threads_per_worker; }
 std::string Session::device() const { return impl_->settings().device; }
-bool Session::is_modelled() const { return SimRun::is_for(impl_->settings().device); }
+bool Session::is_emulated() const { return EmulatedRun::is_for(impl_->settings().device); }
 std::string Session::gpu_profile() const { return impl_->settings().gpu_profile; }
 bool Session::fp16_accumulation() const { return impl_->settings().fp16_accumulation; }
 int Session::num_workers() const { return impl_->num_workers(); }

@@ -91,9 +91,9 @@ void check_size(const Workload& workload, const std::vector<ComparedSchedule>& s
   std::uint64_t all = 0;
   const auto add = [&all](std::uint64_t num_tasks, const std::string& name) {
     all += num_tasks;
-    if (all <= kMostDrawnTasks) return;
+    if (all <= kMaxDrawnTasks) return;
     throw Error(ExitCode::kUsage, cat("--html: ", all == num_tasks ? cat(name, " has ", num_tasks) : cat("the schedules up to ", name, " have ", all),
-                                      " tasks to draw, and a page has at most ", kMostDrawnTasks,
+                                      " tasks to draw, and a page has at most ", kMaxDrawnTasks,
                                       "; give fewer \"microbatches\" or \"layers\", or leave --html out"));
   };
   for (const ComparedSchedule& each : schedules) {
@@ -159,7 +159,7 @@ void describe(TimelineSection& section, const Row& row, const char* what, int nu
                      {"bubble", fixed(100 * row.step->bubble, 2) + " %"},
                      {"no schedule of these stages is below", fixed(row.step->lower_bound_ms, 4) + " ms"}};
   section.caption = what;
-  if (num_gpus > kMostDrawnGpus) section.caption += cat(" Drawn are the first ", kMostDrawnGpus, " of ", num_gpus, " GPUs.");
+  if (num_gpus > kMaxDrawnGpus) section.caption += cat(" Drawn are the first ", kMaxDrawnGpus, " of ", num_gpus, " GPUs.");
 }
 
 }  // namespace

@@ -274,7 +274,7 @@ std::uint64_t size_of(const std::string& option, const std::string& word) {
 }
 
 PlanOptions read_plan(const cxxopts::ParseResult& given) {
-  constexpr int kMost = 1'000'000;
+  constexpr int kMax = 1'000'000;
   PlanOptions options{.action = PlanOptions::Action::kPlan};
   options.effort = chosen("effort", given["effort"].as<std::string>(), kBriefEfforts);
   options.html = html_of(given);
@@ -285,10 +285,10 @@ PlanOptions read_plan(const cxxopts::ParseResult& given) {
   question.gpu = given["gpu"].as<std::string>();
   question.server = given["server"].as<std::string>();
   if (given.count("host-memory") > 0) question.host_bytes = size_of("host-memory", text_of(given, "host-memory"));
-  question.sequence_length = count_of(given, "sequence-length", 1, 100 * kMost);
-  question.batch = count_of(given, "batch-size", 1, kMost);
-  if (given.count("microbatches") > 0) question.round_microbatches = count_of(given, "microbatches", 1, kMost);
-  if (given.count("rounds-per-step") > 0) question.rounds_per_step = count_of(given, "rounds-per-step", 1, kMost);
+  question.sequence_length = count_of(given, "sequence-length", 1, 100 * kMax);
+  question.batch = count_of(given, "batch-size", 1, kMax);
+  if (given.count("microbatches") > 0) question.round_microbatches = count_of(given, "microbatches", 1, kMax);
+  if (given.count("rounds-per-step") > 0) question.rounds_per_step = count_of(given, "rounds-per-step", 1, kMax);
   question.parts.lora.rank = count_of(given, "lora-rank", 0, 65536);
   question.parts.lora.targets = given["lora-targets"].as<std::string>();
   question.parts.lora.on_experts = given.count("lora-experts") > 0;

@@ -10,7 +10,7 @@
 #include "common/text.h"
 #include "model_files/profile_file.h"
 #include "scheduler/plan_seeds.h"
-#include "scheduler/simulation/modelled_run.h"
+#include "scheduler/simulation/machine_run.h"
 #include "scheduler/simulation/run_simulator.h"
 
 namespace rp {
@@ -122,12 +122,12 @@ PredictedThroughput predict_as_published(const PublishedRun& published) {
                               .parts = parts_of(published.lora_rank),
                               .elementwise = Elementwise::kEager};
   const std::vector<LayerCost> costs = layer_costs(preset_config(published.preset), settings);
-  const ModelledRun run{.gpu = gpu_profile(kGpu).profile, .server = server_profile(kServer).profile,
+  const MachineRun run{.gpu = gpu_profile(kGpu).profile, .server = server_profile(kServer).profile,
                         .num_gpus = published.num_gpus, .accumulate = Accumulate::kFp16,
                         .host = {.asynchronous = published.asynchronous, .rounds_per_step = published.rounds_per_step,
                                  .num_microbatches = published.round_microbatches},
                         .pinned_weights = published.pinned_weights};
-  const RunWork work = modelled_run(costs, run);
+  const RunWork work = run_work(costs, run);
   const Plan plan = plan_of(greedy_cuts(StageSums(work.workload), published.num_gpus, 0));
   PredictedThroughput result{.run = simulate_run(work, stage_works(work.workload, plan), {.warm_up = 3, .steps = 8})};
   result.tokens_per_s = 1000.0 * published.batch * kPublishedSequenceLength / result.run.step_ms;

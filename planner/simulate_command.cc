@@ -24,8 +24,8 @@ constexpr double kMiB = 1048576, kGiB = 1073741824;
 std::uint64_t product(std::size_t a, int b) { return std::uint64_t{a} * static_cast<std::uint64_t>(b); }
 
 void check_memory_tasks(std::uint64_t num_tasks) {
-  if (num_tasks <= kMostTasksInMemory) return;
-  throw Error(ExitCode::kUsage, cat("the memory of ", num_tasks, " tasks would be looked at, and at most ", kMostTasksInMemory,
+  if (num_tasks <= kMaxTasksInMemory) return;
+  throw Error(ExitCode::kUsage, cat("the memory of ", num_tasks, " tasks would be looked at, and at most ", kMaxTasksInMemory,
                                     " are; give fewer \"microbatches\" or longer stages, or leave the keys of memory (\"weights_mib\" and "
                                     "the others) out"));
 }
@@ -33,7 +33,7 @@ void check_memory_tasks(std::uint64_t num_tasks) {
 // Whose memory is looked at.
 int chained_steps(std::uint64_t tasks_of_a_step, bool asynchronous) {
   if (!asynchronous) return 1;
-  return static_cast<int>(std::clamp<std::uint64_t>(kMostTasksInMemory / tasks_of_a_step, kFewestChainedSteps, kChainedSteps));
+  return static_cast<int>(std::clamp<std::uint64_t>(kMaxTasksInMemory / tasks_of_a_step, kMinChainedSteps, kChainedSteps));
 }
 
 SimulatedStep round_step(const WorkloadFile& file, const Plan& plan, int round_microbatches, bool asynchronous) {
@@ -79,7 +79,7 @@ std::vector<int> round_choices(const WorkloadFile& file) {
   if (file.gives_round) return {workload.round_microbatches};
   std::vector<int> choices;
   for (int round = std::min(workload.num_gpus, workload.num_microbatches); round <= workload.num_microbatches; ++round) {
-    if (workload.num_microbatches % round == 0 && workload.num_microbatches / round <= kMostRounds) choices.push_back(round);
+    if (workload.num_microbatches % round == 0 && workload.num_microbatches / round <= kMaxRounds) choices.push_back(round);
   }
   return choices;
 }

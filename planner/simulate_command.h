@@ -16,9 +16,9 @@ namespace rp {
 
 // Of chained asynchronous steps, so many are looked at where each task counts: their memory, their timeline. For the memory of steps of
 // many tasks, fewer.
-inline constexpr int kChainedSteps = 9, kFewestChainedSteps = 4;
+inline constexpr int kChainedSteps = 9, kMinChainedSteps = 4;
 // Where each task counts.
-inline constexpr std::uint64_t kMostTasksInMemory = 2'000'000;
+inline constexpr std::uint64_t kMaxTasksInMemory = 2'000'000;
 
 // The most at once.
 struct StepMemory {

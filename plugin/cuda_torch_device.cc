@@ -99,7 +99,7 @@ void CudaTorchDevice::download(const ResultPage& page) {
 
 TorchDevice::TensorBytes CudaTorchDevice::take_tensor_bytes() {
   const ArenaBook::Level level = device_.arena().take_tensor_level();
-  return {.now = level.bytes, .most = level.most_bytes};
+  return {.now = level.bytes, .peak = level.peak_bytes};
 }
 
 void CudaTorchDevice::note_output(const at::Tensor& tensor) {

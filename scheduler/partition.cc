@@ -114,10 +114,10 @@ std::vector<double> candidates(const std::vector<Load>& loads, double threshold)
   limits.erase(std::unique(limits.begin(), limits.end()), limits.end());
   if (threshold > 0) std::erase_if(limits, [&](double limit) { return limit > threshold * longest_layer; });
   // Every plan of thousands of sums differs little from its neighbours.
-  constexpr std::size_t kMost = 400;
-  if (limits.size() > kMost) {
+  constexpr std::size_t kMax = 400;
+  if (limits.size() > kMax) {
     std::vector<double> fewer;
-    for (std::size_t i = 0; i < kMost; ++i) fewer.push_back(limits[(limits.size() - 1) * i / (kMost - 1)]);
+    for (std::size_t i = 0; i < kMax; ++i) fewer.push_back(limits[(limits.size() - 1) * i / (kMax - 1)]);
     limits = fewer;
   }
   return limits;

@@ -14,8 +14,8 @@ namespace {
 constexpr std::size_t kMaxSeeds = 64;
 // Of shapes that are estimated, and of longest times of a stage that the greedy cut tries. Models of 94 layers with 2 layers beside
 // the head have fewer, with up to nine choices of rounds; beyond, they are taken at equal distances.
-constexpr std::size_t kMostShapes = 250'000, kMostGreedyLimits = 4096;
-constexpr int kMostStarts = 16;  // of the fused stage, where not all shapes can be looked at
+constexpr std::size_t kMaxShapes = 250'000, kMaxGreedyLimits = 4096;
+constexpr int kMaxStarts = 16;  // of the fused stage, where not all shapes can be looked at
 
 double at(const std::vector<double>& sums, int layer) { return sums[static_cast<std::size_t>(layer)]; }
 
@@ -114,8 +114,8 @@ class Seeds {
   // Where the fused stage may begin. `shapes_of_a_start`: that would be estimated.
   [[nodiscard]] std::vector<int> starts(std::size_t shapes_of_a_start) const {
     const int least = task_.limits.least_fused_start, end = cost_.num_layers();
-    const bool all = static_cast<std::size_t>(end - least) * shapes_of_a_start <= kMostShapes;
-    return spaced(least, end, all ? end - least : kMostStarts);
+    const bool all = static_cast<std::size_t>(end - least) * shapes_of_a_start <= kMaxShapes;
+    return spaced(least, end, all ? end - least : kMaxStarts);
   }
 
   const PlanTask& task_;
@@ -136,14 +136,14 @@ void Seeds::add_even(std::uint64_t num_tasks) {
   std::vector<Shape> shapes;
   const auto choices = static_cast<std::size_t>(num_choices());
   const std::vector<int> fused_starts = starts(static_cast<std::size_t>(num_layers) * static_cast<std::size_t>(num_layers) * choices);
-  const auto most_counts = static_cast<int>(std::sqrt(static_cast<double>(kMostShapes / (fused_starts.size() * choices))));
+  const auto max_counts = static_cast<int>(std::sqrt(static_cast<double>(kMaxShapes / (fused_starts.size() * choices))));
   // By fused start and number of stages.
   std::vector<std::vector<Lengths>> forwards, backwards;
   for (std::size_t place = 0; place < fused_starts.size(); ++place) {
     const int start = fused_starts[place];
     auto& of_forward = forwards.emplace_back();
     auto& of_backward = backwards.emplace_back();
-    for (const int n : spaced(start > 0 ? 1 : 0, start + 1, std::max(most_counts, 1))) {
+    for (const int n : spaced(start > 0 ? 1 : 0, start + 1, std::max(max_counts, 1))) {
       of_forward.push_back(lengths_of(sums_.forward(), spread(sums_.forward(), start, n), false, num_gpus));
       of_backward.push_back(lengths_of(sums_.backward(), spread(sums_.backward(), start, n), true, num_gpus));
     }
@@ -255,7 +255,7 @@ Cuts greedy_cuts(const StageSums& sums, int num_gpus, int least_fused_start) {
   limits.erase(std::unique(limits.begin(), limits.end()), limits.end());
   Cuts best;
   double least = INFINITY;
-  for (const int number : spaced(0, static_cast<int>(limits.size()), kMostGreedyLimits)) {
+  for (const int number : spaced(0, static_cast<int>(limits.size()), kMaxGreedyLimits)) {
     const double limit = limits[static_cast<std::size_t>(number)];
     const double longest = limit * kRounding;
     int start = num_layers - 1;

@@ -16,7 +16,7 @@ constexpr int kManyLayers = 65;
 constexpr std::uint64_t kTournamentTasks = 45'000'000;
 // Only steps of very many tasks come near these: how much a run may simulate beyond what it was given, and how much may go to
 // exact times of seeds.
-constexpr std::uint64_t kMostBeyond = 400'000'000, kExactTasks = 200'000'000;
+constexpr std::uint64_t kMaxBeyond = 400'000'000, kExactTasks = 200'000'000;
 constexpr std::size_t kField = 8;
 constexpr std::size_t kOfferedSeeds = 3;
 constexpr std::uint64_t kTasksOfAChange = 30;  // that cost as much as to make one
@@ -69,7 +69,7 @@ void PlanSearch::offer(const PlanCandidate& candidate) {
 
 void PlanSearch::run(std::uint64_t num_tasks) {
   const std::uint64_t until = effort() + num_tasks;
-  ends_at_ = until + kMostBeyond;
+  ends_at_ = until + kMaxBeyond;
   if (seeds_.empty()) {
     seeds_ = plan_seeds(task_, cost_, random_, num_tasks / (task_.asynchronous ? 8 : 16));
     const std::uint64_t exact_until = cost_.num_simulated_tasks() + kExactTasks;
@@ -118,7 +118,7 @@ void PlanSearch::run_tournament(std::uint64_t num_tasks) {
       if (effort() >= ends_at_) break;
       const double first = temperature * candidate.step_ms;
       const Annealing how = {.temperature = first, .last_temperature = first * kCoolingOfATurn, .horizon = horizon,
-                             .num_tasks = num_tasks / num_turns / field.size(), .most_tasks = ends_at_ - effort()};
+                             .num_tasks = num_tasks / num_turns / field.size(), .max_tasks = ends_at_ - effort()};
       if (field.size() >= least_of_ramps) {
         ramps_.anneal(candidate, how);
       } else {

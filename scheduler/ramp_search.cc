@@ -11,7 +11,7 @@ namespace rp {
 namespace {
 
 constexpr std::uint64_t kTasksOfAChange = 100;  // that cost as much as to try one
-constexpr std::size_t kMostKnown = std::size_t{1} << 14;
+constexpr std::size_t kMaxKnown = std::size_t{1} << 14;
 constexpr int kChangesOfATemperature = 32;
 
 }  // namespace
@@ -22,7 +22,7 @@ RampSearch::RampSearch(PlanCost& cost, int num_round_choices, int least_fused_st
       least_fused_start_(least_fused_start),
       random_(seed),
       counts_(static_cast<std::size_t>(cost.num_layers())),
-      known_(kMostKnown) {
+      known_(kMaxKnown) {
   std::uint64_t state = 0;
   for (std::vector<std::uint64_t>& keys : keys_) {
     keys.push_back(0);
@@ -75,7 +75,7 @@ const Cuts& RampSearch::cuts_of(const Ramp& ramp) {
 double RampSearch::step_ms(const Ramp& ramp, Horizon horizon) {
   constexpr std::uint64_t kOdd = 0x9E3779B97F4A7C15U;
   const std::uint64_t key = ramp.key + kOdd * static_cast<std::uint64_t>(1 + 3 * ramp.round_choice + static_cast<int>(horizon));
-  Known& known = known_[key % kMostKnown];
+  Known& known = known_[key % kMaxKnown];
   if (known.key != key) {
     const Cuts& cuts = cuts_of(ramp);
     known = {.key = key, .step_ms = cost_.fits(cuts) ? cost_.step_ms(cuts, horizon) : INFINITY};
@@ -93,7 +93,7 @@ void RampSearch::anneal(PlanCandidate& best, const Annealing& how) {
   for (double progress = 0; progress < 1; progress = static_cast<double>(effort() - begin) / num_tasks) {
     const double temperature = how.temperature * std::exp(cooling * progress);
     for (int i = 0; i < kChangesOfATemperature; ++i) {
-      if (effort() - begin >= how.most_tasks) return;
+      if (effort() - begin >= how.max_tasks) return;
       ++num_changes_;
       bool changed = mutate();
       while (draw(3) == 0) changed |= mutate();

@@ -23,7 +23,7 @@ class RampSearch {
     double last_temperature = 0;  // ms, at its end
     Horizon horizon = Horizon::kShort;
     std::uint64_t num_tasks = 0;  // of effort()
-    std::uint64_t most_tasks = UINT64_MAX;  // of effort(): where one change costs more than num_tasks, it ends there
+    std::uint64_t max_tasks = UINT64_MAX;  // of effort(): where one change costs more than num_tasks, it ends there
   };
   // Anneals from a plan with the stages of `best`, which becomes the best plan on the way if that is better.
   void anneal(PlanCandidate& best, const Annealing& how);

@@ -13,6 +13,7 @@
 #include "roundpipe/models.h"
 #include "roundpipe/pipeline.h"
 #include "roundpipe/session.h"
+#include "train/emulated_training.h"
 #include "train/output/progress.h"
 #include "train/output/standard_output.h"
 #include "train/resume_point.h"
@@ -23,7 +24,6 @@
 #include "train/settings/defaults.h"
 #include "train/settings/options.h"
 #include "train/settings/settings.h"
-#include "train/simulated_training.h"
 #include "train/trained_model.h"
 #include "train/training.h"
 
@@ -69,7 +69,7 @@ void write_model_of_checkpoint(rp::Pipeline& pipeline, const rp::TrainSettings& 
 int main(int argc, char** argv) {
   rp::Session session(argc, argv);
   rp::set_print_limit([&session] { return session.stop_requested(); });
-  const rp::TrainCommand command = rp::parse_train_command({argv + 1, argv + argc}, session.is_modelled(), saved_settings);
+  const rp::TrainCommand command = rp::parse_train_command({argv + 1, argv + argc}, session.is_emulated(), saved_settings);
   if (command.action != rp::TrainCommand::Action::kRun) {
     rp::print(command.action == rp::TrainCommand::Action::kHelp ? rp::train_help() : "train " RP_VERSION "\n");
     rp::check_printed();
@@ -81,8 +81,8 @@ int main(int argc, char** argv) {
     settings.parts = rp::models::read_adapter(settings.parts.adapter);
     if (dropout > 0) settings.parts.lora.dropout = dropout;
   }
-  if (session.is_modelled()) {
-    rp::train_simulated(session, settings, pipeline_options(settings));
+  if (session.is_emulated()) {
+    rp::train_emulated(session, settings, pipeline_options(settings));
     rp::check_printed();
     return 0;
   }

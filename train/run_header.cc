@@ -162,15 +162,15 @@ std::string measured_text(const MemoryPlan& plan) {
 // Of the worker that came closest to its limit; on the processor, whose workers have none, of the one that took most.
 std::string worker_memory_text(const std::vector<WorkerMemoryUse>& workers) {
   const auto share = [](const WorkerMemoryUse& use) {
-    const auto bytes = static_cast<double>(use.most_bytes);
+    const auto bytes = static_cast<double>(use.peak_bytes);
     return use.limit_bytes == 0 ? bytes : bytes / static_cast<double>(use.limit_bytes);
   };
   const auto most = std::max_element(workers.begin(), workers.end(), [&](const auto& a, const auto& b) { return share(a) < share(b); });
   if (most == workers.end()) return "";
   std::string items;
-  for (const WorkerMemoryUse::Item& item : most->items) items += cat(items.empty() ? "" : ", ", item.purpose, " ", bytes_text(item.most_bytes));
+  for (const WorkerMemoryUse::Item& item : most->items) items += cat(items.empty() ? "" : ", ", item.purpose, " ", bytes_text(item.peak_bytes));
   const bool is_on_gpu = most->limit_bytes > 0;
-  return cat(is_on_gpu ? "GPU memory" : "worker memory", ": at most ", bytes_text(most->most_bytes),
+  return cat(is_on_gpu ? "GPU memory" : "worker memory", ": at most ", bytes_text(most->peak_bytes),
              is_on_gpu ? cat(" of ", bytes_text(most->limit_bytes)) : "", " (worker ", most->worker, "); each purpose at its own time: ", items);
 }
 

@@ -17,28 +17,28 @@
 
 namespace rp {
 
-// Written by the fetcher, read by the runner. Microbatches are numbered over all tasks of the worker, from 0;
+// Written by the input uploader, read by the stage runner. Microbatches are numbered over all tasks of the worker, from 0;
 // number n lies in place n mod kInputPlaces.
 class InputBuffers {
  public:
   explicit InputBuffers(Device& device)
       : device_(device), recomputable_(device, kPlaces), uploaded_(device, kPlaces), computed_(device, kPlaces) {}
 
-  // Fetcher: until the place of microbatch n is free.
+  // InputUploader: until the place of microbatch n is free.
   [[nodiscard]] WaitResult wait_free(std::uint64_t n, const WaitLimits& limits) const {
     return n < kPlaces ? WaitResult::kReached : computed_.wait_at_least(n - kPlaces + 1, limits);
   }
-  // Fetcher: makes it empty, for uploads on `stream`. REQUIRES: wait_free(n).
+  // InputUploader: makes it empty, for uploads on `stream`. REQUIRES: wait_free(n).
   void clear(std::uint64_t n, Stream& stream) {
     places_[n % kPlaces].inputs.blocks.clear();
     places_[n % kPlaces].inputs.gradient.reset();
-    if (n >= kPlaces) computed_.come_after(n - kPlaces + 1, stream);
+    if (n >= kPlaces) computed_.enqueue_wait(n - kPlaces + 1, stream);
   }
-  // Fetcher: copies a block of the store into the place of microbatch n and adds it to its inputs. Returns where the end of
+  // InputUploader: copies a block of the store into the place of microbatch n and adds it to its inputs. Returns where the end of
   // the block, from its first tensor's data on, will be.
   std::span<const std::byte> upload(std::uint64_t n, BlockKind kind, int index, const std::byte* block, std::uint64_t bytes,
                                     Stream& stream);
-  // Fetcher: all of microbatch n but the gradient, or all of it, is there once `stream` has done what is enqueued. The first is
+  // InputUploader: all of microbatch n but the gradient, or all of it, is there once `stream` has done what is enqueued. The first is
   // said of backward stages only.
   void publish_recomputable(std::uint64_t n, Stream& stream) {
     places_[n % kPlaces].inputs.others_known_ns = now_ns();
@@ -49,19 +49,19 @@ class InputBuffers {
     uploaded_.publish(n + 1, stream);
   }
 
-  // Runner: until that is said of microbatch n.
+  // Stage runner: until that is said of microbatch n.
   [[nodiscard]] WaitResult wait_recomputable(std::uint64_t n, const WaitLimits& limits) const {
     return recomputable_.wait_at_least(n + 1, limits);
   }
   [[nodiscard]] WaitResult wait_uploaded(std::uint64_t n, const WaitLimits& limits) const {
     return uploaded_.wait_at_least(n + 1, limits);
   }
-  // Runner: what `stream` computes from now on comes after that. REQUIRES: it was said.
-  void compute_after_recomputable(std::uint64_t n, Stream& stream) const { recomputable_.come_after(n + 1, stream); }
-  void compute_after_uploaded(std::uint64_t n, Stream& stream) const { uploaded_.come_after(n + 1, stream); }
-  // Runner. REQUIRES: wait_uploaded(n), or wait_recomputable(n) and the gradient is not read.
+  // Stage runner: what `stream` computes from now on comes after that. REQUIRES: it was said.
+  void compute_after_recomputable(std::uint64_t n, Stream& stream) const { recomputable_.enqueue_wait(n + 1, stream); }
+  void compute_after_uploaded(std::uint64_t n, Stream& stream) const { uploaded_.enqueue_wait(n + 1, stream); }
+  // Stage runner. REQUIRES: wait_uploaded(n), or wait_recomputable(n) and the gradient is not read.
   [[nodiscard]] const MicrobatchInputs& inputs(std::uint64_t n) const { return places_[n % kPlaces].inputs; }
-  // Runner: the place of microbatch n may be filled again once `stream` has computed what is enqueued.
+  // Stage runner: the place of microbatch n may be filled again once `stream` has computed what is enqueued.
   void publish_computed(std::uint64_t n, Stream& stream) { computed_.publish(n + 1, stream); }
 
   void wake() const {

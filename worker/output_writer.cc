@@ -15,7 +15,7 @@ OutputWriter::OutputWriter(Store& store, int worker, Device& device, OutputSigna
       trace_(trace),
       frees_(store.free_reader(worker)),
       allocator_(store.arena(static_cast<std::uint64_t>(worker))),
-      computed_(device.make_point()) {}
+      computed_(device.make_event()) {}
 
 void OutputWriter::take_back_freed() {
   FreeRecord record;
@@ -48,7 +48,7 @@ void OutputWriter::write_block(const Command& command, int microbatch, const Out
 
 void OutputWriter::write(const Command& command, int microbatch, MicrobatchOutputs outputs) {
   compute_.record(*computed_);
-  stream_.come_after(*computed_);
+  stream_.wait_event(*computed_);
   for (const OutputBlock& block : outputs.blocks) write_block(command, microbatch, block);
   const std::uint64_t event = command.first_event + static_cast<std::uint64_t>(microbatch) + 1;
   signals_.signal(in_epoch(epoch_of(command.slot), event), stream_);

@@ -1,7 +1,7 @@
 // worker/output_writer.h
 // Writes a task's outputs into the worker's activation arena and tells the readers where they are.
 //
-// Used by the runner only. What is free again comes through the coordinator's free ring.
+// Used by the stage runner only. What is free again comes through the coordinator's free ring.
 #pragma once
 
 #include <array>
@@ -33,10 +33,10 @@ class OutputWriter {
   // event. Throws rp::Error (kNoResource) if the arena cannot grow. REQUIRES: there is room.
   void write(const Command& command, int microbatch, MicrobatchOutputs outputs);
 
-  // What is enqueued on the download stream from now on comes after `point`.
-  void come_after(const StreamPoint& point) { stream_.come_after(point); }
-  // `point` is behind all that was enqueued there.
-  void record(StreamPoint& point) { stream_.record(point); }
+  // What is enqueued on the download stream from now on comes after `event`.
+  void wait_event(const Event& event) { stream_.wait_event(event); }
+  // `event` is behind all that was enqueued there.
+  void record(Event& event) { stream_.record(event); }
 
   // Wakes who waits for room.
   void wake() const { copied_.wake(); }
@@ -54,7 +54,7 @@ class OutputWriter {
   WorkerTrace& trace_;
   RingReader<FreeRecord> frees_;
   ArenaAllocator allocator_;
-  const std::unique_ptr<StreamPoint> computed_;  // of the compute stream: behind the microbatch that is written
+  const std::unique_ptr<Event> computed_;  // of the compute stream: behind the microbatch that is written
   // Of the last microbatches: what keeps their tensors alive until they are copied.
   struct Place {
     std::vector<OutputBlock> blocks;

@@ -33,18 +33,18 @@ class ScratchMemory {
 // What a stage computes with. Held from the upload of the weights until the last microbatch is enqueued.
 struct StageBuffer {
   ScratchMemory weights;                    // working copies of the stage's blocks
-  std::unique_ptr<StreamPoint> computed{};  // of the compute stream: behind the last task that used it
+  std::unique_ptr<Event> computed{};  // of the compute stream: behind the last task that used it
 };
 
 // The rounded gradients of a stage. Held from before the first microbatch to the end of their download.
 struct GradientBuffer {
   ScratchMemory gradients;
-  std::unique_ptr<StreamPoint> computed{};  // of the compute stream: the gradients are there
+  std::unique_ptr<Event> computed{};  // of the compute stream: the gradients are there
 };
 
-class Finisher;
+class GradientDownloader;
 
-// Filled by the feeder, computed by the runner, given back by the finisher; each hands it to the next.
+// Filled by the weight uploader, computed by the stage runner, given back by the gradient downloader; each hands it to the next.
 struct RunningTask {
   Command command;
   std::uint64_t serial = 0;     // of the tasks of this worker, from 1
@@ -56,8 +56,8 @@ struct RunningTask {
   GradientBuffer* gradient_buffer = nullptr;
   TaskTotals totals;
   Completion completion;
-  std::unique_ptr<StreamPoint> written{};  // of the download stream: behind the outputs of its last microbatch
-  Finisher* finisher = nullptr;            // for the last operation of its download
+  std::unique_ptr<Event> written{};  // of the download stream: behind the outputs of its last microbatch
+  GradientDownloader* gradient_downloader = nullptr;            // for the last operation of its download
 
   [[nodiscard]] StageTask stage_task() const {
     return {.command = &command,

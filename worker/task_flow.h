@@ -2,12 +2,12 @@
 // The tasks of a worker on their way through its threads: the memory of tasks and device buffers, the queues through which a
 // thread hands them to the next one, and the end of it all.
 //
-//   tasks             free -> feeder -> to_fetch -> fetcher
-//                                    -> to_run -> runner -> to_finish -> finisher, download stream -> free
-//   stage buffers     free -> feeder -> runner -> free
-//   gradient buffers  free -> runner -> finisher, download stream -> free
+//   tasks             free -> weight uploader -> to_fetch -> input uploader
+//                                    -> to_run -> stage runner -> to_finish -> gradient downloader, download stream -> free
+//   stage buffers     free -> weight uploader -> stage runner -> free
+//   gradient buffers  free -> stage runner -> gradient downloader, download stream -> free
 //
-// The fetcher reads the command only, and has read it before the runner gives the task on, which needs its inputs.
+// The input uploader reads the command only, and has read it before the stage runner gives the task on, which needs its inputs.
 //
 // Owned by the Worker; the queues are for any thread, the memory for whoever holds the task.
 #pragma once
@@ -30,15 +30,15 @@ class TaskFlow {
   // At most kStageBuffers. The device must outlive it.
   TaskFlow(Device& device, std::size_t num_stage_buffers) {
     for (RunningTask& task : tasks_) {
-      task.written = device.make_point();
+      task.written = device.make_event();
       free_tasks.push(&task);
     }
     for (std::size_t i = 0; i < std::min(num_stage_buffers, stage_buffers_.size()); ++i) {
-      stage_buffers_[i].computed = device.make_point();
+      stage_buffers_[i].computed = device.make_event();
       free_stage_buffers.push(&stage_buffers_[i]);
     }
     for (GradientBuffer& buffer : gradient_buffers_) {
-      buffer.computed = device.make_point();
+      buffer.computed = device.make_event();
       free_gradient_buffers.push(&buffer);
     }
   }

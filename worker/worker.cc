@@ -22,10 +22,10 @@ Worker::Worker(Store& store, int number, Device& device, StageExecutor& executor
                TraceJournal* trace, TaskRanges* ranges)
     : parts_(store, number, device, board, trace, ranges, [this](std::exception_ptr error) { fail(std::move(error)); }),
       inputs_(device),
-      feeder_(parts_),
-      fetcher_(parts_, inputs_),
-      runner_(parts_, executor, feeder_, inputs_),
-      finisher_(parts_, executor) {}
+      weight_uploader_(parts_),
+      input_uploader_(parts_, inputs_),
+      stage_runner_(parts_, executor, weight_uploader_, inputs_),
+      gradient_downloader_(parts_, executor) {}
 
 Worker::~Worker() = default;
 
@@ -35,7 +35,7 @@ void Worker::serve() {
   SequenceWord& acknowledged = parts_.store.worker_words(parts_.number).acknowledged;
   if (epoch == kEndEpoch) return acknowledged.publish(epoch + 1);  // the run ended before this worker began
   // A coordinator in the same process does not wait for the acknowledgement and may have sent commands by now. So the other threads, which
-  // copy, start their work only when the runner is warm.
+  // copy, start their work only when the stage runner is warm.
   std::latch is_warm(1);
   const auto start = [this, &is_warm](const char* name, auto& thread) {
     return std::thread([this, &is_warm, name, &thread] {
@@ -46,15 +46,15 @@ void Worker::serve() {
   std::vector<std::thread> threads;
   threads.reserve(4);
   try {
-    threads.push_back(start("rp-feeder", feeder_));
-    threads.push_back(start("rp-fetcher", fetcher_));
-    threads.push_back(start("rp-finisher", finisher_));
+    threads.push_back(start("rp-weights", weight_uploader_));
+    threads.push_back(start("rp-inputs", input_uploader_));
+    threads.push_back(start("rp-gradients", gradient_downloader_));
     threads.emplace_back([this, epoch, &acknowledged, &is_warm] {
-      if (guard("rp-runner", [this] { runner_.warm_up(); })) acknowledged.publish(epoch + 1);
+      if (guard("rp-compute", [this] { stage_runner_.warm_up(); })) acknowledged.publish(epoch + 1);
       is_warm.count_down();
-      (void)guard("rp-runner", [this] { runner_.run(); });
+      (void)guard("rp-compute", [this] { stage_runner_.run(); });
     });
-  } catch (...) {  // there can be no further thread: the runner, which is the last, did not begin
+  } catch (...) {  // there can be no further thread: the stage runner, which is the last, did not begin
     fail(std::current_exception());
     is_warm.count_down();
   }
@@ -119,10 +119,10 @@ void Worker::fail(std::exception_ptr error) {
 void Worker::stop_all() {
   parts_.flow.stop();
   parts_.device.stop();
-  feeder_.wake();
+  weight_uploader_.wake();
   inputs_.wake();
-  runner_.wake();
-  finisher_.wake();
+  stage_runner_.wake();
+  gradient_downloader_.wake();
   parts_.store.epoch().wake();
 }
 

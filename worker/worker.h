@@ -2,7 +2,7 @@
 // One worker: takes commands, uploads weights, fetches inputs, computes, downloads results. It has no state that
 // outlives it.
 //
-// Threads, each with a part of a task's life and a class of its own: Feeder, Fetcher, Runner, Finisher. A task goes from one
+// Threads, each with a part of a task's life and a class of its own: WeightUploader, InputUploader, StageRunner, GradientDownloader. A task goes from one
 // to the next through the TaskFlow. serve()'s own thread watches the epoch and the device. Every wait is for earlier slots or for what the
 // coordinator does with them (docs/design/protocol.md).
 //
@@ -16,11 +16,11 @@
 #include "device/device.h"
 #include "hoststore/store.h"
 #include "worker/executor/stage_executor.h"
-#include "worker/feeder.h"
-#include "worker/fetcher.h"
-#include "worker/finisher.h"
+#include "worker/gradient_downloader.h"
 #include "worker/input_buffers.h"
-#include "worker/runner.h"
+#include "worker/input_uploader.h"
+#include "worker/stage_runner.h"
+#include "worker/weight_uploader.h"
 #include "worker/worker_parts.h"
 
 namespace rp {
@@ -52,10 +52,10 @@ class Worker {
 
   WorkerParts parts_;
   InputBuffers inputs_;
-  Feeder feeder_;
-  Fetcher fetcher_;
-  Runner runner_;
-  Finisher finisher_;
+  WeightUploader weight_uploader_;
+  InputUploader input_uploader_;
+  StageRunner stage_runner_;
+  GradientDownloader gradient_downloader_;
 
   Mutex mutex_;
   std::exception_ptr error_ RP_GUARDED_BY(mutex_);

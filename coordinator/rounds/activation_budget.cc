@@ -36,7 +36,7 @@ SlotTime time_of(const Slot& slot, const std::vector<LayerTiming>& layers) {
 
 }  // namespace
 
-RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalogue& catalogue, bool next_runs_beside,
+RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalogue& catalogue, bool rounds_overlap,
                       const std::vector<LayerTiming>& times) {
   const int num_slots = static_cast<int>(round.slots.size());
   std::map<BlockRow, RowBlocks> rows;
@@ -55,7 +55,7 @@ RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalog
       rows.try_emplace(row, RowBlocks{.writer = slot, .last_reader = num_slots});
     }
   }
-  RoundMemory memory{.blocks = {}, .num_slots = num_slots, .num_microbatches = table.num_microbatches(), .next_runs_beside = next_runs_beside};
+  RoundMemory memory{.blocks = {}, .num_slots = num_slots, .num_microbatches = table.num_microbatches(), .rounds_overlap = rounds_overlap};
   std::vector<RowBlocks>& blocks = memory.blocks;
   int table_is_read_until = num_slots - 1;
   for (auto& [row, block] : rows) {
@@ -87,7 +87,7 @@ class SlotEnds {
       double ready = 0;
       if (of_round == 0) {
         clock.begin_round();
-        const int waits_for = round.next_runs_beside ? slot - (kRoundsInFlight - 1) * round.num_slots - 1 : slot - 1;
+        const int waits_for = round.rounds_overlap ? slot - (kRoundsInFlight - 1) * round.num_slots - 1 : slot - 1;
         if (waits_for >= 0) ready = commits_[static_cast<std::size_t>(waits_for)];
       }
       const double end = clock.run(knows_times ? round.times[static_cast<std::size_t>(of_round)] : SlotTime{.work = 1}, ready);

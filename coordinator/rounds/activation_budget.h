@@ -32,17 +32,17 @@ struct RoundMemory {
   int num_microbatches = 1;
   // Whether the next round's first slot may run before this round's last one is committed. (Where it needs the weights that
   // this round's step makes, it may not.)
-  bool next_runs_beside = true;
+  bool rounds_overlap = true;
   std::vector<SlotTime> times{};  // of the slots; all alike if it is empty, or the work of one is 0: not known
 
   // Whether its blocks are the same, whatever it takes.
   [[nodiscard]] bool has_blocks_of(const RoundMemory& other) const {
     return blocks == other.blocks && num_slots == other.num_slots && num_microbatches == other.num_microbatches &&
-           next_runs_beside == other.next_runs_beside;
+           rounds_overlap == other.rounds_overlap;
   }
 };
 // `times`: of the pipeline's layers. REQUIRES: the round's slots are committed, its table and its origins still there.
-[[nodiscard]] RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalogue& catalogue, bool next_runs_beside,
+[[nodiscard]] RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalogue& catalogue, bool rounds_overlap,
                                     const std::vector<LayerTiming>& times);
 
 // Bytes by arena: those of the workers, then the coordinator's.

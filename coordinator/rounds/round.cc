@@ -41,7 +41,7 @@ Command command_of(const Round& round, const Slot& slot) {
   command.round = round.number;
   command.step = round.step;
   command.version = round.version;
-  command.taken_before = round.attempt;  // what the attempt before this one gives back
+  command.released_before = round.attempt;  // what the attempt before this one gives back
   command.table = round.table;
   command.table_bytes = round.table_bytes;
   command.layer_base = static_cast<std::uint32_t>(round.first_layer);

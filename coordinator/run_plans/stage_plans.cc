@@ -132,7 +132,7 @@ PlanRequest StagePlans::request(const PipelinePlans& pipeline, PlanKind kind, bo
   }
   if (!pipeline.settings.fits_device) return result;
   if (!measured) {
-    result.limits = DeviceRoom::stages_of_one_layer(static_cast<int>(pipeline.bytes.size()), kind);
+    result.limits = DeviceBudget::stages_of_one_layer(static_cast<int>(pipeline.bytes.size()), kind);
   } else if (room_.is_known()) {
     const int num_layers = static_cast<int>(pipeline.bytes.size());
     result.limits = room_.take(pipeline.memories->costs(), pipeline.settings.recompute, kind,

@@ -16,7 +16,7 @@
 #include <optional>
 #include <vector>
 
-#include "coordinator/run_plans/device_room.h"
+#include "coordinator/run_plans/device_budget.h"
 #include "coordinator/run_plans/layer_memories.h"
 #include "hoststore/catalogue.h"
 #include "hoststore/round_table.h"
@@ -86,7 +86,7 @@ class StagePlans {
   [[nodiscard]] static Plan search(const PipelinePlans& pipeline, const PlanRequest& request, bool measured);
 
   std::vector<PipelinePlans> pipelines_;
-  DeviceRoom room_;
+  DeviceBudget room_;
 };
 
 }  // namespace rp

@@ -25,7 +25,7 @@ namespace rp {
 // What the commit of a task said of the gradient of a use.
 struct CommittedGradient {
   std::uint32_t use = 0;
-  std::uint64_t taken_after = 0;  // what `taken` of the use becomes when it is given back
+  std::uint64_t released_after = 0;  // what `gradient_released` of the use becomes when it is given back
   std::uint64_t checksum = 0;     // in a run that checks its consistency
 };
 
@@ -47,8 +47,8 @@ class PendingStep {
   void set_gradient(const CommittedGradient& gradient) { gradients_[gradient.use] = gradient; }
   // Of all uses of a block.
   [[nodiscard]] std::vector<CommittedGradient> gradients_of(std::uint32_t block) const;
-  // Whether the sum of a use begins now: it was not asked before.
-  [[nodiscard]] bool begins_sum(std::uint32_t use) { return summed_.insert(use).second; }
+  // Returns true for the first gradient of a use, which begins its sum.
+  [[nodiscard]] bool mark_summed(std::uint32_t use) { return summed_.insert(use).second; }
 
   // Whether all blocks must be ready before the first one is updated.
   [[nodiscard]] bool is_barrier() const;

@@ -79,7 +79,7 @@ void StateSnapshot::copy_part(std::size_t index, const std::function<void()>& on
   while (index >= next_ && !is_closed_ && !has_room(bytes)) wait(on_wait);
   if (index < next_ || is_closed_) return;
   copied_bytes_ += bytes;
-  most_copied_bytes_ = std::max(most_copied_bytes_, copied_bytes_);
+  peak_copied_bytes_ = std::max(peak_copied_bytes_, copied_bytes_);
   mutex_.unlock();
   std::unique_ptr<std::byte[]> copy(new (std::nothrow) std::byte[bytes]);
   if (copy != nullptr) std::memcpy(copy.get(), state.part.memory.data(), bytes);
@@ -101,9 +101,9 @@ void StateSnapshot::wait(const std::function<void()>& on_wait) {
   changed_.wait(mutex_);
 }
 
-std::uint64_t StateSnapshot::most_copied_bytes() {
+std::uint64_t StateSnapshot::peak_copied_bytes() {
   MutexLock lock(mutex_);
-  return most_copied_bytes_;
+  return peak_copied_bytes_;
 }
 
 }  // namespace rp

@@ -44,7 +44,7 @@ class StateSnapshot {
   void before_update(std::uint32_t block, const std::function<void()>& on_wait);
 
   // The most bytes that were copied at once.
-  [[nodiscard]] std::uint64_t most_copied_bytes();
+  [[nodiscard]] std::uint64_t peak_copied_bytes();
 
  private:
   struct State {
@@ -68,7 +68,7 @@ class StateSnapshot {
   Reading reading_ RP_GUARDED_BY(mutex_) = Reading::kNothing;  // what of the next part the saver is reading
   bool is_closed_ RP_GUARDED_BY(mutex_) = false;
   std::uint64_t copied_bytes_ RP_GUARDED_BY(mutex_) = 0;
-  std::uint64_t most_copied_bytes_ RP_GUARDED_BY(mutex_) = 0;
+  std::uint64_t peak_copied_bytes_ RP_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace rp

@@ -14,8 +14,8 @@ namespace rp {
 namespace {
 
 std::unique_ptr<BlockUpdater> make_updater(Store& store, std::span<const std::uint32_t> blocks, const UpdatesOptions& options) {
-  if (options.modelled) {
-    return std::make_unique<ModelledBlockUpdater>(store.catalogue(), *options.modelled, options.adds_rounds);
+  if (options.emulated) {
+    return std::make_unique<EmulatedBlockUpdater>(store.catalogue(), *options.emulated, options.adds_rounds);
   }
   return std::make_unique<MemoryBlockUpdater>(store, blocks, options.num_threads, options.adds_rounds);
 }
@@ -110,11 +110,11 @@ void Updates::task_committed(std::uint64_t version, std::uint32_t use) {
   close(step_at(version), use);
 }
 
-void Updates::gradient_committed(std::uint64_t version, std::uint32_t use, std::uint64_t taken_after,
+void Updates::gradient_committed(std::uint64_t version, std::uint32_t use, std::uint64_t released_after,
                                  double square_sum, std::uint64_t checksum) {
   MutexLock lock(mutex_);
   PendingStep& step = step_at(version);
-  const CommittedGradient gradient{.use = use, .taken_after = taken_after, .checksum = checksum};
+  const CommittedGradient gradient{.use = use, .released_after = released_after, .checksum = checksum};
   step.set_gradient(gradient);
   if (options_.adds_rounds) {
     to_add_.push_back({version, gradient});  // the task is open until it is added
@@ -169,7 +169,7 @@ void Updates::add_one_gradient() {
   const auto [version, gradient] = to_add_.front();
   to_add_.pop_front();
   PendingStep& step = step_at(version);
-  const bool begins = step.begins_sum(gradient.use);
+  const bool begins = step.mark_summed(gradient.use);
   mutex_.unlock();
   const std::int64_t since = trace_begin();
   updater_->add_to_sum(gradient.use, begins);
@@ -211,7 +211,7 @@ bool Updates::give_back(std::span<const CommittedGradient> gradients) {
     options_.report_failure(std::current_exception());  // comes back as stop()
     return false;
   }
-  for (const CommittedGradient& gradient : gradients) store_.taken(gradient.use).publish(gradient.taken_after);
+  for (const CommittedGradient& gradient : gradients) store_.gradient_released(gradient.use).publish(gradient.released_after);
   return true;
 }
 

@@ -6,7 +6,7 @@
 // uses it is committed, those of evaluations too: they may still read the copy that is overwritten. Where the step needs
 // all gradients first (it clips by norm, scales the loss, may be skipped, or is a function): when that holds for all
 // blocks. Of several that may be, the first in layer order, which the next round needs first. Then published(block) = the
-// version that the step makes, and taken(use) gives the gradient blocks back.
+// version that the step makes, and gradient_released(use) gives the gradient blocks back.
 // Where a step may have several rounds each committed gradient is added to an fp32 sum first and given back at once; the
 // sum is the next step's once this one is applied to the block.
 //
@@ -31,8 +31,8 @@
 
 #include "common/mutex.h"
 #include "coordinator/updates/block_updater.h"
+#include "coordinator/updates/emulated_block_updater.h"
 #include "coordinator/updates/loss_scaler.h"
-#include "coordinator/updates/modelled_block_updater.h"
 #include "coordinator/updates/pending_step.h"
 #include "coordinator/updates/state_snapshot.h"
 #include "coordinator/updates/step_request.h"
@@ -52,7 +52,7 @@ struct UpdatesOptions {
   std::function<void(std::exception_ptr)> report_failure{};
   WaitRecord waits{};  // of its thread
   UpdateTrace* trace = nullptr;  // what its thread did goes there; may be absent
-  std::optional<HostMemoryModel> modelled{};  // updates take time only, and touch nothing
+  std::optional<HostMemoryModel> emulated{};  // updates take time only, and touch nothing
 };
 
 class Updates {
@@ -74,7 +74,7 @@ class Updates {
   // It is committed: without a gradient, or with one. Rounds of a step come in order.
   void task_committed(std::uint64_t version, std::uint32_t use);
   // `checksum`: of the gradient, in a run that checks its consistency.
-  void gradient_committed(std::uint64_t version, std::uint32_t use, std::uint64_t taken_after, double square_sum,
+  void gradient_committed(std::uint64_t version, std::uint32_t use, std::uint64_t released_after, double square_sum,
                           std::uint64_t checksum = 0);
 
   // Later updates leave `snapshot` as it is: what was there before them is copied. `version`: that of the last accepted step. Ends the

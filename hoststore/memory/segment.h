@@ -38,7 +38,7 @@ class Segment {
   void reserve(std::uint64_t bytes);
 
   // Lengthens the segment without reserving anything: memory is taken page by page when it is touched, and an access may
-  // fail then. For modelled runs, which touch next to nothing. Throws rp::Error (kNoResource).
+  // fail then. For emulated runs, which touch next to nothing. Throws rp::Error (kNoResource).
   void lengthen(std::uint64_t bytes);
 
   [[nodiscard]] std::uint64_t bytes() const;

@@ -71,7 +71,7 @@ struct BoardProgress {
 };
 
 // Which thread has which wait record of its process.
-enum class WorkerThread { kFeeder, kFetcher, kRunner, kFinisher };
+enum class WorkerThread { kWeightUploader, kInputUploader, kStageRunner, kGradientDownloader };
 enum class CoordinatorThread { kUser, kCommit, kUpdates };  // from kUpdates on: one for each pipeline
 
 // The first fault of a process.

@@ -76,7 +76,7 @@ struct LayerSpec {
   // The relative cost of a forward, for the plan of the first rounds; later plans use measured times. Either all layers
   // give one or none does: 0 takes the bytes of the parameters.
   double forward_cost = 0;
-  // Of models::simulated(): what a modelled device (--device sim:NAME) goes by. Null: nobody knows.
+  // Of models::emulated(): what an emulated device (--device sim:NAME) goes by. Null: nobody knows.
   std::shared_ptr<const LayerCost> cost;
 };
 

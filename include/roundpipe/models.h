@@ -52,17 +52,17 @@ struct ModelInfo {
 // embedding, and throws (kBadInput) if their values differ.
 [[nodiscard]] ModelInfo inspect(const std::filesystem::path& directory, const TrainedParts& parts = {});
 
-// How a step of a simulated model is split, where its costs depend on it.
-struct SimulatedBatch {
+// How a step of an emulated model is split, where its costs depend on it.
+struct EmulatedBatch {
   double sequences = 1;  // of a microbatch, on the average
   std::int64_t sequence_length = 2048;  // tokens
   TrainedParts parts{};  // by default all weights are trained
 };
 
-// Describes a model by its shapes and costs, for runs on a modelled device (--device sim:NAME), which compute nothing. Takes the folder of a
+// Describes a model by its shapes and costs, for runs on an emulated device (--device sim:NAME), which compute nothing. Takes the folder of a
 // model, of which only config.json is read, or the name of a preset, as "qwen3-32b" (`rp-plan plan --model x` lists them). Inputs and
 // labels are those of load(). Throws rp::Error: kBadInput for a config.json that load() refuses, kUsage for an unknown preset.
-[[nodiscard]] Model simulated(const std::string& folder_or_preset, const SimulatedBatch& batch, at::ScalarType dtype = at::kBFloat16);
+[[nodiscard]] Model emulated(const std::string& folder_or_preset, const EmulatedBatch& batch, at::ScalarType dtype = at::kBFloat16);
 
 // What a causal language model is trained by besides the cross entropy. causal_lm_loss_settings() gives what the model itself has.
 struct CausalLmLossSettings {
@@ -72,7 +72,7 @@ struct CausalLmLossSettings {
 };
 
 // Those of the model in a Hugging Face directory, or of a preset's name: its softcap, and router_aux_loss_coef where it has
-// output_router_logits. Reads config.json only. Throws as simulated().
+// output_router_logits. Reads config.json only. Throws as emulated().
 [[nodiscard]] CausalLmLossSettings causal_lm_loss_settings(const std::string& folder_or_preset);
 
 // The loss of a causal language model: the sum over trained tokens of the cross entropy, divided by a number given with

@@ -96,8 +96,8 @@ class Session {
   // What the workers compute on: SessionOptions::device as it holds for this run, as "cpu", "cuda" or "sim:rtx4090".
   [[nodiscard]] std::string device() const;
 
-  // Whether the workers compute nothing and take a modelled machine's time (--device sim:NAME): there are no weights then.
-  [[nodiscard]] bool is_modelled() const;
+  // Whether the workers compute nothing and take an emulated machine's time (--device sim:NAME): there are no weights then.
+  [[nodiscard]] bool is_emulated() const;
 
   // SessionOptions::gpu_profile as it holds for this run; empty: none.
   [[nodiscard]] std::string gpu_profile() const;
@@ -115,7 +115,7 @@ class Session {
   // may still be at it while start() has returned.
   [[nodiscard]] double warm_up_seconds() const;
 
-  // Of the workers that have completed a task, in their order. Empty on modelled devices.
+  // Of the workers that have completed a task, in their order. Empty on emulated devices.
   [[nodiscard]] std::vector<WorkerMemoryUse> worker_memory() const;
 
   class Impl;

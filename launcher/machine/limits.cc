@@ -18,7 +18,7 @@ namespace rp {
 namespace {
 
 constexpr std::uint64_t kUsualMapCount = 65530;  // of Linux
-constexpr std::uint64_t kFewestOpenFiles = 1024;
+constexpr std::uint64_t kMinOpenFiles = 1024;
 
 std::uint64_t memory_figure(const std::string& root, const std::string& key) {
   std::ifstream file(root + "/proc/meminfo");
@@ -144,8 +144,8 @@ LimitLine map_line(const MachineLimits& limits) {
 
 LimitLine open_files_line(const MachineLimits& limits) {
   LimitLine line{.key = "open_files", .name = "open files (ulimit -Hn)", .value = std::to_string(limits.open_files)};
-  if (limits.open_files < kFewestOpenFiles) {
-    line.advice = cat("below ", kFewestOpenFiles, ": runs with many workers fail; raise the hard limit (limits.conf, "
+  if (limits.open_files < kMinOpenFiles) {
+    line.advice = cat("below ", kMinOpenFiles, ": runs with many workers fail; raise the hard limit (limits.conf, "
                       "docker run --ulimit nofile=)");
     line.is_problem = true;
   }

@@ -151,7 +151,7 @@ ProbeMeasure::~ProbeMeasure() = default;
 double ProbeMeasure::bandwidth(Direction direction, std::int64_t end_ns) const {
   const CudaDriver& driver = context_.driver();
   const ProbeStream stream(context_);
-  const std::array<CudaEvent, 2> done{CudaEvent(context_), CudaEvent(context_)};
+  const std::array<CudaEventHandle, 2> done{CudaEventHandle(context_), CudaEventHandle(context_)};
   buffers_->enqueue_copy(direction, settings_.bytes, stream);  // wakes the link of an idle card up
   context_.check(driver.event_record(done[1].get(), stream.get()), "recording an event");
   context_.check(driver.event_synchronize(done[1].get()), "waiting for a copy");
@@ -193,7 +193,7 @@ double ProbeMeasure::both_bandwidth(std::int64_t end_ns) const {
 double ProbeMeasure::small_copy_us() const {
   const CudaDriver& driver = context_.driver();
   const ProbeStream stream(context_);
-  const CudaEvent done(context_);
+  const CudaEventHandle done(context_);
   std::vector<std::int64_t> times_ns;
   for (int i = 0; i < settings_.num_small_copies; ++i) {
     const std::int64_t begin = now_ns();

@@ -15,7 +15,7 @@ namespace rp {
 namespace {
 
 constexpr std::uint64_t kBlockElements = std::uint64_t{1} << 20;  // of random numbers, again and again
-constexpr std::uint64_t kMostBytes = 4;                           // an element
+constexpr std::uint64_t kMaxBytes = 4;                           // an element
 
 class GpuMemory {
  public:
@@ -111,13 +111,13 @@ class Products {
   Products(const CudaContext& context, const ProductSettings& settings)
       : context_(context),
         settings_(settings),
-        x_(context, kMostBytes * largest([](const ProductShape& s) { return product(s.rows, s.in); })),
-        w_(context, kMostBytes * largest([](const ProductShape& s) { return product(s.in, s.out); })),
-        y_(context, kMostBytes * largest([](const ProductShape& s) { return product(s.rows, s.out); })),
-        result_(context, kMostBytes * largest([](const ProductShape& s) {
+        x_(context, kMaxBytes * largest([](const ProductShape& s) { return product(s.rows, s.in); })),
+        w_(context, kMaxBytes * largest([](const ProductShape& s) { return product(s.in, s.out); })),
+        y_(context, kMaxBytes * largest([](const ProductShape& s) { return product(s.rows, s.out); })),
+        result_(context, kMaxBytes * largest([](const ProductShape& s) {
                            return std::max({product(s.rows, s.in), product(s.in, s.out), product(s.rows, s.out)});
                          })),
-        numbers_(context, kBlockElements * kMostBytes),
+        numbers_(context, kBlockElements * kMaxBytes),
         stream_(context) {}
 
   // GB/s, read and written.
@@ -154,7 +154,7 @@ class Products {
   }
 
   void fill(const GpuMemory& memory, BlasType type) {
-    const std::vector<std::byte> numbers = random_numbers(type, std::min(kBlockElements, memory.bytes() / kMostBytes));
+    const std::vector<std::byte> numbers = random_numbers(type, std::min(kBlockElements, memory.bytes() / kMaxBytes));
     std::memcpy(numbers_.data(), numbers.data(), numbers.size());
     for (std::uint64_t at = 0; at < memory.bytes(); at += numbers.size()) {
       const std::uint64_t bytes = std::min<std::uint64_t>(numbers.size(), memory.bytes() - at);
@@ -165,7 +165,7 @@ class Products {
   }
 
   void wait() {
-    const CudaEvent done(context_);
+    const CudaEventHandle done(context_);
     context_.check(context_.driver().event_record(done.get(), stream_.get()), "recording an event");
     context_.check(context_.driver().event_synchronize(done.get()), "waiting for the GPU");
   }
@@ -194,7 +194,7 @@ class Products {
 
   [[nodiscard]] double median_ms(const std::function<void()>& enqueue) {
     const CudaDriver& driver = context_.driver();
-    const CudaEvent begin(context_, CU_EVENT_DEFAULT), end(context_, CU_EVENT_DEFAULT);
+    const CudaEventHandle begin(context_, CU_EVENT_DEFAULT), end(context_, CU_EVENT_DEFAULT);
     std::vector<float> times_ms;
     for (int run = 0; run < settings_.num_warm_up + settings_.num_runs; ++run) {
       context_.check(driver.event_record(begin.get(), stream_.get()), "recording an event");

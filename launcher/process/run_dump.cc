@@ -22,7 +22,7 @@ constexpr int kNameWidth = 13;
 constexpr std::int64_t kNotLongNs = kNsPerSecond / 2;  // a run whose slots move at least this often is well
 
 std::string thread_name(bool is_worker, int thread) {
-  constexpr std::array kWorker = {"feeder", "fetcher", "runner", "finisher"};
+  constexpr std::array kWorker = {"weights", "inputs", "compute", "gradients"};
   constexpr std::array kCoordinator = {"caller", "commit", "updates"};
   const auto index = static_cast<std::size_t>(thread);
   if (is_worker) return index < kWorker.size() ? kWorker[index] : "thread";
@@ -43,14 +43,14 @@ const Wait* wait_of(const ProcessSnapshot& process, const std::string& thread) {
 }
 
 bool computes(const ProcessSnapshot& process) {
-  return process.is_worker && process.task.slot >= 0 && wait_of(process, "runner") == nullptr;
+  return process.is_worker && process.task.slot >= 0 && wait_of(process, "compute") == nullptr;
 }
 
 // A slot whose predecessors are all committed waits for nobody else.
 bool waits_for_updates(const ProcessSnapshot& worker, std::int64_t slot) {
   return std::any_of(worker.waits.begin(), worker.waits.end(), [slot](const auto& entry) {
     const Wait& wait = entry.second;
-    return wait.slot == slot && (wait.kind == WaitKind::kWeights || wait.kind == WaitKind::kGradientTaken);
+    return wait.slot == slot && (wait.kind == WaitKind::kWeights || wait.kind == WaitKind::kGradientReleased);
   });
 }
 

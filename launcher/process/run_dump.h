@@ -29,7 +29,7 @@ struct ProcessSnapshot {
   std::uint64_t heartbeat = 0;
   BoardTask task = {};
   BoardProgress progress = {};
-  std::vector<std::pair<std::string, Wait>> waits = {};  // by thread: "fetcher"
+  std::vector<std::pair<std::string, Wait>> waits = {};  // by thread: "inputs"
 };
 
 // `status`: of a process that has ended.

@@ -33,11 +33,11 @@ std::string parse_device(const std::string& name, const std::string& value) {
   if (value == "gpu" || value == "gpus" || value.starts_with("cuda:")) {
     throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; GPUs are chosen by --gpus: --gpus all, --gpus 4 or --gpus 0,2"));
   }
-  constexpr std::string_view kModelled = "sim:";
-  if (value.starts_with(kModelled)) {
-    if (value.size() > kModelled.size()) return value;  // the program finds out what it names
+  constexpr std::string_view kEmulated = "sim:";
+  if (value.starts_with(kEmulated)) {
+    if (value.size() > kEmulated.size()) return value;  // the program finds out what it names
     throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; give the name of a GPU's profile behind it, such as sim:rtx4090, "
-                                      "or a file: docs/simulation-device.md"));
+                                      "or a file: docs/emulated-device.md"));
   }
   return parse_choice(name, value, {"cpu", "cuda", "sim:NAME"});
 }

@@ -93,7 +93,7 @@ class TraceText {
 
   static std::string track_text(const TrackName& track) {
     static constexpr std::array<const char*, 10> kOfWorker = {"",             "compute",       "upload inputs", "upload weights", "download",
-                                                              "feeder waits", "fetcher waits", "runner waits", "finisher waits",
+                                                              "weight uploader waits", "input uploader waits", "stage runner waits", "gradient downloader waits",
                                                              "download gradients"};
     const auto& [process, number] = track;
     if (process > 0) return number < kOfWorker.size() ? kOfWorker[number] : "track";

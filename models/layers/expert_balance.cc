@@ -8,7 +8,7 @@ namespace {
 
 // The numbers behind those of the experts, by their places from the end.
 constexpr std::int64_t kNumOthers = 3;
-constexpr std::int64_t kRows = -3, kMostChosen = -2, kLeastChosen = -1;
+constexpr std::int64_t kRows = -3, kMaxChosen = -2, kLeastChosen = -1;
 
 }  // namespace
 
@@ -33,7 +33,7 @@ BalanceReport report_of(const ExpertBalance& balance) {
   const at::Tensor rows = counts[kRows], mean_load = chosen_e.sum() / experts;
   const at::Tensor weights_e = (experts * chosen_e / (rows * rows)).to(at::kFloat);
   return {.auxiliary_loss = (balance.probabilities_e * weights_e).sum(),
-          .most_loaded = (counts[kMostChosen] / mean_load).to(at::kFloat),
+          .most_loaded = (counts[kMaxChosen] / mean_load).to(at::kFloat),
           .least_loaded = (counts[kLeastChosen] / mean_load).to(at::kFloat)};
 }
 

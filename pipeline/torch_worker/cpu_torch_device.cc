@@ -25,7 +25,7 @@ ResultPage CpuTorchDevice::make_page(std::uint64_t bytes) {
 
 TorchDevice::TensorBytes CpuTorchDevice::take_tensor_bytes() {
   const ArenaBook::Level level = memory_->take_tensor_level();
-  return {.now = level.bytes, .most = level.most_bytes};
+  return {.now = level.bytes, .peak = level.peak_bytes};
 }
 
 void CpuTorchDevice::note_output(const at::Tensor& tensor) {

@@ -27,35 +27,35 @@ void LayerMeter::begin(std::size_t num_layers) {
 
 LayerMeter::Growth LayerMeter::growth() {
   const TorchDevice::TensorBytes bytes = device_.take_tensor_bytes();
-  return {.kept = above(bytes.now, before_), .most = above(bytes.most, before_)};
+  return {.kept = above(bytes.now, before_), .peak = above(bytes.peak, before_)};
 }
 
 // In a longer stage the input is a tensor of the stage's, too; the output has a place of its own in the budget.
-void LayerMeter::note_boundaries(std::size_t layer, const Tensors& inputs, const Tensors& outputs, std::uint64_t most_bytes) {
+void LayerMeter::note_boundaries(std::size_t layer, const Tensors& inputs, const Tensors& outputs, std::uint64_t peak_bytes) {
   LayerMemory& memory = layers_[layer];
   const std::uint64_t input = bytes_of(inputs), output = bytes_of(outputs);
   raise(memory.input_bytes, input);
   raise(memory.output_bytes, output);
-  raise(memory.forward_workspace_bytes, above(input + most_bytes, output));
+  raise(memory.forward_workspace_bytes, above(input + peak_bytes, output));
 }
 
 void LayerMeter::end_forward(std::size_t layer, const Tensors& inputs, const Tensors& outputs) {
-  note_boundaries(layer, inputs, outputs, growth().most);
+  note_boundaries(layer, inputs, outputs, growth().peak);
 }
 
 void LayerMeter::end_graph(std::size_t layer, const Tensors& inputs, const Tensors& outputs) {
   const Growth grown = growth();
-  note_boundaries(layer, inputs, outputs, grown.most);
+  note_boundaries(layer, inputs, outputs, grown.peak);
   raise(layers_[layer].saved_bytes, grown.kept);
-  raise(layers_[layer].recompute_workspace_bytes, above(grown.most, grown.kept));
+  raise(layers_[layer].recompute_workspace_bytes, above(grown.peak, grown.kept));
 }
 
 void LayerMeter::end_evaluated_loss(std::size_t layer, const Tensors& outputs) {
-  raise(layers_[layer].forward_workspace_bytes, growth().most + bytes_of(outputs));
+  raise(layers_[layer].forward_workspace_bytes, growth().peak + bytes_of(outputs));
 }
 
 void LayerMeter::end_backward(std::size_t layer, const Tensors& gradients) {
-  raise(layers_[layer].backward_workspace_bytes, growth().most + bytes_of(gradients));
+  raise(layers_[layer].backward_workspace_bytes, growth().peak + bytes_of(gradients));
 }
 
 }  // namespace rp

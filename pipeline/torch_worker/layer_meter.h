@@ -40,10 +40,10 @@ class LayerMeter {
  private:
   struct Growth {
     std::uint64_t kept = 0;  // since start()
-    std::uint64_t most = 0;
+    std::uint64_t peak = 0;
   };
   [[nodiscard]] Growth growth();
-  void note_boundaries(std::size_t layer, const Tensors& inputs, const Tensors& outputs, std::uint64_t most_bytes);
+  void note_boundaries(std::size_t layer, const Tensors& inputs, const Tensors& outputs, std::uint64_t peak_bytes);
 
   TorchDevice& device_;
   std::vector<LayerMemory> layers_;

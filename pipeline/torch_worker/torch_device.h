@@ -55,7 +55,7 @@ class TorchDevice {
   // Of the memory that LibTorch's tensors take: now, and the most since the last call; without what note_output() was told of.
   struct TensorBytes {
     std::uint64_t now = 0;
-    std::uint64_t most = 0;
+    std::uint64_t peak = 0;
   };
   virtual TensorBytes take_tensor_bytes() { return {}; }
   // This tensor is kept for its download from now on.

@@ -8,7 +8,7 @@
 #include "common/text.h"
 #include "roundpipe/error.h"
 #include "scheduler/planner.h"
-#include "scheduler/simulation/modelled_run.h"
+#include "scheduler/simulation/machine_run.h"
 #include "scheduler/simulation/run_simulator.h"
 
 namespace rp {
@@ -27,8 +27,8 @@ struct Way {
 };
 
 // Of a step, so that its run can be simulated in the time that a person waits.
-std::int64_t most_microbatches(const TrainingSetup& setup) {
-  return std::max<std::int64_t>(1, kMostLayerMicrobatchesOfARun / (setup.model.num_layers() + 2));
+std::int64_t max_microbatches(const TrainingSetup& setup) {
+  return std::max<std::int64_t>(1, kMaxLayerMicrobatchesOfARun / (setup.model.num_layers() + 2));
 }
 
 // Splits of a step that are worth a look: rounds of as many microbatches as GPUs or somewhat more.
@@ -46,7 +46,7 @@ std::vector<Rounds> round_choices(const TrainingSetup& setup) {
       choices.push_back({count, setup.rounds_per_step});
       continue;
     }
-    const std::int64_t most = std::min<std::int64_t>(setup.batch, std::max<std::int64_t>(count, most_microbatches(setup)));
+    const std::int64_t most = std::min<std::int64_t>(setup.batch, std::max<std::int64_t>(count, max_microbatches(setup)));
     for (int rounds = 1; std::int64_t{count} * rounds <= most; rounds *= 2) choices.push_back({count, rounds});
   }
   std::erase_if(choices, [&setup](const Rounds& rounds) {
@@ -59,7 +59,7 @@ std::vector<Rounds> round_choices(const TrainingSetup& setup) {
                                     " microbatches; give fewer rounds or microbatches, or a larger --batch-size"));
 }
 
-ModelledRun modelled(const TrainingSetup& setup, const Way& way) {
+MachineRun emulated(const TrainingSetup& setup, const Way& way) {
   return {.gpu = setup.gpu, .server = setup.server, .num_gpus = setup.num_gpus, .accumulate = setup.accumulate,
           .host = {.asynchronous = setup.asynchronous, .rounds_per_step = way.rounds.per_step, .recompute = way.recompute,
                    .num_microbatches = way.rounds.microbatches},
@@ -102,7 +102,7 @@ PlanChoice compared_plan(const PlanTask& task) {
 
 // nullopt: a plan to compare splits by.
 PlanChoice choose_plan(const TrainingSetup& setup, const Way& way, std::optional<Effort> effort) {
-  const RunWork work = modelled_run(costs_of(setup, sequences_of(setup, way.rounds)), modelled(setup, way));
+  const RunWork work = run_work(costs_of(setup, sequences_of(setup, way.rounds)), emulated(setup, way));
   PlanTask task{.workload = work.workload, .round_choices = {way.rounds.microbatches}, .asynchronous = setup.asynchronous,
                 .limits = limits_of(setup, way)};
   if (setup.exact_fused_layers >= 0) fuse_with_head(task, setup.exact_fused_layers);
@@ -113,9 +113,9 @@ PlanChoice choose_plan(const TrainingSetup& setup, const Way& way, std::optional
 // As many counted steps as keep a run to about half a second: the moments at which something ends are as many as tasks, and each takes
 // longer where there are more GPUs.
 RunLength affordable(RunLength length, std::size_t num_stages, const TrainingSetup& setup, const Rounds& rounds) {
-  constexpr std::int64_t kMostTasks = 120'000, kFewSteps = 2, kFewGpus = 16;
+  constexpr std::int64_t kMaxTasks = 120'000, kFewSteps = 2, kFewGpus = 16;
   const std::int64_t tasks = static_cast<std::int64_t>(num_stages) * rounds.microbatches * rounds.per_step;
-  const std::int64_t most = kMostTasks * kFewGpus / std::max<std::int64_t>(kFewGpus, setup.num_gpus);
+  const std::int64_t most = kMaxTasks * kFewGpus / std::max<std::int64_t>(kFewGpus, setup.num_gpus);
   const std::int64_t steps = most / tasks - length.warm_up - 1;
   if (steps < kFewSteps && !length.record) length.warm_up = static_cast<int>(kFewSteps);
   length.steps = static_cast<int>(std::clamp<std::int64_t>(steps, kFewSteps, length.steps));
@@ -125,8 +125,8 @@ RunLength affordable(RunLength length, std::size_t num_stages, const TrainingSet
 RunPrediction predict(const TrainingSetup& setup, const Way& way, const PlanChoice& choice, const RunLength& length) {
   const double sequences = sequences_of(setup, way.rounds);
   const std::vector<LayerCost> costs = costs_of(setup, sequences), largest = costs_of(setup, std::ceil(sequences));
-  const ModelledRun run = modelled(setup, way);
-  const RunWork work = modelled_run(costs, run);
+  const MachineRun run = emulated(setup, way);
+  const RunWork work = run_work(costs, run);
   RunPrediction result{.num_gpus = setup.num_gpus, .round_microbatches = way.rounds.microbatches,
                        .rounds_per_step = way.rounds.per_step, .microbatch_sequences = sequences, .recompute = way.recompute,
                        .plan = choice.plan, .num_layers = static_cast<int>(costs.size()), .lower_bound_ms = choice.lower_bound_ms};
@@ -217,12 +217,12 @@ bool fits(const TrainingSetup& setup, std::int64_t sequence_length) {
     plan.forward.push_back({layer, layer + 1});
     plan.backward.insert(plan.backward.begin(), {layer, layer + 1});
   }
-  const ModelledRun one_layer_each = modelled(longer, {.rounds = {.microbatches = setup.num_gpus, .per_step = 1}});
+  const MachineRun one_layer_each = emulated(longer, {.rounds = {.microbatches = setup.num_gpus, .per_step = 1}});
   HostMemory host = host_memory(costs, plan, one_layer_each.host);
   // What a run has of activations lies between nothing and these: where both say the same, it need not be simulated.
   if (static_cast<double>(host.total()) <= setup.host_bytes) return true;
   if (static_cast<double>(host.total() - host.activations) > setup.host_bytes) return false;
-  const RunWork work = modelled_run(costs, one_layer_each);
+  const RunWork work = run_work(costs, one_layer_each);
   const RunResult run = simulate_run(work, stage_works(work.workload, plan), {.warm_up = 1, .steps = 2});
   host.activations = static_cast<std::uint64_t>(run.peak_activation_bytes);
   return static_cast<double>(host.total()) <= setup.host_bytes;
@@ -231,18 +231,18 @@ bool fits(const TrainingSetup& setup, std::int64_t sequence_length) {
 }  // namespace
 
 void check_run_size(const TrainingSetup& setup) {
-  if (const std::int64_t layers = setup.model.num_layers(); layers > kMostPlannedLayers) {
-    throw Error(ExitCode::kUsage, cat("the model has ", layers, " layers; rp-plan plans models of at most ", kMostPlannedLayers,
+  if (const std::int64_t layers = setup.model.num_layers(); layers > kMaxPlannedLayers) {
+    throw Error(ExitCode::kUsage, cat("the model has ", layers, " layers; rp-plan plans models of at most ", kMaxPlannedLayers,
                                       ": give the folder of a model with fewer"));
   }
-  if (const std::int64_t most = kMostLayerGpus / std::max<std::int64_t>(1, setup.model.num_layers()); setup.num_gpus > most) {
+  if (const std::int64_t most = kMaxLayerGpus / std::max<std::int64_t>(1, setup.model.num_layers()); setup.num_gpus > most) {
     throw Error(ExitCode::kUsage, cat("a model of ", setup.model.num_layers(), " layers is planned for at most ", most, " GPUs, not ",
                                       setup.num_gpus, ": give fewer --gpus"));
   }
   const std::int64_t microbatches = std::int64_t{std::max(1, setup.round_microbatches)} * std::max(1, setup.rounds_per_step);
-  if (microbatches <= most_microbatches(setup)) return;
+  if (microbatches <= max_microbatches(setup)) return;
   throw Error(ExitCode::kUsage, cat("a step of ", microbatches, " microbatches is too long to simulate for ", setup.model.num_layers(),
-                                    " layers; at most ", most_microbatches(setup), " are: give fewer --microbatches or --rounds-per-step (each "
+                                    " layers; at most ", max_microbatches(setup), " are: give fewer --microbatches or --rounds-per-step (each "
                                     "microbatch has more sequences then)"));
 }
 
@@ -284,8 +284,8 @@ RunPrediction predict_plan(const TrainingSetup& setup, const Plan& plan) {
 }
 
 std::int64_t longest_sequence(const TrainingSetup& setup) {
-  constexpr std::int64_t kGrain = 256, kMost = std::int64_t{1} << 16;  // grains
-  std::int64_t longest = 0, too_long = kMost;
+  constexpr std::int64_t kGrain = 256, kMax = std::int64_t{1} << 16;  // grains
+  std::int64_t longest = 0, too_long = kMax;
   if (!fits(setup, kGrain)) return 0;
   longest = 1;
   while (too_long - longest > 1) {

@@ -43,7 +43,7 @@ struct TrainingSetup {
 
 // The largest that is planned: decoder layers, decoder layers times GPUs, and layers (with embedding and head) times microbatches of a
 // step.
-inline constexpr std::int64_t kMostPlannedLayers = 1024, kMostLayerGpus = 8192, kMostLayerMicrobatchesOfARun = 32'768;
+inline constexpr std::int64_t kMaxPlannedLayers = 1024, kMaxLayerGpus = 8192, kMaxLayerMicrobatchesOfARun = 32'768;
 
 // Steps of a simulated run before the counted ones, and these; fewer of these where a step has many tasks.
 inline constexpr RunLength kPredictedLength{.warm_up = 4, .steps = 8};

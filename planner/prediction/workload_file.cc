@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint64_t kMaxBytes = 4 << 20;
-constexpr std::size_t kMostStages = static_cast<std::size_t>(kMostLayers) + 1;  // of one list; the head may be one by itself
+constexpr std::size_t kMaxStages = static_cast<std::size_t>(kMaxLayers) + 1;  // of one list; the head may be one by itself
 const std::vector<std::string> kKeys = {"gpus", "microbatches", "round_microbatches", "hop_ms", "layers", "head", "stages",
                                         "forward_stages", "backward_stages", "max_fused_layers", "gpu_slowness", "fused_waits",
                                         "device"};
@@ -116,18 +116,18 @@ class Reader {
   }
   [[nodiscard]] std::vector<int> listed_stages(const std::string& key) const {
     std::vector<int> counts;
-    for (const json& value : list(key, 0, kMostStages)) {
-      counts.push_back(integer(value, cat("\"", key, "\"[", counts.size(), "]"), 0, kMostLayers));
+    for (const json& value : list(key, 0, kMaxStages)) {
+      counts.push_back(integer(value, cat("\"", key, "\"[", counts.size(), "]"), 0, kMaxLayers));
     }
     return counts;
   }
   // As rp-plan prints them.
   [[nodiscard]] std::vector<int> printed_stages(const std::string& key) const {
     const std::string text = at(key).get<std::string>();
-    const std::optional<std::vector<int>> counts = parse_lengths(text, kMostStages);
-    if (!counts || std::any_of(counts->begin(), counts->end(), [](int count) { return count > kMostLayers; })) {
+    const std::optional<std::vector<int>> counts = parse_lengths(text, kMaxStages);
+    if (!counts || std::any_of(counts->begin(), counts->end(), [](int count) { return count > kMaxLayers; })) {
       fail("\"", key, "\" is ", quoted_name(text), "; it must be a list of numbers of layers, or a text such as \"2,1x4,0\", of at most ",
-           kMostStages, " stages");
+           kMaxStages, " stages");
     }
     return *counts;
   }
@@ -172,13 +172,13 @@ Plan read_plan(const Reader& reader, int num_layers) {
 // What is simulated must end in a time that a person waits.
 void check_size(const Reader& reader, const Workload& workload) {
   const std::int64_t num_layers = workload.num_layers(), num_microbatches = workload.num_microbatches;
-  if (num_layers * num_microbatches > kMostLayerMicrobatches) {
-    reader.fail("has ", num_layers, " layers and ", num_microbatches, " microbatches; their product may be ", kMostLayerMicrobatches,
-                " at most: give at most ", kMostLayerMicrobatches / num_layers, " \"microbatches\" (a step is its rounds one after the other)");
+  if (num_layers * num_microbatches > kMaxLayerMicrobatches) {
+    reader.fail("has ", num_layers, " layers and ", num_microbatches, " microbatches; their product may be ", kMaxLayerMicrobatches,
+                " at most: give at most ", kMaxLayerMicrobatches / num_layers, " \"microbatches\" (a step is its rounds one after the other)");
   }
-  if (const int rounds = workload.num_microbatches / workload.round_microbatches; rounds > kMostRounds) {
-    reader.fail("cuts a step into ", rounds, " rounds; ", kMostRounds, " are simulated at most: give \"round_microbatches\" of at least ",
-                (num_microbatches + kMostRounds - 1) / kMostRounds, ", or fewer \"microbatches\"");
+  if (const int rounds = workload.num_microbatches / workload.round_microbatches; rounds > kMaxRounds) {
+    reader.fail("cuts a step into ", rounds, " rounds; ", kMaxRounds, " are simulated at most: give \"round_microbatches\" of at least ",
+                (num_microbatches + kMaxRounds - 1) / kMaxRounds, ", or fewer \"microbatches\"");
   }
 }
 
@@ -188,19 +188,19 @@ WorkloadFile read_workload_file(const std::filesystem::path& path) {
   const Reader reader(path);
   WorkloadFile file;
   Workload& workload = file.workload;
-  workload.num_gpus = reader.integer(reader.at("gpus"), "\"gpus\"", 1, kMostGpus);
-  workload.num_microbatches = reader.integer(reader.at("microbatches"), "\"microbatches\"", 1, kMostMicrobatches);
+  workload.num_gpus = reader.integer(reader.at("gpus"), "\"gpus\"", 1, kMaxGpus);
+  workload.num_microbatches = reader.integer(reader.at("microbatches"), "\"microbatches\"", 1, kMaxMicrobatches);
   workload.round_microbatches = workload.num_microbatches;
   if (reader.has("round_microbatches")) {
     file.gives_round = true;
-    workload.round_microbatches = reader.integer(reader.at("round_microbatches"), "\"round_microbatches\"", 1, kMostMicrobatches);
+    workload.round_microbatches = reader.integer(reader.at("round_microbatches"), "\"round_microbatches\"", 1, kMaxMicrobatches);
     if (workload.num_microbatches % workload.round_microbatches != 0) {
       reader.fail("\"round_microbatches\" is ", workload.round_microbatches, "; \"microbatches\", ", workload.num_microbatches,
                   ", must be a multiple of it");
     }
   }
   workload.hop = reader.has("hop_ms") ? reader.number(reader.at("hop_ms"), "\"hop_ms\"", true, "milliseconds") : 0;
-  for (const json& layer : reader.list("layers", 1, static_cast<std::size_t>(kMostLayers))) {
+  for (const json& layer : reader.list("layers", 1, static_cast<std::size_t>(kMaxLayers))) {
     workload.layers.push_back(reader.work(layer, cat("\"layers\"[", workload.layers.size(), "]")));
   }
   workload.head = reader.work(reader.at("head"), "\"head\"");
@@ -222,7 +222,7 @@ WorkloadFile read_workload_file(const std::filesystem::path& path) {
     workload.fused_waits = reader.at("fused_waits").get<bool>();
   }
   if (reader.has("max_fused_layers")) {
-    file.max_fused_layers = reader.integer(reader.at("max_fused_layers"), "\"max_fused_layers\"", 0, kMostLayers);
+    file.max_fused_layers = reader.integer(reader.at("max_fused_layers"), "\"max_fused_layers\"", 0, kMaxLayers);
   }
   if (reader.has("device")) file.device = reader.device();
   const int num_layers = workload.num_layers();

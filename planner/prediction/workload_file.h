@@ -34,8 +34,8 @@ struct WorkloadFile {
 };
 
 // The largest step that is read: within it every command keeps to about 2 s (with a fast search) and 512 MB.
-inline constexpr std::int64_t kMostGpus = 256, kMostLayers = 1024, kMostMicrobatches = 65536, kMostRounds = 128;
-inline constexpr std::int64_t kMostLayerMicrobatches = 1'048'576;  // layers times microbatches
+inline constexpr std::int64_t kMaxGpus = 256, kMaxLayers = 1024, kMaxMicrobatches = 65536, kMaxRounds = 128;
+inline constexpr std::int64_t kMaxLayerMicrobatches = 1'048'576;  // layers times microbatches
 
 // Throws rp::Error (kBadInput) naming the file, the entry and what would be right.
 [[nodiscard]] WorkloadFile read_workload_file(const std::filesystem::path& path);

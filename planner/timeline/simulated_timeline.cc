@@ -52,7 +52,7 @@ TimelineSection simulated_section(const TaskGraph& graph, const Timeline& timeli
                                   int num_layers, double first_ms, double length_ms, bool several_steps) {
   TimelineSection section{.first_ms = first_ms, .length_ms = length_ms};
   for (const std::vector<int>& order : graph.order) {
-    if (section.rows.size() == kMostDrawnGpus) break;
+    if (section.rows.size() == kMaxDrawnGpus) break;
     TimelineRow& row = section.rows.emplace_back();
     row.name = cat("GPU ", section.rows.size() - 1);
     for (const int number : order) {

@@ -12,9 +12,9 @@
 namespace rp {
 
 // More tasks than that are not drawn.
-inline constexpr std::uint64_t kMostDrawnTasks = 1'000'000;
+inline constexpr std::uint64_t kMaxDrawnTasks = 1'000'000;
 // Nor are more GPUs.
-inline constexpr int kMostDrawnGpus = 64;
+inline constexpr int kMaxDrawnGpus = 64;
 
 // When all tasks of the steps up to `step` are over.
 [[nodiscard]] double end_of_step(const TaskGraph& graph, const Timeline& timeline, int step);

@@ -12,7 +12,7 @@ namespace rp {
 
 namespace {
 
-constexpr std::size_t kMostShapes = 12000;  // about 130 bytes each
+constexpr std::size_t kMaxShapes = 12000;  // about 130 bytes each
 constexpr double kLeastPixels = 0.4;
 
 // Blue to orange and light to dark: told apart without red and green too. Shades let the background through.
@@ -166,7 +166,7 @@ std::string timeline_html(const TimelinePage& page) {
     return count;
   };
   bool merges = false;
-  while (least_ms < scale_ms && num_shapes() > kMostShapes) {
+  while (least_ms < scale_ms && num_shapes() > kMaxShapes) {
     least_ms *= 2;
     merges = true;
   }

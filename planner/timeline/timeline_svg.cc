@@ -14,9 +14,9 @@ namespace rp {
 namespace {
 
 constexpr int kUnits = 100000;  // the width of a diagram, in what spans are counted in
-constexpr int kAxisHeight = 24, kStripHeight = 12, kLaneHeight = 4, kLanePitch = 5, kMostNameLetters = 16;
+constexpr int kAxisHeight = 24, kStripHeight = 12, kLaneHeight = 4, kLanePitch = 5, kMaxNameLetters = 16;
 constexpr int kAreaHeight = 30, kAreaPitch = 38;
-constexpr std::size_t kMostPoints = 2000;  // of a strip; beyond, a step a pixel
+constexpr std::size_t kMaxPoints = 2000;  // of a strip; beyond, a step a pixel
 constexpr double kLetterWidth = 6.6;  // px, of the largest letters
 
 const std::array<std::pair<const char*, std::vector<TimelineSpan> TimelineRow::*>, 3> kLanes = {
@@ -59,7 +59,7 @@ class Drawing {
       for (const TimelineSpan& span : row.compute) {
         has_steps_ = has_steps_ || span.step >= 0;
         num_microbatches_ = std::max(num_microbatches_, span.microbatch + 1);
-        most_letters_ = std::max(most_letters_, span.text.size());
+        max_letters_ = std::max(max_letters_, span.text.size());
       }
     }
     const std::size_t count = section.rows.size();
@@ -95,8 +95,8 @@ class Drawing {
     std::string texts;
     const auto add = [&](const std::string& whole, const char* kind, int y) {
       std::string name = whole;
-      if (name.size() > kMostNameLetters) name = name.substr(0, kMostNameLetters - 1) + "…";
-      letters = std::max(letters, std::min<std::size_t>(name.size(), kMostNameLetters));
+      if (name.size() > kMaxNameLetters) name = name.substr(0, kMaxNameLetters - 1) + "…";
+      letters = std::max(letters, std::min<std::size_t>(name.size(), kMaxNameLetters));
       texts += cat("<text", kind, " y=\"", y, "\">", html_text(name));
       if (name != whole) texts += "<title>" + html_text(whole) + "</title>";
       texts += "</text>\n";
@@ -121,8 +121,8 @@ class Drawing {
 
   // Lines from top to bottom, in the time of the axis.
   std::string axis() const {
-    constexpr int kMostTicks = 10;
-    const double step = round_step(scale_ms_ / kMostTicks), end = section_.axis_ms + section_.length_ms;
+    constexpr int kMaxTicks = 10;
+    const double step = round_step(scale_ms_ / kMaxTicks), end = section_.axis_ms + section_.length_ms;
     std::string out;
     for (double tick = std::ceil(section_.axis_ms / step - 1e-9); tick * step <= end + 1e-9 * scale_ms_; ++tick) {
       const double at = tick * step - section_.axis_ms + section_.first_ms, place = fraction(at);
@@ -162,7 +162,7 @@ class Drawing {
     const std::string title = strip.hover.empty() ? "" : "<title>" + html_text(strip.hover) + "</title>";
     std::string out = cat("<g transform=\"translate(0 ", top, ")\">", title, "\n<rect class=\"V\" width=\"", end, "\" height=\"",
                           kAreaHeight, "\"/>\n");
-    const double least_ms = strip.points.size() > kMostPoints ? scale_ms_ / kTimelineWidth : 0;
+    const double least_ms = strip.points.size() > kMaxPoints ? scale_ms_ / kTimelineWidth : 0;
     std::string path = cat("M0 ", kAreaHeight);
     for (const TimelinePoint& point : strip_points(section_, strip, least_ms)) {
       const double share = strip.full > 0 ? std::clamp(point.amount / strip.full, 0.0, 1.0) : 0;
@@ -212,7 +212,7 @@ class Drawing {
     const std::string& text = shape.span->text;
     const double room = kTimelineWidth * (fraction(shape.end_ms) - fraction(shape.start_ms));
     if (shape.num_spans > 1 || text.empty() || compute_height_ < 14 ||
-        static_cast<double>(most_letters_) * kLetterWidth + 4 > room)
+        static_cast<double>(max_letters_) * kLetterWidth + 4 > room)
       return "";
     return cat("<text class=\"i\" x=\"", percent((shape.start_ms + shape.end_ms) / 2), "\" y=\"", top + compute_height_ / 2 + 4,
                "\">", html_text(text), "</text>\n");
@@ -244,7 +244,7 @@ class Drawing {
   const double scale_ms_, least_ms_;
   bool has_lanes_ = false, has_steps_ = false;
   int num_microbatches_ = 0;
-  std::size_t most_letters_ = 0;  // in spans: shorter texts are left out where the longest has no room, not to look at random
+  std::size_t max_letters_ = 0;  // in spans: shorter texts are left out where the longest has no room, not to look at random
   int compute_height_ = 0, gap_ = 0, pitch_ = 0, rows_end_ = 0, height_ = 0;
 };
 

@@ -18,10 +18,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uint64_t kMostTokenBytes = 1 << 20;
-constexpr int kMostDepth = 32;
-constexpr double kMostMicroseconds = 1e15;  // 31 years
-constexpr std::int64_t kMostNumber = std::int64_t{1} << 53;
+constexpr std::uint64_t kMaxTokenBytes = 1 << 20;
+constexpr int kMaxDepth = 32;
+constexpr double kMaxMicroseconds = 1e15;  // 31 years
+constexpr std::int64_t kMaxNumber = std::int64_t{1} << 53;
 
 // A file as a stream, in pieces. Refuses to go on where nothing was understood for too long, so that no text fills memory.
 class PieceBuffer : public std::streambuf {
@@ -34,7 +34,7 @@ class PieceBuffer : public std::streambuf {
  protected:
   int_type underflow() override {
     if (next_ == file_.size()) return traits_type::eof();
-    if (next_ - understood_ > kMostTokenBytes)
+    if (next_ - understood_ > kMaxTokenBytes)
       throw bad_input(file_.path(), "has a text of more than 1 MiB before its byte ", next_);
     const std::uint64_t bytes = std::min<std::uint64_t>(piece_.size(), file_.size() - next_);
     file_.read_at(next_, piece_.data(), bytes);
@@ -73,13 +73,13 @@ class Handler {
   bool boolean(bool) { return other("true or false"); }
   bool number_integer(std::int64_t value) { return number(static_cast<double>(value), value); }
   bool number_unsigned(std::uint64_t value) {
-    return number(static_cast<double>(value), value > INT64_MAX ? kMostNumber + 1 : static_cast<std::int64_t>(value));
+    return number(static_cast<double>(value), value > INT64_MAX ? kMaxNumber + 1 : static_cast<std::int64_t>(value));
   }
   bool number_float(double value, const std::string&) {
     // Whole numbers may be written so.
     const bool is_whole =
-        std::abs(value) <= static_cast<double>(kMostNumber) && value == static_cast<double>(static_cast<std::int64_t>(value));
-    return number(value, is_whole ? static_cast<std::int64_t>(value) : kMostNumber + 1);
+        std::abs(value) <= static_cast<double>(kMaxNumber) && value == static_cast<double>(static_cast<std::int64_t>(value));
+    return number(value, is_whole ? static_cast<std::int64_t>(value) : kMaxNumber + 1);
   }
   bool string(std::string& value) {
     if (!at_event()) return other("a text");
@@ -148,7 +148,7 @@ class Handler {
 
   bool open() {
     buffer_.note_progress();
-    if (++level_ > kMostDepth) fail("is more than ", kMostDepth, " levels deep");
+    if (++level_ > kMaxDepth) fail("is more than ", kMaxDepth, " levels deep");
     return true;
   }
   bool close() {
@@ -174,19 +174,19 @@ class Handler {
     if (level_ == 4) {
       for (const auto& [name, member] : kArguments) {
         if (key_ != name) continue;
-        check(whole >= -1 && whole <= kMostNumber, "a whole number, -1 or more");
+        check(whole >= -1 && whole <= kMaxNumber, "a whole number, -1 or more");
         event_.*member = whole;
       }
       return true;
     }
     for (std::size_t i = 0; i < kNumbers.size(); ++i) {
       if (key_ != kNumbers[i].first) continue;
-      check(whole >= 0 && whole <= kMostNumber, "a whole number, 0 or more");
+      check(whole >= 0 && whole <= kMaxNumber, "a whole number, 0 or more");
       event_.*kNumbers[i].second = whole;
     }
     for (std::size_t i = 0; i < kTimes.size(); ++i) {
       if (key_ != kTimes[i].first) continue;
-      check(std::abs(value) <= kMostMicroseconds && (i == 0 || value >= 0), "a time in microseconds");
+      check(std::abs(value) <= kMaxMicroseconds && (i == 0 || value >= 0), "a time in microseconds");
       event_.*kTimes[i].second = value;
       has_[i] = true;
     }

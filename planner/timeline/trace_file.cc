@@ -10,7 +10,7 @@ namespace rp {
 
 namespace {
 
-constexpr std::size_t kMostNames = 65536;
+constexpr std::size_t kMaxNames = 65536;
 constexpr std::int64_t kUploadWeightsTid = 3;
 
 // Of the events that are read; others tell nothing that is drawn.
@@ -51,12 +51,12 @@ struct Extents {
 Extents read_extents(const std::filesystem::path& path, const TraceWindow& window) {
   Extents found;
   bool computes = false;
-  read_trace_events(path, kMostTraceBytes, [&](const TraceEvent& event) {
+  read_trace_events(path, kMaxTraceBytes, [&](const TraceEvent& event) {
     const std::optional<TraceSpanKind> kind = kind_of(path, event);
     if (!kind) return;
-    if (event.pid > kMostTraceWorkers) {
+    if (event.pid > kMaxTraceWorkers) {
       throw bad_input(path, "event ", event.number, " (", quoted_name(event.name), ") has the pid ", event.pid,
-                      "; workers have 1 to ", kMostTraceWorkers);
+                      "; workers have 1 to ", kMaxTraceWorkers);
     }
     if (event.pid > 0) found.workers[static_cast<int>(event.pid) - 1];
     found.all.include(event);
@@ -103,7 +103,7 @@ class Names {
   int number_of(const std::string& name) {
     const auto known = numbers_.find(name);
     if (known != numbers_.end()) return known->second;
-    if (name.empty() || names_.size() == kMostNames) return -1;
+    if (name.empty() || names_.size() == kMaxNames) return -1;
     constexpr std::size_t kLongest = 80;
     names_.push_back(name.substr(0, kLongest));
     return numbers_[name] = static_cast<int>(names_.size()) - 1;
@@ -123,13 +123,13 @@ Trace read_trace(const std::filesystem::path& path, const TraceWindow& window) {
   trace.workers = std::move(found.workers);
   Names names(trace.names);
   std::uint64_t num_spans = 0;
-  read_trace_events(path, kMostTraceBytes, [&](const TraceEvent& event) {
+  read_trace_events(path, kMaxTraceBytes, [&](const TraceEvent& event) {
     const std::optional<TraceSpanKind> kind = kind_of(path, event);
     if (!kind) return;
     const double start = (event.start_us - found.all.first) / 1000, end = start + event.duration_us / 1000;
     if (end <= trace.from_ms || start >= trace.to_ms) return;
-    if (++num_spans > kMostTraceSpans) {
-      throw Error(ExitCode::kUsage, cat(path.string(), ": more than ", kMostTraceSpans, " events between ", trace.from_ms,
+    if (++num_spans > kMaxTraceSpans) {
+      throw Error(ExitCode::kUsage, cat(path.string(), ": more than ", kMaxTraceSpans, " events between ", trace.from_ms,
                                         " and ", trace.to_ms, " ms; ask for less by --steps, or --from and --to"));
     }
     std::vector<TraceSpan>& spans = event.pid == 0 ? trace.coordinator : trace.workers[static_cast<int>(event.pid) - 1];

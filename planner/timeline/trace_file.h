@@ -55,9 +55,9 @@ struct Trace {
   double length_ms = 0;           // of the whole trace
 };
 
-inline constexpr std::uint64_t kMostTraceBytes = std::uint64_t{2} << 30;
-inline constexpr std::uint64_t kMostTraceSpans = 1'000'000;  // in the window
-inline constexpr int kMostTraceWorkers = 1024;
+inline constexpr std::uint64_t kMaxTraceBytes = std::uint64_t{2} << 30;
+inline constexpr std::uint64_t kMaxTraceSpans = 1'000'000;  // in the window
+inline constexpr int kMaxTraceWorkers = 1024;
 
 // Reads the file twice, piece by piece: memory grows with the spans of the window, not with the file. Throws rp::Error
 // (kBadInput) naming the file, the event and what would be right; (kUsage) for a window in which nothing is.

@@ -140,17 +140,17 @@ void improve(BoundCost& cost, const Workload& workload, Found& best, std::uint64
 }
 
 // Of looped schedules: every number that gives each GPU as many, or fewer of the larger ones where all are too much work.
-std::vector<int> stage_counts(const Workload& workload, std::uint64_t most_tasks) {
-  const int most_per_gpu = (workload.num_layers() + 1) / workload.num_gpus;
+std::vector<int> stage_counts(const Workload& workload, std::uint64_t max_tasks) {
+  const int max_per_gpu = (workload.num_layers() + 1) / workload.num_gpus;
   const double tasks_of_one = 2.0 * workload.num_gpus * workload.num_microbatches;
   for (const double growth : {1.0, 1.1, 1.25, 1.5, 2.0, 4.0}) {
     std::vector<int> counts;
     double tasks = 0;
-    for (int per_gpu = 1; per_gpu <= most_per_gpu; per_gpu = std::max(per_gpu + 1, static_cast<int>(per_gpu * growth))) {
+    for (int per_gpu = 1; per_gpu <= max_per_gpu; per_gpu = std::max(per_gpu + 1, static_cast<int>(per_gpu * growth))) {
       counts.push_back(per_gpu * workload.num_gpus);
       tasks += per_gpu * tasks_of_one;
     }
-    if (tasks <= static_cast<double>(most_tasks) || growth == 4.0) return counts;
+    if (tasks <= static_cast<double>(max_tasks) || growth == 4.0) return counts;
   }
   return {};
 }
@@ -163,7 +163,7 @@ std::vector<int> plan_bound_stages(BoundSchedule schedule, const Workload& workl
     throw Error(ExitCode::kUsage, cat("a model of ", workload.num_layers(), " layers and a head has no stage for each of ",
                                       workload.num_gpus, " GPUs; this schedule needs one"));
   }
-  const std::vector<int> counts = is_looped ? stage_counts(workload, kMostEvenTasks) : std::vector<int>{workload.num_gpus};
+  const std::vector<int> counts = is_looped ? stage_counts(workload, kMaxEvenTasks) : std::vector<int>{workload.num_gpus};
   EvenStages even(workload);
   std::vector<Found> found;
   for (const int num_stages : counts) {
@@ -174,7 +174,7 @@ std::vector<int> plan_bound_stages(BoundSchedule schedule, const Workload& workl
   // What begins best has the first claim on the work; of equal ones, fewer stages.
   const auto is_shorter = [](const Found& a, const Found& b) { return a.makespan < b.makespan; };
   std::stable_sort(found.begin(), found.end(), is_shorter);
-  std::uint64_t tasks_left = kMostImprovingTasks;
+  std::uint64_t tasks_left = kMaxImprovingTasks;
   for (Found& each : found) {
     BoundCost cost(schedule, workload, static_cast<int>(each.stages.size()));
     improve(cost, workload, each, tasks_left);

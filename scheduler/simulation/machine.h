@@ -49,10 +49,10 @@ struct LayerBytes {
 struct TransferPolicy {
   // Weights give way to inputs of microbatches, gradients to outputs, after a piece. Else copies go in the order in which they
   // are known, each layer's as a whole.
-  bool weights_give_way = true;
-  bool gradients_give_way = true;
+  bool weights_yield = true;
+  bool gradients_yield = true;
   // Weights and gradients also wait while an input or output of another GPU behind the same root travels.
-  bool roots_give_way = false;
+  bool roots_yield = false;
   double piece = 8 << 20;  // bytes: what a worker has under way of a bulk copy, where it cuts it into the shortest pieces
 };
 

@@ -102,7 +102,7 @@ class RunSimulation {
     bool moved = dispatch();
     for (int gpu = 0; gpu < workload_.num_gpus; ++gpu) {
       if (!may_move_[static_cast<std::size_t>(gpu)]) continue;
-      // A task's end frees both threads; the fetcher has enqueued its copies before the feeder has placed the next weights.
+      // A task's end frees both threads; the input uploader has enqueued its copies before the weight uploader has placed the next weights.
       bool has_moved = false;
       while (fetch(gpu)) has_moved = true;
       has_moved |= feed(gpu);
@@ -164,7 +164,7 @@ class RunSimulation {
   bool fetch(int gpu) {
     SimulatedGpu& state = at(gpu);
     const std::int64_t slot = slot_of(gpu, state.fetch_task);
-    // The feeder hands a task on before it waits for weights.
+    // The weight uploader hands a task on before it waits for weights.
     const bool is_fed = state.fetch_task < state.fed_task || (state.fetch_task == state.fed_task && state.fed_layer >= 0);
     if (!is_fed || state.num_fetched >= state.num_computed + kInputPlaces) return false;
     const RunStage& what = stage(slot);
@@ -308,7 +308,7 @@ class RunSimulation {
           source == StageRead::kFromHost ? 0 : made(copy.slot - stage_number(copy.slot) + source, copy.microbatch);
     } else if (copy.kind == CopyKind::kWeights) {
       if (!copy.is_last_part) return;
-      // Weights of a later task are not what the runner waits for.
+      // Weights of a later task are not what the stage stage runner waits for.
       if (state.weights_there == state.task) {
         const Missing other = state.missing;
         state.missing = state.fed.front();

@@ -19,7 +19,7 @@ struct GradientBlock {
 
 // Where the threads of a worker are. Tasks are counted on the GPU, microbatches over all its tasks.
 struct SimulatedGpu {
-  // Runner.
+  // Stage runner.
   std::int64_t task = 0;
   int microbatch = 0;  // of the task
   bool is_computing = false;
@@ -29,20 +29,20 @@ struct SimulatedGpu {
   double idle_since = 0;
   std::int64_t num_computed = 0;
   int free_gradient_buffers = kGradientBuffers;
-  // Feeder.
+  // WeightUploader.
   std::int64_t fed_task = 0;
   int fed_layer = -1;  // the next one; -1: the task has no stage buffer yet
   Missing feeding;                 // what its weights waited for so far
   std::deque<Missing> fed;         // likewise, of tasks whose weights are on their way
   std::int64_t weights_there = 0;  // tasks
-  // Fetcher.
+  // InputUploader.
   std::int64_t fetch_task = 0;
   int fetch_microbatch = 0;  // of the task
   std::size_t fetch_read = 0;  // of the microbatch
   std::int64_t num_fetched = 0;
   std::int64_t recomputable = 0;  // microbatches with all but the gradient
   std::int64_t complete = 0;
-  // Finisher: gradients whose places in the store are not free yet.
+  // GradientDownloader: gradients whose places in the store are not free yet.
   std::deque<GradientBlock> gradients;
   Missing missing;
 };

@@ -43,8 +43,8 @@ void SimulatedLinks::add(int gpu, const SimulatedCopy& copy) {
   CopyQueue& waiting = queue(gpu, copy.is_upload());
   const auto number = static_cast<std::size_t>(&waiting - queues_.data());
   if (waiting.is_empty()) used_.insert(std::lower_bound(used_.begin(), used_.end(), number), number);
-  const bool gives_way = copy.kind == CopyKind::kWeights ? policy_.weights_give_way : policy_.gradients_give_way;
-  if (copy.is_bulk() && gives_way) {
+  const bool yields = copy.kind == CopyKind::kWeights ? policy_.weights_yield : policy_.gradients_yield;
+  if (copy.is_bulk() && yields) {
     waiting.add_bulk(copy);
   } else {
     waiting.add_urgent(copy);
@@ -60,7 +60,7 @@ void SimulatedLinks::start_update(double bytes) {
 // Somebody behind the same root waits for a copy.
 bool SimulatedLinks::bulk_waits(std::size_t queue) const {
   const auto per_root = static_cast<std::size_t>(machine_.gpus_per_root);
-  if (per_root == 1 || !policy_.roots_give_way) return false;
+  if (per_root == 1 || !policy_.roots_yield) return false;
   const std::size_t first = queue / 2 / per_root * per_root * 2;
   for (std::size_t other = first + queue % 2; other < std::min(first + 2 * per_root, queues_.size()); other += 2) {
     if (other != queue && queues_[other].has_urgent()) return true;

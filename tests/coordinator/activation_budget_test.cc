@@ -29,30 +29,30 @@ TEST(ActivationBudget, OfOneWorkerHoldsWhatItsOneTaskReadsAndWrites) {
 
 TEST(ActivationBudget, OfSeveralWorkersFollowsTheSlotsRoundTheWorkers) {
   // A worker has slots 0, 2, 4 in one round, and 1, 3 in the next. Two microbatches: of the second slot at work, half.
-  const RoundMemory two{.blocks = kFiveSlots, .num_slots = 5, .num_microbatches = 2, .next_runs_beside = false};
+  const RoundMemory two{.blocks = kFiveSlots, .num_slots = 5, .num_microbatches = 2, .rounds_overlap = false};
   EXPECT_EQ(budget_for(2, two).arenas(), (Arenas{180, 180, 0}));
   // As many workers as slots: slot i is always on worker i, and the next round's follows it at once.
-  const RoundMemory five{.blocks = kFiveSlots, .num_slots = 5, .num_microbatches = 1, .next_runs_beside = true};
+  const RoundMemory five{.blocks = kFiveSlots, .num_slots = 5, .num_microbatches = 1, .rounds_overlap = true};
   EXPECT_EQ(budget_for(5, five).arenas(), (Arenas{240, 240, 120, 120, 0, 0}));
 }
 
 TEST(ActivationBudget, CountsTheNextRoundOnlyWhereItMayRunBeside) {
-  RoundMemory round{.blocks = {{0, 2, 100}}, .num_slots = 3, .num_microbatches = 4, .next_runs_beside = true};
+  RoundMemory round{.blocks = {{0, 2, 100}}, .num_slots = 3, .num_microbatches = 4, .rounds_overlap = true};
   EXPECT_EQ(budget_for(3, round).arenas(), (Arenas{150, 0, 0, 0})) << "two of four microbatches when the last slot ends";
-  round.next_runs_beside = false;
+  round.rounds_overlap = false;
   EXPECT_EQ(budget_for(3, round).arenas(), (Arenas{100, 0, 0, 0}));
 }
 
 TEST(ActivationBudget, CountsOneMicrobatchLessOfEachSlotThatFollows) {
   // At slot 0, the others have three, two, one of four microbatches, and then all of them: on workers of their own.
   const RoundMemory chain{.blocks = {{0, 0, 100}, {1, 0, 100}, {2, 0, 100}, {3, 0, 100}, {4, 0, 100}}, .num_slots = 5, .num_microbatches = 4,
-                          .next_runs_beside = false};
+                          .rounds_overlap = false};
   EXPECT_EQ(budget_for(5, chain).arenas(), (Arenas{100, 75, 50, 25, 0, 0}));
 }
 
 TEST(ActivationBudget, HoldsTheInputsOfTwoRounds) {
   EXPECT_EQ(budget_for(1, {.blocks = {{kInput, 0, 5}}, .num_slots = 3}).arenas(), (Arenas{0, 10}));
-  EXPECT_EQ(budget_for(1, {.blocks = {{kInput, 2, 5}}, .num_slots = 3, .next_runs_beside = false}).arenas(), (Arenas{0, 10}));
+  EXPECT_EQ(budget_for(1, {.blocks = {{kInput, 2, 5}}, .num_slots = 3, .rounds_overlap = false}).arenas(), (Arenas{0, 10}));
 }
 
 TEST(ActivationBudget, HoldsBuffersUntilTheNextRoundHasReadThem) {
@@ -62,7 +62,7 @@ TEST(ActivationBudget, HoldsBuffersUntilTheNextRoundHasReadThem) {
 
 TEST(ActivationBudget, FollowsTheTimesOfTheSlots) {
   // Slot 2's output while slot 1's input is alive: until slot 1 is committed.
-  RoundMemory round{.blocks = {{2, 2, 400}, {0, 1, 1}}, .num_slots = 3, .num_microbatches = 4, .next_runs_beside = false};
+  RoundMemory round{.blocks = {{2, 2, 400}, {0, 1, 1}}, .num_slots = 3, .num_microbatches = 4, .rounds_overlap = false};
   const auto at_commit_of_slot_1 = [&round](std::vector<SlotTime> times) {
     round.times = std::move(times);
     round.blocks.front().last_reader = 1;
@@ -77,8 +77,8 @@ TEST(ActivationBudget, FollowsTheTimesOfTheSlots) {
 }
 
 TEST(ActivationBudget, IsWhatRoundsHaveNeededAndWhatRoundsLikeTheLastOneWillNeed) {
-  const RoundMemory large{.blocks = {{0, 2, 100}}, .num_slots = 3, .next_runs_beside = false};
-  const RoundMemory small{.blocks = {{0, 2, 10}}, .num_slots = 3, .next_runs_beside = false};
+  const RoundMemory large{.blocks = {{0, 2, 100}}, .num_slots = 3, .rounds_overlap = false};
+  const RoundMemory small{.blocks = {{0, 2, 10}}, .num_slots = 3, .rounds_overlap = false};
   ActivationBudget budget(2);
   budget.learn(PlanKind::kFused, large, 0);
   EXPECT_EQ(budget.arenas(), (Arenas{100, 100, 0})) << "the next one begins with worker 1";

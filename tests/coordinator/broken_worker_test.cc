@@ -108,7 +108,7 @@ TEST_F(BrokenWorker, ThatKeepsTheRulesIsNotTold) {
     }
     coordinator_->synchronize();
     EXPECT_EQ(store_->published(0).observe(), 3U);
-    EXPECT_EQ(store_->taken(1).observe(), 3U);
+    EXPECT_EQ(store_->gradient_released(1).observe(), 3U);
     coordinator_.reset();
   }
 }
@@ -179,14 +179,14 @@ TEST_F(BrokenWorker, ComputesWithoutWeights) {
   expect_violation(ProtocolRule::kSameWeights, {"slot 0", "has never uploaded weight block 0"});
 }
 
-// The worker writes into a gradient block only after it has seen `taken`.
+// The worker writes into a gradient block only after it has seen `gradient_released`.
 
 TEST_F(BrokenWorker, WritesTheNextGradientBeforeTheLastOneIsTaken) {
   make();
   const auto round = accept();
   do_round(0);
   coordinator_->wait_all(*round);
-  EXPECT_EQ(store_->taken(0).observe(), 0U);
+  EXPECT_EQ(store_->gradient_released(0).observe(), 0U);
   gradient(0)[3] = 9;
   step();
   expect_violation(ProtocolRule::kGradientsStay, {"gradient block 0 (of weight block 0, layer 0", "was committed with checksum"});

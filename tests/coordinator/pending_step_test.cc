@@ -65,15 +65,15 @@ TEST_F(PendingStepTest, ATiedBlockHasTheGradientsOfAllItsUses) {
   use_model(true);
   PendingStep step = this->step();
   ASSERT_EQ(blocks_.size(), 1U);
-  step.set_gradient({.use = 1, .taken_after = 5});
-  step.set_gradient({.use = 1, .taken_after = 6});
-  step.set_gradient({.use = 0, .taken_after = 6});
+  step.set_gradient({.use = 1, .released_after = 5});
+  step.set_gradient({.use = 1, .released_after = 6});
+  step.set_gradient({.use = 0, .released_after = 6});
   const std::vector<CommittedGradient> gradients = step.gradients_of(0);
   ASSERT_EQ(gradients.size(), 2U);
-  for (const CommittedGradient& gradient : gradients) EXPECT_EQ(gradient.taken_after, 6U) << "of the last round";
-  EXPECT_TRUE(step.begins_sum(0));
-  EXPECT_TRUE(step.begins_sum(1));
-  EXPECT_FALSE(step.begins_sum(0));
+  for (const CommittedGradient& gradient : gradients) EXPECT_EQ(gradient.released_after, 6U) << "of the last round";
+  EXPECT_TRUE(step.mark_summed(0));
+  EXPECT_TRUE(step.mark_summed(1));
+  EXPECT_FALSE(step.mark_summed(0));
 }
 
 TEST_F(PendingStepTest, AStepWithAGradientThatIsNotFiniteSaysWhereAndHasNoRules) {

@@ -68,7 +68,7 @@ TEST(StateSnapshot, IsReadAsItWasWhileUpdatesGoOn) {
       }
       snapshot.close();
       updates.join();
-      EXPECT_LE(snapshot.most_copied_bytes(), free);
+      EXPECT_LE(snapshot.peak_copied_bytes(), free);
     }
   }
 }
@@ -79,13 +79,13 @@ TEST(StateSnapshot, CopiesNothingThatIsReadAndNothingTwice) {
   const auto ignore = [](std::span<const std::byte>) {};
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(snapshot.read_next(ignore));
   blocks.update(0, snapshot);
-  EXPECT_EQ(snapshot.most_copied_bytes(), 0U);
+  EXPECT_EQ(snapshot.peak_copied_bytes(), 0U);
   blocks.update(1, snapshot);
   blocks.update(1, snapshot);
-  EXPECT_EQ(snapshot.most_copied_bytes(), kPartBytes) << "the first part of the block was read";
+  EXPECT_EQ(snapshot.peak_copied_bytes(), kPartBytes) << "the first part of the block was read";
   EXPECT_TRUE(snapshot.read_next([](std::span<const std::byte> piece) { EXPECT_TRUE(is_all_zero(piece)); }));
   blocks.update(2, snapshot);
-  EXPECT_EQ(snapshot.most_copied_bytes(), 2 * kPartBytes) << "the copy that was read is gone";
+  EXPECT_EQ(snapshot.peak_copied_bytes(), 2 * kPartBytes) << "the copy that was read is gone";
 }
 
 // While a piece is on its way to a slow disk, only its own block's update waits.
@@ -105,14 +105,14 @@ TEST(StateSnapshot, CopiesOnlyWhatThereIsRoomForByThen) {
   std::atomic<std::uint64_t> free{std::uint64_t{8} * kPartBytes};
   StateSnapshot snapshot(blocks.parts(), [&] { return free.load(); });
   blocks.update(1, snapshot);
-  EXPECT_EQ(snapshot.most_copied_bytes(), 2 * kPartBytes);
+  EXPECT_EQ(snapshot.peak_copied_bytes(), 2 * kPartBytes);
   free = 0;
   std::thread updates([&] { blocks.update(2, snapshot); });
   for (std::uint32_t i = 0; i < 2 * kNumBlocks; ++i) {
     EXPECT_TRUE(snapshot.read_next([](std::span<const std::byte> piece) { EXPECT_TRUE(is_all_zero(piece)); }));
   }
   updates.join();
-  EXPECT_EQ(snapshot.most_copied_bytes(), 2 * kPartBytes);
+  EXPECT_EQ(snapshot.peak_copied_bytes(), 2 * kPartBytes);
 }
 
 // A saver that fails, or is not wanted any more, holds up nobody.
@@ -125,7 +125,7 @@ TEST(StateSnapshot, OnceClosedUpdatesDoNotWait) {
   snapshot.close();
   updates.join();
   blocks.update(0, snapshot);
-  EXPECT_EQ(snapshot.most_copied_bytes(), 0U);
+  EXPECT_EQ(snapshot.peak_copied_bytes(), 0U);
 }
 
 // By another thread than the saver's, which may just be reading a copy.

@@ -65,10 +65,10 @@ TEST(Updates, PublishABlockAsSoonAsItsGradientIsCommittedAndNoOther) {
     fill_gradient(*store, block, 1);
     updates.gradient_committed(1, block, 1, square_sum(1));
     expect_published(*store, block, 1);
-    EXPECT_EQ(store->taken(block).wait_at_least(1, kLong), WaitResult::kReached);
+    EXPECT_EQ(store->gradient_released(block).wait_at_least(1, kLong), WaitResult::kReached);
     for (std::uint32_t other = 0; other < block; ++other) {
       EXPECT_EQ(store->published(other).observe(), 0U);
-      EXPECT_EQ(store->taken(other).observe(), 0U);
+      EXPECT_EQ(store->gradient_released(other).observe(), 0U);
     }
   }
   updates.wait_applied(1);
@@ -168,7 +168,7 @@ TEST(Updates, WithClippingSkipAStepWhoseNormIsNotFinite) {
   EXPECT_EQ(store->state(block.moment1_offset)[7], 0);
   for (std::uint32_t b = 0; b < kNumBlocks; ++b) {
     EXPECT_EQ(store->published(b).observe(), 1U);
-    EXPECT_EQ(store->taken(b).observe(), 1U);
+    EXPECT_EQ(store->gradient_released(b).observe(), 1U);
     updates.gradient_committed(2, b, 2, square_sum(1));
   }
   const auto next = updates.accept_step(2, 1, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
@@ -222,7 +222,7 @@ TEST(Updates, OfATiedBlockWaitForAllItsUses) {
   }
   updates.wait_applied(1);
   EXPECT_DOUBLE_EQ(updates.wait_norm(*outcome).grad_norm, std::sqrt(square_sum(6)));
-  for (std::uint32_t use = 0; use < 3; ++use) EXPECT_EQ(store->taken(use).observe(), 1U);
+  for (std::uint32_t use = 0; use < 3; ++use) EXPECT_EQ(store->gradient_released(use).observe(), 1U);
 }
 
 TEST(Updates, OfSeveralRoundsGiveAGradientBlockBackWhenItIsAdded) {
@@ -234,7 +234,7 @@ TEST(Updates, OfSeveralRoundsGiveAGradientBlockBackWhenItIsAdded) {
   for (std::uint64_t round = 0; round < 3; ++round) {
     fill_gradient(*store, 0, static_cast<float>(round + 1));
     updates.gradient_committed(1, 0, round + 1, 0);
-    EXPECT_EQ(store->taken(0).wait_at_least(round + 1, kLong), WaitResult::kReached);
+    EXPECT_EQ(store->gradient_released(0).wait_at_least(round + 1, kLong), WaitResult::kReached);
     EXPECT_EQ(store->published(0).observe(), 0U);
   }
   const auto outcome = updates.accept_step(1, 0, {.rules = {AdamW{}}});
@@ -252,13 +252,13 @@ TEST(Updates, OfSeveralRoundsKeepTheSumOfAStepUntilItIsApplied) {
   accept_tasks(updates, *store, 2);
   fill_gradient(*store, 0, 1);
   updates.gradient_committed(1, 0, 1, 0);
-  ASSERT_EQ(store->taken(0).wait_at_least(1, kLong), WaitResult::kReached);
+  ASSERT_EQ(store->gradient_released(0).wait_at_least(1, kLong), WaitResult::kReached);
   updates.gradient_committed(1, 0, 2, 0);
-  ASSERT_EQ(store->taken(0).wait_at_least(2, kLong), WaitResult::kReached);
+  ASSERT_EQ(store->gradient_released(0).wait_at_least(2, kLong), WaitResult::kReached);
   fill_gradient(*store, 0, 5);
   updates.gradient_committed(2, 0, 3, 0);
   const auto first = updates.accept_step(1, 0, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
-  ASSERT_EQ(store->taken(0).wait_at_least(3, kLong), WaitResult::kReached);
+  ASSERT_EQ(store->gradient_released(0).wait_at_least(3, kLong), WaitResult::kReached);
   updates.gradient_committed(2, 0, 4, 0);
   const auto second = updates.accept_step(2, 1, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
   updates.wait_applied(2);
@@ -386,7 +386,7 @@ TEST(Updates, LeaveAKeptVersionAsItIs) {
   const auto step = [&](std::uint64_t version) {
     accept_tasks(updates, *store, version);
     for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
-      EXPECT_EQ(store->taken(block).wait_at_least(version - 1, kLong), WaitResult::kReached);  // the step before has read the gradient
+      EXPECT_EQ(store->gradient_released(block).wait_at_least(version - 1, kLong), WaitResult::kReached);  // the step before has read the gradient
       fill_gradient(*store, block, 1);
       updates.gradient_committed(version, block, version, 1);
     }
@@ -521,7 +521,7 @@ TEST(Updates, ByAFunctionGiveItTheGradientsAndPublishWhatItMakes) {
     EXPECT_EQ(seen.at(block), static_cast<float>(block + 1) * static_cast<float>(1 / (std::sqrt(total) + 1e-6)));
     EXPECT_EQ(weights(*store, block)[0], 42);
     EXPECT_EQ(store->published(block).observe(), 1U);
-    EXPECT_EQ(store->taken(block).observe(), 1U);
+    EXPECT_EQ(store->gradient_released(block).observe(), 1U);
   }
 }
 

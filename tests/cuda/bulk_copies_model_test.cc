@@ -58,7 +58,7 @@ class ModelRun {
         pinned_(context_),
         bulk_(context_, memory(), /*is_urgent=*/false),
         urgent_(context_, memory(), /*is_urgent=*/true),
-        copies_(bulk_, /*gives_way=*/true, &TimedDriver::now_ns),
+        copies_(bulk_, /*yields=*/true, &TimedDriver::now_ns),
         to_(arena_.allocate(128 * kMiB, MemoryUse::kWeights)) {
     EXPECT_EQ(pinned_.add(from_.data(), 128 * kMiB, false), "");
   }

@@ -166,10 +166,10 @@ TEST(CudaDevice, KnowsWhatItsMemoryIsFor) {
   std::byte* const other = device->take(1 << 20, MemoryUse::kTensors);
   DeviceArena& arena = device->arena();
   EXPECT_GT(tensor, weights.data() + (8 << 20)) << "at the other end";
-  EXPECT_EQ(arena.take_tensor_level().most_bytes, 5U << 20);
+  EXPECT_EQ(arena.take_tensor_level().peak_bytes, 5U << 20);
   arena.count_as(tensor, MemoryUse::kOutputs);
   EXPECT_EQ(arena.take_tensor_level().bytes, 1U << 20);
-  EXPECT_EQ(arena.take_tensor_level().most_bytes, 1U << 20) << "since the last call";
+  EXPECT_EQ(arena.take_tensor_level().peak_bytes, 1U << 20) << "since the last call";
   const auto of = [](const BytesByUse& bytes, MemoryUse use) { return bytes[static_cast<std::size_t>(use)]; };
   EXPECT_EQ(of(arena.state().bytes_by_use, MemoryUse::kOutputs), 4U << 20);
   EXPECT_EQ(of(arena.state().bytes_by_use, MemoryUse::kWeights), 2U << 20);
@@ -179,11 +179,11 @@ TEST(CudaDevice, KnowsWhatItsMemoryIsFor) {
   EXPECT_EQ(arena.state().used_bytes(), 2U << 20);
   const DeviceMemoryPeaks peaks = device->memory_peaks();
   EXPECT_EQ(peaks.limit_bytes, 16U << 20);
-  EXPECT_EQ(peaks.most_bytes, 7U << 20);
-  EXPECT_EQ(of(peaks.most_by_use, MemoryUse::kWeights), 3U << 20);
-  EXPECT_EQ(of(peaks.most_by_use, MemoryUse::kTensors), 5U << 20);
-  EXPECT_EQ(of(peaks.most_by_use, MemoryUse::kOutputs), 4U << 20);
-  EXPECT_EQ(of(peaks.most_by_use, MemoryUse::kInputs), 0U);
+  EXPECT_EQ(peaks.peak_bytes, 7U << 20);
+  EXPECT_EQ(of(peaks.peak_by_use, MemoryUse::kWeights), 3U << 20);
+  EXPECT_EQ(of(peaks.peak_by_use, MemoryUse::kTensors), 5U << 20);
+  EXPECT_EQ(of(peaks.peak_by_use, MemoryUse::kOutputs), 4U << 20);
+  EXPECT_EQ(of(peaks.peak_by_use, MemoryUse::kInputs), 0U);
 }
 
 TEST(CudaDevice, SaysThatItsMemoryIsInPieces) {
@@ -275,16 +275,16 @@ TEST(CudaDevice, ThatIsToldToStopLetsGoOfWhoWaitsForItsGpu) {
   std::thread thread([&] {
     for (int i = 0; i < 100; ++i, num_enqueued.fetch_add(1)) upload.call([](void*) { num_calls.fetch_add(1); }, nullptr);
   });
-  constexpr int kMost = 32;  // a driver would block soon after
+  constexpr int kMax = 32;  // a driver would block soon after
   const Deadline deadline = Deadline::after_seconds(20);
-  while (num_enqueued.load() < kMost && !deadline.passed()) std::this_thread::yield();
+  while (num_enqueued.load() < kMax && !deadline.passed()) std::this_thread::yield();
   std::this_thread::sleep_for(std::chrono::milliseconds(50));  // long enough for a wrong one
-  EXPECT_EQ(num_enqueued.load(), kMost);
+  EXPECT_EQ(num_enqueued.load(), kMax);
   device->stop();
   thread.join();
   driver.let_go(kUploadInputs);
   upload.drain();
-  EXPECT_EQ(num_calls.load(), kMost) << "what was enqueued before is called";
+  EXPECT_EQ(num_calls.load(), kMax) << "what was enqueued before is called";
 }
 
 // A GPU that waits for what never comes: the driver would wait with it when something is given back, and nobody heard of the reason.

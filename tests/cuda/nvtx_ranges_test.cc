@@ -35,7 +35,7 @@ TEST(NvtxRanges, ReachTheProfilerWithTheNamesOfStreamsAndThreads) {
   std::condition_variable changed;
   int state = 0;
   std::thread other([&] {
-    pthread_setname_np(pthread_self(), "rp-feeder");
+    pthread_setname_np(pthread_self(), "rp-weights");
     std::unique_lock lock(mutex);
     state = 1;
     changed.notify_all();
@@ -62,7 +62,7 @@ TEST(NvtxRanges, ReachTheProfilerWithTheNamesOfStreamsAndThreads) {
   }
   other.join();
   std::vector<std::string> said = lines();
-  EXPECT_THAT(said, Contains("thread rp-feeder"));
+  EXPECT_THAT(said, Contains("thread rp-weights"));
   std::erase_if(said, [](const std::string& line) { return !line.starts_with("p"); });
   EXPECT_THAT(said, ElementsAre("push backward of layers 2-3, pipeline 0, round 7, step 4", "push recompute of microbatch 1", "push layer 3",
                                 "pop", "pop", "pop"));

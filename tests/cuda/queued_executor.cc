@@ -99,7 +99,7 @@ void QueuedExecutor::end(const StageTask& task, TaskTotals& totals) {
     inner_.end(task, found);
     page->num_uses = found.square_sums.size();
     page->num_layers = found.layer_times.size();
-    RP_ASSERT(page->num_uses <= Page::kMost && page->num_layers <= Page::kMost);
+    RP_ASSERT(page->num_uses <= Page::kMax && page->num_layers <= Page::kMax);
     std::ranges::copy(found.square_sums, page->square_sums.begin());
     std::ranges::copy(found.layer_times, page->layer_times.begin());
     std::ranges::copy(found.layer_memory, page->layer_memory.begin());

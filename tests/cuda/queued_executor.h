@@ -22,15 +22,15 @@ namespace rp::test {
 class QueuedExecutor : public StageExecutor {
   // In the device's memory: what the stream finds out about a task.
   struct Page {
-    static constexpr std::size_t kMost = 64;
+    static constexpr std::size_t kMax = 64;
     std::size_t task = 0;  // its number, once all of it is computed
     std::size_t num_losses = 0;
     std::size_t num_uses = 0;
     std::size_t num_layers = 0;
-    std::array<LossRecord, kMost> losses{};
-    std::array<double, kMost> square_sums{};
-    std::array<LayerTime, kMost> layer_times{};
-    std::array<LayerMemory, kMost> layer_memory{};
+    std::array<LossRecord, kMax> losses{};
+    std::array<double, kMax> square_sums{};
+    std::array<LayerTime, kMax> layer_times{};
+    std::array<LayerMemory, kMax> layer_memory{};
   };
 
  public:

@@ -68,14 +68,14 @@ inline void pass_on(Store& store, Device& device, int worker, unsigned seed) {
   std::mt19937 random(seed);
   const auto read = [&](std::uint64_t n, std::byte* to) {
     ASSERT_EQ(signals->wait(before, n, kLong), WaitResult::kReached);
-    signals->come_after(before, n, upload);
+    signals->enqueue_wait(before, n, upload);
     upload.copy(to, cell(store, before, kPassed, n), 8);
   };
   for (std::uint64_t n = 1; n <= kNumEvents; ++n) {
     if (random() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
     if (n > 1) {  // the memory is copied out
       ASSERT_EQ(downloaded.wait_at_least(n - 1, kLong), WaitResult::kReached);
-      downloaded.come_after(n - 1, upload);
+      downloaded.enqueue_wait(n - 1, upload);
     }
     if (worker == 0) {
       if (n > 1) read(n - 1, memory.data() + 8);
@@ -86,7 +86,7 @@ inline void pass_on(Store& store, Device& device, int worker, unsigned seed) {
     }
     uploaded.publish(n, upload);
     ASSERT_EQ(uploaded.wait_at_least(n, kLong), WaitResult::kReached);
-    uploaded.come_after(n, download);
+    uploaded.enqueue_wait(n, download);
     download.copy(cell(store, worker, kPassed, n), memory.data(), 8);
     download.copy(cell(store, worker, kRead, n), memory.data() + 8, 8);
     signals->signal(n, download);

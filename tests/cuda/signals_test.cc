@@ -123,7 +123,7 @@ TEST(EventSignals, WaitForNothingThatIsComplete) {
   signals->signal(1, device.stream(StreamKind::kDownload));
   device.stream(StreamKind::kDownload).drain();
   const int waits = driver.num_calls("cuStreamWaitEvent");
-  signals->come_after(0, 1, device.stream(StreamKind::kUploadActivations));
+  signals->enqueue_wait(0, 1, device.stream(StreamKind::kUploadActivations));
   EXPECT_EQ(driver.num_calls("cuStreamWaitEvent"), waits);
 }
 
@@ -141,7 +141,7 @@ TEST(EventSignals, SayWhatToDoWhereAnotherWorkersEventCannotBeOpened) {
   const auto signals = device.connect(*store, 1);
   driver.fail("cuIpcOpenEventHandle", CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
   try {
-    signals->come_after(0, 1, device.stream(StreamKind::kUploadActivations));
+    signals->enqueue_wait(0, 1, device.stream(StreamKind::kUploadActivations));
     FAIL() << "no exception";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("--signals memops"), std::string::npos);

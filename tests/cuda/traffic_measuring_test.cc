@@ -68,7 +68,7 @@ TEST(UrgentDelays, AreMeasuredBesideNoTrafficCutTrafficAndUncutTraffic) {
   const std::vector<UrgentDelay> delays = measure_urgent_delays(driver.table(), small_traffic());
   ASSERT_EQ(delays.size(), 3U);
   EXPECT_EQ(delays[0].traffic, "idle");
-  EXPECT_EQ(delays[1].traffic, "gives_way");
+  EXPECT_EQ(delays[1].traffic, "yields");
   EXPECT_EQ(delays[2].traffic, "uncut");
   for (const UrgentDelay& delay : delays) {
     EXPECT_GT(delay.input_us, 0);

@@ -1,4 +1,4 @@
-// The arithmetic of a modelled link, in a time that the tests give.
+// The arithmetic of an emulated link, in a time that the tests give.
 #include "device/copy_engine.h"
 
 #include <gtest/gtest.h>

@@ -25,7 +25,7 @@ TEST(CpuMemory, GivesNoPageOfATensorBackSoThatTheSameSizesAgainCauseNoPageFaults
     }
     for (std::byte* const tensor : tensors) memory.free_tensor(tensor);
   }
-  EXPECT_EQ(memory.peaks().most_bytes, 3 * kMiB + 40 * kMiB + (64 << 10) + 17 * kMiB + 8192) << "each round in the places of the first";
+  EXPECT_EQ(memory.peaks().peak_bytes, 3 * kMiB + 40 * kMiB + (64 << 10) + 17 * kMiB + 8192) << "each round in the places of the first";
 }
 
 TEST(CpuMemory, GivesBuffersWithTheirPagesAndTakesThemBackWhole) {
@@ -39,10 +39,10 @@ TEST(CpuMemory, GivesBuffersWithTheirPagesAndTakesThemBackWhole) {
 TEST(CpuMemory, GivesAPreparedBufferToWhoAsksForItsSizeAndUse) {
   CpuMemory memory;
   memory.prepare_buffer(5 * kMiB, MemoryUse::kAccumulators);
-  EXPECT_EQ(memory.peaks().most_bytes, 5 * kMiB);
+  EXPECT_EQ(memory.peaks().peak_bytes, 5 * kMiB);
   std::byte* const other = memory.allocate_buffer(5 * kMiB, MemoryUse::kWeights);
   std::byte* const prepared = memory.allocate_buffer(5 * kMiB, MemoryUse::kAccumulators);
-  EXPECT_EQ(memory.peaks().most_bytes, 10 * kMiB) << "counted once";
+  EXPECT_EQ(memory.peaks().peak_bytes, 10 * kMiB) << "counted once";
   EXPECT_EQ(num_present_pages(prepared, 5 * kMiB), 5 * kMiB / kTestPage);
   std::byte* const next = memory.allocate_buffer(5 * kMiB, MemoryUse::kAccumulators);
   EXPECT_NE(next, prepared) << "given once";
@@ -61,9 +61,9 @@ TEST(CpuMemory, CountsWhatIsInUseByPurposeAndThePeakOfEach) {
   memory.free_tensor(tensor);
   const DeviceMemoryPeaks peaks = memory.peaks();
   EXPECT_EQ(peaks.limit_bytes, 0U);
-  EXPECT_EQ(peaks.most_bytes, 10 * kMiB);
-  EXPECT_EQ(peaks.most_by_use[static_cast<std::size_t>(MemoryUse::kWeights)], 8 * kMiB);
-  EXPECT_EQ(peaks.most_by_use[static_cast<std::size_t>(MemoryUse::kOutputs)], 2 * kMiB);
+  EXPECT_EQ(peaks.peak_bytes, 10 * kMiB);
+  EXPECT_EQ(peaks.peak_by_use[static_cast<std::size_t>(MemoryUse::kWeights)], 8 * kMiB);
+  EXPECT_EQ(peaks.peak_by_use[static_cast<std::size_t>(MemoryUse::kOutputs)], 2 * kMiB);
 }
 
 TEST(CpuMemory, KnowsItsOwnMemory) {

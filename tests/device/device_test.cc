@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "device/cpu_device.h"
-#include "device/sim_device.h"
+#include "device/emulated_device.h"
 
 namespace rp {
 namespace {
@@ -125,7 +125,7 @@ TEST_P(AnyDevice, IsDrainedWhenAllThatWasEnqueuedIsDone) {
 
 TEST_P(AnyDevice, TakesMoreThanItsQueueHoldsFromTwoThreads) {
   Stream& stream = device_->stream(StreamKind::kDownload);
-  constexpr std::uint64_t kEach = 3000;  // a worker's runner and finisher
+  constexpr std::uint64_t kEach = 3000;  // a worker's stage runner and gradient downloader
   struct Order {
     std::uint64_t next = 0;
     bool is_good = true;
@@ -174,8 +174,8 @@ TEST_P(AnyDevice, CanBeMovedFromMemoryToMemory) {
   EXPECT_EQ(third.bytes(), 4096U);
 }
 
-std::unique_ptr<Device> sim_device(const SimDeviceModel& model) { return std::make_unique<SimDevice>(model); }
-const SimDeviceModel kSlowLink{.upload_bytes_per_ns = 4, .download_bytes_per_ns = 4};
+std::unique_ptr<Device> sim_device(const EmulatedDeviceModel& model) { return std::make_unique<EmulatedDevice>(model); }
+const EmulatedDeviceModel kSlowLink{.upload_bytes_per_ns = 4, .download_bytes_per_ns = 4};
 
 INSTANTIATE_TEST_SUITE_P(Each, AnyDevice,
                          testing::Values(DeviceFactory{"cpu", [] { return std::make_unique<CpuDevice>(); }},

@@ -38,7 +38,7 @@ const std::map<std::string, Target>& targets() {
   return kTargets;
 }
 
-constexpr std::uintmax_t kMostCorpusFileBytes = 4096;
+constexpr std::uintmax_t kMaxCorpusFileBytes = 4096;
 
 struct Arguments {
   std::string target;
@@ -84,8 +84,8 @@ class Session {
     begin_input(input);
     call(input);
     const InputCost cost = end_input();
-    most_ms_ = std::max(most_ms_, cost.ms);
-    most_bytes_ = std::max(most_bytes_, cost.bytes);
+    peak_ms_ = std::max(peak_ms_, cost.ms);
+    peak_bytes_ = std::max(peak_bytes_, cost.bytes);
     ++num_inputs_;
     const bool is_taken = num_accepted > before;
     num_taken_ += is_taken ? 1 : 0;
@@ -95,7 +95,7 @@ class Session {
   // A file's name says what becomes of it: a reader that refuses everything has no other bugs to find.
   void run_corpus_file(const fs::path& file, const std::string& input) {
     const std::string name = file.filename().string();
-    if (input.size() > kMostCorpusFileBytes) throw std::runtime_error(file.string() + " has more than 4096 bytes");
+    if (input.size() > kMaxCorpusFileBytes) throw std::runtime_error(file.string() + " has more than 4096 bytes");
     const bool is_taken = run(input);
     if (name.starts_with("good-") && !is_taken) fail_input("is refused, but its name in the corpus begins with good-");
     if (name.starts_with("bad-") && is_taken) fail_input("is taken, but its name in the corpus begins with bad-");
@@ -103,8 +103,8 @@ class Session {
   }
 
   [[nodiscard]] std::string text() const {
-    return cat(num_inputs_, " inputs, ", num_taken_, " of them taken; at most ", static_cast<std::int64_t>(most_ms_ + 0.5), " ms and ",
-               bytes_text(static_cast<std::uint64_t>(most_bytes_)), " for one");
+    return cat(num_inputs_, " inputs, ", num_taken_, " of them taken; at most ", static_cast<std::int64_t>(peak_ms_ + 0.5), " ms and ",
+               bytes_text(static_cast<std::uint64_t>(peak_bytes_)), " for one");
   }
 
  private:
@@ -113,8 +113,8 @@ class Session {
 
   Target target_;
   std::uint64_t num_inputs_ = 0, num_taken_ = 0;
-  double most_ms_ = 0;
-  std::int64_t most_bytes_ = 0;
+  double peak_ms_ = 0;
+  std::int64_t peak_bytes_ = 0;
 };
 
 std::vector<fs::path> corpus_of(const std::string& target) {

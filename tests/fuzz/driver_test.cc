@@ -73,7 +73,7 @@ TEST(Mutator, MakesTheSameInputAgain) {
   std::string all;
   for (std::uint64_t i = 0; i < 100; ++i) {
     EXPECT_EQ(mutator.make(7, i), mutator.make(7, i));
-    EXPECT_LE(mutator.make(7, i).size(), Mutator::kMostMutatedBytes);
+    EXPECT_LE(mutator.make(7, i).size(), Mutator::kMaxMutatedBytes);
     all += mutator.make(7, i);
   }
   EXPECT_NE(mutator.make(8, 1) + mutator.make(8, 2), mutator.make(7, 1) + mutator.make(7, 2));
@@ -86,7 +86,7 @@ TEST(Mutator, LeavesOutNoPrefixAndNestsEachWord) {
   ASSERT_EQ(mutator.num_systematic(), 2U + 3U + 4U);
   EXPECT_EQ(mutator.systematic(1), "a");
   EXPECT_EQ(mutator.systematic(4), "xy");
-  EXPECT_EQ(mutator.systematic(5), std::string(Mutator::kMostNestedBytes, '['));
+  EXPECT_EQ(mutator.systematic(5), std::string(Mutator::kMaxNestedBytes, '['));
   EXPECT_EQ(mutator.systematic(8).substr(0, 11), "a{\"a\":{\"a\":");
 }
 

@@ -29,7 +29,7 @@ struct Watch {
   std::int64_t begin_ns = 0;
   std::atomic<std::int64_t> bytes{0};  // allocated now
   std::int64_t bytes_before = 0;       // the input
-  std::int64_t most_bytes = 0;
+  std::int64_t peak_bytes = 0;
 };
 Watch watch;
 
@@ -57,9 +57,9 @@ void on_limit(int number) {
 void on_malloc(const volatile void*, std::size_t bytes) {
   const auto size = static_cast<std::int64_t>(bytes);
   const std::int64_t now = watch.bytes.fetch_add(size, std::memory_order_relaxed) + size;
-  if (now <= watch.most_bytes) return;
-  watch.most_bytes = now;
-  if (!watch.has_input || now - watch.bytes_before <= rp::fuzz::kMostBytes) return;
+  if (now <= watch.peak_bytes) return;
+  watch.peak_bytes = now;
+  if (!watch.has_input || now - watch.bytes_before <= rp::fuzz::kMaxBytes) return;
   report("takes more than 1 GiB of memory");
   _exit(1);
 }
@@ -98,17 +98,17 @@ void watch_inputs(const std::string& program, const std::string& target) {
 void begin_input(std::string_view input) {
   watch.input = input;
   watch.begin_ns = now_ns();
-  watch.bytes_before = watch.most_bytes = watch.bytes.load(std::memory_order_relaxed);
+  watch.bytes_before = watch.peak_bytes = watch.bytes.load(std::memory_order_relaxed);
   watch.has_input = true;
-  set_timer(ITIMER_PROF, kMostProcessorSeconds);
-  set_timer(ITIMER_REAL, kMostSeconds);
+  set_timer(ITIMER_PROF, kMaxProcessorSeconds);
+  set_timer(ITIMER_REAL, kMaxSeconds);
 }
 
 InputCost end_input() {
   set_timer(ITIMER_PROF, 0);
   set_timer(ITIMER_REAL, 0);
   watch.has_input = false;
-  return {.ms = static_cast<double>(now_ns() - watch.begin_ns) * 1e-6, .bytes = watch.most_bytes - watch.bytes_before};
+  return {.ms = static_cast<double>(now_ns() - watch.begin_ns) * 1e-6, .bytes = watch.peak_bytes - watch.bytes_before};
 }
 
 void fail_input(const char* why) {

@@ -11,9 +11,9 @@ namespace rp::fuzz {
 
 // Of one input. Processor time, since a wall clock would blame an input for what else runs on the machine; the wall clock's limit
 // is for what waits for something.
-inline constexpr std::int64_t kMostProcessorSeconds = 1;
-inline constexpr std::int64_t kMostSeconds = 10;
-inline constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+inline constexpr std::int64_t kMaxProcessorSeconds = 1;
+inline constexpr std::int64_t kMaxSeconds = 10;
+inline constexpr std::int64_t kMaxBytes = std::int64_t{1} << 30;
 
 // Watches this process from now on. `program` and `target` are the words of the command that repeats a failure; the file with the input
 // is written to the present directory. REQUIRES: built with AddressSanitizer; called once.

@@ -108,7 +108,7 @@ class Change {
   void repeat_piece() {
     const std::string piece = random_.below(2) == 0 || dictionary_.empty() ? some_piece(text_) : some(dictionary_);
     std::string repeated;
-    for (std::size_t times = std::size_t{1} << random_.below(11); times > 0 && repeated.size() < Mutator::kMostMutatedBytes; --times) repeated += piece;
+    for (std::size_t times = std::size_t{1} << random_.below(11); times > 0 && repeated.size() < Mutator::kMaxMutatedBytes; --times) repeated += piece;
     insert(repeated);
   }
   void splice() {
@@ -129,27 +129,27 @@ std::string Mutator::make(std::uint64_t seed, std::uint64_t number) const {
   std::string text = corpus_[random.below(corpus_.size())];
   for (std::size_t changes = 1 + random.below(8); changes > 0; --changes) {
     Change(random, text, corpus_, dictionary_).apply();
-    if (text.size() > kMostMutatedBytes) text.resize(kMostMutatedBytes);
+    if (text.size() > kMaxMutatedBytes) text.resize(kMaxMutatedBytes);
   }
   return text;
 }
 
 std::uint64_t Mutator::num_systematic() const {
   std::uint64_t num = 2 * dictionary_.size();
-  for (const std::string& member : corpus_) num += std::min(member.size(), kMostCuts);
+  for (const std::string& member : corpus_) num += std::min(member.size(), kMaxCuts);
   return num;
 }
 
 std::string Mutator::systematic(std::uint64_t number) const {
   for (const std::string& member : corpus_) {
-    const std::size_t cuts = std::min(member.size(), kMostCuts);
+    const std::size_t cuts = std::min(member.size(), kMaxCuts);
     if (number < cuts) return member.substr(0, number * member.size() / cuts);
     number -= cuts;
   }
   const std::string& word = dictionary_[number / 2];
   const std::string& around = number % 2 == 0 ? std::string() : corpus_.front();
   std::string text = around.substr(0, around.size() / 2);
-  while (!word.empty() && text.size() + word.size() <= kMostNestedBytes) text += word;
+  while (!word.empty() && text.size() + word.size() <= kMaxNestedBytes) text += word;
   return text + around.substr(around.size() / 2);
 }
 

@@ -10,12 +10,12 @@
 namespace rp::fuzz {
 
 // Gives the same input for the same corpus, dictionary, seed and number, so that a failure can be made again. Inputs of make() have at
-// most kMostMutatedBytes bytes, those of systematic() up to kMostNestedBytes.
+// most kMaxMutatedBytes bytes, those of systematic() up to kMaxNestedBytes.
 class Mutator {
  public:
-  static constexpr std::size_t kMostMutatedBytes = 4096;
-  static constexpr std::size_t kMostCuts = 256;
-  static constexpr std::size_t kMostNestedBytes = std::size_t{64} << 10;
+  static constexpr std::size_t kMaxMutatedBytes = 4096;
+  static constexpr std::size_t kMaxCuts = 256;
+  static constexpr std::size_t kMaxNestedBytes = std::size_t{64} << 10;
 
   // REQUIRES: corpus is not empty.
   Mutator(std::vector<std::string> corpus, std::vector<std::string> dictionary)
@@ -25,7 +25,7 @@ class Mutator {
   // repeated or put in from another member.
   [[nodiscard]] std::string make(std::uint64_t seed, std::uint64_t number) const;
 
-  // What no chance should leave out: each member of the corpus cut off at each byte, or at kMostCuts places, and each word of the dictionary so often behind itself
+  // What no chance should leave out: each member of the corpus cut off at each byte, or at kMaxCuts places, and each word of the dictionary so often behind itself
   // that whatever nests is nested deeply, alone and in the middle of the first member.
   [[nodiscard]] std::uint64_t num_systematic() const;
   // REQUIRES: number < num_systematic().

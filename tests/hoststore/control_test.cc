@@ -18,7 +18,7 @@ TEST(Control, HasTheDocumentedOffsetsAndSizes) {
   EXPECT_EQ(offsetof(ControlHeader, wait_timeout_ns), 104U);
   EXPECT_EQ(offsetof(ControlHeader, checks_consistency), 112U);
   EXPECT_EQ(offsetof(ControlHeader, is_sparse), 114U);
-  EXPECT_EQ(offsetof(ControlHeader, gradients_give_way), 118U);
+  EXPECT_EQ(offsetof(ControlHeader, gradients_yield), 118U);
   EXPECT_EQ(sizeof(ControlHeader), 120U);
   EXPECT_EQ(offsetof(Command, loss), 12U);
   EXPECT_EQ(offsetof(Command, slot), 16U);
@@ -53,7 +53,7 @@ TEST(Control, LaysItsRegionsOutOnPagesInOrderWithoutOverlap) {
       {layout.epoch, 8},
       {layout.failed, 8},
       {layout.published, 8 * 40},
-      {layout.taken, 8 * 41},
+      {layout.gradient_released, 8 * 41},
       {layout.loss_scales, sizeof(LossScaleRecord) * 3},
       {layout.update_heartbeats, 8 * 3},
       {layout.worker_words, 64 * 5},

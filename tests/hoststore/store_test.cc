@@ -63,7 +63,7 @@ TEST(Store, IsPopulatedBeforeItsFirstUseInEachProcessThatAsksForIt) {
   EXPECT_EQ(*std::as_const(*view).parameters(5), std::byte{7});
 }
 
-TEST(Store, OfFilesOrOfAModelledRunIsNotPopulated) {
+TEST(Store, OfFilesOrOfAnEmulatedRunIsNotPopulated) {
   const Catalogue catalogue = large_catalogue();
   const TempDirectory directory;
   StoreSettings in_files = small_settings(), sparse = small_settings();
@@ -113,7 +113,7 @@ TEST(Store, HasAPlaceOfItsOwnForEachFact) {
   };
   add(&store->epoch());
   for (std::uint32_t i = 0; i < 2; ++i) add(&store->published(i));
-  for (std::uint32_t i = 0; i < 2; ++i) add(&store->taken(i));
+  for (std::uint32_t i = 0; i < 2; ++i) add(&store->gradient_released(i));
   for (int worker = 0; worker < 3; ++worker) {
     add(&store->worker_words(worker));
     add(&store->failure(worker));
@@ -138,7 +138,7 @@ TEST(Store, SaysWhereLayersBeginInItsRegions) {
   EXPECT_TRUE(attached(*store)->regions()[0].is_read_only);
 }
 
-TEST(Store, OfAModelledRunHasItsSizesAndNoMemory) {
+TEST(Store, OfAnEmulatedRunHasItsSizesAndNoMemory) {
   StoreSettings settings = small_settings();
   settings.is_sparse = true;
   settings.arena_limit_bytes = std::uint64_t{1} << 36;
@@ -151,8 +151,8 @@ TEST(Store, OfAModelledRunHasItsSizesAndNoMemory) {
   *view->arena(1).data((std::uint64_t{1} << 35) - 1, 1) = std::byte{7};
   EXPECT_EQ(*store->arena(1).data((std::uint64_t{1} << 35) - 1, 1), std::byte{7});
   EXPECT_LT(store->allocated().total(), std::uint64_t{2} << 20);
-  settings.modelled_memory_bytes = std::uint64_t{1} << 37;
-  expect_error(ExitCode::kNoResource, {"the host store needs", "the modelled machine has 128 GiB"},
+  settings.emulated_memory_bytes = std::uint64_t{1} << 37;
+  expect_error(ExitCode::kNoResource, {"the host store needs", "the emulated machine has 128 GiB"},
                [&] { (void)Store::create(settings, catalogue); });
 }
 

@@ -26,17 +26,17 @@ TEST(WaitRecord, WhatAProcessWaitedForIsReadAfterItsDeath) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    board.entry(1).waits(WorkerThread::kFetcher).publish({.kind = WaitKind::kInputs, .slot = 58, .numbers = {2, 1, 4, 3}});
+    board.entry(1).waits(WorkerThread::kInputUploader).publish({.kind = WaitKind::kInputs, .slot = 58, .numbers = {2, 1, 4, 3}});
     raise(SIGKILL);
   }
   ASSERT_EQ(waitpid(child, nullptr, 0), child);
-  const auto wait = board.entry(1).waits(WorkerThread::kFetcher).observe();
+  const auto wait = board.entry(1).waits(WorkerThread::kInputUploader).observe();
   ASSERT_TRUE(wait.has_value());
   EXPECT_EQ(wait->slot, 58);
   EXPECT_EQ(wait->text(), "microbatch 2 of the gradient of the outputs of layer 3 from worker 3");
   EXPECT_GE(wait->since_ns, before);
   EXPECT_LE(wait->since_ns, now_ns());
-  EXPECT_FALSE(board.entry(1).waits(WorkerThread::kRunner).observe().has_value());
+  EXPECT_FALSE(board.entry(1).waits(WorkerThread::kStageRunner).observe().has_value());
   EXPECT_FALSE(board.entry(0).waits(CoordinatorThread::kCommit).observe().has_value());
 }
 
@@ -107,11 +107,11 @@ TEST(WaitRecord, AnEvaluationIsNamedByItsOwnNumber) {
 TEST(WaitRecord, TheReplacementOfAProcessBeginsWithoutWaits) {
   const FaultBoard board = FaultBoard::create(1);
   FaultBoardEntry entry = board.entry(0);
-  entry.waits(WorkerThread::kFeeder).publish({.kind = WaitKind::kNextTask});
+  entry.waits(WorkerThread::kWeightUploader).publish({.kind = WaitKind::kNextTask});
   entry.publish_progress({.accepted = 4, .dispatched = 3, .committed = 2, .round = 1, .step = 1});
   EXPECT_EQ(entry.progress().committed, 2);
   entry.clear();
-  EXPECT_FALSE(entry.waits(WorkerThread::kFeeder).observe().has_value());
+  EXPECT_FALSE(entry.waits(WorkerThread::kWeightUploader).observe().has_value());
   EXPECT_EQ(entry.progress().accepted, 0);
   EXPECT_EQ(entry.progress().round, -1);
 }

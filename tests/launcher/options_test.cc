@@ -61,7 +61,7 @@ TEST(Options, AWrongOneIsAUsageErrorThatSaysWhatIsAllowed) {
   EXPECT_EQ(code_of({"--tag-output", "--log-dir", "logs", "train"}), ExitCode::kUsage);
 }
 
-TEST(Options, AModelledDeviceHasAName) {
+TEST(Options, AnEmulatedDeviceHasAName) {
   EXPECT_EQ(code_of({"--device", "sim:rtx4090", "train"}), ExitCode::kOk);
   EXPECT_NE(message_of({"--device", "sim:", "train"}).find("such as sim:rtx4090"), std::string::npos);
   EXPECT_NE(message_of({"--device", "sim", "train"}).find("allowed: cpu, cuda or sim:NAME"), std::string::npos);

@@ -34,17 +34,17 @@ std::vector<ProcessSnapshot> stuck_run() {
   ProcessSnapshot first = process("worker 0", 813);
   first.task = {.slot = 58, .round = 7, .step = 4, .phase = BoardPhase::kBackward, .first_layer = 2, .end_layer = 4,
                 .microbatch = -1, .num_microbatches = 4};
-  add_wait(first, "feeder", {.kind = WaitKind::kWeights, .slot = 60, .numbers = {4, 5}}, 3);
-  add_wait(first, "fetcher", {.kind = WaitKind::kInputs, .slot = 58, .numbers = {0, 1, 4, 1}});
-  add_wait(first, "runner", {.kind = WaitKind::kOwnInputs, .slot = 58, .numbers = {0}});
-  add_wait(first, "finisher", {.kind = WaitKind::kNextTask});
+  add_wait(first, "weights", {.kind = WaitKind::kWeights, .slot = 60, .numbers = {4, 5}}, 3);
+  add_wait(first, "inputs", {.kind = WaitKind::kInputs, .slot = 58, .numbers = {0, 1, 4, 1}});
+  add_wait(first, "compute", {.kind = WaitKind::kOwnInputs, .slot = 58, .numbers = {0}});
+  add_wait(first, "gradients", {.kind = WaitKind::kNextTask});
   ProcessSnapshot second = process("worker 1", 814);
   second.task = {.slot = 57, .round = 7, .step = 4, .phase = BoardPhase::kFused, .first_layer = 4, .end_layer = 8,
                  .layer = 5, .microbatch = 2, .num_microbatches = 4};
-  add_wait(second, "feeder", {.kind = WaitKind::kNextTask});
+  add_wait(second, "weights", {.kind = WaitKind::kNextTask});
   ProcessSnapshot third = process("worker 2", 815);
   third.state = ProcessState::kIdle;
-  add_wait(third, "runner", {.kind = WaitKind::kNextTask});
+  add_wait(third, "compute", {.kind = WaitKind::kNextTask});
   return {coordinator, first, second, third};
 }
 
@@ -55,9 +55,9 @@ TEST(RunDump, SaysOfEveryProcessWhatItDoesAndWaitsForAndWhatToLookAt) {
             "    caller     waits 12.3 s for the loss or outputs of round 7, up to slot 58\n"
             "    commit     waits 12.3 s for worker 1 to complete slot 57\n"
             "  worker 0     pid 813, waits: slot 58, backward of layers 2-3, round 7 of step 4\n"
-            "    feeder     for slot 60: waits 3.0 s for version 4 of weight block 5\n"
-            "    fetcher    waits 12.3 s for microbatch 0 of the gradient of the outputs of layer 3 from worker 1\n"
-            "    runner     waits 12.3 s for its inputs of microbatch 0\n"
+            "    weights    for slot 60: waits 3.0 s for version 4 of weight block 5\n"
+            "    inputs     waits 12.3 s for microbatch 0 of the gradient of the outputs of layer 3 from worker 1\n"
+            "    compute    waits 12.3 s for its inputs of microbatch 0\n"
             "  worker 1     pid 814, computes: slot 57, fused of layers 4-7, round 7 of step 4, microbatch 2 of 4, layer 5\n"
             "  worker 2     pid 815, idle\n"
             "  to do:       slot 57 of worker 1 is the oldest that is not committed: all others wait for it in the end; "
@@ -76,7 +76,7 @@ TEST(RunDump, AStoppedProcessIsTheFirstThingToLookAt) {
 TEST(RunDump, WhereTheOldestSlotWaitsForWeightsTheUpdatesAreToBlame) {
   std::vector<ProcessSnapshot> processes = stuck_run();
   processes[2].waits.clear();
-  add_wait(processes[2], "feeder", {.kind = WaitKind::kWeights, .slot = 57, .numbers = {4, 5}});
+  add_wait(processes[2], "weights", {.kind = WaitKind::kWeights, .slot = 57, .numbers = {4, 5}});
   const std::string text = dump_text("rp-launch", "a wait ran out", processes, kNow);
   EXPECT_NE(text.find("to do:       worker 1 waits for the coordinator's updates; `gdb -p 812`"), std::string::npos) << text;
 }
@@ -135,12 +135,12 @@ TEST(RunDump, ASnapshotIsTakenFromTheBoardAndTheKernel) {
   const FaultBoard board = FaultBoard::create(2);
   FaultBoardEntry entry = board.entry(1);
   entry.publish_start(getpid());
-  entry.waits(WorkerThread::kFetcher).publish({.kind = WaitKind::kInputs, .slot = 3});
+  entry.waits(WorkerThread::kInputUploader).publish({.kind = WaitKind::kInputs, .slot = 3});
   const ProcessSnapshot snapshot = snapshot_of("worker 0", 1, getpid(), std::nullopt, entry);
   EXPECT_EQ(snapshot.kernel_state, 'R');
   EXPECT_EQ(snapshot.state, ProcessState::kStarting);
   ASSERT_EQ(snapshot.waits.size(), 1U);
-  EXPECT_EQ(snapshot.waits[0].first, "fetcher");
+  EXPECT_EQ(snapshot.waits[0].first, "inputs");
   EXPECT_EQ(snapshot.waits[0].second.slot, 3);
 }
 

@@ -7,7 +7,7 @@
 
 #include "model_files/config/embedded_files.h"
 #include "model_files/layer_costs.h"
-#include "scheduler/simulation/modelled_times.h"
+#include "scheduler/simulation/predicted_times.h"
 #include "tests/common/expect_refusal.h"
 #include "tests/common/temp_directory.h"
 
@@ -117,7 +117,7 @@ struct Published {
 double predicted(const Published& run) {
   const CostSettings settings{.sequences = run.sequences, .parts = run.parts, .elementwise = Elementwise::kEager};
   const Workload work =
-      modelled_workload(layer_costs(preset_config(run.model), settings), gpu_profile("rtx4090").profile, Accumulate::kFp16);
+      predicted_workload(layer_costs(preset_config(run.model), settings), gpu_profile("rtx4090").profile, Accumulate::kFp16);
   double ms = work.head.forward + work.head.backward;
   for (const LayerWork& layer : work.layers) ms += 2 * layer.forward + layer.backward;
   return run.sequences * 2048 / (ms * 1e-3);
@@ -145,7 +145,7 @@ TEST(Calibration, TimesOfLayersThatWereNotFittedAreNear) {
                              {"llama3.1-8b", 18.50370313, 41.20659375, 37.2255, 74.501},
                              {"qwen3-32b", 40.5610625, 91.17429688, 54.928, 108.294}}) {
     const CostSettings settings{.sequences = 4, .elementwise = Elementwise::kEager};
-    const Workload work = modelled_workload(layer_costs(preset_config(layer.model), settings), gpu_profile("rtx4090").profile,
+    const Workload work = predicted_workload(layer_costs(preset_config(layer.model), settings), gpu_profile("rtx4090").profile,
                                             Accumulate::kFp16);
     std::printf("%s: layer %.2f %.2f, head %.2f %.2f ms\n", layer.model, work.layers[1].forward, work.layers[1].backward,
                 work.head.forward, work.head.backward);

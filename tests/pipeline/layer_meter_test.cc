@@ -34,15 +34,15 @@ TEST(LayerMeter, KeepsTheMostOfAllMicrobatches) {
   ScriptedDevice device;
   LayerMeter meter(device);
   const Tensors ten = {at::zeros({10}, at::kByte), at::Tensor()}, four = {at::zeros({4}, at::kByte)};
-  device.said = {{.now = 100, .most = 900}};
+  device.said = {{.now = 100, .peak = 900}};
   meter.begin(2);
   EXPECT_EQ(meter.resident_bytes(), 100U);
-  device.said = {{.now = 100, .most = 0}, {.now = 104, .most = 150}, {.now = 104, .most = 0}, {.now = 104, .most = 120}};
+  device.said = {{.now = 100, .peak = 0}, {.now = 104, .peak = 150}, {.now = 104, .peak = 0}, {.now = 104, .peak = 120}};
   for (int microbatch = 0; microbatch < 2; ++microbatch) {
     meter.start();
     meter.end_forward(1, ten, four);
   }
-  device.said = {{.now = 100, .most = 0}, {.now = 170, .most = 180}, {.now = 170, .most = 0}, {.now = 40, .most = 230}};
+  device.said = {{.now = 100, .peak = 0}, {.now = 170, .peak = 180}, {.now = 170, .peak = 0}, {.now = 40, .peak = 230}};
   meter.start();
   meter.end_graph(0, ten, four);
   meter.start();

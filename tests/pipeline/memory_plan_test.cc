@@ -74,17 +74,17 @@ TEST(MemoryPlan, HasThePromisedBytesPerParameterAndTheKernelAgrees) {
 }
 
 TEST(WorkerMemoryUse, IsThatOfWorkersOnGpusTheLargestPurposeFirst) {
-  DeviceMemoryPeaks gpu{.limit_bytes = 1000, .most_bytes = 600};
-  gpu.most_by_use[static_cast<std::size_t>(MemoryUse::kWeights)] = 200;
-  gpu.most_by_use[static_cast<std::size_t>(MemoryUse::kTensors)] = 500;
+  DeviceMemoryPeaks gpu{.limit_bytes = 1000, .peak_bytes = 600};
+  gpu.peak_by_use[static_cast<std::size_t>(MemoryUse::kWeights)] = 200;
+  gpu.peak_by_use[static_cast<std::size_t>(MemoryUse::kTensors)] = 500;
   const std::vector<WorkerMemoryUse> workers = worker_memory_of({DeviceMemoryPeaks{}, gpu});
   ASSERT_EQ(workers.size(), 1U) << "worker 0 told of none";
   EXPECT_EQ(workers[0].worker, 1);
   EXPECT_EQ(workers[0].limit_bytes, 1000U);
-  EXPECT_EQ(workers[0].most_bytes, 600U);
+  EXPECT_EQ(workers[0].peak_bytes, 600U);
   ASSERT_EQ(workers[0].items.size(), 2U);
   EXPECT_EQ(workers[0].items[0].purpose, "saved activations and workspace");
-  EXPECT_EQ(workers[0].items[1].most_bytes, 200U);
+  EXPECT_EQ(workers[0].items[1].peak_bytes, 200U);
 }
 
 TEST(MemoryPlan, OfSeveralPipelinesTellsEachItsOwnAndTheSessionTheSum) {

@@ -36,7 +36,7 @@ constexpr double kBar = 2;
 // Both errors are a few roundings, drawn by chance: a model whose one batch misses the bar must keep it in the root mean square
 // over so many near batches, and so few models may miss that chance explains them (docs/design/reference-loop.md).
 constexpr int kNearAMiss = 200;
-constexpr double kMostMisses = 0.02;
+constexpr double kMaxMisses = 0.02;
 
 struct Tally {
   int num_different = 0;
@@ -125,7 +125,7 @@ int run(int argc, char** argv) {
                 tally.worst_near, static_cast<unsigned long long>(tally.worst_near_seed));
   }
   // One may always miss: a range of a few seeds is no sample.
-  const bool too_many = tally.num_misses > std::max(1.0, kMostMisses * tally.num_exact);
+  const bool too_many = tally.num_misses > std::max(1.0, kMaxMisses * tally.num_exact);
   return tally.num_different + tally.num_beyond > 0 || too_many ? 1 : 0;
 }
 

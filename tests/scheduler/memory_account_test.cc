@@ -5,7 +5,7 @@
 #include <random>
 
 #include "scheduler/gpu_memory.h"
-#include "scheduler/simulation/modelled_machine.h"
+#include "scheduler/simulation/predicted_machine.h"
 #include "scheduler/simulation/run_simulator.h"
 
 namespace rp {
@@ -36,7 +36,7 @@ RunWork run_of(const std::vector<LayerCost>& costs, int num_gpus, int num_microb
   work.workload.num_microbatches = work.workload.round_microbatches = num_microbatches;
   work.workload.layers.assign(costs.size() - 1, {10, 20});
   work.workload.head = {10, 20};
-  work.layers = modelled_bytes(costs, {});
+  work.layers = predicted_bytes(costs, {});
   return work;
 }
 

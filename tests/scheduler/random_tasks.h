@@ -40,10 +40,10 @@ inline PlanTask random_task(std::uint64_t seed) {
   task.asynchronous = draw(0, 1) == 1;
   task.limits.least_fused_start = std::max(0, num_layers - draw(0, 2));
   if (draw(0, 2) == 0) {
-    const int most_forward = draw(1, 8), most_backward = draw(1, most_forward);
+    const int max_forward = draw(1, 8), max_backward = draw(1, max_forward);
     for (int layer = 0; layer <= num_layers; ++layer) {
-      task.limits.forward.push_back(std::min(num_layers + 1, layer + most_forward));
-      task.limits.backward.push_back(std::min(num_layers + 1, layer + most_backward));
+      task.limits.forward.push_back(std::min(num_layers + 1, layer + max_forward));
+      task.limits.backward.push_back(std::min(num_layers + 1, layer + max_backward));
     }
   }
   if (draw(0, 3) == 0) workload.first_trained_layer = draw(0, num_layers);

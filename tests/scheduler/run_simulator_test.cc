@@ -236,7 +236,7 @@ TEST(RunSimulator, InputsBeforeBulkAreNotLateForMoreThanAPiece) {
   work.policy.piece = 60;  // 1 ms
   const std::vector<StageWork> stages = stage_works(work.workload, small_plan());
   const RunResult first = simulate_run(work, stages);
-  work.policy.weights_give_way = false;
+  work.policy.weights_yield = false;
   const RunResult fifo = simulate_run(work, stages);
   EXPECT_LT(first.gpus.inputs, 0.5 * fifo.gpus.inputs);
   EXPECT_LT(first.step_ms, fifo.step_ms);
@@ -247,7 +247,7 @@ TEST(RunSimulator, AtATasksEndInputsAreEnqueuedBeforeTheWeightsOfTheTaskAfterThe
   work.workload.num_gpus = 1;
   work.asynchronous = true;
   work.machine.upload = 200;  // weights of a layer 5 ms, less than the 10 ms until the next input's place is free
-  work.policy.weights_give_way = false;
+  work.policy.weights_yield = false;
   const RunResult result = simulate_run(work, stage_works(work.workload, small_plan()), {.warm_up = 2, .steps = 4, .record = true});
   int num_inputs = 0;
   for (const RunSpan& input : result.spans) {

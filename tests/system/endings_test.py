@@ -300,7 +300,7 @@ class Dumps(unittest.TestCase):
         dump = self.assert_one_dump(err, "rp-launch: a wait ran out")
         self.assertIn(f"  worker 1     pid {stopped}, STOPPED", dump)
         self.assertRegex(dump, r"(?m)^    commit     waits [01]\.\d s for worker 1 to complete slot \d+$")
-        self.assertRegex(dump, r"(?m)^    (caller|fetcher|feeder|finisher)  *.*waits [01]\.\d s for ")
+        self.assertRegex(dump, r"(?m)^    (caller|inputs|weights|gradients)  *.*waits [01]\.\d s for ")
         self.assertIn(f"`kill -CONT {stopped}`", dump)
 
     def test_a_layer_that_never_ends_is_named(self):

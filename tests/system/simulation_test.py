@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Presets on modelled devices: real processes that compute nothing, with stores that are larger than any laptop."""
+"""Presets on emulated devices: real processes that compute nothing, with stores that are larger than any laptop."""
 
 import json
 import re
@@ -79,14 +79,14 @@ class SimulationTest(launched.LaunchedTest):
         self.assertFalse(self.output.exists())
 
     def test_what_cannot_be_is_refused(self):
-        self.assertIn("runs on a modelled device only", self.run_modelled(preset("qwen3-1.7b"), "cpu", expect=2).stderr)
+        self.assertIn("runs on an emulated device only", self.run_modelled(preset("qwen3-1.7b"), "cpu", expect=2).stderr)
         self.assertIn("config.json", self.run_modelled(["--model", str(self.directory)], "sim:rtx4090", expect=64).stderr)
         self.assertIn("missing: --model DIR;", self.run_modelled([], "sim:rtx4090", expect=2).stderr)
         self.assertIn("did you mean rtx4090?", self.run_modelled(preset("qwen3-1.7b"), "sim:rtx490", expect=2).stderr)
         self.assertIn("the workload has 7 layers and a head, the model has 30 layers",
                       self.run_modelled(preset("qwen3-1.7b"), self.workload(7), expect=2).stderr)
         self.assertIn("stages of one layer each do not fit the GPU", self.run_modelled(preset("qwen3-235b"), "sim:rtx4090", expect=69).stderr)
-        self.assertIn("but the modelled machine has", self.run_modelled(preset("qwen3-235b"), "sim:h200", expect=69).stderr)
+        self.assertIn("but the emulated machine has", self.run_modelled(preset("qwen3-235b"), "sim:h200", expect=69).stderr)
         self.assertIn("preset", self.run_modelled(preset("qwen3-1.8b"), "sim:rtx4090", expect=2).stderr)
 
 

@@ -211,7 +211,7 @@ TEST(Settings, AnExportTakesThoseOfTheCheckpoint) {
                [&] { (void)parse_train_command({"--export", "run/checkpoint-20"}, false, saved); });
 }
 
-TEST(Settings, ARunMayHaveNoStepsButNotOnAModelledDevice) {
+TEST(Settings, ARunMayHaveNoStepsButNotOnAnEmulatedDevice) {
   const Words words = command_without("--max-steps", {"--max-steps", "0", "--warmup-steps", "5", "--lr-schedule", "cosine", "--save-every", "2"});
   EXPECT_EQ(parse_train_command(words).settings.max_steps, 0);
   expect_error(ExitCode::kUsage, {"--max-steps must be a whole number from 1"}, [] {
@@ -287,7 +287,7 @@ TEST(Settings, OfASimulatedRunRequireAModelOnly) {
   EXPECT_EQ(by_default.max_steps, 12);
   EXPECT_EQ(parse_train_command(command({"--lora-rank", "8"}), true).settings.batch_size, 8) << "the command line of a real run is one of these, too";
   expect_error(ExitCode::kUsage, {"missing: --model DIR;"}, [] { (void)parse_train_command({"--max-steps", "2"}, true); });
-  expect_usage({"--model preset:qwen3-32b", "runs on a modelled device only", "else give the folder of a model"}, {"--model", "preset:qwen3-32b"});
+  expect_usage({"--model preset:qwen3-32b", "runs on an emulated device only", "else give the folder of a model"}, {"--model", "preset:qwen3-32b"});
 }
 
 TEST(Settings, OfLoraAreRead) {

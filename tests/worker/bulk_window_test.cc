@@ -69,8 +69,8 @@ class Copies {
       all.push_back(pieces.back());
       window.enqueue_next(now_ns);
       const auto first = all.begin() + static_cast<std::ptrdiff_t>(window.num_done());
-      most_under_way = std::max(most_under_way, std::accumulate(first, all.end(), std::uint64_t{0}));
-      most_pieces = std::max(most_pieces, all.size() - window.num_done());
+      peak_in_flight = std::max(peak_in_flight, std::accumulate(first, all.end(), std::uint64_t{0}));
+      peak_pieces = std::max(peak_pieces, all.size() - window.num_done());
     }
     return pieces;
   }
@@ -86,8 +86,8 @@ class Copies {
   bool was_awaited = true;
   std::int64_t now_ns = 0;
   std::vector<std::uint64_t> all;
-  std::uint64_t most_under_way = 0;  // bytes
-  std::size_t most_pieces = 0;
+  std::uint64_t peak_in_flight = 0;  // bytes
+  std::size_t peak_pieces = 0;
 };
 
 TEST(BulkWindow, CutsACopyIntoEqualPieces) {
@@ -105,13 +105,13 @@ TEST(BulkWindow, HasTwoPiecesBytesUnderWayAndMorePiecesWhereCopiesAreShort) {
   Copies copies;
   copies.was_awaited = false;
   copies.copy(100 * kMiB);
-  EXPECT_EQ(copies.most_pieces, 2U);
-  EXPECT_EQ(copies.most_under_way, 2 * BulkWindow::kMinPieceBytes);
+  EXPECT_EQ(copies.peak_pieces, 2U);
+  EXPECT_EQ(copies.peak_in_flight, 2 * BulkWindow::kMinPieceBytes);
   for (int i = 0; i < 100; ++i) copies.copy(kMiB + 5);
-  EXPECT_EQ(copies.most_pieces, 7U);
-  EXPECT_LE(copies.most_under_way, 2 * BulkWindow::kMinPieceBytes);
+  EXPECT_EQ(copies.peak_pieces, 7U);
+  EXPECT_LE(copies.peak_in_flight, 2 * BulkWindow::kMinPieceBytes);
   for (int i = 0; i < 100; ++i) copies.copy(100);
-  EXPECT_EQ(copies.most_pieces, BulkWindow::kMaxPieces);
+  EXPECT_EQ(copies.peak_pieces, BulkWindow::kMaxPieces);
 }
 
 TEST(BulkWindow, FindsPiecesOfOneAndAHalfRefills) {
@@ -119,7 +119,7 @@ TEST(BulkWindow, FindsPiecesOfOneAndAHalfRefills) {
   for (int i = 0; i < 20; ++i) copies.copy(200 * kMiB);
   const double needed = 1.5 * copies.bytes_per_ns * static_cast<double>(copies.refill_ns);
   EXPECT_NEAR(static_cast<double>(copies.window.piece_bytes()), needed, kMiB / 2.0);
-  EXPECT_LE(copies.most_under_way, 2 * copies.window.piece_bytes());
+  EXPECT_LE(copies.peak_in_flight, 2 * copies.window.piece_bytes());
   copies.refill_ns = 120'000;  // from now on
   for (int i = 0; i < 400; ++i) copies.copy(200 * kMiB);
   EXPECT_NEAR(static_cast<double>(copies.window.piece_bytes()), 0.6 * needed, kMiB / 2.0);

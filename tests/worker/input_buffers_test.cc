@@ -83,7 +83,7 @@ TEST(InputBuffers, CarryManyMicrobatchesFromTheFetcherToTheRunner) {
   CpuDevice device;
   InputBuffers inputs(device);
   constexpr std::uint64_t kNum = 500;
-  std::thread fetcher([&] {
+  std::thread input_uploader([&] {
     Stream& stream = device.stream(StreamKind::kUploadActivations);
     for (std::uint64_t n = 0; n < kNum; ++n) {
       const std::vector<float> values(1 + n % 7, static_cast<float>(n));  // sizes change: the memory grows on the way
@@ -102,7 +102,7 @@ TEST(InputBuffers, CarryManyMicrobatchesFromTheFetcherToTheRunner) {
     EXPECT_EQ(first_value(tensors[0]), static_cast<float>(n));
     inputs.publish_computed(n, device.stream(StreamKind::kCompute));
   }
-  fetcher.join();
+  input_uploader.join();
 }
 
 }  // namespace

@@ -103,7 +103,7 @@ class InterruptedDevice : public Device {
   }
 
   bool gives_zeros = false;
-  std::vector<std::pair<std::uint64_t, MemoryUse>> prepared;  // writer: the feeder
+  std::vector<std::pair<std::uint64_t, MemoryUse>> prepared;  // writer: the weight uploader
 
  private:
   class InterruptedStream : public InlineStream {
@@ -125,8 +125,8 @@ class InterruptedDevice : public Device {
 class PassingExecutor : public StageExecutor {
  public:
   std::string failure;
-  SequenceWord recomputed{};  // writer: the runner. Number of recomputes
-  SequenceWord cleared{};     // writer: the runner. Number of tasks whose accumulators it made zero
+  SequenceWord recomputed{};  // writer: the stage runner. Number of recomputes
+  SequenceWord cleared{};     // writer: the stage runner. Number of tasks whose accumulators it made zero
   float recomputed_input = 0;  // the first value of the last one's
   float last_gradient = 0;     // likewise, of the gradient of the last backward
   std::function<void()> warming;  // what it does to warm up, if anything

@@ -133,7 +133,7 @@ TEST(Worker, SaysForWhoseOutputItWaitedInVain) {
 
 TEST(Worker, SaysForWhichGradientBlockItWaitedInVain) {
   Command command = test::fused_command();
-  command.taken_before = 2;
+  command.released_before = 2;
   expect_names_what_was_missing(command, {"gradient block 1", "slot 1"});
 }
 
@@ -152,30 +152,30 @@ Wait next_wait(const ServedWorker& worker, WorkerThread thread, WaitKind kind) {
 TEST(Worker, TellsTheBoardWhatEachThreadWaitsForAndForgetsItWhenItIsThere) {
   ServedWorker worker;
   worker.start();
-  EXPECT_TRUE(next_wait(worker, WorkerThread::kFeeder, WaitKind::kNextTask).is_idle());
+  EXPECT_TRUE(next_wait(worker, WorkerThread::kWeightUploader, WaitKind::kNextTask).is_idle());
   Command command = test::fused_command();
   command.version = 3;
-  command.taken_before = 1;
+  command.released_before = 1;
   worker.table.source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = 6};
   worker.push(command);
 
-  const Wait weights = next_wait(worker, WorkerThread::kFeeder, WaitKind::kWeights);
+  const Wait weights = next_wait(worker, WorkerThread::kWeightUploader, WaitKind::kWeights);
   EXPECT_EQ(weights.slot, 1);
   EXPECT_EQ(weights.numbers[0], 3);
   EXPECT_EQ(weights.numbers[1], 1);
-  const Wait input = next_wait(worker, WorkerThread::kFetcher, WaitKind::kInputs);
+  const Wait input = next_wait(worker, WorkerThread::kInputUploader, WaitKind::kInputs);
   EXPECT_EQ(input.numbers, (std::array<std::int64_t, 4>{0, 0, 1, 1}));
-  EXPECT_EQ(next_wait(worker, WorkerThread::kRunner, WaitKind::kOwnWeights).slot, 1);
+  EXPECT_EQ(next_wait(worker, WorkerThread::kStageRunner, WaitKind::kOwnWeights).slot, 1);
   EXPECT_EQ(worker.board.entry(1).task().slot, 1);
   EXPECT_EQ(worker.board.entry(1).task().num_microbatches, 2);
 
   worker.store->published(1).publish(3);
-  EXPECT_EQ(next_wait(worker, WorkerThread::kRunner, WaitKind::kOwnInputs).numbers[0], 0);
+  EXPECT_EQ(next_wait(worker, WorkerThread::kStageRunner, WaitKind::kOwnInputs).numbers[0], 0);
   worker.store->worker_words(1).events.publish(8);
-  EXPECT_EQ(next_wait(worker, WorkerThread::kFinisher, WaitKind::kGradientTaken).numbers[0], 1);
-  worker.store->taken(1).publish(1);
+  EXPECT_EQ(next_wait(worker, WorkerThread::kGradientDownloader, WaitKind::kGradientReleased).numbers[0], 1);
+  worker.store->gradient_released(1).publish(1);
   EXPECT_EQ(next_completion(*worker.store).outcome, TaskOutcome::kDone);
-  for (const WorkerThread thread : {WorkerThread::kFeeder, WorkerThread::kFetcher, WorkerThread::kRunner, WorkerThread::kFinisher}) {
+  for (const WorkerThread thread : {WorkerThread::kWeightUploader, WorkerThread::kInputUploader, WorkerThread::kStageRunner, WorkerThread::kGradientDownloader}) {
     EXPECT_TRUE(next_wait(worker, thread, WaitKind::kNextTask).is_idle());
   }
   EXPECT_EQ(worker.board.entry(1).task().slot, -1);
@@ -190,8 +190,8 @@ TEST(Worker, LeavesTheWaitThatFailedOnTheBoard) {
   worker.start();
   worker.push(command);
   EXPECT_THROW(worker.join(), Error);
-  ASSERT_TRUE(worker.board.entry(1).waits(WorkerThread::kFeeder).observe().has_value());
-  EXPECT_EQ(worker.board.entry(1).waits(WorkerThread::kFeeder).observe()->kind, WaitKind::kWeights);
+  ASSERT_TRUE(worker.board.entry(1).waits(WorkerThread::kWeightUploader).observe().has_value());
+  EXPECT_EQ(worker.board.entry(1).waits(WorkerThread::kWeightUploader).observe()->kind, WaitKind::kWeights);
 }
 
 TEST(Worker, SurvivesAPauseOfItsUserThatIsLongerThanTheTimeout) {
@@ -211,7 +211,7 @@ TEST(Worker, WarmsUpBeforeItAsksForCommandsAndBeforeAnyCopy) {
     worker.device.interrupt(kind, {.before_copy = [&] { was_cold.store(was_cold.load() || !is_warm.load()); }});
   }
   worker.executor.warming = [&] {
-    // Long enough for a feeder that does not wait.
+    // Long enough for a weight uploader that does not wait.
     EXPECT_EQ(worker.store->worker_words(0).acknowledged.wait_at_least(1, {&test::kNeverStop, kShort}), WaitResult::kTimedOut);
     is_warm.store(true);
   };
@@ -240,7 +240,7 @@ TEST(Worker, EndsWhateverItWaitsFor) {
   no_weights.version = 1;
   const Command no_input = test::fused_command();  // see the source below
   Command no_gradient_block = test::fused_command();
-  no_gradient_block.taken_before = 1;
+  no_gradient_block.released_before = 1;
   const std::vector<std::vector<Command>> cases = {{}, {no_weights}, {no_input}, {no_gradient_block},
                                                    {no_gradient_block, no_gradient_block, no_gradient_block, no_gradient_block},
                                                    {no_input, no_weights}};

@@ -105,11 +105,11 @@ void check_document_ends(const InputFile& file, const Header& header, const std:
 }  // namespace
 
 std::uint64_t tokenizer_identity(const std::filesystem::path& model) {
-  constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
+  constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30;
   const std::filesystem::path path = model / "tokenizer.json";
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return 0;
-  const std::string text = InputFile::open(path).read_all(kMostBytes);
+  const std::string text = InputFile::open(path).read_all(kMaxBytes);
   Checksum checksum(ChecksumKind::kSha256);
   checksum.add(text.data(), text.size());
   const std::string hex = checksum.hex();

@@ -24,7 +24,7 @@ namespace {
 constexpr std::int64_t kRedrawNs = 100 * kNsPerMs;
 constexpr std::int64_t kLoadingLineNs = 30 * kNsPerSecond;
 constexpr std::size_t kBarColumns = 24;
-constexpr int kMostColumns = 160;
+constexpr int kMaxColumns = 160;
 
 std::string step_text(std::int64_t step, std::int64_t max_steps) {
   const std::string last = std::to_string(max_steps);
@@ -100,7 +100,7 @@ LoadingProgress::~LoadingProgress() {
 }
 
 std::string bar_line(const StepReport& report, std::int64_t max_steps, int width) {
-  const auto most = static_cast<std::size_t>(std::clamp(width, 1, kMostColumns) - 1);  // the last column may wrap
+  const auto most = static_cast<std::size_t>(std::clamp(width, 1, kMaxColumns) - 1);  // the last column may wrap
   std::string line = "step " + step_text(report.step, max_steps);
   const std::vector<std::string> all = details(report);
   const std::size_t done = kBarColumns * static_cast<std::size_t>(report.step) / static_cast<std::size_t>(max_steps);

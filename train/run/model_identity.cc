@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t kBytesOfTensor = 4096;
-constexpr std::size_t kMostTensors = 256;  // whose bytes are read: a model has tens of thousands, on a disk that may be slow
+constexpr std::size_t kMaxTensors = 256;  // whose bytes are read: a model has tens of thousands, on a disk that may be slow
 
 // Of a key at any depth.
 const std::set<std::string> kNotOfTheModel = {"_name_or_path", "architectures", "dtype",         "torch_dtype", "transformers_version",
@@ -43,7 +43,7 @@ std::string checksum_of_weights(const WeightFiles& weights) {
   Checksum checksum(ChecksumKind::kXxh128);
   std::array<std::byte, kBytesOfTensor> piece{};
   const std::vector<std::string> names = weights.names();
-  const std::size_t distance = (names.size() + kMostTensors - 1) / kMostTensors;
+  const std::size_t distance = (names.size() + kMaxTensors - 1) / kMaxTensors;
   for (std::size_t i = 0; i < names.size(); ++i) {
     const std::string& name = names[i];
     const TensorInfo& info = weights.tensor(name);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::int64_t kSequenceLength = 2048;
 constexpr std::int64_t kTokensOfStep = 16384;
-constexpr std::int64_t kMostSequencesOfStep = 16;  // short sequences are a sign of few data
+constexpr std::int64_t kMaxSequencesOfStep = 16;  // short sequences are a sign of few data
 constexpr std::int64_t kMicrobatches = 8;
 
 // Larger models take smaller steps: 1e-5 at 7 billion parameters and above, and up to ten times as much below, as 1 / sqrt(parameters);
@@ -32,7 +32,7 @@ bool needs_model(const TrainSettings& s) {
 void fill_in_by_model(TrainSettings& s, std::int64_t num_parameters, std::int64_t max_positions) {
   if (s.sequence_length == 0) s.sequence_length = max_positions > 0 ? std::min(kSequenceLength, max_positions) : kSequenceLength;
   if (s.batch_size == 0) {
-    const std::int64_t of_round = std::max(std::max<std::int64_t>(std::min(kTokensOfStep / s.sequence_length, kMostSequencesOfStep) / s.rounds_per_step, 1), s.num_microbatches);
+    const std::int64_t of_round = std::max(std::max<std::int64_t>(std::min(kTokensOfStep / s.sequence_length, kMaxSequencesOfStep) / s.rounds_per_step, 1), s.num_microbatches);
     s.batch_size = of_round * s.rounds_per_step;
   }
   if (s.num_microbatches == 0) s.num_microbatches = std::min(kMicrobatches, s.sequences_of_round());

@@ -77,7 +77,7 @@ void add_entry(const std::filesystem::path& file, const TomlEntry& entry, Option
 
 const std::vector<TrainOption>& train_options() {
   static const std::vector<TrainOption> options = {
-      {"model", "DIR", "", true, "Hugging Face directory of the model to start from; on a modelled device also preset:NAME"},
+      {"model", "DIR", "", true, "Hugging Face directory of the model to start from; on an emulated device also preset:NAME"},
       {"data", "FILE", "", true, "Token file, made by tools/prepare_data.py"},
       {"output", "DIR", "", true, "Where metrics, checkpoints and the trained model go; new or empty"},
       {"epochs", "X", "3", false, "How often the data are trained on; or give --max-steps"},
@@ -168,7 +168,7 @@ void add_config_file(const std::filesystem::path& file, OptionValues& values, Pr
 
 std::string train_help() {
   return cat(make_parser().help(),
-             "\nThe first three are required; on a modelled device (rp-launch --device sim:NAME) only the model.\n"
+             "\nThe first three are required; on an emulated device (rp-launch --device sim:NAME) only the model.\n"
              "B sequences a step are split evenly over R rounds, each of M microbatches.\n"
              "docs/train.md says more, and what lies in the output directory afterwards.\n");
 }

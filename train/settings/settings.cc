@@ -28,7 +28,7 @@ const char* name_of(Value value, Choices<Value> choices) {
 }
 
 constexpr std::int64_t kMaxSteps = 1'000'000'000;
-constexpr double kMostBeta = 0.999999;
+constexpr double kMaxBeta = 0.999999;
 constexpr double kDefaultEpochs = 3;  // as transformers' Trainer
 constexpr int kMaxLoraRank = 65536;
 constexpr std::int64_t kMaxBatch = 1'000'000;
@@ -49,7 +49,7 @@ void read_parts(SettingReader& reader, TrainedParts& parts) {
   reader.read_text("train", parts.train);
 }
 
-// Of runs on a modelled device; the batch is that of `rp-plan plan`.
+// Of runs on an emulated device; the batch is that of `rp-plan plan`.
 TrainSettings simulated_defaults() {
   TrainSettings s;
   s.max_steps = 12;
@@ -65,7 +65,7 @@ TrainSettings read_settings(SettingReader& reader, bool is_simulated) {
   reader.read_path("model", s.model);
   reader.read_path("data", s.data);
   reader.read_path("output", s.output);
-  // Without steps, the model is written as it was read; a modelled device reads none.
+  // Without steps, the model is written as it was read; an emulated device reads none.
   reader.read_number("max-steps", s.max_steps, std::int64_t{is_simulated ? 1 : 0}, kMaxSteps);
   reader.read_positive("epochs", s.epochs, 1e6);
   if (!is_simulated && reader.find("max-steps") == nullptr && reader.find("epochs") == nullptr) s.epochs = kDefaultEpochs;
@@ -83,8 +83,8 @@ TrainSettings read_settings(SettingReader& reader, bool is_simulated) {
   reader.read_number("max-grad-norm", s.max_grad_norm, 0.0, 1e9);
   reader.read_number("weight-decay", s.weight_decay, 0.0, 1.0);
   reader.read_switch("decay-all", s.decays_all);
-  reader.read_number("adam-beta1", s.beta1, 0.0, kMostBeta);
-  reader.read_number("adam-beta2", s.beta2, 0.0, kMostBeta);
+  reader.read_number("adam-beta1", s.beta1, 0.0, kMaxBeta);
+  reader.read_number("adam-beta2", s.beta2, 0.0, kMaxBeta);
   reader.read_positive("adam-epsilon", s.epsilon, 1.0);
   reader.read_number("warmup-steps", s.warmup_steps, std::int64_t{0}, kMaxSteps);
   reader.read_choice("lr-schedule", s.schedule, kSchedules);
@@ -164,7 +164,7 @@ void check_together(const TrainSettings& s, SettingReader& reader, bool is_simul
                                s.sequences_of_round()));
   }
   if (!is_simulated && s.model.string().starts_with("preset:")) {
-    reader.refuse_together({"model"}, cat("--model ", s.model.string(), " is a model without weights, which runs on a modelled device only: ",
+    reader.refuse_together({"model"}, cat("--model ", s.model.string(), " is a model without weights, which runs on an emulated device only: ",
                                           "rp-launch --device sim:rtx4090, say; else give the folder of a model"));
   }
   check_parts(s, reader);

@@ -101,7 +101,7 @@ using SavedSettingsReader = std::function<std::map<std::string, std::string>(con
 // `arguments`: all after the program's own name. Reads the configuration file that they name and, by `read_saved`, the checkpoint of
 // --export, whose settings hold where the arguments name none. Throws
 // one rp::Error that tells of every problem, each with its option (or file and line), the value, the limit and what to
-// do: kBadInput if all of them lie in the configuration file, else kUsage. A run on a modelled device (`is_simulated`) requires a
+// do: kBadInput if all of them lie in the configuration file, else kUsage. A run on an emulated device (`is_simulated`) requires a
 // model only, which may be a preset: what else it depends on has defaults.
 [[nodiscard]] TrainCommand parse_train_command(const std::vector<std::string>& arguments, bool is_simulated = false,
                                                const SavedSettingsReader& read_saved = {});

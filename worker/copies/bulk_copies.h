@@ -20,8 +20,8 @@ class BulkCopies {
  public:
   using Clock = std::int64_t (*)();
 
-  // Without `gives_way` a copy goes as a whole. `clock`: in ns.
-  BulkCopies(Stream& stream, bool gives_way, Clock clock = &now_ns) : stream_(stream), gives_way_(gives_way), clock_(clock) {}
+  // Without `yields` a copy goes as a whole. `clock`: in ns.
+  BulkCopies(Stream& stream, bool yields, Clock clock = &now_ns) : stream_(stream), yields_(yields), clock_(clock) {}
 
   // Enqueues a copy; returns when its last piece is enqueued. Before a piece that has to wait, calls `wait` with a function
   // that waits (WaitLimits -> WaitResult); false, with the rest not copied, if that returns false. Has each piece enqueued by
@@ -32,7 +32,7 @@ class BulkCopies {
   template <typename Wait, typename Enqueue = EnqueuePiece>
   [[nodiscard]] bool copy(std::byte* to, const std::byte* from, std::uint64_t bytes, const Wait& wait,
                           const Enqueue& enqueue_piece = {}) {
-    if (!gives_way_) {
+    if (!yields_) {
       enqueue_piece(bytes, [&] { stream_.copy(to, from, bytes); });
       return true;
     }
@@ -67,7 +67,7 @@ class BulkCopies {
   }
 
   Stream& stream_;
-  const bool gives_way_;
+  const bool yields_;
   const Clock clock_;
   BulkWindow window_;
   std::uint64_t enqueued_ = 0;  // pieces

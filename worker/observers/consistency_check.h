@@ -25,21 +25,21 @@ class ConsistencyCheck {
  public:
   ConsistencyCheck(Store& store, int worker, std::function<void(std::exception_ptr)> fail);
 
-  // Feeder: a command was taken. Throws rp::Error if it is not of the worker's epoch, or not behind the one before.
+  // WeightUploader: a command was taken. Throws rp::Error if it is not of the worker's epoch, or not behind the one before.
   void command(const Command& command);
 
-  // Feeder, before and after it enqueues the upload of a block, as a use of the task's: the working copy has the version
+  // WeightUploader, before and after it enqueues the upload of a block, as a use of the task's: the working copy has the version
   // (throws rp::Error if not); `memory` has its bytes, and it still has the version.
   void before_weights(const Command& command, std::uint32_t use, std::uint64_t version) const;
   void after_weights(Stream& stream, const Command& command, std::uint32_t use, std::uint64_t version, const std::byte* memory);
 
-  // Fetcher: where a block lies that the task reads, and what it is in its own round's table.
+  // InputUploader: where a block lies that the task reads, and what it is in its own round's table.
   struct Input {
     const RoundTable* table = nullptr;
     BlockRow row;
     int microbatch = 0;
   };
-  // Fetcher, before and after it enqueues the upload of a block: it was made by an earlier slot and has the checksum that
+  // InputUploader, before and after it enqueues the upload of a block: it was made by an earlier slot and has the checksum that
   // its maker gave it (throws rp::Error if not); `memory`, the end of it on the device, has these bytes too.
   void before_input(const Command& command, const Input& input);
   void after_input(Stream& stream, const Command& command, const Input& input, std::span<const std::byte> memory);
@@ -57,7 +57,7 @@ class ConsistencyCheck {
   const int worker_;
   const bool is_on_;
   const std::function<void(std::exception_ptr)> fail_;
-  std::uint64_t next_slot_ = 0;             // feeder's: the least that may come
+  std::uint64_t next_slot_ = 0;             // weight uploader's: the least that may come
   std::vector<std::byte> weights_piece_;    // parts of an upload that come back; the upload streams'
   std::vector<std::byte> input_piece_;
 };

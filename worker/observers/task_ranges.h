@@ -1,7 +1,7 @@
 // worker/observers/task_ranges.h
-// A profiler's ranges around what a worker's runner does: the task, in it each microbatch, in that each layer.
+// A profiler's ranges around what a worker's stage runner does: the task, in it each microbatch, in that each layer.
 //
-// Used by the runner's thread. Without a profiler nothing happens, and no text is made.
+// Used by the stage runner's thread. Without a profiler nothing happens, and no text is made.
 #pragma once
 
 #include <string>

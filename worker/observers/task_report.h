@@ -1,7 +1,7 @@
 // worker/observers/task_report.h
 // What a worker says of itself on the fault board: the task that it computes, and a wait record for each thread.
 //
-// Owned by the Worker, as the trace that the waits go to once they are over; task() and idle() are its runner's. Without a
+// Owned by the Worker, as the trace that the waits go to once they are over; task() and idle() are its stage runner's. Without a
 // board all does nothing.
 #pragma once
 
@@ -17,7 +17,7 @@ class TaskReport {
  public:
   TaskReport(std::optional<FaultBoardEntry> board, WorkerTrace& trace) : board_(board), trace_(trace) {}
 
-  // The runner is at this microbatch, or, with -1, before the first one.
+  // The stage runner is at this microbatch, or, with -1, before the first one.
   void task(const Command& command, int microbatch);
   void idle();
   [[nodiscard]] WaitRecord waits(WorkerThread thread) {

@@ -32,17 +32,17 @@ class WorkerTrace {
   // nullptr without a journal.
   [[nodiscard]] TraceTrack* waits(WorkerThread thread);
 
-  // Finisher, by the download stream: the microbatches of a task in their order, and then the task.
+  // GradientDownloader, by the download stream: the microbatches of a task in their order, and then the task.
   void microbatch(const Command& command, const MicrobatchTime& time);
   void task(const Command& command, std::int64_t begin_ns, std::int64_t end_ns);
-  // Runner.
+  // Stage runner.
   void output(CopyTrace::Copy* copy, const Command& command, BlockRow row, int microbatch, std::uint64_t bytes);
-  // Feeder: a piece of a block of weights.
+  // WeightUploader: a piece of a block of weights.
   void weights(CopyTrace::Copy* copy, const Command& command, const UseRecord& use, std::uint64_t version, std::uint64_t bytes);
-  // Fetcher. `row`: what the task takes the block for; `made_as`: in the round that made it.
+  // InputUploader. `row`: what the task takes the block for; `made_as`: in the round that made it.
   void input(CopyTrace::Copy* copy, const Command& command, BlockRow row, BlockRow made_as, int microbatch,
              const BlockPlace& place);
-  // Finisher: a piece of a gradient.
+  // GradientDownloader: a piece of a gradient.
   void gradient(CopyTrace::Copy* copy, const Command& command, const UseRecord& use, std::uint64_t bytes);
 
  private:

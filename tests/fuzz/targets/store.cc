@@ -49,7 +49,7 @@ void use(rp::Store& store) {
   for (std::uint32_t use = 0; use < catalogue.uses().size(); ++use) {
     if (catalogue.blocks()[catalogue.uses()[use].block].is_trained == 0) continue;
     touch(store.gradient(use).data(), store.gradient(use).size());
-    sink = static_cast<std::byte>(store.taken(use).observe());
+    sink = static_cast<std::byte>(store.gradient_released(use).observe());
   }
   for (int worker = 0; worker < store.num_workers(); ++worker) {
     sink = static_cast<std::byte>(store.worker_words(worker).events.observe());

@@ -17,14 +17,14 @@ using std::chrono::steady_clock;
 
 class Launch : public KernelTest {};
 
-constexpr std::chrono::seconds kMostShut{5};
+constexpr std::chrono::seconds kMaxShut{5};
 
 // Holds up a stream: a host function waits until it is open, or for so long.
 struct Gate {
   std::atomic<bool> is_open{false};
 };
 void CUDART_CB wait_for_gate(void* gate) {
-  const auto end = steady_clock::now() + kMostShut;
+  const auto end = steady_clock::now() + kMaxShut;
   while (!static_cast<Gate*>(gate)->is_open.load() && steady_clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 

@@ -1,0 +1,136 @@
+#include "pipeline/emulated_run.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+#include "common/text.h"
+#include "coordinator/simulated_steps.h"
+#include "coordinator/updates/emulated_block_updater.h"
+#include "roundpipe/error.h"
+#include "scheduler/simulation/run_simulator.h"
+#include "worker/worker.h"
+
+namespace rp {
+
+namespace {
+
+constexpr double kNsPerMsAsDouble = 1e6;
+constexpr double kBytesPerMs = 1e6;  // of one GB/s
+constexpr std::uint64_t kWarmUp = 4;
+
+std::int64_t ns_of(double ms) { return std::llround(ms * kNsPerMsAsDouble); }
+
+// An activation that is as long as the layer's.
+TensorDesc output_of(std::uint64_t bytes) {
+  TensorDesc desc{.dtype = DType::kUInt8, .rank = 1};
+  desc.shape[0] = static_cast<std::int64_t>(bytes);
+  return desc;
+}
+
+double rate(double gbs) { return gbs > 0 ? gbs * kBytesPerMs : kUnlimited; }
+
+std::vector<LayerBytes> layer_bytes(const Catalogue& catalogue, int num_layers, const std::vector<std::uint64_t>& output_bytes,
+                                    bool adds_rounds) {
+  const EmulatedBlockUpdater updater(catalogue, {}, adds_rounds);
+  std::vector<LayerBytes> layers(static_cast<std::size_t>(num_layers));
+  for (int layer = 0; layer < num_layers; ++layer) {
+    LayerBytes& bytes = layers[static_cast<std::size_t>(layer)];
+    for (const std::uint32_t use : catalogue.uses_of(layer)) {
+      const std::uint32_t index = catalogue.uses()[use].block;
+      const BlockRecord& block = catalogue.blocks()[index];
+      bytes.weights += static_cast<double>(block.bytes());
+      if (block.is_trained == 0) continue;
+      bytes.gradient += static_cast<double>(block.bytes());
+      if (adds_rounds) bytes.sum += static_cast<double>(updater.sum_bytes(use, false));
+      if (block.first_use == use) bytes.update += static_cast<double>(updater.update_bytes(index, false));
+    }
+    if (layer > 0) bytes.input = static_cast<double>(output_bytes[static_cast<std::size_t>(layer) - 1]);
+  }
+  return layers;
+}
+
+template <typename... Values>
+std::string line(const char* format, Values... values) {
+  std::array<char, 200> text{};
+  std::snprintf(text.data(), text.size(), format, values...);
+  return std::string("roundpipe:   ") + text.data() + "\n";
+}
+
+}  // namespace
+
+EmulatedRun::EmulatedRun(const std::string& device, const std::vector<const Model*>& models, int num_workers)
+    : machine_(emulated_machine(device.substr(4))), num_workers_(num_workers) {
+  std::vector<const LayerCost*> costs;
+  for (const Model* model : models) {
+    if (num_layers_ == 0) num_layers_ = model->num_layers();
+    for (const LayerSpec& layer : model->layers()) costs.push_back(layer.cost.get());
+  }
+  times_ = machine_.layer_times(costs);
+  for (const LayerCost* cost : costs) output_bytes_.push_back(cost == nullptr ? 64 : cost->output_bytes);
+}
+
+void EmulatedRun::serve(Store& store, int worker, std::optional<FaultBoardEntry> board, TraceJournal* trace) const {
+  const double slowness = machine_.slowness_of(worker);
+  std::vector<EmulatedLayer> layers;
+  for (std::size_t i = 0; i < times_.size(); ++i) {
+    layers.push_back({.forward_ns = ns_of(times_[i].forward * slowness),
+                      .backward_ns = ns_of(times_[i].backward * slowness),
+                      .output = output_of(output_bytes_[i])});
+  }
+  const std::int64_t copy_ns = ns_of(machine_.copy_latency_ms);
+  EmulatedDevice device({.name = machine_.name,
+                    .upload_bytes_per_ns = machine_.upload_gbs,
+                    .download_bytes_per_ns = machine_.download_gbs,
+                    .activation_latency_ns = copy_ns + (num_workers_ > 1 ? ns_of(machine_.hop_ms) : 0),
+                    .copy_latency_ns = copy_ns,
+                    .memory_bytes = machine_.memory_bytes,
+                    .activations_first = store.header().weights_yield != 0});
+  EmulatedStageExecutor executor(std::move(layers), device, store.catalogue());
+  Worker(store, worker, device, executor, board, trace).serve();
+}
+
+std::string EmulatedRun::report(const ScheduleReport& steps, const Store& store, bool asynchronous) const {
+  if (steps.num_steps() < 2) return {};
+  const std::uint64_t warm_up = steps_to_leave_out(steps, kWarmUp);
+  const MeasuredSteps measured = steps.measure(warm_up);
+  return cat("roundpipe: ", machine_.name, ", ", num_workers_, " workers, ", measured.num_steps, " steps after ", warm_up,
+             ":\n", comparison(steps.shape(), store, asynchronous, measured));
+}
+
+std::string EmulatedRun::comparison(const ScheduleReport::Shape& shape, const Store& store, bool asynchronous,
+                               const MeasuredSteps& measured) const {
+  const std::vector<LayerWork> times(times_.begin(), times_.begin() + num_layers_);
+  RunWork work = work_like(shape, times, {.num_workers = num_workers_, .asynchronous = asynchronous,
+                                          .first_trained_layer = store.catalogue().first_trained_layer(0)});
+  Workload& workload = work.workload;
+  workload.hop = machine_.hop_ms;
+  if (machine_.workload && static_cast<int>(machine_.workload->slowness.size()) == num_workers_) {
+    workload.slowness = machine_.workload->slowness;
+  }
+  const std::vector<StageWork> stages = stage_works(workload, shape.plan);
+  work.layers = layer_bytes(store.catalogue(), num_layers_, output_bytes_, shape.num_rounds > 1);
+  work.machine = {.upload = rate(machine_.upload_gbs),
+                  .download = rate(machine_.download_gbs),
+                  .copy_latency = machine_.copy_latency_ms,
+                  .updates = rate(machine_.optimizer_gbs)};
+  work.policy.weights_yield = store.header().weights_yield != 0;
+  work.policy.gradients_yield = store.header().gradients_yield != 0;
+  const RunResult simulated = simulate_run(work, stages);
+  RoundSimulator without_copies(workload);
+  const double least_ms = asynchronous ? without_copies.period(stages) : without_copies.makespan(stages);
+  const double all = simulated.gpus.total();
+  const double least_busy = busy_ms_per_gpu(workload, stages) / least_ms;
+  const double max_dispatch_us = static_cast<double>(measured.max_dispatch_ns) * 1e-3;
+  return line("step       %10.2f ms    simulated %10.2f ms, without copies and updates %.2f ms", measured.step_ms(),
+              simulated.step_ms, least_ms) +
+         line("computing  %10.2f %%     simulated %10.2f %%, without copies and updates %.2f %%", 100 * measured.efficiency(),
+              100 * simulated.gpus.busy / all, 100 * least_busy) +
+         line("copies     %10.2f %%     simulated %10.2f %%   (a GPU stood still and only its own copies were missing)",
+              100 * measured.exposed_part(), 100 * simulated.gpus.transfers() / all) +
+         line("dispatch   %10.2f us    %.4f %% of a task, %.2f us at most   (nothing was missing)",
+              measured.dispatch_us_per_task(), 100 * measured.dispatch_part(), max_dispatch_us);
+}
+
+}  // namespace rp
