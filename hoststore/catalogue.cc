@@ -279,8 +279,8 @@ void Catalogue::index_uses() {
 }
 
 std::vector<std::byte> Catalogue::to_bytes() const {
-  CatalogueHeader header{.num_pipelines = pipelines_.size(), .num_layers = layers_.size(), .num_groups = weight_groups_.size(), .num_uses = uses_.size(),
-                         .num_tensors = tensors_.size(), .parameter_bytes = parameter_bytes_,
+  CatalogueHeader header{.num_pipelines = pipelines_.size(), .num_layers = layers_.size(), .num_groups = weight_groups_.size(),
+                         .num_uses = uses_.size(), .num_tensors = tensors_.size(), .parameter_bytes = parameter_bytes_,
                          .state_bytes = state_bytes_, .gradient_bytes = gradient_bytes_};
   std::vector<std::byte> bytes(sizeof(header) + pipelines_.size() * sizeof(PipelineRecord) + layers_.size() * sizeof(LayerRecord) +
                                weight_groups_.size() * sizeof(WeightGroupRecord) + uses_.size() * sizeof(UseRecord) +

@@ -53,7 +53,7 @@ void check_gradient(Store& store, std::uint32_t use, std::uint64_t checksum) {
   if (found == checksum) return;
   const UseRecord& record = store.catalogue().uses()[use];
   throw violation_of(ProtocolRule::kGradientsStay,
-                     cat("the gradient of use ", use, " (of weight group ", record.group, ", layer ", record.layer,
+                     cat("gradient buffer ", use, " (of weight group ", record.group, ", layer ", record.layer,
                          " of the catalogue) was committed ",
                          checksum == 0 ? std::string("before it was written") : cat("with checksum ", checksum),
                          " and had ", found, " when it was used"));

@@ -43,7 +43,7 @@ std::string Wait::text() const {
     case WaitKind::kNone: return "nothing";
     case WaitKind::kWeights: return cat("version ", a, " of weight group ", b);
     case WaitKind::kInputs: return cat("microbatch ", a, " of ", block_text(static_cast<BlockKind>(b), c), " from worker ", d);
-    case WaitKind::kGradientReleased: return cat("the gradient of use ", a, " to be free again");
+    case WaitKind::kGradientReleased: return cat("gradient buffer ", a, " to be free again");
     case WaitKind::kOwnInputBuffer: return "a free input buffer";
     case WaitKind::kOwnWeights: return "its weights";
     case WaitKind::kOwnInputs: return cat("its inputs of microbatch ", a);

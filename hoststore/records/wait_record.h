@@ -23,7 +23,7 @@ enum class WaitKind : std::uint32_t {
   // A worker's, for other processes.
   kWeights = 1,        // version [0] of weight group [1]
   kInputs = 2,         // microbatch [0] of the block of BlockKind [1], index [2], from worker [3]
-  kGradientReleased = 3,  // gradient of use [0] to be released [1] times
+  kGradientReleased = 3,  // gradient buffer of use [0] to be released [1] times
   // A worker's, for its own threads.
   kOwnInputBuffer = 4,
   kOwnWeights = 5,

@@ -189,7 +189,7 @@ TEST_F(BrokenWorker, WritesTheNextGradientBeforeTheLastOneIsTaken) {
   EXPECT_EQ(store_->gradient_released(0).observe(), 0U);
   gradient(0)[3] = 9;
   step();
-  expect_violation(ProtocolRule::kGradientsStay, {"gradient of use 0 (of weight group 0, layer 0", "was committed with checksum"});
+  expect_violation(ProtocolRule::kGradientsStay, {"gradient buffer 0 (of weight group 0, layer 0", "was committed with checksum"});
 }
 
 // A completion follows everything that the task writes, whatever reads the gradient then.
@@ -204,7 +204,7 @@ TEST_F(BrokenWorker, CompletesBeforeItsGradientIsInPlace) {
     upload(fused);
     complete(fused);
     do_task(2);
-    expect_violation(ProtocolRule::kGradientsStay, {"gradient of use 1", "was committed before it was written"}, [&] {
+    expect_violation(ProtocolRule::kGradientsStay, {"gradient buffer 1", "was committed before it was written"}, [&] {
       coordinator_->wait_all(*round);
       step(std::string(reader) != "function" ? WholeUpdate() : [](std::uint64_t, bool, const GradientWriter&) {});
     });

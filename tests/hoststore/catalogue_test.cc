@@ -265,8 +265,9 @@ TEST(Catalogue, IsRefusedWhereANumberLeadsBeyondWhatIsThere) {
   for (const std::size_t place :
        {kHeaderBytes + offsetof(PipelineRecord, first_layer), kHeaderBytes + offsetof(PipelineRecord, num_groups),
         layers + offsetof(LayerRecord, first_tensor), layers + offsetof(LayerRecord, num_tensors), layers + offsetof(LayerRecord, pipeline),
-        groups + offsetof(WeightGroupRecord, dtype), groups + offsetof(WeightGroupRecord, num_copies), groups + offsetof(WeightGroupRecord, num_elements),
-        groups + offsetof(WeightGroupRecord, parameter_offset), groups + offsetof(WeightGroupRecord, pipeline), uses + offsetof(UseRecord, group),
+        groups + offsetof(WeightGroupRecord, dtype), groups + offsetof(WeightGroupRecord, num_copies),
+        groups + offsetof(WeightGroupRecord, num_elements), groups + offsetof(WeightGroupRecord, parameter_offset),
+        groups + offsetof(WeightGroupRecord, pipeline), uses + offsetof(UseRecord, group),
         uses + offsetof(UseRecord, layer), uses + offsetof(UseRecord, gradient_offset), tensors + offsetof(TensorRecord, use),
         tensors + offsetof(TensorRecord, element_offset), tensors + offsetof(TensorRecord, desc)}) {
     EXPECT_TRUE(refuses(place, 100'000)) << "place " << place;

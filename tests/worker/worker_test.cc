@@ -134,7 +134,7 @@ TEST(Worker, SaysForWhoseOutputItWaitedInVain) {
 TEST(Worker, SaysForWhichGradientItWaitedInVain) {
   Command command = test::fused_command();
   command.released_before = 2;
-  expect_names_what_was_missing(command, {"gradient of use 1", "slot 1"});
+  expect_names_what_was_missing(command, {"gradient buffer 1", "slot 1"});
 }
 
 // What a thread of the worker publishes next; a failure if that takes long.
