@@ -63,7 +63,7 @@ void print(const Settings& settings, const rp::models::ModelInfo& info, double l
     if (use.peak_bytes > most.peak_bytes) most = use;
   }
   std::printf("{\"tokens\": %lld, \"steps\": %d, \"layers\": %d, \"parameters\": %lld, \"loss\": %.6f, \"seconds\": %.3f, "
-              "\"host_bytes_a_parameter\": %.3f, \"max_gpu_bytes\": %llu, \"limit_bytes\": %llu}\n",
+              "\"host_bytes_a_parameter\": %.3f, \"peak_gpu_bytes\": %llu, \"limit_bytes\": %llu}\n",
               static_cast<long long>(settings.sequence_length), settings.steps, info.num_layers,
               static_cast<long long>(info.num_parameters), loss, seconds, session.memory_plan().bytes_per_parameter,
               static_cast<unsigned long long>(most.peak_bytes), static_cast<unsigned long long>(most.limit_bytes));

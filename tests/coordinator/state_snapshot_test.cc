@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <functional>
@@ -42,8 +41,9 @@ class Groups {
   std::vector<std::vector<std::byte>> memory_;
 };
 
+// By memcmp() of each byte with the one before it: ThreadSanitizer checks a call's whole range at once, and a loop byte by byte.
 bool is_all_zero(std::span<const std::byte> bytes) {
-  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+  return bytes.empty() || (bytes[0] == std::byte{0} && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
 }
 
 // Whoever is faster, and however little may be copied: the saver reads what was there before the updates.

@@ -208,7 +208,7 @@ class OutcomesTest(unittest.TestCase):
                 bench.scratch = Path(name)
                 return speed_checks.frozen_peak(bench, "tiny", 4, 64, 9)
 
-            line = '{"tokens": 64, "most_gpu_bytes": 13958643712, "limit_bytes": 25769803776}\n'
+            line = '{"tokens": 64, "peak_gpu_bytes": 13958643712, "limit_bytes": 25769803776}\n'
             self.assertEqual(peak(line), speed_checks.Peak("13.0 GiB", "24.0 GiB"))
             for out, code in (("", 69), (line, 69), ("", 0), (line.replace("25769803776", "0"), 0)):
                 with self.subTest(out=out, code=code), self.assertRaises(RuntimeError):

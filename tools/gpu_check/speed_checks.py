@@ -262,13 +262,13 @@ def frozen_peak(bench: Bench, shape: str, layers: int, length: int, seconds: flo
     result = bench.run(words, seconds)
     if result.code is None:
         raise NotRun(f"no step within {result.seconds:.0f} s; {result.said}")
-    found = re.search(r'^\{.*"most_gpu_bytes".*\}$', result.out, re.MULTILINE)
+    found = re.search(r'^\{.*"peak_gpu_bytes".*\}$', result.out, re.MULTILINE)
     if result.code != 0 or not found:
         raise RuntimeError(f"frozen_step ended with {result.code}: {result.said}")
     line = json.loads(found.group(0))
     if line["limit_bytes"] == 0:
         raise RuntimeError("frozen_step does not know what it took of a GPU's memory")
-    return Peak(f"{line['most_gpu_bytes'] / GIB:.1f} GiB", f"{line['limit_bytes'] / GIB:.1f} GiB")
+    return Peak(f"{line['peak_gpu_bytes'] / GIB:.1f} GiB", f"{line['limit_bytes'] / GIB:.1f} GiB")
 
 
 def longest_sequence(bench: Bench, peak_of, published: int, until: float, what: str) -> Outcome:
