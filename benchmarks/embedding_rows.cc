@@ -6,7 +6,7 @@
 // What a round does for a bf16 embedding at the front of a model, in one thread, with copies in place of a bus:
 //   table   a worker copies the table in, zeroes fp32 accumulators, gathers each microbatch's rows, adds its gradients'
 //           rows, rounds the accumulators to bf16 and copies them back; the backward uploads the table once more
-//   rows    the coordinator gathers each microbatch's rows; of the gradients it zeroes the block, adds in fp32 the rows that
+//   rows    the coordinator gathers each microbatch's rows; of the gradients it zeroes the buffer, adds in fp32 the rows that
 //           occur, and rounds these
 // Both gather and add the same rows; what differs is what is done to the rest of the table, and where. The rows' activation
 // and its gradient cross the bus in both cases: to and from the next stage.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tokens a second of PyTorch's FSDP2 (fully_shard) with parameters, gradients and optimizer state on the CPU, on one GPU: the same
 shape, batch and precision as `train` has in scripts/gpu-check.sh. fp32 weights that it computes with in bf16, activation
-checkpointing by block, fused AdamW on the CPU; the whole batch as microbatches with gradients added up. The median of the steps
+checkpointing by decoder layer, fused AdamW on the CPU; the whole batch as microbatches with gradients added up. The median of the steps
 but the first two. Prints a line of JSON. Exit code 69: no GPU, or a torch without FSDP2.
 """
 import json
@@ -19,11 +19,11 @@ def sharded(model):
 
     import torch_llama
 
-    apply_activation_checkpointing(model, check_fn=lambda module: isinstance(module, torch_llama.Block))
+    apply_activation_checkpointing(model, check_fn=lambda module: isinstance(module, torch_llama.DecoderLayer))
     settings = {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
                 "offload_policy": CPUOffloadPolicy(pin_memory=True)}
-    for block in model[1:-1]:
-        fully_shard(block, **settings)
+    for layer in model[1:-1]:
+        fully_shard(layer, **settings)
     fully_shard(model, **settings)
     return model
 

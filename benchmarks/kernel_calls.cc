@@ -22,7 +22,7 @@ constexpr std::uint64_t kAlignment = 256;
 constexpr std::int64_t kTimeoutNs = 60 * kNsPerSecond;
 constexpr unsigned char kPattern = 0x3c;  // of each byte: 0.0115 in bf16 and in fp32
 
-// Hands out a block of the GPU's memory from its begin. Over the address 0 it finds how large the block must be.
+// Hands out parts of one allocation of the GPU's memory, from its begin on. Over the address 0 it finds how large the allocation must be.
 class Layout {
  public:
   explicit Layout(CUdeviceptr base) : begin_(base), at_(base) {}
@@ -50,7 +50,7 @@ class Layout {
   CUdeviceptr end_ = 0;
 };
 
-// What fill() writes, at the begin of the block.
+// What fill() writes, at the begin of the allocation.
 struct Inputs {
   Inputs(Layout& layout, const KernelSizes& sizes)
       : ids(layout.array<std::int64_t>(sizes.tokens)), sorted_ids(layout.array<std::int64_t>(sizes.tokens)),
@@ -111,7 +111,7 @@ void add_norms(Calls& calls, const GpuKernels& table, const KernelSizes& s, Layo
   add(calls, "rms_norm_grad", 4 * bytes, [=, &table](CUstream stream) { table.rms_norm_grad(kElement, grad, s.tokens, stream); });
 }
 
-void add_blocks(Calls& calls, const GpuKernels& table, const KernelSizes& s, Layout& layout) {
+void add_decoder_layers(Calls& calls, const GpuKernels& table, const KernelSizes& s, Layout& layout) {
   const std::int64_t half = s.head_size / 2, angles = s.tokens * half, heads = s.tokens * s.heads * s.head_size;
   layout.next_call();
   const models::RotaryAngles rotary{.frequencies = layout.array<float>(half), .cosine = layout.array<float>(angles),
@@ -198,7 +198,7 @@ Calls make_calls(const GpuKernels& table, const KernelSizes& sizes, Layout& layo
   const Inputs inputs(layout, sizes);
   Calls calls;
   add_norms(calls, table, sizes, layout);
-  add_blocks(calls, table, sizes, layout);
+  add_decoder_layers(calls, table, sizes, layout);
   add_loss(calls, table, sizes, inputs, layout);
   add_gradients(calls, table, sizes, inputs, layout);
   add_experts(calls, table, sizes, inputs, layout);

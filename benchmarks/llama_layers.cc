@@ -76,7 +76,7 @@ class Model {
       for (std::size_t i = 0; i + 1 < layers_.size(); ++i) {
         const auto start = Clock::now();
         inputs.push_back(layers_[i]->forward(inputs[i]));
-        times_[i == 0 ? "embedding forward" : "block forward"] += seconds_since(start);
+        times_[i == 0 ? "embedding forward" : "decoder layer forward"] += seconds_since(start);
       }
     }
     auto start = Clock::now();
@@ -90,10 +90,10 @@ class Model {
       at::Tensor input = inputs[i][0].detach();
       if (i > 0) input.requires_grad_(true);
       const at::Tensor y = layers_[i]->forward({input})[0];
-      times_[i == 0 ? "embedding forward" : "block recompute"] += seconds_since(start);
+      times_[i == 0 ? "embedding forward" : "decoder layer recompute"] += seconds_since(start);
       start = Clock::now();
       torch::autograd::backward({y}, {grad});
-      times_[i == 0 ? "embedding backward" : "block backward"] += seconds_since(start);
+      times_[i == 0 ? "embedding backward" : "decoder layer backward"] += seconds_since(start);
       grad = input.grad();
     }
     return loss.item<double>();

@@ -67,7 +67,7 @@ class Pages {
   T* data_;
 };
 
-// The arrays of one block: 20 bytes per parameter, 16 of which the fused pass needs.
+// The arrays of one weight group: 20 bytes per parameter, 16 of which the fused pass needs.
 struct Arrays {
   Arrays(std::size_t num_elements, bool huge)
       : n(num_elements), gradient(n, huge), master(n, huge), m(n, huge), v(n, huge), working(n, huge),

@@ -26,7 +26,7 @@ class Embedding(nn.Module):
         return F.embedding(ids_bt, self.weight)
 
 
-class Block(nn.Module):
+class DecoderLayer(nn.Module):
     def __init__(self, values: dict):
         super().__init__()
         self.heads, self.kv_heads, self.head_dim = values["num_attention_heads"], values["num_key_value_heads"], values["head_dim"]
@@ -82,7 +82,7 @@ def build(shape: str, layers: int) -> nn.Sequential:
     torch.set_default_dtype(torch.bfloat16)
     embedding = Embedding(values["vocab_size"], values["hidden_size"])
     head = Head(values, embedding.weight if values["tie_word_embeddings"] else None)
-    model = nn.Sequential(embedding, *(Block(values) for _ in range(values["num_hidden_layers"])), head)
+    model = nn.Sequential(embedding, *(DecoderLayer(values) for _ in range(values["num_hidden_layers"])), head)
     torch.set_default_dtype(torch.float32)
     # One random stretch of a prime number of values over and over: billions of them one by one take minutes.
     stretch = torch.empty(min(STRETCH, sum(parameter.numel() for parameter in model.parameters())), dtype=torch.bfloat16)

@@ -96,7 +96,7 @@ void RoundFlow::for_trained_uses(const Round& round, const LayerRange& layers, D
   const Catalogue& catalogue = store_.catalogue();
   for (int layer = layers.end; layer-- > layers.first;) {
     for (const std::uint32_t use : catalogue.uses_of(round.first_layer + layer)) {
-      if (catalogue.blocks()[catalogue.uses()[use].block].is_trained != 0) action(use);
+      if (catalogue.weight_groups()[catalogue.uses()[use].group].is_trained != 0) action(use);
     }
   }
 }

@@ -1,5 +1,5 @@
 // cuda/cuda_device.h
-// A GPU of NVIDIA's as a device: one block of its memory, a stream of each kind, events and words for those who wait.
+// A GPU of NVIDIA's as a device: one allocation of its memory, a stream of each kind, events and words for those who wait.
 //
 // Owned by the worker; what it gives must be given back before it ends, and its streams be drained. The driver must outlive it.
 #pragma once

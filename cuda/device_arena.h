@@ -1,5 +1,5 @@
 // cuda/device_arena.h
-// The one block of a GPU's memory that a worker takes at its start, and what parts of it are in use, for what: nothing is asked
+// The one allocation of a GPU's memory that a worker makes at its start, and what parts of it are in use, for what: nothing is asked
 // of the driver afterwards, so that a step can neither wait for it nor fail for another program's sake.
 //
 // Owned by the CudaDevice; for any thread. Who gives memory back says that no stream uses it any more, or that only the stream

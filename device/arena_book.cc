@@ -9,7 +9,7 @@ namespace rp {
 
 namespace {
 
-using Fit = BlockAllocator::Fit;
+using Fit = RangeAllocator::Fit;
 
 Fit fit_of(MemoryUse use) {
   return use == MemoryUse::kTensors || use == MemoryUse::kOutputs ? Fit::kBestEnd : Fit::kFirst;
@@ -19,28 +19,28 @@ Fit fit_of(MemoryUse use) {
 
 void ArenaBook::extend(std::uint64_t bytes) {
   MutexLock lock(mutex_);
-  blocks_.extend(bytes);
+  ranges_.extend(bytes);
 }
 
 std::uint64_t ArenaBook::missing(std::uint64_t bytes) const {
   MutexLock lock(mutex_);
-  return blocks_.missing(bytes);
+  return ranges_.missing(bytes);
 }
 
 void ArenaBook::add(MemoryUse use, std::uint64_t bytes) {
   const auto number = static_cast<std::size_t>(use);
   by_use_[number] += bytes;
   peaks_.peak_by_use[number] = std::max(peaks_.peak_by_use[number], by_use_[number]);
-  peaks_.peak_bytes = std::max(peaks_.peak_bytes, blocks_.used_bytes() + elsewhere_bytes_);
+  peaks_.peak_bytes = std::max(peaks_.peak_bytes, ranges_.used_bytes() + elsewhere_bytes_);
   if (use == MemoryUse::kTensors) max_tensor_bytes_ = std::max(max_tensor_bytes_, by_use_[number]);
 }
 
 std::optional<std::uint64_t> ArenaBook::allocate(std::uint64_t bytes, MemoryUse use) {
   MutexLock lock(mutex_);
-  const auto offset = blocks_.allocate(bytes, fit_of(use));
+  const auto offset = ranges_.allocate(bytes, fit_of(use));
   if (!offset) return std::nullopt;
   use_of_.emplace(*offset, use);
-  add(use, blocks_.bytes_at(*offset));
+  add(use, ranges_.bytes_at(*offset));
   return offset;
 }
 
@@ -48,16 +48,16 @@ void ArenaBook::free(std::uint64_t offset) {
   MutexLock lock(mutex_);
   const auto use = use_of_.find(offset);
   RP_ASSERT(use != use_of_.end());
-  by_use_[static_cast<std::size_t>(use->second)] -= blocks_.bytes_at(offset);
+  by_use_[static_cast<std::size_t>(use->second)] -= ranges_.bytes_at(offset);
   use_of_.erase(use);
-  blocks_.free(offset);
+  ranges_.free(offset);
 }
 
 void ArenaBook::count_as(std::uint64_t offset, MemoryUse use) {
   MutexLock lock(mutex_);
   const auto place = use_of_.find(offset);
   if (place == use_of_.end()) return;
-  const std::uint64_t bytes = blocks_.bytes_at(offset);
+  const std::uint64_t bytes = ranges_.bytes_at(offset);
   by_use_[static_cast<std::size_t>(place->second)] -= bytes;
   place->second = use;
   add(use, bytes);
@@ -82,7 +82,7 @@ BytesByUse ArenaBook::bytes_by_use() const {
 
 std::uint64_t ArenaBook::largest_free() const {
   MutexLock lock(mutex_);
-  return blocks_.largest_free();
+  return ranges_.largest_free();
 }
 
 DeviceMemoryPeaks ArenaBook::peaks() const {

@@ -9,8 +9,8 @@
 #include <optional>
 
 #include "common/mutex.h"
-#include "hoststore/block_allocator.h"
 #include "hoststore/memory_use.h"
+#include "hoststore/range_allocator.h"
 
 namespace rp {
 
@@ -51,7 +51,7 @@ class ArenaBook {
   void add(MemoryUse use, std::uint64_t bytes) RP_REQUIRES(mutex_);
 
   mutable Mutex mutex_;
-  BlockAllocator blocks_ RP_GUARDED_BY(mutex_);
+  RangeAllocator ranges_ RP_GUARDED_BY(mutex_);
   std::map<std::uint64_t, MemoryUse> use_of_ RP_GUARDED_BY(mutex_);  // by offset
   BytesByUse by_use_ RP_GUARDED_BY(mutex_){};
   std::uint64_t elsewhere_bytes_ RP_GUARDED_BY(mutex_) = 0;

@@ -1,8 +1,8 @@
 // hoststore/arena_view.h
 // An activation arena: a memory file that its owner lengthens and everybody maps piece by piece.
 //
-// Each process reserves an address range once and maps new parts of the file into it when it first meets them, so a
-// block's address never changes. Owned by the Store. data() and grow() may be called by several threads.
+// Each process reserves an address range once and maps new parts of the file into it when it first meets them, so an
+// allocation's address never changes. Owned by the Store. data() and grow() may be called by several threads.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ class ArenaView {
   ArenaView(const ArenaView&) = delete;
   ArenaView& operator=(const ArenaView&) = delete;
 
-  // The memory of a block. Maps the file up to its end if that is new. Throws rp::Error if the file is shorter.
+  // The memory of an allocation. Maps the file up to its end if that is new. Throws rp::Error if the file is shorter.
   [[nodiscard]] std::byte* data(std::uint64_t offset, std::uint64_t bytes);
 
   // Owner only: lengthens the arena to at least `bytes`, with the pages of the new part present in this process; returns its length

@@ -1,5 +1,6 @@
 // hoststore/boundary.h
-// What crosses a layer boundary, in shared memory: a block that begins with a list of tensor descriptions.
+// A block: the data of one boundary (activation, gradient, input, ...) of one microbatch, which passes between stages through an arena.
+// It begins with a list of tensor descriptions.
 // Byte format: docs/formats/blocks.md.
 #pragma once
 

@@ -29,7 +29,7 @@ void copy_name(std::array<char, N>& to, const std::string& name) {
 
 std::uint64_t take(std::uint64_t& end, std::uint64_t bytes) {
   const std::uint64_t offset = end;
-  end = align_up(end + bytes, kBlockAlignment);
+  end = align_up(end + bytes, kGroupAlignment);
   return offset;
 }
 
@@ -37,7 +37,7 @@ struct CatalogueHeader {
   std::uint64_t checksum = 0;  // of all that follows it
   std::uint64_t num_pipelines = 0;
   std::uint64_t num_layers = 0;
-  std::uint64_t num_blocks = 0;
+  std::uint64_t num_groups = 0;
   std::uint64_t num_uses = 0;
   std::uint64_t num_tensors = 0;
   std::uint64_t parameter_bytes = 0;
@@ -76,14 +76,14 @@ class CatalogueCheck {
   [[nodiscard]] bool is_sound() const {
     const auto all = [](const auto& records, const auto& is_good) { return std::ranges::all_of(records, is_good); };
     if (!all(catalogue_.pipelines(), [this](const PipelineRecord& r) { return is_good(r); })) return false;
-    if (!all(catalogue_.blocks(), [this](const BlockRecord& r) { return is_good(r); })) return false;
+    if (!all(catalogue_.weight_groups(), [this](const WeightGroupRecord& r) { return is_good(r); })) return false;
     if (!all(catalogue_.uses(), [this](const UseRecord& r) { return is_good(r); })) return false;
     if (!all(catalogue_.tensors(), [this](const TensorRecord& r) { return is_good(r); })) return false;
     for (int layer = 0; layer < catalogue_.num_layers(); ++layer) {
       if (!is_good(catalogue_.layer(layer))) return false;
     }
-    const auto by_block = [](const UseRecord& a, const UseRecord& b) { return std::pair(a.block, a.layer) < std::pair(b.block, b.layer); };
-    return std::ranges::is_sorted(catalogue_.uses(), by_block);
+    const auto by_group = [](const UseRecord& a, const UseRecord& b) { return std::pair(a.group, a.layer) < std::pair(b.group, b.layer); };
+    return std::ranges::is_sorted(catalogue_.uses(), by_group);
   }
 
  private:
@@ -95,13 +95,13 @@ class CatalogueCheck {
 
   [[nodiscard]] bool is_good(const PipelineRecord& record) const {
     return ends(record.name) && fits(record.first_layer, record.num_layers, num_layers_) &&
-           fits(record.first_block, record.num_blocks, catalogue_.blocks().size());
+           fits(record.first_group, record.num_groups, catalogue_.weight_groups().size());
   }
   [[nodiscard]] bool is_good(const LayerRecord& record) const {
     return ends(record.name) && fits(record.first_tensor, record.num_tensors, catalogue_.tensors().size()) &&
            record.pipeline < catalogue_.pipelines().size();
   }
-  [[nodiscard]] bool is_good(const BlockRecord& record) const {
+  [[nodiscard]] bool is_good(const WeightGroupRecord& record) const {
     const std::uint64_t state = catalogue_.state_bytes();
     if (!is_dtype(record.dtype) || !is_dtype(record.master_dtype) || record.num_elements > kMaxElements) return false;
     if (record.num_copies < 1 || record.num_copies > record.parameter_offset.size() || record.pipeline >= catalogue_.pipelines().size()) return false;
@@ -112,11 +112,11 @@ class CatalogueCheck {
            is_place(record.moment1_offset, record.num_elements * 4, state) && is_place(record.moment2_offset, record.num_elements * 4, state);
   }
   [[nodiscard]] bool is_good(const UseRecord& record) const {
-    if (record.block >= catalogue_.blocks().size() || record.layer >= num_layers_) return false;
-    const BlockRecord& block = catalogue_.blocks()[record.block];
-    if (block.is_trained != 0 && record.gradient_offset == kNoOffset) return false;
-    return is_place(record.gradient_offset, block.bytes(), catalogue_.gradient_bytes()) &&
-           is_place(record.sum_offset, block.num_elements * 4, catalogue_.state_bytes());
+    if (record.group >= catalogue_.weight_groups().size() || record.layer >= num_layers_) return false;
+    const WeightGroupRecord& group = catalogue_.weight_groups()[record.group];
+    if (group.is_trained != 0 && record.gradient_offset == kNoOffset) return false;
+    return is_place(record.gradient_offset, group.bytes(), catalogue_.gradient_bytes()) &&
+           is_place(record.sum_offset, group.num_elements * 4, catalogue_.state_bytes());
   }
   [[nodiscard]] bool is_good(const TensorRecord& record) const {
     if (!ends(record.name) || record.use >= catalogue_.uses().size()) return false;
@@ -126,15 +126,15 @@ class CatalogueCheck {
       const std::int64_t size = record.desc.shape[static_cast<std::size_t>(i)];
       if (size < 0 || __builtin_mul_overflow(elements, static_cast<std::uint64_t>(size), &elements)) return false;
     }
-    const BlockRecord& block = catalogue_.blocks()[catalogue_.uses()[record.use].block];
-    return record.desc.dtype == block.dtype && fits(record.element_offset, elements, block.num_elements);
+    const WeightGroupRecord& group = catalogue_.weight_groups()[catalogue_.uses()[record.use].group];
+    return record.desc.dtype == group.dtype && fits(record.element_offset, elements, group.num_elements);
   }
 
   const Catalogue& catalogue_;
   const std::uint64_t num_layers_;
 };
 
-// Collects blocks, uses and tensors while it goes through the layers; then gives them their places.
+// Collects weight groups, uses and tensors while it goes through the layers; then gives them their places.
 class CatalogueBuilder {
  public:
   void add_pipeline(const PipelineRequest& pipeline) {
@@ -143,35 +143,35 @@ class CatalogueBuilder {
     record.seed = pipeline.seed;
     record.first_layer = static_cast<std::uint32_t>(layers.size());
     record.num_layers = static_cast<std::uint32_t>(pipeline.layers.size());
-    record.first_block = static_cast<std::uint32_t>(blocks.size());
+    record.first_group = static_cast<std::uint32_t>(weight_groups.size());
     num_copies_ = pipeline.num_copies;
-    tied_blocks_.clear();
+    tied_weight_groups_.clear();
     first_of_tied_.clear();
     for (const LayerRequest& layer : pipeline.layers) add_layer(layer);
-    record.num_blocks = static_cast<std::uint32_t>(blocks.size()) - record.first_block;
+    record.num_groups = static_cast<std::uint32_t>(weight_groups.size()) - record.first_group;
     pipelines.push_back(record);
   }
 
-  // The distinct (block, layer) pairs, sorted; and each tensor's place among them.
+  // The distinct (weight group, layer) pairs, sorted; and each tensor's place among them.
   void make_uses() {
-    std::vector<BlockInLayer> pairs = block_of_tensor_;
+    std::vector<GroupInLayer> pairs = group_of_tensor_;
     std::sort(pairs.begin(), pairs.end());
     pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
-    for (const auto& [block, layer] : pairs) uses.push_back({.block = block, .layer = layer});
+    for (const auto& [group, layer] : pairs) uses.push_back({.group = group, .layer = layer});
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const auto use = std::lower_bound(pairs.begin(), pairs.end(), block_of_tensor_[i]);
+      const auto use = std::lower_bound(pairs.begin(), pairs.end(), group_of_tensor_[i]);
       tensors[i].use = static_cast<std::uint32_t>(use - pairs.begin());
     }
   }
 
   std::vector<PipelineRecord> pipelines;
   std::vector<LayerRecord> layers;
-  std::vector<BlockRecord> blocks;
+  std::vector<WeightGroupRecord> weight_groups;
   std::vector<UseRecord> uses;
   std::vector<TensorRecord> tensors;
 
  private:
-  using BlockInLayer = std::pair<std::uint32_t, std::uint32_t>;
+  using GroupInLayer = std::pair<std::uint32_t, std::uint32_t>;
 
   void add_layer(const LayerRequest& layer) {
     LayerRecord record{};
@@ -181,7 +181,7 @@ class CatalogueBuilder {
     record.num_tensors = static_cast<std::uint32_t>(layer.parameters.size());
     record.num_buffers = layer.num_buffers;
     record.pipeline = static_cast<std::uint32_t>(pipelines.size());
-    own_blocks_.clear();
+    own_weight_groups_.clear();
     for (const ParameterRequest& parameter : layer.parameters) {
       add_parameter(parameter, static_cast<std::uint32_t>(layers.size()));
     }
@@ -189,29 +189,29 @@ class CatalogueBuilder {
   }
 
   void add_parameter(const ParameterRequest& parameter, std::uint32_t layer) {
-    // Untied parameters of a layer share a block per dtype, those that are trained one and those that are frozen one.
-    auto& known = parameter.tied_group >= 0 ? tied_blocks_ : own_blocks_;
+    // Untied parameters of a layer share a weight group per dtype, those that are trained one and those that are frozen one.
+    auto& known = parameter.tied_group >= 0 ? tied_weight_groups_ : own_weight_groups_;
     const int key = parameter.tied_group >= 0 ? parameter.tied_group
                                               : 2 * static_cast<int>(parameter.dtype) + static_cast<int>(parameter.is_trained);
-    const auto [place, is_new] = known.try_emplace(key, static_cast<std::uint32_t>(blocks.size()));
+    const auto [place, is_new] = known.try_emplace(key, static_cast<std::uint32_t>(weight_groups.size()));
     if (is_new) {
-      blocks.push_back({.dtype = parameter.dtype,
-                        .num_copies = parameter.is_trained ? num_copies_ : 1,
-                        .pipeline = static_cast<std::uint32_t>(pipelines.size()),
-                        .is_trained = parameter.is_trained});
+      weight_groups.push_back({.dtype = parameter.dtype,
+                               .num_copies = parameter.is_trained ? num_copies_ : 1,
+                               .pipeline = static_cast<std::uint32_t>(pipelines.size()),
+                               .is_trained = parameter.is_trained});
     }
     TensorRecord tensor{};
     copy_name(tensor.name, parameter.name);
     tensor.desc = describe(parameter);
     if (is_new && parameter.tied_group >= 0) first_of_tied_.emplace(parameter.tied_group, tensor.desc);
-    if (parameter.tied_group >= 0) check_tied(parameter, tensor.desc, blocks[place->second].is_trained != 0);
+    if (parameter.tied_group >= 0) check_tied(parameter, tensor.desc, weight_groups[place->second].is_trained != 0);
     if (is_new || parameter.tied_group < 0) {
-      BlockRecord& block = blocks[place->second];
-      tensor.element_offset = block.num_elements;
-      block.num_elements += align_up(tensor.desc.bytes() / dtype_bytes(parameter.dtype), kElementAlignment);
+      WeightGroupRecord& group = weight_groups[place->second];
+      tensor.element_offset = group.num_elements;
+      group.num_elements += align_up(tensor.desc.bytes() / dtype_bytes(parameter.dtype), kElementAlignment);
     }
     tensors.push_back(tensor);
-    block_of_tensor_.emplace_back(place->second, layer);
+    group_of_tensor_.emplace_back(place->second, layer);
   }
 
   void check_tied(const ParameterRequest& parameter, const TensorDesc& desc, bool is_trained) const {
@@ -226,11 +226,11 @@ class CatalogueBuilder {
                                       parameter.tied_group, "); tied parameters must be alike"));
   }
 
-  std::uint32_t num_copies_ = 1;              // of the present pipeline
-  std::map<int, std::uint32_t> tied_blocks_;  // by tied group
-  std::map<int, TensorDesc> first_of_tied_;   // likewise
-  std::map<int, std::uint32_t> own_blocks_;   // of the present layer, by dtype and whether trained
-  std::vector<BlockInLayer> block_of_tensor_;
+  std::uint32_t num_copies_ = 1;                     // of the present pipeline
+  std::map<int, std::uint32_t> tied_weight_groups_;  // by tied group
+  std::map<int, TensorDesc> first_of_tied_;          // likewise
+  std::map<int, std::uint32_t> own_weight_groups_;   // of the present layer, by dtype and whether trained
+  std::vector<GroupInLayer> group_of_tensor_;
 };
 
 }  // namespace
@@ -241,27 +241,27 @@ Catalogue Catalogue::lay_out(const std::vector<PipelineRequest>& pipelines) {
   builder.make_uses();
   Catalogue result;
   for (UseRecord& use : builder.uses) {
-    const BlockRecord& block = builder.blocks[use.block];
-    if (block.is_trained == 0) continue;
-    use.gradient_offset = take(result.gradient_bytes_, block.bytes());
-    if (pipelines[block.pipeline].with_sums) use.sum_offset = take(result.state_bytes_, block.num_elements * 4);
+    const WeightGroupRecord& group = builder.weight_groups[use.group];
+    if (group.is_trained == 0) continue;
+    use.gradient_offset = take(result.gradient_bytes_, group.bytes());
+    if (pipelines[group.pipeline].with_sums) use.sum_offset = take(result.state_bytes_, group.num_elements * 4);
   }
-  for (BlockRecord& block : builder.blocks) {
-    for (std::uint32_t copy = 0; copy < block.num_copies; ++copy) {
-      block.parameter_offset[copy] = take(result.parameter_bytes_, block.bytes());
+  for (WeightGroupRecord& group : builder.weight_groups) {
+    for (std::uint32_t copy = 0; copy < group.num_copies; ++copy) {
+      group.parameter_offset[copy] = take(result.parameter_bytes_, group.bytes());
     }
-    if (block.is_trained == 0) continue;
-    block.master_dtype = pipelines[block.pipeline].master_dtype;
-    if (!block.working_is_master()) {
-      block.master_offset = take(result.state_bytes_, block.num_elements * dtype_bytes(block.master_dtype));
+    if (group.is_trained == 0) continue;
+    group.master_dtype = pipelines[group.pipeline].master_dtype;
+    if (!group.working_is_master()) {
+      group.master_offset = take(result.state_bytes_, group.num_elements * dtype_bytes(group.master_dtype));
     }
-    const int num_moments = pipelines[block.pipeline].num_moments;
-    if (num_moments >= 1) block.moment1_offset = take(result.state_bytes_, block.num_elements * 4);
-    if (num_moments >= 2) block.moment2_offset = take(result.state_bytes_, block.num_elements * 4);
+    const int num_moments = pipelines[group.pipeline].num_moments;
+    if (num_moments >= 1) group.moment1_offset = take(result.state_bytes_, group.num_elements * 4);
+    if (num_moments >= 2) group.moment2_offset = take(result.state_bytes_, group.num_elements * 4);
   }
   result.pipelines_ = std::move(builder.pipelines);
   result.layers_ = std::move(builder.layers);
-  result.blocks_ = std::move(builder.blocks);
+  result.weight_groups_ = std::move(builder.weight_groups);
   result.uses_ = std::move(builder.uses);
   result.tensors_ = std::move(builder.tensors);
   result.index_uses();
@@ -270,20 +270,20 @@ Catalogue Catalogue::lay_out(const std::vector<PipelineRequest>& pipelines) {
 
 void Catalogue::index_uses() {
   uses_of_layer_.assign(layers_.size(), {});
-  for (BlockRecord& block : blocks_) block.num_uses = 0;
+  for (WeightGroupRecord& group : weight_groups_) group.num_uses = 0;
   for (std::uint32_t use = 0; use < uses_.size(); ++use) {
-    BlockRecord& block = blocks_[uses_[use].block];
-    if (block.num_uses++ == 0) block.first_use = use;
+    WeightGroupRecord& group = weight_groups_[uses_[use].group];
+    if (group.num_uses++ == 0) group.first_use = use;
     uses_of_layer_[uses_[use].layer].push_back(use);
   }
 }
 
 std::vector<std::byte> Catalogue::to_bytes() const {
-  CatalogueHeader header{.num_pipelines = pipelines_.size(), .num_layers = layers_.size(), .num_blocks = blocks_.size(), .num_uses = uses_.size(),
-                         .num_tensors = tensors_.size(), .parameter_bytes = parameter_bytes_,
+  CatalogueHeader header{.num_pipelines = pipelines_.size(), .num_layers = layers_.size(), .num_groups = weight_groups_.size(),
+                         .num_uses = uses_.size(), .num_tensors = tensors_.size(), .parameter_bytes = parameter_bytes_,
                          .state_bytes = state_bytes_, .gradient_bytes = gradient_bytes_};
   std::vector<std::byte> bytes(sizeof(header) + pipelines_.size() * sizeof(PipelineRecord) + layers_.size() * sizeof(LayerRecord) +
-                               blocks_.size() * sizeof(BlockRecord) + uses_.size() * sizeof(UseRecord) +
+                               weight_groups_.size() * sizeof(WeightGroupRecord) + uses_.size() * sizeof(UseRecord) +
                                tensors_.size() * sizeof(TensorRecord));
   std::size_t at = sizeof(header);
   const auto append = [&bytes, &at](const auto& records) {
@@ -293,7 +293,7 @@ std::vector<std::byte> Catalogue::to_bytes() const {
   };
   append(pipelines_);
   append(layers_);
-  append(blocks_);
+  append(weight_groups_);
   append(uses_);
   append(tensors_);
   std::memcpy(bytes.data(), &header, sizeof(header));
@@ -319,7 +319,7 @@ Catalogue Catalogue::from_bytes(std::span<const std::byte> bytes) {
   };
   extract(result.pipelines_, header.num_pipelines);
   extract(result.layers_, header.num_layers);
-  extract(result.blocks_, header.num_blocks);
+  extract(result.weight_groups_, header.num_groups);
   extract(result.uses_, header.num_uses);
   extract(result.tensors_, header.num_tensors);
   if (at != bytes.size()) throw damaged;
@@ -336,13 +336,13 @@ std::span<const TensorRecord> Catalogue::tensors_of(int layer) const {
   return std::span(tensors_).subspan(record.first_tensor, record.num_tensors);
 }
 
-std::span<const UseRecord> Catalogue::uses_of_block(std::uint32_t block) const {
-  return std::span(uses_).subspan(blocks_[block].first_use, blocks_[block].num_uses);
+std::span<const UseRecord> Catalogue::uses_of_group(std::uint32_t group) const {
+  return std::span(uses_).subspan(weight_groups_[group].first_use, weight_groups_[group].num_uses);
 }
 
 bool Catalogue::is_trained(int layer) const {
   const auto& uses = uses_of(layer);
-  return std::any_of(uses.begin(), uses.end(), [this](std::uint32_t use) { return blocks_[uses_[use].block].is_trained != 0; });
+  return std::any_of(uses.begin(), uses.end(), [this](std::uint32_t use) { return weight_groups_[uses_[use].group].is_trained != 0; });
 }
 
 std::uint64_t Catalogue::num_parameters() const {
@@ -351,11 +351,11 @@ std::uint64_t Catalogue::num_parameters() const {
   return count;
 }
 
-std::vector<std::uint32_t> Catalogue::trained_blocks(int pipeline) const {
+std::vector<std::uint32_t> Catalogue::trained_groups(int pipeline) const {
   const PipelineRecord& record = pipelines_[static_cast<std::size_t>(pipeline)];
   std::vector<std::uint32_t> trained;
-  for (std::uint32_t block = record.first_block; block < record.first_block + record.num_blocks; ++block) {
-    if (blocks_[block].is_trained != 0) trained.push_back(block);
+  for (std::uint32_t group = record.first_group; group < record.first_group + record.num_groups; ++group) {
+    if (weight_groups_[group].is_trained != 0) trained.push_back(group);
   }
   return trained;
 }
@@ -369,27 +369,27 @@ int Catalogue::first_trained_layer(int pipeline) const {
 
 Catalogue::Share Catalogue::share_of(std::uint32_t pipeline) const {
   Share share;
-  // The block's own padding, to whole pages, is part of it.
+  // A weight group's own padding, to whole pages, is part of it.
   const auto add_if_there = [](std::uint64_t& sum, std::uint64_t offset, std::uint64_t bytes) {
     if (offset != kNoOffset) (void)take(sum, bytes);
   };
   for (const UseRecord& use : uses_) {
-    const BlockRecord& block = blocks_[use.block];
-    if (block.pipeline != pipeline) continue;
-    add_if_there(share.gradient_bytes, use.gradient_offset, block.bytes());
-    add_if_there(share.state_bytes, use.sum_offset, block.num_elements * 4);
+    const WeightGroupRecord& group = weight_groups_[use.group];
+    if (group.pipeline != pipeline) continue;
+    add_if_there(share.gradient_bytes, use.gradient_offset, group.bytes());
+    add_if_there(share.state_bytes, use.sum_offset, group.num_elements * 4);
   }
-  for (const BlockRecord& block : blocks_) {
-    if (block.pipeline != pipeline) continue;
-    for (std::uint32_t copy = 0; copy < block.num_copies; ++copy) (void)take(share.parameter_bytes, block.bytes());
-    add_if_there(share.state_bytes, block.master_offset, block.num_elements * dtype_bytes(block.master_dtype));
-    add_if_there(share.state_bytes, block.moment1_offset, block.num_elements * 4);
-    add_if_there(share.state_bytes, block.moment2_offset, block.num_elements * 4);
+  for (const WeightGroupRecord& group : weight_groups_) {
+    if (group.pipeline != pipeline) continue;
+    for (std::uint32_t copy = 0; copy < group.num_copies; ++copy) (void)take(share.parameter_bytes, group.bytes());
+    add_if_there(share.state_bytes, group.master_offset, group.num_elements * dtype_bytes(group.master_dtype));
+    add_if_there(share.state_bytes, group.moment1_offset, group.num_elements * 4);
+    add_if_there(share.state_bytes, group.moment2_offset, group.num_elements * 4);
   }
-  std::set<std::pair<std::uint32_t, std::uint64_t>> counted;  // (block, place in it)
+  std::set<std::pair<std::uint32_t, std::uint64_t>> counted;  // (group, place in it)
   for (const TensorRecord& tensor : tensors_) {
-    const std::uint32_t block = uses_[tensor.use].block;
-    if (blocks_[block].pipeline != pipeline || tensor.desc.bytes() == 0 || !counted.emplace(block, tensor.element_offset).second) continue;
+    const std::uint32_t group = uses_[tensor.use].group;
+    if (weight_groups_[group].pipeline != pipeline || tensor.desc.bytes() == 0 || !counted.emplace(group, tensor.element_offset).second) continue;
     share.num_parameters += tensor.desc.bytes() / dtype_bytes(tensor.desc.dtype);
   }
   return share;

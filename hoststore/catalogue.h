@@ -4,9 +4,9 @@
 // Built by the coordinator before the workers start, written once into the control segment with a checksum, and copied
 // out by each worker at attach. Never changes afterwards.
 //
-// The layers of all pipelines are numbered through. A *block* is the unit of upload, version and update: all untied
+// The layers of all pipelines are numbered through. A *weight group* is the unit of upload, version and update: all untied
 // parameters of a layer that are trained, those that are frozen, or one tied parameter. A *use* is one layer's use of a
-// block, with a gradient block of its own if it is trained. Offsets are from the start of the named arena.
+// group, with a gradient of its own if it is trained. Offsets are from the start of the named arena.
 #pragma once
 
 #include <algorithm>
@@ -24,10 +24,10 @@ namespace rp {
 // An offset of what is not there.
 inline constexpr std::uint64_t kNoOffset = UINT64_MAX;
 
-// Blocks lie on pages of their own, in the arenas and in a device's buffers.
-inline constexpr std::uint64_t kBlockAlignment = 4096;
+// Weight groups lie on pages of their own, in the arenas and in a device's buffers.
+inline constexpr std::uint64_t kGroupAlignment = 4096;
 
-struct BlockRecord {
+struct WeightGroupRecord {
   using ShmFormat = void;
   DType dtype = DType::kFloat32;  // of the working copies and of gradients
   std::uint32_t num_copies = 1;   // working copies: 2 if steps are asynchronous
@@ -35,7 +35,7 @@ struct BlockRecord {
   std::array<std::uint64_t, 2> parameter_offset{};  // parameter arena, of each working copy
   // State arena. None if the master has the working copies' dtype: the newest of them is the master then.
   std::uint64_t master_offset = kNoOffset;
-  std::uint64_t moment1_offset = kNoOffset;  // state arena: fp32. None of a frozen block, as of masters
+  std::uint64_t moment1_offset = kNoOffset;  // state arena: fp32. None of a frozen group, as of masters
   std::uint64_t moment2_offset = kNoOffset;  // state arena: fp32. Of each moment none that no rule needs
   std::uint32_t first_use = 0;       // in layer order
   std::uint32_t num_uses = 0;
@@ -52,17 +52,17 @@ struct BlockRecord {
   [[nodiscard]] std::uint64_t accumulator_bytes() const { return on_pages(num_elements * sizeof(float)); }
 
   [[nodiscard]] static constexpr std::uint64_t on_pages(std::uint64_t bytes) {
-    return align_up(std::max<std::uint64_t>(bytes, 1), kBlockAlignment);
+    return align_up(std::max<std::uint64_t>(bytes, 1), kGroupAlignment);
   }
 };
-static_assert(sizeof(BlockRecord) == 80 && ShmSafe<BlockRecord>);
+static_assert(sizeof(WeightGroupRecord) == 80 && ShmSafe<WeightGroupRecord>);
 
-// Uses are sorted by block, then by layer.
+// Uses are sorted by group, then by layer.
 struct UseRecord {
   using ShmFormat = void;
-  std::uint32_t block = 0;
+  std::uint32_t group = 0;
   std::uint32_t layer = 0;
-  std::uint64_t gradient_offset = kNoOffset;  // gradient arena; trained blocks only
+  std::uint64_t gradient_offset = kNoOffset;  // gradient arena; trained groups only
   std::uint64_t sum_offset = kNoOffset;       // state arena: fp32; only where gradients of several rounds are added
 };
 static_assert(sizeof(UseRecord) == 24 && ShmSafe<UseRecord>);
@@ -70,9 +70,9 @@ static_assert(sizeof(UseRecord) == 24 && ShmSafe<UseRecord>);
 struct TensorRecord {
   using ShmFormat = void;
   std::array<char, 128> name{};  // within its layer
-  std::uint32_t use = 0;         // the (block, layer) that it belongs to
+  std::uint32_t use = 0;         // the (group, layer) that it belongs to
   std::uint32_t reserved = 0;
-  std::uint64_t element_offset = 0;  // within the block
+  std::uint64_t element_offset = 0;  // within the group
   TensorDesc desc;
 };
 static_assert(sizeof(TensorRecord) == 224 && ShmSafe<TensorRecord>);
@@ -94,8 +94,8 @@ struct PipelineRecord {
   std::uint64_t seed = 0;  // of its random numbers
   std::uint32_t first_layer = 0;
   std::uint32_t num_layers = 0;
-  std::uint32_t first_block = 0;
-  std::uint32_t num_blocks = 0;
+  std::uint32_t first_group = 0;
+  std::uint32_t num_groups = 0;
 };
 static_assert(sizeof(PipelineRecord) == 128 && ShmSafe<PipelineRecord>);
 
@@ -119,7 +119,7 @@ struct PipelineRequest {
   std::string name;
   std::uint64_t seed = 0;
   std::vector<LayerRequest> layers;
-  std::uint32_t num_copies = 1;  // working copies of a trained block
+  std::uint32_t num_copies = 1;  // working copies of a trained weight group
   bool with_sums = false;        // room for the fp32 sum of several rounds' gradients
   int num_moments = 2;           // fp32 values that the update rule keeps per parameter
   DType master_dtype = DType::kFloat32;
@@ -144,21 +144,21 @@ class Catalogue {
 
   [[nodiscard]] int num_layers() const { return static_cast<int>(layers_.size()); }
   [[nodiscard]] const std::vector<PipelineRecord>& pipelines() const { return pipelines_; }
-  [[nodiscard]] const std::vector<BlockRecord>& blocks() const { return blocks_; }
+  [[nodiscard]] const std::vector<WeightGroupRecord>& weight_groups() const { return weight_groups_; }
   [[nodiscard]] const std::vector<UseRecord>& uses() const { return uses_; }
   [[nodiscard]] const std::vector<TensorRecord>& tensors() const { return tensors_; }
   [[nodiscard]] const LayerRecord& layer(int layer) const { return layers_[static_cast<std::size_t>(layer)]; }
   // The parameters of a layer, in the layer's order.
   [[nodiscard]] std::span<const TensorRecord> tensors_of(int layer) const;
-  // Indices into uses() of a layer, by block.
+  // Indices into uses() of a layer, by weight group.
   [[nodiscard]] const std::vector<std::uint32_t>& uses_of(int layer) const {
     return uses_of_layer_[static_cast<std::size_t>(layer)];
   }
-  [[nodiscard]] std::span<const UseRecord> uses_of_block(std::uint32_t block) const;
+  [[nodiscard]] std::span<const UseRecord> uses_of_group(std::uint32_t group) const;
   // Whether a parameter of this layer is trained.
   [[nodiscard]] bool is_trained(int layer) const;
-  // A pipeline's blocks of which that holds, in layer order.
-  [[nodiscard]] std::vector<std::uint32_t> trained_blocks(int pipeline) const;
+  // A pipeline's weight groups of which that holds, in layer order.
+  [[nodiscard]] std::vector<std::uint32_t> trained_groups(int pipeline) const;
   // The first layer of a pipeline with one, counted from the pipeline's; their number if all are frozen.
   [[nodiscard]] int first_trained_layer(int pipeline) const;
 
@@ -182,7 +182,7 @@ class Catalogue {
 
   std::vector<PipelineRecord> pipelines_;
   std::vector<LayerRecord> layers_;
-  std::vector<BlockRecord> blocks_;
+  std::vector<WeightGroupRecord> weight_groups_;
   std::vector<UseRecord> uses_;
   std::vector<TensorRecord> tensors_;
   std::vector<std::vector<std::uint32_t>> uses_of_layer_;

@@ -27,7 +27,7 @@ ControlLayout::ControlLayout(const ControlHeader& header) {
   const std::uint64_t workers = header.num_workers;
   epoch = region(sizeof(SequenceWord));
   failed = region(sizeof(SequenceWord));
-  published = region(sizeof(SequenceWord) * header.num_blocks);
+  published = region(sizeof(SequenceWord) * header.num_groups);
   gradient_released = region(sizeof(SequenceWord) * header.num_uses);
   loss_scales = region(sizeof(LossScaleRecord) * header.num_pipelines);
   update_heartbeats = region(sizeof(SequenceWord) * header.num_pipelines);
@@ -37,7 +37,7 @@ ControlLayout::ControlLayout(const ControlHeader& header) {
   completions = region(align_up(ring_bytes<Completion>(kCompletionRing), 64) * workers);
   frees = region(align_up(ring_bytes<FreeRecord>(kFreeRing), 64) * workers);
   failures = region(sizeof(FailureRecord) * workers);
-  stamps = region(header.checks_consistency != 0 ? sizeof(WeightStamp) * WeightStamp::kMaxCopies * header.num_blocks : 0);
+  stamps = region(header.checks_consistency != 0 ? sizeof(WeightStamp) * WeightStamp::kMaxCopies * header.num_groups : 0);
   catalogue = end;
   bytes_before_catalogue = end;
 }

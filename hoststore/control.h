@@ -181,7 +181,7 @@ struct ControlHeader {
   std::uint64_t catalogue_bytes = 0;
   std::uint32_t num_layers = 0;
   std::uint32_t num_pipelines = 0;
-  std::uint32_t num_blocks = 0;
+  std::uint32_t num_groups = 0;
   std::uint32_t num_uses = 0;
   std::uint32_t stage_buffers = 2;  // 2 with prefetch, 1 without
   std::uint32_t threads_per_worker = 1;
@@ -200,17 +200,17 @@ struct ControlLayout {
 
   std::uint64_t epoch = 0;        // SequenceWord; writer: the coordinator
   std::uint64_t failed = 0;       // SequenceWord; writer: the coordinator. 1: the run failed, wait for its end
-  std::uint64_t published = 0;    // SequenceWord per block; writer: the coordinator
+  std::uint64_t published = 0;    // SequenceWord per weight group; writer: the coordinator
   std::uint64_t gradient_released = 0;  // SequenceWord per use; writer: the coordinator
   std::uint64_t loss_scales = 0;  // LossScaleRecord per pipeline; writer: the coordinator
-  std::uint64_t update_heartbeats = 0;  // SequenceWord per pipeline; writer: the coordinator. Grows with every block of an update
+  std::uint64_t update_heartbeats = 0;  // SequenceWord per pipeline; writer: the coordinator. Grows with every group of an update
   std::uint64_t worker_words = 0; // WorkerWords per worker
   std::uint64_t event_rings = 0;  // EventRing per worker
   std::uint64_t commands = 0;     // ring per worker
   std::uint64_t completions = 0;  // ring per worker
   std::uint64_t frees = 0;        // ring per worker
   std::uint64_t failures = 0;     // FailureRecord per worker
-  std::uint64_t stamps = 0;       // WeightStamp[kMaxCopies] per block; no bytes without checks_consistency
+  std::uint64_t stamps = 0;       // WeightStamp[kMaxCopies] per group; no bytes without checks_consistency
   std::uint64_t catalogue = 0;
   std::uint64_t bytes_before_catalogue = 0;
 };

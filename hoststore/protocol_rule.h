@@ -15,7 +15,7 @@ enum class ProtocolRule {
   kSameWeights,          // all tasks of a round compute with the same weights
   kDataBeforeEvent,      // an event is published after its data, and a block is read after its event
   kBlocksStay,           // a block is not freed or written before its last reader is committed
-  kGradientsStay,        // a gradient block is there before its completion, and as it is until it was taken
+  kGradientsStay,        // a gradient is there before its completion, and as it is until it was taken
   kWaitsPointBackwards,  // a task reads what earlier slots made
   kSlotOrder,            // a worker gets its tasks in slot order
   kEpoch,                // what another epoch made is not taken for this one's

@@ -30,7 +30,7 @@ ControlHeader header_for(const StoreSettings& settings, const Catalogue& catalog
   header.fingerprint = settings.fingerprint;
   header.num_layers = static_cast<std::uint32_t>(catalogue.num_layers());
   header.num_pipelines = static_cast<std::uint32_t>(catalogue.pipelines().size());
-  header.num_blocks = static_cast<std::uint32_t>(catalogue.blocks().size());
+  header.num_groups = static_cast<std::uint32_t>(catalogue.weight_groups().size());
   header.num_uses = static_cast<std::uint32_t>(catalogue.uses().size());
   header.stage_buffers = settings.stage_buffers;
   header.threads_per_worker = settings.threads_per_worker;
@@ -61,7 +61,7 @@ void check_numbers(const StoreSettings& settings, const Catalogue& catalogue) {
 bool is_sound(const ControlHeader& header, std::uint64_t length) {
   return header.magic == kControlMagic && header.version == kControlVersion && header.bytes == length &&
          header.num_workers >= 1 && header.num_workers <= kMaxWorkers && header.num_layers <= kMaxLayers &&
-         header.num_pipelines <= kMaxLayers && header.num_blocks <= length && header.num_uses <= length &&
+         header.num_pipelines <= kMaxLayers && header.num_groups <= length && header.num_uses <= length &&
          header.catalogue_offset == ControlLayout(header).catalogue && header.catalogue_offset <= length &&
          header.catalogue_bytes == length - header.catalogue_offset;
 }
@@ -215,7 +215,7 @@ std::unique_ptr<Store> Store::attach(std::vector<UniqueFd> descriptors) {
   store->map(false);
   const Catalogue& catalogue = store->catalogue_;
   if (catalogue.num_layers() != static_cast<int>(header.num_layers) || catalogue.pipelines().size() != header.num_pipelines ||
-      catalogue.blocks().size() != header.num_blocks || catalogue.uses().size() != header.num_uses) {
+      catalogue.weight_groups().size() != header.num_groups || catalogue.uses().size() != header.num_uses) {
     throw strange;
   }
   return store;
@@ -262,11 +262,11 @@ EventRing& Store::event_ring(int worker) {
 }
 
 void Store::find_cuts() {
-  for (const BlockRecord& block : catalogue_.blocks()) {
-    for (std::uint32_t copy = 0; copy < block.num_copies; ++copy) parameter_cuts_.push_back(block.parameter_offset[copy]);
+  for (const WeightGroupRecord& group : catalogue_.weight_groups()) {
+    for (std::uint32_t copy = 0; copy < group.num_copies; ++copy) parameter_cuts_.push_back(group.parameter_offset[copy]);
   }
   for (const UseRecord& use : catalogue_.uses()) {
-    if (catalogue_.blocks()[use.block].is_trained != 0) gradient_cuts_.push_back(use.gradient_offset);
+    if (catalogue_.weight_groups()[use.group].is_trained != 0) gradient_cuts_.push_back(use.gradient_offset);
   }
   std::sort(parameter_cuts_.begin(), parameter_cuts_.end());
   std::sort(gradient_cuts_.begin(), gradient_cuts_.end());

@@ -97,7 +97,7 @@ class Store {
   // Words. Writers are named in control.h.
   [[nodiscard]] SequenceWord& epoch() { return *at<SequenceWord>(layout_.epoch, 0); }
   [[nodiscard]] SequenceWord& failed() { return *at<SequenceWord>(layout_.failed, 0); }
-  [[nodiscard]] SequenceWord& published(std::uint32_t block) { return *at<SequenceWord>(layout_.published, block); }
+  [[nodiscard]] SequenceWord& published(std::uint32_t group) { return *at<SequenceWord>(layout_.published, group); }
   [[nodiscard]] SequenceWord& gradient_released(std::uint32_t use) { return *at<SequenceWord>(layout_.gradient_released, use); }
   [[nodiscard]] SequenceWord& update_heartbeat(std::uint32_t pipeline) { return *at<SequenceWord>(layout_.update_heartbeats, pipeline); }
   [[nodiscard]] LossScaleRecord& loss_scale(std::uint32_t pipeline) { return *at<LossScaleRecord>(layout_.loss_scales, pipeline); }
@@ -105,8 +105,8 @@ class Store {
   [[nodiscard]] EventRing& event_ring(int worker);
   [[nodiscard]] bool checks_consistency() const { return header().checks_consistency != 0; }
   // REQUIRES: checks_consistency().
-  [[nodiscard]] WeightStamp& stamp(std::uint32_t block, std::uint64_t copy) {
-    return *at<WeightStamp>(layout_.stamps, WeightStamp::kMaxCopies * block + copy);
+  [[nodiscard]] WeightStamp& stamp(std::uint32_t group, std::uint64_t copy) {
+    return *at<WeightStamp>(layout_.stamps, WeightStamp::kMaxCopies * group + copy);
   }
   // Grows while any worker computes, and while weights are updated: what waits in vain while this stands still waits for something that hangs.
   [[nodiscard]] std::uint64_t progress();
@@ -158,13 +158,13 @@ class Store {
     return arena(place.arena).data(place.offset, place.bytes);
   }
   // The working copy in which a version lies: only the coordinator writes to it. And a use's gradient.
-  [[nodiscard]] std::span<std::byte> working_copy(std::uint32_t block, std::uint64_t version) {
-    const BlockRecord& record = catalogue_.blocks()[block];
+  [[nodiscard]] std::span<std::byte> working_copy(std::uint32_t group, std::uint64_t version) {
+    const WeightGroupRecord& record = catalogue_.weight_groups()[group];
     return {parameters(record.parameter_offset[version % record.num_copies]), record.bytes()};
   }
   [[nodiscard]] std::span<const std::byte> gradient(std::uint32_t use) {
     const UseRecord& record = catalogue_.uses()[use];
-    return {gradients(record.gradient_offset), catalogue_.blocks()[record.block].bytes()};
+    return {gradients(record.gradient_offset), catalogue_.weight_groups()[record.group].bytes()};
   }
 
  private:

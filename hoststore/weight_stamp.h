@@ -1,5 +1,5 @@
 // hoststore/weight_stamp.h
-// What a working copy of a weight block holds, in a run with --check-consistency. Byte format: docs/formats/control.md.
+// What a working copy of a weight group holds, in a run with --check-consistency. Byte format: docs/formats/control.md.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ namespace rp {
 class WeightStamp {
  public:
   using ShmFormat = void;
-  static constexpr std::uint64_t kMaxCopies = 2;  // of a block: BlockRecord::num_copies
+  static constexpr std::uint64_t kMaxCopies = 2;  // of a group: WeightGroupRecord::num_copies
 
   struct Contents {
     bool is_complete = false;  // false: nothing was ever written, or `version` is being written

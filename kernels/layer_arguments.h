@@ -78,12 +78,12 @@ struct CrossEntropyRows {
   float* log_sums = nullptr;  // one per row, written; null: not wanted
 };
 
-// Blocks of attention (models/layers/attention.h). Queries and columns of a block are a multiple of 16; unused ones are zero.
+// Tiles of attention (models/layers/attention.h). Queries and columns of a tile are a multiple of 16; unused ones are zero.
 
 // A window that leaves out nothing.
 inline constexpr std::int64_t kWholeWindow = std::int64_t{1} << 40;
 
-// Softmax of a block of causal scores. Of `columns` columns row r sees those before `first_visible` + r, from
+// Softmax of a tile of causal scores. Of `columns` columns row r sees those before `first_visible` + r, from
 // `first_visible` + r - `window` on.
 struct CausalSoftmaxRows {
   float* scores = nullptr;        // [rows, stride], before scaling; overwritten

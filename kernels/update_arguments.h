@@ -1,5 +1,5 @@
 // kernels/update_arguments.h
-// Arguments of the optimizer's loops over one block of parameters (cpu/update_kernels.h).
+// Arguments of the optimizer's loops over one weight group (cpu/update_kernels.h).
 #pragma once
 
 #include <cstddef>
@@ -53,17 +53,17 @@ struct UpdateStep {
   float step_size = 0;     // -learning_rate; kAdam: / (1 - beta1^t)
 };
 
-// Gradients of one block: one array per use of the block's parameters (two for a tied embedding), added in this order.
-struct BlockGradients {
+// Gradients of one group: one array per use of the group's parameters (two for a tied embedding), added in this order.
+struct GroupGradients {
   const void* const* uses = nullptr;
   std::size_t num_uses = 0;
   DType dtype = DType::kBFloat16;
   std::size_t num_elements = 0;  // of each
 };
 
-// The weights and optimizer state of one block. Each array has num_elements elements and is aligned to its element;
+// The weights and optimizer state of one group. Each array has num_elements elements and is aligned to its element;
 // passes are fastest where all are aligned to 64 bytes. Arrays do not overlap, but old_master may be master itself.
-struct BlockState {
+struct GroupState {
   const float* old_master = nullptr;  // read; another array than `master` where two fp32 copies take turns
   float* master = nullptr;            // written
   float* m = nullptr;                 // first moment or momentum, updated in place; null where no rule needs it

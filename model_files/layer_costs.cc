@@ -9,9 +9,9 @@
 namespace rp {
 namespace {
 
-// The store's layout (hoststore/catalogue.h): parameters start at multiples of 32 elements, blocks at multiples of 4096 bytes.
+// The store's layout (hoststore/catalogue.h): parameters start at multiples of 32 elements, weight groups at multiples of 4096 bytes.
 constexpr std::uint64_t kElementAlignment = 32;
-constexpr std::uint64_t kBlockAlignment = 4096;
+constexpr std::uint64_t kGroupAlignment = 4096;
 
 std::uint64_t aligned(std::uint64_t value, std::uint64_t alignment) {
   return (value + alignment - 1) / alignment * alignment;
@@ -203,7 +203,7 @@ class CostModel {
     return width * e_ * (settings_.elementwise == Elementwise::kEager ? 5 : 3);
   }
 
-  // What autograd keeps of a block (flash attention), per token, in elements: the input and its normalised form; queries,
+  // What autograd keeps of a decoder layer (flash attention), per token, in elements: the input and its normalised form; queries,
   // keys and values, with norms of queries and keys also before them; the attention's output; the residual sum and its
   // normalised form; gate, up and their product. With experts the gathered rows instead, for each choice, and the experts'
   // outputs for the gradient of their weights. fp32: one number a norm's row and a head.
@@ -252,16 +252,16 @@ class CostModel {
     return {.bytes = 4 + chunks * product.bytes + (divides_late ? 8 : 0) + 12, .workspace_bytes = 4 + product.workspace_bytes};
   }
 
-  // As the store lays a layer out: trained and frozen parameters in a block each, a tied one in a block of its own.
+  // As the store lays a layer out: trained and frozen parameters in a weight group each, a tied one in a group of its own.
   [[nodiscard]] LayerCost sizes_of(const LayerTensors& layer) const {
     LayerCost cost;
     std::uint64_t trained = 0, frozen = 0;
-    const auto block_bytes = [&](std::uint64_t elements) {
-      return aligned(elements * settings_.element_bytes, kBlockAlignment);
+    const auto group_bytes = [&](std::uint64_t elements) {
+      return aligned(elements * settings_.element_bytes, kGroupAlignment);
     };
-    const auto add_block = [&](std::uint64_t elements, bool is_trained, bool is_stored) {
-      cost.weight_bytes += block_bytes(elements);
-      if (is_trained) cost.gradient_bytes += block_bytes(elements);
+    const auto add_group = [&](std::uint64_t elements, bool is_trained, bool is_stored) {
+      cost.weight_bytes += group_bytes(elements);
+      if (is_trained) cost.gradient_bytes += group_bytes(elements);
       if (is_trained) cost.gradient_elements += elements;
       if (is_stored) (is_trained ? cost.trained_elements : cost.frozen_elements) += elements;
     };
@@ -269,13 +269,13 @@ class CostModel {
       const bool is_trained = tensor.is_trained && settings_.is_trained;
       const std::uint64_t elements = aligned(static_cast<std::uint64_t>(tensor.num_elements()), kElementAlignment);
       if (tensor.tied_group >= 0) {
-        add_block(elements, is_trained, layer.name == "embedding");
+        add_group(elements, is_trained, layer.name == "embedding");
       } else {
         (is_trained ? trained : frozen) += elements;
       }
     }
-    if (trained > 0) add_block(trained, true, true);
-    if (frozen > 0) add_block(frozen, false, true);
+    if (trained > 0) add_group(trained, true, true);
+    if (frozen > 0) add_group(frozen, false, true);
     return cost;
   }
 

@@ -30,7 +30,7 @@ struct CostSettings {
   std::int64_t head_chunk_tokens = kGpuHeadChunkTokens;  // whose logits exist at a time
 };
 
-// By layer: embedding, decoder blocks, head (final norm, LM head, loss). Throws rp::Error (kUsage) for settings that are not
+// By layer: embedding, decoder layers, head (final norm, LM head, loss). Throws rp::Error (kUsage) for settings that are not
 // above 0.
 [[nodiscard]] std::vector<LayerCost> layer_costs(const ModelConfig& config, const CostSettings& settings);
 

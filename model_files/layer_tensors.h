@@ -18,7 +18,7 @@ namespace rp {
 inline constexpr std::string_view kHeadTensor = "lm_head.weight";
 
 struct LayerTensor {
-  std::string name{};  // within its layer, as in checkpoints; the experts of a block lie in one tensor [expert, out, in]
+  std::string name{};  // within its layer, as in checkpoints; the experts of a decoder layer lie in one tensor [expert, out, in]
   std::vector<std::int64_t> shape{};
   bool is_trained = true;
   bool is_pair = false;  // of LoRA: it is in no checkpoint

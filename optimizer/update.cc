@@ -79,7 +79,7 @@ UpdateStep update_step_of(const UpdateRule& rule, std::int64_t step) {
   return std::visit([step](const auto& some_rule) { return step_of(some_rule, static_cast<double>(step)); }, rule);
 }
 
-void update_block(const BlockState& state, const BlockGradients& gradients, std::span<const UpdateSpan> spans, ThreadTeam& team) {
+void update_group(const GroupState& state, const GroupGradients& gradients, std::span<const UpdateSpan> spans, ThreadTeam& team) {
   RP_ASSERT(gradients.num_elements == state.num_elements && gradients.num_uses >= 1);
   for_each_chunk(state.num_elements, team, [&](std::size_t begin, std::size_t end) {
     for (const UpdateSpan& span : spans) {
@@ -90,12 +90,12 @@ void update_block(const BlockState& state, const BlockGradients& gradients, std:
   });
 }
 
-void update_block(const BlockState& state, const BlockGradients& gradients, const UpdateStep& step, ThreadTeam& team) {
+void update_group(const GroupState& state, const GroupGradients& gradients, const UpdateStep& step, ThreadTeam& team) {
   const UpdateSpan whole{.begin = 0, .end = state.num_elements, .step = step};
-  update_block(state, gradients, std::span(&whole, 1), team);
+  update_group(state, gradients, std::span(&whole, 1), team);
 }
 
-void skip_block(const BlockState& state, ThreadTeam& team) {
+void skip_group(const GroupState& state, ThreadTeam& team) {
   for_each_chunk(state.num_elements, team, [&](std::size_t begin, std::size_t end) {
     if (state.working != nullptr) update_kernels().skip(state, begin, end);
     if (state.master != state.old_master) {
@@ -104,13 +104,13 @@ void skip_block(const BlockState& state, ThreadTeam& team) {
   });
 }
 
-void add_gradients(float* sum, const BlockGradients& gradients, ThreadTeam& team) {
+void add_gradients(float* sum, const GroupGradients& gradients, ThreadTeam& team) {
   RP_ASSERT(gradients.num_uses >= 1);
   for_each_chunk(gradients.num_elements, team,
                  [&](std::size_t begin, std::size_t end) { update_kernels().add(sum, gradients, begin, end); });
 }
 
-void write_gradient(float* out, const BlockGradients& gradients, const UpdateStep& step, ThreadTeam& team) {
+void write_gradient(float* out, const GroupGradients& gradients, const UpdateStep& step, ThreadTeam& team) {
   for_each_chunk(gradients.num_elements, team, [&](std::size_t begin, std::size_t end) {
     std::fill(out + begin, out + end, 0.0F);
     update_kernels().add(out, gradients, begin, end);
@@ -127,7 +127,7 @@ void write_gradient(float* out, const BlockGradients& gradients, const UpdateSte
 
 namespace {
 
-double squares_of_chunk(const BlockGradients& gradients, std::size_t begin, std::size_t end) {
+double squares_of_chunk(const GroupGradients& gradients, std::size_t begin, std::size_t end) {
   std::array<double, kNumSquareLanes> lanes{};
   update_kernels().squares(gradients, begin, end, lanes.data());
   double sum = 0;
@@ -151,7 +151,7 @@ double sum_of_chunks(std::size_t num_elements, std::span<double> partial_sums, T
 
 std::size_t num_partial_sums(std::size_t num_elements) { return num_chunks(num_elements); }
 
-double sum_of_squares(const BlockGradients& gradients, std::span<double> partial_sums, ThreadTeam& team) {
+double sum_of_squares(const GroupGradients& gradients, std::span<double> partial_sums, ThreadTeam& team) {
   RP_ASSERT(gradients.num_uses >= 1);
   return sum_of_chunks(gradients.num_elements, partial_sums, team,
                        [&](std::size_t begin, std::size_t end) { return squares_of_chunk(gradients, begin, end); });
@@ -160,8 +160,8 @@ double sum_of_squares(const BlockGradients& gradients, std::span<double> partial
 double round_gradient(const float* sums, void* rounded, DType dtype, std::size_t num_elements, std::span<double> partial_sums,
                       ThreadTeam& team) {
   const void* const use = rounded;
-  const BlockGradients gradient{.uses = &use, .num_uses = 1, .dtype = dtype, .num_elements = num_elements};
-  const BlockState rounding{.old_master = sums, .working = rounded, .working_dtype = dtype, .num_elements = num_elements};
+  const GroupGradients gradient{.uses = &use, .num_uses = 1, .dtype = dtype, .num_elements = num_elements};
+  const GroupState rounding{.old_master = sums, .working = rounded, .working_dtype = dtype, .num_elements = num_elements};
   return sum_of_chunks(num_elements, partial_sums, team, [&](std::size_t begin, std::size_t end) {
     update_kernels().skip(rounding, begin, end);
     return squares_of_chunk(gradient, begin, end);

@@ -7,7 +7,7 @@
 
 #include "common/text.h"
 #include "coordinator/simulated_steps.h"
-#include "coordinator/updates/emulated_block_updater.h"
+#include "coordinator/updates/emulated_group_updater.h"
 #include "roundpipe/error.h"
 #include "scheduler/simulation/run_simulator.h"
 #include "worker/worker.h"
@@ -33,18 +33,18 @@ double rate(double gbs) { return gbs > 0 ? gbs * kBytesPerMs : kUnlimited; }
 
 std::vector<LayerBytes> layer_bytes(const Catalogue& catalogue, int num_layers, const std::vector<std::uint64_t>& output_bytes,
                                     bool adds_rounds) {
-  const EmulatedBlockUpdater updater(catalogue, {}, adds_rounds);
+  const EmulatedGroupUpdater updater(catalogue, {}, adds_rounds);
   std::vector<LayerBytes> layers(static_cast<std::size_t>(num_layers));
   for (int layer = 0; layer < num_layers; ++layer) {
     LayerBytes& bytes = layers[static_cast<std::size_t>(layer)];
     for (const std::uint32_t use : catalogue.uses_of(layer)) {
-      const std::uint32_t index = catalogue.uses()[use].block;
-      const BlockRecord& block = catalogue.blocks()[index];
-      bytes.weights += static_cast<double>(block.bytes());
-      if (block.is_trained == 0) continue;
-      bytes.gradient += static_cast<double>(block.bytes());
+      const std::uint32_t index = catalogue.uses()[use].group;
+      const WeightGroupRecord& group = catalogue.weight_groups()[index];
+      bytes.weights += static_cast<double>(group.bytes());
+      if (group.is_trained == 0) continue;
+      bytes.gradient += static_cast<double>(group.bytes());
       if (adds_rounds) bytes.sum += static_cast<double>(updater.sum_bytes(use, false));
-      if (block.first_use == use) bytes.update += static_cast<double>(updater.update_bytes(index, false));
+      if (group.first_use == use) bytes.update += static_cast<double>(updater.update_bytes(index, false));
     }
     if (layer > 0) bytes.input = static_cast<double>(output_bytes[static_cast<std::size_t>(layer) - 1]);
   }

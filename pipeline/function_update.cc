@@ -12,12 +12,12 @@
 
 namespace rp {
 
-FunctionUpdate::FunctionUpdate(Store& store, int pipeline) : store_(store), blocks_(store.catalogue().trained_blocks(pipeline)) {
+FunctionUpdate::FunctionUpdate(Store& store, int pipeline) : store_(store), groups_(store.catalogue().trained_groups(pipeline)) {
   const Catalogue& catalogue = store.catalogue();
   const PipelineRecord& record = catalogue.pipelines()[static_cast<std::size_t>(pipeline)];
   for (int layer = 0; layer < static_cast<int>(record.num_layers); ++layer) {
     for (const TensorRecord& tensor : catalogue.tensors_of(static_cast<int>(record.first_layer) + layer)) {
-      if (!is_first_use(catalogue, tensor) || block_of(catalogue.uses()[tensor.use].block).is_trained == 0) continue;
+      if (!is_first_use(catalogue, tensor) || group_of(catalogue.uses()[tensor.use].group).is_trained == 0) continue;
       leaves_.push_back({.record = &tensor, .gradient = {}});
       at::Tensor leaf = master_view(store, tensor, 0);
       leaf.requires_grad_(true);
@@ -33,12 +33,12 @@ const std::vector<NamedParameter>& FunctionUpdate::parameters(std::uint64_t vers
 
 void FunctionUpdate::allocate_gradients() {
   if (!gradients_.empty()) return;
-  for (const std::uint32_t block : blocks_) {
-    gradients_.push_back(at::empty({static_cast<std::int64_t>(block_of(block).num_elements)}, at::kFloat));
+  for (const std::uint32_t group : groups_) {
+    gradients_.push_back(at::empty({static_cast<std::int64_t>(group_of(group).num_elements)}, at::kFloat));
   }
   for (Leaf& leaf : leaves_) {
-    const std::uint32_t block = store_.catalogue().uses()[leaf.record->use].block;
-    const auto place = std::lower_bound(blocks_.begin(), blocks_.end(), block) - blocks_.begin();
+    const std::uint32_t group = store_.catalogue().uses()[leaf.record->use].group;
+    const auto place = std::lower_bound(groups_.begin(), groups_.end(), group) - groups_.begin();
     const TensorDesc& desc = leaf.record->desc;
     const at::IntArrayRef shape(desc.shape.data(), static_cast<std::size_t>(desc.rank));
     leaf.gradient = gradients_[static_cast<std::size_t>(place)]
@@ -49,9 +49,9 @@ void FunctionUpdate::allocate_gradients() {
 
 // Where two working copies take turns as master, the new one begins as the old one.
 void FunctionUpdate::copy_masters(std::uint64_t version) {
-  for (const std::uint32_t index : blocks_) {
-    const BlockRecord& block = block_of(index);
-    if (!block.working_is_master() || block.num_copies == 1) continue;
+  for (const std::uint32_t index : groups_) {
+    const WeightGroupRecord& group = group_of(index);
+    if (!group.working_is_master() || group.num_copies == 1) continue;
     std::ranges::copy(store_.working_copy(index, version - 1), store_.working_copy(index, version).begin());
   }
 }
@@ -63,9 +63,9 @@ void FunctionUpdate::point_leaves_at(std::uint64_t version) {
 void FunctionUpdate::write_working_copies(std::uint64_t version) {
   const c10::NoGradGuard no_grad;
   for (const Leaf& leaf : leaves_) {
-    const BlockRecord& block = block_of(store_.catalogue().uses()[leaf.record->use].block);
-    if (block.working_is_master()) continue;
-    parameter_view(store_, *leaf.record, version % block.num_copies).copy_(master_view(store_, *leaf.record, version));
+    const WeightGroupRecord& group = group_of(store_.catalogue().uses()[leaf.record->use].group);
+    if (group.working_is_master()) continue;
+    parameter_view(store_, *leaf.record, version % group.num_copies).copy_(master_view(store_, *leaf.record, version));
   }
 }
 
@@ -76,7 +76,7 @@ void FunctionUpdate::run(std::uint64_t version, bool skipped, const GradientWrit
   point_leaves_at(version);
   if (!skipped) {
     allocate_gradients();
-    for (std::size_t i = 0; i < blocks_.size(); ++i) write_gradient(blocks_[i], gradients_[i].mutable_data_ptr<float>());
+    for (std::size_t i = 0; i < groups_.size(); ++i) write_gradient(groups_[i], gradients_[i].mutable_data_ptr<float>());
     for (std::size_t i = 0; i < leaves_.size(); ++i) {
       at::Tensor& leaf = parameters_[i].value;
       leaf.mutable_grad() = leaf.scalar_type() == at::kFloat ? leaves_[i].gradient : leaves_[i].gradient.to(leaf.scalar_type());

@@ -28,17 +28,17 @@ class FunctionUpdate {
  private:
   struct Leaf {
     const TensorRecord* record = nullptr;
-    at::Tensor gradient;  // view of its block's
+    at::Tensor gradient;  // view of its weight group's
   };
-  [[nodiscard]] const BlockRecord& block_of(std::uint32_t block) const { return store_.catalogue().blocks()[block]; }
+  [[nodiscard]] const WeightGroupRecord& group_of(std::uint32_t group) const { return store_.catalogue().weight_groups()[group]; }
   void allocate_gradients();
   void copy_masters(std::uint64_t version);
   void point_leaves_at(std::uint64_t version);
   void write_working_copies(std::uint64_t version);
 
   Store& store_;
-  const std::vector<std::uint32_t> blocks_;  // trained ones
-  std::vector<at::Tensor> gradients_;  // by block, fp32, from the first step on
+  const std::vector<std::uint32_t> groups_;  // trained ones
+  std::vector<at::Tensor> gradients_;  // by group, fp32, from the first step on
   std::vector<Leaf> leaves_;
   std::vector<NamedParameter> parameters_;  // of the leaves
 };

@@ -26,8 +26,8 @@ MemoryPlan plan_of(const Catalogue::Share& share, bool two_copies, bool in_files
 }
 
 bool has_two_copies(const Catalogue& catalogue, std::uint32_t pipeline) {
-  return std::any_of(catalogue.blocks().begin(), catalogue.blocks().end(),
-                     [pipeline](const BlockRecord& block) { return block.pipeline == pipeline && block.num_copies > 1; });
+  return std::any_of(catalogue.weight_groups().begin(), catalogue.weight_groups().end(),
+                     [pipeline](const WeightGroupRecord& group) { return group.pipeline == pipeline && group.num_copies > 1; });
 }
 
 std::string pages_text(const Store::Placement& placement) {

@@ -238,16 +238,16 @@ std::vector<ParameterState> Pipeline::Impl::parameters(std::uint64_t steps_ago) 
   std::vector<ParameterState> result;
   for (const TensorRecord* tensor : parameter_records()) {
     const UseRecord& use = store.catalogue().uses()[tensor->use];
-    const BlockRecord& block = store.catalogue().blocks()[use.block];
+    const WeightGroupRecord& group = store.catalogue().weight_groups()[use.group];
     ParameterState parameter;
     parameter.layer = static_cast<int>(use.layer - record().first_layer);
     parameter.parameter = tensor->name.data();
     parameter.name = cat(parameter.layer, ".", parameter.parameter);
-    parameter.working = parameter_view(store, *tensor, version % block.num_copies);
-    if (block.is_trained != 0) {
+    parameter.working = parameter_view(store, *tensor, version % group.num_copies);
+    if (group.is_trained != 0) {
       parameter.master = master_view(store, *tensor, version);
-      parameter.moment1 = moment_view(store, *tensor, block.moment1_offset);
-      parameter.moment2 = moment_view(store, *tensor, block.moment2_offset);
+      parameter.moment1 = moment_view(store, *tensor, group.moment1_offset);
+      parameter.moment2 = moment_view(store, *tensor, group.moment2_offset);
     }
     result.push_back(std::move(parameter));
   }
@@ -273,9 +273,9 @@ std::vector<StateTensor> Pipeline::Impl::state_tensors(const std::vector<BufferS
   for (std::size_t i = 0; i < now.size(); ++i) {
     const ParameterState& parameter = now[i];
     if (!parameter.master.defined()) continue;  // frozen
-    const std::uint32_t block = runtime_->store().catalogue().uses()[records[i]->use].block;
+    const std::uint32_t group = runtime_->store().catalogue().uses()[records[i]->use].group;
     const auto add = [&](const char* what, const at::Tensor& value) {
-      if (value.defined()) tensors.push_back({cat(parameter.name, what), value, block});
+      if (value.defined()) tensors.push_back({cat(parameter.name, what), value, group});
     };
     add(".master", parameter.master);
     add(".moment1", parameter.moment1);

@@ -15,11 +15,11 @@
 
 namespace rp {
 
-// A tensor of a saved state: its name there, where it lies in the store, and its block there, which a buffer has not.
+// A tensor of a saved state: its name there, where it lies in the store, and its weight group there, which a buffer has not.
 struct StateTensor {
   std::string name;
   at::Tensor value;
-  std::optional<std::uint32_t> block{};
+  std::optional<std::uint32_t> group{};
 };
 
 class Pipeline::Impl {

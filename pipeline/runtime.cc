@@ -282,7 +282,7 @@ void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> boa
     return serve_on(device->device(), device->torch_device(), device->profiler(), store, worker, board, trace);
   }
   std::uint64_t max_elements = 0;
-  for (const BlockRecord& block : store.catalogue().blocks()) max_elements = std::max(max_elements, block.num_elements);
+  for (const WeightGroupRecord& group : store.catalogue().weight_groups()) max_elements = std::max(max_elements, group.num_elements);
   if (store_ == nullptr) store.populate_ahead(1);  // this is a process of its own
   const std::shared_ptr<CpuMemory> memory = install_cpu_tensor_memory();
   CpuDevice device(memory);

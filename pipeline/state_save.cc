@@ -32,8 +32,8 @@ std::shared_ptr<StateSnapshot> snapshot_of(const std::vector<StateTensor>& tenso
   std::vector<StateSnapshot::Part> parts;
   for (const StateTensor& tensor : tensors) {
     const auto* data = static_cast<const std::byte*>(tensor.value.const_data_ptr());
-    // Copies of buffers are no block's.
-    parts.push_back({.block = tensor.block.value_or(std::numeric_limits<std::uint32_t>::max()), .memory = {data, tensor.value.nbytes()}});
+    // Copies of buffers are no weight group's.
+    parts.push_back({.group = tensor.group.value_or(std::numeric_limits<std::uint32_t>::max()), .memory = {data, tensor.value.nbytes()}});
   }
   return std::make_shared<StateSnapshot>(std::move(parts), [] { return available_memory(); });
 }

@@ -140,7 +140,7 @@ void print_asked(std::ostringstream& out, const TrainingSetup& setup, const RunP
       << "Plan: " << prediction.rounds_per_step << (prediction.rounds_per_step == 1 ? " round" : " rounds") << " a step, "
       << prediction.round_microbatches << " microbatches a round, " << std::setprecision(3) << prediction.microbatch_sequences
       << (prediction.microbatch_sequences == 1 ? " sequence" : " sequences") << " each, recompute by " << grain_of(prediction) << "\n"
-      << "  layers of the stages (embedding and blocks): forward " << stages_text(prediction.plan.forward) << "; fused "
+      << "  layers of the stages (embedding and decoder layers): forward " << stages_text(prediction.plan.forward) << "; fused "
       << prediction.fused_layers() << " and the head; backward " << stages_text(prediction.plan.backward) << "\n"
       << "  with train: " << train_options_text(setup, prediction) << "\n"
       << std::fixed << std::setprecision(0) << "Speed: " << prediction.tokens_per_s << " tokens/s, " << std::setprecision(3)
@@ -264,9 +264,9 @@ PlanAnswer answer_question(const ModelQuestion& question, Effort effort, bool fo
     answer.by_gpus.push_back(row_of(cat(count, count == 1 ? " GPU" : " GPUs"), fewer, Effort::kFast));
   }
   answer.by_gpus.push_back({.name = cat(setup.num_gpus, setup.num_gpus == 1 ? " GPU" : " GPUs"), .prediction = answer.asked.prediction});
-  const int num_blocks = answer.asked.prediction->num_layers - 1;
+  const int num_body_layers = answer.asked.prediction->num_layers - 1;
   for (const int layers : {0, 1, 2, 4, 8, 16}) {
-    if (layers >= num_blocks) break;
+    if (layers >= num_body_layers) break;
     TrainingSetup wider = with_choices_of(setup, *answer.asked.prediction);
     wider.records_spans = false;
     wider.exact_fused_layers = layers;

@@ -104,8 +104,8 @@ class LimitSearch {
         stages_(costs, recompute),
         kind_(kind),
         beside_(beside),
-        num_blocks_(static_cast<int>(costs.size()) - (kind == PlanKind::kFused ? 1 : 0)),
-        max_fused_(kind == PlanKind::kFused ? std::min(max_fused_layers, num_blocks_) : 0) {}
+        num_body_layers_(static_cast<int>(costs.size()) - (kind == PlanKind::kFused ? 1 : 0)),
+        max_fused_(kind == PlanKind::kFused ? std::min(max_fused_layers, num_body_layers_) : 0) {}
 
   StageLimits search() {
     Lengths lengths;
@@ -116,8 +116,8 @@ class LimitSearch {
         Lengths longer = lengths;
         ++(longer.*kind);
         // Stages of equal time have three times as many layers forward as backward.
-        const int longest_forward = kind_ == PlanKind::kInfer ? num_blocks_ : std::min(num_blocks_, kForwardPerBackward * longer.backward);
-        const int longest_backward = kind_ == PlanKind::kInfer ? 1 : num_blocks_;
+        const int longest_forward = kind_ == PlanKind::kInfer ? num_body_layers_ : std::min(num_body_layers_, kForwardPerBackward * longer.backward);
+        const int longest_backward = kind_ == PlanKind::kInfer ? 1 : num_body_layers_;
         if (longer.forward > longest_forward || longer.backward > longest_backward || longer.fused > max_fused_ || !fits(longer)) {
           continue;
         }
@@ -127,9 +127,9 @@ class LimitSearch {
     }
     const GpuMemory budget = budget_of(lengths);
     StageLimits limits{.forward = ends(StageKind::kForward, budget), .backward = ends(StageKind::kBackward, budget)};
-    limits.least_fused_start = num_blocks_;
-    while (num_blocks_ - limits.least_fused_start < max_fused_ &&
-           within(stage(limits.least_fused_start - 1, num_blocks_ + 1, StageKind::kFused), budget)) {
+    limits.least_fused_start = num_body_layers_;
+    while (num_body_layers_ - limits.least_fused_start < max_fused_ &&
+           within(stage(limits.least_fused_start - 1, num_body_layers_ + 1, StageKind::kFused), budget)) {
       --limits.least_fused_start;
     }
     return limits;
@@ -143,11 +143,11 @@ class LimitSearch {
   // Of any plan whose stages have at most these lengths.
   [[nodiscard]] GpuMemory budget_of(const Lengths& lengths) const {
     GpuMemory budget = beside_;
-    if (kind_ == PlanKind::kFused) budget = largest(budget, stage(num_blocks_ - lengths.fused, num_blocks_ + 1, StageKind::kFused));
-    for (int first = 0; first < num_blocks_; ++first) {
-      budget = largest(budget, stage(first, std::min(first + lengths.forward, num_blocks_), StageKind::kForward));
+    if (kind_ == PlanKind::kFused) budget = largest(budget, stage(num_body_layers_ - lengths.fused, num_body_layers_ + 1, StageKind::kFused));
+    for (int first = 0; first < num_body_layers_; ++first) {
+      budget = largest(budget, stage(first, std::min(first + lengths.forward, num_body_layers_), StageKind::kForward));
       if (kind_ == PlanKind::kInfer) continue;
-      budget = largest(budget, stage(first, std::min(first + lengths.backward, num_blocks_), StageKind::kBackward));
+      budget = largest(budget, stage(first, std::min(first + lengths.backward, num_body_layers_), StageKind::kBackward));
     }
     return budget;
   }
@@ -159,12 +159,12 @@ class LimitSearch {
   // By first layer: the largest end within the budget. The entry of the fused stage's head, or behind the last layer, says nothing.
   [[nodiscard]] std::vector<int> ends(StageKind kind, const GpuMemory& budget) const {
     std::vector<int> result;
-    for (int first = 0; first < num_blocks_; ++first) {
+    for (int first = 0; first < num_body_layers_; ++first) {
       int end = first + 1;
-      while (end < num_blocks_ && within(stage(first, end + 1, kind), budget)) ++end;
+      while (end < num_body_layers_ && within(stage(first, end + 1, kind), budget)) ++end;
       result.push_back(end);
     }
-    result.push_back(num_blocks_ + 1);
+    result.push_back(num_body_layers_ + 1);
     return result;
   }
 
@@ -172,7 +172,7 @@ class LimitSearch {
     const int head = static_cast<int>(costs_.size()) - 1;
     int worst = head;
     GpuMemory most = stage(head, head + 1, StageKind::kFused);
-    for (int layer = 0; layer < num_blocks_; ++layer) {
+    for (int layer = 0; layer < num_body_layers_; ++layer) {
       const GpuMemory memory = stage(layer, layer + 1, kind_ == PlanKind::kInfer ? StageKind::kForward : StageKind::kBackward);
       if (memory.total() <= most.total()) continue;
       worst = layer;
@@ -195,7 +195,7 @@ class LimitSearch {
   const StageMemories stages_;
   const PlanKind kind_;
   const GpuMemory beside_;
-  const int num_blocks_;  // layers in forward and backward stages
+  const int num_body_layers_;  // layers in forward and backward stages
   const int max_fused_;
 };
 
@@ -273,9 +273,9 @@ GpuMemory memory_within(const Costs& costs, const StageLimits& limits, Recompute
   GpuMemory memory;
   const auto add = [&](int first, int end, StageKind of) { memory = largest(memory, stage_memory(costs, {first, end}, of, recompute)); };
   const int num_layers = static_cast<int>(costs.size());
-  const int num_blocks = num_layers - (kind == PlanKind::kFused ? 1 : 0);
+  const int num_body_layers = num_layers - (kind == PlanKind::kFused ? 1 : 0);
   if (kind == PlanKind::kFused) add(limits.least_fused_start, num_layers, StageKind::kFused);
-  for (int first = 0; first < num_blocks; ++first) {
+  for (int first = 0; first < num_body_layers; ++first) {
     const auto at = static_cast<std::size_t>(first);
     add(first, limits.forward[at], StageKind::kForward);
     if (kind != PlanKind::kInfer) add(first, limits.backward[at], StageKind::kBackward);

@@ -6,7 +6,7 @@
 tiny/            the model as a Hugging Face directory: grouped queries, tied embeddings, biases, llama3 rope scaling
 tiny_values.safetensors
     ids, labels [2, 9], divisor              the batch; label -100 is not trained
-    layer.<i>.output, layer.<i>.grad_output  of the embedding (0), the blocks (1 and 2), the final norm (3)
+    layer.<i>.output, layer.<i>.grad_output  of the embedding (0), the decoder layers (1 and 2), the final norm (3)
     logits, loss                             loss = sum of the trained tokens' cross entropy / divisor
     grad.<tensor>                            of every parameter; embedding and LM head apart, though they are tied
 """

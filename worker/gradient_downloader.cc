@@ -84,7 +84,7 @@ bool GradientDownloader::enqueue_gradient(RunningTask& task, std::size_t use) {
     enqueue();
     worker_.trace.gradient(copy, command, record, piece_bytes);
   };
-  const std::uint64_t bytes = store.catalogue().blocks()[record.block].bytes();
+  const std::uint64_t bytes = store.catalogue().weight_groups()[record.group].bytes();
   if (!copies_.copy(store.gradients(record.gradient_offset), memory.gradient, bytes, room, traced)) return false;
   const RoundTable table = store.round_table(command);
   if (table.is_checked()) enqueue_checksum(stream_, store.gradient(memory.use), table.gradient_checksum(memory.use));

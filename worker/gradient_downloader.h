@@ -1,9 +1,9 @@
 // worker/gradient_downloader.h
-// The last thread of a task's life: waits until gradient blocks of the store may be written, enqueues their download, and
+// The last thread of a task's life: waits until the gradients in the store may be written, enqueues their download, and
 // behind it the completion.
 //
-// Owned by the Worker; run() is its thread. Waits for `gradient_released` of each gradient block. Writes to the store, in the order of
-// the stream of gradients' downloads: the gradient blocks, what the task found out (losses, square sums, layer times) in the round's table, and the
+// Owned by the Worker; run() is its thread. Waits for `gradient_released` of each use. Writes to the store, in the order of
+// the stream of gradients' downloads: the gradients, what the task found out (losses, square sums, layer times) in the round's table, and the
 // completion ring. That stream must be drained before it is destroyed.
 #pragma once
 

@@ -32,7 +32,7 @@ class ScratchMemory {
 
 // What a stage computes with. Held from the upload of the weights until the last microbatch is enqueued.
 struct StageBuffer {
-  ScratchMemory weights;                    // working copies of the stage's blocks
+  ScratchMemory weights;                    // working copies of the stage's weight groups
   std::unique_ptr<Event> computed{};  // of the compute stream: behind the last task that used it
 };
 

@@ -10,7 +10,7 @@ namespace rp {
 
 namespace {
 
-// Memory for a stage's blocks; where it is lacking, the error says for which.
+// Memory for a stage's weight groups; where it is lacking, the error says for which.
 std::byte* resize(ScratchMemory& memory, const Command& command, Device& device, std::uint64_t bytes, MemoryUse use) {
   try {
     return memory.resize(device, bytes, use);
@@ -20,34 +20,34 @@ std::byte* resize(ScratchMemory& memory, const Command& command, Device& device,
   }
 }
 
-const BlockRecord& block_of(const Catalogue& catalogue, std::uint32_t use) { return catalogue.blocks()[catalogue.uses()[use].block]; }
+const WeightGroupRecord& group_of(const Catalogue& catalogue, std::uint32_t use) { return catalogue.weight_groups()[catalogue.uses()[use].group]; }
 
 }  // namespace
 
 void place_weights(RunningTask& task, const Catalogue& catalogue, Device& device) {
   const Command& command = task.command;
-  std::map<std::uint32_t, std::uint64_t> offset_of_block;
+  std::map<std::uint32_t, std::uint64_t> offset_of_group;
   std::uint64_t weight_bytes = 0;
   task.uses.clear();
   for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
     for (const std::uint32_t use : catalogue.uses_of(static_cast<int>(command.layer_base) + layer)) {
-      const BlockRecord& block = block_of(catalogue, use);
-      if (offset_of_block.emplace(catalogue.uses()[use].block, weight_bytes).second) weight_bytes += block.device_bytes();
+      const WeightGroupRecord& group = group_of(catalogue, use);
+      if (offset_of_group.emplace(catalogue.uses()[use].group, weight_bytes).second) weight_bytes += group.device_bytes();
       task.uses.push_back({.use = use});
     }
   }
   std::byte* weights = resize(task.stage_buffer->weights, command, device, weight_bytes, MemoryUse::kWeights);
-  for (UseMemory& memory : task.uses) memory.weights = weights + offset_of_block[catalogue.uses()[memory.use].block];
+  for (UseMemory& memory : task.uses) memory.weights = weights + offset_of_group[catalogue.uses()[memory.use].group];
 }
 
 GradientBytes gradient_bytes(const Command& command, const Catalogue& catalogue) {
   GradientBytes bytes;
   for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
     for (const std::uint32_t use : catalogue.uses_of(static_cast<int>(command.layer_base) + layer)) {
-      const BlockRecord& block = block_of(catalogue, use);
-      if (block.is_trained == 0) continue;
-      bytes.rounded += block.device_bytes();
-      bytes.accumulators += block.accumulator_bytes();
+      const WeightGroupRecord& group = group_of(catalogue, use);
+      if (group.is_trained == 0) continue;
+      bytes.rounded += group.device_bytes();
+      bytes.accumulators += group.accumulator_bytes();
     }
   }
   return bytes;
@@ -60,12 +60,12 @@ bool place_gradients(RunningTask& task, ScratchMemory& accumulators, const Catal
   std::byte* gradient = resize(task.gradient_buffer->gradients, task.command, device, bytes.rounded, MemoryUse::kGradients);
   std::byte* accumulator = resize(accumulators, task.command, device, bytes.accumulators, MemoryUse::kAccumulators);
   for (UseMemory& memory : task.uses) {
-    const BlockRecord& block = block_of(catalogue, memory.use);
-    if (block.is_trained == 0) continue;
+    const WeightGroupRecord& group = group_of(catalogue, memory.use);
+    if (group.is_trained == 0) continue;
     memory.gradient = gradient;
     memory.accumulator = reinterpret_cast<float*>(accumulator);
-    gradient += block.device_bytes();
-    accumulator += block.accumulator_bytes();
+    gradient += group.device_bytes();
+    accumulator += group.accumulator_bytes();
   }
   return are_new && device.allocates_zeros();
 }

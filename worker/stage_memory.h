@@ -1,5 +1,5 @@
 // worker/stage_memory.h
-// Where the blocks of a stage lie in a task's device buffers: each block on whole pages, a tied block that is used twice
+// Where the weight groups of a stage lie in a task's device buffers: each group on whole pages, a tied group that is used twice
 // once, accumulators and gradients of those only that are trained.
 #pragma once
 

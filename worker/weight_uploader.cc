@@ -67,9 +67,9 @@ bool WeightUploader::upload_weights(RunningTask& task) {
   const std::byte* last = nullptr;
   task.weights_known_ns = now_ns();
   for (const UseMemory& memory : task.uses) {
-    if (last != nullptr && memory.weights <= last) continue;  // a tied block that is there already
+    if (last != nullptr && memory.weights <= last) continue;  // a tied weight group that is there already
     last = memory.weights;
-    if (!upload_block(task, memory)) return false;
+    if (!upload_group(task, memory)) return false;
   }
   if (!find_loss_scale(task)) return false;
   task.weights_enqueued_ns = now_ns();
@@ -77,15 +77,15 @@ bool WeightUploader::upload_weights(RunningTask& task) {
   return true;
 }
 
-bool WeightUploader::upload_block(RunningTask& task, const UseMemory& memory) {
+bool WeightUploader::upload_group(RunningTask& task, const UseMemory& memory) {
   const Command& command = task.command;
   Store& store = worker_.store;
   const UseRecord& use = store.catalogue().uses()[memory.use];
-  const BlockRecord& block = store.catalogue().blocks()[use.block];
-  const std::uint64_t version = block.is_trained != 0 ? command.version : 0;
-  const SequenceWord& published = store.published(use.block);
+  const WeightGroupRecord& group = store.catalogue().weight_groups()[use.group];
+  const std::uint64_t version = group.is_trained != 0 ? command.version : 0;
+  const SequenceWord& published = store.published(use.group);
   const bool was_published = published.observe() >= version;
-  if (!waits_.wait(command, {.kind = WaitKind::kWeights, .numbers = {static_cast<std::int64_t>(version), use.block}},
+  if (!waits_.wait(command, {.kind = WaitKind::kWeights, .numbers = {static_cast<std::int64_t>(version), use.group}},
                    [&](const WaitLimits& limits) { return published.wait_at_least(version, limits); })) {
     return false;
   }
@@ -97,8 +97,8 @@ bool WeightUploader::upload_block(RunningTask& task, const UseMemory& memory) {
     enqueue();
     worker_.trace.weights(copy, command, use, version, bytes);
   };
-  const std::byte* const from = store.working_copy(use.block, version).data();
-  if (!copies_.copy(const_cast<std::byte*>(memory.weights), from, block.bytes(), room, traced)) return false;
+  const std::byte* const from = store.working_copy(use.group, version).data();
+  if (!copies_.copy(const_cast<std::byte*>(memory.weights), from, group.bytes(), room, traced)) return false;
   worker_.check.after_weights(stream_, command, memory.use, version, memory.weights);
   return true;
 }

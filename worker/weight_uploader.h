@@ -1,7 +1,7 @@
 // worker/weight_uploader.h
 // The first thread of a task's life: takes commands and uploads the weights of the next task while one computes.
 //
-// Owned by the Worker. run() is the weight uploader's thread; wait_weights() the stage runner's. Waits for `published` of each block and for
+// Owned by the Worker. run() is the weight uploader's thread; wait_weights() the stage runner's. Waits for `published` of each weight group and for
 // the loss scale; writes the head of the command ring. The upload stream must be drained before it is destroyed.
 #pragma once
 
@@ -37,7 +37,7 @@ class WeightUploader {
   [[nodiscard]] bool feed(RunningTask& task);
   void prepare_gradients(const Command& command);
   [[nodiscard]] bool upload_weights(RunningTask& task);
-  [[nodiscard]] bool upload_block(RunningTask& task, const UseMemory& memory);
+  [[nodiscard]] bool upload_group(RunningTask& task, const UseMemory& memory);
   [[nodiscard]] bool find_loss_scale(RunningTask& task);
 
   WorkerParts& worker_;

@@ -7,7 +7,7 @@
 
 #include "common/run_depth.h"
 #include "hoststore/arena_view.h"
-#include "hoststore/block_allocator.h"
+#include "hoststore/range_allocator.h"
 #include "hoststore/task_rows.h"
 
 namespace rp {
@@ -18,7 +18,7 @@ std::uint64_t bytes_of(const RoundTable& table, const BlockRow& row) {
   std::uint64_t bytes = 0;
   for (int m = 0; m < (is_once_a_task(row.kind) ? 1 : table.num_microbatches()); ++m) {
     const std::uint64_t block = table.place(row.kind, row.index, m).bytes;
-    if (block > 0) bytes += BlockAllocator::taken_bytes(block);
+    if (block > 0) bytes += RangeAllocator::rounded_bytes(block);
   }
   return bytes;
 }
@@ -67,7 +67,7 @@ RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalog
     if (block.bytes > 0) blocks.push_back(block);
   }
   blocks.push_back({.writer = RowBlocks::kAtAcceptance, .last_reader = table_is_read_until,
-                    .bytes = BlockAllocator::taken_bytes(round.table_bytes)});
+                    .bytes = RangeAllocator::rounded_bytes(round.table_bytes)});
   for (const Slot& slot : round.slots) memory.times.push_back(time_of(slot, times));
   return memory;
 }

@@ -3,7 +3,7 @@
 #include <set>
 
 #include "common/text.h"
-#include "hoststore/block_checksum.h"
+#include "hoststore/data_checksum.h"
 #include "hoststore/protocol_rule.h"
 
 namespace rp {
@@ -15,12 +15,12 @@ std::string task_text(const Round& round, const Slot& slot) {
              " of pipeline ", round.traits.pipeline, ", round ", round.number, ", step ", round.step, ") on worker ", slot.worker);
 }
 
-void check_seen(const Catalogue& catalogue, Round& round, const Slot& slot, std::uint32_t block, const WeightsSeen& seen) {
-  const std::uint64_t wanted = catalogue.blocks()[block].is_trained != 0 ? round.version : 0;
-  const WeightsSeen& first = round.weights_seen.emplace(block, seen).first->second;
+void check_seen(const Catalogue& catalogue, Round& round, const Slot& slot, std::uint32_t group, const WeightsSeen& seen) {
+  const std::uint64_t wanted = catalogue.weight_groups()[group].is_trained != 0 ? round.version : 0;
+  const WeightsSeen& first = round.weights_seen.emplace(group, seen).first->second;
   if (seen.version == wanted && seen == first) return;
   throw violation_of(ProtocolRule::kSameWeights,
-                     cat(task_text(round, slot), " computed with version ", seen.version, " of weight block ", block,
+                     cat(task_text(round, slot), " computed with version ", seen.version, " of weight group ", group,
                          " (checksum ", seen.checksum, "), the round's first task with it with version ", first.version,
                          " (checksum ", first.checksum, "); wanted is version ", wanted));
 }
@@ -31,29 +31,29 @@ void check_weights_seen(Store& store, Round& round, const Slot& slot) {
   if (!store.checks_consistency()) return;
   const Catalogue& catalogue = store.catalogue();
   const RoundTable table = store.round_table(round);
-  std::set<std::uint32_t> missing;  // blocks of the slot; a tied one is uploaded for one of its uses
+  std::set<std::uint32_t> missing;  // weight groups of the slot; a tied one is uploaded for one of its uses
   std::set<std::uint32_t> found;
   for (int layer = slot.layers.first; layer < slot.layers.end; ++layer) {
     for (const std::uint32_t use : catalogue.uses_of(round.first_layer + layer)) {
-      const std::uint32_t block = catalogue.uses()[use].block;
+      const std::uint32_t group = catalogue.uses()[use].group;
       const WeightsSeen& seen = table.weights_seen(use, slot.phase != Phase::kForward);
-      (seen.checksum == 0 ? missing : found).insert(block);
-      if (seen.checksum != 0) check_seen(catalogue, round, slot, block, seen);
+      (seen.checksum == 0 ? missing : found).insert(group);
+      if (seen.checksum != 0) check_seen(catalogue, round, slot, group, seen);
     }
   }
-  for (const std::uint32_t block : missing) {
-    if (found.contains(block)) continue;
-    throw violation_of(ProtocolRule::kSameWeights, cat(task_text(round, slot), " is complete and has never uploaded weight block ", block));
+  for (const std::uint32_t group : missing) {
+    if (found.contains(group)) continue;
+    throw violation_of(ProtocolRule::kSameWeights, cat(task_text(round, slot), " is complete and has never uploaded weight group ", group));
   }
 }
 
 void check_gradient(Store& store, std::uint32_t use, std::uint64_t checksum) {
   if (!store.checks_consistency()) return;
-  const std::uint64_t found = BlockChecksum::of(store.gradient(use));
+  const std::uint64_t found = DataChecksum::of(store.gradient(use));
   if (found == checksum) return;
   const UseRecord& record = store.catalogue().uses()[use];
   throw violation_of(ProtocolRule::kGradientsStay,
-                     cat("gradient block ", use, " (of weight block ", record.block, ", layer ", record.layer,
+                     cat("gradient buffer ", use, " (of weight group ", record.group, ", layer ", record.layer,
                          " of the catalogue) was committed ",
                          checksum == 0 ? std::string("before it was written") : cat("with checksum ", checksum),
                          " and had ", found, " when it was used"));
@@ -63,7 +63,7 @@ void check_kept_block(Store& store, const RoundTable& table, BlockRow row, int m
   if (!store.checks_consistency()) return;
   const BlockPlace& place = table.place(row.kind, row.index, microbatch);
   const std::uint64_t wanted = table.checksum(row.kind, row.index, microbatch);
-  const std::uint64_t found = BlockChecksum::of({store.block_data(place), place.bytes});
+  const std::uint64_t found = DataChecksum::of({store.block_data(place), place.bytes});
   if (found == wanted) return;
   throw violation_of(ProtocolRule::kBlocksStay,
                      cat("a block that is kept for the caller (boundary or layer ", row.index, ", microbatch ", microbatch,

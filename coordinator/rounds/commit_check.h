@@ -11,8 +11,8 @@
 
 namespace rp {
 
-// At the commit of a slot: it computed with the round's version of each of its blocks, in the bytes that the first
-// committed task of the round with that block had, which the round remembers.
+// At the commit of a slot: it computed with the round's version of each of its weight groups, in the bytes that the first
+// committed task of the round with that group had, which the round remembers.
 void check_weights_seen(Store& store, Round& round, const Slot& slot);
 
 // After the gradient of a use was read and before it is given back: it still has the checksum that came with its commit.

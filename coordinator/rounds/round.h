@@ -83,7 +83,7 @@ struct Round {
   std::set<BlockRow> unwritten;    // blocks of slots that are not committed: not freed before
   // Blocks of other rounds that slots of this one read.
   std::map<BlockRow, BlockOfRound> origins;
-  std::map<std::uint32_t, WeightsSeen> weights_seen;  // by block, of its first committed task; --check-consistency only
+  std::map<std::uint32_t, WeightsSeen> weights_seen;  // by weight group, of its first committed task; --check-consistency only
   std::vector<double> losses;      // sums over the microbatches
   bool forward_done = false;       // outputs and losses are final
   bool all_done = false;           // no slot is left, and none will come

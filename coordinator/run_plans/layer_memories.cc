@@ -9,11 +9,11 @@ LayerMemories::LayerMemories(const Catalogue& catalogue, int pipeline) {
   for (std::uint32_t layer = 0; layer < record.num_layers; ++layer) {
     LayerCost& cost = costs_.emplace_back();
     for (const std::uint32_t use : catalogue.uses_of(static_cast<int>(record.first_layer + layer))) {
-      const BlockRecord& block = catalogue.blocks()[catalogue.uses()[use].block];
-      cost.weight_bytes += block.device_bytes();
-      if (block.is_trained == 0) continue;
-      cost.gradient_bytes += block.device_bytes();
-      cost.gradient_elements += block.num_elements;
+      const WeightGroupRecord& group = catalogue.weight_groups()[catalogue.uses()[use].group];
+      cost.weight_bytes += group.device_bytes();
+      if (group.is_trained == 0) continue;
+      cost.gradient_bytes += group.device_bytes();
+      cost.gradient_elements += group.num_elements;
     }
   }
 }

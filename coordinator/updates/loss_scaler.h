@@ -30,7 +30,7 @@ class LossScaler {
   // REQUIRES: one of the last LossScaleRecord::kNumScales versions.
   [[nodiscard]] double scale_of(std::uint64_t version) const;
 
-  // The step that makes `version` overflowed, or not: publishes that version's scale. Before any block is published.
+  // The step that makes `version` overflowed, or not: publishes that version's scale. Before any weight group is published.
   void publish(std::uint64_t version, bool overflow);
 
   [[nodiscard]] LossScaleHistory history(std::uint64_t version) const;

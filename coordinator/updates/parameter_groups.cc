@@ -27,20 +27,20 @@ std::size_t group_of(const std::vector<ParameterGroup>& groups, const TensorReco
 
 }  // namespace
 
-GroupSpans group_parameters(const Catalogue& catalogue, int pipeline, const std::vector<ParameterGroup>& groups) {
+ParameterGroupSpans group_parameters(const Catalogue& catalogue, int pipeline, const std::vector<ParameterGroup>& groups) {
   const PipelineRecord& record = catalogue.pipelines()[static_cast<std::size_t>(pipeline)];
-  GroupSpans result;
+  ParameterGroupSpans result;
   for (int layer = 0; layer < static_cast<int>(record.num_layers); ++layer) {
     for (const TensorRecord& tensor : catalogue.tensors_of(static_cast<int>(record.first_layer) + layer)) {
       const UseRecord& use = catalogue.uses()[tensor.use];
-      const BlockRecord& block = catalogue.blocks()[use.block];
-      if (block.is_trained == 0 || block.first_use != tensor.use) continue;  // of a tied one the first use counts
-      std::vector<GroupSpan>& spans = result[use.block];
+      const WeightGroupRecord& weight_group = catalogue.weight_groups()[use.group];
+      if (weight_group.is_trained == 0 || weight_group.first_use != tensor.use) continue;  // of a tied one the first use counts
+      std::vector<ParameterGroupSpan>& spans = result[use.group];
       const std::size_t group = group_of(groups, tensor, layer);
-      // A layer's parameters lie in its block in the layer's order; what is between them belongs to the one before.
+      // A layer's parameters lie in its weight group in the layer's order; what is between them belongs to the one before.
       if (spans.empty() || spans.back().group != group) {
         if (!spans.empty()) spans.back().end = tensor.element_offset;
-        spans.push_back({.begin = tensor.element_offset, .end = block.num_elements, .group = group});
+        spans.push_back({.begin = tensor.element_offset, .end = weight_group.num_elements, .group = group});
       }
     }
   }

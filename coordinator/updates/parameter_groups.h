@@ -1,5 +1,5 @@
 // coordinator/updates/parameter_groups.h
-// Which parts of the weight blocks belong to which of a step's groups of parameters.
+// Which parts of the weight groups belong to which of a step's groups of parameters.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,18 @@
 
 namespace rp {
 
-// Elements [begin, end) of a block.
-struct GroupSpan {
+// Elements [begin, end) of a weight group, which belong to a parameter group.
+struct ParameterGroupSpan {
   std::size_t begin = 0;
   std::size_t end = 0;
-  std::size_t group = 0;
-  bool operator==(const GroupSpan&) const = default;
+  std::size_t group = 0;  // the parameter group's number
+  bool operator==(const ParameterGroupSpan&) const = default;
 };
 
-// For each trained block of a pipeline the spans that cover it, in order.
-using GroupSpans = std::map<std::uint32_t, std::vector<GroupSpan>>;
+// For each trained weight group of a pipeline the spans that cover it, in order.
+using ParameterGroupSpans = std::map<std::uint32_t, std::vector<ParameterGroupSpan>>;
 
-// Asks the groups for every trained parameter. Throws rp::Error (kUsage) naming a parameter that no group contains.
-[[nodiscard]] GroupSpans group_parameters(const Catalogue& catalogue, int pipeline, const std::vector<ParameterGroup>& groups);
+// Asks the parameter groups for every trained parameter. Throws rp::Error (kUsage) naming a parameter that none contains.
+[[nodiscard]] ParameterGroupSpans group_parameters(const Catalogue& catalogue, int pipeline, const std::vector<ParameterGroup>& groups);
 
 }  // namespace rp

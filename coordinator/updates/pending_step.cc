@@ -7,19 +7,19 @@
 
 namespace rp {
 
-PendingStep::PendingStep(const Catalogue& catalogue, std::uint32_t pipeline, std::span<const std::uint32_t> blocks, bool scales_loss)
+PendingStep::PendingStep(const Catalogue& catalogue, std::uint32_t pipeline, std::span<const std::uint32_t> groups, bool scales_loss)
     : catalogue_(catalogue),
       first_layer_(catalogue.pipelines()[pipeline].first_layer),
-      blocks_(blocks),
+      groups_(groups),
       scales_loss_(scales_loss) {
-  for (const std::uint32_t block : blocks) open_[block] = 0;
+  for (const std::uint32_t group : groups) open_[group] = 0;
 }
 
 bool PendingStep::close(std::uint32_t use) {
-  const std::uint32_t block = block_of(use);
-  RP_ASSERT(open_[block] > 0);
-  if (--open_[block] > 0 || !is_called_) return false;
-  ready_.insert(block);
+  const std::uint32_t group = group_of(use);
+  RP_ASSERT(open_[group] > 0);
+  if (--open_[group] > 0 || !is_called_) return false;
+  ready_.insert(group);
   ++num_ready_;
   return true;
 }
@@ -28,15 +28,15 @@ void PendingStep::call(std::uint64_t used_version, StepRequest request) {
   is_called_ = true;
   used_version_ = used_version;
   request_ = std::move(request);
-  for (const auto& [block, open] : open_) {
-    if (open == 0) ready_.insert(block);
+  for (const auto& [group, open] : open_) {
+    if (open == 0) ready_.insert(group);
   }
   num_ready_ = static_cast<std::uint32_t>(ready_.size());
 }
 
-std::vector<CommittedGradient> PendingStep::gradients_of(std::uint32_t block) const {
+std::vector<CommittedGradient> PendingStep::gradients_of(std::uint32_t group) const {
   std::vector<CommittedGradient> gradients;
-  for (const UseRecord& use : catalogue_.uses_of_block(block)) {
+  for (const UseRecord& use : catalogue_.uses_of_group(group)) {
     const auto index = static_cast<std::uint32_t>(&use - catalogue_.uses().data());
     const auto found = gradients_.find(index);
     gradients.push_back(found == gradients_.end() ? CommittedGradient{.use = index} : found->second);
@@ -52,23 +52,23 @@ bool PendingStep::is_barrier() const { return may_be_skipped() || request_.funct
 
 bool PendingStep::can_update() const {
   if (!is_called_) return false;
-  if (blocks_.empty()) return true;  // nothing to train
+  if (groups_.empty()) return true;  // nothing to train
   if (ready_.empty()) return false;
-  return !is_barrier() || num_ready_ == blocks_.size();
+  return !is_barrier() || num_ready_ == groups_.size();
 }
 
 std::uint32_t PendingStep::take_ready() {
-  const std::uint32_t block = *ready_.begin();
+  const std::uint32_t group = *ready_.begin();
   ready_.erase(ready_.begin());
-  return block;
+  return group;
 }
 
 void PendingStep::finish_norm(double loss_scale) {
   double total = 0;
-  for (const auto& [block, sum] : square_sums_) {
+  for (const auto& [group, sum] : square_sums_) {
     total += sum;
     if (std::isfinite(sum)) continue;
-    const std::uint32_t layer = catalogue_.uses()[catalogue_.blocks()[block].first_use].layer;
+    const std::uint32_t layer = catalogue_.uses()[catalogue_.weight_groups()[group].first_use].layer;
     const int number = static_cast<int>(layer - first_layer_);
     std::vector<int>& layers = outcome_->nonfinite_layers;
     if (layers.empty() || layers.back() != number) layers.push_back(number);
@@ -92,13 +92,13 @@ UpdateStep PendingStep::scaling() const {
   return step;
 }
 
-std::vector<UpdateSpan> PendingStep::rules_of(std::uint32_t block, std::uint64_t number) const {
+std::vector<UpdateSpan> PendingStep::rules_of(std::uint32_t group, std::uint64_t number) const {
   std::vector<UpdateSpan> rules;
   if (outcome_->skipped) return rules;
   const UpdateStep scaled = scaling();
-  const auto found = request_.spans.find(block);
-  const std::vector<GroupSpan> whole = {{.begin = 0, .end = catalogue_.blocks()[block].num_elements, .group = 0}};
-  for (const GroupSpan& span : found == request_.spans.end() ? whole : found->second) {
+  const auto found = request_.spans.find(group);
+  const std::vector<ParameterGroupSpan> whole = {{.begin = 0, .end = catalogue_.weight_groups()[group].num_elements, .group = 0}};
+  for (const ParameterGroupSpan& span : found == request_.spans.end() ? whole : found->second) {
     UpdateStep rule = update_step_of(request_.rules[span.group], static_cast<std::int64_t>(number));
     rule.gradient_scale = scaled.gradient_scale;
     rule.clips_values = scaled.clips_values;

@@ -63,13 +63,13 @@ void StateSnapshot::close() {
   changed_.notify_all();
 }
 
-void StateSnapshot::before_update(std::uint32_t block, const std::function<void()>& on_wait) {
+void StateSnapshot::before_update(std::uint32_t group, const std::function<void()>& on_wait) {
   MutexLock lock(mutex_);
   for (std::size_t index = next_; index < parts_.size() && !is_closed_; ++index) {
-    if (parts_[index].part.block == block) copy_part(index, on_wait);
+    if (parts_[index].part.group == group) copy_part(index, on_wait);
   }
   // The piece that is being read where it lies.
-  while (reading_ == Reading::kStore && parts_[next_].part.block == block) wait(on_wait);
+  while (reading_ == Reading::kStore && parts_[next_].part.group == group) wait(on_wait);
 }
 
 void StateSnapshot::copy_part(std::size_t index, const std::function<void()>& on_wait) {

@@ -2,7 +2,7 @@
 // The masters and moments of one version of the weights, read by a saver that is slower than training.
 //
 // An update changes them in place. Before it does so it calls before_update(), which copies what the saver has not read
-// yet: once per save and block at most. Copies take at most half of the memory that is free without
+// yet: once per save and weight group at most. Copies take at most half of the memory that is free without
 // them; beyond it the update waits for the saver.
 //
 // Two threads use it: the saver calls read_next(), the updates thread before_update(); either of them, or a third, close().
@@ -21,9 +21,9 @@ namespace rp {
 
 class StateSnapshot {
  public:
-  // One tensor to be saved, and the block that it belongs to.
+  // One tensor to be saved, and the group that it belongs to.
   struct Part {
-    std::uint32_t block = 0;
+    std::uint32_t group = 0;
     std::span<const std::byte> memory;
   };
 
@@ -32,16 +32,16 @@ class StateSnapshot {
   StateSnapshot(std::vector<Part> parts, std::function<std::uint64_t()> free_bytes);
 
   // Gives the bytes of the next part to `take`, piece by piece, and frees its copy. `take` may be slow: it holds up no
-  // update but one of this part's block, for a piece. False if the snapshot was closed before the last piece. REQUIRES: there is
+  // update but one of this part's group, for a piece. False if the snapshot was closed before the last piece. REQUIRES: there is
   // a next part.
   [[nodiscard]] bool read_next(const std::function<void(std::span<const std::byte>)>& take);
 
   // Nothing is read any more, but for a piece that is being taken: updates neither copy nor wait.
   void close();
 
-  // Call before the block is changed; it may be when this returns. `on_wait` is called before each wait for
+  // Call before the group is changed; it may be when this returns. `on_wait` is called before each wait for
   // the saver, which ends with the piece or part that it reads.
-  void before_update(std::uint32_t block, const std::function<void()>& on_wait);
+  void before_update(std::uint32_t group, const std::function<void()>& on_wait);
 
   // The most bytes that were copied at once.
   [[nodiscard]] std::uint64_t peak_copied_bytes();

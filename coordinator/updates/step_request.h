@@ -21,17 +21,17 @@ struct StepOutcome {
   std::vector<int> nonfinite_layers;  // of the pipeline: those with a gradient that is not finite
 };
 
-// Writes the final gradient of a block, scaled and clipped, in fp32.
-using GradientWriter = std::function<void(std::uint32_t block, float* gradient)>;
+// Writes the final gradient of a weight group, scaled and clipped, in fp32.
+using GradientWriter = std::function<void(std::uint32_t group, float* gradient)>;
 
-// Makes masters and working copies of `version` in all trained blocks; those of the version before once more if the step is
+// Makes masters and working copies of `version` in all trained groups; those of the version before once more if the step is
 // skipped. Called when all gradients are final and nobody uses the copies that it overwrites.
 using WholeUpdate = std::function<void(std::uint64_t version, bool skipped, const GradientWriter& write_gradient)>;
 
 // What a step does.
 struct StepRequest {
-  std::vector<UpdateRule> rules;      // by group
-  GroupSpans spans{};                 // empty: all blocks are of the first group
+  std::vector<UpdateRule> rules;      // by parameter group
+  ParameterGroupSpans spans{};        // empty: all weight groups are of the first parameter group
   WholeUpdate function{};             // instead of rules
   StepOptions options{};
 };

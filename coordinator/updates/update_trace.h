@@ -23,23 +23,23 @@ class UpdateTrace {
   // From now on step k makes version k + offset. REQUIRES: nothing in flight.
   void set_version_offset(std::uint64_t offset) { version_offset_ = offset; }
 
-  // One pass over a block, for the step that makes `version`; it began at `since` and ends now.
-  void block(TraceKind kind, std::uint64_t version, std::uint32_t block, std::int64_t since) {
+  // One pass over a weight group, for the step that makes `version`; it began at `since` and ends now.
+  void group(TraceKind kind, std::uint64_t version, std::uint32_t group, std::int64_t since) {
     if (!track_.is_on()) return;
-    const std::uint32_t layer = catalogue_.uses()[catalogue_.blocks()[block].first_use].layer;
+    const std::uint32_t layer = catalogue_.uses()[catalogue_.weight_groups()[group].first_use].layer;
     const auto number = static_cast<std::int32_t>(layer - catalogue_.pipelines()[pipeline_].first_layer);
-    add(kind, version, {.block = block, .first_layer = number, .end_layer = number + 1}, since);
+    add(kind, version, {.group = group, .first_layer = number, .end_layer = number + 1}, since);
   }
-  // All blocks at once, by the user's function.
+  // All groups at once, by the user's function.
   void function(std::uint64_t version, std::int64_t since) {
     if (!track_.is_on()) return;
     const auto num_layers = static_cast<std::int32_t>(catalogue_.pipelines()[pipeline_].num_layers);
-    add(TraceKind::kUpdate, version, {.block = -1, .first_layer = 0, .end_layer = num_layers}, since);
+    add(TraceKind::kUpdate, version, {.group = -1, .first_layer = 0, .end_layer = num_layers}, since);
   }
 
  private:
   struct Part {
-    std::int64_t block = -1;
+    std::int64_t group = -1;
     std::int32_t first_layer = -1;
     std::int32_t end_layer = -1;
   };
@@ -51,7 +51,7 @@ class UpdateTrace {
                 .pipeline = static_cast<std::int32_t>(pipeline_),
                 .first_layer = part.first_layer,
                 .end_layer = part.end_layer,
-                .numbers = {step, static_cast<std::int64_t>(version), part.block}});
+                .numbers = {step, static_cast<std::int64_t>(version), part.group}});
   }
 
   TraceTrack track_;

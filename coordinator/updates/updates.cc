@@ -6,18 +6,18 @@
 
 #include "common/check.h"
 #include "coordinator/rounds/commit_check.h"
-#include "coordinator/updates/memory_block_updater.h"
+#include "coordinator/updates/memory_group_updater.h"
 #include "roundpipe/error.h"
 
 namespace rp {
 
 namespace {
 
-std::unique_ptr<BlockUpdater> make_updater(Store& store, std::span<const std::uint32_t> blocks, const UpdatesOptions& options) {
+std::unique_ptr<GroupUpdater> make_updater(Store& store, std::span<const std::uint32_t> groups, const UpdatesOptions& options) {
   if (options.emulated) {
-    return std::make_unique<EmulatedBlockUpdater>(store.catalogue(), *options.emulated, options.adds_rounds);
+    return std::make_unique<EmulatedGroupUpdater>(store.catalogue(), *options.emulated, options.adds_rounds);
   }
-  return std::make_unique<MemoryBlockUpdater>(store, blocks, options.num_threads, options.adds_rounds);
+  return std::make_unique<MemoryGroupUpdater>(store, groups, options.num_threads, options.adds_rounds);
 }
 
 }  // namespace
@@ -26,10 +26,10 @@ Updates::Updates(Store& store, std::uint32_t pipeline, UpdatesOptions options)
     : store_(store),
       pipeline_(pipeline),
       options_(std::move(options)),
-      blocks_(store.catalogue().trained_blocks(static_cast<int>(pipeline))),
+      groups_(store.catalogue().trained_groups(static_cast<int>(pipeline))),
       stamps_(store),
       waits_(options_.trace != nullptr ? options_.waits.traced_by(options_.trace->waits()) : options_.waits),
-      updater_(make_updater(store, blocks_, options_)),
+      updater_(make_updater(store, groups_, options_)),
       loss_scaler_(store, pipeline, options_.loss_scaling) {
   thread_ = std::thread([this] { run(); });
 }
@@ -56,7 +56,7 @@ void Updates::restart_at(std::uint64_t version, const UpdateHistory& history) {
   version_ = version;
   num_applied_ = history.num_applied;
   loss_scaler_.restart_at(version, history.loss_scale);
-  for (const std::uint32_t block : blocks_) store_.published(block).publish(version);
+  for (const std::uint32_t group : groups_) store_.published(group).publish(version);
 }
 
 UpdateHistory Updates::history() const { return {.num_applied = num_applied_, .loss_scale = loss_scaler_.history(version_)}; }
@@ -79,17 +79,17 @@ std::shared_ptr<StateSnapshot> Updates::snapshot_before(std::uint64_t version) {
   return version > kept_.version ? kept_.snapshot : nullptr;
 }
 
-void Updates::wait_saved(StateSnapshot* snapshot, std::uint32_t block) {
+void Updates::wait_saved(StateSnapshot* snapshot, std::uint32_t group) {
   if (snapshot == nullptr) return;
-  snapshot->before_update(block, [&] {
-    waits_.publish_once({.kind = WaitKind::kStateSaved, .numbers = {block}});
+  snapshot->before_update(group, [&] {
+    waits_.publish_once({.kind = WaitKind::kStateSaved, .numbers = {group}});
     beat();
   });
   waits_.publish_none();
 }
 
 PendingStep& Updates::step_at(std::uint64_t version) {
-  return steps_.try_emplace(version, store_.catalogue(), pipeline_, blocks_, loss_scaler_.is_on()).first->second;
+  return steps_.try_emplace(version, store_.catalogue(), pipeline_, groups_, loss_scaler_.is_on()).first->second;
 }
 
 std::shared_ptr<StepOutcome> Updates::accept_step(std::uint64_t version, std::uint64_t used_version, StepRequest request) {
@@ -121,7 +121,7 @@ void Updates::gradient_committed(std::uint64_t version, std::uint32_t use, std::
     changed_.notify_all();
     return;
   }
-  step.set_square_sum(store_.catalogue().uses()[use].block, square_sum);  // a tied block's is computed over all its uses, later
+  step.set_square_sum(store_.catalogue().uses()[use].group, square_sum);  // a tied weight group's is computed over all its uses, later
   close(step, use);
 }
 
@@ -129,12 +129,12 @@ void Updates::close(PendingStep& step, std::uint32_t use) {
   if (step.close(use)) changed_.notify_all();
 }
 
-// The sum of a block belongs to one step until that step is applied to the block: an asynchronous run's next step may
+// The sum of a group belongs to one step until that step is applied to the group: an asynchronous run's next step may
 // have gradients before.
 bool Updates::can_add() {
   if (to_add_.empty()) return false;
   const auto& [version, gradient] = to_add_.front();
-  return store_.published(store_.catalogue().uses()[gradient.use].block).observe() + 1 >= version;
+  return store_.published(store_.catalogue().uses()[gradient.use].group).observe() + 1 >= version;
 }
 
 // What the thread waits for: the gradients of a step that was called, or the next one.
@@ -144,7 +144,7 @@ Wait Updates::missing() {
   }
   const auto& [version, step] = *steps_.begin();
   return {.kind = WaitKind::kGradients,
-          .numbers = {static_cast<std::int64_t>(version), step.num_ready(), static_cast<std::int64_t>(blocks_.size())}};
+          .numbers = {static_cast<std::int64_t>(version), step.num_ready(), static_cast<std::int64_t>(groups_.size())}};
 }
 
 void Updates::run() {
@@ -174,7 +174,7 @@ void Updates::add_one_gradient() {
   const std::int64_t since = trace_begin();
   updater_->add_to_sum(gradient.use, begins);
   beat();
-  trace_end(TraceKind::kAddGradient, version, store_.catalogue().uses()[gradient.use].block, since);
+  trace_end(TraceKind::kAddGradient, version, store_.catalogue().uses()[gradient.use].group, since);
   const bool is_sound = give_back({&gradient, 1});
   mutex_.lock();
   if (is_sound) close(step, gradient.use);
@@ -185,23 +185,23 @@ void Updates::finish_norm(PendingStep& step) {
   changed_.notify_all();
 }
 
-void Updates::finish_norms_of_blocks(std::uint64_t version, PendingStep& step) {
-  for (const std::uint32_t block : blocks_) {
-    if (!options_.adds_rounds && store_.catalogue().blocks()[block].num_uses == 1) continue;  // the workers did it
+void Updates::finish_norms_of_groups(std::uint64_t version, PendingStep& step) {
+  for (const std::uint32_t group : groups_) {
+    if (!options_.adds_rounds && store_.catalogue().weight_groups()[group].num_uses == 1) continue;  // the workers did it
     mutex_.unlock();
     const std::int64_t since = trace_begin();
-    const double sum = updater_->square_sum(block);
+    const double sum = updater_->square_sum(group);
     beat();
-    trace_end(TraceKind::kNorm, version, block, since);
+    trace_end(TraceKind::kNorm, version, group, since);
     mutex_.lock();
-    step.set_square_sum(block, sum);
+    step.set_square_sum(group, sum);
   }
   finish_norm(step);
 }
 
-std::vector<CommittedGradient> Updates::taken_by(std::uint32_t block, const PendingStep& step) const {
+std::vector<CommittedGradient> Updates::taken_by(std::uint32_t group, const PendingStep& step) const {
   if (options_.adds_rounds) return {};  // each went back when it was added
-  return step.gradients_of(block);
+  return step.gradients_of(group);
 }
 
 bool Updates::give_back(std::span<const CommittedGradient> gradients) {
@@ -219,38 +219,38 @@ void Updates::update() {
   const std::uint64_t version = steps_.begin()->first;
   PendingStep& step = steps_.begin()->second;
   if (step.is_barrier() && !step.norm_is_known()) {
-    finish_norms_of_blocks(version, step);
+    finish_norms_of_groups(version, step);
     loss_scaler_.publish(version, step.outcome()->skipped);
   }
-  if (blocks_.empty()) {
+  if (groups_.empty()) {
     end_step(version, step);
   } else if (step.function()) {
     update_by_function(version, step);
   } else {
-    update_one_block(version, step);
+    update_one_group(version, step);
   }
 }
 
-void Updates::update_one_block(std::uint64_t version, PendingStep& step) {
-  const std::uint32_t block = step.take_ready();
-  const std::vector<UpdateSpan> rules = step.rules_of(block, num_applied_ + 1);
-  const bool needs_sum = !step.norm_is_known() && (options_.adds_rounds || store_.catalogue().blocks()[block].num_uses > 1);
-  const auto taken = taken_by(block, step);
+void Updates::update_one_group(std::uint64_t version, PendingStep& step) {
+  const std::uint32_t group = step.take_ready();
+  const std::vector<UpdateSpan> rules = step.rules_of(group, num_applied_ + 1);
+  const bool needs_sum = !step.norm_is_known() && (options_.adds_rounds || store_.catalogue().weight_groups()[group].num_uses > 1);
+  const auto taken = taken_by(group, step);
   const auto snapshot = snapshot_before(version);
   mutex_.unlock();
-  wait_saved(snapshot.get(), block);
+  wait_saved(snapshot.get(), group);
   const std::int64_t since = trace_begin();
-  const double sum = needs_sum ? updater_->square_sum(block) : 0;
-  stamps_.begin(block, version);
-  updater_->update(block, version, rules);
+  const double sum = needs_sum ? updater_->square_sum(group) : 0;
+  stamps_.begin(group, version);
+  updater_->update(group, version, rules);
   beat();
-  trace_end(TraceKind::kUpdate, version, block, since);
-  stamps_.complete(block, version);
-  store_.published(block).publish(version);
+  trace_end(TraceKind::kUpdate, version, group, since);
+  stamps_.complete(group, version);
+  store_.published(group).publish(version);
   const bool is_sound = give_back(taken);
   mutex_.lock();
   if (!is_sound) return;
-  if (needs_sum) step.set_square_sum(block, sum);
+  if (needs_sum) step.set_square_sum(group, sum);
   if (step.count_updated()) end_step(version, step);
 }
 
@@ -259,17 +259,17 @@ void Updates::update_by_function(std::uint64_t version, PendingStep& step) {
   const WholeUpdate& function = step.function();
   const bool skipped = step.outcome()->skipped;
   std::vector<CommittedGradient> taken;
-  for (const std::uint32_t block : blocks_) {
-    for (const CommittedGradient& gradient : taken_by(block, step)) taken.push_back(gradient);
+  for (const std::uint32_t group : groups_) {
+    for (const CommittedGradient& gradient : taken_by(group, step)) taken.push_back(gradient);
   }
   const auto snapshot = snapshot_before(version);
   mutex_.unlock();
-  for (const std::uint32_t block : blocks_) wait_saved(snapshot.get(), block);
-  const auto write = [&](std::uint32_t block, float* gradient) {
-    updater_->write_gradient(block, scaling, gradient);
+  for (const std::uint32_t group : groups_) wait_saved(snapshot.get(), group);
+  const auto write = [&](std::uint32_t group, float* gradient) {
+    updater_->write_gradient(group, scaling, gradient);
     beat();
   };
-  for (const std::uint32_t block : blocks_) stamps_.begin(block, version);
+  for (const std::uint32_t group : groups_) stamps_.begin(group, version);
   std::exception_ptr error;
   const std::int64_t since = trace_begin();
   try {
@@ -283,9 +283,9 @@ void Updates::update_by_function(std::uint64_t version, PendingStep& step) {
     return;
   }
   if (options_.trace != nullptr) options_.trace->function(version, since);
-  for (const std::uint32_t block : blocks_) {
-    stamps_.complete(block, version);
-    store_.published(block).publish(version);
+  for (const std::uint32_t group : groups_) {
+    stamps_.complete(group, version);
+    store_.published(group).publish(version);
   }
   const bool is_sound = give_back(taken);
   mutex_.lock();

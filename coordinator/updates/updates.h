@@ -1,18 +1,18 @@
 // coordinator/updates/updates.h
 // The optimizer's part of a step: when which weights are updated, and who may go on then.
 //
-// A thread of its own takes blocks as their gradients become final and has each updated by a BlockUpdater.
-// Order (docs/design/protocol.md): a block is updated when step() was called and every task that was accepted before and
+// A thread of its own takes weight groups as their gradients become final and has each updated by a GroupUpdater.
+// Order (docs/design/protocol.md): a group is updated when step() was called and every task that was accepted before and
 // uses it is committed, those of evaluations too: they may still read the copy that is overwritten. Where the step needs
 // all gradients first (it clips by norm, scales the loss, may be skipped, or is a function): when that holds for all
-// blocks. Of several that may be, the first in layer order, which the next round needs first. Then published(block) = the
-// version that the step makes, and gradient_released(use) gives the gradient blocks back.
+// groups. Of several that may be, the first in layer order, which the next round needs first. Then published(group) = the
+// version that the step makes, and gradient_released(use) gives the uses' gradients back.
 // Where a step may have several rounds each committed gradient is added to an fp32 sum first and given back at once; the
-// sum is the next step's once this one is applied to the block.
+// sum is the next step's once this one is applied to the group.
 //
-// A step with a function instead of rules is applied to all blocks at once, by the function.
+// A step with a function instead of rules is applied to all groups at once, by the function.
 //
-// Steps are named by the version of the weights that they make. Blocks are those of one pipeline that are trained.
+// Steps are named by the version of the weights that they make. Groups are those of one pipeline that are trained.
 //
 // Owned by the Coordinator, which may call it with its own mutex held. The Store must outlive it.
 #pragma once
@@ -30,8 +30,8 @@
 #include <vector>
 
 #include "common/mutex.h"
-#include "coordinator/updates/block_updater.h"
-#include "coordinator/updates/emulated_block_updater.h"
+#include "coordinator/updates/emulated_group_updater.h"
+#include "coordinator/updates/group_updater.h"
 #include "coordinator/updates/loss_scaler.h"
 #include "coordinator/updates/pending_step.h"
 #include "coordinator/updates/state_snapshot.h"
@@ -69,7 +69,7 @@ class Updates {
   // that clips by norm, scales the loss or is told to is skipped if a gradient is not finite: weights and moments stay.
   std::shared_ptr<StepOutcome> accept_step(std::uint64_t version, std::uint64_t used_version, StepRequest request);
 
-  // A task that uses a trained block was accepted before the step that makes `version`.
+  // A task that uses a trained group was accepted before the step that makes `version`.
   void task_accepted(std::uint64_t version, std::uint32_t use);
   // It is committed: without a gradient, or with one. Rounds of a step come in order.
   void task_committed(std::uint64_t version, std::uint32_t use);
@@ -80,10 +80,10 @@ class Updates {
   // Later updates leave `snapshot` as it is: what was there before them is copied. `version`: that of the last accepted step. Ends the
   // keeping of another one.
   void keep(std::uint64_t version, std::shared_ptr<StateSnapshot> snapshot);
-  // Waits until the kept version is there in all blocks; what the steps up to it have left. May be another thread's than keep().
+  // Waits until the kept version is there in all groups; what the steps up to it have left. May be another thread's than keep().
   [[nodiscard]] UpdateHistory wait_kept();
 
-  // Waits until `version` is there in all blocks.
+  // Waits until `version` is there in all groups.
   void wait_applied(std::uint64_t version);
   [[nodiscard]] const StepOutcome& wait_norm(const StepOutcome& outcome);
 
@@ -94,15 +94,15 @@ class Updates {
 
  private:
   void run();
-  // Of a pass over a block: when it begins, and that it has ended.
+  // Of a pass over a group: when it begins, and that it has ended.
   [[nodiscard]] std::int64_t trace_begin() const { return options_.trace != nullptr ? options_.trace->now() : 0; }
-  // A block is done: the run goes on, whoever waits for its weights.
+  // A group is done: the run goes on, whoever waits for its weights.
   void beat() const {
     SequenceWord& heartbeat = store_.update_heartbeat(pipeline_);
     heartbeat.publish_quietly(heartbeat.observe() + 1);
   }
-  void trace_end(TraceKind kind, std::uint64_t version, std::uint32_t block, std::int64_t since) const {
-    if (options_.trace != nullptr) options_.trace->block(kind, version, block, since);
+  void trace_end(TraceKind kind, std::uint64_t version, std::uint32_t group, std::int64_t since) const {
+    if (options_.trace != nullptr) options_.trace->group(kind, version, group, since);
   }
   [[nodiscard]] Wait missing() RP_REQUIRES(mutex_);
   [[nodiscard]] PendingStep& step_at(std::uint64_t version) RP_REQUIRES(mutex_);
@@ -112,20 +112,20 @@ class Updates {
   // Each does a piece of work of the thread, with the mutex free while memory is read and written.
   void add_one_gradient() RP_REQUIRES(mutex_);
   void update() RP_REQUIRES(mutex_);
-  void update_one_block(std::uint64_t version, PendingStep& step) RP_REQUIRES(mutex_);
+  void update_one_group(std::uint64_t version, PendingStep& step) RP_REQUIRES(mutex_);
   void update_by_function(std::uint64_t version, PendingStep& step) RP_REQUIRES(mutex_);
-  void finish_norms_of_blocks(std::uint64_t version, PendingStep& step) RP_REQUIRES(mutex_);
+  void finish_norms_of_groups(std::uint64_t version, PendingStep& step) RP_REQUIRES(mutex_);
   void finish_norm(PendingStep& step) RP_REQUIRES(mutex_);
-  // Gradient blocks to give back after an update of this block.
-  [[nodiscard]] std::vector<CommittedGradient> taken_by(std::uint32_t block, const PendingStep& step) const RP_REQUIRES(mutex_);
+  // Gradients to give back after an update of this group.
+  [[nodiscard]] std::vector<CommittedGradient> taken_by(std::uint32_t group, const PendingStep& step) const RP_REQUIRES(mutex_);
   // Gradients that were read are still what was committed, and are given back. False: they are not, and the run ends.
   [[nodiscard]] bool give_back(std::span<const CommittedGradient> gradients);
   void end_step(std::uint64_t version, PendingStep& step) RP_REQUIRES(mutex_);  // `step` is gone then
   [[nodiscard]] UpdateHistory history() const RP_REQUIRES(mutex_);
   // The snapshot that an update to `version` may not change; may be null.
   [[nodiscard]] std::shared_ptr<StateSnapshot> snapshot_before(std::uint64_t version) RP_REQUIRES(mutex_);
-  // The block may be changed then. `snapshot`: as above.
-  void wait_saved(StateSnapshot* snapshot, std::uint32_t block);
+  // The group may be changed then. `snapshot`: as above.
+  void wait_saved(StateSnapshot* snapshot, std::uint32_t group);
 
   struct Kept {
     std::uint64_t version = 0;
@@ -136,16 +136,16 @@ class Updates {
   Store& store_;
   const std::uint32_t pipeline_;
   const UpdatesOptions options_;
-  const std::vector<std::uint32_t> blocks_;  // trained ones
+  const std::vector<std::uint32_t> groups_;  // trained ones
   WeightStamps stamps_;
   WaitRecord waits_;
-  const std::unique_ptr<BlockUpdater> updater_;  // used by the thread only
+  const std::unique_ptr<GroupUpdater> updater_;  // used by the thread only
 
   Mutex mutex_;
   CondVar changed_;
   std::map<std::uint64_t, PendingStep> steps_ RP_GUARDED_BY(mutex_);  // begun, not applied
   std::deque<std::pair<std::uint64_t, CommittedGradient>> to_add_ RP_GUARDED_BY(mutex_);
-  std::uint64_t version_ RP_GUARDED_BY(mutex_) = 0;  // there in all blocks
+  std::uint64_t version_ RP_GUARDED_BY(mutex_) = 0;  // there in all groups
   std::uint64_t num_applied_ RP_GUARDED_BY(mutex_) = 0;   // steps that were not skipped
   LossScaler loss_scaler_ RP_GUARDED_BY(mutex_);
   Kept kept_ RP_GUARDED_BY(mutex_);

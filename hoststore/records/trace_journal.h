@@ -40,18 +40,18 @@ enum class TraceKind : std::uint32_t {
   kTask = 1,           // numbers: round, step
   kCompute = 2,        // one microbatch of it; numbers: round, step
   kUploadInput = 3,    // numbers: bytes, then of the block where it was made: slot (-1: the coordinator), kind, index
-  kUploadWeights = 4,  // numbers: bytes, version, block.
+  kUploadWeights = 4,  // numbers: bytes, version, weight group
   kDownloadOutput = 5, // numbers: bytes
-  kDownloadGradient = 6,  // numbers: bytes, block
+  kDownloadGradient = 6,  // numbers: bytes, weight group
   // Anybody's. `detail`: WaitKind; numbers: Wait::numbers.
   kWait = 7,
   // The coordinator's.
   kAcceptRound = 8,    // numbers: round, step, slots
   kCopyInputs = 9,     // numbers: round, step, bytes
   kCommit = 10,        // numbers: worker
-  kUpdate = 11,        // numbers: step, version, block (-1: all, by a function)
-  kAddGradient = 12,   // numbers: step, version, block
-  kNorm = 13,          // numbers: step, version, block
+  kUpdate = 11,        // numbers: step, version, weight group (-1: all, by a function)
+  kAddGradient = 12,   // numbers: step, version, weight group
+  kNorm = 13,          // numbers: step, version, weight group
   // A worker's: kCompute is what follows it.
   kRecompute = 14,     // the part of a backward's microbatch that does not need the gradient; as kCompute
 };

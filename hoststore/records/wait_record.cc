@@ -41,9 +41,9 @@ std::string Wait::text() const {
   const auto& [a, b, c, d] = numbers;
   switch (kind) {
     case WaitKind::kNone: return "nothing";
-    case WaitKind::kWeights: return cat("version ", a, " of weight block ", b);
+    case WaitKind::kWeights: return cat("version ", a, " of weight group ", b);
     case WaitKind::kInputs: return cat("microbatch ", a, " of ", block_text(static_cast<BlockKind>(b), c), " from worker ", d);
-    case WaitKind::kGradientReleased: return cat("gradient block ", a, " to be free again");
+    case WaitKind::kGradientReleased: return cat("gradient buffer ", a, " to be free again");
     case WaitKind::kOwnInputBuffer: return "a free input buffer";
     case WaitKind::kOwnWeights: return "its weights";
     case WaitKind::kOwnInputs: return cat("its inputs of microbatch ", a);
@@ -58,13 +58,13 @@ std::string Wait::text() const {
     case WaitKind::kUpdates: return cat("version ", a, " of the weights of pipeline ", b);
     case WaitKind::kNorm: return cat("the gradient norm of pipeline ", a);
     case WaitKind::kGradients:
-      return cat("the gradients for version ", a, " of the weights: ", b, " of ", c, " blocks have theirs");
+      return cat("the gradients for version ", a, " of the weights: ", b, " of ", c, " groups have theirs");
     case WaitKind::kLossScale: return cat("the loss scale of version ", a, ", pipeline ", b);
     case WaitKind::kNextTask: return "the next task";
     case WaitKind::kNextSlot: return "the next round";
     case WaitKind::kOwnCopies: return "its earlier copies to end";
     case WaitKind::kOwnOutputs: return "the download of earlier outputs";
-    case WaitKind::kStateSaved: return cat("weight block ", a, " to be saved");
+    case WaitKind::kStateSaved: return cat("weight group ", a, " to be saved");
     case WaitKind::kNextStep: return cat("the next step (version ", a, " of the weights is there)");
   }
   return "something that this rp-launch does not know";

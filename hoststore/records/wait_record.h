@@ -21,9 +21,9 @@ namespace rp {
 enum class WaitKind : std::uint32_t {
   kNone = 0,
   // A worker's, for other processes.
-  kWeights = 1,        // version [0] of weight block [1]
+  kWeights = 1,        // version [0] of weight group [1]
   kInputs = 2,         // microbatch [0] of the block of BlockKind [1], index [2], from worker [3]
-  kGradientReleased = 3,  // gradient block [0] to be released [1] times
+  kGradientReleased = 3,  // gradient buffer of use [0] to be released [1] times
   // A worker's, for its own threads.
   kOwnInputBuffer = 4,
   kOwnWeights = 5,
@@ -39,7 +39,7 @@ enum class WaitKind : std::uint32_t {
   kCommits = 14,       // of everything accepted
   kUpdates = 15,       // version [0] of the weights of pipeline [1]
   kNorm = 16,          // of the gradients of pipeline [0]
-  kGradients = 17,     // that version [0] is made of; [1] of [2] blocks have theirs
+  kGradients = 17,     // that version [0] is made of; [1] of [2] weight groups have theirs
   // A worker's, for other processes.
   kLossScale = 18,     // of version [0] of the weights of pipeline [1]
   // Of a thread with nothing to do.
@@ -50,7 +50,7 @@ enum class WaitKind : std::uint32_t {
   kOwnCopies = 22,
   kOwnOutputs = 23,    // of earlier microbatches to be downloaded
   // The coordinator's, for its own threads.
-  kStateSaved = 24,    // weight block [0], whose version before the update is being saved
+  kStateSaved = 24,    // weight group [0], whose version before the update is being saved
 };
 inline constexpr std::uint32_t kWaitKinds = 25;
 
@@ -66,7 +66,7 @@ struct Wait {
   }
   // Waits of a thread that has nothing to do.
   [[nodiscard]] bool is_idle() const { return kind >= WaitKind::kNextTask && kind <= WaitKind::kNextStep; }
-  // "version 3 of weight block 7".
+  // "version 3 of weight group 7".
   [[nodiscard]] std::string text() const;
 };
 

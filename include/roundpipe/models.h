@@ -32,7 +32,7 @@ struct ModelInfo {
   std::int64_t max_sequence_length = 0;  // in tokens
   std::uint64_t weight_bytes = 0;        // of all tensors in the weight files of a saved model
   std::vector<std::string> left_out{};   // names of files in the model's folder that a saved model does not have
-  int num_layers = 0;                    // of the pipeline: embedding, decoder blocks, head
+  int num_layers = 0;                    // of the pipeline: embedding, decoder layers, head
 };
 
 // Describes the causal language model in a Hugging Face directory (config.json, *.safetensors, index where sharded).

@@ -7,7 +7,7 @@
 // fused, and every instruction set gives the same bits. Arithmetic is fp32; values are rounded once when stored.
 //
 // Activations and weights are of a working dtype (common/dtype.h): `element(x)` rounds to it. fp16 is taken by the norms, the
-// rotation, the gated units and the sum of floats. The loops that work on the results of matrix products (cross entropy, blocks of
+// rotation, the gated units and the sum of floats. The loops that work on the results of matrix products (cross entropy, tiles of
 // attention) take bf16 and fp32: on the CPU products of fp16 are computed in fp32 (models/layers/linear.h), and so is what follows them. A call with
 // a dtype that its loop does not take is a broken invariant: it aborts and reads nothing.
 #pragma once

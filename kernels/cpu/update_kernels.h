@@ -16,11 +16,11 @@ inline constexpr std::size_t kNumSquareLanes = 16;
 // Each function works on the elements [begin, end).
 struct UpdateKernels {
   const char* name;
-  void (*update)(const BlockState&, const BlockGradients&, const UpdateStep&, std::size_t begin, std::size_t end);
-  void (*skip)(const BlockState&, std::size_t begin, std::size_t end);
-  void (*add)(float* sum, const BlockGradients&, std::size_t begin, std::size_t end);
+  void (*update)(const GroupState&, const GroupGradients&, const UpdateStep&, std::size_t begin, std::size_t end);
+  void (*skip)(const GroupState&, std::size_t begin, std::size_t end);
+  void (*add)(float* sum, const GroupGradients&, std::size_t begin, std::size_t end);
   // Adds the square of element i to lanes[(i - begin) % kNumSquareLanes].
-  void (*squares)(const BlockGradients&, std::size_t begin, std::size_t end, double* lanes);
+  void (*squares)(const GroupGradients&, std::size_t begin, std::size_t end, double* lanes);
 };
 
 extern const UpdateKernels kPortableUpdateKernels;

@@ -46,7 +46,7 @@ struct Scalar {
   };
 };
 
-void scalar_squares(const BlockGradients& gradients, std::size_t begin, std::size_t end, double* lanes) {
+void scalar_squares(const GroupGradients& gradients, std::size_t begin, std::size_t end, double* lanes) {
   const auto done = with_dtype(gradients.dtype, [&](auto dtype) {
     constexpr DType kDType = decltype(dtype)::value;
     std::size_t i = square_vectors<Scalar, kDType>(gradients, begin, end, lanes);

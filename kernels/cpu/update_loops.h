@@ -21,7 +21,7 @@ constexpr std::size_t kUpdateElements = 32;
 constexpr std::size_t kPrefetchElements = 512;
 
 template <typename V, DType kDType>
-typename V::Floats gradient_at(const BlockGradients& gradients, std::size_t i) {
+typename V::Floats gradient_at(const GroupGradients& gradients, std::size_t i) {
   typename V::Floats sum = V::all(0.0F) + V::template load<kDType>(gradients.uses[0], i);
   for (std::size_t use = 1; use < gradients.num_uses; ++use) sum += V::template load<kDType>(gradients.uses[use], i);
   return sum;
@@ -56,7 +56,7 @@ struct Coefficients {
 
 // The new value of the parameters `p` from their gradient; the moments are read and written.
 template <typename V, UpdateKind kKind>
-typename V::Floats updated(const BlockState& s, const Coefficients<V>& c, typename V::Floats p, typename V::Floats g,
+typename V::Floats updated(const GroupState& s, const Coefficients<V>& c, typename V::Floats p, typename V::Floats g,
                            std::size_t at) {
   constexpr DType kFp32 = DType::kFloat32;
   if (c.clips_values) g = V::larger(c.min_value, V::smaller(c.max_value, g));
@@ -83,13 +83,13 @@ enum class Working : std::uint8_t { kNone, kStore, kStream };
 
 // Updates whole groups of vectors from `i` on; returns the first element that it left out.
 template <typename V, UpdateKind kKind, DType kGradient, DType kDType, Working kWorking>
-std::size_t update_vectors(const BlockState& state, const BlockGradients& gradients, const UpdateStep& step,
+std::size_t update_vectors(const GroupState& state, const GroupGradients& gradients, const UpdateStep& step,
                            std::size_t i, std::size_t end) {
   constexpr DType kFp32 = DType::kFloat32;
   constexpr std::size_t kStride = V::kWidth == 1 ? 1 : kUpdateElements;
   const Coefficients<V> c(step);
-  const BlockState s = state;
-  const BlockGradients grads = gradients;
+  const GroupState s = state;
+  const GroupGradients grads = gradients;
   for (; i + kStride <= end; i += kStride) {
     if constexpr (kStride > 1) {
       if constexpr (num_moments(kKind) >= 1) prefetch_update<kFp32>(s.m, i + kPrefetchElements);
@@ -111,8 +111,8 @@ std::size_t update_vectors(const BlockState& state, const BlockGradients& gradie
 }
 
 template <typename V, DType kDType>
-std::size_t add_vectors(float* sum, const BlockGradients& gradients, std::size_t i, std::size_t end) {
-  const BlockGradients grads = gradients;
+std::size_t add_vectors(float* sum, const GroupGradients& gradients, std::size_t i, std::size_t end) {
+  const GroupGradients grads = gradients;
   for (; i + V::kWidth <= end; i += V::kWidth) {
     const auto total = V::template load<DType::kFloat32>(sum, i) + gradient_at<V, kDType>(grads, i);
     V::template store<DType::kFloat32>(sum, i, total);
@@ -121,8 +121,8 @@ std::size_t add_vectors(float* sum, const BlockGradients& gradients, std::size_t
 }
 
 template <typename V, DType kDType>
-std::size_t square_vectors(const BlockGradients& gradients, std::size_t i, std::size_t end, double* lanes) {
-  const BlockGradients grads = gradients;
+std::size_t square_vectors(const GroupGradients& gradients, std::size_t i, std::size_t end, double* lanes) {
+  const GroupGradients grads = gradients;
   typename V::Squares squares(lanes);
   for (; i + kNumSquareLanes <= end; i += kNumSquareLanes) {
 #pragma GCC unroll 16
@@ -133,8 +133,8 @@ std::size_t square_vectors(const BlockGradients& gradients, std::size_t i, std::
 }
 
 template <typename V, DType kWorking>
-std::size_t skip_vectors(const BlockState& state, std::size_t i, std::size_t end) {
-  const BlockState s = state;
+std::size_t skip_vectors(const GroupState& state, std::size_t i, std::size_t end) {
+  const GroupState s = state;
   for (; i + V::kWidth <= end; i += V::kWidth) {
     V::template store<kWorking>(s.working, i, V::template load<DType::kFloat32>(s.old_master, i));
   }
@@ -158,7 +158,7 @@ std::size_t with_dtype(DType dtype, const Visit& visit) {
 // The ranges: whole vectors first, the rest by the scalar kernels.
 
 template <typename V, UpdateKind kKind>
-std::size_t update_kind(const BlockState& state, const BlockGradients& gradients, const UpdateStep& step, std::size_t begin,
+std::size_t update_kind(const GroupState& state, const GroupGradients& gradients, const UpdateStep& step, std::size_t begin,
                         std::size_t end) {
   const std::uintptr_t working_address = reinterpret_cast<std::uintptr_t>(state.working);
   return with_dtype(gradients.dtype, [&](auto gradient) {
@@ -176,7 +176,7 @@ std::size_t update_kind(const BlockState& state, const BlockGradients& gradients
 }
 
 template <typename V>
-void update_range(const BlockState& state, const BlockGradients& gradients, const UpdateStep& step, std::size_t begin,
+void update_range(const GroupState& state, const GroupGradients& gradients, const UpdateStep& step, std::size_t begin,
                   std::size_t end) {
   std::size_t done = begin;
   switch (step.kind) {
@@ -188,7 +188,7 @@ void update_range(const BlockState& state, const BlockGradients& gradients, cons
 }
 
 template <typename V>
-void skip_range(const BlockState& state, std::size_t begin, std::size_t end) {
+void skip_range(const GroupState& state, std::size_t begin, std::size_t end) {
   const std::size_t done = with_dtype(state.working_dtype, [&](auto working) {
     return skip_vectors<V, decltype(working)::value>(state, begin, end);
   });
@@ -196,7 +196,7 @@ void skip_range(const BlockState& state, std::size_t begin, std::size_t end) {
 }
 
 template <typename V>
-void add_range(float* sum, const BlockGradients& gradients, std::size_t begin, std::size_t end) {
+void add_range(float* sum, const GroupGradients& gradients, std::size_t begin, std::size_t end) {
   const std::size_t done = with_dtype(gradients.dtype, [&](auto dtype) {
     return add_vectors<V, decltype(dtype)::value>(sum, gradients, begin, end);
   });
@@ -204,7 +204,7 @@ void add_range(float* sum, const BlockGradients& gradients, std::size_t begin, s
 }
 
 template <typename V>
-void square_range(const BlockGradients& gradients, std::size_t begin, std::size_t end, double* lanes) {
+void square_range(const GroupGradients& gradients, std::size_t begin, std::size_t end, double* lanes) {
   const std::size_t done = with_dtype(gradients.dtype, [&](auto dtype) {
     return square_vectors<V, decltype(dtype)::value>(gradients, begin, end, lanes);
   });

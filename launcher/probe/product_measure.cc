@@ -14,7 +14,7 @@ namespace rp {
 
 namespace {
 
-constexpr std::uint64_t kBlockElements = std::uint64_t{1} << 20;  // of random numbers, again and again
+constexpr std::uint64_t kPieceElements = std::uint64_t{1} << 20;  // of random numbers, again and again
 constexpr std::uint64_t kMaxBytes = 4;                           // an element
 
 class GpuMemory {
@@ -117,7 +117,7 @@ class Products {
         result_(context, kMaxBytes * largest([](const ProductShape& s) {
                            return std::max({product(s.rows, s.in), product(s.in, s.out), product(s.rows, s.out)});
                          })),
-        numbers_(context, kBlockElements * kMaxBytes),
+        numbers_(context, kPieceElements * kMaxBytes),
         stream_(context) {}
 
   // GB/s, read and written.
@@ -154,7 +154,7 @@ class Products {
   }
 
   void fill(const GpuMemory& memory, BlasType type) {
-    const std::vector<std::byte> numbers = random_numbers(type, std::min(kBlockElements, memory.bytes() / kMaxBytes));
+    const std::vector<std::byte> numbers = random_numbers(type, std::min(kPieceElements, memory.bytes() / kMaxBytes));
     std::memcpy(numbers_.data(), numbers.data(), numbers.size());
     for (std::uint64_t at = 0; at < memory.bytes(); at += numbers.size()) {
       const std::uint64_t bytes = std::min<std::uint64_t>(numbers.size(), memory.bytes() - at);

@@ -33,8 +33,8 @@ struct Producer {
 FlowKey block_key(std::int64_t slot, std::int64_t kind, std::int64_t index, std::int64_t microbatch) {
   return {slot, kind, index, microbatch};
 }
-// By block and version.
-FlowKey weights_key(std::int64_t block, std::int64_t version) { return {-1, block, version, 0}; }
+// By weight group and version.
+FlowKey weights_key(std::int64_t group, std::int64_t version) { return {-1, group, version, 0}; }
 
 class TraceText {
  public:

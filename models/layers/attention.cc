@@ -22,8 +22,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr std::int64_t kQueryBlock = 64;
-constexpr std::int64_t kKeyBlock = 64;
+constexpr std::int64_t kQueryTile = 64;
+constexpr std::int64_t kKeyTile = 64;
 constexpr float kNoSink = -std::numeric_limits<float>::infinity();
 
 std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
@@ -65,9 +65,9 @@ struct Shape {
       : b(q_btnd.size(0)), t(q_btnd.size(1)), n(q_btnd.size(2)), m(k_btmd.size(2)), d(q_btnd.size(3)),
         scale(static_cast<float>(scale_of_scores)), window(window_or_none > 0 ? window_or_none : kWholeWindow) {}
 
-  // The block of keys that holds the first one that this query sees.
-  [[nodiscard]] std::int64_t first_key_block(std::int64_t query) const {
-    return query < window ? 0 : (query + 1 - window) / kKeyBlock * kKeyBlock;
+  // The tile of keys that holds the first one that this query sees.
+  [[nodiscard]] std::int64_t first_key_tile(std::int64_t query) const {
+    return query < window ? 0 : (query + 1 - window) / kKeyTile * kKeyTile;
   }
 
   std::int64_t b, t, n, m, d;
@@ -81,21 +81,21 @@ template <typename T>
 class HeadForward {
  public:
   explicit HeadForward(const Shape& shape)
-      : s_(shape), padded_(round_up(shape.t, kKeyBlock)), keys_(element_count()), values_(element_count()),
-        scores_(static_cast<std::size_t>(kQueryBlock * padded_)), probabilities_(scores_.size()),
-        out_(static_cast<std::size_t>(kQueryBlock * s_.d)) {}
+      : s_(shape), padded_(round_up(shape.t, kKeyTile)), keys_(element_count()), values_(element_count()),
+        scores_(static_cast<std::size_t>(kQueryTile * padded_)), probabilities_(scores_.size()),
+        out_(static_cast<std::size_t>(kQueryTile * s_.d)) {}
 
   // All that is given begins with the first of `length` positions.
   void run(const HeadRows<T>& q, const HeadRows<T>& k, const HeadRows<T>& v, const HeadRows<T>& out, float* log_sums,
            std::int64_t length, float sink) {
-    const std::int64_t width = round_up(length, kKeyBlock);
+    const std::int64_t width = round_up(length, kKeyTile);
     pack(k, 0, length, s_.d, keys_.data(), width, /*transposed=*/true, padded_);
     pack(v, 0, length, s_.d, values_.data(), width, /*transposed=*/false);
-    for (std::int64_t query = 0; query < length; query += kQueryBlock) {
-      const std::int64_t rows = std::min(kQueryBlock, length - query);
-      const std::int64_t first = s_.first_key_block(query), columns = round_up(query + rows, kKeyBlock);
-      for (std::int64_t key = first; key < columns; key += kKeyBlock) {
-        multiply(rows, kKeyBlock, s_.d, q.row(query), q.stride, keys_.data() + pairs() * key, padded_,
+    for (std::int64_t query = 0; query < length; query += kQueryTile) {
+      const std::int64_t rows = std::min(kQueryTile, length - query);
+      const std::int64_t first = s_.first_key_tile(query), columns = round_up(query + rows, kKeyTile);
+      for (std::int64_t key = first; key < columns; key += kKeyTile) {
+        multiply(rows, kKeyTile, s_.d, q.row(query), q.stride, keys_.data() + pairs() * key, padded_,
                  scores_.data() + key, padded_, /*add=*/false);
       }
       const CausalSoftmaxRows call{.scores = scores_.data() + first,
@@ -108,8 +108,8 @@ class HeadForward {
                                    .window = s_.window,
                                    .sink = sink};
       layer_kernels().causal_softmax(kElement<T>, call, 0, rows);
-      for (std::int64_t key = first; key < columns; key += kKeyBlock) {
-        multiply(rows, s_.d, kKeyBlock, probabilities_.data() + key, padded_, values_.data() + key * s_.d, s_.d,
+      for (std::int64_t key = first; key < columns; key += kKeyTile) {
+        multiply(rows, s_.d, kKeyTile, probabilities_.data() + key, padded_, values_.data() + key * s_.d, s_.d,
                  out_.data(), s_.d, /*add=*/key > first);
       }
       for (std::int64_t i = 0; i < rows; ++i) {
@@ -124,7 +124,7 @@ class HeadForward {
   [[nodiscard]] std::size_t element_count() const { return static_cast<std::size_t>(padded_ * s_.d); }
 
   const Shape s_;
-  const std::int64_t padded_;  // t, rounded up to whole key blocks
+  const std::int64_t padded_;  // t, rounded up to whole key tiles
   std::vector<T> keys_, values_;
   std::vector<float> scores_;
   std::vector<T> probabilities_;
@@ -137,20 +137,20 @@ template <typename T>
 class GroupBackward {
  public:
   explicit GroupBackward(const Shape& shape)
-      : s_(shape), padded_(round_up(shape.t, kKeyBlock)), keys_t_(floats(padded_ * s_.d)),
+      : s_(shape), padded_(round_up(shape.t, kKeyTile)), keys_t_(floats(padded_ * s_.d)),
         grad_k_(keys_t_.size()), grad_v_(keys_t_.size()) {
-    for (auto* buffer : {&q_, &q_t_, &grad_out_, &grad_out_t_}) buffer->resize(floats(kQueryBlock * s_.d));
+    for (auto* buffer : {&q_, &q_t_, &grad_out_, &grad_out_t_}) buffer->resize(floats(kQueryTile * s_.d));
     for (auto* buffer : {&probabilities_, &grad_scores_, &grad_score_pairs_}) {
-      buffer->resize(floats(kKeyBlock * kQueryBlock));
+      buffer->resize(floats(kKeyTile * kQueryTile));
     }
-    for (auto* buffer : {&scores_, &grads_}) buffer->resize(floats(kKeyBlock * kQueryBlock));
-    grad_q_t_.resize(floats(kQueryBlock * s_.d));
+    for (auto* buffer : {&scores_, &grads_}) buffer->resize(floats(kKeyTile * kQueryTile));
+    grad_q_t_.resize(floats(kQueryTile * s_.d));
   }
 
   // A document of `length` positions; all that is given here and below begins with the first of them.
   void start(const HeadRows<T>& k, std::int64_t length) {
     length_ = length;
-    const std::int64_t width = round_up(length, kKeyBlock);
+    const std::int64_t width = round_up(length, kKeyTile);
     // As the left-hand side of a product: not interleaved.
     for (std::int64_t i = 0; i < s_.d; ++i) {
       T* row = keys_t_.data() + i * padded_;
@@ -165,13 +165,13 @@ class GroupBackward {
   float add_head(const HeadRows<T>& q, const HeadRows<T>& k, const HeadRows<T>& v, const HeadRows<T>& out,
                  const HeadRows<T>& grad_out, const float* log_sums, const HeadRows<T>& grad_q, float sink) {
     float of_sink = 0;
-    for (std::int64_t query = 0; query < length_; query += kQueryBlock) {
-      const std::int64_t rows = std::min(kQueryBlock, length_ - query);
-      pack(q, query, rows, s_.d, q_.data(), kQueryBlock, false);
-      pack(q, query, rows, s_.d, q_t_.data(), kQueryBlock, true);
-      pack(grad_out, query, rows, s_.d, grad_out_.data(), kQueryBlock, false);
-      pack(grad_out, query, rows, s_.d, grad_out_t_.data(), kQueryBlock, true);
-      for (std::int64_t i = 0; i < kQueryBlock; ++i) {
+    for (std::int64_t query = 0; query < length_; query += kQueryTile) {
+      const std::int64_t rows = std::min(kQueryTile, length_ - query);
+      pack(q, query, rows, s_.d, q_.data(), kQueryTile, false);
+      pack(q, query, rows, s_.d, q_t_.data(), kQueryTile, true);
+      pack(grad_out, query, rows, s_.d, grad_out_.data(), kQueryTile, false);
+      pack(grad_out, query, rows, s_.d, grad_out_t_.data(), kQueryTile, true);
+      for (std::int64_t i = 0; i < kQueryTile; ++i) {
         // Queries behind the end have zero gradients; these keep their probabilities finite.
         log_sums_[i] = i < rows ? log_sums[query + i] : 0.0F;
         deltas_[i] = i < rows ? layer_kernels().dot(kElement<T>, out.row(query + i), grad_out.row(query + i), s_.d) : 0.0F;
@@ -179,12 +179,12 @@ class GroupBackward {
       if (sink != kNoSink) {
         for (std::int64_t i = 0; i < rows; ++i) of_sink += std::exp(sink - log_sums_[i]) * deltas_[i];
       }
-      const std::int64_t first = s_.first_key_block(query);
-      for (std::int64_t key = first; key < query + rows; key += kKeyBlock) add_block(k, v, query, key, first);
+      const std::int64_t first = s_.first_key_tile(query);
+      for (std::int64_t key = first; key < query + rows; key += kKeyTile) add_tile(k, v, query, key, first);
       for (std::int64_t i = 0; i < rows; ++i) {
         T* row = grad_q.row(query + i);
         for (std::int64_t j = 0; j < s_.d; ++j) {
-          row[j] = static_cast<T>(grad_q_t_[static_cast<std::size_t>(j * kQueryBlock + i)]);
+          row[j] = static_cast<T>(grad_q_t_[static_cast<std::size_t>(j * kQueryTile + i)]);
         }
       }
     }
@@ -201,33 +201,33 @@ class GroupBackward {
  private:
   static std::size_t floats(std::int64_t count) { return static_cast<std::size_t>(count); }
 
-  void add_block(const HeadRows<T>& k, const HeadRows<T>& v, std::int64_t query, std::int64_t key, std::int64_t first_key) {
-    const std::int64_t d = s_.d, rows = std::min(kKeyBlock, length_ - key);
-    multiply(rows, kQueryBlock, d, k.row(key), k.stride, q_t_.data(), kQueryBlock, scores_.data(), kQueryBlock, false);
-    multiply(rows, kQueryBlock, d, v.row(key), v.stride, grad_out_t_.data(), kQueryBlock, grads_.data(), kQueryBlock,
+  void add_tile(const HeadRows<T>& k, const HeadRows<T>& v, std::int64_t query, std::int64_t key, std::int64_t first_key) {
+    const std::int64_t d = s_.d, rows = std::min(kKeyTile, length_ - key);
+    multiply(rows, kQueryTile, d, k.row(key), k.stride, q_t_.data(), kQueryTile, scores_.data(), kQueryTile, false);
+    multiply(rows, kQueryTile, d, v.row(key), v.stride, grad_out_t_.data(), kQueryTile, grads_.data(), kQueryTile,
              false);
     const AttentionGradRows call{scores_.data(), grads_.data(), log_sums_, deltas_, probabilities_.data(),
-                                 grad_scores_.data(), grad_score_pairs_.data(), kQueryBlock, rows, query - key,
+                                 grad_scores_.data(), grad_score_pairs_.data(), kQueryTile, rows, query - key,
                                  s_.scale, s_.window};
-    layer_kernels().attention_grad(kElement<T>, call, 0, kKeyBlock / 2);
-    multiply(rows, d, kQueryBlock, probabilities_.data(), kQueryBlock, grad_out_.data(), d, grad_v_.data() + key * d, d,
+    layer_kernels().attention_grad(kElement<T>, call, 0, kKeyTile / 2);
+    multiply(rows, d, kQueryTile, probabilities_.data(), kQueryTile, grad_out_.data(), d, grad_v_.data() + key * d, d,
              true);
-    multiply(rows, d, kQueryBlock, grad_scores_.data(), kQueryBlock, q_.data(), d, grad_k_.data() + key * d, d, true);
+    multiply(rows, d, kQueryTile, grad_scores_.data(), kQueryTile, q_.data(), d, grad_k_.data() + key * d, d, true);
     const T* grad_scores = sizeof(T) == 2 ? grad_score_pairs_.data() : grad_scores_.data();
-    multiply(d, kQueryBlock, kKeyBlock, keys_t_.data() + key, padded_, grad_scores, kQueryBlock, grad_q_t_.data(),
-             kQueryBlock, key > first_key);
+    multiply(d, kQueryTile, kKeyTile, keys_t_.data() + key, padded_, grad_scores, kQueryTile, grad_q_t_.data(),
+             kQueryTile, key > first_key);
   }
 
   const Shape s_;
   const std::int64_t padded_;
   std::int64_t length_ = 0;
-  std::vector<T> keys_t_;              // [d, padded_], zero behind the end up to a whole block
+  std::vector<T> keys_t_;              // [d, padded_], zero behind the end up to a whole tile
   std::vector<float> grad_k_, grad_v_;  // [padded_, d]
   std::vector<T> q_, q_t_, grad_out_, grad_out_t_;
-  std::vector<T> probabilities_, grad_scores_, grad_score_pairs_;  // [keys, queries] of a block
+  std::vector<T> probabilities_, grad_scores_, grad_score_pairs_;  // [keys, queries] of a tile
   std::vector<float> scores_, grads_;
   std::vector<float> grad_q_t_;  // [d, queries]
-  float log_sums_[kQueryBlock] = {}, deltas_[kQueryBlock] = {};
+  float log_sums_[kQueryTile] = {}, deltas_[kQueryTile] = {};
 };
 
 // The documents of each row.
@@ -292,7 +292,7 @@ std::optional<at::Tensor> where_defined(const at::Tensor& tensor) {
   return tensor.defined() ? std::make_optional(tensor) : std::nullopt;
 }
 
-struct BlockedAttention : torch::autograd::Function<BlockedAttention> {
+struct TiledAttention : torch::autograd::Function<TiledAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const std::optional<at::Tensor>& sinks, const std::optional<at::Tensor>& documents, double scale,
                             std::int64_t window) {
@@ -358,10 +358,10 @@ at::Tensor causal_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, 
   }
   static const bool has_bf16 = has_small_products<at::BFloat16>();
   static const bool has_fp32 = has_small_products<float>();
-  const bool blocked = kernel_dtype(q_btnd) == DType::kBFloat16 ? has_bf16 : has_fp32;
-  if (!blocked || q_btnd.size(3) % 2 != 0) return attention_by_libtorch(q_btnd, k_btmd, v_btmd, rule);
-  return BlockedAttention::apply(q_btnd, k_btmd, v_btmd, where_defined(rule.sinks_n), where_defined(rule.documents_bk),
-                                 scale_of(rule, q_btnd.size(3)), rule.window);
+  const bool tiled = kernel_dtype(q_btnd) == DType::kBFloat16 ? has_bf16 : has_fp32;
+  if (!tiled || q_btnd.size(3) % 2 != 0) return attention_by_libtorch(q_btnd, k_btmd, v_btmd, rule);
+  return TiledAttention::apply(q_btnd, k_btmd, v_btmd, where_defined(rule.sinks_n), where_defined(rule.documents_bk),
+                               scale_of(rule, q_btnd.size(3)), rule.window);
 }
 
 }  // namespace rp::models

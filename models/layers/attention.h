@@ -1,5 +1,5 @@
 // models/layers/attention.h
-// Causal attention with grouped queries, windows and sinks, on the CPU in blocks that stay in the cache, on a GPU by LibTorch.
+// Causal attention with grouped queries, windows and sinks, on the CPU in tiles that stay in the cache, on a GPU by LibTorch.
 //
 // On the CPU LibTorch's own kernel multiplies at the speed of fp32 whatever the dtype on processors for which its BLAS has no bf16
 // code (docs/design/models.md). This one uses oneDNN's small products (at::native::cpublas::brgemm): bf16 times bf16

@@ -1,5 +1,5 @@
 // models/layers/gpu_attention.h
-// Attention by LibTorch's own kernels: all of it on a GPU, and on the CPU what attention.cc has no blocks for.
+// Attention by LibTorch's own kernels: all of it on a GPU, and on the CPU what attention.cc has no tiles for.
 //
 // On a GPU: at::scaled_dot_product_attention, which takes its flash kernel for bf16 and fp16, and for fp32, which that does
 // not know, its memory-efficient one. Their backward has a fixed order of sums only in LibTorch's deterministic mode without

@@ -1,5 +1,5 @@
 // models/layers/ops.h
-// Differentiable operations of a transformer block over the loops of kernels.h, or on a GPU over gpu_kernels.h: each is one
+// Differentiable operations of a decoder layer over the loops of kernels.h, or on a GPU over gpu_kernels.h: each is one
 // node of the autograd graph and one pass over memory in each direction.
 //
 // Tensors are bf16, fp16 or fp32; all of a call are in one place. Shapes: b sequences, t positions, n heads,

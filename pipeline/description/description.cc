@@ -159,7 +159,7 @@ void compare_parameters(const std::vector<NamedParameter>& parameters, const Cat
                       " in the coordinator and ", parameters[i].name, " ", shape_text(parameters[i].value.sizes()),
                       " in this worker"));
     }
-    const bool is_trained = catalogue.blocks()[catalogue.uses()[expected[i].use].block].is_trained != 0;
+    const bool is_trained = catalogue.weight_groups()[catalogue.uses()[expected[i].use].group].is_trained != 0;
     if (parameters[i].value.requires_grad() != is_trained) {
       throw Error(ExitCode::kUserError, cat(who, ": the parameter ", parameters[i].name, " is ",
                                             is_trained ? "trained" : "frozen", " in the coordinator, but not in this worker"));

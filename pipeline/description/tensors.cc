@@ -27,17 +27,17 @@ Tensors tensors_over(const std::vector<TensorView>& views, c10::Device device) {
 }
 
 at::Tensor parameter_view(Store& store, const TensorRecord& parameter, std::uint64_t copy) {
-  const BlockRecord& block = store.catalogue().blocks()[store.catalogue().uses()[parameter.use].block];
-  const std::byte* data = store.parameters(block.parameter_offset[copy] + parameter.element_offset * dtype_bytes(block.dtype));
+  const WeightGroupRecord& group = store.catalogue().weight_groups()[store.catalogue().uses()[parameter.use].group];
+  const std::byte* data = store.parameters(group.parameter_offset[copy] + parameter.element_offset * dtype_bytes(group.dtype));
   return tensor_over({parameter.desc, data});
 }
 
 at::Tensor master_view(Store& store, const TensorRecord& parameter, std::uint64_t version) {
-  const BlockRecord& block = store.catalogue().blocks()[store.catalogue().uses()[parameter.use].block];
-  if (block.working_is_master()) return parameter_view(store, parameter, version % block.num_copies);
+  const WeightGroupRecord& group = store.catalogue().weight_groups()[store.catalogue().uses()[parameter.use].group];
+  if (group.working_is_master()) return parameter_view(store, parameter, version % group.num_copies);
   TensorDesc desc = parameter.desc;
-  desc.dtype = block.master_dtype;
-  const auto* data = reinterpret_cast<const std::byte*>(store.state(block.master_offset));
+  desc.dtype = group.master_dtype;
+  const auto* data = reinterpret_cast<const std::byte*>(store.state(group.master_offset));
   return tensor_over({desc, data + parameter.element_offset * dtype_bytes(desc.dtype)});
 }
 
@@ -49,7 +49,7 @@ at::Tensor moment_view(Store& store, const TensorRecord& parameter, std::uint64_
 }
 
 bool is_first_use(const Catalogue& catalogue, const TensorRecord& parameter) {
-  return catalogue.blocks()[catalogue.uses()[parameter.use].block].first_use == parameter.use;
+  return catalogue.weight_groups()[catalogue.uses()[parameter.use].group].first_use == parameter.use;
 }
 
 std::vector<TensorView> views_of(Tensors& tensors, c10::Device device) {

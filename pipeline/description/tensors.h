@@ -19,8 +19,8 @@ namespace rp {
 [[nodiscard]] at::Tensor tensor_over(const std::byte* data, at::IntArrayRef shape, at::ScalarType type,
                                      c10::Device device = c10::kCPU);
 
-// A parameter in the store: working copy `copy` of its block; its master, where the newest weights are `version` (not of a
-// frozen one); the moment that the state arena holds of the block at `offset`, undefined if that is kNoOffset.
+// A parameter in the store: working copy `copy` of its weight group; its master, where the newest weights are `version` (not of a
+// frozen one); the moment that the state arena holds of the group at `offset`, undefined if that is kNoOffset.
 [[nodiscard]] at::Tensor parameter_view(Store& store, const TensorRecord& parameter, std::uint64_t copy);
 [[nodiscard]] at::Tensor master_view(Store& store, const TensorRecord& parameter, std::uint64_t version);
 [[nodiscard]] at::Tensor moment_view(Store& store, const TensorRecord& parameter, std::uint64_t offset);

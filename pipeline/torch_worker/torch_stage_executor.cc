@@ -93,8 +93,8 @@ void TorchStageExecutor::clear(std::span<const UseMemory> uses) {
   enter_thread();
   for (const UseMemory& memory : uses) {
     if (memory.accumulator == nullptr) continue;
-    const BlockRecord& block = catalogue_.blocks()[catalogue_.uses()[memory.use].block];
-    device_.clear(memory.accumulator, block.num_elements * sizeof(float));
+    const WeightGroupRecord& group = catalogue_.weight_groups()[catalogue_.uses()[memory.use].group];
+    device_.clear(memory.accumulator, group.num_elements * sizeof(float));
   }
 }
 
@@ -361,11 +361,11 @@ void TorchStageExecutor::end(const StageTask& task, TaskTotals& totals) {
   for (std::size_t i = 0; i < task.uses.size(); ++i) {
     const UseMemory& memory = task.uses[i];
     if (memory.accumulator == nullptr) continue;
-    const BlockRecord& block = catalogue_.blocks()[catalogue_.uses()[memory.use].block];
+    const WeightGroupRecord& group = catalogue_.weight_groups()[catalogue_.uses()[memory.use].group];
     device_.round_gradient({.accumulator = memory.accumulator,
                             .gradient = memory.gradient,
-                            .dtype = block.dtype,
-                            .num_elements = block.num_elements,
+                            .dtype = group.dtype,
+                            .num_elements = group.num_elements,
                             .square_sum = results_.square_sum(i)});
   }
   totals.layer_memory = meter_.layers();

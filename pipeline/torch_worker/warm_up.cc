@@ -110,8 +110,8 @@ MicrobatchOutputs WarmUp::run_task(const Command& command, const MicrobatchInput
   place_weights(task, catalogue_, device_);
   if (command.phase != Phase::kForward) (void)place_gradients(task, accumulators_, catalogue_, device_);
   for (const UseMemory& use : task.uses) {
-    const BlockRecord& block = catalogue_.blocks()[catalogue_.uses()[use.use].block];
-    torch_device_.clear(const_cast<std::byte*>(use.weights), block.device_bytes());
+    const WeightGroupRecord& group = catalogue_.weight_groups()[catalogue_.uses()[use.use].group];
+    torch_device_.clear(const_cast<std::byte*>(use.weights), group.device_bytes());
   }
   MicrobatchOutputs outputs;
   executor_.clear(task.uses);

@@ -54,7 +54,7 @@ struct RunPrediction {
   int rounds_per_step = 0;
   double microbatch_sequences = 0;  // on average
   RecomputeGrain recompute = RecomputeGrain::kStage;
-  Plan plan{};                      // counts the head as a layer behind embedding and blocks
+  Plan plan{};                      // counts the head as a layer behind embedding and decoder layers
   int num_layers = 0;               // of the plan
   GpuMemory gpu{};
   HostMemory host{};

@@ -212,10 +212,10 @@ class RunSimulation {
     SimulatedGpu& state = at(gpu);
     bool moved = false;
     while (!state.gradients.empty()) {
-      const GradientBlock& block = state.gradients.front();
-      if (weights_of(block.layer).rounds_taken < round_of(block.slot)) break;
-      links_.add(gpu, {.kind = CopyKind::kGradient, .slot = block.slot, .layer = block.layer, .is_last_part = block.is_last,
-                       .bytes = bytes_of(block.layer).gradient});
+      const LayerGradient& gradient = state.gradients.front();
+      if (weights_of(gradient.layer).rounds_taken < round_of(gradient.slot)) break;
+      links_.add(gpu, {.kind = CopyKind::kGradient, .slot = gradient.slot, .layer = gradient.layer, .is_last_part = gradient.is_last,
+                       .bytes = bytes_of(gradient.layer).gradient});
       state.gradients.pop_front();
       moved = true;
     }

@@ -11,7 +11,7 @@
 
 namespace rp {
 
-struct GradientBlock {
+struct LayerGradient {
   std::int64_t slot = 0;
   int layer = 0;
   bool is_last = false;  // of its task
@@ -43,7 +43,7 @@ struct SimulatedGpu {
   std::int64_t recomputable = 0;  // microbatches with all but the gradient
   std::int64_t complete = 0;
   // GradientDownloader: gradients whose places in the store are not free yet.
-  std::deque<GradientBlock> gradients;
+  std::deque<LayerGradient> gradients;
   Missing missing;
 };
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "hoststore/arena_view.h"
-#include "hoststore/block_allocator.h"
+#include "hoststore/range_allocator.h"
 
 namespace rp {
 namespace {
@@ -144,7 +144,7 @@ TEST(BlocksOfARound, AreWhatItsTasksWroteInWholePagesUntilTheirLastReader) {
       {2, 3, 6 * kPage},
       {0, 4 + 3, kPage},  // the next round's backward
       {kInput, 2, 2 * kPage},
-      {kInput, 4 + 3, BlockAllocator::taken_bytes(round.table_bytes)}};
+      {kInput, 4 + 3, RangeAllocator::rounded_bytes(round.table_bytes)}};
   const std::vector<LayerTiming> times = {{1, 2, 4}, {8, 16, 32}, {64, 128, 256}};
   const RoundMemory memory = memory_of(round, table.table(), catalogue, false, times);
   EXPECT_EQ(memory.num_slots, 4);

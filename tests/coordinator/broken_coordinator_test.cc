@@ -25,15 +25,15 @@ class BrokenCoordinator : public testing::Test {
   Store& store() { return *worker_->store; }
   RoundTable& table() { return worker_->table; }
   WeightStamps& stamps() { return *stamps_; }
-  std::byte* working_copy(std::uint32_t block, std::uint64_t copy) {
-    return store().parameters(store().catalogue().blocks()[block].parameter_offset[copy]);
+  std::byte* working_copy(std::uint32_t group, std::uint64_t copy) {
+    return store().parameters(store().catalogue().weight_groups()[group].parameter_offset[copy]);
   }
   // As an update does it, in order.
-  void make_version(std::uint32_t block, std::uint64_t version) {
-    stamps().begin(block, version);
-    *working_copy(block, version % store().catalogue().blocks()[block].num_copies) = static_cast<std::byte>(version);
-    stamps().complete(block, version);
-    store().published(block).publish(version);
+  void make_version(std::uint32_t group, std::uint64_t version) {
+    stamps().begin(group, version);
+    *working_copy(group, version % store().catalogue().weight_groups()[group].num_copies) = static_cast<std::byte>(version);
+    stamps().complete(group, version);
+    store().published(group).publish(version);
   }
   Command forward(std::uint64_t version = 0) { return in_this_round(forward_command(), version); }
   Command fused(std::uint64_t version = 0) { return in_this_round(fused_command(), version); }
@@ -82,10 +82,10 @@ TEST_F(BrokenCoordinator, ThatKeepsTheRulesIsNotTold) {
   table().source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = 0};
   worker_->push(fused(1));
   wait_for_completion(1);
-  EXPECT_EQ(table().weights_seen(0, false), (WeightsSeen{BlockChecksum::of(store().working_copy(0, 1)), 1}));
-  EXPECT_EQ(table().weights_seen(1, true), (WeightsSeen{BlockChecksum::of(store().working_copy(1, 1)), 1}));
+  EXPECT_EQ(table().weights_seen(0, false), (WeightsSeen{DataChecksum::of(store().working_copy(0, 1)), 1}));
+  EXPECT_EQ(table().weights_seen(1, true), (WeightsSeen{DataChecksum::of(store().working_copy(1, 1)), 1}));
   EXPECT_EQ(table().weights_seen(1, false), WeightsSeen{});
-  EXPECT_EQ(table().gradient_checksum(1), BlockChecksum::of(store().gradient(1)));
+  EXPECT_EQ(table().gradient_checksum(1), DataChecksum::of(store().gradient(1)));
   EXPECT_NE(table().checksum(BlockKind::kActivation, 1, 1), 0U);
   worker_->finish();
 }
@@ -97,18 +97,18 @@ TEST_F(BrokenCoordinator, PublishesAVersionThatIsStillBeingWritten) {
   stamps().begin(0, 1);
   store().published(0).publish(1);
   expect_violation(ProtocolRule::kPublishedWeights,
-                   {"weight block 0 was published as version 1 and version 1 is wanted", "holds version 1, being written",
+                   {"weight group 0 was published as version 1 and version 1 is wanted", "holds version 1, being written",
                     "slot 0 of epoch 0 (forward of layers 0-0 of pipeline 0, round 0"},
                    {forward(1)});
 }
 
-TEST_F(BrokenCoordinator, PublishesOneBlockOfAStageTooEarly) {
+TEST_F(BrokenCoordinator, PublishesOneWeightGroupOfAStageTooEarly) {
   make();
   make_version(0, 1);
   store().published(1).publish(1);
   Command both = fused(1);
   both.first_layer = 0;
-  expect_violation(ProtocolRule::kPublishedWeights, {"weight block 1", "holds version 0"}, {both});
+  expect_violation(ProtocolRule::kPublishedWeights, {"weight group 1", "holds version 0"}, {both});
 }
 
 TEST_F(BrokenCoordinator, PublishesWeightsThatNobodyWrote) {
@@ -122,7 +122,7 @@ TEST_F(BrokenCoordinator, PublishesWeightsThatNobodyWrote) {
 TEST_F(BrokenCoordinator, WritesAVersionIntoTheWrongCopy) {
   make({.num_copies = 2});
   make_version(0, 1);
-  store().stamp(0, 1).publish(3, BlockChecksum::of(store().working_copy(0, 1)));  // version 2 is wanted in copy 0
+  store().stamp(0, 1).publish(3, DataChecksum::of(store().working_copy(0, 1)));  // version 2 is wanted in copy 0
   store().published(0).publish(3);
   expect_violation(ProtocolRule::kPublishedWeights, {"version 2 is wanted", "working copy 0 holds version 0"}, {forward(2)});
 }
@@ -147,14 +147,14 @@ TEST_F(BrokenCoordinator, PublishesASkippedStepWithoutRewritingTheCopy) {
 TEST_F(BrokenCoordinator, UpdatesACopyWhileItIsUploaded) {
   make();
   worker_->device.interrupt(StreamKind::kUploadParameters, {.after_copy = [this] { stamps().begin(0, 1); }});
-  expect_violation(ProtocolRule::kWeightsStay, {"while version 0 of weight block 0 was uploaded, working copy 0 became version 1, being written"},
+  expect_violation(ProtocolRule::kWeightsStay, {"while version 0 of weight group 0 was uploaded, working copy 0 became version 1, being written"},
                    {forward(0)});
 }
 
 TEST_F(BrokenCoordinator, WritesIntoACopyWhileItIsUploadedAndTellsNobody) {
   make();
   worker_->device.interrupt(StreamKind::kUploadParameters, {.before_copy = [this] { *working_copy(0, 0) = std::byte{77}; }});
-  expect_violation(ProtocolRule::kWeightsStay, {"the bytes that were uploaded as version 0 of weight block 0"}, {forward(0)});
+  expect_violation(ProtocolRule::kWeightsStay, {"the bytes that were uploaded as version 0 of weight group 0"}, {forward(0)});
 }
 
 TEST_F(BrokenCoordinator, WritesIntoACopyBetweenTwoTasksOfARound) {
@@ -165,7 +165,7 @@ TEST_F(BrokenCoordinator, WritesIntoACopyBetweenTwoTasksOfARound) {
   *working_copy(0, 0) = std::byte{77};
   Command backward = fused(0);
   backward.first_layer = 0;
-  expect_violation(ProtocolRule::kWeightsStay, {"slot 1", "weight block 0"}, {backward});
+  expect_violation(ProtocolRule::kWeightsStay, {"slot 1", "weight group 0"}, {backward});
 }
 
 // A sequence word follows its data.

@@ -24,8 +24,8 @@ class BrokenWorker : public testing::Test {
     TwoLayers checked = options;
     checked.check_consistency = true;
     store_ = two_layer_store(checked);
-    for (std::uint32_t block = 0; block < 2; ++block) {
-      const BlockRecord& record = store_->catalogue().blocks()[block];
+    for (std::uint32_t group = 0; group < 2; ++group) {
+      const WeightGroupRecord& record = store_->catalogue().weight_groups()[group];
       for (const std::uint64_t moment : {record.moment1_offset, record.moment2_offset}) std::fill_n(store_->state(moment), 8, 0.0F);
     }
     PipelineSettings settings;
@@ -55,15 +55,15 @@ class BrokenWorker : public testing::Test {
   // What a worker says and writes in a task, by the rules.
   void upload(const Command& command) {
     for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
-      const auto block = static_cast<std::uint32_t>(layer);
-      EXPECT_EQ(store_->published(block).wait_at_least(command.version, kLong), WaitResult::kReached);
-      seen(command, layer) = {.checksum = BlockChecksum::of(store_->working_copy(block, command.version)), .version = command.version};
+      const auto group = static_cast<std::uint32_t>(layer);
+      EXPECT_EQ(store_->published(group).wait_at_least(command.version, kLong), WaitResult::kReached);
+      seen(command, layer) = {.checksum = DataChecksum::of(store_->working_copy(group, command.version)), .version = command.version};
     }
   }
   void write_gradient(const Command& command, float value) {
     const auto use = static_cast<std::uint32_t>(command.first_layer);
     std::fill_n(gradient(use), 8, value);
-    store_->round_table(command).gradient_checksum(use) = BlockChecksum::of(store_->gradient(use));
+    store_->round_table(command).gradient_checksum(use) = DataChecksum::of(store_->gradient(use));
   }
   void complete(const Command& command) {
     const auto worker = static_cast<int>(number_of(command.slot) % 2);
@@ -120,12 +120,12 @@ TEST_F(BrokenWorker, IsNotBlamedForWeightsThatTheCallerWrites) {
   do_round(0);
   step();
   coordinator_->synchronize();
-  for (const std::uint64_t copy : {0U, 1U}) *store_->parameters(store_->catalogue().blocks()[0].parameter_offset[copy]) ^= std::byte{1};
+  for (const std::uint64_t copy : {0U, 1U}) *store_->parameters(store_->catalogue().weight_groups()[0].parameter_offset[copy]) ^= std::byte{1};
   (void)accept();
   do_round(3);
   coordinator_->synchronize();
   for (const std::uint64_t version : {0U, 1U}) {
-    const WeightStamp::Contents expected{.is_complete = true, .version = version, .checksum = BlockChecksum::of(store_->working_copy(0, version))};
+    const WeightStamp::Contents expected{.is_complete = true, .version = version, .checksum = DataChecksum::of(store_->working_copy(0, version))};
     EXPECT_EQ(store_->stamp(0, version).observe(), expected);
   }
 }
@@ -156,7 +156,7 @@ TEST_F(BrokenWorker, UploadsWithoutWaitingForPublished) {
   seen(command, 0) = {.checksum = 9, .version = command.version + 1};
   complete(command);
   expect_violation(ProtocolRule::kSameWeights, {"slot 3 (forward of layers 0-0 of pipeline 0, round 1, step 1) on worker 1",
-                                                "version 1 of weight block 0", "wanted is version 0"});
+                                                "version 1 of weight group 0", "wanted is version 0"});
 }
 
 TEST_F(BrokenWorker, ComputesItsBackwardWithOtherBytesThanTheForward) {
@@ -169,17 +169,17 @@ TEST_F(BrokenWorker, ComputesItsBackwardWithOtherBytesThanTheForward) {
   seen(backward, 0).checksum ^= 2;
   write_gradient(backward, 1);
   complete(backward);
-  expect_violation(ProtocolRule::kSameWeights, {"slot 2 (backward of layers 0-0", "of weight block 0", "the round's first task with it"});
+  expect_violation(ProtocolRule::kSameWeights, {"slot 2 (backward of layers 0-0", "of weight group 0", "the round's first task with it"});
 }
 
 TEST_F(BrokenWorker, ComputesWithoutWeights) {
   make();
   (void)accept();
   complete(take(0));
-  expect_violation(ProtocolRule::kSameWeights, {"slot 0", "has never uploaded weight block 0"});
+  expect_violation(ProtocolRule::kSameWeights, {"slot 0", "has never uploaded weight group 0"});
 }
 
-// The worker writes into a gradient block only after it has seen `gradient_released`.
+// The worker writes a gradient into the store only after it has seen `gradient_released`.
 
 TEST_F(BrokenWorker, WritesTheNextGradientBeforeTheLastOneIsTaken) {
   make();
@@ -189,7 +189,7 @@ TEST_F(BrokenWorker, WritesTheNextGradientBeforeTheLastOneIsTaken) {
   EXPECT_EQ(store_->gradient_released(0).observe(), 0U);
   gradient(0)[3] = 9;
   step();
-  expect_violation(ProtocolRule::kGradientsStay, {"gradient block 0 (of weight block 0, layer 0", "was committed with checksum"});
+  expect_violation(ProtocolRule::kGradientsStay, {"gradient buffer 0 (of weight group 0, layer 0", "was committed with checksum"});
 }
 
 // A completion follows everything that the task writes, whatever reads the gradient then.
@@ -204,7 +204,7 @@ TEST_F(BrokenWorker, CompletesBeforeItsGradientIsInPlace) {
     upload(fused);
     complete(fused);
     do_task(2);
-    expect_violation(ProtocolRule::kGradientsStay, {"gradient block 1", "was committed before it was written"}, [&] {
+    expect_violation(ProtocolRule::kGradientsStay, {"gradient buffer 1", "was committed before it was written"}, [&] {
       coordinator_->wait_all(*round);
       step(std::string(reader) != "function" ? WholeUpdate() : [](std::uint64_t, bool, const GradientWriter&) {});
     });
@@ -224,7 +224,7 @@ TEST_F(BrokenWorker, WritesIntoOutputsThatAreKeptForTheCaller) {
   ASSERT_GE(store_->arena(1).grow(4096), 4096U);
   table.place(BlockKind::kActivation, 2, 0) = {.slot = last.slot, .arena = 1, .offset = 0, .bytes = 64};
   std::byte* block = store_->arena(1).data(0, 64);
-  table.checksum(BlockKind::kActivation, 2, 0) = BlockChecksum::of({block, 64});
+  table.checksum(BlockKind::kActivation, 2, 0) = DataChecksum::of({block, 64});
   complete(last);
   coordinator_->wait_forward(*round);
   std::uint64_t bytes = 0;

@@ -211,14 +211,14 @@ TEST(MachineRun, WaitsForTheUpdatesOfASlowHost) {
   EXPECT_GE(measured.step_ms(), 50);
 }
 
-TEST(EmulatedBlockUpdater, CountsTheBytesOfAPass) {
+TEST(EmulatedGroupUpdater, CountsTheBytesOfAPass) {
   const auto store = huge_store(false);
-  const std::uint64_t n = store->catalogue().blocks()[0].num_elements;
-  const EmulatedBlockUpdater updater(store->catalogue(), {}, false);
+  const std::uint64_t n = store->catalogue().weight_groups()[0].num_elements;
+  const EmulatedGroupUpdater updater(store->catalogue(), {}, false);
   EXPECT_EQ(updater.update_bytes(0, false), 28 * n);
   EXPECT_EQ(updater.norm_bytes(0), 2 * n);
   EXPECT_EQ(updater.update_bytes(0, true), 6 * n);
-  const EmulatedBlockUpdater of_sums(store->catalogue(), {}, true);
+  const EmulatedGroupUpdater of_sums(store->catalogue(), {}, true);
   EXPECT_EQ(of_sums.update_bytes(0, false), 30 * n);
   EXPECT_EQ(of_sums.sum_bytes(0, false), 10 * n);
   EXPECT_EQ(of_sums.sum_bytes(0, true), 14 * n);

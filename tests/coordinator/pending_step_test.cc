@@ -8,22 +8,22 @@
 namespace rp {
 namespace {
 
-// Two blocks of 8 elements; the first layer's is tied to the second's if `tied`: one block with two uses then.
+// Two weight groups of 8 elements; the first layer's is tied to the second's if `tied`: one group with two uses then.
 class PendingStepTest : public testing::Test {
  protected:
   void use_model(bool tied = false) {
     std::vector<LayerRequest> layers(2, LayerRequest{.name = "l"});
     for (LayerRequest& layer : layers) layer.parameters.push_back({.name = "w", .shape = {8}, .tied_group = tied ? 0 : -1});
     catalogue_ = Catalogue::lay_out(layers, 1, false);
-    blocks_ = catalogue_.trained_blocks(0);
+    groups_ = catalogue_.trained_groups(0);
   }
-  PendingStep step(bool scales_loss = false) { return {catalogue_, 0, blocks_, scales_loss}; }
+  PendingStep step(bool scales_loss = false) { return {catalogue_, 0, groups_, scales_loss}; }
 
   Catalogue catalogue_;
-  std::vector<std::uint32_t> blocks_;
+  std::vector<std::uint32_t> groups_;
 };
 
-TEST_F(PendingStepTest, ABlockIsReadyOnceStepIsCalledAndItsLastTaskClosed) {
+TEST_F(PendingStepTest, AGroupIsReadyOnceStepIsCalledAndItsLastTaskClosed) {
   use_model();
   PendingStep step = this->step();
   step.open(0);
@@ -42,7 +42,7 @@ TEST_F(PendingStepTest, ABlockIsReadyOnceStepIsCalledAndItsLastTaskClosed) {
   EXPECT_TRUE(step.count_updated());
 }
 
-TEST_F(PendingStepTest, ABarrierWaitsForAllBlocks) {
+TEST_F(PendingStepTest, ABarrierWaitsForAllGroups) {
   use_model();
   for (const StepRequest& request : {StepRequest{.rules = {AdamW{}}, .options = {.max_grad_norm = 1}},
                                      StepRequest{.rules = {AdamW{}}, .options = {.skip_nonfinite = true}},
@@ -61,10 +61,10 @@ TEST_F(PendingStepTest, ABarrierWaitsForAllBlocks) {
   EXPECT_FALSE(step().is_barrier());
 }
 
-TEST_F(PendingStepTest, ATiedBlockHasTheGradientsOfAllItsUses) {
+TEST_F(PendingStepTest, ATiedGroupHasTheGradientsOfAllItsUses) {
   use_model(true);
   PendingStep step = this->step();
-  ASSERT_EQ(blocks_.size(), 1U);
+  ASSERT_EQ(groups_.size(), 1U);
   step.set_gradient({.use = 1, .released_after = 5});
   step.set_gradient({.use = 1, .released_after = 6});
   step.set_gradient({.use = 0, .released_after = 6});
@@ -99,7 +99,7 @@ TEST_F(PendingStepTest, ClippingAndLossScalingAreOneFactor) {
   EXPECT_EQ(step.outcome()->grad_norm, 2) << "the scale is taken out";
   const std::vector<UpdateSpan> rules = step.rules_of(1, 1);
   ASSERT_EQ(rules.size(), 1U);
-  EXPECT_EQ(rules[0].end, catalogue_.blocks()[1].num_elements);
+  EXPECT_EQ(rules[0].end, catalogue_.weight_groups()[1].num_elements);
   EXPECT_EQ(rules[0].step.gradient_scale, static_cast<float>(0.5 * (1 / (2 + 1e-6))));
   EXPECT_TRUE(rules[0].step.clips_values);
   EXPECT_EQ(rules[0].step.max_value, 0.5F);

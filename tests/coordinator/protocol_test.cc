@@ -113,7 +113,7 @@ TEST_P(Protocol, ATraceChangesNoBitAndHasEveryTaskAndMicrobatchOnce) {
   EXPECT_EQ(num[TraceKind::kCompute], num_tasks * config.num_microbatches);
   EXPECT_EQ(num[TraceKind::kRecompute], num_tasks / 2 * config.num_microbatches);
   EXPECT_EQ(num[TraceKind::kAcceptRound], config.rounds_per_step * config.num_steps);
-  EXPECT_EQ(num[TraceKind::kUpdate], 6 * config.num_steps) << "five blocks and the tied one";
+  EXPECT_EQ(num[TraceKind::kUpdate], 6 * config.num_steps) << "five weight groups and the tied one";
   EXPECT_EQ(num[TraceKind::kNorm], 6 * config.num_steps);
   EXPECT_EQ(num[TraceKind::kAddGradient], 7 * config.rounds_per_step * config.num_steps) << "two uses of the tied one";
   EXPECT_EQ(num[TraceKind::kDownloadGradient], num[TraceKind::kAddGradient]);

@@ -19,7 +19,7 @@ Catalogue catalogue_of(int num_layers, int num_frozen) {
   return Catalogue::lay_out(layers, 1, false);
 }
 
-// A head that takes three times as long as a block.
+// A head that takes three times as long as a decoder layer.
 LayerWork work_of(int layer, int num_layers) { return layer + 1 == num_layers ? LayerWork{30, 60} : LayerWork{10, 20}; }
 
 // What a round measured of each layer; the head saves more.
@@ -150,9 +150,9 @@ TEST(StagePlans, OfAStepWithARoundForEachWorkerAreOneStageOnProcessors) {
 constexpr std::array<PlanKind, kNumPlanKinds> kKinds = {PlanKind::kFused, PlanKind::kTrain, PlanKind::kInfer};
 
 bool has_one_layer_a_stage(const Plan& plan, PlanKind kind) {
-  const int num_blocks = kind == PlanKind::kFused ? kLayers - 1 : kLayers;
-  return plan.fused_start == num_blocks && static_cast<int>(plan.forward.size()) == num_blocks &&
-         static_cast<int>(plan.backward.size()) == (kind == PlanKind::kInfer ? 0 : num_blocks);
+  const int num_body_layers = kind == PlanKind::kFused ? kLayers - 1 : kLayers;
+  return plan.fused_start == num_body_layers && static_cast<int>(plan.forward.size()) == num_body_layers &&
+         static_cast<int>(plan.backward.size()) == (kind == PlanKind::kInfer ? 0 : num_body_layers);
 }
 
 PlanSettings on_device(int num_workers, RecomputeGrain recompute = RecomputeGrain::kStage) {

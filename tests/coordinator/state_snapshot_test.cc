@@ -12,7 +12,7 @@ namespace rp {
 namespace {
 
 constexpr std::size_t kPartBytes = std::size_t{20} << 20;  // three pieces
-constexpr std::uint32_t kNumBlocks = 4;
+constexpr std::uint32_t kNumGroups = 4;
 
 // As much memory is free, beside the copies, whatever happens.
 std::function<std::uint64_t()> free_bytes(std::uint64_t bytes) {
@@ -20,19 +20,19 @@ std::function<std::uint64_t()> free_bytes(std::uint64_t bytes) {
 }
 const auto kNoLimit = free_bytes(UINT64_MAX);
 
-// Blocks of two parts each, all of whose bytes are the number of the last update.
-class Blocks {
+// Weight groups of two parts each, all of whose bytes are the number of the last update.
+class Groups {
  public:
-  Blocks() : memory_(2 * kNumBlocks, std::vector<std::byte>(kPartBytes)) {}
+  Groups() : memory_(2 * kNumGroups, std::vector<std::byte>(kPartBytes)) {}
 
   [[nodiscard]] std::vector<StateSnapshot::Part> parts() const {
     std::vector<StateSnapshot::Part> parts;
-    for (std::uint32_t i = 0; i < memory_.size(); ++i) parts.push_back({.block = i / 2, .memory = memory_[i]});
+    for (std::uint32_t i = 0; i < memory_.size(); ++i) parts.push_back({.group = i / 2, .memory = memory_[i]});
     return parts;
   }
-  void update(std::uint32_t block, StateSnapshot& snapshot) {
-    snapshot.before_update(block, [] {});
-    for (std::uint32_t i : {2 * block, 2 * block + 1}) {
+  void update(std::uint32_t group, StateSnapshot& snapshot) {
+    snapshot.before_update(group, [] {});
+    for (std::uint32_t i : {2 * group, 2 * group + 1}) {
       std::memset(memory_[i].data(), static_cast<int>(memory_[i][0]) + 1, kPartBytes);
     }
   }
@@ -51,14 +51,14 @@ TEST(StateSnapshot, IsReadAsItWasWhileUpdatesGoOn) {
   for (const bool updates_first_to_last : {true, false}) {
     for (const std::uint64_t free : {std::uint64_t{0}, std::uint64_t{2 * kPartBytes}, std::uint64_t{4 * kPartBytes}, UINT64_MAX}) {
       SCOPED_TRACE(testing::Message() << "free bytes " << free);
-      Blocks blocks;
-      StateSnapshot snapshot(blocks.parts(), free_bytes(free));
+      Groups groups;
+      StateSnapshot snapshot(groups.parts(), free_bytes(free));
       std::thread updates([&] {
         for (int step = 0; step < 3; ++step) {
-          for (std::uint32_t i = 0; i < kNumBlocks; ++i) blocks.update(updates_first_to_last ? i : kNumBlocks - 1 - i, snapshot);
+          for (std::uint32_t i = 0; i < kNumGroups; ++i) groups.update(updates_first_to_last ? i : kNumGroups - 1 - i, snapshot);
         }
       });
-      for (std::uint32_t i = 0; i < 2 * kNumBlocks; ++i) {
+      for (std::uint32_t i = 0; i < 2 * kNumGroups; ++i) {
         std::size_t bytes = 0;
         EXPECT_TRUE(snapshot.read_next([&](std::span<const std::byte> piece) {
           bytes += piece.size();
@@ -74,41 +74,41 @@ TEST(StateSnapshot, IsReadAsItWasWhileUpdatesGoOn) {
 }
 
 TEST(StateSnapshot, CopiesNothingThatIsReadAndNothingTwice) {
-  Blocks blocks;
-  StateSnapshot snapshot(blocks.parts(), kNoLimit);
+  Groups groups;
+  StateSnapshot snapshot(groups.parts(), kNoLimit);
   const auto ignore = [](std::span<const std::byte>) {};
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(snapshot.read_next(ignore));
-  blocks.update(0, snapshot);
+  groups.update(0, snapshot);
   EXPECT_EQ(snapshot.peak_copied_bytes(), 0U);
-  blocks.update(1, snapshot);
-  blocks.update(1, snapshot);
-  EXPECT_EQ(snapshot.peak_copied_bytes(), kPartBytes) << "the first part of the block was read";
+  groups.update(1, snapshot);
+  groups.update(1, snapshot);
+  EXPECT_EQ(snapshot.peak_copied_bytes(), kPartBytes) << "the first part of the group was read";
   EXPECT_TRUE(snapshot.read_next([](std::span<const std::byte> piece) { EXPECT_TRUE(is_all_zero(piece)); }));
-  blocks.update(2, snapshot);
+  groups.update(2, snapshot);
   EXPECT_EQ(snapshot.peak_copied_bytes(), 2 * kPartBytes) << "the copy that was read is gone";
 }
 
-// While a piece is on its way to a slow disk, only its own block's update waits.
-TEST(StateSnapshot, ASlowReaderHoldsUpNoOtherBlock) {
-  Blocks blocks;
-  StateSnapshot snapshot(blocks.parts(), kNoLimit);
+// While a piece is on its way to a slow disk, only its own group's update waits.
+TEST(StateSnapshot, ASlowReaderHoldsUpNoOtherGroup) {
+  Groups groups;
+  StateSnapshot snapshot(groups.parts(), kNoLimit);
   int pieces = 0;
   EXPECT_TRUE(snapshot.read_next([&](std::span<const std::byte> piece) {
-    if (pieces++ == 0) blocks.update(3, snapshot);  // would never return, if it waited for this
+    if (pieces++ == 0) groups.update(3, snapshot);  // would never return, if it waited for this
     EXPECT_TRUE(is_all_zero(piece));
   }));
 }
 
 // What is free when the save begins may be used by activations later.
 TEST(StateSnapshot, CopiesOnlyWhatThereIsRoomForByThen) {
-  Blocks blocks;
+  Groups groups;
   std::atomic<std::uint64_t> free{std::uint64_t{8} * kPartBytes};
-  StateSnapshot snapshot(blocks.parts(), [&] { return free.load(); });
-  blocks.update(1, snapshot);
+  StateSnapshot snapshot(groups.parts(), [&] { return free.load(); });
+  groups.update(1, snapshot);
   EXPECT_EQ(snapshot.peak_copied_bytes(), 2 * kPartBytes);
   free = 0;
-  std::thread updates([&] { blocks.update(2, snapshot); });
-  for (std::uint32_t i = 0; i < 2 * kNumBlocks; ++i) {
+  std::thread updates([&] { groups.update(2, snapshot); });
+  for (std::uint32_t i = 0; i < 2 * kNumGroups; ++i) {
     EXPECT_TRUE(snapshot.read_next([](std::span<const std::byte> piece) { EXPECT_TRUE(is_all_zero(piece)); }));
   }
   updates.join();
@@ -117,23 +117,23 @@ TEST(StateSnapshot, CopiesOnlyWhatThereIsRoomForByThen) {
 
 // A saver that fails, or is not wanted any more, holds up nobody.
 TEST(StateSnapshot, OnceClosedUpdatesDoNotWait) {
-  Blocks blocks;
-  StateSnapshot snapshot(blocks.parts(), free_bytes(0));
+  Groups groups;
+  StateSnapshot snapshot(groups.parts(), free_bytes(0));
   std::atomic<int> num_waits{0};
   std::thread updates([&] { snapshot.before_update(1, [&] { ++num_waits; }); });
   EXPECT_THROW((void)snapshot.read_next([](std::span<const std::byte>) { throw 1; }), int);
   snapshot.close();
   updates.join();
-  blocks.update(0, snapshot);
+  groups.update(0, snapshot);
   EXPECT_EQ(snapshot.peak_copied_bytes(), 0U);
 }
 
 // By another thread than the saver's, which may just be reading a copy.
 TEST(StateSnapshot, ClosedWhileItIsReadEndsWithThatPiece) {
   for (const bool is_copied : {false, true}) {
-    Blocks blocks;
-    StateSnapshot snapshot(blocks.parts(), kNoLimit);
-    if (is_copied) blocks.update(0, snapshot);
+    Groups groups;
+    StateSnapshot snapshot(groups.parts(), kNoLimit);
+    if (is_copied) groups.update(0, snapshot);
     int num_pieces = 0;
     EXPECT_FALSE(snapshot.read_next([&](std::span<const std::byte> piece) {
       std::thread([&] { snapshot.close(); }).join();

@@ -98,7 +98,7 @@ Catalogue toy_catalogue(const ToyConfig& config) {
   return Catalogue::lay_out(layers, config.asynchronous ? 2 : 1, config.rounds_per_step > 1);
 }
 
-float toy_initial_weight(std::uint32_t block, std::uint64_t element) { return pseudo_random(1, block, element); }
+float toy_initial_weight(std::uint32_t group, std::uint64_t element) { return pseudo_random(1, group, element); }
 
 Vector toy_input(const ToyConfig& config, int round, int microbatch) {
   // Microbatches of unequal size, as when a batch cannot be split evenly, are the executor's affair; here all are equal.
@@ -121,14 +121,14 @@ AdamW toy_rule() { return {.learning_rate = 0.02, .weight_decay = 0.01}; }
 
 namespace {
 
-// Per block: masters, moments, and the working copies of all versions so far.
+// Per weight group: masters, moments, and the working copies of all versions so far.
 struct ReferenceState {
   std::vector<Vector> masters, m, v;
   std::vector<std::vector<Vector>> versions;
 };
 
-std::uint32_t block_of_use(const Catalogue& catalogue, int layer, std::size_t index) {
-  return catalogue.uses()[catalogue.uses_of(layer)[index]].block;
+std::uint32_t group_of_use(const Catalogue& catalogue, int layer, std::size_t index) {
+  return catalogue.uses()[catalogue.uses_of(layer)[index]].group;
 }
 
 double run_round(const ToyConfig& config, const Catalogue& catalogue, const std::vector<Vector>& weights, int round,
@@ -137,14 +137,14 @@ double run_round(const ToyConfig& config, const Catalogue& catalogue, const std:
   double total = 0;
   for (int m = 0; m < config.num_microbatches; ++m) {
     std::vector<Vector> x = {toy_input(config, round, m)};
-    // uses_of() is sorted by block; layer 0's blocks are (w, u), the last layer's (u, w).
-    const auto w_block = [&](int layer) {
-      return block_of_use(catalogue, layer, is_tied(config, layer) && layer > 0 ? 1 : 0);
+    // uses_of() is sorted by group; layer 0's groups are (w, u), the last layer's (u, w).
+    const auto w_group = [&](int layer) {
+      return group_of_use(catalogue, layer, is_tied(config, layer) && layer > 0 ? 1 : 0);
     };
-    const auto u_block = [&](int layer) { return block_of_use(catalogue, layer, layer > 0 ? 0 : 1); };
+    const auto u_group = [&](int layer) { return group_of_use(catalogue, layer, layer > 0 ? 0 : 1); };
     for (int layer = 0; layer < config.num_layers; ++layer) {
-      x.push_back(forward(x.back(), weights[w_block(layer)],
-                          is_tied(config, layer) ? weights[u_block(layer)] : Vector()));
+      x.push_back(forward(x.back(), weights[w_group(layer)],
+                          is_tied(config, layer) ? weights[u_group(layer)] : Vector()));
     }
     Vector gradient = toy_label(config, round, m);
     double loss = 0;
@@ -154,7 +154,7 @@ double run_round(const ToyConfig& config, const Catalogue& catalogue, const std:
       const auto& uses = catalogue.uses_of(layer);
       const std::uint32_t w_use = uses[is_tied(config, layer) && layer > 0 ? 1 : 0];
       float* u_sum = is_tied(config, layer) ? accumulators[uses[layer > 0 ? 0 : 1]].data() : nullptr;
-      gradient = backward(x[static_cast<std::size_t>(layer)], weights[w_block(layer)], gradient,
+      gradient = backward(x[static_cast<std::size_t>(layer)], weights[w_group(layer)], gradient,
                           accumulators[w_use].data(), u_sum, m == 0);
     }
   }
@@ -172,10 +172,10 @@ Vector working_copy(const ToyConfig& config, const Vector& master) {
 
 double norm_of(const Catalogue& catalogue, const std::vector<Vector>& sums) {
   double total = 0;
-  for (std::uint32_t block = 0; block < catalogue.blocks().size(); ++block) {
+  for (std::uint32_t group = 0; group < catalogue.weight_groups().size(); ++group) {
     Vector gradient(sums[0].size());
     for (std::uint32_t use = 0; use < catalogue.uses().size(); ++use) {
-      if (catalogue.uses()[use].block != block) continue;
+      if (catalogue.uses()[use].group != group) continue;
       for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += sums[use][i];
     }
     ThreadTeam team(1);
@@ -193,9 +193,9 @@ ToyResult toy_reference(const ToyConfig& config) {
   const Catalogue catalogue = toy_catalogue(config);
   const auto n = static_cast<std::size_t>(config.num_elements);
   ReferenceState state;
-  for (std::uint32_t block = 0; block < catalogue.blocks().size(); ++block) {
+  for (std::uint32_t group = 0; group < catalogue.weight_groups().size(); ++group) {
     Vector master(n);
-    for (std::size_t i = 0; i < n; ++i) master[i] = toy_initial_weight(block, i);
+    for (std::size_t i = 0; i < n; ++i) master[i] = toy_initial_weight(group, i);
     state.masters.push_back(master);
     state.m.emplace_back(n);
     state.v.emplace_back(n);
@@ -217,17 +217,17 @@ ToyResult toy_reference(const ToyConfig& config) {
     if (config.max_grad_norm > 0 && result.norms.back() > config.max_grad_norm) {
       coefficients.gradient_scale = static_cast<float>(config.max_grad_norm / (result.norms.back() + 1e-6));
     }
-    for (std::uint32_t block = 0; block < catalogue.blocks().size(); ++block) {
+    for (std::uint32_t group = 0; group < catalogue.weight_groups().size(); ++group) {
       std::vector<const void*> uses;
       for (std::uint32_t use = 0; use < catalogue.uses().size(); ++use) {
-        if (catalogue.uses()[use].block == block) uses.push_back(sums[use].data());
+        if (catalogue.uses()[use].group == group) uses.push_back(sums[use].data());
       }
-      Vector& master = state.masters[block];
-      update_block({.old_master = master.data(), .master = master.data(), .m = state.m[block].data(),
-                    .v = state.v[block].data(), .num_elements = n},
+      Vector& master = state.masters[group];
+      update_group({.old_master = master.data(), .master = master.data(), .m = state.m[group].data(),
+                    .v = state.v[group].data(), .num_elements = n},
                    {.uses = uses.data(), .num_uses = uses.size(), .dtype = DType::kFloat32, .num_elements = n},
                    coefficients, team);
-      state.versions[block].push_back(working_copy(config, master));
+      state.versions[group].push_back(working_copy(config, master));
     }
   }
   for (const Vector& master : state.masters) result.masters.insert(result.masters.end(), master.begin(), master.end());
@@ -239,7 +239,7 @@ void ToyExecutor::begin(const StageTask& task) {
   for (const UseMemory& memory : task.uses) {
     const UseRecord& use = catalogue_.uses()[memory.use];
     LayerMemory& layer = layers_[use.layer];
-    const bool is_u = catalogue_.blocks()[use.block].num_uses > 1;
+    const bool is_u = catalogue_.weight_groups()[use.group].num_uses > 1;
     (is_u ? layer.tied : layer.weight) = memory.weights;
     (is_u ? layer.tied_sum : layer.weight_sum) = memory.accumulator;
   }

@@ -35,12 +35,12 @@ struct ToyConfig {
 struct ToyResult {
   std::vector<double> losses;  // by round
   std::vector<double> norms;   // by step
-  std::vector<float> masters;  // all blocks
+  std::vector<float> masters;  // all weight groups
   bool operator==(const ToyResult&) const = default;
 };
 
 Catalogue toy_catalogue(const ToyConfig& config);
-float toy_initial_weight(std::uint32_t block, std::uint64_t element);
+float toy_initial_weight(std::uint32_t group, std::uint64_t element);
 std::vector<float> toy_input(const ToyConfig& config, int round, int microbatch);
 std::vector<float> toy_label(const ToyConfig& config, int round, int microbatch);
 AdamW toy_rule();

@@ -51,15 +51,15 @@ class BoardReader {
 
 // Both working copies, where there are two: an asynchronous run begins with the version before, too.
 void write_initial_weights(Store& store) {
-  for (std::uint32_t b = 0; b < store.catalogue().blocks().size(); ++b) {
-    const BlockRecord& block = store.catalogue().blocks()[b];
-    for (std::uint64_t i = 0; i < block.num_elements; ++i) {
+  for (std::uint32_t b = 0; b < store.catalogue().weight_groups().size(); ++b) {
+    const WeightGroupRecord& group = store.catalogue().weight_groups()[b];
+    for (std::uint64_t i = 0; i < group.num_elements; ++i) {
       const float value = toy_initial_weight(b, i);
-      store.state(block.moment1_offset)[i] = store.state(block.moment2_offset)[i] = 0;
-      if (block.dtype != DType::kFloat32) store.state(block.master_offset)[i] = value;
-      for (std::uint32_t copy = 0; copy < block.num_copies; ++copy) {
-        std::byte* working = store.parameters(block.parameter_offset[copy]);
-        if (block.dtype == DType::kFloat32) {
+      store.state(group.moment1_offset)[i] = store.state(group.moment2_offset)[i] = 0;
+      if (group.dtype != DType::kFloat32) store.state(group.master_offset)[i] = value;
+      for (std::uint32_t copy = 0; copy < group.num_copies; ++copy) {
+        std::byte* working = store.parameters(group.parameter_offset[copy]);
+        if (group.dtype == DType::kFloat32) {
           reinterpret_cast<float*>(working)[i] = value;
         } else {
           reinterpret_cast<std::uint16_t*>(working)[i] = bf16_from_float(value);
@@ -105,11 +105,11 @@ ToyResult train(Store& store, Coordinator& coordinator, const ToyConfig& config)
     result.losses.push_back(round->losses.at(0));
   }
   for (const auto& step : steps) result.norms.push_back(coordinator.wait_norm(0, *step).grad_norm);
-  for (const BlockRecord& block : store.catalogue().blocks()) {
-    const float* master = block.dtype == DType::kFloat32
+  for (const WeightGroupRecord& group : store.catalogue().weight_groups()) {
+    const float* master = group.dtype == DType::kFloat32
                               ? reinterpret_cast<const float*>(
-                                    store.parameters(block.parameter_offset[coordinator.version(0) % block.num_copies]))
-                              : store.state(block.master_offset);
+                                    store.parameters(group.parameter_offset[coordinator.version(0) % group.num_copies]))
+                              : store.state(group.master_offset);
     result.masters.insert(result.masters.end(), master, master + config.num_elements);
   }
   return result;

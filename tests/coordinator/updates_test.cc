@@ -14,10 +14,10 @@ namespace {
 
 constexpr std::atomic<bool> kNeverStop{false};
 constexpr WaitLimits kLong{&kNeverStop, 20 * kNsPerSecond};
-constexpr std::uint32_t kNumBlocks = 4;
+constexpr std::uint32_t kNumGroups = 4;
 constexpr std::int64_t kNumElements = 1 << 18;  // an update takes long enough to be seen
 
-std::unique_ptr<Store> new_store(bool tied, std::int64_t num_elements = kNumElements, std::uint32_t num_layers = kNumBlocks,
+std::unique_ptr<Store> new_store(bool tied, std::int64_t num_elements = kNumElements, std::uint32_t num_layers = kNumGroups,
                                  bool with_sums = false, std::uint32_t num_copies = 1) {
   std::vector<LayerRequest> layers(num_layers, LayerRequest{.name = "l"});
   for (LayerRequest& layer : layers) {
@@ -29,14 +29,14 @@ std::unique_ptr<Store> new_store(bool tied, std::int64_t num_elements = kNumElem
   return Store::create(settings, Catalogue::lay_out(layers, num_copies, with_sums));
 }
 
-float* weights(Store& store, std::uint32_t block) {
-  return reinterpret_cast<float*>(store.parameters(store.catalogue().blocks()[block].parameter_offset[0]));
+float* weights(Store& store, std::uint32_t group) {
+  return reinterpret_cast<float*>(store.parameters(store.catalogue().weight_groups()[group].parameter_offset[0]));
 }
 
 void fill_gradient(Store& store, std::uint32_t use, float value) {
   auto* gradient = reinterpret_cast<float*>(store.gradients(store.catalogue().uses()[use].gradient_offset));
   const UseRecord& record = store.catalogue().uses()[use];
-  std::fill_n(gradient, store.catalogue().blocks()[record.block].num_elements, value);
+  std::fill_n(gradient, store.catalogue().weight_groups()[record.group].num_elements, value);
 }
 
 // A round was accepted: a task for each use.
@@ -52,21 +52,21 @@ UpdateHistory history_of(Updates& updates, std::uint64_t version) {
 
 double square_sum(float value) { return static_cast<double>(value) * static_cast<double>(value) * kNumElements; }
 
-void expect_published(Store& store, std::uint32_t block, std::uint64_t version) {
-  EXPECT_EQ(store.published(block).wait_at_least(version, kLong), WaitResult::kReached) << "block " << block;
+void expect_published(Store& store, std::uint32_t group, std::uint64_t version) {
+  EXPECT_EQ(store.published(group).wait_at_least(version, kLong), WaitResult::kReached) << "group " << group;
 }
 
-TEST(Updates, PublishABlockAsSoonAsItsGradientIsCommittedAndNoOther) {
+TEST(Updates, PublishAGroupAsSoonAsItsGradientIsCommittedAndNoOther) {
   const auto store = new_store(false);
   Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
   updates.accept_step(1, 0, {.rules = {AdamW{}}});
-  for (std::uint32_t block = kNumBlocks; block-- > 0;) {  // backward: the last layer first
-    fill_gradient(*store, block, 1);
-    updates.gradient_committed(1, block, 1, square_sum(1));
-    expect_published(*store, block, 1);
-    EXPECT_EQ(store->gradient_released(block).wait_at_least(1, kLong), WaitResult::kReached);
-    for (std::uint32_t other = 0; other < block; ++other) {
+  for (std::uint32_t group = kNumGroups; group-- > 0;) {  // backward: the last layer first
+    fill_gradient(*store, group, 1);
+    updates.gradient_committed(1, group, 1, square_sum(1));
+    expect_published(*store, group, 1);
+    EXPECT_EQ(store->gradient_released(group).wait_at_least(1, kLong), WaitResult::kReached);
+    for (std::uint32_t other = 0; other < group; ++other) {
       EXPECT_EQ(store->published(other).observe(), 0U);
       EXPECT_EQ(store->gradient_released(other).observe(), 0U);
     }
@@ -77,16 +77,16 @@ TEST(Updates, PublishABlockAsSoonAsItsGradientIsCommittedAndNoOther) {
 // A worker that waits for weights of a slow update does not wait in vain.
 TEST(Updates, AreProgressOfTheRun) {
   for (const bool adds_rounds : {false, true}) {
-    const auto store = new_store(false, kNumElements, kNumBlocks, adds_rounds);
+    const auto store = new_store(false, kNumElements, kNumGroups, adds_rounds);
     Updates updates(*store, 0, {.adds_rounds = adds_rounds});
     accept_tasks(updates, *store);
     const auto outcome = updates.accept_step(1, 0, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
-    for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
-      fill_gradient(*store, block, 1);
-      updates.gradient_committed(1, block, 1, square_sum(1));
+    for (std::uint32_t group = 0; group < kNumGroups; ++group) {
+      fill_gradient(*store, group, 1);
+      updates.gradient_committed(1, group, 1, square_sum(1));
     }
     updates.wait_applied(1);
-    EXPECT_EQ(store->progress(), (adds_rounds ? 3 : 1) * kNumBlocks) << "each block is added, summed and updated";
+    EXPECT_EQ(store->progress(), (adds_rounds ? 3 : 1) * kNumGroups) << "each group is added, summed and updated";
   }
 }
 
@@ -94,8 +94,8 @@ TEST(Updates, WaitForTheCallOfStep) {
   const auto store = new_store(false);
   Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
-  for (std::uint32_t block = 0; block < kNumBlocks; ++block) updates.gradient_committed(1, block, 1, 0);
-  for (std::uint32_t block = 0; block < kNumBlocks; ++block) EXPECT_EQ(store->published(block).observe(), 0U);
+  for (std::uint32_t group = 0; group < kNumGroups; ++group) updates.gradient_committed(1, group, 1, 0);
+  for (std::uint32_t group = 0; group < kNumGroups; ++group) EXPECT_EQ(store->published(group).observe(), 0U);
   const auto outcome = updates.accept_step(1, 0, {.rules = {AdamW{}}});
   updates.wait_applied(1);
   EXPECT_EQ(updates.wait_norm(*outcome).grad_norm, 0);
@@ -109,14 +109,14 @@ TEST(Updates, WithClippingAreDoneInLayerOrder) {
     Updates updates(*store, 0, {});
     accept_tasks(updates, *store);
     std::vector<std::thread> watchers;
-    for (std::uint32_t block = 1; block < kNumBlocks; ++block) {
-      watchers.emplace_back([&store, block] {
-        expect_published(*store, block, 1);
-        for (std::uint32_t before = 0; before < block; ++before) EXPECT_EQ(store->published(before).observe(), 1U);
+    for (std::uint32_t group = 1; group < kNumGroups; ++group) {
+      watchers.emplace_back([&store, group] {
+        expect_published(*store, group, 1);
+        for (std::uint32_t before = 0; before < group; ++before) EXPECT_EQ(store->published(before).observe(), 1U);
       });
     }
     if (is_called_first) updates.accept_step(1, 0, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
-    for (std::uint32_t block = kNumBlocks; block-- > 0;) updates.gradient_committed(1, block, 1, 0);
+    for (std::uint32_t group = kNumGroups; group-- > 0;) updates.gradient_committed(1, group, 1, 0);
     if (!is_called_first) updates.accept_step(1, 0, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
     for (std::thread& watcher : watchers) watcher.join();
     updates.wait_applied(1);
@@ -133,31 +133,31 @@ TEST(Updates, WithClippingScaleByTheNormOfAllGradients) {
   accept_tasks(updates, *store);
   const auto outcome = updates.accept_step(1, 0, {.rules = {rule}, .options = {.max_grad_norm = 1}});
   double total = 0;
-  for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
-    const float value = static_cast<float>(block + 1);
-    fill_gradient(*store, block, value);
+  for (std::uint32_t group = 0; group < kNumGroups; ++group) {
+    const float value = static_cast<float>(group + 1);
+    fill_gradient(*store, group, value);
     total += square_sum(value);
-    for (std::uint32_t other = 0; other < kNumBlocks; ++other) EXPECT_EQ(store->published(other).observe(), 0U);
-    updates.gradient_committed(1, block, 1, square_sum(value));
+    for (std::uint32_t other = 0; other < kNumGroups; ++other) EXPECT_EQ(store->published(other).observe(), 0U);
+    updates.gradient_committed(1, group, 1, square_sum(value));
   }
   updates.wait_applied(1);
   EXPECT_DOUBLE_EQ(updates.wait_norm(*outcome).grad_norm, std::sqrt(total));
-  for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
-    const double g = (block + 1) / (std::sqrt(total) + 1e-6);
-    EXPECT_NEAR(weights(*store, block)[0], -0.1 * g / (g + 1), 1e-6);
+  for (std::uint32_t group = 0; group < kNumGroups; ++group) {
+    const double g = (group + 1) / (std::sqrt(total) + 1e-6);
+    EXPECT_NEAR(weights(*store, group)[0], -0.1 * g / (g + 1), 1e-6);
   }
 }
 
 // A gradient that is not finite must not spoil weights and moments.
 TEST(Updates, WithClippingSkipAStepWhoseNormIsNotFinite) {
-  const auto store = new_store(false, kNumElements, kNumBlocks, false, 2);
+  const auto store = new_store(false, kNumElements, kNumGroups, false, 2);
   Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
   accept_tasks(updates, *store, 2);
-  const BlockRecord& block = store->catalogue().blocks()[1];
-  const auto* copy = reinterpret_cast<const float*>(store->parameters(block.parameter_offset[1]));
+  const WeightGroupRecord& group = store->catalogue().weight_groups()[1];
+  const auto* copy = reinterpret_cast<const float*>(store->parameters(group.parameter_offset[1]));
   weights(*store, 1)[7] = 3;
-  for (std::uint32_t b = 0; b < kNumBlocks; ++b) {
+  for (std::uint32_t b = 0; b < kNumGroups; ++b) {
     fill_gradient(*store, b, 1);
     updates.gradient_committed(1, b, 1, b == 2 ? INFINITY : square_sum(1));
   }
@@ -165,8 +165,8 @@ TEST(Updates, WithClippingSkipAStepWhoseNormIsNotFinite) {
   updates.wait_applied(1);
   EXPECT_TRUE(updates.wait_norm(*outcome).skipped);
   EXPECT_EQ(copy[7], 3) << "the other working copy is the new version";
-  EXPECT_EQ(store->state(block.moment1_offset)[7], 0);
-  for (std::uint32_t b = 0; b < kNumBlocks; ++b) {
+  EXPECT_EQ(store->state(group.moment1_offset)[7], 0);
+  for (std::uint32_t b = 0; b < kNumGroups; ++b) {
     EXPECT_EQ(store->published(b).observe(), 1U);
     EXPECT_EQ(store->gradient_released(b).observe(), 1U);
     updates.gradient_committed(2, b, 2, square_sum(1));
@@ -174,7 +174,7 @@ TEST(Updates, WithClippingSkipAStepWhoseNormIsNotFinite) {
   const auto next = updates.accept_step(2, 1, {.rules = {AdamW{}}, .options = {.max_grad_norm = 1}});
   updates.wait_applied(2);
   EXPECT_FALSE(updates.wait_norm(*next).skipped);
-  EXPECT_NE(store->state(block.moment1_offset)[7], 0);
+  EXPECT_NE(store->state(group.moment1_offset)[7], 0);
 }
 
 // An evaluation may still read the copy that the update overwrites.
@@ -184,14 +184,14 @@ TEST(Updates, WaitForTasksWithoutGradientsToo) {
   accept_tasks(updates, *store);
   updates.task_accepted(1, 2);
   updates.accept_step(1, 0, {.rules = {AdamW{}}});
-  for (std::uint32_t block = 0; block < kNumBlocks; ++block) updates.gradient_committed(1, block, 1, 0);
-  for (const std::uint32_t block : {0U, 1U, 3U}) expect_published(*store, block, 1);
+  for (std::uint32_t group = 0; group < kNumGroups; ++group) updates.gradient_committed(1, group, 1, 0);
+  for (const std::uint32_t group : {0U, 1U, 3U}) expect_published(*store, group, 1);
   EXPECT_EQ(store->published(2).observe(), 0U);
   updates.task_committed(1, 2);
   updates.wait_applied(1);
 }
 
-TEST(Updates, LeaveFrozenBlocksAndOtherPipelinesAlone) {
+TEST(Updates, LeaveFrozenGroupsAndOtherPipelinesAlone) {
   std::vector<LayerRequest> layers(2, LayerRequest{.name = "l"});
   layers[0].parameters.push_back({.name = "w", .shape = {64}});
   layers[1].parameters.push_back({.name = "f", .shape = {64}, .is_trained = false});
@@ -205,27 +205,27 @@ TEST(Updates, LeaveFrozenBlocksAndOtherPipelinesAlone) {
   updates.accept_step(1, 0, {.rules = {AdamW{}}});
   updates.gradient_committed(1, 2, 1, 0);
   updates.wait_applied(1);
-  for (const std::uint32_t block : {0U, 1U, 3U}) EXPECT_EQ(store->published(block).observe(), 0U);
+  for (const std::uint32_t group : {0U, 1U, 3U}) EXPECT_EQ(store->published(group).observe(), 0U);
   EXPECT_EQ(store->published(2).observe(), 1U);
 }
 
-TEST(Updates, OfATiedBlockWaitForAllItsUses) {
+TEST(Updates, OfATiedGroupWaitForAllItsUses) {
   const auto store = new_store(true, kNumElements, 3);
-  ASSERT_EQ(store->catalogue().blocks().size(), 1U);
+  ASSERT_EQ(store->catalogue().weight_groups().size(), 1U);
   Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
   const auto outcome = updates.accept_step(1, 0, {.rules = {AdamW{}}});
   for (std::uint32_t use = 3; use-- > 0;) {
     EXPECT_EQ(store->published(0).observe(), 0U);
     fill_gradient(*store, use, 2);
-    updates.gradient_committed(1, use, 1, 0);  // the workers' sums of a tied block mean nothing
+    updates.gradient_committed(1, use, 1, 0);  // the workers' sums of a tied weight group mean nothing
   }
   updates.wait_applied(1);
   EXPECT_DOUBLE_EQ(updates.wait_norm(*outcome).grad_norm, std::sqrt(square_sum(6)));
   for (std::uint32_t use = 0; use < 3; ++use) EXPECT_EQ(store->gradient_released(use).observe(), 1U);
 }
 
-TEST(Updates, OfSeveralRoundsGiveAGradientBlockBackWhenItIsAdded) {
+TEST(Updates, OfSeveralRoundsGiveAGradientBackWhenItIsAdded) {
   const auto store = new_store(false, kNumElements, 1, true);
   Updates updates(*store, 0, {.adds_rounds = true});
   accept_tasks(updates, *store);
@@ -279,19 +279,19 @@ TEST(Updates, OfAModelWithoutParametersAreDoneAtOnce) {
   }
 }
 
-// Of several blocks that may be updated, the next round needs the first one first.
+// Of several groups that may be updated, the next round needs the first one first.
 TEST(Updates, WithoutClippingTakeTheFirstLayerOfThoseThatAreReady) {
   const auto store = new_store(false);
   Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
   std::vector<std::thread> watchers;
-  for (std::uint32_t block = 1; block < kNumBlocks; ++block) {
-    watchers.emplace_back([&store, block] {
-      expect_published(*store, block, 1);
-      for (std::uint32_t before = 0; before < block; ++before) EXPECT_EQ(store->published(before).observe(), 1U);
+  for (std::uint32_t group = 1; group < kNumGroups; ++group) {
+    watchers.emplace_back([&store, group] {
+      expect_published(*store, group, 1);
+      for (std::uint32_t before = 0; before < group; ++before) EXPECT_EQ(store->published(before).observe(), 1U);
     });
   }
-  for (std::uint32_t block = kNumBlocks; block-- > 0;) updates.gradient_committed(1, block, 1, 0);
+  for (std::uint32_t group = kNumGroups; group-- > 0;) updates.gradient_committed(1, group, 1, 0);
   updates.accept_step(1, 0, {.rules = {AdamW{}}});
   for (std::thread& watcher : watchers) watcher.join();
 }
@@ -300,10 +300,10 @@ TEST(Updates, GoOnFromALoadedState) {
   const auto store = new_store(false);
   Updates updates(*store, 0, {});
   updates.restart_at(41, {});
-  for (std::uint32_t block = 0; block < kNumBlocks; ++block) EXPECT_EQ(store->published(block).observe(), 41U);
+  for (std::uint32_t group = 0; group < kNumGroups; ++group) EXPECT_EQ(store->published(group).observe(), 41U);
   accept_tasks(updates, *store, 42);
   updates.accept_step(42, 41, {.rules = {AdamW{}}});
-  for (std::uint32_t block = 0; block < kNumBlocks; ++block) updates.gradient_committed(42, block, 1, 0);
+  for (std::uint32_t group = 0; group < kNumGroups; ++group) updates.gradient_committed(42, group, 1, 0);
   updates.wait_applied(42);
 }
 
@@ -339,18 +339,18 @@ TEST(Updates, ByGroupsFollowTheRuleOfEachParameter) {
   EXPECT_EQ(request.spans.at(1).size(), 3U);
   Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
-  for (std::uint32_t block = 0; block < 2; ++block) {
-    fill_gradient(*store, block, 1);
-    updates.gradient_committed(1, block, 1, 0);
+  for (std::uint32_t group = 0; group < 2; ++group) {
+    fill_gradient(*store, group, 1);
+    updates.gradient_committed(1, group, 1, 0);
   }
   updates.accept_step(1, 0, std::move(request));
   updates.wait_applied(1);
   for (const TensorRecord& tensor : store->catalogue().tensors()) {
-    const std::uint32_t block = store->catalogue().uses()[tensor.use].block;
+    const std::uint32_t group = store->catalogue().uses()[tensor.use].group;
     const std::string name = tensor.name.data();
-    const float expected = name == "w" ? -1 : name == "b" && block == 1 ? -10 : -100;
+    const float expected = name == "w" ? -1 : name == "b" && group == 1 ? -10 : -100;
     for (std::uint64_t i = 0; i < tensor.desc.bytes() / 4; ++i) {
-      ASSERT_EQ(weights(*store, block)[tensor.element_offset + i], expected) << name << " of layer " << block;
+      ASSERT_EQ(weights(*store, group)[tensor.element_offset + i], expected) << name << " of layer " << group;
     }
   }
   expect_error(ExitCode::kUsage, {"0.b", "no group"}, [&] { (void)group_parameters(store->catalogue(), 0, {groups[0]}); });
@@ -379,16 +379,16 @@ TEST(Updates, LeaveAKeptVersionAsItIs) {
   const auto store = new_store(false);
   Updates updates(*store, 0, {});
   std::vector<StateSnapshot::Part> parts;
-  for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
-    parts.push_back({.block = block, .memory = std::as_bytes(std::span(weights(*store, block), kNumElements))});
+  for (std::uint32_t group = 0; group < kNumGroups; ++group) {
+    parts.push_back({.group = group, .memory = std::as_bytes(std::span(weights(*store, group), kNumElements))});
   }
   const auto snapshot = std::make_shared<StateSnapshot>(parts, [] { return UINT64_MAX; });
   const auto step = [&](std::uint64_t version) {
     accept_tasks(updates, *store, version);
-    for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
-      EXPECT_EQ(store->gradient_released(block).wait_at_least(version - 1, kLong), WaitResult::kReached);  // the step before has read the gradient
-      fill_gradient(*store, block, 1);
-      updates.gradient_committed(version, block, version, 1);
+    for (std::uint32_t group = 0; group < kNumGroups; ++group) {
+      EXPECT_EQ(store->gradient_released(group).wait_at_least(version - 1, kLong), WaitResult::kReached);  // the step before has read the gradient
+      fill_gradient(*store, group, 1);
+      updates.gradient_committed(version, group, version, 1);
     }
     updates.accept_step(version, version - 1, {.rules = {AdamW{.learning_rate = 1, .weight_decay = 0}}});
   };
@@ -398,12 +398,12 @@ TEST(Updates, LeaveAKeptVersionAsItIs) {
   step(3);
   updates.wait_applied(3);
   EXPECT_EQ(updates.wait_kept().num_applied, 1U);
-  for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
-    EXPECT_NEAR(weights(*store, block)[kNumElements - 1], -3, 1e-4);
+  for (std::uint32_t group = 0; group < kNumGroups; ++group) {
+    EXPECT_NEAR(weights(*store, group)[kNumElements - 1], -3, 1e-4);
     EXPECT_TRUE(snapshot->read_next([&](std::span<const std::byte> piece) {
       float first = 0;
       std::memcpy(&first, piece.data(), sizeof first);
-      EXPECT_NEAR(first, -1, 1e-4) << "block " << block;
+      EXPECT_NEAR(first, -1, 1e-4) << "group " << group;
     }));
   }
 }
@@ -423,7 +423,7 @@ TEST(Updates, WithoutABarrierTellOfGradientsThatAreNotFinite) {
   const auto store = new_store(false);
   Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
-  for (std::uint32_t block = 0; block < kNumBlocks; ++block) updates.gradient_committed(1, block, 1, block % 2 == 1 ? INFINITY : 1);
+  for (std::uint32_t group = 0; group < kNumGroups; ++group) updates.gradient_committed(1, group, 1, group % 2 == 1 ? INFINITY : 1);
   const auto outcome = updates.accept_step(1, 0, {.rules = {AdamW{}}});
   EXPECT_FALSE(updates.wait_norm(*outcome).skipped);
   EXPECT_EQ(updates.wait_norm(*outcome).nonfinite_layers, (std::vector<int>{1, 3}));
@@ -497,31 +497,31 @@ TEST(Updates, ByAFunctionGiveItTheGradientsAndPublishWhatItMakes) {
   Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
   double total = 0;
-  for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
-    const float value = static_cast<float>(block + 1);
-    fill_gradient(*store, block, value);
-    updates.gradient_committed(1, block, 1, square_sum(value));
+  for (std::uint32_t group = 0; group < kNumGroups; ++group) {
+    const float value = static_cast<float>(group + 1);
+    fill_gradient(*store, group, value);
+    updates.gradient_committed(1, group, 1, square_sum(value));
     total += square_sum(value);
   }
   std::vector<float> seen;
   const auto function = [&](std::uint64_t version, bool skipped, const GradientWriter& write_gradient) {
     EXPECT_EQ(version, 1U);
     EXPECT_FALSE(skipped);
-    for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
-      EXPECT_EQ(store->published(block).observe(), 0U);
+    for (std::uint32_t group = 0; group < kNumGroups; ++group) {
+      EXPECT_EQ(store->published(group).observe(), 0U);
       std::vector<float> gradient(kNumElements);
-      write_gradient(block, gradient.data());
+      write_gradient(group, gradient.data());
       seen.push_back(gradient.back());
-      weights(*store, block)[0] = 42;
+      weights(*store, group)[0] = 42;
     }
   };
   updates.accept_step(1, 0, {.rules = {}, .function = function, .options = {.max_grad_norm = 1}});
   updates.wait_applied(1);
-  for (std::uint32_t block = 0; block < kNumBlocks; ++block) {
-    EXPECT_EQ(seen.at(block), static_cast<float>(block + 1) * static_cast<float>(1 / (std::sqrt(total) + 1e-6)));
-    EXPECT_EQ(weights(*store, block)[0], 42);
-    EXPECT_EQ(store->published(block).observe(), 1U);
-    EXPECT_EQ(store->gradient_released(block).observe(), 1U);
+  for (std::uint32_t group = 0; group < kNumGroups; ++group) {
+    EXPECT_EQ(seen.at(group), static_cast<float>(group + 1) * static_cast<float>(1 / (std::sqrt(total) + 1e-6)));
+    EXPECT_EQ(weights(*store, group)[0], 42);
+    EXPECT_EQ(store->published(group).observe(), 1U);
+    EXPECT_EQ(store->gradient_released(group).observe(), 1U);
   }
 }
 

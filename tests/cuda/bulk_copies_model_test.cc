@@ -44,7 +44,7 @@ class HostMemory {
   void* const data_;
 };
 
-// A thread that copies blocks in bulk, and another one whose copies are urgent.
+// A thread that copies weight groups in bulk, and another one whose copies are urgent.
 class ModelRun {
  public:
   explicit ModelRun(const Link& link)
@@ -63,7 +63,7 @@ class ModelRun {
     EXPECT_EQ(pinned_.add(from_.data(), 128 * kMiB, false), "");
   }
 
-  void copy_blocks(int num, std::uint64_t bytes) {
+  void copy_groups(int num, std::uint64_t bytes) {
     const auto wait = [this](const auto& has_room) {
       while (has_room({&kNeverStop, 0}) != WaitResult::kReached) timed_.step();
       timed_.pass(link_.refill_ns / 2 - kCallNs);  // it wakes up; then comes the copy's call
@@ -167,9 +167,9 @@ class BulkCopiesModel : public testing::TestWithParam<Link> {
 };
 
 TEST_P(BulkCopiesModel, KeepTheLinkBusy) {
-  for (const std::uint64_t block : {96 * kMiB, 101 * kMiB + 333, 40 * kMiB}) {
+  for (const std::uint64_t group : {96 * kMiB, 101 * kMiB + 333, 40 * kMiB}) {
     ModelRun run(GetParam());
-    run.copy_blocks(static_cast<int>(65536 * kMiB / block), block);
+    run.copy_groups(static_cast<int>(65536 * kMiB / group), group);
     run.end();
     print("bulk copies alone", run);
     EXPECT_GE(run.link_use(), 0.97);
@@ -181,7 +181,7 @@ TEST_P(BulkCopiesModel, DelayAnUrgentCopyByTwoPiecesAtMost) {
   for (const std::uint64_t bytes : {std::uint64_t{4096}, 16 * kMiB}) {
     ModelRun run(GetParam());
     run.begin_urgent(bytes, 4 * static_cast<std::int64_t>(GetParam().ns(16 * kMiB)));
-    run.copy_blocks(640, 100 * kMiB);
+    run.copy_groups(640, 100 * kMiB);
     run.end();
     print(bytes > kMiB ? "and inputs of 16 MiB" : "and pages of 4 KiB", run);
     EXPECT_GE(run.link_use(), 0.97);

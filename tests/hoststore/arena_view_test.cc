@@ -24,7 +24,7 @@ std::unique_ptr<ArenaView> view_of(const ArenaView& arena) {
                                      arena.limit_bytes());
 }
 
-TEST(ArenaView, MeetsTheGrowthOfAnotherMappingWhenItIsAskedForABlockThere) {
+TEST(ArenaView, MeetsTheGrowthOfAnotherMappingWhenItIsAskedForAnAllocationThere) {
   const auto owner = new_arena(64 * kMiB);
   const auto peer = view_of(*owner);
   for (std::uint64_t size = kMiB; size <= 8 * kMiB; size += kMiB) {
@@ -34,7 +34,7 @@ TEST(ArenaView, MeetsTheGrowthOfAnotherMappingWhenItIsAskedForABlockThere) {
   }
 }
 
-TEST(ArenaView, KeepsTheAddressOfABlockWhileTheArenaGrows) {
+TEST(ArenaView, KeepsTheAddressOfAnAllocationWhileTheArenaGrows) {
   const auto arena = new_arena(64 * kMiB);
   arena->grow(1);
   std::byte* first = arena->data(0, 100);
@@ -52,7 +52,7 @@ TEST(ArenaView, HasThePagesOfItsOwnersGrowthAtOnce) {
   EXPECT_EQ(num_present_pages(owner->data(0, 9 * kMiB), 9 * kMiB), 9 * kMiB / kTestPage);
 }
 
-TEST(ArenaView, RefusesABlockThatTheFileDoesNotHave) {
+TEST(ArenaView, RefusesAnAllocationThatTheFileDoesNotHave) {
   const auto owner = new_arena(64 * kMiB);
   const auto peer = view_of(*owner);
   owner->grow(kMiB);

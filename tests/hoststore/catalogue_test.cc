@@ -30,17 +30,17 @@ void expect_no_overlap(const Catalogue& catalogue, bool with_sums) {
   const auto add = [](std::vector<Range>& to, std::uint64_t offset, std::uint64_t bytes) {
     to.push_back({offset, offset + bytes});
   };
-  for (const BlockRecord& block : catalogue.blocks()) {
-    for (std::uint32_t copy = 0; copy < block.num_copies; ++copy) add(parameters, block.parameter_offset[copy], block.bytes());
-    if (block.is_trained == 0) continue;
-    if (block.dtype != DType::kFloat32) add(state, block.master_offset, 4 * block.num_elements);
-    add(state, block.moment1_offset, 4 * block.num_elements);
-    add(state, block.moment2_offset, 4 * block.num_elements);
+  for (const WeightGroupRecord& group : catalogue.weight_groups()) {
+    for (std::uint32_t copy = 0; copy < group.num_copies; ++copy) add(parameters, group.parameter_offset[copy], group.bytes());
+    if (group.is_trained == 0) continue;
+    if (group.dtype != DType::kFloat32) add(state, group.master_offset, 4 * group.num_elements);
+    add(state, group.moment1_offset, 4 * group.num_elements);
+    add(state, group.moment2_offset, 4 * group.num_elements);
   }
   for (const UseRecord& use : catalogue.uses()) {
-    if (catalogue.blocks()[use.block].is_trained == 0) continue;
-    add(gradients, use.gradient_offset, catalogue.blocks()[use.block].bytes());
-    if (with_sums) add(state, use.sum_offset, 4 * catalogue.blocks()[use.block].num_elements);
+    if (catalogue.weight_groups()[use.group].is_trained == 0) continue;
+    add(gradients, use.gradient_offset, catalogue.weight_groups()[use.group].bytes());
+    if (with_sums) add(state, use.sum_offset, 4 * catalogue.weight_groups()[use.group].num_elements);
   }
   expect_apart_and_inside(parameters, catalogue.parameter_bytes());
   expect_apart_and_inside(state, catalogue.state_bytes());
@@ -58,28 +58,28 @@ std::vector<LayerRequest> model(DType dtype) {
            .parameters = {{.name = "norm", .dtype = dtype, .shape = {12}}, table}}};
 }
 
-TEST(Catalogue, PutsAllUntiedParametersOfALayerIntoOneBlock) {
+TEST(Catalogue, PutsAllUntiedParametersOfALayerIntoOneGroup) {
   const Catalogue catalogue = Catalogue::lay_out(model(DType::kBFloat16), 1, false);
   ASSERT_EQ(catalogue.num_layers(), 4);
-  ASSERT_EQ(catalogue.blocks().size(), 3U);  // table, block, head's norm
+  ASSERT_EQ(catalogue.weight_groups().size(), 3U);  // of the table, of the layer "block", of the head's norm
   ASSERT_EQ(catalogue.uses_of(1).size(), 1U);
-  const BlockRecord& block = catalogue.blocks()[catalogue.uses()[catalogue.uses_of(1)[0]].block];
+  const WeightGroupRecord& group = catalogue.weight_groups()[catalogue.uses()[catalogue.uses_of(1)[0]].group];
   const auto tensors = catalogue.tensors_of(1);
   ASSERT_EQ(tensors.size(), 2U);
   EXPECT_STREQ(tensors[0].name.data(), "a");
   EXPECT_EQ(tensors[0].element_offset, 0U);
   EXPECT_STREQ(tensors[1].name.data(), "b");
   EXPECT_EQ(tensors[1].element_offset, 160U);  // 156, rounded up to whole cache lines
-  EXPECT_EQ(block.num_elements, 160U + 32U);
+  EXPECT_EQ(group.num_elements, 160U + 32U);
   EXPECT_TRUE(catalogue.uses_of(2).empty());
   EXPECT_TRUE(catalogue.tensors_of(2).empty());
 }
 
-TEST(Catalogue, GivesATiedParameterOneBlockWithAGradientBlockPerUse) {
+TEST(Catalogue, GivesATiedParameterOneGroupWithAGradientPerUse) {
   const Catalogue catalogue = Catalogue::lay_out(model(DType::kBFloat16), 2, true);
-  const std::uint32_t table = catalogue.uses()[catalogue.uses_of(0)[0]].block;
-  ASSERT_EQ(catalogue.blocks()[table].num_uses, 2U);
-  const auto uses = catalogue.uses_of_block(table);
+  const std::uint32_t table = catalogue.uses()[catalogue.uses_of(0)[0]].group;
+  ASSERT_EQ(catalogue.weight_groups()[table].num_uses, 2U);
+  const auto uses = catalogue.uses_of_group(table);
   EXPECT_EQ(uses[0].layer, 0U);  // in layer order
   EXPECT_EQ(uses[1].layer, 3U);
   EXPECT_NE(uses[0].gradient_offset, uses[1].gradient_offset);
@@ -98,7 +98,7 @@ TEST(Catalogue, CountsAParameterOnceThatOneLayerUsesTwice) {
   EXPECT_EQ(catalogue.uses_of(0).size(), 2U);
 }
 
-TEST(Catalogue, AlignsBlocksToPagesWithoutOverlap) {
+TEST(Catalogue, AlignsGroupsToPagesWithoutOverlap) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     for (const std::uint32_t copies : {1U, 2U}) {
       for (const bool with_sums : {false, true}) expect_no_overlap(Catalogue::lay_out(model(dtype), copies, with_sums), with_sums);
@@ -106,7 +106,7 @@ TEST(Catalogue, AlignsBlocksToPagesWithoutOverlap) {
   }
 }
 
-TEST(Catalogue, AlignsBlocksOfRandomModelsWithoutOverlap) {
+TEST(Catalogue, AlignsGroupsOfRandomModelsWithoutOverlap) {
   for (unsigned seed = 1; seed <= 30; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
@@ -127,10 +127,10 @@ TEST(Catalogue, AlignsBlocksOfRandomModelsWithoutOverlap) {
   }
 }
 
-TEST(Catalogue, ABlockTakesWholePagesOfADeviceAndOneAtLeast) {
-  const BlockRecord block{.dtype = DType::kBFloat16, .num_elements = 2049}, empty{.dtype = DType::kBFloat16};
-  EXPECT_EQ(block.device_bytes(), 2 * 4096U);
-  EXPECT_EQ(block.accumulator_bytes(), 3 * 4096U);
+TEST(Catalogue, AGroupTakesWholePagesOfADeviceAndOneAtLeast) {
+  const WeightGroupRecord group{.dtype = DType::kBFloat16, .num_elements = 2049}, empty{.dtype = DType::kBFloat16};
+  EXPECT_EQ(group.device_bytes(), 2 * 4096U);
+  EXPECT_EQ(group.accumulator_bytes(), 3 * 4096U);
   EXPECT_EQ(empty.device_bytes(), 4096U);
   EXPECT_EQ(empty.accumulator_bytes(), 4096U);
 }
@@ -144,11 +144,11 @@ TEST(Catalogue, KeepsFrozenParametersApartInOneWorkingCopyAndNothingElse) {
                                                   {.name = "m", .parameters = {frozen}}}, 2, true);
   ASSERT_EQ(catalogue.uses_of(0).size(), 2U);
   const UseRecord& use = catalogue.uses()[catalogue.uses_of(0)[0]];
-  const BlockRecord& block = catalogue.blocks()[use.block];
-  EXPECT_EQ(block.is_trained, 0U);
-  EXPECT_EQ(block.num_copies, 1U);
-  EXPECT_EQ(block.num_elements, 2 * 4096U);
-  for (const std::uint64_t offset : {block.master_offset, block.moment1_offset, use.gradient_offset, use.sum_offset}) {
+  const WeightGroupRecord& group = catalogue.weight_groups()[use.group];
+  EXPECT_EQ(group.is_trained, 0U);
+  EXPECT_EQ(group.num_copies, 1U);
+  EXPECT_EQ(group.num_elements, 2 * 4096U);
+  for (const std::uint64_t offset : {group.master_offset, group.moment1_offset, use.gradient_offset, use.sum_offset}) {
     EXPECT_EQ(offset, kNoOffset);
   }
   EXPECT_TRUE(catalogue.is_trained(0));
@@ -165,12 +165,12 @@ TEST(Catalogue, NumbersTheLayersOfAllPipelinesThrough) {
   ASSERT_EQ(catalogue.pipelines().size(), 2U);
   EXPECT_STREQ(catalogue.pipelines()[1].name.data(), "student");
   EXPECT_EQ(catalogue.pipelines()[1].first_layer, 4U);
-  EXPECT_EQ(catalogue.pipelines()[1].first_block, 3U);
+  EXPECT_EQ(catalogue.pipelines()[1].first_group, 3U);
   EXPECT_EQ(catalogue.num_layers(), 8);
   EXPECT_EQ(catalogue.layer(5).pipeline, 1U);
-  for (const BlockRecord& block : catalogue.blocks()) EXPECT_EQ(block.num_copies, block.pipeline + 1);
+  for (const WeightGroupRecord& group : catalogue.weight_groups()) EXPECT_EQ(group.num_copies, group.pipeline + 1);
   // A tied group is its pipeline's.
-  EXPECT_NE(catalogue.uses()[catalogue.uses_of(0)[0]].block, catalogue.uses()[catalogue.uses_of(4)[0]].block);
+  EXPECT_NE(catalogue.uses()[catalogue.uses_of(0)[0]].group, catalogue.uses()[catalogue.uses_of(4)[0]].group);
   EXPECT_EQ(catalogue.num_parameters(), 2 * (101U * 12U + 12U * 13U + 7U + 12U));
 }
 
@@ -252,8 +252,8 @@ TEST(Catalogue, IsRefusedWhereANumberLeadsBeyondWhatIsThere) {
   const Catalogue catalogue = Catalogue::from_bytes(good);
   constexpr std::size_t kHeaderBytes = 72;
   const std::size_t layers = kHeaderBytes + catalogue.pipelines().size() * sizeof(PipelineRecord);
-  const std::size_t blocks = layers + static_cast<std::size_t>(catalogue.num_layers()) * sizeof(LayerRecord);
-  const std::size_t uses = blocks + catalogue.blocks().size() * sizeof(BlockRecord);
+  const std::size_t groups = layers + static_cast<std::size_t>(catalogue.num_layers()) * sizeof(LayerRecord);
+  const std::size_t uses = groups + catalogue.weight_groups().size() * sizeof(WeightGroupRecord);
   const std::size_t tensors = uses + catalogue.uses().size() * sizeof(UseRecord);
   ASSERT_EQ(tensors + catalogue.tensors().size() * sizeof(TensorRecord), good.size());
   const auto refuses = [&good](std::size_t place, std::uint32_t number) {
@@ -263,10 +263,11 @@ TEST(Catalogue, IsRefusedWhereANumberLeadsBeyondWhatIsThere) {
     return error_of([&] { (void)Catalogue::from_bytes(bytes); }).find("damaged") != std::string::npos;
   };
   for (const std::size_t place :
-       {kHeaderBytes + offsetof(PipelineRecord, first_layer), kHeaderBytes + offsetof(PipelineRecord, num_blocks),
+       {kHeaderBytes + offsetof(PipelineRecord, first_layer), kHeaderBytes + offsetof(PipelineRecord, num_groups),
         layers + offsetof(LayerRecord, first_tensor), layers + offsetof(LayerRecord, num_tensors), layers + offsetof(LayerRecord, pipeline),
-        blocks + offsetof(BlockRecord, dtype), blocks + offsetof(BlockRecord, num_copies), blocks + offsetof(BlockRecord, num_elements),
-        blocks + offsetof(BlockRecord, parameter_offset), blocks + offsetof(BlockRecord, pipeline), uses + offsetof(UseRecord, block),
+        groups + offsetof(WeightGroupRecord, dtype), groups + offsetof(WeightGroupRecord, num_copies),
+        groups + offsetof(WeightGroupRecord, num_elements), groups + offsetof(WeightGroupRecord, parameter_offset),
+        groups + offsetof(WeightGroupRecord, pipeline), uses + offsetof(UseRecord, group),
         uses + offsetof(UseRecord, layer), uses + offsetof(UseRecord, gradient_offset), tensors + offsetof(TensorRecord, use),
         tensors + offsetof(TensorRecord, element_offset), tensors + offsetof(TensorRecord, desc)}) {
     EXPECT_TRUE(refuses(place, 100'000)) << "place " << place;

@@ -43,7 +43,7 @@ TEST(Control, LaysItsRegionsOutOnPagesInOrderWithoutOverlap) {
   ControlHeader header;
   header.num_workers = 5;
   header.num_layers = 33;
-  header.num_blocks = 40;
+  header.num_groups = 40;
   header.num_uses = 41;
   header.num_pipelines = 3;
   header.checks_consistency = 1;
@@ -72,7 +72,7 @@ TEST(Control, LaysItsRegionsOutOnPagesInOrderWithoutOverlap) {
 TEST(Control, HasNoBytesForStampsWithoutTheCheckOfConsistency) {
   ControlHeader header;
   header.num_workers = 1;
-  header.num_blocks = 40;
+  header.num_groups = 40;
   const ControlLayout layout(header);
   EXPECT_EQ(layout.catalogue, layout.stamps);
 }

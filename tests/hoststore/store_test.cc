@@ -127,7 +127,7 @@ TEST(Store, SaysWhereLayersBeginInItsRegions) {
   const std::vector<Store::Region> regions = store->regions();
   ASSERT_GE(regions.size(), 3U);  // and an arena for each that computes
   for (const Store::Region& region : {regions[0], regions[1]}) {
-    ASSERT_EQ(region.cuts.size(), region.data == store->parameters(0) ? 4U : 2U);  // two blocks, two copies of the weights
+    ASSERT_EQ(region.cuts.size(), region.data == store->parameters(0) ? 4U : 2U);  // two weight groups, two copies of the weights
     EXPECT_TRUE(std::is_sorted(region.cuts.begin(), region.cuts.end()));
     EXPECT_EQ(region.cuts.front(), 0U);
     EXPECT_LT(region.cuts.back(), region.bytes);
@@ -255,8 +255,8 @@ TEST(Store, IsNotAttachedToWhereItsHeaderLies) {
   expect_lie_is_refused("layers", [](ControlHeader& header) { header.num_layers = 1u << 31; });
   expect_lie_is_refused("few layers", [](ControlHeader& header) { header.num_layers = 1; });
   expect_lie_is_refused("pipelines", [](ControlHeader& header) { header.num_pipelines = 2; });
-  expect_lie_is_refused("blocks", [](ControlHeader& header) { header.num_blocks = UINT32_MAX; });
-  expect_lie_is_refused("few blocks", [](ControlHeader& header) { header.num_blocks = 1; });
+  expect_lie_is_refused("weight groups", [](ControlHeader& header) { header.num_groups = UINT32_MAX; });
+  expect_lie_is_refused("few weight groups", [](ControlHeader& header) { header.num_groups = 1; });
   expect_lie_is_refused("uses", [](ControlHeader& header) { header.num_uses = UINT32_MAX; });
   expect_lie_is_refused("few uses", [](ControlHeader& header) { header.num_uses = 1; });
   expect_lie_is_refused("catalogue offset", [](ControlHeader& header) { header.catalogue_offset -= 64; });

@@ -55,7 +55,7 @@ TEST(RunDump, SaysOfEveryProcessWhatItDoesAndWaitsForAndWhatToLookAt) {
             "    caller     waits 12.3 s for the loss or outputs of round 7, up to slot 58\n"
             "    commit     waits 12.3 s for worker 1 to complete slot 57\n"
             "  worker 0     pid 813, waits: slot 58, backward of layers 2-3, round 7 of step 4\n"
-            "    weights    for slot 60: waits 3.0 s for version 4 of weight block 5\n"
+            "    weights    for slot 60: waits 3.0 s for version 4 of weight group 5\n"
             "    inputs     waits 12.3 s for microbatch 0 of the gradient of the outputs of layer 3 from worker 1\n"
             "    compute    waits 12.3 s for its inputs of microbatch 0\n"
             "  worker 1     pid 814, computes: slot 57, fused of layers 4-7, round 7 of step 4, microbatch 2 of 4, layer 5\n"

@@ -111,7 +111,7 @@ TEST_F(TraceJsonTest, AFlowLeadsFromEachBlocksMakerToEveryoneWhoReadsIt) {
   }
 }
 
-TEST_F(TraceJsonTest, AnUpdatedBlockFlowsToTheUploadOfThatVersion) {
+TEST_F(TraceJsonTest, AnUpdatedGroupFlowsToTheUploadOfThatVersion) {
   add(0, 3, {{.kind = TraceKind::kUpdate, .begin_ns = 10, .end_ns = 20, .pipeline = 0, .first_layer = 1, .end_layer = 2,
               .numbers = {1, 1, 5}}});
   const auto upload = [](std::int64_t begin, std::int64_t version) {

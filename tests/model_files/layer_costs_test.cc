@@ -62,7 +62,7 @@ TEST(LayerTensors, LoraTrainsPairsOnlyWithOrWithoutExperts) {
   const ModelConfig model = preset_config("qwen3-235b");
   const std::vector<LayerTensors> all = tensors_of(model, {.lora = {.rank = 32, .on_experts = true}});
   const std::vector<LayerTensors> attention = tensors_of(model, {.lora = {.rank = 32}});
-  // r (in + out) for each linear layer, times 94 blocks.
+  // r (in + out) for each linear layer, times 94 decoder layers.
   const std::int64_t attention_pairs = 94LL * 32 * (4096 + 8192 + 2 * (4096 + 512) + 8192 + 4096);
   const std::int64_t expert_pairs = 94LL * 32 * (128 * 3 * (4096 + 1536) + 4096 + 128);
   EXPECT_EQ(num_trained(attention), attention_pairs);
@@ -97,7 +97,7 @@ TEST(LayerCosts, BytesAreTheStores) {
         const LayerCost& cost = costs[static_cast<std::size_t>(layer)];
         std::uint64_t uploaded = 0;
         for (const std::uint32_t use : catalogue.uses_of(layer)) {
-          uploaded += catalogue.blocks()[catalogue.uses()[use].block].device_bytes();
+          uploaded += catalogue.weight_groups()[catalogue.uses()[use].group].device_bytes();
         }
         EXPECT_EQ(cost.weight_bytes, uploaded) << name << " layer " << layer;
         gradients += cost.gradient_bytes;
@@ -174,7 +174,7 @@ TEST(LayerCosts, TheHeadsLogitsAreNeverWhole) {
   EXPECT_EQ(on_processor.forward_workspace_bytes, forward_bytes(kHeadChunkTokens));
 }
 
-// Weights of a block of tiny_model(), and what its activations move in a backward of 15 tokens.
+// Weights of a decoder layer of tiny_model(), and what its activations move in a backward of 15 tokens.
 constexpr double kTinyWeights = 8 * 8 + 2 * 8 * 4 + 8 * 8 + 3 * 8 * 12;
 constexpr double kTinyMoves = 15 * (16 * 6 + 12 * 4 + 12 * 10 + 2 * 3 * 8 * 2);
 constexpr std::uint64_t kTinyWorkspace = 15 * 2 * (2 * 8 + 3 * 12);

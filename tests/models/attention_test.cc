@@ -61,8 +61,8 @@ class Attention : public testing::TestWithParam<at::ScalarType> {
   static double tolerance() { return GetParam() == at::kFloat ? 3e-6 : GetParam() == at::kHalf ? 1.5e-3 : 1.5e-2; }
 };
 
-// Lengths around the size of a block, 64.
-TEST_P(Attention, AgreesWithItsFormulaAtEveryBorderOfABlock) {
+// Lengths around the size of a tile, 64.
+TEST_P(Attention, AgreesWithItsFormulaAtEveryBorderOfATile) {
   for (const std::int64_t t : {1, 2, 17, 63, 64, 65, 127, 128, 129, 200}) {
     for (const std::int64_t d : {8, 64}) {
       const Inputs in = make_inputs(2, t, 6, 2, d, GetParam());
@@ -84,8 +84,8 @@ TEST_P(Attention, HeadsWithoutGroupsAndOneGroupForAllWorkToo) {
   }
 }
 
-// Windows around the size of a block, of one position, and longer than the sequence; heads of 7 go through LibTorch.
-TEST_P(Attention, WindowsAgreeWithTheFormulaAtEveryBorderOfABlock) {
+// Windows around the size of a tile, of one position, and longer than the sequence; heads of 7 go through LibTorch.
+TEST_P(Attention, WindowsAgreeWithTheFormulaAtEveryBorderOfATile) {
   for (const std::int64_t window : {1, 2, 15, 63, 64, 65, 130, 500}) {
     for (const std::int64_t t : {1, 64, 65, 200}) {
       for (const std::int64_t d : {7, 16}) {
@@ -155,7 +155,7 @@ Inputs part_of(const Inputs& in, std::int64_t row, std::int64_t first, std::int6
   return {part(in.q).requires_grad_(true), part(in.k).requires_grad_(true), part(in.v).requires_grad_(true), part(in.grad_out)};
 }
 
-// Lengths around the size of a block; 200 positions, of which the last ones may be nobody's. Windows begin with each document.
+// Lengths around the size of a tile; 200 positions, of which the last ones may be nobody's. Windows begin with each document.
 TEST_P(Attention, DocumentsOfAPackedRowHaveTheBitsThatTheyHaveAlone) {
   for (const auto& [d, window] : {std::pair<std::int64_t, std::int64_t>{16, 0}, {16, 33}, {7, 0}, {7, 33}}) {  // of 7 LibTorch makes each document
     const Inputs in = make_inputs(3, 200, 4, 2, d, GetParam());

@@ -33,11 +33,11 @@ inline std::map<std::string, at::Tensor> read_safetensors(const std::filesystem:
   return result;
 }
 
-// A layer whose parameters are views of one flat block of weights, and whose gradients accumulate in views of one flat
-// fp32 block.
+// A layer whose parameters are views of one flat array of weights, and whose gradients accumulate in views of one flat
+// fp32 array.
 class BoundLayer {
  public:
-  // `shift` elements (a multiple of 32: 64 bytes) stay free before the first parameter of each block.
+  // `shift` elements (a multiple of 32: 64 bytes) stay free before the first parameter of each array.
   BoundLayer(const LayerSpec& spec, at::ScalarType dtype, std::int64_t shift = 0, at::Device device = at::kCPU) : layer_(spec.make()) {
     std::int64_t elements = shift;
     for (const NamedParameter& parameter : layer_->parameters()) elements += padded(parameter.value.numel());
@@ -47,8 +47,8 @@ class BoundLayer {
     std::int64_t first = shift;
     for (NamedParameter& parameter : layer_->parameters()) {
       const std::int64_t count = parameter.value.numel();
-      const auto view = [&](const at::Tensor& block) {
-        return block.narrow(0, first, count).view(parameter.value.sizes());
+      const auto view = [&](const at::Tensor& array) {
+        return array.narrow(0, first, count).view(parameter.value.sizes());
       };
       const at::Tensor initial = at::zeros(parameter.value.sizes(), at::kFloat);
       spec.initialize(parameter.name, initial);

@@ -38,16 +38,16 @@ TEST_F(TinyLlama, EmbeddingAgreesWithTransformersForwardAndBackward) {
             kTolerance);
 }
 
-TEST_F(TinyLlama, EveryBlockAgreesWithTransformersForwardAndBackward) {
+TEST_F(TinyLlama, EveryDecoderLayerAgreesWithTransformersForwardAndBackward) {
   for (const int i : {1, 2}) {
-    BoundLayer block = layer(i);
+    BoundLayer decoder_layer = layer(i);
     const at::Tensor x = output_of(i - 1).requires_grad_(true);
-    const at::Tensor y = block({x})[0];
+    const at::Tensor y = decoder_layer({x})[0];
     EXPECT_LE(relative_difference(y.detach(), output_of(i)), kTolerance);
     torch::autograd::backward({y}, {grad_output_of(i)});
     EXPECT_LE(relative_difference(x.grad(), grad_output_of(i - 1)), kTolerance);
-    EXPECT_EQ(block.parameters().size(), 16U);
-    for (const NamedParameter& parameter : block.parameters()) {
+    EXPECT_EQ(decoder_layer.parameters().size(), 16U);
+    for (const NamedParameter& parameter : decoder_layer.parameters()) {
       const std::string name = "grad.model.layers." + std::to_string(i - 1) + "." + parameter.name;
       // The gradient of the key's bias is zero but for rounding: a softmax does not see a constant.
       const double scale = parameter.name == "self_attn.k_proj.bias" ? 1e2 : 1;
@@ -114,7 +114,7 @@ TEST_F(TinyLlama, GradientsAccumulateInPlaceInFp32AlsoForBf16Weights) {
   for (const BoundLayer& layer : layers) once.push_back(layer.gradients().clone());
   (void)run_layer_by_layer(layers, {golden("ids")}, arguments());
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    // The parameters' gradients are still views of the flat block, and a second pass doubles them exactly.
+    // The parameters' gradients are still views of the flat array, and a second pass doubles them exactly.
     EXPECT_TRUE(same_bits(layers[i].gradients(), once[i] * 2)) << i;
     for (const NamedParameter& parameter : layers[i].parameters()) {
       EXPECT_EQ(parameter.value.grad().scalar_type(), at::kFloat);
@@ -150,13 +150,13 @@ TEST_F(TinyLlama, OneDocumentARowChangesNoBit) {
 }
 
 TEST_F(TinyLlama, LayerMadeOnceServesMicrobatchesOfDifferentLengths) {
-  BoundLayer block = layer(1);
+  BoundLayer decoder_layer = layer(1);
   const at::Tensor x = output_of(0);
-  const at::Tensor whole = block({x})[0].detach();
-  const at::Tensor prefix = block({x.narrow(1, 0, 4)})[0].detach();
+  const at::Tensor whole = decoder_layer({x})[0].detach();
+  const at::Tensor prefix = decoder_layer({x.narrow(1, 0, 4)})[0].detach();
   // Attention is causal: what follows does not change a prefix.
   EXPECT_LE(relative_difference(prefix, whole.narrow(1, 0, 4)), kTolerance);
-  EXPECT_TRUE(same_bits(whole, block({x})[0].detach()));
+  EXPECT_TRUE(same_bits(whole, decoder_layer({x})[0].detach()));
 }
 
 TEST_F(TinyLlama, PlaceholdersOfALayerTakeNoMemory) {

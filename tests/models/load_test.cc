@@ -15,7 +15,7 @@
 namespace rp::models {
 namespace {
 
-TEST(Load, DescribesEmbeddingBlocksAndHeadOfATiedModel) {
+TEST(Load, DescribesEmbeddingDecoderLayersAndHeadOfATiedModel) {
   const Model model = load(tiny_directory(), at::kBFloat16);
   ASSERT_EQ(model.num_layers(), 4);
   EXPECT_EQ(model.layers()[0].name, "Embedding");

@@ -73,12 +73,12 @@ TEST(Norms, AnUnroundedNormIsRoundedOnce) {
   EXPECT_LT(once.eq(twice).to(at::kFloat).mean().item<float>(), 0.95F);
 }
 
-// Runs `block` on leaves {x, residual, weight}; gives its two outputs and, after a backward through both, the gradients.
-template <typename Block>
-std::vector<at::Tensor> outputs_and_gradients(const std::vector<at::Tensor>& values, const Block& block) {
+// Runs `norm` on leaves {x, residual, weight}; gives its two outputs and, after a backward through both, the gradients.
+template <typename Norm>
+std::vector<at::Tensor> outputs_and_gradients(const std::vector<at::Tensor>& values, const Norm& norm) {
   std::vector<at::Tensor> leaves;
   for (const at::Tensor& value : values) leaves.push_back(value.detach().clone().requires_grad_(true));
-  const NormalisedSum result = block(leaves[0], leaves[1], leaves[2]);
+  const NormalisedSum result = norm(leaves[0], leaves[1], leaves[2]);
   const at::Tensor grads = at::linspace(-1, 1, 2 * result.y.numel()).to(result.y.scalar_type());
   const auto grad = [&](std::int64_t i) { return grads.narrow(0, i * result.y.numel(), result.y.numel()).view(result.y.sizes()); };
   torch::autograd::backward({result.sum, result.y}, {grad(0), grad(1)});

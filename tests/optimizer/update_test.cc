@@ -68,9 +68,9 @@ struct Shape {
   bool two_masters = false;
 };
 
-// A block with numbers of many magnitudes, zeros and denormals among them, from a fixed seed.
-struct Block {
-  explicit Block(const Shape& its_shape)
+// A weight group with numbers of many magnitudes, zeros and denormals among them, from a fixed seed.
+struct Group {
+  explicit Group(const Shape& its_shape)
       : shape(its_shape), old_master(DType::kFloat32, shape.num_elements, shape.offset),
         master(old_master), m(old_master), v(old_master),
         working(shape.working, shape.num_elements, shape.offset) {
@@ -93,17 +93,17 @@ struct Block {
     }
   }
 
-  BlockGradients all_gradients() {
+  GroupGradients all_gradients() {
     uses.clear();
     for (Numbers& gradient : gradients) uses.push_back(gradient.data());
     return {.uses = uses.data(), .num_uses = uses.size(), .dtype = shape.gradient, .num_elements = shape.num_elements};
   }
-  BlockState state() {
+  GroupState state() {
     return {.old_master = shape.two_masters ? old_master.floats() : master.floats(), .master = master.floats(),
             .m = m.floats(), .v = v.floats(), .working = shape.has_working ? working.data() : nullptr,
             .working_dtype = shape.working, .num_elements = shape.num_elements};
   }
-  [[nodiscard]] bool same_bits(const Block& other) const {
+  [[nodiscard]] bool same_bits(const Group& other) const {
     return old_master.same_bits(other.old_master) && master.same_bits(other.master) && m.same_bits(other.m) &&
            v.same_bits(other.v) && working.same_bits(other.working);
   }
@@ -114,19 +114,19 @@ struct Block {
   std::vector<const void*> uses;
 };
 
-float gradient_of(const Block& block, std::size_t i) {
+float gradient_of(const Group& group, std::size_t i) {
   float g = 0;
-  for (const Numbers& gradient : block.gradients) g = g + gradient.get(i);
+  for (const Numbers& gradient : group.gradients) g = g + gradient.get(i);
   return g;
 }
 
 // What update.h says, word by word.
-void update_by_the_header(Block& block, const UpdateStep& s) {
-  for (std::size_t i = 0; i < block.shape.num_elements; ++i) {
-    float g = gradient_of(block, i) * s.gradient_scale;
-    float p = block.old_master.get(i);
-    float m = block.m.get(i);
-    float v = block.v.get(i);
+void update_by_the_header(Group& group, const UpdateStep& s) {
+  for (std::size_t i = 0; i < group.shape.num_elements; ++i) {
+    float g = gradient_of(group, i) * s.gradient_scale;
+    float p = group.old_master.get(i);
+    float m = group.m.get(i);
+    float v = group.v.get(i);
     if (s.clips_values && !std::isnan(g)) g = std::max(-s.max_value, std::min(s.max_value, g));
     if (s.couples_decay) g = g + s.coupled_decay * p;
     switch (s.kind) {
@@ -142,10 +142,10 @@ void update_by_the_header(Block& block, const UpdateStep& s) {
         break;
       case UpdateKind::kPlain: p = p + s.step_size * g; break;
     }
-    block.master.set(i, p);
-    block.m.set(i, m);
-    block.v.set(i, v);
-    if (block.shape.has_working) block.working.set(i, p);
+    group.master.set(i, p);
+    group.m.set(i, m);
+    group.v.set(i, v);
+    if (group.shape.has_working) group.working.set(i, p);
   }
 }
 
@@ -155,15 +155,15 @@ std::string text_of(const UpdateKernels& kernels, const Shape& shape) {
          std::to_string(static_cast<int>(shape.gradient)) + " " + std::to_string(static_cast<int>(shape.working));
 }
 
-// Every instruction set of this machine does to a block of this shape what the header says.
+// Every instruction set of this machine does to a group of this shape what the header says.
 void expect_header_arithmetic(const Shape& shape, const UpdateStep& step) {
-  Block expected(shape);
+  Group expected(shape);
   update_by_the_header(expected, step);
   for (const UpdateKernels* kernels : usable_update_kernels()) {
-    Block block(shape);
-    kernels->update(block.state(), block.all_gradients(), step, 0, shape.num_elements);
-    if (!shape.two_masters) block.old_master = expected.old_master;
-    ASSERT_TRUE(block.same_bits(expected)) << text_of(*kernels, shape);
+    Group group(shape);
+    kernels->update(group.state(), group.all_gradients(), step, 0, shape.num_elements);
+    if (!shape.two_masters) group.old_master = expected.old_master;
+    ASSERT_TRUE(group.same_bits(expected)) << text_of(*kernels, shape);
   }
 }
 
@@ -211,22 +211,22 @@ TEST(UpdateRules, ClipEachValueAndKeepNan) {
       step.max_value = 0.25F;
       step.gradient_scale = 3;
       expect_header_arithmetic({.num_elements = 999}, step);
-      Block block({.num_elements = 33});
-      block.gradients[0].set(0, std::numeric_limits<float>::quiet_NaN());
-      block.gradients[0].set(1, -std::numeric_limits<float>::infinity());
-      kernels->update(block.state(), block.all_gradients(), step, 0, 33);
-      EXPECT_TRUE(std::isnan(block.working.get(0))) << kernels->name;
-      EXPECT_TRUE(std::isfinite(block.working.get(1))) << kernels->name;
+      Group group({.num_elements = 33});
+      group.gradients[0].set(0, std::numeric_limits<float>::quiet_NaN());
+      group.gradients[0].set(1, -std::numeric_limits<float>::infinity());
+      kernels->update(group.state(), group.all_gradients(), step, 0, 33);
+      EXPECT_TRUE(std::isnan(group.working.get(0))) << kernels->name;
+      EXPECT_TRUE(std::isfinite(group.working.get(1))) << kernels->name;
     }
   }
 }
 
 TEST(UpdateRules, WithoutMomentumTouchNoMoment) {
-  Block block({.num_elements = 100});
-  BlockState state = block.state();
+  Group group({.num_elements = 100});
+  GroupState state = group.state();
   state.m = state.v = nullptr;
   ThreadTeam team(1);
-  update_block(state, block.all_gradients(), update_step_of(Sgd{}, 1), team);
+  update_group(state, group.all_gradients(), update_step_of(Sgd{}, 1), team);
   EXPECT_EQ(num_moments(update_step_of(Sgd{}, 1).kind), 0);
   EXPECT_EQ(num_moments(update_step_of(Sgd{.momentum = 0.5}, 1).kind), 1);
 }
@@ -240,9 +240,9 @@ TEST(UpdateRules, OfSpansLeaveEachOthersElementsAlone) {
     const UpdateRule rule = i == 4 ? UpdateRule(AdamW{.weight_decay = 0.1}) : kOtherRules[i];
     spans.push_back({.begin = borders[i], .end = borders[i + 1], .step = update_step_of(rule, 2)});
   }
-  Block expected(shape);
+  Group expected(shape);
   for (const UpdateSpan& span : spans) {
-    Block whole(shape);
+    Group whole(shape);
     update_by_the_header(whole, span.step);
     for (std::size_t i = span.begin; i < span.end; ++i) {
       expected.master.set(i, whole.master.get(i));
@@ -253,25 +253,25 @@ TEST(UpdateRules, OfSpansLeaveEachOthersElementsAlone) {
   }
   for (const int num_threads : {1, 3}) {
     ThreadTeam team(num_threads);
-    Block block(shape);
-    update_block(block.state(), block.all_gradients(), spans, team);
-    block.old_master = expected.old_master;
-    EXPECT_TRUE(block.same_bits(expected)) << num_threads;
+    Group group(shape);
+    update_group(group.state(), group.all_gradients(), spans, team);
+    group.old_master = expected.old_master;
+    EXPECT_TRUE(group.same_bits(expected)) << num_threads;
   }
 }
 
 TEST(WrittenGradient, IsTheOneThatARuleSees) {
   ThreadTeam team(2);
   for (const DType dtype : kDTypes) {
-    Block block({.num_elements = 70'000, .num_uses = 2, .gradient = dtype});
+    Group group({.num_elements = 70'000, .num_uses = 2, .gradient = dtype});
     std::vector<float> gradient(70'000);
     UpdateStep step;
     step.gradient_scale = 0.5F;
     step.clips_values = true;
     step.max_value = 0.125F;
-    write_gradient(gradient.data(), block.all_gradients(), step, team);
+    write_gradient(gradient.data(), group.all_gradients(), step, team);
     for (std::size_t i = 0; i < gradient.size(); ++i) {
-      ASSERT_EQ(gradient[i], std::max(-0.125F, std::min(0.125F, gradient_of(block, i) * 0.5F))) << i;
+      ASSERT_EQ(gradient[i], std::max(-0.125F, std::min(0.125F, gradient_of(group, i) * 0.5F))) << i;
     }
   }
 }
@@ -309,9 +309,9 @@ TEST(AdamW, ABeta1BelowOneHalfGoesTheOtherWayRound) {
     const UpdateStep step = update_step_of(settings, 1);
     EXPECT_TRUE(step.m_from_gradient);
     expect_header_arithmetic({.num_elements = 999}, step);
-    Block block({.num_elements = 999});
-    kPortableUpdateKernels.update(block.state(), block.all_gradients(), step, 0, 999);
-    for (std::size_t i = 0; beta1 == 0 && i < 999; ++i) ASSERT_EQ(block.m.get(i), gradient_of(block, i));
+    Group group({.num_elements = 999});
+    kPortableUpdateKernels.update(group.state(), group.all_gradients(), step, 0, 999);
+    for (std::size_t i = 0; beta1 == 0 && i < 999; ++i) ASSERT_EQ(group.m.get(i), gradient_of(group, i));
   }
 }
 
@@ -338,20 +338,20 @@ TEST(AdamW, ASkippedStepRewritesTheWorkingCopyAndTheMasterAndNothingElse) {
     for (const bool two_masters : {false, true}) {
       for (const std::size_t size : {0U, 1U, 31U, 999U, 65'537U}) {
         const Shape shape{.num_elements = size, .working = working, .two_masters = two_masters};
-        Block expected(shape);
+        Group expected(shape);
         for (std::size_t i = 0; i < size; ++i) {
           expected.master.set(i, expected.old_master.get(i));
           expected.working.set(i, expected.old_master.get(i));
         }
         for (const UpdateKernels* kernels : usable_update_kernels()) {
-          Block block(shape);
-          kernels->skip(block.state(), 0, size);
-          ASSERT_TRUE(block.working.same_bits(expected.working)) << text_of(*kernels, shape);
+          Group group(shape);
+          kernels->skip(group.state(), 0, size);
+          ASSERT_TRUE(group.working.same_bits(expected.working)) << text_of(*kernels, shape);
         }
-        Block block(shape);
+        Group group(shape);
         ThreadTeam team(2);
-        skip_block(block.state(), team);
-        ASSERT_TRUE(block.same_bits(expected));
+        skip_group(group.state(), team);
+        ASSERT_TRUE(group.same_bits(expected));
       }
     }
   }
@@ -360,15 +360,15 @@ TEST(AdamW, ASkippedStepRewritesTheWorkingCopyAndTheMasterAndNothingElse) {
 TEST(AdamW, InfinityAndNanReachTheWorkingCopyInEveryInstructionSet) {
   for (const DType working : kDTypes) {
     for (const UpdateKernels* kernels : usable_update_kernels()) {
-      Block block({.num_elements = 33, .working = working});
-      block.gradients[0].set(0, std::numeric_limits<float>::quiet_NaN());
-      block.gradients[0].set(1, std::numeric_limits<float>::infinity());
-      block.master.set(2, -std::numeric_limits<float>::infinity());
-      kernels->update(block.state(), block.all_gradients(), update_step_of(kSettings, 1), 0, 33);
-      EXPECT_TRUE(std::isnan(block.working.get(0))) << kernels->name;
-      EXPECT_TRUE(std::isnan(block.working.get(1))) << kernels->name;
-      EXPECT_EQ(block.working.get(2), -std::numeric_limits<float>::infinity()) << kernels->name;
-      EXPECT_TRUE(std::isfinite(block.working.get(3))) << kernels->name;
+      Group group({.num_elements = 33, .working = working});
+      group.gradients[0].set(0, std::numeric_limits<float>::quiet_NaN());
+      group.gradients[0].set(1, std::numeric_limits<float>::infinity());
+      group.master.set(2, -std::numeric_limits<float>::infinity());
+      kernels->update(group.state(), group.all_gradients(), update_step_of(kSettings, 1), 0, 33);
+      EXPECT_TRUE(std::isnan(group.working.get(0))) << kernels->name;
+      EXPECT_TRUE(std::isnan(group.working.get(1))) << kernels->name;
+      EXPECT_EQ(group.working.get(2), -std::numeric_limits<float>::infinity()) << kernels->name;
+      EXPECT_TRUE(std::isfinite(group.working.get(3))) << kernels->name;
     }
   }
 }
@@ -376,16 +376,16 @@ TEST(AdamW, InfinityAndNanReachTheWorkingCopyInEveryInstructionSet) {
 TEST(AdamW, ANanOfAnyPatternIsRoundedAsInTheScalarConversion) {
   for (const DType working : {DType::kBFloat16, DType::kFloat16}) {
     for (const UpdateKernels* kernels : usable_update_kernels()) {
-      Block block({.num_elements = 64, .working = working});
+      Group group({.num_elements = 64, .working = working});
       for (std::uint32_t i = 0; i < 64; ++i) {
         const std::uint32_t payload = i < 23 ? 1U << i : i < 46 ? 0x7fffffU >> (i - 23) : 0x7fffffU - (i - 46);
         const std::uint32_t bits = (i % 2 == 0 ? 0x7f800000U : 0xff800000U) | payload;
-        std::memcpy(block.master.floats() + i, &bits, sizeof bits);
+        std::memcpy(group.master.floats() + i, &bits, sizeof bits);
       }
-      kernels->skip(block.state(), 0, 64);
+      kernels->skip(group.state(), 0, 64);
       for (std::size_t i = 0; i < 64; ++i) {
-        const float nan = block.master.get(i);
-        const std::uint16_t bits = static_cast<const std::uint16_t*>(block.working.data())[i];
+        const float nan = group.master.get(i);
+        const std::uint16_t bits = static_cast<const std::uint16_t*>(group.working.data())[i];
         ASSERT_EQ(bits, working == DType::kBFloat16 ? bf16_from_float(nan) : fp16_from_float(nan)) << kernels->name;
       }
     }
@@ -396,24 +396,24 @@ TEST(GradientSum, EveryInstructionSetAddsTheUsesFirstAndThenTheSum) {
   for (const std::size_t size : sizes()) {
     for (const DType dtype : kDTypes) {
       const Shape shape{.num_elements = size, .offset = size % 3, .num_uses = 1 + size % 2, .gradient = dtype};
-      Block expected(shape);
+      Group expected(shape);
       for (std::size_t i = 0; i < size; ++i) expected.m.set(i, expected.m.get(i) + gradient_of(expected, i));
       for (const UpdateKernels* kernels : usable_update_kernels()) {
-        Block block(shape);
-        kernels->add(block.m.floats(), block.all_gradients(), 0, size);
-        ASSERT_TRUE(block.same_bits(expected)) << text_of(*kernels, shape);
+        Group group(shape);
+        kernels->add(group.m.floats(), group.all_gradients(), 0, size);
+        ASSERT_TRUE(group.same_bits(expected)) << text_of(*kernels, shape);
       }
     }
   }
 }
 
 // The order that update.h promises.
-double squares_by_the_header(const Block& block) {
+double squares_by_the_header(const Group& group) {
   double total = 0;
-  for (std::size_t begin = 0; begin < block.shape.num_elements; begin += 65'536) {
+  for (std::size_t begin = 0; begin < group.shape.num_elements; begin += 65'536) {
     std::array<double, 16> lanes{};
-    for (std::size_t i = begin; i < std::min(begin + 65'536, block.shape.num_elements); ++i) {
-      const double g = static_cast<double>(gradient_of(block, i));
+    for (std::size_t i = begin; i < std::min(begin + 65'536, group.shape.num_elements); ++i) {
+      const double g = static_cast<double>(gradient_of(group, i));
       lanes[(i - begin) % 16] += g * g;
     }
     total += std::accumulate(lanes.begin(), lanes.end(), 0.0);
@@ -424,15 +424,15 @@ double squares_by_the_header(const Block& block) {
 TEST(SumOfSquares, EveryInstructionSetFillsTheSameLanes) {
   for (const std::size_t size : sizes()) {
     for (const DType dtype : kDTypes) {
-      Block block({.num_elements = size, .offset = size % 5, .num_uses = 1 + size % 2, .gradient = dtype});
+      Group group({.num_elements = size, .offset = size % 5, .num_uses = 1 + size % 2, .gradient = dtype});
       std::array<double, 16> expected{};
       for (std::size_t i = 0; i < size; ++i) {
-        expected[i % 16] += static_cast<double>(gradient_of(block, i)) * static_cast<double>(gradient_of(block, i));
+        expected[i % 16] += static_cast<double>(gradient_of(group, i)) * static_cast<double>(gradient_of(group, i));
       }
       for (const UpdateKernels* kernels : usable_update_kernels()) {
         std::array<double, 16> lanes{};
-        kernels->squares(block.all_gradients(), 0, size, lanes.data());
-        ASSERT_EQ(lanes, expected) << text_of(*kernels, block.shape);
+        kernels->squares(group.all_gradients(), 0, size, lanes.data());
+        ASSERT_EQ(lanes, expected) << text_of(*kernels, group.shape);
       }
     }
   }
@@ -441,24 +441,24 @@ TEST(SumOfSquares, EveryInstructionSetFillsTheSameLanes) {
 TEST(Passes, TheNumberOfThreadsDoesNotChangeABit) {
   const Shape shape{.num_elements = 5 * 65'536 + 777, .num_uses = 2};
   const UpdateStep step = update_step_of(kSettings, 7);
-  Block expected(shape);
+  Group expected(shape);
   const double squares = squares_by_the_header(expected);
   update_by_the_header(expected, step);
-  Block expected_sums(shape);
+  Group expected_sums(shape);
   for (std::size_t i = 0; i < shape.num_elements; ++i) {
     expected_sums.m.set(i, expected_sums.m.get(i) + gradient_of(expected_sums, i));
   }
   for (const int num_threads : {1, 2, 3, 7}) {
     ThreadTeam team(num_threads);
-    Block block(shape);
+    Group group(shape);
     std::vector<double> partial_sums(num_partial_sums(shape.num_elements));
     EXPECT_EQ(partial_sums.size(), 6U);
-    EXPECT_EQ(sum_of_squares(block.all_gradients(), partial_sums, team), squares);
-    update_block(block.state(), block.all_gradients(), step, team);
-    block.old_master = expected.old_master;
-    EXPECT_TRUE(block.same_bits(expected)) << num_threads;
+    EXPECT_EQ(sum_of_squares(group.all_gradients(), partial_sums, team), squares);
+    update_group(group.state(), group.all_gradients(), step, team);
+    group.old_master = expected.old_master;
+    EXPECT_TRUE(group.same_bits(expected)) << num_threads;
 
-    Block sums(shape);
+    Group sums(shape);
     add_gradients(sums.m.floats(), sums.all_gradients(), team);
     EXPECT_TRUE(sums.same_bits(expected_sums)) << num_threads;
   }
@@ -480,14 +480,14 @@ TEST(RoundGradient, HasTheBitsOfRoundingAndOfTheSumOfSquares) {
   }
 }
 
-TEST(UpdateBlockDeathTest, NoPassTakesADTypeThatWorkersDoNotComputeIn) {
+TEST(UpdateGroupDeathTest, NoPassTakesADTypeThatWorkersDoNotComputeIn) {
   std::vector<float> floats(64), sums(64);
   std::vector<double> lanes(kNumSquareLanes);
   const void* const use = floats.data();
   for (const UpdateKernels* kernels : usable_update_kernels()) {
     for (const DType dtype : {DType::kFloat64, DType::kInt16, DType::kBool}) {
-      const BlockGradients gradients{.uses = &use, .num_uses = 1, .dtype = dtype, .num_elements = 16};
-      const BlockState state{.old_master = floats.data(), .master = sums.data(), .working = sums.data(), .working_dtype = dtype, .num_elements = 16};
+      const GroupGradients gradients{.uses = &use, .num_uses = 1, .dtype = dtype, .num_elements = 16};
+      const GroupState state{.old_master = floats.data(), .master = sums.data(), .working = sums.data(), .working_dtype = dtype, .num_elements = 16};
       EXPECT_DEATH(kernels->add(sums.data(), gradients, 0, 16), "dtype.*does not hold") << kernels->name;
       EXPECT_DEATH(kernels->squares(gradients, 0, 16, lanes.data()), "dtype.*does not hold") << kernels->name;
       EXPECT_DEATH(kernels->skip(state, 0, 16), "dtype.*does not hold") << kernels->name;
@@ -498,12 +498,12 @@ TEST(UpdateBlockDeathTest, NoPassTakesADTypeThatWorkersDoNotComputeIn) {
 
 TEST(SumOfSquares, NanAndInfinityAreKept) {
   ThreadTeam team(2);
-  Block block({.num_elements = 100'000});
+  Group group({.num_elements = 100'000});
   std::vector<double> partial_sums(num_partial_sums(100'000));
-  block.gradients[0].set(70'000, std::numeric_limits<float>::infinity());
-  EXPECT_EQ(sum_of_squares(block.all_gradients(), partial_sums, team), std::numeric_limits<double>::infinity());
-  block.gradients[0].set(5, std::numeric_limits<float>::quiet_NaN());
-  EXPECT_TRUE(std::isnan(sum_of_squares(block.all_gradients(), partial_sums, team)));
+  group.gradients[0].set(70'000, std::numeric_limits<float>::infinity());
+  EXPECT_EQ(sum_of_squares(group.all_gradients(), partial_sums, team), std::numeric_limits<double>::infinity());
+  group.gradients[0].set(5, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_TRUE(std::isnan(sum_of_squares(group.all_gradients(), partial_sums, team)));
 }
 
 TEST(UpdateRules, AgreeWithPyTorchToTheLastBitsOfFp32) {
@@ -514,7 +514,7 @@ TEST(UpdateRules, AgreeWithPyTorchToTheLastBitsOfFp32) {
     const UpdateStep step_1 = update_step_of(golden.rule, 1);
     for (int t = 0; t < kNumSteps; ++t) {
       const void* uses[] = {kGradients + t * kNumElements};
-      update_block({.old_master = p.data(), .master = p.data(), .m = m.data(), .v = v.data(), .num_elements = p.size()},
+      update_group({.old_master = p.data(), .master = p.data(), .m = m.data(), .v = v.data(), .num_elements = p.size()},
                    {.uses = uses, .num_uses = 1, .dtype = DType::kFloat32, .num_elements = p.size()},
                    update_step_of(golden.rule, t + 1), team);
     }

@@ -43,7 +43,7 @@ TEST(Description, TiesJoinGroupsAcrossSeveralCalls) {
   Model model{plain("A", "w", 4), plain("B", "w", 4), plain("C", "w", 4), plain("D", "w", 4)};
   model.tie({0, "w"}, {1, "w"}).tie({2, "w"}, {3, "w"}).tie({1, "w"}, {2, "w"});
   const Catalogue catalogue = catalogue_of(model);
-  EXPECT_EQ(catalogue.blocks().size(), 1U);
+  EXPECT_EQ(catalogue.weight_groups().size(), 1U);
   EXPECT_EQ(catalogue.uses().size(), 4U);
   EXPECT_EQ(catalogue.num_parameters(), 8U);
 }

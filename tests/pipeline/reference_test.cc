@@ -9,7 +9,7 @@ namespace {
 
 using models::same_bits;
 
-// Embedding, two blocks, head.
+// Embedding, two decoder layers, head.
 constexpr const char* kPlans[] = {"", "fused 0-3", "forward 0-1 2 | fused 3 | backward 2 1 0",
                                   "forward 0 1 | fused 2-3 | backward 0-1"};
 

@@ -18,7 +18,7 @@ TEST(PlanCommand, AnswersForAModelThatFits) {
   const PlanAnswer answer = asked({.model = "qwen3-1.7b", .num_gpus = 4, .batch = 32, .asynchronous = true});
   ASSERT_TRUE(answer.asked.prediction.has_value()) << answer.asked.problem;
   const RunPrediction& prediction = *answer.asked.prediction;
-  EXPECT_NO_THROW(validate_plan(prediction.plan, 30)) << "embedding, 28 blocks, head";
+  EXPECT_NO_THROW(validate_plan(prediction.plan, 30)) << "embedding, 28 decoder layers, head";
   EXPECT_LE(static_cast<double>(prediction.gpu.total()), answer.setup.gpu.usable_bytes());
   EXPECT_LE(prediction.round_microbatches * prediction.rounds_per_step, 32);
   EXPECT_GE(prediction.round_microbatches, 4);

@@ -22,11 +22,11 @@ LayerCost layer_of(std::uint64_t weights) {
   return cost;
 }
 
-Plan single_layers(int num_blocks) {
+Plan single_layers(int num_body_layers) {
   Plan plan;
-  plan.fused_start = num_blocks;
-  for (int layer = 0; layer < num_blocks; ++layer) plan.forward.push_back({layer, layer + 1});
-  for (int layer = num_blocks; layer-- > 0;) plan.backward.push_back({layer, layer + 1});
+  plan.fused_start = num_body_layers;
+  for (int layer = 0; layer < num_body_layers; ++layer) plan.forward.push_back({layer, layer + 1});
+  for (int layer = num_body_layers; layer-- > 0;) plan.backward.push_back({layer, layer + 1});
   return plan;
 }
 

@@ -407,7 +407,7 @@ class OnTheCpuTest(unittest.TestCase):
         line = json.loads(bench.run(words, 60).out)
         self.assertEqual((line["tokens"], line["steps"], line["layers"]), (96, 3, 6))
         self.assertAlmostEqual(line["loss"], math.log(make_random_model.SHAPES["tiny"]["vocab_size"]), delta=1e-3)
-        self.assertLess(line["host_bytes_a_parameter"], 3, "2, and what fills up blocks of a small model")
+        self.assertLess(line["host_bytes_a_parameter"], 3, "2, and what fills up weight groups of a small model")
         self.assertEqual(bench.run(words[:5], 60).code, 2, "without its options")
 
     def test_a_run_of_some_steps_is_ended_when_it_has_said_at_its_end_what_is_asked_for(self):

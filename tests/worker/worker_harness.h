@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "device/cpu_device.h"
-#include "hoststore/block_checksum.h"
+#include "hoststore/data_checksum.h"
 #include "roundpipe/error.h"
 #include "worker/worker.h"
 
@@ -76,7 +76,7 @@ inline void place_input(Store& store, const RoundTable& table, BlockKind kind, i
   std::memcpy(memory + layout.tensors[0].offset, values.data(), values.size() * sizeof(float));
   for (int m = 0; m < table.num_microbatches(); ++m) {
     table.place(kind, index, m) = {.slot = 0, .arena = kCoordinatorArena, .offset = offset, .bytes = layout.bytes};
-    if (table.is_checked()) table.checksum(kind, index, m) = BlockChecksum::of({memory, layout.bytes});
+    if (table.is_checked()) table.checksum(kind, index, m) = DataChecksum::of({memory, layout.bytes});
   }
 }
 

@@ -89,10 +89,10 @@ TEST(Worker, HasMemoryPreparedOnceAndClearsWhatIsNotZeroYet) {
     command.first_event += 2;
   }
   worker.finish();
-  const BlockRecord& block = worker.store->catalogue().blocks()[1];
+  const WeightGroupRecord& group = worker.store->catalogue().weight_groups()[1];
   using Prepared = std::vector<std::pair<std::uint64_t, MemoryUse>>;
   EXPECT_EQ(worker.device.prepared,
-            (Prepared{{block.device_bytes(), MemoryUse::kGradients}, {block.accumulator_bytes(), MemoryUse::kAccumulators}}))
+            (Prepared{{group.device_bytes(), MemoryUse::kGradients}, {group.accumulator_bytes(), MemoryUse::kAccumulators}}))
       << "for a task with gradients, and not again for tasks that need no more";
 }
 
@@ -123,7 +123,7 @@ void expect_names_what_was_missing(const Command& command, const std::vector<std
 TEST(Worker, SaysForWhichWeightsItWaitedInVain) {
   Command command = test::forward_command();
   command.version = 3;
-  expect_names_what_was_missing(command, {"worker 0", "version 3 of weight block 0", "slot 0 (forward of layers 0-0, round 0)"});
+  expect_names_what_was_missing(command, {"worker 0", "version 3 of weight group 0", "slot 0 (forward of layers 0-0, round 0)"});
 }
 
 TEST(Worker, SaysForWhoseOutputItWaitedInVain) {
@@ -131,10 +131,10 @@ TEST(Worker, SaysForWhoseOutputItWaitedInVain) {
                                 {.worker = 1, .first_event = 6});
 }
 
-TEST(Worker, SaysForWhichGradientBlockItWaitedInVain) {
+TEST(Worker, SaysForWhichGradientItWaitedInVain) {
   Command command = test::fused_command();
   command.released_before = 2;
-  expect_names_what_was_missing(command, {"gradient block 1", "slot 1"});
+  expect_names_what_was_missing(command, {"gradient buffer 1", "slot 1"});
 }
 
 // What a thread of the worker publishes next; a failure if that takes long.
@@ -239,10 +239,10 @@ TEST(Worker, EndsWhateverItWaitsFor) {
   Command no_weights = test::forward_command();
   no_weights.version = 1;
   const Command no_input = test::fused_command();  // see the source below
-  Command no_gradient_block = test::fused_command();
-  no_gradient_block.released_before = 1;
-  const std::vector<std::vector<Command>> cases = {{}, {no_weights}, {no_input}, {no_gradient_block},
-                                                   {no_gradient_block, no_gradient_block, no_gradient_block, no_gradient_block},
+  Command no_free_gradient = test::fused_command();
+  no_free_gradient.released_before = 1;
+  const std::vector<std::vector<Command>> cases = {{}, {no_weights}, {no_input}, {no_free_gradient},
+                                                   {no_free_gradient, no_free_gradient, no_free_gradient, no_free_gradient},
                                                    {no_input, no_weights}};
   for (std::size_t i = 0; i < cases.size(); ++i) {
     SCOPED_TRACE(testing::Message() << "case " << i);

@@ -55,7 +55,7 @@ void EmulatedStageExecutor::begin(const StageTask& task) {
   task_needs_ = {.enqueued_ns = task.weights_known_ns, .end_ns = task.weights_enqueued_ns};
   CopyTimes gradients;
   for (const UseMemory& memory : task.uses) {
-    const std::uint64_t bytes = catalogue_.blocks()[catalogue_.uses()[memory.use].block].bytes();
+    const std::uint64_t bytes = catalogue_.weight_groups()[catalogue_.uses()[memory.use].group].bytes();
     task_needs_.end_ns = std::max(task_needs_.end_ns, device_.last_copy(memory.weights, bytes).end_ns);
     if (memory.gradient != nullptr) gradients = later(gradients, device_.last_copy(memory.gradient, bytes));
   }

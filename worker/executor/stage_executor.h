@@ -23,10 +23,10 @@
 
 namespace rp {
 
-// Device memory of one use of a block in a stage.
+// Device memory of one use of a weight group in a stage.
 struct UseMemory {
   std::uint32_t use = 0;
-  const std::byte* weights = nullptr;  // the block's working copy
+  const std::byte* weights = nullptr;  // the group's working copy
   float* accumulator = nullptr;        // fp32 gradient over the microbatches; null in a forward stage and where frozen
   std::byte* gradient = nullptr;       // the rounded gradient for the download; likewise
 };

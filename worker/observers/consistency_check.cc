@@ -65,7 +65,7 @@ class ConsistencyCheck::ReadBack {
   std::span<const std::byte> piece_;
   std::uint64_t bytes_left_;
   std::function<void(std::uint64_t)> judge_;
-  BlockChecksum sum_;
+  DataChecksum sum_;
 };
 
 ConsistencyCheck::ConsistencyCheck(Store& store, int worker, std::function<void(std::exception_ptr)> fail)
@@ -96,37 +96,37 @@ void ConsistencyCheck::command(const Command& command) {
 
 void ConsistencyCheck::before_weights(const Command& command, std::uint32_t use, std::uint64_t version) const {
   if (!is_on_) return;
-  const std::uint32_t block = store_.catalogue().uses()[use].block;
-  const std::uint64_t copy = version % store_.catalogue().blocks()[block].num_copies;
-  const WeightStamp::Contents stamp = store_.stamp(block, copy).observe();
+  const std::uint32_t group = store_.catalogue().uses()[use].group;
+  const std::uint64_t copy = version % store_.catalogue().weight_groups()[group].num_copies;
+  const WeightStamp::Contents stamp = store_.stamp(group, copy).observe();
   if (has_version(stamp, version)) return;
   throw violation_of(ProtocolRule::kPublishedWeights,
-                     cat(place_text(command), ": weight block ", block, " was published as version ",
-                         store_.published(block).observe(), " and version ", version, " is wanted, but working copy ", copy,
+                     cat(place_text(command), ": weight group ", group, " was published as version ",
+                         store_.published(group).observe(), " and version ", version, " is wanted, but working copy ", copy,
                          " holds ", stamp_text(stamp)));
 }
 
 void ConsistencyCheck::after_weights(Stream& stream, const Command& command, std::uint32_t use, std::uint64_t version,
                                      const std::byte* memory) {
   if (!is_on_) return;
-  const std::uint64_t bytes = store_.catalogue().blocks()[store_.catalogue().uses()[use].block].bytes();
+  const std::uint64_t bytes = store_.catalogue().weight_groups()[store_.catalogue().uses()[use].group].bytes();
   read_back(stream, weights_piece_, {}, {memory, bytes},
             [this, command, use, version](std::uint64_t found) { compare_weights(command, use, version, found); });
 }
 
 void ConsistencyCheck::compare_weights(const Command& command, std::uint32_t use, std::uint64_t version, std::uint64_t found) {
-  const std::uint32_t block = store_.catalogue().uses()[use].block;
-  const std::uint64_t copy = version % store_.catalogue().blocks()[block].num_copies;
-  const WeightStamp::Contents stamp = store_.stamp(block, copy).observe();
+  const std::uint32_t group = store_.catalogue().uses()[use].group;
+  const std::uint64_t copy = version % store_.catalogue().weight_groups()[group].num_copies;
+  const WeightStamp::Contents stamp = store_.stamp(group, copy).observe();
   if (!has_version(stamp, version)) {
     throw violation_of(ProtocolRule::kWeightsStay,
-                       cat(place_text(command), ": while version ", version, " of weight block ", block,
+                       cat(place_text(command), ": while version ", version, " of weight group ", group,
                            " was uploaded, working copy ", copy, " became ", stamp_text(stamp)));
   }
   if (stamp.checksum != found) {
     throw violation_of(ProtocolRule::kWeightsStay,
-                       cat(place_text(command), ": the bytes that were uploaded as version ", version, " of weight block ",
-                           block, " have checksum ", found, ", working copy ", copy, " had ", stamp.checksum,
+                       cat(place_text(command), ": the bytes that were uploaded as version ", version, " of weight group ",
+                           group, " have checksum ", found, ", working copy ", copy, " had ", stamp.checksum,
                            " when it was written"));
   }
   store_.round_table(command).weights_seen(use, command.phase != Phase::kForward) = {.checksum = found, .version = version};
@@ -159,7 +159,7 @@ void ConsistencyCheck::before_input(const Command& command, const Input& input) 
     throw violation_of(ProtocolRule::kDataBeforeEvent, cat(input_text(command, input), ", has a place and no data yet"));
   }
   // The whole block, before anything in it is believed.
-  const std::uint64_t found = BlockChecksum::of({store_.block_data(place), place.bytes});
+  const std::uint64_t found = DataChecksum::of({store_.block_data(place), place.bytes});
   if (found == wanted) return;
   throw violation_of(ProtocolRule::kBlocksStay, cat(input_text(command, input), ", was written with checksum ", wanted,
                                                     " by slot ", number_of(place.slot), " and has now ", found));
@@ -196,7 +196,7 @@ struct ChecksumOperation {
 
   static void run(void* operation) {
     const std::unique_ptr<ChecksumOperation> self(static_cast<ChecksumOperation*>(operation));
-    self->checksum = BlockChecksum::of(self->bytes);
+    self->checksum = DataChecksum::of(self->bytes);
   }
 };
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "device/device.h"
-#include "hoststore/block_checksum.h"
+#include "hoststore/data_checksum.h"
 #include "hoststore/store.h"
 #include "hoststore/task_rows.h"
 
@@ -28,7 +28,7 @@ class ConsistencyCheck {
   // WeightUploader: a command was taken. Throws rp::Error if it is not of the worker's epoch, or not behind the one before.
   void command(const Command& command);
 
-  // WeightUploader, before and after it enqueues the upload of a block, as a use of the task's: the working copy has the version
+  // WeightUploader, before and after it enqueues the upload of a weight group, as a use of the task's: the working copy has the version
   // (throws rp::Error if not); `memory` has its bytes, and it still has the version.
   void before_weights(const Command& command, std::uint32_t use, std::uint64_t version) const;
   void after_weights(Stream& stream, const Command& command, std::uint32_t use, std::uint64_t version, const std::byte* memory);

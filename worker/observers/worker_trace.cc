@@ -131,7 +131,7 @@ void WorkerTrace::weights(CopyTrace::Copy* copy, const Command& command, const U
                           std::uint64_t bytes) {
   if (copy == nullptr) return;
   TraceRecord record = use_of(TraceKind::kUploadWeights, command, use);
-  record.numbers = {number(bytes), number(version), use.block};
+  record.numbers = {number(bytes), number(version), use.group};
   tracks_->weights.end(*copy, record);
 }
 
@@ -147,7 +147,7 @@ void WorkerTrace::input(CopyTrace::Copy* copy, const Command& command, BlockRow 
 void WorkerTrace::gradient(CopyTrace::Copy* copy, const Command& command, const UseRecord& use, std::uint64_t bytes) {
   if (copy == nullptr) return;
   TraceRecord record = use_of(TraceKind::kDownloadGradient, command, use);
-  record.numbers = {number(bytes), use.block};
+  record.numbers = {number(bytes), use.group};
   tracks_->gradients().end(*copy, record);
 }
 

@@ -37,7 +37,7 @@ class WorkerTrace {
   void task(const Command& command, std::int64_t begin_ns, std::int64_t end_ns);
   // Stage runner.
   void output(CopyTrace::Copy* copy, const Command& command, BlockRow row, int microbatch, std::uint64_t bytes);
-  // WeightUploader: a piece of a block of weights.
+  // WeightUploader: a piece of a weight group.
   void weights(CopyTrace::Copy* copy, const Command& command, const UseRecord& use, std::uint64_t version, std::uint64_t bytes);
   // InputUploader. `row`: what the task takes the block for; `made_as`: in the round that made it.
   void input(CopyTrace::Copy* copy, const Command& command, BlockRow row, BlockRow made_as, int microbatch,

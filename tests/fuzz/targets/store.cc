@@ -30,7 +30,7 @@ std::vector<std::byte> bytes_of(const rp::Store& store) {
 
 volatile std::byte sink;
 
-// The first and the last byte of a block must be there.
+// The first and the last byte of a weight group must be there.
 void touch(const std::byte* data, std::uint64_t bytes) {
   if (bytes == 0) return;
   sink = data[0];
@@ -39,15 +39,15 @@ void touch(const std::byte* data, std::uint64_t bytes) {
 
 void use(rp::Store& store) {
   const rp::Catalogue& catalogue = store.catalogue();
-  for (std::uint32_t block = 0; block < catalogue.blocks().size(); ++block) {
-    const rp::BlockRecord& record = catalogue.blocks()[block];
+  for (std::uint32_t group = 0; group < catalogue.weight_groups().size(); ++group) {
+    const rp::WeightGroupRecord& record = catalogue.weight_groups()[group];
     for (std::uint32_t copy = 0; copy < record.num_copies; ++copy) {
       touch(std::as_const(store).parameters(record.parameter_offset[copy]), record.bytes());
     }
-    sink = static_cast<std::byte>(store.published(block).observe());
+    sink = static_cast<std::byte>(store.published(group).observe());
   }
   for (std::uint32_t use = 0; use < catalogue.uses().size(); ++use) {
-    if (catalogue.blocks()[catalogue.uses()[use].block].is_trained == 0) continue;
+    if (catalogue.weight_groups()[catalogue.uses()[use].group].is_trained == 0) continue;
     touch(store.gradient(use).data(), store.gradient(use).size());
     sink = static_cast<std::byte>(store.gradient_released(use).observe());
   }

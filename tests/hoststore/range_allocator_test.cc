@@ -1,4 +1,4 @@
-#include "hoststore/block_allocator.h"
+#include "hoststore/range_allocator.h"
 
 #include <gtest/gtest.h>
 
@@ -47,19 +47,19 @@ class NaiveAllocator {
   std::vector<bool> used_;
 };
 
-TEST(BlockAllocator, HasNothingAtFirstAndSaysWhatIsMissing) {
-  BlockAllocator allocator;
+TEST(RangeAllocator, HasNothingAtFirstAndSaysWhatIsMissing) {
+  RangeAllocator allocator;
   EXPECT_EQ(allocator.allocate(1), std::nullopt);
   EXPECT_EQ(allocator.missing(1), kPage);
   EXPECT_EQ(allocator.missing(kPage + 1), 2 * kPage);
   allocator.extend(3 * kPage);
-  EXPECT_EQ(allocator.allocate(0), 0U);  // a block of no bytes has a place of its own too
+  EXPECT_EQ(allocator.allocate(0), 0U);  // an allocation of no bytes has a place of its own too
   EXPECT_EQ(allocator.allocate(kPage), kPage);
   EXPECT_EQ(allocator.used_bytes(), 2 * kPage);
 }
 
-TEST(BlockAllocator, NeedsLessOfTheArenaWhereItsEndIsFree) {
-  BlockAllocator allocator;
+TEST(RangeAllocator, NeedsLessOfTheArenaWhereItsEndIsFree) {
+  RangeAllocator allocator;
   allocator.extend(4 * kPage);
   (void)allocator.allocate(kPage);
   EXPECT_EQ(allocator.missing(5 * kPage), 2 * kPage);
@@ -68,8 +68,8 @@ TEST(BlockAllocator, NeedsLessOfTheArenaWhereItsEndIsFree) {
   EXPECT_EQ(allocator.missing(kPage), kPage);
 }
 
-TEST(BlockAllocator, MergesWithBothNeighbours) {
-  BlockAllocator allocator;
+TEST(RangeAllocator, MergesWithBothNeighbours) {
+  RangeAllocator allocator;
   allocator.extend(3 * kPage);
   for (const std::uint64_t page : {0U, 1U, 2U}) EXPECT_EQ(allocator.allocate(1), page * kPage);
   allocator.free(0);
@@ -79,9 +79,9 @@ TEST(BlockAllocator, MergesWithBothNeighbours) {
   EXPECT_EQ(allocator.allocate(3 * kPage), 0U);
 }
 
-TEST(BlockAllocator, KeepsWhatStaysApartFromWhatComesAndGoes) {
-  using Fit = BlockAllocator::Fit;
-  BlockAllocator allocator;
+TEST(RangeAllocator, KeepsWhatStaysApartFromWhatComesAndGoes) {
+  using Fit = RangeAllocator::Fit;
+  RangeAllocator allocator;
   allocator.extend(10 * kPage);
   EXPECT_EQ(allocator.allocate(kPage, Fit::kFirst), 0U);
   EXPECT_EQ(allocator.allocate(2 * kPage, Fit::kBestEnd), 8 * kPage);
@@ -98,16 +98,16 @@ TEST(BlockAllocator, KeepsWhatStaysApartFromWhatComesAndGoes) {
   EXPECT_EQ(allocator.allocate(2 * kPage, Fit::kFirst), 2 * kPage) << "the first hole is too short";
 }
 
-TEST(BlockAllocator, DoesWhatANaiveModelDoesOverRandomHistories) {
+TEST(RangeAllocator, DoesWhatANaiveModelDoesOverRandomHistories) {
   for (unsigned seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
-    BlockAllocator allocator;
+    RangeAllocator allocator;
     NaiveAllocator model;
-    std::vector<std::pair<std::uint64_t, std::uint64_t>> blocks;  // page, pages
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> allocations;  // page, pages
     std::uint64_t total = 0;
     for (int turn = 0; turn < 400; ++turn) {
-      if (blocks.empty() || random() % 5 < 3) {
+      if (allocations.empty() || random() % 5 < 3) {
         const std::uint64_t bytes = random() % (6 * kPage) + 1;
         const std::uint64_t pages = (bytes + kPage - 1) / kPage;
         auto place = allocator.allocate(bytes);
@@ -124,29 +124,29 @@ TEST(BlockAllocator, DoesWhatANaiveModelDoesOverRandomHistories) {
         }
         ASSERT_TRUE(place.has_value() && expected.has_value());
         ASSERT_EQ(*place, *expected * kPage);
-        blocks.emplace_back(*expected, pages);
+        allocations.emplace_back(*expected, pages);
       } else {
-        const std::size_t index = random() % blocks.size();
-        allocator.free(blocks[index].first * kPage);
-        model.free(blocks[index].first, blocks[index].second);
-        blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(index));
+        const std::size_t index = random() % allocations.size();
+        allocator.free(allocations[index].first * kPage);
+        model.free(allocations[index].first, allocations[index].second);
+        allocations.erase(allocations.begin() + static_cast<std::ptrdiff_t>(index));
       }
       ASSERT_EQ(allocator.used_bytes(), model.used() * kPage);
       ASSERT_EQ(allocator.total_bytes(), total);
     }
-    for (const auto& [page, pages] : blocks) allocator.free(page * kPage);
+    for (const auto& [page, pages] : allocations) allocator.free(page * kPage);
     EXPECT_EQ(allocator.used_bytes(), 0U);
     EXPECT_EQ(allocator.allocate(total), 0U) << "all is one free range again";
   }
 }
 
-TEST(BlockAllocatorDeathTest, RefusesToFreeWhatIsFree) {
+TEST(RangeAllocatorDeathTest, RefusesToFreeWhatIsFree) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  BlockAllocator allocator;
+  RangeAllocator allocator;
   allocator.extend(kPage);
   const std::uint64_t offset = allocator.allocate(1).value();
   allocator.free(offset);
-  EXPECT_DEATH(allocator.free(offset), "block_allocator");
+  EXPECT_DEATH(allocator.free(offset), "range_allocator");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// hoststore/block_checksum.h
-// Checksum of a block's bytes, in one piece or in several.
+// hoststore/data_checksum.h
+// Checksum of the bytes of a block, a weight group or a gradient, in one piece or in several.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@ struct XXH3_state_s;
 namespace rp {
 
 // XXH3, 64 bits. Any division into pieces gives the same value.
-class BlockChecksum {
+class DataChecksum {
  public:
-  BlockChecksum();
+  DataChecksum();
   void add(std::span<const std::byte> piece);
   [[nodiscard]] std::uint64_t value() const;
 

@@ -1,5 +1,5 @@
-// hoststore/block_allocator.h
-// Which parts of an activation arena are in use: the arena owner's private book.
+// hoststore/range_allocator.h
+// Which parts of an arena are in use, an activation arena or one of a device's memory (device/arena_book.h): its owner's private book.
 //
 // Neighbours among free ranges are merged; deterministic. Not thread-safe: the owner's one allocating thread uses it.
 #pragma once
@@ -12,10 +12,10 @@
 
 namespace rp {
 
-class BlockAllocator {
+class RangeAllocator {
  public:
-  // What a block of `bytes` bytes takes.
-  [[nodiscard]] static std::uint64_t taken_bytes(std::uint64_t bytes);
+  // What an allocation of `bytes` bytes takes: whole pages.
+  [[nodiscard]] static std::uint64_t rounded_bytes(std::uint64_t bytes);
 
   // Adds memory at the end of the arena.
   void extend(std::uint64_t bytes);
@@ -23,7 +23,7 @@ class BlockAllocator {
   // In the smallest free range that is long enough, at its begin or its end; or at the begin of the first one. What stays
   // for long and what comes and goes are kept apart by kFirst and kBestEnd.
   enum class Fit { kBest, kBestEnd, kFirst };
-  // The offset of a new block of at least `bytes` bytes, or nothing if no free range is long enough.
+  // The offset of a new allocation of at least `bytes` bytes, or nothing if no free range is long enough.
   [[nodiscard]] std::optional<std::uint64_t> allocate(std::uint64_t bytes, Fit fit = Fit::kBest);
 
   // REQUIRES: allocate() gave `offset` and it was not freed since.
@@ -31,7 +31,7 @@ class BlockAllocator {
 
   // What allocate() took for it, by now. REQUIRES: as of free().
   [[nodiscard]] std::uint64_t bytes_at(std::uint64_t offset) const;
-  // The longest block that there is room for.
+  // The longest allocation that there is room for.
   [[nodiscard]] std::uint64_t largest_free() const { return free_by_size_.empty() ? 0 : free_by_size_.rbegin()->first; }
 
   // Bytes by which extend() must lengthen the arena for allocate(bytes) to succeed: the end may be free already.

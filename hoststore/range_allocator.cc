@@ -1,4 +1,4 @@
-#include "hoststore/block_allocator.h"
+#include "hoststore/range_allocator.h"
 
 #include <algorithm>
 #include <tuple>
@@ -14,19 +14,19 @@ constexpr std::uint64_t kGranularity = 4096;
 
 }  // namespace
 
-std::uint64_t BlockAllocator::taken_bytes(std::uint64_t bytes) { return align_up(bytes == 0 ? 1 : bytes, kGranularity); }
+std::uint64_t RangeAllocator::rounded_bytes(std::uint64_t bytes) { return align_up(bytes == 0 ? 1 : bytes, kGranularity); }
 
-void BlockAllocator::add_free(std::uint64_t offset, std::uint64_t bytes) {
+void RangeAllocator::add_free(std::uint64_t offset, std::uint64_t bytes) {
   free_.emplace(offset, bytes);
   free_by_size_.emplace(bytes, offset);
 }
 
-void BlockAllocator::remove_free(std::uint64_t offset, std::uint64_t bytes) {
+void RangeAllocator::remove_free(std::uint64_t offset, std::uint64_t bytes) {
   free_.erase(offset);
   free_by_size_.erase({bytes, offset});
 }
 
-void BlockAllocator::extend(std::uint64_t bytes) {
+void RangeAllocator::extend(std::uint64_t bytes) {
   bytes = align_up(bytes, kGranularity);
   allocated_.emplace(total_, bytes);
   used_ += bytes;
@@ -34,8 +34,8 @@ void BlockAllocator::extend(std::uint64_t bytes) {
   free(total_ - bytes);
 }
 
-std::optional<std::uint64_t> BlockAllocator::allocate(std::uint64_t bytes, Fit fit) {
-  bytes = taken_bytes(bytes);
+std::optional<std::uint64_t> RangeAllocator::allocate(std::uint64_t bytes, Fit fit) {
+  bytes = rounded_bytes(bytes);
   const auto best = free_by_size_.lower_bound({bytes, 0});
   if (best == free_by_size_.end()) return std::nullopt;
   auto [range, first] = *best;
@@ -52,17 +52,17 @@ std::optional<std::uint64_t> BlockAllocator::allocate(std::uint64_t bytes, Fit f
   return offset;
 }
 
-std::uint64_t BlockAllocator::bytes_at(std::uint64_t offset) const {
-  const auto block = allocated_.find(offset);
-  RP_ASSERT(block != allocated_.end());
-  return block->second;
+std::uint64_t RangeAllocator::bytes_at(std::uint64_t offset) const {
+  const auto place = allocated_.find(offset);
+  RP_ASSERT(place != allocated_.end());
+  return place->second;
 }
 
-void BlockAllocator::free(std::uint64_t offset) {
-  const auto block = allocated_.find(offset);
-  RP_ASSERT(block != allocated_.end());
-  std::uint64_t bytes = block->second;
-  allocated_.erase(block);
+void RangeAllocator::free(std::uint64_t offset) {
+  const auto place = allocated_.find(offset);
+  RP_ASSERT(place != allocated_.end());
+  std::uint64_t bytes = place->second;
+  allocated_.erase(place);
   used_ -= bytes;
   const auto after = free_.find(offset + bytes);
   if (after != free_.end()) {
@@ -82,8 +82,8 @@ void BlockAllocator::free(std::uint64_t offset) {
   add_free(offset, bytes);
 }
 
-std::uint64_t BlockAllocator::missing(std::uint64_t bytes) const {
-  bytes = taken_bytes(bytes);
+std::uint64_t RangeAllocator::missing(std::uint64_t bytes) const {
+  bytes = rounded_bytes(bytes);
   if (free_by_size_.lower_bound({bytes, 0}) != free_by_size_.end()) return 0;
   if (free_.empty()) return bytes;
   const auto [offset, last] = *free_.rbegin();

@@ -1,0 +1,56 @@
+#include "coordinator/updates/emulated_group_updater.h"
+
+#include "common/system/clock.h"
+#include "roundpipe/error.h"
+
+namespace rp {
+
+namespace {
+
+constexpr std::uint64_t kFloat = sizeof(float);
+
+}  // namespace
+
+void EmulatedGroupUpdater::add_to_sum(std::uint32_t use, bool begins) { pass(sum_bytes(use, begins)); }
+
+double EmulatedGroupUpdater::square_sum(std::uint32_t group) {
+  pass(norm_bytes(group));
+  return 0;
+}
+
+void EmulatedGroupUpdater::write_gradient(std::uint32_t, const UpdateStep&, float*) {
+  throw Error(ExitCode::kUsage, "an emulated device computes no gradients that a function could apply; use an optimizer's rule");
+}
+
+void EmulatedGroupUpdater::update(std::uint32_t group, std::uint64_t, std::span<const UpdateSpan> rules) {
+  pass(update_bytes(group, rules.empty()));
+}
+
+std::uint64_t EmulatedGroupUpdater::sum_bytes(std::uint32_t use, bool begins) const {
+  const WeightGroupRecord& group = catalogue_.weight_groups()[catalogue_.uses()[use].group];
+  // The sum is set to zero first, then read and written.
+  return group.num_elements * (dtype_bytes(group.dtype) + 2 * kFloat + (begins ? kFloat : 0));
+}
+
+std::uint64_t EmulatedGroupUpdater::norm_bytes(std::uint32_t group) const { return gradient_bytes(catalogue_.weight_groups()[group]); }
+
+std::uint64_t EmulatedGroupUpdater::update_bytes(std::uint32_t index, bool skipped) const {
+  const WeightGroupRecord& group = catalogue_.weight_groups()[index];
+  const std::uint64_t working = group.working_is_master() ? 0 : group.bytes();
+  if (skipped) return working + group.num_elements * kFloat * (working > 0 ? 1 : 2);
+  // Master and moments are read and written.
+  std::uint64_t num_kept = 1;
+  for (const std::uint64_t moment : {group.moment1_offset, group.moment2_offset}) num_kept += moment == kNoOffset ? 0 : 1;
+  return gradient_bytes(group) + group.num_elements * 2 * kFloat * num_kept + working;
+}
+
+std::uint64_t EmulatedGroupUpdater::gradient_bytes(const WeightGroupRecord& group) const {
+  return group.num_elements * group.num_uses * (adds_rounds_ ? kFloat : dtype_bytes(group.dtype));
+}
+
+void EmulatedGroupUpdater::pass(std::uint64_t bytes) const {
+  if (memory_.bytes_per_ns <= 0) return;
+  sleep_until_ns(now_ns() + static_cast<std::int64_t>(static_cast<double>(bytes) / memory_.bytes_per_ns));
+}
+
+}  // namespace rp

@@ -1,0 +1,36 @@
+// coordinator/updates/memory_group_updater.h
+// The real thing: each sum, norm and update is one pass over memory by a ThreadTeam. The Store must outlive it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "coordinator/updates/group_updater.h"
+#include "hoststore/store.h"
+#include "optimizer/thread_team.h"
+
+namespace rp {
+
+class MemoryGroupUpdater : public GroupUpdater {
+ public:
+  // `groups`: the weight groups that it is for, trained ones. `adds_rounds`: their gradients are the store's fp32 sums.
+  MemoryGroupUpdater(Store& store, std::span<const std::uint32_t> groups, int num_threads, bool adds_rounds);
+
+  void add_to_sum(std::uint32_t use, bool begins) override;
+  [[nodiscard]] double square_sum(std::uint32_t group) override;
+  void write_gradient(std::uint32_t group, const UpdateStep& scaling, float* gradient) override;
+  void update(std::uint32_t group, std::uint64_t version, std::span<const UpdateSpan> rules) override;
+
+ private:
+  // `pointers`: the memory behind the result.
+  [[nodiscard]] GroupGradients gradients_of(std::uint32_t group, std::vector<const void*>& pointers);
+  [[nodiscard]] GroupState state_of(std::uint32_t group, std::uint64_t version);
+
+  Store& store_;
+  const bool adds_rounds_;
+  ThreadTeam team_;
+  std::vector<double> partial_sums_;
+};
+
+}  // namespace rp
