@@ -24,11 +24,15 @@ namespace {
 constexpr std::uint64_t kRegisteredPiece = std::uint64_t{256} << 20;
 constexpr std::int64_t kTimeoutNs = 60 * kNsPerSecond;
 
-// Shared memory of the host, all of it touched and registered, and as much of the GPU's: one half of each for copies to the GPU.
+// Shared memory of the host, all of it touched and registered, and as much of the GPU's: one half of each for copies to
+// the GPU.
 class BothSides {
  public:
   BothSides(const CudaContext& context, std::uint64_t bytes)
-      : bytes_(bytes), host_(map(2 * bytes)), pinned_(context), arena_(context, 2 * bytes),
+      : bytes_(bytes),
+        host_(map(2 * bytes)),
+        pinned_(context),
+        arena_(context, 2 * bytes),
         on_gpu_(arena_.allocate(2 * bytes, MemoryUse::kInputs)) {
     std::memset(host_, 1, 2 * bytes);
     for (std::uint64_t at = 0; at < 2 * bytes; at += kRegisteredPiece) {
@@ -69,7 +73,11 @@ class BothSides {
 class BulkStream {
  public:
   BulkStream(const CudaContext& context, const BothSides& sides, bool is_upload)
-      : context_(context), sides_(sides), is_upload_(is_upload), stream_(context, sides.memory(), false), begin_(context, CU_EVENT_DEFAULT),
+      : context_(context),
+        sides_(sides),
+        is_upload_(is_upload),
+        stream_(context, sides.memory(), false),
+        begin_(context, CU_EVENT_DEFAULT),
         end_(context, CU_EVENT_DEFAULT) {}
   ~BulkStream() { stream_.cancel_calls(); }
   BulkStream(const BulkStream&) = delete;
@@ -131,13 +139,14 @@ class BulkStream {
 class Beside {
  public:
   template <typename Body>
-  explicit Beside(Body body) : thread_([this, body] {
-    try {
-      body();
-    } catch (...) {
-      failure_ = std::current_exception();
-    }
-  }) {}
+  explicit Beside(Body body)
+      : thread_([this, body] {
+          try {
+            body();
+          } catch (...) {
+            failure_ = std::current_exception();
+          }
+        }) {}
   ~Beside() {
     if (thread_.joinable()) thread_.join();
   }
@@ -154,7 +163,8 @@ class Beside {
 };
 
 // Of each direction alone, or the mean of both at once.
-double speed_of(const std::string& direction, BulkStream& up, BulkStream& down, std::uint64_t bytes, const Pieces& pieces, bool is_traced) {
+double speed_of(const std::string& direction, BulkStream& up, BulkStream& down, std::uint64_t bytes,
+                const Pieces& pieces, bool is_traced) {
   if (direction == "up") return up.speed(bytes, pieces, is_traced);
   if (direction == "down") return down.speed(bytes, pieces, is_traced);
   double of_up = 0;
@@ -185,8 +195,8 @@ std::vector<double> urgent_us(const CudaContext& context, CudaStream& stream, in
 }
 
 // Of copies in one direction beside long ones in the same. Without `pieces` there are none.
-std::vector<double> delays(const CudaContext& context, const BothSides& sides, const BulkSettings& settings, bool is_upload,
-                           const std::optional<Pieces>& pieces) {
+std::vector<double> delays(const CudaContext& context, const BothSides& sides, const BulkSettings& settings,
+                           bool is_upload, const std::optional<Pieces>& pieces) {
   BulkStream bulk(context, sides, is_upload);
   CudaStream urgent(context, sides.memory(), true);
   const std::uint64_t bytes = is_upload ? settings.input_bytes : settings.page_bytes;
@@ -218,15 +228,18 @@ std::vector<BulkSpeed> measure_bulk_speeds(const CudaDriver& driver, const BulkS
   std::vector<BulkSpeed> speeds;
   const auto measure = [&](const std::string& direction, const Pieces& pieces, bool is_cut, bool is_traced) {
     std::vector<double> gbs;
-    for (int round = 0; round < settings.rounds; ++round) gbs.push_back(speed_of(direction, up, down, settings.bytes, pieces, is_traced));
-    speeds.push_back({.direction = direction, .pieces = pieces, .is_cut = is_cut, .is_traced = is_traced, .gbs = median(gbs)});
+    for (int round = 0; round < settings.rounds; ++round)
+      gbs.push_back(speed_of(direction, up, down, settings.bytes, pieces, is_traced));
+    speeds.push_back(
+        {.direction = direction, .pieces = pieces, .is_cut = is_cut, .is_traced = is_traced, .gbs = median(gbs)});
   };
   for (const char* direction : {"up", "down", "both"}) {
     (void)speed_of(direction, up, down, settings.bytes, {}, false);  // wakes the link of an idle card up
     measure(direction, {.bytes = settings.bytes, .under_way = 2}, false, false);
     for (const bool is_traced : {false, true}) {
       for (const std::uint64_t bytes : settings.piece_bytes) {
-        for (const std::uint64_t under_way : settings.under_way) measure(direction, {bytes, under_way}, true, is_traced);
+        for (const std::uint64_t under_way : settings.under_way)
+          measure(direction, {bytes, under_way}, true, is_traced);
       }
     }
   }
@@ -242,7 +255,10 @@ std::vector<UrgentDelay> measure_urgent_delays(const CudaDriver& driver, const B
   for (const auto& [name, pieces] : traffics) {
     const std::vector<double> input = delays(context, sides, settings, true, pieces);
     const std::vector<double> page = delays(context, sides, settings, false, pieces);
-    result.push_back({.traffic = name, .input_us = median(input), .page_us = median(page), .longest_input_us = input.back(),
+    result.push_back({.traffic = name,
+                      .input_us = median(input),
+                      .page_us = median(page),
+                      .longest_input_us = input.back(),
                       .longest_page_us = page.back()});
   }
   return result;

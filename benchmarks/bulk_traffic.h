@@ -1,6 +1,6 @@
 // benchmarks/bulk_traffic.h
-// Measures long copies between a GPU and registered memory as workers make them, in pieces of which few are under way, and what they do to
-// copies that are urgent. Of gpu_bulk_copies.cc, which says what is measured.
+// Measures long copies between a GPU and registered memory as workers make them, in pieces of which few are under way,
+// and what they do to copies that are urgent. Of gpu_bulk_copies.cc, which says what is measured.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,11 @@ struct Pieces {
 
 struct BulkSettings {
   std::uint64_t bytes = std::uint64_t{256} << 20;  // of a long copy, in each direction
-  std::vector<std::uint64_t> piece_bytes{std::uint64_t{2} << 20, std::uint64_t{4} << 20, std::uint64_t{8} << 20, std::uint64_t{16} << 20};
+  std::vector<std::uint64_t> piece_bytes{std::uint64_t{2} << 20, std::uint64_t{4} << 20, std::uint64_t{8} << 20,
+                                         std::uint64_t{16} << 20};
   std::vector<std::uint64_t> under_way{2, 3, 4, 6};
-  int rounds = 3;         // of which medians are taken
-  int num_urgent = 60;    // urgent copies of each kind beside each traffic
+  int rounds = 3;                                       // of which medians are taken
+  int num_urgent = 60;                                  // urgent copies of each kind beside each traffic
   std::uint64_t input_bytes = std::uint64_t{16} << 20;  // an upload: a microbatch's inputs
   std::uint64_t page_bytes = 4096;                      // a download: a task's results
 };
@@ -35,7 +36,8 @@ struct BulkSpeed {
   double gbs = 0;          // 10^9 bytes a second
 };
 
-// All combinations, and of each direction what it is uncut. Takes twice `bytes` of the host's memory and of the GPU's. Throws rp::Error.
+// All combinations, and of each direction what it is uncut. Takes twice `bytes` of the host's memory and of the GPU's.
+// Throws rp::Error.
 [[nodiscard]] std::vector<BulkSpeed> measure_bulk_speeds(const CudaDriver& driver, const BulkSettings& settings);
 
 // From the call of the driver to the end of the copy.

@@ -27,10 +27,10 @@ struct Board {
   // A page that both processes on the GPU register.
   alignas(kPage) std::atomic<std::uint64_t> word;  // writer: the GPU, for the one that dies
   // SYNC: release by the one that dies, acquire by the one that looks on: `handle` is there from 1 on.
-  alignas(kPage) std::atomic<int> progress;       // 1: the event is made, 2: all is enqueued. -1: it failed
-  std::atomic<int> exit_code;                      // writer: the one that dies, before progress -1
-  CUipcEventHandle handle;                         // writer: the one that dies
-  std::array<char, kTextBytes> findings;           // writer: the one that looks on; read when it is gone
+  alignas(kPage) std::atomic<int> progress;  // 1: the event is made, 2: all is enqueued. -1: it failed
+  std::atomic<int> exit_code;                // writer: the one that dies, before progress -1
+  CUipcEventHandle handle;                   // writer: the one that dies
+  std::array<char, kTextBytes> findings;     // writer: the one that looks on; read when it is gone
 };
 
 struct BoardDeleter {
@@ -43,8 +43,12 @@ std::unique_ptr<Board, BoardDeleter> make_board() {
   return std::unique_ptr<Board, BoardDeleter>(static_cast<Board*>(memory));
 }
 
-bool is_about_a_word(DeadCase which) { return which == DeadCase::kWordBeforeCompletion || which == DeadCase::kWordAfterCompletion; }
-bool is_killed_after(DeadCase which) { return which == DeadCase::kAfterCompletion || which == DeadCase::kWordAfterCompletion; }
+bool is_about_a_word(DeadCase which) {
+  return which == DeadCase::kWordBeforeCompletion || which == DeadCase::kWordAfterCompletion;
+}
+bool is_killed_after(DeadCase which) {
+  return which == DeadCase::kAfterCompletion || which == DeadCase::kWordAfterCompletion;
+}
 
 void register_word(PinnedMemory& pinned, Board& board) {
   const std::string why = pinned.add(reinterpret_cast<std::byte*>(&board.word), kPage, false);
@@ -72,7 +76,9 @@ void live_and_die(const DriverOf& driver_of, DeadCase which, const DeadSettings&
       context.check(driver.memset_d8_async(memory, 0, settings.work_bytes, queue.get()), "enqueueing work");
     }
     if (is_about_a_word(which)) {
-      context.check(driver.stream_write_value64(queue.get(), word_address(pinned, board), 1, CU_STREAM_WRITE_VALUE_DEFAULT), "enqueueing a write");
+      context.check(
+          driver.stream_write_value64(queue.get(), word_address(pinned, board), 1, CU_STREAM_WRITE_VALUE_DEFAULT),
+          "enqueueing a write");
     } else {
       context.check(driver.event_record(event.get(), queue.get()), "recording an event");
     }
@@ -85,8 +91,14 @@ void live_and_die(const DriverOf& driver_of, DeadCase which, const DeadSettings&
 class Observer {
  public:
   Observer(const DriverOf& driver, DeadCase which, const DeadSettings& settings, Board& board)
-      : which_(which), settings_(settings), board_(board), driver_(driver()), context_(CudaContext::open(driver_, "")), pinned_(context_),
-        queue_before_(context_, false), queue_after_(context_, false) {
+      : which_(which),
+        settings_(settings),
+        board_(board),
+        driver_(driver()),
+        context_(CudaContext::open(driver_, "")),
+        pinned_(context_),
+        queue_before_(context_, false),
+        queue_after_(context_, false) {
     register_word(pinned_, board);
   }
 
@@ -116,7 +128,8 @@ class Observer {
   void wait_for(int progress) const {
     const Deadline deadline = Deadline::after_seconds(30);
     while (board_.progress.load(std::memory_order_acquire) < progress) {
-      if (board_.progress.load() < 0 || deadline.passed()) throw Error(static_cast<ExitCode>(board_.exit_code.load()), "the other process failed");
+      if (board_.progress.load() < 0 || deadline.passed())
+        throw Error(static_cast<ExitCode>(board_.exit_code.load()), "the other process failed");
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
@@ -128,8 +141,9 @@ class Observer {
   [[nodiscard]] std::string query() const { return text_of(driver_.event_query(event_->get())); }
 
   void enqueue_wait(const CudaQueue& queue) {
-    const CUresult result = event_ ? driver_.stream_wait_event(queue.get(), event_->get(), CU_EVENT_WAIT_DEFAULT)
-                                   : driver_.stream_wait_value64(queue.get(), word_address(pinned_, board_), 1, CU_STREAM_WAIT_VALUE_GEQ);
+    const CUresult result =
+        event_ ? driver_.stream_wait_event(queue.get(), event_->get(), CU_EVENT_WAIT_DEFAULT)
+               : driver_.stream_wait_value64(queue.get(), word_address(pinned_, board_), 1, CU_STREAM_WAIT_VALUE_GEQ);
     if (result != CUDA_SUCCESS) enqueued_ = text_of(result);
   }
 
@@ -225,7 +239,8 @@ DeadFindings try_dead_case(const DriverOf& driver, DeadCase which, const DeadSet
     _exit(0);
   });
   const int code = observer.join(Deadline::after_seconds(40 + 4 * settings.watch_s));
-  if (code == static_cast<int>(ExitCode::kNoResource)) throw Error(ExitCode::kNoResource, "the case cannot be tried: see above");
+  if (code == static_cast<int>(ExitCode::kNoResource))
+    throw Error(ExitCode::kNoResource, "the case cannot be tried: see above");
   DeadFindings found = findings_of(*board);
   if (code == static_cast<int>(ExitCode::kHang)) found.emplace_back("observer", "hung in a call of the driver's");
   if (code != 0 && found.empty()) found.emplace_back("observer", cat("failed with ", code));

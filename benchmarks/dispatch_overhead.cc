@@ -89,9 +89,12 @@ class StampingDevice : public Device {
   explicit StampingDevice(std::array<std::atomic<std::int64_t>, kEvents>& published_ns)
       : download_(inner_.stream(StreamKind::kDownload), published_ns) {}
   [[nodiscard]] std::string name() const override { return inner_.name(); }
-  [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes, MemoryUse use) override { return inner_.allocate(bytes, use); }
+  [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes, MemoryUse use) override {
+    return inner_.allocate(bytes, use);
+  }
   [[nodiscard]] Stream& stream(StreamKind kind) override {
-    return kind == StreamKind::kDownload || kind == StreamKind::kDownloadGradients ? static_cast<Stream&>(download_) : inner_.stream(kind);
+    return kind == StreamKind::kDownload || kind == StreamKind::kDownloadGradients ? static_cast<Stream&>(download_)
+                                                                                   : inner_.stream(kind);
   }
 
  private:
@@ -117,7 +120,8 @@ class EmptyExecutor : public StageExecutor {
     const bool is_backward = command.phase == Phase::kBackward;
     const BlockKind kind = is_backward ? BlockKind::kGradient : BlockKind::kActivation;
     const int boundary = is_backward ? command.end_layer : command.first_layer;
-    record(store_.round_table(command).source(kind, boundary), microbatch, inputs.tensors(kind, boundary).at(0), start_ns);
+    record(store_.round_table(command).source(kind, boundary), microbatch, inputs.tensors(kind, boundary).at(0),
+           start_ns);
     auto end_ns = std::make_shared<std::int64_t>();
     outputs.blocks.push_back({.kind = command.phase == Phase::kForward ? BlockKind::kActivation : BlockKind::kGradient,
                               .index = command.phase == Phase::kForward ? command.end_layer : command.first_layer,
@@ -139,7 +143,8 @@ class EmptyExecutor : public StageExecutor {
     std::int64_t end_ns = 0;
     std::memcpy(&end_ns, input.data, sizeof(end_ns));
     samples_.publish_to_start_ns[index] =
-        start_ns - samples_.published_ns[static_cast<std::size_t>(source.worker)][event % kEvents].load(std::memory_order_relaxed);
+        start_ns -
+        samples_.published_ns[static_cast<std::size_t>(source.worker)][event % kEvents].load(std::memory_order_relaxed);
     samples_.end_to_start_ns[index] = start_ns - end_ns;
   }
 
@@ -150,7 +155,9 @@ class EmptyExecutor : public StageExecutor {
 void report(const char* name, std::vector<std::int64_t> samples_ns) {
   std::sort(samples_ns.begin(), samples_ns.end());
   const auto at = [&samples_ns](double part) {
-    return static_cast<double>(samples_ns[static_cast<std::size_t>(part * static_cast<double>(samples_ns.size() - 1))]) * 1e-3;
+    return static_cast<double>(
+               samples_ns[static_cast<std::size_t>(part * static_cast<double>(samples_ns.size() - 1))]) *
+           1e-3;
   };
   std::printf("%-18s median %7.1f us   p99 %7.1f us   (%zu samples)\n", name, at(0.5), at(0.99), samples_ns.size());
 }
@@ -245,18 +252,23 @@ void measure(int num_workers, int num_rounds, Samples& samples, const FaultBoard
   settings.num_workers = static_cast<std::uint32_t>(num_workers);
   settings.arena_limit_bytes = std::uint64_t{64} << 20;
   settings.wait_timeout_ns = 60 * kNsPerSecond;
-  const std::vector<LayerRequest> layers(kNumLayers, LayerRequest{.name = "empty", .arguments_hash = 0, .parameters = {}});
+  const std::vector<LayerRequest> layers(kNumLayers,
+                                         LayerRequest{.name = "empty", .arguments_hash = 0, .parameters = {}});
   const auto store = Store::create(settings, Catalogue::lay_out(layers, 1, false));
   std::vector<pid_t> children;
-  for (int worker = 0; worker < num_workers; ++worker) children.push_back(fork_worker(*store, worker, samples, board, trace));
+  for (int worker = 0; worker < num_workers; ++worker)
+    children.push_back(fork_worker(*store, worker, samples, board, trace));
   {
     const PipelineSettings settings_of_pipeline{.plan = {.by_hand = parse_plan(kPlan, kNumLayers)}};
-    Coordinator coordinator(*store, {.pipelines = {settings_of_pipeline}, .board = board_entry(board, 0), .trace = trace});
+    Coordinator coordinator(*store,
+                            {.pipelines = {settings_of_pipeline}, .board = board_entry(board, 0), .trace = trace});
     const std::int64_t nothing = 0;
     for (int round = 0; round < kWarmUpRounds + num_rounds; ++round) {
       samples.counts.store(round >= kWarmUpRounds, std::memory_order_relaxed);
-      const RoundInputs inputs{.inputs = {{.tensors = {view_of(nothing)}}}, .arguments = {{.tensors = {view_of(nothing)}}}};
-      const auto accepted = coordinator.accept_round({.input_gradient = true}, inputs);  // else nothing asks for a backward
+      const RoundInputs inputs{.inputs = {{.tensors = {view_of(nothing)}}},
+                               .arguments = {{.tensors = {view_of(nothing)}}}};
+      const auto accepted =
+          coordinator.accept_round({.input_gradient = true}, inputs);  // else nothing asks for a backward
       coordinator.synchronize();
       coordinator.drop({accepted, {BlockKind::kGradient, 0}});
     }
@@ -279,14 +291,17 @@ int run(int argc, char** argv) {
   const std::vector<std::int64_t> futex_ns = futex_ping_pong(20'000);
   const FaultBoard board = FaultBoard::create(1 + num_workers);
   std::optional<TraceJournal> trace;
-  if (has_trace) trace.emplace(TraceJournal::create(std::filesystem::temp_directory_path(), {.num_workers = num_workers}));
+  if (has_trace)
+    trace.emplace(TraceJournal::create(std::filesystem::temp_directory_path(), {.num_workers = num_workers}));
   measure(num_workers, num_rounds, *samples, has_board ? &board : nullptr, trace ? &*trace : nullptr);
   const std::size_t num = std::min(samples->num.load(), kMaxSamples);
   if (num == 0) throw Error(ExitCode::kUserError, "no task had its input from another worker: nothing was measured");
   std::printf("%d workers, %d rounds of one microbatch through %d stages of empty layers, %ld cores\n", num_workers,
               num_rounds, 2 * kNumLayers - 1, sysconf(_SC_NPROCESSORS_ONLN));
-  report("publish -> start", {samples->publish_to_start_ns.begin(), samples->publish_to_start_ns.begin() + static_cast<std::ptrdiff_t>(num)});
-  report("end -> start", {samples->end_to_start_ns.begin(), samples->end_to_start_ns.begin() + static_cast<std::ptrdiff_t>(num)});
+  report("publish -> start", {samples->publish_to_start_ns.begin(),
+                              samples->publish_to_start_ns.begin() + static_cast<std::ptrdiff_t>(num)});
+  report("end -> start",
+         {samples->end_to_start_ns.begin(), samples->end_to_start_ns.begin() + static_cast<std::ptrdiff_t>(num)});
   report("futex, one way", futex_ns);
   report_cost("wait record", wait_record_cost());
   report_cost("trace record", trace_record_cost());

@@ -1,15 +1,16 @@
-// Is it worth it that the coordinator gathers the rows of an embedding which a microbatch needs, and adds their gradients,
-// instead of a worker's upload of the whole table?
+// Is it worth it that the coordinator gathers the rows of an embedding which a microbatch needs, and adds their
+// gradients, instead of a worker's upload of the whole table?
 //
 //   embedding_rows [rows] [width] [microbatches] [tokens of a microbatch]     default: 49152 576 8 1024
 //
 // What a round does for a bf16 embedding at the front of a model, in one thread, with copies in place of a bus:
 //   table   a worker copies the table in, zeroes fp32 accumulators, gathers each microbatch's rows, adds its gradients'
 //           rows, rounds the accumulators to bf16 and copies them back; the backward uploads the table once more
-//   rows    the coordinator gathers each microbatch's rows; of the gradients it zeroes the buffer, adds in fp32 the rows that
+//   rows    the coordinator gathers each microbatch's rows; of the gradients it zeroes the buffer, adds in fp32 the
+//   rows that
 //           occur, and rounds these
-// Both gather and add the same rows; what differs is what is done to the rest of the table, and where. The rows' activation
-// and its gradient cross the bus in both cases: to and from the next stage.
+// Both gather and add the same rows; what differs is what is done to the rest of the table, and where. The rows'
+// activation and its gradient cross the bus in both cases: to and from the next stage.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -47,13 +48,18 @@ void round_row(std::uint16_t* to, const float* from, std::size_t width) {
 
 struct Data {
   explicit Data(const Shape& shape)
-      : table(shape.rows * shape.width, 0x3f80), uploaded(table), gradient(table), rounded(table),
-        sums(shape.rows * shape.width), activation(shape.tokens * shape.width, 0x3c00) {
+      : table(shape.rows * shape.width, 0x3f80),
+        uploaded(table),
+        gradient(table),
+        rounded(table),
+        sums(shape.rows * shape.width),
+        activation(shape.tokens * shape.width, 0x3c00) {
     // Words of a language are not alike: the n-th is drawn with a probability like 1 / n.
     std::mt19937 random(1);
     std::uniform_real_distribution<double> uniform;
     for (std::size_t i = 0; i < shape.microbatches * shape.tokens; ++i) {
-      ids.push_back(static_cast<std::size_t>(std::exp(uniform(random) * std::log(static_cast<double>(shape.rows)))) % shape.rows);
+      ids.push_back(static_cast<std::size_t>(std::exp(uniform(random) * std::log(static_cast<double>(shape.rows)))) %
+                    shape.rows);
     }
   }
   Table table, uploaded, gradient, rounded;
@@ -64,7 +70,8 @@ struct Data {
 
 void gather(const Shape& shape, Data& data, const Table& table, std::size_t microbatch) {
   for (std::size_t t = 0; t < shape.tokens; ++t) {
-    std::memcpy(data.activation.data() + t * shape.width, table.data() + data.ids[microbatch * shape.tokens + t] * shape.width, shape.width * 2);
+    std::memcpy(data.activation.data() + t * shape.width,
+                table.data() + data.ids[microbatch * shape.tokens + t] * shape.width, shape.width * 2);
   }
 }
 
@@ -75,7 +82,8 @@ double with_table(const Shape& shape, Data& data) {
   for (std::size_t m = 0; m < shape.microbatches; ++m) {
     gather(shape, data, data.uploaded, m);
     for (std::size_t t = 0; t < shape.tokens; ++t) {
-      add_row(data.sums.data() + data.ids[m * shape.tokens + t] * shape.width, data.activation.data() + t * shape.width, shape.width);
+      add_row(data.sums.data() + data.ids[m * shape.tokens + t] * shape.width, data.activation.data() + t * shape.width,
+              shape.width);
     }
   }
   round_row(data.rounded.data(), data.sums.data(), data.sums.size());
@@ -125,7 +133,8 @@ int main(int argc, char** argv) {
   rp::Shape shape;
   std::size_t* const fields[] = {&shape.rows, &shape.width, &shape.microbatches, &shape.tokens};
   for (int i = 1; i < argc && i <= 4; ++i) *fields[i - 1] = std::strtoull(argv[i], nullptr, 10);
-  if (argc > 5 || std::any_of(std::begin(fields), std::end(fields), [](const std::size_t* field) { return *field == 0; })) {
+  if (argc > 5 ||
+      std::any_of(std::begin(fields), std::end(fields), [](const std::size_t* field) { return *field == 0; })) {
     std::fprintf(stderr, "usage: embedding_rows [rows] [width] [microbatches] [tokens of a microbatch]\n");
     return 2;
   }

@@ -1,6 +1,6 @@
-// The runtime under emulated devices: real processes, store, rings and words; computations take the time of the published
-// workloads and touch nothing (docs/design/emulated-device.md). Measured against the simulator for the same plan: bubble, busy time
-// of asynchronous steps, and what the dispatch of a task costs.
+// The runtime under emulated devices: real processes, store, rings and words; computations take the time of the
+// published workloads and touch nothing (docs/design/emulated-device.md). Measured against the simulator for the same
+// plan: bubble, busy time of asynchronous steps, and what the dispatch of a task costs.
 //
 //   emulated_schedules [--model 1.7b|8b|32b|all] [--steps N] [--warm-up N] [--scale F] [--mode sync|async|all]
 //       [--round-microbatches 8|16]
@@ -69,7 +69,8 @@ void note(Shared& shared, const Command& command, int microbatch, const ComputeS
   shared.end_ns[slot % Shared::kSlots][m].store(span.end_ns, std::memory_order_relaxed);
   if (command.step <= static_cast<std::uint64_t>(num_warm_up)) return;
   if (command.first_layer == 0 && command.phase == Phase::kForward) return;  // its input is the coordinator's
-  const std::int64_t arrival_ns = shared.end_ns[(slot - 1) % Shared::kSlots][m].load(std::memory_order_relaxed) + hop_ns;
+  const std::int64_t arrival_ns =
+      shared.end_ns[(slot - 1) % Shared::kSlots][m].load(std::memory_order_relaxed) + hop_ns;
   if (arrival_ns <= span.free_ns) return;
   shared.num_waits.fetch_add(1, std::memory_order_relaxed);
   shared.handover_ns.fetch_add(span.start_ns - arrival_ns, std::memory_order_relaxed);
@@ -90,9 +91,8 @@ std::vector<EmulatedLayer> emulated_layers(const Workload& workload, double scal
   for (const LayerWork& layer : workload.layers) {
     layers.push_back({.forward_ns = ns(layer.forward), .backward_ns = ns(layer.backward), .output = activation()});
   }
-  layers.push_back({.forward_ns = ns(workload.head.forward),
-                    .backward_ns = ns(workload.head.backward),
-                    .output = activation()});
+  layers.push_back(
+      {.forward_ns = ns(workload.head.forward), .backward_ns = ns(workload.head.backward), .output = activation()});
   return layers;
 }
 
@@ -119,10 +119,11 @@ pid_t fork_worker(Store& store, int worker, const Workload& workload, const Opti
   const auto view = Store::attach(std::move(descriptors));
   const auto hop_ns = static_cast<std::int64_t>(workload.hop * 1e6 * options.scale);
   EmulatedDevice device({.activation_latency_ns = hop_ns});
-  EmulatedStageExecutor executor(emulated_layers(workload, options.scale), device, view->catalogue(),
-                            [&](const StageTask& task, int microbatch, bool is_recompute, const ComputeSpan& span) {
-                              if (!is_recompute) note(shared, *task.command, microbatch, span, hop_ns, options.num_warm_up);
-                            });
+  EmulatedStageExecutor executor(
+      emulated_layers(workload, options.scale), device, view->catalogue(),
+      [&](const StageTask& task, int microbatch, bool is_recompute, const ComputeSpan& span) {
+        if (!is_recompute) note(shared, *task.command, microbatch, span, hop_ns, options.num_warm_up);
+      });
   Worker(*view, worker, device, executor).serve();
   _exit(0);
 }
@@ -150,7 +151,8 @@ void train(Coordinator& coordinator, const Workload& workload, int num_steps, bo
   coordinator.synchronize();
 }
 
-MeasuredSteps measure(const Workload& workload, const Plan& plan, bool asynchronous, const Options& options, Shared& shared) {
+MeasuredSteps measure(const Workload& workload, const Plan& plan, bool asynchronous, const Options& options,
+                      Shared& shared) {
   const auto store = make_store(workload, asynchronous);
   std::vector<pid_t> children;
   for (int worker = 0; worker < workload.num_gpus; ++worker) {
@@ -167,7 +169,8 @@ MeasuredSteps measure(const Workload& workload, const Plan& plan, bool asynchron
     train(coordinator, workload, options.num_warm_up + options.num_steps, asynchronous);
   }
   for (const pid_t child : children) waitpid(child, nullptr, 0);
-  std::printf("# store: %s of addresses, %s of memory\n", bytes_text(Store::needed({}, store->catalogue()).total()).c_str(),
+  std::printf("# store: %s of addresses, %s of memory\n",
+              bytes_text(Store::needed({}, store->catalogue()).total()).c_str(),
               bytes_text(store->allocated().total()).c_str());
   return report.measure(static_cast<std::uint64_t>(options.num_warm_up));
 }
@@ -199,7 +202,9 @@ int run(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; i += 2) {
     const std::string name = argv[i];
-    if (i + 1 == argc) throw Error(ExitCode::kUsage, name + ": its value is missing; the options stand at the top of emulated_schedules.cc");
+    if (i + 1 == argc)
+      throw Error(ExitCode::kUsage,
+                  name + ": its value is missing; the options stand at the top of emulated_schedules.cc");
     const char* const value = argv[i + 1];
     if (name == "--model") options.model = value;
     else if (name == "--mode") options.mode = value;
@@ -209,11 +214,13 @@ int run(int argc, char** argv) {
     else if (name == "--round-microbatches") options.round_microbatches = std::atoi(value);
     else throw Error(ExitCode::kUsage, name + ": unknown; the options stand at the top of emulated_schedules.cc");
   }
-  std::printf("# %d steps after %d, times x %g, rounds of %d microbatches, %ld cores\n", options.num_steps, options.num_warm_up,
-              options.scale, options.round_microbatches, sysconf(_SC_NPROCESSORS_ONLN));
-  std::printf("# ms of a step and %% of bubble: simulated, measured; %% of the simulated busy time;\n"
-              "# dispatch per task: us, %%, us at most; %% exposed; us from an emulated arrival to the start where that was waited\n"
-              "# for, and such waits per task\n");
+  std::printf("# %d steps after %d, times x %g, rounds of %d microbatches, %ld cores\n", options.num_steps,
+              options.num_warm_up, options.scale, options.round_microbatches, sysconf(_SC_NPROCESSORS_ONLN));
+  std::printf(
+      "# ms of a step and %% of bubble: simulated, measured; %% of the simulated busy time;\n"
+      "# dispatch per task: us, %%, us at most; %% exposed; us from an emulated arrival to the start where that was "
+      "waited\n"
+      "# for, and such waits per task\n");
   for (const test::GoldenModel& model : test::golden_models()) {
     if (options.model != "all" && options.model != model.name) continue;
     for (const bool asynchronous : {false, true}) {

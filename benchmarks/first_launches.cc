@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::int64_t kTimeoutNs = 60 * kNsPerSecond;
 
-// A stream that waits for a word of pinned memory. The caller writes it, or a thread that has waited long enough for that: it makes no
-// call of the driver, which may be what holds the caller up.
+// A stream that waits for a word of pinned memory. The caller writes it, or a thread that has waited long enough for
+// that: it makes no call of the driver, which may be what holds the caller up.
 class ShutStream {
  public:
   ShutStream(const CudaContext& context, double watch_s)
@@ -39,7 +39,8 @@ class ShutStream {
 
   void shut() {
     ++value_;
-    context_.check(context_.driver().stream_wait_value64(queue_.get(), address_, value_, CU_STREAM_WAIT_VALUE_GEQ), "enqueueing a wait");
+    context_.check(context_.driver().stream_wait_value64(queue_.get(), address_, value_, CU_STREAM_WAIT_VALUE_GEQ),
+                   "enqueueing a wait");
     watchdog_ = std::thread([this] {
       static const std::atomic<bool> never{false};
       was_late_ = ended_.wait_at_least(value_, {&never, watch_ns_}) == WaitResult::kTimedOut;
@@ -66,9 +67,9 @@ class ShutStream {
   const CudaQueue queue_;
   SequenceWord* word_ = nullptr;  // writer: the watchdog. What the stream waits for
   CUdeviceptr address_ = 0;
-  SequenceWord ended_{};          // writer: the caller. What was launched has ended
-  std::uint64_t value_ = 0;       // of both words; the caller's, while there is no watchdog
-  bool was_late_ = false;         // the watchdog's
+  SequenceWord ended_{};     // writer: the caller. What was launched has ended
+  std::uint64_t value_ = 0;  // of both words; the caller's, while there is no watchdog
+  bool was_late_ = false;    // the watchdog's
   std::thread watchdog_;
 };
 
@@ -87,7 +88,8 @@ double timed_ms(const CudaContext& context, const CudaQueue& queue, const FirstL
 
 }  // namespace
 
-std::vector<FirstLaunchTime> time_first_launches(const CudaContext& context, const std::vector<FirstLaunch>& launches, double watch_s) {
+std::vector<FirstLaunchTime> time_first_launches(const CudaContext& context, const std::vector<FirstLaunch>& launches,
+                                                 double watch_s) {
   context.make_current();
   const CudaQueue queue(context, false);
   std::optional<ShutStream> beside;

@@ -1,5 +1,5 @@
-// What the first touch of a host store costs: the store is created and populated, as before the first step of a run, with 1, 2, ...
-// threads in turns. And what a first use by page faults costs, one thread, as without that.
+// What the first touch of a host store costs: the store is created and populated, as before the first step of a run,
+// with 1, 2, ... threads in turns. And what a first use by page faults costs, one thread, as without that.
 //
 //   first_touch [--gib N] [--rounds N] [--store shm|memfd]      (defaults: 16 GiB, 3 rounds, what a run would take)
 #include <algorithm>
@@ -27,7 +27,8 @@ Catalogue catalogue_of(std::uint64_t store_bytes) {
   const auto elements = static_cast<std::int64_t>(store_bytes / kBytesPerParameter) / kLayers;
   std::vector<LayerRequest> layers;
   for (std::int64_t i = 0; i < kLayers; ++i) {
-    layers.push_back({.name = cat("layer ", i), .parameters = {{.name = "w", .dtype = DType::kBFloat16, .shape = {elements}}}});
+    layers.push_back(
+        {.name = cat("layer ", i), .parameters = {{.name = "w", .dtype = DType::kBFloat16, .shape = {elements}}}});
   }
   return Catalogue::lay_out(layers, 1, false);
 }
@@ -75,7 +76,8 @@ int run(int argc, char** argv) {
   const Catalogue catalogue = catalogue_of(words["gib"].as<std::uint64_t>() << 30);
   StoreSettings settings;
   settings.backing = words["store"].as<std::string>();
-  const double gigabytes = static_cast<double>(catalogue.parameter_bytes() + catalogue.state_bytes() + catalogue.gradient_bytes()) / 1e9;
+  const double gigabytes =
+      static_cast<double>(catalogue.parameter_bytes() + catalogue.state_bytes() + catalogue.gradient_bytes()) / 1e9;
   std::vector<int> threads = {0};
   for (int num = 1; num <= population_threads(usable_cores()); num *= 2) threads.push_back(num);
   std::vector<std::vector<double>> touch(threads.size());
@@ -86,8 +88,8 @@ int run(int argc, char** argv) {
       const Figures figures = measure(settings, catalogue, threads[i]);
       touch[i].push_back(figures.touch_s);
       std::printf("round %d, %s: created in %.2f s, touched in %.2f s, %.2f GB/s\n", round + 1,
-                  threads[i] == 0 ? "page faults" : cat(threads[i], threads[i] == 1 ? " thread" : " threads").c_str(), figures.create_s,
-                  figures.touch_s, gigabytes / figures.touch_s);
+                  threads[i] == 0 ? "page faults" : cat(threads[i], threads[i] == 1 ? " thread" : " threads").c_str(),
+                  figures.create_s, figures.touch_s, gigabytes / figures.touch_s);
     }
   }
   for (std::vector<double>& times : touch) std::sort(times.begin(), times.end());

@@ -1,6 +1,6 @@
 // benchmarks/forked.h
-// A part of a measuring program in a process of its own: CUDA must not be used before a fork, and a process that hangs in the
-// driver can only be killed.
+// A part of a measuring program in a process of its own: CUDA must not be used before a fork, and a process that hangs
+// in the driver can only be killed.
 #pragma once
 
 #include <sys/prctl.h>
@@ -18,8 +18,8 @@
 
 namespace rp {
 
-// A child that runs a function and exits with 0, or with the code of what it threw. Killed at the end if it is still there, and by the
-// kernel when the thread ends that made it. Move-only.
+// A child that runs a function and exits with 0, or with the code of what it threw. Killed at the end if it is still
+// there, and by the kernel when the thread ends that made it. Move-only.
 class Forked {
  public:
   template <typename Body>

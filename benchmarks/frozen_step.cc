@@ -1,8 +1,8 @@
 // Steps over one long sequence with frozen matrices, and what they took of a GPU's memory:
 //   rp-launch --gpus 0, --gpu-memory 24G frozen_step --model DIR --sequence-length T [--steps S]
-// Only norms are trained, in bf16, with recompute by layer. Gradients pass through all layers, as they do beside LoRA's pairs, and the
-// host holds 2 bytes a parameter instead of 16, so that models are measured whose trained store would not fit. What a GPU holds of
-// gradients of weights is missing: docs/design/cuda.md says how much that is.
+// Only norms are trained, in bf16, with recompute by layer. Gradients pass through all layers, as they do beside LoRA's
+// pairs, and the host holds 2 bytes a parameter instead of 16, so that models are measured whose trained store would
+// not fit. What a GPU holds of gradients of weights is missing: docs/design/cuda.md says how much that is.
 #include <roundpipe/roundpipe.h>
 
 #include <chrono>
@@ -35,8 +35,8 @@ Settings parse(int argc, char** argv) {
   return settings;
 }
 
-// The model with everything but its norms frozen. Its weights are not read, which takes long: norms are 1, all else is 0, and the loss is
-// that of a guess. What memory is taken does not depend on them.
+// The model with everything but its norms frozen. Its weights are not read, which takes long: norms are 1, all else is
+// 0, and the loss is that of a guess. What memory is taken does not depend on them.
 rp::Model with_frozen_matrices(const rp::Model& whole) {
   rp::Model model;
   model.set_dtype(whole.dtype()).set_check(whole.check());
@@ -57,16 +57,18 @@ rp::Model with_frozen_matrices(const rp::Model& whole) {
 }
 
 // A line of JSON; the limit is 0 without a GPU.
-void print(const Settings& settings, const rp::models::ModelInfo& info, double loss, double seconds, const rp::Session& session) {
+void print(const Settings& settings, const rp::models::ModelInfo& info, double loss, double seconds,
+           const rp::Session& session) {
   rp::WorkerMemoryUse most;
   for (const rp::WorkerMemoryUse& use : session.worker_memory()) {
     if (use.peak_bytes > most.peak_bytes) most = use;
   }
-  std::printf("{\"tokens\": %lld, \"steps\": %d, \"layers\": %d, \"parameters\": %lld, \"loss\": %.6f, \"seconds\": %.3f, "
-              "\"host_bytes_a_parameter\": %.3f, \"peak_gpu_bytes\": %llu, \"limit_bytes\": %llu}\n",
-              static_cast<long long>(settings.sequence_length), settings.steps, info.num_layers,
-              static_cast<long long>(info.num_parameters), loss, seconds, session.memory_plan().bytes_per_parameter,
-              static_cast<unsigned long long>(most.peak_bytes), static_cast<unsigned long long>(most.limit_bytes));
+  std::printf(
+      "{\"tokens\": %lld, \"steps\": %d, \"layers\": %d, \"parameters\": %lld, \"loss\": %.6f, \"seconds\": %.3f, "
+      "\"host_bytes_a_parameter\": %.3f, \"peak_gpu_bytes\": %llu, \"limit_bytes\": %llu}\n",
+      static_cast<long long>(settings.sequence_length), settings.steps, info.num_layers,
+      static_cast<long long>(info.num_parameters), loss, seconds, session.memory_plan().bytes_per_parameter,
+      static_cast<unsigned long long>(most.peak_bytes), static_cast<unsigned long long>(most.limit_bytes));
   std::fflush(stdout);
 }
 

@@ -1,9 +1,9 @@
-// How long copies over registered memory are best cut, and what they cost others: copies to and from the GPU in pieces of 2, 4, 8 and 16
-// MiB, of which 2, 3, 4 or 6 are under way at once, one direction alone and both at once, without and with the host functions of a trace,
-// each beside the same copy uncut. The next piece is enqueued when a host function has reported that an earlier one is done, as a worker
-// does it (docs/design/transfers.md).
-// Then what 16 MiB to the GPU and 4 KiB from it take beside no other traffic, beside pieces of 4 MiB of which 2 are under way, and beside
-// copies that are not cut.
+// How long copies over registered memory are best cut, and what they cost others: copies to and from the GPU in pieces
+// of 2, 4, 8 and 16 MiB, of which 2, 3, 4 or 6 are under way at once, one direction alone and both at once, without and
+// with the host functions of a trace, each beside the same copy uncut. The next piece is enqueued when a host function
+// has reported that an earlier one is done, as a worker does it (docs/design/transfers.md). Then what 16 MiB to the GPU
+// and 4 KiB from it take beside no other traffic, beside pieces of 4 MiB of which 2 are under way, and beside copies
+// that are not cut.
 //
 // Prints a line of JSON each. Exit code 69 without a GPU.
 //
@@ -30,12 +30,21 @@ int measure(const std::vector<std::string>& arguments) {
     settings.bytes = static_cast<std::uint64_t>(mib) << 20;
   }
   for (const rp::UrgentDelay& delay : rp::measure_urgent_delays(rp::cuda_driver(), settings)) {
-    print({{"what", "delay"}, {"traffic", delay.traffic}, {"input_us", delay.input_us}, {"longest_input_us", delay.longest_input_us},
-           {"page_us", delay.page_us}, {"longest_page_us", delay.longest_page_us}});
+    print({{"what", "delay"},
+           {"traffic", delay.traffic},
+           {"input_us", delay.input_us},
+           {"longest_input_us", delay.longest_input_us},
+           {"page_us", delay.page_us},
+           {"longest_page_us", delay.longest_page_us}});
   }
   for (const rp::BulkSpeed& speed : rp::measure_bulk_speeds(rp::cuda_driver(), settings)) {
-    print({{"what", "bulk"}, {"direction", speed.direction}, {"is_cut", speed.is_cut}, {"mib", speed.pieces.bytes >> 20},
-           {"under_way", speed.pieces.under_way}, {"is_traced", speed.is_traced}, {"gbs", speed.gbs}});
+    print({{"what", "bulk"},
+           {"direction", speed.direction},
+           {"is_cut", speed.is_cut},
+           {"mib", speed.pieces.bytes >> 20},
+           {"under_way", speed.pieces.under_way},
+           {"is_traced", speed.is_traced},
+           {"gbs", speed.gbs}});
   }
   return 0;
 }

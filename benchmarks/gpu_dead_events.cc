@@ -1,8 +1,9 @@
-// What becomes of waits for a process that is killed. One process makes a CUDA IPC event, enqueues seconds of work and records the
-// event behind it (or does not; or has the GPU write a word of registered memory behind it, by cuStreamWriteValue64); another one
-// opens the event, and the first gets SIGKILL, before the work is done or after. Tried are cuEventQuery before and after the death, a
-// cuStreamWaitEvent (of words cuStreamWaitValue64) that was enqueued before and one that is after, and cuEventSynchronize; each is
-// watched for some seconds and then counts as blocked. Every case has two processes of its own.
+// What becomes of waits for a process that is killed. One process makes a CUDA IPC event, enqueues seconds of work and
+// records the event behind it (or does not; or has the GPU write a word of registered memory behind it, by
+// cuStreamWriteValue64); another one opens the event, and the first gets SIGKILL, before the work is done or after.
+// Tried are cuEventQuery before and after the death, a cuStreamWaitEvent (of words cuStreamWaitValue64) that was
+// enqueued before and one that is after, and cuEventSynchronize; each is watched for some seconds and then counts as
+// blocked. Every case has two processes of its own.
 //
 // Prints a line of JSON for each case, with the driver's version (of CUDA, 13000 for 13.0). Exit code 69 without a GPU.
 // What it means for the protocol: docs/design/signals.md.
@@ -29,7 +30,8 @@ int driver_version(int& version) {
   rp::Forked child([&] {
     int found = 0;
     (void)rp::cuda_driver().driver_get_version(&found);
-    if (write(pipe_ends[1], &found, sizeof(found)) != sizeof(found)) throw rp::Error(rp::ExitCode::kNoResource, "a pipe broke");
+    if (write(pipe_ends[1], &found, sizeof(found)) != sizeof(found))
+      throw rp::Error(rp::ExitCode::kNoResource, "a pipe broke");
   });
   const int code = child.join(rp::Deadline::after_seconds(60));
   if (code == 0 && read(pipe_ends[0], &version, sizeof(version)) != sizeof(version)) return 1;

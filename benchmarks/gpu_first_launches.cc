@@ -1,6 +1,7 @@
-// What the first launch of each of our kernels takes, and that of cuBLAS: its handle and a product. Each is launched first and then again,
-// in a process of its own in which no other stream has work, and in one in which a stream waits for a word that is not written yet, as
-// workers' streams do. If the driver waits for that stream before it loads a kernel, the launch is held up until a watchdog writes the word.
+// What the first launch of each of our kernels takes, and that of cuBLAS: its handle and a product. Each is launched
+// first and then again, in a process of its own in which no other stream has work, and in one in which a stream waits
+// for a word that is not written yet, as workers' streams do. If the driver waits for that stream before it loads a
+// kernel, the launch is held up until a watchdog writes the word.
 //
 // Prints a line of JSON each. Exit code 69 without a GPU.
 //
@@ -38,9 +39,10 @@ rp::FirstLaunch product(const rp::Cublas& cublas, void* handle, CUdeviceptr data
             void* const a = reinterpret_cast<void*>(data);
             void* const c = reinterpret_cast<void*>(data + 2 * kProductBytes / 3);
             check_blas(cublas.set_stream(handle, stream), "setting a stream");
-            check_blas(cublas.gemm_ex(handle, rp::BlasForm::kPlain, rp::BlasForm::kPlain, kProductSize, kProductSize, kProductSize, &one, a,
-                                      rp::BlasType::kBFloat16, kProductSize, a, rp::BlasType::kBFloat16, kProductSize, &zero, c,
-                                      rp::BlasType::kBFloat16, kProductSize, rp::BlasCompute::kFloat32, rp::kBlasAnyAlgorithm),
+            check_blas(cublas.gemm_ex(handle, rp::BlasForm::kPlain, rp::BlasForm::kPlain, kProductSize, kProductSize,
+                                      kProductSize, &one, a, rp::BlasType::kBFloat16, kProductSize, a,
+                                      rp::BlasType::kBFloat16, kProductSize, &zero, c, rp::BlasType::kBFloat16,
+                                      kProductSize, rp::BlasCompute::kFloat32, rp::kBlasAnyAlgorithm),
                        "a product");
           }};
 }
@@ -54,8 +56,11 @@ void print_times(bool is_beside, double watch_s) {
   for (const rp::KernelCalls::Call& call : kernels.calls()) launches.push_back({call.kernel, call.enqueue});
   const auto print = [&](const std::vector<rp::FirstLaunch>& list) {
     for (const rp::FirstLaunchTime& time : rp::time_first_launches(context, list, is_beside ? watch_s : 0)) {
-      const nlohmann::ordered_json line = {{"launch", time.what}, {"is_beside", is_beside}, {"first_ms", time.first_ms},
-                                           {"again_ms", time.again_ms}, {"was_held_up", time.was_held_up},
+      const nlohmann::ordered_json line = {{"launch", time.what},
+                                           {"is_beside", is_beside},
+                                           {"first_ms", time.first_ms},
+                                           {"again_ms", time.again_ms},
+                                           {"was_held_up", time.was_held_up},
                                            {"was_held_up_again", time.was_held_up_again}};
       std::cout << line.dump() << "\n" << std::flush;
     }

@@ -1,5 +1,6 @@
-// What a worker's host functions cost, by which the GPU's progress is reported to the host (cuda/host_calls.h): from the driver's call to
-// the function's first line on an idle stream, and how many the driver calls in a second on one stream and in turns on ten.
+// What a worker's host functions cost, by which the GPU's progress is reported to the host (cuda/host_calls.h): from
+// the driver's call to the function's first line on an idle stream, and how many the driver calls in a second on one
+// stream and in turns on ten.
 //
 // Prints a line of JSON. Exit code 69 without a GPU.
 //
@@ -20,12 +21,10 @@ int measure(int argc) {
   const rp::HostFunctionSettings settings;
   const rp::HostFunctionSpeed speed = rp::measure_host_functions(context, settings);
   const std::vector<double>& us = speed.latencies_us;
-  const nlohmann::ordered_json line = {{"what", "host_functions"},
-                                       {"median_us", us[us.size() / 2]},
-                                       {"p99_us", us[us.size() * 99 / 100]},
-                                       {"calls_per_s_on_one", speed.calls_per_s_on_one},
-                                       {"streams", settings.num_streams},
-                                       {"calls_per_s_on_several", speed.calls_per_s_on_several}};
+  const nlohmann::ordered_json line = {
+      {"what", "host_functions"},           {"median_us", us[us.size() / 2]},
+      {"p99_us", us[us.size() * 99 / 100]}, {"calls_per_s_on_one", speed.calls_per_s_on_one},
+      {"streams", settings.num_streams},    {"calls_per_s_on_several", speed.calls_per_s_on_several}};
   std::cout << line.dump() << "\n" << std::flush;
   return 0;
 }

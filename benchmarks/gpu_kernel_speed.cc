@@ -1,8 +1,10 @@
-// What our kernels (kernels/cuda) reach of the GPU's memory bandwidth: GB/s of the bytes that a call must read and write, in bf16 with the
-// sizes of a 1.7B-shaped model, for 2,048, 16,384 and 73,728 tokens. The loss is computed of 2,048 rows at a time, as the models do it.
-// Calls follow each other on the same arguments, so what fits into the GPU's cache comes from there.
+// What our kernels (kernels/cuda) reach of the GPU's memory bandwidth: GB/s of the bytes that a call must read and
+// write, in bf16 with the sizes of a 1.7B-shaped model, for 2,048, 16,384 and 73,728 tokens. The loss is computed of
+// 2,048 rows at a time, as the models do it. Calls follow each other on the same arguments, so what fits into the GPU's
+// cache comes from there.
 //
-// Prints a line of JSON for each. Exit code 69 without a GPU, or where its memory is too small for the next number of tokens.
+// Prints a line of JSON for each. Exit code 69 without a GPU, or where its memory is too small for the next number of
+// tokens.
 //
 //   gpu_kernel_speed
 #include <iostream>
@@ -19,8 +21,10 @@ int measure(int argc) {
   if (argc > 1) throw rp::Error(rp::ExitCode::kUsage, "usage: gpu_kernel_speed");
   const rp::CudaContext context = rp::CudaContext::open(rp::cuda_driver(), "");
   for (const std::int64_t tokens : {2048, 16384, 73728}) {
-    for (const rp::KernelSpeed& speed : rp::measure_kernels(context, rp::cuda::kernel_table(), {.tokens = tokens}, 10, 5)) {
-      const nlohmann::ordered_json line = {{"kernel", speed.kernel}, {"tokens", tokens}, {"us", speed.us}, {"gbs", speed.gbs}};
+    for (const rp::KernelSpeed& speed :
+         rp::measure_kernels(context, rp::cuda::kernel_table(), {.tokens = tokens}, 10, 5)) {
+      const nlohmann::ordered_json line = {
+          {"kernel", speed.kernel}, {"tokens", tokens}, {"us", speed.us}, {"gbs", speed.gbs}};
       std::cout << line.dump() << "\n" << std::flush;
     }
   }

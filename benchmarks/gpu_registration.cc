@@ -1,7 +1,7 @@
-// What it takes to register a host store with the driver, as workers do: a shared mapping in pieces of 256 MiB, one half of it writable,
-// the other read-only, by 1, 2, 4 and 8 processes at once. Attempts that fail are counted and made again, since the driver may refuse pages
-// that the kernel just moves. Meanwhile each process launches kernels, copies pages and maps memory in another thread: the
-// longest of each, beside the longest of the half second before.
+// What it takes to register a host store with the driver, as workers do: a shared mapping in pieces of 256 MiB, one
+// half of it writable, the other read-only, by 1, 2, 4 and 8 processes at once. Attempts that fail are counted and made
+// again, since the driver may refuse pages that the kernel just moves. Meanwhile each process launches kernels, copies
+// pages and maps memory in another thread: the longest of each, beside the longest of the half second before.
 //
 // Prints a line of JSON for each number of processes. Exit code 69 without a GPU.
 //

@@ -1,8 +1,9 @@
-// Which way of waiting for another process's GPU work is the fastest (docs/design/signals.md): two processes on one GPU; one
-// downloads 8 MiB into the host store and signals, the other waits and uploads them. Latency: from a host function behind the
-// download to one before the upload, both in a second stream beside (their own delays cancel out, but for their jitter); by
-// host functions and futexes (`host`), stream memory operations (`words`) and CUDA IPC events (`events`).
-// `polling`: bandwidth of uploads while another stream waits for a word of the host's memory, beside that without, in turns.
+// Which way of waiting for another process's GPU work is the fastest (docs/design/signals.md): two processes on one
+// GPU; one downloads 8 MiB into the host store and signals, the other waits and uploads them. Latency: from a host
+// function behind the download to one before the upload, both in a second stream beside (their own delays cancel out,
+// but for their jitter); by host functions and futexes (`host`), stream memory operations (`words`) and CUDA IPC events
+// (`events`). `polling`: bandwidth of uploads while another stream waits for a word of the host's memory, beside that
+// without, in turns.
 //
 // Prints a line of JSON each. Exit code 69 without a GPU.
 //
@@ -44,18 +45,26 @@ void print(const nlohmann::ordered_json& line) { std::cout << line.dump() << "\n
 
 void print_polling() {
   const rp::PollingCost cost = rp::measure_polling(rp::cuda_driver(), kPolledBytes, 9);
-  print({{"what", "polling"}, {"with_gbs", cost.with_gbs}, {"without_gbs", cost.without_gbs}, {"ratio", cost.with_gbs / cost.without_gbs}});
+  print({{"what", "polling"},
+         {"with_gbs", cost.with_gbs},
+         {"without_gbs", cost.without_gbs},
+         {"ratio", cost.with_gbs / cost.without_gbs}});
 }
 
 int measure(const std::vector<std::string>& arguments) {
   const rp::SignalSettings settings = settings_of(arguments);
   // First, in a process of its own: it says what is missing where there is no GPU.
-  if (const int code = rp::Forked(print_polling).join(rp::Deadline::after_seconds(settings.timeout_s)); code != 0) return code;
+  if (const int code = rp::Forked(print_polling).join(rp::Deadline::after_seconds(settings.timeout_s)); code != 0)
+    return code;
   using rp::SignalKind;
-  for (const auto& [name, kind] : {std::pair{"host", SignalKind::kHost}, {"words", SignalKind::kWords}, {"events", SignalKind::kEvents}}) {
+  for (const auto& [name, kind] :
+       {std::pair{"host", SignalKind::kHost}, {"words", SignalKind::kWords}, {"events", SignalKind::kEvents}}) {
     std::vector<double> us = rp::measure_latencies(rp::cuda_driver, kind, settings);
     std::sort(us.begin(), us.end());
-    print({{"what", name}, {"median_us", us[us.size() / 2]}, {"p99_us", us[us.size() * 99 / 100]}, {"rounds", us.size()}});
+    print({{"what", name},
+           {"median_us", us[us.size() / 2]},
+           {"p99_us", us[us.size() * 99 / 100]},
+           {"rounds", us.size()}});
   }
   return 0;
 }

@@ -22,7 +22,8 @@ constexpr std::uint64_t kAlignment = 256;
 constexpr std::int64_t kTimeoutNs = 60 * kNsPerSecond;
 constexpr unsigned char kPattern = 0x3c;  // of each byte: 0.0115 in bf16 and in fp32
 
-// Hands out parts of one allocation of the GPU's memory, from its begin on. Over the address 0 it finds how large the allocation must be.
+// Hands out parts of one allocation of the GPU's memory, from its begin on. Over the address 0 it finds how large the
+// allocation must be.
 class Layout {
  public:
   explicit Layout(CUdeviceptr base) : begin_(base), at_(base) {}
@@ -53,8 +54,10 @@ class Layout {
 // What fill() writes, at the begin of the allocation.
 struct Inputs {
   Inputs(Layout& layout, const KernelSizes& sizes)
-      : ids(layout.array<std::int64_t>(sizes.tokens)), sorted_ids(layout.array<std::int64_t>(sizes.tokens)),
-        places(layout.array<std::int64_t>(sizes.tokens)), divisor(layout.array<double>(1)),
+      : ids(layout.array<std::int64_t>(sizes.tokens)),
+        sorted_ids(layout.array<std::int64_t>(sizes.tokens)),
+        places(layout.array<std::int64_t>(sizes.tokens)),
+        divisor(layout.array<double>(1)),
         experts{.counts = layout.array<std::int64_t>(sizes.experts),
                 .plan = layout.array<std::int64_t>(models::expert_plan_size(sizes.tokens, sizes.experts)),
                 .rows = sizes.tokens,
@@ -95,52 +98,88 @@ void add(Calls& calls, const char* kernel, std::int64_t bytes, std::function<voi
 void add_norms(Calls& calls, const GpuKernels& table, const KernelSizes& s, Layout& layout) {
   const std::int64_t count = s.tokens * s.hidden, bytes = count * kElementBytes;
   layout.next_call();
-  const models::RmsNormRows norm{.x = layout.elements(count), .weight = layout.elements(s.hidden), .y = layout.elements(count),
-                                 .rstd = layout.array<float>(s.tokens), .columns = s.hidden, .epsilon = 1e-6F};
+  const models::RmsNormRows norm{.x = layout.elements(count),
+                                 .weight = layout.elements(s.hidden),
+                                 .y = layout.elements(count),
+                                 .rstd = layout.array<float>(s.tokens),
+                                 .columns = s.hidden,
+                                 .epsilon = 1e-6F};
   add(calls, "rms_norm", 2 * bytes, [=, &table](CUstream stream) { table.rms_norm(kElement, norm, s.tokens, stream); });
   layout.next_call();
-  const models::AddRmsNormRows add_norm{.x = layout.elements(count), .residual = layout.elements(count), .weight = layout.elements(s.hidden),
-                                        .sum = layout.elements(count), .y = layout.elements(count), .rstd = layout.array<float>(s.tokens),
-                                        .columns = s.hidden, .epsilon = 1e-6F};
-  add(calls, "add_rms_norm", 4 * bytes, [=, &table](CUstream stream) { table.add_rms_norm(kElement, add_norm, s.tokens, stream); });
+  const models::AddRmsNormRows add_norm{.x = layout.elements(count),
+                                        .residual = layout.elements(count),
+                                        .weight = layout.elements(s.hidden),
+                                        .sum = layout.elements(count),
+                                        .y = layout.elements(count),
+                                        .rstd = layout.array<float>(s.tokens),
+                                        .columns = s.hidden,
+                                        .epsilon = 1e-6F};
+  add(calls, "add_rms_norm", 4 * bytes,
+      [=, &table](CUstream stream) { table.add_rms_norm(kElement, add_norm, s.tokens, stream); });
   layout.next_call();
-  const models::GpuRmsNormGradRows grad{.grad_y = layout.elements(count), .grad_sum = layout.elements(count), .x = layout.elements(count),
-                                        .weight = layout.elements(s.hidden), .rstd = layout.array<float>(s.tokens),
-                                        .grad_x = layout.elements(count), .grad_weight = layout.array<float>(s.hidden),
-                                        .partial_sums = layout.array<float>(models::num_row_sums(s.tokens) * s.hidden), .columns = s.hidden};
-  add(calls, "rms_norm_grad", 4 * bytes, [=, &table](CUstream stream) { table.rms_norm_grad(kElement, grad, s.tokens, stream); });
+  const models::GpuRmsNormGradRows grad{.grad_y = layout.elements(count),
+                                        .grad_sum = layout.elements(count),
+                                        .x = layout.elements(count),
+                                        .weight = layout.elements(s.hidden),
+                                        .rstd = layout.array<float>(s.tokens),
+                                        .grad_x = layout.elements(count),
+                                        .grad_weight = layout.array<float>(s.hidden),
+                                        .partial_sums = layout.array<float>(models::num_row_sums(s.tokens) * s.hidden),
+                                        .columns = s.hidden};
+  add(calls, "rms_norm_grad", 4 * bytes,
+      [=, &table](CUstream stream) { table.rms_norm_grad(kElement, grad, s.tokens, stream); });
 }
 
 void add_decoder_layers(Calls& calls, const GpuKernels& table, const KernelSizes& s, Layout& layout) {
   const std::int64_t half = s.head_size / 2, angles = s.tokens * half, heads = s.tokens * s.heads * s.head_size;
   layout.next_call();
-  const models::RotaryAngles rotary{.frequencies = layout.array<float>(half), .cosine = layout.array<float>(angles),
-                                    .sine = layout.array<float>(angles), .length = s.tokens, .half = half};
-  add(calls, "rotary_table", 2 * angles * 4, [=, &table](CUstream stream) { table.rotary_table(kElement, rotary, stream); });
+  const models::RotaryAngles rotary{.frequencies = layout.array<float>(half),
+                                    .cosine = layout.array<float>(angles),
+                                    .sine = layout.array<float>(angles),
+                                    .length = s.tokens,
+                                    .half = half};
+  add(calls, "rotary_table", 2 * angles * 4,
+      [=, &table](CUstream stream) { table.rotary_table(kElement, rotary, stream); });
   layout.next_call();
-  const models::RotateRows rotate{.x = layout.elements(heads), .y = layout.elements(heads), .cosine = layout.array<float>(angles),
-                                  .sine = layout.array<float>(angles), .sequence = s.tokens, .heads = s.heads, .head_size = s.head_size};
+  const models::RotateRows rotate{.x = layout.elements(heads),
+                                  .y = layout.elements(heads),
+                                  .cosine = layout.array<float>(angles),
+                                  .sine = layout.array<float>(angles),
+                                  .sequence = s.tokens,
+                                  .heads = s.heads,
+                                  .head_size = s.head_size};
   add(calls, "rotate", 2 * heads * kElementBytes + 2 * angles * 4,
       [=, &table](CUstream stream) { table.rotate(kElement, rotate, s.tokens, stream); });
   const std::int64_t count = s.tokens * s.intermediate;
   layout.next_call();
   const models::Glu glu{.gate = layout.elements(count), .up = layout.elements(count), .y = layout.elements(count)};
-  add(calls, "glu", 3 * count * kElementBytes, [=, &table](CUstream stream) { table.glu(kElement, glu, count, stream); });
+  add(calls, "glu", 3 * count * kElementBytes,
+      [=, &table](CUstream stream) { table.glu(kElement, glu, count, stream); });
   layout.next_call();
-  const models::GluGrad grad{.grad_y = layout.elements(count), .gate = layout.elements(count), .up = layout.elements(count),
-                                .grad_gate = layout.elements(count), .grad_up = layout.elements(count)};
-  add(calls, "glu_grad", 5 * count * kElementBytes, [=, &table](CUstream stream) { table.glu_grad(kElement, grad, count, stream); });
+  const models::GluGrad grad{.grad_y = layout.elements(count),
+                             .gate = layout.elements(count),
+                             .up = layout.elements(count),
+                             .grad_gate = layout.elements(count),
+                             .grad_up = layout.elements(count)};
+  add(calls, "glu_grad", 5 * count * kElementBytes,
+      [=, &table](CUstream stream) { table.glu_grad(kElement, grad, count, stream); });
 }
 
 void add_loss(Calls& calls, const GpuKernels& table, const KernelSizes& s, const Inputs& inputs, Layout& layout) {
   const std::int64_t rows = std::min(s.tokens, s.max_logit_rows), logits = rows * s.vocabulary;
   layout.next_call();
-  const models::GpuCrossEntropyRows loss{.logits = layout.elements(logits), .labels = inputs.ids, .losses = layout.array<float>(rows),
-                                         .divisor = inputs.divisor, .columns = s.vocabulary, .with_gradient = true};
+  const models::GpuCrossEntropyRows loss{.logits = layout.elements(logits),
+                                         .labels = inputs.ids,
+                                         .losses = layout.array<float>(rows),
+                                         .divisor = inputs.divisor,
+                                         .columns = s.vocabulary,
+                                         .with_gradient = true};
   add(calls, "cross_entropy", 2 * logits * kElementBytes,
       [=, &table](CUstream stream) { table.cross_entropy(kElement, loss, rows, stream); });
   layout.next_call();
-  const models::LossSum sum{.losses = layout.array<float>(s.tokens), .count = s.tokens, .divisor = inputs.divisor,
+  const models::LossSum sum{.losses = layout.array<float>(s.tokens),
+                            .count = s.tokens,
+                            .divisor = inputs.divisor,
                             .total = layout.array<float>(1)};
   add(calls, "sum_losses", s.tokens * 4, [=, &table](CUstream stream) { table.sum_losses(sum, stream); });
 }
@@ -151,26 +190,41 @@ void add_gradients(Calls& calls, const GpuKernels& table, const KernelSizes& s, 
   const models::ScaleElements scale{.values = layout.elements(count), .count = count, .factor = layout.array<float>(1)};
   add(calls, "scale", 2 * bytes, [=, &table](CUstream stream) { table.scale(kElement, scale, stream); });
   layout.next_call();
-  const models::RoundGradient round{.from = layout.array<float>(count), .to = layout.elements(count), .count = count,
-                                    .partial_sums = layout.array<double>(models::num_square_sums(count)), .squares = layout.array<double>(1)};
-  add(calls, "round_gradient", 3 * bytes, [=, &table](CUstream stream) { table.round_gradient(kElement, round, stream); });
+  const models::RoundGradient round{.from = layout.array<float>(count),
+                                    .to = layout.elements(count),
+                                    .count = count,
+                                    .partial_sums = layout.array<double>(models::num_square_sums(count)),
+                                    .squares = layout.array<double>(1)};
+  add(calls, "round_gradient", 3 * bytes,
+      [=, &table](CUstream stream) { table.round_gradient(kElement, round, stream); });
   layout.next_call();
-  const models::EmbedRows embed{.weight = layout.elements(s.vocabulary * s.hidden), .ids = inputs.ids, .y = layout.elements(count),
-                                .vocabulary = s.vocabulary, .columns = s.hidden};
+  const models::EmbedRows embed{.weight = layout.elements(s.vocabulary * s.hidden),
+                                .ids = inputs.ids,
+                                .y = layout.elements(count),
+                                .vocabulary = s.vocabulary,
+                                .columns = s.hidden};
   const std::int64_t rows_bytes = num_distinct(random_ids(s)) * s.hidden;
-  add(calls, "embed", rows_bytes * kElementBytes + bytes, [=, &table](CUstream stream) { table.embed(kElement, embed, s.tokens, stream); });
+  add(calls, "embed", rows_bytes * kElementBytes + bytes,
+      [=, &table](CUstream stream) { table.embed(kElement, embed, s.tokens, stream); });
   layout.next_call();
-  const models::EmbedGradRows grad{.grad_y = layout.elements(count), .sorted_ids = inputs.sorted_ids, .places = inputs.places,
-                                   .grad_weight = layout.array<float>(s.vocabulary * s.hidden), .vocabulary = s.vocabulary, .columns = s.hidden};
-  add(calls, "embed_grad", bytes + 2 * rows_bytes * 4, [=, &table](CUstream stream) { table.embed_grad(kElement, grad, s.tokens, stream); });
+  const models::EmbedGradRows grad{.grad_y = layout.elements(count),
+                                   .sorted_ids = inputs.sorted_ids,
+                                   .places = inputs.places,
+                                   .grad_weight = layout.array<float>(s.vocabulary * s.hidden),
+                                   .vocabulary = s.vocabulary,
+                                   .columns = s.hidden};
+  add(calls, "embed_grad", bytes + 2 * rows_bytes * 4,
+      [=, &table](CUstream stream) { table.embed_grad(kElement, grad, s.tokens, stream); });
 }
 
 void add_experts(Calls& calls, const GpuKernels& table, const KernelSizes& s, const Inputs& inputs, Layout& layout) {
-  const std::int64_t wide = s.tokens * s.hidden, narrow = s.tokens * s.expert_size, weights = s.experts * s.expert_size * s.hidden;
+  const std::int64_t wide = s.tokens * s.hidden, narrow = s.tokens * s.expert_size,
+                     weights = s.experts * s.expert_size * s.hidden;
   const models::ExpertRows& experts = inputs.experts;
   add(calls, "plan_experts", (s.experts + models::expert_plan_size(s.tokens, s.experts)) * 8,
       [=, &table](CUstream stream) { table.plan_experts(experts, stream); });
-  const models::GroupedProduct shape{.plan = experts.plan, .rows = s.tokens, .experts = s.experts, .inputs = s.hidden, .outputs = s.expert_size};
+  const models::GroupedProduct shape{
+      .plan = experts.plan, .rows = s.tokens, .experts = s.experts, .inputs = s.hidden, .outputs = s.expert_size};
   layout.next_call();
   models::GroupedProduct linear = shape;
   linear.rows_in = layout.elements(wide);
@@ -227,12 +281,14 @@ void drain(const CudaQueue& queue) {
 
 }  // namespace
 
-KernelCalls::KernelCalls(const CudaContext& context, const GpuKernels& table, const KernelSizes& sizes) : context_(context), sizes_(sizes) {
+KernelCalls::KernelCalls(const CudaContext& context, const GpuKernels& table, const KernelSizes& sizes)
+    : context_(context), sizes_(sizes) {
   context.make_current();
   Layout empty(0);
   (void)make_calls(table, sizes, empty);
   bytes_ = empty.bytes();
-  context.check(context.driver().mem_alloc(&data_, bytes_), cat("taking ", bytes_text(bytes_), " for arguments of kernels").c_str());
+  context.check(context.driver().mem_alloc(&data_, bytes_),
+                cat("taking ", bytes_text(bytes_), " for arguments of kernels").c_str());
   Layout layout(data_);
   calls_ = make_calls(table, sizes, layout);
   fill(table);
@@ -259,7 +315,8 @@ void KernelCalls::fill(const GpuKernels& table) {
   const PinnedCopy staging(context_, std::max(ids.size(), counts.size()) * sizeof(std::int64_t));
   const auto write = [&](const void* to, const void* from, std::uint64_t bytes) {
     std::memcpy(staging.data(), from, bytes);
-    context_.check(driver.memcpy_async(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(staging.data()), bytes, queue.get()),
+    context_.check(driver.memcpy_async(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(staging.data()),
+                                       bytes, queue.get()),
                    "copying arguments");
     drain(queue);
   };
@@ -273,8 +330,8 @@ void KernelCalls::fill(const GpuKernels& table) {
   drain(queue);
 }
 
-std::vector<KernelSpeed> measure_kernels(const CudaContext& context, const GpuKernels& table, const KernelSizes& sizes, int num_calls,
-                                         int rounds) {
+std::vector<KernelSpeed> measure_kernels(const CudaContext& context, const GpuKernels& table, const KernelSizes& sizes,
+                                         int num_calls, int rounds) {
   const KernelCalls calls(context, table, sizes);
   const CudaQueue queue(context, false);
   const CudaEventHandle begin(context, CU_EVENT_DEFAULT), end(context, CU_EVENT_DEFAULT);

@@ -1,8 +1,9 @@
 // benchmarks/kernel_calls.h
-// Calls each kernel of a table (kernels/gpu_kernels.h) with arguments of a 1.7B-shaped model, for programs that time launches, and says how
-// many bytes a call must read and write.
+// Calls each kernel of a table (kernels/gpu_kernels.h) with arguments of a 1.7B-shaped model, for programs that time
+// launches, and says how many bytes a call must read and write.
 //
-// Owns the GPU's memory of the arguments, which the calls share: one at a time is meant to run. The context must outlive it.
+// Owns the GPU's memory of the arguments, which the calls share: one at a time is meant to run. The context must
+// outlive it.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ struct KernelSizes {
   std::int64_t head_size = 128;
   std::int64_t vocabulary = 151936;
   std::int64_t max_logit_rows = 2048;  // the loss is computed in chunks of tokens
-  std::int64_t experts = 128;           // of a mixture whose tokens go to one expert each, evenly
+  std::int64_t experts = 128;          // of a mixture whose tokens go to one expert each, evenly
   std::int64_t expert_size = 768;
 };
 
@@ -35,7 +36,8 @@ class KernelCalls {
     std::function<void(CUstream)> enqueue;
   };
 
-  // In bf16, where a kernel has formats. Throws rp::Error (kNoResource) if the GPU's memory is too small for these sizes.
+  // In bf16, where a kernel has formats. Throws rp::Error (kNoResource) if the GPU's memory is too small for these
+  // sizes.
   KernelCalls(const CudaContext& context, const models::GpuKernels& table, const KernelSizes& sizes);
   ~KernelCalls();
   KernelCalls(const KernelCalls&) = delete;
@@ -59,7 +61,7 @@ struct KernelSpeed {
   double us = 0;
   double gbs = 0;
 };
-[[nodiscard]] std::vector<KernelSpeed> measure_kernels(const CudaContext& context, const models::GpuKernels& table, const KernelSizes& sizes,
-                                                       int num_calls, int rounds);
+[[nodiscard]] std::vector<KernelSpeed> measure_kernels(const CudaContext& context, const models::GpuKernels& table,
+                                                       const KernelSizes& sizes, int num_calls, int rounds);
 
 }  // namespace rp

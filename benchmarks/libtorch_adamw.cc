@@ -14,8 +14,8 @@ void libtorch_adamw(const AdamWArrays& arrays, int num_threads) {
   at::Tensor master = view(arrays.master, at::kFloat);
   gradient.copy_(view(arrays.gradient, at::kBFloat16));
   const at::Tensor step = at::scalar_tensor(10.0F);
-  at::_fused_adamw_({master}, {gradient}, {view(arrays.m, at::kFloat)}, {view(arrays.v, at::kFloat)}, {}, {step}, 1e-4, 0.9, 0.999,
-                    0.01, 1e-8, /*amsgrad=*/false, /*maximize=*/false);
+  at::_fused_adamw_({master}, {gradient}, {view(arrays.m, at::kFloat)}, {view(arrays.v, at::kFloat)}, {}, {step}, 1e-4,
+                    0.9, 0.999, 0.01, 1e-8, /*amsgrad=*/false, /*maximize=*/false);
   view(arrays.working, at::kBFloat16).copy_(master);
 }
 

@@ -55,7 +55,8 @@ class Model {
  public:
   Model(const rp::ModelConfig& config, at::ScalarType dtype) {
     layers_.push_back(rp::models::make_embedding(config, {}, dtype));
-    for (int i = 0; i < config.num_layers(); ++i) layers_.push_back(rp::models::make_decoder_layer(config, i, {}, dtype));
+    for (int i = 0; i < config.num_layers(); ++i)
+      layers_.push_back(rp::models::make_decoder_layer(config, i, {}, dtype));
     layers_.push_back(rp::models::make_head(config, {}, dtype));
     for (auto& layer : layers_) {
       for (rp::NamedParameter& parameter : layer->parameters()) {
@@ -81,7 +82,8 @@ class Model {
     }
     auto start = Clock::now();
     at::Tensor x = inputs.back()[0].detach().requires_grad_(true);
-    const at::Tensor loss = rp::models::causal_lm_loss_of(layers_.back()->forward({x}), arguments, {}, chunk_tokens).at(0);
+    const at::Tensor loss =
+        rp::models::causal_lm_loss_of(layers_.back()->forward({x}), arguments, {}, chunk_tokens).at(0);
     torch::autograd::backward({loss});
     times_["head, loss and backward"] += seconds_since(start);
     at::Tensor grad = x.grad();

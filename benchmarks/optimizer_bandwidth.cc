@@ -27,11 +27,11 @@
 #ifdef RP_WITH_LIBTORCH
 #include "benchmarks/libtorch_adamw.h"
 #endif
-#include "common/system/clock.h"
 #include "common/median.h"
-#include "optimizer/update.h"
+#include "common/system/clock.h"
 #include "kernels/cpu/float16.h"
 #include "kernels/cpu/update_kernels.h"
+#include "optimizer/update.h"
 
 namespace rp {
 namespace {
@@ -70,7 +70,12 @@ class Pages {
 // The arrays of one weight group: 20 bytes per parameter, 16 of which the fused pass needs.
 struct Arrays {
   Arrays(std::size_t num_elements, bool huge)
-      : n(num_elements), gradient(n, huge), master(n, huge), m(n, huge), v(n, huge), working(n, huge),
+      : n(num_elements),
+        gradient(n, huge),
+        master(n, huge),
+        m(n, huge),
+        v(n, huge),
+        working(n, huge),
         gradient_fp32(n, huge) {}
 
   std::size_t n;
@@ -156,8 +161,12 @@ const UpdateStep kStep = update_step_of(AdamW{.learning_rate = 1e-4, .weight_dec
 Candidate fused(Arrays& a, const UpdateKernels& kernels) {
   return {std::string("fused, ") + kernels.name, 28, {[&a, &kernels](std::size_t begin, std::size_t end) {
             const void* uses[] = {a.gradient.data()};
-            kernels.update({.old_master = a.master.data(), .master = a.master.data(), .m = a.m.data(),
-                            .v = a.v.data(), .working = a.working.data(), .num_elements = a.n},
+            kernels.update({.old_master = a.master.data(),
+                            .master = a.master.data(),
+                            .m = a.m.data(),
+                            .v = a.v.data(),
+                            .working = a.working.data(),
+                            .num_elements = a.n},
                            {.uses = uses, .num_uses = 1, .num_elements = a.n}, kStep, begin, end);
           }}};
 }
@@ -166,16 +175,20 @@ using CastGradient = void (*)(float* to, const std::uint16_t* from, std::size_t 
 using CastWeights = void (*)(std::uint16_t* to, const float* from, std::size_t n);
 
 Candidate three_passes(Arrays& a, const char* name, double bytes, CastGradient gradient, CastWeights weights) {
-  return {name, bytes,
+  return {name,
+          bytes,
           {[&a, gradient](std::size_t begin, std::size_t end) {
              gradient(a.gradient_fp32.data() + begin, a.gradient.data() + begin, end - begin);
            },
            [&a](std::size_t begin, std::size_t end) {
              const void* uses[] = {a.gradient_fp32.data()};
-             update_kernels().update(
-                 {.old_master = a.master.data(), .master = a.master.data(), .m = a.m.data(), .v = a.v.data(),
-                  .num_elements = a.n},
-                 {.uses = uses, .num_uses = 1, .dtype = DType::kFloat32, .num_elements = a.n}, kStep, begin, end);
+             update_kernels().update({.old_master = a.master.data(),
+                                      .master = a.master.data(),
+                                      .m = a.m.data(),
+                                      .v = a.v.data(),
+                                      .num_elements = a.n},
+                                     {.uses = uses, .num_uses = 1, .dtype = DType::kFloat32, .num_elements = a.n},
+                                     kStep, begin, end);
            },
            [&a, weights](std::size_t begin, std::size_t end) {
              weights(a.working.data() + begin, a.master.data() + begin, end - begin);
@@ -194,9 +207,16 @@ std::vector<Candidate> candidates(Arrays& a) {
   all.push_back(three_passes(a, "three passes, streaming stores", 40, stream_gradient, stream_weights));
 #endif
 #ifdef RP_WITH_LIBTORCH
-  const AdamWArrays arrays{.n = a.n, .gradient = a.gradient.data(), .gradient_fp32 = a.gradient_fp32.data(),
-                           .master = a.master.data(), .m = a.m.data(), .v = a.v.data(), .working = a.working.data()};
-  all.push_back({"LibTorch, _fused_adamw_ and casts", 46, {}, [arrays](int num_threads) { libtorch_adamw(arrays, num_threads); }});
+  const AdamWArrays arrays{.n = a.n,
+                           .gradient = a.gradient.data(),
+                           .gradient_fp32 = a.gradient_fp32.data(),
+                           .master = a.master.data(),
+                           .m = a.m.data(),
+                           .v = a.v.data(),
+                           .working = a.working.data()};
+  all.push_back({"LibTorch, _fused_adamw_ and casts", 46, {}, [arrays](int num_threads) {
+                   libtorch_adamw(arrays, num_threads);
+                 }});
 #endif
   return all;
 }

@@ -28,8 +28,8 @@ constexpr int kMaxProcesses = 16;
 // What the processes share; zeros from the start.
 struct Board {
   struct Process {
-    RegistrationFigures figures;    // writer: the process; read when it is gone
-    std::atomic<int> is_ready;      // writer: the process. SYNC: release; pairs with the acquire in begin_together()
+    RegistrationFigures figures;  // writer: the process; read when it is gone
+    std::atomic<int> is_ready;    // writer: the process. SYNC: release; pairs with the acquire in begin_together()
   };
   std::array<Process, kMaxProcesses> processes;
 };
@@ -40,7 +40,8 @@ class SharedMapping {
   SharedMapping(int fd, std::uint64_t bytes) : bytes_(bytes) {
     const int flags = MAP_SHARED | (fd < 0 ? MAP_ANONYMOUS : 0);
     void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
-    if (data == MAP_FAILED) throw Error(ExitCode::kNoResource, cat("cannot map ", bytes_text(bytes), "; end other programs"));
+    if (data == MAP_FAILED)
+      throw Error(ExitCode::kNoResource, cat("cannot map ", bytes_text(bytes), "; end other programs"));
     data_ = static_cast<std::byte*>(data);
   }
   ~SharedMapping() { munmap(data_, bytes_); }
@@ -56,7 +57,8 @@ class SharedMapping {
 // As the store's where there is no /dev/shm. All of its pages are there: what is measured is to register them.
 UniqueFd make_store(std::uint64_t bytes) {
   UniqueFd fd(memfd_create("roundpipe-registration", MFD_CLOEXEC));
-  if (!fd || ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) throw Error(ExitCode::kNoResource, "no memory for a store");
+  if (!fd || ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
+    throw Error(ExitCode::kNoResource, "no memory for a store");
   const SharedMapping store(fd.get(), bytes);
   (void)madvise(store.data(), bytes, MADV_HUGEPAGE);  // as the store does
   std::memset(store.data(), 1, bytes);
@@ -66,7 +68,8 @@ UniqueFd make_store(std::uint64_t bytes) {
 // What a busy process does over and over, each call timed.
 class BusyCalls {
  public:
-  explicit BusyCalls(const CudaContext& context) : context_(context), queue_(context, true), arena_(context, 2 * kPage) {
+  explicit BusyCalls(const CudaContext& context)
+      : context_(context), queue_(context, true), arena_(context, 2 * kPage) {
     on_gpu_ = reinterpret_cast<CUdeviceptr>(arena_.allocate(kPage, MemoryUse::kInputs));
     context.check(context.driver().mem_host_alloc(&page_, kPage, CU_MEMHOSTALLOC_PORTABLE), "taking pinned memory");
     (void)run_once({});  // modules are loaded
@@ -87,7 +90,8 @@ class BusyCalls {
       wait_for_gpu();
     });
     timed(longest.copy_ns, [&] {
-      context_.check(driver.memcpy_async(on_gpu_, reinterpret_cast<CUdeviceptr>(page_), kPage, queue_.get()), "enqueueing a copy");
+      context_.check(driver.memcpy_async(on_gpu_, reinterpret_cast<CUdeviceptr>(page_), kPage, queue_.get()),
+                     "enqueueing a copy");
       wait_for_gpu();
     });
     timed(longest.mmap_ns, [] {
@@ -118,7 +122,8 @@ class BusyCalls {
 // Registers a mapping piece by piece, and counts the attempts that failed. The mapping must outlive it.
 class Registrar {
  public:
-  Registrar(const CudaContext& context, const RegistrationSettings& settings) : context_(context), settings_(settings) {}
+  Registrar(const CudaContext& context, const RegistrationSettings& settings)
+      : context_(context), settings_(settings) {}
   ~Registrar() {
     for (std::byte* const piece : pieces_) (void)context_.driver().mem_host_unregister(piece);
   }
@@ -162,20 +167,23 @@ void begin_together(Board& board, int number, int num_processes, double timeout_
 }
 
 // One process: watches its own calls, first alone, then while a thread of it registers the store.
-void register_and_watch(const CudaDriver& driver, int fd, int number, int num_processes, const RegistrationSettings& settings, Board& board) {
+void register_and_watch(const CudaDriver& driver, int fd, int number, int num_processes,
+                        const RegistrationSettings& settings, Board& board) {
   const CudaContext context = CudaContext::open(driver, "");
   const SharedMapping store(fd, settings.bytes);
   const std::uint64_t half = settings.bytes / 2 / kPage * kPage;
   constexpr unsigned kFlags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
   unsigned read_only_flags = kFlags;
   if (context.attribute(CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED) != 0) {
-    if (mprotect(store.data() + half, settings.bytes - half, PROT_READ) != 0) throw Error(ExitCode::kNoResource, "mprotect failed");
+    if (mprotect(store.data() + half, settings.bytes - half, PROT_READ) != 0)
+      throw Error(ExitCode::kNoResource, "mprotect failed");
     read_only_flags |= CU_MEMHOSTREGISTER_READ_ONLY;
   }
   Registrar registrar(context, settings);
   BusyCalls calls(context);
   RegistrationFigures figures;
-  for (const std::int64_t end = now_ns() + settings.idle_ns; now_ns() < end;) figures.idle = calls.run_once(figures.idle);
+  for (const std::int64_t end = now_ns() + settings.idle_ns; now_ns() < end;)
+    figures.idle = calls.run_once(figures.idle);
   begin_together(board, number, num_processes, settings.timeout_s);
   const std::int64_t begin = now_ns();
   std::atomic<bool> is_through{false};
@@ -206,7 +214,8 @@ LongestCalls longer(const LongestCalls& a, const LongestCalls& b) {
 
 }  // namespace
 
-RegistrationFigures measure_registration(const DriverOf& driver, int num_processes, const RegistrationSettings& settings) {
+RegistrationFigures measure_registration(const DriverOf& driver, int num_processes,
+                                         const RegistrationSettings& settings) {
   RP_ASSERT(num_processes > 0 && num_processes <= kMaxProcesses);
   const SharedMapping memory(-1, sizeof(Board));
   auto& board = *reinterpret_cast<Board*>(memory.data());

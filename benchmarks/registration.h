@@ -1,6 +1,6 @@
 // benchmarks/registration.h
-// Measures what it takes to register a host store with the driver in several processes at once, and what that does to a process that is
-// busy meanwhile. Of gpu_registration.cc, which says what is measured.
+// Measures what it takes to register a host store with the driver in several processes at once, and what that does to a
+// process that is busy meanwhile. Of gpu_registration.cc, which says what is measured.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,10 @@ struct RegistrationFigures {
 // Gives the driver's table to a process that was just forked.
 using DriverOf = std::function<const CudaDriver&()>;
 
-// `num_processes` (at most 16) attach the same store, as workers do: one half of it writable, the other read-only. REQUIRES: this process
-// has not used CUDA. Throws rp::Error with the code of a process that failed, or kNoResource without memory.
-[[nodiscard]] RegistrationFigures measure_registration(const DriverOf& driver, int num_processes, const RegistrationSettings& settings);
+// `num_processes` (at most 16) attach the same store, as workers do: one half of it writable, the other read-only.
+// REQUIRES: this process has not used CUDA. Throws rp::Error with the code of a process that failed, or kNoResource
+// without memory.
+[[nodiscard]] RegistrationFigures measure_registration(const DriverOf& driver, int num_processes,
+                                                       const RegistrationSettings& settings);
 
 }  // namespace rp

@@ -69,11 +69,14 @@ void stamp(void* place) { *static_cast<std::int64_t*>(place) = now_ns(); }
 class Worker {
  public:
   Worker(const DriverOf& driver, Store& store, int number, SignalKind kind, const SignalSettings& settings)
-      : settings_(settings), store_(attach(store)),
+      : settings_(settings),
+        store_(attach(store)),
         device_(driver(),
-                {.memory_bytes = settings.bytes + (1 << 20), .signals = kind == SignalKind::kEvents ? GpuSignals::kEvents : GpuSignals::kWords},
+                {.memory_bytes = settings.bytes + (1 << 20),
+                 .signals = kind == SignalKind::kEvents ? GpuSignals::kEvents : GpuSignals::kWords},
                 [](const std::string&) {}),
-        signals_(device_.connect(*store_, number)), memory_(device_.allocate(settings.bytes, MemoryUse::kOutputs)) {
+        signals_(device_.connect(*store_, number)),
+        memory_(device_.allocate(settings.bytes, MemoryUse::kOutputs)) {
     if (kind == SignalKind::kHost) signals_ = std::make_unique<HostSignals>(*store_, number);
     warm(store_->arena(0).data(0, settings.bytes));
   }
@@ -99,7 +102,8 @@ class Worker {
       const std::uint64_t event = static_cast<std::uint64_t>(n) + 1;
       const auto timeout_ns = static_cast<std::int64_t>(settings_.timeout_s * 1e9);
       if (signals_->wait(0, event, {&never_stop, timeout_ns}) != WaitResult::kReached) {
-        throw Error(ExitCode::kHang, cat("the producer's event ", event, " was not signalled within ", settings_.timeout_s, " s"));
+        throw Error(ExitCode::kHang,
+                    cat("the producer's event ", event, " was not signalled within ", settings_.timeout_s, " s"));
       }
       signals_->enqueue_wait(0, event, upload);
       upload.call(stamp, &stamps.start_of_upload[static_cast<std::size_t>(n)]);
@@ -108,7 +112,8 @@ class Worker {
     upload.drain();
   }
 
-  static void run(const DriverOf& driver, Store& store, int number, SignalKind kind, const SignalSettings& settings, Stamps& stamps) {
+  static void run(const DriverOf& driver, Store& store, int number, SignalKind kind, const SignalSettings& settings,
+                  Stamps& stamps) {
     Worker worker(driver, store, number, kind, settings);
     stamps.num_ready.fetch_add(1);
     const Deadline deadline = Deadline::after_seconds(settings.timeout_s);
@@ -183,7 +188,8 @@ PollingCost measure_polling(const CudaDriver& driver, std::uint64_t bytes, int r
   const CudaQueue copies(context, false), waits(context, true);
   const CudaEventHandle begin(context, CU_EVENT_DEFAULT), end(context, CU_EVENT_DEFAULT);
   void* pinned = nullptr;
-  context.check(driver.mem_host_alloc(&pinned, bytes + 4096, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP), "taking pinned memory");
+  context.check(driver.mem_host_alloc(&pinned, bytes + 4096, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+                "taking pinned memory");
   auto* const word = new (static_cast<std::byte*>(pinned) + bytes) SequenceWord();
   CUdeviceptr word_address = 0;
   context.check(driver.mem_host_get_device_pointer(&word_address, word, 0), "asking for a word's address");
@@ -192,9 +198,12 @@ PollingCost measure_polling(const CudaDriver& driver, std::uint64_t bytes, int r
   for (int round = -1; round < rounds; ++round) {
     for (const bool polls : {false, true}) {
       ++value;
-      if (polls) context.check(driver.stream_wait_value64(waits.get(), word_address, value, CU_STREAM_WAIT_VALUE_GEQ), "enqueueing a wait");
+      if (polls)
+        context.check(driver.stream_wait_value64(waits.get(), word_address, value, CU_STREAM_WAIT_VALUE_GEQ),
+                      "enqueueing a wait");
       context.check(driver.event_record(begin.get(), copies.get()), "recording an event");
-      context.check(driver.memcpy_async(reinterpret_cast<CUdeviceptr>(on_gpu), reinterpret_cast<CUdeviceptr>(pinned), bytes, copies.get()),
+      context.check(driver.memcpy_async(reinterpret_cast<CUdeviceptr>(on_gpu), reinterpret_cast<CUdeviceptr>(pinned),
+                                        bytes, copies.get()),
                     "enqueueing a copy");
       context.check(driver.event_record(end.get(), copies.get()), "recording an event");
       end_of(copies);

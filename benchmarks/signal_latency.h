@@ -1,6 +1,6 @@
 // benchmarks/signal_latency.h
-// What it takes from the end of a producer's download to the start of a consumer's upload, and what waiting for words costs. Of
-// gpu_signals.cc, which says what is measured.
+// What it takes from the end of a producer's download to the start of a consumer's upload, and what waiting for words
+// costs. Of gpu_signals.cc, which says what is measured.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,10 @@ enum class SignalKind { kHost, kWords, kEvents };
 // Gives the driver's table to a process that was just forked.
 using DriverOf = std::function<const CudaDriver&()>;
 
-// Microseconds, one a round; the first rounds are left out. REQUIRES: this process has not used CUDA. Throws rp::Error with the code
-// of a process that failed.
-[[nodiscard]] std::vector<double> measure_latencies(const DriverOf& driver, SignalKind kind, const SignalSettings& settings);
+// Microseconds, one a round; the first rounds are left out. REQUIRES: this process has not used CUDA. Throws rp::Error
+// with the code of a process that failed.
+[[nodiscard]] std::vector<double> measure_latencies(const DriverOf& driver, SignalKind kind,
+                                                    const SignalSettings& settings);
 
 // GB/s of uploads from pinned memory, in turns.
 struct PollingCost {

@@ -32,7 +32,8 @@ std::unique_ptr<Store> make_store(const StoreBandwidthSettings& settings) {
   std::vector<LayerRequest> layers;
   for (std::uint64_t i = 0; i < kNumLayers; ++i) {
     LayerRequest layer{.name = cat("layer", i)};
-    layer.parameters.push_back({.name = "w", .shape = {static_cast<std::int64_t>(settings.bytes / kNumLayers / sizeof(float))}});
+    layer.parameters.push_back(
+        {.name = "w", .shape = {static_cast<std::int64_t>(settings.bytes / kNumLayers / sizeof(float))}});
     layers.push_back(std::move(layer));
   }
   return Store::create(store, Catalogue::lay_out(layers, 1, false));
@@ -50,7 +51,8 @@ class PinnedBuffer {
   PinnedBuffer(const CudaContext& context, std::uint64_t bytes) : context_(context) {
     context.make_current();
     void* data = nullptr;
-    context.check(context.driver().mem_host_alloc(&data, bytes, CU_MEMHOSTALLOC_PORTABLE), "taking plain pinned memory");
+    context.check(context.driver().mem_host_alloc(&data, bytes, CU_MEMHOSTALLOC_PORTABLE),
+                  "taking plain pinned memory");
     data_ = static_cast<std::byte*>(data);
     std::memset(data_, 1, bytes);
   }
@@ -75,7 +77,9 @@ struct Path {
 class Measure {
  public:
   Measure(const CudaContext& context, std::uint64_t bytes)
-      : context_(context), bytes_(bytes), begin_{CudaEventHandle(context, CU_EVENT_DEFAULT), CudaEventHandle(context, CU_EVENT_DEFAULT)},
+      : context_(context),
+        bytes_(bytes),
+        begin_{CudaEventHandle(context, CU_EVENT_DEFAULT), CudaEventHandle(context, CU_EVENT_DEFAULT)},
         end_{CudaEventHandle(context, CU_EVENT_DEFAULT), CudaEventHandle(context, CU_EVENT_DEFAULT)} {}
 
   // GB/s of each path, all at once.
@@ -90,7 +94,8 @@ class Measure {
     for (std::size_t i = 0; i < paths.size(); ++i) {
       paths[i].stream->drain();
       float ms = 0;
-      context_.check(context_.driver().event_elapsed_time(&ms, begin_[i].get(), end_[i].get()), "reading the time of a copy");
+      context_.check(context_.driver().event_elapsed_time(&ms, begin_[i].get(), end_[i].get()),
+                     "reading the time of a copy");
       result.push_back(static_cast<double>(bytes_) / (static_cast<double>(ms) * 1e6));
     }
     return result;
@@ -106,8 +111,8 @@ class Measure {
     const std::uint64_t piece = std::min(kPieceBytes, bytes_ - at);
     if (!path.is_plain) return path.stream->copy(path.to + at, path.from + at, piece);
     if (at > 0) return;
-    context_.check(context_.driver().memcpy_async(reinterpret_cast<CUdeviceptr>(path.to), reinterpret_cast<CUdeviceptr>(path.from), bytes_,
-                                                  path.stream->get()),
+    context_.check(context_.driver().memcpy_async(reinterpret_cast<CUdeviceptr>(path.to),
+                                                  reinterpret_cast<CUdeviceptr>(path.from), bytes_, path.stream->get()),
                    "enqueueing a copy");
   }
 
@@ -126,7 +131,11 @@ std::vector<StoreBandwidth> figures(const Samples& samples, const char* store) {
       const auto found = samples.find({what, kind});
       return found == samples.end() ? 0 : median(found->second);
     };
-    result.push_back({.what = what, .store = store, .store_gbs = of("store"), .pinned_gbs = of("pinned"), .staged_gbs = of("staged")});
+    result.push_back({.what = what,
+                      .store = store,
+                      .store_gbs = of("store"),
+                      .pinned_gbs = of("pinned"),
+                      .staged_gbs = of("staged")});
   }
   return result;
 }
@@ -141,13 +150,15 @@ std::vector<StoreBandwidth> measure_store_bandwidth(const CudaDriver& driver, co
   const std::unique_ptr<Store> view = attach(*store);
   DeviceArena arena(context, 2 * bytes);
   PinnedMemory registered(context), none(context);
-  PinnedStore pinned_store(registered, *view, [](const std::string& line) { std::cerr << "gpu_store_bandwidth: " << line << "\n"; });
+  PinnedStore pinned_store(registered, *view,
+                           [](const std::string& line) { std::cerr << "gpu_store_bandwidth: " << line << "\n"; });
   pinned_store.wait_until_through();
   const PinnedBuffer plain_up(context, bytes), plain_down(context, bytes);
   const auto is_noticed = [](const std::byte*) {};
   const CudaStream::Memory of_store{.arena = arena, .pinned = registered, .on_unregistered = is_noticed};
   const CudaStream::Memory of_none{.arena = arena, .pinned = none, .on_unregistered = is_noticed};
-  CudaStream up(context, of_store, false), down(context, of_store, false), staged_up(context, of_none, false), staged_down(context, of_none, false);
+  CudaStream up(context, of_store, false), down(context, of_store, false), staged_up(context, of_none, false),
+      staged_down(context, of_none, false);
   std::byte* const on_gpu = arena.allocate(2 * bytes, MemoryUse::kInputs);
 
   const std::byte* const weights = std::as_const(*view).parameters(0);
@@ -171,7 +182,8 @@ std::vector<StoreBandwidth> measure_store_bandwidth(const CudaDriver& driver, co
       if (has_both) samples[{"both_down", kind}].push_back(both[1]);
     }
   }
-  if (std::memcmp(view->gradients(0), weights, bytes) != 0 || std::memcmp(plain_down.data(), plain_up.data(), bytes) != 0) {
+  if (std::memcmp(view->gradients(0), weights, bytes) != 0 ||
+      std::memcmp(plain_down.data(), plain_up.data(), bytes) != 0) {
     throw Error(ExitCode::kUserError, "a copy to the GPU and back brought other bytes");
   }
   return figures(samples, backing_name(store->backing()));

@@ -1,6 +1,6 @@
 // benchmarks/store_bandwidth.h
-// How fast a GPU copies to and from a host store as a worker does it, beside plain pinned memory. Of gpu_store_bandwidth.cc, which
-// says what is measured.
+// How fast a GPU copies to and from a host store as a worker does it, beside plain pinned memory. Of
+// gpu_store_bandwidth.cc, which says what is measured.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,9 @@ struct StoreBandwidth {
   double staged_gbs = 0;  // through the pinned buffer; 0 for both at once
 };
 
-// Takes five times `bytes` of the host's memory and as much of the GPU's as two copies. Throws rp::Error: kNoResource without a
-// GPU or memory, kUserError if a copy brought other bytes.
-[[nodiscard]] std::vector<StoreBandwidth> measure_store_bandwidth(const CudaDriver& driver, const StoreBandwidthSettings& settings);
+// Takes five times `bytes` of the host's memory and as much of the GPU's as two copies. Throws rp::Error: kNoResource
+// without a GPU or memory, kUserError if a copy brought other bytes.
+[[nodiscard]] std::vector<StoreBandwidth> measure_store_bandwidth(const CudaDriver& driver,
+                                                                  const StoreBandwidthSettings& settings);
 
 }  // namespace rp

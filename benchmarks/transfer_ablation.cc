@@ -1,7 +1,7 @@
-// What each part of RoundPipe is worth: weights that give way to inputs, gradients that give way to outputs, and backward
-// stages that are cut apart from the forward ones; alone left out, and all of them. The published models with their settings on
-// 8 GPUs (docs/design/transfers.md): in the simulator, or as runs on emulated GPUs (docs/emulated-device.md), which know no
-// PCIe root and no host memory that GPUs share, and sum products in fp32.
+// What each part of RoundPipe is worth: weights that give way to inputs, gradients that give way to outputs, and
+// backward stages that are cut apart from the forward ones; alone left out, and all of them. The published models with
+// their settings on 8 GPUs (docs/design/transfers.md): in the simulator, or as runs on emulated GPUs
+// (docs/emulated-device.md), which know no PCIe root and no host memory that GPUs share, and sum products in fp32.
 //
 //   transfer_ablation [--on simulator|sim] [--model NAME|all] [--mode sync|async|all] [--steps N] [--jobs N]
 //   (defaults: simulator, all, all; of runs on emulated GPUs 8 steps after 4, one at a time)
@@ -46,8 +46,11 @@ struct Model {
   int microbatches = 0;  // of a round
   int lora_rank = 0;
 };
-constexpr Model kModels[] = {{"qwen3-1.7b", 512, 4, 10, 0},  {"llama3.1-8b", 256, 2, 10, 0}, {"gpt-oss-20b", 128, 1, 16, 0},
-                             {"qwen3-32b", 128, 2, 10, 0},   {"qwen3-235b", 64, 1, 10, 32}};
+constexpr Model kModels[] = {{"qwen3-1.7b", 512, 4, 10, 0},
+                             {"llama3.1-8b", 256, 2, 10, 0},
+                             {"gpt-oss-20b", 128, 1, 16, 0},
+                             {"qwen3-32b", 128, 2, 10, 0},
+                             {"qwen3-235b", 64, 1, 10, 32}};
 
 // Both directions with the same cuts: as even as they can be, in the number of stages that is the best.
 std::optional<rp::Plan> symmetric_plan(const rp::PlanTask& task) {
@@ -86,12 +89,16 @@ Setting setting_of(const Model& model, bool asynchronous, rp::Accumulate accumul
                                   .accumulate = accumulate};
   const std::vector<rp::LayerCost> costs = rp::layer_costs(rp::preset_config(model.preset), settings);
   const rp::MachineRun emulated{
-      .gpu = rp::gpu_profile("rtx4090").profile, .server = rp::server_profile("xeon6330-8gpu").profile, .num_gpus = 8,
+      .gpu = rp::gpu_profile("rtx4090").profile,
+      .server = rp::server_profile("xeon6330-8gpu").profile,
+      .num_gpus = 8,
       .accumulate = accumulate,
       .host = {.asynchronous = asynchronous, .rounds_per_step = model.rounds, .num_microbatches = model.microbatches}};
   const rp::RunWork work = rp::run_work(costs, emulated);
   return {.work = work,
-          .task = {.workload = work.workload, .round_choices = {model.microbatches}, .asynchronous = asynchronous,
+          .task = {.workload = work.workload,
+                   .round_choices = {model.microbatches},
+                   .asynchronous = asynchronous,
                    .limits = rp::stage_limits(costs, emulated.gpu.usable_bytes(), rp::RecomputeGrain::kStage, 2)}};
 }
 
@@ -108,11 +115,12 @@ void simulate(const Model& model, bool asynchronous) {
   };
   const double weights = with([](rp::TransferPolicy& policy) { policy.weights_yield = false; });
   const double gradients = with([](rp::TransferPolicy& policy) { policy.gradients_yield = false; });
-  const double neither = with([](rp::TransferPolicy& policy) { policy.weights_yield = policy.gradients_yield = false; });
+  const double neither =
+      with([](rp::TransferPolicy& policy) { policy.weights_yield = policy.gradients_yield = false; });
   const double roots = with([](rp::TransferPolicy& policy) { policy.roots_yield = true; });
   const std::optional<rp::Plan> symmetric = symmetric_plan(task);
-  std::printf("%-12s %-5s %9.3f %+9.2f %% %+9.2f %% %+9.2f %% %+9.2f %%", model.preset, asynchronous ? "async" : "sync", all / 1000, weights,
-              gradients, neither, roots);
+  std::printf("%-12s %-5s %9.3f %+9.2f %% %+9.2f %% %+9.2f %% %+9.2f %%", model.preset, asynchronous ? "async" : "sync",
+              all / 1000, weights, gradients, neither, roots);
   if (symmetric) std::printf(" %+9.2f %%\n", 100 * (step_ms(work, *symmetric) / all - 1));
   else std::printf("  does not fit\n");
 }
@@ -133,7 +141,8 @@ Measured measure(const std::string& command) {
   int num_found = 0;
   while (std::fgets(line.data(), static_cast<int>(line.size()), output.get()) != nullptr) {
     text += line.data();
-    num_found += std::sscanf(line.data(), "roundpipe: step %lf ms simulated %lf ms", &measured.step_ms, &measured.simulated_ms) == 2;
+    num_found += std::sscanf(line.data(), "roundpipe: step %lf ms simulated %lf ms", &measured.step_ms,
+                             &measured.simulated_ms) == 2;
     num_found += std::sscanf(line.data(), "roundpipe: dispatch %*f us %lf %%", &measured.dispatch_percent) == 1;
   }
   if (num_found != 2) throw rp::Error(rp::ExitCode::kUserError, rp::cat("no report from: ", command, "\n", text));
@@ -147,26 +156,30 @@ void run_on_sim(const Model& model, bool asynchronous, const Options& options) {
   const std::string best = files.write("best", rp::plan_text(thorough(setting.task), num_layers)).string();
   const std::string bin = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
   const auto command = [&](const char* give_way, const std::string& plan) {
-    std::string text = rp::cat(bin, "/rp-launch --device sim:rtx4090 --workers 8 --give-way ", give_way, " --plan ", plan, " ", bin,
-                               "/train --model preset:", model.preset, " --sequence-length 2048 --max-grad-norm 0 --batch-size ",
-                               model.batch, " --num-microbatches ", model.microbatches, " --rounds-per-step ", model.rounds,
-                               " --max-steps ", 4 + options.num_steps);
+    std::string text =
+        rp::cat(bin, "/rp-launch --device sim:rtx4090 --workers 8 --give-way ", give_way, " --plan ", plan, " ", bin,
+                "/train --model preset:", model.preset, " --sequence-length 2048 --max-grad-norm 0 --batch-size ",
+                model.batch, " --num-microbatches ", model.microbatches, " --rounds-per-step ", model.rounds,
+                " --max-steps ", 4 + options.num_steps);
     if (model.lora_rank > 0) text += rp::cat(" --lora-experts --lora-rank ", model.lora_rank);
     return asynchronous ? text + " --async" : text;
   };
   std::vector<std::string> commands;
   for (const char* give_way : {"all", "gradients", "weights", "none"}) commands.push_back(command(give_way, best));
   const std::optional<rp::Plan> symmetric = symmetric_plan(setting.task);
-  if (symmetric) commands.push_back(command("all", files.write("same-cuts", rp::plan_text(*symmetric, num_layers)).string()));
+  if (symmetric)
+    commands.push_back(command("all", files.write("same-cuts", rp::plan_text(*symmetric, num_layers)).string()));
   std::vector<Measured> cells;
   while (cells.size() < commands.size()) {
     std::vector<std::future<Measured>> at_work;
-    for (std::size_t i = cells.size(); i < commands.size() && at_work.size() < static_cast<std::size_t>(options.num_jobs); ++i) {
+    for (std::size_t i = cells.size();
+         i < commands.size() && at_work.size() < static_cast<std::size_t>(options.num_jobs); ++i) {
       at_work.push_back(std::async(std::launch::async, measure, commands[i]));
     }
     for (std::future<Measured>& cell : at_work) cells.push_back(cell.get());
   }
-  std::printf("%-12s %-5s %9.3f (%9.3f)", model.preset, asynchronous ? "async" : "sync", cells[0].step_ms / 1000, cells[0].simulated_ms / 1000);
+  std::printf("%-12s %-5s %9.3f (%9.3f)", model.preset, asynchronous ? "async" : "sync", cells[0].step_ms / 1000,
+              cells[0].simulated_ms / 1000);
   double dispatch_percent = cells[0].dispatch_percent;
   for (std::size_t i = 1; i < cells.size(); ++i) {
     std::printf("  %+6.2f %% (%+6.2f %%)", 100 * (cells[i].step_ms / cells[0].step_ms - 1),
@@ -180,23 +193,29 @@ Options parse(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; i += 2) {
     const std::string name = argv[i], value = i + 1 < argc ? argv[i + 1] : "";
-    if (value.empty()) throw rp::Error(rp::ExitCode::kUsage, name + ": its value is missing; the options stand at the top of transfer_ablation.cc");
+    if (value.empty())
+      throw rp::Error(rp::ExitCode::kUsage,
+                      name + ": its value is missing; the options stand at the top of transfer_ablation.cc");
     if (name == "--on" && (value == "simulator" || value == "sim")) options.on_sim = value == "sim";
     else if (name == "--model") options.model = value;
     else if (name == "--mode") options.mode = value;
     else if (name == "--steps") options.num_steps = std::max(1, std::atoi(value.c_str()));
     else if (name == "--jobs") options.num_jobs = std::max(1, std::atoi(value.c_str()));
-    else throw rp::Error(rp::ExitCode::kUsage, rp::cat(name, " ", value, ": unknown; the options stand at the top of transfer_ablation.cc"));
+    else
+      throw rp::Error(rp::ExitCode::kUsage,
+                      rp::cat(name, " ", value, ": unknown; the options stand at the top of transfer_ablation.cc"));
   }
   const bool is_known = std::ranges::any_of(kModels, [&](const Model& model) { return options.model == model.preset; });
-  if (options.model != "all" && !is_known) throw rp::Error(rp::ExitCode::kUsage, options.model + ": none of the published models");
+  if (options.model != "all" && !is_known)
+    throw rp::Error(rp::ExitCode::kUsage, options.model + ": none of the published models");
   return options;
 }
 
 int run(const Options& options) {
   if (options.on_sim) {
-    std::printf("s a step, measured (simulated); by how much it is longer without: weights give way, gradients give way, both, "
-                "cuts of their own for backward; dispatch, at most\n");
+    std::printf(
+        "s a step, measured (simulated); by how much it is longer without: weights give way, gradients give way, both, "
+        "cuts of their own for backward; dispatch, at most\n");
   } else {
     std::printf("%-12s %-5s %9s | step is longer without: %s\n", "model", "", "s a step",
                 "weights give way, gradients give way, both, with roots that give way, cuts of their own for backward");

@@ -8,18 +8,18 @@
 #include <optional>
 #include <string_view>
 
-// A row is all that a format needs here: its name in the code, its name in safetensors files, bytes of one element. Its place is its
-// number in shared memory (docs/formats/blocks.md): new rows come last.
-#define RP_DTYPES(ROW)       \
-  ROW(kFloat32, "F32", 4)    \
-  ROW(kBFloat16, "BF16", 2)  \
-  ROW(kFloat16, "F16", 2)    \
-  ROW(kFloat64, "F64", 8)    \
-  ROW(kInt64, "I64", 8)      \
-  ROW(kInt32, "I32", 4)      \
-  ROW(kInt16, "I16", 2)      \
-  ROW(kInt8, "I8", 1)        \
-  ROW(kUInt8, "U8", 1)       \
+// A row is all that a format needs here: its name in the code, its name in safetensors files, bytes of one element. Its
+// place is its number in shared memory (docs/formats/blocks.md): new rows come last.
+#define RP_DTYPES(ROW)      \
+  ROW(kFloat32, "F32", 4)   \
+  ROW(kBFloat16, "BF16", 2) \
+  ROW(kFloat16, "F16", 2)   \
+  ROW(kFloat64, "F64", 8)   \
+  ROW(kInt64, "I64", 8)     \
+  ROW(kInt32, "I32", 4)     \
+  ROW(kInt16, "I16", 2)     \
+  ROW(kInt8, "I8", 1)       \
+  ROW(kUInt8, "U8", 1)      \
   ROW(kBool, "BOOL", 1)
 
 namespace rp {
@@ -47,10 +47,14 @@ inline constexpr DTypeRow kDTypeRows[] = {
 inline constexpr std::size_t kNumDTypes = std::size(internal::kDTypeRows);
 
 // Bytes of one element.
-[[nodiscard]] constexpr std::uint64_t dtype_bytes(DType dtype) { return internal::kDTypeRows[static_cast<std::size_t>(dtype)].bytes; }
+[[nodiscard]] constexpr std::uint64_t dtype_bytes(DType dtype) {
+  return internal::kDTypeRows[static_cast<std::size_t>(dtype)].bytes;
+}
 
 // The name in safetensors files, as "BF16".
-[[nodiscard]] constexpr std::string_view dtype_name(DType dtype) { return internal::kDTypeRows[static_cast<std::size_t>(dtype)].name; }
+[[nodiscard]] constexpr std::string_view dtype_name(DType dtype) {
+  return internal::kDTypeRows[static_cast<std::size_t>(dtype)].name;
+}
 
 // The dtype of that name; absent for the formats that we do not read (8-bit floats, packed 4-bit, …).
 [[nodiscard]] constexpr std::optional<DType> dtype_from_name(std::string_view name) {
@@ -60,8 +64,8 @@ inline constexpr std::size_t kNumDTypes = std::size(internal::kDTypeRows);
   return std::nullopt;
 }
 
-// Whether it is one of the three that workers compute in: the formats of weights, activations and gradients. The optimizer's passes
-// and the kernels take no others.
+// Whether it is one of the three that workers compute in: the formats of weights, activations and gradients. The
+// optimizer's passes and the kernels take no others.
 [[nodiscard]] constexpr bool is_working_dtype(DType dtype) {
   return dtype == DType::kFloat32 || dtype == DType::kBFloat16 || dtype == DType::kFloat16;
 }

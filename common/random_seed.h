@@ -15,9 +15,10 @@ inline std::uint64_t splitmix64(std::uint64_t& state) {
   return z ^ (z >> 31);
 }
 
-// The seed of what a layer draws for one microbatch, in forward and in recompute alike. `round` counts from the start of
-// training.
-inline std::uint64_t random_seed(std::uint64_t run_seed, std::uint64_t round, std::uint64_t layer, std::uint64_t microbatch) {
+// The seed of what a layer draws for one microbatch, in forward and in recompute alike. `round` counts from the start
+// of training.
+inline std::uint64_t random_seed(std::uint64_t run_seed, std::uint64_t round, std::uint64_t layer,
+                                 std::uint64_t microbatch) {
   std::uint64_t seed = run_seed;
   for (const std::uint64_t part : {round, layer, microbatch}) seed = splitmix64(seed) ^ part;
   return splitmix64(seed);

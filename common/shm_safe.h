@@ -10,7 +10,8 @@ namespace rp {
 // std::is_trivially_copyable accepts raw pointers, which mean nothing in another process; so every struct that is
 // meant for shared memory says so itself: `using ShmFormat = void;`. Atomics count if they are lock-free.
 template <typename T>
-concept ShmSafe = (std::is_standard_layout_v<T> && std::is_trivially_destructible_v<T> && requires { typename T::ShmFormat; }) ||
+concept ShmSafe = (std::is_standard_layout_v<T> && std::is_trivially_destructible_v<T> &&
+                   requires { typename T::ShmFormat; }) ||
                   std::is_arithmetic_v<T> || std::is_enum_v<T>;
 
 static_assert(std::atomic<unsigned long>::is_always_lock_free && std::atomic<unsigned int>::is_always_lock_free);

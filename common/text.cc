@@ -1,8 +1,8 @@
 #include "common/text.h"
 
 #include <algorithm>
-#include <charconv>
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <numeric>
@@ -29,7 +29,8 @@ std::optional<std::uint64_t> bytes_of(const std::string& text) {
   if (end == 0 || end == std::string::npos) return std::nullopt;
   const std::string unit = text.substr(end);
   const std::size_t power = kUnits.find(unit.front());
-  if (power == std::string_view::npos || (unit.size() > 1 && unit.substr(1) != "iB" && unit.substr(1) != "B")) return std::nullopt;
+  if (power == std::string_view::npos || (unit.size() > 1 && unit.substr(1) != "iB" && unit.substr(1) != "B"))
+    return std::nullopt;
   double bytes = 0;
   const auto result = std::from_chars(text.data(), text.data() + end, bytes);
   if (result.ec != std::errc{} || result.ptr != text.data() + end || !(bytes > 0) || bytes > 1e6) return std::nullopt;

@@ -16,8 +16,7 @@ CommitThread::CommitThread(Store& store, CoordinatorState& state, CoordinatorTra
 void CommitThread::run() {
   pthread_setname_np(pthread_self(), "rp-commit");
   try {
-    while (commit_one()) {
-    }
+    while (commit_one()) {}
   } catch (...) {
     fail_(std::current_exception());
   }

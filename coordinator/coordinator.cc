@@ -16,7 +16,8 @@ namespace {
 Wait wait_for_round(WaitKind kind, const Round& round) {
   Wait wait{.kind = kind, .numbers = {static_cast<std::int64_t>(round.number), round.traits.pipeline}};
   for (const Slot& slot : round.slots) {  // the last one that it needs
-    if (kind == WaitKind::kRoundEnd || slot.phase != Phase::kBackward) wait.slot = static_cast<std::int64_t>(slot.number);
+    if (kind == WaitKind::kRoundEnd || slot.phase != Phase::kBackward)
+      wait.slot = static_cast<std::int64_t>(slot.number);
   }
   return wait;
 }
@@ -46,13 +47,14 @@ std::vector<std::unique_ptr<PipelineState>> Coordinator::make_pipelines() {
     state->first_trained_layer = catalogue.first_trained_layer(state->number);
     state->is_trained = state->first_trained_layer < static_cast<int>(catalogue.pipelines()[number].num_layers);
     state->updates = std::make_unique<Updates>(
-        store_, number, UpdatesOptions{.num_threads = state->is_trained ? options_.optimizer_threads : 1,
-                                       .adds_rounds = settings.adds_rounds,
-                                       .loss_scaling = settings.loss_scaling,
-                                       .report_failure = [this](std::exception_ptr error) { fail(std::move(error)); },
-                                       .waits = RunReport::waits(options_.board, CoordinatorThread::kUpdates, state->number),
-                                       .trace = &trace_.updates(state->number),
-                                       .emulated = options_.emulated_memory});
+        store_, number,
+        UpdatesOptions{.num_threads = state->is_trained ? options_.optimizer_threads : 1,
+                       .adds_rounds = settings.adds_rounds,
+                       .loss_scaling = settings.loss_scaling,
+                       .report_failure = [this](std::exception_ptr error) { fail(std::move(error)); },
+                       .waits = RunReport::waits(options_.board, CoordinatorThread::kUpdates, state->number),
+                       .trace = &trace_.updates(state->number),
+                       .emulated = options_.emulated_memory});
     pipelines.push_back(std::move(state));
   }
   return pipelines;
@@ -78,7 +80,8 @@ void Coordinator::set_buffers(int pipeline, const std::map<int, BlockContents>& 
   const RoundTable table = store_.round_table(*round);
   for (const auto& [layer, contents] : buffers) inputs_.place(contents, table, BlockKind::kBuffers, layer, 0);
   MutexLock lock(state_.mutex);
-  for (const auto& [layer, contents] : buffers) state_.flow.buffers(pipeline).set(layer, {round, {BlockKind::kBuffers, layer}});
+  for (const auto& [layer, contents] : buffers)
+    state_.flow.buffers(pipeline).set(layer, {round, {BlockKind::kBuffers, layer}});
 }
 
 std::map<int, BlockOfRound> Coordinator::buffers(int pipeline, BuffersOf which) {
@@ -121,7 +124,8 @@ void Coordinator::wait_for_flight(int pipeline) {
   waits_.publish_none();
 }
 
-std::shared_ptr<Round> Coordinator::accept_round(const RoundTraits& traits, const RoundInputs& inputs, const Plan* plan) {
+std::shared_ptr<Round> Coordinator::accept_round(const RoundTraits& traits, const RoundInputs& inputs,
+                                                 const Plan* plan) {
   PipelineState& state = at(traits.pipeline);
   RP_ASSERT(inputs.inputs.size() == static_cast<std::size_t>(traits.num_microbatches));
   const std::int64_t since = trace_.now();

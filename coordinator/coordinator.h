@@ -1,9 +1,9 @@
 // coordinator/coordinator.h
 // The side of a run that decides: which worker gets which stage, what is final, when weights change.
 //
-// Rounds are accepted in the caller's thread; a CommitThread follows the completions and moves the commit point over the
-// slots, in slot order (docs/design/protocol.md). Both change the RoundFlow, which they share in the CoordinatorState. This class is
-// the caller's side: what it asks for, and its waits.
+// Rounds are accepted in the caller's thread; a CommitThread follows the completions and moves the commit point over
+// the slots, in slot order (docs/design/protocol.md). Both change the RoundFlow, which they share in the
+// CoordinatorState. This class is the caller's side: what it asks for, and its waits.
 //
 // Owned by the Runtime. The Store must outlive it. accept_*(), synchronize() come from one thread.
 #pragma once
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "coordinator/commit_thread.h"
+#include "coordinator/coordinator_state.h"
 #include "coordinator/coordinator_trace.h"
 #include "coordinator/pipeline_state.h"
 #include "coordinator/round_flow.h"
@@ -25,7 +26,6 @@
 #include "coordinator/rounds/input_blocks.h"
 #include "coordinator/rounds/round.h"
 #include "coordinator/run_plans/stage_plans.h"
-#include "coordinator/coordinator_state.h"
 #include "coordinator/updates/step_request.h"
 #include "hoststore/records/wait_record.h"
 #include "hoststore/store.h"
@@ -60,12 +60,14 @@ class Coordinator {
   // REQUIRES: nothing in flight, no round since the last step.
   void restart_at(int pipeline, std::uint64_t steps, std::uint64_t rounds, const UpdateHistory& history);
   // The state after the last accepted step stays in `snapshot`, whatever is accepted next. One at a time.
-  void keep_state(int pipeline, std::shared_ptr<StateSnapshot> snapshot) { at(pipeline).updates->keep(version(pipeline), std::move(snapshot)); }
+  void keep_state(int pipeline, std::shared_ptr<StateSnapshot> snapshot) {
+    at(pipeline).updates->keep(version(pipeline), std::move(snapshot));
+  }
   // Another thread's: waits for that step, and returns the history as of then. Throws what fail() was told before that.
   [[nodiscard]] UpdateHistory wait_kept_state(int pipeline) { return at(pipeline).updates->wait_kept(); }
 
-  // Copies the inputs and dispatches the round. Waits while two rounds of the pipeline are in flight. Throws what fail()
-  // was told. Keeps for the caller, until drop(): the outputs and the inputs' gradient as the traits say.
+  // Copies the inputs and dispatches the round. Waits while two rounds of the pipeline are in flight. Throws what
+  // fail() was told. Keeps for the caller, until drop(): the outputs and the inputs' gradient as the traits say.
   std::shared_ptr<Round> accept_round(const RoundTraits& traits, const RoundInputs& inputs, const Plan* plan = nullptr);
 
   // Dispatches the backward of a round that keeps its graph. `gradients`: of its outputs, by microbatch.

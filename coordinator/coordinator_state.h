@@ -1,8 +1,8 @@
 // coordinator/coordinator_state.h
 // What the coordinator's two threads share: the flow of the rounds, and the failure that ends the run.
 //
-// Owned by the Coordinator. Who holds the mutex may use the flow and the rounds in it, and calls wake() if others may wait
-// for what he changed.
+// Owned by the Coordinator. Who holds the mutex may use the flow and the rounds in it, and calls wake() if others may
+// wait for what he changed.
 #pragma once
 
 #include <exception>
@@ -21,7 +21,7 @@ class CoordinatorState {
  public:
   // See RoundFlow.
   CoordinatorState(Store& store, InputBlocks& inputs, const std::vector<std::unique_ptr<PipelineState>>& pipelines,
-           std::optional<FaultBoardEntry> board, TellCommit on_commit)
+                   std::optional<FaultBoardEntry> board, TellCommit on_commit)
       : flow(store, inputs, pipelines, board, std::move(on_commit)) {}
 
   Mutex mutex;

@@ -34,10 +34,10 @@ struct PipelineState {
   std::uint64_t num_evaluations = 0;      // rounds without, in this run
   std::uint64_t num_attempts = 0;         // of rounds with gradients, in this run: never the same number twice
   std::uint64_t num_steps = 0;            // since the start of training
-  std::uint64_t version_offset = 0;       // version - steps, modulo 2^64: versions only grow, also when a state is loaded
-  int rounds_since_step = 0;              // rounds with gradients
+  std::uint64_t version_offset = 0;  // version - steps, modulo 2^64: versions only grow, also when a state is loaded
+  int rounds_since_step = 0;         // rounds with gradients
   bool evaluates_newest = false;
-  bool is_stamped = false;                // since weights may have been written from outside of a step
+  bool is_stamped = false;  // since weights may have been written from outside of a step
 
   [[nodiscard]] std::uint64_t version() const { return num_steps + version_offset; }
   // Of the weights that the next round computes with.

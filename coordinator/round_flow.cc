@@ -69,7 +69,8 @@ void RoundFlow::accept_backward(const std::shared_ptr<Round>& round, std::uint64
 void RoundFlow::launch(const std::shared_ptr<Round>& round, std::size_t first_slot, std::size_t end_slot) {
   Updates& updates = at(round->traits.pipeline).updates;
   for (std::size_t i = first_slot; i < end_slot; ++i) {
-    for_trained_uses(*round, round->slots[i].layers, [&](std::uint32_t use) { updates.task_accepted(round->next_version, use); });
+    for_trained_uses(*round, round->slots[i].layers,
+                     [&](std::uint32_t use) { updates.task_accepted(round->next_version, use); });
   }
   dispatcher_.append(round, first_slot, end_slot);
   dispatcher_.dispatch();
@@ -164,7 +165,9 @@ void RoundFlow::learn_memory(PlanKind kind, const Round& round) {
   Pipeline& pipeline = at(round.traits.pipeline);
   const bool rounds_overlap = !round.traits.has_backward() || pipeline.rounds_overlap;
   pipeline.activation_budget.learn(
-      kind, memory_of(round, store_.round_table(round), store_.catalogue(), rounds_overlap, plans_.times(round.traits.pipeline)),
+      kind,
+      memory_of(round, store_.round_table(round), store_.catalogue(), rounds_overlap,
+                plans_.times(round.traits.pipeline)),
       static_cast<int>(round.slots.front().number % static_cast<std::uint64_t>(store_.num_workers())));
 }
 

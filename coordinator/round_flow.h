@@ -2,12 +2,13 @@
 // The rounds of all pipelines on their way from acceptance to the last use of their blocks: what accepting a round,
 // committing a slot and dropping a graph change.
 //
-// State only, without threads and waits. Each method leaves everything as far as it can be: slots that may be dispatched
-// are, blocks without readers are freed, the fault board is up to date, the Updates know which tasks are open. Only what is
-// committed, in slot order, frees blocks and gives gradients to the Updates (docs/design/protocol.md).
+// State only, without threads and waits. Each method leaves everything as far as it can be: slots that may be
+// dispatched are, blocks without readers are freed, the fault board is up to date, the Updates know which tasks are
+// open. Only what is committed, in slot order, frees blocks and gives gradients to the Updates
+// (docs/design/protocol.md).
 //
-// Owned by the Coordinator and guarded by its mutex, as are the rounds that it is given. Store, InputBlocks and Updates must
-// outlive it. Writes the command rings, the free rings, and of a round's table origins and sources.
+// Owned by the Coordinator and guarded by its mutex, as are the rounds that it is given. Store, InputBlocks and Updates
+// must outlive it. Writes the command rings, the free rings, and of a round's table origins and sources.
 #pragma once
 
 #include <cstddef>
@@ -42,8 +43,8 @@ using TellCommit = std::function<void(const CommittedTask&)>;
 
 class RoundFlow {
  public:
-  // `pipelines`: for their settings and their Updates. `on_commit`: of each task in slot order; may be empty. Throws rp::Error
-  // (kUsage) for a plan that is not the model's.
+  // `pipelines`: for their settings and their Updates. `on_commit`: of each task in slot order; may be empty. Throws
+  // rp::Error (kUsage) for a plan that is not the model's.
   RoundFlow(Store& store, InputBlocks& inputs, const std::vector<std::unique_ptr<PipelineState>>& pipelines,
             std::optional<FaultBoardEntry> board, TellCommit on_commit);
 

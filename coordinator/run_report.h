@@ -33,7 +33,8 @@ class RunReport {
   }
 
   // `number`: the pipeline whose updates it makes.
-  [[nodiscard]] static WaitRecord waits(std::optional<FaultBoardEntry> board, CoordinatorThread thread, int number = 0) {
+  [[nodiscard]] static WaitRecord waits(std::optional<FaultBoardEntry> board, CoordinatorThread thread,
+                                        int number = 0) {
     return board ? board->waits(thread, number) : WaitRecord();
   }
 

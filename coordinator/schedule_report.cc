@@ -21,7 +21,9 @@ double MeasuredSteps::step_ms() const { return part(static_cast<double>(wall_ns)
 double MeasuredSteps::dispatch_us_per_task() const {
   return part(static_cast<double>(dispatch_ns) * 1e-3, static_cast<double>(num_tasks));
 }
-double MeasuredSteps::dispatch_part() const { return part(static_cast<double>(dispatch_ns), static_cast<double>(busy_ns)); }
+double MeasuredSteps::dispatch_part() const {
+  return part(static_cast<double>(dispatch_ns), static_cast<double>(busy_ns));
+}
 double MeasuredSteps::exposed_part() const {
   return part(static_cast<double>(exposed_ns), static_cast<double>(wall_ns) * num_workers);
 }
@@ -44,7 +46,8 @@ void ScheduleReport::add(const CommittedTask& task) {
   if (!task.round.traits.has_backward()) return;
   const Completion& completion = task.completion;
   ComputeTimes compute = completion.compute;
-  if (compute.busy_ns == 0) compute.busy_ns = completion.end_ns - completion.start_ns - completion.wait_ns;  // no emulated device
+  if (compute.busy_ns == 0)
+    compute.busy_ns = completion.end_ns - completion.start_ns - completion.wait_ns;  // no emulated device
   MutexLock lock(mutex_);
   Step& step = step_of(task);
   ++step.num_tasks;
@@ -62,7 +65,8 @@ MeasuredSteps ScheduleReport::measure(std::uint64_t warm_up) const {
   MutexLock lock(mutex_);
   RP_ASSERT(warm_up >= 1 && num_dropped_ + steps_.size() > warm_up);
   // The one before is kept for its end.
-  const auto before = std::next(steps_.begin(), static_cast<std::ptrdiff_t>(std::max(warm_up, num_dropped_ + 1) - num_dropped_ - 1));
+  const auto before =
+      std::next(steps_.begin(), static_cast<std::ptrdiff_t>(std::max(warm_up, num_dropped_ + 1) - num_dropped_ - 1));
   MeasuredSteps measured{.num_workers = num_workers_};
   std::vector<double> times_ms;
   std::int64_t last_end_ns = before->second.end_ns;
@@ -85,8 +89,11 @@ ScheduleReport::Shape ScheduleReport::shape() const {
   MutexLock lock(mutex_);
   RP_ASSERT(!steps_.empty());
   const Step& last = steps_.rbegin()->second;
-  Shape shape{.plan = *last.plan, .num_rounds = last.num_fused, .round_microbatches = last.round_microbatches,
-              .recompute = last.recompute, .first_step = num_dropped_ + steps_.size() + 1};
+  Shape shape{.plan = *last.plan,
+              .num_rounds = last.num_fused,
+              .round_microbatches = last.round_microbatches,
+              .recompute = last.recompute,
+              .first_step = num_dropped_ + steps_.size() + 1};
   const auto is_alike = [&last](const Step& step) {
     return *step.plan == *last.plan && step.recompute == last.recompute && step.num_fused == last.num_fused &&
            step.round_microbatches == last.round_microbatches;

@@ -1,9 +1,9 @@
 // coordinator/schedule_report.h
-// How well the steps of a run used its workers: what was said of each task, by step; and what the steps were, so that a simulator
-// can be asked about the same ones.
+// How well the steps of a run used its workers: what was said of each task, by step; and what the steps were, so that a
+// simulator can be asked about the same ones.
 //
-// add() is for CoordinatorOptions::on_commit; the rest is for any thread. Of one pipeline's rounds with gradients, and of the newest
-// steps only, so that a run may last for ever.
+// add() is for CoordinatorOptions::on_commit; the rest is for any thread. Of one pipeline's rounds with gradients, and
+// of the newest steps only, so that a run may last for ever.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@ struct MeasuredSteps {
   int num_workers = 0;
   int num_steps = 0;
   std::int64_t num_tasks = 0;
-  std::int64_t wall_ns = 0;      // from the end of the step before the first to the end of the last one
-  double median_ms = 0;          // of the times between the ends of two steps
-  std::int64_t busy_ns = 0;      // of all workers, as the rest
+  std::int64_t wall_ns = 0;  // from the end of the step before the first to the end of the last one
+  double median_ms = 0;      // of the times between the ends of two steps
+  std::int64_t busy_ns = 0;  // of all workers, as the rest
   std::int64_t exposed_ns = 0;
   std::int64_t dispatch_ns = 0;
   std::int64_t max_dispatch_ns = 0;  // of one task
@@ -45,8 +45,8 @@ class ScheduleReport {
 
   void add(const CommittedTask& task);
 
-  // Steps without the first `warm_up` up to the last one, which are all committed; a step ends when the last of its tasks has
-  // computed. REQUIRES: warm_up >= 1; there is a later step.
+  // Steps without the first `warm_up` up to the last one, which are all committed; a step ends when the last of its
+  // tasks has computed. REQUIRES: warm_up >= 1; there is a later step.
   [[nodiscard]] MeasuredSteps measure(std::uint64_t warm_up) const;
 
   // What the last step was like. REQUIRES: there was one.

@@ -13,7 +13,8 @@ constexpr double kMsPerNs = 1e-6;
 
 }  // namespace
 
-RunWork work_like(const ScheduleReport::Shape& shape, const std::vector<LayerWork>& times, const StepSettings& settings) {
+RunWork work_like(const ScheduleReport::Shape& shape, const std::vector<LayerWork>& times,
+                  const StepSettings& settings) {
   RunWork work;
   work.workload = {.num_gpus = settings.num_workers,
                    .num_microbatches = shape.num_rounds * shape.round_microbatches,
@@ -31,14 +32,17 @@ std::uint64_t steps_to_leave_out(const ScheduleReport& report, std::uint64_t lea
   return std::min(std::max(least, first > 1 ? first + 1 : 0), report.num_steps() - 1);
 }
 
-StepTimes compare_steps(const ScheduleReport& report, const std::vector<LayerTiming>& times, const StepSettings& settings) {
+StepTimes compare_steps(const ScheduleReport& report, const std::vector<LayerTiming>& times,
+                        const StepSettings& settings) {
   if (report.num_steps() <= kWarmUp) return {};
   const MeasuredSteps measured = report.measure(steps_to_leave_out(report, kWarmUp));
   StepTimes result{.num_steps = measured.num_steps, .measured_ms = measured.median_ms, .busy = measured.efficiency()};
   const ScheduleReport::Shape shape = report.shape();
   std::vector<LayerWork> work_ms;
-  for (const LayerTiming& time : times) work_ms.push_back({.forward = time.forward * kMsPerNs, .backward = time.backward * kMsPerNs});
-  const bool is_known = std::any_of(work_ms.begin(), work_ms.end(), [](const LayerWork& work) { return work.forward > 0; });
+  for (const LayerTiming& time : times)
+    work_ms.push_back({.forward = time.forward * kMsPerNs, .backward = time.backward * kMsPerNs});
+  const bool is_known =
+      std::any_of(work_ms.begin(), work_ms.end(), [](const LayerWork& work) { return work.forward > 0; });
   if (shape.num_rounds == 0 || !is_known) return result;
   const RunWork work = work_like(shape, work_ms, settings);
   const RunResult simulated = simulate_run(work, stage_works(work.workload, shape.plan));

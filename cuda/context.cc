@@ -14,7 +14,8 @@ namespace {
 // What is current in this thread; nobody else sets it.
 thread_local CUcontext t_current = nullptr;
 
-// Those of its functions that may wait for the GPU before they give something back, or whose end is the end of such things.
+// Those of its functions that may wait for the GPU before they give something back, or whose end is the end of such
+// things.
 CudaDriver without_giving_back(CudaDriver driver) {
   driver.mem_free = [](CUdeviceptr) { return CUDA_SUCCESS; };
   driver.mem_free_host = [](void*) { return CUDA_SUCCESS; };
@@ -32,7 +33,8 @@ std::string uuid_text(const CUuuid& uuid) {
   for (std::size_t i = 0; i < sizeof(uuid.bytes); ++i) {
     if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
     std::array<char, 3> digits{};
-    std::snprintf(digits.data(), digits.size(), "%02x", static_cast<unsigned>(static_cast<unsigned char>(uuid.bytes[i])));
+    std::snprintf(digits.data(), digits.size(), "%02x",
+                  static_cast<unsigned>(static_cast<unsigned char>(uuid.bytes[i])));
     text += digits.data();
   }
   return text;
@@ -57,8 +59,8 @@ CudaContext CudaContext::open(const CudaDriver& driver, const std::string& uuid)
     check_cuda(driver, driver.primary_context_retain(&context, device), cat("opening GPU ", found));
     return {driver, device, found, context};
   }
-  throw Error(ExitCode::kNoResource, cat("no CUDA device: this process does not see GPU ", uuid.empty() ? "0" : uuid, "; it sees ",
-                                         seen.empty() ? "none" : seen, "; look at CUDA_VISIBLE_DEVICES"));
+  throw Error(ExitCode::kNoResource, cat("no CUDA device: this process does not see GPU ", uuid.empty() ? "0" : uuid,
+                                         "; it sees ", seen.empty() ? "none" : seen, "; look at CUDA_VISIBLE_DEVICES"));
 }
 
 CudaContext::CudaContext(const CudaDriver& driver, CUdevice device, std::string uuid, CUcontext context)
@@ -91,7 +93,8 @@ void CudaContext::make_current() const {
 
 std::string CudaContext::name() const {
   std::array<char, 128> text{};
-  return driver().device_get_name(text.data(), static_cast<int>(text.size()), device_) == CUDA_SUCCESS ? text.data() : "GPU";
+  return driver().device_get_name(text.data(), static_cast<int>(text.size()), device_) == CUDA_SUCCESS ? text.data()
+                                                                                                       : "GPU";
 }
 
 int CudaContext::attribute(CUdevice_attribute attribute) const {
@@ -107,7 +110,10 @@ CudaContext::MemoryInfo CudaContext::memory_info() const {
   return {.free_bytes = free, .total_bytes = total};
 }
 
-void CudaContext::fail(CUresult result, const char* what) const { check_cuda(*whole_, result, cat("GPU ", uuid_, ": ", what)); std::abort(); }
+void CudaContext::fail(CUresult result, const char* what) const {
+  check_cuda(*whole_, result, cat("GPU ", uuid_, ": ", what));
+  std::abort();
+}
 
 CudaEventHandle::CudaEventHandle(const CudaContext& context, unsigned flags) : context_(context) {
   context.make_current();
@@ -117,8 +123,9 @@ CudaEventHandle::CudaEventHandle(const CudaContext& context, unsigned flags) : c
 CudaEventHandle CudaEventHandle::open(const CudaContext& context, const CUipcEventHandle& handle) {
   context.make_current();
   CUevent event = nullptr;
-  context.check(context.driver().ipc_open_event_handle(&event, handle),
-                "opening another process's event (it may take peer access between the cards; --signals memops does without)");
+  context.check(
+      context.driver().ipc_open_event_handle(&event, handle),
+      "opening another process's event (it may take peer access between the cards; --signals memops does without)");
   return {context, event};
 }
 

@@ -15,8 +15,8 @@ namespace rp {
 
 class CudaContext {
  public:
-  // Of the GPU with this UUID ("GPU-..."), or of the first one that this process sees if it is empty. The driver must outlive it.
-  // Throws rp::Error (kNoResource) if this process does not see that GPU, or the context cannot be made.
+  // Of the GPU with this UUID ("GPU-..."), or of the first one that this process sees if it is empty. The driver must
+  // outlive it. Throws rp::Error (kNoResource) if this process does not see that GPU, or the context cannot be made.
   static CudaContext open(const CudaDriver& driver, const std::string& uuid);
 
   CudaContext(CudaContext&& other) noexcept;
@@ -40,8 +40,8 @@ class CudaContext {
   [[nodiscard]] MemoryInfo memory_info() const;
   [[nodiscard]] std::uint64_t free_bytes() const { return memory_info().free_bytes; }
 
-  // The GPU may never end what it was given, and for that the driver waits when memory is given back: from now on nothing is, the
-  // end of the process does it. recover(): it has ended after all. For any thread.
+  // The GPU may never end what it was given, and for that the driver waits when memory is given back: from now on
+  // nothing is, the end of the process does it. recover(): it has ended after all. For any thread.
   void abandon() const { driver_.store(keeping_.get(), std::memory_order_release); }
   void recover() const { driver_.store(whole_, std::memory_order_release); }
   [[nodiscard]] bool is_abandoned() const { return &driver() == keeping_.get(); }
@@ -56,7 +56,7 @@ class CudaContext {
   [[noreturn]] void fail(CUresult result, const char* what) const;
 
   const CudaDriver* whole_;
-  std::unique_ptr<const CudaDriver> keeping_;  // the same, but that giving back does nothing
+  std::unique_ptr<const CudaDriver> keeping_;      // the same, but that giving back does nothing
   mutable std::atomic<const CudaDriver*> driver_;  // one of both
   CUdevice device_;
   std::string uuid_;
@@ -72,7 +72,9 @@ class CudaEventHandle {
   explicit CudaEventHandle(const CudaContext& context, unsigned flags = CU_EVENT_DISABLE_TIMING);
   // Another process's. Throws rp::Error.
   static CudaEventHandle open(const CudaContext& context, const CUipcEventHandle& handle);
-  CudaEventHandle(CudaEventHandle&& other) noexcept : context_(other.context_), event_(other.event_) { other.event_ = nullptr; }
+  CudaEventHandle(CudaEventHandle&& other) noexcept : context_(other.context_), event_(other.event_) {
+    other.event_ = nullptr;
+  }
   CudaEventHandle& operator=(CudaEventHandle&&) = delete;
   ~CudaEventHandle();
 

@@ -9,12 +9,14 @@
 // Where the headers are, they agree.
 #if __has_include(<cublas_api.h>)
 #include <cublas_api.h>
-static_assert(static_cast<int>(rp::BlasType::kFloat32) == CUDA_R_32F && static_cast<int>(rp::BlasType::kFloat16) == CUDA_R_16F &&
+static_assert(static_cast<int>(rp::BlasType::kFloat32) == CUDA_R_32F &&
+              static_cast<int>(rp::BlasType::kFloat16) == CUDA_R_16F &&
               static_cast<int>(rp::BlasType::kBFloat16) == CUDA_R_16BF);
 static_assert(static_cast<int>(rp::BlasCompute::kFloat16) == CUBLAS_COMPUTE_16F &&
               static_cast<int>(rp::BlasCompute::kFloat32) == CUBLAS_COMPUTE_32F &&
               static_cast<int>(rp::BlasCompute::kTf32) == CUBLAS_COMPUTE_32F_FAST_TF32);
-static_assert(static_cast<int>(rp::BlasForm::kPlain) == CUBLAS_OP_N && static_cast<int>(rp::BlasForm::kTransposed) == CUBLAS_OP_T &&
+static_assert(static_cast<int>(rp::BlasForm::kPlain) == CUBLAS_OP_N &&
+              static_cast<int>(rp::BlasForm::kTransposed) == CUBLAS_OP_T &&
               rp::kBlasAnyAlgorithm == CUBLAS_GEMM_DEFAULT && CUBLAS_STATUS_SUCCESS == 0);
 #endif
 

@@ -32,7 +32,8 @@ CudaDevice::~CudaDevice() {
     context_.abandon();
   }
   const auto all = streams();
-  if (gives_back_ && context_.is_abandoned() && std::all_of(all.begin(), all.end(), [](const CudaStream* stream) { return stream->is_idle(); })) {
+  if (gives_back_ && context_.is_abandoned() &&
+      std::all_of(all.begin(), all.end(), [](const CudaStream* stream) { return stream->is_idle(); })) {
     context_.recover();
   }
 }
@@ -55,15 +56,18 @@ void CudaDevice::leave_to_process_end() {
 
 std::uint64_t CudaDevice::arena_bytes(const CudaContext& context, const CudaDeviceOptions& options) {
   if (options.memory_bytes > 0) return options.memory_bytes;
-  // The other workers take theirs sooner or later: what is free says nothing of this one's share, but that it is no more.
+  // The other workers take theirs sooner or later: what is free says nothing of this one's share, but that it is no
+  // more.
   const CudaContext::MemoryInfo memory = context.memory_info();
   const std::uint64_t share =
-      options.num_sharers > 1 ? std::min(memory.free_bytes, memory.total_bytes / static_cast<std::uint64_t>(options.num_sharers))
-                              : memory.free_bytes;
+      options.num_sharers > 1
+          ? std::min(memory.free_bytes, memory.total_bytes / static_cast<std::uint64_t>(options.num_sharers))
+          : memory.free_bytes;
   const std::uint64_t margin = margin_bytes(options.host_bytes);
   if (share <= margin) {
-    throw Error(ExitCode::kNoResource, cat("GPU ", context.uuid(), " has only ", bytes_text(share), " of memory free for this worker; end "
-                                           "what else runs on it (nvidia-smi), or say with --gpu-memory how much to take"));
+    throw Error(ExitCode::kNoResource, cat("GPU ", context.uuid(), " has only ", bytes_text(share),
+                                           " of memory free for this worker; end what else runs on it (nvidia-smi), or "
+                                           "say with --gpu-memory how much to take"));
   }
   return (share - margin) / 4096 * 4096;
 }
@@ -95,8 +99,8 @@ DeviceMemory CudaDevice::allocate(std::uint64_t bytes, MemoryUse use) {
   return memory;
 }
 
-// LibTorch's tensors and the worker's own buffers are given back when the last operation on them is enqueued: what is computed with
-// them may be still to come.
+// LibTorch's tensors and the worker's own buffers are given back when the last operation on them is enqueued: what is
+// computed with them may be still to come.
 void CudaDevice::let_uploads_wait_for_compute() {
   MutexLock lock(mutex_);
   compute_.record(computed_);
@@ -127,7 +131,8 @@ std::unique_ptr<Event> CudaDevice::make_event() { return std::make_unique<CudaEv
 
 std::unique_ptr<OutputSignals> CudaDevice::connect(Store& store, int number) {
   pinned_store_.emplace(pinned_, store, warn_, options_.registration);
-  if (store.checks_consistency()) return std::make_unique<HostSignals>(store, number);  // the host reads what was signalled
+  if (store.checks_consistency())
+    return std::make_unique<HostSignals>(store, number);  // the host reads what was signalled
   if (options_.signals == GpuSignals::kEvents) return std::make_unique<EventSignals>(context_, store, number);
   return std::make_unique<WordSignals>(context_, pinned_, store, number);
 }

@@ -1,7 +1,9 @@
 // cuda/cuda_device.h
-// A GPU of NVIDIA's as a device: one allocation of its memory, a stream of each kind, events and words for those who wait.
+// A GPU of NVIDIA's as a device: one allocation of its memory, a stream of each kind, events and words for those who
+// wait.
 //
-// Owned by the worker; what it gives must be given back before it ends, and its streams be drained. The driver must outlive it.
+// Owned by the worker; what it gives must be given back before it ends, and its streams be drained. The driver must
+// outlive it.
 #pragma once
 
 #include <array>
@@ -34,25 +36,28 @@ struct CudaDeviceOptions {
 
 class CudaDevice : public Device {
  public:
-  // Left by each worker to the driver, LibTorch's libraries and other programs where nobody says how much memory to take: and what
-  // the GPU's page tables need for registered memory of the host's, 8 bytes for each page of 4096.
+  // Left by each worker to the driver, LibTorch's libraries and other programs where nobody says how much memory to
+  // take: and what the GPU's page tables need for registered memory of the host's, 8 bytes for each page of 4096.
   static constexpr std::uint64_t kMarginBytes = std::uint64_t{1} << 30;
-  [[nodiscard]] static std::uint64_t margin_bytes(std::uint64_t host_bytes) { return kMarginBytes + host_bytes / 4096 * 8; }
+  [[nodiscard]] static std::uint64_t margin_bytes(std::uint64_t host_bytes) {
+    return kMarginBytes + host_bytes / 4096 * 8;
+  }
 
   // Throws rp::Error (kNoResource) with what is missing.
   CudaDevice(const CudaDriver& driver, const CudaDeviceOptions& options, PinnedStore::Warn warn);
   ~CudaDevice() override;
 
   [[nodiscard]] std::string name() const override { return name_; }
-  // Uploads to it come after what compute was given before. It is given back at once: REQUIRES: what else used it than the compute
-  // stream is done, or the compute stream comes after that. Throws as take().
+  // Uploads to it come after what compute was given before. It is given back at once: REQUIRES: what else used it than
+  // the compute stream is done, or the compute stream comes after that. Throws as take().
   [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes, MemoryUse use) override;
   [[nodiscard]] DeviceMemoryPeaks memory_peaks() const override;
   [[nodiscard]] Stream& stream(StreamKind kind) override;
   [[nodiscard]] std::unique_ptr<Event> make_event() override;
   void check() override { compute_.check(); }
   void stop() override;
-  // What the host is still to be told is not told, and what a GPU that does not end its work holds is left to the end of the process.
+  // What the host is still to be told is not told, and what a GPU that does not end its work holds is left to the end
+  // of the process.
   void abandon() override;
   void leave_to_process_end() override;
   // Once, before any copy. Registers the store. With --check-consistency the host reads what is signalled: HostSignals.

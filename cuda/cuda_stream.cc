@@ -15,7 +15,8 @@ CudaQueue::CudaQueue(const CudaContext& context, bool is_urgent) : context_(cont
   int least = 0;
   int greatest = 0;
   context.check(context.driver().stream_priority_range(&least, &greatest), "asking for the priorities of streams");
-  context.check(context.driver().stream_create(&stream_, CU_STREAM_NON_BLOCKING, is_urgent ? greatest : least), "making a stream");
+  context.check(context.driver().stream_create(&stream_, CU_STREAM_NON_BLOCKING, is_urgent ? greatest : least),
+                "making a stream");
 }
 
 CudaQueue::~CudaQueue() {
@@ -55,14 +56,16 @@ CudaStream::CudaStream(const CudaContext& context, const Memory& memory, bool is
       calls_(context, queue_.get()),
       side_calls_(context, side_queue_.get()) {
   void* stage = nullptr;
-  context.check(context.driver().mem_host_alloc(&stage, kStageBytes, CU_MEMHOSTALLOC_PORTABLE), "taking pinned memory for copies");
+  context.check(context.driver().mem_host_alloc(&stage, kStageBytes, CU_MEMHOSTALLOC_PORTABLE),
+                "taking pinned memory for copies");
   stage_ = static_cast<std::byte*>(stage);
 }
 
 CudaStream::~CudaStream() { (void)context_.driver().mem_free_host(stage_); }
 
 void CudaStream::enqueue_copy(std::byte* to, const std::byte* from, std::uint64_t bytes) {
-  context_.check(context_.driver().memcpy_async(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(from), bytes, get()),
+  context_.check(context_.driver().memcpy_async(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(from),
+                                                bytes, get()),
                  "enqueueing a copy");
 }
 
@@ -101,7 +104,8 @@ HostCalls& CudaStream::beside() {
   context_.make_current();
   const CudaDriver& driver = context_.driver();
   context_.check(driver.event_record(to_side_.get(), get()), "recording an event");
-  context_.check(driver.stream_wait_event(side_queue_.get(), to_side_.get(), CU_EVENT_WAIT_DEFAULT), "waiting for an event");
+  context_.check(driver.stream_wait_event(side_queue_.get(), to_side_.get(), CU_EVENT_WAIT_DEFAULT),
+                 "waiting for an event");
   return side_calls_;
 }
 
@@ -116,12 +120,14 @@ void CudaStream::call_in_order(void (*function)(void*), void* argument) {
 
 void CudaStream::record(Event& event) {
   context_.make_current();
-  context_.check(context_.driver().event_record(static_cast<CudaEvent&>(event).handle.get(), get()), "recording an event");
+  context_.check(context_.driver().event_record(static_cast<CudaEvent&>(event).handle.get(), get()),
+                 "recording an event");
 }
 
 void CudaStream::wait_event(const Event& event) {
   context_.make_current();
-  context_.check(context_.driver().stream_wait_event(get(), static_cast<const CudaEvent&>(event).handle.get(), CU_EVENT_WAIT_DEFAULT),
+  context_.check(context_.driver().stream_wait_event(get(), static_cast<const CudaEvent&>(event).handle.get(),
+                                                     CU_EVENT_WAIT_DEFAULT),
                  "waiting for an event");
 }
 

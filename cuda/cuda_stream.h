@@ -1,9 +1,9 @@
 // cuda/cuda_stream.h
-// A stream of a GPU. What the host is told of its progress goes over a second stream beside it: a host function in the stream
-// itself would hold up the copies behind it until a thread of the driver's has run it.
+// A stream of a GPU. What the host is told of its progress goes over a second stream beside it: a host function in the
+// stream itself would hold up the copies behind it until a thread of the driver's has run it.
 //
-// Owned by the CudaDevice. One thread enqueues at a time, but for record() and wait_event(), which are for any thread. Context,
-// arena and pinned memory must outlive it.
+// Owned by the CudaDevice. One thread enqueues at a time, but for record() and wait_event(), which are for any thread.
+// Context, arena and pinned memory must outlive it.
 #pragma once
 
 #include <atomic>
@@ -28,14 +28,15 @@ class CudaEvent : public Event {
 // A stream of the driver's. Move-only.
 class CudaQueue {
  public:
-  // `is_urgent`: its kernels go first where those of several wait. The driver knows no priorities among copies: what must not wait
-  // for long copies is helped by cutting those (worker/copies/bulk_copies.h).
+  // `is_urgent`: its kernels go first where those of several wait. The driver knows no priorities among copies: what
+  // must not wait for long copies is helped by cutting those (worker/copies/bulk_copies.h).
   CudaQueue(const CudaContext& context, bool is_urgent);
   CudaQueue(CudaQueue&& other) noexcept : context_(other.context_), stream_(other.stream_) { other.stream_ = nullptr; }
   CudaQueue& operator=(CudaQueue&&) = delete;
   ~CudaQueue();
   [[nodiscard]] CUstream get() const { return stream_; }
-  // Returns true when all that was enqueued is done, false if it takes longer. Throws rp::Error with what the driver says.
+  // Returns true when all that was enqueued is done, false if it takes longer. Throws rp::Error with what the driver
+  // says.
   [[nodiscard]] bool drain(std::int64_t timeout_ns) const;
   // Nothing of it is left to do, or ever will be done: the GPU has failed.
   [[nodiscard]] bool is_idle() const;
@@ -57,7 +58,8 @@ class CudaStream : public Stream {
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
 
-  // One of both is in the arena. Host memory that is not registered is copied through a pinned buffer, in the stream's order.
+  // One of both is in the arena. Host memory that is not registered is copied through a pinned buffer, in the stream's
+  // order.
   void copy(std::byte* to, const std::byte* from, std::uint64_t bytes) override;
   void signal(SequenceWord& word, std::uint64_t value) override;
   void call(void (*function)(void*), void* argument) override;
@@ -70,7 +72,8 @@ class CudaStream : public Stream {
   // What the driver says is no concern of a worker that gives up.
   [[nodiscard]] bool drain_within(std::int64_t timeout_ns) override;
 
-  // No call of this class sleeps any longer for what is under way, and nothing more is enqueued for the host. Any thread.
+  // No call of this class sleeps any longer for what is under way, and nothing more is enqueued for the host. Any
+  // thread.
   void stop_calls();
   // What is enqueued for the host is not called any more. Any thread.
   void cancel_calls();
@@ -97,7 +100,7 @@ class CudaStream : public Stream {
   CudaQueue queue_;
   CudaQueue side_queue_;
   CudaEventHandle to_side_;
-  HostCalls calls_;         // in the stream's own order
+  HostCalls calls_;  // in the stream's own order
   HostCalls side_calls_;
   std::byte* stage_ = nullptr;
   std::atomic<std::uint64_t> staged_bytes_{0};

@@ -9,9 +9,10 @@ DeviceArena::DeviceArena(const CudaContext& context, std::uint64_t bytes) : cont
   CUdeviceptr base = 0;
   const CUresult result = context.driver().mem_alloc(&base, bytes);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    throw Error(ExitCode::kNoResource,
-                cat("GPU ", context.uuid(), " has ", bytes_text(context.free_bytes()), " of memory free, and ", bytes_text(bytes),
-                    " are wanted; give less with --gpu-memory, or end what else runs on it (nvidia-smi)"));
+    throw Error(
+        ExitCode::kNoResource,
+        cat("GPU ", context.uuid(), " has ", bytes_text(context.free_bytes()), " of memory free, and ",
+            bytes_text(bytes), " are wanted; give less with --gpu-memory, or end what else runs on it (nvidia-smi)"));
   }
   context.check(result, "taking the GPU's memory");
   base_ = reinterpret_cast<std::byte*>(base);

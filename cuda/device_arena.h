@@ -1,9 +1,10 @@
 // cuda/device_arena.h
-// The one allocation of a GPU's memory that a worker makes at its start, and what parts of it are in use, for what: nothing is asked
-// of the driver afterwards, so that a step can neither wait for it nor fail for another program's sake.
+// The one allocation of a GPU's memory that a worker makes at its start, and what parts of it are in use, for what:
+// nothing is asked of the driver afterwards, so that a step can neither wait for it nor fail for another program's
+// sake.
 //
-// Owned by the CudaDevice; for any thread. Who gives memory back says that no stream uses it any more, or that only the stream
-// does which the next owner will use it on.
+// Owned by the CudaDevice; for any thread. Who gives memory back says that no stream uses it any more, or that only the
+// stream does which the next owner will use it on.
 #pragma once
 
 #include <cstddef>

@@ -33,8 +33,10 @@ CudaDriver load_driver() {
   const auto load = [&](auto& member, const char* name) {
     void* function = nullptr;
     CUdriverProcAddressQueryResult status{};
-    if (find(name, &function, CUDA_VERSION, CU_GET_PROC_ADDRESS_DEFAULT, &status) != CUDA_SUCCESS || function == nullptr) {
-      fail_without_gpu(cat("the NVIDIA driver has no ", name, " of CUDA ", version_text(CUDA_VERSION)), "install a newer one");
+    if (find(name, &function, CUDA_VERSION, CU_GET_PROC_ADDRESS_DEFAULT, &status) != CUDA_SUCCESS ||
+        function == nullptr) {
+      fail_without_gpu(cat("the NVIDIA driver has no ", name, " of CUDA ", version_text(CUDA_VERSION)),
+                       "install a newer one");
     }
     member = reinterpret_cast<std::remove_reference_t<decltype(member)>>(function);
   };
@@ -71,9 +73,10 @@ std::string cuda_result_text(const CudaDriver& driver, CUresult result) {
 
 void check_cuda(const CudaDriver& driver, CUresult result, const std::string& what) {
   if (result == CUDA_SUCCESS) return;
-  const bool is_missing = result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_NO_DEVICE || result == CUDA_ERROR_INVALID_DEVICE ||
-                          result == CUDA_ERROR_DEVICE_UNAVAILABLE;
-  const char* const remedy = result == CUDA_ERROR_OUT_OF_MEMORY ? "; another program may use this GPU: look at `nvidia-smi`" : "";
+  const bool is_missing = result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_NO_DEVICE ||
+                          result == CUDA_ERROR_INVALID_DEVICE || result == CUDA_ERROR_DEVICE_UNAVAILABLE;
+  const char* const remedy =
+      result == CUDA_ERROR_OUT_OF_MEMORY ? "; another program may use this GPU: look at `nvidia-smi`" : "";
   throw Error(is_missing ? ExitCode::kNoResource : ExitCode::kUserError,
               cat(what, ": ", cuda_result_text(driver, result), remedy));
 }

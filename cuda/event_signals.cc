@@ -23,7 +23,8 @@ EventSignals::EventSignals(const CudaContext& context, Store& store, int worker)
     own.emplace_back(context, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS);
     CUipcEventHandle handle{};
     static_assert(sizeof(handle) == sizeof(ring.handles[0]));
-    context.check(context.driver().ipc_get_event_handle(&handle, own.back().get()), "making an event for other processes (--signals memops does without)");
+    context.check(context.driver().ipc_get_event_handle(&handle, own.back().get()),
+                  "making an event for other processes (--signals memops does without)");
     std::memcpy(ring.handles[i].data(), &handle, sizeof(handle));
   }
   ring.num_made.publish(kNum);
@@ -31,12 +32,13 @@ EventSignals::EventSignals(const CudaContext& context, Store& store, int worker)
 
 void EventSignals::wait_reusable(std::uint64_t old) const {
   const auto fail = [&](const char* what) {
-    throw Error(ExitCode::kHang, cat("worker ", worker_, ": event ", number_of(old), " ", what, " for ", kTimeoutNs / kNsPerSecond, " s"));
+    throw Error(ExitCode::kHang, cat("worker ", worker_, ": event ", number_of(old), " ", what, " for ",
+                                     kTimeoutNs / kNsPerSecond, " s"));
   };
   const SequenceWord& complete = store_.worker_words(worker_).events;
   if (complete.wait_at_least(old, {&kNeverStop, kTimeoutNs}) != WaitResult::kReached) fail("was not complete");
-  // SYNC: seq_cst, with the loads of `held` below; pairs with enqueue_wait(): a consumer that misses what is seen here has shown
-  // `held` before.
+  // SYNC: seq_cst, with the loads of `held` below; pairs with enqueue_wait(): a consumer that misses what is seen here
+  // has shown `held` before.
   RP_ASSERT(complete.observe_in_order() >= old);
   for (int consumer = 0; consumer < store_.num_workers(); ++consumer) {
     const std::atomic<std::uint64_t>& held = store_.event_ring(consumer).held[static_cast<std::size_t>(worker_)];
@@ -56,7 +58,8 @@ void EventSignals::signal(std::uint64_t event, Stream& stream) {
   if (recorded_[place] != 0 && epoch_of(recorded_[place]) == epoch_of(event)) wait_reusable(recorded_[place]);
   recorded_[place] = event;
   context_.make_current();
-  context_.check(context_.driver().event_record(events_[static_cast<std::size_t>(worker_)][place].get(), own.get()), "recording a signal");
+  context_.check(context_.driver().event_record(events_[static_cast<std::size_t>(worker_)][place].get(), own.get()),
+                 "recording a signal");
   own.signal(store_.worker_words(worker_).events, event);
   store_.worker_words(worker_).issued.publish(event);
 }

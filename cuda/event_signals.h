@@ -1,10 +1,10 @@
 // cuda/event_signals.h
 // Signals by CUDA IPC events: a ring of them per worker, made once, opened once by each peer (docs/design/signals.md).
 //
-// An event has no generation, and one that was never recorded counts as complete. So a worker publishes `issued` once it has
-// recorded, a consumer waits for that on the host, and the worker records an event anew only when its old number is proven
-// complete (`events`, by a host function behind the copies) and no consumer is about to wait for it (`held`). A consumer that
-// finds the number complete waits for nothing.
+// An event has no generation, and one that was never recorded counts as complete. So a worker publishes `issued` once
+// it has recorded, a consumer waits for that on the host, and the worker records an event anew only when its old number
+// is proven complete (`events`, by a host function behind the copies) and no consumer is about to wait for it (`held`).
+// A consumer that finds the number complete waits for nothing.
 //
 // Needs all GPUs of the run to be visible to each worker. Words and handles: docs/formats/control.md#event-ring.
 #pragma once
@@ -39,8 +39,9 @@ class EventSignals : public OutputSignals {
   const CudaContext& context_;
   Store& store_;
   const int worker_;
-  std::vector<std::vector<CudaEventHandle>> events_;       // by worker; others' are opened when they are first needed
-  std::array<std::uint64_t, kNum> recorded_{};       // the stage runner's: which number each event of its own stands for; 0: none
+  std::vector<std::vector<CudaEventHandle>> events_;  // by worker; others' are opened when they are first needed
+  std::array<std::uint64_t, kNum>
+      recorded_{};  // the stage runner's: which number each event of its own stands for; 0: none
 };
 
 }  // namespace rp

@@ -46,9 +46,10 @@ void HostCalls::enqueue_copy(std::byte* to, const std::byte* from, std::uint64_t
 }
 
 void HostCalls::enqueue(Call call) {
-  const WaitResult has_place = num_enqueued_ < kCapacity
-                                   ? WaitResult::kReached
-                                   : queue_->num_done.wait_at_least(num_enqueued_ + 1 - kCapacity, {&queue_->is_stopped, kTimeoutNs});
+  const WaitResult has_place =
+      num_enqueued_ < kCapacity
+          ? WaitResult::kReached
+          : queue_->num_done.wait_at_least(num_enqueued_ + 1 - kCapacity, {&queue_->is_stopped, kTimeoutNs});
   if (has_place == WaitResult::kStopped) return;
   if (has_place == WaitResult::kTimedOut) {
     throw Error(ExitCode::kHang, cat("GPU ", context_.uuid(), " did none of ", kCapacity, " queued calls in ",

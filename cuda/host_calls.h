@@ -1,9 +1,9 @@
 // cuda/host_calls.h
 // Host functions that a stream calls in its order, with memory for their arguments that is there from the start.
 //
-// The driver runs them in a thread of its own, one after the other: they must neither call the driver nor wait for anything that
-// needs the GPU. (It runs none after a fault of the GPU.) One thread enqueues. The context must outlive it, and when it ends, the
-// stream must be idle or cancel() have been called.
+// The driver runs them in a thread of its own, one after the other: they must neither call the driver nor wait for
+// anything that needs the GPU. (It runs none after a fault of the GPU.) One thread enqueues. The context must outlive
+// it, and when it ends, the stream must be idle or cancel() have been called.
 #pragma once
 
 #include <array>
@@ -25,8 +25,8 @@ class HostCalls {
   HostCalls(const HostCalls&) = delete;
   HostCalls& operator=(const HostCalls&) = delete;
 
-  // Each sleeps while kCapacity of them have not run. (A driver holds some fifty, then it blocks its caller, and with it whoever
-  // enqueues on another stream.) Throws rp::Error: kHang if that takes kTimeoutNs, or what the driver says.
+  // Each sleeps while kCapacity of them have not run. (A driver holds some fifty, then it blocks its caller, and with
+  // it whoever enqueues on another stream.) Throws rp::Error: kHang if that takes kTimeoutNs, or what the driver says.
   void enqueue_publish(SequenceWord& word, std::uint64_t value);
   void enqueue_call(void (*function)(void*), void* argument);
   // Between two pieces of host memory.
@@ -34,8 +34,8 @@ class HostCalls {
 
   // Who sleeps goes on, and nothing more is enqueued. Any thread.
   void stop();
-  // What has not been called yet never is, whenever the stream gets there: it may be about what is gone by then. Returns when what
-  // is being called is over. Any thread.
+  // What has not been called yet never is, whenever the stream gets there: it may be about what is gone by then.
+  // Returns when what is being called is over. Any thread.
   void cancel();
 
  private:
@@ -47,9 +47,9 @@ class HostCalls {
   struct Call {
     Queue* queue = nullptr;
     Kind kind = Kind::kCall;
-    void* to = nullptr;          // or the word, or the function's argument
+    void* to = nullptr;  // or the word, or the function's argument
     const void* from = nullptr;
-    std::uint64_t value = 0;     // bytes, or the word's
+    std::uint64_t value = 0;  // bytes, or the word's
     void (*function)(void*) = nullptr;
   };
 

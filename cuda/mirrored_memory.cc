@@ -4,11 +4,13 @@
 
 namespace rp {
 
-MirroredMemory::MirroredMemory(CudaDevice& device, std::uint64_t bytes, MemoryUse use) : device_(device), bytes_(bytes) {
+MirroredMemory::MirroredMemory(CudaDevice& device, std::uint64_t bytes, MemoryUse use)
+    : device_(device), bytes_(bytes) {
   const CudaContext& context = device.context();
   context.make_current();
   void* host = nullptr;
-  context.check(context.driver().mem_host_alloc(&host, bytes, CU_MEMHOSTALLOC_PORTABLE), "taking pinned memory for results");
+  context.check(context.driver().mem_host_alloc(&host, bytes, CU_MEMHOSTALLOC_PORTABLE),
+                "taking pinned memory for results");
   host_ = static_cast<std::byte*>(host);
   try {
     data_ = device.take(bytes, use);
@@ -19,7 +21,10 @@ MirroredMemory::MirroredMemory(CudaDevice& device, std::uint64_t bytes, MemoryUs
 }
 
 MirroredMemory::MirroredMemory(MirroredMemory&& other) noexcept
-    : device_(other.device_), bytes_(other.bytes_), data_(std::exchange(other.data_, nullptr)), host_(std::exchange(other.host_, nullptr)) {}
+    : device_(other.device_),
+      bytes_(other.bytes_),
+      data_(std::exchange(other.data_, nullptr)),
+      host_(std::exchange(other.host_, nullptr)) {}
 
 MirroredMemory::~MirroredMemory() {
   if (data_ == nullptr) return;
@@ -34,8 +39,8 @@ MirroredMemory::~MirroredMemory() {
 void MirroredMemory::download() const {
   const CudaContext& context = device_.context();
   context.make_current();
-  context.check(context.driver().memcpy_async(reinterpret_cast<CUdeviceptr>(host_), reinterpret_cast<CUdeviceptr>(data_), bytes_,
-                                              device_.download_stream()),
+  context.check(context.driver().memcpy_async(reinterpret_cast<CUdeviceptr>(host_),
+                                              reinterpret_cast<CUdeviceptr>(data_), bytes_, device_.download_stream()),
                 "enqueueing the copy of results");
 }
 

@@ -23,7 +23,8 @@ void name_threads() {
     std::string name;
     std::ifstream file(task.path() / "comm");
     if (!std::getline(file, name) || !name.starts_with("rp-")) continue;
-    nvtxNameOsThreadA(static_cast<std::uint32_t>(std::strtoul(task.path().filename().c_str(), nullptr, 10)), name.c_str());
+    nvtxNameOsThreadA(static_cast<std::uint32_t>(std::strtoul(task.path().filename().c_str(), nullptr, 10)),
+                      name.c_str());
   }
 }
 

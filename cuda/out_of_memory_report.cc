@@ -41,8 +41,9 @@ std::string advice_text(const MemoryLimit& limit, BytesByUse by_use, std::uint64
   const std::uint64_t of_stages = sum_of({MemoryUse::kWeights, MemoryUse::kAccumulators, MemoryUse::kGradients});
   const std::uint64_t of_microbatches = sum_of({MemoryUse::kInputs, MemoryUse::kOutputs, MemoryUse::kTensors});
   const std::string shorter = "stages of fewer layers (--plan)";
-  const std::string fewer = "fewer sequences in a microbatch (more microbatches a round, --num-microbatches), recompute by layer "
-                            "(--recompute-grain layer)";
+  const std::string fewer =
+      "fewer sequences in a microbatch (more microbatches a round, --num-microbatches), recompute by layer "
+      "(--recompute-grain layer)";
   const std::string more = limit.is_asked ? "a larger --gpu-memory" : "ending what else runs on the GPU (nvidia-smi)";
   return cat("What would help: ", of_stages > of_microbatches ? cat(shorter, ", ", fewer) : cat(fewer, ", ", shorter),
              ", shorter sequences, ", more);
@@ -54,13 +55,15 @@ std::uint64_t MemoryState::used_bytes() const {
   return std::accumulate(bytes_by_use.begin(), bytes_by_use.end(), std::uint64_t{0});
 }
 
-std::string spent_text(const MemoryLimit& limit, const MemoryState& state, std::uint64_t wanted_bytes, MemoryUse wanted) {
+std::string spent_text(const MemoryLimit& limit, const MemoryState& state, std::uint64_t wanted_bytes,
+                       MemoryUse wanted) {
   const std::uint64_t used = state.used_bytes(), free = state.limit_bytes - std::min(state.limit_bytes, used);
-  std::string text = cat("GPU memory is spent: ", bytes_text(wanted_bytes), " are wanted for ", memory_use_name(wanted), ", and of ",
-                         bytes_text(state.limit_bytes), " (", origin_text(limit), ") of ", limit.owner, " are taken ",
-                         bytes_text(used), ": ", budget_text(state.bytes_by_use), ". ");
+  std::string text = cat("GPU memory is spent: ", bytes_text(wanted_bytes), " are wanted for ", memory_use_name(wanted),
+                         ", and of ", bytes_text(state.limit_bytes), " (", origin_text(limit), ") of ", limit.owner,
+                         " are taken ", bytes_text(used), ": ", budget_text(state.bytes_by_use), ". ");
   if (free >= wanted_bytes) {
-    text += cat(bytes_text(free), " are free, but no part of them is longer than ", bytes_text(state.largest_free_bytes), ". ");
+    text += cat(bytes_text(free), " are free, but no part of them is longer than ",
+                bytes_text(state.largest_free_bytes), ". ");
   }
   return text + advice_text(limit, state.bytes_by_use, wanted_bytes, wanted);
 }

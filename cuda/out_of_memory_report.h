@@ -19,13 +19,15 @@ struct MemoryState {
 
 // Where the limit comes from.
 struct MemoryLimit {
-  std::string owner;          // as "GPU-1234 (NVIDIA ...)"
-  bool is_asked = false;      // --gpu-memory; else what was free
-  int num_sharers = 1;        // workers that share what was free
+  std::string owner;               // as "GPU-1234 (NVIDIA ...)"
+  bool is_asked = false;           // --gpu-memory; else what was free
+  int num_sharers = 1;             // workers that share what was free
   std::uint64_t margin_bytes = 0;  // and what was left of it
 };
 
-// One line: the need, the budget by purpose, the largest first; then what to change, in the order of what would help most.
-[[nodiscard]] std::string spent_text(const MemoryLimit& limit, const MemoryState& state, std::uint64_t wanted_bytes, MemoryUse wanted);
+// One line: the need, the budget by purpose, the largest first; then what to change, in the order of what would help
+// most.
+[[nodiscard]] std::string spent_text(const MemoryLimit& limit, const MemoryState& state, std::uint64_t wanted_bytes,
+                                     MemoryUse wanted);
 
 }  // namespace rp

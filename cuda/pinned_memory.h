@@ -1,8 +1,8 @@
 // cuda/pinned_memory.h
 // Host memory that is registered with the driver: the GPU reads and writes it by itself, at the bus's speed.
 //
-// A process registers for itself, also what others have registered. What cannot be registered is none: copies to and from it go
-// through a pinned buffer (CudaStream). Owned by the CudaDevice; for any thread.
+// A process registers for itself, also what others have registered. What cannot be registered is none: copies to and
+// from it go through a pinned buffer (CudaStream). Owned by the CudaDevice; for any thread.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,8 @@ class PinnedMemory {
   PinnedMemory(const PinnedMemory&) = delete;
   PinnedMemory& operator=(const PinnedMemory&) = delete;
 
-  // Registers whole pages. `is_read_only`: this process maps it so. Empty text: done; else why not, and the memory is as before.
-  // REQUIRES: bytes > 0, and no part of it is registered.
+  // Registers whole pages. `is_read_only`: this process maps it so. Empty text: done; else why not, and the memory is
+  // as before. REQUIRES: bytes > 0, and no part of it is registered.
   [[nodiscard]] std::string add(std::byte* data, std::uint64_t bytes, bool is_read_only);
 
   // The part of a range of memory from its beginning that is registered in one piece, or is not registered.

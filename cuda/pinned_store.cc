@@ -25,7 +25,11 @@ std::size_t index_of(StorePart part) { return static_cast<std::size_t>(part); }
 }  // namespace
 
 PinnedStore::PinnedStore(PinnedMemory& memory, Store& store, Warn warn, const PinnedStoreOptions& options)
-    : memory_(memory), store_(store), warn_(std::move(warn)), layers_(weights_and_gradients(store)), queue_(options.policy) {
+    : memory_(memory),
+      store_(store),
+      warn_(std::move(warn)),
+      layers_(weights_and_gradients(store)),
+      queue_(options.policy) {
   register_control(options);
   for (const Store::Region& region : layers_) queue_.add(region);
   thread_ = std::thread([this] { run(); });
@@ -58,14 +62,16 @@ void PinnedStore::register_control(const PinnedStoreOptions& options) {
       sleep_until_ns(queue.next_ns());
     } else {
       throw Error(ExitCode::kNoResource,
-                  cat("the control segment of the host store (", bytes_text(control.bytes), ") cannot be registered with the CUDA driver: ",
-                      last_refusals_[index_of(StorePart::kControl)], "; it was tried for ", options.control_timeout_ns / kNsPerSecond,
+                  cat("the control segment of the host store (", bytes_text(control.bytes),
+                      ") cannot be registered with the CUDA driver: ", last_refusals_[index_of(StorePart::kControl)],
+                      "; it was tried for ", options.control_timeout_ns / kNsPerSecond,
                       " s; raise the limit on locked memory (ulimit -l)"));
     }
   }
 }
 
-// SYNC: release; pairs with takes_notice(). Only a reason to look again: what there is to register is read from the store.
+// SYNC: release; pairs with takes_notice(). Only a reason to look again: what there is to register is read from the
+// store.
 void PinnedStore::notice_unregistered(const std::byte* data) {
   for (const Store::Region& region : layers_) {
     if (data >= region.data && data < region.data + region.bytes) return;  // its turn comes
@@ -119,16 +125,19 @@ void PinnedStore::try_to_register(RegistrationQueue& queue, const RegistrationQu
 
 void PinnedStore::report() {
   const auto has_open = [this](StorePart part) { return queue_.left(part).open_bytes > 0; };
-  if (!has_open(StorePart::kWeights) && !has_open(StorePart::kGradients) && through_.observe() == 0) through_.publish(1);
+  if (!has_open(StorePart::kWeights) && !has_open(StorePart::kGradients) && through_.observe() == 0)
+    through_.publish(1);
   for (const StorePart part : {StorePart::kActivations, StorePart::kWeights, StorePart::kGradients}) {
-    if (has_open(part) || queue_.left(part).given_up_bytes == 0 || std::exchange(is_reported_[index_of(part)], true)) continue;
+    if (has_open(part) || queue_.left(part).given_up_bytes == 0 || std::exchange(is_reported_[index_of(part)], true))
+      continue;
     has_staged_ = true;
     warn_(staged_text(part));
   }
   if (has_staged_ && queue_.is_empty()) {
     has_staged_ = false;
     is_reported_ = {};
-    warn_("all of the host store is registered with the CUDA driver now: no copy goes through a pinned buffer any more");
+    warn_(
+        "all of the host store is registered with the CUDA driver now: no copy goes through a pinned buffer any more");
   }
 }
 
@@ -137,8 +146,9 @@ std::string PinnedStore::staged_text(StorePart part) {
   for (const Store::Region& region : store_.regions()) all_bytes += region.part == part ? region.bytes : 0;
   return cat(bytes_text(queue_.left(part).given_up_bytes), " of ", bytes_text(all_bytes), " of ", store_part_name(part),
              " cannot be registered with the CUDA driver: ", last_refusals_[index_of(part)],
-             "; each copy of them goes through a pinned buffer, which costs a pass over host memory more and half of the bus's speed or "
-             "more; they are tried again from time to time; raise the limit on locked memory (ulimit -l), or leave out --params-on");
+             "; each copy of them goes through a pinned buffer, which costs a pass over host memory more and half of "
+             "the bus's speed or more; they are tried again from time to time; raise the limit on locked memory "
+             "(ulimit -l), or leave out --params-on");
 }
 
 }  // namespace rp

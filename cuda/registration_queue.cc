@@ -26,7 +26,8 @@ std::uint64_t end_of_piece(const Store::Region& region, std::uint64_t begin, std
 }  // namespace
 
 void RegistrationQueue::add(const Store::Region& region, std::uint64_t from) {
-  const auto place = std::find_if(pieces_.begin(), pieces_.end(), [&](const Piece& piece) { return piece.rest.part > region.part; });
+  const auto place =
+      std::find_if(pieces_.begin(), pieces_.end(), [&](const Piece& piece) { return piece.rest.part > region.part; });
   for (std::uint64_t at = from; at < region.bytes;) {
     const std::uint64_t end = end_of_piece(region, at, longest_bytes_);
     pieces_.insert(place, {.rest = {.part = region.part,
@@ -52,13 +53,15 @@ std::int64_t RegistrationQueue::pause_ns(int num_refusals) const {
 }
 
 bool RegistrationQueue::takes_new_ones() const {
-  return std::count_if(pieces_.begin(), pieces_.end(), [](const Piece& piece) { return piece.num_refusals > 0; }) < policy_.num_doubtful;
+  return std::count_if(pieces_.begin(), pieces_.end(), [](const Piece& piece) { return piece.num_refusals > 0; }) <
+         policy_.num_doubtful;
 }
 
 std::optional<RegistrationQueue::Attempt> RegistrationQueue::next(std::int64_t now_ns) {
   const bool with_new_ones = takes_new_ones();
-  attempted_ = std::find_if(pieces_.begin(), pieces_.end(),
-                            [&](const Piece& piece) { return is_in_turn(piece, with_new_ones) && piece.due_ns <= now_ns; });
+  attempted_ = std::find_if(pieces_.begin(), pieces_.end(), [&](const Piece& piece) {
+    return is_in_turn(piece, with_new_ones) && piece.due_ns <= now_ns;
+  });
   if (attempted_ == pieces_.end()) {
     if (now_ns < later_ns_) return std::nullopt;
     attempted_ = std::min_element(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) {

@@ -1,18 +1,22 @@
 // cuda/registration_queue.h
-// Decides what a worker registers next with the driver, how much of it at once, and when it tries again what was refused.
+// Decides what a worker registers next with the driver, how much of it at once, and when it tries again what was
+// refused.
 //
-// It calls no driver and reads no clock: its owner makes the attempts and says what became of them, with times of now_ns(). For one
-// thread.
+// It calls no driver and reads no clock: its owner makes the attempts and says what became of them, with times of
+// now_ns(). For one thread.
 //
 // The driver does not say why it refuses. So a refusal is taken for each of three kinds in turn:
-//  - one that passes (pages under migration, another process that registers the same ones): the same bytes are tried again, after
+//  - one that passes (pages under migration, another process that registers the same ones): the same bytes are tried
+//  again, after
 //    pauses that double;
-//  - one of length: half as many bytes are tried, and half of those; the length that worked then bounds every further attempt;
-//  - one that stays: the piece is given up until later. From then on a piece is given up at its first refusal, until another one is
-//    registered. From time to time one piece that was given up is tried again, the one that waited longest. When it is registered, all
-//    others get another chance.
-// New pieces are not tried while several that were refused wait for another attempt. So a driver that refuses everything is asked often
-// for those few, and once for each other piece.
+//  - one of length: half as many bytes are tried, and half of those; the length that worked then bounds every further
+//  attempt;
+//  - one that stays: the piece is given up until later. From then on a piece is given up at its first refusal, until
+//  another one is
+//    registered. From time to time one piece that was given up is tried again, the one that waited longest. When it is
+//    registered, all others get another chance.
+// New pieces are not tried while several that were refused wait for another attempt. So a driver that refuses
+// everything is asked often for those few, and once for each other piece.
 #pragma once
 
 #include <array>
@@ -30,19 +34,21 @@ struct RegistrationPolicy {
   std::uint64_t piece_bytes = std::uint64_t{256} << 20;
   std::uint64_t least_bytes = std::uint64_t{1} << 20;  // nothing shorter is tried for the sake of its length
   int attempts = 6;                                    // at the same bytes, before fewer are tried
-  int num_doubtful = 8;                                // pieces that wait for another attempt before no new ones are tried
-  std::int64_t pause_ns = kNsPerMs;                    // after the first refusal; twice as long after each further one,
-  std::int64_t longest_pause_ns = 100 * kNsPerMs;      // up to this
-  std::int64_t lock_ns = 2 * kNsPerSecond;             // how long other workers may keep the same bytes locked
-  std::int64_t later_ns = 10 * kNsPerSecond;           // until a piece that was given up is tried; doubles each time it is refused,
-  std::int64_t latest_ns = 300 * kNsPerSecond;         // up to this
+  int num_doubtful = 8;                            // pieces that wait for another attempt before no new ones are tried
+  std::int64_t pause_ns = kNsPerMs;                // after the first refusal; twice as long after each further one,
+  std::int64_t longest_pause_ns = 100 * kNsPerMs;  // up to this
+  std::int64_t lock_ns = 2 * kNsPerSecond;         // how long other workers may keep the same bytes locked
+  std::int64_t later_ns =
+      10 * kNsPerSecond;  // until a piece that was given up is tried; doubles each time it is refused,
+  std::int64_t latest_ns = 300 * kNsPerSecond;  // up to this
 };
 
 class RegistrationQueue {
  public:
   explicit RegistrationQueue(const RegistrationPolicy& policy) : policy_(policy), longest_bytes_(policy.piece_bytes) {}
 
-  // Cuts a region, from byte `from` on, into pieces of whole pages. A piece ends where a layer begins, if one does within it.
+  // Cuts a region, from byte `from` on, into pieces of whole pages. A piece ends where a layer begins, if one does
+  // within it.
   void add(const Store::Region& region, std::uint64_t from = 0);
 
   struct Attempt {
@@ -50,11 +56,12 @@ class RegistrationQueue {
     std::byte* data = nullptr;
     std::uint64_t bytes = 0;
     bool is_read_only = false;
-    int fd = -1;                // the file that the bytes are of,
-    std::uint64_t offset = 0;   // and where in it
+    int fd = -1;               // the file that the bytes are of,
+    std::uint64_t offset = 0;  // and where in it
     bool ignores_locks = false;
   };
-  // What is due, the most urgent first. REQUIRES: the attempt before it was answered by one of the three functions below.
+  // What is due, the most urgent first. REQUIRES: the attempt before it was answered by one of the three functions
+  // below.
   [[nodiscard]] std::optional<Attempt> next(std::int64_t now_ns);
   // When something will be due; INT64_MAX: never.
   [[nodiscard]] std::int64_t next_ns() const;
@@ -97,7 +104,7 @@ class RegistrationQueue {
   std::uint64_t longest_bytes_;  // that the driver takes at once, as far as is known
   std::list<Piece> pieces_;      // in the order of their urgency
   std::list<Piece>::iterator attempted_{};
-  bool is_refusing_ = false;     // a piece was given up, and none was registered since
+  bool is_refusing_ = false;           // a piece was given up, and none was registered since
   std::int64_t later_ns_ = INT64_MAX;  // when a piece that was given up is tried again
   std::int64_t later_pause_ns_ = 0;
   std::array<Left, kNumStoreParts> left_{};

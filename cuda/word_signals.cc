@@ -7,8 +7,9 @@ namespace rp {
 WordSignals::WordSignals(const CudaContext& context, const PinnedMemory& pinned, Store& store, int worker)
     : context_(context), pinned_(pinned), store_(store), worker_(worker) {
   if (context.attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS) == 0) {
-    throw Error(ExitCode::kNoResource, cat("GPU ", context.uuid(), " or its driver has no 64-bit stream memory operations; use "
-                                           "--signals events"));
+    throw Error(
+        ExitCode::kNoResource,
+        cat("GPU ", context.uuid(), " or its driver has no 64-bit stream memory operations; use --signals events"));
   }
 }
 
@@ -19,8 +20,8 @@ CUdeviceptr WordSignals::events_address(int worker) const {
 // The write comes before the word that says so: who waits on its own GPU waits for something that is on its way.
 void WordSignals::signal(std::uint64_t event, Stream& stream) {
   context_.make_current();
-  context_.check(context_.driver().stream_write_value64(static_cast<CudaStream&>(stream).get(), events_address(worker_), event,
-                                                        CU_STREAM_WRITE_VALUE_DEFAULT),
+  context_.check(context_.driver().stream_write_value64(static_cast<CudaStream&>(stream).get(), events_address(worker_),
+                                                        event, CU_STREAM_WRITE_VALUE_DEFAULT),
                  "enqueueing the write of a signal");
   store_.worker_words(worker_).issued.publish(event);
 }
@@ -32,8 +33,8 @@ WaitResult WordSignals::wait(int worker, std::uint64_t event, const WaitLimits& 
 void WordSignals::enqueue_wait(int worker, std::uint64_t event, Stream& stream) {
   if (store_.worker_words(worker).events.observe() >= event) return;
   context_.make_current();
-  context_.check(context_.driver().stream_wait_value64(static_cast<CudaStream&>(stream).get(), events_address(worker), event,
-                                                       CU_STREAM_WAIT_VALUE_GEQ),
+  context_.check(context_.driver().stream_wait_value64(static_cast<CudaStream&>(stream).get(), events_address(worker),
+                                                       event, CU_STREAM_WAIT_VALUE_GEQ),
                  "enqueueing the wait for a signal");
 }
 

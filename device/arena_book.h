@@ -21,9 +21,9 @@ class ArenaBook {
   // Bytes by which extend() must lengthen the arena for allocate(bytes) to succeed.
   [[nodiscard]] std::uint64_t missing(std::uint64_t bytes) const;
 
-  // The offset of a part that is aligned to 4096 bytes, or nothing if no free part is that long. LibTorch's tensors, which come
-  // and go, are put at the end of the smallest hole that fits, and what a worker keeps at the beginning of the first one, so
-  // that buffers that stay do not split the room of tensors.
+  // The offset of a part that is aligned to 4096 bytes, or nothing if no free part is that long. LibTorch's tensors,
+  // which come and go, are put at the end of the smallest hole that fits, and what a worker keeps at the beginning of
+  // the first one, so that buffers that stay do not split the room of tensors.
   [[nodiscard]] std::optional<std::uint64_t> allocate(std::uint64_t bytes, MemoryUse use);
   // REQUIRES: allocate() gave it.
   void free(std::uint64_t offset);

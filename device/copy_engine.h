@@ -1,10 +1,11 @@
 // device/copy_engine.h
-// One direction of an emulated link, in virtual time: which copy has the link when, and when what follows a copy is due.
+// One direction of an emulated link, in virtual time: which copy has the link when, and when what follows a copy is
+// due.
 //
-// Streams queue copies and *marks*, things that happen when everything before them in their stream is done. The link does one
-// copy at a time. Where several streams have one waiting when it becomes free, the first stream goes first, or else what was
-// enqueued first; a copy that runs is finished. Copies begin when they are enqueued or when the link becomes free, whatever is
-// later: the caller's own delays are never part of a queue's time.
+// Streams queue copies and *marks*, things that happen when everything before them in their stream is done. The link
+// does one copy at a time. Where several streams have one waiting when it becomes free, the first stream goes first, or
+// else what was enqueued first; a copy that runs is finished. Copies begin when they are enqueued or when the link
+// becomes free, whatever is later: the caller's own delays are never part of a queue's time.
 //
 // Pure arithmetic in ns of a clock that the caller reads: `now` never goes back. Not thread-safe.
 #pragma once
@@ -37,8 +38,8 @@ class CopyEngine {
     bool is_early = false;  // due when the copies before it have begun: their times are settled then
   };
 
-  // `bytes_per_ns`: of the link; 0: infinitely fast. `latency_ns`: by stream; what a copy takes beyond its time on the link,
-  // which goes on meanwhile. `first_stream_first`: else copies go in the order of their enqueueing.
+  // `bytes_per_ns`: of the link; 0: infinitely fast. `latency_ns`: by stream; what a copy takes beyond its time on the
+  // link, which goes on meanwhile. `first_stream_first`: else copies go in the order of their enqueueing.
   CopyEngine(double bytes_per_ns, std::vector<std::int64_t> latency_ns, bool first_stream_first = true);
 
   void enqueue_copy(int stream, const Copy& copy, std::int64_t now_ns);
@@ -66,12 +67,12 @@ class CopyEngine {
   };
   struct Queue {
     std::deque<Operation> operations;
-    std::deque<DueMark> due;              // all copies before them are settled
-    std::deque<std::int64_t> mark_sums;   // of the marks in `operations`: settled_link_ns that must have passed before
-    std::int64_t enqueued_link_ns = 0;    // of all copies ever
-    std::int64_t settled_link_ns = 0;     // of those that began
-    std::int64_t last_link_ns = 0;        // of the last copy enqueued
-    std::int64_t start_ns = 0;            // of the last copy that began
+    std::deque<DueMark> due;             // all copies before them are settled
+    std::deque<std::int64_t> mark_sums;  // of the marks in `operations`: settled_link_ns that must have passed before
+    std::int64_t enqueued_link_ns = 0;   // of all copies ever
+    std::int64_t settled_link_ns = 0;    // of those that began
+    std::int64_t last_link_ns = 0;       // of the last copy enqueued
+    std::int64_t start_ns = 0;           // of the last copy that began
     std::int64_t end_ns = 0;
     std::int64_t latency_ns = 0;
   };
@@ -90,7 +91,7 @@ class CopyEngine {
   const bool first_stream_first_;
   std::vector<Queue> queues_;  // by stream
   std::map<const std::byte*, Touched> touched_;
-  std::int64_t free_ns_ = 0;   // the link
+  std::int64_t free_ns_ = 0;  // the link
 };
 
 }  // namespace rp

@@ -72,12 +72,14 @@ void ThreadStream::execute(const Operation& operation) {
   }
 }
 
-CpuDevice::CpuDevice(std::shared_ptr<CpuMemory> memory) : memory_(memory ? std::move(memory) : std::make_shared<CpuMemory>()) {}
+CpuDevice::CpuDevice(std::shared_ptr<CpuMemory> memory)
+    : memory_(memory ? std::move(memory) : std::make_shared<CpuMemory>()) {}
 
 DeviceMemory CpuDevice::allocate(std::uint64_t bytes, MemoryUse use) {
   if (bytes == 0) return {};
-  return {memory_->allocate_buffer(bytes, use), bytes,
-          [memory = memory_.get(), use](std::byte* data, std::uint64_t given) { memory->free_buffer(data, given, use); }};
+  return {
+      memory_->allocate_buffer(bytes, use), bytes,
+      [memory = memory_.get(), use](std::byte* data, std::uint64_t given) { memory->free_buffer(data, given, use); }};
 }
 
 Stream& CpuDevice::stream(StreamKind kind) {

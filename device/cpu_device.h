@@ -1,8 +1,8 @@
 // device/cpu_device.h
 // The processor itself as a device: its memory is this process's, its copies are memcpy, its streams are threads.
 //
-// The upload streams and compute run in the threads that enqueue on them (the worker has one for each); the download streams are
-// one, with a thread of its own, since its copies must not hold up the thread that computes.
+// The upload streams and compute run in the threads that enqueue on them (the worker has one for each); the download
+// streams are one, with a thread of its own, since its copies must not hold up the thread that computes.
 #pragma once
 
 #include <array>

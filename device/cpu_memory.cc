@@ -49,10 +49,12 @@ int map_pages(std::uint64_t bytes, std::byte*& data) {
 }  // namespace
 
 CpuMemory::CpuMemory() : range_bytes_(physical_memory()) {
-  void* const range = mmap(nullptr, range_bytes_ + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const range =
+      mmap(nullptr, range_bytes_ + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) {
-    throw Error(ExitCode::kNoResource, cat("cannot reserve ", bytes_text(range_bytes_), " of addresses for a worker's memory: ",
-                                           errno_text(errno), "; raise `ulimit -v`"));
+    throw Error(ExitCode::kNoResource,
+                cat("cannot reserve ", bytes_text(range_bytes_),
+                    " of addresses for a worker's memory: ", errno_text(errno), "; raise `ulimit -v`"));
   }
   keep_out_of_core_dump(range, range_bytes_ + kHugePage);
   range_ = static_cast<std::byte*>(range);
@@ -124,13 +126,14 @@ void CpuMemory::fail(std::uint64_t bytes, MemoryUse use, int error) const {
   const BytesByUse by_use = book_.bytes_by_use();
   std::string has;
   for (std::size_t i = 0; i < kMemoryUses; ++i) {
-    if (by_use[i] > 0) has += cat(has.empty() ? "" : ", ", memory_use_name(static_cast<MemoryUse>(i)), " ", bytes_text(by_use[i]));
+    if (by_use[i] > 0)
+      has += cat(has.empty() ? "" : ", ", memory_use_name(static_cast<MemoryUse>(i)), " ", bytes_text(by_use[i]));
   }
   throw Error(ExitCode::kNoResource,
-              cat("no memory for ", bytes_text(bytes), " of a worker's ", memory_use_name(use), ": ", errno_text(error), "; the worker has ",
-                  has.empty() ? "nothing yet" : has, ", and ", bytes_text(available_memory()),
-                  " are available on this machine; use fewer workers, fewer sequences a microbatch (--num-microbatches), shorter "
-                  "sequences or smaller stages (--plan)"));
+              cat("no memory for ", bytes_text(bytes), " of a worker's ", memory_use_name(use), ": ", errno_text(error),
+                  "; the worker has ", has.empty() ? "nothing yet" : has, ", and ", bytes_text(available_memory()),
+                  " are available on this machine; use fewer workers, fewer sequences a microbatch "
+                  "(--num-microbatches), shorter sequences or smaller stages (--plan)"));
 }
 
 }  // namespace rp

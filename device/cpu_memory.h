@@ -1,10 +1,10 @@
 // device/cpu_memory.h
-// The memory of a CPU worker: an arena for LibTorch's tensors, whose pages stay with the process once they were used, and mappings of
-// their own for the worker's buffers, which are kept anyway.
+// The memory of a CPU worker: an arena for LibTorch's tensors, whose pages stay with the process once they were used,
+// and mappings of their own for the worker's buffers, which are kept anyway.
 //
-// The arena grows to what the layers take, in the first rounds: later steps cause no page faults and clear no pages. It is the tensors'
-// alone, because between two tasks it is empty, and a buffer among them would split it for good. Pages are huge where the system
-// allows it. Owned by the CpuDevice; for any thread.
+// The arena grows to what the layers take, in the first rounds: later steps cause no page faults and clear no pages. It
+// is the tensors' alone, because between two tasks it is empty, and a buffer among them would split it for good. Pages
+// are huge where the system allows it. Owned by the CpuDevice; for any thread.
 #pragma once
 
 #include <cstddef>
@@ -25,12 +25,12 @@ class CpuMemory {
   CpuMemory(const CpuMemory&) = delete;
   CpuMemory& operator=(const CpuMemory&) = delete;
 
-  // All memory is aligned to 4096 bytes, and its pages are there; buffers are zeros, a tensor's contents are undefined. Each throws rp::Error (kNoResource)
-  // with what the worker has for what purpose.
+  // All memory is aligned to 4096 bytes, and its pages are there; buffers are zeros, a tensor's contents are undefined.
+  // Each throws rp::Error (kNoResource) with what the worker has for what purpose.
   [[nodiscard]] std::byte* allocate_tensor(std::uint64_t bytes);
   [[nodiscard]] std::byte* allocate_buffer(std::uint64_t bytes, MemoryUse use);
-  // Clears the pages that the next allocate_buffer(bytes, use) then finds. They count as `use` from now on. Does nothing where memory is
-  // lacking: allocate_buffer() reports that.
+  // Clears the pages that the next allocate_buffer(bytes, use) then finds. They count as `use` from now on. Does
+  // nothing where memory is lacking: allocate_buffer() reports that.
   void prepare_buffer(std::uint64_t bytes, MemoryUse use);
   // The pages stay. REQUIRES: allocate_tensor() gave it.
   void free_tensor(std::byte* data);

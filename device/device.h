@@ -1,5 +1,6 @@
 // device/device.h
-// A device as the protocol sees it: memory, streams, copies, signals. Bytes only; what runs on it is the StageExecutor's.
+// A device as the protocol sees it: memory, streams, copies, signals. Bytes only; what runs on it is the
+// StageExecutor's.
 //
 // Owned by the worker. Several threads may enqueue on a stream that runs elsewhere (the download stream); an upload
 // stream belongs to one thread. What a thread enqueues happens in its order.
@@ -51,9 +52,9 @@ class DeviceMemory {
   Release release_;
 };
 
-// Marks a place in a stream's order, for other streams of the device to wait for. An event that was never recorded marks nothing. Devices whose
-// streams cannot wait for each other have empty events: their users also wait for a word (Stream::publish_waitable()), and by then all
-// work before the event is done.
+// Marks a place in a stream's order, for other streams of the device to wait for. An event that was never recorded
+// marks nothing. Devices whose streams cannot wait for each other have empty events: their users also wait for a word
+// (Stream::publish_waitable()), and by then all work before the event is done.
 class Event {
  public:
   virtual ~Event() = default;
@@ -70,14 +71,15 @@ class Stream {
   // Publishes `value` in `word` once everything enqueued before is done.
   virtual void signal(SequenceWord& word, std::uint64_t value) = 0;
 
-  // Marks the place behind everything that is enqueued now. An event may be recorded again once no stream needs its old place.
+  // Marks the place behind everything that is enqueued now. An event may be recorded again once no stream needs its old
+  // place.
   virtual void record(Event& event) { (void)event; }
 
   // Makes what is enqueued from now on wait for `event` as it was recorded last, by another stream of this device.
   virtual void wait_event(const Event& event) { (void)event; }
 
-  // Publishes `value` as soon as a stream that then waits for an event recorded before is sure to run after everything enqueued before: at
-  // once where the device keeps that order by itself, else when that work is done.
+  // Publishes `value` as soon as a stream that then waits for an event recorded before is sure to run after everything
+  // enqueued before: at once where the device keeps that order by itself, else when that work is done.
   virtual void publish_waitable(SequenceWord& word, std::uint64_t value) { signal(word, value); }
 
   // Calls `function(argument)` once everything enqueued before is done, in a thread of the stream's.
@@ -97,8 +99,8 @@ class Stream {
   }
 };
 
-// The streams of a worker. Two kinds may share one. kCompute is what the StageExecutor computes on: in the thread that calls it
-// where nothing but the host computes.
+// The streams of a worker. Two kinds may share one. kCompute is what the StageExecutor computes on: in the thread that
+// calls it where nothing but the host computes.
 enum class StreamKind { kUploadParameters, kUploadActivations, kDownload, kDownloadGradients, kCompute };
 
 class Device {
@@ -112,8 +114,8 @@ class Device {
   // Whether allocate() gives zeros.
   [[nodiscard]] virtual bool allocates_zeros() const { return false; }
 
-  // A hint: allocate(bytes, use) is called soon, by a thread that must not lose time to it. Does what of it can be done ahead, in the
-  // caller's time. Any thread.
+  // A hint: allocate(bytes, use) is called soon, by a thread that must not lose time to it. Does what of it can be done
+  // ahead, in the caller's time. Any thread.
   virtual void prepare(std::uint64_t /*bytes*/, MemoryUse /*use*/) {}
 
   // What has been taken so far, where the device has memory of its own and counts it.
@@ -125,22 +127,25 @@ class Device {
   // Not recorded yet.
   [[nodiscard]] virtual std::unique_ptr<Event> make_event() { return std::make_unique<Event>(); }
 
-  // The worker stops: no call sleeps any longer for what is under way, and what is enqueued for the host from now on may be dropped.
-  // Any thread.
+  // The worker stops: no call sleeps any longer for what is under way, and what is enqueued for the host from now on
+  // may be dropped. Any thread.
   virtual void stop() {}
 
-  // The worker has failed and gives back what it has: nothing waits for the device any more, and what is enqueued for the host may
-  // never be called.
+  // The worker has failed and gives back what it has: nothing waits for the device any more, and what is enqueued for
+  // the host may never be called.
   virtual void abandon() {}
 
-  // This process ends, and the driver takes everything back with it, much faster than piece by piece: from now on nothing is given back
-  // to the driver. For the thread that ends the device. REQUIRES: its streams are drained, or it was given up (abandon()).
+  // This process ends, and the driver takes everything back with it, much faster than piece by piece: from now on
+  // nothing is given back to the driver. For the thread that ends the device. REQUIRES: its streams are drained, or it
+  // was given up (abandon()).
   virtual void leave_to_process_end() {}
 
-  // Throws rp::Error with what the device says where it has failed: what is enqueued on it is not done, and nobody told. Any thread.
+  // Throws rp::Error with what the device says where it has failed: what is enqueued on it is not done, and nobody
+  // told. Any thread.
   virtual void check() {}
 
-  // How worker `number` of this store tells others of its outputs, and learns of theirs. Store and device must outlive it.
+  // How worker `number` of this store tells others of its outputs, and learns of theirs. Store and device must outlive
+  // it.
   [[nodiscard]] virtual std::unique_ptr<OutputSignals> connect(Store& store, int number);
 };
 

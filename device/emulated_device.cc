@@ -43,8 +43,8 @@ EmulatedDevice::EmulatedDevice(const EmulatedDeviceModel& model)
     : model_(model),
       upload_(model.upload_bytes_per_ns, {model.activation_latency_ns, model.copy_latency_ns}, model.activations_first),
       download_(model.download_bytes_per_ns, {model.copy_latency_ns}),
-      streams_{EmulatedStream(*this, StreamKind::kUploadParameters), EmulatedStream(*this, StreamKind::kUploadActivations),
-               EmulatedStream(*this, StreamKind::kDownload)},
+      streams_{EmulatedStream(*this, StreamKind::kUploadParameters),
+               EmulatedStream(*this, StreamKind::kUploadActivations), EmulatedStream(*this, StreamKind::kDownload)},
       timer_([this] { run_timer(); }) {}
 
 EmulatedDevice::~EmulatedDevice() {
@@ -106,7 +106,8 @@ void EmulatedDevice::mark(StreamKind kind, CopyEngine::Mark mark) {
 
 void EmulatedDevice::drain(StreamKind kind) {
   std::atomic<bool> is_drained{false};
-  mark(kind, {.target = &is_drained, .function = [](void* flag) { static_cast<std::atomic<bool>*>(flag)->store(true); }});
+  mark(kind,
+       {.target = &is_drained, .function = [](void* flag) { static_cast<std::atomic<bool>*>(flag)->store(true); }});
   MutexLock lock(mutex_);
   while (!is_drained.load()) done_.wait(mutex_);
 }
@@ -114,7 +115,8 @@ void EmulatedDevice::drain(StreamKind kind) {
 CopyTimes EmulatedDevice::last_copy(const std::byte* memory, std::uint64_t bytes) {
   MutexLock lock(mutex_);
   const std::int64_t now = now_ns();
-  const CopyTimes upload = upload_.last_copy({memory, bytes}, now), download = download_.last_copy({memory, bytes}, now);
+  const CopyTimes upload = upload_.last_copy({memory, bytes}, now),
+                  download = download_.last_copy({memory, bytes}, now);
   return upload.end_ns >= download.end_ns ? upload : download;
 }
 

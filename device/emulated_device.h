@@ -1,10 +1,12 @@
 // device/emulated_device.h
-// A device whose copies take the time that a link would take, in real time, and move nothing (docs/design/emulated-device.md).
+// A device whose copies take the time that a link would take, in real time, and move nothing
+// (docs/design/emulated-device.md).
 //
-// Uploads share one direction of the link, activations before weights or in turn; downloads have the other, in one stream.
-// What is computed is its executor's. Enqueueing never waits. What follows a copy, a signal or a call, happens in one thread of the device's, or at once in the enqueueing thread
-// where it is due already. Never before its emulated time; later by what waking a thread costs, which does not add up: the
-// next copy begins when the one before ended in the model.
+// Uploads share one direction of the link, activations before weights or in turn; downloads have the other, in one
+// stream. What is computed is its executor's. Enqueueing never waits. What follows a copy, a signal or a call, happens
+// in one thread of the device's, or at once in the enqueueing thread where it is due already. Never before its emulated
+// time; later by what waking a thread costs, which does not add up: the next copy begins when the one before ended in
+// the model.
 //
 // Memory has addresses and no pages: touching it is a segmentation fault.
 #pragma once
@@ -25,7 +27,7 @@ namespace rp {
 
 struct EmulatedDeviceModel {
   std::string name = "sim";
-  double upload_bytes_per_ns = 0;    // GB/s; 0: infinitely fast
+  double upload_bytes_per_ns = 0;  // GB/s; 0: infinitely fast
   double download_bytes_per_ns = 0;
   std::int64_t activation_latency_ns = 0;  // of an uploaded activation, beyond its bytes
   std::int64_t copy_latency_ns = 0;        // of each other copy
@@ -44,8 +46,8 @@ class EmulatedDevice : public Device {
   [[nodiscard]] DeviceMemory allocate(std::uint64_t bytes, MemoryUse use) override;
   [[nodiscard]] Stream& stream(StreamKind kind) override;
 
-  // What a computation waits for that needs this memory, after publish_waitable(): of the copies from or to this part of the
-  // device's memory that began, the one that ends last; zeros if there is none.
+  // What a computation waits for that needs this memory, after publish_waitable(): of the copies from or to this part
+  // of the device's memory that began, the one that ends last; zeros if there is none.
   [[nodiscard]] CopyTimes last_copy(const std::byte* memory, std::uint64_t bytes);
 
  private:

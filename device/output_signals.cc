@@ -5,7 +5,9 @@
 
 namespace rp {
 
-void HostSignals::signal(std::uint64_t event, Stream& stream) { stream.signal(store_.worker_words(worker_).events, event); }
+void HostSignals::signal(std::uint64_t event, Stream& stream) {
+  stream.signal(store_.worker_words(worker_).events, event);
+}
 
 WaitResult HostSignals::wait(int worker, std::uint64_t event, const WaitLimits& limits) {
   return store_.worker_words(worker).events.wait_at_least(event, limits);
@@ -13,6 +15,8 @@ WaitResult HostSignals::wait(int worker, std::uint64_t event, const WaitLimits& 
 
 void HostSignals::enqueue_wait(int, std::uint64_t, Stream&) {}
 
-std::unique_ptr<OutputSignals> Device::connect(Store& store, int number) { return std::make_unique<HostSignals>(store, number); }
+std::unique_ptr<OutputSignals> Device::connect(Store& store, int number) {
+  return std::make_unique<HostSignals>(store, number);
+}
 
 }  // namespace rp

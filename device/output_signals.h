@@ -1,10 +1,11 @@
 // device/output_signals.h
 // How a worker tells the others that its outputs are in the store, and learns that theirs are.
 //
-// Each worker numbers its events upwards (control.h, Command::first_event). An event is behind everything that its maker's
-// download stream had enqueued before. Who needs an output waits on the host until it may enqueue on a stream of its own, and
-// then has that stream come after the event. What the host waits for differs: that the outputs are there (HostSignals), or only
-// that their copies are enqueued, where devices wait for each other (docs/design/signals.md).
+// Each worker numbers its events upwards (control.h, Command::first_event). An event is behind everything that its
+// maker's download stream had enqueued before. Who needs an output waits on the host until it may enqueue on a stream
+// of its own, and then has that stream come after the event. What the host waits for differs: that the outputs are
+// there (HostSignals), or only that their copies are enqueued, where devices wait for each other
+// (docs/design/signals.md).
 //
 // Made by Device::connect(), owned by the worker. signal() is the stage runner's, the others are the input uploader's.
 #pragma once

@@ -1,9 +1,9 @@
 // device/stream_signal.h
-// Lets one stream of a worker wait for another, by a counter that a thread of the worker publishes: the last values of the counter each have
-// an event of the publishing stream.
+// Lets one stream of a worker wait for another, by a counter that a thread of the worker publishes: the last values of
+// the counter each have an event of the publishing stream.
 //
-// One thread publishes, with one stream; one thread waits, for another stream. Where the device keeps the order of streams by itself, the
-// host's wait ends as soon as the work is enqueued. The device must outlive it.
+// One thread publishes, with one stream; one thread waits, for another stream. Where the device keeps the order of
+// streams by itself, the host's wait ends as soon as the work is enqueued. The device must outlive it.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,8 @@ namespace rp {
 
 class StreamSignal {
  public:
-  // `depth`: a value is published only once enqueue_wait() was called for the one that is `depth` below, or never will be.
+  // `depth`: a value is published only once enqueue_wait() was called for the one that is `depth` below, or never will
+  // be.
   StreamSignal(Device& device, std::size_t depth) {
     for (std::size_t i = 0; i < depth; ++i) events_.push_back(device.make_event());
   }

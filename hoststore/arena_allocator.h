@@ -19,8 +19,8 @@ class ArenaAllocator {
   // The offset of a new allocation. Throws rp::Error (kNoResource) beyond the arena's budget or the machine's memory.
   [[nodiscard]] std::uint64_t allocate(std::uint64_t bytes) {
     if (const auto offset = ranges_.allocate(bytes)) return *offset;
-    // Growing looks at the machine's memory, which takes a while: not for every allocation. A little spare only, so that the
-    // arena stays about as long as the budget says.
+    // Growing looks at the machine's memory, which takes a while: not for every allocation. A little spare only, so
+    // that the arena stays about as long as the budget says.
     const std::uint64_t total = ranges_.total_bytes();
     const std::uint64_t spare = std::min(total / 64, arena_.limit_bytes() - total);
     ranges_.extend(arena_.grow(total + std::max(ranges_.missing(bytes), spare)) - total);

@@ -40,8 +40,9 @@ void ArenaView::map_until(std::uint64_t offset, std::uint64_t bytes) {
   if (offset <= mapped && bytes <= mapped - offset) return;
   const std::uint64_t length = std::min(segment_.bytes(), limit_bytes_);
   if (offset > length || bytes > length - offset) {
-    throw Error(ExitCode::kUserError, cat("an allocation of ", bytes, " bytes at byte ", offset, " of ", segment_.purpose(),
-                                          " ends beyond its ", length, " bytes: the host store is damaged"));
+    throw Error(ExitCode::kUserError,
+                cat("an allocation of ", bytes, " bytes at byte ", offset, " of ", segment_.purpose(),
+                    " ends beyond its ", length, " bytes: the host store is damaged"));
   }
   if (mmap(base_ + mapped, length - mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, segment_.fd(),
            static_cast<off_t>(mapped)) == MAP_FAILED) {

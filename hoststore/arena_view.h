@@ -30,8 +30,8 @@ class ArenaView {
   // The memory of an allocation. Maps the file up to its end if that is new. Throws rp::Error if the file is shorter.
   [[nodiscard]] std::byte* data(std::uint64_t offset, std::uint64_t bytes);
 
-  // Owner only: lengthens the arena to at least `bytes`, with the pages of the new part present in this process; returns its length
-  // then. Throws rp::Error (kNoResource) with the limit.
+  // Owner only: lengthens the arena to at least `bytes`, with the pages of the new part present in this process;
+  // returns its length then. Throws rp::Error (kNoResource) with the limit.
   std::uint64_t grow(std::uint64_t bytes);
 
   // What is mapped by now.

@@ -9,7 +9,8 @@ namespace rp {
 namespace {
 
 std::uint64_t data_offset_of(const BlockHeader& header) {
-  return align_up(sizeof(BlockHeader) + header.num_tensors * sizeof(TensorDesc) + header.structure_bytes, kTensorAlignment);
+  return align_up(sizeof(BlockHeader) + header.num_tensors * sizeof(TensorDesc) + header.structure_bytes,
+                  kTensorAlignment);
 }
 
 }  // namespace
@@ -34,7 +35,8 @@ void write_block_head(std::byte* block, const BlockLayout& layout, std::span<con
   std::memcpy(block, &header, sizeof(header));
   block += sizeof(header);
   if (!layout.tensors.empty()) std::memcpy(block, layout.tensors.data(), layout.tensors.size() * sizeof(TensorDesc));
-  if (!structure.empty()) std::memcpy(block + layout.tensors.size() * sizeof(TensorDesc), structure.data(), structure.size());
+  if (!structure.empty())
+    std::memcpy(block + layout.tensors.size() * sizeof(TensorDesc), structure.data(), structure.size());
 }
 
 BlockHead read_block_head(const std::byte* block, std::uint64_t bytes) {

@@ -1,7 +1,6 @@
 // hoststore/boundary.h
-// A block: the data of one boundary (activation, gradient, input, ...) of one microbatch, which passes between stages through an arena.
-// It begins with a list of tensor descriptions.
-// Byte format: docs/formats/blocks.md.
+// A block: the data of one boundary (activation, gradient, input, ...) of one microbatch, which passes between stages
+// through an arena. It begins with a list of tensor descriptions. Byte format: docs/formats/blocks.md.
 #pragma once
 
 #include <array>

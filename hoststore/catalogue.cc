@@ -65,13 +65,16 @@ TensorDesc describe(const ParameterRequest& parameter) {
 bool ends(const auto& name) { return std::ranges::find(name, '\0') != name.end(); }
 
 // [first, first + count) of `size` things.
-bool fits(std::uint64_t first, std::uint64_t count, std::uint64_t size) { return first <= size && count <= size - first; }
+bool fits(std::uint64_t first, std::uint64_t count, std::uint64_t size) {
+  return first <= size && count <= size - first;
+}
 
-// Whether every number that others are found by is one of a thing that is there. A catalogue of the same program always is; one of other
-// bytes would otherwise be read beyond its ends.
+// Whether every number that others are found by is one of a thing that is there. A catalogue of the same program always
+// is; one of other bytes would otherwise be read beyond its ends.
 class CatalogueCheck {
  public:
-  explicit CatalogueCheck(const Catalogue& catalogue) : catalogue_(catalogue), num_layers_(static_cast<std::uint64_t>(catalogue.num_layers())) {}
+  explicit CatalogueCheck(const Catalogue& catalogue)
+      : catalogue_(catalogue), num_layers_(static_cast<std::uint64_t>(catalogue.num_layers())) {}
 
   [[nodiscard]] bool is_sound() const {
     const auto all = [](const auto& records, const auto& is_good) { return std::ranges::all_of(records, is_good); };
@@ -82,7 +85,9 @@ class CatalogueCheck {
     for (int layer = 0; layer < catalogue_.num_layers(); ++layer) {
       if (!is_good(catalogue_.layer(layer))) return false;
     }
-    const auto by_group = [](const UseRecord& a, const UseRecord& b) { return std::pair(a.group, a.layer) < std::pair(b.group, b.layer); };
+    const auto by_group = [](const UseRecord& a, const UseRecord& b) {
+      return std::pair(a.group, a.layer) < std::pair(b.group, b.layer);
+    };
     return std::ranges::is_sorted(catalogue_.uses(), by_group);
   }
 
@@ -91,7 +96,9 @@ class CatalogueCheck {
 
   static bool is_dtype(DType dtype) { return static_cast<std::uint64_t>(dtype) < kNumDTypes; }
   // A place in an arena of `size` bytes, or none.
-  static bool is_place(std::uint64_t offset, std::uint64_t bytes, std::uint64_t size) { return offset == kNoOffset || fits(offset, bytes, size); }
+  static bool is_place(std::uint64_t offset, std::uint64_t bytes, std::uint64_t size) {
+    return offset == kNoOffset || fits(offset, bytes, size);
+  }
 
   [[nodiscard]] bool is_good(const PipelineRecord& record) const {
     return ends(record.name) && fits(record.first_layer, record.num_layers, num_layers_) &&
@@ -104,12 +111,15 @@ class CatalogueCheck {
   [[nodiscard]] bool is_good(const WeightGroupRecord& record) const {
     const std::uint64_t state = catalogue_.state_bytes();
     if (!is_dtype(record.dtype) || !is_dtype(record.master_dtype) || record.num_elements > kMaxElements) return false;
-    if (record.num_copies < 1 || record.num_copies > record.parameter_offset.size() || record.pipeline >= catalogue_.pipelines().size()) return false;
+    if (record.num_copies < 1 || record.num_copies > record.parameter_offset.size() ||
+        record.pipeline >= catalogue_.pipelines().size())
+      return false;
     for (std::uint32_t copy = 0; copy < record.num_copies; ++copy) {
       if (!fits(record.parameter_offset[copy], record.bytes(), catalogue_.parameter_bytes())) return false;
     }
     return is_place(record.master_offset, record.num_elements * dtype_bytes(record.master_dtype), state) &&
-           is_place(record.moment1_offset, record.num_elements * 4, state) && is_place(record.moment2_offset, record.num_elements * 4, state);
+           is_place(record.moment1_offset, record.num_elements * 4, state) &&
+           is_place(record.moment2_offset, record.num_elements * 4, state);
   }
   [[nodiscard]] bool is_good(const UseRecord& record) const {
     if (record.group >= catalogue_.weight_groups().size() || record.layer >= num_layers_) return false;
@@ -189,10 +199,12 @@ class CatalogueBuilder {
   }
 
   void add_parameter(const ParameterRequest& parameter, std::uint32_t layer) {
-    // Untied parameters of a layer share a weight group per dtype, those that are trained one and those that are frozen one.
+    // Untied parameters of a layer share a weight group per dtype, those that are trained one and those that are frozen
+    // one.
     auto& known = parameter.tied_group >= 0 ? tied_weight_groups_ : own_weight_groups_;
-    const int key = parameter.tied_group >= 0 ? parameter.tied_group
-                                              : 2 * static_cast<int>(parameter.dtype) + static_cast<int>(parameter.is_trained);
+    const int key = parameter.tied_group >= 0
+                        ? parameter.tied_group
+                        : 2 * static_cast<int>(parameter.dtype) + static_cast<int>(parameter.is_trained);
     const auto [place, is_new] = known.try_emplace(key, static_cast<std::uint32_t>(weight_groups.size()));
     if (is_new) {
       weight_groups.push_back({.dtype = parameter.dtype,
@@ -216,9 +228,9 @@ class CatalogueBuilder {
 
   void check_tied(const ParameterRequest& parameter, const TensorDesc& desc, bool is_trained) const {
     if (parameter.is_trained != is_trained) {
-      throw Error(ExitCode::kUsage, cat("parameter ", parameter.name, " is ", parameter.is_trained ? "trained" : "frozen",
-                                        ", but tied to one that is ", is_trained ? "trained" : "frozen",
-                                        "; freeze both or none"));
+      throw Error(ExitCode::kUsage,
+                  cat("parameter ", parameter.name, " is ", parameter.is_trained ? "trained" : "frozen",
+                      ", but tied to one that is ", is_trained ? "trained" : "frozen", "; freeze both or none"));
     }
     const TensorDesc& first = first_of_tied_.at(parameter.tied_group);
     if (desc.dtype == first.dtype && desc.rank == first.rank && desc.shape == first.shape) return;
@@ -279,10 +291,16 @@ void Catalogue::index_uses() {
 }
 
 std::vector<std::byte> Catalogue::to_bytes() const {
-  CatalogueHeader header{.num_pipelines = pipelines_.size(), .num_layers = layers_.size(), .num_groups = weight_groups_.size(),
-                         .num_uses = uses_.size(), .num_tensors = tensors_.size(), .parameter_bytes = parameter_bytes_,
-                         .state_bytes = state_bytes_, .gradient_bytes = gradient_bytes_};
-  std::vector<std::byte> bytes(sizeof(header) + pipelines_.size() * sizeof(PipelineRecord) + layers_.size() * sizeof(LayerRecord) +
+  CatalogueHeader header{.num_pipelines = pipelines_.size(),
+                         .num_layers = layers_.size(),
+                         .num_groups = weight_groups_.size(),
+                         .num_uses = uses_.size(),
+                         .num_tensors = tensors_.size(),
+                         .parameter_bytes = parameter_bytes_,
+                         .state_bytes = state_bytes_,
+                         .gradient_bytes = gradient_bytes_};
+  std::vector<std::byte> bytes(sizeof(header) + pipelines_.size() * sizeof(PipelineRecord) +
+                               layers_.size() * sizeof(LayerRecord) +
                                weight_groups_.size() * sizeof(WeightGroupRecord) + uses_.size() * sizeof(UseRecord) +
                                tensors_.size() * sizeof(TensorRecord));
   std::size_t at = sizeof(header);
@@ -342,7 +360,8 @@ std::span<const UseRecord> Catalogue::uses_of_group(std::uint32_t group) const {
 
 bool Catalogue::is_trained(int layer) const {
   const auto& uses = uses_of(layer);
-  return std::any_of(uses.begin(), uses.end(), [this](std::uint32_t use) { return weight_groups_[uses_[use].group].is_trained != 0; });
+  return std::any_of(uses.begin(), uses.end(),
+                     [this](std::uint32_t use) { return weight_groups_[uses_[use].group].is_trained != 0; });
 }
 
 std::uint64_t Catalogue::num_parameters() const {
@@ -363,7 +382,8 @@ std::vector<std::uint32_t> Catalogue::trained_groups(int pipeline) const {
 int Catalogue::first_trained_layer(int pipeline) const {
   const PipelineRecord& record = pipelines_[static_cast<std::size_t>(pipeline)];
   int layer = 0;
-  while (layer < static_cast<int>(record.num_layers) && !is_trained(static_cast<int>(record.first_layer) + layer)) ++layer;
+  while (layer < static_cast<int>(record.num_layers) && !is_trained(static_cast<int>(record.first_layer) + layer))
+    ++layer;
   return layer;
 }
 
@@ -389,7 +409,9 @@ Catalogue::Share Catalogue::share_of(std::uint32_t pipeline) const {
   std::set<std::pair<std::uint32_t, std::uint64_t>> counted;  // (group, place in it)
   for (const TensorRecord& tensor : tensors_) {
     const std::uint32_t group = uses_[tensor.use].group;
-    if (weight_groups_[group].pipeline != pipeline || tensor.desc.bytes() == 0 || !counted.emplace(group, tensor.element_offset).second) continue;
+    if (weight_groups_[group].pipeline != pipeline || tensor.desc.bytes() == 0 ||
+        !counted.emplace(group, tensor.element_offset).second)
+      continue;
     share.num_parameters += tensor.desc.bytes() / dtype_bytes(tensor.desc.dtype);
   }
   return share;

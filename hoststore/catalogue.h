@@ -4,9 +4,9 @@
 // Built by the coordinator before the workers start, written once into the control segment with a checksum, and copied
 // out by each worker at attach. Never changes afterwards.
 //
-// The layers of all pipelines are numbered through. A *weight group* is the unit of upload, version and update: all untied
-// parameters of a layer that are trained, those that are frozen, or one tied parameter. A *use* is one layer's use of a
-// group, with a gradient of its own if it is trained. Offsets are from the start of the named arena.
+// The layers of all pipelines are numbered through. A *weight group* is the unit of upload, version and update: all
+// untied parameters of a layer that are trained, those that are frozen, or one tied parameter. A *use* is one layer's
+// use of a group, with a gradient of its own if it is trained. Offsets are from the start of the named arena.
 #pragma once
 
 #include <algorithm>
@@ -29,25 +29,25 @@ inline constexpr std::uint64_t kGroupAlignment = 4096;
 
 struct WeightGroupRecord {
   using ShmFormat = void;
-  DType dtype = DType::kFloat32;  // of the working copies and of gradients
-  std::uint32_t num_copies = 1;   // working copies: 2 if steps are asynchronous
-  std::uint64_t num_elements = 0; // padding between parameters included
+  DType dtype = DType::kFloat32;                    // of the working copies and of gradients
+  std::uint32_t num_copies = 1;                     // working copies: 2 if steps are asynchronous
+  std::uint64_t num_elements = 0;                   // padding between parameters included
   std::array<std::uint64_t, 2> parameter_offset{};  // parameter arena, of each working copy
   // State arena. None if the master has the working copies' dtype: the newest of them is the master then.
   std::uint64_t master_offset = kNoOffset;
   std::uint64_t moment1_offset = kNoOffset;  // state arena: fp32. None of a frozen group, as of masters
   std::uint64_t moment2_offset = kNoOffset;  // state arena: fp32. Of each moment none that no rule needs
-  std::uint32_t first_use = 0;       // in layer order
+  std::uint32_t first_use = 0;               // in layer order
   std::uint32_t num_uses = 0;
   std::uint32_t pipeline = 0;
-  std::uint32_t is_trained = 1;      // 0: frozen, in one working copy
+  std::uint32_t is_trained = 1;  // 0: frozen, in one working copy
   DType master_dtype = DType::kFloat32;
   std::uint32_t reserved = 0;
 
   [[nodiscard]] std::uint64_t bytes() const { return num_elements * dtype_bytes(dtype); }
   [[nodiscard]] bool working_is_master() const { return dtype == master_dtype; }
-  // What it takes of a device's buffer of weights, or of rounded gradients, and of one of fp32 gradients: whole pages, and a
-  // place of its own even where it has no elements.
+  // What it takes of a device's buffer of weights, or of rounded gradients, and of one of fp32 gradients: whole pages,
+  // and a place of its own even where it has no elements.
   [[nodiscard]] std::uint64_t device_bytes() const { return on_pages(bytes()); }
   [[nodiscard]] std::uint64_t accumulator_bytes() const { return on_pages(num_elements * sizeof(float)); }
 
@@ -134,7 +134,8 @@ class Catalogue {
   static Catalogue lay_out(const std::vector<PipelineRequest>& pipelines);
   // The same for one pipeline without a name.
   static Catalogue lay_out(std::vector<LayerRequest> layers, std::uint32_t num_copies, bool with_sums) {
-    return lay_out({PipelineRequest{.name = "", .seed = 0, .layers = std::move(layers), .num_copies = num_copies, .with_sums = with_sums}});
+    return lay_out({PipelineRequest{
+        .name = "", .seed = 0, .layers = std::move(layers), .num_copies = num_copies, .with_sums = with_sums}});
   }
 
   // The catalogue as bytes, checksum included; and back. from_bytes() throws rp::Error (kUserError) for bytes that do

@@ -37,7 +37,8 @@ ControlLayout::ControlLayout(const ControlHeader& header) {
   completions = region(align_up(ring_bytes<Completion>(kCompletionRing), 64) * workers);
   frees = region(align_up(ring_bytes<FreeRecord>(kFreeRing), 64) * workers);
   failures = region(sizeof(FailureRecord) * workers);
-  stamps = region(header.checks_consistency != 0 ? sizeof(WeightStamp) * WeightStamp::kMaxCopies * header.num_groups : 0);
+  stamps =
+      region(header.checks_consistency != 0 ? sizeof(WeightStamp) * WeightStamp::kMaxCopies * header.num_groups : 0);
   catalogue = end;
   bytes_before_catalogue = end;
 }

@@ -49,7 +49,7 @@ struct Command {
     kSavesForRecompute = 4,  // forward: a backward will recompute these layers
     kNoRandomNumbers = 8,    // the layers draw none: the generator need not be set for each
     kScalesLoss = 16,        // the loss is scaled: see LossScaleRecord
-    kGivesLoss = 32,         // forward: the stage ends with the loss, which is evaluated in place of keeping the outputs
+    kGivesLoss = 32,  // forward: the stage ends with the loss, which is evaluated in place of keeping the outputs
   };
 
   std::uint32_t pipeline = 0;
@@ -58,20 +58,20 @@ struct Command {
   RoundMode round_mode = RoundMode::kTrain;
   std::int32_t loss = 0;  // which of the pipeline's declared ones
   std::uint64_t slot = 0;
-  std::uint64_t round = 0;         // since the start of training: the key of random numbers
-  std::uint64_t step = 0;          // counted from 1
-  std::uint64_t version = 0;       // of the weights
+  std::uint64_t round = 0;            // since the start of training: the key of random numbers
+  std::uint64_t step = 0;             // counted from 1
+  std::uint64_t version = 0;          // of the weights
   std::uint64_t released_before = 0;  // what gradient writes wait for
-  std::uint64_t first_event = 0;   // of this task's outputs: microbatch m is event first_event + m + 1 (without epoch)
-  std::uint64_t table = 0;         // the round's table: its place in the coordinator's arena
+  std::uint64_t first_event = 0;  // of this task's outputs: microbatch m is event first_event + m + 1 (without epoch)
+  std::uint64_t table = 0;        // the round's table: its place in the coordinator's arena
   std::uint64_t table_bytes = 0;
-  std::uint32_t layer_base = 0;    // the catalogue's number of the pipeline's layer 0
+  std::uint32_t layer_base = 0;  // the catalogue's number of the pipeline's layer 0
   std::uint32_t flags = 0;
-  std::int32_t first_layer = 0;    // layers and boundaries are the pipeline's
+  std::int32_t first_layer = 0;  // layers and boundaries are the pipeline's
   std::int32_t end_layer = 0;
   std::int32_t first_trained_layer = 0;  // no gradient goes below
   std::int32_t num_microbatches = 0;
-  std::int32_t num_input_imports = 0;     // lists of tensors that other rounds made
+  std::int32_t num_input_imports = 0;  // lists of tensors that other rounds made
   std::int32_t num_argument_imports = 0;
   std::array<std::uint64_t, kMaxLayers / 64 + 1> saved_boundaries{};  // bit b: the activation at boundary b is written
 
@@ -138,31 +138,32 @@ static_assert(sizeof(FailureRecord) == 2048 && ShmSafe<FailureRecord>);
 // What a worker says of itself.
 struct WorkerWords {
   using ShmFormat = void;
-  SequenceWord events;        // writer: the worker, or its GPU. (epoch, number of the last event whose data is in place)
+  SequenceWord events;  // writer: the worker, or its GPU. (epoch, number of the last event whose data is in place)
   SequenceWord acknowledged;  // writer: the worker, once it is ready for commands. The epoch that it follows, plus one
   SequenceWord heartbeat;     // writer: the worker's compute thread. Grows with every layer that it begins
-  SequenceWord issued;        // writer: the worker's compute thread. Likewise, of the last event that its GPU was given to
+  SequenceWord issued;  // writer: the worker's compute thread. Likewise, of the last event that its GPU was given to
   std::int64_t warm_up_ns = 0;  // writer: the worker's compute thread, before `acknowledged`. How long it warmed up
 };
 static_assert(sizeof(WorkerWords) == 40 && ShmSafe<WorkerWords>);
 
-// CUDA IPC events by which a worker's GPU tells others' of its outputs (docs/design/signals.md): event n of the worker is
-// recorded in event n mod kNumEvents. `held` is a consumer's: which event of each producer it is about to wait for, 0: none.
+// CUDA IPC events by which a worker's GPU tells others' of its outputs (docs/design/signals.md): event n of the worker
+// is recorded in event n mod kNumEvents. `held` is a consumer's: which event of each producer it is about to wait for,
+// 0: none.
 struct EventRing {
   using ShmFormat = void;
   static constexpr std::uint64_t kNumEvents = 64;
-  SequenceWord num_made;                                        // writer: the worker. kNumEvents once all handles are there
+  SequenceWord num_made;  // writer: the worker. kNumEvents once all handles are there
   std::array<std::array<std::byte, 64>, kNumEvents> handles{};  // writer: the worker, before num_made
   std::array<std::atomic<std::uint64_t>, kMaxWorkers> held;     // writer: the worker's input uploader. By producer
 };
 static_assert(sizeof(EventRing) == 4616 && ShmSafe<EventRing>);
 
-// What the losses of a pipeline's rounds are multiplied by, by the version of the weights that a round computes with. Four
-// are enough: a version's tasks are committed before the version after the next one is made.
+// What the losses of a pipeline's rounds are multiplied by, by the version of the weights that a round computes with.
+// Four are enough: a version's tasks are committed before the version after the next one is made.
 struct LossScaleRecord {
   using ShmFormat = void;
   static constexpr std::size_t kNumScales = 4;
-  SequenceWord version;  // writer: the coordinator. The newest one whose scale is known
+  SequenceWord version;                     // writer: the coordinator. The newest one whose scale is known
   std::array<double, kNumScales> scales{};  // writer: the coordinator, before `version`. Of version v at v mod 4
 };
 static_assert(sizeof(LossScaleRecord) == 40 && ShmSafe<LossScaleRecord>);
@@ -173,10 +174,10 @@ struct ControlHeader {
   std::uint64_t magic = kControlMagic;
   std::uint32_t version = kControlVersion;
   std::uint32_t num_workers = 0;
-  std::uint64_t bytes = 0;         // of the segment
+  std::uint64_t bytes = 0;  // of the segment
   std::array<std::uint64_t, 2> run_id{};
   std::uint64_t build_id = 0;
-  std::uint64_t fingerprint = 0;   // of layers and losses, see pipeline/description/description.h
+  std::uint64_t fingerprint = 0;  // of layers and losses, see pipeline/description/description.h
   std::uint64_t catalogue_offset = 0;
   std::uint64_t catalogue_bytes = 0;
   std::uint32_t num_layers = 0;
@@ -189,8 +190,8 @@ struct ControlHeader {
   std::int64_t wait_timeout_ns = 0;
   std::uint16_t checks_consistency = 0;  // 1: with stamps, and checked round tables
   std::uint16_t is_sparse = 0;           // 1: an emulated run, whose arenas are longer than memory
-  std::uint16_t weights_yield = 1;    // 1: to inputs, on a worker's link
-  std::uint16_t gradients_yield = 1;  // 1: to outputs
+  std::uint16_t weights_yield = 1;       // 1: to inputs, on a worker's link
+  std::uint16_t gradients_yield = 1;     // 1: to outputs
 };
 static_assert(ShmSafe<ControlHeader>);
 
@@ -198,19 +199,20 @@ static_assert(ShmSafe<ControlHeader>);
 struct ControlLayout {
   explicit ControlLayout(const ControlHeader& header);
 
-  std::uint64_t epoch = 0;        // SequenceWord; writer: the coordinator
-  std::uint64_t failed = 0;       // SequenceWord; writer: the coordinator. 1: the run failed, wait for its end
-  std::uint64_t published = 0;    // SequenceWord per weight group; writer: the coordinator
+  std::uint64_t epoch = 0;              // SequenceWord; writer: the coordinator
+  std::uint64_t failed = 0;             // SequenceWord; writer: the coordinator. 1: the run failed, wait for its end
+  std::uint64_t published = 0;          // SequenceWord per weight group; writer: the coordinator
   std::uint64_t gradient_released = 0;  // SequenceWord per use; writer: the coordinator
-  std::uint64_t loss_scales = 0;  // LossScaleRecord per pipeline; writer: the coordinator
-  std::uint64_t update_heartbeats = 0;  // SequenceWord per pipeline; writer: the coordinator. Grows with every group of an update
-  std::uint64_t worker_words = 0; // WorkerWords per worker
-  std::uint64_t event_rings = 0;  // EventRing per worker
-  std::uint64_t commands = 0;     // ring per worker
-  std::uint64_t completions = 0;  // ring per worker
-  std::uint64_t frees = 0;        // ring per worker
-  std::uint64_t failures = 0;     // FailureRecord per worker
-  std::uint64_t stamps = 0;       // WeightStamp[kMaxCopies] per group; no bytes without checks_consistency
+  std::uint64_t loss_scales = 0;        // LossScaleRecord per pipeline; writer: the coordinator
+  std::uint64_t update_heartbeats =
+      0;  // SequenceWord per pipeline; writer: the coordinator. Grows with every group of an update
+  std::uint64_t worker_words = 0;  // WorkerWords per worker
+  std::uint64_t event_rings = 0;   // EventRing per worker
+  std::uint64_t commands = 0;      // ring per worker
+  std::uint64_t completions = 0;   // ring per worker
+  std::uint64_t frees = 0;         // ring per worker
+  std::uint64_t failures = 0;      // FailureRecord per worker
+  std::uint64_t stamps = 0;        // WeightStamp[kMaxCopies] per group; no bytes without checks_consistency
   std::uint64_t catalogue = 0;
   std::uint64_t bytes_before_catalogue = 0;
 };

@@ -10,7 +10,9 @@ void DataChecksum::Free::operator()(XXH3_state_s* state) const { XXH3_freeState(
 
 DataChecksum::DataChecksum() : state_(XXH3_createState()) { XXH3_64bits_reset(state_.get()); }
 
-void DataChecksum::add(std::span<const std::byte> piece) { XXH3_64bits_update(state_.get(), piece.data(), piece.size()); }
+void DataChecksum::add(std::span<const std::byte> piece) {
+  XXH3_64bits_update(state_.get(), piece.data(), piece.size());
+}
 
 std::uint64_t DataChecksum::value() const { return std::max<std::uint64_t>(XXH3_64bits_digest(state_.get()), 1); }
 

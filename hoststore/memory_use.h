@@ -1,6 +1,6 @@
 // hoststore/memory_use.h
-// What a worker's memory on its device is for, and how much each purpose takes: counted by the device, told to the coordinator
-// with each completion. Byte format: docs/formats/control.md.
+// What a worker's memory on its device is for, and how much each purpose takes: counted by the device, told to the
+// coordinator with each completion. Byte format: docs/formats/control.md.
 #pragma once
 
 #include <array>
@@ -30,8 +30,8 @@ using BytesByUse = std::array<std::uint64_t, kMemoryUses>;
 // Of one worker since its start. All zeros on an emulated device.
 struct DeviceMemoryPeaks {
   using ShmFormat = void;
-  std::uint64_t limit_bytes = 0;  // what the worker has at most; 0 where its memory is the host's
-  std::uint64_t peak_bytes = 0;   // all purposes together
+  std::uint64_t limit_bytes = 0;     // what the worker has at most; 0 where its memory is the host's
+  std::uint64_t peak_bytes = 0;      // all purposes together
   std::uint64_t resident_bytes = 0;  // tensors and results between two tasks
   BytesByUse peak_by_use{};          // each at its own time
   std::uint64_t staged_bytes = 0;    // of the store, copied by way of a pinned buffer where they were not registered

@@ -14,7 +14,9 @@ constexpr std::uint64_t kGranularity = 4096;
 
 }  // namespace
 
-std::uint64_t RangeAllocator::rounded_bytes(std::uint64_t bytes) { return align_up(bytes == 0 ? 1 : bytes, kGranularity); }
+std::uint64_t RangeAllocator::rounded_bytes(std::uint64_t bytes) {
+  return align_up(bytes == 0 ? 1 : bytes, kGranularity);
+}
 
 void RangeAllocator::add_free(std::uint64_t offset, std::uint64_t bytes) {
   free_.emplace(offset, bytes);

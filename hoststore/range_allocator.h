@@ -1,5 +1,6 @@
 // hoststore/range_allocator.h
-// Which parts of an arena are in use, an activation arena or one of a device's memory (device/arena_book.h): its owner's private book.
+// Which parts of an arena are in use, an activation arena or one of a device's memory (device/arena_book.h): its
+// owner's private book.
 //
 // Neighbours among free ranges are merged; deterministic. Not thread-safe: the owner's one allocating thread uses it.
 #pragma once
@@ -20,8 +21,8 @@ class RangeAllocator {
   // Adds memory at the end of the arena.
   void extend(std::uint64_t bytes);
 
-  // In the smallest free range that is long enough, at its begin or its end; or at the begin of the first one. What stays
-  // for long and what comes and goes are kept apart by kFirst and kBestEnd.
+  // In the smallest free range that is long enough, at its begin or its end; or at the begin of the first one. What
+  // stays for long and what comes and goes are kept apart by kFirst and kBestEnd.
   enum class Fit { kBest, kBestEnd, kFirst };
   // The offset of a new allocation of at least `bytes` bytes, or nothing if no free range is long enough.
   [[nodiscard]] std::optional<std::uint64_t> allocate(std::uint64_t bytes, Fit fit = Fit::kBest);
@@ -46,9 +47,9 @@ class RangeAllocator {
 
   std::uint64_t total_ = 0;
   std::uint64_t used_ = 0;
-  std::map<std::uint64_t, std::uint64_t> allocated_;               // offset -> bytes
-  std::map<std::uint64_t, std::uint64_t> free_;                    // offset -> bytes
-  std::set<std::pair<std::uint64_t, std::uint64_t>> free_by_size_; // (bytes, offset)
+  std::map<std::uint64_t, std::uint64_t> allocated_;                // offset -> bytes
+  std::map<std::uint64_t, std::uint64_t> free_;                     // offset -> bytes
+  std::set<std::pair<std::uint64_t, std::uint64_t>> free_by_size_;  // (bytes, offset)
 };
 
 }  // namespace rp

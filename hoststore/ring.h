@@ -76,7 +76,8 @@ class RingReader {
         capacity_(capacity) {}
 
   // Copies the oldest item out. Returns false if the ring is empty. Never blocks. No writer sleeps on a full ring.
-  // SYNC: publish_quietly(head) is a release and pairs with observe(head) in the writer: the slot is read before it is reused.
+  // SYNC: publish_quietly(head) is a release and pairs with observe(head) in the writer: the slot is read before it is
+  // reused.
   [[nodiscard]] bool try_pop(T& item) {
     const std::uint64_t head = header_->head.observe();
     if (header_->tail.observe() <= head) return false;

@@ -19,7 +19,8 @@ RoundShape shape_at(const std::byte* memory) {
 
 RoundLayout::RoundLayout(const RoundShape& shape) {
   const std::uint64_t layers = shape.num_layers;
-  const std::array<std::uint64_t, kBlockKinds> rows = {layers + 1, layers + 1, layers, layers, 1, kMaxImports, kMaxImports};
+  const std::array<std::uint64_t, kBlockKinds> rows = {layers + 1, layers + 1,  layers,     layers,
+                                                       1,          kMaxImports, kMaxImports};
   first_row[0] = 0;
   for (std::size_t kind = 0; kind < kBlockKinds; ++kind) first_row[kind + 1] = first_row[kind] + rows[kind];
   const std::uint64_t num_rows = first_row[kBlockKinds];

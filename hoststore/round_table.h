@@ -2,9 +2,9 @@
 // Where the blocks of one round lie, who makes them, and what its tasks measured. Byte format:
 // docs/formats/control.md#round-table.
 //
-// A table lies in the coordinator's arena: the coordinator makes it before the round's first command, which says where it
-// is, and frees it once nobody reads the round's blocks any more. So rounds of any number of microbatches, and any number
-// of rounds, can be alive at once. Each field names its one writer.
+// A table lies in the coordinator's arena: the coordinator makes it before the round's first command, which says where
+// it is, and frees it once nobody reads the round's blocks any more. So rounds of any number of microbatches, and any
+// number of rounds, can be alive at once. Each field names its one writer.
 #pragma once
 
 #include <array>
@@ -17,11 +17,11 @@ namespace rp {
 
 // What a block holds. Its index is a boundary (0 to num_layers: boundary b lies before layer b), or a layer.
 enum class BlockKind : std::uint32_t {
-  kActivation,  // by boundary; the model's inputs at 0, its outputs at num_layers
-  kGradient,    // by boundary: of the activation there
-  kRecompute,   // by layer: what its forward saved for its recompute
-  kBuffers,     // by layer, once a task (microbatch 0): its buffers after the round; their origin: before it
-  kArguments,   // of the loss; index 0
+  kActivation,      // by boundary; the model's inputs at 0, its outputs at num_layers
+  kGradient,        // by boundary: of the activation there
+  kRecompute,       // by layer: what its forward saved for its recompute
+  kBuffers,         // by layer, once a task (microbatch 0): its buffers after the round; their origin: before it
+  kArguments,       // of the loss; index 0
   kInputImport,     // part of the model's inputs that another round made; 0 to kMaxImports - 1
   kArgumentImport,  // likewise of the loss's arguments
 };
@@ -39,8 +39,8 @@ struct BlockPlace {
 };
 static_assert(sizeof(BlockPlace) == 32 && ShmSafe<BlockPlace>);
 
-// By which event a worker says that a block is there; or (worker < 0) it is there already. Writer: the coordinator, when
-// it dispatches the slot that makes the block; read by tasks that are dispatched later.
+// By which event a worker says that a block is there; or (worker < 0) it is there already. Writer: the coordinator,
+// when it dispatches the slot that makes the block; read by tasks that are dispatched later.
 struct InputSource {
   using ShmFormat = void;
   std::int64_t worker = -1;
@@ -48,8 +48,8 @@ struct InputSource {
 };
 static_assert(sizeof(InputSource) == 16 && ShmSafe<InputSource>);
 
-// Where a task finds a block that another round made, as the buffers of the round before. No bytes: in this round. Writer:
-// the coordinator, before the command.
+// Where a task finds a block that another round made, as the buffers of the round before. No bytes: in this round.
+// Writer: the coordinator, before the command.
 struct BlockOrigin {
   using ShmFormat = void;
   std::uint64_t table = 0;  // in the coordinator's arena
@@ -68,11 +68,11 @@ struct LayerTime {
 };
 static_assert(sizeof(LayerTime) == 24 && ShmSafe<LayerTime>);
 
-// What a layer took of a worker's device for one microbatch, the largest of a round's; zeros where the device does not measure. Writer: of
-// the first three the worker of the slot that ran it forward, of the others that of its backward.
+// What a layer took of a worker's device for one microbatch, the largest of a round's; zeros where the device does not
+// measure. Writer: of the first three the worker of the slot that ran it forward, of the others that of its backward.
 struct LayerMemory {
   using ShmFormat = void;
-  std::uint64_t input_bytes = 0;   // activations that enter it
+  std::uint64_t input_bytes = 0;  // activations that enter it
   std::uint64_t output_bytes = 0;
   std::uint64_t forward_workspace_bytes = 0;    // besides its output, at the peak of a forward without a graph
   std::uint64_t saved_bytes = 0;                // between its forward and its backward
@@ -103,7 +103,7 @@ struct RoundShape {
   using ShmFormat = void;
   std::uint32_t num_layers = 0;
   std::uint32_t num_microbatches = 0;
-  std::uint32_t num_uses = 0;  // of the store's catalogue
+  std::uint32_t num_uses = 0;    // of the store's catalogue
   std::uint32_t is_checked = 0;  // 1: with checksums and the weights that were seen
 };
 static_assert(sizeof(RoundShape) == 16 && ShmSafe<RoundShape>);
@@ -148,8 +148,8 @@ class RoundTable {
   [[nodiscard]] LayerMemory& layer_memory(int layer) const;
 
   [[nodiscard]] bool is_checked() const { return shape_.is_checked != 0; }
-  // REQUIRES: is_checked(). Of a block, and of the gradient of a use; 0: not there yet. Writer: who writes the bytes, after
-  // them and before the event or completion that says so.
+  // REQUIRES: is_checked(). Of a block, and of the gradient of a use; 0: not there yet. Writer: who writes the bytes,
+  // after them and before the event or completion that says so.
   [[nodiscard]] std::uint64_t& checksum(BlockKind kind, int index, int microbatch) const;
   [[nodiscard]] std::uint64_t& gradient_checksum(std::uint32_t use) const;
   [[nodiscard]] WeightsSeen& weights_seen(std::uint32_t use, bool in_backward) const;

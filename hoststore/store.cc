@@ -49,7 +49,8 @@ ControlHeader header_for(const StoreSettings& settings, const Catalogue& catalog
 
 void check_numbers(const StoreSettings& settings, const Catalogue& catalogue) {
   if (settings.num_workers < 1 || settings.num_workers > kMaxWorkers) {
-    throw Error(ExitCode::kUsage, cat(settings.num_workers, " workers were asked for; 1 to ", kMaxWorkers, " are possible"));
+    throw Error(ExitCode::kUsage,
+                cat(settings.num_workers, " workers were asked for; 1 to ", kMaxWorkers, " are possible"));
   }
   if (catalogue.num_layers() < 1 || catalogue.num_layers() > kMaxLayers) {
     throw Error(ExitCode::kUsage, cat("the model has ", catalogue.num_layers(), " layers; 1 to ", kMaxLayers,
@@ -74,9 +75,9 @@ std::string need_text(const StoreBytes& bytes) {
 void check_memory(const StoreBytes& bytes) {
   const std::uint64_t available = available_memory();
   if (bytes.total() <= available) return;
-  throw Error(ExitCode::kNoResource,
-              cat(need_text(bytes), ", but ", bytes_text(available), " of memory are available; use a smaller model, a "
-                  "machine or memory limit with more, or --params-on and a directory on a fast disk"));
+  throw Error(ExitCode::kNoResource, cat(need_text(bytes), ", but ", bytes_text(available),
+                                         " of memory are available; use a smaller model, a machine or memory limit "
+                                         "with more, or --params-on and a directory on a fast disk"));
 }
 
 void check_emulated_memory(const StoreBytes& bytes, std::uint64_t emulated) {
@@ -122,13 +123,16 @@ std::unique_ptr<Store> Store::create(const StoreSettings& settings, const Catalo
   }
   std::unique_ptr<Store> store(new Store);
   const SharedHugePages huge_pages = settings.is_sparse ? SharedHugePages::kNever : shared_huge_pages();
-  store->backing_ = choose_backing(settings.backing, in_files || settings.is_sparse ? bytes.control : bytes.total(), huge_pages);
-  store->placement_.has_huge_pages = !in_files && store->backing_ == Backing::kMemfd && huge_pages != SharedHugePages::kNever;
+  store->backing_ =
+      choose_backing(settings.backing, in_files || settings.is_sparse ? bytes.control : bytes.total(), huge_pages);
+  store->placement_.has_huge_pages =
+      !in_files && store->backing_ == Backing::kMemfd && huge_pages != SharedHugePages::kNever;
   for (std::size_t i = 0; i < kNumSegments; ++i) {
     store->segments_.push_back(in_files && i != kControl ? Segment::create_file(settings.params_on, kPurposes[i])
                                                          : Segment::create(store->backing_, kPurposes[i]));
   }
-  if (in_files && !settings.is_sparse) check_disk(bytes, settings.params_on);  // after the directory itself was found to be one
+  if (in_files && !settings.is_sparse)
+    check_disk(bytes, settings.params_on);  // after the directory itself was found to be one
   const std::vector<int> nodes = in_files || settings.is_sparse ? std::vector<int>() : allowed_memory_nodes();
   store->placement_.num_nodes = std::max(1, static_cast<int>(nodes.size()));
   const InterleavedPages interleaved(nodes);
@@ -144,9 +148,9 @@ std::unique_ptr<Store> Store::create(const StoreSettings& settings, const Catalo
   std::memcpy(store->control_.data() + header.catalogue_offset, text.data(), text.size());
   const Backing arena_backing = settings.backing == "shm" ? Backing::kShm : Backing::kMemfd;
   for (std::uint64_t i = 0; i <= settings.num_workers; ++i) {
-    store->arenas_.push_back(std::make_unique<ArenaView>(
-        Segment::create(arena_backing, arena_purpose(i, settings.num_workers)), settings.arena_limit_bytes,
-        settings.is_sparse));
+    store->arenas_.push_back(
+        std::make_unique<ArenaView>(Segment::create(arena_backing, arena_purpose(i, settings.num_workers)),
+                                    settings.arena_limit_bytes, settings.is_sparse));
   }
   store->map(true);
   if (by_populating) store->populate_huge_pages();
@@ -155,7 +159,8 @@ std::unique_ptr<Store> Store::create(const StoreSettings& settings, const Catalo
 
 // `by_populating`: memory of weights, gradients and state is reserved later, by populate_huge_pages().
 void Store::reserve(const StoreSettings& settings, const StoreBytes& bytes, bool by_populating) {
-  const std::array<std::uint64_t, kNumSegments> lengths = {bytes.control, bytes.parameters, bytes.gradients, bytes.state};
+  const std::array<std::uint64_t, kNumSegments> lengths = {bytes.control, bytes.parameters, bytes.gradients,
+                                                           bytes.state};
   for (std::size_t i = 0; i < kNumSegments; ++i) {
     if (i != kControl && (settings.is_sparse || by_populating)) {
       segments_[i].lengthen(lengths[i]);
@@ -172,10 +177,12 @@ void Store::populate_huge_pages() {
   if (const int error = populator.wait(); error != 0) {
     const Catalogue& catalogue = catalogue_;
     throw Error(ExitCode::kNoResource,
-                cat("cannot reserve ", bytes_text(catalogue.parameter_bytes() + catalogue.gradient_bytes() + catalogue.state_bytes()),
-                    " of memory for weights, gradients and optimizer state: ", errno_text(error), " (", bytes_text(available_memory()),
-                    " are available); use a smaller model, a machine or memory limit with more, or --params-on and a directory on a "
-                    "fast disk"));
+                cat("cannot reserve ",
+                    bytes_text(catalogue.parameter_bytes() + catalogue.gradient_bytes() + catalogue.state_bytes()),
+                    " of memory for weights, gradients and optimizer state: ", errno_text(error), " (",
+                    bytes_text(available_memory()),
+                    " are available); use a smaller model, a machine or memory limit with more, or --params-on and a "
+                    "directory on a fast disk"));
   }
 }
 
@@ -195,8 +202,8 @@ void Store::wait_until_populated() {
 
 std::unique_ptr<Store> Store::attach(std::vector<UniqueFd> descriptors) {
   const Error strange(ExitCode::kUserError,
-                      "the memory that was handed over is no host store of this version; all processes of a run must be "
-                      "the same program");
+                      "the memory that was handed over is no host store of this version; all processes of a run must "
+                      "be the same program");
   if (descriptors.size() <= kNumSegments) throw strange;
   std::unique_ptr<Store> store(new Store);
   for (std::size_t i = 0; i < kNumSegments; ++i) {
@@ -214,8 +221,9 @@ std::unique_ptr<Store> Store::attach(std::vector<UniqueFd> descriptors) {
   }
   store->map(false);
   const Catalogue& catalogue = store->catalogue_;
-  if (catalogue.num_layers() != static_cast<int>(header.num_layers) || catalogue.pipelines().size() != header.num_pipelines ||
-      catalogue.weight_groups().size() != header.num_groups || catalogue.uses().size() != header.num_uses) {
+  if (catalogue.num_layers() != static_cast<int>(header.num_layers) ||
+      catalogue.pipelines().size() != header.num_pipelines || catalogue.weight_groups().size() != header.num_groups ||
+      catalogue.uses().size() != header.num_uses) {
     throw strange;
   }
   return store;
@@ -229,7 +237,8 @@ void Store::map(bool is_coordinator) {
                         catalogue_.parameter_bytes());
   gradients_ = Mapping(segments_[kGradients], Access::kReadWrite, 0, catalogue_.gradient_bytes());
   if (is_coordinator) state_ = Mapping(segments_[kState], Access::kReadWrite, 0, catalogue_.state_bytes());
-  for (Mapping* const mapping : {&parameters_, &gradients_, &state_}) keep_out_of_core_dump(mapping->data(), mapping->bytes());
+  for (Mapping* const mapping : {&parameters_, &gradients_, &state_})
+    keep_out_of_core_dump(mapping->data(), mapping->bytes());
   find_cuts();
 }
 
@@ -263,7 +272,8 @@ EventRing& Store::event_ring(int worker) {
 
 void Store::find_cuts() {
   for (const WeightGroupRecord& group : catalogue_.weight_groups()) {
-    for (std::uint32_t copy = 0; copy < group.num_copies; ++copy) parameter_cuts_.push_back(group.parameter_offset[copy]);
+    for (std::uint32_t copy = 0; copy < group.num_copies; ++copy)
+      parameter_cuts_.push_back(group.parameter_offset[copy]);
   }
   for (const UseRecord& use : catalogue_.uses()) {
     if (catalogue_.weight_groups()[use.group].is_trained != 0) gradient_cuts_.push_back(use.gradient_offset);
@@ -293,13 +303,15 @@ std::vector<Store::Region> Store::regions() {
 }
 
 Store::Region Store::control() {
-  return {.part = StorePart::kControl, .fd = segments_[kControl].fd(), .data = control_.data(), .bytes = control_.bytes()};
+  return {
+      .part = StorePart::kControl, .fd = segments_[kControl].fd(), .data = control_.data(), .bytes = control_.bytes()};
 }
 
 std::uint64_t Store::progress() {
   std::uint64_t sum = 0;
   for (int worker = 0; worker < num_workers(); ++worker) sum += worker_words(worker).heartbeat.observe();
-  for (std::uint32_t pipeline = 0; pipeline < header().num_pipelines; ++pipeline) sum += update_heartbeat(pipeline).observe();
+  for (std::uint32_t pipeline = 0; pipeline < header().num_pipelines; ++pipeline)
+    sum += update_heartbeat(pipeline).observe();
   return sum;
 }
 

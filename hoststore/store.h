@@ -24,7 +24,7 @@
 namespace rp {
 
 struct StoreSettings {
-  std::string backing;  // "shm", "memfd" or "" for the best
+  std::string backing;      // "shm", "memfd" or "" for the best
   std::string params_on{};  // the directory for parameters, optimizer state and gradients; "" for memory
   std::uint32_t num_workers = 1;
   std::uint32_t stage_buffers = 2;
@@ -33,7 +33,7 @@ struct StoreSettings {
   std::uint64_t build_id = 0;
   std::uint64_t arena_limit_bytes = std::uint64_t{1} << 40;
   std::int64_t wait_timeout_ns = 600'000'000'000;
-  bool weights_yield = true;    // to inputs, on a worker's link; gradients to outputs: docs/design/transfers.md
+  bool weights_yield = true;  // to inputs, on a worker's link; gradients to outputs: docs/design/transfers.md
   bool gradients_yield = true;
   // Arenas (but not control) are made without memory: for emulated runs, in which nobody reads or writes their data.
   bool is_sparse = false;
@@ -60,12 +60,12 @@ inline constexpr std::size_t kNumStoreParts = 4;
 
 class Store {
  public:
-  // Creates and reserves all arenas (or not: StoreSettings::is_sparse). Throws rp::Error: kNoResource with need, free and
-  // remedy; kUsage for more workers or layers than control.h has room for, and a params_on that is no directory.
+  // Creates and reserves all arenas (or not: StoreSettings::is_sparse). Throws rp::Error: kNoResource with need, free
+  // and remedy; kUsage for more workers or layers than control.h has room for, and a params_on that is no directory.
   static std::unique_ptr<Store> create(const StoreSettings& settings, const Catalogue& catalogue);
 
-  // Populates the memory of weights, optimizer state and gradients, as far as this process maps it, in threads of its own
-  // (page_populator.h). Does nothing where that is files or an emulated run's. Call once.
+  // Populates the memory of weights, optimizer state and gradients, as far as this process maps it, in threads of its
+  // own (page_populator.h). Does nothing where that is files or an emulated run's. Call once.
   void populate_ahead(int num_threads);
   // For tests and measurements: returns when that is done.
   void wait_until_populated();
@@ -98,9 +98,15 @@ class Store {
   [[nodiscard]] SequenceWord& epoch() { return *at<SequenceWord>(layout_.epoch, 0); }
   [[nodiscard]] SequenceWord& failed() { return *at<SequenceWord>(layout_.failed, 0); }
   [[nodiscard]] SequenceWord& published(std::uint32_t group) { return *at<SequenceWord>(layout_.published, group); }
-  [[nodiscard]] SequenceWord& gradient_released(std::uint32_t use) { return *at<SequenceWord>(layout_.gradient_released, use); }
-  [[nodiscard]] SequenceWord& update_heartbeat(std::uint32_t pipeline) { return *at<SequenceWord>(layout_.update_heartbeats, pipeline); }
-  [[nodiscard]] LossScaleRecord& loss_scale(std::uint32_t pipeline) { return *at<LossScaleRecord>(layout_.loss_scales, pipeline); }
+  [[nodiscard]] SequenceWord& gradient_released(std::uint32_t use) {
+    return *at<SequenceWord>(layout_.gradient_released, use);
+  }
+  [[nodiscard]] SequenceWord& update_heartbeat(std::uint32_t pipeline) {
+    return *at<SequenceWord>(layout_.update_heartbeats, pipeline);
+  }
+  [[nodiscard]] LossScaleRecord& loss_scale(std::uint32_t pipeline) {
+    return *at<LossScaleRecord>(layout_.loss_scales, pipeline);
+  }
   [[nodiscard]] WorkerWords& worker_words(int worker);
   [[nodiscard]] EventRing& event_ring(int worker);
   [[nodiscard]] bool checks_consistency() const { return header().checks_consistency != 0; }
@@ -108,7 +114,8 @@ class Store {
   [[nodiscard]] WeightStamp& stamp(std::uint32_t group, std::uint64_t copy) {
     return *at<WeightStamp>(layout_.stamps, WeightStamp::kMaxCopies * group + copy);
   }
-  // Grows while any worker computes, and while weights are updated: what waits in vain while this stands still waits for something that hangs.
+  // Grows while any worker computes, and while weights are updated: what waits in vain while this stands still waits
+  // for something that hangs.
   [[nodiscard]] std::uint64_t progress();
 
   // Rings, as the private view of one side.
@@ -138,8 +145,8 @@ class Store {
   // Worker w's activation arena, or the coordinator's (kCoordinatorArena).
   [[nodiscard]] ArenaView& arena(std::uint64_t arena);
 
-  // What this process has mapped by now of a file of the store, from its first byte on. `cuts`: where weights and gradients of
-  // another layer begin, in order.
+  // What this process has mapped by now of a file of the store, from its first byte on. `cuts`: where weights and
+  // gradients of another layer begin, in order.
   struct Region {
     StorePart part = StorePart::kControl;
     int fd = -1;
@@ -190,7 +197,7 @@ class Store {
   Mapping gradients_;
   Mapping state_;
   std::vector<std::unique_ptr<ArenaView>> arenas_;  // workers', then the coordinator's
-  std::vector<std::uint64_t> parameter_cuts_;  // of regions(), in order
+  std::vector<std::uint64_t> parameter_cuts_;       // of regions(), in order
   std::vector<std::uint64_t> gradient_cuts_;
   std::optional<PagePopulator> populator_;  // last: it uses the mappings
 };

@@ -8,7 +8,8 @@ namespace {
 
 void add_buffers(const Command& command, const Catalogue& catalogue, std::vector<BlockRow>& rows) {
   for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
-    if (catalogue.layer(static_cast<int>(command.layer_base) + layer).num_buffers > 0) rows.push_back({BlockKind::kBuffers, layer});
+    if (catalogue.layer(static_cast<int>(command.layer_base) + layer).num_buffers > 0)
+      rows.push_back({BlockKind::kBuffers, layer});
   }
 }
 
@@ -20,12 +21,15 @@ std::vector<BlockRow> input_rows(const Command& command, const Catalogue& catalo
   rows.push_back({BlockKind::kActivation, command.first_layer});
   if (command.phase == Phase::kBackward) {
     if (command.has(Command::kGrainLayer)) {
-      for (int layer = command.first_layer + 1; layer < command.end_layer; ++layer) rows.push_back({BlockKind::kActivation, layer});
+      for (int layer = command.first_layer + 1; layer < command.end_layer; ++layer)
+        rows.push_back({BlockKind::kActivation, layer});
     }
-    for (int layer = command.first_layer; layer < command.end_layer; ++layer) rows.push_back({BlockKind::kRecompute, layer});
+    for (int layer = command.first_layer; layer < command.end_layer; ++layer)
+      rows.push_back({BlockKind::kRecompute, layer});
   }
   if (command.runs_loss()) rows.push_back({BlockKind::kArguments, 0});
-  for (int i = 0; command.first_layer == 0 && i < command.num_input_imports; ++i) rows.push_back({BlockKind::kInputImport, i});
+  for (int i = 0; command.first_layer == 0 && i < command.num_input_imports; ++i)
+    rows.push_back({BlockKind::kInputImport, i});
   for (int i = 0; command.runs_loss() && i < command.num_argument_imports; ++i) {
     rows.push_back({BlockKind::kArgumentImport, i});
   }

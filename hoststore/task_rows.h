@@ -19,7 +19,8 @@ struct BlockRow {
 // True for a block that all microbatches of a task share.
 [[nodiscard]] constexpr bool is_once_a_task(BlockKind kind) { return kind == BlockKind::kBuffers; }
 
-// In the order in which a worker fetches them; a gradient is the last. A block of kind kRecompute may turn out not to exist.
+// In the order in which a worker fetches them; a gradient is the last. A block of kind kRecompute may turn out not to
+// exist.
 [[nodiscard]] std::vector<BlockRow> input_rows(const Command& command, const Catalogue& catalogue);
 
 // Likewise: blocks of kind kRecompute exist if the layer saved something.

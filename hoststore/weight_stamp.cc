@@ -15,7 +15,8 @@ void WeightStamp::publish(std::uint64_t version, std::uint64_t checksum) {
 WeightStamp::Contents WeightStamp::observe() const {
   const std::uint64_t state = state_.load(std::memory_order_acquire);
   if (state == 0) return {};
-  return {.is_complete = state % 2 == 0, .version = (state - 1) / 2, .checksum = checksum_.load(std::memory_order_relaxed)};
+  return {
+      .is_complete = state % 2 == 0, .version = (state - 1) / 2, .checksum = checksum_.load(std::memory_order_relaxed)};
 }
 
 }  // namespace rp

@@ -9,8 +9,9 @@
 
 namespace rp {
 
-// Lies in the control segment. Writer: the coordinator; a reader verifies with it that a copy is what its command names.
-// Its fields are atomic since the protocol may be broken: then it is written while it is read, and that must be seen.
+// Lies in the control segment. Writer: the coordinator; a reader verifies with it that a copy is what its command
+// names. Its fields are atomic since the protocol may be broken: then it is written while it is read, and that must be
+// seen.
 class WeightStamp {
  public:
   using ShmFormat = void;

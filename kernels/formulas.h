@@ -6,7 +6,8 @@
 
 namespace rp {
 
-// How a root mean square norm applies its weight w to the normalised x (fp32 until it is rounded to the activations' dtype).
+// How a root mean square norm applies its weight w to the normalised x (fp32 until it is rounded to the activations'
+// dtype).
 enum class NormKind : std::uint8_t {
   kRounded,    // w * round(x): Llama, Qwen
   kUnrounded,  // round(w * x): GPT-OSS, OLMo

@@ -1,8 +1,9 @@
 // kernels/layer_arguments.h
-// Arguments of the loops of a transformer's layers, for the CPU's kernels (cpu/layer_kernels.h) and a GPU's (gpu_kernels.h).
+// Arguments of the loops of a transformer's layers, for the CPU's kernels (cpu/layer_kernels.h) and a GPU's
+// (gpu_kernels.h).
 //
-// Arrays are plain and without gaps. Activations and weights are of a working dtype (common/dtype.h) that the call names; `element(x)` rounds
-// to it. Arithmetic is fp32; values are rounded once when stored.
+// Arrays are plain and without gaps. Activations and weights are of a working dtype (common/dtype.h) that the call
+// names; `element(x)` rounds to it. Arithmetic is fp32; values are rounded once when stored.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@
 
 namespace rp::models {
 
-// y = weight * element(x * rstd), rstd = 1 / sqrt(mean(x^2) + epsilon), for rows of `columns` elements; or as its kind says.
+// y = weight * element(x * rstd), rstd = 1 / sqrt(mean(x^2) + epsilon), for rows of `columns` elements; or as its kind
+// says.
 struct RmsNormRows {
   const void* x = nullptr;
   const void* weight = nullptr;
@@ -64,9 +66,9 @@ struct GluGrad {
   Activation activation = Activation::kSilu;
 };
 
-// Softmax cross entropy of rows of logits, and z-loss: z_loss * log_sum^2, where log_sum = log(sum of exp(logit)). Writes a row's cross
-// entropy, and where `with_gradient` overwrites its logits by the gradient of scale times the sum of both:
-// scale * ((1 + 2 * z_loss * log_sum) * softmax - one at the label).
+// Softmax cross entropy of rows of logits, and z-loss: z_loss * log_sum^2, where log_sum = log(sum of exp(logit)).
+// Writes a row's cross entropy, and where `with_gradient` overwrites its logits by the gradient of scale times the sum
+// of both: scale * ((1 + 2 * z_loss * log_sum) * softmax - one at the label).
 struct CrossEntropyRows {
   void* logits = nullptr;
   const std::int64_t* labels = nullptr;  // one per row, in [0, columns)
@@ -78,7 +80,8 @@ struct CrossEntropyRows {
   float* log_sums = nullptr;  // one per row, written; null: not wanted
 };
 
-// Tiles of attention (models/layers/attention.h). Queries and columns of a tile are a multiple of 16; unused ones are zero.
+// Tiles of attention (models/layers/attention.h). Queries and columns of a tile are a multiple of 16; unused ones are
+// zero.
 
 // A window that leaves out nothing.
 inline constexpr std::int64_t kWholeWindow = std::int64_t{1} << 40;
@@ -99,7 +102,8 @@ struct CausalSoftmaxRows {
 
 // From scores and gradients of probabilities, both transposed, to probabilities and gradients of scores:
 //   p = exp(scale * score - log_sum of the query),  grad_score = scale * p * (grad_p - delta of the query)
-// Query r sees key c if first_visible + r - window < c <= first_visible + r. Rows are pairs of keys: row i is keys 2i and 2i + 1.
+// Query r sees key c if first_visible + r - window < c <= first_visible + r. Rows are pairs of keys: row i is keys 2i
+// and 2i + 1.
 struct AttentionGradRows {
   const float* scores = nullptr;  // [keys, queries]
   const float* grads = nullptr;   // [keys, queries]
@@ -109,7 +113,7 @@ struct AttentionGradRows {
   void* grad_scores = nullptr;        // [keys, queries]
   void* grad_scores_pairs = nullptr;  // the same as [keys / 2, queries, 2]; in bf16 only
   std::int64_t queries = 0;
-  std::int64_t keys = 0;              // those behind are written as zero
+  std::int64_t keys = 0;  // those behind are written as zero
   std::int64_t first_visible = 0;
   float scale = 1;
   std::int64_t window = kWholeWindow;

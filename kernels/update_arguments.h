@@ -39,18 +39,18 @@ struct UpdateStep {
   bool clips_values = false;
   float max_value = std::numeric_limits<float>::infinity();
   bool couples_decay = false;
-  float coupled_decay = 0;   // weight decay as part of the gradient
-  float decay = 1;           // 1 - learning_rate * weight_decay
-  float m_decay = 0;         // momentum; 0 in the first step
-  float m_weight = 0;        // kAdam: 1 - beta1 if that is below 0.5, else -beta1. kMomentum: 1 - dampening; 1 in the first
+  float coupled_decay = 0;  // weight decay as part of the gradient
+  float decay = 1;          // 1 - learning_rate * weight_decay
+  float m_decay = 0;        // momentum; 0 in the first step
+  float m_weight = 0;  // kAdam: 1 - beta1 if that is below 0.5, else -beta1. kMomentum: 1 - dampening; 1 in the first
   bool m_from_gradient = false;  // 1 - beta1 >= 0.5: exact for beta1 = 0
   bool nesterov = false;
-  float nesterov_weight = 0; // momentum
+  float nesterov_weight = 0;  // momentum
   float beta2 = 0;
   float v_weight = 0;      // 1 - beta2
   float v_correction = 1;  // sqrt(1 - beta2^t)
   float epsilon = 0;
-  float step_size = 0;     // -learning_rate; kAdam: / (1 - beta1^t)
+  float step_size = 0;  // -learning_rate; kAdam: / (1 - beta1^t)
 };
 
 // Gradients of one group: one array per use of the group's parameters (two for a tied embedding), added in this order.

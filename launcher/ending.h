@@ -11,9 +11,9 @@ namespace rp {
 struct RunEnd {
   int coordinator_status = 0;
   std::optional<int> failed_worker_status = std::nullopt;  // of the first worker that ended without being told to
-  bool cut_short = false;                   // rp-launch killed the run because of repeated INT
-  bool preempted = false;                   // the program said that its state is saved
-  std::set<int> stop_signals = {};               // that rp-launch received
+  bool cut_short = false;                                  // rp-launch killed the run because of repeated INT
+  bool preempted = false;                                  // the program said that its state is saved
+  std::set<int> stop_signals = {};                         // that rp-launch received
 };
 
 // 128 + n for an end by signal n, else the exit code.

@@ -28,19 +28,21 @@ Variables shared_variables(const LaunchOptions& options, int num_workers) {
 }
 
 // One GPU a worker; none where the device is another.
-GpuChoice chosen_gpus(const LaunchOptions& options, const LocalMachine& machine, const std::filesystem::path& own_directory,
-                      const std::string& library_path) {
+GpuChoice chosen_gpus(const LaunchOptions& options, const LocalMachine& machine,
+                      const std::filesystem::path& own_directory, const std::string& library_path) {
   if (!options.gpus) return {};
   const std::string& asked = options.gpus->asked;
   if (find_cuda_plugin(own_directory, library_path).empty()) {
-    throw Error(ExitCode::kNoResource, cat(asked, ": this build has no CUDA device: ", kCudaPlugin, " is neither beside rp-launch nor "
-                                           "in the library directory; build it where nvcc is: scripts/build.sh release programs; or use --device cpu instead"));
+    throw Error(ExitCode::kNoResource, cat(asked, ": this build has no CUDA device: ", kCudaPlugin,
+                                           " is neither beside rp-launch nor in the library directory; build it where "
+                                           "nvcc is: scripts/build.sh release programs; or use --device cpu instead"));
   }
   GpuChoice choice = choose_gpus(*options.gpus, machine.gpus, machine.cuda);
   const std::size_t workers = options.workers ? static_cast<std::size_t>(*options.workers) : choice.gpus.size();
   if (workers != choice.gpus.size()) {
-    throw Error(ExitCode::kUsage, cat(asked, " gives ", choice.gpus.size(), " workers, one for each GPU, and --workers is ", workers,
-                                      "; leave --workers out, or name a GPU several times for several workers on it"));
+    throw Error(ExitCode::kUsage,
+                cat(asked, " gives ", choice.gpus.size(), " workers, one for each GPU, and --workers is ", workers,
+                    "; leave --workers out, or name a GPU several times for several workers on it"));
   }
   return choice;
 }
@@ -52,7 +54,8 @@ int num_sharers(const std::vector<Gpu>& gpus, const Gpu& of) {
 // What a worker has at least of a GPU's memory.
 std::uint64_t least_memory(const std::vector<Gpu>& gpus) {
   std::uint64_t least = UINT64_MAX;
-  for (const Gpu& gpu : gpus) least = std::min(least, gpu.memory_bytes / static_cast<std::uint64_t>(num_sharers(gpus, gpu)));
+  for (const Gpu& gpu : gpus)
+    least = std::min(least, gpu.memory_bytes / static_cast<std::uint64_t>(num_sharers(gpus, gpu)));
   return least;
 }
 
@@ -74,7 +77,8 @@ std::vector<CpuList> bound_cpus(const LocalMachine& machine, const std::vector<G
 }
 
 PlannedProcess planned_worker(const LaunchOptions& options, const Variables& shared, int worker) {
-  PlannedProcess process{.name = cat("worker ", worker), .board_index = 1 + worker, .variables = shared, .cpus = {}, .gpu = {}};
+  PlannedProcess process{
+      .name = cat("worker ", worker), .board_index = 1 + worker, .variables = shared, .cpus = {}, .gpu = {}};
   process.variables.emplace_back(kRoleVariable, "worker");
   process.variables.emplace_back(kWorkerVariable, std::to_string(worker));
   const std::string threads = std::to_string(options.settings.threads_per_worker.value_or(1));

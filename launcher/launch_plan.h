@@ -28,8 +28,8 @@ struct LaunchPlan {
   std::vector<std::string> command;
   std::vector<PlannedProcess> processes;  // the coordinator, then the workers
   bool tag_output = false;
-  std::filesystem::path log_dir;          // empty: none
-  std::string note;                       // what the person should know about the choice of GPUs; empty: nothing
+  std::filesystem::path log_dir;  // empty: none
+  std::string note;               // what the person should know about the choice of GPUs; empty: nothing
 };
 
 // What the machine offers.
@@ -43,10 +43,11 @@ struct LocalMachine {
 // Without `with_gpus` the driver is not asked.
 [[nodiscard]] LocalMachine observe_machine(bool with_gpus);
 
-// `own_directory`: where rp-launch lies. Throws rp::Error kNotFound or kCannotExecute for the program; for GPUs kNoResource or
-// kUsage, also where there is no plug-in for them (`library_path`: as LD_LIBRARY_PATH).
+// `own_directory`: where rp-launch lies. Throws rp::Error kNotFound or kCannotExecute for the program; for GPUs
+// kNoResource or kUsage, also where there is no plug-in for them (`library_path`: as LD_LIBRARY_PATH).
 [[nodiscard]] LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& machine,
-                                          const std::filesystem::path& own_directory, const std::string& library_path = "");
+                                          const std::filesystem::path& own_directory,
+                                          const std::string& library_path = "");
 
 // One line a process, with a heading; a column for the GPUs where there are some.
 [[nodiscard]] std::string launch_plan_table(const LaunchPlan& plan);

@@ -23,12 +23,15 @@ std::filesystem::path own_directory() {
 int launch(const std::vector<std::string>& arguments) {
   const std::string library_path = rp::environment_value("LD_LIBRARY_PATH").value_or("");
   if (!arguments.empty() && arguments[0] == "doctor") {
-    return rp::run_doctor(rp::parse_doctor_options({arguments.begin() + 1, arguments.end()}), own_directory(), library_path);
+    return rp::run_doctor(rp::parse_doctor_options({arguments.begin() + 1, arguments.end()}), own_directory(),
+                          library_path);
   }
   const rp::LaunchOptions options = rp::parse_launch_options(arguments);
   if (options.action == rp::LaunchOptions::Action::kHelp) return rp::print_output(rp::launch_help());
-  if (options.action == rp::LaunchOptions::Action::kVersion) return rp::print_output(rp::cat("rp-launch ", RP_VERSION, "\n"));
-  rp::LaunchPlan plan = rp::make_launch_plan(options, rp::observe_machine(options.gpus.has_value()), own_directory(), library_path);
+  if (options.action == rp::LaunchOptions::Action::kVersion)
+    return rp::print_output(rp::cat("rp-launch ", RP_VERSION, "\n"));
+  rp::LaunchPlan plan =
+      rp::make_launch_plan(options, rp::observe_machine(options.gpus.has_value()), own_directory(), library_path);
   if (!plan.note.empty()) std::cerr << "rp-launch: note: " << plan.note << "\n";
   if (options.dry_run) return rp::print_output(rp::launch_plan_table(plan));
   rp::Supervisor supervisor(std::move(plan));

@@ -30,8 +30,9 @@ const OptionSpec* find_letter(char letter) {
   std::vector<std::string> names;
   for (const OptionSpec& spec : launch_option_specs()) names.push_back(cat("--", spec.name));
   const std::string name = word.substr(0, word.find('='));
-  throw Error(ExitCode::kUsage, cat("unknown option ", name, did_you_mean(name, names),
-                                    "; rp-launch --help lists the options. Options of the program come after its name"));
+  throw Error(ExitCode::kUsage,
+              cat("unknown option ", name, did_you_mean(name, names),
+                  "; rp-launch --help lists the options. Options of the program come after its name"));
 }
 
 // How many words the option at arguments[place] takes up, its value included.
@@ -100,9 +101,7 @@ class AskedSettings {
   [[nodiscard]] std::optional<Asked> value(const char* option) const {
     if (words_.count(option) > 0) {
       const bool is_switch = find_spec(option)->argument[0] == '\0';
-      const std::string value = !is_switch                   ? words_[option].as<std::string>()
-                                : words_[option].as<bool>() ? "1"
-                                                            : "0";
+      const std::string value = !is_switch ? words_[option].as<std::string>() : words_[option].as<bool>() ? "1" : "0";
       return Asked{cat("--", option), value, true};
     }
     const char* variable = find_spec(option)->variable;
@@ -120,13 +119,14 @@ void read_device(const AskedSettings& asked, LaunchOptions& options) {
   auto gpus = asked.value("gpus");
   const auto workers = asked.value("workers");
   if (workers) {
-    options.workers = parse_count(workers->name, workers->value, 1, kMaxWorkers, "; for more cores raise --threads-per-worker");
+    options.workers =
+        parse_count(workers->name, workers->value, 1, kMaxWorkers, "; for more cores raise --threads-per-worker");
   }
   if (device) options.settings.device = parse_device(device->name, device->value);
   if (gpus && device && options.settings.device != "cuda" && device->by_option >= gpus->by_option) {
     if (device->by_option == gpus->by_option) {
-      throw Error(ExitCode::kUsage, cat(gpus->name, " and ", device->name, " ", device->value, " are both set, choose one: drop ",
-                                        gpus->name));
+      throw Error(ExitCode::kUsage, cat(gpus->name, " and ", device->name, " ", device->value,
+                                        " are both set, choose one: drop ", gpus->name));
     }
     gpus.reset();  // an option wins over a variable
   }
@@ -169,8 +169,10 @@ void read_settings(const AskedSettings& asked, LaunchOptions& options) {
   if (const auto a = asked.value("allow-nondeterminism")) {
     options.settings.allow_nondeterminism = parse_switch(a->name, a->value);
   }
-  if (const auto a = asked.value("fp16-accumulation")) options.settings.fp16_accumulation = parse_switch(a->name, a->value);
-  if (const auto a = asked.value("check-consistency")) options.settings.check_consistency = parse_switch(a->name, a->value);
+  if (const auto a = asked.value("fp16-accumulation"))
+    options.settings.fp16_accumulation = parse_switch(a->name, a->value);
+  if (const auto a = asked.value("check-consistency"))
+    options.settings.check_consistency = parse_switch(a->name, a->value);
   if (const auto a = asked.value("trace")) options.settings.trace = parse_file(a->name, a->value);
   if (const auto a = asked.value("gpu-profile")) options.settings.gpu_profile = parse_gpu_profile(a->name, a->value);
   if (const auto a = asked.value("bind")) options.bind = parse_choice(a->name, a->value, {"numa", "none"});
@@ -188,25 +190,35 @@ const std::vector<OptionSpec>& launch_option_specs() {
   static const std::vector<OptionSpec> specs = {
       {"n", "workers", "N", "RP_WORKERS", "Worker processes (default: the cores that may be used, or the GPUs)"},
       {"", "device", "cpu|cuda|sim:NAME", "RP_DEVICE", "Device of the workers (default: cpu)"},
-      {"", "gpus", "N|LIST|all", "RP_GPUS", "Use N GPUs, or those of a list such as 0,2,5 or of UUIDs: one worker for each entry"},
-      {"", "signals", "memops|events", "RP_SIGNALS", "How the GPUs of different workers wait for each other (default: memops)"},
-      {"", "gpu-memory", "SIZE", "RP_GPU_MEMORY", "How much of a GPU's memory a worker takes, as 24G (default: what is free)"},
-      {"", "allow-nondeterminism", "", "RP_ALLOW_NONDETERMINISM", "Let GPUs use kernels whose sums have no fixed order"},
-      {"", "fp16-accumulation", "", "RP_FP16_ACCUMULATION", "Let GPUs add up products of fp16 matrices in fp16: faster, less exact"},
+      {"", "gpus", "N|LIST|all", "RP_GPUS",
+       "Use N GPUs, or those of a list such as 0,2,5 or of UUIDs: one worker for each entry"},
+      {"", "signals", "memops|events", "RP_SIGNALS",
+       "How the GPUs of different workers wait for each other (default: memops)"},
+      {"", "gpu-memory", "SIZE", "RP_GPU_MEMORY",
+       "How much of a GPU's memory a worker takes, as 24G (default: what is free)"},
+      {"", "allow-nondeterminism", "", "RP_ALLOW_NONDETERMINISM",
+       "Let GPUs use kernels whose sums have no fixed order"},
+      {"", "fp16-accumulation", "", "RP_FP16_ACCUMULATION",
+       "Let GPUs add up products of fp16 matrices in fp16: faster, less exact"},
       {"", "threads-per-worker", "K", "RP_THREADS_PER_WORKER", "CPU threads of each worker (default: 1)"},
       {"", "store", "shm|memfd", "RP_STORE", "Memory behind the host store (default: shm where it is large enough)"},
-      {"", "params-on", "DIR", "RP_PARAMS_ON", "Keep weights, gradients and optimizer state in files in DIR (default: memory)"},
+      {"", "params-on", "DIR", "RP_PARAMS_ON",
+       "Keep weights, gradients and optimizer state in files in DIR (default: memory)"},
       {"", "plan", "auto|FILE", "RP_PLAN", "How layers are cut into stages (default: auto)"},
       {"", "prefetch", "0|1", "RP_PREFETCH", "Upload the next stage while one computes (default: 1)"},
-      {"", "warm-up", "0|1", "RP_WARM_UP", "Run each kind of layer once before the first step (default: 1 on GPUs, else 0)"},
+      {"", "warm-up", "0|1", "RP_WARM_UP",
+       "Run each kind of layer once before the first step (default: 1 on GPUs, else 0)"},
       {"", "give-way", "all|weights|gradients|none", "RP_GIVE_WAY",
        "Which bulk copies let inputs and outputs pass on a GPU's link (default: all)"},
       {"", "wait-timeout", "SECONDS", "RP_WAIT_TIMEOUT", "Fail when nothing computes for so long (default: 600)"},
-      {"", "attach-timeout", "SECONDS", "RP_ATTACH_TIMEOUT", "Fail when a worker has not started after so long (default: 120)"},
+      {"", "attach-timeout", "SECONDS", "RP_ATTACH_TIMEOUT",
+       "Fail when a worker has not started after so long (default: 120)"},
       {"", "check-consistency", "", "RP_CHECK_CONSISTENCY",
        "Verify every upload and gradient by version and checksum (slow; finds errors of the runtime)"},
-      {"", "trace", "FILE", "RP_TRACE", "Write what every process did and when to FILE, for Perfetto and chrome://tracing"},
-      {"", "gpu-profile", "NAME|FILE", "RP_GPU_PROFILE", "Predict with this profile what a step takes (train prints it in the end)"},
+      {"", "trace", "FILE", "RP_TRACE",
+       "Write what every process did and when to FILE, for Perfetto and chrome://tracing"},
+      {"", "gpu-profile", "NAME|FILE", "RP_GPU_PROFILE",
+       "Predict with this profile what a step takes (train prints it in the end)"},
       {"", "bind", "numa|none", "RP_BIND", "Bind workers to cores (default: numa where there are several nodes)"},
       {"", "tag-output", "", "RP_TAG_OUTPUT", "Prefix each line of output with the name of its process"},
       {"", "log-dir", "DIR", "RP_LOG_DIR", "Append each process's output to DIR/NAME.out and DIR/NAME.err instead"},
@@ -234,10 +246,11 @@ LaunchOptions parse_launch_options(const std::vector<std::string>& arguments) {
 }
 
 std::string launch_help() {
-  return cat(make_parser().help(),
-             "\nThe options end at the first word that is none; all after it is the program's.\n"
-             "A variable in brackets sets the default of its option.\n"
-             "rp-launch doctor [options] looks at this machine and says what is wrong with it: rp-launch doctor --help\n");
+  return cat(
+      make_parser().help(),
+      "\nThe options end at the first word that is none; all after it is the program's.\n"
+      "A variable in brackets sets the default of its option.\n"
+      "rp-launch doctor [options] looks at this machine and says what is wrong with it: rp-launch doctor --help\n");
 }
 
 }  // namespace rp

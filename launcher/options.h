@@ -19,14 +19,14 @@ struct LaunchOptions {
   enum class Action { kRun, kHelp, kVersion };
 
   Action action = Action::kRun;
-  std::optional<int> workers;         // default: the usable cores, or the GPUs
-  std::optional<GpuRequest> gpus;     // where the device is "cuda"
-  std::optional<std::string> bind;    // "numa", "none"; default: numa where there are several nodes
+  std::optional<int> workers;       // default: the usable cores, or the GPUs
+  std::optional<GpuRequest> gpus;   // where the device is "cuda"
+  std::optional<std::string> bind;  // "numa", "none"; default: numa where there are several nodes
   RuntimeSettings settings;
   bool tag_output = false;
   std::optional<std::string> log_dir;
   bool dry_run = false;
-  std::vector<std::string> command;   // the program and its arguments, verbatim
+  std::vector<std::string> command;  // the program and its arguments, verbatim
 };
 
 // `arguments`: all after the program's own name. The options end at the first word that is none, or after "--". Throws

@@ -29,8 +29,8 @@ class LineAssembler {
 };
 
 // A queue in front of a descriptor that others write to as well, which therefore stays as it is: one write of whole
-// lines, of at most PIPE_BUF bytes where they are no longer, whenever poll() says that there is room. A pipe is written through a
-// descriptor of its own that does not wait: between poll() and write() others may have filled it.
+// lines, of at most PIPE_BUF bytes where they are no longer, whenever poll() says that there is room. A pipe is written
+// through a descriptor of its own that does not wait: between poll() and write() others may have filled it.
 class OutputSink {
  public:
   explicit OutputSink(int fd) : fd_(fd), pipe_(reopen_pipe_without_waiting(fd)) {}

@@ -96,8 +96,8 @@ std::string place_text(const Failure& failure) {
 std::string advice(const Failure& failure) {
   const int signal_number = WIFSIGNALED(failure.status) ? WTERMSIG(failure.status) : 0;
   if (failure.out_of_memory) {
-    return "probably the kernel's out-of-memory killer (memory.events: oom_kill rose): give the job more memory, "
-           "or use fewer workers, a smaller batch or shorter sequences";
+    return "probably the kernel's out-of-memory killer (memory.events: oom_kill rose): give the job more memory, or "
+           "use fewer workers, a smaller batch or shorter sequences";
   }
   if (signal_number == SIGKILL) return "somebody or the kernel killed it: see dmesg, or the batch system's limits";
   if (signal_number != 0) {
@@ -105,7 +105,8 @@ std::string advice(const Failure& failure) {
   }
   const bool is_unexplained = !failure.fault && failure.said.empty();
   if (is_unexplained && failure.task.slot >= 0) {
-    return "something that the layer calls ends the process (exit(), _exit()): a layer must return, or throw to end the run";
+    return "something that the layer calls ends the process (exit(), _exit()): a layer must return, or throw to end "
+           "the run";
   }
   if (WEXITSTATUS(failure.status) == 0) return "what the program does before session.start() must not end a worker";
   return "the message above says what is wrong; docs/exit-codes.md lists the exit codes";

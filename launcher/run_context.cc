@@ -36,12 +36,14 @@ rlimit raise_open_files() {
   return before;
 }
 
-// What a run opens at least, so that one that cannot end well does not begin. What the program opens itself comes on top.
+// What a run opens at least, so that one that cannot end well does not begin. What the program opens itself comes on
+// top.
 void check_open_files(const rlimit& limit, std::size_t num_workers) {
   const auto check = [&](rlim_t allowed, rlim_t needed, const char* who) {
     if (allowed >= needed) return;
-    throw Error(ExitCode::kNoResource, cat("only ", allowed, " open files are allowed, but with ", num_workers, num_workers == 1 ? " worker " : " workers ",
-                                           who, " needs at least ", needed, "; raise the limit (ulimit -n)"));
+    throw Error(ExitCode::kNoResource, cat("only ", allowed, " open files are allowed, but with ", num_workers,
+                                           num_workers == 1 ? " worker " : " workers ", who, " needs at least ", needed,
+                                           "; raise the limit (ulimit -n)"));
   };
   check(limit.rlim_max, 24 + 5 * num_workers, "rp-launch");
   check(limit.rlim_cur, 24 + 2 * num_workers, "each process of the run");
@@ -76,7 +78,8 @@ RunContext RunContext::create(LaunchPlan plan, const sigset_t& handled) {
                  .liveness_write = UniqueFd(pipe[1]),
                  .no_input = UniqueFd(retry_interrupted([] { return open("/dev/null", O_RDONLY | O_CLOEXEC); }))};
   if (!run.no_input) {
-    throw Error(ExitCode::kNoResource, cat("cannot open /dev/null (", errno_text(errno), "); raise the limit on open files (ulimit -n)"));
+    throw Error(ExitCode::kNoResource,
+                cat("cannot open /dev/null (", errno_text(errno), "); raise the limit on open files (ulimit -n)"));
   }
   run.open_files = open_files;
   // What a terminal sends (Ctrl-C) reaches its whole foreground group, so the coordinator must be in it: see forward().

@@ -20,12 +20,12 @@ struct RunContext {
 
   LaunchPlan plan;
   FaultBoard board;
-  UniqueFd liveness_read;    // inherited by every member
-  UniqueFd liveness_write;   // held for the launcher's life, by nobody else
-  UniqueFd no_input;         // /dev/null
-  sigset_t signal_mask{};    // the launcher's before it blocked its signals
-  rlimit open_files{};       // likewise
-  bool has_terminal = false; // the coordinator then stays in the launcher's process group
+  UniqueFd liveness_read;     // inherited by every member
+  UniqueFd liveness_write;    // held for the launcher's life, by nobody else
+  UniqueFd no_input;          // /dev/null
+  sigset_t signal_mask{};     // the launcher's before it blocked its signals
+  rlimit open_files{};        // likewise
+  bool has_terminal = false;  // the coordinator then stays in the launcher's process group
   OutputSink out = OutputSink(1);
   OutputSink err = OutputSink(2);
 };

@@ -27,7 +27,8 @@ constexpr std::array kTransitions = {
     Transition{RunPhase::kRunning, RunPhase::kWorkerLost, "a worker failed"},
     Transition{RunPhase::kRunning, RunPhase::kInterrupted, "second INT"},
     Transition{RunPhase::kRunning, RunPhase::kWorkersEnding, "the coordinator ended"},
-    Transition{RunPhase::kWorkerLost, RunPhase::kTerminating, "the coordinator neither ended by itself nor wrote a checkpoint"},
+    Transition{RunPhase::kWorkerLost, RunPhase::kTerminating,
+               "the coordinator neither ended by itself nor wrote a checkpoint"},
     Transition{RunPhase::kWorkerLost, RunPhase::kInterrupted, "second INT"},
     Transition{RunPhase::kWorkerLost, RunPhase::kWorkersEnding, "the coordinator ended"},
     Transition{RunPhase::kTerminating, RunPhase::kWorkersEnding, "the coordinator ended"},
@@ -39,14 +40,14 @@ constexpr std::array kTransitions = {
     Transition{RunPhase::kKilling, RunPhase::kDone, "all ended, or one cannot be killed"},
 };
 
-constexpr std::int64_t kEndNs = kNsPerSecond / 2;           // of a worker that has nothing to do any more
+constexpr std::int64_t kEndNs = kNsPerSecond / 2;          // of a worker that has nothing to do any more
 constexpr std::int64_t kWatchedEndNs = 30 * kNsPerSecond;  // likewise, while a profiler or sanitizer writes its report
 
-constexpr std::int64_t kStandstillNs = 5 * kNsPerSecond;    // without any progress after an INT: the run stands still
+constexpr std::int64_t kStandstillNs = 5 * kNsPerSecond;  // without any progress after an INT: the run stands still
 
-constexpr std::int64_t kWriteNs = 30 * kNsPerSecond;        // of a slow disk, for a piece of a checkpoint
+constexpr std::int64_t kWriteNs = 30 * kNsPerSecond;  // of a slow disk, for a piece of a checkpoint
 
-constexpr std::int64_t kOutputNs = 2 * kNsPerSecond;        // for what is still to be written once a signal asked for an end
+constexpr std::int64_t kOutputNs = 2 * kNsPerSecond;  // for what is still to be written once a signal asked for an end
 
 constexpr std::uint64_t kFewTicks = 10;  // a tenth of a second: what any process needs for its end
 
@@ -62,7 +63,8 @@ sigset_t handled_signals() {
   return set;
 }
 
-// Whether no shell of this session watches this process group: its leader's parent is of another session, or of the same group.
+// Whether no shell of this session watches this process group: its leader's parent is of another session, or of the
+// same group.
 bool is_orphaned_group() {
   const pid_t parent = getppid();
   return getsid(parent) != getsid(0) || getpgid(parent) == getpgrp();
@@ -75,7 +77,8 @@ Supervisor::Supervisor(LaunchPlan plan)
   const sigset_t handled = handled_signals();
   signals_ = UniqueFd(signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals_) {  // they are blocked: nothing could end the run
-    throw Error(ExitCode::kNoResource, cat("cannot receive signals (", errno_text(errno), "); raise the limit on open files (ulimit -n)"));
+    throw Error(ExitCode::kNoResource,
+                cat("cannot receive signals (", errno_text(errno), "); raise the limit on open files (ulimit -n)"));
   }
   signal(SIGPIPE, SIG_IGN);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -99,7 +102,8 @@ int Supervisor::run() {
 }
 
 std::int64_t Supervisor::patience_ns(RunPhase phase) const {
-  const bool is_watched = std::any_of(members_.begin(), members_.end(), [](const auto& m) { return m->alive() && m->is_watched(); });
+  const bool is_watched =
+      std::any_of(members_.begin(), members_.end(), [](const auto& m) { return m->alive() && m->is_watched(); });
   switch (phase) {
     case RunPhase::kWorkerLost: return kNsPerSecond;
     case RunPhase::kTerminating: return kNsPerSecond / 2;
@@ -154,19 +158,21 @@ bool Supervisor::writes_state() {
   return heartbeat != std::exchange(state_heartbeat_, heartbeat);
 }
 
-// The kernel takes long to give back hundreds of GiB, longer where they are registered for GPUs; who waits for what never comes
-// uses no processor.
+// The kernel takes long to give back hundreds of GiB, longer where they are registered for GPUs; who waits for what
+// never comes uses no processor.
 void Supervisor::on_slow_deaths() {
   const std::string names = still_running();
   if (!names.empty()) {
-    if (!std::exchange(is_patience_told_, true)) run_.err.add(cat("rp-launch: waiting until memory is given back by ", names, "\n"));
+    if (!std::exchange(is_patience_told_, true))
+      run_.err.add(cat("rp-launch: waiting until memory is given back by ", names, "\n"));
     deadline_ = Deadline::after_ns(patience_ns(phase_));
     return;
   }
   for (const auto& member : members_) {
     if (!member->alive()) continue;
     run_.err.add(cat("rp-launch: ", member->name(), " (pid ", member->process().pid(),
-                     ") does not end after SIGKILL: it hangs in the kernel; see /proc/", member->process().pid(), "/stack\n"));
+                     ") does not end after SIGKILL: it hangs in the kernel; see /proc/", member->process().pid(),
+                     "/stack\n"));
   }
   move_to(RunPhase::kDone);
 }
@@ -188,7 +194,8 @@ void Supervisor::add_to(PollSet& set) {
   add_output_to(set);
   for (const auto& owner : members_) {
     Member* member = owner.get();
-    if (!member->channel().peer_gone()) set.add(member->channel().fd(), POLLIN, [this, member] { read_messages(*member); });
+    if (!member->channel().peer_gone())
+      set.add(member->channel().fd(), POLLIN, [this, member] { read_messages(*member); });
     for (const auto& output : member->outputs()) {
       ProcessOutput* stream = output.get();
       if (stream->wants_more()) set.add(stream->fd(), POLLIN, [stream] { stream->read_available(); });
@@ -231,7 +238,8 @@ void Supervisor::forward(const signalfd_siginfo& signal) {
     // A run that is well has its answer from the program: what it still does, and that a second INT ends it.
     num_interrupts_ == 0 ? watch_progress() : dump("interrupted");  // as they are before it
   }
-  const bool has_it = run_.has_terminal && signal.ssi_code == SI_KERNEL && getpgid(coordinator().process().pid()) == getpgrp();
+  const bool has_it =
+      run_.has_terminal && signal.ssi_code == SI_KERNEL && getpgid(coordinator().process().pid()) == getpgrp();
   if (!has_it) coordinator().process().send_signal(number);
   end_.stop_signals.insert(number);
   for (OutputSink* sink : {&run_.out, &run_.err}) sink->drop_what_does_not_fit();
@@ -311,8 +319,8 @@ void Supervisor::handle_deaths() {
   }
   // What the coordinator said before a worker ended (kFinished) must be known first.
   if (!dead.empty()) read_messages(coordinator());
-  // Those who left no record count as of now, and those whose waits ran out after them: the cause of such a wait is elsewhere.
-  // Workers come before the coordinator, which may have ended because of them.
+  // Those who left no record count as of now, and those whose waits ran out after them: the cause of such a wait is
+  // elsewhere. Workers come before the coordinator, which may have ended because of them.
   const auto fault_time = [this](const Member* member) -> std::int64_t {
     const std::optional<Fault> fault = run_.board.entry(member->board_index()).fault();
     if (!fault) return INT64_MAX - 1;
@@ -334,9 +342,12 @@ void Supervisor::on_coordinator_death(Member& coordinator) {
   // An exit code other than 0 is the program's own word: it has said why.
   if (WIFSIGNALED(status) && !asked && !coordinator.killed_on_purpose()) note_failure(coordinator);
   constexpr int kNotLoaded = 127;  // by the dynamic loader, which has named the library
-  if (WIFEXITED(status) && WEXITSTATUS(status) == kNotLoaded && run_.board.entry(coordinator.board_index()).state() == ProcessState::kNotStarted) {
-    run_.err.add("rp-launch: the program was not loaded; where a library of LibTorch is missing, give its folder: LD_LIBRARY_PATH="
-                 "$(python3 -c 'import torch; print(torch.__path__[0])')/lib, or link it once (docs/library.md)\n");
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kNotLoaded &&
+      run_.board.entry(coordinator.board_index()).state() == ProcessState::kNotStarted) {
+    run_.err.add(
+        "rp-launch: the program was not loaded; where a library of LibTorch is missing, give its folder: "
+        "LD_LIBRARY_PATH="
+        "$(python3 -c 'import torch; print(torch.__path__[0])')/lib, or link it once (docs/library.md)\n");
   }
   if (phase_ != RunPhase::kKilling) move_to(RunPhase::kWorkersEnding);
 }
@@ -450,7 +461,8 @@ void Supervisor::write_queued_output() {
   run_.err.drop_queued();
   const std::size_t dropped = run_.out.dropped_bytes() + run_.err.dropped_bytes();
   if (dropped == 0) return;
-  run_.err.add(cat("rp-launch: ", bytes_text(dropped), " of output could not be written by the end of the run and are dropped\n"));
+  run_.err.add(cat("rp-launch: ", bytes_text(dropped),
+                   " of output could not be written by the end of the run and are dropped\n"));
   PollSet set;
   add_output_to(set);
   set.wait(Deadline::after_ns(0));  // if there is room now

@@ -26,13 +26,13 @@ namespace rp {
 
 // How far a run is. The transitions are the table in supervisor.cc.
 enum class RunPhase {
-  kRunning,       // all is well
-  kWorkerLost,    // a worker failed: the coordinator may end by itself
-  kTerminating,   // the coordinator was sent TERM
-  kInterrupted,   // second INT: the coordinator has little time left
-  kWorkersEnding, // the coordinator has ended: the workers follow by themselves
-  kKilling,       // everything was sent KILL
-  kDone,          // nothing is left
+  kRunning,        // all is well
+  kWorkerLost,     // a worker failed: the coordinator may end by itself
+  kTerminating,    // the coordinator was sent TERM
+  kInterrupted,    // second INT: the coordinator has little time left
+  kWorkersEnding,  // the coordinator has ended: the workers follow by themselves
+  kKilling,        // everything was sent KILL
+  kDone,           // nothing is left
 };
 
 // Owns everything of one run. Made and used in the main thread of a process without other threads.
@@ -101,18 +101,18 @@ class Supervisor {
   std::optional<RunTrace> trace_;
   std::vector<Member*> to_attach_;
   RunPhase phase_ = RunPhase::kRunning;
-  Deadline deadline_ = Deadline::never();         // of the phase
-  std::map<pid_t, std::uint64_t> ticks_;          // of processes that were killed, when they were looked at
-  bool has_been_stopped_ = false;                 // since the loop waited last
+  Deadline deadline_ = Deadline::never();  // of the phase
+  std::map<pid_t, std::uint64_t> ticks_;   // of processes that were killed, when they were looked at
+  bool has_been_stopped_ = false;          // since the loop waited last
   bool is_patience_told_ = false;
   bool is_failure_told_ = false;
-  std::uint64_t state_heartbeat_ = 0;             // the coordinator's, when it was looked at
+  std::uint64_t state_heartbeat_ = 0;  // the coordinator's, when it was looked at
   int num_interrupts_ = 0;
-  bool finished_ = false;                         // the coordinator announced its normal end
+  bool finished_ = false;  // the coordinator announced its normal end
   RunEnd end_;
   std::optional<Failure> failure_;
-  std::vector<ProcessSnapshot> dumped_;           // what was printed last
-  std::vector<ProcessSnapshot> interrupted_at_;   // when the run was last looked at after an INT
+  std::vector<ProcessSnapshot> dumped_;          // what was printed last
+  std::vector<ProcessSnapshot> interrupted_at_;  // when the run was last looked at after an INT
   Deadline look_again_ = Deadline::never();
 };
 

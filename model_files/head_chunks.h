@@ -1,6 +1,6 @@
 // model_files/head_chunks.h
-// Tokens whose logits exist at a time in the loss of a language model. models/ computes in these chunks, and says why they are as
-// long; layer_costs() reckons with them.
+// Tokens whose logits exist at a time in the loss of a language model. models/ computes in these chunks, and says why
+// they are as long; layer_costs() reckons with them.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,8 @@
 namespace rp {
 namespace {
 
-// The store's layout (hoststore/catalogue.h): parameters start at multiples of 32 elements, weight groups at multiples of 4096 bytes.
+// The store's layout (hoststore/catalogue.h): parameters start at multiples of 32 elements, weight groups at multiples
+// of 4096 bytes.
 constexpr std::uint64_t kElementAlignment = 32;
 constexpr std::uint64_t kGroupAlignment = 4096;
 
@@ -24,8 +25,9 @@ std::uint64_t bytes_of(double bytes) { return static_cast<std::uint64_t>(std::ll
 struct ElementwiseTable {
   double norm_forward = 0, norm_backward = 0;      // RMSNorm, per element of its input
   double rotary_forward = 0, rotary_backward = 0;  // per element of queries and keys
-  double glu_forward = 0, glu_backward = 0;  // per element of the intermediate width
-  double expert_forward = 0, expert_backward = 0;  // gather and weighted scatter, per element of the hidden width and choice
+  double glu_forward = 0, glu_backward = 0;        // per element of the intermediate width
+  double expert_forward = 0,
+         expert_backward = 0;  // gather and weighted scatter, per element of the hidden width and choice
 };
 
 ElementwiseTable elementwise_table(Elementwise kind, double e) {
@@ -59,21 +61,23 @@ bool adds_up_in_fp16(const CostSettings& settings) {
   return settings.accumulate == Accumulate::kFp16 && settings.element_bytes == 2;
 }
 
-// As models/ does it on a GPU. A product adds its weight's to the fp32 sum itself, unless it adds up in fp16: then there is one
-// in fp16 first (models/layers/linear.h). So there is of experts where LibTorch's product makes them (models/layers/grouped_linear.h). Those of
-// norms and biases are made in fp32, and autograd adds them.
+// As models/ does it on a GPU. A product adds its weight's to the fp32 sum itself, unless it adds up in fp16: then
+// there is one in fp16 first (models/layers/linear.h). So there is of experts where LibTorch's product makes them
+// (models/layers/grouped_linear.h). Those of norms and biases are made in fp32, and autograd adds them.
 GradientCost gradient_cost(const LayerTensor& tensor, const CostSettings& settings) {
   const auto e = static_cast<double>(settings.element_bytes);
   if (settings.elementwise == Elementwise::kEager) return {.bytes = 3 * e, .workspace_bytes = e};
   switch (tensor.shape.size()) {
     case 1: return {.bytes = 12, .workspace_bytes = 4};
     case 3: return {.bytes = 8 + 3 * e, .workspace_bytes = e};
-    default: return adds_up_in_fp16(settings) ? GradientCost{.bytes = 8 + e, .workspace_bytes = e} : GradientCost{.bytes = 8};
+    default:
+      return adds_up_in_fp16(settings) ? GradientCost{.bytes = 8 + e, .workspace_bytes = e} : GradientCost{.bytes = 8};
   }
 }
 
-// One model and one microbatch. Letters as in docs/design/cost-model.md: B sequences, S positions, T = B S tokens, H hidden,
-// Q and K the widths of queries and keys, I intermediate, C experts a token goes through, V vocabulary, e element bytes.
+// One model and one microbatch. Letters as in docs/design/cost-model.md: B sequences, S positions, T = B S tokens, H
+// hidden, Q and K the widths of queries and keys, I intermediate, C experts a token goes through, V vocabulary, e
+// element bytes.
 class CostModel {
  public:
   CostModel(const ModelConfig& config, const CostSettings& settings)
@@ -117,13 +121,14 @@ class CostModel {
     if (!settings_.is_trained) return cost;
     const GradientCost gradients = gradients_of(tensors);
     cost.backward.attention_flops = 2.5 * cost.forward.attention_flops;  // five products instead of two
-    cost.backward.elementwise_bytes =
-        tokens_ * (norms * table_.norm_backward + (w.q + w.k) * table_.rotary_backward + w.c * w.i * table_.glu_backward +
-                   experts * table_.expert_backward + sums + 2 * lora_bytes(linears, tensors)) +
-        gradients.bytes;
+    cost.backward.elementwise_bytes = tokens_ * (norms * table_.norm_backward + (w.q + w.k) * table_.rotary_backward +
+                                                 w.c * w.i * table_.glu_backward + experts * table_.expert_backward +
+                                                 sums + 2 * lora_bytes(linears, tensors)) +
+                                      gradients.bytes;
     cost.saved_bytes = saved_bytes(layer, w, linears, tensors);
-    // Gradients of the MLP's inner activations (gate, up, their product) or of queries, keys, values and the attention's
-    // output, beside the boundary's gradient; and the largest gradient of a parameter that is not added in place.
+    // Gradients of the MLP's inner activations (gate, up, their product) or of queries, keys, values and the
+    // attention's output, beside the boundary's gradient; and the largest gradient of a parameter that is not added in
+    // place.
     cost.backward_workspace_bytes =
         bytes_of(tokens_ * e_ * (2 * h_ + std::max(3 * w.c * w.i, 2 * w.q + 2 * w.k)) + gradients.workspace_bytes);
     return cost;
@@ -134,7 +139,8 @@ class CostModel {
     cost.input_bytes = boundary_bytes();
     const double chunk = std::min(tokens_, static_cast<double>(settings_.head_chunk_tokens));
     cost.forward.gemm_flops = 2 * tokens_ * h_ * v_;
-    cost.forward.elementwise_bytes = tokens_ * (h_ * table_.norm_forward + 2 * v_ * e_);  // logits read for maximum and sum
+    cost.forward.elementwise_bytes =
+        tokens_ * (h_ * table_.norm_forward + 2 * v_ * e_);  // logits read for maximum and sum
     cost.forward_workspace_bytes = bytes_of(chunk * v_ * e_ + tokens_ * h_ * e_);
     if (!settings_.is_trained) return cost;
     const GradientCost gradients = gradients_of(tensors);
@@ -161,7 +167,8 @@ class CostModel {
 
   static double num_norms(const DecoderLayerConfig& layer) {
     double count = 0;
-    for (const std::string* name : {&layer.attention_norm, &layer.attention_post_norm, &layer.mlp_norm, &layer.mlp_post_norm}) {
+    for (const std::string* name :
+         {&layer.attention_norm, &layer.attention_post_norm, &layer.mlp_norm, &layer.mlp_post_norm}) {
       count += name->empty() ? 0 : 1;
     }
     return count;
@@ -176,8 +183,8 @@ class CostModel {
     return w * s - w * (w - 1) / 2;
   }
 
-  // 2 in out FLOPs a token forward; backward once for the input's gradient and once for the weight's, the latter only where
-  // the weight is trained.
+  // 2 in out FLOPs a token forward; backward once for the input's gradient and once for the weight's, the latter only
+  // where the weight is trained.
   void add_gemms(const std::vector<LinearShape>& linears, const LayerTensors& tensors, LayerCost& cost) const {
     for (const LinearShape& linear : linears) {
       const double rows = tokens_ * static_cast<double>(linear.uses_per_token);
@@ -203,19 +210,21 @@ class CostModel {
     return width * e_ * (settings_.elementwise == Elementwise::kEager ? 5 : 3);
   }
 
-  // What autograd keeps of a decoder layer (flash attention), per token, in elements: the input and its normalised form; queries,
-  // keys and values, with norms of queries and keys also before them; the attention's output; the residual sum and its
-  // normalised form; gate, up and their product. With experts the gathered rows instead, for each choice, and the experts'
-  // outputs for the gradient of their weights. fp32: one number a norm's row and a head.
-  [[nodiscard]] std::uint64_t saved_bytes(const DecoderLayerConfig& layer, const Widths& w, const std::vector<LinearShape>& linears,
-                                          const LayerTensors& tensors) const {
+  // What autograd keeps of a decoder layer (flash attention), per token, in elements: the input and its normalised
+  // form; queries, keys and values, with norms of queries and keys also before them; the attention's output; the
+  // residual sum and its normalised form; gate, up and their product. With experts the gathered rows instead, for each
+  // choice, and the experts' outputs for the gradient of their weights. fp32: one number a norm's row and a head.
+  [[nodiscard]] std::uint64_t saved_bytes(const DecoderLayerConfig& layer, const Widths& w,
+                                          const std::vector<LinearShape>& linears, const LayerTensors& tensors) const {
     const AttentionConfig& attention = layer.attention;
     const double norms = num_norms(layer);
     double elements = 2 * norms * h_ + 2 * w.q + 2 * w.k + w.norms + 3 * w.c * w.i;
     double rows = norms + static_cast<double>(attention.num_heads);
     switch (attention.head_norm) {
       case AttentionConfig::HeadNorm::kNone: break;
-      case AttentionConfig::HeadNorm::kEachHead: rows += static_cast<double>(attention.num_heads + attention.num_kv_heads); break;
+      case AttentionConfig::HeadNorm::kEachHead:
+        rows += static_cast<double>(attention.num_heads + attention.num_kv_heads);
+        break;
       case AttentionConfig::HeadNorm::kWholeRow: rows += 2; break;
     }
     if (layer.mlp.experts) {
@@ -233,7 +242,8 @@ class CostModel {
     GradientCost sum;
     for (const LayerTensor& tensor : layer.tensors) {
       if (!tensor.is_trained) continue;
-      const GradientCost cost = tensor.name == "lm_head.weight" ? head_gradient(tensor) : gradient_cost(tensor, settings_);
+      const GradientCost cost =
+          tensor.name == "lm_head.weight" ? head_gradient(tensor) : gradient_cost(tensor, settings_);
       const auto elements = static_cast<double>(tensor.num_elements());
       sum.bytes += elements * cost.bytes;
       sum.workspace_bytes = std::max(sum.workspace_bytes, elements * cost.workspace_bytes);
@@ -241,18 +251,20 @@ class CostModel {
     return sum;
   }
 
-  // Of several chunks, or of fp16, which is divided late, the head's is summed in fp32 beside the sum: zeros, a product for each
-  // chunk, the late division, and autograd's addition (models/layers/gpu_causal_lm_loss.h).
+  // Of several chunks, or of fp16, which is divided late, the head's is summed in fp32 beside the sum: zeros, a product
+  // for each chunk, the late division, and autograd's addition (models/layers/gpu_causal_lm_loss.h).
   [[nodiscard]] GradientCost head_gradient(const LayerTensor& weight) const {
     const GradientCost product = gradient_cost(weight, settings_);
     if (settings_.elementwise == Elementwise::kEager) return {.bytes = product.bytes, .workspace_bytes = 4};
     const bool divides_late = adds_up_in_fp16(settings_);
     const double chunks = std::ceil(tokens_ / static_cast<double>(settings_.head_chunk_tokens));
     if (chunks <= 1 && !divides_late) return product;
-    return {.bytes = 4 + chunks * product.bytes + (divides_late ? 8 : 0) + 12, .workspace_bytes = 4 + product.workspace_bytes};
+    return {.bytes = 4 + chunks * product.bytes + (divides_late ? 8 : 0) + 12,
+            .workspace_bytes = 4 + product.workspace_bytes};
   }
 
-  // As the store lays a layer out: trained and frozen parameters in a weight group each, a tied one in a group of its own.
+  // As the store lays a layer out: trained and frozen parameters in a weight group each, a tied one in a group of its
+  // own.
   [[nodiscard]] LayerCost sizes_of(const LayerTensors& layer) const {
     LayerCost cost;
     std::uint64_t trained = 0, frozen = 0;
@@ -299,7 +311,8 @@ std::vector<LayerCost> layer_costs(const ModelConfig& config, const CostSettings
   const std::vector<LayerTensors> layers = tensors_of(config, settings.parts);
   std::vector<LayerCost> costs;
   costs.push_back(model.embedding(layers.front()));
-  for (std::size_t i = 0; i < config.layers.size(); ++i) costs.push_back(model.decoder_layer(layers[i + 1], config.layers[i]));
+  for (std::size_t i = 0; i < config.layers.size(); ++i)
+    costs.push_back(model.decoder_layer(layers[i + 1], config.layers[i]));
   costs.push_back(model.head(layers.back()));
   return costs;
 }

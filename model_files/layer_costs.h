@@ -26,12 +26,13 @@ struct CostSettings {
   TrainedParts parts{};
   bool is_trained = true;  // false: forward only, nothing has gradients
   Elementwise elementwise = Elementwise::kFused;
-  Accumulate accumulate = Accumulate::kFp32;  // in fp16 a weight's gradient is made in fp16 before it is added to the fp32 sum
+  Accumulate accumulate =
+      Accumulate::kFp32;  // in fp16 a weight's gradient is made in fp16 before it is added to the fp32 sum
   std::int64_t head_chunk_tokens = kGpuHeadChunkTokens;  // whose logits exist at a time
 };
 
-// By layer: embedding, decoder layers, head (final norm, LM head, loss). Throws rp::Error (kUsage) for settings that are not
-// above 0.
+// By layer: embedding, decoder layers, head (final norm, LM head, loss). Throws rp::Error (kUsage) for settings that
+// are not above 0.
 [[nodiscard]] std::vector<LayerCost> layer_costs(const ModelConfig& config, const CostSettings& settings);
 
 }  // namespace rp

@@ -18,7 +18,8 @@ class LayerList {
   void add(const std::string& name, std::vector<std::int64_t> shape, int tied_group = -1) {
     // A tied head is the embedding.
     const std::string called = tied_group >= 0 ? embedding_in_model(config_) : name_in_model(config_, layer_, name);
-    tensors.push_back({.name = name, .shape = std::move(shape), .is_trained = selection_.trains(called), .tied_group = tied_group});
+    tensors.push_back(
+        {.name = name, .shape = std::move(shape), .is_trained = selection_.trains(called), .tied_group = tied_group});
   }
 
   // Weight, bias and LoRA pair.
@@ -100,7 +101,8 @@ std::int64_t sum_of(const std::vector<LayerTensors>& layers, Counts counts) {
   return sum;
 }
 
-std::string prefixed(const NamePrefixes& prefixes, const ModelConfig& config, std::int64_t layer, const std::string& name) {
+std::string prefixed(const NamePrefixes& prefixes, const ModelConfig& config, std::int64_t layer,
+                     const std::string& name) {
   if (layer == 0) return cat(prefixes.body, "embed_tokens.", name);
   if (layer <= config.num_layers()) return cat(prefixes.body, "layers.", layer - 1, ".", name);
   return name.starts_with("lm_head") ? prefixes.head + name : prefixes.body + name;
@@ -126,7 +128,8 @@ LayerTensors tensors_of_layer(const ModelConfig& config, std::int64_t layer, con
 std::vector<LayerTensors> tensors_of(const ModelConfig& config, const TrainedParts& parts) {
   const PartSelection selection(parts);
   std::vector<LayerTensors> layers;
-  for (std::int64_t layer = 0; layer < config.num_layers() + 2; ++layer) layers.push_back(list_layer(config, layer, selection));
+  for (std::int64_t layer = 0; layer < config.num_layers() + 2; ++layer)
+    layers.push_back(list_layer(config, layer, selection));
   return layers;
 }
 

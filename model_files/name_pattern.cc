@@ -13,12 +13,12 @@
 namespace rp {
 namespace {
 
-// __polynomial (GCC's) follows all ways through the expression at once; the default tries one after the other, which takes exponential time.
-// Only groups that are not kept let it do so at a bounded cost.
+// __polynomial (GCC's) follows all ways through the expression at once; the default tries one after the other, which
+// takes exponential time. Only groups that are not kept let it do so at a bounded cost.
 constexpr auto kFlags = std::regex::ECMAScript | std::regex::nosubs | std::regex_constants::__polynomial;
 
-// Reads an expression as far as its size goes. GCC's implementation calls itself for each part that stands behind or around another one when
-// it reads an expression, and for each choice when it matches.
+// Reads an expression as far as its size goes. GCC's implementation calls itself for each part that stands behind or
+// around another one when it reads an expression, and for each choice when it matches.
 class SizeReader {
  public:
   explicit SizeReader(std::string_view text) : text_(text) {
@@ -26,7 +26,8 @@ class SizeReader {
   }
 
   [[nodiscard]] bool is_too_large() const {
-    return total_.terms > NamePattern::kMaxTerms || total_.choices > NamePattern::kMaxChoices || max_depth_ > NamePattern::kMaxDepth;
+    return total_.terms > NamePattern::kMaxTerms || total_.choices > NamePattern::kMaxChoices ||
+           max_depth_ > NamePattern::kMaxDepth;
   }
 
   [[nodiscard]] bool has_reference() const { return has_reference_; }
@@ -118,11 +119,14 @@ class SizeReader {
 void check_size(const char* what, const std::string& text) {
   const SizeReader size(text);
   if (size.has_reference()) {
-    throw Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " is no regular expression for names: references to groups, as \\1, are not supported"));
+    throw Error(ExitCode::kUsage,
+                cat(what, " ", quoted_name(text),
+                    " is no regular expression for names: references to groups, as \\1, are not supported"));
   }
   if (size.is_too_large()) {
-    throw Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " is too large a regular expression: at most ", NamePattern::kMaxTerms, " parts, ",
-                                      NamePattern::kMaxChoices, " alternatives and repetitions, counted as often as they are repeated, and ",
+    throw Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " is too large a regular expression: at most ",
+                                      NamePattern::kMaxTerms, " parts, ", NamePattern::kMaxChoices,
+                                      " alternatives and repetitions, counted as often as they are repeated, and ",
                                       NamePattern::kMaxDepth, " parts behind or around each other; write it shorter"));
   }
 }

@@ -1,5 +1,6 @@
 // model_files/name_pattern.h
-// A regular expression over names of weights and layers, from a command line or from somebody else's adapter_config.json.
+// A regular expression over names of weights and layers, from a command line or from somebody else's
+// adapter_config.json.
 #pragma once
 
 #include <regex>
@@ -7,12 +8,12 @@
 
 namespace rp {
 
-// ECMAScript, without references back to groups. Bounded: it takes time that grows with the expression times a name, never exponentially, and
-// little of the stack.
+// ECMAScript, without references back to groups. Bounded: it takes time that grows with the expression times a name,
+// never exponentially, and little of the stack.
 class NamePattern {
  public:
-  // What an expression may have, where a part that is repeated a counted number of times counts as often: parts; alternatives and
-  // repetitions among them; and parts behind each other and around each other.
+  // What an expression may have, where a part that is repeated a counted number of times counts as often: parts;
+  // alternatives and repetitions among them; and parts behind each other and around each other.
   static constexpr std::size_t kMaxTerms = 50'000;
   static constexpr std::size_t kMaxChoices = 1000;
   static constexpr std::size_t kMaxDepth = 1000;

@@ -26,7 +26,8 @@ std::optional<NamePattern> compile(const char* what, const std::string& text) {
 
 // Names and commas; everything else is a regular expression.
 bool is_list(std::string_view text) {
-  return std::ranges::all_of(text, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.' || c == ','; });
+  return std::ranges::all_of(text,
+                             [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.' || c == ','; });
 }
 
 std::vector<std::string> split(const std::string& list) {
@@ -54,8 +55,9 @@ struct PartSelection::Patterns {
 PartSelection::PartSelection(const TrainedParts& parts) : lora_(parts.lora) {
   const LoraSettings& lora = parts.lora;
   if (lora.rank < 0 || lora.rank > kMaxRank || !(lora.alpha >= 0) || !(lora.dropout >= 0 && lora.dropout < 1)) {
-    throw Error(ExitCode::kUsage, cat("LoRA of rank ", lora.rank, ", alpha ", lora.alpha, ", dropout ", lora.dropout, ": the rank must be from 0 to ",
-                                      kMaxRank, ", alpha 0 or more, dropout from 0 and below 1"));
+    throw Error(ExitCode::kUsage,
+                cat("LoRA of rank ", lora.rank, ", alpha ", lora.alpha, ", dropout ", lora.dropout,
+                    ": the rank must be from 0 to ", kMaxRank, ", alpha 0 or more, dropout from 0 and below 1"));
   }
   auto patterns = std::make_shared<Patterns>();
   if (lora.targets != kAllLinear) {
@@ -109,15 +111,18 @@ SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts)
     }
   }
   const auto nothing = [](const std::string& what, const std::string& text, const std::set<std::string>& names) {
-    return Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " matches nothing; there are ", list_of({names.begin(), names.end()}, kShownNames)));
+    return Error(ExitCode::kUsage, cat(what, " ", quoted_name(text), " matches nothing; there are ",
+                                       list_of({names.begin(), names.end()}, kShownNames)));
   };
-  for (const auto& [what, text] : {std::pair("what to freeze,", &parts.freeze), std::pair("what to train,", &parts.train)}) {
+  for (const auto& [what, text] :
+       {std::pair("what to freeze,", &parts.freeze), std::pair("what to train,", &parts.train)}) {
     const auto pattern = compile(what, *text);
     const auto is_found = [&](const std::string& name) { return pattern->matches(name); };
     if (pattern && std::ranges::none_of(weights, is_found)) throw nothing(what, *text, weights);
   }
   if (parts.lora.rank > 0 && parts.lora.targets != kAllLinear) {
-    std::vector<std::string> targets = is_list(parts.lora.targets) ? split(parts.lora.targets) : std::vector{parts.lora.targets};
+    std::vector<std::string> targets =
+        is_list(parts.lora.targets) ? split(parts.lora.targets) : std::vector{parts.lora.targets};
     for (const std::string& target : targets) {
       TrainedParts one;
       one.lora = parts.lora;
@@ -134,13 +139,16 @@ SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts)
     throw Error(ExitCode::kUsage, cat("LoRA is to adapt experts, and this model (", config.family, ") has none"));
   }
   if (!parts.train.empty() && parts.lora.rank == 0 && parts.freeze.empty()) {
-    throw Error(ExitCode::kUsage, cat("what to train, ", quoted_name(parts.train), ", changes nothing: without LoRA or frozen parts all weights are trained; "
-                                      "to train nothing else, freeze '.*' too"));
+    throw Error(ExitCode::kUsage, cat("what to train, ", quoted_name(parts.train),
+                                      ", changes nothing: without LoRA or frozen parts all weights are trained; to "
+                                      "train nothing else, freeze '.*' too"));
   }
   if (summary.num_trained == 0) throw Error(ExitCode::kUsage, "nothing is trained: all weights are frozen");
   if (parts.lora.rank > 0 && !trained_experts.empty()) {
-    throw Error(ExitCode::kUsage, cat(*trained_experts.begin(), " is to be trained beside LoRA: PEFT's adapters cannot hold whole experts; give "
-                                      "them pairs instead"));
+    throw Error(
+        ExitCode::kUsage,
+        cat(*trained_experts.begin(),
+            " is to be trained beside LoRA: PEFT's adapters cannot hold whole experts; give them pairs instead"));
   }
   if (parts.lora.is_dora && parts.lora.on_experts) {
     throw Error(ExitCode::kUsage, "DoRA has no form for experts; leave one of the two out");

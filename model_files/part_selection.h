@@ -33,14 +33,15 @@ class PartSelection {
 
 // What a selection comes to in one model.
 struct SelectionSummary {
-  std::vector<std::pair<std::string, int>> adapted{};  // linear layers by their names within a decoder layer, and how many of them
-  std::int64_t num_adapted = 0;                        // of them all
-  std::int64_t num_trained = 0;                        // parameters, those of pairs included
-  std::int64_t num_parameters = 0;                     // likewise
+  std::vector<std::pair<std::string, int>>
+      adapted{};                    // linear layers by their names within a decoder layer, and how many of them
+  std::int64_t num_adapted = 0;     // of them all
+  std::int64_t num_trained = 0;     // parameters, those of pairs included
+  std::int64_t num_parameters = 0;  // likewise
 };
 
-// Throws rp::Error (kUsage) where a part of the selection matches nothing, with names that there are; where nothing is trained; and where
-// experts are trained beside pairs.
+// Throws rp::Error (kUsage) where a part of the selection matches nothing, with names that there are; where nothing is
+// trained; and where experts are trained beside pairs.
 [[nodiscard]] SelectionSummary summarise(const ModelConfig& config, const TrainedParts& parts);
 
 }  // namespace rp

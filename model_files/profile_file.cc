@@ -87,7 +87,8 @@ template <typename Profile>
 double read_figure(const std::filesystem::path& path, const Figure<Profile>& figure, const json& entry) {
   const std::string place = cat("figure ", quoted_name(figure.key), ": ");
   if (!entry.is_object())
-    throw bad_input(path, place, "is ", quoted_name(entry.dump()), "; it must be an object with value, unit and source");
+    throw bad_input(path, place, "is ", quoted_name(entry.dump()),
+                    "; it must be an object with value, unit and source");
   check_keys(path, place, entry, {"value", "unit", "source"});
   if (const std::string unit = text_of(path, place, entry, "unit"); unit != figure.unit) {
     throw bad_input(path, place, "unit is ", quoted_name(unit), "; it must be ", quoted_name(figure.unit));
@@ -176,9 +177,11 @@ std::string gpu_profile_text(const ProfileFile<GpuProfile>& file) {
   nlohmann::ordered_json figures;
   for (std::size_t i = 0; i < file.sources.size(); ++i) {
     const Figure<GpuProfile>& figure = figures_of(tag)[i];
-    figures[figure.key] = {{"value", file.profile.*figure.member}, {"unit", figure.unit}, {"source", file.sources[i].source}};
+    figures[figure.key] = {
+        {"value", file.profile.*figure.member}, {"unit", figure.unit}, {"source", file.sources[i].source}};
   }
-  const nlohmann::ordered_json root{{"format", format_of(tag)}, {"version", kVersion}, {"name", file.profile.name}, {"figures", figures}};
+  const nlohmann::ordered_json root{
+      {"format", format_of(tag)}, {"version", kVersion}, {"name", file.profile.name}, {"figures", figures}};
   return root.dump(2) + "\n";
 }
 

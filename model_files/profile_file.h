@@ -1,5 +1,6 @@
 // model_files/profile_file.h
-// Profiles of GPUs and servers: those that come with the program, and files of one's own. Format: docs/formats/gpu_profile.md.
+// Profiles of GPUs and servers: those that come with the program, and files of one's own. Format:
+// docs/formats/gpu_profile.md.
 #pragma once
 
 #include <filesystem>
@@ -30,8 +31,8 @@ struct ProfileFile {
 // The text of such a file. REQUIRES: a source for each figure, in order.
 [[nodiscard]] std::string gpu_profile_text(const ProfileFile<GpuProfile>& file);
 
-// What a person gives: the name of a profile that comes with the program, or a path, which has a '/' or ends in ".json". Throws
-// rp::Error (kUsage) for another word, with the names that there are and the nearest.
+// What a person gives: the name of a profile that comes with the program, or a path, which has a '/' or ends in
+// ".json". Throws rp::Error (kUsage) for another word, with the names that there are and the nearest.
 [[nodiscard]] ProfileFile<GpuProfile> gpu_profile(const std::string& name_or_path);
 [[nodiscard]] ProfileFile<ServerProfile> server_profile(const std::string& name_or_path);
 

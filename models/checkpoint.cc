@@ -46,7 +46,9 @@ class MergedParts {
     if (!part.parameter.ends_with(kWeight)) return value;
     const std::string linear = part.parameter.substr(0, part.parameter.size() - kWeight.size());
     if (tensors_.find(linear + ".lora_A.weight") == nullptr) return value;
-    LoraPair pair{.a_ri = of(linear + ".lora_A.weight", expert), .b_or = of(linear + ".lora_B.weight", expert), .scale = lora_.scale()};
+    LoraPair pair{.a_ri = of(linear + ".lora_A.weight", expert),
+                  .b_or = of(linear + ".lora_B.weight", expert),
+                  .scale = lora_.scale()};
     if (lora_.is_dora) pair.magnitude_o = of(linear + ".lora_magnitude_vector", expert);
     return merged_weight(value, pair);
   }
@@ -99,8 +101,8 @@ void export_adapter(const std::filesystem::path& source, const std::filesystem::
   });
 }
 
-void export_checkpoint(const std::filesystem::path& source, const std::filesystem::path& output, const WeightSource& weight,
-                       const TrainedParts& parts) {
+void export_checkpoint(const std::filesystem::path& source, const std::filesystem::path& output,
+                       const WeightSource& weight, const TrainedParts& parts) {
   const ModelConfig config = read_model_config(source);
   const WeightFiles weights = WeightFiles::open(source);
   check_weights(config, weights);
@@ -111,7 +113,8 @@ void export_checkpoint(const std::filesystem::path& source, const std::filesyste
     std::vector<SafetensorsWriter> writers;
     for (std::size_t i = 0; i < exported.files.size(); ++i) {
       const ExportedFile& file = exported.files[i];
-      writers.push_back(SafetensorsWriter::create(directory, file.name, file.declarations, file.header, weights.files()[i].permissions()));
+      writers.push_back(SafetensorsWriter::create(directory, file.name, file.declarations, file.header,
+                                                  weights.files()[i].permissions()));
     }
     for (std::size_t i = 0; i < writers.size(); ++i) {
       const ExportedFile& file = exported.files[i];

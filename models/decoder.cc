@@ -44,7 +44,8 @@ struct Border {
 // Placeholders for the tensors of a layer, in their order.
 std::vector<NamedParameter> placeholders(const LayerTensors& layer, at::ScalarType dtype) {
   std::vector<NamedParameter> parameters;
-  for (const LayerTensor& tensor : layer.tensors) parameters.push_back({tensor.name, placeholder(tensor.shape, dtype).requires_grad_(tensor.is_trained)});
+  for (const LayerTensor& tensor : layer.tensors)
+    parameters.push_back({tensor.name, placeholder(tensor.shape, dtype).requires_grad_(tensor.is_trained)});
   return parameters;
 }
 
@@ -76,8 +77,8 @@ class Embedding : public Layer {
 
 class DecoderLayer : public Layer {
  public:
-  DecoderLayer(const ModelConfig& config, const DecoderLayerConfig& layer, const LayerTensors& tensors, const LoraSettings& lora,
-               at::ScalarType dtype)
+  DecoderLayer(const ModelConfig& config, const DecoderLayerConfig& layer, const LayerTensors& tensors,
+               const LoraSettings& lora, at::ScalarType dtype)
       : config_(layer),
         lora_(lora),
         epsilon_(config.norm_epsilon),
@@ -119,11 +120,14 @@ class DecoderLayer : public Layer {
   Tensors forward(const Tensors& inputs) override {
     const Border below = Border::of(inputs);
     const at::Tensor& x_bth = below.x_bth;
-    const at::Tensor attended_bth = norm(attention(norm(x_bth, attention_norm_h_), below.documents_bk), attention_post_norm_h_);
-    const auto [y_bth, normal_bth] = mlp_norm_h_.defined() ? add_rms_norm(x_bth, attended_bth, mlp_norm_h_, epsilon_, norm_kind_)
-                                                           : unnormalised(x_bth + attended_bth);
+    const at::Tensor attended_bth =
+        norm(attention(norm(x_bth, attention_norm_h_), below.documents_bk), attention_post_norm_h_);
+    const auto [y_bth, normal_bth] = mlp_norm_h_.defined()
+                                         ? add_rms_norm(x_bth, attended_bth, mlp_norm_h_, epsilon_, norm_kind_)
+                                         : unnormalised(x_bth + attended_bth);
     const MixtureOutput mixed = mlp(normal_bth);
-    return Border{y_bth + norm(mixed.y, mlp_post_norm_h_), below.documents_bk, sum_of(below.balance, mixed.balance)}.tensors();
+    return Border{y_bth + norm(mixed.y, mlp_post_norm_h_), below.documents_bk, sum_of(below.balance, mixed.balance)}
+        .tensors();
   }
 
  private:
@@ -178,7 +182,8 @@ class DecoderLayer : public Layer {
       q_btnd = rotate_heads(q_btnd, of_queries ? *of_queries : table);
       k_btmd = rotate_heads(k_btmd, table);
     }
-    const AttentionRule rule{.scale = attention.scale, .window = attention.window, .sinks_n = sinks_n_, .documents_bk = documents_bk};
+    const AttentionRule rule{
+        .scale = attention.scale, .window = attention.window, .sinks_n = sinks_n_, .documents_bk = documents_bk};
     return linear(causal_attention(q_btnd, k_btmd, v_btmd, rule).flatten(2), output_);
   }
 
@@ -187,7 +192,9 @@ class DecoderLayer : public Layer {
     if (config_.mlp.experts) return mixture_of_experts(x_bth, experts_, *config_.mlp.experts, config_.mlp.activation);
     const std::vector<at::Tensor> gate_up = linears(x_bth, gate_up_);
     // A norm behind the product reads it in the backward.
-    return {linear(glu(gate_up[0], gate_up[1], config_.mlp.activation), down_, outputs_are_read() || mlp_post_norm_h_.defined()), {}};
+    return {linear(glu(gate_up[0], gate_up[1], config_.mlp.activation), down_,
+                   outputs_are_read() || mlp_post_norm_h_.defined()),
+            {}};
   }
 
   // The table for `length` positions, with the dtype of x and where x is. On the CPU computed again only when the
@@ -250,7 +257,8 @@ std::unique_ptr<Layer> make_embedding(const ModelConfig& config, const TrainedPa
   return std::make_unique<Embedding>(config, tensors_of_layer(config, 0, parts), dtype);
 }
 
-std::unique_ptr<Layer> make_decoder_layer(const ModelConfig& config, std::int64_t number, const TrainedParts& parts, at::ScalarType dtype) {
+std::unique_ptr<Layer> make_decoder_layer(const ModelConfig& config, std::int64_t number, const TrainedParts& parts,
+                                          at::ScalarType dtype) {
   const DecoderLayerConfig& layer = config.layers.at(static_cast<std::size_t>(number));
   return std::make_unique<DecoderLayer>(config, layer, tensors_of_layer(config, number + 1, parts), parts.lora, dtype);
 }
@@ -260,7 +268,8 @@ std::unique_ptr<Layer> make_head(const ModelConfig& config, const TrainedParts& 
 }
 
 std::optional<std::string> what_is_missing(const ModelConfig& config) {
-  if (!config.quantization.empty() && config.quantization != "mxfp4") return cat("weights quantised by ", quoted_name(config.quantization), "; convert them to bf16 first");
+  if (!config.quantization.empty() && config.quantization != "mxfp4")
+    return cat("weights quantised by ", quoted_name(config.quantization), "; convert them to bf16 first");
   return std::nullopt;
 }
 

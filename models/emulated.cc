@@ -38,9 +38,9 @@ Model emulated(const std::string& folder_or_preset, const EmulatedBatch& batch, 
   const ModelConfig config = config_of_model(folder_or_preset);
   const std::vector<LayerTensors> layers = tensors_of(config, batch.parts);
   const std::vector<LayerCost> costs = layer_costs(config, {.sequences = batch.sequences,
-                                                           .sequence_length = batch.sequence_length,
-                                                           .element_bytes = at::elementSize(dtype),
-                                                           .parts = batch.parts});
+                                                            .sequence_length = batch.sequence_length,
+                                                            .element_bytes = at::elementSize(dtype),
+                                                            .parts = batch.parts});
   Model model;
   model.set_dtype(dtype);
   std::vector<ParameterUse> tied;

@@ -29,8 +29,8 @@ namespace rp::models {
 
 namespace {
 
-// Multiply-adds per token: of the embedding a copy, of a decoder layer its matrices (attention's share depends on the length of
-// the sequences, and is left to measurement), of the head its product.
+// Multiply-adds per token: of the embedding a copy, of a decoder layer its matrices (attention's share depends on the
+// length of the sequences, and is left to measurement), of the head its product.
 double forward_cost(const ModelConfig& config, std::int64_t layer) {
   if (layer == 0) return static_cast<double>(config.hidden);
   if (layer == config.num_layers() + 1) return static_cast<double>(config.vocabulary * config.hidden);
@@ -58,8 +58,9 @@ void check_finite(const std::filesystem::path& path, const std::string& tensor, 
   if (std::isfinite(value.sum().item<double>())) return;
   const std::int64_t num_finite = value.isfinite().sum().item<std::int64_t>();
   if (num_finite == value.numel()) return;  // the sum alone is too large
-  throw bad_input(path, "tensor ", tensor, ": ", value.numel() - num_finite, " of its ", value.numel(),
-                  " values are NaN or infinite: the file is damaged, or a training spoiled this model; take another one");
+  throw bad_input(
+      path, "tensor ", tensor, ": ", value.numel() - num_finite, " of its ", value.numel(),
+      " values are NaN or infinite: the file is damaged, or a training spoiled this model; take another one");
 }
 
 // The tensors of weight files or of an adapter, and where each parameter lies in them.
@@ -80,18 +81,21 @@ class FileTensors {
 
   // False: the files have no such parameter.
   template <typename Files>
-  [[nodiscard]] bool read(const Files& files, std::int64_t layer, const std::string& parameter, const at::Tensor& value) const {
+  [[nodiscard]] bool read(const Files& files, std::int64_t layer, const std::string& parameter,
+                          const at::Tensor& value) const {
     const auto& of_layer = places_[static_cast<std::size_t>(layer)];
     const auto found = of_layer.find(parameter);
     if (found == of_layer.end()) return false;
-    for (const auto& [tensor, part] : found->second) read_part(files, tensors_[tensor], tensors_[tensor].parts[part], value);
+    for (const auto& [tensor, part] : found->second)
+      read_part(files, tensors_[tensor], tensors_[tensor].parts[part], value);
     check_finite(path_of(files), tensors_[found->second.front().first].name, value);
     return true;
   }
 
  private:
   std::vector<CheckpointTensor> tensors_;
-  std::vector<std::map<std::string, std::vector<std::pair<std::size_t, std::size_t>>>> places_;  // by layer: tensors and parts of each parameter
+  std::vector<std::map<std::string, std::vector<std::pair<std::size_t, std::size_t>>>>
+      places_;  // by layer: tensors and parts of each parameter
 };
 
 // What all layers of a model are made from.
@@ -148,7 +152,8 @@ LayerSpec describe(const std::shared_ptr<const Source>& source, std::int64_t lay
   const ModelConfig& config = source->config;
   LayerSpec spec;
   // Processes that read different files differ here.
-  spec.arguments_hash = std::hash<std::string>()(cat(text_of_layer(config, layer), static_cast<int>(dtype), source->parts.lora.scale()));
+  spec.arguments_hash =
+      std::hash<std::string>()(cat(text_of_layer(config, layer), static_cast<int>(dtype), source->parts.lora.scale()));
   spec.forward_cost = forward_cost(config, layer);
   if (layer == 0) {
     spec.name = "Embedding";
@@ -181,8 +186,9 @@ constexpr std::int64_t kExampleTokens = 64;
 
 Model load(const std::filesystem::path& directory, at::ScalarType dtype, const TrainedParts& parts) {
   if (dtype != at::kBFloat16 && dtype != at::kHalf && dtype != at::kFloat) {
-    throw Error(ExitCode::kUsage, cat("models::load(): weights of dtype ", c10::toString(dtype),
-                                      " are not supported; use bf16 (at::kBFloat16), fp16 (at::kHalf) or fp32 (at::kFloat)"));
+    throw Error(ExitCode::kUsage,
+                cat("models::load(): weights of dtype ", c10::toString(dtype),
+                    " are not supported; use bf16 (at::kBFloat16), fp16 (at::kHalf) or fp32 (at::kFloat)"));
   }
   const std::shared_ptr<const Source> source = open_source(directory, parts);
   const ModelConfig& config = source->config;
@@ -190,8 +196,11 @@ Model load(const std::filesystem::path& directory, at::ScalarType dtype, const T
   const std::int64_t head = config.num_layers() + 1;
   for (std::int64_t layer = 0; layer <= head; ++layer) model.add(describe(source, layer, dtype));
   if (config.tied_head) model.tie({0, "weight"}, {static_cast<int>(head), std::string(kHeadTensor)});
-  model.set_check([vocabulary = config.vocabulary, softcap = config.logit_softcap](const CallContents& call) { check_batch(vocabulary, softcap, call); });
-  model.set_example(causal_lm_example(1, std::min<std::int64_t>(kExampleTokens, config.max_sequence_length), loss_settings_of(config)));
+  model.set_check([vocabulary = config.vocabulary, softcap = config.logit_softcap](const CallContents& call) {
+    check_batch(vocabulary, softcap, call);
+  });
+  model.set_example(causal_lm_example(1, std::min<std::int64_t>(kExampleTokens, config.max_sequence_length),
+                                      loss_settings_of(config)));
   return std::move(model.set_dtype(dtype));
 }
 
@@ -205,7 +214,8 @@ ModelInfo inspect(const std::filesystem::path& directory, const TrainedParts& pa
   ModelInfo info;
   info.num_trained = selection.num_trained;
   info.num_adapted = selection.num_adapted;
-  for (const auto& [name, count] : selection.adapted) info.adapted += cat(info.adapted.empty() ? "" : ", ", name, " x", count);
+  for (const auto& [name, count] : selection.adapted)
+    info.adapted += cat(info.adapted.empty() ? "" : ", ", name, " x", count);
   info.architecture = config.family;
   info.vocabulary = config.vocabulary;
   info.max_sequence_length = config.max_sequence_length;
@@ -222,7 +232,9 @@ ModelInfo inspect(const std::filesystem::path& directory, const TrainedParts& pa
   return info;
 }
 
-CausalLmLossSettings causal_lm_loss_settings(const std::string& folder_or_preset) { return loss_settings_of(config_of_model(folder_or_preset)); }
+CausalLmLossSettings causal_lm_loss_settings(const std::string& folder_or_preset) {
+  return loss_settings_of(config_of_model(folder_or_preset));
+}
 
 TrainedParts read_adapter(const std::filesystem::path& folder) { return read_adapter_config(folder); }
 

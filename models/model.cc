@@ -8,9 +8,9 @@ namespace rp {
 Model& Model::tie(ParameterUse first, ParameterUse second) {
   for (const ParameterUse& use : {first, second}) {
     if (use.layer < 0 || use.layer >= num_layers()) {
-      throw Error(ExitCode::kUserError, cat("tie(): there is no layer ", use.layer, " for parameter '", use.parameter,
-                                            "': the model has layers 0 to ", num_layers() - 1,
-                                            " so far; add all layers before tying"));
+      throw Error(ExitCode::kUserError,
+                  cat("tie(): there is no layer ", use.layer, " for parameter '", use.parameter,
+                      "': the model has layers 0 to ", num_layers() - 1, " so far; add all layers before tying"));
     }
   }
   if (first.layer == second.layer) {

@@ -31,7 +31,8 @@ void save_for_recompute(const Tensors& data) {
   }
   for (const at::Tensor& tensor : data) {
     if (tensor.defined() && tensor.requires_grad()) {
-      throw Error(ExitCode::kUsage, "save_for_recompute(): a tensor requires a gradient, which would be lost; detach() it");
+      throw Error(ExitCode::kUsage,
+                  "save_for_recompute(): a tensor requires a gradient, which would be lost; detach() it");
     }
   }
   context.has_saved = true;
@@ -48,7 +49,8 @@ const Tensors& recompute_data() {
     throw Error(ExitCode::kUsage, "recompute_data() is for a recompute; ask is_recomputing() before");
   }
   if (context.data == nullptr) {
-    throw Error(ExitCode::kUsage, "recompute_data(): the first forward of this layer saved nothing for this microbatch");
+    throw Error(ExitCode::kUsage,
+                "recompute_data(): the first forward of this layer saved nothing for this microbatch");
   }
   return *context.data;
 }

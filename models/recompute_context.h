@@ -7,7 +7,7 @@
 namespace rp {
 
 struct RecomputeContext {
-  bool keeps = false;             // what is saved will be needed
+  bool keeps = false;  // what is saved will be needed
   bool is_recompute = false;
   bool outputs_are_read = true;
   const Tensors* data = nullptr;  // in a recompute: what was saved, or null

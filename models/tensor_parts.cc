@@ -31,11 +31,14 @@ Matrix matrix_of(const CheckpointTensor& tensor) {
   const auto begin = tensor.shape.begin() + (tensor.is_of_all_experts ? 1 : 0);
   if (begin == tensor.shape.end()) return {};
   if (tensor.is_transposed) return {.rows = *(begin + 1), .columns = *begin};
-  return {.rows = *begin, .columns = std::accumulate(begin + 1, tensor.shape.end(), std::int64_t{1}, std::multiplies<>())};
+  return {.rows = *begin,
+          .columns = std::accumulate(begin + 1, tensor.shape.end(), std::int64_t{1}, std::multiplies<>())};
 }
 
 // Whether the values of a part lie in the file as in its parameter, in one piece.
-bool is_one_piece(const CheckpointTensor& tensor, const TensorPart& part) { return !tensor.is_transposed && part.row_step == 1; }
+bool is_one_piece(const CheckpointTensor& tensor, const TensorPart& part) {
+  return !tensor.is_transposed && part.row_step == 1;
+}
 
 // Reads elements from the tensor's element `first` on.
 template <typename Files>
@@ -52,12 +55,15 @@ void read_elements(const Files& files, const std::string& name, std::int64_t fir
   }
 }
 
-// Rows of [rows, columns] that are not in one piece. Both steps go over memory in its order: LibTorch turns a matrix in tiles.
+// Rows of [rows, columns] that are not in one piece. Both steps go over memory in its order: LibTorch turns a matrix in
+// tiles.
 template <typename Files>
-void read_rows(const Files& files, const CheckpointTensor& tensor, const TensorPart& part, std::int64_t first, const at::Tensor& rows) {
+void read_rows(const Files& files, const CheckpointTensor& tensor, const TensorPart& part, std::int64_t first,
+               const at::Tensor& rows) {
   const Matrix matrix = matrix_of(tensor);
   const std::int64_t dimension = tensor.is_transposed ? 1 : 0;
-  const auto shape = tensor.is_transposed ? std::vector{matrix.columns, matrix.rows} : std::vector{matrix.rows, matrix.columns};
+  const auto shape =
+      tensor.is_transposed ? std::vector{matrix.columns, matrix.rows} : std::vector{matrix.rows, matrix.columns};
   const at::Tensor all = at::empty(shape, weight_type(files.tensor(tensor.name).dtype, tensor.name));
   read_elements(files, tensor.name, first, all);
   const std::int64_t end = part.first_row + (rows.size(0) - 1) * part.row_step + 1;
@@ -66,13 +72,15 @@ void read_rows(const Files& files, const CheckpointTensor& tensor, const TensorP
 }
 
 template <typename Files>
-void read_packed_rows(const Files& files, const CheckpointTensor& tensor, const TensorPart& part, std::int64_t first, const at::Tensor& rows) {
+void read_packed_rows(const Files& files, const CheckpointTensor& tensor, const TensorPart& part, std::int64_t first,
+                      const at::Tensor& rows) {
   const Matrix matrix = matrix_of(tensor);
   const std::int64_t first_block = first / kMxfp4BlockElements, row_blocks = matrix.columns / kMxfp4BlockElements;
   constexpr std::int64_t kBlockBytes = kMxfp4BlockElements / 2;
   const auto read_bytes = [&](const char* suffix, std::int64_t bytes_of_block) {
     std::vector<std::uint8_t> bytes(static_cast<std::size_t>(matrix.rows * row_blocks * bytes_of_block));
-    files.read(tensor.name + suffix, bytes.data(), bytes.size(), static_cast<std::uint64_t>(first_block * bytes_of_block));
+    files.read(tensor.name + suffix, bytes.data(), bytes.size(),
+               static_cast<std::uint64_t>(first_block * bytes_of_block));
     return bytes;
   };
   const std::vector<std::uint8_t> blocks = read_bytes("_blocks", kBlockBytes), scales = read_bytes("_scales", 1);
@@ -80,7 +88,8 @@ void read_packed_rows(const Files& files, const CheckpointTensor& tensor, const 
   auto* numbers = static_cast<std::uint16_t*>(ours.mutable_data_ptr());
   for (std::int64_t row = 0; row < rows.size(0); ++row) {
     const std::int64_t block = (part.first_row + row * part.row_step) * row_blocks;
-    decode_mxfp4(blocks.data() + block * kBlockBytes, scales.data() + block, row_blocks, numbers + row * matrix.columns);
+    decode_mxfp4(blocks.data() + block * kBlockBytes, scales.data() + block, row_blocks,
+                 numbers + row * matrix.columns);
   }
   rows.copy_(ours);
 }
@@ -106,7 +115,8 @@ void read_part_of(const Files& files, const CheckpointTensor& tensor, const Tens
 void write_elements(SafetensorsWriter& writer, const std::string& name, const at::Tensor& value, at::ScalarType dtype) {
   const at::Tensor elements = value.detach().contiguous().view({-1});
   for (std::int64_t first = 0; first < elements.numel(); first += kPieceElements) {
-    const at::Tensor piece = elements.narrow(0, first, std::min(kPieceElements, elements.numel() - first)).to(dtype).contiguous();
+    const at::Tensor piece =
+        elements.narrow(0, first, std::min(kPieceElements, elements.numel() - first)).to(dtype).contiguous();
     writer.write(name, piece.const_data_ptr(), piece.nbytes());
   }
 }
@@ -119,31 +129,38 @@ at::ScalarType weight_type(DType dtype, const std::string& name) {
                                        ", which is no weight: F32, F16 and BF16 are read"));
 }
 
-void read_part(const WeightFiles& weights, const CheckpointTensor& tensor, const TensorPart& part, const at::Tensor& value) {
+void read_part(const WeightFiles& weights, const CheckpointTensor& tensor, const TensorPart& part,
+               const at::Tensor& value) {
   read_part_of(weights, tensor, part, value);
 }
 
-void read_part(const SafetensorsFile& file, const CheckpointTensor& tensor, const TensorPart& part, const at::Tensor& value) {
+void read_part(const SafetensorsFile& file, const CheckpointTensor& tensor, const TensorPart& part,
+               const at::Tensor& value) {
   read_part_of(file, tensor, part, value);
 }
 
-at::Tensor assemble(const CheckpointTensor& tensor, std::int64_t expert, at::ScalarType dtype, const PartSource& source) {
+at::Tensor assemble(const CheckpointTensor& tensor, std::int64_t expert, at::ScalarType dtype,
+                    const PartSource& source) {
   const std::vector<std::int64_t> shape(tensor.shape.begin() + (tensor.is_of_all_experts ? 1 : 0), tensor.shape.end());
   const Matrix matrix = matrix_of(tensor);
   const at::Tensor all = at::empty(shape, dtype);
   const at::Tensor table = tensor.is_transposed ? all : all.view({matrix.rows, matrix.columns});
   const std::int64_t dimension = tensor.is_transposed ? 1 : 0;
   for (const TensorPart& part : tensor.parts) {
-    const at::Tensor rows = source(part, tensor.is_of_all_experts ? expert : part.expert).detach().reshape({-1, matrix.columns}).to(dtype);
+    const at::Tensor rows =
+        source(part, tensor.is_of_all_experts ? expert : part.expert).detach().reshape({-1, matrix.columns}).to(dtype);
     const std::int64_t end = part.first_row + (rows.size(0) - 1) * part.row_step + 1;
     // A matrix that is turned first and placed then is read and written in the order of memory.
-    table.slice(dimension, part.first_row, end, part.row_step).copy_(tensor.is_transposed ? rows.t().contiguous() : rows);
+    table.slice(dimension, part.first_row, end, part.row_step)
+        .copy_(tensor.is_transposed ? rows.t().contiguous() : rows);
   }
   return all;
 }
 
-void write_tensor(SafetensorsWriter& writer, const CheckpointTensor& tensor, at::ScalarType dtype, const PartSource& source) {
-  const bool is_in_order = std::ranges::all_of(tensor.parts, [&](const TensorPart& part) { return is_one_piece(tensor, part); });
+void write_tensor(SafetensorsWriter& writer, const CheckpointTensor& tensor, at::ScalarType dtype,
+                  const PartSource& source) {
+  const bool is_in_order =
+      std::ranges::all_of(tensor.parts, [&](const TensorPart& part) { return is_one_piece(tensor, part); });
   const std::int64_t num_shares = tensor.is_of_all_experts ? tensor.shape.front() : 1;
   for (std::int64_t i = 0; i < num_shares; ++i) {
     if (!is_in_order) {

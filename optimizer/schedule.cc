@@ -11,11 +11,14 @@ namespace rp {
 namespace {
 
 void check(const LearningRate& rate, std::int64_t step) {
-  const auto refuse = [](const auto&... what) { throw Error(ExitCode::kUsage, cat("learning-rate schedule: ", what...)); };
+  const auto refuse = [](const auto&... what) {
+    throw Error(ExitCode::kUsage, cat("learning-rate schedule: ", what...));
+  };
   if (step < 1) refuse("step ", step, " was asked for; steps count from 1");
   if (rate.warmup_steps < 0) refuse(rate.warmup_steps, " warm-up steps; give 0 or more");
   if (rate.decay_steps < 0) refuse(rate.decay_steps, " decay steps; give 0 or more");
-  if (!(rate.minimum >= 0 && rate.minimum <= rate.peak)) refuse("the minimum ", rate.minimum, " is not between 0 and the peak, ", rate.peak);
+  if (!(rate.minimum >= 0 && rate.minimum <= rate.peak))
+    refuse("the minimum ", rate.minimum, " is not between 0 and the peak, ", rate.peak);
 }
 
 }  // namespace
@@ -29,7 +32,8 @@ double LearningRate::at(std::int64_t step) const {
   if (step <= stable_until) return peak;
   if (step > max_steps) return minimum;
   const double progress = static_cast<double>(step - 1 - stable_until) / static_cast<double>(max_steps - stable_until);
-  const double share = schedule == LearningRateSchedule::kCosine ? 0.5 * (1.0 + std::cos(std::numbers::pi * progress)) : 1.0 - progress;
+  const double share =
+      schedule == LearningRateSchedule::kCosine ? 0.5 * (1.0 + std::cos(std::numbers::pi * progress)) : 1.0 - progress;
   return minimum + (peak - minimum) * share;
 }
 

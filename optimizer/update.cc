@@ -79,7 +79,8 @@ UpdateStep update_step_of(const UpdateRule& rule, std::int64_t step) {
   return std::visit([step](const auto& some_rule) { return step_of(some_rule, static_cast<double>(step)); }, rule);
 }
 
-void update_group(const GroupState& state, const GroupGradients& gradients, std::span<const UpdateSpan> spans, ThreadTeam& team) {
+void update_group(const GroupState& state, const GroupGradients& gradients, std::span<const UpdateSpan> spans,
+                  ThreadTeam& team) {
   RP_ASSERT(gradients.num_elements == state.num_elements && gradients.num_uses >= 1);
   for_each_chunk(state.num_elements, team, [&](std::size_t begin, std::size_t end) {
     for (const UpdateSpan& span : spans) {
@@ -157,11 +158,12 @@ double sum_of_squares(const GroupGradients& gradients, std::span<double> partial
                        [&](std::size_t begin, std::size_t end) { return squares_of_chunk(gradients, begin, end); });
 }
 
-double round_gradient(const float* sums, void* rounded, DType dtype, std::size_t num_elements, std::span<double> partial_sums,
-                      ThreadTeam& team) {
+double round_gradient(const float* sums, void* rounded, DType dtype, std::size_t num_elements,
+                      std::span<double> partial_sums, ThreadTeam& team) {
   const void* const use = rounded;
   const GroupGradients gradient{.uses = &use, .num_uses = 1, .dtype = dtype, .num_elements = num_elements};
-  const GroupState rounding{.old_master = sums, .working = rounded, .working_dtype = dtype, .num_elements = num_elements};
+  const GroupState rounding{
+      .old_master = sums, .working = rounded, .working_dtype = dtype, .num_elements = num_elements};
   return sum_of_chunks(num_elements, partial_sums, team, [&](std::size_t begin, std::size_t end) {
     update_kernels().skip(rounding, begin, end);
     return squares_of_chunk(gradient, begin, end);

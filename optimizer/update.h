@@ -1,9 +1,10 @@
 // optimizer/update.h
-// The passes over one weight group (a layer's parameters, one after the other) that make an optimizer step: the update rules
-// fused with the conversions from and to 16 bits, the sum of squares for clipping, the sum of several rounds' gradients.
+// The passes over one weight group (a layer's parameters, one after the other) that make an optimizer step: the update
+// rules fused with the conversions from and to 16 bits, the sum of squares for clipping, the sum of several rounds'
+// gradients.
 //
-// Gradients and working copies are of a working dtype (common/dtype.h: fp32, bf16 or fp16). A pass over another one is a broken
-// invariant: it aborts and reads nothing.
+// Gradients and working copies are of a working dtype (common/dtype.h: fp32, bf16 or fp16). A pass over another one is
+// a broken invariant: it aborts and reads nothing.
 //
 // All arrays are plain memory of the caller, which nobody else writes during a pass. Every result is a function of the
 // inputs alone: the number of threads, the processor's instruction set and the alignment of the arrays do not change a
@@ -31,9 +32,10 @@ struct UpdateSpan {
 };
 
 // One step on a group: one pass, with AdamW 28 bytes per parameter with 16-bit gradients and working copy.
-// REQUIRES: gradients.num_elements == state.num_elements, num_uses >= 1; the spans cover the group, in order; the moments
-// of their rules are there.
-void update_group(const GroupState& state, const GroupGradients& gradients, std::span<const UpdateSpan> spans, ThreadTeam& team);
+// REQUIRES: gradients.num_elements == state.num_elements, num_uses >= 1; the spans cover the group, in order; the
+// moments of their rules are there.
+void update_group(const GroupState& state, const GroupGradients& gradients, std::span<const UpdateSpan> spans,
+                  ThreadTeam& team);
 // The same with one rule.
 void update_group(const GroupState& state, const GroupGradients& gradients, const UpdateStep& step, ThreadTeam& team);
 

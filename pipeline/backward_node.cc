@@ -50,8 +50,8 @@ class BackwardNode : public torch::autograd::Node {
   void release_variables() override {}  // a second backward() is told by the graph
 
  private:
-  // The microbatches' gradients of an input: together again as it was cut, zeros where a microbatch has none; added where
-  // all got it whole.
+  // The microbatches' gradients of an input: together again as it was cut, zeros where a microbatch has none; added
+  // where all got it whole.
   [[nodiscard]] at::Tensor input_gradient(const std::vector<Tensors>& of_inputs, std::size_t index) const {
     const at::Tensor whole = at::zeros(inputs_[index].sizes(), inputs_[index].options());
     const int dimension = dimensions_[index];
@@ -72,7 +72,7 @@ class BackwardNode : public torch::autograd::Node {
   const std::shared_ptr<OpenGraph> graph_;
   std::vector<Tensors> shapes_;  // of the outputs, by microbatch; without memory
   const Merge merge_;
-  Tensors inputs_;  // without memory
+  Tensors inputs_;                     // without memory
   const std::vector<int> dimensions_;  // along which they were cut
 };
 
@@ -89,10 +89,14 @@ std::vector<Tensors> OpenGraph::backward(std::vector<Tensors> gradients) {
   const std::shared_ptr<Runtime> runtime = runtime_.lock();
   if (!runtime) refuse("backward() through a pipeline after the end of its session");
   Coordinator& coordinator = runtime->coordinator();
-  if (is_done_) refuse("a second backward() through the same forward() of a pipeline: what it needs is freed by the first; call forward() again");
+  if (is_done_)
+    refuse(
+        "a second backward() through the same forward() of a pipeline: what it needs is freed by the first; call "
+        "forward() again");
   if (round_->next_version != coordinator.version(round_->traits.pipeline) + 1) {
-    refuse("backward() through a forward() of a pipeline that came before its last step() or load_state(): the weights are others now; "
-           "call forward() again");
+    refuse(
+        "backward() through a forward() of a pipeline that came before its last step() or load_state(): the weights "
+        "are others now; call forward() again");
   }
   runtime->check_room_for_gradients(round_->traits.pipeline);
   is_done_ = true;
@@ -100,7 +104,8 @@ std::vector<Tensors> OpenGraph::backward(std::vector<Tensors> gradients) {
   for (Tensors& microbatch : gradients) blocks.push_back({.tensors = views_of(microbatch)});
   coordinator.accept_backward(round_, blocks);
   if (!round_->traits.input_gradient) return {};
-  return microbatches_of(PackedTensors(std::make_shared<PackedTensors::State>(runtime_, BlockOfRound{round_, {BlockKind::kGradient, 0}})));
+  return microbatches_of(
+      PackedTensors(std::make_shared<PackedTensors::State>(runtime_, BlockOfRound{round_, {BlockKind::kGradient, 0}})));
 }
 
 Tensors join_graph(std::shared_ptr<OpenGraph> graph, const Tensors& inputs, const Split& split, Tensors outputs,

@@ -15,25 +15,30 @@ namespace {
 void check_devices(const Tensors& tensors, const char* what) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (!tensors[i].defined() || tensors[i].is_cpu()) continue;
-    refuse(cat(what, " ", i, " is on device ", tensors[i].device().str(), "; give all tensors on the CPU, workers take them from there"));
+    refuse(cat(what, " ", i, " is on device ", tensors[i].device().str(),
+               "; give all tensors on the CPU, workers take them from there"));
   }
 }
 
-std::vector<Tensors> cut_by_function(const Tensors& tensors, const Split& split, int num_microbatches, const char* what) {
+std::vector<Tensors> cut_by_function(const Tensors& tensors, const Split& split, int num_microbatches,
+                                     const char* what) {
   std::vector<Tensors> result = split.function(tensors, num_microbatches);
   if (result.size() != static_cast<std::size_t>(num_microbatches)) {
-    refuse(cat("Split::function gave ", result.size(), " lists of ", what, "s for ", num_microbatches, " microbatches"));
+    refuse(
+        cat("Split::function gave ", result.size(), " lists of ", what, "s for ", num_microbatches, " microbatches"));
   }
   for (const Tensors& part : result) {
     if (part.size() != result.front().size()) {
-      refuse(cat("Split::function gave lists of different lengths: ", result.front().size(), " and ", part.size(), " ", what, "s"));
+      refuse(cat("Split::function gave lists of different lengths: ", result.front().size(), " and ", part.size(), " ",
+                 what, "s"));
     }
   }
   return result;
 }
 
 // `size`: what all default cuts share, -1 as long as it is unknown.
-std::vector<Tensors> cut(const Tensors& tensors, const Split& split, int num_microbatches, const char* what, std::int64_t& size) {
+std::vector<Tensors> cut(const Tensors& tensors, const Split& split, int num_microbatches, const char* what,
+                         std::int64_t& size) {
   check_devices(tensors, what);
   if (split.function) return cut_by_function(tensors, split, num_microbatches, what);
   std::vector<Tensors> result(static_cast<std::size_t>(num_microbatches));
@@ -46,7 +51,8 @@ std::vector<Tensors> cut(const Tensors& tensors, const Split& split, int num_mic
     }
     const std::int64_t length = tensors[i].size(dimension);
     if (split.dimensions.empty() && size >= 0 && length != size) {
-      refuse(cat("inputs and labels of a round must have the same size in dimension 0, but one has ", size, " and another ", length));
+      refuse(cat("inputs and labels of a round must have the same size in dimension 0, but one has ", size,
+                 " and another ", length));
     }
     size = std::max(size, length);
     if (length < num_microbatches) {
@@ -66,8 +72,8 @@ std::vector<BlockOfRound> imports_of(const Batch& batch, int num_microbatches, c
   std::vector<BlockOfRound> result;
   for (const PackedTensors& packed : batch.packed) {
     if (packed.num_microbatches() != num_microbatches) {
-      refuse(cat("a packed list of ", what, "s has ", packed.num_microbatches(), " microbatches, but the round has ", num_microbatches,
-                 "; both calls must have as many"));
+      refuse(cat("a packed list of ", what, "s has ", packed.num_microbatches(), " microbatches, but the round has ",
+                 num_microbatches, "; both calls must have as many"));
     }
     result.push_back(packed.state()->block());
   }
@@ -78,7 +84,8 @@ std::vector<BlockOfRound> imports_of(const Batch& batch, int num_microbatches, c
 
 std::vector<int> split_dimensions(const Tensors& tensors, const Split& split, const char* what) {
   if (!split.dimensions.empty() && split.dimensions.size() != tensors.size()) {
-    refuse(cat("Split::dimensions says how to cut ", split.dimensions.size(), " tensors, but there are ", tensors.size(), " ", what, "s"));
+    refuse(cat("Split::dimensions says how to cut ", split.dimensions.size(), " tensors, but there are ",
+               tensors.size(), " ", what, "s"));
   }
   std::vector<int> result;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -94,21 +101,23 @@ std::vector<int> split_dimensions(const Tensors& tensors, const Split& split, co
   return result;
 }
 
-BatchSplit::BatchSplit(const Batch& inputs, const Split& split_inputs, const Batch& arguments, const Split& split_arguments,
-                       int num_microbatches) {
+BatchSplit::BatchSplit(const Batch& inputs, const Split& split_inputs, const Batch& arguments,
+                       const Split& split_arguments, int num_microbatches) {
   std::int64_t size = -1;
   blocks_.inputs = views(cut(inputs.tensors, split_inputs, num_microbatches, "input", size));
-  if (inputs.nested) refuse("the inputs of a call are a list of tensors; nested values are for the arguments of a loss");
+  if (inputs.nested)
+    refuse("the inputs of a call are a list of tensors; nested values are for the arguments of a loss");
   if (arguments.nested && !(arguments.tensors.empty() && arguments.packed.empty())) {
     refuse("the arguments of a call are one nested value, or a list of tensors with packed lists behind it, not both");
   }
-  blocks_.arguments = views(cut(arguments.nested ? tensors_of(*arguments.nested) : arguments.tensors, split_arguments, num_microbatches,
-                                "argument", size));
+  blocks_.arguments = views(cut(arguments.nested ? tensors_of(*arguments.nested) : arguments.tensors, split_arguments,
+                                num_microbatches, "argument", size));
   if (arguments.nested) set_structure(*arguments.nested);
   blocks_.input_imports = imports_of(inputs, num_microbatches, "input");
   blocks_.argument_imports = imports_of(arguments, num_microbatches, "argument");
   if (size < 0 && inputs.packed.empty() && !split_inputs.function) {
-    refuse(cat("a batch of 0 cannot be split into ", num_microbatches, " microbatches; no input has a dimension to cut"));
+    refuse(
+        cat("a batch of 0 cannot be split into ", num_microbatches, " microbatches; no input has a dimension to cut"));
   }
 }
 
@@ -117,7 +126,8 @@ void BatchSplit::set_structure(const Value& nested) {
   const std::size_t num_tensors = tensors_of(nested).size();
   for (BlockContents& block : blocks_.arguments) {
     if (block.tensors.size() != num_tensors) {
-      refuse(cat("Split::function gave ", block.tensors.size(), " arguments, but the nested arguments have ", num_tensors, " tensors"));
+      refuse(cat("Split::function gave ", block.tensors.size(), " arguments, but the nested arguments have ",
+                 num_tensors, " tensors"));
     }
     block.structure = structure;
   }

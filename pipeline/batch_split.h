@@ -16,8 +16,8 @@ namespace rp {
 // The tensors of a call, cut; holds what the blocks' views point to.
 class BatchSplit {
  public:
-  // Throws rp::Error (kUsage), with numbers, for what cannot be cut into `num_microbatches` parts, for tensors that are not
-  // on the CPU and for packed lists of another number of microbatches.
+  // Throws rp::Error (kUsage), with numbers, for what cannot be cut into `num_microbatches` parts, for tensors that are
+  // not on the CPU and for packed lists of another number of microbatches.
   BatchSplit(const Batch& inputs, const Split& split_inputs, const Batch& arguments, const Split& split_arguments,
              int num_microbatches);
 

@@ -31,8 +31,8 @@ TensorDesc output_of(std::uint64_t bytes) {
 
 double rate(double gbs) { return gbs > 0 ? gbs * kBytesPerMs : kUnlimited; }
 
-std::vector<LayerBytes> layer_bytes(const Catalogue& catalogue, int num_layers, const std::vector<std::uint64_t>& output_bytes,
-                                    bool adds_rounds) {
+std::vector<LayerBytes> layer_bytes(const Catalogue& catalogue, int num_layers,
+                                    const std::vector<std::uint64_t>& output_bytes, bool adds_rounds) {
   const EmulatedGroupUpdater updater(catalogue, {}, adds_rounds);
   std::vector<LayerBytes> layers(static_cast<std::size_t>(num_layers));
   for (int layer = 0; layer < num_layers; ++layer) {
@@ -81,12 +81,12 @@ void EmulatedRun::serve(Store& store, int worker, std::optional<FaultBoardEntry>
   }
   const std::int64_t copy_ns = ns_of(machine_.copy_latency_ms);
   EmulatedDevice device({.name = machine_.name,
-                    .upload_bytes_per_ns = machine_.upload_gbs,
-                    .download_bytes_per_ns = machine_.download_gbs,
-                    .activation_latency_ns = copy_ns + (num_workers_ > 1 ? ns_of(machine_.hop_ms) : 0),
-                    .copy_latency_ns = copy_ns,
-                    .memory_bytes = machine_.memory_bytes,
-                    .activations_first = store.header().weights_yield != 0});
+                         .upload_bytes_per_ns = machine_.upload_gbs,
+                         .download_bytes_per_ns = machine_.download_gbs,
+                         .activation_latency_ns = copy_ns + (num_workers_ > 1 ? ns_of(machine_.hop_ms) : 0),
+                         .copy_latency_ns = copy_ns,
+                         .memory_bytes = machine_.memory_bytes,
+                         .activations_first = store.header().weights_yield != 0});
   EmulatedStageExecutor executor(std::move(layers), device, store.catalogue());
   Worker(store, worker, device, executor, board, trace).serve();
 }
@@ -95,15 +95,17 @@ std::string EmulatedRun::report(const ScheduleReport& steps, const Store& store,
   if (steps.num_steps() < 2) return {};
   const std::uint64_t warm_up = steps_to_leave_out(steps, kWarmUp);
   const MeasuredSteps measured = steps.measure(warm_up);
-  return cat("roundpipe: ", machine_.name, ", ", num_workers_, " workers, ", measured.num_steps, " steps after ", warm_up,
-             ":\n", comparison(steps.shape(), store, asynchronous, measured));
+  return cat("roundpipe: ", machine_.name, ", ", num_workers_, " workers, ", measured.num_steps, " steps after ",
+             warm_up, ":\n", comparison(steps.shape(), store, asynchronous, measured));
 }
 
 std::string EmulatedRun::comparison(const ScheduleReport::Shape& shape, const Store& store, bool asynchronous,
-                               const MeasuredSteps& measured) const {
+                                    const MeasuredSteps& measured) const {
   const std::vector<LayerWork> times(times_.begin(), times_.begin() + num_layers_);
-  RunWork work = work_like(shape, times, {.num_workers = num_workers_, .asynchronous = asynchronous,
-                                          .first_trained_layer = store.catalogue().first_trained_layer(0)});
+  RunWork work = work_like(shape, times,
+                           {.num_workers = num_workers_,
+                            .asynchronous = asynchronous,
+                            .first_trained_layer = store.catalogue().first_trained_layer(0)});
   Workload& workload = work.workload;
   workload.hop = machine_.hop_ms;
   if (machine_.workload && static_cast<int>(machine_.workload->slowness.size()) == num_workers_) {
@@ -125,8 +127,8 @@ std::string EmulatedRun::comparison(const ScheduleReport::Shape& shape, const St
   const double max_dispatch_us = static_cast<double>(measured.max_dispatch_ns) * 1e-3;
   return line("step       %10.2f ms    simulated %10.2f ms, without copies and updates %.2f ms", measured.step_ms(),
               simulated.step_ms, least_ms) +
-         line("computing  %10.2f %%     simulated %10.2f %%, without copies and updates %.2f %%", 100 * measured.efficiency(),
-              100 * simulated.gpus.busy / all, 100 * least_busy) +
+         line("computing  %10.2f %%     simulated %10.2f %%, without copies and updates %.2f %%",
+              100 * measured.efficiency(), 100 * simulated.gpus.busy / all, 100 * least_busy) +
          line("copies     %10.2f %%     simulated %10.2f %%   (a GPU stood still and only its own copies were missing)",
               100 * measured.exposed_part(), 100 * simulated.gpus.transfers() / all) +
          line("dispatch   %10.2f us    %.4f %% of a task, %.2f us at most   (nothing was missing)",

@@ -1,5 +1,6 @@
 // pipeline/emulated_run.h
-// A run on `--device sim:NAME`: what its workers serve with, and what is said of it in the end (docs/design/emulated-device.md).
+// A run on `--device sim:NAME`: what its workers serve with, and what is said of it in the end
+// (docs/design/emulated-device.md).
 //
 // Made in every process by the Runtime, once all pipelines are described.
 #pragma once
@@ -29,8 +30,8 @@ class EmulatedRun {
   // The coordinator's: for CoordinatorOptions.
   [[nodiscard]] HostMemoryModel host_memory() const { return {.bytes_per_ns = machine_.optimizer_gbs}; }
 
-  // What these steps of the first pipeline took, beside what the simulator says of the same plan; empty for too few steps.
-  // REQUIRES: nothing in flight.
+  // What these steps of the first pipeline took, beside what the simulator says of the same plan; empty for too few
+  // steps. REQUIRES: nothing in flight.
   [[nodiscard]] std::string report(const ScheduleReport& steps, const Store& store, bool asynchronous) const;
 
  private:
@@ -39,9 +40,9 @@ class EmulatedRun {
 
   EmulatedMachine machine_;
   int num_workers_;
-  std::vector<LayerWork> times_;                 // of all layers of all models
-  std::vector<std::uint64_t> output_bytes_;      // likewise
-  int num_layers_ = 0;                           // of the first model
+  std::vector<LayerWork> times_;             // of all layers of all models
+  std::vector<std::uint64_t> output_bytes_;  // likewise
+  int num_layers_ = 0;                       // of the first model
 };
 
 }  // namespace rp

@@ -12,7 +12,8 @@
 
 namespace rp {
 
-FunctionUpdate::FunctionUpdate(Store& store, int pipeline) : store_(store), groups_(store.catalogue().trained_groups(pipeline)) {
+FunctionUpdate::FunctionUpdate(Store& store, int pipeline)
+    : store_(store), groups_(store.catalogue().trained_groups(pipeline)) {
   const Catalogue& catalogue = store.catalogue();
   const PipelineRecord& record = catalogue.pipelines()[static_cast<std::size_t>(pipeline)];
   for (int layer = 0; layer < static_cast<int>(record.num_layers); ++layer) {
@@ -41,9 +42,10 @@ void FunctionUpdate::allocate_gradients() {
     const auto place = std::lower_bound(groups_.begin(), groups_.end(), group) - groups_.begin();
     const TensorDesc& desc = leaf.record->desc;
     const at::IntArrayRef shape(desc.shape.data(), static_cast<std::size_t>(desc.rank));
-    leaf.gradient = gradients_[static_cast<std::size_t>(place)]
-                        .narrow(0, static_cast<std::int64_t>(leaf.record->element_offset), c10::multiply_integers(shape))
-                        .view(shape);
+    leaf.gradient =
+        gradients_[static_cast<std::size_t>(place)]
+            .narrow(0, static_cast<std::int64_t>(leaf.record->element_offset), c10::multiply_integers(shape))
+            .view(shape);
   }
 }
 
@@ -57,7 +59,8 @@ void FunctionUpdate::copy_masters(std::uint64_t version) {
 }
 
 void FunctionUpdate::point_leaves_at(std::uint64_t version) {
-  for (std::size_t i = 0; i < leaves_.size(); ++i) parameters_[i].value.set_data(master_view(store_, *leaves_[i].record, version));
+  for (std::size_t i = 0; i < leaves_.size(); ++i)
+    parameters_[i].value.set_data(master_view(store_, *leaves_[i].record, version));
 }
 
 void FunctionUpdate::write_working_copies(std::uint64_t version) {
@@ -76,14 +79,17 @@ void FunctionUpdate::run(std::uint64_t version, bool skipped, const GradientWrit
   point_leaves_at(version);
   if (!skipped) {
     allocate_gradients();
-    for (std::size_t i = 0; i < groups_.size(); ++i) write_gradient(groups_[i], gradients_[i].mutable_data_ptr<float>());
+    for (std::size_t i = 0; i < groups_.size(); ++i)
+      write_gradient(groups_[i], gradients_[i].mutable_data_ptr<float>());
     for (std::size_t i = 0; i < leaves_.size(); ++i) {
       at::Tensor& leaf = parameters_[i].value;
-      leaf.mutable_grad() = leaf.scalar_type() == at::kFloat ? leaves_[i].gradient : leaves_[i].gradient.to(leaf.scalar_type());
+      leaf.mutable_grad() =
+          leaf.scalar_type() == at::kFloat ? leaves_[i].gradient : leaves_[i].gradient.to(leaf.scalar_type());
     }
     function();
     for (std::size_t i = 0; i < leaves_.size(); ++i) {
-      if (parameters_[i].value.const_data_ptr() == master_view(store_, *leaves_[i].record, version).const_data_ptr()) continue;
+      if (parameters_[i].value.const_data_ptr() == master_view(store_, *leaves_[i].record, version).const_data_ptr())
+        continue;
       throw Error(ExitCode::kUsage, cat("step(): the function gave parameter ", parameters_[i].name,
                                         " other memory; change it in place, as by copy_()"));
     }

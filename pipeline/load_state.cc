@@ -18,8 +18,9 @@ namespace {
 
 void check_between_steps(Pipeline::Impl& pipeline) {
   if (pipeline.coordinator().rounds_since_step(pipeline.number()) == 0) return;
-  throw Error(ExitCode::kUsage, cat("load_state() after ", pipeline.coordinator().rounds_since_step(pipeline.number()),
-                                    " rounds without step(): their gradients are not those of other weights; call step() first"));
+  throw Error(ExitCode::kUsage,
+              cat("load_state() after ", pipeline.coordinator().rounds_since_step(pipeline.number()),
+                  " rounds without step(): their gradients are not those of other weights; call step() first"));
 }
 
 // The file must have these tensors and no others.
@@ -72,7 +73,8 @@ std::string Pipeline::load_state(const std::filesystem::path& directory) {
   const StateDescription saved = StateDescription::read(directory);
   const auto refuse = [&](const std::string& what) { throw bad_input(directory, what); };
   if (saved.asynchronous != impl_->options().asynchronous) {
-    refuse(cat("was saved by ", impl_->options().asynchronous ? "a synchronous" : "an asynchronous", " run; go on in the same way"));
+    refuse(cat("was saved by ", impl_->options().asynchronous ? "a synchronous" : "an asynchronous",
+               " run; go on in the same way"));
   }
   if (saved.rounds_per_step != impl_->options().rounds_per_step) {
     refuse(cat("was saved with ", saved.rounds_per_step, " rounds per step, not ", impl_->options().rounds_per_step));
@@ -81,9 +83,11 @@ std::string Pipeline::load_state(const std::filesystem::path& directory) {
     refuse(cat("was saved with weights of ", saved.dtype, ", not ", at::toString(impl_->model().dtype())));
   }
   const SafetensorsFile file = SafetensorsFile::open(directory / kStateTensorsFile);
-  const std::vector<BufferState> buffers = impl_->buffers(Coordinator::BuffersOf::kLastStep);  // copies, to be read into
+  const std::vector<BufferState> buffers =
+      impl_->buffers(Coordinator::BuffersOf::kLastStep);  // copies, to be read into
   check_tensors(file, impl_->state_tensors(buffers));
-  impl_->coordinator().restart_at(impl_->number(), saved.step, saved.round, saved.updates);  // which working copy is the newest depends on it
+  impl_->coordinator().restart_at(impl_->number(), saved.step, saved.round,
+                                  saved.updates);  // which working copy is the newest depends on it
   const std::string checksum = read_tensors(file, impl_->state_tensors(buffers));
   read_state_checksums(directory).expect(file.path(), checksum);
   impl_->set_buffers(buffers);

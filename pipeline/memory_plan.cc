@@ -15,25 +15,29 @@ constexpr std::string_view kActivations = "activations";
 MemoryPlan plan_of(const Catalogue::Share& share, bool two_copies, bool in_files) {
   MemoryPlan plan;
   const auto add = [&](std::string purpose, std::uint64_t bytes) {
-    plan.items.push_back({.purpose = std::move(purpose), .bytes = bytes, .measured_bytes = {}, .is_in_files = in_files});
+    plan.items.push_back(
+        {.purpose = std::move(purpose), .bytes = bytes, .measured_bytes = {}, .is_in_files = in_files});
   };
   add(two_copies ? "weights (two working copies)" : "weights", share.parameter_bytes);
   add("gradients", share.gradient_bytes);
   add("optimizer state", share.state_bytes);
   plan.num_parameters = static_cast<std::int64_t>(share.num_parameters);
-  plan.bytes_per_parameter = static_cast<double>(plan.bytes()) / static_cast<double>(std::max<std::int64_t>(1, plan.num_parameters));
+  plan.bytes_per_parameter =
+      static_cast<double>(plan.bytes()) / static_cast<double>(std::max<std::int64_t>(1, plan.num_parameters));
   return plan;
 }
 
 bool has_two_copies(const Catalogue& catalogue, std::uint32_t pipeline) {
-  return std::any_of(catalogue.weight_groups().begin(), catalogue.weight_groups().end(),
-                     [pipeline](const WeightGroupRecord& group) { return group.pipeline == pipeline && group.num_copies > 1; });
+  return std::any_of(
+      catalogue.weight_groups().begin(), catalogue.weight_groups().end(),
+      [pipeline](const WeightGroupRecord& group) { return group.pipeline == pipeline && group.num_copies > 1; });
 }
 
 std::string pages_text(const Store::Placement& placement) {
-  std::string text = placement.has_huge_pages ? "huge pages"
-                                              : "pages of 4 KiB; huge ones, which are cleared in a fraction of the time, after "
-                                                "`echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled` as root";
+  std::string text = placement.has_huge_pages
+                         ? "huge pages"
+                         : "pages of 4 KiB; huge ones, which are cleared in a fraction of the time, after `echo advise "
+                           "> /sys/kernel/mm/transparent_hugepage/shmem_enabled` as root";
   if (placement.num_nodes > 1) text += cat("; interleaved over ", placement.num_nodes, " NUMA nodes");
   return text;
 }
@@ -82,15 +86,18 @@ std::vector<WorkerMemoryUse> worker_memory_of(const std::vector<DeviceMemoryPeak
     for (std::size_t i = 0; i < kMemoryUses; ++i) {
       if (of.peak_by_use[i] > 0) use.items.push_back({memory_use_name(static_cast<MemoryUse>(i)), of.peak_by_use[i]});
     }
-    std::stable_sort(use.items.begin(), use.items.end(), [](const auto& a, const auto& b) { return a.peak_bytes > b.peak_bytes; });
+    std::stable_sort(use.items.begin(), use.items.end(),
+                     [](const auto& a, const auto& b) { return a.peak_bytes > b.peak_bytes; });
   }
   return workers;
 }
 
 MemoryPlan memory_plan_of_all(const Store& store, Coordinator* coordinator, bool in_files) {
   const Catalogue& catalogue = store.catalogue();
-  Catalogue::Share all{.parameter_bytes = catalogue.parameter_bytes(), .state_bytes = catalogue.state_bytes(),
-                       .gradient_bytes = catalogue.gradient_bytes(), .num_parameters = catalogue.num_parameters()};
+  Catalogue::Share all{.parameter_bytes = catalogue.parameter_bytes(),
+                       .state_bytes = catalogue.state_bytes(),
+                       .gradient_bytes = catalogue.gradient_bytes(),
+                       .num_parameters = catalogue.num_parameters()};
   bool two_copies = false;
   ActivationBudget budget(store.num_workers());
   for (std::uint32_t pipeline = 0; pipeline < catalogue.pipelines().size(); ++pipeline) {

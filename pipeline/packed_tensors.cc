@@ -25,7 +25,8 @@ at::Tensor merge_one(const std::vector<at::Tensor>& parts, std::size_t index, co
   const at::Tensor& first = parts.front();
   for (const at::Tensor& part : parts) {
     if (part.defined() != first.defined()) refuse(index, "it is absent from some");
-    if (part.defined() && part.dim() != first.dim()) refuse(index, cat("it has ", first.dim(), " dimensions in one and ", part.dim(), " in another"));
+    if (part.defined() && part.dim() != first.dim())
+      refuse(index, cat("it has ", first.dim(), " dimensions in one and ", part.dim(), " in another"));
   }
   if (!first.defined()) return first;
   if (first.dim() > 0) return at::cat(parts, dimension_of(first, index, how));
@@ -93,13 +94,15 @@ Tensors merge(const std::vector<Tensors>& microbatches, const Merge& how) {
   if (how.function) return how.function(microbatches);
   const std::size_t num = microbatches.front().size();
   if (!how.dimensions.empty() && how.dimensions.size() != num) {
-    throw Error(ExitCode::kUsage, cat("Merge::dimensions says how to merge ", how.dimensions.size(), " tensors, but there are ", num));
+    throw Error(ExitCode::kUsage,
+                cat("Merge::dimensions says how to merge ", how.dimensions.size(), " tensors, but there are ", num));
   }
   Tensors result;
   for (std::size_t i = 0; i < num; ++i) {
     std::vector<at::Tensor> parts;
     for (const Tensors& microbatch : microbatches) {
-      if (microbatch.size() != num) refuse(i, cat("one microbatch gave ", num, " outputs, another ", microbatch.size()));
+      if (microbatch.size() != num)
+        refuse(i, cat("one microbatch gave ", num, " outputs, another ", microbatch.size()));
       parts.push_back(microbatch[i]);
     }
     result.push_back(merge_one(parts, i, how));

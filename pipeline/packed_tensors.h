@@ -22,7 +22,8 @@ class PackedTensors::State {
 
   [[nodiscard]] const BlockOfRound& block() const { return block_; }
   [[nodiscard]] int num_microbatches() const { return block_.round->traits.num_microbatches; }
-  // Waits. Over the store's memory, for as long as this object lives. Throws rp::Error (kUsage) once the session has ended.
+  // Waits. Over the store's memory, for as long as this object lives. Throws rp::Error (kUsage) once the session has
+  // ended.
   [[nodiscard]] Tensors view(int index) const;
 
  private:
@@ -39,6 +40,7 @@ class PackedTensors::State {
 [[nodiscard]] Tensors merge(const std::vector<Tensors>& microbatches, const Merge& how);
 
 // The gradients of what was merged, by microbatch. `like`: the microbatches before merge().
-[[nodiscard]] std::vector<Tensors> split_gradients(const Tensors& gradients, const std::vector<Tensors>& like, const Merge& how);
+[[nodiscard]] std::vector<Tensors> split_gradients(const Tensors& gradients, const std::vector<Tensors>& like,
+                                                   const Merge& how);
 
 }  // namespace rp

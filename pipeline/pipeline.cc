@@ -21,7 +21,8 @@ double RoundResult::loss() const {
 
 PackedTensors RoundResult::packed_outputs() const {
   if (!state_->outputs) {
-    throw Error(ExitCode::kUsage, "the round's outputs were not kept; call forward_backward() with {.return_outputs = true}");
+    throw Error(ExitCode::kUsage,
+                "the round's outputs were not kept; call forward_backward() with {.return_outputs = true}");
   }
   return *state_->outputs;
 }
@@ -73,7 +74,9 @@ void Pipeline::synchronize() {
   impl_->coordinator().use_newest_weights(impl_->number());
 }
 
-std::int64_t Pipeline::num_steps() const { return static_cast<std::int64_t>(impl_->coordinator().num_steps(impl_->number())); }
+std::int64_t Pipeline::num_steps() const {
+  return static_cast<std::int64_t>(impl_->coordinator().num_steps(impl_->number()));
+}
 
 std::vector<ParameterState> Pipeline::parameters() {
   impl_->wait_for_save();

@@ -25,20 +25,26 @@ namespace {
 
 void check_options(const PipelineOptions& options, const Model& model, const std::vector<Loss>& losses) {
   const auto refuse = [](const std::string& what) { throw Error(ExitCode::kUsage, what); };
-  if (options.num_microbatches < 1) refuse(cat("num_microbatches is ", options.num_microbatches, ", but must be at least 1"));
-  if (options.rounds_per_step < 1) refuse(cat("rounds_per_step is ", options.rounds_per_step, ", but must be at least 1"));
+  if (options.num_microbatches < 1)
+    refuse(cat("num_microbatches is ", options.num_microbatches, ", but must be at least 1"));
+  if (options.rounds_per_step < 1)
+    refuse(cat("rounds_per_step is ", options.rounds_per_step, ", but must be at least 1"));
   if (model.dtype() != at::kFloat && model.dtype() != at::kBFloat16 && model.dtype() != at::kHalf) {
-    refuse(cat("the model's dtype is ", at::toString(model.dtype()), "; at::kFloat, at::kBFloat16 and at::kHalf are possible"));
+    refuse(cat("the model's dtype is ", at::toString(model.dtype()),
+               "; at::kFloat, at::kBFloat16 and at::kHalf are possible"));
   }
-  if (options.num_moments < 0 || options.num_moments > 2) refuse(cat("num_moments is ", options.num_moments, ", but must be 0, 1 or 2"));
-  if (options.optimizer_dtype != at::kFloat && options.optimizer_dtype != at::kDouble && options.optimizer_dtype != model.dtype()) {
+  if (options.num_moments < 0 || options.num_moments > 2)
+    refuse(cat("num_moments is ", options.num_moments, ", but must be 0, 1 or 2"));
+  if (options.optimizer_dtype != at::kFloat && options.optimizer_dtype != at::kDouble &&
+      options.optimizer_dtype != model.dtype()) {
     refuse(cat("optimizer_dtype is ", at::toString(options.optimizer_dtype),
                "; at::kFloat, at::kDouble and the model's dtype, ", at::toString(model.dtype()), ", are possible"));
   }
   check_limits(options.plan_limits);
   if (options.loss_scaling) check_loss_scaling(*options.loss_scaling);
   for (const Loss& loss : losses) {
-    if (!loss.function) refuse(cat("the loss '", loss.name, "' has no function; make one with rp::loss(name, function)"));
+    if (!loss.function)
+      refuse(cat("the loss '", loss.name, "' has no function; make one with rp::loss(name, function)"));
   }
 }
 
@@ -99,8 +105,8 @@ int Pipeline::Impl::loss_number(const CallOptions& options) const {
   for (const Loss& loss : losses_) names.push_back(loss.name);
   const auto found = std::find(names.begin(), names.end(), *options.loss);
   if (found == names.end()) {
-    throw Error(ExitCode::kUsage, cat("the pipeline has no loss '", *options.loss, "'", did_you_mean(*options.loss, names),
-                                      "; losses are declared when it is made"));
+    throw Error(ExitCode::kUsage, cat("the pipeline has no loss '", *options.loss, "'",
+                                      did_you_mean(*options.loss, names), "; losses are declared when it is made"));
   }
   return static_cast<int>(found - names.begin());
 }
@@ -110,8 +116,10 @@ void Pipeline::Impl::note_few_microbatches(const RoundTraits& traits) {
   const bool rounds_overlap = options_.rounds_per_step > 1 || options_.asynchronous;
   const int num_together = traits.num_microbatches * (rounds_overlap ? kRoundsInFlight : 1);
   if (num_together >= session_.num_workers() || !runtime_->mark_few_microbatches_reported()) return;
-  std::fprintf(stderr, "roundpipe: %d microbatch%s at a time for %d workers: some workers will wait; at least as many microbatches as "
-                       "workers keep all busy\n", num_together, num_together == 1 ? "" : "es", session_.num_workers());
+  std::fprintf(stderr,
+               "roundpipe: %d microbatch%s at a time for %d workers: some workers will wait; at least as many "
+               "microbatches as workers keep all busy\n",
+               num_together, num_together == 1 ? "" : "es", session_.num_workers());
 }
 
 std::shared_ptr<Round> Pipeline::Impl::accept(const RoundTraits& traits, const Batch& inputs, const Batch& arguments,
@@ -123,7 +131,8 @@ std::shared_ptr<Round> Pipeline::Impl::accept(const RoundTraits& traits, const B
   const BatchSplit split(inputs, options.split_inputs.value_or(options_.split_inputs), arguments,
                          options.split_arguments.value_or(options_.split_arguments), traits.num_microbatches);
   if (model_.check()) {
-    model_.check()({inputs.tensors, traits.gives_loss() ? losses_[static_cast<std::size_t>(traits.loss)].name : "", arguments.tensors});
+    model_.check()({inputs.tensors, traits.gives_loss() ? losses_[static_cast<std::size_t>(traits.loss)].name : "",
+                    arguments.tensors});
   }
   return coordinator.accept_round(traits, split.blocks(), plan ? &*plan : nullptr);
 }
@@ -138,7 +147,9 @@ RoundResult Pipeline::Impl::forward_backward(const Batch& inputs, const Batch& a
   traits.loss = loss_number(options);
   traits.keeps_outputs = options.return_outputs;
   runtime_->check_room_for_gradients(number_);
-  RoundResult::State state{.pipeline = this, .round = accept(traits, inputs, arguments, options), .outputs = {},
+  RoundResult::State state{.pipeline = this,
+                           .round = accept(traits, inputs, arguments, options),
+                           .outputs = {},
                            .merge = options.merge_outputs.value_or(options_.merge_outputs)};
   if (traits.keeps_outputs) state.outputs = outputs_of(state.round);
   return RoundResult(std::make_shared<RoundResult::State>(std::move(state)));
@@ -153,15 +164,16 @@ PackedTensors Pipeline::Impl::forward_packed(const Batch& inputs, const CallOpti
 
 RoundResult Pipeline::Impl::evaluate(const Batch& inputs, const Batch& arguments, const CallOptions& options) {
   if (options.return_outputs) {
-    throw Error(ExitCode::kUsage, "evaluate() with return_outputs: it gives losses only; call forward_packed() for outputs");
+    throw Error(ExitCode::kUsage,
+                "evaluate() with return_outputs: it gives losses only; call forward_packed() for outputs");
   }
   RoundTraits traits = traits_of(inputs, options);
   traits.kind = RoundKind::kForward;
   traits.mode = RoundMode::kEvaluate;
   traits.evaluates_loss = true;
   traits.loss = loss_number(options);
-  return RoundResult(std::make_shared<RoundResult::State>(
-      RoundResult::State{.pipeline = this, .round = accept(traits, inputs, arguments, options), .outputs = {}, .merge = {}}));
+  return RoundResult(std::make_shared<RoundResult::State>(RoundResult::State{
+      .pipeline = this, .round = accept(traits, inputs, arguments, options), .outputs = {}, .merge = {}}));
 }
 
 Tensors Pipeline::Impl::forward(const Batch& inputs, const CallOptions& options) {
@@ -170,10 +182,12 @@ Tensors Pipeline::Impl::forward(const Batch& inputs, const CallOptions& options)
     return merge(forward_packed(inputs, options), how);
   }
   if (!at::GradMode::is_enabled()) {
-    throw Error(ExitCode::kUsage, "forward() with requires_grad, but autograd is switched off in this thread (no_grad)");
+    throw Error(ExitCode::kUsage,
+                "forward() with requires_grad, but autograd is switched off in this thread (no_grad)");
   }
   if (how.function) {
-    throw Error(ExitCode::kUsage, "Merge::function is not for a forward() with gradients: nobody could split them; use dimensions");
+    throw Error(ExitCode::kUsage,
+                "Merge::function is not for a forward() with gradients: nobody could split them; use dimensions");
   }
   RoundTraits traits = traits_of(inputs, options);
   traits.kind = RoundKind::kForward;
@@ -182,7 +196,8 @@ Tensors Pipeline::Impl::forward(const Batch& inputs, const CallOptions& options)
   // With nothing to train below and nobody who asks for the inputs' gradient there is no backward.
   traits.keeps_graph = traits.input_gradient || coordinator().is_trained(number_);
   if (traits.input_gradient && split.function) {
-    throw Error(ExitCode::kUsage, "Split::function is not for inputs that require gradients: nobody could put those together");
+    throw Error(ExitCode::kUsage,
+                "Split::function is not for inputs that require gradients: nobody could put those together");
   }
   const std::shared_ptr<Round> round = accept(traits, inputs, {}, options);
   auto graph = std::make_shared<OpenGraph>(runtime_, round);  // also where an exception comes before the outputs
@@ -211,7 +226,8 @@ StepResult Pipeline::Impl::step(const Update& update, const StepOptions& options
   Coordinator& coordinator = this->coordinator();
   check_step(update, options, options_);
   if (coordinator.rounds_since_step(number_) == 0) {
-    throw Error(ExitCode::kUsage, "step() after 0 rounds with gradients since the last one; call forward_backward() first");
+    throw Error(ExitCode::kUsage,
+                "step() after 0 rounds with gradients since the last one; call forward_backward() first");
   }
   StepRequest request{.rules = {}, .options = options};
   for (const ParameterGroup& group : update.groups()) request.rules.push_back(group.rule);
@@ -225,7 +241,8 @@ StepResult Pipeline::Impl::step(const Update& update, const StepOptions& options
   }
   auto outcome = coordinator.accept_step(number_, std::move(request));
   if (update.function() && !options.asynchronous) coordinator.wait_step(number_);
-  return StepResult(std::make_shared<StepResult::State>(StepResult::State{.pipeline = this, .outcome = std::move(outcome)}));
+  return StepResult(
+      std::make_shared<StepResult::State>(StepResult::State{.pipeline = this, .outcome = std::move(outcome)}));
 }
 
 // Reading
@@ -298,7 +315,9 @@ std::vector<BufferState> Pipeline::Impl::buffers(Coordinator::BuffersOf which) {
     const Tensors values = tensors_over(head.views(block + head.data_offset));
     const std::vector<std::string>& names = runtime_->buffer_names(number_).at(layer);
     for (std::size_t i = 0; i < values.size(); ++i) {
-      result.push_back({.name = cat(layer, ".", names[i]), .layer = layer, .buffer = names[i],
+      result.push_back({.name = cat(layer, ".", names[i]),
+                        .layer = layer,
+                        .buffer = names[i],
                         .value = values[i].defined() ? values[i].clone() : values[i]});
     }
   }
@@ -336,6 +355,8 @@ StepTimes Pipeline::Impl::step_times() {
   return runtime_->step_times(number_);
 }
 
-std::string Pipeline::Impl::plan_text(PlanKind kind) { return rp::plan_text(coordinator().plan(number_, kind), model_.num_layers()); }
+std::string Pipeline::Impl::plan_text(PlanKind kind) {
+  return rp::plan_text(coordinator().plan(number_, kind), model_.num_layers());
+}
 
 }  // namespace rp

@@ -15,7 +15,8 @@
 
 namespace rp {
 
-// A tensor of a saved state: its name there, where it lies in the store, and its weight group there, which a buffer has not.
+// A tensor of a saved state: its name there, where it lies in the store, and its weight group there, which a buffer has
+// not.
 struct StateTensor {
   std::string name;
   at::Tensor value;
@@ -50,10 +51,11 @@ class Pipeline::Impl {
   // The round that comes next begins with them: all buffers, as buffers() names them. REQUIRES: nothing in flight.
   void set_buffers(const std::vector<BufferState>& buffers);
   [[nodiscard]] bool has_buffers() const { return !runtime_->buffer_names(number_).empty(); }
-  // What a saved state holds, of the last accepted step: masters and moments; asynchronous also the working weights of one step
-  // before, which the next round computes with; and `buffers`.
+  // What a saved state holds, of the last accepted step: masters and moments; asynchronous also the working weights of
+  // one step before, which the next round computes with; and `buffers`.
   [[nodiscard]] std::vector<StateTensor> state_tensors(const std::vector<BufferState>& buffers);
-  // The save that is under way, if there is one: that it is, waits until it has written, has it end soon, waits for that.
+  // The save that is under way, if there is one: that it is, waits until it has written, has it end soon, waits for
+  // that.
   void set_save(const std::shared_ptr<StateSave::Impl>& save) { save_ = save; }
   void wait_for_save();
   void give_up_save();

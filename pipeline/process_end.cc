@@ -56,7 +56,8 @@ class HandlerLine {
   // Prints nothing where the reader of stderr is not ready: a handler that waits for it would end nothing any more.
   void print() const {
     pollfd stderr_ready{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
-    if (poll(&stderr_ready, 1, 0) == 1 && (stderr_ready.revents & POLLOUT) != 0) (void)!write(STDERR_FILENO, text_.data(), length_);
+    if (poll(&stderr_ready, 1, 0) == 1 && (stderr_ready.revents & POLLOUT) != 0)
+      (void)!write(STDERR_FILENO, text_.data(), length_);
   }
 
  private:
@@ -110,7 +111,8 @@ int describe_current_exception() {
     std::fprintf(stderr, "%s: error: %s\n", g_program.c_str(), printable(error.what_without_backtrace()).c_str());
   } catch (const std::exception& error) {
     const auto lacking = lacking_resource(error);
-    std::fprintf(stderr, "%s: error: %s\n", g_program.c_str(), printable(lacking ? lacking->what() : error.what()).c_str());
+    std::fprintf(stderr, "%s: error: %s\n", g_program.c_str(),
+                 printable(lacking ? lacking->what() : error.what()).c_str());
     if (lacking) return static_cast<int>(lacking->code());
   } catch (...) {
     std::fprintf(stderr, "%s: error: an exception of unknown type\n", g_program.c_str());
@@ -149,7 +151,8 @@ void install_stop_handlers() {
     if (signal_number == SIGHUP && present.sa_handler == SIG_IGN) continue;  // nohup
     sigaction(signal_number, &action, nullptr);
   }
-  // Their writes fail instead, with an error that has a name. A reader of stdout that goes away is no reason to end a run.
+  // Their writes fail instead, with an error that has a name. A reader of stdout that goes away is no reason to end a
+  // run.
   for (const int signal_number : {SIGPIPE, SIGXFSZ}) {
     struct sigaction present {};
     sigaction(signal_number, nullptr, &present);

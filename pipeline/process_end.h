@@ -7,8 +7,8 @@
 
 namespace rp {
 
-// Catches INT, TERM, HUP and USR1: stop_signal() gives the first, which also prints the stop notice. A second INT ends the process
-// at once, or where something half-written lies on disk, as soon as that is removed; a third one at once.
+// Catches INT, TERM, HUP and USR1: stop_signal() gives the first, which also prints the stop notice. A second INT ends
+// the process at once, or where something half-written lies on disk, as soon as that is removed; a third one at once.
 void install_stop_handlers();
 
 // What the handler of the first signal prints on stderr behind the program's name; "": nothing. Cut at 200 bytes.

@@ -31,8 +31,9 @@ Plan read_plan_file(const std::string& path, int num_layers) {
   std::ifstream file(path);
   std::ostringstream text;
   if (!file || !(text << file.rdbuf())) {
-    throw Error(ExitCode::kUsage, cat("cannot read the plan file ", path, "; --plan takes `auto` or a file such as "
-                                      "`forward 0-3 | fused 4-7 | backward 0-3`"));
+    throw Error(ExitCode::kUsage,
+                cat("cannot read the plan file ", path,
+                    "; --plan takes `auto` or a file such as `forward 0-3 | fused 4-7 | backward 0-3`"));
   }
   try {
     return parse_plan(text.str(), num_layers);
@@ -89,19 +90,23 @@ void Runtime::check_presets() const {
   for (const Pipeline::Impl* pipeline : pipelines_) {
     const LayerSpec& layer = pipeline->model().layers().front();
     if (!layer.cost) continue;
-    throw Error(ExitCode::kUsage, cat(layer.name, ": an emulated layer has shapes and no weights, so it runs on an emulated device only, "
-                                      "as --device sim:rtx4090; to train on this machine give a model's directory"));
+    throw Error(ExitCode::kUsage,
+                cat(layer.name,
+                    ": an emulated layer has shapes and no weights, so it runs on an emulated device only, as --device "
+                    "sim:rtx4090; to train on this machine give a model's directory"));
   }
 }
 
 void Runtime::refuse_on_sim(const char* what) const {
   if (!EmulatedRun::is_for(settings_.device)) return;
-  throw Error(ExitCode::kUsage, cat(what, ": a run on --device ", settings_.device, " has no weights; leave it out there"));
+  throw Error(ExitCode::kUsage,
+              cat(what, ": a run on --device ", settings_.device, " has no weights; leave it out there"));
 }
 
 void Runtime::report_sim_run() {
   if (!emulated_run_ || !store_) return;
-  std::fputs(emulated_run_->report(*schedules_.front(), *store_, pipelines_.front()->options().asynchronous).c_str(), stderr);
+  std::fputs(emulated_run_->report(*schedules_.front(), *store_, pipelines_.front()->options().asynchronous).c_str(),
+             stderr);
 }
 
 StepTimes Runtime::step_times(int pipeline) {
@@ -139,9 +144,11 @@ void Runtime::create_store(const std::function<void(const LoadProgress&)>& tell)
   const Catalogue catalogue = Catalogue::lay_out(requests);
   store_ = Store::create(settings, catalogue);
   store_->populate_ahead(population_threads(usable_cores()));  // while weights are loaded and workers start
-  for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) warn_of_plan(i, plan_settings(i));  // wrong ones before any worker starts
+  for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i)
+    warn_of_plan(i, plan_settings(i));  // wrong ones before any worker starts
   write_weights(catalogue, tell);
-  if (settings_.store.empty() && store_->backing() == Backing::kMemfd && !settings.is_sparse && !store_->placement().has_huge_pages) {
+  if (settings_.store.empty() && store_->backing() == Backing::kMemfd && !settings.is_sparse &&
+      !store_->placement().has_huge_pages) {
     const StoreBytes needed = Store::needed(settings, catalogue);
     const std::uint64_t in_memory = settings_.params_on.empty() ? needed.total() : needed.control;
     std::fprintf(stderr, "roundpipe: /dev/shm is too small for the host store (%s): using memfd instead\n",
@@ -159,7 +166,8 @@ void Runtime::write_weights(const Catalogue& catalogue, const std::function<void
     initial_buffers_.emplace_back();
     buffer_names_.emplace_back();
     if (emulated_run()) continue;  // nobody reads them
-    for (const auto& [layer, buffers] : write_initial_weights(pipelines_[i]->model(), catalogue.pipelines()[i], *store_, on_layer)) {
+    for (const auto& [layer, buffers] :
+         write_initial_weights(pipelines_[i]->model(), catalogue.pipelines()[i], *store_, on_layer)) {
       for (const NamedBuffer& buffer : buffers) {
         initial_buffers_.back()[layer].push_back(buffer.value);
         buffer_names_.back()[layer].push_back(buffer.name);
@@ -175,8 +183,8 @@ std::uint64_t Runtime::max_stage_bytes() const {
   return available_memory() / (12 * static_cast<std::uint64_t>(num_workers_));
 }
 
-// By layer, no layer's last product is recomputed (roundpipe/recompute.h). It costs copies of all layers' inputs, which are nothing
-// where the host's memory is the device's.
+// By layer, no layer's last product is recomputed (roundpipe/recompute.h). It costs copies of all layers' inputs, which
+// are nothing where the host's memory is the device's.
 RecomputeGrain Runtime::recompute_grain(const PipelineOptions& options) const {
   return options.recompute_grain.value_or(settings_.device == "cpu" ? RecomputeGrain::kLayer : RecomputeGrain::kStage);
 }
@@ -220,14 +228,17 @@ void Runtime::warn_of_plan(int pipeline, const PlanSettings& settings) const {
   if (text) std::fprintf(stderr, "roundpipe: %s\n", text->c_str());
 }
 
-void Runtime::start_coordinator(std::optional<FaultBoardEntry> board, std::function<void()> on_hang, TraceJournal* trace) {
+void Runtime::start_coordinator(std::optional<FaultBoardEntry> board, std::function<void()> on_hang,
+                                TraceJournal* trace) {
   CoordinatorOptions options;
   options.board = board;
   options.on_hang = std::move(on_hang);
   options.trace = trace;
   options.optimizer_threads = optimizer_threads(usable_cores(), is_on_gpus() ? num_workers_ : 0);
   if (const EmulatedRun* run = emulated_run()) options.emulated_memory = run->host_memory();
-  options.on_commit = [this](const CommittedTask& task) { schedules_[static_cast<std::size_t>(task.round.traits.pipeline)]->add(task); };
+  options.on_commit = [this](const CommittedTask& task) {
+    schedules_[static_cast<std::size_t>(task.round.traits.pipeline)]->add(task);
+  };
   for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i) {
     const PipelineOptions& pipeline = pipelines_[static_cast<std::size_t>(i)]->options();
     schedules_.push_back(std::make_unique<ScheduleReport>(num_workers_));
@@ -259,30 +270,35 @@ void Runtime::end_coordinator() {
 
 void Runtime::compare_with(const Store& store) const {
   if (store.header().build_id != build_id()) {
-    throw Error(ExitCode::kUserError, "the processes differ: the program's file was replaced between the start of the "
-                                      "coordinator and of this worker; start the run again");
+    throw Error(ExitCode::kUserError,
+                "the processes differ: the program's file was replaced between the start of the coordinator and of "
+                "this worker; start the run again");
   }
   const std::vector<PipelineRecord>& records = store.catalogue().pipelines();
   if (records.size() != pipelines_.size()) {
     throw Error(ExitCode::kUserError, cat("the processes differ: the coordinator has ", records.size(),
                                           " pipelines, this worker ", pipelines_.size()));
   }
-  for (std::size_t i = 0; i < records.size(); ++i) compare_layers(pipelines_[i]->model(), store.catalogue(), records[i]);
+  for (std::size_t i = 0; i < records.size(); ++i)
+    compare_layers(pipelines_[i]->model(), store.catalogue(), records[i]);
   if (store.header().fingerprint != fingerprint_of_all()) {
-    throw Error(ExitCode::kUserError, "the processes differ: losses, tied parameters or dtype in this worker are not those "
-                                      "of the coordinator");
+    throw Error(
+        ExitCode::kUserError,
+        "the processes differ: losses, tied parameters or dtype in this worker are not those of the coordinator");
   }
 }
 
 void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> board, TraceJournal* trace, ServeEnd end) {
   if (const EmulatedRun* run = emulated_run()) return run->serve(store, worker, board, trace);
   if (settings_.device != "cpu") {
-    const std::unique_ptr<PluginDevice> device = load_device_plugin(settings_.device).make(plugin_settings(store, worker));
+    const std::unique_ptr<PluginDevice> device =
+        load_device_plugin(settings_.device).make(plugin_settings(store, worker));
     const ProcessEnd leave{device->device(), end};
     return serve_on(device->device(), device->torch_device(), device->profiler(), store, worker, board, trace);
   }
   std::uint64_t max_elements = 0;
-  for (const WeightGroupRecord& group : store.catalogue().weight_groups()) max_elements = std::max(max_elements, group.num_elements);
+  for (const WeightGroupRecord& group : store.catalogue().weight_groups())
+    max_elements = std::max(max_elements, group.num_elements);
   if (store_ == nullptr) store.populate_ahead(1);  // this is a process of its own
   const std::shared_ptr<CpuMemory> memory = install_cpu_tensor_memory();
   CpuDevice device(memory);
@@ -300,7 +316,9 @@ PluginSettings Runtime::plugin_settings(Store& store, int worker) const {
           .signals = settings_.signals,
           .allows_nondeterminism = settings_.allow_nondeterminism,
           .fp16_accumulation = settings_.fp16_accumulation,
-          .warn = [worker](const std::string& text) { std::fprintf(stderr, "roundpipe: worker %d: %s\n", worker, text.c_str()); }};
+          .warn = [worker](const std::string& text) {
+            std::fprintf(stderr, "roundpipe: worker %d: %s\n", worker, text.c_str());
+          }};
 }
 
 void Runtime::serve_on(Device& device, TorchDevice& torch_device, ProfilerRanges* profiler, Store& store, int worker,

@@ -23,8 +23,8 @@
 
 namespace rp {
 
-// What follows on a worker's end: more of the process's life, for which its device gives everything back; or the end of the process, which
-// does the same much faster.
+// What follows on a worker's end: more of the process's life, for which its device gives everything back; or the end of
+// the process, which does the same much faster.
 enum class ServeEnd { kProcessGoesOn, kEndOfProcess };
 
 class Runtime {

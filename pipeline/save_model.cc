@@ -18,17 +18,20 @@ ParameterState find(const std::vector<ParameterState>& parameters, std::int64_t 
 
 }  // namespace
 
-void save(Pipeline& pipeline, const std::filesystem::path& source, const std::filesystem::path& output, const TrainedParts& parts) {
+void save(Pipeline& pipeline, const std::filesystem::path& source, const std::filesystem::path& output,
+          const TrainedParts& parts) {
   pipeline.synchronize();
   const std::vector<ParameterState> parameters = pipeline.parameters();
   const auto weight = [&](std::int64_t layer, const std::string& name) {
     const ParameterState parameter = find(parameters, layer, name);
-    return name.find(".lora_") == std::string::npos ? parameter.working : parameter.master;  // a merged pair is rounded once
+    return name.find(".lora_") == std::string::npos ? parameter.working
+                                                    : parameter.master;  // a merged pair is rounded once
   };
   export_checkpoint(source, output, weight, parts);
 }
 
-void save_adapter(Pipeline& pipeline, const std::filesystem::path& source, const std::filesystem::path& output, const TrainedParts& parts) {
+void save_adapter(Pipeline& pipeline, const std::filesystem::path& source, const std::filesystem::path& output,
+                  const TrainedParts& parts) {
   if (parts.lora.rank == 0) throw Error(ExitCode::kUsage, "save_adapter(): the model has no pairs; use save()");
   pipeline.synchronize();
   const std::vector<ParameterState> parameters = pipeline.parameters();

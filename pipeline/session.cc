@@ -39,15 +39,18 @@ std::optional<FaultBoardEntry> g_board_entry;
 // The trace of a process without rp-launch, likewise: main() may be left by an exception that destroys no Session.
 const RunTrace* g_own_trace = nullptr;
 
-// The process that made the Session. One that the program forked has copies of all objects, but threads, channel and store are the
-// parent's.
+// The process that made the Session. One that the program forked has copies of all objects, but threads, channel and
+// store are the parent's.
 pid_t g_pid = 0;
 
 bool is_forked_child() { return g_pid != 0 && getpid() != g_pid; }
 
 // Whatever a destructor did there would end the parent's run.
 [[noreturn]] void leave_forked_child() {
-  std::fputs("roundpipe: error: a process that the program forked returned from main(); let it end with _exit(). The run goes on\n", stderr);
+  std::fputs(
+      "roundpipe: error: a process that the program forked returned from main(); let it end with _exit(). The run goes "
+      "on\n",
+      stderr);
   _exit(static_cast<int>(ExitCode::kUserError));
 }
 
@@ -67,7 +70,8 @@ void record_for_launcher() {
   } catch (const WorkerGone&) {
     return;  // the worker's own record tells more
   } catch (const c10::Error& error) {
-    g_board_entry->record_fault(FaultKind::kException, static_cast<int>(ExitCode::kUserError), error.what_without_backtrace());
+    g_board_entry->record_fault(FaultKind::kException, static_cast<int>(ExitCode::kUserError),
+                                error.what_without_backtrace());
   } catch (...) {
     (void)record_current_exception(*g_board_entry);
   }
@@ -89,7 +93,8 @@ ProcessRole find_role(const char* program) {
 
 void check_seconds(const char* name, int seconds) {
   if (seconds >= 1 && seconds <= kMaxWaitTimeoutSeconds) return;
-  throw Error(ExitCode::kUsage, cat("SessionOptions::", name, " is ", seconds, ", but must be from 1 to ", kMaxWaitTimeoutSeconds));
+  throw Error(ExitCode::kUsage,
+              cat("SessionOptions::", name, " is ", seconds, ", but must be from 1 to ", kMaxWaitTimeoutSeconds));
 }
 
 // As ps and top show this process: "train:worker3", "train:coord". The kernel keeps 15 characters.
@@ -135,7 +140,8 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   settings_.device = parse_device("SessionOptions::device", settings_.device);
   role_.check_device(settings_.device);
   settings_.signals = parse_signals("SessionOptions::signals", settings_.signals);
-  if (!settings_.gpu_memory.empty()) settings_.gpu_memory = parse_memory("SessionOptions::gpu_memory", settings_.gpu_memory);
+  if (!settings_.gpu_memory.empty())
+    settings_.gpu_memory = parse_memory("SessionOptions::gpu_memory", settings_.gpu_memory);
   // Before this process's first call of LibTorch that asks for a GPU.
   if (settings_.device == "cuda" && role_.role != Role::kCoordinator) (void)load_device_plugin(settings_.device);
   settings_.give_way = parse_give_way("SessionOptions::give_way", settings_.give_way);
@@ -148,11 +154,13 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   if (!settings_.store.empty()) settings_.store = parse_store("SessionOptions::store", settings_.store);
   if (options.params_on) settings_.params_on = parse_directory("SessionOptions::params_on", settings_.params_on);
   choose(settings_.gpu_profile, options.gpu_profile, settings.gpu_profile);
-  if (!settings_.gpu_profile.empty() && is_coordinator()) (void)rp::gpu_profile(settings_.gpu_profile);  // a wrong one is told now
+  if (!settings_.gpu_profile.empty() && is_coordinator())
+    (void)rp::gpu_profile(settings_.gpu_profile);  // a wrong one is told now
   choose(settings_.trace, options.trace, settings.trace);
   if (!settings_.trace.empty() && is_coordinator()) open_trace(argc > 0 ? argv[0] : nullptr);
   if (role_.fault_board) {
-    board_ = new FaultBoard(FaultBoard::attach(std::move(role_.fault_board)));  // never unmapped: faults come until the end
+    board_ =
+        new FaultBoard(FaultBoard::attach(std::move(role_.fault_board)));  // never unmapped: faults come until the end
     g_board_entry = board_entry();
     g_board_entry->publish_start(getpid());
     install_crash_handler(*g_board_entry);
@@ -177,9 +185,9 @@ Session::Impl::~Impl() {
 
 void Session::Impl::open_trace(const char* program) {
   const std::filesystem::path name = program == nullptr ? "program" : program;
-  trace_.emplace(RunTrace::open(settings_.trace, {.program = name.filename().string(),
-                                                  .device = settings_.device,
-                                                  .num_workers = role_.num_workers}));
+  trace_.emplace(RunTrace::open(
+      settings_.trace,
+      {.program = name.filename().string(), .device = settings_.device, .num_workers = role_.num_workers}));
 }
 
 void Session::Impl::end() {
@@ -190,7 +198,8 @@ void Session::Impl::end() {
   Coordinator* coordinator = runtime_->coordinator_if_started();
   std::exception_ptr error;
   // An exception on its way out of main() ends the run at once.
-  if (started_ && coordinator != nullptr && std::uncaught_exceptions() <= num_exceptions_) error = coordinator->finish();
+  if (started_ && coordinator != nullptr && std::uncaught_exceptions() <= num_exceptions_)
+    error = coordinator->finish();
   ending_.store(true);
   if (role_.role == Role::kCoordinator && started_ && !error) send(MessageKind::kFinished);
   if (watcher_.joinable()) {  // before the coordinator that it uses
@@ -246,7 +255,8 @@ void Session::Impl::start(const std::function<void(const LoadProgress&)>& tell) 
   if (is_alone() && trace_) g_own_trace = &*trace_;
   runtime_->create_store(tell);
   // First: what happens to a worker from now on is told to it.
-  runtime_->start_coordinator(board_entry(), [this] { report_hang(); }, journal());
+  runtime_->start_coordinator(
+      board_entry(), [this] { report_hang(); }, journal());
   start_workers();
   started_ = true;
   board_entry().publish_state(ProcessState::kAttached);
@@ -268,7 +278,8 @@ void Session::Impl::serve_as_worker() {
     runtime_->serve(*store, role_.worker, board_entry(), journal(), end);
     leave(0);
   } catch (const c10::Error& error) {
-    board_entry().record_fault(FaultKind::kException, static_cast<int>(ExitCode::kUserError), error.what_without_backtrace());
+    board_entry().record_fault(FaultKind::kException, static_cast<int>(ExitCode::kUserError),
+                               error.what_without_backtrace());
     leave(static_cast<int>(ExitCode::kUserError));
   } catch (...) {
     // rp-launch prints the record of the worker that failed first.
@@ -295,7 +306,8 @@ void Session::Impl::start_workers() {
   for (const int fd : runtime_->store().descriptors()) {
     message.descriptors.emplace_back(retry_interrupted([fd] { return fcntl(fd, F_DUPFD_CLOEXEC, 3); }));
     if (message.descriptors.back()) continue;
-    throw Error(ExitCode::kNoResource, cat("cannot pass the host store on (", errno_text(errno), "); raise the limit on open files (ulimit -n)"));
+    throw Error(ExitCode::kNoResource, cat("cannot pass the host store on (", errno_text(errno),
+                                           "); raise the limit on open files (ulimit -n)"));
   }
   if (trace_) trace_->append_to(message);
   if (!role_.channel->send(message)) throw Error(ExitCode::kLauncherFailed, "rp-launch does not take the host store");
@@ -319,7 +331,8 @@ void Session::Impl::wait_until_attached() {
       if (patience.left_ns() <= 0) {
         report_hang();
         throw Error(ExitCode::kHang, cat("worker ", worker, " did not start within ", settings_.attach_timeout_seconds,
-                                          " s (--attach-timeout); what it does is above; a longer time is for programs that do much before start()"));
+                                         " s (--attach-timeout); what it does is above; a longer time is for programs "
+                                         "that do much before start()"));
       }
     }
     user_waits().publish_none();
@@ -342,8 +355,7 @@ void Session::Impl::preempted() {
   if (role_.role == Role::kCoordinator) send(MessageKind::kPreempted);
 }
 
-Session::Session(int argc, char** argv, SessionOptions options)
-    : impl_(std::make_unique<Impl>(argc, argv, options)) {}
+Session::Session(int argc, char** argv, SessionOptions options) : impl_(std::make_unique<Impl>(argc, argv, options)) {}
 Session::~Session() = default;
 bool Session::is_coordinator() const { return impl_->is_coordinator(); }
 void Session::start(const std::function<void(const LoadProgress&)>& tell) { impl_->start(tell); }
@@ -369,7 +381,8 @@ double Session::warm_up_seconds() const {
   double seconds = 0;
   for (int worker = 0; worker < num_workers(); ++worker) {
     WorkerWords& words = runtime.store().worker_words(worker);
-    if (words.acknowledged.observe() > 0) seconds = std::max(seconds, static_cast<double>(words.warm_up_ns) / kNsPerSecond);
+    if (words.acknowledged.observe() > 0)
+      seconds = std::max(seconds, static_cast<double>(words.warm_up_ns) / kNsPerSecond);
   }
   return seconds;
 }

@@ -18,9 +18,10 @@ constexpr std::uint64_t kMaxDescriptionBytes = std::uint64_t{16} << 20;
 UpdateHistory read_history(const std::filesystem::path& path, const nlohmann::json& object) {
   const nlohmann::json& scale = object.at("loss_scale");
   return {.num_applied = static_cast<std::uint64_t>(whole_number(path, object, "updates")),
-          .loss_scale = {.scale = scale.at("scale").get<double>(),
-                         .previous_scale = scale.at("previous_scale").get<double>(),
-                         .steps_since_overflow = static_cast<int>(whole_number(path, scale, "steps_since_overflow", 0, INT_MAX))}};
+          .loss_scale = {
+              .scale = scale.at("scale").get<double>(),
+              .previous_scale = scale.at("previous_scale").get<double>(),
+              .steps_since_overflow = static_cast<int>(whole_number(path, scale, "steps_since_overflow", 0, INT_MAX))}};
 }
 
 nlohmann::json loss_scale_json(const LossScaleHistory& history) {
@@ -47,18 +48,22 @@ std::string StateDescription::text() const {
 ChecksumList read_state_checksums(const std::filesystem::path& directory) {
   std::error_code ignored;
   if (!std::filesystem::exists(directory / ChecksumList::file_name(kStateChecksums), ignored)) {
-    throw bad_input(directory, "lacks ", ChecksumList::file_name(kStateChecksums), ": it is damaged, or was written by an older version of the program");
+    throw bad_input(directory, "lacks ", ChecksumList::file_name(kStateChecksums),
+                    ": it is damaged, or was written by an older version of the program");
   }
   ChecksumList list = ChecksumList::read(directory, kStateChecksums);
-  if (list.entries().size() == 2 && list.entries().contains(kStateDescriptionFile) && list.entries().contains(kStateTensorsFile)) return list;
-  throw bad_input(directory / ChecksumList::file_name(kStateChecksums), "does not list ", kStateDescriptionFile, " and ", kStateTensorsFile,
-                  " and nothing else: it was changed or damaged");
+  if (list.entries().size() == 2 && list.entries().contains(kStateDescriptionFile) &&
+      list.entries().contains(kStateTensorsFile))
+    return list;
+  throw bad_input(directory / ChecksumList::file_name(kStateChecksums), "does not list ", kStateDescriptionFile,
+                  " and ", kStateTensorsFile, " and nothing else: it was changed or damaged");
 }
 
 StateDescription StateDescription::read(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / kStateDescriptionFile;
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) throw bad_input(directory, "is no saved state (it has no ", kStateDescriptionFile, ")");
+  if (!std::filesystem::exists(path, ignored))
+    throw bad_input(directory, "is no saved state (it has no ", kStateDescriptionFile, ")");
   const std::string text = InputFile::open(path).read_all(kMaxDescriptionBytes);
   Checksum checksum(kStateChecksums);
   checksum.add(text.data(), text.size());

@@ -33,7 +33,8 @@ std::shared_ptr<StateSnapshot> snapshot_of(const std::vector<StateTensor>& tenso
   for (const StateTensor& tensor : tensors) {
     const auto* data = static_cast<const std::byte*>(tensor.value.const_data_ptr());
     // Copies of buffers are no weight group's.
-    parts.push_back({.group = tensor.group.value_or(std::numeric_limits<std::uint32_t>::max()), .memory = {data, tensor.value.nbytes()}});
+    parts.push_back({.group = tensor.group.value_or(std::numeric_limits<std::uint32_t>::max()),
+                     .memory = {data, tensor.value.nbytes()}});
   }
   return std::make_shared<StateSnapshot>(std::move(parts), [] { return available_memory(); });
 }
@@ -74,7 +75,9 @@ void StateSave::Impl::write() {
       writer.write(tensor.name, bytes.data(), bytes.size());
       pipeline_.coordinator().publish_heartbeat();
     });
-    if (!is_whole) throw Error(ExitCode::kOutputFailed, cat(directory_.string(), ": the pipeline ended before its state was written"));
+    if (!is_whole)
+      throw Error(ExitCode::kOutputFailed,
+                  cat(directory_.string(), ": the pipeline ended before its state was written"));
   }
   snapshot_->close();
   writer.commit();

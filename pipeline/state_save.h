@@ -1,7 +1,8 @@
 // pipeline/state_save.h
 // A state on its way to a file: Pipeline::save_state() and begin_save_state().
 //
-// Owned by the caller of these, in a StateSave or on its stack; the Pipeline::Impl knows of it, and stops it when it ends first.
+// Owned by the caller of these, in a StateSave or on its stack; the Pipeline::Impl knows of it, and stops it when it
+// ends first.
 #pragma once
 
 #include <atomic>

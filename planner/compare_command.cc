@@ -17,9 +17,9 @@ namespace rp {
 
 namespace {
 
-constexpr std::array<std::optional<BoundSchedule>, 6> kSchedules = {BoundSchedule::kGPipe,       BoundSchedule::k1F1B,
-                                                                    BoundSchedule::kInterleaved, BoundSchedule::kLoopedBfs,
-                                                                    BoundSchedule::kZbH1,        std::nullopt};
+constexpr std::array<std::optional<BoundSchedule>, 6> kSchedules = {
+    BoundSchedule::kGPipe,     BoundSchedule::k1F1B, BoundSchedule::kInterleaved,
+    BoundSchedule::kLoopedBfs, BoundSchedule::kZbH1, std::nullopt};
 constexpr double kGiB = 1073741824;
 // Of chained steps, these two are drawn; more follow, for GPUs that are done with them.
 constexpr int kFirstDrawnStep = 6, kLastDrawnStep = 7;
@@ -71,18 +71,23 @@ std::string fixed(double value, int decimals) {
 
 // Either all steps have it, or none.
 bool any_memory(const std::vector<Row>& rows) {
-  return std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.step != nullptr && row.step->memory.has_value(); });
+  return std::any_of(rows.begin(), rows.end(),
+                     [](const Row& row) { return row.step != nullptr && row.step->memory.has_value(); });
 }
 std::string gib(double bytes) { return fixed(bytes / kGiB, 3); }
 std::string gpu_gib(const SimulatedStep& step) { return gib(step.memory->gpu_bytes[step.memory->largest_gpu()]); }
-std::string host_gib(const SimulatedStep& step) { return step.round_microbatches > 0 ? gib(step.memory->host_bytes) : "-"; }
+std::string host_gib(const SimulatedStep& step) {
+  return step.round_microbatches > 0 ? gib(step.memory->host_bytes) : "-";
+}
 
 std::uint64_t product(std::size_t a, int b, int c) {
   return std::uint64_t{a} * static_cast<std::uint64_t>(b) * static_cast<std::uint64_t>(c);
 }
 
-std::uint64_t drawn_tasks(const Workload& workload, std::optional<BoundSchedule> schedule, const SimulatedStep& step, bool asynchronous) {
-  if (schedule) return product(step.stages.size(), workload.num_microbatches, *schedule == BoundSchedule::kZbH1 ? 3 : 2);
+std::uint64_t drawn_tasks(const Workload& workload, std::optional<BoundSchedule> schedule, const SimulatedStep& step,
+                          bool asynchronous) {
+  if (schedule)
+    return product(step.stages.size(), workload.num_microbatches, *schedule == BoundSchedule::kZbH1 ? 3 : 2);
   return product(stage_works(workload, step.plan).size(), workload.num_microbatches, asynchronous ? kChainedSteps : 1);
 }
 
@@ -92,9 +97,11 @@ void check_size(const Workload& workload, const std::vector<ComparedSchedule>& s
   const auto add = [&all](std::uint64_t num_tasks, const std::string& name) {
     all += num_tasks;
     if (all <= kMaxDrawnTasks) return;
-    throw Error(ExitCode::kUsage, cat("--html: ", all == num_tasks ? cat(name, " has ", num_tasks) : cat("the schedules up to ", name, " have ", all),
-                                      " tasks to draw, and a page has at most ", kMaxDrawnTasks,
-                                      "; give fewer \"microbatches\" or \"layers\", or leave --html out"));
+    throw Error(ExitCode::kUsage,
+                cat("--html: ",
+                    all == num_tasks ? cat(name, " has ", num_tasks) : cat("the schedules up to ", name, " have ", all),
+                    " tasks to draw, and a page has at most ", kMaxDrawnTasks,
+                    "; give fewer \"microbatches\" or \"layers\", or leave --html out"));
   };
   for (const ComparedSchedule& each : schedules) {
     if (!each.result) continue;
@@ -128,17 +135,20 @@ std::vector<TimelineStrip> strips_of(const ScheduleMemory& memory, const StripSc
   return strips;
 }
 
-TimelineSection bound_section(const WorkloadFile& file, BoundSchedule schedule, const SimulatedStep& step, const StripScale& scale) {
+TimelineSection bound_section(const WorkloadFile& file, BoundSchedule schedule, const SimulatedStep& step,
+                              const StripScale& scale) {
   const Workload& workload = file.workload;
   const TaskGraph graph = bound_schedule(schedule, workload, step.stages);
   const Timeline timeline = simulate(graph);
   const std::vector<LayerRange> stages = bound_layers(step.stages);
-  TimelineSection section = simulated_section(graph, timeline, stages, workload.num_layers(), 0, timeline.makespan, false);
+  TimelineSection section =
+      simulated_section(graph, timeline, stages, workload.num_layers(), 0, timeline.makespan, false);
   if (!file.memory.empty()) section.strips = strips_of(bound_memory(graph, timeline, stages, file.memory), scale);
   return section;
 }
 
-TimelineSection round_section(const WorkloadFile& file, const SimulatedStep& step, bool asynchronous, const StripScale& scale) {
+TimelineSection round_section(const WorkloadFile& file, const SimulatedStep& step, bool asynchronous,
+                              const StripScale& scale) {
   Workload workload = file.workload;
   workload.round_microbatches = step.round_microbatches;
   const std::vector<StageWork> stages = stage_works(workload, step.plan);
@@ -148,8 +158,10 @@ TimelineSection round_section(const WorkloadFile& file, const SimulatedStep& ste
   const Timeline timeline = simulate(graph);
   const double first = asynchronous ? end_of_step(graph, timeline, kFirstDrawnStep - 1) : 0;
   const double end = asynchronous ? end_of_step(graph, timeline, kLastDrawnStep) : timeline.makespan;
-  TimelineSection section = simulated_section(graph, timeline, layers, workload.num_layers(), first, end - first, asynchronous);
-  if (!file.memory.empty()) section.strips = strips_of(round_memory(graph, timeline, workload, stages, file.memory), scale);
+  TimelineSection section =
+      simulated_section(graph, timeline, layers, workload.num_layers(), first, end - first, asynchronous);
+  if (!file.memory.empty())
+    section.strips = strips_of(round_memory(graph, timeline, workload, stages, file.memory), scale);
   return section;
 }
 
@@ -159,7 +171,8 @@ void describe(TimelineSection& section, const Row& row, const char* what, int nu
                      {"bubble", fixed(100 * row.step->bubble, 2) + " %"},
                      {"no schedule of these stages is below", fixed(row.step->lower_bound_ms, 4) + " ms"}};
   section.caption = what;
-  if (num_gpus > kMaxDrawnGpus) section.caption += cat(" Drawn are the first ", kMaxDrawnGpus, " of ", num_gpus, " GPUs.");
+  if (num_gpus > kMaxDrawnGpus)
+    section.caption += cat(" Drawn are the first ", kMaxDrawnGpus, " of ", num_gpus, " GPUs.");
 }
 
 }  // namespace
@@ -181,8 +194,8 @@ std::vector<ComparedSchedule> compare_schedules(const WorkloadFile& file, Effort
 
 std::string comparison_text(const std::vector<ComparedSchedule>& schedules) {
   std::ostringstream out;
-  out << std::left << std::setw(16) << "schedule" << std::right << std::setw(14) << "step ms" << std::setw(10) << "bubble %"
-      << std::setw(16) << "lower bound ms";
+  out << std::left << std::setw(16) << "schedule" << std::right << std::setw(14) << "step ms" << std::setw(10)
+      << "bubble %" << std::setw(16) << "lower bound ms";
   const std::vector<Row> rows = rows_of(schedules);
   const bool has_memory = any_memory(rows);
   if (has_memory) out << std::setw(11) << "GiB a GPU" << std::setw(10) << "host GiB";
@@ -195,8 +208,8 @@ std::string comparison_text(const std::vector<ComparedSchedule>& schedules) {
       out << "  " << row.refusal << "\n";
       continue;
     }
-    out << std::setw(14) << fixed(row.step->step_ms, 4) << std::setw(10) << fixed(100 * row.step->bubble, 2) << std::setw(16)
-        << fixed(row.step->lower_bound_ms, 4);
+    out << std::setw(14) << fixed(row.step->step_ms, 4) << std::setw(10) << fixed(100 * row.step->bubble, 2)
+        << std::setw(16) << fixed(row.step->lower_bound_ms, 4);
     if (has_memory) out << std::setw(11) << gpu_gib(*row.step) << std::setw(10) << host_gib(*row.step);
     out << "  " << stages_text(*row.step, row.num_layers) << "\n";
   }
@@ -235,11 +248,12 @@ TimelinePage comparison_page(const WorkloadFile& file, const std::vector<Compare
       page.records.back().cells.front() = row.name;
       continue;
     }
-    std::vector<std::string> cells = {row.name, fixed(row.step->step_ms, 4), fixed(100 * row.step->bubble, 2), fixed(row.step->lower_bound_ms, 4)};
+    std::vector<std::string> cells = {row.name, fixed(row.step->step_ms, 4), fixed(100 * row.step->bubble, 2),
+                                      fixed(row.step->lower_bound_ms, 4)};
     if (has_memory) cells.push_back(gpu_gib(*row.step));
-    page.records.push_back(
-        {.cells = std::move(cells),
-         .note = (row.step->round_microbatches == 0 ? "layers of the stages " : "") + stages_text(*row.step, row.num_layers)});
+    page.records.push_back({.cells = std::move(cells),
+                            .note = (row.step->round_microbatches == 0 ? "layers of the stages " : "") +
+                                    stages_text(*row.step, row.num_layers)});
   }
   for (const ComparedSchedule& each : schedules) {
     if (!each.result) continue;
@@ -253,9 +267,9 @@ TimelinePage comparison_page(const WorkloadFile& file, const std::vector<Compare
     if (!result.asynchronous) continue;
     TimelineSection& chained = page.sections.emplace_back(round_section(file, *result.asynchronous, true, scale));
     describe(chained, rows.back(), "", workload.num_gpus);
-    chained.caption =
-        cat("A window of chained steps: from the end of step ", kFirstDrawnStep - 1, " to the end of step ", kLastDrawnStep,
-            ", two steps long. A step's weights are those of the step before the last, so steps overlap.", chained.caption);
+    chained.caption = cat(
+        "A window of chained steps: from the end of step ", kFirstDrawnStep - 1, " to the end of step ", kLastDrawnStep,
+        ", two steps long. A step's weights are those of the step before the last, so steps overlap.", chained.caption);
   }
   return page;
 }

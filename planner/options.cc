@@ -15,13 +15,18 @@ namespace rp {
 namespace {
 
 const std::vector<std::pair<std::string, std::optional<BoundSchedule>>> kSchedules = {
-    {"gpipe", BoundSchedule::kGPipe},          {"1f1b", BoundSchedule::k1F1B},  {"interleaved", BoundSchedule::kInterleaved},
-    {"looped-bfs", BoundSchedule::kLoopedBfs}, {"zb-h1", BoundSchedule::kZbH1}, {"roundpipe", std::nullopt},
+    {"gpipe", BoundSchedule::kGPipe},
+    {"1f1b", BoundSchedule::k1F1B},
+    {"interleaved", BoundSchedule::kInterleaved},
+    {"looped-bfs", BoundSchedule::kLoopedBfs},
+    {"zb-h1", BoundSchedule::kZbH1},
+    {"roundpipe", std::nullopt},
 };
 const std::vector<std::pair<std::string, Effort>> kEfforts = {
     {"fast", Effort::kFast}, {"thorough", Effort::kThorough}, {"forever", Effort::kForever}};
 const std::vector<std::pair<std::string, Effort>> kBriefEfforts = {kEfforts.begin(), kEfforts.begin() + 2};
-const std::vector<std::pair<std::string, RecomputeGrain>> kGrains = {{"stage", RecomputeGrain::kStage}, {"layer", RecomputeGrain::kLayer}};
+const std::vector<std::pair<std::string, RecomputeGrain>> kGrains = {{"stage", RecomputeGrain::kStage},
+                                                                     {"layer", RecomputeGrain::kLayer}};
 const std::vector<std::string> kCommands = {"plan", "simulate", "compare", "timeline"};
 
 constexpr const char* kHelp =
@@ -30,7 +35,8 @@ constexpr const char* kHelp =
     "  rp-plan plan --model MODEL --gpus N --gpu NAME        whether a model fits, its plan, and how fast it trains\n"
     "  rp-plan simulate --schedule NAME --input FILE.json    a step of given layer times, by any schedule\n"
     "  rp-plan compare --input FILE.json --html PAGE.html    the same by every schedule, side by side, with timelines\n"
-    "  rp-plan compare --published                           RoundPipe's published runs next to what is predicted for them\n"
+    "  rp-plan compare --published                           RoundPipe's published runs next to what is predicted for "
+    "them\n"
     "  rp-plan timeline TRACE.json --html PAGE.html          what a run did, from its trace\n"
     "\n"
     "rp-plan COMMAND --help tells a command's options; docs/planning.md explains them.\n";
@@ -49,12 +55,13 @@ std::string joined(const std::vector<std::string>& names) {
 }
 
 template <typename Value>
-Value chosen(const std::string& option, const std::string& name, const std::vector<std::pair<std::string, Value>>& list) {
+Value chosen(const std::string& option, const std::string& name,
+             const std::vector<std::pair<std::string, Value>>& list) {
   for (const auto& [known, value] : list) {
     if (known == name) return value;
   }
-  throw Error(ExitCode::kUsage, cat("--", option, " ", name, ": unknown", did_you_mean(name, names_of(list)), "; there are ",
-                                    joined(names_of(list))));
+  throw Error(ExitCode::kUsage, cat("--", option, " ", name, ": unknown", did_you_mean(name, names_of(list)),
+                                    "; there are ", joined(names_of(list))));
 }
 
 std::shared_ptr<cxxopts::Value> text() { return cxxopts::value<std::string>(); }
@@ -78,9 +85,10 @@ CommandParser simulate_parser() {
       .parser = cxxopts::Options("rp-plan simulate", "Simulates a training step from the times of its layers."),
       .options = {"--schedule", "--input", "--effort", "--json"},
       .required = {"schedule", "input"}};
-  command.parser.add_options()("schedule", joined(names_of(kSchedules)), text(), "NAME")("input", kInputHelp, text(), "FILE")(
-      "effort", "search for plans: fast (10 ms), thorough (5 s), or forever (until Ctrl-C)", text()->default_value("thorough"),
-      "EFFORT")("json", "print one JSON object");
+  command.parser.add_options()("schedule", joined(names_of(kSchedules)), text(), "NAME")("input", kInputHelp, text(),
+                                                                                         "FILE")(
+      "effort", "search for plans: fast (10 ms), thorough (5 s), or forever (until Ctrl-C)",
+      text()->default_value("thorough"), "EFFORT")("json", "print one JSON object");
   return command;
 }
 
@@ -99,16 +107,17 @@ CommandParser compare_parser() {
 }
 
 CommandParser timeline_parser() {
-  CommandParser command{.name = "timeline",
-                        .usage = "TRACE.json",
-                        .parser = cxxopts::Options("rp-plan timeline", "Tells and draws what the workers of a traced run did."),
-                        .options = {"--html", "--from", "--to", "--steps"},
-                        .required = {},
-                        .num_files = 1};
+  CommandParser command{
+      .name = "timeline",
+      .usage = "TRACE.json",
+      .parser = cxxopts::Options("rp-plan timeline", "Tells and draws what the workers of a traced run did."),
+      .options = {"--html", "--from", "--to", "--steps"},
+      .required = {},
+      .num_files = 1};
   command.parser.add_options()("html", "write a page with the timeline", text(), "PAGE")(
       "from", "begin there; default: the trace's beginning, which is 0", text(), "MS")(
-      "to", "end there; default: the trace's end", text(), "MS")("steps", "from the beginning of step A to the end of step B",
-                                                                 text(), "A-B");
+      "to", "end there; default: the trace's end", text(), "MS")(
+      "steps", "from the beginning of step A to the end of step B", text(), "A-B");
   return command;
 }
 
@@ -116,26 +125,52 @@ CommandParser plan_parser() {
   CommandParser command{.name = "plan",
                         .usage = "--model MODEL",
                         .parser = cxxopts::Options("rp-plan plan", "Predicts how a model trains: memory, plan, speed."),
-                        .options = {"--model", "--gpus", "--gpu", "--server", "--host-memory", "--sequence-length", "--batch-size",
-                                    "--microbatches", "--rounds-per-step", "--lora-rank", "--lora-targets", "--lora-experts", "--freeze", "--train", "--async",
-                                    "--fp16-accumulate", "--pageable-weights", "--max-fused-layers", "--recompute-grain", "--html", "--effort", "--json"},
+                        .options = {"--model",
+                                    "--gpus",
+                                    "--gpu",
+                                    "--server",
+                                    "--host-memory",
+                                    "--sequence-length",
+                                    "--batch-size",
+                                    "--microbatches",
+                                    "--rounds-per-step",
+                                    "--lora-rank",
+                                    "--lora-targets",
+                                    "--lora-experts",
+                                    "--freeze",
+                                    "--train",
+                                    "--async",
+                                    "--fp16-accumulate",
+                                    "--pageable-weights",
+                                    "--max-fused-layers",
+                                    "--recompute-grain",
+                                    "--html",
+                                    "--effort",
+                                    "--json"},
                         .required = {"model"}};
   const auto with_default = [](const char* value) { return text()->default_value(value); };
   command.parser.add_options()("model", "a preset, as qwen3-32b, or the folder of a model", text(), "MODEL")(
-      "gpus", "how many", with_default("8"), "N")("gpu", "profile of the GPUs: a name, as rtx4090, or a file", with_default("rtx4090"), "NAME")(
+      "gpus", "how many", with_default("8"), "N")("gpu", "profile of the GPUs: a name, as rtx4090, or a file",
+                                                  with_default("rtx4090"), "NAME")(
       "server", "profile of the machine: a name or a file", with_default("xeon6330-8gpu"), "NAME")(
       "host-memory", "memory for the run, as 768G; default: all of the server's", text(), "SIZE")(
-      "sequence-length", "tokens of a sequence", with_default("2048"), "N")("batch-size", "sequences of a step", with_default("128"), "N")(
-      "microbatches", "of a round; default: proposed", text(), "N")("rounds-per-step", "default: proposed", text(), "N")(
+      "sequence-length", "tokens of a sequence", with_default("2048"), "N")("batch-size", "sequences of a step",
+                                                                            with_default("128"), "N")(
+      "microbatches", "of a round; default: proposed", text(), "N")("rounds-per-step", "default: proposed", text(),
+                                                                    "N")(
       "lora-rank", "train LoRA pairs of this rank beside frozen weights; 0: all weights", with_default("0"), "N")(
-      "lora-targets", "which linear layers have pairs: all-linear, a list, or a regular expression", with_default("all-linear"), "NAMES")(
-      "lora-experts", "experts and routers have pairs, too")("freeze", "weights that are not trained: a regular expression", text(), "REGEX")(
-      "train", "weights that are trained in any case", text(), "REGEX")("async", "asynchronous steps, with weights one step old")(
-      "fp16-accumulate", "matrix products that add up in fp16")("pageable-weights", "weights in memory that is not pinned")(
+      "lora-targets", "which linear layers have pairs: all-linear, a list, or a regular expression",
+      with_default("all-linear"), "NAMES")("lora-experts", "experts and routers have pairs, too")(
+      "freeze", "weights that are not trained: a regular expression", text(), "REGEX")(
+      "train", "weights that are trained in any case", text(), "REGEX")(
+      "async", "asynchronous steps, with weights one step old")(
+      "fp16-accumulate", "matrix products that add up in fp16")("pageable-weights",
+                                                                "weights in memory that is not pinned")(
       "max-fused-layers", "beside the head in the fused stage", with_default("2"), "N")(
-      "recompute-grain", "a backward stage recomputes all of it, or layer by layer: stage or layer; default: chosen", text(), "GRAIN")(
-      "html", "write a page with the timeline of two steps, copies and updates", text(), "PAGE")(
-      "effort", "search for plans: fast (10 ms each) or thorough (5 s)", with_default("thorough"), "EFFORT")("json", "print one JSON object");
+      "recompute-grain", "a backward stage recomputes all of it, or layer by layer: stage or layer; default: chosen",
+      text(), "GRAIN")("html", "write a page with the timeline of two steps, copies and updates", text(), "PAGE")(
+      "effort", "search for plans: fast (10 ms each) or thorough (5 s)", with_default("thorough"), "EFFORT")(
+      "json", "print one JSON object");
   return command;
 }
 
@@ -156,15 +191,16 @@ void check_counts(const CommandParser& command, const cxxopts::ParseResult& give
   const std::string usage = cat("; usage: rp-plan ", command.name, " ", command.usage);
   for (const std::string& option : command.options) {
     const std::string name = option.substr(2);
-    const bool is_required = std::find(command.required.begin(), command.required.end(), name) != command.required.end();
+    const bool is_required =
+        std::find(command.required.begin(), command.required.end(), name) != command.required.end();
     if (given.count(name) == 0 && is_required) throw Error(ExitCode::kUsage, cat("--", name, " is missing", usage));
     if (given.count(name) > 1) throw Error(ExitCode::kUsage, cat("--", name, " is given twice", usage));
   }
   const std::vector<std::string>& words = given.unmatched();
   if (words.size() < command.num_files) throw Error(ExitCode::kUsage, cat("a file is missing", usage));
   if (words.size() > command.num_files) {
-    throw Error(ExitCode::kUsage,
-                cat("unexpected word ", words[command.num_files], "; rp-plan ", command.name, " --help lists the options"));
+    throw Error(ExitCode::kUsage, cat("unexpected word ", words[command.num_files], "; rp-plan ", command.name,
+                                      " --help lists the options"));
   }
 }
 
@@ -204,7 +240,8 @@ PlanOptions read_simulate(const cxxopts::ParseResult& given) {
 // Nothing, where it is not given.
 std::filesystem::path html_of(const cxxopts::ParseResult& given) {
   const std::string html = text_of(given, "html");
-  if (html.empty() && given.count("html") > 0) throw Error(ExitCode::kUsage, "--html is empty; it names the page to write");
+  if (html.empty() && given.count("html") > 0)
+    throw Error(ExitCode::kUsage, "--html is empty; it names the page to write");
   return html;
 }
 
@@ -214,7 +251,8 @@ PlanOptions read_compare(const cxxopts::ParseResult& given) {
   const std::string usage = "; usage: rp-plan compare --input FILE.json | --published";
   if (!options.published && given.count("input") == 0) throw Error(ExitCode::kUsage, cat("--input is missing", usage));
   for (const char* other : {"input", "html"}) {
-    if (options.published && given.count(other) > 0) throw Error(ExitCode::kUsage, cat("--published and --", other, " are given", usage));
+    if (options.published && given.count(other) > 0)
+      throw Error(ExitCode::kUsage, cat("--published and --", other, " are given", usage));
   }
   options.input = text_of(given, "input");
   options.html = html_of(given);
@@ -298,7 +336,8 @@ PlanOptions read_plan(const cxxopts::ParseResult& given) {
   question.fp16_accumulate = given.count("fp16-accumulate") > 0;
   question.pageable_weights = given.count("pageable-weights") > 0;
   question.max_fused_layers = count_of(given, "max-fused-layers", 0, 1000);
-  if (given.count("recompute-grain") > 0) question.recompute = chosen("recompute-grain", text_of(given, "recompute-grain"), kGrains);
+  if (given.count("recompute-grain") > 0)
+    question.recompute = chosen("recompute-grain", text_of(given, "recompute-grain"), kGrains);
   return options;
 }
 
@@ -313,7 +352,8 @@ PlanOptions read_timeline(const cxxopts::ParseResult& given) {
 }  // namespace
 
 std::string schedule_name(std::optional<BoundSchedule> schedule) {
-  return std::find_if(kSchedules.begin(), kSchedules.end(), [&](const auto& entry) { return entry.second == schedule; })->first;
+  return std::find_if(kSchedules.begin(), kSchedules.end(), [&](const auto& entry) { return entry.second == schedule; })
+      ->first;
 }
 
 PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {

@@ -20,7 +20,7 @@ namespace rp {
 struct ModelQuestion {
   std::string model{};  // a preset, or a folder
   int num_gpus = 8;
-  std::string gpu = "rtx4090";           // profiles
+  std::string gpu = "rtx4090";  // profiles
   std::string server = "xeon6330-8gpu";
   std::uint64_t host_bytes = 0;  // 0: all of the server's
   int sequence_length = 2048;
@@ -44,7 +44,7 @@ struct PlanOptions {
   std::filesystem::path input{};                         // of layer times; kTimeline: a trace
   Effort effort = Effort::kThorough;
   bool json = false;
-  bool published = false;  // kCompare: the published runs instead of a file
+  bool published = false;        // kCompare: the published runs instead of a file
   std::filesystem::path html{};  // kCompare, kTimeline: the page to write; empty: none
   TraceWindow window{};          // kTimeline
   ModelQuestion question{};      // kPlan

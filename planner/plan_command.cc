@@ -33,7 +33,8 @@ TrainingSetup setup_of(const ModelQuestion& question) {
                       .rounds_per_step = question.rounds_per_step,
                       .max_fused_layers = question.max_fused_layers,
                       .recompute = question.recompute};
-  setup.host_bytes = question.host_bytes > 0 ? static_cast<double>(question.host_bytes) : setup.server.memory_gib * kGiB;
+  setup.host_bytes =
+      question.host_bytes > 0 ? static_cast<double>(question.host_bytes) : setup.server.memory_gib * kGiB;
   return setup;
 }
 
@@ -72,11 +73,18 @@ std::string gib_text(std::uint64_t bytes) { return gib_text(static_cast<double>(
 using Items = std::vector<std::pair<std::string, std::uint64_t>>;
 
 Items items_of(const GpuMemory& memory) {
-  return {{"weights of two stages", memory.weights}, {"fp32 gradients", memory.accumulators}, {"rounded gradients", memory.gradients},
-          {"inputs", memory.inputs}, {"outputs", memory.outputs}, {"saved activations", memory.saved}, {"workspace", memory.workspace}};
+  return {{"weights of two stages", memory.weights},
+          {"fp32 gradients", memory.accumulators},
+          {"rounded gradients", memory.gradients},
+          {"inputs", memory.inputs},
+          {"outputs", memory.outputs},
+          {"saved activations", memory.saved},
+          {"workspace", memory.workspace}};
 }
 Items items_of(const HostMemory& memory) {
-  return {{"weights", memory.weights}, {"gradients", memory.gradients}, {"optimizer state", memory.optimizer_state},
+  return {{"weights", memory.weights},
+          {"gradients", memory.gradients},
+          {"optimizer state", memory.optimizer_state},
           {"activations", memory.activations}};
 }
 
@@ -87,11 +95,14 @@ std::string items_text(const Items& items) {
 }
 
 // "3x4,2": four stages of three layers, then one of two.
-std::string stages_text(const std::vector<LayerRange>& stages) { return stages.empty() ? "none" : lengths_text(stages); }
+std::string stages_text(const std::vector<LayerRange>& stages) {
+  return stages.empty() ? "none" : lengths_text(stages);
+}
 
 std::string billions(std::int64_t count) {
   std::ostringstream out;
-  out << std::fixed << std::setprecision(count < 10'000'000'000 ? 2 : 1) << static_cast<double>(count) / 1e9 << " billion";
+  out << std::fixed << std::setprecision(count < 10'000'000'000 ? 2 : 1) << static_cast<double>(count) / 1e9
+      << " billion";
   return out.str();
 }
 
@@ -102,7 +113,9 @@ std::string share(double part, double whole) {
   return out.str();
 }
 
-const char* grain_of(const RunPrediction& prediction) { return prediction.recompute == RecomputeGrain::kLayer ? "layer" : "stage"; }
+const char* grain_of(const RunPrediction& prediction) {
+  return prediction.recompute == RecomputeGrain::kLayer ? "layer" : "stage";
+}
 
 // As options of `train`.
 std::string parts_text(const TrainedParts& parts) {
@@ -120,8 +133,7 @@ std::string parts_text(const TrainedParts& parts) {
 std::string train_options_text(const TrainingSetup& setup, const RunPrediction& prediction) {
   return cat("--batch-size ", setup.batch, " --sequence-length ", setup.sequence_length, " --num-microbatches ",
              prediction.round_microbatches, " --rounds-per-step ", prediction.rounds_per_step, " --recompute-grain ",
-             grain_of(prediction), setup.asynchronous ? " --async" : "",
-             parts_text(setup.parts));
+             grain_of(prediction), setup.asynchronous ? " --async" : "", parts_text(setup.parts));
 }
 
 bool fits_gpu(const TrainingSetup& setup, const RunPrediction& prediction) {
@@ -132,22 +144,25 @@ void print_asked(std::ostringstream& out, const TrainingSetup& setup, const RunP
   const RunResult& run = prediction.run;
   const GpuTime& times = run.gpus;
   const double gpus = prediction.num_gpus, total = times.total();
-  out << (fits_host(setup, prediction) ? "It fits.\n" : "It does not fit the host's memory.\n")
-      << "  each GPU, GiB   " << gib_text(prediction.gpu.total()) << " of " << gib_text(setup.gpu.usable_bytes()) << " usable: "
-      << items_text(items_of(prediction.gpu)) << "\n"
+  out << (fits_host(setup, prediction) ? "It fits.\n" : "It does not fit the host's memory.\n") << "  each GPU, GiB   "
+      << gib_text(prediction.gpu.total()) << " of " << gib_text(setup.gpu.usable_bytes())
+      << " usable: " << items_text(items_of(prediction.gpu)) << "\n"
       << "  the host, GiB   " << gib_text(prediction.host.total()) << " of " << gib_text(setup.host_bytes) << ": "
       << items_text(items_of(prediction.host)) << "\n"
-      << "Plan: " << prediction.rounds_per_step << (prediction.rounds_per_step == 1 ? " round" : " rounds") << " a step, "
-      << prediction.round_microbatches << " microbatches a round, " << std::setprecision(3) << prediction.microbatch_sequences
-      << (prediction.microbatch_sequences == 1 ? " sequence" : " sequences") << " each, recompute by " << grain_of(prediction) << "\n"
-      << "  layers of the stages (embedding and decoder layers): forward " << stages_text(prediction.plan.forward) << "; fused "
-      << prediction.fused_layers() << " and the head; backward " << stages_text(prediction.plan.backward) << "\n"
+      << "Plan: " << prediction.rounds_per_step << (prediction.rounds_per_step == 1 ? " round" : " rounds")
+      << " a step, " << prediction.round_microbatches << " microbatches a round, " << std::setprecision(3)
+      << prediction.microbatch_sequences << (prediction.microbatch_sequences == 1 ? " sequence" : " sequences")
+      << " each, recompute by " << grain_of(prediction) << "\n"
+      << "  layers of the stages (embedding and decoder layers): forward " << stages_text(prediction.plan.forward)
+      << "; fused " << prediction.fused_layers() << " and the head; backward " << stages_text(prediction.plan.backward)
+      << "\n"
       << "  with train: " << train_options_text(setup, prediction) << "\n"
-      << std::fixed << std::setprecision(0) << "Speed: " << prediction.tokens_per_s << " tokens/s, " << std::setprecision(3)
-      << run.step_ms / 1000 << " s a step (no order of these stages takes less than " << prediction.lower_bound_ms / 1000 << ")\n";
+      << std::fixed << std::setprecision(0) << "Speed: " << prediction.tokens_per_s << " tokens/s, "
+      << std::setprecision(3) << run.step_ms / 1000 << " s a step (no order of these stages takes less than "
+      << prediction.lower_bound_ms / 1000 << ")\n";
   const auto line = [&](const char* name, double ms) {
-    out << "  " << std::left << std::setw(34) << name << std::right << std::setw(9) << ms / gpus / 1000 << " s " << std::setw(8)
-        << share(ms, total) << "\n";
+    out << "  " << std::left << std::setw(34) << name << std::right << std::setw(9) << ms / gpus / 1000 << " s "
+        << std::setw(8) << share(ms, total) << "\n";
   };
   line("computing", times.busy);
   line("waiting for inputs on their way", times.inputs);
@@ -155,38 +170,48 @@ void print_asked(std::ostringstream& out, const TrainingSetup& setup, const RunP
   line("waiting for gradients on their way", times.gradients);
   line("waiting for updates", times.updates);
   line("bubble", times.bubble);
-  out << "  of a step: " << std::setprecision(1) << run.uploaded_bytes / kGiB << " GiB up, " << run.downloaded_bytes / kGiB
-      << " GiB down, updates run " << std::setprecision(3) << run.update_ms / 1000 << " s\n";
+  out << "  of a step: " << std::setprecision(1) << run.uploaded_bytes / kGiB << " GiB up, "
+      << run.downloaded_bytes / kGiB << " GiB down, updates run " << std::setprecision(3) << run.update_ms / 1000
+      << " s\n";
 }
 
 bool has_experts(const ModelConfig& model) {
-  return std::any_of(model.layers.begin(), model.layers.end(), [](const DecoderLayerConfig& layer) { return layer.mlp.experts.has_value(); });
+  return std::any_of(model.layers.begin(), model.layers.end(),
+                     [](const DecoderLayerConfig& layer) { return layer.mlp.experts.has_value(); });
 }
 
 // Which kernels the times are of, and what they have been compared with.
 void print_kernels(std::ostringstream& out, const PlanAnswer& answer) {
   const GpuProfile& gpu = answer.setup.gpu;
   const auto source_of = [&answer](const std::string& key) {
-    const auto figure = std::find_if(answer.efficiencies.begin(), answer.efficiencies.end(), [&](const FigureSource& each) { return each.key == key; });
+    const auto figure = std::find_if(answer.efficiencies.begin(), answer.efficiencies.end(),
+                                     [&](const FigureSource& each) { return each.key == key; });
     return figure == answer.efficiencies.end() ? std::string("not said") : figure->source;
   };
   const auto line = [&](const char* work, double share, double peak, const char* unit, const char* key) {
-    out << "  " << std::left << std::setw(18) << work << std::right << std::setprecision(2) << share << " of " << std::setprecision(1) << peak << " "
-        << unit << " (" << source_of(key) << ")\n";
+    out << "  " << std::left << std::setw(18) << work << std::right << std::setprecision(2) << share << " of "
+        << std::setprecision(1) << peak << " " << unit << " (" << source_of(key) << ")\n";
   };
-  out << std::fixed << "Kernels that are assumed: this program's, which pass over memory once for each elementwise operation; the published runs had one\n"
-         "for each operation of transformers' layers. Times by formulas from the profile " << gpu.name << ":\n";
+  out << std::fixed
+      << "Kernels that are assumed: this program's, which pass over memory once for each elementwise operation; the "
+         "published runs had one\n"
+         "for each operation of transformers' layers. Times by formulas from the profile "
+      << gpu.name << ":\n";
   line("matrix products", gpu.gemm_efficiency, gpu.peak_tflops(answer.setup.accumulate), "TFLOP/s", "gemm_efficiency");
   line("attention", gpu.attention_efficiency, gpu.fp32_accumulate_tflops, "TFLOP/s", "attention_efficiency");
   line("elementwise", gpu.memory_efficiency, gpu.memory_gbs, "GB/s", "memory_efficiency");
-  out << "  compared with published runs on RTX 4090s and their kernels (rp-plan compare --published), with no run of this program on a GPU\n";
+  out << "  compared with published runs on RTX 4090s and their kernels (rp-plan compare --published), with no run of "
+         "this program on a GPU\n";
 }
 
-void print_rows(std::ostringstream& out, const TrainingSetup& setup, const char* title, const std::vector<PredictedRow>& rows) {
+void print_rows(std::ostringstream& out, const TrainingSetup& setup, const char* title,
+                const std::vector<PredictedRow>& rows) {
   if (rows.empty()) return;
-  out << "\n" << std::left << std::setw(24) << title << std::right << std::setw(10) << "tokens/s" << std::setw(10) << "s a step"
-      << std::setw(11) << "computing" << std::setw(11) << "transfers" << std::setw(9) << "updates" << std::setw(9) << "bubble"
-      << std::setw(10) << "GPU, GiB" << std::setw(11) << "host, GiB" << "\n";
+  out << "\n"
+      << std::left << std::setw(24) << title << std::right << std::setw(10) << "tokens/s" << std::setw(10) << "s a step"
+      << std::setw(11) << "computing" << std::setw(11) << "transfers" << std::setw(9) << "updates" << std::setw(9)
+      << "bubble" << std::setw(10) << "GPU, GiB" << std::setw(11) << "host, GiB"
+      << "\n";
   for (const PredictedRow& row : rows) {
     out << std::left << std::setw(24) << row.name << std::right;
     if (!row.prediction) {
@@ -196,13 +221,14 @@ void print_rows(std::ostringstream& out, const TrainingSetup& setup, const char*
     const RunPrediction& prediction = *row.prediction;
     const GpuTime& times = prediction.run.gpus;
     const double total = times.total();
-    out << std::fixed << std::setprecision(0) << std::setw(10) << prediction.tokens_per_s << std::setprecision(3) << std::setw(10)
-        << prediction.run.step_ms / 1000 << std::setw(11) << share(times.busy, total) << std::setw(11) << share(times.transfers(), total)
-        << std::setw(9) << share(times.updates, total) << std::setw(9) << share(times.bubble, total) << std::setw(10)
-        << gib_text(prediction.gpu.total()) << std::setw(11) << gib_text(prediction.host.total())
+    out << std::fixed << std::setprecision(0) << std::setw(10) << prediction.tokens_per_s << std::setprecision(3)
+        << std::setw(10) << prediction.run.step_ms / 1000 << std::setw(11) << share(times.busy, total) << std::setw(11)
+        << share(times.transfers(), total) << std::setw(9) << share(times.updates, total) << std::setw(9)
+        << share(times.bubble, total) << std::setw(10) << gib_text(prediction.gpu.total()) << std::setw(11)
+        << gib_text(prediction.host.total())
         << (prediction.recompute == RecomputeGrain::kLayer ? "  recompute by layer" : "")
-        << (fits_gpu(setup, prediction) ? "" : "  more than the GPU has") << (fits_host(setup, prediction) ? "" : "  more than the host has")
-        << "\n";
+        << (fits_gpu(setup, prediction) ? "" : "  more than the GPU has")
+        << (fits_host(setup, prediction) ? "" : "  more than the host has") << "\n";
   }
 }
 
@@ -234,8 +260,9 @@ nlohmann::ordered_json row_json(const TrainingSetup& setup, const PredictedRow& 
   json["step_ms"] = prediction.run.step_ms;
   json["lower_bound_ms"] = prediction.lower_bound_ms;
   const double gpus = prediction.num_gpus;
-  json["gpu_ms"] = {{"computing", times.busy / gpus}, {"inputs", times.inputs / gpus},   {"weights", times.weights / gpus},
-                    {"gradients", times.gradients / gpus}, {"updates", times.updates / gpus}, {"bubble", times.bubble / gpus}};
+  json["gpu_ms"] = {{"computing", times.busy / gpus},  {"inputs", times.inputs / gpus},
+                    {"weights", times.weights / gpus}, {"gradients", times.gradients / gpus},
+                    {"updates", times.updates / gpus}, {"bubble", times.bubble / gpus}};
   return json;
 }
 
@@ -263,7 +290,8 @@ PlanAnswer answer_question(const ModelQuestion& question, Effort effort, bool fo
     fewer.num_gpus = count;
     answer.by_gpus.push_back(row_of(cat(count, count == 1 ? " GPU" : " GPUs"), fewer, Effort::kFast));
   }
-  answer.by_gpus.push_back({.name = cat(setup.num_gpus, setup.num_gpus == 1 ? " GPU" : " GPUs"), .prediction = answer.asked.prediction});
+  answer.by_gpus.push_back(
+      {.name = cat(setup.num_gpus, setup.num_gpus == 1 ? " GPU" : " GPUs"), .prediction = answer.asked.prediction});
   const int num_body_layers = answer.asked.prediction->num_layers - 1;
   for (const int layers : {0, 1, 2, 4, 8, 16}) {
     if (layers >= num_body_layers) break;
@@ -279,10 +307,13 @@ std::string answer_text(const PlanAnswer& answer) {
   const TrainingSetup& setup = answer.setup;
   std::ostringstream out;
   out << setup.model.name << ": " << billions(answer.num_parameters) << " parameters, "
-      << (answer.num_trained == answer.num_parameters ? "all" : billions(answer.num_trained)) << " trained; steps of " << setup.batch
-      << " sequences of " << setup.sequence_length << " tokens" << beyond_positions(setup.model, setup.sequence_length) << ", " << (setup.asynchronous ? "asynchronous" : "synchronous") << "\n"
-      << setup.num_gpus << " x " << setup.gpu.name << " (" << setup.gpu.memory_gib << " GiB), server " << setup.server.name << ", "
-      << gib_text(setup.host_bytes) << " GiB of host memory, fp" << (setup.accumulate == Accumulate::kFp16 ? 16 : 32) << " sums, "
+      << (answer.num_trained == answer.num_parameters ? "all" : billions(answer.num_trained)) << " trained; steps of "
+      << setup.batch << " sequences of " << setup.sequence_length << " tokens"
+      << beyond_positions(setup.model, setup.sequence_length) << ", "
+      << (setup.asynchronous ? "asynchronous" : "synchronous") << "\n"
+      << setup.num_gpus << " x " << setup.gpu.name << " (" << setup.gpu.memory_gib << " GiB), server "
+      << setup.server.name << ", " << gib_text(setup.host_bytes) << " GiB of host memory, fp"
+      << (setup.accumulate == Accumulate::kFp16 ? 16 : 32) << " sums, "
       << (setup.pinned_weights ? "pinned" : "pageable") << " weights\n\n";
   if (answer.asked.prediction) {
     print_asked(out, setup, *answer.asked.prediction);
@@ -292,8 +323,8 @@ std::string answer_text(const PlanAnswer& answer) {
     out << "It does not fit: " << answer.asked.problem << "\n";
   }
   if (answer.longest_sequence > 0) {
-    out << "Longest sequence that fits: " << answer.longest_sequence << " tokens (one in a microbatch, " << setup.num_gpus
-        << " microbatches a round)" << beyond_positions(setup.model, answer.longest_sequence) << "\n";
+    out << "Longest sequence that fits: " << answer.longest_sequence << " tokens (one in a microbatch, "
+        << setup.num_gpus << " microbatches a round)" << beyond_positions(setup.model, answer.longest_sequence) << "\n";
   } else {
     out << "No sequence length fits.\n";
   }
@@ -321,15 +352,17 @@ TimelinePage answer_page(const PlanAnswer& answer) {
     speed << std::fixed << std::setprecision(0) << row.prediction->tokens_per_s;
     step << std::fixed << std::setprecision(3) << row.prediction->run.step_ms / 1000;
     const auto of_all = [&times](double part) { return share(part, times.total()); };
-    page.records.push_back({.cells = {cat(row.prediction->num_gpus), speed.str(), step.str(), of_all(times.busy), of_all(times.bubble)},
-                            .note = cat("waiting for copies ", of_all(times.transfers()), ", for updates ", of_all(times.updates))});
+    page.records.push_back(
+        {.cells = {cat(row.prediction->num_gpus), speed.str(), step.str(), of_all(times.busy), of_all(times.bubble)},
+         .note = cat("waiting for copies ", of_all(times.transfers()), ", for updates ", of_all(times.updates))});
   }
-  page.sections = {run_section(prediction.run, prediction.plan, prediction.num_layers, prediction.num_gpus, kPredictedLength.warm_up, 2)};
+  page.sections = {run_section(prediction.run, prediction.plan, prediction.num_layers, prediction.num_gpus,
+                               kPredictedLength.warm_up, 2)};
   if (const GpuMemorySample* peak = prediction.run.peak_of(0)) {
     TimelineStrip& strip = page.sections.front().strips.front();
     strip.full = static_cast<double>(prediction.gpu.total());
-    strip.hover = cat("GPU 0 memory, ", strip.note, ": ", items_text(items_of(peak->bytes)), "\nthe strip's height: what the plan reserves, ",
-                      gib_text(prediction.gpu.total()), " GiB");
+    strip.hover = cat("GPU 0 memory, ", strip.note, ": ", items_text(items_of(peak->bytes)),
+                      "\nthe strip's height: what the plan reserves, ", gib_text(prediction.gpu.total()), " GiB");
   }
   page.sections.front().figures = {{"microbatches of a round", cat(prediction.round_microbatches)},
                                    {"rounds of a step", cat(prediction.rounds_per_step)},

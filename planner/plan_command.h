@@ -25,14 +25,14 @@ struct PlanAnswer {
   std::int64_t num_parameters = 0;
   std::int64_t num_trained = 0;
   PredictedRow asked{};
-  std::vector<PredictedRow> by_gpus{};   // 1, 2, 4, 8, as far as there are, and what was asked
-  std::vector<PredictedRow> by_fused{};  // wider and wider fused stages, whether they fit the GPU or not
+  std::vector<PredictedRow> by_gpus{};       // 1, 2, 4, 8, as far as there are, and what was asked
+  std::vector<PredictedRow> by_fused{};      // wider and wider fused stages, whether they fit the GPU or not
   std::vector<FigureSource> efficiencies{};  // what the profile says of the kernels, and where it has that from
-  std::int64_t longest_sequence = 0;     // with one sequence in a microbatch; 0: none
+  std::int64_t longest_sequence = 0;         // with one sequence in a microbatch; 0: none
 };
 
-// Throws rp::Error: kUsage for an unknown preset or profile, kBadInput for a folder or file that is none. What does not fit is
-// part of the answer. `for_page`: with what answer_page() draws.
+// Throws rp::Error: kUsage for an unknown preset or profile, kBadInput for a folder or file that is none. What does not
+// fit is part of the answer. `for_page`: with what answer_page() draws.
 [[nodiscard]] PlanAnswer answer_question(const ModelQuestion& question, Effort effort, bool for_page = false);
 
 [[nodiscard]] std::string answer_text(const PlanAnswer& answer);

@@ -32,16 +32,40 @@ struct PublishedModel {
 
 constexpr std::array<int, 4> kPublishedGpus = {8, 4, 2, 1};
 constexpr std::array<PublishedModel, 5> kPublishedModels = {{
-    {.preset = "qwen3-1.7b", .batch = 512, .round_microbatches = 10, .rounds_per_step = 4,
-     .synchronous = 56489, .asynchronous = {65417, 33178, 17026, 8881}},
-    {.preset = "llama3.1-8b", .batch = 256, .round_microbatches = 10, .rounds_per_step = 2,
-     .synchronous = 18888, .asynchronous = {24275, 12278, 6259, 3142}},
-    {.preset = "gpt-oss-20b", .batch = 128, .round_microbatches = 16, .rounds_per_step = 1, .has_experts = true,
-     .synchronous = 12549, .asynchronous = {18122}},
-    {.preset = "qwen3-32b", .batch = 128, .round_microbatches = 10, .rounds_per_step = 2,
-     .synchronous = 4164, .asynchronous = {5516, 2897, 1476, 740}},
-    {.preset = "qwen3-235b", .batch = 64, .round_microbatches = 10, .rounds_per_step = 1, .lora_rank = 32, .pinned_weights = false,
-     .has_experts = true, .synchronous = 1592, .asynchronous = {1820, 1281, 808, 480}},
+    {.preset = "qwen3-1.7b",
+     .batch = 512,
+     .round_microbatches = 10,
+     .rounds_per_step = 4,
+     .synchronous = 56489,
+     .asynchronous = {65417, 33178, 17026, 8881}},
+    {.preset = "llama3.1-8b",
+     .batch = 256,
+     .round_microbatches = 10,
+     .rounds_per_step = 2,
+     .synchronous = 18888,
+     .asynchronous = {24275, 12278, 6259, 3142}},
+    {.preset = "gpt-oss-20b",
+     .batch = 128,
+     .round_microbatches = 16,
+     .rounds_per_step = 1,
+     .has_experts = true,
+     .synchronous = 12549,
+     .asynchronous = {18122}},
+    {.preset = "qwen3-32b",
+     .batch = 128,
+     .round_microbatches = 10,
+     .rounds_per_step = 2,
+     .synchronous = 4164,
+     .asynchronous = {5516, 2897, 1476, 740}},
+    {.preset = "qwen3-235b",
+     .batch = 64,
+     .round_microbatches = 10,
+     .rounds_per_step = 1,
+     .lora_rank = 32,
+     .pinned_weights = false,
+     .has_experts = true,
+     .synchronous = 1592,
+     .asynchronous = {1820, 1281, 808, 480}},
 }};
 
 // Router and experts had pairs in the published run: docs/design/cost-model.md.
@@ -117,16 +141,20 @@ std::vector<PublishedLength> published_lengths() {
 }
 
 PredictedThroughput predict_as_published(const PublishedRun& published) {
-  const CostSettings settings{.sequences = static_cast<double>(published.batch) / (published.round_microbatches * published.rounds_per_step),
-                              .sequence_length = kPublishedSequenceLength,
-                              .parts = parts_of(published.lora_rank),
-                              .elementwise = Elementwise::kEager};
+  const CostSettings settings{
+      .sequences = static_cast<double>(published.batch) / (published.round_microbatches * published.rounds_per_step),
+      .sequence_length = kPublishedSequenceLength,
+      .parts = parts_of(published.lora_rank),
+      .elementwise = Elementwise::kEager};
   const std::vector<LayerCost> costs = layer_costs(preset_config(published.preset), settings);
-  const MachineRun run{.gpu = gpu_profile(kGpu).profile, .server = server_profile(kServer).profile,
-                        .num_gpus = published.num_gpus, .accumulate = Accumulate::kFp16,
-                        .host = {.asynchronous = published.asynchronous, .rounds_per_step = published.rounds_per_step,
-                                 .num_microbatches = published.round_microbatches},
-                        .pinned_weights = published.pinned_weights};
+  const MachineRun run{.gpu = gpu_profile(kGpu).profile,
+                       .server = server_profile(kServer).profile,
+                       .num_gpus = published.num_gpus,
+                       .accumulate = Accumulate::kFp16,
+                       .host = {.asynchronous = published.asynchronous,
+                                .rounds_per_step = published.rounds_per_step,
+                                .num_microbatches = published.round_microbatches},
+                       .pinned_weights = published.pinned_weights};
   const RunWork work = run_work(costs, run);
   const Plan plan = plan_of(greedy_cuts(StageSums(work.workload), published.num_gpus, 0));
   PredictedThroughput result{.run = simulate_run(work, stage_works(work.workload, plan), {.warm_up = 3, .steps = 8})};
@@ -166,18 +194,24 @@ std::string published_text(const PublishedComparison& comparison) {
   std::ostringstream out;
   out << "RoundPipe's published runs (arXiv 2604.27085) on " << kGpu << "s, sequences of " << kPublishedSequenceLength
       << " tokens, fp16 sums; tokens/s.\n"
-         "  predicted: the model of costs for the published run itself, with its kernels (one for each elementwise operation) and its\n"
-         "    stages, whatever memory they need. Its distance from the published figure is what the model of costs is wrong by.\n"
-         "  ours: the same step with the kernels and the plan of this program. No run of it on a GPU has been compared yet.\n"
+         "  predicted: the model of costs for the published run itself, with its kernels (one for each elementwise "
+         "operation) and its\n"
+         "    stages, whatever memory they need. Its distance from the published figure is what the model of costs is "
+         "wrong by.\n"
+         "  ours: the same step with the kernels and the plan of this program. No run of it on a GPU has been compared "
+         "yet.\n"
          "  *: with matrix products and elementwise operations calibrated by this cell.\n\n"
-      << std::left << std::setw(18) << "model" << std::setw(7) << "steps" << std::right << std::setw(4) << "GPUs" << std::setw(11) << "published"
-      << std::setw(11) << "predicted" << std::setw(11) << "distance" << std::setw(9) << "ours" << std::setw(18) << "ours / published" << "\n";
+      << std::left << std::setw(18) << "model" << std::setw(7) << "steps" << std::right << std::setw(4) << "GPUs"
+      << std::setw(11) << "published" << std::setw(11) << "predicted" << std::setw(11) << "distance" << std::setw(9)
+      << "ours" << std::setw(18) << "ours / published"
+      << "\n";
   for (const ComparedRun& run : comparison.runs) {
     const PublishedRun& published = run.published;
     const bool is_calibration = published.num_gpus == 1 && !published.has_experts;
-    out << std::left << std::setw(18) << name_of(published.preset, published.lora_rank) << std::setw(7) << (published.asynchronous ? "async" : "sync")
-        << std::right << std::setw(4) << published.num_gpus << std::setw(11) << fixed(published.tokens_per_s, 0) << std::setw(11)
-        << fixed(run.as_published_tokens_per_s, 0) << std::setw(10) << distance_text(run.as_published_tokens_per_s / published.tokens_per_s)
+    out << std::left << std::setw(18) << name_of(published.preset, published.lora_rank) << std::setw(7)
+        << (published.asynchronous ? "async" : "sync") << std::right << std::setw(4) << published.num_gpus
+        << std::setw(11) << fixed(published.tokens_per_s, 0) << std::setw(11) << fixed(run.as_published_tokens_per_s, 0)
+        << std::setw(10) << distance_text(run.as_published_tokens_per_s / published.tokens_per_s)
         << (is_calibration ? "*" : " ") << std::setw(9) << fixed(run.ours_tokens_per_s, 0) << std::setw(18)
         << fixed(run.ours_tokens_per_s / published.tokens_per_s, 2) << "\n";
   }
@@ -187,11 +221,13 @@ std::string published_text(const PublishedComparison& comparison) {
   out << "Mean distance on 2 GPUs and more: dense models " << mean(false, true) << " async, " << mean(false, false)
       << " sync; models with experts " << mean(true, true) << " async, " << mean(true, false)
       << " sync: what those\nwait for is not in the model of costs.\n\n"
-      << "Longest sequence on 8 GPUs, thousands of tokens, 800 GB of host memory; by formulas, no run of it has been compared.\n"
-      << std::left << std::setw(18) << "model" << std::right << std::setw(11) << "published" << std::setw(9) << "ours" << "\n";
+      << "Longest sequence on 8 GPUs, thousands of tokens, 800 GB of host memory; by formulas, no run of it has been "
+         "compared.\n"
+      << std::left << std::setw(18) << "model" << std::right << std::setw(11) << "published" << std::setw(9) << "ours"
+      << "\n";
   for (const ComparedLength& length : comparison.lengths) {
-    out << std::left << std::setw(18) << name_of(length.published.preset, length.published.lora_rank) << std::right << std::setw(11)
-        << length.published.thousands << std::setw(9) << length.ours / 1000 << "\n";
+    out << std::left << std::setw(18) << name_of(length.published.preset, length.published.lora_rank) << std::right
+        << std::setw(11) << length.published.thousands << std::setw(9) << length.ours / 1000 << "\n";
   }
   return out.str();
 }
@@ -201,17 +237,24 @@ std::string published_json(const PublishedComparison& comparison) {
   json["source"] = "arXiv 2604.27085";
   for (const ComparedRun& run : comparison.runs) {
     const PublishedRun& published = run.published;
-    json["runs"].push_back({{"model", published.preset}, {"lora_rank", published.lora_rank}, {"asynchronous", published.asynchronous},
-                            {"gpus", published.num_gpus}, {"published_tokens_per_s", published.tokens_per_s},
-                            {"predicted_tokens_per_s", run.as_published_tokens_per_s}, {"ours_tokens_per_s", run.ours_tokens_per_s}});
+    json["runs"].push_back({{"model", published.preset},
+                            {"lora_rank", published.lora_rank},
+                            {"asynchronous", published.asynchronous},
+                            {"gpus", published.num_gpus},
+                            {"published_tokens_per_s", published.tokens_per_s},
+                            {"predicted_tokens_per_s", run.as_published_tokens_per_s},
+                            {"ours_tokens_per_s", run.ours_tokens_per_s}});
   }
   for (const bool asynchronous : {true, false}) {
     const std::string steps = asynchronous ? "async" : "sync";
-    json["mean_distance"][steps] = {{"dense", comparison.mean_distance(false, asynchronous)}, {"experts", comparison.mean_distance(true, asynchronous)}};
+    json["mean_distance"][steps] = {{"dense", comparison.mean_distance(false, asynchronous)},
+                                    {"experts", comparison.mean_distance(true, asynchronous)}};
   }
   for (const ComparedLength& length : comparison.lengths) {
-    json["longest_sequences"].push_back({{"model", length.published.preset}, {"lora_rank", length.published.lora_rank},
-                                         {"published_thousands", length.published.thousands}, {"ours", length.ours}});
+    json["longest_sequences"].push_back({{"model", length.published.preset},
+                                         {"lora_rank", length.published.lora_rank},
+                                         {"published_thousands", length.published.thousands},
+                                         {"ours", length.ours}});
   }
   return json.dump() + "\n";
 }
@@ -222,8 +265,8 @@ std::string experts_distance_text() {
   for (const PublishedRun& run : runs) {
     if (!run.has_experts || !run.asynchronous || run.num_gpus != 8) continue;
     const double predicted = predict_as_published(run).tokens_per_s;
-    text += cat(text.empty() ? "" : ", ", name_of(run.preset, run.lora_rank), " published ", fixed(run.tokens_per_s, 0), ", predicted ",
-                fixed(predicted, 0), " (", fixed(predicted / run.tokens_per_s, 2), " times)");
+    text += cat(text.empty() ? "" : ", ", name_of(run.preset, run.lora_rank), " published ", fixed(run.tokens_per_s, 0),
+                ", predicted ", fixed(predicted, 0), " (", fixed(predicted / run.tokens_per_s, 2), " times)");
   }
   return cat("models with experts are slower than predicted; of the published runs on 8 ", kGpu, "s: ", text);
 }

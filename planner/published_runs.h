@@ -1,5 +1,6 @@
 // planner/published_runs.h
-// What was published of RoundPipe's runs (arXiv 2604.27085), next to what is predicted for them: `rp-plan compare --published`.
+// What was published of RoundPipe's runs (arXiv 2604.27085), next to what is predicted for them: `rp-plan compare
+// --published`.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +11,16 @@
 
 namespace rp {
 
-// A cell of the published tables: full training or LoRA with sequences of 2048 tokens on RTX 4090s of 24 GB behind one Xeon Gold 6330.
+// A cell of the published tables: full training or LoRA with sequences of 2048 tokens on RTX 4090s of 24 GB behind one
+// Xeon Gold 6330.
 struct PublishedRun {
   std::string preset{};
   int num_gpus = 8;
   bool asynchronous = true;
-  int batch = 0;               // sequences of a step
+  int batch = 0;  // sequences of a step
   int round_microbatches = 0;
   int rounds_per_step = 0;
-  int lora_rank = 0;           // 0: all parameters are trained
+  int lora_rank = 0;  // 0: all parameters are trained
   bool pinned_weights = true;
   bool has_experts = false;
   double tokens_per_s = 0;
@@ -34,7 +36,8 @@ struct PublishedLength {
 };
 [[nodiscard]] std::vector<PublishedLength> published_lengths();
 
-// What the run's own kernels and cuts make in the model of costs: each elementwise operation a kernel, stages of the Python version.
+// What the run's own kernels and cuts make in the model of costs: each elementwise operation a kernel, stages of the
+// Python version.
 struct PredictedThroughput {
   RunResult run{};
   double tokens_per_s = 0;
@@ -57,8 +60,9 @@ struct PublishedComparison {
   std::vector<ComparedRun> runs{};
   std::vector<ComparedLength> lengths{};
 
-  // Mean distance of as_published from the published figure, as a fraction; of dense models or those with experts, synchronous steps or
-  // asynchronous ones, on more than one GPU: the single-GPU column of dense models is what the profile was made from. 0: there are none.
+  // Mean distance of as_published from the published figure, as a fraction; of dense models or those with experts,
+  // synchronous steps or asynchronous ones, on more than one GPU: the single-GPU column of dense models is what the
+  // profile was made from. 0: there are none.
   [[nodiscard]] double mean_distance(bool has_experts, bool asynchronous) const;
 };
 [[nodiscard]] PublishedComparison compare_published();

@@ -25,15 +25,17 @@ std::uint64_t product(std::size_t a, int b) { return std::uint64_t{a} * static_c
 
 void check_memory_tasks(std::uint64_t num_tasks) {
   if (num_tasks <= kMaxTasksInMemory) return;
-  throw Error(ExitCode::kUsage, cat("the memory of ", num_tasks, " tasks would be looked at, and at most ", kMaxTasksInMemory,
-                                    " are; give fewer \"microbatches\" or longer stages, or leave the keys of memory (\"weights_mib\" and "
-                                    "the others) out"));
+  throw Error(ExitCode::kUsage,
+              cat("the memory of ", num_tasks, " tasks would be looked at, and at most ", kMaxTasksInMemory,
+                  " are; give fewer \"microbatches\" or longer stages, or leave the keys of memory (\"weights_mib\" "
+                  "and the others) out"));
 }
 
 // Whose memory is looked at.
 int chained_steps(std::uint64_t tasks_of_a_step, bool asynchronous) {
   if (!asynchronous) return 1;
-  return static_cast<int>(std::clamp<std::uint64_t>(kMaxTasksInMemory / tasks_of_a_step, kMinChainedSteps, kChainedSteps));
+  return static_cast<int>(
+      std::clamp<std::uint64_t>(kMaxTasksInMemory / tasks_of_a_step, kMinChainedSteps, kChainedSteps));
 }
 
 SimulatedStep round_step(const WorkloadFile& file, const Plan& plan, int round_microbatches, bool asynchronous) {
@@ -78,8 +80,10 @@ std::vector<int> round_choices(const WorkloadFile& file) {
   const Workload& workload = file.workload;
   if (file.gives_round) return {workload.round_microbatches};
   std::vector<int> choices;
-  for (int round = std::min(workload.num_gpus, workload.num_microbatches); round <= workload.num_microbatches; ++round) {
-    if (workload.num_microbatches % round == 0 && workload.num_microbatches / round <= kMaxRounds) choices.push_back(round);
+  for (int round = std::min(workload.num_gpus, workload.num_microbatches); round <= workload.num_microbatches;
+       ++round) {
+    if (workload.num_microbatches % round == 0 && workload.num_microbatches / round <= kMaxRounds)
+      choices.push_back(round);
   }
   return choices;
 }
@@ -94,9 +98,9 @@ nlohmann::json plan_json(const SimulatedStep& step, int num_layers) {
 
 std::string step_text(const char* name, const SimulatedStep& step) {
   std::ostringstream out;
-  out << std::fixed << std::setprecision(4) << std::left << std::setw(14) << name << std::right << std::setw(14) << step.step_ms
-      << " ms   bubble " << std::setprecision(2) << std::setw(5) << 100 * step.bubble << " %   no schedule of these stages is below "
-      << std::setprecision(4) << step.lower_bound_ms << " ms\n";
+  out << std::fixed << std::setprecision(4) << std::left << std::setw(14) << name << std::right << std::setw(14)
+      << step.step_ms << " ms   bubble " << std::setprecision(2) << std::setw(5) << 100 * step.bubble
+      << " %   no schedule of these stages is below " << std::setprecision(4) << step.lower_bound_ms << " ms\n";
   return out.str();
 }
 
@@ -128,11 +132,13 @@ std::string plan_line(const char* name, const SimulatedStep& step, int num_layer
 }  // namespace
 
 SimulationResult simulate_file(const WorkloadFile& file, std::optional<BoundSchedule> schedule, Effort effort,
-                               const std::function<void(const std::string&)>& found, const std::function<bool()>& stop) {
+                               const std::function<void(const std::string&)>& found,
+                               const std::function<bool()>& stop) {
   SimulationResult result{.schedule = schedule, .num_layers = file.workload.num_layers()};
   if (schedule) {
     result.planned = !file.stages;
-    result.synchronous = bound_step(file, *schedule, file.stages ? *file.stages : plan_bound_stages(*schedule, file.workload));
+    result.synchronous =
+        bound_step(file, *schedule, file.stages ? *file.stages : plan_bound_stages(*schedule, file.workload));
     return result;
   }
   if (file.plan) {
@@ -203,7 +209,9 @@ std::string simulation_text(const SimulationResult& result) {
   text += memory_text(result.schedule ? "step" : "synchronous", result.synchronous);
   if (result.asynchronous) text += memory_text("asynchronous", *result.asynchronous);
   if (!result.planned) return text;
-  if (result.schedule) return text + plan_line("layers of the stages, the last one with the head: ", result.synchronous, result.num_layers);
+  if (result.schedule)
+    return text +
+           plan_line("layers of the stages, the last one with the head: ", result.synchronous, result.num_layers);
   return text + plan_line("synchronous:  ", result.synchronous, result.num_layers) +
          plan_line("asynchronous: ", *result.asynchronous, result.num_layers);
 }

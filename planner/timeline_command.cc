@@ -149,12 +149,15 @@ TimelinePage timeline_page(const Trace& trace, const std::string& file) {
   page.facts = {{"workers", cat(trace.workers.size())}, {"drawn", window_text(trace)}};
   page.columns = kColumns;
   for (const std::vector<std::string>& line : table_of(trace)) page.records.push_back({.cells = line});
-  TimelineSection section{
-      .title = "workers", .first_ms = trace.from_ms, .length_ms = trace.to_ms - trace.from_ms, .axis_ms = trace.from_ms};
+  TimelineSection section{.title = "workers",
+                          .first_ms = trace.from_ms,
+                          .length_ms = trace.to_ms - trace.from_ms,
+                          .axis_ms = trace.from_ms};
   section.caption =
-      "Transfers are the thin lanes below each worker's compute. Bubble is the share of the time in which a worker does not "
-      "compute.";
-  for (const auto& [worker, spans] : trace.workers) section.rows.push_back(row_of(trace, cat("worker ", worker), spans));
+      "Transfers are the thin lanes below each worker's compute. Bubble is the share of the time in which a worker "
+      "does not compute.";
+  for (const auto& [worker, spans] : trace.workers)
+    section.rows.push_back(row_of(trace, cat("worker ", worker), spans));
   for (const auto& [kind, name] :
        {std::pair(TraceSpanKind::kUpdate, "updates"), std::pair(TraceSpanKind::kCommit, "commits")}) {
     std::vector<TraceSpan> spans;

@@ -25,13 +25,15 @@ namespace rp {
 
 namespace {
 
-// LibTorch's tensors come from the worker's arena. All of them are used in one stream, so memory that is given back may be used
-// again at once; what other streams still read is held until they have.
+// LibTorch's tensors come from the worker's arena. All of them are used in one stream, so memory that is given back may
+// be used again at once; what other streams still read is held until they have.
 void install_allocator(CudaDevice& device) {
   const auto allocate = [&device](std::size_t bytes, int, cudaStream_t) -> void* {
     return device.take(bytes, MemoryUse::kTensors);
   };
-  const auto free = [&device](void* data, std::size_t, int, cudaStream_t) { device.arena().free(static_cast<std::byte*>(data)); };
+  const auto free = [&device](void* data, std::size_t, int, cudaStream_t) {
+    device.arena().free(static_cast<std::byte*>(data));
+  };
   namespace pluggable = torch::cuda::CUDAPluggableAllocator;
   pluggable::changeCurrentAllocator(pluggable::createCustomAllocator(allocate, free));
 }
@@ -39,8 +41,9 @@ void install_allocator(CudaDevice& device) {
 // Once somebody has asked LibTorch for a GPU without its CUDA libraries, it has none for good.
 void check_hooks() {
   if (at::globalContext().hasCUDA()) return;
-  throw Error(ExitCode::kUsage, "LibTorch was asked for GPUs before this program made its rp::Session, which loads LibTorch's part for "
-                                "them; make the Session first in main(), before torch::manual_seed() and the like");
+  throw Error(ExitCode::kUsage,
+              "LibTorch was asked for GPUs before this program made its rp::Session, which loads LibTorch's part for "
+              "them; make the Session first in main(), before torch::manual_seed() and the like");
 }
 
 void install_kernels() {
@@ -64,8 +67,9 @@ void choose_algorithms(const PluginSettings& settings) {
 CudaTorchDevice::CudaTorchDevice(CudaDevice& device, const PluginSettings& settings) : device_(device) {
   // Its allocator, streams and kernels are all told 0.
   if (const CUdevice number = device.context().device(); number != 0) {
-    throw Error(ExitCode::kUsage, cat("GPU ", device.context().uuid(), " is CUDA device ", number, " of this process, and a worker's is device 0; "
-                                      "leave CUDA_VISIBLE_DEVICES to rp-launch"));
+    throw Error(ExitCode::kUsage,
+                cat("GPU ", device.context().uuid(), " is CUDA device ", number,
+                    " of this process, and a worker's is device 0; leave CUDA_VISIBLE_DEVICES to rp-launch"));
   }
   check_hooks();
   install_allocator(device);
@@ -109,21 +113,25 @@ void CudaTorchDevice::note_output(const at::Tensor& tensor) {
 
 void CudaTorchDevice::clear(void* data, std::uint64_t bytes) {
   context().make_current();
-  context().check(context().driver().memset_d8_async(reinterpret_cast<CUdeviceptr>(data), 0, bytes, device_.compute_stream()),
-                  "clearing memory");
+  context().check(
+      context().driver().memset_d8_async(reinterpret_cast<CUdeviceptr>(data), 0, bytes, device_.compute_stream()),
+      "clearing memory");
 }
 
 void CudaTorchDevice::add_time(std::int64_t* total) { cuda::add_time(total, 1, device_.compute_stream()); }
 void CudaTorchDevice::subtract_time(std::int64_t* total) { cuda::add_time(total, -1, device_.compute_stream()); }
 
-void CudaTorchDevice::note_past(std::int64_t device_ns) { clock_offset_ns_ = std::min(clock_offset_ns_, now_ns() - device_ns); }
+void CudaTorchDevice::note_past(std::int64_t device_ns) {
+  clock_offset_ns_ = std::min(clock_offset_ns_, now_ns() - device_ns);
+}
 
 void CudaTorchDevice::round_gradient(const GradientRounding& rounding) {
   const auto count = static_cast<std::int64_t>(rounding.num_elements);
   if (!is_working_dtype(rounding.dtype)) {  // our kernels take no others
     const c10::NoGradGuard no_grad;
     const at::Tensor gradient = tensor_over(rounding.gradient, {count}, scalar_type_of(rounding.dtype), device());
-    gradient.copy_(tensor_over(reinterpret_cast<const std::byte*>(rounding.accumulator), {count}, at::kFloat, device()));
+    gradient.copy_(
+        tensor_over(reinterpret_cast<const std::byte*>(rounding.accumulator), {count}, at::kFloat, device()));
     tensor_over(reinterpret_cast<const std::byte*>(rounding.square_sum), {}, at::kDouble, device())
         .copy_(at::sum(at::square(gradient.to(at::kDouble))));
     return;

@@ -1,8 +1,8 @@
 // plugin/cuda_torch_device.h
 // A GPU for LibTorch: its tensors lie in the worker's arena, its kernels run in the worker's compute stream.
 //
-// One in a process: LibTorch's allocator, kernels and settings are the process's. The CudaDevice must outlive it, and all
-// tensors be gone before it ends.
+// One in a process: LibTorch's allocator, kernels and settings are the process's. The CudaDevice must outlive it, and
+// all tensors be gone before it ends.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class CudaTorchDevice : public TorchDevice {
 
   CudaDevice& device_;
   std::vector<MirroredMemory> pages_;
-  DeviceMemory partial_sums_;  // of the largest gradient so far
+  DeviceMemory partial_sums_;                 // of the largest gradient so far
   std::int64_t clock_offset_ns_ = INT64_MAX;  // the reading thread's: the least that the host's clock was seen ahead by
 };
 

@@ -9,8 +9,8 @@ namespace rp {
 
 namespace {
 
-// What rp-launch gives a worker (docs/launcher.md), for programs that run without it. When this library is loaded, by a process's
-// first thread: the driver reads it when it starts.
+// What rp-launch gives a worker (docs/launcher.md), for programs that run without it. When this library is loaded, by a
+// process's first thread: the driver reads it when it starts.
 [[maybe_unused]] const bool g_has_variable = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0) == 0;
 
 class CudaPluginDevice : public PluginDevice {
@@ -24,11 +24,10 @@ class CudaPluginDevice : public PluginDevice {
                  .signals = settings.signals == "events" ? GpuSignals::kEvents : GpuSignals::kWords},
                 settings.warn),
         torch_device_(device_, settings),
-        profiler_(make_nvtx_ranges({named(StreamKind::kUploadParameters, "upload weights"),
-                                    named(StreamKind::kUploadActivations, "upload inputs"),
-                                    named(StreamKind::kDownload, "download"),
-                                    named(StreamKind::kDownloadGradients, "download gradients"),
-                                    named(StreamKind::kCompute, "compute")})) {}
+        profiler_(make_nvtx_ranges(
+            {named(StreamKind::kUploadParameters, "upload weights"),
+             named(StreamKind::kUploadActivations, "upload inputs"), named(StreamKind::kDownload, "download"),
+             named(StreamKind::kDownloadGradients, "download gradients"), named(StreamKind::kCompute, "compute")})) {}
   [[nodiscard]] Device& device() override { return device_; }
   [[nodiscard]] TorchDevice& torch_device() override { return torch_device_; }
   [[nodiscard]] ProfilerRanges* profiler() override { return profiler_.get(); }
@@ -48,7 +47,6 @@ class CudaPluginDevice : public PluginDevice {
 }  // namespace rp
 
 extern "C" __attribute__((visibility("default"))) const rp::DevicePlugin rp_device_plugin = {
-    .version = RP_VERSION,
-    .make = [](const rp::PluginSettings& settings) -> std::unique_ptr<rp::PluginDevice> {
+    .version = RP_VERSION, .make = [](const rp::PluginSettings& settings) -> std::unique_ptr<rp::PluginDevice> {
       return std::make_unique<rp::CudaPluginDevice>(settings);
     }};

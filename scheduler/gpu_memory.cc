@@ -17,7 +17,9 @@ constexpr int kForwardPerBackward = 3;
 
 using Costs = std::vector<LayerCost>;
 
-bool within(const GpuMemory& memory, const GpuMemory& budget) { return largest(memory, budget).total() == budget.total(); }
+bool within(const GpuMemory& memory, const GpuMemory& budget) {
+  return largest(memory, budget).total() == budget.total();
+}
 
 // Sums and maxima over neighbouring layers.
 class RangeSums {
@@ -39,7 +41,8 @@ class RangeMaxima {
     for (const LayerCost& cost : costs) levels_[0].push_back(cost.*item);
     for (std::size_t half = 1; 2 * half <= costs.size(); half *= 2) {
       std::vector<std::uint64_t> level;
-      for (std::size_t i = 0; i + 2 * half <= costs.size(); ++i) level.push_back(std::max(levels_.back()[i], levels_.back()[i + half]));
+      for (std::size_t i = 0; i + 2 * half <= costs.size(); ++i)
+        level.push_back(std::max(levels_.back()[i], levels_.back()[i + half]));
       levels_.push_back(std::move(level));
     }
   }
@@ -48,7 +51,8 @@ class RangeMaxima {
     const auto length = static_cast<std::size_t>(range.end - range.first);
     const auto level = static_cast<std::size_t>(std::bit_width(length)) - 1;
     const std::vector<std::uint64_t>& maxima = levels_[level];
-    return std::max(maxima[static_cast<std::size_t>(range.first)], maxima[static_cast<std::size_t>(range.end) - (std::size_t{1} << level)]);
+    return std::max(maxima[static_cast<std::size_t>(range.first)],
+                    maxima[static_cast<std::size_t>(range.end) - (std::size_t{1} << level)]);
   }
 
  private:
@@ -84,10 +88,12 @@ class StageMemories {
  private:
   const Costs& costs_;
   const RecomputeGrain recompute_;
-  const RangeSums weights_{costs_, &LayerCost::weight_bytes}, inputs_{costs_, &LayerCost::input_bytes}, outputs_{costs_, &LayerCost::output_bytes},
-      gradient_elements_{costs_, &LayerCost::gradient_elements}, gradients_{costs_, &LayerCost::gradient_bytes}, saved_{costs_, &LayerCost::saved_bytes};
+  const RangeSums weights_{costs_, &LayerCost::weight_bytes}, inputs_{costs_, &LayerCost::input_bytes},
+      outputs_{costs_, &LayerCost::output_bytes}, gradient_elements_{costs_, &LayerCost::gradient_elements},
+      gradients_{costs_, &LayerCost::gradient_bytes}, saved_{costs_, &LayerCost::saved_bytes};
   const RangeMaxima forward_workspaces_{costs_, &LayerCost::forward_workspace_bytes},
-      backward_workspaces_{costs_, &LayerCost::backward_workspace_bytes}, largest_saved_{costs_, &LayerCost::saved_bytes};
+      backward_workspaces_{costs_, &LayerCost::backward_workspace_bytes},
+      largest_saved_{costs_, &LayerCost::saved_bytes};
 };
 
 // How many layers stages may have; the fused one beside the head.
@@ -98,7 +104,8 @@ struct Lengths {
 // Finds budgets for each kind of buffer, and the stages that keep to them.
 class LimitSearch {
  public:
-  LimitSearch(const Costs& costs, double capacity, RecomputeGrain recompute, int max_fused_layers, PlanKind kind, const GpuMemory& beside)
+  LimitSearch(const Costs& costs, double capacity, RecomputeGrain recompute, int max_fused_layers, PlanKind kind,
+              const GpuMemory& beside)
       : costs_(costs),
         capacity_(capacity),
         stages_(costs, recompute),
@@ -116,9 +123,12 @@ class LimitSearch {
         Lengths longer = lengths;
         ++(longer.*kind);
         // Stages of equal time have three times as many layers forward as backward.
-        const int longest_forward = kind_ == PlanKind::kInfer ? num_body_layers_ : std::min(num_body_layers_, kForwardPerBackward * longer.backward);
+        const int longest_forward = kind_ == PlanKind::kInfer
+                                        ? num_body_layers_
+                                        : std::min(num_body_layers_, kForwardPerBackward * longer.backward);
         const int longest_backward = kind_ == PlanKind::kInfer ? 1 : num_body_layers_;
-        if (longer.forward > longest_forward || longer.backward > longest_backward || longer.fused > max_fused_ || !fits(longer)) {
+        if (longer.forward > longest_forward || longer.backward > longest_backward || longer.fused > max_fused_ ||
+            !fits(longer)) {
           continue;
         }
         lengths = longer;
@@ -136,18 +146,18 @@ class LimitSearch {
   }
 
  private:
-  [[nodiscard]] GpuMemory stage(int first, int end, StageKind kind) const {
-    return stages_.of({first, end}, kind);
-  }
+  [[nodiscard]] GpuMemory stage(int first, int end, StageKind kind) const { return stages_.of({first, end}, kind); }
 
   // Of any plan whose stages have at most these lengths.
   [[nodiscard]] GpuMemory budget_of(const Lengths& lengths) const {
     GpuMemory budget = beside_;
-    if (kind_ == PlanKind::kFused) budget = largest(budget, stage(num_body_layers_ - lengths.fused, num_body_layers_ + 1, StageKind::kFused));
+    if (kind_ == PlanKind::kFused)
+      budget = largest(budget, stage(num_body_layers_ - lengths.fused, num_body_layers_ + 1, StageKind::kFused));
     for (int first = 0; first < num_body_layers_; ++first) {
       budget = largest(budget, stage(first, std::min(first + lengths.forward, num_body_layers_), StageKind::kForward));
       if (kind_ == PlanKind::kInfer) continue;
-      budget = largest(budget, stage(first, std::min(first + lengths.backward, num_body_layers_), StageKind::kBackward));
+      budget =
+          largest(budget, stage(first, std::min(first + lengths.backward, num_body_layers_), StageKind::kBackward));
     }
     return budget;
   }
@@ -156,7 +166,8 @@ class LimitSearch {
     return static_cast<double>(budget_of(lengths).total()) <= capacity_;
   }
 
-  // By first layer: the largest end within the budget. The entry of the fused stage's head, or behind the last layer, says nothing.
+  // By first layer: the largest end within the budget. The entry of the fused stage's head, or behind the last layer,
+  // says nothing.
   [[nodiscard]] std::vector<int> ends(StageKind kind, const GpuMemory& budget) const {
     std::vector<int> result;
     for (int first = 0; first < num_body_layers_; ++first) {
@@ -173,7 +184,8 @@ class LimitSearch {
     int worst = head;
     GpuMemory most = stage(head, head + 1, StageKind::kFused);
     for (int layer = 0; layer < num_body_layers_; ++layer) {
-      const GpuMemory memory = stage(layer, layer + 1, kind_ == PlanKind::kInfer ? StageKind::kForward : StageKind::kBackward);
+      const GpuMemory memory =
+          stage(layer, layer + 1, kind_ == PlanKind::kInfer ? StageKind::kForward : StageKind::kBackward);
       if (memory.total() <= most.total()) continue;
       worst = layer;
       most = memory;
@@ -181,13 +193,14 @@ class LimitSearch {
     const GpuMemory all = budget_of({});
     return Error(
         ExitCode::kNoResource,
-        cat("stages of one layer each do not fit the GPU: ", bytes_text(all.total()), " are needed (", memory_text(all), "), ",
-            bytes_text(static_cast<std::uint64_t>(capacity_)), " are usable. The largest is layer ", worst,
+        cat("stages of one layer each do not fit the GPU: ", bytes_text(all.total()), " are needed (", memory_text(all),
+            "), ", bytes_text(static_cast<std::uint64_t>(capacity_)), " are usable. The largest is layer ", worst,
             worst == head ? " (the head)"
-            : worst == 0         ? " (the embedding)"
-                                 : "",
+            : worst == 0  ? " (the embedding)"
+                          : "",
             ", ", bytes_text(most.total()),
-            " by itself. Fewer sequences in a microbatch, shorter sequences, LoRA, or a GPU with more memory would help"));
+            " by itself. Fewer sequences in a microbatch, shorter sequences, LoRA, or a GPU with more memory would "
+            "help"));
   }
 
   const Costs& costs_;
@@ -214,8 +227,9 @@ GpuMemory largest(const GpuMemory& a, const GpuMemory& b) {
 
 std::string memory_text(const GpuMemory& memory) {
   return cat("weights of two stages ", bytes_text(memory.weights), ", fp32 gradients ", bytes_text(memory.accumulators),
-             ", rounded gradients ", bytes_text(memory.gradients), ", inputs and outputs ", bytes_text(memory.inputs + memory.outputs),
-             ", saved activations ", bytes_text(memory.saved), ", workspace ", bytes_text(memory.workspace));
+             ", rounded gradients ", bytes_text(memory.gradients), ", inputs and outputs ",
+             bytes_text(memory.inputs + memory.outputs), ", saved activations ", bytes_text(memory.saved),
+             ", workspace ", bytes_text(memory.workspace));
 }
 
 GpuMemory stage_memory(const Costs& costs, LayerRange layers, StageKind kind, RecomputeGrain recompute) {
@@ -239,7 +253,8 @@ GpuMemory stage_memory(const Costs& costs, LayerRange layers, StageKind kind, Re
   const LayerCost& last = costs[static_cast<std::size_t>(layers.end - 1)];
   if (!by_layer) memory.inputs += kInputPlaces * first.input_bytes;
   if (kind == StageKind::kBackward) memory.inputs += kInputPlaces * last.output_bytes;  // the gradient that comes
-  // Of a microbatch: the activation, or all of them where each layer recomputes from its own; or the gradient that goes.
+  // Of a microbatch: the activation, or all of them where each layer recomputes from its own; or the gradient that
+  // goes.
   const std::uint64_t activations = recompute == RecomputeGrain::kLayer ? saved_boundaries : last.output_bytes;
   memory.outputs = kOutputPlaces * (has_backward ? first.input_bytes : activations);
   return memory;
@@ -257,21 +272,25 @@ GpuMemory gpu_memory(const Costs& costs, const Plan& plan, RecomputeGrain recomp
   return memory;
 }
 
-std::optional<std::string> too_large_text(const Costs& costs, const Plan& plan, std::uint64_t capacity_bytes, RecomputeGrain recompute) {
+std::optional<std::string> too_large_text(const Costs& costs, const Plan& plan, std::uint64_t capacity_bytes,
+                                          RecomputeGrain recompute) {
   const GpuMemory memory = gpu_memory(costs, plan, recompute);
   if (memory.total() <= capacity_bytes) return std::nullopt;
-  return cat("the plan does not fit the GPUs: its stages need ", bytes_text(memory.total()), " at least (", memory_text(memory),
-             "), and a worker has ", bytes_text(capacity_bytes), "; give a plan of shorter stages, or none");
+  return cat("the plan does not fit the GPUs: its stages need ", bytes_text(memory.total()), " at least (",
+             memory_text(memory), "), and a worker has ", bytes_text(capacity_bytes),
+             "; give a plan of shorter stages, or none");
 }
 
-StageLimits stage_limits(const Costs& costs, double capacity_bytes, RecomputeGrain recompute, int max_fused_layers, PlanKind kind,
-                         const GpuMemory& beside) {
+StageLimits stage_limits(const Costs& costs, double capacity_bytes, RecomputeGrain recompute, int max_fused_layers,
+                         PlanKind kind, const GpuMemory& beside) {
   return LimitSearch(costs, capacity_bytes, recompute, max_fused_layers, kind, beside).search();
 }
 
 GpuMemory memory_within(const Costs& costs, const StageLimits& limits, RecomputeGrain recompute, PlanKind kind) {
   GpuMemory memory;
-  const auto add = [&](int first, int end, StageKind of) { memory = largest(memory, stage_memory(costs, {first, end}, of, recompute)); };
+  const auto add = [&](int first, int end, StageKind of) {
+    memory = largest(memory, stage_memory(costs, {first, end}, of, recompute));
+  };
   const int num_layers = static_cast<int>(costs.size());
   const int num_body_layers = num_layers - (kind == PlanKind::kFused ? 1 : 0);
   if (kind == PlanKind::kFused) add(limits.least_fused_start, num_layers, StageKind::kFused);
@@ -284,13 +303,15 @@ GpuMemory memory_within(const Costs& costs, const StageLimits& limits, Recompute
 }
 
 bool is_held(const Plan& plan, const StageLimits& limits, const StageLimits& wider) {
-  const auto is_held_at = [](const std::vector<LayerRange>& stages, const std::vector<int>& ends, const std::vector<int>& wider_ends) {
+  const auto is_held_at = [](const std::vector<LayerRange>& stages, const std::vector<int>& ends,
+                             const std::vector<int>& wider_ends) {
     return std::any_of(stages.begin(), stages.end(), [&](const LayerRange& stage) {
       const auto first = static_cast<std::size_t>(stage.first);
       return stage.end == ends[first] && wider_ends[first] > stage.end;
     });
   };
-  return is_held_at(plan.forward, limits.forward, wider.forward) || is_held_at(plan.backward, limits.backward, wider.backward) ||
+  return is_held_at(plan.forward, limits.forward, wider.forward) ||
+         is_held_at(plan.backward, limits.backward, wider.backward) ||
          (plan.fused_start == limits.least_fused_start && wider.least_fused_start < plan.fused_start);
 }
 

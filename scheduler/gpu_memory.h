@@ -1,6 +1,6 @@
 // scheduler/gpu_memory.h
-// GPU memory that a worker needs for a plan, and how long stages may be for a given memory. What it counts are the buffers of
-// worker/running_task.h and worker/input_buffers.h; what layers take by themselves is LayerCost's.
+// GPU memory that a worker needs for a plan, and how long stages may be for a given memory. What it counts are the
+// buffers of worker/running_task.h and worker/input_buffers.h; what layers take by themselves is LayerCost's.
 #pragma once
 
 #include <cstdint>
@@ -47,26 +47,26 @@ enum class StageKind { kForward, kFused, kBackward };
 [[nodiscard]] GpuMemory gpu_memory(const std::vector<LayerCost>& costs, const Plan& plan, RecomputeGrain recompute);
 
 // What to say of a plan by hand that needs more than a worker has, by what is known of its layers; nothing if it fits.
-[[nodiscard]] std::optional<std::string> too_large_text(const std::vector<LayerCost>& costs, const Plan& plan, std::uint64_t capacity_bytes,
-                                                        RecomputeGrain recompute);
+[[nodiscard]] std::optional<std::string> too_large_text(const std::vector<LayerCost>& costs, const Plan& plan,
+                                                        std::uint64_t capacity_bytes, RecomputeGrain recompute);
 
-// Limits such that every plan within them fits into `capacity_bytes` (GpuProfile::usable_bytes()). Since buffers are kept, the
-// largest of each kind counts, whichever stage it is of: so each kind has a budget, shared out such that backward stages
-// may be long, and forward stages about three times as long, which take as much time. At most `max_fused_layers` layers beside
-// the head in the fused stage.
-// `kind`: of the plans; all but the fused ones have the head in stages as the other layers. `beside`: what other plans of the
-// workers have of the capacity already.
-// Throws rp::Error (kNoResource) if stages of one layer do not fit, naming the largest layer, what is needed for what, and
+// Limits such that every plan within them fits into `capacity_bytes` (GpuProfile::usable_bytes()). Since buffers are
+// kept, the largest of each kind counts, whichever stage it is of: so each kind has a budget, shared out such that
+// backward stages may be long, and forward stages about three times as long, which take as much time. At most
+// `max_fused_layers` layers beside the head in the fused stage. `kind`: of the plans; all but the fused ones have the
+// head in stages as the other layers. `beside`: what other plans of the workers have of the capacity already. Throws
+// rp::Error (kNoResource) if stages of one layer do not fit, naming the largest layer, what is needed for what, and
 // what would help.
-[[nodiscard]] StageLimits stage_limits(const std::vector<LayerCost>& costs, double capacity_bytes, RecomputeGrain recompute,
-                                       int max_fused_layers, PlanKind kind = PlanKind::kFused, const GpuMemory& beside = {});
+[[nodiscard]] StageLimits stage_limits(const std::vector<LayerCost>& costs, double capacity_bytes,
+                                       RecomputeGrain recompute, int max_fused_layers, PlanKind kind = PlanKind::kFused,
+                                       const GpuMemory& beside = {});
 
 // The most that any plan of the kind within the limits needs.
-[[nodiscard]] GpuMemory memory_within(const std::vector<LayerCost>& costs, const StageLimits& limits, RecomputeGrain recompute,
-                                      PlanKind kind = PlanKind::kFused);
+[[nodiscard]] GpuMemory memory_within(const std::vector<LayerCost>& costs, const StageLimits& limits,
+                                      RecomputeGrain recompute, PlanKind kind = PlanKind::kFused);
 
-// Whether `limits` keep a stage of the plan from being longer, forward, backward or fused, where `wider` do not. A plan that was
-// chosen within `limits` and is not held by them gains nothing from wider ones, as far as the search can tell.
+// Whether `limits` keep a stage of the plan from being longer, forward, backward or fused, where `wider` do not. A plan
+// that was chosen within `limits` and is not held by them gains nothing from wider ones, as far as the search can tell.
 [[nodiscard]] bool is_held(const Plan& plan, const StageLimits& limits, const StageLimits& wider);
 
 }  // namespace rp

@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::uint64_t kFp32 = 4;
 
-// Layers whose input lies in the host store: the first ones of stages; where each layer is recomputed by itself, all of those
-// that have a backward stage. Layer 0's are the round's inputs.
+// Layers whose input lies in the host store: the first ones of stages; where each layer is recomputed by itself, all of
+// those that have a backward stage. Layer 0's are the round's inputs.
 std::set<int> boundaries(const Plan& plan, RecomputeGrain recompute) {
   std::set<int> layers = {plan.fused_start};
   for (const LayerRange& stage : plan.forward) layers.insert(stage.first);
@@ -31,7 +31,8 @@ HostMemory host_memory(const std::vector<LayerCost>& costs, const Plan& plan, co
         settings.element_bytes * (cost.frozen_elements + cost.trained_elements * (settings.asynchronous ? 2 : 1));
     memory.gradients += cost.gradient_bytes;
     const std::uint64_t masters = settings.element_bytes < kFp32 ? 1 : 0;
-    memory.optimizer_state += kFp32 * cost.trained_elements * (masters + static_cast<std::uint64_t>(settings.num_moments));
+    memory.optimizer_state +=
+        kFp32 * cost.trained_elements * (masters + static_cast<std::uint64_t>(settings.num_moments));
     if (settings.rounds_per_step > 1) memory.optimizer_state += kFp32 * cost.gradient_elements;
   }
   std::uint64_t of_a_microbatch = 0, largest_gradient = 0;

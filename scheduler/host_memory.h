@@ -24,14 +24,16 @@ struct HostMemory {
   std::uint64_t weights = 0;
   std::uint64_t gradients = 0;
   std::uint64_t optimizer_state = 0;  // masters, moments, sums
-  // Two rounds in flight, as if each had all of its boundaries' blocks at once: no run needs more. A run needs less, as blocks
-  // of the first round are freed while the second one makes its own: RunResult::peak_activation_bytes of simulate_run().
+  // Two rounds in flight, as if each had all of its boundaries' blocks at once: no run needs more. A run needs less, as
+  // blocks of the first round are freed while the second one makes its own: RunResult::peak_activation_bytes of
+  // simulate_run().
   std::uint64_t activations = 0;
 
   [[nodiscard]] std::uint64_t total() const { return weights + gradients + optimizer_state + activations; }
 };
 
 // REQUIRES: the plan is valid for these layers, the head among them.
-[[nodiscard]] HostMemory host_memory(const std::vector<LayerCost>& costs, const Plan& plan, const HostSettings& settings);
+[[nodiscard]] HostMemory host_memory(const std::vector<LayerCost>& costs, const Plan& plan,
+                                     const HostSettings& settings);
 
 }  // namespace rp

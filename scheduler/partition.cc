@@ -47,7 +47,8 @@ struct Load {
 };
 
 // As few ranges of at most `limit` as possible over [0, end), or nothing if a layer alone is longer.
-std::optional<std::vector<LayerRange>> pack(const Load& load, const Sums& cost, const std::vector<int>& ends, int end, double limit) {
+std::optional<std::vector<LayerRange>> pack(const Load& load, const Sums& cost, const std::vector<int>& ends, int end,
+                                            double limit) {
   std::vector<LayerRange> ranges;
   int first = 0;
   for (int layer = 0; layer < end; ++layer) {
@@ -62,7 +63,8 @@ std::optional<std::vector<LayerRange>> pack(const Load& load, const Sums& cost, 
 }
 
 // `num` ranges over [0, end) whose largest cost is as small as possible.
-std::vector<LayerRange> spread(const Load& load, const Sums& cost, const std::vector<int>& ends, int end, std::size_t num) {
+std::vector<LayerRange> spread(const Load& load, const Sums& cost, const std::vector<int>& ends, int end,
+                               std::size_t num) {
   double low = 0;
   double high = cost.of({0, end});
   for (int i = 0; i < 60; ++i) {

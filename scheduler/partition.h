@@ -26,12 +26,13 @@ struct PlanRequest {
   StageLimits limits{};  // of this kind's plans; empty: none
 };
 
-// Plans for models that share the workers: for every bound t on a stage's time among the contiguous sums of layer times,
-// the stages of all models are packed greedily under t, and the models are cut at the smallest max(stages, min_stages) * t;
-// the cuts of each model's number of stages are then spread evenly. A backward stage costs its recompute too, the fused
-// stage does not. No stage holds more than its model's max_stage_bytes, or is longer than its limits, unless it has one layer.
-// `threshold`: t is at most this many times the longest layer; 0: no bound.
-// REQUIRES: at least one layer in each model, min_stages >= 1.
-[[nodiscard]] std::vector<Plan> balanced_plans(const std::vector<PlanRequest>& models, int min_stages, double threshold);
+// Plans for models that share the workers: for every bound t on a stage's time among the contiguous sums of layer
+// times, the stages of all models are packed greedily under t, and the models are cut at the smallest max(stages,
+// min_stages) * t; the cuts of each model's number of stages are then spread evenly. A backward stage costs its
+// recompute too, the fused stage does not. No stage holds more than its model's max_stage_bytes, or is longer than its
+// limits, unless it has one layer. `threshold`: t is at most this many times the longest layer; 0: no bound. REQUIRES:
+// at least one layer in each model, min_stages >= 1.
+[[nodiscard]] std::vector<Plan> balanced_plans(const std::vector<PlanRequest>& models, int min_stages,
+                                               double threshold);
 
 }  // namespace rp

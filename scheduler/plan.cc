@@ -146,7 +146,8 @@ void validate_plan(const Plan& plan, int num_layers) {
     next = range.end;
   }
   if (next != plan.fused_start && plan.fused_start == num_layers) {
-    fail(cat("the forward stages end before layer ", next, ", and there is no fused stage from there to layer ", num_layers - 1));
+    fail(cat("the forward stages end before layer ", next, ", and there is no fused stage from there to layer ",
+             num_layers - 1));
   }
   if (next != plan.fused_start) {
     fail(cat("the forward stages end before layer ", next, ", but the fused stage begins at layer ", plan.fused_start));
@@ -154,7 +155,8 @@ void validate_plan(const Plan& plan, int num_layers) {
   if (kind_of(plan, num_layers) == PlanKind::kInfer) return;
   for (const LayerRange& range : plan.backward) {
     check_range("backward", range, num_layers);
-    if (range.end != next) fail(cat("layer ", next - 1, " must end the next backward stage, not layer ", range.end - 1));
+    if (range.end != next)
+      fail(cat("layer ", next - 1, " must end the next backward stage, not layer ", range.end - 1));
     next = range.first;
   }
   if (next != 0) fail(cat("the backward stages end at layer ", next, " instead of layer 0"));
@@ -210,7 +212,8 @@ Plan parse_plan(const std::string& text, int num_layers) {
 std::string lengths_text(const std::vector<int>& lengths) {
   std::string text;
   for (std::size_t i = 0; i < lengths.size();) {
-    const auto end = std::find_if(lengths.begin() + static_cast<std::ptrdiff_t>(i), lengths.end(), [&](int length) { return length != lengths[i]; });
+    const auto end = std::find_if(lengths.begin() + static_cast<std::ptrdiff_t>(i), lengths.end(),
+                                  [&](int length) { return length != lengths[i]; });
     const auto count = static_cast<std::size_t>(end - lengths.begin()) - i;
     const bool is_run = count >= kShortestRun;
     text += cat(text.empty() ? "" : ",", lengths[i], is_run ? cat("x", count) : "");

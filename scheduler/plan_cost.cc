@@ -18,7 +18,8 @@ constexpr int kTasksOfASlot = 8;
 void check_limits(const std::vector<int>& ends, int num_layers) {
   if (ends.empty()) return;
   if (ends.size() != static_cast<std::size_t>(num_layers)) {
-    refuse(cat("there are limits for stages that begin with ", ends.size(), " layers, for ", num_layers, " with the head"));
+    refuse(cat("there are limits for stages that begin with ", ends.size(), " layers, for ", num_layers,
+               " with the head"));
   }
   for (std::size_t i = 0; i < ends.size(); ++i) {
     if (ends[i] <= static_cast<int>(i)) refuse(cat("the limit for stages that begin with layer ", i, " admits none"));
@@ -28,9 +29,8 @@ void check_limits(const std::vector<int>& ends, int num_layers) {
 bool keep(const std::vector<int>& ends, const std::vector<int>& limits) {
   if (limits.empty()) return true;
   int first = 0;
-  return std::all_of(ends.begin(), ends.end(), [&](int end) {
-    return end <= limits[static_cast<std::size_t>(std::exchange(first, end))];
-  });
+  return std::all_of(ends.begin(), ends.end(),
+                     [&](int end) { return end <= limits[static_cast<std::size_t>(std::exchange(first, end))]; });
 }
 
 }  // namespace
@@ -71,19 +71,22 @@ PlanCost::PlanCost(const PlanTask& task)
   check_limits(limits_.forward, num_layers_);
   check_limits(limits_.backward, num_layers_);
   if (limits_.least_fused_start < 0 || limits_.least_fused_start >= num_layers_) {
-    refuse(cat("the fused stage cannot begin at layer ", limits_.least_fused_start, " of ", num_layers_, " with the head"));
+    refuse(cat("the fused stage cannot begin at layer ", limits_.least_fused_start, " of ", num_layers_,
+               " with the head"));
   }
 }
 
 bool PlanCost::fits(const Cuts& cuts) const {
   const int fused_start = cuts.forward.empty() ? 0 : cuts.forward.back();
-  return fused_start >= limits_.least_fused_start && keep(cuts.forward, limits_.forward) && keep(cuts.backward, limits_.backward);
+  return fused_start >= limits_.least_fused_start && keep(cuts.forward, limits_.forward) &&
+         keep(cuts.backward, limits_.backward);
 }
 
 const std::vector<StageWork>& PlanCost::stages(const Cuts& cuts) {
   stages_.clear();
   int first = 0;
-  for (const int end : cuts.forward) stages_.push_back(sums_.stage(TaskKind::kForward, {std::exchange(first, end), end}));
+  for (const int end : cuts.forward)
+    stages_.push_back(sums_.stage(TaskKind::kForward, {std::exchange(first, end), end}));
   stages_.push_back(sums_.stage(TaskKind::kFused, {first, num_layers_}));
   for (std::size_t i = cuts.backward.size(); i-- > 0;) {
     const LayerRange part = sums_.backward_part({i > 0 ? cuts.backward[i - 1] : 0, cuts.backward[i]});
@@ -97,7 +100,8 @@ double PlanCost::step_ms(const Cuts& cuts, Horizon horizon) {
   const std::vector<StageWork>& list = stages(cuts);
   const Workload& workload = workloads_[choice];
   const int num_rounds = workload.num_microbatches / workload.round_microbatches;
-  const std::uint64_t tasks = list.size() * static_cast<std::uint64_t>(num_rounds * (workload.round_microbatches + kTasksOfASlot));
+  const std::uint64_t tasks =
+      list.size() * static_cast<std::uint64_t>(num_rounds * (workload.round_microbatches + kTasksOfASlot));
   if (!asynchronous_) {
     num_tasks_ += tasks;
     return simulators_[choice].makespan(list);

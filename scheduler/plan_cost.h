@@ -41,7 +41,8 @@ enum class Horizon { kShort, kLong, kExact };
 
 class PlanCost {
  public:
-  // Throws rp::Error (kUsage) for a task without GPUs or choices, rounds that do not make a step, limits of another model.
+  // Throws rp::Error (kUsage) for a task without GPUs or choices, rounds that do not make a step, limits of another
+  // model.
   explicit PlanCost(const PlanTask& task);
 
   [[nodiscard]] bool fits(const Cuts& cuts) const;

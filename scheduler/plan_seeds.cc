@@ -12,8 +12,8 @@ namespace rp {
 namespace {
 
 constexpr std::size_t kMaxSeeds = 64;
-// Of shapes that are estimated, and of longest times of a stage that the greedy cut tries. Models of 94 layers with 2 layers beside
-// the head have fewer, with up to nine choices of rounds; beyond, they are taken at equal distances.
+// Of shapes that are estimated, and of longest times of a stage that the greedy cut tries. Models of 94 layers with 2
+// layers beside the head have fewer, with up to nine choices of rounds; beyond, they are taken at equal distances.
 constexpr std::size_t kMaxShapes = 250'000, kMaxGreedyLimits = 4096;
 constexpr int kMaxStarts = 16;  // of the fused stage, where not all shapes can be looked at
 
@@ -27,7 +27,8 @@ std::vector<int> spaced(int first, int end, int most) {
     for (int value = first; value < end; ++value) values.push_back(value);
     return values;
   }
-  for (int i = 0; i < most; ++i) values.push_back(first + static_cast<int>(static_cast<std::int64_t>(count - 1) * i / std::max(1, most - 1)));
+  for (int i = 0; i < most; ++i)
+    values.push_back(first + static_cast<int>(static_cast<std::int64_t>(count - 1) * i / std::max(1, most - 1)));
   return values;
 }
 
@@ -89,7 +90,8 @@ Lengths lengths_of(const std::vector<double>& sums, std::vector<int> ends, bool 
 
 class Seeds {
  public:
-  Seeds(const PlanTask& task, PlanCost& cost, std::mt19937_64& random) : task_(task), cost_(cost), sums_(cost.sums()), random_(random) {}
+  Seeds(const PlanTask& task, PlanCost& cost, std::mt19937_64& random)
+      : task_(task), cost_(cost), sums_(cost.sums()), random_(random) {}
 
   void add(const Cuts& cuts) {
     if (cost_.fits(cuts)) seeds_.push_back({cuts, cost_.step_ms(cuts, Horizon::kShort)});
@@ -125,8 +127,8 @@ class Seeds {
   std::vector<PlanCandidate> seeds_;
 };
 
-// Asynchronous steps have no beginning and no end: stages as even as possible, and GPUs that get the same work. A GPU meets
-// all stages unless their number and that of the GPUs have a common divisor.
+// Asynchronous steps have no beginning and no end: stages as even as possible, and GPUs that get the same work. A GPU
+// meets all stages unless their number and that of the GPUs have a common divisor.
 void Seeds::add_even(std::uint64_t num_tasks) {
   struct Shape {
     double estimate;
@@ -135,8 +137,10 @@ void Seeds::add_even(std::uint64_t num_tasks) {
   const int num_gpus = task_.workload.num_gpus, num_layers = cost_.num_layers();
   std::vector<Shape> shapes;
   const auto choices = static_cast<std::size_t>(num_choices());
-  const std::vector<int> fused_starts = starts(static_cast<std::size_t>(num_layers) * static_cast<std::size_t>(num_layers) * choices);
-  const auto max_counts = static_cast<int>(std::sqrt(static_cast<double>(kMaxShapes / (fused_starts.size() * choices))));
+  const std::vector<int> fused_starts =
+      starts(static_cast<std::size_t>(num_layers) * static_cast<std::size_t>(num_layers) * choices);
+  const auto max_counts =
+      static_cast<int>(std::sqrt(static_cast<double>(kMaxShapes / (fused_starts.size() * choices))));
   // By fused start and number of stages.
   std::vector<std::vector<Lengths>> forwards, backwards;
   for (std::size_t place = 0; place < fused_starts.size(); ++place) {
@@ -171,7 +175,8 @@ void Seeds::add_even(std::uint64_t num_tasks) {
       }
     }
   }
-  std::stable_sort(shapes.begin(), shapes.end(), [](const Shape& a, const Shape& b) { return a.estimate < b.estimate; });
+  std::stable_sort(shapes.begin(), shapes.end(),
+                   [](const Shape& a, const Shape& b) { return a.estimate < b.estimate; });
   const std::uint64_t until = cost_.num_simulated_tasks() + num_tasks;
   for (const Shape& shape : shapes) {
     if (cost_.num_simulated_tasks() >= until) break;
@@ -199,7 +204,8 @@ void Seeds::add_ramps(std::uint64_t num_tasks) {
         for (const double slope_backward : {0.06, 0.12, 0.25, 1.0}) {
           for (const int start : fused_starts) {
             for (int choice = 0; choice < num_choices(); ++choice) {
-              shapes.push_back({start, choice, of_forward * longest, longest, slope_forward * longest, slope_backward * longest});
+              shapes.push_back(
+                  {start, choice, of_forward * longest, longest, slope_forward * longest, slope_backward * longest});
             }
           }
         }
@@ -240,7 +246,8 @@ Cuts greedy_cuts(const StageSums& sums, int num_gpus, int least_fused_start) {
   const std::vector<double>&forward = sums.forward(), &backward = sums.backward();
   const int num_layers = static_cast<int>(forward.size()) - 1;
   double longest_layer = 0;
-  for (int layer = 0; layer < num_layers; ++layer) longest_layer = std::max(longest_layer, at(backward, layer + 1) - at(backward, layer));
+  for (int layer = 0; layer < num_layers; ++layer)
+    longest_layer = std::max(longest_layer, at(backward, layer + 1) - at(backward, layer));
   std::vector<double> limits;
   for (const auto* list : {&forward, &backward}) {
     for (int first = 0; first < num_layers; ++first) {
@@ -260,7 +267,8 @@ Cuts greedy_cuts(const StageSums& sums, int num_gpus, int least_fused_start) {
     const double longest = limit * kRounding;
     int start = num_layers - 1;
     while (start > least_fused_start && at(backward, num_layers) - at(backward, start - 1) <= longest) --start;
-    Cuts cuts{.forward = pack_greedily(forward, start, longest, true), .backward = pack_greedily(backward, start, longest, false)};
+    Cuts cuts{.forward = pack_greedily(forward, start, longest, true),
+              .backward = pack_greedily(backward, start, longest, false)};
     const auto num_stages = static_cast<double>(cuts.forward.size() + 1 + cuts.backward.size());
     const double time = std::max(num_stages, static_cast<double>(num_gpus)) * limit;
     if (time >= least) continue;
@@ -270,7 +278,8 @@ Cuts greedy_cuts(const StageSums& sums, int num_gpus, int least_fused_start) {
   return best;
 }
 
-std::vector<PlanCandidate> plan_seeds(const PlanTask& task, PlanCost& cost, std::mt19937_64& random, std::uint64_t num_tasks) {
+std::vector<PlanCandidate> plan_seeds(const PlanTask& task, PlanCost& cost, std::mt19937_64& random,
+                                      std::uint64_t num_tasks) {
   Seeds maker(task, cost, random);
   maker.add_greedy();
   if (task.asynchronous) {

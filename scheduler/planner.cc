@@ -14,23 +14,23 @@ namespace {
 constexpr std::uint64_t kFastTasks = 13'500'000, kFastTasksOfManyLayers = 65'000'000;
 constexpr int kManyLayers = 65;
 constexpr std::uint64_t kTournamentTasks = 45'000'000;
-// Only steps of very many tasks come near these: how much a run may simulate beyond what it was given, and how much may go to
-// exact times of seeds.
+// Only steps of very many tasks come near these: how much a run may simulate beyond what it was given, and how much may
+// go to exact times of seeds.
 constexpr std::uint64_t kMaxBeyond = 400'000'000, kExactTasks = 200'000'000;
 constexpr std::size_t kField = 8;
 constexpr std::size_t kOfferedSeeds = 3;
-constexpr std::uint64_t kTasksOfAChange = 30;  // that cost as much as to make one
-constexpr double kStartTemperature = 0.02;  // of the step's time
+constexpr std::uint64_t kTasksOfAChange = 30;                  // that cost as much as to make one
+constexpr double kStartTemperature = 0.02;                     // of the step's time
 constexpr double kCooling = 0.6, kCoolingAsynchronous = 0.35;  // from turn to turn
 constexpr double kCoolingOfATurn = 0.015;
-constexpr double kAlike = 1.05;      // layers' times, of the shortest one's
+constexpr double kAlike = 1.05;        // layers' times, of the shortest one's
 constexpr double kNearlyBest = 1.002;  // so that its exact time is worth knowing
 
 // Nearly, as times are that were measured.
 bool layers_are_alike(const std::vector<LayerWork>& layers) {
-  const auto [least, most] = std::minmax_element(layers.begin(), layers.end(), [](const LayerWork& a, const LayerWork& b) {
-    return a.forward + a.backward < b.forward + b.backward;
-  });
+  const auto [least, most] = std::minmax_element(
+      layers.begin(), layers.end(),
+      [](const LayerWork& a, const LayerWork& b) { return a.forward + a.backward < b.forward + b.backward; });
   return layers.empty() || most->forward + most->backward <= kAlike * (least->forward + least->backward);
 }
 
@@ -87,7 +87,8 @@ bool PlanSearch::is_perfect() {
   return fused_start == task_.limits.least_fused_start && best_ms_ <= cost_.busy_ms_per_gpu(best_) * (1 + 1e-12);
 }
 
-// So that no plan is worse than these. Their exact times are left out where they are too much work: they are among the seeds.
+// So that no plan is worse than these. Their exact times are left out where they are too much work: they are among the
+// seeds.
 void PlanSearch::offer_greedy(std::uint64_t exact_until) {
   Cuts cuts = greedy_cuts(cost_.sums(), task_.workload.num_gpus, task_.limits.least_fused_start);
   for (; cuts.round_choice < static_cast<int>(task_.round_choices.size()); ++cuts.round_choice) {
@@ -96,8 +97,8 @@ void PlanSearch::offer_greedy(std::uint64_t exact_until) {
   }
 }
 
-// Several seeds are improved a little, the better half of them more, and so on: which of them leads to the best plan shows
-// early. All turns but the last keep to ramps; where layers differ, all but the last two; where GPUs do, none.
+// Several seeds are improved a little, the better half of them more, and so on: which of them leads to the best plan
+// shows early. All turns but the last keep to ramps; where layers differ, all but the last two; where GPUs do, none.
 void PlanSearch::run_tournament(std::uint64_t num_tasks) {
   const Horizon horizon = num_tournaments_++ % 2 == 0 ? Horizon::kShort : Horizon::kLong;
   const bool alike = layers_are_alike(task_.workload.layers);
@@ -117,8 +118,11 @@ void PlanSearch::run_tournament(std::uint64_t num_tasks) {
     for (PlanCandidate& candidate : field) {
       if (effort() >= ends_at_) break;
       const double first = temperature * candidate.step_ms;
-      const Annealing how = {.temperature = first, .last_temperature = first * kCoolingOfATurn, .horizon = horizon,
-                             .num_tasks = num_tasks / num_turns / field.size(), .max_tasks = ends_at_ - effort()};
+      const Annealing how = {.temperature = first,
+                             .last_temperature = first * kCoolingOfATurn,
+                             .horizon = horizon,
+                             .num_tasks = num_tasks / num_turns / field.size(),
+                             .max_tasks = ends_at_ - effort()};
       if (field.size() >= least_of_ramps) {
         ramps_.anneal(candidate, how);
       } else {

@@ -1,6 +1,6 @@
 // scheduler/planner.h
-// The plan whose simulated step is the shortest: which layers make a stage, forward and backward, what is fused, and (where
-// that is free) how many microbatches a round has. Design: docs/design/planner.md.
+// The plan whose simulated step is the shortest: which layers make a stage, forward and backward, what is fused, and
+// (where that is free) how many microbatches a round has. Design: docs/design/planner.md.
 //
 // A run asks fast_plan() between two rounds (coordinator/run_plans/stage_plans.h), rp-plan both.
 //
@@ -26,8 +26,8 @@ struct PlanChoice {
   std::uint64_t effort = 0;   // of the search, in simulated tasks: one stage of one microbatch
 };
 
-// What the runtime can afford between rounds: about 10 ms on one core for models of up to 64 layers, 40 ms for 94; about a second
-// where a step has a million tasks. Throws as PlanCost.
+// What the runtime can afford between rounds: about 10 ms on one core for models of up to 64 layers, 40 ms for 94;
+// about a second where a step has a million tasks. Throws as PlanCost.
 [[nodiscard]] PlanChoice fast_plan(const PlanTask& task, std::uint64_t seed = 1);
 
 // Searches until `time` is over. Throws as PlanCost.
@@ -38,8 +38,8 @@ class PlanSearch {
   // Throws as PlanCost.
   explicit PlanSearch(const PlanTask& task, std::uint64_t seed = 1);
 
-  // Seeds, then improvements of the best of them, until about `num_tasks` tasks (one stage of one microbatch) were simulated.
-  // May be called again: it goes on. Where one plan takes more than that to simulate, it is a few plans.
+  // Seeds, then improvements of the best of them, until about `num_tasks` tasks (one stage of one microbatch) were
+  // simulated. May be called again: it goes on. Where one plan takes more than that to simulate, it is a few plans.
   void run(std::uint64_t num_tasks);
 
   // REQUIRES: run().
@@ -57,7 +57,9 @@ class PlanSearch {
   void offer(const PlanCandidate& candidate);
   void offer_greedy(std::uint64_t exact_until);
   // In tasks. Changes that are not simulated count, so that a search ends where nothing can be changed.
-  [[nodiscard]] std::uint64_t effort() const { return cost_.num_simulated_tasks() + ramps_.effort_of_changes() + rejected_; }
+  [[nodiscard]] std::uint64_t effort() const {
+    return cost_.num_simulated_tasks() + ramps_.effort_of_changes() + rejected_;
+  }
   [[nodiscard]] int draw(int below) { return static_cast<int>(random_() % static_cast<std::uint64_t>(below)); }
 
   const PlanTask task_;

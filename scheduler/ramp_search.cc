@@ -74,7 +74,8 @@ const Cuts& RampSearch::cuts_of(const Ramp& ramp) {
 
 double RampSearch::step_ms(const Ramp& ramp, Horizon horizon) {
   constexpr std::uint64_t kOdd = 0x9E3779B97F4A7C15U;
-  const std::uint64_t key = ramp.key + kOdd * static_cast<std::uint64_t>(1 + 3 * ramp.round_choice + static_cast<int>(horizon));
+  const std::uint64_t key =
+      ramp.key + kOdd * static_cast<std::uint64_t>(1 + 3 * ramp.round_choice + static_cast<int>(horizon));
   Known& known = known_[key % kMaxKnown];
   if (known.key != key) {
     const Cuts& cuts = cuts_of(ramp);

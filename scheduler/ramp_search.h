@@ -1,7 +1,7 @@
 // scheduler/ramp_search.h
-// Improves plans whose stages grow from layer to layer, forward and backward, as nearly all good ones do. The lengths of its
-// stages are all there is to such a plan, in no order: several change by a few numbers, and a plan that was met before is known
-// by a sum of them. Most are, and are not simulated again.
+// Improves plans whose stages grow from layer to layer, forward and backward, as nearly all good ones do. The lengths
+// of its stages are all there is to such a plan, in no order: several change by a few numbers, and a plan that was met
+// before is known by a sum of them. Most are, and are not simulated again.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ class RampSearch {
     double temperature = 0;       // ms, at its beginning
     double last_temperature = 0;  // ms, at its end
     Horizon horizon = Horizon::kShort;
-    std::uint64_t num_tasks = 0;  // of effort()
+    std::uint64_t num_tasks = 0;           // of effort()
     std::uint64_t max_tasks = UINT64_MAX;  // of effort(): where one change costs more than num_tasks, it ends there
   };
   // Anneals from a plan with the stages of `best`, which becomes the best plan on the way if that is better.
@@ -56,9 +56,9 @@ class RampSearch {
   const int num_round_choices_, least_fused_start_;
   std::uint64_t random_;
   std::uint64_t num_changes_ = 0;
-  Ramp next_;  // changed by mutate()
-  Cuts cuts_;  // the last ones made
-  std::vector<int> counts_;  // of stages by length, while cuts are made
+  Ramp next_;                                       // changed by mutate()
+  Cuts cuts_;                                       // the last ones made
+  std::vector<int> counts_;                         // of stages by length, while cuts are made
   std::array<std::vector<std::uint64_t>, 2> keys_;  // by side and length
   std::vector<Known> known_;
 };

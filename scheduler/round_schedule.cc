@@ -14,7 +14,8 @@ StageSums::StageSums(const Workload& workload)
       forward_(1),
       backward_(1) {
   for (int layer = 0; layer <= workload.num_layers(); ++layer) {
-    const LayerWork& work = layer < workload.num_layers() ? workload.layers[static_cast<std::size_t>(layer)] : workload.head;
+    const LayerWork& work =
+        layer < workload.num_layers() ? workload.layers[static_cast<std::size_t>(layer)] : workload.head;
     forward_.push_back(forward_.back() + work.forward);
     backward_.push_back(backward_.back() + work.forward + (layer < first_trained_layer_ ? 0 : work.backward));
   }
@@ -51,7 +52,8 @@ class Chain {
   }
 
   void reserve(int num_steps) {
-    graph_.tasks.reserve(stages_.size() * static_cast<std::size_t>(workload_.num_microbatches) * static_cast<std::size_t>(num_steps));
+    graph_.tasks.reserve(stages_.size() * static_cast<std::size_t>(workload_.num_microbatches) *
+                         static_cast<std::size_t>(num_steps));
   }
 
   void add_step() {
@@ -110,7 +112,7 @@ class Chain {
   TaskGraph graph_;
   int slot_ = 0;
   std::vector<std::vector<std::size_t>> updating_stages_;  // by stage: those whose updates its layers have
-  std::vector<std::vector<int>> ends_;  // by step and stage: its last task
+  std::vector<std::vector<int>> ends_;                     // by step and stage: its last task
 };
 
 }  // namespace
@@ -133,24 +135,30 @@ double busy_ms_per_gpu(const Workload& workload, const std::vector<StageWork>& s
 }
 
 double lower_bound_ms(const Workload& workload, const std::vector<StageWork>& stages, bool asynchronous) {
-  const auto waits = [&](const StageWork& stage) { return !asynchronous || stage.layers.end > workload.first_trained_layer; };
+  const auto waits = [&](const StageWork& stage) {
+    return !asynchronous || stage.layers.end > workload.first_trained_layer;
+  };
   const auto first = std::find_if(stages.begin(), stages.end(), waits);
   double chain = first == stages.end() ? 0 : first->time.lead;
   for (auto stage = first; stage != stages.end(); ++stage) chain += stage->time.work;
   double least_slowness = workload.slowness_of(0);
-  for (int gpu = 1; gpu < workload.num_gpus; ++gpu) least_slowness = std::min(least_slowness, workload.slowness_of(gpu));
+  for (int gpu = 1; gpu < workload.num_gpus; ++gpu)
+    least_slowness = std::min(least_slowness, workload.slowness_of(gpu));
   chain *= least_slowness;
-  if (workload.num_gpus > 1 && first != stages.end()) chain += workload.hop * static_cast<double>(stages.end() - first - 1);
+  if (workload.num_gpus > 1 && first != stages.end())
+    chain += workload.hop * static_cast<double>(stages.end() - first - 1);
   return std::max(busy_ms_per_gpu(workload, stages), asynchronous ? chain / 2 : chain);
 }
 
 RoundSimulator::RoundSimulator(const Workload& workload)
-    : clock_(workload.num_gpus, workload.round_microbatches, workload.num_gpus > 1 ? workload.hop : 0, workload.slowness),
+    : clock_(workload.num_gpus, workload.round_microbatches, workload.num_gpus > 1 ? workload.hop : 0,
+             workload.slowness),
       num_gpus_(workload.num_gpus),
       num_rounds_(workload.num_microbatches / workload.round_microbatches),
       first_trained_layer_(workload.first_trained_layer) {
   RP_ASSERT(num_rounds_ * workload.round_microbatches == workload.num_microbatches);
-  for (auto* updates : {&before_, &last_, &present_}) updates->resize(static_cast<std::size_t>(workload.num_layers()) + 1);
+  for (auto* updates : {&before_, &last_, &present_})
+    updates->resize(static_cast<std::size_t>(workload.num_layers()) + 1);
 }
 
 // `ready(layers)`: when a slot may begin; `done(stage, end)`: of each slot with a backward.
@@ -167,7 +175,8 @@ void RoundSimulator::step(const std::vector<StageWork>& stages, const Ready& rea
 
 double RoundSimulator::makespan(const std::vector<StageWork>& stages) {
   clock_.restart();
-  step(stages, [](const LayerRange&) { return 0.0; }, [](const StageWork&, double) {});
+  step(
+      stages, [](const LayerRange&) { return 0.0; }, [](const StageWork&, double) {});
   return clock_.end();
 }
 

@@ -1,9 +1,11 @@
 // scheduler/round_schedule.h
-// RoundPipe's schedule: the stages of a plan as slots, slot i on GPU i mod num_gpus, each for all microbatches of a round.
+// RoundPipe's schedule: the stages of a plan as slots, slot i on GPU i mod num_gpus, each for all microbatches of a
+// round.
 //
-// Plans here count the head as a layer behind the others; the fused stage has it. A backward stage's recompute runs just
-// before its backward and does not wait for the gradient; layer by layer that is the last one's, since the others' comes when
-// the backward of those behind is done. Where the fused stage's forward does not wait either is for Workload::fused_waits.
+// Plans here count the head as a layer behind the others; the fused stage has it. A backward stage's recompute runs
+// just before its backward and does not wait for the gradient; layer by layer that is the last one's, since the others'
+// comes when the backward of those behind is done. Where the fused stage's forward does not wait either is for
+// Workload::fused_waits.
 #pragma once
 
 #include <algorithm>
@@ -52,8 +54,8 @@ class StageSums {
   std::vector<double> forward_, backward_;
 };
 
-// In the order of the slots of a round; backward stages without the layers that have no backward, and none of these alone.
-// REQUIRES: a plan with a fused stage, for num_layers() + 1 layers.
+// In the order of the slots of a round; backward stages without the layers that have no backward, and none of these
+// alone. REQUIRES: a plan with a fused stage, for num_layers() + 1 layers.
 [[nodiscard]] std::vector<StageWork> stage_works(const Workload& workload, const Plan& plan);
 
 // What a step takes on one GPU of slowness 1, in ms.
@@ -62,10 +64,11 @@ class StageSums {
 // How long each GPU computes in a step if all end at once, by how fast they are, in ms.
 [[nodiscard]] double busy_ms_per_gpu(const Workload& workload, const std::vector<StageWork>& stages);
 
-// No step of these stages is shorter: busy_ms_per_gpu(), and what one microbatch goes through. In ms. `asynchronous`: a layer
-// waits for its update by the step before the last, so two steps take at least as long as a microbatch from the first stage on
-// that is trained.
-[[nodiscard]] double lower_bound_ms(const Workload& workload, const std::vector<StageWork>& stages, bool asynchronous = false);
+// No step of these stages is shorter: busy_ms_per_gpu(), and what one microbatch goes through. In ms. `asynchronous`: a
+// layer waits for its update by the step before the last, so two steps take at least as long as a microbatch from the
+// first stage on that is trained.
+[[nodiscard]] double lower_bound_ms(const Workload& workload, const std::vector<StageWork>& stages,
+                                    bool asynchronous = false);
 
 // One step as a graph, for its timeline.
 [[nodiscard]] TaskGraph round_schedule(const Workload& workload, const std::vector<StageWork>& stages);
@@ -81,9 +84,9 @@ class RoundSimulator {
   // From idle GPUs to the end of a step's last task.
   [[nodiscard]] double makespan(const std::vector<StageWork>& stages);
 
-  // The time from step to step of chained asynchronous steps: each GPU takes its next task without a flush, and a layer of
-  // step k waits until all of step k - 2 that uses the layer is done. Mean over the steps after 40, by the end of the GPU that
-  // ends last: 160 of them, or as many more as it takes until each stage has been on the same GPU again.
+  // The time from step to step of chained asynchronous steps: each GPU takes its next task without a flush, and a layer
+  // of step k waits until all of step k - 2 that uses the layer is done. Mean over the steps after 40, by the end of
+  // the GPU that ends last: 160 of them, or as many more as it takes until each stage has been on the same GPU again.
   [[nodiscard]] double period(const std::vector<StageWork>& stages);
   // The same over the steps after `from`, to the end of `to`.
   [[nodiscard]] double period(const std::vector<StageWork>& stages, int from, int to);

@@ -13,8 +13,7 @@ constexpr double kNotYet = -1;
 
 class Simulation {
  public:
-  explicit Simulation(const TaskGraph& graph)
-      : graph_(graph), next_(graph.order.size()), free_(graph.order.size()) {
+  explicit Simulation(const TaskGraph& graph) : graph_(graph), next_(graph.order.size()), free_(graph.order.size()) {
     timeline_.start.assign(graph.tasks.size(), kNotYet);
     timeline_.end.assign(graph.tasks.size(), kNotYet);
   }
@@ -34,8 +33,8 @@ class Simulation {
     for (std::size_t gpu = 0; gpu < graph_.order.size(); ++gpu) {
       if (next_[gpu] == graph_.order[gpu].size()) continue;
       const SimulatedTask& task = graph_.tasks[static_cast<std::size_t>(graph_.order[gpu][next_[gpu]])];
-      throw Error(ExitCode::kUsage, cat("the schedule waits for itself: GPU ", gpu, " does not get the input of stage ", task.stage,
-                                        ", microbatch ", task.microbatch));
+      throw Error(ExitCode::kUsage, cat("the schedule waits for itself: GPU ", gpu, " does not get the input of stage ",
+                                        task.stage, ", microbatch ", task.microbatch));
     }
     timeline_.makespan = *std::max_element(free_.begin(), free_.end());
     return std::move(timeline_);

@@ -1,6 +1,6 @@
 // scheduler/simulator.h
-// When the tasks of a schedule run: each GPU runs its tasks one after the other, in an order that is given, each as soon as
-// what it depends on is there. Virtual time; pure functions.
+// When the tasks of a schedule run: each GPU runs its tasks one after the other, in an order that is given, each as
+// soon as what it depends on is there. Virtual time; pure functions.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +49,8 @@ struct Timeline {
   [[nodiscard]] double bubble(int num_gpus) const { return 1 - busy / (num_gpus * makespan); }
 };
 
-// A task starts at max(its GPU is free and `after` is over + lead, its inputs are there) - lead. Throws rp::Error (kUsage) if the orders wait
-// for each other.
+// A task starts at max(its GPU is free and `after` is over + lead, its inputs are there) - lead. Throws rp::Error
+// (kUsage) if the orders wait for each other.
 [[nodiscard]] Timeline simulate(const TaskGraph& graph);
 
 }  // namespace rp

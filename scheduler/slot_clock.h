@@ -1,10 +1,11 @@
 // scheduler/slot_clock.h
-// When slots end that follow each other on workers in turn: a microbatch of a slot waits for the one before it on its worker,
-// and for the same microbatch of the slot before. Virtual time, in any unit.
+// When slots end that follow each other on workers in turn: a microbatch of a slot waits for the one before it on its
+// worker, and for the same microbatch of the slot before. Virtual time, in any unit.
 //
-// The microbatches of a slot take the same time, so the times at which they arrive at the next slot are convex: no gap is
-// shorter than the one before (by induction over the slots). So a microbatch waits either for its own arrival, or the worker
-// has not waited since the first one: no value is carried from microbatch to microbatch, and the loop can be vectorised.
+// The microbatches of a slot take the same time, so the times at which they arrive at the next slot are convex: no gap
+// is shorter than the one before (by induction over the slots). So a microbatch waits either for its own arrival, or
+// the worker has not waited since the first one: no value is carried from microbatch to microbatch, and the loop can be
+// vectorised.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +23,8 @@ struct SlotTime {
 
 class SlotClock {
  public:
-  // `hop`: from the end of a microbatch to its beginning in the next slot, at the earliest. `slowness`: by worker, what a
-  // slot's times are multiplied with; empty: 1 for all.
+  // `hop`: from the end of a microbatch to its beginning in the next slot, at the earliest. `slowness`: by worker, what
+  // a slot's times are multiplied with; empty: 1 for all.
   SlotClock(int num_workers, int num_microbatches, double hop, std::vector<double> slowness = {})
       : hop_(hop),
         slowness_(std::move(slowness)),

@@ -22,14 +22,16 @@ struct Workload {
   std::vector<LayerWork> layers;
   // By GPU: what its times are multiplied with; empty: 1 for all.
   std::vector<double> slowness{};
-  LayerWork head;  // LM head and loss: behind the last layer, never recomputed
+  LayerWork head;               // LM head and loss: behind the last layer, never recomputed
   int first_trained_layer = 0;  // RoundPipe: no gradient goes below, and no recompute
-  // RoundPipe: the fused stage's forward begins when its input is there. In the published simulations it does not wait, as
-  // if it were a recompute.
+  // RoundPipe: the fused stage's forward begins when its input is there. In the published simulations it does not wait,
+  // as if it were a recompute.
   bool fused_waits = true;
   RecomputeGrain recompute = RecomputeGrain::kStage;  // RoundPipe
 
-  [[nodiscard]] double slowness_of(int gpu) const { return slowness.empty() ? 1 : slowness[static_cast<std::size_t>(gpu)]; }
+  [[nodiscard]] double slowness_of(int gpu) const {
+    return slowness.empty() ? 1 : slowness[static_cast<std::size_t>(gpu)];
+  }
   [[nodiscard]] int num_layers() const { return static_cast<int>(layers.size()); }
 };
 

@@ -11,12 +11,19 @@
 
 namespace rp {
 
-Checkpoints::Checkpoints(Session& session, Pipeline& pipeline, const TrainSettings& settings, const RunInputs& inputs, const RunDirectory& directory,
-                         std::function<void(const std::string&)> note)
-    : session_(session), pipeline_(pipeline), settings_(settings), inputs_(inputs), directory_(directory), note_(std::move(note)), approved_(inputs.steps_done) {
+Checkpoints::Checkpoints(Session& session, Pipeline& pipeline, const TrainSettings& settings, const RunInputs& inputs,
+                         const RunDirectory& directory, std::function<void(const std::string&)> note)
+    : session_(session),
+      pipeline_(pipeline),
+      settings_(settings),
+      inputs_(inputs),
+      directory_(directory),
+      note_(std::move(note)),
+      approved_(inputs.steps_done) {
   // Checkpoints that an earlier part of the run was to keep stay, unless this part is told otherwise.
   const ResumePoint& resume = inputs.resume;
-  if (resume.checkpoint && resume.saved.keeps_all_checkpoints && settings.save_total_limit == 0) kept_until_ = resume.saved.step;
+  if (resume.checkpoint && resume.saved.keeps_all_checkpoints && settings.save_total_limit == 0)
+    kept_until_ = resume.saved.step;
 }
 
 void Checkpoints::start() {
@@ -42,10 +49,11 @@ void Checkpoints::begin(std::int64_t step) {
   std::string deleted = settings_.num_kept_checkpoints() > 1 && lacks_room ? delete_old(step, 1, -1) : "";
   // A step that was not accepted as a whole is drawn again.
   const auto data_cursor = static_cast<std::uint64_t>(step * settings_.batch_size);
-  unfinished_.emplace(Unfinished{.step = step,
-                                 .best_step = inputs_.evaluations.best_step,
-                                 .save = pipeline_.begin_save_state(path, run_state_text(inputs_.state(settings_, step, data_cursor))),
-                                 .deleted = std::move(deleted)});
+  unfinished_.emplace(
+      Unfinished{.step = step,
+                 .best_step = inputs_.evaluations.best_step,
+                 .save = pipeline_.begin_save_state(path, run_state_text(inputs_.state(settings_, step, data_cursor))),
+                 .deleted = std::move(deleted)});
 }
 
 void Checkpoints::approve(std::int64_t step) {
@@ -58,7 +66,8 @@ void Checkpoints::finish() {
   Unfinished done = *std::exchange(unfinished_, std::nullopt);
   done.save.finish();
   set_crash_notice(done.step);
-  if (const std::int64_t num_kept = settings_.num_kept_checkpoints(); num_kept > 0) done.deleted += delete_old(done.step, num_kept, done.best_step);
+  if (const std::int64_t num_kept = settings_.num_kept_checkpoints(); num_kept > 0)
+    done.deleted += delete_old(done.step, num_kept, done.best_step);
   note_(cat("checkpoint of step ", done.step, " written to ", directory_.checkpoint(done.step).string(), " in ",
             std::round(done.save.seconds() * 10) / 10, " s", done.deleted));
 }
@@ -67,7 +76,8 @@ void Checkpoints::leave() noexcept {
   try {
     if (unfinished_ && unfinished_->step <= approved_) {
       if (!unfinished_->save.is_written()) {
-        note_(cat("the run has failed; the checkpoint of step ", unfinished_->step, " is still being written; Ctrl-C twice gives it up"));
+        note_(cat("the run has failed; the checkpoint of step ", unfinished_->step,
+                  " is still being written; Ctrl-C twice gives it up"));
       }
       finish();
     }
@@ -77,13 +87,16 @@ void Checkpoints::leave() noexcept {
 }
 
 void Checkpoints::set_crash_notice(std::int64_t saved) const {
-  session_.set_crash_notice(saved < 0 ? "all steps, since there is no checkpoint yet; --save-every says how often there is one"
-                                      : cat("the steps after checkpoint-", saved, "; the same command with --resume auto goes on from there"));
+  session_.set_crash_notice(
+      saved < 0
+          ? "all steps, since there is no checkpoint yet; --save-every says how often there is one"
+          : cat("the steps after checkpoint-", saved, "; the same command with --resume auto goes on from there"));
 }
 
 std::string Checkpoints::delete_old(std::int64_t step, std::int64_t num_kept, std::int64_t kept) const {
   std::string text;
-  for (const std::int64_t each : directory_.delete_old_checkpoints(kept_until_, step, num_kept, {inputs_.evaluations.best_step, kept})) {
+  for (const std::int64_t each :
+       directory_.delete_old_checkpoints(kept_until_, step, num_kept, {inputs_.evaluations.best_step, kept})) {
     text += cat("; that of step ", each, " is deleted");
   }
   return text;

@@ -1,5 +1,6 @@
 // train/checkpoints.h
-// The checkpoints of a run: written beside the training, given their names once their step went well, deleted beyond the limit.
+// The checkpoints of a run: written beside the training, given their names once their step went well, deleted beyond
+// the limit.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +20,23 @@ namespace rp {
 class Checkpoints {
  public:
   // `note`: tells the user a line.
-  Checkpoints(Session& session, Pipeline& pipeline, const TrainSettings& settings, const RunInputs& inputs, const RunDirectory& directory,
-              std::function<void(const std::string&)> note);
+  Checkpoints(Session& session, Pipeline& pipeline, const TrainSettings& settings, const RunInputs& inputs,
+              const RunDirectory& directory, std::function<void(const std::string&)> note);
 
   // The run begins.
   void start();
   // Whether one of `step`, the last one accepted, is due.
   [[nodiscard]] bool is_due(std::int64_t step) const;
 
-  // Begins to write that of `step`, unless it is there. One that is still being written is finished first. REQUIRES: `step` is the
-  // last one accepted; those before it are approved.
+  // Begins to write that of `step`, unless it is there. One that is still being written is finished first. REQUIRES:
+  // `step` is the last one accepted; those before it are approved.
   void begin(std::int64_t step);
   // The numbers of all steps up to `step` are known and sound: what is written of them gets its name.
   void approve(std::int64_t step);
   // Waits for the one that is being written. REQUIRES: its step is approved.
   void finish();
-  // The run has failed: finishes the one of an approved step, however long that takes, and gives up one of another step. Throws
-  // nothing.
+  // The run has failed: finishes the one of an approved step, however long that takes, and gives up one of another
+  // step. Throws nothing.
   void leave() noexcept;
 
  private:
@@ -49,7 +50,8 @@ class Checkpoints {
   // Deletes all but the newest `num_kept` of this run up to `step`, the best, and `kept`. Says which.
   [[nodiscard]] std::string delete_old(std::int64_t step, std::int64_t num_kept, std::int64_t kept) const;
 
-  // Has rp-launch say what is lost if this process cannot say it any more. `saved`: the newest step of which there is a checkpoint; -1: none.
+  // Has rp-launch say what is lost if this process cannot say it any more. `saved`: the newest step of which there is a
+  // checkpoint; -1: none.
   void set_crash_notice(std::int64_t saved) const;
 
   Session& session_;

@@ -37,18 +37,21 @@ Accepted accept_step(Pipeline& pipeline, const TrainSettings& settings) {
   for (std::int64_t round = 0; round < settings.rounds_per_step; ++round) {
     accepted.rounds.push_back(pipeline.forward_backward({tokens}, {tokens, divisor}));
   }
-  accepted.step = pipeline.step(AdamW{}, {.asynchronous = settings.asynchronous, .max_grad_norm = settings.max_grad_norm});
+  accepted.step =
+      pipeline.step(AdamW{}, {.asynchronous = settings.asynchronous, .max_grad_norm = settings.max_grad_norm});
   return accepted;
 }
 
 }  // namespace
 
 void train_emulated(Session& session, const TrainSettings& settings, const PipelineOptions& options) {
-  if (const EmulatedMachine machine = emulated_machine(session.device().substr(kEmulatedPrefix.size())); machine.gpu) check_gpu_memory(settings, *machine.gpu);
-  const double sequences = static_cast<double>(settings.sequences_of_round()) / static_cast<double>(settings.num_microbatches);
+  if (const EmulatedMachine machine = emulated_machine(session.device().substr(kEmulatedPrefix.size())); machine.gpu)
+    check_gpu_memory(settings, *machine.gpu);
+  const double sequences =
+      static_cast<double>(settings.sequences_of_round()) / static_cast<double>(settings.num_microbatches);
   const at::ScalarType dtype = scalar_type_of(settings.dtype);
-  const models::EmulatedBatch batch{.sequences = sequences, .sequence_length = settings.sequence_length,
-                                  .parts = settings.parts};
+  const models::EmulatedBatch batch{
+      .sequences = sequences, .sequence_length = settings.sequence_length, .parts = settings.parts};
   Pipeline pipeline(session, models::emulated(settings.model, batch, dtype), models::causal_lm_loss(), options);
   session.start();
   print(cat(settings.model.string(), ", ", session.num_workers(), " workers; nothing is computed, read or written\n",
@@ -63,8 +66,9 @@ void train_emulated(Session& session, const TrainSettings& settings, const Pipel
       const std::int64_t now = now_ns();
       const double seconds = static_cast<double>(now - std::exchange(last_ns, now)) * 1e-9;
       std::array<char, 120> line{};
-      std::snprintf(line.data(), line.size(), "step %lld/%lld  loss -  %.3f s  %.0f tokens/s\n", static_cast<long long>(step - 1),
-                    static_cast<long long>(settings.max_steps), seconds, static_cast<double>(settings.tokens_of_step()) / seconds);
+      std::snprintf(line.data(), line.size(), "step %lld/%lld  loss -  %.3f s  %.0f tokens/s\n",
+                    static_cast<long long>(step - 1), static_cast<long long>(settings.max_steps), seconds,
+                    static_cast<double>(settings.tokens_of_step()) / seconds);
       print(line.data());
     }
     before = std::move(next);

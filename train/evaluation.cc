@@ -8,7 +8,8 @@
 
 namespace rp {
 
-double evaluate(Pipeline& pipeline, const Sequences& sequences, const TrainSettings& settings, const models::CausalLmLossSettings& loss) {
+double evaluate(Pipeline& pipeline, const Sequences& sequences, const TrainSettings& settings,
+                const models::CausalLmLossSettings& loss) {
   if (settings.asynchronous) pipeline.synchronize();  // else the weights of one step before
   const Packs order = sequences.in_order();
   // Of all rounds together, so that their losses add up to a mean.

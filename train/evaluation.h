@@ -9,8 +9,9 @@
 
 namespace rp {
 
-// The mean cross entropy over the trained tokens of all `sequences`, with the newest weights. They run in rounds of the size and microbatches
-// of those that train; the number of workers changes no bit. Throws Interrupted once a signal asked for an end.
+// The mean cross entropy over the trained tokens of all `sequences`, with the newest weights. They run in rounds of the
+// size and microbatches of those that train; the number of workers changes no bit. Throws Interrupted once a signal
+// asked for an end.
 [[nodiscard]] double evaluate(Pipeline& pipeline, const Sequences& sequences, const TrainSettings& settings,
                               const models::CausalLmLossSettings& loss);
 

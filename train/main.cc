@@ -48,7 +48,8 @@ rp::models::CausalLmLossSettings loss_settings(const rp::TrainSettings& settings
 
 // The kernels of packed sequences are others.
 rp::CallContents example_of(const rp::TrainSettings& settings, const rp::models::CausalLmLossSettings& loss) {
-  rp::CallContents example = rp::models::causal_lm_example(settings.sequences_of_microbatch(), settings.sequence_length, loss);
+  rp::CallContents example =
+      rp::models::causal_lm_example(settings.sequences_of_microbatch(), settings.sequence_length, loss);
   if (settings.is_packed) example.inputs.push_back(at::zeros({settings.sequences_of_microbatch(), 1}, at::kLong));
   return example;
 }
@@ -58,10 +59,12 @@ std::map<std::string, std::string> saved_settings(const std::filesystem::path& c
 }
 
 // --export.
-void write_model_of_checkpoint(rp::Pipeline& pipeline, const rp::TrainSettings& settings, const std::filesystem::path& checkpoint) {
+void write_model_of_checkpoint(rp::Pipeline& pipeline, const rp::TrainSettings& settings,
+                               const std::filesystem::path& checkpoint) {
   (void)pipeline.load_state(checkpoint);
   rp::RunDirectory(settings.output).create();
-  rp::print(rp::cat("of ", checkpoint.string(), ", step ", pipeline.num_steps(), ": ", rp::write_trained_model(pipeline, settings), "\n"));
+  rp::print(rp::cat("of ", checkpoint.string(), ", step ", pipeline.num_steps(), ": ",
+                    rp::write_trained_model(pipeline, settings), "\n"));
 }
 
 }  // namespace
@@ -69,7 +72,8 @@ void write_model_of_checkpoint(rp::Pipeline& pipeline, const rp::TrainSettings& 
 int main(int argc, char** argv) {
   rp::Session session(argc, argv);
   rp::set_print_limit([&session] { return session.stop_requested(); });
-  const rp::TrainCommand command = rp::parse_train_command({argv + 1, argv + argc}, session.is_emulated(), saved_settings);
+  const rp::TrainCommand command =
+      rp::parse_train_command({argv + 1, argv + argc}, session.is_emulated(), saved_settings);
   if (command.action != rp::TrainCommand::Action::kRun) {
     rp::print(command.action == rp::TrainCommand::Action::kHelp ? rp::train_help() : "train " RP_VERSION "\n");
     rp::check_printed();
@@ -120,10 +124,13 @@ int main(int argc, char** argv) {
       rp::check_printed();
       return 0;
     }
-    const std::string plans = rp::memory_text(session.memory_plan()) + rp::speed_text(session.num_workers(), pipeline.plan_text());
+    const std::string plans =
+        rp::memory_text(session.memory_plan()) + rp::speed_text(session.num_workers(), pipeline.plan_text());
     const int num_cpu_workers = session.device() == "cpu" ? session.num_workers() : 0;
-    rp::check_activations(settings, rp::least_activation_bytes(settings, pipeline.plan_text(), num_cpu_workers), rp::available_memory());
-    rp::Training training(session, pipeline, settings, loss, *inputs, header + rp::settings_text(settings, session.threads_per_worker()) + plans);
+    rp::check_activations(settings, rp::least_activation_bytes(settings, pipeline.plan_text(), num_cpu_workers),
+                          rp::available_memory());
+    rp::Training training(session, pipeline, settings, loss, *inputs,
+                          header + rp::settings_text(settings, session.threads_per_worker()) + plans);
     rp::print(plans);
     training.run();
     rp::check_printed();

@@ -24,8 +24,8 @@ SavedRun read_whole_checkpoint(const fs::path& checkpoint) {
   return saved;
 }
 
-// Throws the error that is being handled if it tells of this machine, and not of the checkpoint: one that may not be read, or cannot be now,
-// is not damaged.
+// Throws the error that is being handled if it tells of this machine, and not of the checkpoint: one that may not be
+// read, or cannot be now, is not damaged.
 void rethrow_unless_damaged(const fs::path& checkpoint, const Error& error) {
   if (error.code() == ExitCode::kNoResource) throw;
   std::error_code failed;
@@ -58,7 +58,8 @@ ResumePoint newest_whole_checkpoint(const RunDirectory& output) {
 }
 
 // Those later than the one to go on from: whole ones are a problem.
-std::vector<DamagedCheckpoint> later_checkpoints(const RunDirectory& output, const fs::path& checkpoint, std::int64_t step, Problems& problems) {
+std::vector<DamagedCheckpoint> later_checkpoints(const RunDirectory& output, const fs::path& checkpoint,
+                                                 std::int64_t step, Problems& problems) {
   std::vector<DamagedCheckpoint> damaged;
   std::vector<std::int64_t> steps = output.checkpoints();
   std::ranges::reverse(steps);
@@ -66,8 +67,9 @@ std::vector<DamagedCheckpoint> later_checkpoints(const RunDirectory& output, con
     if (later <= step) break;
     try {
       (void)read_whole_checkpoint(output.checkpoint(later));
-      problems.add(ExitCode::kUsage, cat("--output ", output.path().string(), " has a checkpoint of step ", later, ", but --resume ",
-                                         checkpoint.string(), " is of step ", step, "; remove the later ones or name another --output"));
+      problems.add(ExitCode::kUsage,
+                   cat("--output ", output.path().string(), " has a checkpoint of step ", later, ", but --resume ",
+                       checkpoint.string(), " is of step ", step, "; remove the later ones or name another --output"));
       return {};
     } catch (const Error& error) {
       rethrow_unless_damaged(output.checkpoint(later), error);
@@ -83,10 +85,12 @@ SavedRun read_checkpoint(const fs::path& checkpoint) {
   const SavedState state = Pipeline::saved_state(checkpoint);
   SavedRun saved = parse_run_state(checkpoint, state.user_data);
   if (state.step != saved.step) {
-    throw bad_input(checkpoint, "says that it is of step ", state.step, " and that train wrote it after step ", saved.step);
+    throw bad_input(checkpoint, "says that it is of step ", state.step, " and that train wrote it after step ",
+                    saved.step);
   }
   if (const std::int64_t named = step_of_checkpoint(checkpoint); named >= 0 && named != saved.step) {
-    throw bad_input(checkpoint, "is the checkpoint of step ", saved.step, " under another name; rename it to checkpoint-", saved.step);
+    throw bad_input(checkpoint, "is the checkpoint of step ", saved.step,
+                    " under another name; rename it to checkpoint-", saved.step);
   }
   return saved;
 }

@@ -29,10 +29,10 @@ struct ResumePoint {
 // What the checkpoint says of itself; its tensors are not read. Throws rp::Error (kBadInput).
 [[nodiscard]] SavedRun read_checkpoint(const std::filesystem::path& checkpoint);
 
-// The resume point that `settings` asks for. `--resume auto` takes the newest checkpoint in --output whose bytes have their
-// checksums; without any checkpoint the run begins. An output directory means its newest checkpoint, whatever it is like.
-// A whole checkpoint in --output that is later than the one to go on from is a problem (kUsage).
-// Throws rp::Error (kBadInput) if there is no such checkpoint, or it is damaged. REQUIRES: settings.is_resumed().
+// The resume point that `settings` asks for. `--resume auto` takes the newest checkpoint in --output whose bytes have
+// their checksums; without any checkpoint the run begins. An output directory means its newest checkpoint, whatever it
+// is like. A whole checkpoint in --output that is later than the one to go on from is a problem (kUsage). Throws
+// rp::Error (kBadInput) if there is no such checkpoint, or it is damaged. REQUIRES: settings.is_resumed().
 [[nodiscard]] ResumePoint find_resume_point(const TrainSettings& settings, Problems& problems);
 
 }  // namespace rp

@@ -29,63 +29,83 @@ std::string rounded(double number) { return formatted("%.3g", number); }
 std::int64_t as_signed(std::uint64_t number) { return static_cast<std::int64_t>(number); }
 
 std::string filled_text(const SequenceCounts& counts, std::int64_t length) {
-  return formatted("%.1f %% filled", 100.0 * static_cast<double>(counts.tokens) / (static_cast<double>(counts.sequences) * static_cast<double>(length)));
+  return formatted("%.1f %% filled", 100.0 * static_cast<double>(counts.tokens) /
+                                         (static_cast<double>(counts.sequences) * static_cast<double>(length)));
 }
 
 // "156 sequences of 2048 tokens, packed from 2,307 documents and 98.9 % filled".
 std::string sequences_text(const TrainSettings& settings, const SequenceCounts& counts) {
-  std::string text = cat(counted(as_signed(counts.sequences), "sequence", "sequences"), " of ", settings.sequence_length, " tokens, ",
-                         settings.is_packed ? cat("packed from ", counted(as_signed(counts.pieces), "piece", "pieces"), " and ") : "", filled_text(counts, settings.sequence_length));
-  if (counts.truncated > 0) text += cat("; ", counted(as_signed(counts.truncated), "example is", "examples are"), " cut at the sequence length");
+  std::string text =
+      cat(counted(as_signed(counts.sequences), "sequence", "sequences"), " of ", settings.sequence_length, " tokens, ",
+          settings.is_packed ? cat("packed from ", counted(as_signed(counts.pieces), "piece", "pieces"), " and ") : "",
+          filled_text(counts, settings.sequence_length));
+  if (counts.truncated > 0)
+    text +=
+        cat("; ", counted(as_signed(counts.truncated), "example is", "examples are"), " cut at the sequence length");
   if (counts.dropped > 0) text += cat("; ", grouped(counts.dropped), " without a trained token left out");
   return text;
 }
 
 std::string data_text(const TrainSettings& settings, const RunInputs& inputs) {
-  return cat(grouped(inputs.data->num_documents()), inputs.data->kind() == TokenFile::Kind::kChat ? " examples, " : " documents, ",
-             grouped(inputs.data->num_tokens()), " tokens, ", grouped(inputs.data->num_trained()), " of them trained; an epoch is ",
-             sequences_text(settings, inputs.sequences->counts()));
+  return cat(grouped(inputs.data->num_documents()),
+             inputs.data->kind() == TokenFile::Kind::kChat ? " examples, " : " documents, ",
+             grouped(inputs.data->num_tokens()), " tokens, ", grouped(inputs.data->num_trained()),
+             " of them trained; an epoch is ", sequences_text(settings, inputs.sequences->counts()));
 }
 
 std::string evaluation_data_text(const TrainSettings& settings, const Sequences& sequences) {
-  return cat(grouped(sequences.counts().trained), " trained tokens", settings.eval_data.empty() ? " held out" : cat(" of ", settings.eval_data.string()),
-             ", ", sequences_text(settings, sequences.counts()), "; every ", counted(settings.eval_every, "step", "steps"));
+  return cat(grouped(sequences.counts().trained), " trained tokens",
+             settings.eval_data.empty() ? " held out" : cat(" of ", settings.eval_data.string()), ", ",
+             sequences_text(settings, sequences.counts()), "; every ", counted(settings.eval_every, "step", "steps"));
 }
 
 std::string trained_text(const LoraSettings& lora, const models::ModelInfo& model) {
-  std::string text = cat(grouped(model.num_trained), " parameters, ",
-                         rounded(100.0 * static_cast<double>(model.num_trained) / static_cast<double>(model.num_parameters)), " % of the model's");
+  std::string text =
+      cat(grouped(model.num_trained), " parameters, ",
+          rounded(100.0 * static_cast<double>(model.num_trained) / static_cast<double>(model.num_parameters)),
+          " % of the model's");
   if (lora.rank == 0) return text;
-  return text + cat("; pairs of rank ", lora.rank, lora.is_dora ? " (DoRA)" : "", ", scaled by ", lora.scale(), ", at ", grouped(model.num_adapted),
-                    " linear layers: ", model.adapted);
+  return text + cat("; pairs of rank ", lora.rank, lora.is_dora ? " (DoRA)" : "", ", scaled by ", lora.scale(), ", at ",
+                    grouped(model.num_adapted), " linear layers: ", model.adapted);
 }
 
 // "57 (3 epochs), of 8 sequences in 8 microbatches: 16,384 tokens a step".
 std::string steps_text(const TrainSettings& s) {
-  return cat(grouped(s.max_steps), s.epochs > 0 ? cat(" (", rounded(s.epochs), s.epochs == 1 ? " epoch)" : " epochs)") : "", ", of ", counted(s.batch_size, "sequence", "sequences"),
-             " in ", s.rounds_per_step > 1 ? cat(s.rounds_per_step, " rounds of ") : "", counted(s.num_microbatches, "microbatch", "microbatches"), ": ",
-             grouped(s.tokens_of_step()),
+  return cat(grouped(s.max_steps),
+             s.epochs > 0 ? cat(" (", rounded(s.epochs), s.epochs == 1 ? " epoch)" : " epochs)") : "", ", of ",
+             counted(s.batch_size, "sequence", "sequences"), " in ",
+             s.rounds_per_step > 1 ? cat(s.rounds_per_step, " rounds of ") : "",
+             counted(s.num_microbatches, "microbatch", "microbatches"), ": ", grouped(s.tokens_of_step()),
              " tokens a step", s.asynchronous ? ", updated beside the next round" : "");
 }
 
 // "7e-05 after 2 steps of warm-up, cosine to 0; gradients are clipped at 1, weights decay by 0.1".
 std::string rate_text(const TrainSettings& s) {
-  std::string text = cat(rounded(s.learning_rate), s.warmup_steps > 0 ? cat(" after ", counted(s.warmup_steps, "step", "steps"), " of warm-up") : "");
+  std::string text =
+      cat(rounded(s.learning_rate),
+          s.warmup_steps > 0 ? cat(" after ", counted(s.warmup_steps, "step", "steps"), " of warm-up") : "");
   switch (s.schedule) {
     case LearningRateSchedule::kConstant: text += ", constant"; break;
     case LearningRateSchedule::kLinear: text += cat(", linear to ", rounded(s.min_learning_rate)); break;
     case LearningRateSchedule::kCosine: text += cat(", cosine to ", rounded(s.min_learning_rate)); break;
-    case LearningRateSchedule::kWarmupStableDecay: text += cat(", linear to ", rounded(s.min_learning_rate), " in the last ", counted(s.decay_steps, "step", "steps")); break;
+    case LearningRateSchedule::kWarmupStableDecay:
+      text +=
+          cat(", linear to ", rounded(s.min_learning_rate), " in the last ", counted(s.decay_steps, "step", "steps"));
+      break;
   }
   if (s.max_grad_norm > 0) text += cat("; gradients are clipped at ", rounded(s.max_grad_norm));
-  if (s.weight_decay > 0) text += cat("; ", s.decays_all ? "weights" : "matrices", " decay by ", rounded(s.weight_decay));
+  if (s.weight_decay > 0)
+    text += cat("; ", s.decays_all ? "weights" : "matrices", " decay by ", rounded(s.weight_decay));
   return text;
 }
 
 std::string output_text(const TrainSettings& s) {
   std::string text = s.output.string();
-  if (s.save_every.is_on()) text += cat(", a checkpoint every ", s.save_every.text(), s.save_every.steps > 0 ? " steps" : "", " and at the end");
-  if (s.save_every.is_on() && s.num_kept_checkpoints() > 0) text += cat(", the newest ", s.num_kept_checkpoints(), " are kept");
+  if (s.save_every.is_on())
+    text +=
+        cat(", a checkpoint every ", s.save_every.text(), s.save_every.steps > 0 ? " steps" : "", " and at the end");
+  if (s.save_every.is_on() && s.num_kept_checkpoints() > 0)
+    text += cat(", the newest ", s.num_kept_checkpoints(), " are kept");
   return text + "; train.log there has all settings";
 }
 
@@ -99,13 +119,16 @@ std::string memory_row(const std::string& purpose, std::uint64_t bytes) {
 
 std::string header_text(const TrainSettings& settings, const RunInputs& inputs) {
   const models::ModelInfo& model = inputs.model;
-  std::string text = header_row("model", cat(model.architecture, ", ", grouped(model.num_parameters), " parameters, ", model.num_layers, " layers, vocabulary ",
-                                             grouped(model.vocabulary), ", up to ", grouped(model.max_sequence_length), " tokens a sequence"));
+  std::string text = header_row("model", cat(model.architecture, ", ", grouped(model.num_parameters), " parameters, ",
+                                             model.num_layers, " layers, vocabulary ", grouped(model.vocabulary),
+                                             ", up to ", grouped(model.max_sequence_length), " tokens a sequence"));
   if (!model.wrapper.empty()) {
-    text += header_row("text part", cat("of a model of type ", model.wrapper, ", whose ", grouped(model.num_carried), " other tensors are carried along as they are"));
+    text += header_row("text part", cat("of a model of type ", model.wrapper, ", whose ", grouped(model.num_carried),
+                                        " other tensors are carried along as they are"));
   }
   if ((settings.parts.lora.rank == 0 || settings.saves_merged) && !model.left_out.empty()) {
-    text += header_row("left out", cat("of what is saved: ", list_of(model.left_out, 8), " (no known file of a tokenizer or a licence, or not a file of this folder)"));
+    text += header_row("left out", cat("of what is saved: ", list_of(model.left_out, 8),
+                                       " (no known file of a tokenizer or a licence, or not a file of this folder)"));
   }
   if (settings.parts != TrainedParts{}) text += header_row("trained", trained_text(settings.parts.lora, model));
   if (!settings.parts.adapter.empty()) text += header_row("begins from", settings.parts.adapter.string());
@@ -127,7 +150,8 @@ std::string settings_text(const TrainSettings& settings, int threads_per_worker)
 }
 
 std::string ended_text(const TrainSettings& settings) {
-  return cat("the run in ", settings.output.string(), " has ended: its model is in ", RunDirectory(settings.output).final_model().string(),
+  return cat("the run in ", settings.output.string(), " has ended: its model is in ",
+             RunDirectory(settings.output).final_model().string(),
              ", and --resume auto leaves it as it is; to train on, move that away and raise --epochs or --max-steps\n");
 }
 
@@ -152,7 +176,8 @@ std::string warm_up_text(double seconds) {
 
 std::string activations_text(const MemoryPlan& plan) {
   const std::uint64_t budget = plan.activation_bytes().value_or(0);
-  return cat("activations: budget ", bytes_text(budget), ", the plan of host memory is ", bytes_text(plan.bytes()), " with it");
+  return cat("activations: budget ", bytes_text(budget), ", the plan of host memory is ", bytes_text(plan.bytes()),
+             " with it");
 }
 
 std::string measured_text(const MemoryPlan& plan) {
@@ -165,13 +190,16 @@ std::string worker_memory_text(const std::vector<WorkerMemoryUse>& workers) {
     const auto bytes = static_cast<double>(use.peak_bytes);
     return use.limit_bytes == 0 ? bytes : bytes / static_cast<double>(use.limit_bytes);
   };
-  const auto most = std::max_element(workers.begin(), workers.end(), [&](const auto& a, const auto& b) { return share(a) < share(b); });
+  const auto most = std::max_element(workers.begin(), workers.end(),
+                                     [&](const auto& a, const auto& b) { return share(a) < share(b); });
   if (most == workers.end()) return "";
   std::string items;
-  for (const WorkerMemoryUse::Item& item : most->items) items += cat(items.empty() ? "" : ", ", item.purpose, " ", bytes_text(item.peak_bytes));
+  for (const WorkerMemoryUse::Item& item : most->items)
+    items += cat(items.empty() ? "" : ", ", item.purpose, " ", bytes_text(item.peak_bytes));
   const bool is_on_gpu = most->limit_bytes > 0;
   return cat(is_on_gpu ? "GPU memory" : "worker memory", ": at most ", bytes_text(most->peak_bytes),
-             is_on_gpu ? cat(" of ", bytes_text(most->limit_bytes)) : "", " (worker ", most->worker, "); each purpose at its own time: ", items);
+             is_on_gpu ? cat(" of ", bytes_text(most->limit_bytes)) : "", " (worker ", most->worker,
+             "); each purpose at its own time: ", items);
 }
 
 std::string speed_text(int num_workers, const std::string& plan) {

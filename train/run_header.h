@@ -32,7 +32,8 @@ namespace rp {
 // Likewise, at the end of a run.
 [[nodiscard]] std::string measured_text(const MemoryPlan& plan);
 
-// The memory of the worker that used most of its GPU's, or without GPUs of the worker that used most; for the end of a run.
+// The memory of the worker that used most of its GPU's, or without GPUs of the worker that used most; for the end of a
+// run.
 [[nodiscard]] std::string worker_memory_text(const std::vector<WorkerMemoryUse>& workers);
 
 // The one line that depends on the machine and on the number of workers; results do not.

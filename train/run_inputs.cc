@@ -29,8 +29,8 @@ std::uint64_t checkpoint_bytes(const TrainSettings& settings, std::int64_t num_t
   return static_cast<std::uint64_t>(num_trained) * (12 + (settings.asynchronous ? dtype_bytes(settings.dtype) : 0));
 }
 
-// How many more there are at once, at least. A run that keeps a number of them needs room for two: a new one is whole before the last
-// old one is deleted; others go earlier where the disk is full.
+// How many more there are at once, at least. A run that keeps a number of them needs room for two: a new one is whole
+// before the last old one is deleted; others go earlier where the disk is full.
 std::int64_t num_checkpoints_to_come(const TrainSettings& settings, std::int64_t steps_done) {
   const std::int64_t steps = settings.max_steps - steps_done;
   if (steps <= 0) return 0;
@@ -46,20 +46,22 @@ std::int64_t num_checkpoints_to_come(const TrainSettings& settings, std::int64_t
 
 void check_length(const TrainSettings& settings, const models::ModelInfo& model, Problems& problems) {
   if (model.max_sequence_length > 0 && settings.sequence_length > model.max_sequence_length) {
-    problems.add(ExitCode::kUsage, cat("--sequence-length ", settings.sequence_length, " is beyond the ",
-                                       model.max_sequence_length, " positions of the model in ", settings.model.string(),
-                                       "; lower it"));
+    problems.add(ExitCode::kUsage,
+                 cat("--sequence-length ", settings.sequence_length, " is beyond the ", model.max_sequence_length,
+                     " positions of the model in ", settings.model.string(), "; lower it"));
   }
 }
 
 void check_experts(const TrainSettings& settings, const models::ModelInfo& model, Problems& problems) {
   if (!settings.router_aux_loss || model.num_experts > 0) return;
-  problems.add(ExitCode::kUsage, cat("--router-aux-loss ", *settings.router_aux_loss, " balances experts, and the model in ", settings.model.string(),
-                                     " (", model.architecture, ") has none; leave it out"));
+  problems.add(ExitCode::kUsage,
+               cat("--router-aux-loss ", *settings.router_aux_loss, " balances experts, and the model in ",
+                   settings.model.string(), " (", model.architecture, ") has none; leave it out"));
 }
 
 // Room for so many checkpoints of `each` bytes, and for the trained model.
-void check_disk(const TrainSettings& settings, const models::ModelInfo& model, std::int64_t num_checkpoints, std::uint64_t each, Problems& problems) {
+void check_disk(const TrainSettings& settings, const models::ModelInfo& model, std::int64_t num_checkpoints,
+                std::uint64_t each, Problems& problems) {
   fs::path place = fs::absolute(settings.output);
   std::error_code failure;
   while (!fs::exists(place, failure) && place.has_relative_path()) place = place.parent_path();
@@ -69,21 +71,24 @@ void check_disk(const TrainSettings& settings, const models::ModelInfo& model, s
   const std::uint64_t final_bytes = (is_adapter ? 4 * static_cast<std::uint64_t>(model.num_trained) : 0) +
                                     (!is_adapter || settings.saves_merged ? model.weight_bytes : 0);
   // In doubles: steps times parameters may be any number.
-  const double need = static_cast<double>(final_bytes) + static_cast<double>(num_checkpoints) * static_cast<double>(each);
+  const double need =
+      static_cast<double>(final_bytes) + static_cast<double>(num_checkpoints) * static_cast<double>(each);
   if (need <= static_cast<double>(space.available)) return;
   std::string what = bytes_text(final_bytes) + " for the trained model";
   if (num_checkpoints == 1) what += cat(" and ", bytes_text(each), " for a checkpoint");
   if (num_checkpoints > 1) what += cat(" and ", num_checkpoints, " times ", bytes_text(each), " for checkpoints");
   problems.add(ExitCode::kNoResource,
                cat("--output ", settings.output.string(), " needs ", what, ", but ", bytes_text(space.available),
-                   " are free there; make room or name another place", num_checkpoints > 1 ? ", or give --save-every never" : ""));
+                   " are free there; make room or name another place",
+                   num_checkpoints > 1 ? ", or give --save-every never" : ""));
 }
 
 void check_tokenizer(const TokenFile& data, const fs::path& model) {
   const std::uint64_t identity = tokenizer_identity(model);
   if (identity == 0 || data.tokenizer() == 0 || identity == data.tokenizer()) return;
   throw bad_input(data.path(), "was made with another tokenizer than that of ", model.string(),
-                  " (its tokenizer.json is another file): the model would read other words. Prepare the data again: tools/prepare_data.py --tokenizer ",
+                  " (its tokenizer.json is another file): the model would read other words. Prepare the data again: "
+                  "tools/prepare_data.py --tokenizer ",
                   model.string());
 }
 
@@ -92,7 +97,8 @@ void open_data(const TrainSettings& settings, RunInputs& inputs, std::int64_t vo
   check_tokenizer(*inputs.data, settings.model);
   const DocumentSplit split = split_documents(inputs.data->num_documents(), settings.eval_share, settings.seed);
   if (settings.eval_share > 0 && split.held_out.empty()) {
-    throw bad_input(settings.data, "has one document, so --eval-share ", settings.eval_share, " leaves none to train on; give --eval-data instead");
+    throw bad_input(settings.data, "has one document, so --eval-share ", settings.eval_share,
+                    " leaves none to train on; give --eval-data instead");
   }
   const auto sequences_of = [&](const TokenFile& file, const std::vector<std::uint64_t>& documents) {
     return std::make_unique<Sequences>(file, documents, settings.sequence_length, settings.is_packed);
@@ -115,7 +121,8 @@ void check_steps(const TrainSettings& settings, Problems& problems) {
 }
 
 void inspect_model(const TrainSettings& settings, RunInputs& inputs, Problems& problems) {
-  if (const std::optional<std::string> why = why_no_model(settings.model)) return problems.add(ExitCode::kBadInput, *why);
+  if (const std::optional<std::string> why = why_no_model(settings.model))
+    return problems.add(ExitCode::kBadInput, *why);
   problems.collect([&] {
     inputs.model = models::inspect(settings.model, settings.parts);
     inputs.identity = identity_of_model(settings.model, settings.parts != TrainedParts{});
@@ -126,13 +133,16 @@ void inspect_model(const TrainSettings& settings, RunInputs& inputs, Problems& p
 void find_checkpoint(const TrainSettings& settings, RunInputs& inputs, Problems& problems) {
   inputs.resume = find_resume_point(settings, problems);
   if (!inputs.resume.checkpoint) {
-    inputs.notes.push_back(cat("there is no checkpoint in ", settings.output.string(), " to resume from: the run begins"));
+    inputs.notes.push_back(
+        cat("there is no checkpoint in ", settings.output.string(), " to resume from: the run begins"));
     return;
   }
-  if (inputs.batches == nullptr || inputs.identity == ModelIdentity{}) return;  // what is wrong with data or model is told
+  if (inputs.batches == nullptr || inputs.identity == ModelIdentity{})
+    return;  // what is wrong with data or model is told
   const fs::path& checkpoint = *inputs.resume.checkpoint;
   inputs.notes = check_resume(checkpoint, inputs.resume.saved, inputs.state(settings, 0, 0), problems);
-  if (settings.resumes_newest_whole) inputs.notes.insert(inputs.notes.begin(), cat("resumes from ", checkpoint.string()));
+  if (settings.resumes_newest_whole)
+    inputs.notes.insert(inputs.notes.begin(), cat("resumes from ", checkpoint.string()));
   inputs.steps_done = inputs.resume.saved.step;
   inputs.batches->seek(inputs.resume.saved.data_cursor);
   inputs.evaluations = inputs.resume.saved.evaluations;
@@ -171,7 +181,8 @@ RunInputs find_run_inputs(TrainSettings& settings, int threads_per_worker) {
   if (settings.is_resumed()) problems.collect([&] { find_checkpoint(settings, inputs, problems); });
   if (has_model) {
     inputs.checkpoint_bytes = checkpoint_bytes(settings, inputs.model.num_trained);
-    check_disk(settings, inputs.model, num_checkpoints_to_come(settings, inputs.steps_done), inputs.checkpoint_bytes, problems);
+    check_disk(settings, inputs.model, num_checkpoints_to_come(settings, inputs.steps_done), inputs.checkpoint_bytes,
+               problems);
   }
   problems.throw_if_any();
   // Last, because every byte of the model is read for it. Only what `train` itself has written has such a list.

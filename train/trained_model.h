@@ -9,7 +9,8 @@
 
 namespace rp {
 
-// Writes them from the pipeline's weights. Returns where they are: "the model is in run/final". Throws rp::Error (kOutputFailed).
+// Writes them from the pipeline's weights. Returns where they are: "the model is in run/final". Throws rp::Error
+// (kOutputFailed).
 [[nodiscard]] std::string write_trained_model(Pipeline& pipeline, const TrainSettings& settings);
 
 }  // namespace rp

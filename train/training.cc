@@ -62,8 +62,8 @@ Update update_of(const TrainSettings& settings, double learning_rate) {
 
 }  // namespace
 
-Training::Training(Session& session, Pipeline& pipeline, const TrainSettings& settings, const models::CausalLmLossSettings& loss,
-                   RunInputs& inputs, const std::string& header)
+Training::Training(Session& session, Pipeline& pipeline, const TrainSettings& settings,
+                   const models::CausalLmLossSettings& loss, RunInputs& inputs, const std::string& header)
     : session_(session),
       pipeline_(pipeline),
       settings_(settings),
@@ -81,7 +81,8 @@ Training::Training(Session& session, Pipeline& pipeline, const TrainSettings& se
   set_failure_log([this](const std::string& text) {
     try {
       log_->append(text);
-    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): a disk that is full for both is reported by the next file that fails
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): a disk that is full for both is reported by the next file
+                              // that fails
     }
   });
 }
@@ -90,18 +91,22 @@ Training::~Training() { set_failure_log({}); }
 
 void Training::take_over_directory() {
   directory_.create();
-  metrics_ = StepFile::open_json(directory_.metrics(), done_);  // before anything is renamed: no other run has this directory now
+  metrics_ = StepFile::open_json(directory_.metrics(),
+                                 done_);  // before anything is renamed: no other run has this directory now
   metrics_csv_ = StepFile::open_csv(directory_.path() / "metrics.csv", done_, metrics_csv_header());
-  if (inputs_.eval_sequences) evaluations_ = StepFile::open_json(directory_.evaluations(), inputs_.evaluations.last_step);
+  if (inputs_.eval_sequences)
+    evaluations_ = StepFile::open_json(directory_.evaluations(), inputs_.evaluations.last_step);
   events_ = EventFile::create(directory_.path(), done_);
   log_ = KeptFile::open(directory_.log());
   const ResumePoint& resume = inputs_.resume;
   for (const DamagedCheckpoint& each : resume.damaged) {
-    inputs_.notes.push_back(cat(each.path.filename().string(), " is damaged and now called ", directory_.set_aside(each.path, "damaged-"), ": ", each.reason));
+    inputs_.notes.push_back(cat(each.path.filename().string(), " is damaged and now called ",
+                                directory_.set_aside(each.path, "damaged-"), ": ", each.reason));
   }
   // Without final/ beside it, it is of an end that was cut short, or of one after fewer steps.
   if (std::error_code ignored; std::filesystem::exists(directory_.merged_model(), ignored)) {
-    inputs_.notes.push_back(cat("merged/ was there already and is now called ", directory_.set_aside(directory_.merged_model(), "earlier-")));
+    inputs_.notes.push_back(cat("merged/ was there already and is now called ",
+                                directory_.set_aside(directory_.merged_model(), "earlier-")));
   }
 }
 
@@ -139,7 +144,8 @@ void Training::run_to_end() {
   session_.set_stop_notice("writing the checkpoint and the model");
   const std::string written = write_model();
   if (const std::string text = summary_.text(inputs_.evaluations, seconds); !text.empty()) note(text);
-  note(cat("trained ", counted(done_ - inputs_.steps_done, "step", "steps"), " in ", duration_text(seconds), "; ", written));
+  note(cat("trained ", counted(done_ - inputs_.steps_done, "step", "steps"), " in ", duration_text(seconds), "; ",
+           written));
 }
 
 void Training::train_steps() {
@@ -155,8 +161,9 @@ void Training::train_steps() {
   }
   report_accepted();
   if (done_ < settings_.max_steps) {
-    note(cat("stopped early after step ", done_, ": ", counted(inputs_.evaluations.num_since_best, "evaluation", "evaluations"), " without a better loss than that of step ",
-             inputs_.evaluations.best_step));
+    note(cat("stopped early after step ", done_, ": ",
+             counted(inputs_.evaluations.num_since_best, "evaluation", "evaluations"),
+             " without a better loss than that of step ", inputs_.evaluations.best_step));
   }
 }
 
@@ -174,12 +181,15 @@ bool Training::is_evaluation_due() const {
   return done_ % settings_.eval_every == 0 || done_ == settings_.max_steps;
 }
 
-bool Training::stops_early() const { return settings_.early_stop > 0 && inputs_.evaluations.num_since_best >= settings_.early_stop; }
+bool Training::stops_early() const {
+  return settings_.early_stop > 0 && inputs_.evaluations.num_since_best >= settings_.early_stop;
+}
 
 void Training::evaluate() {
   session_.set_stop_notice("leaving the evaluation, then a checkpoint");
   const std::int64_t start_ns = now_ns();
-  EvaluationReport report{.step = done_, .trained_tokens = static_cast<std::int64_t>(inputs_.eval_sequences->counts().trained)};
+  EvaluationReport report{.step = done_,
+                          .trained_tokens = static_cast<std::int64_t>(inputs_.eval_sequences->counts().trained)};
   report.loss = rp::evaluate(pipeline_, *inputs_.eval_sequences, settings_, loss_settings_);
   const std::int64_t end_ns = now_ns();
   clock_.leave_out_until(end_ns);
@@ -209,7 +219,8 @@ Training::AcceptedStep Training::accept_step(std::int64_t step) {
     accepted.rounds.push_back(pipeline_.forward_backward(tensors.inputs, {tensors.labels, divisor}));
   }
   accepted.learning_rate = settings_.learning_rate_curve().at(step);
-  accepted.result = pipeline_.step(update_of(settings_, accepted.learning_rate), {.asynchronous = settings_.asynchronous, .max_grad_norm = settings_.max_grad_norm});
+  accepted.result = pipeline_.step(update_of(settings_, accepted.learning_rate),
+                                   {.asynchronous = settings_.asynchronous, .max_grad_norm = settings_.max_grad_norm});
   return accepted;
 }
 
@@ -218,7 +229,8 @@ void Training::report_accepted() {
   const AcceptedStep step = *std::exchange(accepted_, std::nullopt);
   StepReport report;
   report.step = step.step;
-  for (const RoundResult& round : step.rounds) add_losses(models::causal_lm_losses(round.losses(), loss_settings_), report);
+  for (const RoundResult& round : step.rounds)
+    add_losses(models::causal_lm_losses(round.losses(), loss_settings_), report);
   report.grad_norm = step.result->grad_norm();
   report.learning_rate = step.learning_rate;
   report.tokens = step.tokens;
@@ -248,7 +260,8 @@ void Training::report_accepted() {
   report_activations();
   const double loss_scale = step.result->loss_scale();
   if (std::isfinite(report.loss) && !std::isfinite(report.grad_norm) && loss_scale > 1) {
-    note(cat("step ", report.step, ": the gradient overflowed fp16 at a loss scale of ", loss_scale, "; the step is left out, and the scale is halved"));
+    note(cat("step ", report.step, ": the gradient overflowed fp16 at a loss scale of ", loss_scale,
+             "; the step is left out, and the scale is halved"));
   } else if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
     throw Error(ExitCode::kUserError,
                 cat("the loss of step ", report.step, " is ", report.loss, " and its gradient norm ", report.grad_norm,
@@ -274,7 +287,8 @@ void Training::report_step_times() {
   const StepTimes times = pipeline_.step_times();
   std::optional<PredictedStep> predicted;
   if (const std::string profile = session_.gpu_profile(); !profile.empty() && times.num_steps > 0) {
-    predicted = predict_step(settings_, profile, pipeline_.plan_text(), session_.num_workers(), session_.fp16_accumulation());
+    predicted =
+        predict_step(settings_, profile, pipeline_.plan_text(), session_.num_workers(), session_.fp16_accumulation());
   }
   if (const std::string text = step_times_text(times, predicted); !text.empty()) note(text);
 }
@@ -288,7 +302,9 @@ void Training::report_activations() {
   const MemoryPlan plan = session_.memory_plan();
   const double bytes = static_cast<double>(plan.activation_bytes().value_or(0));
   if (bytes == told_activation_bytes_) return;
-  if (told_activation_bytes_ > 0 && std::abs(bytes - told_activation_bytes_) <= 0.01 * static_cast<double>(plan.bytes())) return;
+  if (told_activation_bytes_ > 0 &&
+      std::abs(bytes - told_activation_bytes_) <= 0.01 * static_cast<double>(plan.bytes()))
+    return;
   told_activation_bytes_ = bytes;
   note(activations_text(plan));
 }
@@ -323,11 +339,12 @@ std::string Training::lost_text() const try {
   if (reported_ == 0) return "";
   const std::vector<std::int64_t> saved = directory_.checkpoints();
   if (saved.empty()) {
-    return cat("train: the run ends after step ", reported_, " without a checkpoint: its steps are lost; --save-every says how often there is one\n");
+    return cat("train: the run ends after step ", reported_,
+               " without a checkpoint: its steps are lost; --save-every says how often there is one\n");
   }
   const std::int64_t num_lost = std::max<std::int64_t>(reported_ - saved.back(), 0);
-  return cat("train: the run ends after step ", reported_, "; ", counted(num_lost, "step is", "steps are"), " lost: go on from ",
-             directory_.checkpoint(saved.back()).string(), " with --resume auto\n");
+  return cat("train: the run ends after step ", reported_, "; ", counted(num_lost, "step is", "steps are"),
+             " lost: go on from ", directory_.checkpoint(saved.back()).string(), " with --resume auto\n");
 } catch (const Error&) {  // of a directory that cannot be read: what failed the run counts
   return "";
 }
@@ -337,7 +354,8 @@ void Training::save_interrupted(const Interrupted& interrupted) {
   progress_.remove_bar();
   save_checkpoint();
   session_.preempted();
-  note(cat("stopped by SIG", sigabbrev_np(interrupted.signal_number()), " after step ", done_, "; go on with --resume ", directory_.path().string()));
+  note(cat("stopped by SIG", sigabbrev_np(interrupted.signal_number()), " after step ", done_, "; go on with --resume ",
+           directory_.path().string()));
   report_dropped_output();
 }
 

@@ -28,14 +28,14 @@ class Training {
  public:
   // Loads the checkpoint, if there is one, and makes the output directory.
   // `loss`: with which the pipeline's loss was made. `header`: what the log begins with.
-  Training(Session& session, Pipeline& pipeline, const TrainSettings& settings, const models::CausalLmLossSettings& loss, RunInputs& inputs,
-           const std::string& header);
+  Training(Session& session, Pipeline& pipeline, const TrainSettings& settings,
+           const models::CausalLmLossSettings& loss, RunInputs& inputs, const std::string& header);
   ~Training();
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;
 
-  // Trains to the last step and writes the trained model. Once a signal asks for an end: writes a checkpoint, says so to
-  // the session, and throws Interrupted.
+  // Trains to the last step and writes the trained model. Once a signal asks for an end: writes a checkpoint, says so
+  // to the session, and throws Interrupted.
   void run();
 
  private:
@@ -89,7 +89,7 @@ class Training {
   const models::CausalLmLossSettings& loss_settings_;
   RunInputs& inputs_;
   RunDirectory directory_;
-  std::int64_t done_;  // steps accepted, those of the checkpoint included
+  std::int64_t done_;      // steps accepted, those of the checkpoint included
   std::int64_t reported_;  // the last step whose numbers were reported
   std::optional<StepFile> metrics_, metrics_csv_, evaluations_;
   std::optional<EventFile> events_;

@@ -74,8 +74,12 @@ bool GradientDownloader::enqueue_gradient(RunningTask& task, std::size_t use) {
   const UseMemory& memory = task.uses[use];
   Store& store = worker_.store;
   const UseRecord& record = store.catalogue().uses()[memory.use];
-  if (!waits_.wait(command, {.kind = WaitKind::kGradientReleased, .numbers = {memory.use, static_cast<std::int64_t>(command.released_before)}},
-                   [&](const WaitLimits& limits) { return store.gradient_released(memory.use).wait_at_least(command.released_before, limits); })) {
+  if (!waits_.wait(command,
+                   {.kind = WaitKind::kGradientReleased,
+                    .numbers = {memory.use, static_cast<std::int64_t>(command.released_before)}},
+                   [&](const WaitLimits& limits) {
+                     return store.gradient_released(memory.use).wait_at_least(command.released_before, limits);
+                   })) {
     return false;
   }
   const auto room = [&](auto wait_once) { return waits_.wait(command, {.kind = WaitKind::kOwnCopies}, wait_once); };

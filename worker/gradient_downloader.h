@@ -2,9 +2,9 @@
 // The last thread of a task's life: waits until the gradients in the store may be written, enqueues their download, and
 // behind it the completion.
 //
-// Owned by the Worker; run() is its thread. Waits for `gradient_released` of each use. Writes to the store, in the order of
-// the stream of gradients' downloads: the gradients, what the task found out (losses, square sums, layer times) in the round's table, and the
-// completion ring. That stream must be drained before it is destroyed.
+// Owned by the Worker; run() is its thread. Waits for `gradient_released` of each use. Writes to the store, in the
+// order of the stream of gradients' downloads: the gradients, what the task found out (losses, square sums, layer
+// times) in the round's table, and the completion ring. That stream must be drained before it is destroyed.
 #pragma once
 
 #include <cstddef>

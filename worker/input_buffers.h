@@ -17,8 +17,8 @@
 
 namespace rp {
 
-// Written by the input uploader, read by the stage runner. Microbatches are numbered over all tasks of the worker, from 0;
-// number n lies in place n mod kInputPlaces.
+// Written by the input uploader, read by the stage runner. Microbatches are numbered over all tasks of the worker, from
+// 0; number n lies in place n mod kInputPlaces.
 class InputBuffers {
  public:
   explicit InputBuffers(Device& device)
@@ -34,12 +34,12 @@ class InputBuffers {
     places_[n % kPlaces].inputs.gradient.reset();
     if (n >= kPlaces) computed_.enqueue_wait(n - kPlaces + 1, stream);
   }
-  // InputUploader: copies a block of the store into the place of microbatch n and adds it to its inputs. Returns where the end of
-  // the block, from its first tensor's data on, will be.
-  std::span<const std::byte> upload(std::uint64_t n, BlockKind kind, int index, const std::byte* block, std::uint64_t bytes,
-                                    Stream& stream);
-  // InputUploader: all of microbatch n but the gradient, or all of it, is there once `stream` has done what is enqueued. The first is
-  // said of backward stages only.
+  // InputUploader: copies a block of the store into the place of microbatch n and adds it to its inputs. Returns where
+  // the end of the block, from its first tensor's data on, will be.
+  std::span<const std::byte> upload(std::uint64_t n, BlockKind kind, int index, const std::byte* block,
+                                    std::uint64_t bytes, Stream& stream);
+  // InputUploader: all of microbatch n but the gradient, or all of it, is there once `stream` has done what is
+  // enqueued. The first is said of backward stages only.
   void publish_recomputable(std::uint64_t n, Stream& stream) {
     places_[n % kPlaces].inputs.others_known_ns = now_ns();
     recomputable_.publish(n + 1, stream);

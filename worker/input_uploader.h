@@ -1,8 +1,8 @@
 // worker/input_uploader.h
 // The thread that uploads a task's inputs, one microbatch ahead of the stage runner.
 //
-// Owned by the Worker; run() is its thread. Waits for the events of the workers that make the blocks and for places in the
-// InputBuffers, which it fills. Writes no word of the store.
+// Owned by the Worker; run() is its thread. Waits for the events of the workers that make the blocks and for places in
+// the InputBuffers, which it fills. Writes no word of the store.
 #pragma once
 
 #include <cstdint>

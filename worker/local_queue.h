@@ -20,7 +20,8 @@ class LocalQueue {
     changed_.notify_all();
   }
 
-  // The oldest item; waits for one, which `waits`, the caller's record, says meanwhile. Nothing once close() was called.
+  // The oldest item; waits for one, which `waits`, the caller's record, says meanwhile. Nothing once close() was
+  // called.
   [[nodiscard]] std::optional<T> pop(WaitRecord waits, const Wait& wait) {
     MutexLock lock(mutex_);
     while (items_.empty() && !closed_) {

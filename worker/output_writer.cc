@@ -43,7 +43,8 @@ void OutputWriter::write_block(const Command& command, int microbatch, const Out
   const RoundTable table = store_.round_table(command);
   table.place(block.kind, block.index, place) = {
       .slot = command.slot, .arena = static_cast<std::uint64_t>(worker_), .offset = offset, .bytes = layout.bytes};
-  if (table.is_checked()) enqueue_checksum(stream_, {memory, layout.bytes}, table.checksum(block.kind, block.index, place));
+  if (table.is_checked())
+    enqueue_checksum(stream_, {memory, layout.bytes}, table.checksum(block.kind, block.index, place));
 }
 
 void OutputWriter::write(const Command& command, int microbatch, MicrobatchOutputs outputs) {

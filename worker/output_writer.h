@@ -23,14 +23,15 @@ class OutputWriter {
   // What it copies is recorded in `trace`. All must outlive it, and the download stream be drained before it ends.
   OutputWriter(Store& store, int worker, Device& device, OutputSignals& signals, WorkerTrace& trace);
 
-  // Until there is room on the device for the outputs of another microbatch: until those of all but kOutputPlaces - 1 are
-  // copied.
+  // Until there is room on the device for the outputs of another microbatch: until those of all but kOutputPlaces - 1
+  // are copied.
   [[nodiscard]] WaitResult wait_room(const WaitLimits& limits) const {
-    return num_written_ < kOutputPlaces ? WaitResult::kReached : copied_.wait_at_least(num_written_ + 1 - kOutputPlaces, limits);
+    return num_written_ < kOutputPlaces ? WaitResult::kReached
+                                        : copied_.wait_at_least(num_written_ + 1 - kOutputPlaces, limits);
   }
 
-  // Enqueues the copies of one microbatch's blocks, which the compute stream has been given to compute, and, after them, its
-  // event. Throws rp::Error (kNoResource) if the arena cannot grow. REQUIRES: there is room.
+  // Enqueues the copies of one microbatch's blocks, which the compute stream has been given to compute, and, after
+  // them, its event. Throws rp::Error (kNoResource) if the arena cannot grow. REQUIRES: there is room.
   void write(const Command& command, int microbatch, MicrobatchOutputs outputs);
 
   // What is enqueued on the download stream from now on comes after `event`.
@@ -62,8 +63,8 @@ class OutputWriter {
     std::uint64_t number = 0;  // of microbatches, with this one
   };
   std::array<Place, kOutputPlaces> places_;
-  std::uint64_t num_written_ = 0;                // microbatches
-  SequenceWord copied_{};                        // writer: the download stream. Of those
+  std::uint64_t num_written_ = 0;  // microbatches
+  SequenceWord copied_{};          // writer: the download stream. Of those
 };
 
 }  // namespace rp

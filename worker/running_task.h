@@ -32,7 +32,7 @@ class ScratchMemory {
 
 // What a stage computes with. Held from the upload of the weights until the last microbatch is enqueued.
 struct StageBuffer {
-  ScratchMemory weights;                    // working copies of the stage's weight groups
+  ScratchMemory weights;              // working copies of the stage's weight groups
   std::unique_ptr<Event> computed{};  // of the compute stream: behind the last task that used it
 };
 
@@ -44,7 +44,8 @@ struct GradientBuffer {
 
 class GradientDownloader;
 
-// Filled by the weight uploader, computed by the stage runner, given back by the gradient downloader; each hands it to the next.
+// Filled by the weight uploader, computed by the stage runner, given back by the gradient downloader; each hands it to
+// the next.
 struct RunningTask {
   Command command;
   std::uint64_t serial = 0;     // of the tasks of this worker, from 1
@@ -57,7 +58,7 @@ struct RunningTask {
   TaskTotals totals;
   Completion completion;
   std::unique_ptr<Event> written{};  // of the download stream: behind the outputs of its last microbatch
-  GradientDownloader* gradient_downloader = nullptr;            // for the last operation of its download
+  GradientDownloader* gradient_downloader = nullptr;  // for the last operation of its download
 
   [[nodiscard]] StageTask stage_task() const {
     return {.command = &command,

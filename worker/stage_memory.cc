@@ -15,12 +15,14 @@ std::byte* resize(ScratchMemory& memory, const Command& command, Device& device,
   try {
     return memory.resize(device, bytes, use);
   } catch (const Error& error) {
-    throw Error(error.code(), cat("layers ", command.first_layer, "-", command.end_layer - 1, " (a ", phase_name(command.phase), " stage): ",
-                                  error.what()));
+    throw Error(error.code(), cat("layers ", command.first_layer, "-", command.end_layer - 1, " (a ",
+                                  phase_name(command.phase), " stage): ", error.what()));
   }
 }
 
-const WeightGroupRecord& group_of(const Catalogue& catalogue, std::uint32_t use) { return catalogue.weight_groups()[catalogue.uses()[use].group]; }
+const WeightGroupRecord& group_of(const Catalogue& catalogue, std::uint32_t use) {
+  return catalogue.weight_groups()[catalogue.uses()[use].group];
+}
 
 }  // namespace
 
@@ -32,7 +34,8 @@ void place_weights(RunningTask& task, const Catalogue& catalogue, Device& device
   for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
     for (const std::uint32_t use : catalogue.uses_of(static_cast<int>(command.layer_base) + layer)) {
       const WeightGroupRecord& group = group_of(catalogue, use);
-      if (offset_of_group.emplace(catalogue.uses()[use].group, weight_bytes).second) weight_bytes += group.device_bytes();
+      if (offset_of_group.emplace(catalogue.uses()[use].group, weight_bytes).second)
+        weight_bytes += group.device_bytes();
       task.uses.push_back({.use = use});
     }
   }
@@ -57,7 +60,8 @@ bool place_gradients(RunningTask& task, ScratchMemory& accumulators, const Catal
   const GradientBytes bytes = gradient_bytes(task.command, catalogue);
   if (bytes.rounded == 0) return true;
   const bool are_new = accumulators.bytes() < bytes.accumulators;
-  std::byte* gradient = resize(task.gradient_buffer->gradients, task.command, device, bytes.rounded, MemoryUse::kGradients);
+  std::byte* gradient =
+      resize(task.gradient_buffer->gradients, task.command, device, bytes.rounded, MemoryUse::kGradients);
   std::byte* accumulator = resize(accumulators, task.command, device, bytes.accumulators, MemoryUse::kAccumulators);
   for (UseMemory& memory : task.uses) {
     const WeightGroupRecord& group = group_of(catalogue, memory.use);

@@ -1,6 +1,6 @@
 // worker/stage_memory.h
-// Where the weight groups of a stage lie in a task's device buffers: each group on whole pages, a tied group that is used twice
-// once, accumulators and gradients of those only that are trained.
+// Where the weight groups of a stage lie in a task's device buffers: each group on whole pages, a tied group that is
+// used twice once, accumulators and gradients of those only that are trained.
 #pragma once
 
 #include "device/device.h"
@@ -19,8 +19,9 @@ struct GradientBytes {
 };
 [[nodiscard]] GradientBytes gradient_bytes(const Command& command, const Catalogue& catalogue);
 
-// Of the uses that are trained: the rounded gradients, and the fp32 accumulators, which no other task needs until this one has
-// rounded them. Returns whether the accumulators are zeros already. REQUIRES: the task makes gradients and has a gradient buffer.
+// Of the uses that are trained: the rounded gradients, and the fp32 accumulators, which no other task needs until this
+// one has rounded them. Returns whether the accumulators are zeros already. REQUIRES: the task makes gradients and has
+// a gradient buffer.
 bool place_gradients(RunningTask& task, ScratchMemory& accumulators, const Catalogue& catalogue, Device& device);
 
 }  // namespace rp

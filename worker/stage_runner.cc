@@ -9,7 +9,8 @@
 
 namespace rp {
 
-StageRunner::StageRunner(WorkerParts& worker, StageExecutor& executor, const WeightUploader& weight_uploader, InputBuffers& inputs)
+StageRunner::StageRunner(WorkerParts& worker, StageExecutor& executor, const WeightUploader& weight_uploader,
+                         InputBuffers& inputs)
     : worker_(worker),
       executor_(executor),
       compute_(worker.device.stream(StreamKind::kCompute)),
@@ -46,7 +47,8 @@ void StageRunner::run_task(RunningTask& task) {
   if (!run_microbatches(task)) return;
   compute_.record(*task.stage_buffer->computed);
   if (task.completion.outcome == TaskOutcome::kDone) {
-    // Not in the compute stream, where the next task's kernels would wait while the link has outputs or gradients to download.
+    // Not in the compute stream, where the next task's kernels would wait while the link has outputs or gradients to
+    // download.
     outputs_.wait_event(*task.stage_buffer->computed);
     executor_.download(task.totals);
   }
@@ -56,7 +58,8 @@ void StageRunner::run_task(RunningTask& task) {
 }
 
 bool StageRunner::take_gradient_buffer(RunningTask& task) {
-  task.gradient_buffer = waits_.take_buffer(task.command, WaitKind::kOwnGradientBuffer, worker_.flow.free_gradient_buffers);
+  task.gradient_buffer =
+      waits_.take_buffer(task.command, WaitKind::kOwnGradientBuffer, worker_.flow.free_gradient_buffers);
   if (task.gradient_buffer == nullptr) return false;
   if (!place_gradients(task, accumulators_, worker_.store.catalogue(), worker_.device)) executor_.clear(task.uses);
   return true;
@@ -89,7 +92,8 @@ bool StageRunner::run_microbatches(RunningTask& task) {
 
 bool StageRunner::recompute(RunningTask& task, int microbatch) {
   const std::uint64_t n = next_microbatch_;
-  if (!wait_inputs(task, microbatch, [&](const WaitLimits& limits) { return inputs_.wait_recomputable(n, limits); })) return false;
+  if (!wait_inputs(task, microbatch, [&](const WaitLimits& limits) { return inputs_.wait_recomputable(n, limits); }))
+    return false;
   inputs_.compute_after_recomputable(n, compute_);
   const auto range = worker_.ranges.microbatch(microbatch, /*is_recompute=*/true);
   const std::int64_t since = now_ns();
@@ -101,8 +105,10 @@ bool StageRunner::recompute(RunningTask& task, int microbatch) {
 bool StageRunner::run_microbatch(RunningTask& task, int microbatch) {
   const Command& command = task.command;
   const std::uint64_t n = next_microbatch_;
-  if (!wait_inputs(task, microbatch, [&](const WaitLimits& limits) { return inputs_.wait_uploaded(n, limits); })) return false;
-  if (!waits_.wait(command, {.kind = WaitKind::kOwnOutputs}, [&](const WaitLimits& limits) { return outputs_.wait_room(limits); })) {
+  if (!wait_inputs(task, microbatch, [&](const WaitLimits& limits) { return inputs_.wait_uploaded(n, limits); }))
+    return false;
+  if (!waits_.wait(command, {.kind = WaitKind::kOwnOutputs},
+                   [&](const WaitLimits& limits) { return outputs_.wait_room(limits); })) {
     return false;
   }
   inputs_.compute_after_uploaded(n, compute_);
@@ -131,7 +137,8 @@ void StageRunner::publish_heartbeat() {
   heartbeat.publish_quietly(heartbeat.observe() + 1);
 }
 
-void StageRunner::fail_task(RunningTask& task, std::int64_t layer, int microbatch, const std::string& message, ExitCode code) {
+void StageRunner::fail_task(RunningTask& task, std::int64_t layer, int microbatch, const std::string& message,
+                            ExitCode code) {
   FailureRecord& record = worker_.store.failure(worker_.number);
   record.layer = layer;
   record.microbatch = microbatch;

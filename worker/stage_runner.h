@@ -1,9 +1,10 @@
 // worker/stage_runner.h
-// The thread that computes a worker's tasks, microbatch by microbatch, and enqueues their outputs on the download stream.
+// The thread that computes a worker's tasks, microbatch by microbatch, and enqueues their outputs on the download
+// stream.
 //
-// Owned by the Worker; run() is its thread, the only one that calls the StageExecutor, except for StageExecutor::collect(). Waits
-// for other threads of this worker only. Writes to the store: the worker's heartbeat, its failure record, the end of its warm-up, and by
-// its OutputWriter the outputs.
+// Owned by the Worker; run() is its thread, the only one that calls the StageExecutor, except for
+// StageExecutor::collect(). Waits for other threads of this worker only. Writes to the store: the worker's heartbeat,
+// its failure record, the end of its warm-up, and by its OutputWriter the outputs.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@ namespace rp {
 class StageRunner {
  public:
   // All must outlive it.
-  StageRunner(WorkerParts& worker, StageExecutor& executor, const WeightUploader& weight_uploader, InputBuffers& inputs);
+  StageRunner(WorkerParts& worker, StageExecutor& executor, const WeightUploader& weight_uploader,
+              InputBuffers& inputs);
 
   // First of all, in the thread of run(). Returns when the device has done all of it.
   void warm_up();

@@ -1,13 +1,15 @@
 // worker/task_flow.h
-// The tasks of a worker on their way through its threads: the memory of tasks and device buffers, the queues through which a
-// thread hands them to the next one, and the end of it all.
+// The tasks of a worker on their way through its threads: the memory of tasks and device buffers, the queues through
+// which a thread hands them to the next one, and the end of it all.
 //
 //   tasks             free -> weight uploader -> to_fetch -> input uploader
-//                                    -> to_run -> stage runner -> to_finish -> gradient downloader, download stream -> free
+//                                    -> to_run -> stage runner -> to_finish -> gradient downloader, download stream ->
+//                                    free
 //   stage buffers     free -> weight uploader -> stage runner -> free
 //   gradient buffers  free -> stage runner -> gradient downloader, download stream -> free
 //
-// The input uploader reads the command only, and has read it before the stage runner gives the task on, which needs its inputs.
+// The input uploader reads the command only, and has read it before the stage runner gives the task on, which needs its
+// inputs.
 //
 // Owned by the Worker; the queues are for any thread, the memory for whoever holds the task.
 #pragma once

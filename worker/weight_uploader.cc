@@ -109,8 +109,10 @@ bool WeightUploader::find_loss_scale(RunningTask& task) {
   task.loss_scale = 1;
   if (command.phase == Phase::kForward || !command.has(Command::kScalesLoss)) return true;
   const LossScaleRecord& record = worker_.store.loss_scale(command.pipeline);
-  if (!waits_.wait(command, {.kind = WaitKind::kLossScale, .numbers = {static_cast<std::int64_t>(command.version), command.pipeline}},
-                   [&](const WaitLimits& limits) { return record.version.wait_at_least(command.version, limits); })) {
+  if (!waits_.wait(
+          command,
+          {.kind = WaitKind::kLossScale, .numbers = {static_cast<std::int64_t>(command.version), command.pipeline}},
+          [&](const WaitLimits& limits) { return record.version.wait_at_least(command.version, limits); })) {
     return false;
   }
   task.loss_scale = record.scales[command.version % LossScaleRecord::kNumScales];

@@ -1,8 +1,9 @@
 // worker/weight_uploader.h
 // The first thread of a task's life: takes commands and uploads the weights of the next task while one computes.
 //
-// Owned by the Worker. run() is the weight uploader's thread; wait_weights() the stage runner's. Waits for `published` of each weight group and for
-// the loss scale; writes the head of the command ring. The upload stream must be drained before it is destroyed.
+// Owned by the Worker. run() is the weight uploader's thread; wait_weights() the stage runner's. Waits for `published`
+// of each weight group and for the loss scale; writes the head of the command ring. The upload stream must be drained
+// before it is destroyed.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +22,15 @@ class WeightUploader {
   // Until the worker stops. A task is given to input uploader and runner before its weights are uploaded.
   void run();
 
-  // Until the weights of the worker's task number `serial` are there, and with them what else the weight uploader fills in.
+  // Until the weights of the worker's task number `serial` are there, and with them what else the weight uploader fills
+  // in.
   [[nodiscard]] WaitResult wait_weights(std::uint64_t serial, const WaitLimits& limits) const {
     return weights_ready_.wait_at_least(serial, limits);
   }
   // What `stream` computes from now on comes after them. REQUIRES: wait_weights() said kReached.
-  void compute_after_weights(std::uint64_t serial, Stream& stream) const { weights_ready_.enqueue_wait(serial, stream); }
+  void compute_after_weights(std::uint64_t serial, Stream& stream) const {
+    weights_ready_.enqueue_wait(serial, stream);
+  }
 
   // Wakes who waits for a command, for room in the upload stream, or for weights.
   void wake() const;

@@ -13,8 +13,8 @@ namespace rp {
 
 namespace {
 
-constexpr StreamKind kAllStreams[] = {StreamKind::kUploadParameters, StreamKind::kUploadActivations, StreamKind::kCompute,
-                                      StreamKind::kDownload, StreamKind::kDownloadGradients};
+constexpr StreamKind kAllStreams[] = {StreamKind::kUploadParameters, StreamKind::kUploadActivations,
+                                      StreamKind::kCompute, StreamKind::kDownload, StreamKind::kDownloadGradients};
 
 }  // namespace
 
@@ -34,8 +34,8 @@ void Worker::serve() {
   const std::uint64_t epoch = epoch_word.observe();
   SequenceWord& acknowledged = parts_.store.worker_words(parts_.number).acknowledged;
   if (epoch == kEndEpoch) return acknowledged.publish(epoch + 1);  // the run ended before this worker began
-  // A coordinator in the same process does not wait for the acknowledgement and may have sent commands by now. So the other threads, which
-  // copy, start their work only when the stage runner is warm.
+  // A coordinator in the same process does not wait for the acknowledgement and may have sent commands by now. So the
+  // other threads, which copy, start their work only when the stage runner is warm.
   std::latch is_warm(1);
   const auto start = [this, &is_warm](const char* name, auto& thread) {
     return std::thread([this, &is_warm, name, &thread] {

@@ -2,9 +2,9 @@
 // One worker: takes commands, uploads weights, fetches inputs, computes, downloads results. It has no state that
 // outlives it.
 //
-// Threads, each with a part of a task's life and a class of its own: WeightUploader, InputUploader, StageRunner, GradientDownloader. A task goes from one
-// to the next through the TaskFlow. serve()'s own thread watches the epoch and the device. Every wait is for earlier slots or for what the
-// coordinator does with them (docs/design/protocol.md).
+// Threads, each with a part of a task's life and a class of its own: WeightUploader, InputUploader, StageRunner,
+// GradientDownloader. A task goes from one to the next through the TaskFlow. serve()'s own thread watches the epoch and
+// the device. Every wait is for earlier slots or for what the coordinator does with them (docs/design/protocol.md).
 //
 // The Store, Device and StageExecutor must outlive it.
 #pragma once
@@ -27,8 +27,8 @@ namespace rp {
 
 class Worker {
  public:
-  // Says on `board`, its entry of the fault board, what it is doing and what its threads wait for; and in `trace`, if there
-  // is one, what they did. `ranges`, if a profiler watches: around what it computes; they must outlive it.
+  // Says on `board`, its entry of the fault board, what it is doing and what its threads wait for; and in `trace`, if
+  // there is one, what they did. `ranges`, if a profiler watches: around what it computes; they must outlive it.
   Worker(Store& store, int number, Device& device, StageExecutor& executor, std::optional<FaultBoardEntry> board = {},
          TraceJournal* trace = nullptr, TaskRanges* ranges = nullptr);
   ~Worker();

@@ -22,8 +22,8 @@
 namespace rp {
 
 struct WorkerParts {
-  WorkerParts(Store& of_run, int of_worker, Device& own_device, std::optional<FaultBoardEntry> board, TraceJournal* journal,
-              TaskRanges* given_ranges, std::function<void(std::exception_ptr)> fail)
+  WorkerParts(Store& of_run, int of_worker, Device& own_device, std::optional<FaultBoardEntry> board,
+              TraceJournal* journal, TaskRanges* given_ranges, std::function<void(std::exception_ptr)> fail)
       : store(of_run),
         number(of_worker),
         device(own_device),

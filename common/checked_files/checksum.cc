@@ -36,7 +36,8 @@ std::string hex_text(const unsigned char* bytes, std::size_t count) {
 }
 
 bool is_plain_name(std::string_view name) {
-  return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\\\n\r\0", 5)) == std::string_view::npos;
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\\\n\r\0", 5)) == std::string_view::npos;
 }
 
 // The same as text() would write it, so that every change of a byte is found.
@@ -107,7 +108,9 @@ void Checksum::add(const void* data, std::uint64_t bytes) { state_->add(data, by
 
 std::string Checksum::hex() { return state_->hex(); }
 
-const char* ChecksumList::file_name(ChecksumKind kind) { return kind == ChecksumKind::kSha256 ? "SHA256SUMS" : "XXH128SUMS"; }
+const char* ChecksumList::file_name(ChecksumKind kind) {
+  return kind == ChecksumKind::kSha256 ? "SHA256SUMS" : "XXH128SUMS";
+}
 
 ChecksumList ChecksumList::read(const std::filesystem::path& directory, ChecksumKind kind) {
   const std::filesystem::path path = directory / file_name(kind);
@@ -122,7 +125,8 @@ ChecksumList ChecksumList::read(const std::filesystem::path& directory, Checksum
     }
     const std::string name(entry.substr(num_digits(kind) + 2));
     if (!list.entries_.empty() && name <= list.entries_.rbegin()->first) {
-      throw bad_input(path, "line ", line, ", of ", quoted_name(name), ", is not in the order of the names: the list is damaged");
+      throw bad_input(path, "line ", line, ", of ", quoted_name(name),
+                      ", is not in the order of the names: the list is damaged");
     }
     list.entries_.emplace(name, entry.substr(0, num_digits(kind)));
     begin = end + 1;
@@ -143,17 +147,21 @@ std::string ChecksumList::text() const {
 
 void ChecksumList::expect(const std::filesystem::path& file, const std::string& hex) const {
   const auto found = entries_.find(file.filename().string());
-  if (found == entries_.end()) throw bad_input(file, "is not listed in ", file_name(kind_), " beside it: one of the two is damaged");
-  if (found->second != hex) throw bad_input(file, "does not have its checksum in ", file_name(kind_), " beside it: it was changed or damaged");
+  if (found == entries_.end())
+    throw bad_input(file, "is not listed in ", file_name(kind_), " beside it: one of the two is damaged");
+  if (found->second != hex)
+    throw bad_input(file, "does not have its checksum in ", file_name(kind_), " beside it: it was changed or damaged");
 }
 
-void ChecksumList::verify_if_listed(const std::filesystem::path& directory, ChecksumKind kind, const std::vector<std::string>& files) {
+void ChecksumList::verify_if_listed(const std::filesystem::path& directory, ChecksumKind kind,
+                                    const std::vector<std::string>& files) {
   std::error_code ignored;
   if (!std::filesystem::exists(std::filesystem::symlink_status(directory / file_name(kind), ignored))) return;
   try {
     const ChecksumList list = read(directory, kind);
     for (const std::string& file : files) {
-      if (!list.entries_.contains(file)) throw bad_input(directory / file, "is not listed in ", file_name(kind), " beside it");
+      if (!list.entries_.contains(file))
+        throw bad_input(directory / file, "is not listed in ", file_name(kind), " beside it");
     }
     list.verify(directory);
   } catch (const Error& error) {

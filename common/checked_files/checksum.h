@@ -39,8 +39,8 @@ class ChecksumList {
  public:
   explicit ChecksumList(ChecksumKind kind) : kind_(kind) {}
 
-  // Reads the list of `directory`. Throws rp::Error (kBadInput) naming the list and its line if there is none, or if it has a
-  // line that text() does not write: so no byte of a list can change without a change of what it says.
+  // Reads the list of `directory`. Throws rp::Error (kBadInput) naming the list and its line if there is none, or if it
+  // has a line that text() does not write: so no byte of a list can change without a change of what it says.
   static ChecksumList read(const std::filesystem::path& directory, ChecksumKind kind);
 
   [[nodiscard]] static const char* file_name(ChecksumKind kind);
@@ -54,12 +54,13 @@ class ChecksumList {
 
   // Throws rp::Error (kBadInput) naming the file if it is not listed, or has another checksum than `hex`.
   void expect(const std::filesystem::path& file, const std::string& hex) const;
-  // Reads every listed file of `directory` from beginning to end. Throws rp::Error (kBadInput) naming the first one that is
-  // missing or has another checksum.
+  // Reads every listed file of `directory` from beginning to end. Throws rp::Error (kBadInput) naming the first one
+  // that is missing or has another checksum.
   void verify(const std::filesystem::path& directory) const;
-  // Verifies a directory by its own list, where it has one: not every directory of its kind was written by us. The list must name
-  // `files`.
-  static void verify_if_listed(const std::filesystem::path& directory, ChecksumKind kind, const std::vector<std::string>& files);
+  // Verifies a directory by its own list, where it has one: not every directory of its kind was written by us. The list
+  // must name `files`.
+  static void verify_if_listed(const std::filesystem::path& directory, ChecksumKind kind,
+                               const std::vector<std::string>& files);
 
  private:
   ChecksumKind kind_;

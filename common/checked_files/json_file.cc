@@ -44,11 +44,15 @@ json parse_json_file(const std::filesystem::path& path, std::string_view text) {
   }
 }
 
-std::int64_t whole_number(const std::filesystem::path& path, const json& object, const std::string& key, std::int64_t min, std::int64_t max) {
+std::int64_t whole_number(const std::filesystem::path& path, const json& object, const std::string& key,
+                          std::int64_t min, std::int64_t max) {
   const json& value = object.at(key);
-  const bool is_too_large = value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX);
-  if (!value.is_number_integer() || is_too_large || value.get<std::int64_t>() < min || value.get<std::int64_t>() > max) {
-    throw bad_input(path, "has ", value.dump(), " as \"", key, "\", which must be a whole number from ", min, " to ", max);
+  const bool is_too_large =
+      value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX);
+  if (!value.is_number_integer() || is_too_large || value.get<std::int64_t>() < min ||
+      value.get<std::int64_t>() > max) {
+    throw bad_input(path, "has ", value.dump(), " as \"", key, "\", which must be a whole number from ", min, " to ",
+                    max);
   }
   return value.get<std::int64_t>();
 }

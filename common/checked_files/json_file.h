@@ -20,7 +20,7 @@ namespace rp {
 // Returns a member of the object. It must be a whole number from `min` to `max`, written without a fraction or an
 // exponent: the parser holds all other numbers as floating-point ones, whose conversion to an integer may be undefined.
 // Throws rp::Error (kBadInput) naming `path`, the key and the value, and json::out_of_range if there is no such member.
-[[nodiscard]] std::int64_t whole_number(const std::filesystem::path& path, const nlohmann::json& object, const std::string& key,
-                                        std::int64_t min = 0, std::int64_t max = INT64_MAX);
+[[nodiscard]] std::int64_t whole_number(const std::filesystem::path& path, const nlohmann::json& object,
+                                        const std::string& key, std::int64_t min = 0, std::int64_t max = INT64_MAX);
 
 }  // namespace rp

@@ -71,7 +71,8 @@ void remove_stale_partials(const fs::path& target) {
 // Lists a file with its checksum once it is committed.
 class ListingObserver : public OutputFile::Observer {
  public:
-  ListingObserver(std::string name, std::shared_ptr<ChecksumList> list) : name_(std::move(name)), list_(std::move(list)), checksum_(list_->kind()) {}
+  ListingObserver(std::string name, std::shared_ptr<ChecksumList> list)
+      : name_(std::move(name)), list_(std::move(list)), checksum_(list_->kind()) {}
   void on_write(const void* data, std::uint64_t bytes) override { checksum_.add(data, bytes); }
   void on_commit() override { list_->add(name_, checksum_.hex()); }
 
@@ -108,7 +109,8 @@ OutputDirectory OutputDirectory::create(const fs::path& target, ChecksumKind che
   }
 }
 
-void OutputDirectory::make(const fs::path& target, ChecksumKind checksums, const std::function<void(const OutputDirectory&)>& write) {
+void OutputDirectory::make(const fs::path& target, ChecksumKind checksums,
+                           const std::function<void(const OutputDirectory&)>& write) {
   try {
     OutputDirectory directory = create(target, checksums);
     write(directory);
@@ -131,8 +133,10 @@ OutputDirectory::~OutputDirectory() {
   fs::remove_all(partial_, ignored);
 }
 
-OutputFile OutputDirectory::create_file(const std::string& name, std::uint64_t total_bytes, unsigned permissions) const {
-  return OutputFile::create(partial_ / name, total_bytes, std::make_unique<ListingObserver>(name, checksums_), permissions);
+OutputFile OutputDirectory::create_file(const std::string& name, std::uint64_t total_bytes,
+                                        unsigned permissions) const {
+  return OutputFile::create(partial_ / name, total_bytes, std::make_unique<ListingObserver>(name, checksums_),
+                            permissions);
 }
 
 void OutputDirectory::write_file(const std::string& name, std::string_view content, unsigned permissions) const {

@@ -27,14 +27,14 @@ class OutputDirectory {
   // Makes the parent directories, too. Fails at once if the target exists.
   static OutputDirectory create(const std::filesystem::path& target, ChecksumKind checksums = ChecksumKind::kSha256);
 
-  // create(), write() and commit(). What write() throws comes out when the directory is removed: where nobody catches an
-  // exception, as in most programs' main(), no destructor runs.
+  // create(), write() and commit(). What write() throws comes out when the directory is removed: where nobody catches
+  // an exception, as in most programs' main(), no destructor runs.
   static void make(const std::filesystem::path& target, ChecksumKind checksums,
                    const std::function<void(const OutputDirectory&)>& write);
 
-  // Removes a directory that commit() made, which is gone at once for everybody who looks for its name. What is left of it when
-  // this process is killed, or where a file cannot be removed yet, the next create() of its series removes. Throws rp::Error
-  // (kOutputFailed) if it keeps its name.
+  // Removes a directory that commit() made, which is gone at once for everybody who looks for its name. What is left of
+  // it when this process is killed, or where a file cannot be removed yet, the next create() of its series removes.
+  // Throws rp::Error (kOutputFailed) if it keeps its name.
   static void remove(const std::filesystem::path& target);
 
   OutputDirectory(OutputDirectory&&) = default;
@@ -48,7 +48,8 @@ class OutputDirectory {
   [[nodiscard]] OutputFile create_file(const std::string& name, std::uint64_t total_bytes = 0,
                                        unsigned permissions = OutputFile::kAnyonesPermissions) const;
   // The same for a small file that is at hand: written and committed.
-  void write_file(const std::string& name, std::string_view content, unsigned permissions = OutputFile::kAnyonesPermissions) const;
+  void write_file(const std::string& name, std::string_view content,
+                  unsigned permissions = OutputFile::kAnyonesPermissions) const;
   // Copies a file to `name` in this directory, with its permissions, and commits it.
   void copy_in(const InputFile& source, const std::string& name) const;
 
@@ -68,7 +69,7 @@ class OutputDirectory {
   std::filesystem::path target_;
   std::filesystem::path partial_;
   UnfinishedOutput unfinished_;
-  UniqueFd lock_;  // open on partial_, flock()ed; closed once committed or moved from
+  UniqueFd lock_;                            // open on partial_, flock()ed; closed once committed or moved from
   std::shared_ptr<ChecksumList> checksums_;  // also of its files that are being written
 };
 

@@ -20,7 +20,8 @@ constexpr std::size_t kBufferBytes = std::size_t{4} << 20;
 
 void DirectWriter::Free::operator()(std::byte* buffer) const { std::free(buffer); }
 
-DirectWriter::DirectWriter(int fd) : fd_(fd), buffer_(static_cast<std::byte*>(std::aligned_alloc(kBlockBytes, kBufferBytes))) {
+DirectWriter::DirectWriter(int fd)
+    : fd_(fd), buffer_(static_cast<std::byte*>(std::aligned_alloc(kBlockBytes, kBufferBytes))) {
   if (buffer_ == nullptr) throw std::bad_alloc();
   const int flags = fcntl(fd_, F_GETFL);
   is_direct_ = flags >= 0 && fcntl(fd_, F_SETFL, flags | O_DIRECT) == 0;

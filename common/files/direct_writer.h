@@ -1,8 +1,8 @@
 // common/files/direct_writer.h
 // Writes a large file past the page cache, where the file system lets us.
 //
-// Through the page cache the same file costs the processor several times as much (docs/design/checkpoints.md), which is wasted on
-// what nobody reads soon.
+// Through the page cache the same file costs the processor several times as much (docs/design/checkpoints.md), which is
+// wasted on what nobody reads soon.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ namespace rp {
 // Gathers what is written to a descriptor in a buffer of whole blocks. Functions return an errno, or 0.
 class DirectWriter {
  public:
-  // From the beginning of an empty file. Goes through the page cache, with the same buffer, where the file system takes no
-  // direct writes.
+  // From the beginning of an empty file. Goes through the page cache, with the same buffer, where the file system takes
+  // no direct writes.
   explicit DirectWriter(int fd);
   DirectWriter(const DirectWriter&) = delete;
   DirectWriter& operator=(const DirectWriter&) = delete;

@@ -12,7 +12,8 @@ std::vector<std::string> names_in(const fs::path& directory, std::error_code& fa
   do {
     entry = fs::directory_iterator(directory, failure);
   } while (failure == std::errc::interrupted);
-  for (; !failure && entry != fs::directory_iterator(); entry.increment(failure)) names.push_back(entry->path().filename().string());
+  for (; !failure && entry != fs::directory_iterator(); entry.increment(failure))
+    names.push_back(entry->path().filename().string());
   std::ranges::sort(names);
   return names;
 }

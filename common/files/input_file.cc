@@ -18,9 +18,11 @@ namespace {
 // The file is not to blame for all that can go wrong.
 Error not_opened(const std::filesystem::path& path, int error_number) {
   const bool lacks_descriptors = error_number == EMFILE || error_number == ENFILE;
-  if (!lacks_descriptors && error_number != ENOMEM) return bad_input(path, "cannot be opened: ", errno_text(error_number));
-  return Error(ExitCode::kNoResource, cat(path.string(), ": cannot be opened: ", errno_text(error_number),
-                                          lacks_descriptors ? "; raise the limit on open files (ulimit -n)" : "; free some memory"));
+  if (!lacks_descriptors && error_number != ENOMEM)
+    return bad_input(path, "cannot be opened: ", errno_text(error_number));
+  return Error(ExitCode::kNoResource,
+               cat(path.string(), ": cannot be opened: ", errno_text(error_number),
+                   lacks_descriptors ? "; raise the limit on open files (ulimit -n)" : "; free some memory"));
 }
 
 }  // namespace

@@ -54,9 +54,10 @@ void check_interrupted_output() {
   if (const int signal_number = g_interrupted_by.load(); signal_number != 0) throw Interrupted(signal_number);
 }
 
-OutputFile OutputFile::create(const std::filesystem::path& path, std::uint64_t total_bytes, std::unique_ptr<Observer> observer,
-                              unsigned permissions) {
-  UniqueFd fd(retry_interrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, permissions); }));
+OutputFile OutputFile::create(const std::filesystem::path& path, std::uint64_t total_bytes,
+                              std::unique_ptr<Observer> observer, unsigned permissions) {
+  UniqueFd fd(
+      retry_interrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, permissions); }));
   if (!fd) throw output_failed(path, "created", errno, 0);
   // Reserved now, so that a full disk is known now; file systems that cannot do it find out later.
   if (total_bytes > 0 && fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(total_bytes)) != 0 &&
@@ -68,7 +69,8 @@ OutputFile OutputFile::create(const std::filesystem::path& path, std::uint64_t t
   return OutputFile(path, std::move(fd), total_bytes, std::move(observer));
 }
 
-OutputFile::OutputFile(std::filesystem::path path, UniqueFd fd, std::uint64_t total_bytes, std::unique_ptr<Observer> observer)
+OutputFile::OutputFile(std::filesystem::path path, UniqueFd fd, std::uint64_t total_bytes,
+                       std::unique_ptr<Observer> observer)
     : path_(std::move(path)),
       fd_(std::move(fd)),
       total_bytes_(total_bytes),
@@ -91,7 +93,8 @@ void OutputFile::write(const void* data, std::uint64_t bytes) {
 
 std::uint64_t OutputFile::put(const std::byte* data, std::uint64_t bytes) {
   if (direct_ != nullptr) {
-    if (const int error = direct_->write(data, bytes); error != 0) throw output_failed(path_, "written", error, total_bytes_);
+    if (const int error = direct_->write(data, bytes); error != 0)
+      throw output_failed(path_, "written", error, total_bytes_);
     return bytes;
   }
   const ssize_t done = retry_interrupted([&] { return ::write(fd_.get(), data, bytes); });
@@ -104,7 +107,8 @@ void OutputFile::commit() {
   if (direct_ != nullptr) {
     if (const int error = direct_->finish(); error != 0) throw output_failed(path_, "written", error, total_bytes_);
   }
-  if (retry_interrupted([&] { return fsync(fd_.get()); }) != 0) throw output_failed(path_, "synced to disk", errno, total_bytes_);
+  if (retry_interrupted([&] { return fsync(fd_.get()); }) != 0)
+    throw output_failed(path_, "synced to disk", errno, total_bytes_);
   // Network file systems report a full disk here.
   if (::close(fd_.release()) != 0) throw output_failed(path_, "closed", errno, total_bytes_);
   if (observer_ != nullptr) observer_->on_commit();
@@ -155,7 +159,8 @@ UniqueFd reopen_pipe_without_waiting(int fd) {
 void sync_directory(const std::filesystem::path& directory) {
   const UniqueFd fd(retry_interrupted([&] { return ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
   if (!fd) throw output_failed(directory, "opened", errno, 0);
-  if (retry_interrupted([&] { return fsync(fd.get()); }) != 0 && errno != EINVAL) throw output_failed(directory, "synced to disk", errno, 0);
+  if (retry_interrupted([&] { return fsync(fd.get()); }) != 0 && errno != EINVAL)
+    throw output_failed(directory, "synced to disk", errno, 0);
 }
 
 }  // namespace rp

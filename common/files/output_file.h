@@ -17,8 +17,8 @@ namespace rp {
 
 // Writes a new file from its beginning to its end. Every failure throws rp::Error (kOutputFailed) with the path, the
 // system's reason and, where `total_bytes` was given, the space that the whole file needs. A file without commit() is
-// incomplete: remove it, or the directory it lies in (see OutputDirectory). A large file is written past the page cache, so that
-// up to 4 MiB of it lie on disk only after commit().
+// incomplete: remove it, or the directory it lies in (see OutputDirectory). A large file is written past the page
+// cache, so that up to 4 MiB of it lie on disk only after commit().
 class OutputFile {
  public:
   // Sees what is written, for a checksum.
@@ -34,8 +34,8 @@ class OutputFile {
   static constexpr unsigned kAnyonesPermissions = 0666;  // less the process's umask, as all permissions
 
   // Fails if the file exists.
-  static OutputFile create(const std::filesystem::path& path, std::uint64_t total_bytes = 0, std::unique_ptr<Observer> observer = nullptr,
-                           unsigned permissions = kAnyonesPermissions);
+  static OutputFile create(const std::filesystem::path& path, std::uint64_t total_bytes = 0,
+                           std::unique_ptr<Observer> observer = nullptr, unsigned permissions = kAnyonesPermissions);
 
   // Throws Interrupted, too: interrupt_unfinished_output().
   void write(const void* data, std::uint64_t bytes);
@@ -84,16 +84,18 @@ void check_interrupted_output();
 // Until nothing half-written lies on disk, as where several threads remove theirs.
 void wait_for_unfinished_output(const Deadline& deadline);
 
-// Writes a small file as a whole, in place of the one that may be there: a reader finds the old one or the new one. Throws
-// rp::Error (kOutputFailed), also if `path` is there and no regular file.
+// Writes a small file as a whole, in place of the one that may be there: a reader finds the old one or the new one.
+// Throws rp::Error (kOutputFailed), also if `path` is there and no regular file.
 void replace_file(const std::filesystem::path& path, std::string_view content);
 
-// Opens a file that outlives the run, as a log, or makes it: `flags` and `permissions` as those of open(2). Never through a link in its
-// place, never a pipe or device, and never waits. Throws rp::Error (kOutputFailed): path, the system's reason, `remedy`.
-[[nodiscard]] UniqueFd open_kept_file(const std::filesystem::path& path, int flags, unsigned permissions, std::string_view remedy);
+// Opens a file that outlives the run, as a log, or makes it: `flags` and `permissions` as those of open(2). Never
+// through a link in its place, never a pipe or device, and never waits. Throws rp::Error (kOutputFailed): path, the
+// system's reason, `remedy`.
+[[nodiscard]] UniqueFd open_kept_file(const std::filesystem::path& path, int flags, unsigned permissions,
+                                      std::string_view remedy);
 
-// The pipe behind a descriptor once more, to write into without waiting: a full one gives EAGAIN. Others that have the pipe open are not
-// concerned, as they would be by fcntl(). Nothing if it is no pipe.
+// The pipe behind a descriptor once more, to write into without waiting: a full one gives EAGAIN. Others that have the
+// pipe open are not concerned, as they would be by fcntl(). Nothing if it is no pipe.
 [[nodiscard]] UniqueFd reopen_pipe_without_waiting(int fd);
 
 // Makes the names in a directory permanent. Throws rp::Error (kOutputFailed). File systems that cannot sync a

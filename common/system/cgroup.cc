@@ -43,8 +43,8 @@ struct MemoryFiles {
   const char* usage;
   std::array<const char*, 2> cache;  // lines of memory.stat: file pages
 };
-constexpr MemoryFiles kMemoryV1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
-                                   {"total_inactive_file", "total_active_file"}};
+constexpr MemoryFiles kMemoryV1 = {
+    "memory.limit_in_bytes", "memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
 constexpr MemoryFiles kMemoryV2 = {"memory.max", "memory.current", {"inactive_file", "active_file"}};
 
 std::optional<std::uint64_t> number_in(const fs::path& file) {
@@ -122,8 +122,8 @@ std::vector<fs::path> Cgroup::levels(const std::string& controller) const {
     const std::string list = line.substr(first + 1, second - first - 1);
     if (!names_controller(list, controller)) continue;
     const fs::path path = fs::path(line.substr(second + 1)).relative_path();
-    const std::vector<fs::path> roots = controller.empty() ? std::vector{mount_ / "unified", mount_}
-                                                           : std::vector{mount_ / list, mount_ / controller};
+    const std::vector<fs::path> roots =
+        controller.empty() ? std::vector{mount_ / "unified", mount_} : std::vector{mount_ / list, mount_ / controller};
     const auto root = std::find_if(roots.begin(), roots.end(), directory_exists);
     if (root != roots.end()) return existing_levels(*root, path);
   }

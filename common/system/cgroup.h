@@ -19,8 +19,8 @@ class Cgroup {
 
   // CPUs' worth of time that may be used, the least of all levels; nullopt without a limit.
   [[nodiscard]] std::optional<double> cpu_quota() const;
-  // Bytes that may still be taken, the least of all levels; nullopt without a limit. File pages that a group caches count
-  // as free, since the kernel drops them first.
+  // Bytes that may still be taken, the least of all levels; nullopt without a limit. File pages that a group caches
+  // count as free, since the kernel drops them first.
   [[nodiscard]] std::optional<std::uint64_t> memory_left_bytes() const;
   // How often the kernel's out-of-memory killer struck in this group so far; nullopt if it does not say.
   [[nodiscard]] std::optional<std::uint64_t> num_oom_kills() const;

@@ -15,8 +15,7 @@ constexpr std::int64_t kTimerDelayNs = 200'000;
 
 void sleep_until_ns(std::int64_t end_ns) {
   const timespec end{.tv_sec = end_ns / kNsPerSecond, .tv_nsec = end_ns % kNsPerSecond};
-  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, nullptr) == EINTR) {
-  }
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, nullptr) == EINTR) {}
 }
 
 void sleep_exactly_until_ns(std::int64_t end_ns) {

@@ -18,7 +18,8 @@ inline std::int64_t now_ns() {
 // Sleeps until that time of the same clock, not a moment less.
 void sleep_until_ns(std::int64_t end_ns);
 
-// The same, and as little longer as can be: the last 0.2 ms, by which timers of virtual machines are late, are spun away.
+// The same, and as little longer as can be: the last 0.2 ms, by which timers of virtual machines are late, are spun
+// away.
 void sleep_exactly_until_ns(std::int64_t end_ns);
 
 // The kernel may not wake the calling thread later than it must, to save wake-ups (by default up to 50 us).
@@ -37,15 +38,18 @@ class Deadline {
   // At most 0 once it has passed.
   [[nodiscard]] std::int64_t left_ns() const { return end_ns_ == INT64_MAX ? INT64_MAX : end_ns_ - now_ns(); }
   [[nodiscard]] bool passed() const { return left_ns() <= 0; }
-  [[nodiscard]] Deadline later_by_ns(std::int64_t ns) const { return end_ns_ == INT64_MAX ? *this : Deadline(end_ns_ + ns); }
+  [[nodiscard]] Deadline later_by_ns(std::int64_t ns) const {
+    return end_ns_ == INT64_MAX ? *this : Deadline(end_ns_ + ns);
+  }
 
  private:
   explicit Deadline(std::int64_t end_ns) : end_ns_(end_ns) {}
   std::int64_t end_ns_;
 };
 
-// What is left of the time that a wait may take, of which only time counts in which this process runs: one that was stopped (Ctrl-Z, a
-// debugger, a suspended machine) goes on waiting as if nothing had been. To be asked at least ten times a second.
+// What is left of the time that a wait may take, of which only time counts in which this process runs: one that was
+// stopped (Ctrl-Z, a debugger, a suspended machine) goes on waiting as if nothing had been. To be asked at least ten
+// times a second.
 class Patience {
  public:
   explicit Patience(std::int64_t ns) : left_ns_(ns), asked_ns_(now_ns()) {}

@@ -6,8 +6,8 @@
 
 namespace rp {
 
-// Leaves a mapping out of core dumps, which would else hold the whole model and take minutes to write. With RP_CORE=full in the
-// environment it stays in. REQUIRES: `data` is the start of a page.
+// Leaves a mapping out of core dumps, which would else hold the whole model and take minutes to write. With
+// RP_CORE=full in the environment it stays in. REQUIRES: `data` is the start of a page.
 void keep_out_of_core_dump(void* data, std::uint64_t bytes);
 
 }  // namespace rp

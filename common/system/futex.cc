@@ -19,7 +19,8 @@ void futex_wait(const std::atomic<std::uint32_t>* word, std::uint32_t expected, 
 void futex_wait_until(const std::atomic<std::uint32_t>* word, std::uint32_t expected, std::int64_t end_ns) {
   const timespec end{.tv_sec = end_ns / 1'000'000'000, .tv_nsec = end_ns % 1'000'000'000};
   // This form of the call takes a time of CLOCK_MONOTONIC and not a length.
-  syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expected, end_ns == INT64_MAX ? nullptr : &end, nullptr, FUTEX_BITSET_MATCH_ANY);
+  syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expected, end_ns == INT64_MAX ? nullptr : &end, nullptr,
+          FUTEX_BITSET_MATCH_ANY);
 }
 
 void futex_wake_all(const std::atomic<std::uint32_t>* word) {

@@ -15,9 +15,9 @@ using CpuList = std::vector<int>;
 
 // How many cores' worth of work may run at once: the allowed CPUs, cut to the quota (rounded up); at least 1.
 [[nodiscard]] int usable_cores(const CpuList& allowed, std::optional<double> cpu_quota);
-// Threads for the optimizer on this many usable cores: without two for each worker on a GPU, which enqueues for its GPU from one and has
-// the driver's callbacks run on the other; at least 1. Workers on the processor count for nothing, since they compute while the
-// optimizer has little to do.
+// Threads for the optimizer on this many usable cores: without two for each worker on a GPU, which enqueues for its GPU
+// from one and has the driver's callbacks run on the other; at least 1. Workers on the processor count for nothing,
+// since they compute while the optimizer has little to do.
 [[nodiscard]] int optimizer_threads(int usable_cores, int num_gpu_workers);
 
 // Of this process: by its affinity mask and the quota of its control groups.

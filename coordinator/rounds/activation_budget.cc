@@ -55,7 +55,10 @@ RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalog
       rows.try_emplace(row, RowBlocks{.writer = slot, .last_reader = num_slots});
     }
   }
-  RoundMemory memory{.blocks = {}, .num_slots = num_slots, .num_microbatches = table.num_microbatches(), .rounds_overlap = rounds_overlap};
+  RoundMemory memory{.blocks = {},
+                     .num_slots = num_slots,
+                     .num_microbatches = table.num_microbatches(),
+                     .rounds_overlap = rounds_overlap};
   std::vector<RowBlocks>& blocks = memory.blocks;
   int table_is_read_until = num_slots - 1;
   for (auto& [row, block] : rows) {
@@ -66,7 +69,8 @@ RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalog
     block.bytes = bytes_of(table, row);
     if (block.bytes > 0) blocks.push_back(block);
   }
-  blocks.push_back({.writer = RowBlocks::kAtAcceptance, .last_reader = table_is_read_until,
+  blocks.push_back({.writer = RowBlocks::kAtAcceptance,
+                    .last_reader = table_is_read_until,
                     .bytes = RangeAllocator::rounded_bytes(round.table_bytes)});
   for (const Slot& slot : round.slots) memory.times.push_back(time_of(slot, times));
   return memory;
@@ -79,8 +83,9 @@ class SlotEnds {
  public:
   SlotEnds(const RoundMemory& round, int num_rounds, int num_workers)
       : num_microbatches_(static_cast<std::size_t>(round.num_microbatches)) {
-    const bool knows_times = static_cast<int>(round.times.size()) == round.num_slots &&
-                             std::all_of(round.times.begin(), round.times.end(), [](const SlotTime& time) { return time.work > 0; });
+    const bool knows_times =
+        static_cast<int>(round.times.size()) == round.num_slots &&
+        std::all_of(round.times.begin(), round.times.end(), [](const SlotTime& time) { return time.work > 0; });
     SlotClock clock(num_workers, round.num_microbatches, 0);
     for (int slot = 0; slot < num_rounds * round.num_slots; ++slot) {
       const int of_round = slot % round.num_slots;
@@ -90,7 +95,8 @@ class SlotEnds {
         const int waits_for = round.rounds_overlap ? slot - (kRoundsInFlight - 1) * round.num_slots - 1 : slot - 1;
         if (waits_for >= 0) ready = commits_[static_cast<std::size_t>(waits_for)];
       }
-      const double end = clock.run(knows_times ? round.times[static_cast<std::size_t>(of_round)] : SlotTime{.work = 1}, ready);
+      const double end =
+          clock.run(knows_times ? round.times[static_cast<std::size_t>(of_round)] : SlotTime{.work = 1}, ready);
       ends_.insert(ends_.end(), clock.ends().begin(), clock.ends().end());
       commits_.push_back(commits_.empty() ? end : std::max(end, commits_.back()));
     }
@@ -130,7 +136,8 @@ std::vector<std::uint64_t> peaks(const RoundMemory& memory, int first_worker, in
           alive.back() += block.bytes;
         } else {
           const int writer = first + block.writer;
-          alive[static_cast<std::size_t>((writer + shift) % num_workers)] += block.bytes * ends.num_ended(writer, point) / num_microbatches;
+          alive[static_cast<std::size_t>((writer + shift) % num_workers)] +=
+              block.bytes * ends.num_ended(writer, point) / num_microbatches;
         }
       }
     }

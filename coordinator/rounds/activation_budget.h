@@ -1,6 +1,6 @@
 // coordinator/rounds/activation_budget.h
-// How long the activation arenas become in a run, told from one of its rounds. (The sizes of blocks are known when a round
-// has made them, not before.)
+// How long the activation arenas become in a run, told from one of its rounds. (The sizes of blocks are known when a
+// round has made them, not before.)
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@
 
 namespace rp {
 
-// All microbatches of one row of a round's table. Slots are counted from the round's first one; slot num_slots + i is the
-// next round's slot i.
+// All microbatches of one row of a round's table. Slots are counted from the round's first one; slot num_slots + i is
+// the next round's slot i.
 struct RowBlocks {
   int writer = 0;       // its slot; kAtAcceptance: the coordinator
   int last_reader = 0;  // the slot whose commit frees them
@@ -30,8 +30,8 @@ struct RoundMemory {
   std::vector<RowBlocks> blocks;
   int num_slots = 0;
   int num_microbatches = 1;
-  // Whether the next round's first slot may run before this round's last one is committed. (Where it needs the weights that
-  // this round's step makes, it may not.)
+  // Whether the next round's first slot may run before this round's last one is committed. (Where it needs the weights
+  // that this round's step makes, it may not.)
   bool rounds_overlap = true;
   std::vector<SlotTime> times{};  // of the slots; all alike if it is empty, or the work of one is 0: not known
 
@@ -42,17 +42,18 @@ struct RoundMemory {
   }
 };
 // `times`: of the pipeline's layers. REQUIRES: the round's slots are committed, its table and its origins still there.
-[[nodiscard]] RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalogue& catalogue, bool rounds_overlap,
-                                    const std::vector<LayerTiming>& times);
+[[nodiscard]] RoundMemory memory_of(const Round& round, const RoundTable& table, const Catalogue& catalogue,
+                                    bool rounds_overlap, const std::vector<LayerTiming>& times);
 
 // Bytes by arena: those of the workers, then the coordinator's.
 class ActivationBudget {
  public:
   explicit ActivationBudget(int num_workers);
 
-  // A round of this kind, whose first slot was worker `first_worker`'s, is done. The budget is what the rounds so far needed by
-  // this reckoning, and what rounds like the last one of each kind will need, whichever worker they begin with: the most that
-  // is alive at once while they follow each other, kRoundsInFlight accepted, each worker at one slot.
+  // A round of this kind, whose first slot was worker `first_worker`'s, is done. The budget is what the rounds so far
+  // needed by this reckoning, and what rounds like the last one of each kind will need, whichever worker they begin
+  // with: the most that is alive at once while they follow each other, kRoundsInFlight accepted, each worker at one
+  // slot.
   void learn(PlanKind kind, RoundMemory round, int first_worker);
 
   // For pipelines side by side.

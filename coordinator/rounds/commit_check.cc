@@ -11,11 +11,13 @@ namespace rp {
 namespace {
 
 std::string task_text(const Round& round, const Slot& slot) {
-  return cat("slot ", slot.number, " (", phase_name(slot.phase), " of layers ", slot.layers.first, "-", slot.layers.end - 1,
-             " of pipeline ", round.traits.pipeline, ", round ", round.number, ", step ", round.step, ") on worker ", slot.worker);
+  return cat("slot ", slot.number, " (", phase_name(slot.phase), " of layers ", slot.layers.first, "-",
+             slot.layers.end - 1, " of pipeline ", round.traits.pipeline, ", round ", round.number, ", step ",
+             round.step, ") on worker ", slot.worker);
 }
 
-void check_seen(const Catalogue& catalogue, Round& round, const Slot& slot, std::uint32_t group, const WeightsSeen& seen) {
+void check_seen(const Catalogue& catalogue, Round& round, const Slot& slot, std::uint32_t group,
+                const WeightsSeen& seen) {
   const std::uint64_t wanted = catalogue.weight_groups()[group].is_trained != 0 ? round.version : 0;
   const WeightsSeen& first = round.weights_seen.emplace(group, seen).first->second;
   if (seen.version == wanted && seen == first) return;
@@ -43,7 +45,8 @@ void check_weights_seen(Store& store, Round& round, const Slot& slot) {
   }
   for (const std::uint32_t group : missing) {
     if (found.contains(group)) continue;
-    throw violation_of(ProtocolRule::kSameWeights, cat(task_text(round, slot), " is complete and has never uploaded weight group ", group));
+    throw violation_of(ProtocolRule::kSameWeights,
+                       cat(task_text(round, slot), " is complete and has never uploaded weight group ", group));
   }
 }
 
@@ -65,9 +68,10 @@ void check_kept_block(Store& store, const RoundTable& table, BlockRow row, int m
   const std::uint64_t wanted = table.checksum(row.kind, row.index, microbatch);
   const std::uint64_t found = DataChecksum::of({store.block_data(place), place.bytes});
   if (found == wanted) return;
-  throw violation_of(ProtocolRule::kBlocksStay,
-                     cat("a block that is kept for the caller (boundary or layer ", row.index, ", microbatch ", microbatch,
-                         ", written by slot ", number_of(place.slot), ") had checksum ", wanted, " and has now ", found));
+  throw violation_of(
+      ProtocolRule::kBlocksStay,
+      cat("a block that is kept for the caller (boundary or layer ", row.index, ", microbatch ", microbatch,
+          ", written by slot ", number_of(place.slot), ") had checksum ", wanted, " and has now ", found));
 }
 
 }  // namespace rp

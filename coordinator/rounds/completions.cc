@@ -23,8 +23,9 @@ std::optional<Completion> Completions::wait(int worker, std::uint64_t slot, Wait
     progress = store_.progress();
     if (silent_ns > store_.header().wait_timeout_ns) {
       if (on_hang_) on_hang_();
-      throw Error(ExitCode::kHang, cat("worker ", worker, " does not complete its task, and nothing was computed or updated for ",
-                                       store_.header().wait_timeout_ns / kNsPerSecond, " s; is it stopped?"));
+      throw Error(ExitCode::kHang,
+                  cat("worker ", worker, " does not complete its task, and nothing was computed or updated for ",
+                      store_.header().wait_timeout_ns / kNsPerSecond, " s; is it stopped?"));
     }
   }
   record.publish_none();

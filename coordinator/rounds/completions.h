@@ -24,9 +24,9 @@ class Completions {
   static constexpr std::int64_t kShortWait = kNsPerMs;
   static constexpr std::int64_t kLongWait = 100 * kNsPerMs;
 
-  // The worker's next completion: that of `slot`, since a worker keeps slot order. Nothing after stop(). Calls `work` before
-  // each sleep, which says for how long, in ns; what is waited for stands in `record` meanwhile. Throws rp::Error (kHang)
-  // when nothing was computed or updated for the store's wait_timeout_ns.
+  // The worker's next completion: that of `slot`, since a worker keeps slot order. Nothing after stop(). Calls `work`
+  // before each sleep, which says for how long, in ns; what is waited for stands in `record` meanwhile. Throws
+  // rp::Error (kHang) when nothing was computed or updated for the store's wait_timeout_ns.
   [[nodiscard]] std::optional<Completion> wait(int worker, std::uint64_t slot, WaitRecord& record,
                                                const std::function<std::int64_t()>& work);
   void stop();

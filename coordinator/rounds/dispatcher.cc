@@ -31,7 +31,8 @@ void Dispatcher::dispatch() {
     for (std::size_t i = flight.first_slot; i < flight.end_slot; ++i) {
       Slot& slot = flight.round->slots[i];
       if (slot.number < num_dispatched_) continue;
-      if (outstanding_[slot.number % commands_.size()] > kTasksAhead) return;  // in slot order: later slots wait as well
+      if (outstanding_[slot.number % commands_.size()] > kTasksAhead)
+        return;  // in slot order: later slots wait as well
       send(*flight.round, slot);
     }
   }

@@ -1,6 +1,6 @@
 // coordinator/rounds/dispatcher.h
-// The one order of slots, for the rounds of all pipelines: numbers them, sends each to its worker as soon as that is not
-// too far ahead, and knows which one is committed next (docs/design/protocol.md).
+// The one order of slots, for the rounds of all pipelines: numbers them, sends each to its worker as soon as that is
+// not too far ahead, and knows which one is committed next (docs/design/protocol.md).
 //
 // Owned by the Coordinator and guarded by its mutex. The Store must outlive it.
 #pragma once

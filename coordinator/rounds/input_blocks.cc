@@ -6,7 +6,8 @@
 
 namespace rp {
 
-void InputBlocks::place(const BlockContents& contents, const RoundTable& table, BlockKind kind, int index, int microbatch) {
+void InputBlocks::place(const BlockContents& contents, const RoundTable& table, BlockKind kind, int index,
+                        int microbatch) {
   const BlockLayout layout = lay_out_block(contents.tensors, contents.structure.size());
   const std::uint64_t offset = allocate(layout.bytes);
   std::byte* memory = store_.arena(kCoordinatorArena).data(offset, layout.bytes);
@@ -15,7 +16,8 @@ void InputBlocks::place(const BlockContents& contents, const RoundTable& table, 
     const TensorView& tensor = contents.tensors[i];
     if (tensor.desc.bytes() > 0) std::memcpy(memory + layout.tensors[i].offset, tensor.data, tensor.desc.bytes());
   }
-  table.place(kind, index, microbatch) = {.slot = 0, .arena = kCoordinatorArena, .offset = offset, .bytes = layout.bytes};
+  table.place(kind, index, microbatch) = {
+      .slot = 0, .arena = kCoordinatorArena, .offset = offset, .bytes = layout.bytes};
   if (table.is_checked()) table.checksum(kind, index, microbatch) = DataChecksum::of({memory, layout.bytes});
 }
 

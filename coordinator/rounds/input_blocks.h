@@ -32,8 +32,8 @@ class InputBlocks {
  public:
   explicit InputBlocks(Store& store) : store_(store), allocator_(store.arena(kCoordinatorArena)) {}
 
-  // Copies the contents into a new block, which becomes that of a row of `table`. Throws rp::Error (kNoResource) if it does
-  // not fit.
+  // Copies the contents into a new block, which becomes that of a row of `table`. Throws rp::Error (kNoResource) if it
+  // does not fit.
   void place(const BlockContents& contents, const RoundTable& table, BlockKind kind, int index, int microbatch);
 
   // A new empty table, for a round that has none. Throws likewise.

@@ -22,7 +22,8 @@ bool is_saved(const Round& round, const LayerRange& stage, int boundary) {
 std::vector<Slot> slots_of(const Plan& plan, int num_layers, int first_trained_layer) {
   std::vector<Slot> slots;
   for (const LayerRange& range : plan.forward) slots.push_back({.phase = Phase::kForward, .layers = range});
-  if (plan.fused_start < num_layers) slots.push_back({.phase = Phase::kFused, .layers = {plan.fused_start, num_layers}});
+  if (plan.fused_start < num_layers)
+    slots.push_back({.phase = Phase::kFused, .layers = {plan.fused_start, num_layers}});
   for (LayerRange range : plan.backward) {
     range.first = std::max(range.first, first_trained_layer);
     if (range.first < range.end) slots.push_back({.phase = Phase::kBackward, .layers = range});

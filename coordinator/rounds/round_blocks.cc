@@ -4,8 +4,10 @@
 
 namespace rp {
 
-void RoundBlocks::import(Round& round, const std::vector<BlockOfRound>& inputs, const std::vector<BlockOfRound>& arguments) {
-  for (std::size_t i = 0; i < inputs.size(); ++i) set_origin(round, {BlockKind::kInputImport, static_cast<int>(i)}, inputs[i]);
+void RoundBlocks::import(Round& round, const std::vector<BlockOfRound>& inputs,
+                         const std::vector<BlockOfRound>& arguments) {
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    set_origin(round, {BlockKind::kInputImport, static_cast<int>(i)}, inputs[i]);
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     set_origin(round, {BlockKind::kArgumentImport, static_cast<int>(i)}, arguments[i]);
   }
@@ -14,8 +16,10 @@ void RoundBlocks::import(Round& round, const std::vector<BlockOfRound>& inputs, 
 void RoundBlocks::add_readers(Round& round) {
   const RoundTable table = store_.round_table(round);
   for (const auto& [row, origin] : round.origins) {
-    table.origin(row.kind, row.index) = {.table = origin.round->table, .table_bytes = origin.round->table_bytes,
-                                         .kind = origin.row.kind, .index = origin.row.index};
+    table.origin(row.kind, row.index) = {.table = origin.round->table,
+                                         .table_bytes = origin.round->table_bytes,
+                                         .kind = origin.row.kind,
+                                         .index = origin.row.index};
   }
   for (const Slot& slot : round.slots) {
     const Command command = command_of(round, slot);

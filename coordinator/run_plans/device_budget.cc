@@ -24,7 +24,8 @@ StageLimits DeviceBudget::stages_of_one_layer(int num_layers, PlanKind kind) {
   return limits;
 }
 
-StageLimits DeviceBudget::take(const std::vector<LayerCost>& costs, RecomputeGrain recompute, PlanKind kind, int max_fused_layers) {
+StageLimits DeviceBudget::take(const std::vector<LayerCost>& costs, RecomputeGrain recompute, PlanKind kind,
+                               int max_fused_layers) {
   StageLimits limits;
   try {
     limits = stage_limits(costs, capacity_bytes(), recompute, max_fused_layers, kind, taken_);

@@ -1,6 +1,6 @@
 // coordinator/run_plans/device_budget.h
-// The memory of the smallest worker's device, and what the plans of a run have of it: they share the workers' buffers, which are
-// kept, so all of them together must fit.
+// The memory of the smallest worker's device, and what the plans of a run have of it: they share the workers' buffers,
+// which are kept, so all of them together must fit.
 //
 // Owned by StagePlans.
 #pragma once
@@ -25,15 +25,18 @@ class DeviceBudget {
 
   // All plans are made anew.
   void clear() { taken_ = {}; }
-  // How long the stages of one more pipeline and kind may be beside those so far, the fused one with so many layers beside the head.
-  // Stages of one layer where there is no room for longer ones, or even for these: they have run by then, and nothing needs less.
-  [[nodiscard]] StageLimits take(const std::vector<LayerCost>& costs, RecomputeGrain recompute, PlanKind kind, int max_fused_layers);
+  // How long the stages of one more pipeline and kind may be beside those so far, the fused one with so many layers
+  // beside the head. Stages of one layer where there is no room for longer ones, or even for these: they have run by
+  // then, and nothing needs less.
+  [[nodiscard]] StageLimits take(const std::vector<LayerCost>& costs, RecomputeGrain recompute, PlanKind kind,
+                                 int max_fused_layers);
   // A plan that is given.
   void take(const std::vector<LayerCost>& costs, const Plan& plan, RecomputeGrain recompute) {
     taken_ = largest(taken_, gpu_memory(costs, plan, recompute));
   }
   // Whether this plan fits by itself.
-  [[nodiscard]] bool has_room_for(const std::vector<LayerCost>& costs, const Plan& plan, RecomputeGrain recompute) const;
+  [[nodiscard]] bool has_room_for(const std::vector<LayerCost>& costs, const Plan& plan,
+                                  RecomputeGrain recompute) const;
 
   // Of `num_layers` layers: what is known to need the least.
   [[nodiscard]] static StageLimits stages_of_one_layer(int num_layers, PlanKind kind);

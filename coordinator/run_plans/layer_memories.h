@@ -1,6 +1,6 @@
 // coordinator/run_plans/layer_memories.h
-// What the layers of a pipeline take of a worker's device: weights and gradients by the catalogue, activations and workspace as its
-// rounds measured them, for the largest microbatch so far.
+// What the layers of a pipeline take of a worker's device: weights and gradients by the catalogue, activations and
+// workspace as its rounds measured them, for the largest microbatch so far.
 #pragma once
 
 #include <vector>

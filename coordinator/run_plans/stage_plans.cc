@@ -17,21 +17,24 @@ constexpr int kFitAfter = 1;
 
 constexpr std::array<PlanKind, kNumPlanKinds> kKinds = {PlanKind::kFused, PlanKind::kTrain, PlanKind::kInfer};
 
-// From the end of a task to the start of the next one on another worker, beyond the copies: benchmarks/dispatch_overhead.
+// From the end of a task to the start of the next one on another worker, beyond the copies:
+// benchmarks/dispatch_overhead.
 constexpr double kHopMs = 0.1;
 constexpr double kMsPerNs = 1e-6;
 // Beside the head in the fused stage of a plan that is searched for: it keeps the activations of its layers.
 constexpr int kMaxFusedLayers = 2;
 
-// On processors, whose memory is the host's, a step of several rounds may have a fused stage of all layers: then each worker computes
-// rounds of its own, recomputes nothing and waits for no other. In a step of one round the other workers would wait for that stage.
+// On processors, whose memory is the host's, a step of several rounds may have a fused stage of all layers: then each
+// worker computes rounds of its own, recomputes nothing and waits for no other. In a step of one round the other
+// workers would wait for that stage.
 int max_fused_layers(const PlanSettings& settings, int num_layers) {
   return settings.fits_device || settings.search->rounds_per_step == 1 ? kMaxFusedLayers : num_layers - 1;
 }
 
 std::uint64_t bytes_of(const Catalogue& catalogue, int layer) {
   std::uint64_t bytes = 0;
-  for (const std::uint32_t use : catalogue.uses_of(layer)) bytes += catalogue.weight_groups()[catalogue.uses()[use].group].bytes();
+  for (const std::uint32_t use : catalogue.uses_of(layer))
+    bytes += catalogue.weight_groups()[catalogue.uses()[use].group].bytes();
   return bytes;
 }
 
@@ -89,7 +92,8 @@ bool StagePlans::fits(const PipelinePlans& pipeline) const {
   if (!pipeline.settings.fits_device || !room_.is_known()) return true;
   return std::all_of(kKinds.begin(), kKinds.end(), [&](PlanKind kind) {
     return !knows_times(pipeline, kind) ||
-           room_.has_room_for(pipeline.memories->costs(), pipeline.plans[static_cast<std::size_t>(kind)], pipeline.settings.recompute);
+           room_.has_room_for(pipeline.memories->costs(), pipeline.plans[static_cast<std::size_t>(kind)],
+                              pipeline.settings.recompute);
   });
 }
 
@@ -105,7 +109,9 @@ void StagePlans::cut_anew(PipelinePlans& pipeline) {
   }
 }
 
-int StagePlans::first_replan(const PipelinePlans& pipeline) { return pipeline.settings.fits_device ? kFitAfter : kReplanAfter; }
+int StagePlans::first_replan(const PipelinePlans& pipeline) {
+  return pipeline.settings.fits_device ? kFitAfter : kReplanAfter;
+}
 
 bool StagePlans::knows_times(const PipelinePlans& pipeline, PlanKind kind) {
   const int least = first_replan(pipeline);
@@ -155,19 +161,21 @@ void StagePlans::cut_together(bool measured) {
     if (limits.threshold > 0) threshold = threshold > 0 ? std::min(threshold, limits.threshold) : limits.threshold;
   }
   if (cut.empty()) return;
-  // Before anything is measured the layers' costs stand for their times, except where a device's memory bounds the stages.
+  // Before anything is measured the layers' costs stand for their times, except where a device's memory bounds the
+  // stages.
   if (cut.size() == 1 && is_searched(*cut.front()) && (measured || !cut.front()->settings.fits_device)) {
     cut.front()->plans[static_cast<std::size_t>(PlanKind::kFused)] = search(*cut.front(), requests.front(), measured);
     return;
   }
   std::vector<Plan> plans = balanced_plans(requests, min_stages, threshold);
-  for (std::size_t i = 0; i < cut.size(); ++i) cut[i]->plans[static_cast<std::size_t>(cut[i]->main_kind)] = std::move(plans[i]);
+  for (std::size_t i = 0; i < cut.size(); ++i)
+    cut[i]->plans[static_cast<std::size_t>(cut[i]->main_kind)] = std::move(plans[i]);
 }
 
 // With one worker every plan takes the same time.
 bool StagePlans::is_searched(const PipelinePlans& pipeline) {
-  return pipeline.settings.search && pipeline.settings.search->num_workers > 1 && pipeline.main_kind == PlanKind::kFused &&
-         pipeline.bytes.size() > 1;
+  return pipeline.settings.search && pipeline.settings.search->num_workers > 1 &&
+         pipeline.main_kind == PlanKind::kFused && pipeline.bytes.size() > 1;
 }
 
 Plan StagePlans::search(const PipelinePlans& pipeline, const PlanRequest& request, bool measured) {
@@ -191,7 +199,8 @@ Plan StagePlans::search(const PipelinePlans& pipeline, const PlanRequest& reques
   for (std::size_t first = 0; first < num_layers; ++first) {
     std::size_t end = first + 1;
     std::uint64_t bytes = request.layers[first].bytes;
-    while (end < num_layers && request.layers[end].bytes <= request.max_stage_bytes - std::min(bytes, request.max_stage_bytes)) {
+    while (end < num_layers &&
+           request.layers[end].bytes <= request.max_stage_bytes - std::min(bytes, request.max_stage_bytes)) {
       bytes += request.layers[end++].bytes;
     }
     task.limits.forward.push_back(static_cast<int>(end));

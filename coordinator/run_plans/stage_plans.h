@@ -1,12 +1,12 @@
 // coordinator/run_plans/stage_plans.h
 // The plans that the pipelines of a run use, and how automatic ones follow the layers' times.
 //
-// Pipelines whose plans are automatic share the workers, so they are cut together: all of their stages are about as long. One
-// that trains alone is cut so that its simulated step is short.
+// Pipelines whose plans are automatic share the workers, so they are cut together: all of their stages are about as
+// long. One that trains alone is cut so that its simulated step is short.
 //
-// On devices with memory of their own, a pipeline's first rounds have stages of one layer, since nobody knows what its layers take there;
-// after one round stages are as long as what was measured allows. A round that takes more than those before, as one of longer sequences,
-// has them cut anew where they do not fit any more.
+// On devices with memory of their own, a pipeline's first rounds have stages of one layer, since nobody knows what its
+// layers take there; after one round stages are as long as what was measured allows. A round that takes more than those
+// before, as one of longer sequences, has them cut anew where they do not fit any more.
 //
 // Owned by the Coordinator and guarded by its mutex. The Catalogue must outlive it.
 #pragma once
@@ -35,12 +35,12 @@ struct PlanSearchSettings {
 };
 
 struct PlanSettings {
-  std::optional<Plan> by_hand{};            // else automatic
+  std::optional<Plan> by_hand{};               // else automatic
   std::optional<PlanSearchSettings> search{};  // for fused rounds of a pipeline alone; else all plans are balanced
-  PlanKind first_kind = PlanKind::kFused;   // what its rounds will most likely be
-  std::vector<double> forward_costs{};      // of the layers, before their times are known; empty: their bytes
-  PlanLimits limits{};                      // 0: no bound
-  bool fits_device = false;                 // the workers' devices have memory of their own, which bounds the stages
+  PlanKind first_kind = PlanKind::kFused;      // what its rounds will most likely be
+  std::vector<double> forward_costs{};         // of the layers, before their times are known; empty: their bytes
+  PlanLimits limits{};                         // 0: no bound
+  bool fits_device = false;                    // the workers' devices have memory of their own, which bounds the stages
   RecomputeGrain recompute = RecomputeGrain::kStage;  // of rounds that say nothing else
 };
 

@@ -19,7 +19,8 @@ double EmulatedGroupUpdater::square_sum(std::uint32_t group) {
 }
 
 void EmulatedGroupUpdater::write_gradient(std::uint32_t, const UpdateStep&, float*) {
-  throw Error(ExitCode::kUsage, "an emulated device computes no gradients that a function could apply; use an optimizer's rule");
+  throw Error(ExitCode::kUsage,
+              "an emulated device computes no gradients that a function could apply; use an optimizer's rule");
 }
 
 void EmulatedGroupUpdater::update(std::uint32_t group, std::uint64_t, std::span<const UpdateSpan> rules) {
@@ -32,7 +33,9 @@ std::uint64_t EmulatedGroupUpdater::sum_bytes(std::uint32_t use, bool begins) co
   return group.num_elements * (dtype_bytes(group.dtype) + 2 * kFloat + (begins ? kFloat : 0));
 }
 
-std::uint64_t EmulatedGroupUpdater::norm_bytes(std::uint32_t group) const { return gradient_bytes(catalogue_.weight_groups()[group]); }
+std::uint64_t EmulatedGroupUpdater::norm_bytes(std::uint32_t group) const {
+  return gradient_bytes(catalogue_.weight_groups()[group]);
+}
 
 std::uint64_t EmulatedGroupUpdater::update_bytes(std::uint32_t index, bool skipped) const {
   const WeightGroupRecord& group = catalogue_.weight_groups()[index];
@@ -40,7 +43,8 @@ std::uint64_t EmulatedGroupUpdater::update_bytes(std::uint32_t index, bool skipp
   if (skipped) return working + group.num_elements * kFloat * (working > 0 ? 1 : 2);
   // Master and moments are read and written.
   std::uint64_t num_kept = 1;
-  for (const std::uint64_t moment : {group.moment1_offset, group.moment2_offset}) num_kept += moment == kNoOffset ? 0 : 1;
+  for (const std::uint64_t moment : {group.moment1_offset, group.moment2_offset})
+    num_kept += moment == kNoOffset ? 0 : 1;
   return gradient_bytes(group) + group.num_elements * 2 * kFloat * num_kept + working;
 }
 

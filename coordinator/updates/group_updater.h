@@ -1,6 +1,6 @@
 // coordinator/updates/group_updater.h
-// What a step does to one weight group in the host store: sums and norms of its gradients, and the update. When that may be is for
-// Updates to say, which owns one and uses it in one thread.
+// What a step does to one weight group in the host store: sums and norms of its gradients, and the update. When that
+// may be is for Updates to say, which owns one and uses it in one thread.
 #pragma once
 
 #include <cstdint>

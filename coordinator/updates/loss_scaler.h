@@ -1,6 +1,6 @@
 // coordinator/updates/loss_scaler.h
-// The loss scale of a pipeline, by version of the weights: see LossScaling and LossScaleRecord. Without loss scaling every
-// scale is 1 and nothing is published.
+// The loss scale of a pipeline, by version of the weights: see LossScaling and LossScaleRecord. Without loss scaling
+// every scale is 1 and nothing is published.
 //
 // Owned by the Updates, which call it in one thread at a time. The Store must outlive it.
 #pragma once
@@ -30,14 +30,17 @@ class LossScaler {
   // REQUIRES: one of the last LossScaleRecord::kNumScales versions.
   [[nodiscard]] double scale_of(std::uint64_t version) const;
 
-  // The step that makes `version` overflowed, or not: publishes that version's scale. Before any weight group is published.
+  // The step that makes `version` overflowed, or not: publishes that version's scale. Before any weight group is
+  // published.
   void publish(std::uint64_t version, bool overflow);
 
   [[nodiscard]] LossScaleHistory history(std::uint64_t version) const;
   void restart_at(std::uint64_t version, const LossScaleHistory& history);
 
  private:
-  [[nodiscard]] double& place_of(std::uint64_t version) const { return record_.scales[version % LossScaleRecord::kNumScales]; }
+  [[nodiscard]] double& place_of(std::uint64_t version) const {
+    return record_.scales[version % LossScaleRecord::kNumScales];
+  }
 
   LossScaleRecord& record_;
   const std::optional<LossScaling> scaling_;

@@ -4,10 +4,12 @@
 
 namespace rp {
 
-MemoryGroupUpdater::MemoryGroupUpdater(Store& store, std::span<const std::uint32_t> groups, int num_threads, bool adds_rounds)
+MemoryGroupUpdater::MemoryGroupUpdater(Store& store, std::span<const std::uint32_t> groups, int num_threads,
+                                       bool adds_rounds)
     : store_(store), adds_rounds_(adds_rounds), team_(num_threads) {
   std::size_t most = 0;
-  for (const std::uint32_t group : groups) most = std::max(most, num_partial_sums(store.catalogue().weight_groups()[group].num_elements));
+  for (const std::uint32_t group : groups)
+    most = std::max(most, num_partial_sums(store.catalogue().weight_groups()[group].num_elements));
   partial_sums_.resize(most);
 }
 
@@ -17,7 +19,8 @@ void MemoryGroupUpdater::add_to_sum(std::uint32_t index, bool begins) {
   float* sum = store_.state(use.sum_offset);
   if (begins) std::fill_n(sum, group.num_elements, 0.0F);
   const void* gradient = store_.gradients(use.gradient_offset);
-  add_gradients(sum, {.uses = &gradient, .num_uses = 1, .dtype = group.dtype, .num_elements = group.num_elements}, team_);
+  add_gradients(sum, {.uses = &gradient, .num_uses = 1, .dtype = group.dtype, .num_elements = group.num_elements},
+                team_);
 }
 
 double MemoryGroupUpdater::square_sum(std::uint32_t group) {
@@ -43,7 +46,8 @@ void MemoryGroupUpdater::update(std::uint32_t group, std::uint64_t version, std:
 GroupGradients MemoryGroupUpdater::gradients_of(std::uint32_t index, std::vector<const void*>& pointers) {
   const WeightGroupRecord& group = store_.catalogue().weight_groups()[index];
   for (const UseRecord& use : store_.catalogue().uses_of_group(index)) {
-    pointers.push_back(adds_rounds_ ? static_cast<const void*>(store_.state(use.sum_offset)) : store_.gradients(use.gradient_offset));
+    pointers.push_back(adds_rounds_ ? static_cast<const void*>(store_.state(use.sum_offset))
+                                    : store_.gradients(use.gradient_offset));
   }
   return {.uses = pointers.data(),
           .num_uses = pointers.size(),
@@ -54,7 +58,8 @@ GroupGradients MemoryGroupUpdater::gradients_of(std::uint32_t index, std::vector
 GroupState MemoryGroupUpdater::state_of(std::uint32_t index, std::uint64_t version) {
   const WeightGroupRecord& group = store_.catalogue().weight_groups()[index];
   const auto moment = [&](std::uint64_t offset) { return offset == kNoOffset ? nullptr : store_.state(offset); };
-  GroupState state{.m = moment(group.moment1_offset), .v = moment(group.moment2_offset), .num_elements = group.num_elements};
+  GroupState state{
+      .m = moment(group.moment1_offset), .v = moment(group.moment2_offset), .num_elements = group.num_elements};
   std::byte* copy = store_.working_copy(index, version).data();
   if (group.working_is_master()) {
     state.old_master = reinterpret_cast<const float*>(store_.working_copy(index, version - 1).data());

@@ -19,25 +19,29 @@ std::size_t group_of(const std::vector<ParameterGroup>& groups, const TensorReco
     return !group.contains || group.contains(info);
   });
   if (found == groups.end()) {
-    throw Error(ExitCode::kUsage, cat("step(): no group contains the parameter ", info.name,
-                                      "; let the last group contain the rest (no `contains`), or freeze the parameter"));
+    throw Error(ExitCode::kUsage,
+                cat("step(): no group contains the parameter ", info.name,
+                    "; let the last group contain the rest (no `contains`), or freeze the parameter"));
   }
   return static_cast<std::size_t>(found - groups.begin());
 }
 
 }  // namespace
 
-ParameterGroupSpans group_parameters(const Catalogue& catalogue, int pipeline, const std::vector<ParameterGroup>& groups) {
+ParameterGroupSpans group_parameters(const Catalogue& catalogue, int pipeline,
+                                     const std::vector<ParameterGroup>& groups) {
   const PipelineRecord& record = catalogue.pipelines()[static_cast<std::size_t>(pipeline)];
   ParameterGroupSpans result;
   for (int layer = 0; layer < static_cast<int>(record.num_layers); ++layer) {
     for (const TensorRecord& tensor : catalogue.tensors_of(static_cast<int>(record.first_layer) + layer)) {
       const UseRecord& use = catalogue.uses()[tensor.use];
       const WeightGroupRecord& weight_group = catalogue.weight_groups()[use.group];
-      if (weight_group.is_trained == 0 || weight_group.first_use != tensor.use) continue;  // of a tied one the first use counts
+      if (weight_group.is_trained == 0 || weight_group.first_use != tensor.use)
+        continue;  // of a tied one the first use counts
       std::vector<ParameterGroupSpan>& spans = result[use.group];
       const std::size_t group = group_of(groups, tensor, layer);
-      // A layer's parameters lie in its weight group in the layer's order; what is between them belongs to the one before.
+      // A layer's parameters lie in its weight group in the layer's order; what is between them belongs to the one
+      // before.
       if (spans.empty() || spans.back().group != group) {
         if (!spans.empty()) spans.back().end = tensor.element_offset;
         spans.push_back({.begin = tensor.element_offset, .end = weight_group.num_elements, .group = group});

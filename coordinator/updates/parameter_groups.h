@@ -23,7 +23,9 @@ struct ParameterGroupSpan {
 // For each trained weight group of a pipeline the spans that cover it, in order.
 using ParameterGroupSpans = std::map<std::uint32_t, std::vector<ParameterGroupSpan>>;
 
-// Asks the parameter groups for every trained parameter. Throws rp::Error (kUsage) naming a parameter that none contains.
-[[nodiscard]] ParameterGroupSpans group_parameters(const Catalogue& catalogue, int pipeline, const std::vector<ParameterGroup>& groups);
+// Asks the parameter groups for every trained parameter. Throws rp::Error (kUsage) naming a parameter that none
+// contains.
+[[nodiscard]] ParameterGroupSpans group_parameters(const Catalogue& catalogue, int pipeline,
+                                                   const std::vector<ParameterGroup>& groups);
 
 }  // namespace rp

@@ -7,7 +7,8 @@
 
 namespace rp {
 
-PendingStep::PendingStep(const Catalogue& catalogue, std::uint32_t pipeline, std::span<const std::uint32_t> groups, bool scales_loss)
+PendingStep::PendingStep(const Catalogue& catalogue, std::uint32_t pipeline, std::span<const std::uint32_t> groups,
+                         bool scales_loss)
     : catalogue_(catalogue),
       first_layer_(catalogue.pipelines()[pipeline].first_layer),
       groups_(groups),
@@ -97,7 +98,8 @@ std::vector<UpdateSpan> PendingStep::rules_of(std::uint32_t group, std::uint64_t
   if (outcome_->skipped) return rules;
   const UpdateStep scaled = scaling();
   const auto found = request_.spans.find(group);
-  const std::vector<ParameterGroupSpan> whole = {{.begin = 0, .end = catalogue_.weight_groups()[group].num_elements, .group = 0}};
+  const std::vector<ParameterGroupSpan> whole = {
+      {.begin = 0, .end = catalogue_.weight_groups()[group].num_elements, .group = 0}};
   for (const ParameterGroupSpan& span : found == request_.spans.end() ? whole : found->second) {
     UpdateStep rule = update_step_of(request_.rules[span.group], static_cast<std::int64_t>(number));
     rule.gradient_scale = scaled.gradient_scale;

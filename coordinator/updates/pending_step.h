@@ -1,10 +1,10 @@
 // coordinator/updates/pending_step.h
-// A step from the first task of its rounds to its last updated weight group: which groups' gradients are final, what is known of
-// them, and what the step does to each group.
+// A step from the first task of its rounds to its last updated weight group: which groups' gradients are final, what is
+// known of them, and what the step does to each group.
 //
-// A group is open while a task that uses it is not closed. Once step() was called and it is not open any more, it is ready,
-// for good: nobody but the step uses its gradient, and nobody reads the copy that the update overwrites. Groups are those of
-// one pipeline that are trained.
+// A group is open while a task that uses it is not closed. Once step() was called and it is not open any more, it is
+// ready, for good: nobody but the step uses its gradient, and nobody reads the copy that the update overwrites. Groups
+// are those of one pipeline that are trained.
 //
 // Owned by the Updates and guarded by their mutex. The Catalogue and the list of groups must outlive it.
 #pragma once
@@ -26,16 +26,17 @@ namespace rp {
 struct CommittedGradient {
   std::uint32_t use = 0;
   std::uint64_t released_after = 0;  // what `gradient_released` of the use becomes when it is given back
-  std::uint64_t checksum = 0;     // in a run that checks its consistency
+  std::uint64_t checksum = 0;        // in a run that checks its consistency
 };
 
 class PendingStep {
  public:
   // `scales_loss`: the step is skipped on overflow.
-  PendingStep(const Catalogue& catalogue, std::uint32_t pipeline, std::span<const std::uint32_t> groups, bool scales_loss);
+  PendingStep(const Catalogue& catalogue, std::uint32_t pipeline, std::span<const std::uint32_t> groups,
+              bool scales_loss);
 
-  // A task that has this use was accepted; it is committed, and its gradient added where there is a sum. Closing returns
-  // whether the use's group became ready. REQUIRES: opened before it is closed, and before call().
+  // A task that has this use was accepted; it is committed, and its gradient added where there is a sum. Closing
+  // returns whether the use's group became ready. REQUIRES: opened before it is closed, and before call().
   void open(std::uint32_t use) { ++open_[group_of(use)]; }
   [[nodiscard]] bool close(std::uint32_t use);
 
@@ -63,15 +64,16 @@ class PendingStep {
 
   // Of a group's gradient.
   void set_square_sum(std::uint32_t group, double sum) { square_sums_[group] = sum; }
-  // The outcome is known: norm, layers with a gradient that is not finite, whether the step is skipped. REQUIRES: all square
-  // sums are there; `loss_scale` is that of used_version().
+  // The outcome is known: norm, layers with a gradient that is not finite, whether the step is skipped. REQUIRES: all
+  // square sums are there; `loss_scale` is that of used_version().
   void finish_norm(double loss_scale);
   [[nodiscard]] bool norm_is_known() const { return outcome_->norm_known; }
 
-  // What clipping and loss scaling do to a gradient. REQUIRES: the norm is known if the step is a barrier; else no loss scale.
+  // What clipping and loss scaling do to a gradient. REQUIRES: the norm is known if the step is a barrier; else no loss
+  // scale.
   [[nodiscard]] UpdateStep scaling() const;
-  // What is done to the parts of a group by the `number`th step that is not skipped; nothing if this one is. REQUIRES: as
-  // scaling().
+  // What is done to the parts of a group by the `number`th step that is not skipped; nothing if this one is. REQUIRES:
+  // as scaling().
   [[nodiscard]] std::vector<UpdateSpan> rules_of(std::uint32_t group, std::uint64_t number) const;
 
   [[nodiscard]] std::uint64_t used_version() const { return used_version_; }
@@ -92,11 +94,11 @@ class PendingStep {
   std::uint64_t used_version_ = 0;
   StepRequest request_;
   const std::shared_ptr<StepOutcome> outcome_ = std::make_shared<StepOutcome>();
-  std::map<std::uint32_t, int> open_;                        // by group
-  std::map<std::uint32_t, double> square_sums_;              // by group
-  std::map<std::uint32_t, CommittedGradient> gradients_;     // by use
-  std::set<std::uint32_t> summed_;                           // uses whose sum has begun
-  std::set<std::uint32_t> ready_;                            // groups, not taken
+  std::map<std::uint32_t, int> open_;                     // by group
+  std::map<std::uint32_t, double> square_sums_;           // by group
+  std::map<std::uint32_t, CommittedGradient> gradients_;  // by use
+  std::set<std::uint32_t> summed_;                        // uses whose sum has begun
+  std::set<std::uint32_t> ready_;                         // groups, not taken
   std::uint32_t num_ready_ = 0;
   std::uint32_t num_updated_ = 0;
 };

@@ -5,7 +5,8 @@
 // yet: once per save and weight group at most. Copies take at most half of the memory that is free without
 // them; beyond it the update waits for the saver.
 //
-// Two threads use it: the saver calls read_next(), the updates thread before_update(); either of them, or a third, close().
+// Two threads use it: the saver calls read_next(), the updates thread before_update(); either of them, or a third,
+// close().
 #pragma once
 
 #include <cstddef>
@@ -32,8 +33,8 @@ class StateSnapshot {
   StateSnapshot(std::vector<Part> parts, std::function<std::uint64_t()> free_bytes);
 
   // Gives the bytes of the next part to `take`, piece by piece, and frees its copy. `take` may be slow: it holds up no
-  // update but one of this part's group, for a piece. False if the snapshot was closed before the last piece. REQUIRES: there is
-  // a next part.
+  // update but one of this part's group, for a piece. False if the snapshot was closed before the last piece. REQUIRES:
+  // there is a next part.
   [[nodiscard]] bool read_next(const std::function<void(std::span<const std::byte>)>& take);
 
   // Nothing is read any more, but for a piece that is being taken: updates neither copy nor wait.
@@ -64,7 +65,7 @@ class StateSnapshot {
   Mutex mutex_;
   CondVar changed_;
   std::vector<State> parts_ RP_GUARDED_BY(mutex_);
-  std::size_t next_ RP_GUARDED_BY(mutex_) = 0;  // parts before it are read
+  std::size_t next_ RP_GUARDED_BY(mutex_) = 0;                 // parts before it are read
   Reading reading_ RP_GUARDED_BY(mutex_) = Reading::kNothing;  // what of the next part the saver is reading
   bool is_closed_ RP_GUARDED_BY(mutex_) = false;
   std::uint64_t copied_bytes_ RP_GUARDED_BY(mutex_) = 0;

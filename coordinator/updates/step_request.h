@@ -24,15 +24,15 @@ struct StepOutcome {
 // Writes the final gradient of a weight group, scaled and clipped, in fp32.
 using GradientWriter = std::function<void(std::uint32_t group, float* gradient)>;
 
-// Makes masters and working copies of `version` in all trained groups; those of the version before once more if the step is
-// skipped. Called when all gradients are final and nobody uses the copies that it overwrites.
+// Makes masters and working copies of `version` in all trained groups; those of the version before once more if the
+// step is skipped. Called when all gradients are final and nobody uses the copies that it overwrites.
 using WholeUpdate = std::function<void(std::uint64_t version, bool skipped, const GradientWriter& write_gradient)>;
 
 // What a step does.
 struct StepRequest {
-  std::vector<UpdateRule> rules;      // by parameter group
-  ParameterGroupSpans spans{};        // empty: all weight groups are of the first parameter group
-  WholeUpdate function{};             // instead of rules
+  std::vector<UpdateRule> rules;  // by parameter group
+  ParameterGroupSpans spans{};    // empty: all weight groups are of the first parameter group
+  WholeUpdate function{};         // instead of rules
   StepOptions options{};
 };
 

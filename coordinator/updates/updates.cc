@@ -13,7 +13,8 @@ namespace rp {
 
 namespace {
 
-std::unique_ptr<GroupUpdater> make_updater(Store& store, std::span<const std::uint32_t> groups, const UpdatesOptions& options) {
+std::unique_ptr<GroupUpdater> make_updater(Store& store, std::span<const std::uint32_t> groups,
+                                           const UpdatesOptions& options) {
   if (options.emulated) {
     return std::make_unique<EmulatedGroupUpdater>(store.catalogue(), *options.emulated, options.adds_rounds);
   }
@@ -59,7 +60,9 @@ void Updates::restart_at(std::uint64_t version, const UpdateHistory& history) {
   for (const std::uint32_t group : groups_) store_.published(group).publish(version);
 }
 
-UpdateHistory Updates::history() const { return {.num_applied = num_applied_, .loss_scale = loss_scaler_.history(version_)}; }
+UpdateHistory Updates::history() const {
+  return {.num_applied = num_applied_, .loss_scale = loss_scaler_.history(version_)};
+}
 
 void Updates::keep(std::uint64_t version, std::shared_ptr<StateSnapshot> snapshot) {
   MutexLock lock(mutex_);
@@ -71,7 +74,9 @@ void Updates::keep(std::uint64_t version, std::shared_ptr<StateSnapshot> snapsho
 UpdateHistory Updates::wait_kept() {
   MutexLock lock(mutex_);
   while (!kept_.history && !stopped_) changed_.wait(mutex_);
-  if (!kept_.history) std::rethrow_exception(error_ ? error_ : std::make_exception_ptr(Error(ExitCode::kUserError, "the session has ended")));
+  if (!kept_.history)
+    std::rethrow_exception(error_ ? error_
+                                  : std::make_exception_ptr(Error(ExitCode::kUserError, "the session has ended")));
   return *kept_.history;
 }
 
@@ -92,7 +97,8 @@ PendingStep& Updates::step_at(std::uint64_t version) {
   return steps_.try_emplace(version, store_.catalogue(), pipeline_, groups_, loss_scaler_.is_on()).first->second;
 }
 
-std::shared_ptr<StepOutcome> Updates::accept_step(std::uint64_t version, std::uint64_t used_version, StepRequest request) {
+std::shared_ptr<StepOutcome> Updates::accept_step(std::uint64_t version, std::uint64_t used_version,
+                                                  StepRequest request) {
   MutexLock lock(mutex_);
   PendingStep& step = step_at(version);
   step.call(used_version, std::move(request));
@@ -121,7 +127,8 @@ void Updates::gradient_committed(std::uint64_t version, std::uint32_t use, std::
     changed_.notify_all();
     return;
   }
-  step.set_square_sum(store_.catalogue().uses()[use].group, square_sum);  // a tied weight group's is computed over all its uses, later
+  step.set_square_sum(store_.catalogue().uses()[use].group,
+                      square_sum);  // a tied weight group's is computed over all its uses, later
   close(step, use);
 }
 
@@ -187,7 +194,8 @@ void Updates::finish_norm(PendingStep& step) {
 
 void Updates::finish_norms_of_groups(std::uint64_t version, PendingStep& step) {
   for (const std::uint32_t group : groups_) {
-    if (!options_.adds_rounds && store_.catalogue().weight_groups()[group].num_uses == 1) continue;  // the workers did it
+    if (!options_.adds_rounds && store_.catalogue().weight_groups()[group].num_uses == 1)
+      continue;  // the workers did it
     mutex_.unlock();
     const std::int64_t since = trace_begin();
     const double sum = updater_->square_sum(group);
@@ -211,7 +219,8 @@ bool Updates::give_back(std::span<const CommittedGradient> gradients) {
     options_.report_failure(std::current_exception());  // comes back as stop()
     return false;
   }
-  for (const CommittedGradient& gradient : gradients) store_.gradient_released(gradient.use).publish(gradient.released_after);
+  for (const CommittedGradient& gradient : gradients)
+    store_.gradient_released(gradient.use).publish(gradient.released_after);
   return true;
 }
 
@@ -234,7 +243,8 @@ void Updates::update() {
 void Updates::update_one_group(std::uint64_t version, PendingStep& step) {
   const std::uint32_t group = step.take_ready();
   const std::vector<UpdateSpan> rules = step.rules_of(group, num_applied_ + 1);
-  const bool needs_sum = !step.norm_is_known() && (options_.adds_rounds || store_.catalogue().weight_groups()[group].num_uses > 1);
+  const bool needs_sum =
+      !step.norm_is_known() && (options_.adds_rounds || store_.catalogue().weight_groups()[group].num_uses > 1);
   const auto taken = taken_by(group, step);
   const auto snapshot = snapshot_before(version);
   mutex_.unlock();

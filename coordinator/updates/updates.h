@@ -2,13 +2,13 @@
 // The optimizer's part of a step: when which weights are updated, and who may go on then.
 //
 // A thread of its own takes weight groups as their gradients become final and has each updated by a GroupUpdater.
-// Order (docs/design/protocol.md): a group is updated when step() was called and every task that was accepted before and
-// uses it is committed, those of evaluations too: they may still read the copy that is overwritten. Where the step needs
-// all gradients first (it clips by norm, scales the loss, may be skipped, or is a function): when that holds for all
-// groups. Of several that may be, the first in layer order, which the next round needs first. Then published(group) = the
-// version that the step makes, and gradient_released(use) gives the uses' gradients back.
-// Where a step may have several rounds each committed gradient is added to an fp32 sum first and given back at once; the
-// sum is the next step's once this one is applied to the group.
+// Order (docs/design/protocol.md): a group is updated when step() was called and every task that was accepted before
+// and uses it is committed, those of evaluations too: they may still read the copy that is overwritten. Where the step
+// needs all gradients first (it clips by norm, scales the loss, may be skipped, or is a function): when that holds for
+// all groups. Of several that may be, the first in layer order, which the next round needs first. Then published(group)
+// = the version that the step makes, and gradient_released(use) gives the uses' gradients back. Where a step may have
+// several rounds each committed gradient is added to an fp32 sum first and given back at once; the sum is the next
+// step's once this one is applied to the group.
 //
 // A step with a function instead of rules is applied to all groups at once, by the function.
 //
@@ -50,8 +50,8 @@ struct UpdatesOptions {
   std::optional<LossScaling> loss_scaling{};
   // Told what the function of a step throws; the run cannot go on then.
   std::function<void(std::exception_ptr)> report_failure{};
-  WaitRecord waits{};  // of its thread
-  UpdateTrace* trace = nullptr;  // what its thread did goes there; may be absent
+  WaitRecord waits{};                         // of its thread
+  UpdateTrace* trace = nullptr;               // what its thread did goes there; may be absent
   std::optional<HostMemoryModel> emulated{};  // updates take time only, and touch nothing
 };
 
@@ -65,8 +65,9 @@ class Updates {
   // The weights in the store are `version`, above all before; nothing is in flight. Publishes it.
   void restart_at(std::uint64_t version, const UpdateHistory& history);
 
-  // step() was called for the step that makes `version` from gradients of rounds that computed with `used_version`. A step
-  // that clips by norm, scales the loss or is told to is skipped if a gradient is not finite: weights and moments stay.
+  // step() was called for the step that makes `version` from gradients of rounds that computed with `used_version`. A
+  // step that clips by norm, scales the loss or is told to is skipped if a gradient is not finite: weights and moments
+  // stay.
   std::shared_ptr<StepOutcome> accept_step(std::uint64_t version, std::uint64_t used_version, StepRequest request);
 
   // A task that uses a trained group was accepted before the step that makes `version`.
@@ -77,10 +78,11 @@ class Updates {
   void gradient_committed(std::uint64_t version, std::uint32_t use, std::uint64_t released_after, double square_sum,
                           std::uint64_t checksum = 0);
 
-  // Later updates leave `snapshot` as it is: what was there before them is copied. `version`: that of the last accepted step. Ends the
-  // keeping of another one.
+  // Later updates leave `snapshot` as it is: what was there before them is copied. `version`: that of the last accepted
+  // step. Ends the keeping of another one.
   void keep(std::uint64_t version, std::shared_ptr<StateSnapshot> snapshot);
-  // Waits until the kept version is there in all groups; what the steps up to it have left. May be another thread's than keep().
+  // Waits until the kept version is there in all groups; what the steps up to it have left. May be another thread's
+  // than keep().
   [[nodiscard]] UpdateHistory wait_kept();
 
   // Waits until `version` is there in all groups.
@@ -117,7 +119,8 @@ class Updates {
   void finish_norms_of_groups(std::uint64_t version, PendingStep& step) RP_REQUIRES(mutex_);
   void finish_norm(PendingStep& step) RP_REQUIRES(mutex_);
   // Gradients to give back after an update of this group.
-  [[nodiscard]] std::vector<CommittedGradient> taken_by(std::uint32_t group, const PendingStep& step) const RP_REQUIRES(mutex_);
+  [[nodiscard]] std::vector<CommittedGradient> taken_by(std::uint32_t group, const PendingStep& step) const
+      RP_REQUIRES(mutex_);
   // Gradients that were read are still what was committed, and are given back. False: they are not, and the run ends.
   [[nodiscard]] bool give_back(std::span<const CommittedGradient> gradients);
   void end_step(std::uint64_t version, PendingStep& step) RP_REQUIRES(mutex_);  // `step` is gone then
@@ -145,8 +148,8 @@ class Updates {
   CondVar changed_;
   std::map<std::uint64_t, PendingStep> steps_ RP_GUARDED_BY(mutex_);  // begun, not applied
   std::deque<std::pair<std::uint64_t, CommittedGradient>> to_add_ RP_GUARDED_BY(mutex_);
-  std::uint64_t version_ RP_GUARDED_BY(mutex_) = 0;  // there in all groups
-  std::uint64_t num_applied_ RP_GUARDED_BY(mutex_) = 0;   // steps that were not skipped
+  std::uint64_t version_ RP_GUARDED_BY(mutex_) = 0;      // there in all groups
+  std::uint64_t num_applied_ RP_GUARDED_BY(mutex_) = 0;  // steps that were not skipped
   LossScaler loss_scaler_ RP_GUARDED_BY(mutex_);
   Kept kept_ RP_GUARDED_BY(mutex_);
   bool stopped_ RP_GUARDED_BY(mutex_) = false;

@@ -54,7 +54,8 @@ InterleavedPages::InterleavedPages(const std::vector<int>& nodes) {
   Policy before{.nodes = Mask(kMaxNodes / kBits)};
   if (syscall(SYS_get_mempolicy, &before.mode, before.nodes.data(), kMaxNodes, nullptr, 0) != 0) return;
   Mask mask(kMaxNodes / kBits);
-  for (const int node : nodes) mask[static_cast<std::size_t>(node) / kBits] |= 1UL << (static_cast<std::size_t>(node) % kBits);
+  for (const int node : nodes)
+    mask[static_cast<std::size_t>(node) / kBits] |= 1UL << (static_cast<std::size_t>(node) % kBits);
   // The kernel takes the number of bits and one more.
   if (syscall(SYS_set_mempolicy, MPOL_INTERLEAVE, mask.data(), kMaxNodes + 1) == 0) before_ = std::move(before);
 }

@@ -1,9 +1,10 @@
 // hoststore/memory/page_populator.h
-// Populates pages of the host store ahead of their first use, in threads of its own, while the run starts: a page that is cleared
-// and mapped in a step costs that step a page fault, and one thread clears a few GB a second at best.
+// Populates pages of the host store ahead of their first use, in threads of its own, while the run starts: a page that
+// is cleared and mapped in a step costs that step a page fault, and one thread clears a few GB a second at best.
 //
-// Owned by the process that maps the memory, which must outlive it. A page that is used before the threads reach it comes by a
-// fault, as it would without them: the content of the pages does not change, and nothing waits for the threads except wait().
+// Owned by the process that maps the memory, which must outlive it. A page that is used before the threads reach it
+// comes by a fault, as it would without them: the content of the pages does not change, and nothing waits for the
+// threads except wait().
 #pragma once
 
 #include <atomic>
@@ -24,8 +25,8 @@ class PagePopulator {
     PageAccess access = PageAccess::kWrite;
   };
 
-  // Begins at once, with the ranges in their order. A thread that the kernel refuses pages stops: the rest is left to the other threads,
-  // and to faults.
+  // Begins at once, with the ranges in their order. A thread that the kernel refuses pages stops: the rest is left to
+  // the other threads, and to faults.
   PagePopulator(std::vector<Range> ranges, int num_threads);
   ~PagePopulator();  // a piece that is under way is finished, the rest is left
   PagePopulator(const PagePopulator&) = delete;
@@ -46,7 +47,8 @@ class PagePopulator {
   std::vector<std::thread> threads_;
 };
 
-// How many threads populate memory fastest: clearing pages is bound by the bandwidth of the memory, which few cores use up.
+// How many threads populate memory fastest: clearing pages is bound by the bandwidth of the memory, which few cores use
+// up.
 [[nodiscard]] int population_threads(int usable_cores);
 
 }  // namespace rp

@@ -1,9 +1,9 @@
 // hoststore/memory/range_lock.h
 // Keeps processes that share a memory file from doing the same work on the same bytes of it at the same time.
 //
-// A lock of the kernel's belongs to an open file description, and the processes of a run share those of the store's files, since
-// their descriptors were handed over: on them a lock would exclude no process. So each lock opens the file again. The kernel
-// releases the lock of a process that dies. Only those who ask for a lock are held off by one.
+// A lock of the kernel's belongs to an open file description, and the processes of a run share those of the store's
+// files, since their descriptors were handed over: on them a lock would exclude no process. So each lock opens the file
+// again. The kernel releases the lock of a process that dies. Only those who ask for a lock are held off by one.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ class RangeLock {
   // Releases it, also where a process that was forked meanwhile still has the description.
   ~RangeLock();
 
-  // Another lock has some of the bytes. Otherwise this one has them, or cannot be had at all: where the file cannot be opened again
-  // or knows no locks, there are none to respect.
+  // Another lock has some of the bytes. Otherwise this one has them, or cannot be had at all: where the file cannot be
+  // opened again or knows no locks, there are none to respect.
   [[nodiscard]] bool is_busy() const { return is_busy_; }
 
  private:

@@ -42,7 +42,8 @@ std::string random_name() {
   return name;
 }
 
-// A new file whose name is gone at once. `open_new` gets a name that nobody has. Nothing, with errno, if it cannot be made.
+// A new file whose name is gone at once. `open_new` gets a name that nobody has. Nothing, with errno, if it cannot be
+// made.
 template <typename OpenNew, typename Unlink>
 UniqueFd create_nameless(OpenNew open_new, Unlink unlink_name) {
   for (int attempt = 0; attempt < kNameAttempts; ++attempt) {
@@ -77,7 +78,9 @@ struct stat state_of(int fd, const std::string& purpose) {
 // What boost::interprocess needs to map a descriptor that it does not own.
 struct MappableDescriptor {
   int fd;
-  [[nodiscard]] ipc::mapping_handle_t get_mapping_handle() const { return ipc::ipcdetail::mapping_handle_from_file_handle(fd); }
+  [[nodiscard]] ipc::mapping_handle_t get_mapping_handle() const {
+    return ipc::ipcdetail::mapping_handle_from_file_handle(fd);
+  }
 };
 
 }  // namespace
@@ -89,8 +92,8 @@ Segment Segment::create(Backing backing, std::string purpose) {
     const char* remedy = error == EMFILE || error == ENFILE ? "; raise the limit on open files (ulimit -n)"
                          : backing == Backing::kShm         ? "; use --store memfd"
                                                             : "";
-    throw Error(ExitCode::kNoResource,
-                cat("cannot create shared memory (", backing_name(backing), ") for ", purpose, ": ", errno_text(error), remedy));
+    throw Error(ExitCode::kNoResource, cat("cannot create shared memory (", backing_name(backing), ") for ", purpose,
+                                           ": ", errno_text(error), remedy));
   }
   return Segment(std::move(fd), std::move(purpose));
 }
@@ -99,11 +102,13 @@ Segment Segment::create_file(const std::string& directory, std::string purpose) 
   struct stat info {};
   const bool is_there = stat(directory.c_str(), &info) == 0;
   if (!is_there || !S_ISDIR(info.st_mode)) {
-    throw Error(ExitCode::kUsage, cat("--params-on ", directory, ": ", is_there ? "it is no directory" : errno_text(errno),
-                                      "; give a directory with room for weights, gradients and optimizer state"));
+    throw Error(ExitCode::kUsage,
+                cat("--params-on ", directory, ": ", is_there ? "it is no directory" : errno_text(errno),
+                    "; give a directory with room for weights, gradients and optimizer state"));
   }
-  UniqueFd fd = create_nameless([&](const std::string& name) { return open((directory + name).c_str(), kNewFile, 0600); },
-                                [&](const std::string& name) { unlink((directory + name).c_str()); });
+  UniqueFd fd =
+      create_nameless([&](const std::string& name) { return open((directory + name).c_str(), kNewFile, 0600); },
+                      [&](const std::string& name) { unlink((directory + name).c_str()); });
   if (!fd) {
     throw Error(ExitCode::kNoResource, cat("--params-on ", directory, ": cannot make a file for ", purpose, " there: ",
                                            errno_text(errno), "; choose a directory that you may write to"));
@@ -137,14 +142,15 @@ void Segment::reserve(std::uint64_t bytes) {
 void Segment::lengthen(std::uint64_t bytes) {
   if (bytes <= this->bytes()) return;
   if (retry_interrupted([&] { return ftruncate(fd_.get(), static_cast<off_t>(bytes)); }) == 0) return;
-  throw Error(ExitCode::kNoResource, cat("cannot make the memory file of ", purpose_, " ", bytes_text(bytes), " long: ",
-                                         errno_text(errno), "; raise `ulimit -f`"));
+  throw Error(ExitCode::kNoResource, cat("cannot make the memory file of ", purpose_, " ", bytes_text(bytes),
+                                         " long: ", errno_text(errno), "; raise `ulimit -f`"));
 }
 
 void Segment::throw_not_reserved(std::uint64_t bytes, int error) const {
   if (error == EFBIG) {
-    throw Error(ExitCode::kNoResource, cat("cannot reserve ", bytes_text(bytes), " of memory for ", purpose_, ": ", errno_text(error),
-                                           "; raise the limit on the size of files (ulimit -f), which counts for shared memory, too"));
+    throw Error(ExitCode::kNoResource,
+                cat("cannot reserve ", bytes_text(bytes), " of memory for ", purpose_, ": ", errno_text(error),
+                    "; raise the limit on the size of files (ulimit -f), which counts for shared memory, too"));
   }
   if (directory_.empty()) {
     throw Error(ExitCode::kNoResource,
@@ -153,12 +159,14 @@ void Segment::throw_not_reserved(std::uint64_t bytes, int error) const {
                     " of /dev/shm are free); use --store memfd, a smaller model or shorter sequences"));
   }
   if (error == EOPNOTSUPP) {
-    throw Error(ExitCode::kNoResource, cat("--params-on ", directory_, ": its file system cannot reserve space (fallocate); "
-                                           "choose a directory on ext4, XFS or another one that can"));
+    throw Error(ExitCode::kNoResource, cat("--params-on ", directory_,
+                                           ": its file system cannot reserve space (fallocate); choose a directory on "
+                                           "ext4, XFS or another one that can"));
   }
   throw Error(ExitCode::kNoResource,
-              cat("--params-on ", directory_, ": cannot reserve ", bytes_text(bytes), " for ", purpose_, ": ", errno_text(error),
-                  " (", bytes_text(free_bytes_on_disk(directory_)), " are free there); make room or choose another directory"));
+              cat("--params-on ", directory_, ": cannot reserve ", bytes_text(bytes), " for ", purpose_, ": ",
+                  errno_text(error), " (", bytes_text(free_bytes_on_disk(directory_)),
+                  " are free there); make room or choose another directory"));
 }
 
 std::uint64_t Segment::bytes() const { return static_cast<std::uint64_t>(state_of(fd_.get(), purpose_).st_size); }
@@ -177,8 +185,8 @@ Mapping::Mapping(const Segment& segment, Access access, std::uint64_t offset, st
   if (bytes == 0) return;
   const std::uint64_t present = segment.bytes();
   if (offset > present || bytes > present - offset) {
-    throw Error(ExitCode::kNoResource, cat("the memory of ", segment.purpose(), " has ", present, " bytes, but ",
-                                           bytes, " from byte ", offset, " are needed"));
+    throw Error(ExitCode::kNoResource, cat("the memory of ", segment.purpose(), " has ", present, " bytes, but ", bytes,
+                                           " from byte ", offset, " are needed"));
   }
   try {
     region_ = ipc::mapped_region(MappableDescriptor{segment.fd()},

@@ -27,18 +27,18 @@ class Segment {
  public:
   // A new, empty segment. `purpose` is for error messages. Throws rp::Error (kNoResource).
   static Segment create(Backing backing, std::string purpose);
-  // A new, empty segment in `directory`, for what is larger than memory: the kernel writes its pages there and reads them
-  // again. Throws rp::Error: kUsage if that is no directory, kNoResource if no file can be made there.
+  // A new, empty segment in `directory`, for what is larger than memory: the kernel writes its pages there and reads
+  // them again. Throws rp::Error: kUsage if that is no directory, kNoResource if no file can be made there.
   static Segment create_file(const std::string& directory, std::string purpose);
   // Takes over a descriptor that another process created. Throws rp::Error (kNoResource) if it is no file.
   static Segment attach(UniqueFd fd, std::string purpose);
 
-  // Lengthens the segment to `bytes` and reserves the memory or the space on disk, so that no access can fail later. Throws
-  // rp::Error (kNoResource) with need, free and remedy; the segment keeps its length then.
+  // Lengthens the segment to `bytes` and reserves the memory or the space on disk, so that no access can fail later.
+  // Throws rp::Error (kNoResource) with need, free and remedy; the segment keeps its length then.
   void reserve(std::uint64_t bytes);
 
-  // Lengthens the segment without reserving anything: memory is taken page by page when it is touched, and an access may
-  // fail then. For emulated runs, which touch next to nothing. Throws rp::Error (kNoResource).
+  // Lengthens the segment without reserving anything: memory is taken page by page when it is touched, and an access
+  // may fail then. For emulated runs, which touch next to nothing. Throws rp::Error (kNoResource).
   void lengthen(std::uint64_t bytes);
 
   [[nodiscard]] std::uint64_t bytes() const;
@@ -82,8 +82,9 @@ class Mapping {
 // Bytes that a file in `directory` may still take; 0 if nobody can say.
 [[nodiscard]] std::uint64_t free_bytes_on_disk(const std::string& directory);
 
-// The backing to use for `bytes` bytes in all: `forced` if given ("shm" or "memfd"); else memfd where it can have huge pages, which
-// /dev/shm has only by an option of its mount; else shm where /dev/shm has room for it, else memfd. Throws rp::Error: kUsage for another word, kNoResource if shm is forced and too small.
+// The backing to use for `bytes` bytes in all: `forced` if given ("shm" or "memfd"); else memfd where it can have huge
+// pages, which /dev/shm has only by an option of its mount; else shm where /dev/shm has room for it, else memfd. Throws
+// rp::Error: kUsage for another word, kNoResource if shm is forced and too small.
 [[nodiscard]] Backing choose_backing(const std::string& forced, std::uint64_t bytes, SharedHugePages huge_pages);
 
 }  // namespace rp

@@ -120,7 +120,8 @@ const void* interrupted_instruction(const void* context) {
   _exit(128 + signal_number);
 }
 
-// The backtrace did not come to an end (the crash happened inside the loader, which holds its lock): keep what there is.
+// The backtrace did not come to an end (the crash happened inside the loader, which holds its lock): keep what there
+// is.
 void on_backtrace_timeout(int) {
   g_entry->publish_fault();
   die_by(g_fatal_signal.load());

@@ -49,10 +49,11 @@ void append(char (&to)[N], std::uint32_t& used_bytes, std::string_view text) {
 }
 
 [[noreturn]] void throw_no_board(const char* step, int error_number) {
-  const char* remedy = error_number == EFBIG                              ? "raise the limit on the size of files (ulimit -f)"
+  const char* remedy = error_number == EFBIG ? "raise the limit on the size of files (ulimit -f)"
                        : error_number == EMFILE || error_number == ENFILE ? "raise the limit on open files (ulimit -n)"
                                                                           : "free some memory";
-  throw Error(ExitCode::kNoResource, cat("cannot make the fault board (", step, ": ", errno_text(error_number), "); ", remedy));
+  throw Error(ExitCode::kNoResource,
+              cat("cannot make the fault board (", step, ": ", errno_text(error_number), "); ", remedy));
 }
 
 std::byte* map_board(int fd, std::size_t size_bytes) {
@@ -114,8 +115,8 @@ void FaultBoardEntry::publish_progress(const BoardProgress& progress) {
   entry_->changed_ns.store(progress.changed_ns, kRelaxed);
 }
 
-// SYNC: the count is published with release once the text is there. A process that dies in between leaves the text before it, which
-// lies in the other place.
+// SYNC: the count is published with release once the text is there. A process that dies in between leaves the text
+// before it, which lies in the other place.
 void FaultBoardEntry::publish_crash_notice(std::string_view text) {
   const std::uint32_t count = entry_->num_notices.load(kRelaxed);
   char* const place = entry_->crash_notices[count % 2];
@@ -258,8 +259,9 @@ FaultBoard FaultBoard::attach(UniqueFd fd) {
   if (fstat(fd.get(), &info) != 0) throw_no_board("fstat", errno);
   const auto size_bytes = static_cast<std::size_t>(info.st_size);
   if (size_bytes < 2 * kFaultEntryBytes) {
-    throw Error(ExitCode::kLauncherFailed, cat("the fault board has ", size_bytes, " bytes, too few for one process; "
-                                               "rp-launch and the program must come from the same build"));
+    throw Error(ExitCode::kLauncherFailed,
+                cat("the fault board has ", size_bytes,
+                    " bytes, too few for one process; rp-launch and the program must come from the same build"));
   }
   FaultBoard board(std::move(fd), nullptr, size_bytes);
   board.base_ = map_board(board.fd(), size_bytes);
@@ -269,9 +271,9 @@ FaultBoard FaultBoard::attach(UniqueFd fd) {
                      header.num_entries <= kMaxBoardEntries &&
                      (1 + std::size_t{header.num_entries}) * kFaultEntryBytes == size_bytes;
   if (!valid) {
-    throw Error(ExitCode::kLauncherFailed, cat("the fault board is of another format (version ", header.version,
-                                               ", this is ", kVersion,
-                                               "); rp-launch and the program must come from the same build"));
+    throw Error(ExitCode::kLauncherFailed,
+                cat("the fault board is of another format (version ", header.version, ", this is ", kVersion,
+                    "); rp-launch and the program must come from the same build"));
   }
   board.num_entries_ = static_cast<int>(header.num_entries);
   return board;

@@ -155,12 +155,15 @@ class FaultBoardEntry {
   void publish_position(std::int32_t layer, std::int32_t microbatch);
   void publish_no_task();
   void publish_progress(const BoardProgress& progress);
-  // What to tell a person if the process dies: what is lost, what to go on from. Cut at kCrashNoticeBytes. By one thread at a time.
+  // What to tell a person if the process dies: what is lost, what to go on from. Cut at kCrashNoticeBytes. By one
+  // thread at a time.
   void publish_crash_notice(std::string_view text);
   // The record of a thread, for its writer and for readers. One that does nothing if there are no more of them.
   [[nodiscard]] WaitRecord waits(int thread);
   [[nodiscard]] WaitRecord waits(WorkerThread thread) { return waits(static_cast<int>(thread)); }
-  [[nodiscard]] WaitRecord waits(CoordinatorThread thread, int number = 0) { return waits(static_cast<int>(thread) + number); }
+  [[nodiscard]] WaitRecord waits(CoordinatorThread thread, int number = 0) {
+    return waits(static_cast<int>(thread) + number);
+  }
 
   // Records a fault if it is the process's first. Cuts what is too long. Returns false, writing nothing, if there was
   // one before. Async-signal-safe, as are the four steps below that it is made of.

@@ -74,15 +74,17 @@ TraceJournal TraceJournal::create(const std::filesystem::path& directory, const 
 }
 
 TraceJournal TraceJournal::attach(UniqueFd fd) {
-  const Error strange(ExitCode::kLauncherFailed, "the journal of --trace is of another format; rp-launch and the program must "
-                                                 "come from the same build");
+  const Error strange(
+      ExitCode::kLauncherFailed,
+      "the journal of --trace is of another format; rp-launch and the program must come from the same build");
   if (lseek(fd.get(), 0, SEEK_END) < static_cast<off_t>(kTraceHeaderBytes)) throw strange;
   auto* header = reinterpret_cast<TraceHeader*>(map(fd.get(), 0, kTraceHeaderBytes, 0));
   if (header == nullptr) throw strange;
   TraceJournal journal(std::move(fd), header);
   const auto ends = [](const auto& text) { return std::ranges::find(text, '\0') != text.end(); };
   if (header->magic != kMagic || header->version != kVersion || header->record_bytes != sizeof(TraceRecord) ||
-      header->piece_bytes != kTracePieceBytes || header->num_workers > kMaxTracedWorkers || !ends(header->program) || !ends(header->device)) {
+      header->piece_bytes != kTracePieceBytes || header->num_workers > kMaxTracedWorkers || !ends(header->program) ||
+      !ends(header->device)) {
     throw strange;
   }
   return journal;
@@ -129,7 +131,8 @@ std::vector<TraceJournal::Piece> TraceJournal::pieces() const {
   for (std::uint64_t number = 0; number < num_pieces; ++number) {
     TracePieceHeader header{};
     if (pread(fd_.get(), &header, sizeof(header), piece_offset(number)) != sizeof(header)) break;
-    if (header.magic == kPieceMagic) found.push_back({.process = header.process, .track = header.track, .number = number});
+    if (header.magic == kPieceMagic)
+      found.push_back({.process = header.process, .track = header.track, .number = number});
   }
   return found;
 }
@@ -192,8 +195,12 @@ void TraceTrack::add_wait(const Wait& wait) {
   if (!is_on()) return;
   const std::int64_t end_ns = now_ns();
   if (end_ns - wait.since_ns < kLeastTracedWaitNs) return;
-  add({.kind = TraceKind::kWait, .detail = static_cast<std::uint32_t>(wait.kind), .begin_ns = wait.since_ns, .end_ns = end_ns,
-       .slot = wait.slot, .numbers = wait.numbers});
+  add({.kind = TraceKind::kWait,
+       .detail = static_cast<std::uint32_t>(wait.kind),
+       .begin_ns = wait.since_ns,
+       .end_ns = end_ns,
+       .slot = wait.slot,
+       .numbers = wait.numbers});
 }
 
 }  // namespace rp

@@ -2,12 +2,12 @@
 // What every thread of a run did and when, in one file that all its processes write to: what --trace is made of
 // (docs/design/trace.md). Byte format: docs/formats/trace.md.
 //
-// The file has no name and is mapped piece by piece: a record is a few stores into memory of this process, a system call
-// comes with each new piece only, and what a process wrote outlives it, however it dies.
+// The file has no name and is mapped piece by piece: a record is a few stores into memory of this process, a system
+// call comes with each new piece only, and what a process wrote outlives it, however it dies.
 //
 // Contract: each track of a process has one writer at a time and pieces of its own; pieces are claimed by an atomic
-// counter that all processes share. Reading is for the end, when nobody writes any more; at any earlier time it gives the
-// records that were complete then.
+// counter that all processes share. Reading is for the end, when nobody writes any more; at any earlier time it gives
+// the records that were complete then.
 #pragma once
 
 #include <array>
@@ -35,25 +35,25 @@ inline constexpr std::int64_t kLeastTracedWaitNs = 10'000;
 
 // What a record is of, and what its fields mean beyond their names.
 enum class TraceKind : std::uint32_t {
-  kNone = 0,           // no record: the end of what a track wrote to its piece
+  kNone = 0,  // no record: the end of what a track wrote to its piece
   // A worker's. `detail` of the first two: Phase; of blocks: BlockKind, and first_layer is the block's index.
-  kTask = 1,           // numbers: round, step
-  kCompute = 2,        // one microbatch of it; numbers: round, step
-  kUploadInput = 3,    // numbers: bytes, then of the block where it was made: slot (-1: the coordinator), kind, index
-  kUploadWeights = 4,  // numbers: bytes, version, weight group
-  kDownloadOutput = 5, // numbers: bytes
+  kTask = 1,            // numbers: round, step
+  kCompute = 2,         // one microbatch of it; numbers: round, step
+  kUploadInput = 3,     // numbers: bytes, then of the block where it was made: slot (-1: the coordinator), kind, index
+  kUploadWeights = 4,   // numbers: bytes, version, weight group
+  kDownloadOutput = 5,  // numbers: bytes
   kDownloadGradient = 6,  // numbers: bytes, weight group
   // Anybody's. `detail`: WaitKind; numbers: Wait::numbers.
   kWait = 7,
   // The coordinator's.
-  kAcceptRound = 8,    // numbers: round, step, slots
-  kCopyInputs = 9,     // numbers: round, step, bytes
-  kCommit = 10,        // numbers: worker
-  kUpdate = 11,        // numbers: step, version, weight group (-1: all, by a function)
-  kAddGradient = 12,   // numbers: step, version, weight group
-  kNorm = 13,          // numbers: step, version, weight group
+  kAcceptRound = 8,   // numbers: round, step, slots
+  kCopyInputs = 9,    // numbers: round, step, bytes
+  kCommit = 10,       // numbers: worker
+  kUpdate = 11,       // numbers: step, version, weight group (-1: all, by a function)
+  kAddGradient = 12,  // numbers: step, version, weight group
+  kNorm = 13,         // numbers: step, version, weight group
   // A worker's: kCompute is what follows it.
-  kRecompute = 14,     // the part of a backward's microbatch that does not need the gradient; as kCompute
+  kRecompute = 14,  // the part of a backward's microbatch that does not need the gradient; as kCompute
 };
 
 // Lies in the file as it is.
@@ -63,7 +63,7 @@ struct TraceRecord {
   std::uint32_t detail = 0;
   std::int64_t begin_ns = 0;  // CLOCK_MONOTONIC
   std::int64_t end_ns = 0;
-  std::int64_t slot = -1;     // with epoch
+  std::int64_t slot = -1;  // with epoch
   std::int32_t pipeline = -1;
   std::int32_t microbatch = -1;
   std::int32_t first_layer = -1;
@@ -101,8 +101,8 @@ struct TraceHeader {
   std::atomic<std::uint64_t> num_pieces;  // claimed; piece i lies at kTraceHeaderBytes + i * piece_bytes
   std::atomic<std::uint32_t> is_full;     // 1: there was no room for a piece; records are missing from then on
   std::uint32_t num_workers;
-  std::atomic<std::uint64_t> num_dropped; // records that a stream had no place for
-  std::array<char, 128> program;          // ends in a zero, as the next one
+  std::atomic<std::uint64_t> num_dropped;  // records that a stream had no place for
+  std::array<char, 128> program;           // ends in a zero, as the next one
   std::array<char, 64> device;
 };
 static_assert(sizeof(TraceHeader) <= kTraceHeaderBytes && ShmSafe<TraceHeader>);
@@ -115,7 +115,8 @@ struct TracePieceHeader {
   std::uint32_t track;
 };
 static_assert(sizeof(TracePieceHeader) == 16 && ShmSafe<TracePieceHeader>);
-inline constexpr std::size_t kTraceRecordsPerPiece = (kTracePieceBytes - sizeof(TracePieceHeader)) / sizeof(TraceRecord);
+inline constexpr std::size_t kTraceRecordsPerPiece =
+    (kTracePieceBytes - sizeof(TracePieceHeader)) / sizeof(TraceRecord);
 
 // Owns the descriptor and the mapping of the header; must outlive its tracks.
 class TraceJournal {
@@ -175,14 +176,17 @@ class TraceTrack {
   [[nodiscard]] std::int64_t now() const { return is_on() ? now_ns() : 0; }
   // REQUIRES: record.kind is not kNone.
   void add(const TraceRecord& record);
-  // Of numbers[0] bytes. Makes the last record longer instead, if this one is a further part of the same, close behind it.
+  // Of numbers[0] bytes. Makes the last record longer instead, if this one is a further part of the same, close behind
+  // it.
   void add_part(const TraceRecord& record);
   // A wait that is over, if it was long enough.
   void add_wait(const Wait& wait);
 
  private:
   [[nodiscard]] bool turn_over();
-  [[nodiscard]] TraceRecord* records() const { return reinterpret_cast<TraceRecord*>(piece_ + sizeof(TracePieceHeader)); }
+  [[nodiscard]] TraceRecord* records() const {
+    return reinterpret_cast<TraceRecord*>(piece_ + sizeof(TracePieceHeader));
+  }
   static void publish(TraceRecord& place, TraceKind kind);
 
   TraceJournal* const journal_;

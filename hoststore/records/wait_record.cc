@@ -42,7 +42,8 @@ std::string Wait::text() const {
   switch (kind) {
     case WaitKind::kNone: return "nothing";
     case WaitKind::kWeights: return cat("version ", a, " of weight group ", b);
-    case WaitKind::kInputs: return cat("microbatch ", a, " of ", block_text(static_cast<BlockKind>(b), c), " from worker ", d);
+    case WaitKind::kInputs:
+      return cat("microbatch ", a, " of ", block_text(static_cast<BlockKind>(b), c), " from worker ", d);
     case WaitKind::kGradientReleased: return cat("gradient buffer ", a, " to be free again");
     case WaitKind::kOwnInputBuffer: return "a free input buffer";
     case WaitKind::kOwnWeights: return "its weights";

@@ -21,36 +21,36 @@ namespace rp {
 enum class WaitKind : std::uint32_t {
   kNone = 0,
   // A worker's, for other processes.
-  kWeights = 1,        // version [0] of weight group [1]
-  kInputs = 2,         // microbatch [0] of the block of BlockKind [1], index [2], from worker [3]
+  kWeights = 1,           // version [0] of weight group [1]
+  kInputs = 2,            // microbatch [0] of the block of BlockKind [1], index [2], from worker [3]
   kGradientReleased = 3,  // gradient buffer of use [0] to be released [1] times
   // A worker's, for its own threads.
   kOwnInputBuffer = 4,
   kOwnWeights = 5,
-  kOwnInputs = 6,      // microbatch [0]
+  kOwnInputs = 6,  // microbatch [0]
   kOwnStageBuffer = 7,
   kOwnGradientBuffer = 8,
   // The coordinator's.
-  kCompletion = 9,     // worker [0] to complete `slot`
-  kWorkerStart = 10,   // worker [0]
-  kRoundPlace = 11,    // pipeline [0] has as many rounds in flight as it may
-  kOutputs = 12,       // of round [0] of pipeline [1]; `slot` is the last one
-  kRoundEnd = 13,      // likewise
-  kCommits = 14,       // of everything accepted
-  kUpdates = 15,       // version [0] of the weights of pipeline [1]
-  kNorm = 16,          // of the gradients of pipeline [0]
-  kGradients = 17,     // that version [0] is made of; [1] of [2] weight groups have theirs
+  kCompletion = 9,    // worker [0] to complete `slot`
+  kWorkerStart = 10,  // worker [0]
+  kRoundPlace = 11,   // pipeline [0] has as many rounds in flight as it may
+  kOutputs = 12,      // of round [0] of pipeline [1]; `slot` is the last one
+  kRoundEnd = 13,     // likewise
+  kCommits = 14,      // of everything accepted
+  kUpdates = 15,      // version [0] of the weights of pipeline [1]
+  kNorm = 16,         // of the gradients of pipeline [0]
+  kGradients = 17,    // that version [0] is made of; [1] of [2] weight groups have theirs
   // A worker's, for other processes.
-  kLossScale = 18,     // of version [0] of the weights of pipeline [1]
+  kLossScale = 18,  // of version [0] of the weights of pipeline [1]
   // Of a thread with nothing to do.
   kNextTask = 19,
   kNextSlot = 20,
-  kNextStep = 21,      // [0]: the version that is there
+  kNextStep = 21,  // [0]: the version that is there
   // A worker's, for its own threads.
   kOwnCopies = 22,
-  kOwnOutputs = 23,    // of earlier microbatches to be downloaded
+  kOwnOutputs = 23,  // of earlier microbatches to be downloaded
   // The coordinator's, for its own threads.
-  kStateSaved = 24,    // weight group [0], whose version before the update is being saved
+  kStateSaved = 24,  // weight group [0], whose version before the update is being saved
 };
 inline constexpr std::uint32_t kWaitKinds = 25;
 

@@ -42,16 +42,16 @@ class Error : public std::runtime_error {
 // Where in a training run something happened in a worker. A field that does not apply is -1.
 struct TaskPlace {
   std::int64_t worker = -1;
-  std::int64_t round = -1;       // of training, counted from 0 over the whole run
-  std::int64_t step = -1;        // counted from 1
+  std::int64_t round = -1;        // of training, counted from 0 over the whole run
+  std::int64_t step = -1;         // counted from 1
   std::int64_t first_layer = -1;  // of the stage
   std::int64_t end_layer = -1;    // one past the last layer of the stage
-  std::int64_t layer = -1;       // counted from 0 in the model
-  std::int64_t microbatch = -1;  // counted from 0 in the round
+  std::int64_t layer = -1;        // counted from 0 in the model
+  std::int64_t microbatch = -1;   // counted from 0 in the round
 };
 
-// An exception in a layer or loss (kUserError), or memory of a GPU that it lacked (kNoResource), carried from a worker to the caller
-// of the round that it belongs to.
+// An exception in a layer or loss (kUserError), or memory of a GPU that it lacked (kNoResource), carried from a worker
+// to the caller of the round that it belongs to.
 class WorkerError : public Error {
  public:
   // Made by the library only.
@@ -65,8 +65,8 @@ class WorkerError : public Error {
   TaskPlace place_;
 };
 
-// Thrown by start(), forward_backward(), forward() and forward_packed() once a signal asked the program to stop; step(),
-// backward(), reading and saving still work.
+// Thrown by start(), forward_backward(), forward() and forward_packed() once a signal asked the program to stop;
+// step(), backward(), reading and saving still work.
 class Interrupted : public std::runtime_error {
  public:
   // Made by the library; a program may throw it to end as a signal would end it.

@@ -16,9 +16,9 @@ namespace rp {
 // What crosses a border between two layers: an ordered list of tensors, each possibly absent (undefined).
 using Tensors = std::vector<at::Tensor>;
 
-// A parameter of a layer: its `name` within the layer and its `value`, the leaf tensor that the layer's forward reads. One
-// that does not require a gradient is frozen: it is neither updated nor does it take memory for gradients and optimizer
-// state.
+// A parameter of a layer: its `name` within the layer and its `value`, the leaf tensor that the layer's forward reads.
+// One that does not require a gradient is frozen: it is neither updated nor does it take memory for gradients and
+// optimizer state.
 struct NamedParameter {
   std::string name;  // as "linear.weight"
   at::Tensor value;
@@ -43,15 +43,15 @@ class Layer {
   // The parameters, always the same leaves in the same order.
   [[nodiscard]] virtual std::vector<NamedParameter> parameters() = 0;
 
-  // The buffers, always the same tensors in the same order. In training each microbatch of a round finds them as the one
-  // before left them, though a forward may run twice; an evaluation changes nothing.
+  // The buffers, always the same tensors in the same order. In training each microbatch of a round finds them as the
+  // one before left them, though a forward may run twice; an evaluation changes nothing.
   [[nodiscard]] virtual std::vector<NamedBuffer> buffers() { return {}; }
 
   // Whether the next forward() is part of training or of an evaluation, as for dropout.
   virtual void train(bool on) { (void)on; }
 
-  // Runs the layer on one microbatch. Output shapes are free. The inputs must stay as they are. May throw: the exception
-  // reaches the user's call as a WorkerError that names stage, layer and microbatch.
+  // Runs the layer on one microbatch. Output shapes are free. The inputs must stay as they are. May throw: the
+  // exception reaches the user's call as a WorkerError that names stage, layer and microbatch.
   [[nodiscard]] virtual Tensors forward(const Tensors& inputs) = 0;
 };
 
@@ -67,8 +67,8 @@ struct LayerSpec {
   std::string name;
   // A hash of the factory's arguments, as far as they can be hashed; part of the fingerprint.
   std::uint64_t arguments_hash = 0;
-  // Builds the layer. Called twice in the coordinator, for the description and for initial values, and in each worker at
-  // most once, when a stage first needs it.
+  // Builds the layer. Called twice in the coordinator, for the description and for initial values, and in each worker
+  // at most once, when a stage first needs it.
   std::function<std::unique_ptr<Layer>()> make;
   // Writes the initial value of the named parameter into `value` (fp32, the parameter's shape; coordinator only). Empty
   // for a layer whose factory fills its parameters, as torch::nn modules do.

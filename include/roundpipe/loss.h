@@ -12,9 +12,9 @@
 
 namespace rp {
 
-// A named loss: (outputs of the last layer, arguments of the call) of one microbatch -> one or several scalars, at most 7.
-// The backward runs from their sum. A round's losses are the sums over its microbatches, so divide by numbers of the
-// whole step, which travel as arguments of the call. Runs in a worker right after the last layer; it may throw.
+// A named loss: (outputs of the last layer, arguments of the call) of one microbatch -> one or several scalars, at
+// most 7. The backward runs from their sum. A round's losses are the sums over its microbatches, so divide by numbers
+// of the whole step, which travel as arguments of the call. Runs in a worker right after the last layer; it may throw.
 struct Loss {
   // For messages, and for a call that chooses between several (CallOptions::loss).
   std::string name;
@@ -23,8 +23,8 @@ struct Loss {
   std::function<Tensors(const Tensors& outputs, const Value& arguments)> function;
 };
 
-// A loss of one output and one label tensor, as a lambda (Tensor, Tensor) -> Tensor; of lists, (Tensors, Tensors); or of
-// nested arguments, (Tensors, Value) or (Tensor, Value). Each may give a list.
+// A loss of one output and one label tensor, as a lambda (Tensor, Tensor) -> Tensor; of lists, (Tensors, Tensors); or
+// of nested arguments, (Tensors, Value) or (Tensor, Value). Each may give a list.
 template <typename Function>
 [[nodiscard]] Loss loss(std::string name, Function function) {
   return {std::move(name), [function = std::move(function)](const Tensors& outputs, const Value& arguments) -> Tensors {

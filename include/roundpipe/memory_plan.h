@@ -24,8 +24,8 @@ struct MemoryPlan {
   std::vector<Item> items;
   std::int64_t num_parameters = 0;  // tied ones once
   double bytes_per_parameter = 0;   // of weights, gradients and optimizer state
-  // Of a session: what pages the kernel gives to these three, and what would give larger ones, as it is printed. Empty where they
-  // are files, or the device is an emulated one.
+  // Of a session: what pages the kernel gives to these three, and what would give larger ones, as it is printed. Empty
+  // where they are files, or the device is an emulated one.
   std::string pages{};
 
   // Planned, over all items.
@@ -36,19 +36,20 @@ struct MemoryPlan {
   [[nodiscard]] std::optional<std::uint64_t> activation_bytes() const;
 };
 
-// What one worker has had since the run began (Session::worker_memory()): of its GPU's memory, or of the host's on the processor, where
-// it is not part of the MemoryPlan.
+// What one worker has had since the run began (Session::worker_memory()): of its GPU's memory, or of the host's on the
+// processor, where it is not part of the MemoryPlan.
 struct WorkerMemoryUse {
   // Memory with one purpose: the most that it had at once.
   struct Item {
-    std::string purpose;  // as it is printed
+    std::string purpose;           // as it is printed
     std::uint64_t peak_bytes = 0;  // at once
   };
   int worker = 0;
   std::uint64_t limit_bytes = 0;  // what the worker took of its GPU at its start; 0 on the processor
   std::uint64_t peak_bytes = 0;   // of that, in use at once
   std::vector<Item> items;        // the largest first, each at its own time
-  // Of the host store, copied by way of a pinned buffer, at a fraction of the speed, where they were not registered with the driver yet.
+  // Of the host store, copied by way of a pinned buffer, at a fraction of the speed, where they were not registered
+  // with the driver yet.
   std::uint64_t staged_bytes = 0;
 };
 

@@ -45,31 +45,31 @@ class Model {
   Model& tie(ParameterUse first, ParameterUse second);
 
   // The dtype that the layers compute in: at::kBFloat16, at::kHalf or at::kFloat (the default). The optimizer's master
-  // weights are fp32 unless PipelineOptions::optimizer_dtype says otherwise. Inputs are not cast: give floating-point ones in
-  // this dtype.
+  // weights are fp32 unless PipelineOptions::optimizer_dtype says otherwise. Inputs are not cast: give floating-point
+  // ones in this dtype.
   Model& set_dtype(at::ScalarType dtype) {
     dtype_ = dtype;
     return *this;
   }
 
-  // A look at each call in the coordinator, before its round is accepted: for what layers cannot refuse where they run, as a
-  // token id on a GPU. It throws rp::Error, which the call throws then; it must be quick beside a step.
+  // A look at each call in the coordinator, before its round is accepted: for what layers cannot refuse where they run,
+  // as a token id on a GPU. It throws rp::Error, which the call throws then; it must be quick beside a step.
   Model& set_check(std::function<void(const CallContents&)> check) {
     check_ = std::move(check);
     return *this;
   }
 
-  // Gives an example of one microbatch, with the dtypes and shapes of the calls to come and the name of a loss if there is one. Before its
-  // first task each worker on a GPU runs each kind of layer on it once, forward and backward, with weights of zeros. Kernels are then loaded,
-  // and libraries set up, before other workers wait for this one. Without an example the first tasks do that. A layer that counts its
-  // calls counts these, too.
+  // Gives an example of one microbatch, with the dtypes and shapes of the calls to come and the name of a loss if there
+  // is one. Before its first task each worker on a GPU runs each kind of layer on it once, forward and backward, with
+  // weights of zeros. Kernels are then loaded, and libraries set up, before other workers wait for this one. Without an
+  // example the first tasks do that. A layer that counts its calls counts these, too.
   Model& set_example(CallContents one_microbatch) {
     example_ = std::move(one_microbatch);
     return *this;
   }
 
-  // What was described: layers(), as many as num_layers(); ties() in the order in which they were said; dtype(); check(), which
-  // may be empty; example(), without inputs where there is none.
+  // What was described: layers(), as many as num_layers(); ties() in the order in which they were said; dtype();
+  // check(), which may be empty; example(), without inputs where there is none.
   [[nodiscard]] const std::vector<LayerSpec>& layers() const { return layers_; }
   [[nodiscard]] const std::vector<std::pair<ParameterUse, ParameterUse>>& ties() const { return ties_; }
   [[nodiscard]] at::ScalarType dtype() const { return dtype_; }

@@ -68,9 +68,9 @@ class ModuleLayer : public Layer {
 }  // namespace internal
 
 // A layer that is a torch::nn module of the user's: rp::layer<MyBlock>(64, 4), where MyBlock (derived from
-// torch::nn::Module) has one `at::Tensor forward(at::Tensor)` or `rp::Tensors forward(const rp::Tensors&)`, neither overloaded
-// nor a template; a holder such as torch::nn::Linear works too. The arguments are copied and given to the constructor whenever
-// a process builds it.
+// torch::nn::Module) has one `at::Tensor forward(at::Tensor)` or `rp::Tensors forward(const rp::Tensors&)`, neither
+// overloaded nor a template; a holder such as torch::nn::Linear works too. The arguments are copied and given to the
+// constructor whenever a process builds it.
 template <typename Module, typename... Arguments>
 [[nodiscard]] LayerSpec layer(Arguments... arguments) {
   LayerSpec spec;

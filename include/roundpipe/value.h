@@ -14,10 +14,11 @@
 namespace rp {
 
 // One of: nothing, a tensor (an undefined one is absent), a boolean, an integer, a number, a text, a list, a map. As
-// argument of forward_backward() its tensors are cut into microbatches, and each microbatch's loss gets a value of the same
-// form; all else goes to every microbatch whole.
+// argument of forward_backward() its tensors are cut into microbatches, and each microbatch's loss gets a value of the
+// same form; all else goes to every microbatch whole.
 //
-//   pipe.forward_backward(inputs, rp::Value::Map{{"labels", labels}, {"smoothing", 0.1}, {"parts", rp::Value::List{a, b}}});
+//   pipe.forward_backward(inputs, rp::Value::Map{{"labels", labels}, {"smoothing", 0.1}, {"parts", rp::Value::List{a,
+//   b}}});
 //
 // The accessors throw rp::Error (kUsage), naming what the value is instead.
 class Value {
@@ -39,7 +40,8 @@ class Value {
   // A list of them.
   Value(const Tensors& tensors) : value_(List(tensors.begin(), tensors.end())) {}
 
-  // Which kind it is: is_nothing() (an argument that is left out), is_tensor() (also an absent one), is_list(), is_map().
+  // Which kind it is: is_nothing() (an argument that is left out), is_tensor() (also an absent one), is_list(),
+  // is_map().
   [[nodiscard]] bool is_nothing() const { return std::holds_alternative<std::monostate>(value_); }
   [[nodiscard]] bool is_tensor() const { return std::holds_alternative<at::Tensor>(value_); }
   [[nodiscard]] bool is_list() const { return std::holds_alternative<List>(value_); }

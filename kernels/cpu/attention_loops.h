@@ -3,8 +3,8 @@
 #pragma once
 
 #include "common/check.h"
-#include "kernels/cpu/vector16.h"
 #include "kernels/cpu/layer_kernels.h"
+#include "kernels/cpu/vector16.h"
 
 namespace rp::models {
 namespace {

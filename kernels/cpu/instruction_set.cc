@@ -22,8 +22,8 @@ InstructionSet best_instruction_set() {
   static const InstructionSet best = [] {
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2") || !has_f16c()) return InstructionSet::kPortable;
-    const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                            __builtin_cpu_supports("avx512vl");
+    const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     return has_avx512 ? InstructionSet::kAvx512 : InstructionSet::kAvx2;
   }();
   return best;

@@ -18,8 +18,8 @@ enum class InstructionSet : std::uint8_t {
 // Returns the largest set that this processor has.
 [[nodiscard]] InstructionSet best_instruction_set();
 
-// Returns the tables that this processor can run. `tables` has one for each instruction set, in the order of InstructionSet; only the portable
-// one where the compiler's target is not x86-64.
+// Returns the tables that this processor can run. `tables` has one for each instruction set, in the order of
+// InstructionSet; only the portable one where the compiler's target is not x86-64.
 template <typename Table, std::size_t kNumTables>
 [[nodiscard]] std::span<const Table* const> usable_of(const std::array<const Table*, kNumTables>& tables) {
   return std::span(tables).first(static_cast<std::size_t>(best_instruction_set()) + 1);

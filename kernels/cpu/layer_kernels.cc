@@ -6,7 +6,8 @@ namespace rp::models {
 
 std::span<const LayerKernels* const> usable_layer_kernels() {
 #if defined(__x86_64__)
-  static constexpr std::array<const LayerKernels*, 3> kTables = {&kPortableLayerKernels, &kAvx2LayerKernels, &kAvx512LayerKernels};
+  static constexpr std::array<const LayerKernels*, 3> kTables = {&kPortableLayerKernels, &kAvx2LayerKernels,
+                                                                 &kAvx512LayerKernels};
 #else
   static constexpr std::array<const LayerKernels*, 1> kTables = {&kPortableLayerKernels};
 #endif

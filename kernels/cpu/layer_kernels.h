@@ -6,10 +6,11 @@
 // Results are a function of the inputs alone: sums have a fixed order (16 lanes, then lane by lane), no operation is
 // fused, and every instruction set gives the same bits. Arithmetic is fp32; values are rounded once when stored.
 //
-// Activations and weights are of a working dtype (common/dtype.h): `element(x)` rounds to it. fp16 is taken by the norms, the
-// rotation, the gated units and the sum of floats. The loops that work on the results of matrix products (cross entropy, tiles of
-// attention) take bf16 and fp32: on the CPU products of fp16 are computed in fp32 (models/layers/linear.h), and so is what follows them. A call with
-// a dtype that its loop does not take is a broken invariant: it aborts and reads nothing.
+// Activations and weights are of a working dtype (common/dtype.h): `element(x)` rounds to it. fp16 is taken by the
+// norms, the rotation, the gated units and the sum of floats. The loops that work on the results of matrix products
+// (cross entropy, tiles of attention) take bf16 and fp32: on the CPU products of fp16 are computed in fp32
+// (models/layers/linear.h), and so is what follows them. A call with a dtype that its loop does not take is a broken
+// invariant: it aborts and reads nothing.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@
 
 namespace rp::models {
 
-// One table per instruction set; `begin` and `end` bound the rows (elements for Glu and AddToFloats) of the call. pack() does all.
+// One table per instruction set; `begin` and `end` bound the rows (elements for Glu and AddToFloats) of the call.
+// pack() does all.
 struct LayerKernels {
   const char* name;
   void (*rms_norm)(DType, const RmsNormRows&, std::int64_t begin, std::int64_t end);
@@ -41,7 +43,7 @@ struct LayerKernels {
 };
 
 extern const LayerKernels kPortableLayerKernels;
-extern const LayerKernels kAvx2LayerKernels;    // these two on x86-64 only
+extern const LayerKernels kAvx2LayerKernels;  // these two on x86-64 only
 extern const LayerKernels kAvx512LayerKernels;
 
 // The fastest table that this processor can run.

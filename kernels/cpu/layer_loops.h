@@ -2,8 +2,8 @@
 // The loops of layer_kernels.h. Included by one source per instruction set (see vector16.h).
 #pragma once
 
-#include "kernels/cpu/vector16.h"
 #include "kernels/cpu/layer_kernels.h"
+#include "kernels/cpu/vector16.h"
 
 namespace rp::models {
 namespace {
@@ -107,7 +107,8 @@ void rotate_rows(const RotateRows& a, std::int64_t begin, std::int64_t end) {
   }
 }
 
-// What an activation makes of a gate: act(gate), its derivative, and both for `up` (zero slope where a value is cut off).
+// What an activation makes of a gate: act(gate), its derivative, and both for `up` (zero slope where a value is cut
+// off).
 struct Gated {
   Floats value, slope;
   Floats up, up_slope;

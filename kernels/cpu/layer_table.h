@@ -23,20 +23,17 @@
     dtype == DType::kBFloat16 ? loop<Bf16>(arguments, begin, end) : loop<float>(arguments, begin, end); \
   }
 
-#define RP_KERNEL_TABLE(set)                                                                    \
-  {.name = set,                                                                                 \
-   .rms_norm = RP_DISPATCH(rms_norm_rows, RmsNormRows),                                         \
-   .rms_norm_grad = RP_DISPATCH(rms_norm_grad_rows, RmsNormGradRows),                           \
-   .rotate = RP_DISPATCH(rotate_rows, RotateRows),                                              \
-   .glu = RP_DISPATCH(glu_elements, Glu),                                                       \
-   .glu_grad = RP_DISPATCH(glu_grad_elements, GluGrad),                                         \
-   .cross_entropy = RP_DISPATCH_PRODUCT(cross_entropy_rows, CrossEntropyRows),                  \
-   .causal_softmax = RP_DISPATCH_PRODUCT(causal_softmax_rows, CausalSoftmaxRows),               \
-   .attention_grad = RP_DISPATCH_PRODUCT(attention_grad_rows, AttentionGradRows),               \
-   .pack = pack_matrix,                                                                         \
-   .add = RP_DISPATCH(add_elements, AddToFloats),                                               \
-   .round = round_floats,                                                                       \
-   .dot = [](DType dtype, const void* a, const void* b, std::int64_t count) {                   \
-     RP_ASSERT(dtype == DType::kBFloat16 || dtype == DType::kFloat32);                          \
-     return dtype == DType::kBFloat16 ? dot_of<Bf16>(a, b, count) : dot_of<float>(a, b, count); \
-   }}
+#define RP_KERNEL_TABLE(set)                                                                                           \
+  {                                                                                                                    \
+    .name = set, .rms_norm = RP_DISPATCH(rms_norm_rows, RmsNormRows),                                                  \
+    .rms_norm_grad = RP_DISPATCH(rms_norm_grad_rows, RmsNormGradRows), .rotate = RP_DISPATCH(rotate_rows, RotateRows), \
+    .glu = RP_DISPATCH(glu_elements, Glu), .glu_grad = RP_DISPATCH(glu_grad_elements, GluGrad),                        \
+    .cross_entropy = RP_DISPATCH_PRODUCT(cross_entropy_rows, CrossEntropyRows),                                        \
+    .causal_softmax = RP_DISPATCH_PRODUCT(causal_softmax_rows, CausalSoftmaxRows),                                     \
+    .attention_grad = RP_DISPATCH_PRODUCT(attention_grad_rows, AttentionGradRows), .pack = pack_matrix,                \
+    .add = RP_DISPATCH(add_elements, AddToFloats), .round = round_floats,                                              \
+    .dot = [](DType dtype, const void* a, const void* b, std::int64_t count) {                                         \
+      RP_ASSERT(dtype == DType::kBFloat16 || dtype == DType::kFloat32);                                                \
+      return dtype == DType::kBFloat16 ? dot_of<Bf16>(a, b, count) : dot_of<float>(a, b, count);                       \
+    }                                                                                                                  \
+  }

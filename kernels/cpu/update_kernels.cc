@@ -6,7 +6,8 @@ namespace rp {
 
 std::span<const UpdateKernels* const> usable_update_kernels() {
 #if defined(__x86_64__)
-  static constexpr std::array<const UpdateKernels*, 3> kTables = {&kPortableUpdateKernels, &kAvx2UpdateKernels, &kAvx512UpdateKernels};
+  static constexpr std::array<const UpdateKernels*, 3> kTables = {&kPortableUpdateKernels, &kAvx2UpdateKernels,
+                                                                  &kAvx512UpdateKernels};
 #else
   static constexpr std::array<const UpdateKernels*, 1> kTables = {&kPortableUpdateKernels};
 #endif

@@ -1,6 +1,6 @@
 // kernels/cpu/update_kernels.h
-// The inner loops behind optimizer/update.h, once per instruction set, all with the same result bit for bit. Internal: only
-// optimizer/update.cc, its tests and benchmarks look in here.
+// The inner loops behind optimizer/update.h, once per instruction set, all with the same result bit for bit. Internal:
+// only optimizer/update.cc, its tests and benchmarks look in here.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ struct UpdateKernels {
 };
 
 extern const UpdateKernels kPortableUpdateKernels;
-extern const UpdateKernels kAvx2UpdateKernels;    // these two on x86-64 only
+extern const UpdateKernels kAvx2UpdateKernels;  // these two on x86-64 only
 extern const UpdateKernels kAvx512UpdateKernels;
 
 // The fastest table that this processor can run.

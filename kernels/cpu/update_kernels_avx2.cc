@@ -76,9 +76,9 @@ struct Avx2 {
 }  // namespace
 
 const UpdateKernels kAvx2UpdateKernels = {.name = "avx2",
-                              .update = update_range<Avx2>,
-                              .skip = skip_range<Avx2>,
-                              .add = add_range<Avx2>,
-                              .squares = square_range<Avx2>};
+                                          .update = update_range<Avx2>,
+                                          .skip = skip_range<Avx2>,
+                                          .add = add_range<Avx2>,
+                                          .squares = square_range<Avx2>};
 
 }  // namespace rp

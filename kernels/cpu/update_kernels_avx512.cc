@@ -33,8 +33,7 @@ struct Avx512 {
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
     const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-    return _mm512_cvtepi32_epi16(
-        _mm512_mask_mov_epi32(_mm512_srli_epi32(rounded, 16), nan, _mm512_set1_epi32(0x7fc0)));
+    return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(_mm512_srli_epi32(rounded, 16), nan, _mm512_set1_epi32(0x7fc0)));
   }
 
   template <DType kDType>
@@ -75,9 +74,9 @@ struct Avx512 {
 }  // namespace
 
 const UpdateKernels kAvx512UpdateKernels = {.name = "avx512",
-                                .update = update_range<Avx512>,
-                                .skip = skip_range<Avx512>,
-                                .add = add_range<Avx512>,
-                                .squares = square_range<Avx512>};
+                                            .update = update_range<Avx512>,
+                                            .skip = skip_range<Avx512>,
+                                            .add = add_range<Avx512>,
+                                            .squares = square_range<Avx512>};
 
 }  // namespace rp

@@ -60,9 +60,9 @@ void scalar_squares(const GroupGradients& gradients, std::size_t begin, std::siz
 }  // namespace
 
 const UpdateKernels kPortableUpdateKernels = {.name = "portable",
-                                .update = update_range<Scalar>,
-                                .skip = skip_range<Scalar>,
-                                .add = add_range<Scalar>,
-                                .squares = scalar_squares};
+                                              .update = update_range<Scalar>,
+                                              .skip = skip_range<Scalar>,
+                                              .add = add_range<Scalar>,
+                                              .squares = scalar_squares};
 
 }  // namespace rp

@@ -1,7 +1,7 @@
 // kernels/cpu/update_loops.h
-// The loops of update_kernels.h, written once over a vector type. Included by one source per instruction set, which gives the
-// vector type V and is compiled with that set switched on; so everything here has internal linkage, and no inline
-// function of another header is called (the linker might keep the copy with the wrong instructions).
+// The loops of update_kernels.h, written once over a vector type. Included by one source per instruction set, which
+// gives the vector type V and is compiled with that set switched on; so everything here has internal linkage, and no
+// inline function of another header is called (the linker might keep the copy with the wrong instructions).
 //
 // V has:  Floats, kWidth;  all(x);  load<dtype>(array, i);  store<dtype>(array, i, x);  stream<dtype>(array, i, x),
 // which needs an aligned address;  square_root(x);  smaller(x, y), larger(x, y), which give y where one is NaN;
@@ -42,15 +42,26 @@ void prefetch_update(const void* array, std::size_t i) {
 template <typename V>
 struct Coefficients {
   explicit Coefficients(const UpdateStep& step)
-      : gradient_scale(V::all(step.gradient_scale)), max_value(V::all(step.max_value)), min_value(V::all(-step.max_value)),
-        coupled_decay(V::all(step.coupled_decay)), decay(V::all(step.decay)), m_decay(V::all(step.m_decay)),
-        m_weight(V::all(step.m_weight)), nesterov_weight(V::all(step.nesterov_weight)), beta2(V::all(step.beta2)),
-        v_weight(V::all(step.v_weight)), v_correction(V::all(step.v_correction)), epsilon(V::all(step.epsilon)),
-        step_size(V::all(step.step_size)), clips_values(step.clips_values), couples_decay(step.couples_decay),
-        m_from_gradient(step.m_from_gradient), nesterov(step.nesterov) {}
+      : gradient_scale(V::all(step.gradient_scale)),
+        max_value(V::all(step.max_value)),
+        min_value(V::all(-step.max_value)),
+        coupled_decay(V::all(step.coupled_decay)),
+        decay(V::all(step.decay)),
+        m_decay(V::all(step.m_decay)),
+        m_weight(V::all(step.m_weight)),
+        nesterov_weight(V::all(step.nesterov_weight)),
+        beta2(V::all(step.beta2)),
+        v_weight(V::all(step.v_weight)),
+        v_correction(V::all(step.v_correction)),
+        epsilon(V::all(step.epsilon)),
+        step_size(V::all(step.step_size)),
+        clips_values(step.clips_values),
+        couples_decay(step.couples_decay),
+        m_from_gradient(step.m_from_gradient),
+        nesterov(step.nesterov) {}
 
-  typename V::Floats gradient_scale, max_value, min_value, coupled_decay, decay, m_decay, m_weight, nesterov_weight, beta2,
-      v_weight, v_correction, epsilon, step_size;
+  typename V::Floats gradient_scale, max_value, min_value, coupled_decay, decay, m_decay, m_weight, nesterov_weight,
+      beta2, v_weight, v_correction, epsilon, step_size;
   bool clips_values, couples_decay, m_from_gradient, nesterov;
 };
 
@@ -158,8 +169,8 @@ std::size_t with_dtype(DType dtype, const Visit& visit) {
 // The ranges: whole vectors first, the rest by the scalar kernels.
 
 template <typename V, UpdateKind kKind>
-std::size_t update_kind(const GroupState& state, const GroupGradients& gradients, const UpdateStep& step, std::size_t begin,
-                        std::size_t end) {
+std::size_t update_kind(const GroupState& state, const GroupGradients& gradients, const UpdateStep& step,
+                        std::size_t begin, std::size_t end) {
   const std::uintptr_t working_address = reinterpret_cast<std::uintptr_t>(state.working);
   return with_dtype(gradients.dtype, [&](auto gradient) {
     constexpr DType kGradient = decltype(gradient)::value;
@@ -189,17 +200,15 @@ void update_range(const GroupState& state, const GroupGradients& gradients, cons
 
 template <typename V>
 void skip_range(const GroupState& state, std::size_t begin, std::size_t end) {
-  const std::size_t done = with_dtype(state.working_dtype, [&](auto working) {
-    return skip_vectors<V, decltype(working)::value>(state, begin, end);
-  });
+  const std::size_t done = with_dtype(
+      state.working_dtype, [&](auto working) { return skip_vectors<V, decltype(working)::value>(state, begin, end); });
   if (done < end) kPortableUpdateKernels.skip(state, done, end);
 }
 
 template <typename V>
 void add_range(float* sum, const GroupGradients& gradients, std::size_t begin, std::size_t end) {
-  const std::size_t done = with_dtype(gradients.dtype, [&](auto dtype) {
-    return add_vectors<V, decltype(dtype)::value>(sum, gradients, begin, end);
-  });
+  const std::size_t done = with_dtype(
+      gradients.dtype, [&](auto dtype) { return add_vectors<V, decltype(dtype)::value>(sum, gradients, begin, end); });
   if (done < end) kPortableUpdateKernels.add(sum, gradients, done, end);
 }
 

@@ -53,8 +53,8 @@ RP_INLINE Halves narrow(Floats value) {
 constexpr __mmask16 kAllLanes = 0xffff;
 #endif
 
-// fp16, as the processor's own instructions convert: subnormals in full, to nearest with ties to even; a NaN becomes quiet and
-// keeps the bits that fit.
+// fp16, as the processor's own instructions convert: subnormals in full, to nearest with ties to even; a NaN becomes
+// quiet and keeps the bits that fit.
 RP_INLINE Floats widen_fp16(Halves bits) {
 #if defined(__AVX512F__)
   return reinterpret_cast<Floats>(_mm512_maskz_cvtph_ps(kAllLanes, reinterpret_cast<__m256i>(bits)));
@@ -81,7 +81,8 @@ RP_INLINE Floats widen_fp16(Halves bits) {
 
 RP_INLINE Halves narrow_fp16(Floats value) {
 #if defined(__AVX512F__)
-  return reinterpret_cast<Halves>(_mm512_maskz_cvtps_ph(kAllLanes, reinterpret_cast<__m512>(value), _MM_FROUND_TO_NEAREST_INT));
+  return reinterpret_cast<Halves>(
+      _mm512_maskz_cvtps_ph(kAllLanes, reinterpret_cast<__m512>(value), _MM_FROUND_TO_NEAREST_INT));
 #elif defined(__F16C__)
   struct Wide {
     __m256 low, high;
@@ -130,7 +131,8 @@ template <typename Half>
 RP_INLINE Floats load_some(const Half* array, std::int64_t count, float other) {
   const auto bits = reinterpret_cast<Halves>(_mm256_maskz_loadu_epi16(first_lanes(count), array));
   const Floats value = widen(bits, array);
-  return reinterpret_cast<Floats>(_mm512_mask_mov_ps(_mm512_set1_ps(other), first_lanes(count), reinterpret_cast<__m512>(value)));
+  return reinterpret_cast<Floats>(
+      _mm512_mask_mov_ps(_mm512_set1_ps(other), first_lanes(count), reinterpret_cast<__m512>(value)));
 }
 RP_INLINE void store_some(float* array, Floats value, std::int64_t count) {
   _mm512_mask_storeu_ps(array, first_lanes(count), reinterpret_cast<__m512>(value));
@@ -193,7 +195,8 @@ RP_INLINE float sum(Floats value) {
 }
 RP_INLINE Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 RP_INLINE float largest(Floats value) {
-  value = larger(value, __builtin_shufflevector(value, value, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15));
+  value =
+      larger(value, __builtin_shufflevector(value, value, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15));
   value = larger(value, __builtin_shufflevector(value, value, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7));
   value = larger(value, __builtin_shufflevector(value, value, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3));
   return value[1] > value[0] ? value[1] : value[0];

@@ -12,8 +12,8 @@ constexpr unsigned kThreads = 512;
 constexpr unsigned kWarps = kThreads / kWarp;
 constexpr unsigned kThreadsOfSum = 256;
 
-// Of the logits seen so far: the largest one, and the sum of exp(logit - largest). Logits of -infinity add nothing, also
-// while no other was seen; NaN is never the largest, but makes the sum NaN.
+// Of the logits seen so far: the largest one, and the sum of exp(logit - largest). Logits of -infinity add nothing,
+// also while no other was seen; NaN is never the largest, but makes the sum NaN.
 struct Exponentials {
   float largest = -INFINITY;
   float total = 0;

@@ -1,13 +1,14 @@
 // kernels/cuda/device.cuh
-// What the kernels are written with: element formats, loads and stores of 16 bytes, sums over a block of threads, launches.
+// What the kernels are written with: element formats, loads and stores of 16 bytes, sums over a block of threads,
+// launches.
 //
 // Sources of kernels are CUDA where nvcc compiles them. The tests also compile them as plain C++ over an emulation of
 // blocks and threads (tests/kernels/cuda/emulation.h, included before this), so they use nothing else of CUDA
 // (matrix.cuh adds what products of matrices need).
 //
-// Compiled with -fmad=false: which products and sums a compiler contracts differs between the instances of a template (whole
-// and partial packs, with and without a fused sum), and results would depend on alignment. Memory is what limits these
-// kernels, not arithmetic.
+// Compiled with -fmad=false: which products and sums a compiler contracts differs between the instances of a template
+// (whole and partial packs, with and without a fused sum), and results would depend on alignment. Memory is what limits
+// these kernels, not arithmetic.
 #pragma once
 
 #ifdef __CUDACC__
@@ -87,7 +88,9 @@ __device__ inline uint4 words_of(const Pack<T>& values) {
           word_of<T>(values.at[4], values.at[5]), word_of<T>(values.at[6], values.at[7])};
 }
 
-__device__ inline void take_word(Pack<float>& values, int i, std::uint32_t word) { values.at[i] = __uint_as_float(word); }
+__device__ inline void take_word(Pack<float>& values, int i, std::uint32_t word) {
+  values.at[i] = __uint_as_float(word);
+}
 template <typename T>
 __device__ inline void take_word(Pack<T>& values, int i, std::uint32_t word) {
   values.at[2 * i] = widen(T{static_cast<std::uint16_t>(word)});
@@ -127,8 +130,8 @@ __device__ inline uint4 load_words(const T* from, std::int64_t left) {
   return {words[0], words[1], words[2], words[3]};
 }
 
-// 16 bytes in one store. Written out, because the compiler joins it with the stores of single elements that a last pack may
-// need, and then stores every pack element by element.
+// 16 bytes in one store. Written out, because the compiler joins it with the stores of single elements that a last pack
+// may need, and then stores every pack element by element.
 __device__ inline void store_words(void* to, uint4 words) {
 #ifdef __CUDACC__
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
@@ -177,8 +180,8 @@ __device__ inline void store_floats(float* to, std::int64_t left, const Pack<T>&
 #pragma unroll
   for (int k = 0; k < kPack<T>; k += 4) {
     if (kAligned && left >= k + 4) {
-      store_words(to + k, {__float_as_uint(values.at[k]), __float_as_uint(values.at[k + 1]), __float_as_uint(values.at[k + 2]),
-                           __float_as_uint(values.at[k + 3])});
+      store_words(to + k, {__float_as_uint(values.at[k]), __float_as_uint(values.at[k + 1]),
+                           __float_as_uint(values.at[k + 2]), __float_as_uint(values.at[k + 3])});
       continue;
     }
 #pragma unroll
@@ -198,8 +201,8 @@ __device__ inline Value warp_sum(Value value) {
   return value;
 }
 
-// The sum over all threads, given to all of them: pairs of lanes, then warps in order. Every thread of the block calls it.
-// REQUIRES: blockDim.x == kThreads.
+// The sum over all threads, given to all of them: pairs of lanes, then warps in order. Every thread of the block calls
+// it. REQUIRES: blockDim.x == kThreads.
 template <unsigned kThreads, typename Value>
 __device__ inline Value block_sum(Value value) {
   __shared__ Value of_warp[kThreads / kWarp];

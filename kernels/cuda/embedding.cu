@@ -74,7 +74,8 @@ void embed(DType dtype, const EmbedRows& call, std::int64_t count, void* stream)
     using T = decltype(type);
     const bool aligned = rows_are_aligned<T>(call.columns) && are_aligned({call.weight, call.y});
     with_condition(aligned, [&](auto is_aligned) {
-      launch("embed", embed_rows<T, decltype(is_aligned)::value>, grid_for<T>(count, call.columns), stream, call, count);
+      launch("embed", embed_rows<T, decltype(is_aligned)::value>, grid_for<T>(count, call.columns), stream, call,
+             count);
     });
   });
 }
@@ -84,8 +85,8 @@ void embed_grad(DType dtype, const EmbedGradRows& call, std::int64_t count, void
     using T = decltype(type);
     const bool aligned = rows_are_aligned<T>(call.columns) && are_aligned({call.grad_y, call.grad_weight});
     with_condition(aligned, [&](auto is_aligned) {
-      launch("embed_grad", embed_grad_rows<T, decltype(is_aligned)::value>, grid_for<T>(count, call.columns), stream, call,
-             count);
+      launch("embed_grad", embed_grad_rows<T, decltype(is_aligned)::value>, grid_for<T>(count, call.columns), stream,
+             call, count);
     });
   });
 }

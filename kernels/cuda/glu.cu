@@ -28,8 +28,13 @@ __device__ inline Gated gated(Activation activation, float gate, float up) {
     return {gate * s, s + gate * s * (1.0F - s) * (kFactor * (1.0F + 3.0F * kCubic * square)), up, 1.0F};
   }
   constexpr float kLimit = 7.0F, kFactor = 1.702F;
-  const float g = gate > kLimit ? kLimit : gate, u = up > kLimit ? kLimit : up < -kLimit ? -kLimit : up, s = sigmoid(kFactor * g);
-  return {g * s, gate > kLimit ? 0.0F : s + kFactor * g * s * (1.0F - s), u + 1.0F, up > kLimit || up < -kLimit ? 0.0F : 1.0F};
+  const float g = gate > kLimit ? kLimit : gate,
+              u = up > kLimit    ? kLimit
+                  : up < -kLimit ? -kLimit
+                                 : up,
+              s = sigmoid(kFactor * g);
+  return {g * s, gate > kLimit ? 0.0F : s + kFactor * g * s * (1.0F - s), u + 1.0F,
+          up > kLimit || up < -kLimit ? 0.0F : 1.0F};
 }
 
 template <typename T, bool kAligned>

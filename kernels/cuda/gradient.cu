@@ -24,8 +24,8 @@ __global__ void __launch_bounds__(kThreads) scale_elements(ScaleElements a) {
   }
 }
 
-// GPUs for consumers do 64 operations of fp32 in the time of one of fp64, which would then be slower than the memory: the
-// squares of a pack are added in fp32 where none of them can leave its range, so that nothing but rounding is lost.
+// GPUs for consumers do 64 operations of fp32 in the time of one of fp64, which would then be slower than the memory:
+// the squares of a pack are added in fp32 where none of them can leave its range, so that nothing but rounding is lost.
 template <typename T>
 __device__ inline double sum_of_squares(const Pack<T>& values) {
   float largest = 0, squares = 0;

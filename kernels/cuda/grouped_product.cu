@@ -1,5 +1,5 @@
-// Products of the rows of each expert with its weight, and their gradients, in tiles of 128 x 128. Which rows are whose is read
-// from the GPU's memory: the host only knows how many tiles there can be.
+// Products of the rows of each expert with its weight, and their gradients, in tiles of 128 x 128. Which rows are whose
+// is read from the GPU's memory: the host only knows how many tiles there can be.
 #include <type_traits>
 
 #include "kernels/cuda/kernels.h"
@@ -81,12 +81,12 @@ struct Tile {
   int rows, columns, depth;  // left from the tile's first on
 };
 
-// Where chunk `chunk` of row `row` of an operand's tile is kept: neighbouring rows are shifted against each other, so that 8
-// rows' chunks of one number are in different banks.
+// Where chunk `chunk` of row `row` of an operand's tile is kept: neighbouring rows are shifted against each other, so
+// that 8 rows' chunks of one number are in different banks.
 template <typename T, bool kAlongDepth>
 __device__ inline int place_of(int row, int chunk) {
   if constexpr (kAlongDepth) return row * (kStepBytes / 16) + (chunk ^ (row >> 1 & 3));
-  return row * (kTile / kPack<T>) + (chunk ^ (row & 7));
+  return row * (kTile / kPack<T>)+(chunk ^ (row & 7));
 }
 
 // Begins the copy of an operand's next step. `rows` and `columns` of what is in memory are left, at most a tile's.
@@ -148,15 +148,15 @@ __device__ inline void add_step(Sums& sums, const Stage& stage, Part part) {
 #pragma unroll
     for (int i = 0; i < kWarpRows / 16; ++i) {
       const int m = part.row + i * 16;
-      const int place = kAlongA ? place_of<T, true>(m + down, k / 8 + right)
-                                : place_of<T, false>(k + down_last, m / 8 + right_first);
+      const int place =
+          kAlongA ? place_of<T, true>(m + down, k / 8 + right) : place_of<T, false>(k + down_last, m / 8 + right_first);
       load_matrices<!kAlongA>(a[i], stage.a + place);
     }
 #pragma unroll
     for (int j = 0; j < kWarpColumns / 16; ++j) {
       const int n = part.column + j * 16;
-      const int place = kAlongB ? place_of<T, true>(n + down_last, k / 8 + right_first)
-                                : place_of<T, false>(k + down, n / 8 + right);
+      const int place =
+          kAlongB ? place_of<T, true>(n + down_last, k / 8 + right_first) : place_of<T, false>(k + down, n / 8 + right);
       load_matrices<!kAlongB>(b[j], stage.b + place);
     }
 #pragma unroll
@@ -279,8 +279,8 @@ __device__ inline Tile<T> tile_of(const GroupedProduct& call, std::int64_t turn)
   return tile;
 }
 
-// kAlongA, kAlongB: whether the depth of the product is along the rows in memory. Both: rows times weight^T. Only a: rows times
-// weight. None: rows^T times rows, the weight's gradient.
+// kAlongA, kAlongB: whether the depth of the product is along the rows in memory. Both: rows times weight^T. Only a:
+// rows times weight. None: rows^T times rows, the weight's gradient.
 template <typename T, bool kAligned, bool kAlongA, bool kAlongB>
 __global__ void __launch_bounds__(kThreads, 2) multiply_groups(GroupedProduct call, std::int64_t turns) {
   __shared__ Stage stages[kStages];  // 48 KiB, all that needs no opt-in: two blocks a multiprocessor
@@ -299,7 +299,8 @@ __global__ void __launch_bounds__(kThreads, 2) multiply_groups(GroupedProduct ca
     for (int step = 0; step < kStages - 1; ++step) begin_copy_of(step);
     for (int step = 0; step < steps; ++step) {
       wait_for_copies<kStages - 2>();
-      __syncthreads();  // this step is there, for all threads; and all have multiplied the last one, whose place is filled next
+      __syncthreads();  // this step is there, for all threads; and all have multiplied the last one, whose place is
+                        // filled next
       begin_copy_of(step + kStages - 1);
       if (!has_results) continue;
       if constexpr (std::is_same_v<T, float>) {

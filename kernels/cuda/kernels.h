@@ -1,8 +1,8 @@
 // kernels/cuda/kernels.h
 // The functions of the table in kernels/gpu_kernels.h, which is their manual: arguments, formulae, what may overlap.
 //
-// Built by nvcc for RP_CUDA_ARCHITECTURES into the archive rp_kernels_cuda, without LibTorch. Whoever links it also links a
-// CUDA runtime, static or shared. Launches go to the device that is current for the calling thread.
+// Built by nvcc for RP_CUDA_ARCHITECTURES into the archive rp_kernels_cuda, without LibTorch. Whoever links it also
+// links a CUDA runtime, static or shared. Launches go to the device that is current for the calling thread.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ namespace rp::cuda {
 // rms_norm.cu: one block of threads a row; a row's second reading comes from the cache.
 void rms_norm(DType dtype, const models::RmsNormRows& call, std::int64_t rows, void* stream);
 void add_rms_norm(DType dtype, const models::AddRmsNormRows& call, std::int64_t rows, void* stream);
-// A block of rows_per_sum() rows keeps its share of the weight's gradient in registers; a second launch adds the shares.
+// A block of rows_per_sum() rows keeps its share of the weight's gradient in registers; a second launch adds the
+// shares.
 void rms_norm_grad(DType dtype, const models::GpuRmsNormGradRows& call, std::int64_t rows, void* stream);
 
 // rotary.cu
@@ -46,7 +47,8 @@ void grouped_weight_grad(DType dtype, const models::GroupedProduct& call, void* 
 // timing.cu: adds the time of the GPU's clock, in ns, to a number in its memory; or takes it away (sign -1).
 void add_time(std::int64_t* total, int sign, void* stream);
 
-// All that models/layers/ops.h uses. `current_stream` is empty: the plug-in, which knows LibTorch's streams, copies the table and sets it.
+// All that models/layers/ops.h uses. `current_stream` is empty: the plug-in, which knows LibTorch's streams, copies the
+// table and sets it.
 [[nodiscard]] const models::GpuKernels& kernel_table();
 
 }  // namespace rp::cuda

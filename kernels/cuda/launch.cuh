@@ -14,8 +14,8 @@
 
 namespace rp::cuda {
 
-// Blocks of threads. A kernel goes over its rows (or parts of an array) in strides of gridDim.x, so that any number of them
-// fits; blocks.y is at most 65535.
+// Blocks of threads. A kernel goes over its rows (or parts of an array) in strides of gridDim.x, so that any number of
+// them fits; blocks.y is at most 65535.
 struct Grid {
   std::int64_t blocks = 0;
   unsigned threads = 0;
@@ -26,13 +26,15 @@ constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 30;  // of 2^31 - 1 that 
 constexpr std::int64_t kMaxBlocksY = 65535;
 
 [[noreturn]] inline void refuse_launch(const char* name, const Grid& grid, const char* why, const char* remedy) {
-  throw Error(ExitCode::kNoResource, std::string("the GPU kernel ") + name + " (" + std::to_string(grid.blocks) + " x " +
-                                         std::to_string(grid.blocks_y) + " blocks of " + std::to_string(grid.threads) +
-                                         " threads) could not be started: " + why + "; " + remedy);
+  throw Error(ExitCode::kNoResource, std::string("the GPU kernel ") + name + " (" + std::to_string(grid.blocks) +
+                                         " x " + std::to_string(grid.blocks_y) + " blocks of " +
+                                         std::to_string(grid.threads) + " threads) could not be started: " + why +
+                                         "; " + remedy);
 }
 
 inline void check_columns(const char* name, const Grid& grid) {
-  if (grid.blocks_y > kMaxBlocksY) refuse_launch(name, grid, "its rows are too long", "67 million elements are possible");
+  if (grid.blocks_y > kMaxBlocksY)
+    refuse_launch(name, grid, "its rows are too long", "67 million elements are possible");
 }
 
 #ifdef __CUDACC__
@@ -42,8 +44,10 @@ inline const char* remedy_for(cudaError_t error) {
     case cudaErrorInvalidDeviceFunction:
       return "it was not built for this generation of GPUs: build with -DRP_CUDA_ARCHITECTURES for it";
     case cudaErrorUnsupportedPtxVersion:
-    case cudaErrorInsufficientDriver: return "the driver is older than the CUDA toolkit of the build: update the driver";
-    default: return "CUDA may tell here of an earlier call: with CUDA_LAUNCH_BLOCKING=1 the error comes where it belongs";
+    case cudaErrorInsufficientDriver:
+      return "the driver is older than the CUDA toolkit of the build: update the driver";
+    default:
+      return "CUDA may tell here of an earlier call: with CUDA_LAUNCH_BLOCKING=1 the error comes where it belongs";
   }
 }
 

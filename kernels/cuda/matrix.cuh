@@ -1,7 +1,7 @@
 // kernels/cuda/matrix.cuh
-// What products of matrices are made of on compute capability 8.0 and later: copies into shared memory that a thread does not
-// wait for, fragments of matrices spread over the lanes of a warp, and their product. The emulation does what the PTX ISA says
-// of each (cp.async, ldmatrix, mma.m16n8k16).
+// What products of matrices are made of on compute capability 8.0 and later: copies into shared memory that a thread
+// does not wait for, fragments of matrices spread over the lanes of a warp, and their product. The emulation does what
+// the PTX ISA says of each (cp.async, ldmatrix, mma.m16n8k16).
 #pragma once
 
 #include <type_traits>
@@ -10,7 +10,8 @@
 
 namespace rp::cuda {
 
-// Begins the copy of 16 bytes into shared memory, both addresses multiples of 16; zeros if not `is_there`: then nothing is read.
+// Begins the copy of 16 bytes into shared memory, both addresses multiples of 16; zeros if not `is_there`: then nothing
+// is read.
 __device__ inline void begin_copy(uint4* to_shared, const void* from, bool is_there) {
 #ifdef __CUDACC__
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
@@ -42,8 +43,8 @@ __device__ inline void wait_for_copies() {
 #endif
 }
 
-// Four matrices of 8 x 8 16-bit elements: matrix i has its rows, of 16 bytes each, where lanes 8 i to 8 i + 7 say. A lane gets
-// of each the elements 2 (lane % 4) and the next one of row lane / 4; kTransposed: of column lane / 4.
+// Four matrices of 8 x 8 16-bit elements: matrix i has its rows, of 16 bytes each, where lanes 8 i to 8 i + 7 say. A
+// lane gets of each the elements 2 (lane % 4) and the next one of row lane / 4; kTransposed: of column lane / 4.
 template <bool kTransposed>
 __device__ inline void load_matrices(std::uint32_t (&to)[4], const uint4* row_in_shared) {
 #ifdef __CUDACC__
@@ -64,20 +65,24 @@ __device__ inline void load_matrices(std::uint32_t (&to)[4], const uint4* row_in
 #endif
 }
 
-// c += a b in fp32: c is 16 x 8, a 16 x 16, b 16 x 8. Of lane 4 g + t: c[0], c[1] are row g, columns 2 t, 2 t + 1; c[2], c[3]
-// the same of row g + 8. a: rows g and g + 8 of columns 2 t, 2 t + 1, then of 2 t + 8, 2 t + 9. b: column g of rows 2 t, 2 t + 1,
-// then of 2 t + 8, 2 t + 9.
+// c += a b in fp32: c is 16 x 8, a 16 x 16, b 16 x 8. Of lane 4 g + t: c[0], c[1] are row g, columns 2 t, 2 t + 1;
+// c[2], c[3] the same of row g + 8. a: rows g and g + 8 of columns 2 t, 2 t + 1, then of 2 t + 8, 2 t + 9. b: column g
+// of rows 2 t, 2 t + 1, then of 2 t + 8, 2 t + 9.
 template <typename T>
 __device__ inline void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t* b) {
 #ifdef __CUDACC__
   if constexpr (std::is_same_v<T, Bf16>) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
+        "%2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   } else {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+        "%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   }
 #else
   emulation::multiply_add(c, a, b, [](std::uint16_t bits) { return widen(T{bits}); });

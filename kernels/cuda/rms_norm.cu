@@ -13,12 +13,15 @@ constexpr unsigned kThreads = 256;
 // Blocks that a multiprocessor holds at least: registers for that many, or ptxas saves a few more and spills.
 constexpr int kBlocks = 4;
 
-// How a kind of norm applies its weight: the same for all threads, so a branch costs nothing beside the memory. Made on the host,
-// so that it stays among the kernel's arguments and takes no registers.
+// How a kind of norm applies its weight: the same for all threads, so a branch costs nothing beside the memory. Made on
+// the host, so that it stays among the kernel's arguments and takes no registers.
 struct NormFormula {
-  explicit NormFormula(NormKind kind) : rounds(kind == NormKind::kRounded), offset(kind == NormKind::kOffset ? 1.0F : 0.0F) {}
+  explicit NormFormula(NormKind kind)
+      : rounds(kind == NormKind::kRounded), offset(kind == NormKind::kOffset ? 1.0F : 0.0F) {}
   template <typename T>
-  __device__ float value(float normal) const { return rounds ? rounded<T>(normal) : normal; }
+  __device__ float value(float normal) const {
+    return rounds ? rounded<T>(normal) : normal;
+  }
   __device__ float factor(float weight) const { return weight + offset; }
 
   bool rounds;
@@ -26,7 +29,8 @@ struct NormFormula {
 };
 
 template <typename T, bool kAligned, bool kAdd>
-__global__ void __launch_bounds__(kThreads, kBlocks) rms_norm_rows(AddRmsNormRows a, std::int64_t rows, NormFormula formula) {
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    rms_norm_rows(AddRmsNormRows a, std::int64_t rows, NormFormula formula) {
   const T* weight = static_cast<const T*>(a.weight);
   // What is normalised: x itself, or the sum, which the thread that wrote it reads again.
   const T* normalised = static_cast<const T*>(kAdd ? a.sum : a.x);
@@ -59,8 +63,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rms_norm_rows(AddRmsNormRow
   }
 }
 
-// The gradient's blocks have a thread for each pack of a row: by powers of two, so that 64 registers a thread, which is what
-// blocks of kMaxThreads can have, leave 1024 threads to a multiprocessor whatever their size is.
+// The gradient's blocks have a thread for each pack of a row: by powers of two, so that 64 registers a thread, which is
+// what blocks of kMaxThreads can have, leave 1024 threads to a multiprocessor whatever their size is.
 constexpr unsigned kMinThreads = 128, kMaxThreads = 1024;
 
 template <typename T>
@@ -77,7 +81,8 @@ struct RowWords {
 };
 
 template <typename T, bool kAligned, bool kAdd>
-__device__ inline RowWords load_row(const GpuRmsNormGradRows& a, std::int64_t row, std::int64_t column, std::int64_t left) {
+__device__ inline RowWords load_row(const GpuRmsNormGradRows& a, std::int64_t row, std::int64_t column,
+                                    std::int64_t left) {
   RowWords words = {};
   words.rstd = a.rstd[row];
   if (left <= 0) return words;
@@ -90,7 +95,8 @@ __device__ inline RowWords load_row(const GpuRmsNormGradRows& a, std::int64_t ro
 
 // sum + the terms of a pack.
 template <typename T>
-__device__ inline float add_products(float sum, uint4 x_words, uint4 grad_words, uint4 weight_words, float rstd, const NormFormula& formula) {
+__device__ inline float add_products(float sum, uint4 x_words, uint4 grad_words, uint4 weight_words, float rstd,
+                                     const NormFormula& formula) {
   const Pack<T> x = pack_of<T>(x_words), grad = pack_of<T>(grad_words), weight = pack_of<T>(weight_words);
 #pragma unroll
   for (int k = 0; k < kPack<T>; ++k) sum += grad.at[k] * formula.factor(weight.at[k]) * (x.at[k] * rstd);
@@ -98,8 +104,8 @@ __device__ inline float add_products(float sum, uint4 x_words, uint4 grad_words,
 }
 
 // Block (x, y) takes the rows of partial sum x, and of each row the y-th blockDim.x packs, one a thread, which stay in
-// registers from the row's sum to its gradient. Where a row has more packs, each block forms the row's sum of all of them.
-// The next row is loaded before the threads wait for each other's sums, so that there is always one under way.
+// registers from the row's sum to its gradient. Where a row has more packs, each block forms the row's sum of all of
+// them. The next row is loaded before the threads wait for each other's sums, so that there is always one under way.
 // The formula's rounding is a matter of the instance: a choice at run time would take the last registers.
 template <typename T, bool kAligned, bool kAdd, bool kRounds>
 __global__ void __launch_bounds__(kMaxThreads)
@@ -127,16 +133,18 @@ __global__ void __launch_bounds__(kMaxThreads)
           continue;
         }
         const std::int64_t left_here = kAligned ? kPack<T> : a.columns - i;
-        products = add_products<T>(products, load_words<kAligned>(static_cast<const T*>(a.x) + row * a.columns + i, left_here),
-                                   load_words<kAligned>(static_cast<const T*>(a.grad_y) + row * a.columns + i, left_here),
-                                   load_words<kAligned>(all_weights + i, left_here), words.rstd, formula);
+        products =
+            add_products<T>(products, load_words<kAligned>(static_cast<const T*>(a.x) + row * a.columns + i, left_here),
+                            load_words<kAligned>(static_cast<const T*>(a.grad_y) + row * a.columns + i, left_here),
+                            load_words<kAligned>(all_weights + i, left_here), words.rstd, formula);
       }
       RowWords next = {};
       if (row + 1 < end) next = load_row<T, kAligned, kAdd>(a, row + 1, column, left);
       products = warp_sum(products);
       if (lane == 0) of_warp[parity][warp] = products;
       __syncthreads();
-      const float mean = warp_sum(lane < blockDim.x / kWarp ? of_warp[parity][lane] : 0.0F) / static_cast<float>(a.columns);
+      const float mean =
+          warp_sum(lane < blockDim.x / kWarp ? of_warp[parity][lane] : 0.0F) / static_cast<float>(a.columns);
       parity ^= 1;
       if (has_columns) {
         const Pack<T> x = pack_of<T>(words.x), grad = pack_of<T>(words.grad_y), weight = pack_of<T>(weight_words);
@@ -161,7 +169,8 @@ __global__ void __launch_bounds__(kSumThreads)
     add_row_sums(const float* partial_sums, float* total, std::int64_t num_sums, std::int64_t columns) {
   __shared__ float of_warp[kSumWarps][kWarp];
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  for (std::int64_t first = std::int64_t{blockIdx.x} * kWarp; first < columns; first += std::int64_t{gridDim.x} * kWarp) {
+  for (std::int64_t first = std::int64_t{blockIdx.x} * kWarp; first < columns;
+       first += std::int64_t{gridDim.x} * kWarp) {
     const std::int64_t column = first + lane;
     float sum = 0;
     if (column < columns) {
@@ -181,11 +190,11 @@ template <bool kAdd>
 void launch_rms_norm(DType dtype, const AddRmsNormRows& call, std::int64_t rows, void* stream) {
   with_element(dtype, [&](auto type) {
     using T = decltype(type);
-    const bool aligned = rows_are_aligned<T>(call.columns) &&
-                         are_aligned({call.x, call.residual, call.weight, call.sum, call.y});
+    const bool aligned =
+        rows_are_aligned<T>(call.columns) && are_aligned({call.x, call.residual, call.weight, call.sum, call.y});
     with_condition(aligned, [&](auto is_aligned) {
-      launch("rms_norm", rms_norm_rows<T, decltype(is_aligned)::value, kAdd>, {.blocks = rows, .threads = kThreads}, stream,
-             call, rows, NormFormula(call.kind));
+      launch("rms_norm", rms_norm_rows<T, decltype(is_aligned)::value, kAdd>, {.blocks = rows, .threads = kThreads},
+             stream, call, rows, NormFormula(call.kind));
     });
   });
 }
@@ -202,8 +211,8 @@ void launch_rms_norm_grad(DType dtype, const GpuRmsNormGradRows& call, std::int6
                          are_aligned({call.grad_y, call.grad_sum, call.x, call.weight, call.grad_x, call.partial_sums});
     with_condition(aligned, [&](auto is_aligned) {
       with_condition(call.kind == NormKind::kRounded, [&](auto rounds) {
-        launch("rms_norm_grad", rms_norm_grad_rows<T, decltype(is_aligned)::value, kAdd, decltype(rounds)::value>, grid, stream, call,
-               rows, models::rows_per_sum(rows), NormFormula(call.kind));
+        launch("rms_norm_grad", rms_norm_grad_rows<T, decltype(is_aligned)::value, kAdd, decltype(rounds)::value>, grid,
+               stream, call, rows, models::rows_per_sum(rows), NormFormula(call.kind));
       });
     });
   });

@@ -22,7 +22,8 @@ constexpr const char* kProbe = "rp-probe";
 constexpr double kProbeSeconds = 60;  // for its start, its memory and one measurement
 
 cxxopts::Options make_parser() {
-  cxxopts::Options parser("rp-launch doctor", "Looks at this machine's GPUs, cores and limits, and says what is wrong with them.");
+  cxxopts::Options parser("rp-launch doctor",
+                          "Looks at this machine's GPUs, cores and limits, and says what is wrong with them.");
   parser.custom_help("[options]").set_width(110);
   for (const OptionSpec& spec : doctor_option_specs()) {
     const std::string names = spec.letter[0] == '\0' ? spec.name : cat(spec.letter, ",", spec.name);
@@ -48,13 +49,15 @@ std::string today() {
 std::vector<Gpu> without_repeats(const std::vector<Gpu>& gpus) {
   std::vector<Gpu> once;
   for (const Gpu& gpu : gpus) {
-    const bool known = std::any_of(once.begin(), once.end(), [&gpu](const Gpu& other) { return other.uuid == gpu.uuid; });
+    const bool known =
+        std::any_of(once.begin(), once.end(), [&gpu](const Gpu& other) { return other.uuid == gpu.uuid; });
     if (!known) once.push_back(gpu);
   }
   return once;
 }
 
-void measure(const std::vector<Gpu>& gpus, const std::filesystem::path& own_directory, bool with_products, DoctorReport& report) {
+void measure(const std::vector<Gpu>& gpus, const std::filesystem::path& own_directory, bool with_products,
+             DoctorReport& report) {
   const std::filesystem::path probe = own_directory / kProbe;
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(probe, ignored)) {
@@ -63,7 +66,8 @@ void measure(const std::vector<Gpu>& gpus, const std::filesystem::path& own_dire
   }
   std::vector<int> node_of_gpu;
   for (const Gpu& gpu : gpus) node_of_gpu.push_back(gpu.numa_node);
-  report.bandwidths = measure_bandwidths(probe, gpus, place_beside_gpus(report.nodes, node_of_gpu), kProbeSeconds, with_products);
+  report.bandwidths =
+      measure_bandwidths(probe, gpus, place_beside_gpus(report.nodes, node_of_gpu), kProbeSeconds, with_products);
 }
 
 // Of the GPUs that were asked for; keeps what is to be known about their choice. Throws rp::Error as choose_gpus().
@@ -74,8 +78,8 @@ std::vector<Gpu> chosen_gpus(const std::optional<GpuRequest>& asked, DoctorRepor
   if (!choice.note.empty()) report.variables.push_back({"CUDA_DEVICE_ORDER", choice.note});
   const std::size_t num_visible = choose_gpus(all, report.system, variables).gpus.size();
   if (variables.visible_devices && num_visible < report.system.gpus.size()) {
-    report.variables.push_back({"CUDA_VISIBLE_DEVICES", cat("set to ", *variables.visible_devices, ", it leaves runs ", num_visible,
-                                                            " of ", report.system.gpus.size(), " GPUs")});
+    report.variables.push_back({"CUDA_VISIBLE_DEVICES", cat("set to ", *variables.visible_devices, ", it leaves runs ",
+                                                            num_visible, " of ", report.system.gpus.size(), " GPUs")});
   }
   return without_repeats(choice.gpus);
 }
@@ -84,7 +88,8 @@ std::vector<Gpu> chosen_gpus(const std::optional<GpuRequest>& asked, DoctorRepor
 
 const std::vector<OptionSpec>& doctor_option_specs() {
   static const std::vector<OptionSpec> specs = {
-      {"", "gpus", "N|LIST|all", "", "Look at these GPUs, as --gpus of rp-launch; exit code 69 if one is missing (default: all)"},
+      {"", "gpus", "N|LIST|all", "",
+       "Look at these GPUs, as --gpus of rp-launch; exit code 69 if one is missing (default: all)"},
       {"", "json", "", "", "Print JSON"},
       {"", "profile", "FILE", "", "Write what was measured as a GPU profile, for rp-plan plan --gpu FILE"},
       {"h", "help", "", "", "Print this text"},
@@ -112,7 +117,8 @@ DoctorOptions parse_doctor_options(const std::vector<std::string>& arguments) {
   return options;
 }
 
-int run_doctor(const DoctorOptions& options, const std::filesystem::path& own_directory, const std::string& library_path) {
+int run_doctor(const DoctorOptions& options, const std::filesystem::path& own_directory,
+               const std::string& library_path) {
   if (options.help) return print_output(make_parser().help());
   DoctorReport report;
   report.system = observe_gpus();

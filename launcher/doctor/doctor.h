@@ -15,7 +15,7 @@ namespace rp {
 struct DoctorOptions {
   std::optional<GpuRequest> gpus{};  // those to look at; default: all that are visible
   bool json = false;
-  std::filesystem::path profile{};   // where to write what was measured; empty: nowhere
+  std::filesystem::path profile{};  // where to write what was measured; empty: nowhere
   bool help = false;
 };
 
@@ -24,8 +24,9 @@ struct DoctorOptions {
 // `arguments`: all after "doctor". Throws rp::Error (kUsage).
 [[nodiscard]] DoctorOptions parse_doctor_options(const std::vector<std::string>& arguments);
 
-// Prints the report and returns the exit code of the output. Throws rp::Error: after the report, if GPUs that were asked for are missing;
-// kOutputFailed if the profile cannot be written; and as measured_profile().
-[[nodiscard]] int run_doctor(const DoctorOptions& options, const std::filesystem::path& own_directory, const std::string& library_path);
+// Prints the report and returns the exit code of the output. Throws rp::Error: after the report, if GPUs that were
+// asked for are missing; kOutputFailed if the profile cannot be written; and as measured_profile().
+[[nodiscard]] int run_doctor(const DoctorOptions& options, const std::filesystem::path& own_directory,
+                             const std::string& library_path);
 
 }  // namespace rp

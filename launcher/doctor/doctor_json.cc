@@ -39,7 +39,9 @@ Json figures_json(const std::optional<ProbeFigures>& figures) {
 }  // namespace
 
 std::string doctor_json(const DoctorReport& report) {
-  Json json{{"missing", report.system.missing}, {"driver", report.system.driver}, {"cuda", report.system.cuda},
+  Json json{{"missing", report.system.missing},
+            {"driver", report.system.driver},
+            {"cuda", report.system.cuda},
             {"plugin", report.plugin}};
   json["gpus"] = gpus_json(report.system.gpus);
   json["mig_instances"] = gpus_json(report.system.instances);

@@ -13,7 +13,7 @@ namespace rp {
 namespace {
 
 constexpr double kSlowRegistration = 0.5;  // s/GiB; 0.1 is usual
-constexpr int kCudaMajor = 13;  // of the LibTorch that this project builds with
+constexpr int kCudaMajor = 13;             // of the LibTorch that this project builds with
 
 std::string decimal(double value, int digits) {
   std::array<char, 32> text{};
@@ -34,25 +34,34 @@ void add_gpu_advice(const Gpu& gpu, const DoctorReport& report, std::vector<Advi
   if (!gpu.problem.empty()) add(cat("cannot be used: ", gpu.problem), true);
   if (gpu.uuid.empty()) return;
   if (gpu.link.width > 0 && gpu.link.width < gpu.card_link.width) {
-    add(cat("its PCIe link has ", gpu.link.width, " lanes and the card ", gpu.card_link.width, ": copies take so much longer; look for "
-            "a wider slot, a riser, the BIOS's bifurcation, or a card that sits loosely"), true);
+    add(cat("its PCIe link has ", gpu.link.width, " lanes and the card ", gpu.card_link.width,
+            ": copies take so much longer; look for a wider slot, a riser, the BIOS's bifurcation, or a card that sits "
+            "loosely"),
+        true);
   }
   if (gpu.most_link.generation > 0 && gpu.most_link.generation < gpu.card_link.generation) {
     add(cat("its slot allows PCIe ", gpu.most_link.generation, ".0 and the card does ", gpu.card_link.generation,
-            ".0: look into the BIOS, for a better slot or riser"), true);
+            ".0: look into the BIOS, for a better slot or riser"),
+        true);
   }
-  if (gpu.exclusive) add(cat("takes one process at a time; for several workers on it: nvidia-smi -i ", gpu.index, " -c DEFAULT"), false);
+  if (gpu.exclusive)
+    add(cat("takes one process at a time; for several workers on it: nvidia-smi -i ", gpu.index, " -c DEFAULT"), false);
   if (gpu.memory_bytes > 0 && gpu.free_bytes < gpu.memory_bytes / 10 * 9) {
-    add(cat("other programs have ", bytes_text(gpu.memory_bytes - gpu.free_bytes), " of its memory (nvidia-smi tells which)"), false);
+    add(cat("other programs have ", bytes_text(gpu.memory_bytes - gpu.free_bytes),
+            " of its memory (nvidia-smi tells which)"),
+        false);
   }
   if (report.nodes.size() > 1 && gpu.numa_node < 0) {
-    add("its NUMA node is unknown: its worker is not bound to cores (numactl around rp-launch, or the BIOS's NUMA settings)", false);
+    add("its NUMA node is unknown: its worker is not bound to cores (numactl around rp-launch, or the BIOS's NUMA "
+        "settings)",
+        false);
   }
   const bool has_cores = std::any_of(report.nodes.begin(), report.nodes.end(),
                                      [&gpu](const NumaNode& node) { return node.number == gpu.numa_node; });
   if (report.nodes.size() > 1 && gpu.numa_node >= 0 && !has_cores) {
-    add(cat("no core of its NUMA node ", gpu.numa_node, " may be used: its worker crosses to another node; give the job or container "
-            "cores of that node"), true);
+    add(cat("no core of its NUMA node ", gpu.numa_node,
+            " may be used: its worker crosses to another node; give the job or container cores of that node"),
+        true);
   }
 }
 
@@ -60,8 +69,10 @@ void add_driver_advice(const DoctorReport& report, std::vector<Advice>& list) {
   if (!report.system.missing.empty()) return;
   const std::string& cuda = report.system.cuda;
   if (!cuda.empty() && std::atoi(cuda.c_str()) < kCudaMajor) {
-    list.push_back({"driver", cat("it serves CUDA ", cuda, ", and LibTorch here is made for CUDA ", kCudaMajor,
-                                  ": install a driver of version 580 or newer"), true});
+    list.push_back({"driver",
+                    cat("it serves CUDA ", cuda, ", and LibTorch here is made for CUDA ", kCudaMajor,
+                        ": install a driver of version 580 or newer"),
+                    true});
   }
   if (report.plugin.empty()) {
     list.push_back({"plug-in", "this build cannot use GPUs: build it with the CUDA toolkit", true});
@@ -72,35 +83,45 @@ void add_driver_advice(const DoctorReport& report, std::vector<Advice>& list) {
 void add_attribute_advice(const GpuBandwidth& measured, std::vector<Advice>& list) {
   if (!measured.alone) return;
   const ProbeFigures& figures = *measured.alone;
-  const auto add = [&](const std::string& text, bool is_problem) { list.push_back({gpu_text(measured.gpu), text, is_problem}); };
+  const auto add = [&](const std::string& text, bool is_problem) {
+    list.push_back({gpu_text(measured.gpu), text, is_problem});
+  };
   if (!figures.has_word_operations) {
-    add("its streams cannot wait for 64-bit words of memory, which is how workers' GPUs wait for each other by default: start runs with "
-        "--signals events, or install a newer driver", true);
+    add("its streams cannot wait for 64-bit words of memory, which is how workers' GPUs wait for each other by "
+        "default: start runs with --signals events, or install a newer driver",
+        true);
   }
   if (!figures.has_unified_addressing) {
-    add("host and GPU do not have one space of addresses, which workers take for granted: runs on it fail; use another GPU, or the driver's "
-        "64-bit version", true);
+    add("host and GPU do not have one space of addresses, which workers take for granted: runs on it fail; use another "
+        "GPU, or the driver's 64-bit version",
+        true);
   }
   if (figures.copy_engines == 1) {
-    add("it has one copy engine: uploads of weights and downloads of gradients take turns, so that rounds with little computing take up to "
-        "twice as long; more tokens in a microbatch hide them again", false);
+    add("it has one copy engine: uploads of weights and downloads of gradients take turns, so that rounds with little "
+        "computing take up to twice as long; more tokens in a microbatch hide them again",
+        false);
   }
   if (!figures.registers_read_only) {
-    add("its driver does not register memory that a process may only read: workers make the weights writable for themselves while "
-        "these are registered; nothing needs to be done", false);
+    add("its driver does not register memory that a process may only read: workers make the weights writable for "
+        "themselves while these are registered; nothing needs to be done",
+        false);
   }
   if (std::max(figures.register_s_per_gib, figures.register_read_only_s_per_gib) > kSlowRegistration) {
-    add(cat("registering takes ", decimal(figures.register_s_per_gib, 2), " s a GiB (", decimal(figures.register_read_only_s_per_gib, 2),
-            " s read-only): until the store is through, copies are slow; see huge pages and movable memory here"), false);
+    add(cat("registering takes ", decimal(figures.register_s_per_gib, 2), " s a GiB (",
+            decimal(figures.register_read_only_s_per_gib, 2),
+            " s read-only): until the store is through, copies are slow; see huge pages and movable memory here"),
+        false);
   }
 }
 
 TextTable gpu_table(const std::vector<Gpu>& gpus) {
   TextTable table({"GPU", "name", "memory", "free", "sm", "PCIe now", "at most", "card", "node", "UUID"});
   for (const Gpu& gpu : gpus) {
-    table.add({std::to_string(gpu.index), gpu.name.empty() ? "?" : gpu.name, bytes_text(gpu.memory_bytes), bytes_text(gpu.free_bytes),
-               gpu.capability_major == 0 ? "?" : cat(gpu.capability_major, ".", gpu.capability_minor), link_text(gpu.link),
-               link_text(gpu.most_link), link_text(gpu.card_link), number_or_unknown(gpu.numa_node), gpu.uuid.empty() ? "?" : gpu.uuid});
+    table.add({std::to_string(gpu.index), gpu.name.empty() ? "?" : gpu.name, bytes_text(gpu.memory_bytes),
+               bytes_text(gpu.free_bytes),
+               gpu.capability_major == 0 ? "?" : cat(gpu.capability_major, ".", gpu.capability_minor),
+               link_text(gpu.link), link_text(gpu.most_link), link_text(gpu.card_link),
+               number_or_unknown(gpu.numa_node), gpu.uuid.empty() ? "?" : gpu.uuid});
   }
   return table;
 }
@@ -120,10 +141,12 @@ std::string both_texts(const GpuBandwidth& gpu, double ProbeFigures::*figure, in
 }
 
 std::string bandwidth_text(const std::vector<GpuBandwidth>& bandwidths) {
-  TextTable table({"GPU", "host to device", "device to host", "both, each", "copy, us", "register, s/GiB", "read-only", ""});
+  TextTable table(
+      {"GPU", "host to device", "device to host", "both, each", "copy, us", "register, s/GiB", "read-only", ""});
   for (const GpuBandwidth& gpu : bandwidths) {
     table.add({std::to_string(gpu.gpu.index), both_texts(gpu, &ProbeFigures::host_to_device_gbs, 1),
-               both_texts(gpu, &ProbeFigures::device_to_host_gbs, 1), both_texts(gpu, &ProbeFigures::both_directions_gbs, 1),
+               both_texts(gpu, &ProbeFigures::device_to_host_gbs, 1),
+               both_texts(gpu, &ProbeFigures::both_directions_gbs, 1),
                both_texts(gpu, &ProbeFigures::copy_latency_us, 1),
                gpu.alone ? decimal(gpu.alone->register_s_per_gib, 3) : "-",
                gpu.alone ? decimal(gpu.alone->register_read_only_s_per_gib, 3) : "-", gpu.failure});
@@ -132,14 +155,16 @@ std::string bandwidth_text(const std::vector<GpuBandwidth>& bandwidths) {
 }
 
 std::string attribute_text(const std::vector<GpuBandwidth>& bandwidths) {
-  TextTable table({"GPU", "copy engines", "64-bit stream memory operations", "read-only registration", "unified addressing"});
+  TextTable table(
+      {"GPU", "copy engines", "64-bit stream memory operations", "read-only registration", "unified addressing"});
   const auto yes_or_no = [](bool value) { return std::string(value ? "yes" : "no"); };
   bool is_any = false;
   for (const GpuBandwidth& gpu : bandwidths) {
     if (!gpu.alone) continue;
     is_any = true;
-    table.add({std::to_string(gpu.gpu.index), std::to_string(gpu.alone->copy_engines), yes_or_no(gpu.alone->has_word_operations),
-               yes_or_no(gpu.alone->registers_read_only), yes_or_no(gpu.alone->has_unified_addressing)});
+    table.add({std::to_string(gpu.gpu.index), std::to_string(gpu.alone->copy_engines),
+               yes_or_no(gpu.alone->has_word_operations), yes_or_no(gpu.alone->registers_read_only),
+               yes_or_no(gpu.alone->has_unified_addressing)});
   }
   return is_any ? cat("\nwhat the driver does for each\n", table.text()) : "";
 }
@@ -169,7 +194,8 @@ std::vector<Advice> advice_on(const DoctorReport& report) {
   add_driver_advice(report, list);
   for (const Gpu& gpu : report.system.gpus) add_gpu_advice(gpu, report, list);
   for (const GpuBandwidth& gpu : report.bandwidths) {
-    if (!gpu.failure.empty()) list.push_back({gpu_text(gpu.gpu), cat("its bandwidth was not measured: ", gpu.failure), true});
+    if (!gpu.failure.empty())
+      list.push_back({gpu_text(gpu.gpu), cat("its bandwidth was not measured: ", gpu.failure), true});
     add_attribute_advice(gpu, list);
   }
   for (const LimitLine& line : report.limits) {
@@ -190,7 +216,8 @@ std::string doctor_text(const DoctorReport& report) {
     text += cat("plug-in   ", report.plugin.empty() ? "none" : report.plugin, "\n\n", gpu_table(system.gpus).text());
     if (!system.instances.empty()) text += cat("\nMIG instances\n", gpu_table(system.instances).text());
   }
-  if (!report.bandwidths.empty()) text += bandwidth_text(report.bandwidths) + attribute_text(report.bandwidths) + product_text(report.bandwidths);
+  if (!report.bandwidths.empty())
+    text += bandwidth_text(report.bandwidths) + attribute_text(report.bandwidths) + product_text(report.bandwidths);
   if (!report.unmeasured.empty()) text += cat("\nbandwidths were not measured: ", report.unmeasured, "\n");
   TextTable nodes({"NUMA node", "cores", "GPUs"});
   for (const NumaNode& node : report.nodes) {

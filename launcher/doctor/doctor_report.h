@@ -24,7 +24,7 @@ struct DoctorReport {
   std::vector<NumaNode> nodes{};
   std::vector<LimitLine> limits{};
   std::vector<GpuBandwidth> bandwidths{};
-  std::string unmeasured{};  // why there are no bandwidths; empty where there are
+  std::string unmeasured{};         // why there are no bandwidths; empty where there are
   std::vector<Advice> variables{};  // on CUDA's own variables
 };
 

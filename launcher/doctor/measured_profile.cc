@@ -44,12 +44,14 @@ std::vector<GpuBandwidth> measured_ones(const std::vector<GpuBandwidth>& bandwid
     if (gpu.alone) measured.push_back(gpu);
   }
   if (measured.empty()) {
-    throw Error(ExitCode::kNoResource, "--profile: no GPU was measured, so there is nothing to write; rp-launch doctor says why");
+    throw Error(ExitCode::kNoResource,
+                "--profile: no GPU was measured, so there is nothing to write; rp-launch doctor says why");
   }
   for (const GpuBandwidth& gpu : measured) {
     if (gpu.gpu.name != measured.front().gpu.name) {
-      throw Error(ExitCode::kUsage, cat("--profile is of one kind of GPU, and these differ: ", gpu_text(measured.front().gpu), ", ",
-                                        gpu_text(gpu.gpu), "; choose one kind with --gpus"));
+      throw Error(ExitCode::kUsage,
+                  cat("--profile is of one kind of GPU, and these differ: ", gpu_text(measured.front().gpu), ", ",
+                      gpu_text(gpu.gpu), "; choose one kind with --gpus"));
     }
   }
   return measured;
@@ -68,26 +70,30 @@ std::string nearest_profile(const Gpu& gpu) {
 std::string unmeasured_text(const std::vector<GpuBandwidth>& bandwidths) {
   for (const GpuBandwidth& gpu : bandwidths) {
     if (!gpu.alone || gpu.alone->products_problem.empty()) continue;
-    return cat("matrix products of ", gpu_text(gpu.gpu), " were not measured (", gpu.alone->products_problem, "); the profile has those of ",
-               nearest_profile(gpu.gpu), " in their place");
+    return cat("matrix products of ", gpu_text(gpu.gpu), " were not measured (", gpu.alone->products_problem,
+               "); the profile has those of ", nearest_profile(gpu.gpu), " in their place");
   }
   return {};
 }
 
-std::string measured_profile(const std::vector<GpuBandwidth>& bandwidths, const std::string& driver, const std::string& when) {
+std::string measured_profile(const std::vector<GpuBandwidth>& bandwidths, const std::string& driver,
+                             const std::string& when) {
   const std::vector<GpuBandwidth> measured = measured_ones(bandwidths);
   const Gpu& gpu = measured.front().gpu;
   const std::string nearest = nearest_profile(gpu);
   ProfileFile<GpuProfile> file = gpu_profile(nearest);
   for (FigureSource& source : file.sources) {
-    source.source = cat("not measured; as in the profile ", nearest, ", the nearest to ", gpu.name, ": ", source.source);
+    source.source =
+        cat("not measured; as in the profile ", nearest, ", the nearest to ", gpu.name, ": ", source.source);
   }
   const auto set = [&](const char* key, double GpuProfile::*figure, double value, const std::string& how) {
     if (value <= 0) return;
     file.profile.*figure = value;
-    const auto source = std::find_if(file.sources.begin(), file.sources.end(), [key](const FigureSource& s) { return s.key == key; });
-    source->source = cat(how, " by rp-launch doctor on ", when, ": ", gpu.name, ", driver ", driver.empty() ? "unknown" : driver,
-                         measured.size() > 1 ? cat(", the slowest of ", measured.size()) : "");
+    const auto source =
+        std::find_if(file.sources.begin(), file.sources.end(), [key](const FigureSource& s) { return s.key == key; });
+    source->source =
+        cat(how, " by rp-launch doctor on ", when, ": ", gpu.name, ", driver ", driver.empty() ? "unknown" : driver,
+            measured.size() > 1 ? cat(", the slowest of ", measured.size()) : "");
   };
   const auto least = [&measured](double ProbeFigures::*figure) {
     double value = (*measured.front().alone).*figure;
@@ -100,7 +106,8 @@ std::string measured_profile(const std::vector<GpuBandwidth>& bandwidths, const 
   file.profile.name = cat(gpu.name, ", measured");
   set("memory", &GpuProfile::memory_gib, first.memory_gib, "read");
   if (first.memory_gib > 0) {
-    set("usable_share", &GpuProfile::usable_share, std::min(1.0, least(&ProbeFigures::usable_gib) / first.memory_gib), "measured");
+    set("usable_share", &GpuProfile::usable_share, std::min(1.0, least(&ProbeFigures::usable_gib) / first.memory_gib),
+        "measured");
   }
   set("pcie_generation", &GpuProfile::pcie_generation, gpu.most_link.generation, "read");
   set("pcie_lanes", &GpuProfile::pcie_lanes, gpu.link.width, "read");
@@ -108,20 +115,22 @@ std::string measured_profile(const std::vector<GpuBandwidth>& bandwidths, const 
   set("device_to_host", &GpuProfile::device_to_host_gbs, least(&ProbeFigures::device_to_host_gbs), "measured");
   set("both_directions", &GpuProfile::both_directions_gbs, least(&ProbeFigures::both_directions_gbs), "measured");
   set("copy_latency", &GpuProfile::copy_latency_us, latency_us, "measured");
-  // What is reckoned with is the product of peak and efficiency; where the peak is another card's and too low, it is what was measured.
-  const auto set_part = [&](const char* peak_key, double GpuProfile::*peak, const char* part_key, double GpuProfile::*part, double value,
-                            const char* how) {
+  // What is reckoned with is the product of peak and efficiency; where the peak is another card's and too low, it is
+  // what was measured.
+  const auto set_part = [&](const char* peak_key, double GpuProfile::*peak, const char* part_key,
+                            double GpuProfile::*part, double value, const char* how) {
     if (value > file.profile.*peak) set(peak_key, peak, value, how);
     set(part_key, part, value / file.profile.*peak, how);
   };
   set_part("fp32_accumulate_peak", &GpuProfile::fp32_accumulate_tflops, "gemm_efficiency", &GpuProfile::gemm_efficiency,
            least(&ProbeFigures::bf16_tflops), "measured (bf16 products)");
   if (least(&ProbeFigures::bf16_tflops) > 0) {
-    set("fp16_accumulate_peak", &GpuProfile::fp16_accumulate_tflops, least(&ProbeFigures::fp16_accumulate_tflops) / file.profile.gemm_efficiency,
+    set("fp16_accumulate_peak", &GpuProfile::fp16_accumulate_tflops,
+        least(&ProbeFigures::fp16_accumulate_tflops) / file.profile.gemm_efficiency,
         "measured (fp16 products, over gemm_efficiency)");
   }
-  set_part("memory_bandwidth", &GpuProfile::memory_gbs, "memory_efficiency", &GpuProfile::memory_efficiency, least(&ProbeFigures::memory_gbs),
-           "measured (copies inside the GPU's memory)");
+  set_part("memory_bandwidth", &GpuProfile::memory_gbs, "memory_efficiency", &GpuProfile::memory_efficiency,
+           least(&ProbeFigures::memory_gbs), "measured (copies inside the GPU's memory)");
   return gpu_profile_text(file);
 }
 

@@ -9,9 +9,10 @@
 
 namespace rp {
 
-// Takes of each measured figure the worst value of these GPUs, each measured alone on its link. What was not measured is taken from the profile that comes with the program and
-// is nearest by the GPU's name, else by its compute capability; its source says so. `when`: the date. Throws rp::Error:
-// kNoResource if no GPU was measured, kUsage if GPUs of different names were.
+// Takes of each measured figure the worst value of these GPUs, each measured alone on its link. What was not measured
+// is taken from the profile that comes with the program and is nearest by the GPU's name, else by its compute
+// capability; its source says so. `when`: the date. Throws rp::Error: kNoResource if no GPU was measured, kUsage if
+// GPUs of different names were.
 [[nodiscard]] std::string measured_profile(const std::vector<GpuBandwidth>& bandwidths, const std::string& driver,
                                            const std::string& when);
 

@@ -61,12 +61,13 @@ ProbeFigures parse_probe_line(const std::string& line) {
     const auto json = nlohmann::json::parse(line);
     for (const Field& field : kFields) figures.*field.value = json.at(field.key).get<double>();
     // By reference: a number with a fraction, or beyond what an int holds, is none.
-    figures.copy_engines = static_cast<int>(std::min<std::uint64_t>(json.at("copy_engines").get_ref<const std::uint64_t&>(), INT_MAX));
+    figures.copy_engines =
+        static_cast<int>(std::min<std::uint64_t>(json.at("copy_engines").get_ref<const std::uint64_t&>(), INT_MAX));
     for (const Flag& flag : kFlags) figures.*flag.value = json.at(flag.key).get<bool>();
     figures.products_problem = json.at("products_problem").get<std::string>();
   } catch (const nlohmann::json::exception&) {
-    throw Error(ExitCode::kLauncherFailed, cat("rp-probe printed \"", line.substr(0, 80), "\", which are no figures; it and rp-launch "
-                                               "must come from one build"));
+    throw Error(ExitCode::kLauncherFailed, cat("rp-probe printed \"", line.substr(0, 80),
+                                               "\", which are no figures; it and rp-launch must come from one build"));
   }
   return figures;
 }

@@ -38,7 +38,8 @@ std::string first_line_of(int fd) {
 }
 
 std::string end_text(int status) {
-  return WIFSIGNALED(status) ? cat("was killed by signal ", WTERMSIG(status)) : cat("ended with exit code ", WEXITSTATUS(status));
+  return WIFSIGNALED(status) ? cat("was killed by signal ", WTERMSIG(status))
+                             : cat("ended with exit code ", WEXITSTATUS(status));
 }
 
 int milliseconds_left(const Deadline& deadline) {
@@ -48,12 +49,15 @@ int milliseconds_left(const Deadline& deadline) {
 
 }  // namespace
 
-ProbeProcess::ProbeProcess(const std::filesystem::path& program, const Gpu& gpu, const CpuList& cpus, bool with_products)
-    : errors_(memfd_create("rp-probe", MFD_CLOEXEC)), process_(ChildProcess::start(spec(program, gpu, cpus, with_products))) {
+ProbeProcess::ProbeProcess(const std::filesystem::path& program, const Gpu& gpu, const CpuList& cpus,
+                           bool with_products)
+    : errors_(memfd_create("rp-probe", MFD_CLOEXEC)),
+      process_(ChildProcess::start(spec(program, gpu, cpus, with_products))) {
   child_end_.reset();
 }
 
-ChildSpec ProbeProcess::spec(const std::filesystem::path& program, const Gpu& gpu, const CpuList& cpus, bool with_products) {
+ChildSpec ProbeProcess::spec(const std::filesystem::path& program, const Gpu& gpu, const CpuList& cpus,
+                             bool with_products) {
   std::array<int, 2> ends{};
   if (!errors_ || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     throw Error(ExitCode::kNoResource, cat("cannot start rp-probe (", errno_text(errno), "); raise ulimit -n"));
@@ -121,7 +125,9 @@ void ProbeProcess::fail(const Deadline& deadline) {
       return;
     }
   }
-  failure_ = "rp-probe did not answer in time: the GPU or its driver hangs, or another program keeps it busy; see nvidia-smi, dmesg";
+  failure_ =
+      "rp-probe did not answer in time: the GPU or its driver hangs, or another program keeps it busy; see nvidia-smi, "
+      "dmesg";
 }
 
 std::vector<GpuBandwidth> measure_bandwidths(const std::filesystem::path& program, const std::vector<Gpu>& gpus,
@@ -141,7 +147,8 @@ std::vector<GpuBandwidth> measure_bandwidths(const std::filesystem::path& progra
     found[i].alone = probes[i]->figures(Deadline::after_seconds(seconds));
     found[i].failure = probes[i]->failure();
   }
-  const auto able = std::count_if(found.begin(), found.end(), [](const GpuBandwidth& gpu) { return gpu.alone.has_value(); });
+  const auto able =
+      std::count_if(found.begin(), found.end(), [](const GpuBandwidth& gpu) { return gpu.alone.has_value(); });
   if (able < 2) return found;
   for (std::size_t i = 0; i < probes.size(); ++i) {
     if (found[i].alone) probes[i]->start_measuring();

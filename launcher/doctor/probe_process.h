@@ -27,7 +27,8 @@ class ProbeProcess {
   [[nodiscard]] const std::string& failure() const { return failure_; }
 
  private:
-  [[nodiscard]] ChildSpec spec(const std::filesystem::path& program, const Gpu& gpu, const CpuList& cpus, bool with_products);
+  [[nodiscard]] ChildSpec spec(const std::filesystem::path& program, const Gpu& gpu, const CpuList& cpus,
+                               bool with_products);
   // Up to the next end of line; nothing at the end of its output or when the deadline passes.
   [[nodiscard]] std::optional<std::string> read_line(const Deadline& deadline);
   // Why there is no line: ends the process and says what it said.
@@ -49,9 +50,11 @@ struct GpuBandwidth {
   std::string failure{};                   // why something is absent
 };
 
-// One probe a GPU: each alone, then those that could do so all together. `cpus`: for each GPU, the cores beside it. A probe that
-// fails or takes longer than `seconds` for one measurement has its failure in its entry; the others go on. Products are measured alone.
-[[nodiscard]] std::vector<GpuBandwidth> measure_bandwidths(const std::filesystem::path& program, const std::vector<Gpu>& gpus,
+// One probe a GPU: each alone, then those that could do so all together. `cpus`: for each GPU, the cores beside it. A
+// probe that fails or takes longer than `seconds` for one measurement has its failure in its entry; the others go on.
+// Products are measured alone.
+[[nodiscard]] std::vector<GpuBandwidth> measure_bandwidths(const std::filesystem::path& program,
+                                                           const std::vector<Gpu>& gpus,
                                                            const std::vector<CpuList>& cpus, double seconds,
                                                            bool with_products);
 

@@ -197,8 +197,7 @@ void end_adopted_processes(std::int64_t timeout_ns) {
   sigemptyset(&child_ended);
   sigaddset(&child_ended, SIGCHLD);
   while (true) {
-    while (waitpid(-1, nullptr, WNOHANG) > 0) {
-    }
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {}
     const std::vector<pid_t> left = children_of_this_process();
     if (left.empty() || deadline.passed()) return;
     for (const pid_t pid : left) kill(pid, SIGKILL);

@@ -19,16 +19,16 @@ namespace rp {
 
 struct ChildSpec {
   std::filesystem::path program;
-  std::vector<std::string> arguments;                     // the first is the program's name
-  std::vector<std::string> environment;                   // "NAME=value"
-  std::array<std::optional<int>, 3> stdio;                // descriptors for 0, 1, 2; nullopt: the launcher's own
-  std::vector<int> inherited;                             // stay open under their numbers, whatever their flags
-  CpuList cpus;                                           // empty: not bound
-  bool own_group = true;                                  // leads a process group of its own
-  bool ignores_stop_signals = false;                      // INT, TERM, HUP, USR1 start out ignored
+  std::vector<std::string> arguments;       // the first is the program's name
+  std::vector<std::string> environment;     // "NAME=value"
+  std::array<std::optional<int>, 3> stdio;  // descriptors for 0, 1, 2; nullopt: the launcher's own
+  std::vector<int> inherited;               // stay open under their numbers, whatever their flags
+  CpuList cpus;                             // empty: not bound
+  bool own_group = true;                    // leads a process group of its own
+  bool ignores_stop_signals = false;        // INT, TERM, HUP, USR1 start out ignored
   int oom_score_added = 0;
-  sigset_t signal_mask{};                                 // the mask that the launcher itself was started with
-  rlimit open_files{};                                    // likewise its limit on descriptors
+  sigset_t signal_mask{};  // the mask that the launcher itself was started with
+  rlimit open_files{};     // likewise its limit on descriptors
 };
 
 // Owns the child until it is reaped; kills it at its own destruction, and leaves one that then hangs in the kernel to

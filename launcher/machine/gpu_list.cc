@@ -97,13 +97,15 @@ std::string what_there_is(const std::vector<Gpu>& gpus, const CudaVariables& var
 
 class Chooser {
  public:
-  Chooser(const GpuRequest& request, const std::vector<Gpu>& visible, const GpuSystem& system, const CudaVariables& variables)
+  Chooser(const GpuRequest& request, const std::vector<Gpu>& visible, const GpuSystem& system,
+          const CudaVariables& variables)
       : request_(request), visible_(visible), system_(system), variables_(variables) {}
 
   [[nodiscard]] std::vector<Gpu> chosen() const {
     if (request_.kind != GpuRequest::Kind::kList) return first_usable();
     std::vector<Gpu> gpus;
-    for (const std::string& word : request_.words) gpus.push_back(usable(whole_number(word) ? by_index(word) : by_uuid(word)));
+    for (const std::string& word : request_.words)
+      gpus.push_back(usable(whole_number(word) ? by_index(word) : by_uuid(word)));
     return gpus;
   }
 
@@ -125,7 +127,8 @@ class Chooser {
       const std::string present = gpus.empty() ? "no GPU can be used" : cat("only ", gpus.size(), " can be used");
       const std::string reason = unusable == nullptr ? "" : cat("; ", gpu_text(*unusable), ": ", unusable->problem);
       fail(ExitCode::kNoResource, present + reason,
-           gpus.empty() ? "use --device cpu instead" : cat("ask for at most ", gpus.size(), ", or name one several times"));
+           gpus.empty() ? "use --device cpu instead"
+                        : cat("ask for at most ", gpus.size(), ", or name one several times"));
     }
     gpus.resize(wanted);
     return gpus;
@@ -134,7 +137,8 @@ class Chooser {
   [[nodiscard]] Gpu by_index(const std::string& word) const {
     const auto index = static_cast<std::size_t>(*whole_number(word));
     if (index >= visible_.size()) {
-      fail(ExitCode::kNoResource, cat("there is no GPU ", word), "indices count the visible GPUs from 0 (rp-launch doctor)");
+      fail(ExitCode::kNoResource, cat("there is no GPU ", word),
+           "indices count the visible GPUs from 0 (rp-launch doctor)");
     }
     return visible_[index];
   }
@@ -147,7 +151,8 @@ class Chooser {
     std::for_each(visible_.begin(), visible_.end(), take);
     if (!variables_.visible_devices) std::for_each(system_.instances.begin(), system_.instances.end(), take);
     if (found.empty()) fail(ExitCode::kNoResource, cat("there is no GPU ", word), "nvidia-smi -L lists them");
-    if (found.size() > 1) fail(ExitCode::kUsage, cat(word, " begins the UUIDs of ", found.size(), " GPUs"), "write more of it");
+    if (found.size() > 1)
+      fail(ExitCode::kUsage, cat(word, " begins the UUIDs of ", found.size(), " GPUs"), "write more of it");
     return found[0];
   }
 
@@ -164,14 +169,17 @@ class Chooser {
 
 void check_sharing(const GpuRequest& request, const std::vector<Gpu>& gpus) {
   if (gpus.size() > static_cast<std::size_t>(kMaxWorkers)) {
-    throw Error(ExitCode::kUsage, cat(request.asked, ": these are ", gpus.size(), " workers; allowed: at most ", kMaxWorkers));
+    throw Error(ExitCode::kUsage,
+                cat(request.asked, ": these are ", gpus.size(), " workers; allowed: at most ", kMaxWorkers));
   }
   for (const Gpu& gpu : gpus) {
-    const auto workers = std::count_if(gpus.begin(), gpus.end(), [&gpu](const Gpu& other) { return other.uuid == gpu.uuid; });
+    const auto workers =
+        std::count_if(gpus.begin(), gpus.end(), [&gpu](const Gpu& other) { return other.uuid == gpu.uuid; });
     if (workers == 1 || !gpu.exclusive) continue;
-    throw Error(ExitCode::kNoResource, cat(request.asked, ": ", gpu_text(gpu), " would get ", workers,
-                                           " workers, but its compute mode allows one process; change it with nvidia-smi -i ",
-                                           gpu.index, " -c DEFAULT, or name it once"));
+    throw Error(ExitCode::kNoResource,
+                cat(request.asked, ": ", gpu_text(gpu), " would get ", workers,
+                    " workers, but its compute mode allows one process; change it with nvidia-smi -i ", gpu.index,
+                    " -c DEFAULT, or name it once"));
   }
 }
 
@@ -180,8 +188,9 @@ std::string order_note(const Visible& visible, const GpuSystem& system, const Cu
   const bool cards_differ = std::any_of(system.gpus.begin(), system.gpus.end(),
                                         [&](const Gpu& gpu) { return gpu.name != system.gpus.front().name; });
   if (!visible.by_index || !cards_differ || variables.device_order == "PCI_BUS_ID") return "";
-  return cat(kVisible, "=", *variables.visible_devices, " is counted by PCI address, as nvidia-smi counts; other CUDA programs may "
-             "count these cards, which differ, in another order: set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name UUIDs");
+  return cat(kVisible, "=", *variables.visible_devices,
+             " is counted by PCI address, as nvidia-smi counts; other CUDA programs may count these cards, which "
+             "differ, in another order: set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name UUIDs");
 }
 
 std::optional<std::string> variable(const char* name) {
@@ -237,8 +246,9 @@ std::string visible_devices(const std::vector<Gpu>& gpus, std::size_t worker, co
     }
     const bool has_instance = std::any_of(gpus.begin(), gpus.end(), [](const Gpu& gpu) { return gpu.is_instance; });
     if (has_instance && seen.size() > 1) {
-      throw Error(ExitCode::kUsage, "--signals events needs every GPU of the run in each worker, and CUDA shows a process one MIG "
-                                    "instance; use --signals memops");
+      throw Error(ExitCode::kUsage,
+                  "--signals events needs every GPU of the run in each worker, and CUDA shows a process one MIG "
+                  "instance; use --signals memops");
     }
   }
   std::string text;

@@ -132,21 +132,23 @@ void read_cards(const NvmlTable& nvml, const std::string& root, GpuSystem& syste
     if (found != nvml::kSuccess) {
       const char* remedy = found == nvml::kGpuIsLost ? "it has fallen off the bus: reset it or restart the machine"
                                                      : "see what nvidia-smi says";
-      system.gpus.push_back({.index = index,
-                             .problem = cat("the driver gives no access to it (", reason(nvml, found), "); ", remedy)});
+      system.gpus.push_back(
+          {.index = index, .problem = cat("the driver gives no access to it (", reason(nvml, found), "); ", remedy)});
       continue;
     }
     Gpu gpu = read_card(nvml, device, index, root);
     if (is_in_mig_mode(nvml, device)) {
       for (Gpu& instance : instances_of(nvml, device, gpu)) system.instances.push_back(std::move(instance));
-      gpu.problem = cat("it is in MIG mode; name its instances by UUID (nvidia-smi -L), or end that mode with nvidia-smi -i ",
-                        index, " -mig 0");
+      gpu.problem =
+          cat("it is in MIG mode; name its instances by UUID (nvidia-smi -L), or end that mode with nvidia-smi -i ",
+              index, " -mig 0");
     }
     system.gpus.push_back(std::move(gpu));
   }
   if (count == 0) {
-    system.missing = "no CUDA device: the driver runs and sees no NVIDIA GPU; in a container, start it with its GPUs "
-                     "(docker run --gpus all)";
+    system.missing =
+        "no CUDA device: the driver runs and sees no NVIDIA GPU; in a container, start it with its GPUs (docker run "
+        "--gpus all)";
   }
 }
 
@@ -168,15 +170,16 @@ PcieLink card_link_of(const std::string& pci_address, const std::string& root) {
 }
 
 std::string gpu_text(const Gpu& gpu) {
-  return cat(gpu.is_instance ? "instance of GPU " : "GPU ", gpu.index, " (", gpu.name.empty() ? "" : cat(gpu.name, ", "),
-             gpu.uuid.empty() ? "no UUID" : gpu.uuid, ")");
+  return cat(gpu.is_instance ? "instance of GPU " : "GPU ", gpu.index, " (",
+             gpu.name.empty() ? "" : cat(gpu.name, ", "), gpu.uuid.empty() ? "no UUID" : gpu.uuid, ")");
 }
 
 GpuSystem observe_gpus(const NvmlTable& nvml, const std::string& root) {
   GpuSystem system;
   const nvml::Result started = nvml.init();
   if (started != nvml::kSuccess) {
-    system.missing = cat("no CUDA device: NVIDIA's driver does not start (", reason(nvml, started), "); ", init_remedy(started));
+    system.missing =
+        cat("no CUDA device: NVIDIA's driver does not start (", reason(nvml, started), "); ", init_remedy(started));
     return system;
   }
   system.driver = text_of(nvml.driver_version);

@@ -19,8 +19,8 @@ struct PcieLink {
 
 // A card, or one MIG instance of a card.
 struct Gpu {
-  int index = 0;        // in the order of PCI addresses, as nvidia-smi counts; of an instance: that of its card
-  std::string uuid{};   // "GPU-...", "MIG-..."
+  int index = 0;       // in the order of PCI addresses, as nvidia-smi counts; of an instance: that of its card
+  std::string uuid{};  // "GPU-...", "MIG-..."
   std::string name{};
   std::uint64_t memory_bytes = 0;
   std::uint64_t free_bytes = 0;
@@ -31,15 +31,15 @@ struct Gpu {
   PcieLink card_link{};       // of the card in a slot that gives all
   int capability_major = 0;
   int capability_minor = 0;
-  bool exclusive = false;     // its compute mode allows one process at a time
+  bool exclusive = false;  // its compute mode allows one process at a time
   bool is_instance = false;
-  std::string problem{};      // why it cannot be used, and what to do; empty where it can
+  std::string problem{};  // why it cannot be used, and what to do; empty where it can
 };
 
 struct GpuSystem {
-  std::string missing{};  // why there is no GPU, and what to do; empty where there is one
-  std::string driver{};   // its version, "" if it does not say
-  std::string cuda{};     // the newest CUDA that it serves
+  std::string missing{};         // why there is no GPU, and what to do; empty where there is one
+  std::string driver{};          // its version, "" if it does not say
+  std::string cuda{};            // the newest CUDA that it serves
   std::vector<Gpu> gpus{};       // the cards, gpus[i].index == i
   std::vector<Gpu> instances{};  // of cards in MIG mode
 };

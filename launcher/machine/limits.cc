@@ -62,18 +62,21 @@ LimitLine group_line(const MachineLimits& limits) {
   const bool is_limited = limits.group_left_bytes && *limits.group_left_bytes < limits.memory_bytes;
   line.value = is_limited ? cat(bytes_text(*limits.group_left_bytes), " left") : "no limit";
   if (is_limited && *limits.group_left_bytes < limits.available_bytes) {
-    line.advice = "less than the machine has available: the host store (16 bytes a trained parameter, docs/memory.md) must fit in "
-                  "it; raise the memory limit of the container or job for larger models";
+    line.advice =
+        "less than the machine has available: the host store (16 bytes a trained parameter, docs/memory.md) must fit "
+        "in it; raise the memory limit of the container or job for larger models";
   }
   return line;
 }
 
 LimitLine shm_line(const MachineLimits& limits) {
   LimitLine line{.key = "shm", .name = "/dev/shm"};
-  line.value = limits.shm_bytes ? cat(bytes_text(*limits.shm_bytes), ", ", bytes_text(limits.shm_free_bytes), " free") : "none";
+  line.value =
+      limits.shm_bytes ? cat(bytes_text(*limits.shm_bytes), ", ", bytes_text(limits.shm_free_bytes), " free") : "none";
   if (!limits.shm_bytes || limits.shm_free_bytes < limits.available_bytes / 2) {
-    line.advice = "a host store that is larger lies in anonymous memory instead (memfd), which has no such limit: nothing needs to be "
-                  "done; other programs may want it larger (docker run --shm-size)";
+    line.advice =
+        "a host store that is larger lies in anonymous memory instead (memfd), which has no such limit: nothing needs "
+        "to be done; other programs may want it larger (docker run --shm-size)";
   }
   return line;
 }
@@ -82,20 +85,24 @@ LimitLine locked_line(const MachineLimits& limits) {
   LimitLine line{.key = "locked_memory", .name = "locked memory (ulimit -l)"};
   line.value = limits.locked_bytes ? bytes_text(*limits.locked_bytes) : "no limit";
   if (limits.locked_bytes && *limits.locked_bytes < limits.memory_bytes) {
-    line.advice = "less than the memory: where the driver counts what is registered for GPUs against it, registering fails and copies "
-                  "become slow; then raise it (ulimit -l unlimited, docker run --ulimit memlock=-1, in Slurm PropagateResourceLimits)";
+    line.advice =
+        "less than the memory: where the driver counts what is registered for GPUs against it, registering fails and "
+        "copies become slow; then raise it (ulimit -l unlimited, docker run --ulimit memlock=-1, in Slurm "
+        "PropagateResourceLimits)";
   }
   return line;
 }
 
-// The host store is shared memory, and asks for huge pages: only where the kernel is told to give none has it small ones.
+// The host store is shared memory, and asks for huge pages: only where the kernel is told to give none has it small
+// ones.
 LimitLine huge_page_line(const MachineLimits& limits) {
   LimitLine line{.key = "huge_pages", .name = "huge pages of shared memory"};
   line.value = limits.huge_pages.empty() ? "unknown" : limits.huge_pages;
   if (limits.huge_pages == "never" || limits.huge_pages == "deny") {
-    line.advice = "the host store has small pages: touching it for the first time, which is part of the first step, and registering it "
-                  "for GPUs take longer, and the GPU's page tables take 2 MiB for each GiB; as root: echo advise > "
-                  "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+    line.advice =
+        "the host store has small pages: touching it for the first time, which is part of the first step, and "
+        "registering it for GPUs take longer, and the GPU's page tables take 2 MiB for each GiB; as root: echo advise "
+        "> /sys/kernel/mm/transparent_hugepage/shmem_enabled";
   }
   return line;
 }
@@ -110,8 +117,10 @@ LimitLine kernel_line(const MachineLimits& limits) {
   LimitLine line{.key = "kernel", .name = "kernel", .value = limits.kernel.empty() ? "unknown" : limits.kernel};
   const std::pair<int, int> version = version_of(limits.kernel);
   if (version >= std::pair{6, 11} && version <= std::pair{6, 13}) {
-    line.advice = "some kernels 6.11 to 6.13 refuse to register more than 2 GB in one call: runs here are not harmed, since workers register "
-                  "smaller pieces, but other programs for GPUs may fail; install a newer kernel, or the newest of its series";
+    line.advice =
+        "some kernels 6.11 to 6.13 refuse to register more than 2 GB in one call: runs here are not harmed, since "
+        "workers register smaller pieces, but other programs for GPUs may fail; install a newer kernel, or the newest "
+        "of its series";
   }
   return line;
 }
@@ -120,13 +129,17 @@ LimitLine movable_line(const MachineLimits& limits) {
   LimitLine line{.key = "movable_memory", .name = "movable memory (ZONE_MOVABLE)"};
   line.value = limits.movable_bytes == 0 ? "none" : bytes_text(limits.movable_bytes);
   if (limits.movable_bytes > 0) {
-    line.advice = cat("memory that is registered for GPUs may not stay there: the kernel moves its pages out first, which takes time and may "
-                      "fail at the first attempts (workers try again)");
+    line.advice =
+        cat("memory that is registered for GPUs may not stay there: the kernel moves its pages out first, which takes "
+            "time and may fail at the first attempts (workers try again)");
     if (limits.movable_bytes > limits.memory_bytes / 2) {
-      line.advice += "; it is more than half of the memory, so a large host store cannot be registered as a whole and its copies become slow";
+      line.advice +=
+          "; it is more than half of the memory, so a large host store cannot be registered as a whole and its copies "
+          "become slow";
       line.is_problem = true;
     }
-    line.advice += "; boot without movable_node, movablecore= and kernelcore=, and bring added memory online as online_kernel";
+    line.advice +=
+        "; boot without movable_node, movablecore= and kernelcore=, and bring added memory online as online_kernel";
   }
   return line;
 }
@@ -135,8 +148,8 @@ LimitLine map_line(const MachineLimits& limits) {
   LimitLine line{.key = "map_count", .name = "vm.max_map_count"};
   line.value = limits.map_count == 0 ? "unknown" : std::to_string(limits.map_count);
   if (limits.map_count != 0 && limits.map_count < kUsualMapCount) {
-    line.advice = cat("below Linux's usual ", kUsualMapCount, ": registering memory for GPUs may fail; as root: "
-                      "sysctl -w vm.max_map_count=", kUsualMapCount);
+    line.advice = cat("below Linux's usual ", kUsualMapCount,
+                      ": registering memory for GPUs may fail; as root: sysctl -w vm.max_map_count=", kUsualMapCount);
     line.is_problem = true;
   }
   return line;
@@ -145,8 +158,8 @@ LimitLine map_line(const MachineLimits& limits) {
 LimitLine open_files_line(const MachineLimits& limits) {
   LimitLine line{.key = "open_files", .name = "open files (ulimit -Hn)", .value = std::to_string(limits.open_files)};
   if (limits.open_files < kMinOpenFiles) {
-    line.advice = cat("below ", kMinOpenFiles, ": runs with many workers fail; raise the hard limit (limits.conf, "
-                      "docker run --ulimit nofile=)");
+    line.advice = cat("below ", kMinOpenFiles,
+                      ": runs with many workers fail; raise the hard limit (limits.conf, docker run --ulimit nofile=)");
     line.is_problem = true;
   }
   return line;
@@ -178,10 +191,19 @@ MachineLimits observe_limits(const std::string& root) {
 }
 
 std::vector<LimitLine> limit_lines(const MachineLimits& limits) {
-  const LimitLine memory{.key = "memory", .name = "memory",
-                         .value = cat(bytes_text(limits.memory_bytes), ", ", bytes_text(limits.available_bytes), " available")};
-  return {memory, group_line(limits), shm_line(limits), locked_line(limits), huge_page_line(limits), movable_line(limits),
-          map_line(limits), open_files_line(limits), kernel_line(limits)};
+  const LimitLine memory{
+      .key = "memory",
+      .name = "memory",
+      .value = cat(bytes_text(limits.memory_bytes), ", ", bytes_text(limits.available_bytes), " available")};
+  return {memory,
+          group_line(limits),
+          shm_line(limits),
+          locked_line(limits),
+          huge_page_line(limits),
+          movable_line(limits),
+          map_line(limits),
+          open_files_line(limits),
+          kernel_line(limits)};
 }
 
 }  // namespace rp

@@ -13,8 +13,8 @@ constexpr const char* kLibrary = "libnvidia-ml.so.1";
 
 [[noreturn]] void throw_unusable(const std::string& why) {
   throw Error(ExitCode::kNoResource,
-              cat("no CUDA device: ", why, "; install NVIDIA's driver, or start the container with its GPUs "
-                  "(docker run --gpus all)"));
+              cat("no CUDA device: ", why,
+                  "; install NVIDIA's driver, or start the container with its GPUs (docker run --gpus all)"));
 }
 
 template <typename Function>

@@ -63,7 +63,8 @@ fs::path find_program(const std::string& name, const fs::path& own_directory, co
   for (const fs::path& directory : directories) {
     if (!name.empty() && is_program(directory / name)) return directory / name;
   }
-  throw Error(ExitCode::kNotFound, cat("cannot find the program \"", name, "\" beside rp-launch or in PATH", hint_of_missing(name, own_directory)));
+  throw Error(ExitCode::kNotFound, cat("cannot find the program \"", name, "\" beside rp-launch or in PATH",
+                                       hint_of_missing(name, own_directory)));
 }
 
 fs::path find_cuda_plugin(const fs::path& own_directory, const std::string& library_path) {

@@ -12,9 +12,10 @@ namespace rp {
 [[nodiscard]] std::filesystem::path find_program(const std::string& name, const std::filesystem::path& own_directory,
                                                  const std::string& search_path);
 
-// The plug-in that workers on GPUs load: beside rp-launch, in the library directory of its build or installation, or in a
-// directory of `library_path` (as LD_LIBRARY_PATH). Empty: it is in none of them.
-[[nodiscard]] std::filesystem::path find_cuda_plugin(const std::filesystem::path& own_directory, const std::string& library_path);
+// The plug-in that workers on GPUs load: beside rp-launch, in the library directory of its build or installation, or in
+// a directory of `library_path` (as LD_LIBRARY_PATH). Empty: it is in none of them.
+[[nodiscard]] std::filesystem::path find_cuda_plugin(const std::filesystem::path& own_directory,
+                                                     const std::string& library_path);
 inline constexpr const char* kCudaPlugin = "libroundpipe_cuda.so";
 
 }  // namespace rp

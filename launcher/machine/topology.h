@@ -22,10 +22,11 @@ struct NumaNode {
 // node has fewer CPUs than workers, these share all of it. REQUIRES: at least one node, none empty, num_workers >= 1.
 [[nodiscard]] std::vector<CpuList> spread_workers(const std::vector<NumaNode>& nodes, int num_workers);
 
-// The CPUs of each worker, whose GPU is on the node with the number `node_of_worker[w]`: the workers of a node split its CPUs
-// likewise. None, so not bound, for a node that is unknown (-1) or has no CPU that may be used; but where there is one node
-// only, that one.
-[[nodiscard]] std::vector<CpuList> place_beside_gpus(const std::vector<NumaNode>& nodes, const std::vector<int>& node_of_worker);
+// The CPUs of each worker, whose GPU is on the node with the number `node_of_worker[w]`: the workers of a node split
+// its CPUs likewise. None, so not bound, for a node that is unknown (-1) or has no CPU that may be used; but where
+// there is one node only, that one.
+[[nodiscard]] std::vector<CpuList> place_beside_gpus(const std::vector<NumaNode>& nodes,
+                                                     const std::vector<int>& node_of_worker);
 
 // "0-3,8"; "any" for none.
 [[nodiscard]] std::string cpu_text(const CpuList& cpus);

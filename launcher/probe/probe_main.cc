@@ -10,9 +10,9 @@
 
 #include "common/program_main.h"
 #include "common/text.h"
+#include "launcher/machine/program_path.h"
 #include "launcher/probe/probe_measure.h"
 #include "launcher/probe/product_measure.h"
-#include "launcher/machine/program_path.h"
 #include "roundpipe/error.h"
 
 namespace {
@@ -29,7 +29,8 @@ rp::ProbeFigures products_of(const rp::CudaContext& context) {
   rp::ProbeFigures figures;
   std::error_code ignored;
   const auto own_directory = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-  const std::string library_path = rp::cat(std::getenv("LD_LIBRARY_PATH") == nullptr ? "" : std::getenv("LD_LIBRARY_PATH"));
+  const std::string library_path =
+      rp::cat(std::getenv("LD_LIBRARY_PATH") == nullptr ? "" : std::getenv("LD_LIBRARY_PATH"));
   const rp::FoundCublas cublas = rp::load_cublas(rp::find_cuda_plugin(own_directory, library_path), rp::cublas_name());
   figures.products_problem = cublas.problem;
   try {
@@ -58,7 +59,8 @@ int probe(const std::vector<std::string>& arguments) {
     } else if (arguments[i] == "--gpu" && i + 1 < arguments.size()) {
       setenv("CUDA_VISIBLE_DEVICES", arguments[++i].c_str(), 1);  // read when the driver starts
     } else {
-      throw rp::Error(rp::ExitCode::kUsage, rp::cat("unknown option ", arguments[i], "; rp-probe --help lists the options"));
+      throw rp::Error(rp::ExitCode::kUsage,
+                      rp::cat("unknown option ", arguments[i], "; rp-probe --help lists the options"));
     }
   }
   const rp::CudaContext context = rp::CudaContext::open(rp::cuda_driver(), "");

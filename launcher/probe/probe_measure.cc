@@ -28,8 +28,8 @@ namespace {
 constexpr std::uint64_t kSmallCopy = 64;
 constexpr double kGib = 1073741824.0;
 
-// Shared memory of the host as a worker maps the store, all of it touched: one half it may only read, as weights, the other is writable, as
-// gradients.
+// Shared memory of the host as a worker maps the store, all of it touched: one half it may only read, as weights, the
+// other is writable, as gradients.
 class HostMemory {
  public:
   explicit HostMemory(std::uint64_t half_bytes) : half_bytes_(half_bytes), fd_(memfd_create("rp-probe", MFD_CLOEXEC)) {
@@ -68,13 +68,14 @@ class HostMemory {
 
  private:
   [[nodiscard]] std::byte* map(std::uint64_t offset) const {
-    void* const data = mmap(nullptr, half_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), static_cast<off_t>(offset));
+    void* const data =
+        mmap(nullptr, half_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), static_cast<off_t>(offset));
     if (data == MAP_FAILED) fail();
     return static_cast<std::byte*>(data);
   }
   [[noreturn]] void fail() const {
-    throw Error(ExitCode::kNoResource, cat("cannot take ", bytes_text(2 * half_bytes_), " of memory to measure with (", errno_text(errno),
-                                           "); end other programs"));
+    throw Error(ExitCode::kNoResource, cat("cannot take ", bytes_text(2 * half_bytes_), " of memory to measure with (",
+                                           errno_text(errno), "); end other programs"));
   }
 
   const std::uint64_t half_bytes_;
@@ -88,7 +89,8 @@ class HostMemory {
 // One half of each side is for copies to the GPU, the other for copies from it.
 class ProbeMeasure::Buffers {
  public:
-  Buffers(const CudaContext& context, std::uint64_t bytes) : context_(context), bytes_(bytes), host_(bytes), pinned_(context) {}
+  Buffers(const CudaContext& context, std::uint64_t bytes)
+      : context_(context), bytes_(bytes), host_(bytes), pinned_(context) {}
   ~Buffers() {
     if (device_ != 0) (void)context_.driver().mem_free(device_);
   }
@@ -107,7 +109,8 @@ class ProbeMeasure::Buffers {
     const bool is_up = direction == Direction::kUp;
     const auto host = reinterpret_cast<CUdeviceptr>(is_up ? host_.weights() : host_.gradients());
     const CUdeviceptr device = device_ + offset;
-    context_.check(context_.driver().memcpy_async(is_up ? device : host, is_up ? host : device, bytes, stream.get()), "copying");
+    context_.check(context_.driver().memcpy_async(is_up ? device : host, is_up ? host : device, bytes, stream.get()),
+                   "copying");
   }
 
  private:
@@ -117,8 +120,9 @@ class ProbeMeasure::Buffers {
     const std::int64_t begin = now_ns();
     const std::string failure = pinned_.add(data, bytes_, is_read_only);
     if (!failure.empty()) {
-      throw Error(ExitCode::kNoResource, cat("cannot register ", bytes_text(bytes_), " of ", is_read_only ? "read-only " : "",
-                                             "shared memory for the GPU: ", failure, "; see ulimit -l and the memory limit of the container or job"));
+      throw Error(ExitCode::kNoResource, cat("cannot register ", bytes_text(bytes_), " of ",
+                                             is_read_only ? "read-only " : "", "shared memory for the GPU: ", failure,
+                                             "; see ulimit -l and the memory limit of the container or job"));
     }
     const double seconds = static_cast<double>(now_ns() - begin) / static_cast<double>(kNsPerSecond);
     return seconds * kGib / static_cast<double>(bytes_);
@@ -131,7 +135,8 @@ class ProbeMeasure::Buffers {
   CUdeviceptr device_ = 0;
 };
 
-ProbeMeasure::ProbeMeasure(const CudaContext& context, const ProbeSettings& settings) : context_(context), settings_(settings) {
+ProbeMeasure::ProbeMeasure(const CudaContext& context, const ProbeSettings& settings)
+    : context_(context), settings_(settings) {
   context_.make_current();
   std::size_t free = 0;
   std::size_t total = 0;
@@ -161,7 +166,8 @@ double ProbeMeasure::bandwidth(Direction direction, std::int64_t end_ns) const {
     // One copy runs while the next is enqueued already.
     buffers_->enqueue_copy(direction, settings_.bytes, stream);
     context_.check(driver.event_record(done[num_copies % 2].get(), stream.get()), "recording an event");
-    if (num_copies > 0) context_.check(driver.event_synchronize(done[(num_copies - 1) % 2].get()), "waiting for a copy");
+    if (num_copies > 0)
+      context_.check(driver.event_synchronize(done[(num_copies - 1) % 2].get()), "waiting for a copy");
     ++num_copies;
   } while (now_ns() < end_ns);
   context_.check(driver.event_synchronize(done[(num_copies - 1) % 2].get()), "waiting for a copy");

@@ -1,5 +1,6 @@
 // launcher/probe/probe_measure.h
-// Measures how fast one GPU and the host's memory reach each other, over memory that is registered as the host store is.
+// Measures how fast one GPU and the host's memory reach each other, over memory that is registered as the host store
+// is.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,8 @@ class ProbeMeasure {
   ProbeMeasure(const ProbeMeasure&) = delete;
   ProbeMeasure& operator=(const ProbeMeasure&) = delete;
 
-  // Takes about three times `seconds`; several processes that begin at once have their phases at once. Throws rp::Error.
+  // Takes about three times `seconds`; several processes that begin at once have their phases at once. Throws
+  // rp::Error.
   [[nodiscard]] ProbeFigures measure();
 
  private:

@@ -15,7 +15,7 @@ namespace rp {
 namespace {
 
 constexpr std::uint64_t kPieceElements = std::uint64_t{1} << 20;  // of random numbers, again and again
-constexpr std::uint64_t kMaxBytes = 4;                           // an element
+constexpr std::uint64_t kMaxBytes = 4;                            // an element
 
 class GpuMemory {
  public:
@@ -41,7 +41,8 @@ class HostMemory {
  public:
   HostMemory(const CudaContext& context, std::uint64_t bytes) : context_(context) {
     context_.make_current();
-    context_.check(context_.driver().mem_host_alloc(&data_, bytes, CU_MEMHOSTALLOC_PORTABLE), "taking pinned memory to measure with");
+    context_.check(context_.driver().mem_host_alloc(&data_, bytes, CU_MEMHOSTALLOC_PORTABLE),
+                   "taking pinned memory to measure with");
   }
   ~HostMemory() { (void)context_.driver().mem_free_host(data_); }
   HostMemory(const HostMemory&) = delete;
@@ -124,7 +125,8 @@ class Products {
   [[nodiscard]] double copy_gbs() {
     const std::uint64_t bytes = std::min(x_.bytes(), result_.bytes());
     const double ms = median_ms([&] {
-      context_.check(context_.driver().memcpy_async(result_.data(), x_.data(), bytes, stream_.get()), "copying inside the GPU's memory");
+      context_.check(context_.driver().memcpy_async(result_.data(), x_.data(), bytes, stream_.get()),
+                     "copying inside the GPU's memory");
     });
     return 2 * static_cast<double>(bytes) / (ms * 1e6);
   }
@@ -158,7 +160,8 @@ class Products {
     std::memcpy(numbers_.data(), numbers.data(), numbers.size());
     for (std::uint64_t at = 0; at < memory.bytes(); at += numbers.size()) {
       const std::uint64_t bytes = std::min<std::uint64_t>(numbers.size(), memory.bytes() - at);
-      context_.check(context_.driver().memcpy_async(memory.data() + at, reinterpret_cast<CUdeviceptr>(numbers_.data()), bytes, stream_.get()),
+      context_.check(context_.driver().memcpy_async(memory.data() + at, reinterpret_cast<CUdeviceptr>(numbers_.data()),
+                                                    bytes, stream_.get()),
                      "copying numbers to multiply");
     }
     wait();  // they change next
@@ -170,8 +173,8 @@ class Products {
     context_.check(context_.driver().event_synchronize(done.get()), "waiting for the GPU");
   }
 
-  // cuBLAS counts by columns, so it sees each matrix transposed: y = x w^T, dx = dy w, dw = dy^T x. Results are no operands: the
-  // numbers would grow from product to product.
+  // cuBLAS counts by columns, so it sees each matrix transposed: y = x w^T, dx = dy w, dw = dy^T x. Results are no
+  // operands: the numbers would grow from product to product.
   void multiply(const Cublas& cublas, void* handle, const Kind& kind, const ProductShape& shape, Form form) const {
     using enum BlasForm;
     constexpr float kOnes[] = {1, 0};
@@ -179,9 +182,10 @@ class Products {
     const bool is_half = kind.compute == BlasCompute::kFloat16;
     const void* const one = is_half ? static_cast<const void*>(&kHalfOnes[0]) : &kOnes[0];
     const void* const zero = is_half ? static_cast<const void*>(&kHalfOnes[1]) : &kOnes[1];
-    const auto gemm = [&](BlasForm a_form, BlasForm b_form, int m, int n, int k, const GpuMemory& a, int lda, const GpuMemory& b, int ldb) {
-      check_blas(cublas.gemm_ex(handle, a_form, b_form, m, n, k, one, a.pointer(), kind.type, lda, b.pointer(), kind.type, ldb, zero,
-                                result_.pointer(), kind.type, m, kind.compute, kBlasAnyAlgorithm),
+    const auto gemm = [&](BlasForm a_form, BlasForm b_form, int m, int n, int k, const GpuMemory& a, int lda,
+                          const GpuMemory& b, int ldb) {
+      check_blas(cublas.gemm_ex(handle, a_form, b_form, m, n, k, one, a.pointer(), kind.type, lda, b.pointer(),
+                                kind.type, ldb, zero, result_.pointer(), kind.type, m, kind.compute, kBlasAnyAlgorithm),
                  "cublasGemmEx");
     };
     const auto [rows, in, out] = shape;
@@ -217,7 +221,8 @@ class Products {
 
 }  // namespace
 
-void measure_products(const CudaContext& context, const Cublas* cublas, const ProductSettings& settings, ProbeFigures& figures) {
+void measure_products(const CudaContext& context, const Cublas* cublas, const ProductSettings& settings,
+                      ProbeFigures& figures) {
   Products products(context, settings);
   figures.memory_gbs = products.copy_gbs();
   if (cublas == nullptr) return;

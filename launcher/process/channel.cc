@@ -70,8 +70,9 @@ Message message_of(const PacketHeader& header, const std::byte* blob, std::size_
                 "a message of rp-launch is of another format; rp-launch and the program must come from the same build");
   }
   if (cut || descriptors.size() != header.num_descriptors) {
-    throw Error(ExitCode::kNoResource, cat("could take only ", descriptors.size(), " of ", header.num_descriptors,
-                                           " descriptors of the host store; raise the limit on open files (ulimit -n)"));
+    throw Error(ExitCode::kNoResource,
+                cat("could take only ", descriptors.size(), " of ", header.num_descriptors,
+                    " descriptors of the host store; raise the limit on open files (ulimit -n)"));
   }
   return Message{.kind = header.kind,
                  .worker = header.worker,

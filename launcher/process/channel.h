@@ -1,8 +1,8 @@
 // launcher/process/channel.h
 // Messages between rp-launch and the processes it starts, over an inherited pair of sockets.
 //
-// One message is one packet: a fixed header, at most kMaxBlobBytes bytes, and at most kMaxDescriptors descriptors, which the receiver
-// then owns. Who sends what: the list at MessageKind.
+// One message is one packet: a fixed header, at most kMaxBlobBytes bytes, and at most kMaxDescriptors descriptors,
+// which the receiver then owns. Who sends what: the list at MessageKind.
 //
 // Contract: on each end one thread at a time sends and one receives; they may be two.
 #pragma once
@@ -20,11 +20,13 @@
 namespace rp {
 
 enum class MessageKind : std::uint32_t {
-  // coordinator -> launcher: start the workers. The descriptors are those of the host store, the blob is the trace's path (run_trace.h).
+  // coordinator -> launcher: start the workers. The descriptors are those of the host store, the blob is the trace's
+  // path (run_trace.h).
   kStartWorkers = 1,
   // launcher -> worker: the descriptors and the blob of kStartWorkers; `worker` says which one it is.
   kAttach = 2,
-  // worker -> launcher: start-up succeeded, all earlier output is flushed. `status` is 1 where a tool watches it (watching_tool.h), else 0.
+  // worker -> launcher: start-up succeeded, all earlier output is flushed. `status` is 1 where a tool watches it
+  // (watching_tool.h), else 0.
   // Answered by kOutputOpen.
   kAttached = 3,
   // launcher -> worker: what is written from now on reaches the user.
@@ -68,8 +70,8 @@ class Channel {
   // number of descriptors on their way, is full. REQUIRES: blob and descriptors within the limits.
   [[nodiscard]] bool send(const Message& message);
 
-  // The next message; nullopt if the deadline passed or, then peer_gone() is true, none will ever come. Throws rp::Error
-  // kNoResource if this process may not open as many descriptors as were sent.
+  // The next message; nullopt if the deadline passed or, then peer_gone() is true, none will ever come. Throws
+  // rp::Error kNoResource if this process may not open as many descriptors as were sent.
   [[nodiscard]] std::optional<Message> receive(const Deadline& deadline);
 
   [[nodiscard]] bool peer_gone() const { return peer_gone_.load(); }

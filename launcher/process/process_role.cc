@@ -25,8 +25,10 @@ std::string required_value(const char* name) {
 UniqueFd take_descriptor(const char* name) {
   const int fd = parse_count(name, required_value(name), 3, 1 << 24);
   if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
-    throw Error(ExitCode::kLauncherFailed, cat(name, " names descriptor ", fd, ", which is not open; a program between "
-                                               "rp-launch and this one must not close inherited descriptors"));
+    throw Error(
+        ExitCode::kLauncherFailed,
+        cat(name, " names descriptor ", fd,
+            ", which is not open; a program between rp-launch and this one must not close inherited descriptors"));
   }
   return UniqueFd(fd);
 }
@@ -36,7 +38,8 @@ void take_inheritance(ProcessRole& role) {
   if (role.role == Role::kWorker) {
     role.worker = parse_count(kWorkerVariable, required_value(kWorkerVariable), 0, role.num_workers - 1);
     role.gpu = environment_value(kGpuVariable).value_or("");
-    role.gpu_sharers = parse_count(kGpuSharersVariable, environment_value(kGpuSharersVariable).value_or("1"), 1, kMaxWorkers);
+    role.gpu_sharers =
+        parse_count(kGpuSharersVariable, environment_value(kGpuSharersVariable).value_or("1"), 1, kMaxWorkers);
   }
   const auto gpu_bytes = environment_value(kGpuBytesVariable);
   role.gpu_bytes = std::strtoull(gpu_bytes.value_or("0").c_str(), nullptr, 10);
@@ -45,8 +48,7 @@ void take_inheritance(ProcessRole& role) {
   role.liveness = take_descriptor(kLivenessVariable);
   role.fault_board = take_descriptor(kFaultBoardVariable);
   for (const char* name : {kRoleVariable, kWorkerVariable, kWorkersVariable, kChannelVariable, kLivenessVariable,
-                           kFaultBoardVariable, kGpuVariable, kGpuSharersVariable,
-                           kGpuBytesVariable}) {
+                           kFaultBoardVariable, kGpuVariable, kGpuSharersVariable, kGpuBytesVariable}) {
     unsetenv(name);
   }
 }
@@ -67,8 +69,9 @@ ProcessRole ProcessRole::from_environment() {
 
 void ProcessRole::check_device(const std::string& device) const {
   if (device != "cuda" || role == Role::kAlone || has_gpus) return;
-  throw Error(ExitCode::kUsage, "SessionOptions::device is \"cuda\", but rp-launch was not told to use GPUs, so its workers have none; "
-                                "start the run with rp-launch --gpus all (or a number or list), and leave the field unset");
+  throw Error(ExitCode::kUsage,
+              "SessionOptions::device is \"cuda\", but rp-launch was not told to use GPUs, so its workers have none; "
+              "start the run with rp-launch --gpus all (or a number or list), and leave the field unset");
 }
 
 }  // namespace rp

@@ -12,7 +12,7 @@
 namespace rp {
 
 enum class Role {
-  kAlone,        // started without rp-launch
+  kAlone,  // started without rp-launch
   kCoordinator,
   kWorker,
 };
@@ -20,7 +20,7 @@ enum class Role {
 // What rp-launch passes on; read once, at the start of a Session.
 struct ProcessRole {
   Role role = Role::kAlone;
-  int worker = -1;                 // of a worker
+  int worker = -1;  // of a worker
   int num_workers = 1;
   std::string gpu;                 // of a worker on a GPU: its UUID; the GPU is the process's CUDA device 0
   int gpu_sharers = 1;             // workers of the run on that GPU
@@ -36,8 +36,8 @@ struct ProcessRole {
   // Throws rp::Error: kUsage for a wrong setting, kLauncherFailed for an incomplete inheritance.
   [[nodiscard]] static ProcessRole from_environment();
 
-  // Throws rp::Error (kUsage) for the device "cuda" in a run of rp-launch that has no GPUs: a program that wants them itself comes
-  // too late, its workers would all have the same GPU without knowing of each other. Alone it may.
+  // Throws rp::Error (kUsage) for the device "cuda" in a run of rp-launch that has no GPUs: a program that wants them
+  // itself comes too late, its workers would all have the same GPU without knowing of each other. Alone it may.
   void check_device(const std::string& device) const;
 };
 

@@ -32,7 +32,9 @@ std::string thread_name(bool is_worker, int thread) {
 // Dead, whether or not its status has been asked for.
 bool has_ended(const ProcessSnapshot& process) { return process.status || process.kernel_state == 'Z'; }
 
-bool was_killed(const ProcessSnapshot& process) { return process.status ? WIFSIGNALED(*process.status) : has_ended(process); }
+bool was_killed(const ProcessSnapshot& process) {
+  return process.status ? WIFSIGNALED(*process.status) : has_ended(process);
+}
 
 bool is_stopped(const ProcessSnapshot& process) { return process.kernel_state == 'T' || process.kernel_state == 't'; }
 
@@ -70,8 +72,8 @@ std::string task_text(const BoardTask& task) {
 
 std::string progress_text(const BoardProgress& progress) {
   if (progress.accepted <= 0) return "no round yet";
-  std::string text = cat("newest is ", round_text(progress.round), " of step ", progress.step, "; last slot accepted: ",
-                         progress.accepted - 1);
+  std::string text = cat("newest is ", round_text(progress.round), " of step ", progress.step,
+                         "; last slot accepted: ", progress.accepted - 1);
   if (progress.dispatched > 0) text += cat(", sent: ", progress.dispatched - 1);
   return text + (progress.committed > 0 ? cat(", committed: ", progress.committed - 1) : ", none committed");
 }
@@ -92,7 +94,8 @@ std::string state_text(const ProcessSnapshot& process) {
 }
 
 std::string place_text(const ProcessSnapshot& process) {
-  if (process.state < ProcessState::kAttached) return process.state == ProcessState::kStarting ? "not through session.start()" : "";
+  if (process.state < ProcessState::kAttached)
+    return process.state == ProcessState::kStarting ? "not through session.start()" : "";
   if (!process.is_worker) return progress_text(process.progress);
   return process.task.slot < 0 ? "" : task_text(process.task);
 }
@@ -103,12 +106,14 @@ void print_line(std::ostringstream& out, const std::string& indented_name, const
 
 void print_process(std::ostringstream& out, const ProcessSnapshot& process, std::int64_t now) {
   const std::string place = place_text(process);
-  print_line(out, "  " + process.name, cat("pid ", process.pid, ", ", state_text(process), place.empty() ? "" : ": ", place));
+  print_line(out, "  " + process.name,
+             cat("pid ", process.pid, ", ", state_text(process), place.empty() ? "" : ": ", place));
   for (const auto& [thread, wait] : process.waits) {
     if (wait.is_idle()) continue;
     const bool ahead = process.is_worker && wait.slot >= 0 && wait.slot != process.task.slot;
-    print_line(out, "    " + thread, cat(ahead ? cat("for slot ", wait.slot, ": ") : "", "waits ",
-                                         duration_text(ns_since(wait.since_ns, now)), " for ", wait.text()));
+    print_line(out, "    " + thread,
+               cat(ahead ? cat("for slot ", wait.slot, ": ") : "", "waits ",
+                   duration_text(ns_since(wait.since_ns, now)), " for ", wait.text()));
   }
 }
 
@@ -133,12 +138,15 @@ std::string advice(const std::vector<ProcessSnapshot>& processes, std::int64_t n
     const auto worker = static_cast<std::size_t>(commit->numbers[0]) + 1;
     if (worker < processes.size()) {
       const ProcessSnapshot& last = processes[worker];
-      if (was_killed(last)) return cat("slot ", commit->slot, " of ", last.name, ", which has ended, is what all others wait for");
+      if (was_killed(last))
+        return cat("slot ", commit->slot, " of ", last.name, ", which has ended, is what all others wait for");
       if (waits_for_updates(last, commit->slot)) {
-        return cat(last.name, " waits for the coordinator's updates; `gdb -p ", coordinator.pid, "` shows where they are");
+        return cat(last.name, " waits for the coordinator's updates; `gdb -p ", coordinator.pid,
+                   "` shows where they are");
       }
-      return cat("slot ", commit->slot, " of ", last.name, " is the oldest that is not committed: all others wait for it ",
-                 "in the end; `gdb -p ", last.pid, "` shows where it is");
+      return cat("slot ", commit->slot, " of ", last.name,
+                 " is the oldest that is not committed: all others wait for it ", "in the end; `gdb -p ", last.pid,
+                 "` shows where it is");
     }
   }
   if (coordinator.state < ProcessState::kAttached) {
@@ -171,7 +179,8 @@ ProcessSnapshot snapshot_of(const std::string& name, int board_index, pid_t pid,
 bool has_progressed(const std::vector<ProcessSnapshot>& before, const std::vector<ProcessSnapshot>& now) {
   if (before.size() != now.size()) return true;
   for (std::size_t i = 0; i < now.size(); ++i) {
-    if (before[i].heartbeat != now[i].heartbeat || before[i].progress.committed != now[i].progress.committed) return true;
+    if (before[i].heartbeat != now[i].heartbeat || before[i].progress.committed != now[i].progress.committed)
+      return true;
   }
   return false;
 }

@@ -31,13 +31,16 @@ std::string parse_choice(const std::string& name, const std::string& value, cons
 
 std::string parse_device(const std::string& name, const std::string& value) {
   if (value == "gpu" || value == "gpus" || value.starts_with("cuda:")) {
-    throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; GPUs are chosen by --gpus: --gpus all, --gpus 4 or --gpus 0,2"));
+    throw Error(ExitCode::kUsage,
+                cat(name, " is \"", value, "\"; GPUs are chosen by --gpus: --gpus all, --gpus 4 or --gpus 0,2"));
   }
   constexpr std::string_view kEmulated = "sim:";
   if (value.starts_with(kEmulated)) {
     if (value.size() > kEmulated.size()) return value;  // the program finds out what it names
-    throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; give the name of a GPU's profile behind it, such as sim:rtx4090, "
-                                      "or a file: docs/emulated-device.md"));
+    throw Error(
+        ExitCode::kUsage,
+        cat(name, " is \"", value,
+            "\"; give the name of a GPU's profile behind it, such as sim:rtx4090, or a file: docs/emulated-device.md"));
   }
   return parse_choice(name, value, {"cpu", "cuda", "sim:NAME"});
 }
@@ -75,7 +78,8 @@ std::string parse_file(const std::string& name, const std::string& value) {
 }
 
 std::string parse_gpu_profile(const std::string& name, const std::string& value) {
-  if (value.empty()) throw Error(ExitCode::kUsage, cat(name, " is empty; allowed: the name of a GPU's profile, as rtx4090, or a file"));
+  if (value.empty())
+    throw Error(ExitCode::kUsage, cat(name, " is empty; allowed: the name of a GPU's profile, as rtx4090, or a file"));
   return value;
 }
 
@@ -102,13 +106,15 @@ RuntimeSettings RuntimeSettings::from_environment() {
   RuntimeSettings settings;
   if (const auto value = environment_value("RP_DEVICE")) settings.device = parse_device("RP_DEVICE", *value);
   if (const auto value = environment_value("RP_STORE")) settings.store = parse_store("RP_STORE", *value);
-  if (const auto value = environment_value("RP_PARAMS_ON")) settings.params_on = parse_directory("RP_PARAMS_ON", *value);
+  if (const auto value = environment_value("RP_PARAMS_ON"))
+    settings.params_on = parse_directory("RP_PARAMS_ON", *value);
   if (const auto value = environment_value("RP_PLAN")) settings.plan = parse_plan("RP_PLAN", *value);
   if (const auto value = environment_value("RP_PREFETCH")) settings.prefetch = parse_switch("RP_PREFETCH", *value);
   if (const auto value = environment_value("RP_WARM_UP")) settings.warm_up = parse_switch("RP_WARM_UP", *value);
   if (const auto value = environment_value("RP_GIVE_WAY")) settings.give_way = parse_give_way("RP_GIVE_WAY", *value);
   if (const auto value = environment_value("RP_SIGNALS")) settings.signals = parse_signals("RP_SIGNALS", *value);
-  if (const auto value = environment_value("RP_GPU_MEMORY")) settings.gpu_memory = parse_memory("RP_GPU_MEMORY", *value);
+  if (const auto value = environment_value("RP_GPU_MEMORY"))
+    settings.gpu_memory = parse_memory("RP_GPU_MEMORY", *value);
   if (const auto value = environment_value("RP_ALLOW_NONDETERMINISM")) {
     settings.allow_nondeterminism = parse_switch("RP_ALLOW_NONDETERMINISM", *value);
   }
@@ -128,7 +134,8 @@ RuntimeSettings RuntimeSettings::from_environment() {
     settings.check_consistency = parse_switch("RP_CHECK_CONSISTENCY", *value);
   }
   if (const auto value = environment_value("RP_TRACE")) settings.trace = parse_file("RP_TRACE", *value);
-  if (const auto value = environment_value("RP_GPU_PROFILE")) settings.gpu_profile = parse_gpu_profile("RP_GPU_PROFILE", *value);
+  if (const auto value = environment_value("RP_GPU_PROFILE"))
+    settings.gpu_profile = parse_gpu_profile("RP_GPU_PROFILE", *value);
   return settings;
 }
 

@@ -16,23 +16,23 @@ inline constexpr int kMaxWaitTimeoutSeconds = 1'000'000;
 
 // Settings that were asked for; nullopt: not asked for, the default of whoever uses it holds.
 struct RuntimeSettings {
-  std::optional<std::string> device;     // RP_DEVICE: "cpu", "cuda", "sim:NAME"
-  std::optional<std::string> store;      // RP_STORE: "shm", "memfd"
-  std::optional<std::string> params_on;  // RP_PARAMS_ON: a directory
-  std::optional<std::string> plan;       // RP_PLAN: "auto" or a file
-  std::optional<bool> prefetch;          // RP_PREFETCH: 0, 1
-  std::optional<bool> warm_up;           // RP_WARM_UP: 0, 1
-  std::optional<std::string> give_way;   // RP_GIVE_WAY: "all", "weights", "gradients", "none"
-  std::optional<int> threads_per_worker; // RP_THREADS_PER_WORKER
-  std::optional<int> wait_timeout_seconds;  // RP_WAIT_TIMEOUT
+  std::optional<std::string> device;          // RP_DEVICE: "cpu", "cuda", "sim:NAME"
+  std::optional<std::string> store;           // RP_STORE: "shm", "memfd"
+  std::optional<std::string> params_on;       // RP_PARAMS_ON: a directory
+  std::optional<std::string> plan;            // RP_PLAN: "auto" or a file
+  std::optional<bool> prefetch;               // RP_PREFETCH: 0, 1
+  std::optional<bool> warm_up;                // RP_WARM_UP: 0, 1
+  std::optional<std::string> give_way;        // RP_GIVE_WAY: "all", "weights", "gradients", "none"
+  std::optional<int> threads_per_worker;      // RP_THREADS_PER_WORKER
+  std::optional<int> wait_timeout_seconds;    // RP_WAIT_TIMEOUT
   std::optional<int> attach_timeout_seconds;  // RP_ATTACH_TIMEOUT
-  std::optional<std::string> signals;    // RP_SIGNALS: "memops", "events"
-  std::optional<std::string> gpu_memory; // RP_GPU_MEMORY: a size, as 24G
-  std::optional<bool> allow_nondeterminism;  // RP_ALLOW_NONDETERMINISM: 0, 1
-  std::optional<bool> fp16_accumulation;     // RP_FP16_ACCUMULATION: 0, 1
-  std::optional<bool> check_consistency;  // RP_CHECK_CONSISTENCY: 0, 1
-  std::optional<std::string> trace;      // RP_TRACE: a file
-  std::optional<std::string> gpu_profile;  // RP_GPU_PROFILE: a name or a file
+  std::optional<std::string> signals;         // RP_SIGNALS: "memops", "events"
+  std::optional<std::string> gpu_memory;      // RP_GPU_MEMORY: a size, as 24G
+  std::optional<bool> allow_nondeterminism;   // RP_ALLOW_NONDETERMINISM: 0, 1
+  std::optional<bool> fp16_accumulation;      // RP_FP16_ACCUMULATION: 0, 1
+  std::optional<bool> check_consistency;      // RP_CHECK_CONSISTENCY: 0, 1
+  std::optional<std::string> trace;           // RP_TRACE: a file
+  std::optional<std::string> gpu_profile;     // RP_GPU_PROFILE: a name or a file
 
   // Reads the variables; an empty one counts as unset. Throws rp::Error kUsage that names the variable.
   [[nodiscard]] static RuntimeSettings from_environment();
@@ -41,8 +41,8 @@ struct RuntimeSettings {
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> variables() const;
 };
 
-// A value of an option or variable. `name` is what the person wrote it as ("--store", "RP_STORE"). Each throws rp::Error
-// kUsage saying what is allowed. `advice` ends the message of parse_count.
+// A value of an option or variable. `name` is what the person wrote it as ("--store", "RP_STORE"). Each throws
+// rp::Error kUsage saying what is allowed. `advice` ends the message of parse_count.
 [[nodiscard]] std::string parse_device(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_store(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_signals(const std::string& name, const std::string& value);

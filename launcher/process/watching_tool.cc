@@ -23,8 +23,10 @@ constexpr std::array<std::string_view, 6> kVariables = {
 };
 
 // Parts of the file names of libraries that are preloaded for a tool.
-constexpr std::array<std::string_view, 9> kLibraries = {"libasan",      "liblsan",       "libtsan",         "libubsan", "libclang_rt.",
-                                                        "TreeLauncher", "ToolsInjection", "InterceptorInjection", "vgpreload"};
+constexpr std::array<std::string_view, 9> kLibraries = {
+    "libasan",      "liblsan",      "libtsan",        "libubsan",
+    "libclang_rt.", "TreeLauncher", "ToolsInjection", "InterceptorInjection",
+    "vgpreload"};
 
 // The preloaded library that belongs to a tool, or nothing. Such libraries are parted by colons or spaces.
 std::string_view tool_library(std::string_view preloaded) {
@@ -46,7 +48,8 @@ std::string watching_tool(const char* const* environment) {
     const std::string_view name = entry.substr(0, entry.find('='));
     const std::string_view value = entry.substr(std::min(entry.size(), name.size() + 1));
     if (value.empty()) continue;
-    if (std::any_of(kVariables.begin(), kVariables.end(), [&](std::string_view start) { return name.starts_with(start); })) {
+    if (std::any_of(kVariables.begin(), kVariables.end(),
+                    [&](std::string_view start) { return name.starts_with(start); })) {
       return std::string(name);
     }
     const std::string_view library = name == "LD_PRELOAD" ? tool_library(value) : std::string_view();

@@ -11,8 +11,8 @@ namespace rp {
 // launcher is gone, kHang if the patience is over.
 [[nodiscard]] Message receive_attach(Channel& channel, Patience& patience);
 
-// Says that this worker's start succeeded. What it wrote to stdout and stderr until now is dropped, what it writes after
-// the return reaches the user. Throws as receive_attach().
+// Says that this worker's start succeeded. What it wrote to stdout and stderr until now is dropped, what it writes
+// after the return reaches the user. Throws as receive_attach().
 void confirm_attached(Channel& channel, Patience& patience);
 
 }  // namespace rp

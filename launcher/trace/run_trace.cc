@@ -19,12 +19,14 @@ namespace {
 constexpr std::size_t kNumDescriptors = 2;  // the file, the journal: the last ones of a message
 
 [[noreturn]] void throw_unwritable(const std::string& path, const std::string& why) {
-  throw Error(ExitCode::kOutputFailed, cat("cannot write the trace ", path, ": ", why, "; choose another file for --trace"));
+  throw Error(ExitCode::kOutputFailed,
+              cat("cannot write the trace ", path, ": ", why, "; choose another file for --trace"));
 }
 
 UniqueFd duplicate(const UniqueFd& fd) {
   UniqueFd copy(fcntl(fd.get(), F_DUPFD_CLOEXEC, 3));
-  if (!copy) throw Error(ExitCode::kNoResource, cat("cannot copy a descriptor (", errno_text(errno), "); raise ulimit -n"));
+  if (!copy)
+    throw Error(ExitCode::kNoResource, cat("cannot copy a descriptor (", errno_text(errno), "); raise ulimit -n"));
   return copy;
 }
 
@@ -32,7 +34,9 @@ std::string path_in(const Message& message) {
   return {reinterpret_cast<const char*>(message.blob.data()), message.blob.size()};
 }
 
-bool has_trace(const Message& message) { return !message.blob.empty() && message.descriptors.size() >= kNumDescriptors; }
+bool has_trace(const Message& message) {
+  return !message.blob.empty() && message.descriptors.size() >= kNumDescriptors;
+}
 
 }  // namespace
 
@@ -65,7 +69,8 @@ std::optional<RunTrace> RunTrace::take_from(Message& message) {
 }
 
 void RunTrace::write() const {
-  if (ftruncate(file_.get(), 0) != 0 || lseek(file_.get(), 0, SEEK_SET) != 0) throw_unwritable(path_, errno_text(errno));
+  if (ftruncate(file_.get(), 0) != 0 || lseek(file_.get(), 0, SEEK_SET) != 0)
+    throw_unwritable(path_, errno_text(errno));
   write_trace_json(journal_, [this](std::string_view text) {
     while (!text.empty()) {
       const ssize_t written = ::write(file_.get(), text.data(), text.size());

@@ -1,8 +1,8 @@
 // launcher/trace/run_trace.h
 // The trace of a run, from the check that its file can be written to the file itself: docs/design/trace.md.
 //
-// Opened by the coordinator; its journal and file travel with the host store, in the message that starts the workers, to
-// rp-launch, which writes the file when all others have ended. A process without rp-launch writes it itself.
+// Opened by the coordinator; its journal and file travel with the host store, in the message that starts the workers,
+// to rp-launch, which writes the file when all others have ended. A process without rp-launch writes it itself.
 #pragma once
 
 #include <filesystem>
@@ -22,8 +22,8 @@ class RunTrace {
 
   // Adds the trace to a message.
   void append_to(Message& message) const;
-  // The trace in a message that has come, nullopt if there is none; the message keeps it (copy_of) or has none afterwards.
-  // Throws rp::Error kLauncherFailed for what is none of this build.
+  // The trace in a message that has come, nullopt if there is none; the message keeps it (copy_of) or has none
+  // afterwards. Throws rp::Error kLauncherFailed for what is none of this build.
   [[nodiscard]] static std::optional<RunTrace> copy_of(const Message& message);
   [[nodiscard]] static std::optional<RunTrace> take_from(Message& message);
 

@@ -119,15 +119,16 @@ void add_trace_arguments(JsonText& out, const TraceRecord& r) {
       break;
     case TraceKind::kUploadInput:
     case TraceKind::kDownloadOutput: {
-      static constexpr std::array<const char*, kBlockKinds> kNames = {"activation", "gradient", "recompute data", "buffers",
-                                                                      "loss arguments", "input list", "argument list"};
+      static constexpr std::array<const char*, kBlockKinds> kNames = {
+          "activation", "gradient", "recompute data", "buffers", "loss arguments", "input list", "argument list"};
       out.field("bytes", r.numbers[0]).field("what", kNames[std::min(r.detail, kBlockKinds - 1)]);
       out.field("index", r.first_layer).field("microbatch", r.microbatch);
       break;
     }
     case TraceKind::kUploadWeights:
     case TraceKind::kDownloadGradient:
-      out.field("bytes", r.numbers[0]).field("what", r.kind == TraceKind::kUploadWeights ? "weights" : "weight gradient");
+      out.field("bytes", r.numbers[0])
+          .field("what", r.kind == TraceKind::kUploadWeights ? "weights" : "weight gradient");
       add_layers(out, r);
       out.field("microbatch", -1);
       break;

@@ -81,7 +81,13 @@ class TraceText {
 
   void write_metadata(const char* what, std::int64_t pid, std::int64_t tid, std::string_view key) {
     begin_event();
-    out_.raw("{\"ph\":\"M\"").field("pid", pid).field("tid", tid).field("name", what).raw(",\"args\":{\"").raw(key).raw("\":");
+    out_.raw("{\"ph\":\"M\"")
+        .field("pid", pid)
+        .field("tid", tid)
+        .field("name", what)
+        .raw(",\"args\":{\"")
+        .raw(key)
+        .raw("\":");
   }
 
   void write_process_name(int process) {
@@ -92,9 +98,16 @@ class TraceText {
   }
 
   static std::string track_text(const TrackName& track) {
-    static constexpr std::array<const char*, 10> kOfWorker = {"",             "compute",       "upload inputs", "upload weights", "download",
-                                                              "weight uploader waits", "input uploader waits", "stage runner waits", "gradient downloader waits",
-                                                             "download gradients"};
+    static constexpr std::array<const char*, 10> kOfWorker = {"",
+                                                              "compute",
+                                                              "upload inputs",
+                                                              "upload weights",
+                                                              "download",
+                                                              "weight uploader waits",
+                                                              "input uploader waits",
+                                                              "stage runner waits",
+                                                              "gradient downloader waits",
+                                                              "download gradients"};
     const auto& [process, number] = track;
     if (process > 0) return number < kOfWorker.size() ? kOfWorker[number] : "track";
     if (number == static_cast<std::uint32_t>(CoordinatorTrack::kCaller)) return "caller";
@@ -128,8 +141,15 @@ class TraceText {
 
   void write_event(const TrackName& track, const TraceRecord& r) {
     begin_event();
-    out_.raw("{\"ph\":\"X\"").field("pid", track.first).field("tid", track.second).raw(",\"ts\":").time(r.begin_ns - first_ns_);
-    out_.raw(",\"dur\":").time(r.end_ns - r.begin_ns).field("cat", trace_category(r.kind)).field("name", trace_event_name(r));
+    out_.raw("{\"ph\":\"X\"")
+        .field("pid", track.first)
+        .field("tid", track.second)
+        .raw(",\"ts\":")
+        .time(r.begin_ns - first_ns_);
+    out_.raw(",\"dur\":")
+        .time(r.end_ns - r.begin_ns)
+        .field("cat", trace_category(r.kind))
+        .field("name", trace_event_name(r));
     out_.raw(",\"args\":{\"pipeline\":").number(r.pipeline);
     add_trace_arguments(out_, r);
     out_.raw("}}");

@@ -23,7 +23,8 @@ void refuse_what_nobody_has(const ConfigSection& file) {
 std::int64_t read_padding_id(const ConfigSection& file, std::int64_t vocabulary, std::int64_t otherwise) {
   constexpr const char* kKey = "pad_token_id";
   if (!file.has(kKey)) return file.is_null(kKey) || otherwise >= vocabulary ? -1 : otherwise;
-  const auto id = static_cast<std::int64_t>(file.number(kKey, -static_cast<double>(vocabulary), static_cast<double>(vocabulary - 1)));
+  const auto id = static_cast<std::int64_t>(
+      file.number(kKey, -static_cast<double>(vocabulary), static_cast<double>(vocabulary - 1)));
   return id < 0 ? vocabulary + id : id;
 }
 
@@ -38,7 +39,8 @@ AttentionConfig read_heads(const ConfigSection& file, const FamilyDefaults& defa
     attention.num_kv_heads = defaults.num_kv_heads;
   }
   if (attention.num_heads % attention.num_kv_heads != 0) {
-    throw file.refuse("num_key_value_heads ", attention.num_kv_heads, " does not divide num_attention_heads ", attention.num_heads);
+    throw file.refuse("num_key_value_heads ", attention.num_kv_heads, " does not divide num_attention_heads ",
+                      attention.num_heads);
   }
   if (file.has("head_dim")) {
     attention.head_dim = file.integer("head_dim", kMaxHeadDim);
@@ -46,15 +48,18 @@ AttentionConfig read_heads(const ConfigSection& file, const FamilyDefaults& defa
     attention.head_dim = defaults.head_dim;
   } else {
     if (hidden % attention.num_heads != 0) {
-      throw file.refuse("has no head_dim, and num_attention_heads ", attention.num_heads, " does not divide hidden_size ", hidden);
+      throw file.refuse("has no head_dim, and num_attention_heads ", attention.num_heads,
+                        " does not divide hidden_size ", hidden);
     }
     attention.head_dim = hidden / attention.num_heads;
   }
   if (attention.head_dim % 2 != 0 || attention.head_dim > kMaxHeadDim) {
-    throw file.refuse("head_dim is ", attention.head_dim, ", but must be even (rotary halves) and at most ", kMaxHeadDim);
+    throw file.refuse("head_dim is ", attention.head_dim, ", but must be even (rotary halves) and at most ",
+                      kMaxHeadDim);
   }
   if (attention.query_width() > kMaxWidth) {
-    throw file.refuse("num_attention_heads ", attention.num_heads, " of head_dim ", attention.head_dim, " are wider than ", kMaxWidth);
+    throw file.refuse("num_attention_heads ", attention.num_heads, " of head_dim ", attention.head_dim,
+                      " are wider than ", kMaxWidth);
   }
   attention.scale = 1 / std::sqrt(static_cast<double>(attention.head_dim));
   return attention;
@@ -64,8 +69,8 @@ AttentionConfig read_heads(const ConfigSection& file, const FamilyDefaults& defa
 std::int64_t original_positions(const ConfigSection& file, const ConfigSection& rope, std::int64_t otherwise) {
   constexpr const char* kKey = "original_max_position_embeddings";
   if (file.has(kKey) && rope.has(kKey) && file.integer(kKey, kMaxPositions) != rope.integer(kKey, kMaxPositions)) {
-    throw file.refuse(kKey, " is ", file.integer(kKey, kMaxPositions), " beside and ", rope.integer(kKey, kMaxPositions),
-                      " within the rotary parameters; remove the wrong one");
+    throw file.refuse(kKey, " is ", file.integer(kKey, kMaxPositions), " beside and ",
+                      rope.integer(kKey, kMaxPositions), " within the rotary parameters; remove the wrong one");
   }
   if (rope.has(kKey)) return rope.integer(kKey, kMaxPositions);
   return file.has(kKey) ? file.integer(kKey, kMaxPositions) : otherwise;
@@ -75,12 +80,15 @@ void read_llama3(const ConfigSection& rope, const char* key, RopeConfig& result)
   result.low_freq_factor = rope.number("low_freq_factor", 1e-6, kMaxFactor);
   result.high_freq_factor = rope.number("high_freq_factor", 1e-6, kMaxFactor);
   if (result.high_freq_factor > result.low_freq_factor) return;
-  throw rope.refuse(key, ": high_freq_factor ", result.high_freq_factor, " is not above low_freq_factor ", result.low_freq_factor);
+  throw rope.refuse(key, ": high_freq_factor ", result.high_freq_factor, " is not above low_freq_factor ",
+                    result.low_freq_factor);
 }
 
 // YaRN (arXiv 2309.00071), as transformers computes its factor of cosine and sine.
 void read_yarn(const ConfigSection& rope, RopeConfig& result) {
-  const auto number = [&](const char* key, double otherwise) { return rope.has(key) ? rope.number(key, 0, kMaxFactor) : otherwise; };
+  const auto number = [&](const char* key, double otherwise) {
+    return rope.has(key) ? rope.number(key, 0, kMaxFactor) : otherwise;
+  };
   result.beta_fast = number("beta_fast", 32);
   result.beta_slow = number("beta_slow", 1);
   result.truncates = rope.boolean("truncate", true);
@@ -91,7 +99,8 @@ void read_yarn(const ConfigSection& rope, RopeConfig& result) {
 }
 
 // `rope` is the object under `key`; `theta` is for one that has none.
-RopeConfig read_rope(const ConfigSection& file, const ConfigSection& rope, const char* key, double theta, std::int64_t max_positions) {
+RopeConfig read_rope(const ConfigSection& file, const ConfigSection& rope, const char* key, double theta,
+                     std::int64_t max_positions) {
   RopeConfig result{.theta = rope.has("rope_theta") ? rope.number("rope_theta", 1, 1e15) : theta};
   rope.require("partial_rotary_factor", 1);
   const std::string type = rope.text("rope_type", rope.text("type", "default").c_str());
@@ -101,7 +110,8 @@ RopeConfig read_rope(const ConfigSection& file, const ConfigSection& rope, const
                 : type == "yarn"   ? RopeConfig::Kind::kYarn
                                    : RopeConfig::Kind::kNone;
   if (result.kind == RopeConfig::Kind::kNone) {
-    throw file.refuse(key, ": rope_type is ", quoted_name(type), "; the supported ones are 'default', 'linear', 'llama3' and 'yarn'");
+    throw file.refuse(key, ": rope_type is ", quoted_name(type),
+                      "; the supported ones are 'default', 'linear', 'llama3' and 'yarn'");
   }
   result.factor = rope.number("factor", 1, kMaxFactor);
   if (result.kind == RopeConfig::Kind::kLinear) return result;
@@ -152,13 +162,16 @@ DecoderLayerConfig read_common(const ConfigSection& file, const FamilyDefaults& 
   refuse_what_nobody_has(file);
   const std::string activation = file.text(defaults.activation_key, defaults.activation);
   if (activation != defaults.activation) {
-    throw file.refuse(defaults.activation_key, " is ", quoted_name(activation), "; the supported one is ", quoted_name(defaults.activation));
+    throw file.refuse(defaults.activation_key, " is ", quoted_name(activation), "; the supported one is ",
+                      quoted_name(defaults.activation));
   }
   config.hidden = file.integer("hidden_size", kMaxWidth);
   const bool has_vocabulary = file.has("vocab_size") || defaults.vocabulary == 0;
   config.vocabulary = has_vocabulary ? file.integer("vocab_size", kMaxVocabulary) : defaults.vocabulary;
   config.padding_id = read_padding_id(file, config.vocabulary, defaults.padding_id);
-  config.max_sequence_length = file.has("max_position_embeddings") ? file.integer("max_position_embeddings", kMaxPositions) : defaults.max_positions;
+  config.max_sequence_length = file.has("max_position_embeddings")
+                                   ? file.integer("max_position_embeddings", kMaxPositions)
+                                   : defaults.max_positions;
   config.norm_epsilon = file.has("rms_norm_eps") ? file.number("rms_norm_eps", 1e-15, 1) : defaults.norm_epsilon;
   config.tied_head = file.boolean("tie_word_embeddings", defaults.tied_head);
   config.dtype = read_dtype(file);
@@ -175,12 +188,14 @@ RopesByType read_ropes_by_type(const ConfigSection& file, const RopesByType& def
   constexpr const char* kKey = "rope_parameters";
   if (!file.has(kKey)) {
     RopesByType ropes = {read_flat_rope(file, "rope_scaling", defaults.full.theta, max_positions), defaults.sliding};
-    ropes.sliding.theta = read_theta(file, local_theta_key != nullptr ? local_theta_key : "rope_theta", defaults.sliding.theta);
+    ropes.sliding.theta =
+        read_theta(file, local_theta_key != nullptr ? local_theta_key : "rope_theta", defaults.sliding.theta);
     return ropes;
   }
   const ConfigSection both = file.section(kKey);
   const auto rope_of = [&](const char* type, const RopeConfig& otherwise) {
-    if (!both.has(type)) throw file.refuse(kKey, " has nothing for ", quoted_name(type), "; layers of this family rotate by their type");
+    if (!both.has(type))
+      throw file.refuse(kKey, " has nothing for ", quoted_name(type), "; layers of this family rotate by their type");
     RopeConfig rope = read_rope(file, both.section(type), kKey, otherwise.theta, max_positions);
     rope.truncates = true;  // transformers 5 looks for `truncate` in the outer object, where it is not
     return rope;
@@ -201,7 +216,8 @@ std::vector<std::string> read_layer_types(const ConfigSection& file, std::int64_
   }
   for (const std::string& type : types) {
     if (type == "full_attention" || type == "sliding_attention") continue;
-    throw file.refuse("layer_types has ", quoted_name(type), "; the supported ones are 'full_attention' and 'sliding_attention'");
+    throw file.refuse("layer_types has ", quoted_name(type),
+                      "; the supported ones are 'full_attention' and 'sliding_attention'");
   }
   return types;
 }
@@ -218,7 +234,8 @@ ExpertsConfig read_experts(const ConfigSection& file, const char* number_key) {
   experts.num = file.integer(number_key, kMaxExperts);
   experts.per_token = file.integer("num_experts_per_tok", experts.num);
   if (file.boolean("output_router_logits", false)) {
-    experts.balance_coefficient = file.has("router_aux_loss_coef") ? file.number("router_aux_loss_coef", 0, 1e6) : 0.001;
+    experts.balance_coefficient =
+        file.has("router_aux_loss_coef") ? file.number("router_aux_loss_coef", 0, 1e6) : 0.001;
   }
   return experts;
 }

@@ -37,18 +37,20 @@ struct FamilyDefaults {
 // The method by which weights are quantised; empty: they are not.
 [[nodiscard]] std::string read_quantization(const ConfigSection& file);
 
-// Fills `config` except its family and its layers, and gives a layer with the attention's sizes and rope, and an MLP's width
-// if the file has intermediate_size. Throws rp::Error (kBadInput) naming the file, the key and what it must be.
-[[nodiscard]] DecoderLayerConfig read_common(const ConfigSection& file, const FamilyDefaults& defaults, ModelConfig& config);
+// Fills `config` except its family and its layers, and gives a layer with the attention's sizes and rope, and an MLP's
+// width if the file has intermediate_size. Throws rp::Error (kBadInput) naming the file, the key and what it must be.
+[[nodiscard]] DecoderLayerConfig read_common(const ConfigSection& file, const FamilyDefaults& defaults,
+                                             ModelConfig& config);
 
 // What read_common() leaves out for families whose layers rotate differently by their type: "full_attention" and
-// "sliding_attention" of the file's rope_parameters; or, as files had it before transformers 5, rope_theta and rope_scaling for
-// full attention, and for windows rotation without scaling, by `local_theta_key` (null: by rope_theta, too).
+// "sliding_attention" of the file's rope_parameters; or, as files had it before transformers 5, rope_theta and
+// rope_scaling for full attention, and for windows rotation without scaling, by `local_theta_key` (null: by rope_theta,
+// too).
 struct RopesByType {
   RopeConfig full{}, sliding{};
 };
-[[nodiscard]] RopesByType read_ropes_by_type(const ConfigSection& file, const RopesByType& defaults, const char* local_theta_key,
-                                             std::int64_t max_positions);
+[[nodiscard]] RopesByType read_ropes_by_type(const ConfigSection& file, const RopesByType& defaults,
+                                             const char* local_theta_key, std::int64_t max_positions);
 
 // num_hidden_layers times `layer`.
 void add_layers(const ConfigSection& file, const DecoderLayerConfig& layer, ModelConfig& config);
@@ -56,8 +58,8 @@ void add_layers(const ConfigSection& file, const DecoderLayerConfig& layer, Mode
 // "full_attention" or "sliding_attention" for each layer. Empty: the file has no layer_types.
 [[nodiscard]] std::vector<std::string> read_layer_types(const ConfigSection& file, std::int64_t num_layers);
 
-// Layers that slide have the file's sliding_window, or `otherwise` where it has none: those that layer_types calls so, else those
-// of which slides(layer) is true.
+// Layers that slide have the file's sliding_window, or `otherwise` where it has none: those that layer_types calls so,
+// else those of which slides(layer) is true.
 template <typename Slides>
 void read_windows(const ConfigSection& file, ModelConfig& config, const Slides& slides, std::int64_t otherwise = 0) {
   const std::vector<std::string> types = read_layer_types(file, config.num_layers());
@@ -72,7 +74,8 @@ void read_windows(const ConfigSection& file, ModelConfig& config, const Slides& 
 // As Qwen's dense classes do: only with use_sliding_window, and without layer_types from layer max_window_layers on.
 void read_qwen_windows(const ConfigSection& file, ModelConfig& config);
 
-// Their number, which is under `number_key`, how many of them a token has, and with output_router_logits the coefficient of the auxiliary loss.
+// Their number, which is under `number_key`, how many of them a token has, and with output_router_logits the
+// coefficient of the auxiliary loss.
 [[nodiscard]] ExpertsConfig read_experts(const ConfigSection& file, const char* number_key);
 
 }  // namespace rp

@@ -15,8 +15,8 @@
 
 namespace rp {
 
-// A null member counts as absent. Each method throws rp::Error (kBadInput) naming the file, the key and what it must be;
-// those without a default also where the key is absent. The path and the object must outlive it.
+// A null member counts as absent. Each method throws rp::Error (kBadInput) naming the file, the key and what it must
+// be; those without a default also where the key is absent. The path and the object must outlive it.
 class ConfigSection {
  public:
   ConfigSection(const std::filesystem::path& file, const nlohmann::json& object) : file_(file), object_(object) {}

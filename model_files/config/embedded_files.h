@@ -1,5 +1,6 @@
 // model_files/config/embedded_files.h
-// Data files that are part of the program: the build makes the source from them, so that installed programs need no path.
+// Data files that are part of the program: the build makes the source from them, so that installed programs need no
+// path.
 #pragma once
 
 #include <string_view>

@@ -13,7 +13,8 @@ std::vector<LinearShape> linears_of(const DecoderLayerConfig& layer, std::int64_
   add_attention("k_proj", attention.kv_width(), hidden, attention.qkv_bias);
   add_attention("v_proj", attention.kv_width(), hidden, attention.qkv_bias);
   add_attention("o_proj", hidden, attention.query_width(), attention.output_bias);
-  const auto add_mlp = [&](const std::string& name, std::int64_t out, std::int64_t in, std::int64_t num_experts, std::int64_t uses) {
+  const auto add_mlp = [&](const std::string& name, std::int64_t out, std::int64_t in, std::int64_t num_experts,
+                           std::int64_t uses) {
     linears.push_back({.name = name,
                        .out = out,
                        .in = in,

@@ -10,8 +10,8 @@
 
 namespace rp {
 
-// A linear layer of a decoder layer: a weight [out, in]; where it is the experts', one [num_experts, out, in], of which a token goes
-// through `uses_per_token`.
+// A linear layer of a decoder layer: a weight [out, in]; where it is the experts', one [num_experts, out, in], of which
+// a token goes through `uses_per_token`.
 struct LinearShape {
   std::string name{};
   std::int64_t out = 0;

@@ -37,14 +37,17 @@ ModelConfig config_of_family(const ConfigSection& file, const std::string& type,
   for (const Wrapper* wrapper : kWrappers) types.emplace_back(wrapper->model_type);
   std::sort(types.begin(), types.end());
   if (type.empty()) throw file.refuse("has no model_type; the supported ones are ", list_of(types));
-  throw file.refuse("model_type is ", quoted_name(type), ", which is not supported; ", nearest_family(file, type), "; the supported ones are ", list_of(types));
+  throw file.refuse("model_type is ", quoted_name(type), ", which is not supported; ", nearest_family(file, type),
+                    "; the supported ones are ", list_of(types));
 }
 
 // The text part. What holds for all of the model stands outside of it.
 ModelConfig config_of_wrapper(const ConfigSection& file, const Wrapper& wrapper, std::string name) {
-  if (!file.has("text_config")) throw file.refuse("has no text_config, which a model of type ", quoted_name(wrapper.model_type), " must have");
+  if (!file.has("text_config"))
+    throw file.refuse("has no text_config, which a model of type ", quoted_name(wrapper.model_type), " must have");
   const ConfigSection text = file.section("text_config");
-  ModelConfig config = config_of_family(text, text.text("model_type", std::string(wrapper.text_type).c_str()), std::move(name));
+  ModelConfig config =
+      config_of_family(text, text.text("model_type", std::string(wrapper.text_type).c_str()), std::move(name));
   config.wrapper = wrapper.model_type;
   config.file_names = {.body = std::string(wrapper.body_in_files), .head = std::string(wrapper.head_in_files)};
   config.module_names = {.body = std::string(wrapper.body_in_memory), .head = std::string(wrapper.head_in_memory)};
@@ -64,13 +67,15 @@ void check_size(const ConfigSection& file, const ModelConfig& config) {
       parameters += product(linear.out, linear.in) * static_cast<double>(std::max<std::int64_t>(linear.num_experts, 1));
     }
   }
-  if (parameters > kMaxParameters) throw file.refuse("describes a model of ", parameters, " parameters; at most ", kMaxParameters, " are supported");
+  if (parameters > kMaxParameters)
+    throw file.refuse("describes a model of ", parameters, " parameters; at most ", kMaxParameters, " are supported");
 }
 
 ModelConfig config_of(const ConfigSection& file, std::string name) {
   const std::string type = file.text("model_type", "");
   const auto* wrapper = std::ranges::find(kWrappers, type, &Wrapper::model_type);
-  ModelConfig config = wrapper != std::end(kWrappers) ? config_of_wrapper(file, **wrapper, std::move(name)) : config_of_family(file, type, std::move(name));
+  ModelConfig config = wrapper != std::end(kWrappers) ? config_of_wrapper(file, **wrapper, std::move(name))
+                                                      : config_of_family(file, type, std::move(name));
   check_size(file, config);
   return config;
 }
@@ -92,13 +97,14 @@ class Line {
 
 void add_rope(Line& line, const RopeConfig& rope) {
   line.add("rope", static_cast<int>(rope.kind), rope.theta, rope.factor, rope.original_positions, rope.low_freq_factor,
-           rope.high_freq_factor, rope.beta_fast, rope.beta_slow, rope.truncates, rope.attention_factor, rope.rounds_table);
+           rope.high_freq_factor, rope.beta_fast, rope.beta_slow, rope.truncates, rope.attention_factor,
+           rope.rounds_table);
 }
 
 void add_attention(Line& line, const AttentionConfig& attention) {
-  line.add("attention", attention.num_heads, attention.num_kv_heads, attention.head_dim, attention.scale, attention.window,
-           attention.qkv_bias, attention.output_bias, static_cast<int>(attention.head_norm), attention.has_sinks, attention.query_growth,
-           attention.query_growth_positions);
+  line.add("attention", attention.num_heads, attention.num_kv_heads, attention.head_dim, attention.scale,
+           attention.window, attention.qkv_bias, attention.output_bias, static_cast<int>(attention.head_norm),
+           attention.has_sinks, attention.query_growth, attention.query_growth_positions);
   add_rope(line, attention.rope);
 }
 
@@ -114,9 +120,10 @@ void add_mlp(Line& line, const MlpConfig& mlp) {
 
 std::string text_of_layer(const ModelConfig& config, std::int64_t layer) {
   Line line;
-  line.add(config.family, config.wrapper, config.hidden, config.vocabulary, config.max_sequence_length, config.padding_id, config.norm_epsilon,
-           static_cast<int>(config.norm), config.embedding_scale, config.logit_softcap, config.tied_head,
-           config.dtype ? dtype_name(*config.dtype) : "none", config.quantization);
+  line.add(config.family, config.wrapper, config.hidden, config.vocabulary, config.max_sequence_length,
+           config.padding_id, config.norm_epsilon, static_cast<int>(config.norm), config.embedding_scale,
+           config.logit_softcap, config.tied_head, config.dtype ? dtype_name(*config.dtype) : "none",
+           config.quantization);
   if (layer == 0 || layer > config.num_layers()) return line.add("layer", layer).text();
   const DecoderLayerConfig& decoder = config.layers[static_cast<std::size_t>(layer - 1)];
   add_attention(line, decoder.attention);
@@ -134,8 +141,9 @@ std::vector<std::string> preset_names() {
 ModelConfig preset_config(const std::string& name) {
   if (!presets().contains(name)) {
     const std::vector<std::string> names = preset_names();
-    throw Error(ExitCode::kUsage, cat("there is no preset ", quoted_name(name), did_you_mean(name, names), "; there are ",
-                                      list_of(names), "; any other model: the folder with its config.json"));
+    throw Error(ExitCode::kUsage,
+                cat("there is no preset ", quoted_name(name), did_you_mean(name, names), "; there are ", list_of(names),
+                    "; any other model: the folder with its config.json"));
   }
   const std::filesystem::path place = "presets.json: " + name;
   return config_of(ConfigSection(place, presets().at(name)), name);
@@ -152,7 +160,8 @@ ModelConfig read_model_config(const std::filesystem::path& folder) {
 
 ModelConfig config_of_model(const std::string& folder_or_preset) {
   if (folder_or_preset.starts_with(kPresetPrefix)) return preset_config(folder_or_preset.substr(kPresetPrefix.size()));
-  return std::filesystem::is_directory(folder_or_preset) ? read_model_config(folder_or_preset) : preset_config(folder_or_preset);
+  return std::filesystem::is_directory(folder_or_preset) ? read_model_config(folder_or_preset)
+                                                         : preset_config(folder_or_preset);
 }
 
 }  // namespace rp

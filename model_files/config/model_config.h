@@ -1,9 +1,9 @@
 // model_files/config/model_config.h
 // Describes a decoder-only transformer: all that its mathematics, its sizes and its costs depend on except the weights.
 //
-// Filled from a config.json by the file of its family (model_files/config/families/). Everything else that must know a model is
-// written once over this description: the tensors of its layers and of its files (layer_tensors.h), what layers cost
-// (layer_costs.h), the layers themselves (models/decoder.h).
+// Filled from a config.json by the file of its family (model_files/config/families/). Everything else that must know a
+// model is written once over this description: the tensors of its layers and of its files (layer_tensors.h), what
+// layers cost (layer_costs.h), the layers themselves (models/decoder.h).
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,8 @@ struct AttentionConfig {
   HeadNorm head_norm = HeadNorm::kNone;
   bool has_sinks = false;  // one more logit a query head
   RopeConfig rope{};
-  // Queries at position p of their document are multiplied by 1 + growth * ln(1 + floor(p / positions)), rounded, behind the rotation, which
-  // there must be. 0: they are not.
+  // Queries at position p of their document are multiplied by 1 + growth * ln(1 + floor(p / positions)), rounded,
+  // behind the rotation, which there must be. 0: they are not.
   double query_growth = 0;
   std::int64_t query_growth_positions = 0;
 
@@ -64,7 +64,7 @@ struct ExpertsConfig {
   // kSoftmaxFirst: softmax over all experts, then the largest; kLargestFirst: softmax over the largest.
   enum class Router : std::uint8_t { kSoftmaxFirst, kLargestFirst };
   Router router = Router::kSoftmaxFirst;
-  bool normalises = false;  // kSoftmaxFirst: weights of a token's experts are divided by their sum
+  bool normalises = false;         // kSoftmaxFirst: weights of a token's experts are divided by their sum
   double balance_coefficient = 0;  // of the auxiliary loss
   std::string router_name = "mlp.gate";
   bool is_interleaved = false;  // where files hold all experts in one tensor: ExpertLayout::kInterleaved, else kFused
@@ -103,9 +103,10 @@ struct NamePrefixes {
 
 // Every value is within the bounds that model_config.cc and the families state, and they fit each other.
 struct ModelConfig {
-  std::string name{};    // of the preset or the folder
-  std::string family{};  // model_type, as "qwen3"
-  std::string wrapper{};  // model_type of the multimodal model whose text part this is, as "gemma3"; empty: it is all of the model
+  std::string name{};     // of the preset or the folder
+  std::string family{};   // model_type, as "qwen3"
+  std::string wrapper{};  // model_type of the multimodal model whose text part this is, as "gemma3"; empty: it is all
+                          // of the model
   NamePrefixes file_names{};    // in weight files
   NamePrefixes module_names{};  // in memory: those of adapters, and of what is to be trained
   std::int64_t hidden = 0;
@@ -114,11 +115,11 @@ struct ModelConfig {
   std::int64_t padding_id = -1;  // the token whose embedding is not trained, as in transformers; -1: none
   double norm_epsilon = 1e-6;
   NormKind norm = NormKind::kRounded;
-  double embedding_scale = 1;  // rounded to the activations' dtype
-  double logit_softcap = 0;    // c: logits are c * tanh(logits / c); 0: none
-  bool tied_head = false;      // the LM head is the embedding
+  double embedding_scale = 1;    // rounded to the activations' dtype
+  double logit_softcap = 0;      // c: logits are c * tanh(logits / c); 0: none
+  bool tied_head = false;        // the LM head is the embedding
   std::optional<DType> dtype{};  // as the file says: one of the working ones
-  std::string quantization{};          // method of the files' weights, as "mxfp4"; empty: they are not quantised
+  std::string quantization{};    // method of the files' weights, as "mxfp4"; empty: they are not quantised
   std::vector<DecoderLayerConfig> layers{};
 
   [[nodiscard]] std::int64_t num_layers() const { return static_cast<std::int64_t>(layers.size()); }
@@ -127,15 +128,15 @@ struct ModelConfig {
 
 inline constexpr const char* kConfigFile = "config.json";
 
-// From the config.json of a model's folder. Rotary parameters are understood in the spelling of transformers 5 (rope_parameters)
-// and before (rope_theta, rope_scaling); where both are there they must agree. Settings that would change the model's
-// mathematics and that its family does not have are errors; keys that nobody knows are ignored, as every reader of these files
-// must. Of a multimodal model's folder the text part is read. Throws rp::Error (kBadInput) naming the file, the key and what it must be; for an
-// unknown family with the nearest.
+// From the config.json of a model's folder. Rotary parameters are understood in the spelling of transformers 5
+// (rope_parameters) and before (rope_theta, rope_scaling); where both are there they must agree. Settings that would
+// change the model's mathematics and that its family does not have are errors; keys that nobody knows are ignored, as
+// every reader of these files must. Of a multimodal model's folder the text part is read. Throws rp::Error (kBadInput)
+// naming the file, the key and what it must be; for an unknown family with the nearest.
 [[nodiscard]] ModelConfig read_model_config(const std::filesystem::path& folder);
 
-// What a layer of the sequential model is made from, as one line: all of the config but its name and other decoder layers. 0 is the
-// embedding, num_layers() + 1 the head.
+// What a layer of the sequential model is made from, as one line: all of the config but its name and other decoder
+// layers. 0 is the embedding, num_layers() + 1 the head.
 [[nodiscard]] std::string text_of_layer(const ModelConfig& config, std::int64_t layer);
 
 // Names of the presets, sorted; model_files/config/presets.json has them in the form of config.json.

@@ -44,8 +44,8 @@ std::string escaped(const std::string& name) {
   return text;
 }
 
-// Whole names would be right, too, but a short list is what people read: names within a layer, where all layers have them. Of a multimodal
-// model these would also fit layers of its other parts: there it is one regular expression.
+// Whole names would be right, too, but a short list is what people read: names within a layer, where all layers have
+// them. Of a multimodal model these would also fit layers of its other parts: there it is one regular expression.
 nlohmann::ordered_json target_modules(const ModelConfig& config, const std::vector<LayerTensors>& layers) {
   constexpr std::string_view kPair = ".lora_A.weight";
   std::map<std::string, std::vector<std::string>> adapted;
@@ -58,7 +58,9 @@ nlohmann::ordered_json target_modules(const ModelConfig& config, const std::vect
   }
   std::set<std::string> targets;
   std::string pattern;
-  const auto add_pattern = [&](const std::string& alternative) { pattern += cat(pattern.empty() ? "" : "|", alternative); };
+  const auto add_pattern = [&](const std::string& alternative) {
+    pattern += cat(pattern.empty() ? "" : "|", alternative);
+  };
   for (const auto& [linear, names] : adapted) {
     if (std::cmp_equal(names.size(), config.num_layers())) {
       targets.insert(linear.substr(linear.rfind('.') + 1));
@@ -101,26 +103,28 @@ std::vector<CheckpointTensor> adapter_tensors(const ModelConfig& config, const T
   return tensors;
 }
 
-std::string adapter_config_text(const ModelConfig& config, const TrainedParts& parts, const std::filesystem::path& base) {
+std::string adapter_config_text(const ModelConfig& config, const TrainedParts& parts,
+                                const std::filesystem::path& base) {
   const LoraSettings& lora = parts.lora;
   const std::vector<LayerTensors> layers = tensors_of(config, parts);
   const std::set<std::string> modules = saved_modules(config, layers);
-  nlohmann::ordered_json json = {{"peft_type", "LORA"},
-                                 {"task_type", "CAUSAL_LM"},
-                                 {"base_model_name_or_path", std::filesystem::absolute(base).lexically_normal().string()},
-                                 {"inference_mode", true},
-                                 {"r", lora.rank},
-                                 {"lora_alpha", lora.alpha == 0 ? lora.rank : lora.alpha},
-                                 {"lora_dropout", lora.dropout},
-                                 {"use_rslora", lora.is_rank_stabilised},
-                                 {"use_dora", lora.is_dora},
-                                 {"target_modules", target_modules(config, layers)},
-                                 {"modules_to_save", nullptr},
-                                 {"bias", "none"},
-                                 {"fan_in_fan_out", false},
-                                 {"init_lora_weights", true},
-                                 {"rank_pattern", nlohmann::json::object()},
-                                 {"alpha_pattern", nlohmann::json::object()}};
+  nlohmann::ordered_json json = {
+      {"peft_type", "LORA"},
+      {"task_type", "CAUSAL_LM"},
+      {"base_model_name_or_path", std::filesystem::absolute(base).lexically_normal().string()},
+      {"inference_mode", true},
+      {"r", lora.rank},
+      {"lora_alpha", lora.alpha == 0 ? lora.rank : lora.alpha},
+      {"lora_dropout", lora.dropout},
+      {"use_rslora", lora.is_rank_stabilised},
+      {"use_dora", lora.is_dora},
+      {"target_modules", target_modules(config, layers)},
+      {"modules_to_save", nullptr},
+      {"bias", "none"},
+      {"fan_in_fan_out", false},
+      {"init_lora_weights", true},
+      {"rank_pattern", nlohmann::json::object()},
+      {"alpha_pattern", nlohmann::json::object()}};
   if (!modules.empty()) json["modules_to_save"] = modules;
   if (config.tied_head && modules.contains(module_of(embedding_in_model(config)))) json["ensure_weight_tying"] = true;
   return json.dump(2) + "\n";
@@ -133,11 +137,14 @@ TrainedParts read_adapter_config(const std::filesystem::path& folder) {
   if (const std::string type = config.text("peft_type", ""); type != "LORA") {
     throw bad_input(file, "is of an adapter of the type ", quoted_name(type), "; only LORA can be trained");
   }
-  for (const char* key : {"layers_pattern", "layer_replication", "trainable_token_indices", "fan_in_fan_out", "lora_bias", "use_qalora", "use_bdlora", "alora_invocation_tokens"}) {
+  for (const char* key : {"layers_pattern", "layer_replication", "trainable_token_indices", "fan_in_fan_out",
+                          "lora_bias", "use_qalora", "use_bdlora", "alora_invocation_tokens"}) {
     config.require_absent(key);
   }
-  for (const char* key : {"rank_pattern", "alpha_pattern", "loftq_config", "target_parameters", "layers_to_transform", "exclude_modules"}) {
-    if (config.has(key) && !json.at(key).empty()) throw bad_input(file, quoted_name(key), " is not supported; it must be empty");
+  for (const char* key : {"rank_pattern", "alpha_pattern", "loftq_config", "target_parameters", "layers_to_transform",
+                          "exclude_modules"}) {
+    if (config.has(key) && !json.at(key).empty())
+      throw bad_input(file, quoted_name(key), " is not supported; it must be empty");
   }
   if (const std::string bias = config.text("bias", "none"); bias != "none") {
     throw bad_input(file, "\"bias\" is ", quoted_name(bias), "; biases of adapters are not supported");
@@ -155,7 +162,8 @@ TrainedParts read_adapter_config(const std::filesystem::path& folder) {
     lora.targets = config.text("target_modules", "");
   } else {
     lora.targets.clear();
-    for (const std::string& target : config.texts("target_modules")) lora.targets += cat(lora.targets.empty() ? "" : ",", target);
+    for (const std::string& target : config.texts("target_modules"))
+      lora.targets += cat(lora.targets.empty() ? "" : ",", target);
   }
   // PEFT takes every module whose name ends so, with a dot in front or without.
   for (const std::string& module : config.texts("modules_to_save")) {
@@ -178,15 +186,17 @@ void check_adapter(const ModelConfig& config, const TrainedParts& parts, const S
                       ", which this model with this adapter_config.json calls for", kRemedy);
     }
     if (const TensorInfo& found = file.tensor(tensor.name); found.shape != tensor.shape) {
-      throw bad_input(file.path(), "tensor ", quoted_name(tensor.name), " has shape ", shape_text(found.shape), ", but the model calls for ",
-                      shape_text(tensor.shape), kRemedy);
+      throw bad_input(file.path(), "tensor ", quoted_name(tensor.name), " has shape ", shape_text(found.shape),
+                      ", but the model calls for ", shape_text(tensor.shape), kRemedy);
     }
     expected.insert(tensor.name);
   }
   for (const auto& [name, tensor] : file.tensors()) {
     if (config.tied_head && name == cat(kPrefix, head_in_model(config))) {
       if (expected.contains(cat(kPrefix, embedding_in_model(config)))) continue;
-      throw bad_input(file.path(), "has an LM head of its own, but this model's head is its embedding; adapters that part the two cannot be trained");
+      throw bad_input(file.path(),
+                      "has an LM head of its own, but this model's head is its embedding; adapters that part the two "
+                      "cannot be trained");
     }
     if (!expected.contains(name)) {
       throw bad_input(file.path(), "tensor ", quoted_name(name), " belongs to nothing in this model", kRemedy);

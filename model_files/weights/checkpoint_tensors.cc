@@ -14,12 +14,14 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-// What all experts' tensors of a layer are called in files before what tells them apart. `called` is the name of the parameter.
+// What all experts' tensors of a layer are called in files before what tells them apart. `called` is the name of the
+// parameter.
 std::string start_of_experts(const std::string& called, const LayerTensor& tensor) {
   return called.substr(0, called.size() - tensor.name.size() + kExpertsPrefix.size());
 }
 
-void add_each_expert(const std::string& called, const LayerTensor& tensor, std::int64_t layer, std::vector<CheckpointTensor>& tensors) {
+void add_each_expert(const std::string& called, const LayerTensor& tensor, std::int64_t layer,
+                     std::vector<CheckpointTensor>& tensors) {
   const std::string start = start_of_experts(called, tensor);
   for (std::int64_t expert = 0; expert < tensor.shape.front(); ++expert) {
     tensors.push_back({.name = cat(start, expert, ".", called.substr(start.size())),
@@ -36,7 +38,8 @@ void add_all_experts(const std::string& called, const LayerTensor& tensor, std::
   const std::string_view projection = std::string_view(tensor.name).substr(kExpertsPrefix.size());
   if (projection.starts_with(kUp)) return;
   const bool is_bias = projection.ends_with(".bias");
-  CheckpointTensor fused{.name = cat(start_of_experts(called, tensor), projection.starts_with(kGate) ? "gate_up_proj" : kDown, is_bias ? "_bias" : ""),
+  CheckpointTensor fused{.name = cat(start_of_experts(called, tensor),
+                                     projection.starts_with(kGate) ? "gate_up_proj" : kDown, is_bias ? "_bias" : ""),
                          .shape = tensor.shape,
                          .layer = layer,
                          .parts = {{.parameter = tensor.name}},
@@ -64,29 +67,33 @@ bool is_leftover(const ModelConfig& config, std::string_view name) {
 
 // Whether a tensor of a multimodal model belongs to another part than the text.
 bool is_of_other_part(const ModelConfig& config, std::string_view name) {
-  return !config.wrapper.empty() && !name.starts_with(config.file_names.body) && !name.starts_with(config.file_names.head + "lm_head.");
+  return !config.wrapper.empty() && !name.starts_with(config.file_names.body) &&
+         !name.starts_with(config.file_names.head + "lm_head.");
 }
 
 void check_tensor(const CheckpointTensor& tensor, const WeightFiles& weights) {
   const bool is_packed = tensor.packing != CheckpointTensor::Packing::kNone;
   if (is_packed && tensor.shape.back() % kMxfp4BlockElements != 0) {
-    throw bad_input(weights.directory(), "tensor ", quoted_name(tensor.name), " of shape ", shape_text(tensor.shape), ", which config.json calls for, ",
-                    "does not divide into blocks of ", kMxfp4BlockElements, ", but the weight files hold experts in such blocks");
+    throw bad_input(weights.directory(), "tensor ", quoted_name(tensor.name), " of shape ", shape_text(tensor.shape),
+                    ", which config.json calls for, ", "does not divide into blocks of ", kMxfp4BlockElements,
+                    ", but the weight files hold experts in such blocks");
   }
   const std::vector<StoredTensor> all_stored = stored_tensors(tensor);
   for (const StoredTensor& stored : all_stored) {
     if (!weights.contains(stored.name)) {
       const StoredTensor& other = stored.name == all_stored.front().name ? all_stored.back() : all_stored.front();
-      throw bad_input(weights.directory(), "the weight files have no tensor ", quoted_name(stored.name), " of shape ", shape_text(stored.shape),
-                      ", which config.json calls for", is_packed ? cat(" together with ", quoted_name(other.name)) : "");
+      throw bad_input(weights.directory(), "the weight files have no tensor ", quoted_name(stored.name), " of shape ",
+                      shape_text(stored.shape), ", which config.json calls for",
+                      is_packed ? cat(" together with ", quoted_name(other.name)) : "");
     }
     const TensorInfo& found = weights.tensor(stored.name);
     if (found.shape != stored.shape) {
-      throw bad_input(weights.file_of(stored.name), "tensor ", quoted_name(stored.name), " has shape ", shape_text(found.shape),
-                      ", but config.json calls for ", shape_text(stored.shape));
+      throw bad_input(weights.file_of(stored.name), "tensor ", quoted_name(stored.name), " has shape ",
+                      shape_text(found.shape), ", but config.json calls for ", shape_text(stored.shape));
     }
     if (is_packed ? found.dtype != DType::kUInt8 : !is_working_dtype(found.dtype)) {
-      throw bad_input(weights.file_of(stored.name), "tensor ", quoted_name(stored.name), " has dtype ", dtype_name(found.dtype),
+      throw bad_input(weights.file_of(stored.name), "tensor ", quoted_name(stored.name), " has dtype ",
+                      dtype_name(found.dtype),
                       is_packed ? "; blocks and scales must be U8" : "; weights must be F32, F16 or BF16");
     }
   }
@@ -97,8 +104,9 @@ void check_tied_head(const ModelConfig& config, const WeightFiles& weights) {
   const TensorInfo& head = weights.tensor(head_in_checkpoint(config));
   const TensorInfo& embedding = weights.tensor(embedding_in_checkpoint(config));
   if (head.shape == embedding.shape && head.dtype == embedding.dtype) return;
-  throw untied_head(config, weights, cat("is ", dtype_name(head.dtype), " ", shape_text(head.shape), ", and the embedding ",
-                                 dtype_name(embedding.dtype), " ", shape_text(embedding.shape)));
+  throw untied_head(config, weights,
+                    cat("is ", dtype_name(head.dtype), " ", shape_text(head.shape), ", and the embedding ",
+                        dtype_name(embedding.dtype), " ", shape_text(embedding.shape)));
 }
 
 }  // namespace
@@ -131,7 +139,8 @@ std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config, Expe
       if (tensor.name == kHeadTensor && config.tied_head) continue;
       const std::string called = name_in_checkpoint(config, number, tensor.name);
       if (!tensor.name.starts_with(kExpertsPrefix)) {
-        tensors.push_back({.name = called, .shape = tensor.shape, .layer = number, .parts = {{.parameter = tensor.name}}});
+        tensors.push_back(
+            {.name = called, .shape = tensor.shape, .layer = number, .parts = {{.parameter = tensor.name}}});
       } else if (layout == ExpertLayout::kEach) {
         add_each_expert(called, tensor, number, tensors);
       } else {

@@ -14,7 +14,8 @@ namespace {
 std::optional<ExpertLayout> layout_of(std::string_view rest, bool is_interleaved) {
   if (!rest.empty() && rest.front() >= '0' && rest.front() <= '9') return ExpertLayout::kEach;
   if (rest.ends_with("_proj_blocks") || rest.ends_with("_proj_scales")) return ExpertLayout::kMxfp4;
-  if (rest == "gate_up_proj" || rest == "down_proj") return is_interleaved ? ExpertLayout::kInterleaved : ExpertLayout::kFused;
+  if (rest == "gate_up_proj" || rest == "down_proj")
+    return is_interleaved ? ExpertLayout::kInterleaved : ExpertLayout::kFused;
   return std::nullopt;
 }
 
@@ -28,24 +29,32 @@ ExpertLayout find_expert_layout(const ModelConfig& config, const WeightFiles& we
     const auto& experts = config.layers[static_cast<std::size_t>(i)].mlp.experts;
     if (!experts) continue;
     const std::string prefix = name_in_checkpoint(config, i + 1, std::string(kExpertsPrefix));
-    for (auto name = std::ranges::lower_bound(names, prefix); name != names.end() && name->starts_with(prefix); ++name) {
-      const std::optional<ExpertLayout> layout = layout_of(std::string_view(*name).substr(prefix.size()), experts->is_interleaved);
+    for (auto name = std::ranges::lower_bound(names, prefix); name != names.end() && name->starts_with(prefix);
+         ++name) {
+      const std::optional<ExpertLayout> layout =
+          layout_of(std::string_view(*name).substr(prefix.size()), experts->is_interleaved);
       if (!layout) continue;
       if (found && *found != *layout) {
-        throw bad_input(weights.directory(), "the weight files hold experts in several layouts: tensors ", quoted_name(example), " and ",
-                        quoted_name(*name), " do not go together; write the model again in one of them");
+        throw bad_input(weights.directory(), "the weight files hold experts in several layouts: tensors ",
+                        quoted_name(example), " and ", quoted_name(*name),
+                        " do not go together; write the model again in one of them");
       }
       found = layout;
       example = *name;
     }
   }
   if (config.quantization == "mxfp4" && found != ExpertLayout::kMxfp4) {
-    throw bad_input(weights.directory(), "config.json says that the weights are quantised (quantization_config, 'mxfp4'), but the weight files have no ",
-                    "experts in blocks with scales", found ? cat(", but ", quoted_name(example)) : "", "; remove quantization_config");
+    throw bad_input(
+        weights.directory(),
+        "config.json says that the weights are quantised (quantization_config, 'mxfp4'), but the weight files have no ",
+        "experts in blocks with scales", found ? cat(", but ", quoted_name(example)) : "",
+        "; remove quantization_config");
   }
   return found.value_or(ExpertLayout::kEach);
 }
 
-ExpertLayout written_layout(ExpertLayout layout) { return layout == ExpertLayout::kMxfp4 ? ExpertLayout::kInterleaved : layout; }
+ExpertLayout written_layout(ExpertLayout layout) {
+  return layout == ExpertLayout::kMxfp4 ? ExpertLayout::kInterleaved : layout;
+}
 
 }  // namespace rp

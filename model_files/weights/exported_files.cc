@@ -15,7 +15,8 @@ constexpr std::uint64_t kMaxTextBytes = std::uint64_t{32} << 20;
 
 std::string read_text(const std::filesystem::path& path) { return InputFile::open(path).read_all(kMaxTextBytes); }
 
-// By the name of each stored tensor: the place of its tensor in the list. Of packed ones by the blocks'; scales go with them.
+// By the name of each stored tensor: the place of its tensor in the list. Of packed ones by the blocks'; scales go with
+// them.
 struct Places {
   std::map<std::string, std::size_t> of;
   std::map<std::string, std::size_t> of_scales;
@@ -33,7 +34,8 @@ Places places_of(const std::vector<CheckpointTensor>& read) {
 
 std::map<std::string, std::string> metadata_of(const std::string& header) {
   const ordered_json entries = ordered_json::parse(header);
-  return entries.contains("__metadata__") ? entries.at("__metadata__").get<std::map<std::string, std::string>>() : std::map<std::string, std::string>{};
+  return entries.contains("__metadata__") ? entries.at("__metadata__").get<std::map<std::string, std::string>>()
+                                          : std::map<std::string, std::string>{};
 }
 
 struct Entry {
@@ -41,8 +43,8 @@ struct Entry {
   std::optional<std::size_t> checkpoint;
 };
 
-ExportedFile exported_file(const SafetensorsFile& source, const Places& places, const std::vector<CheckpointTensor>& read,
-                           const std::vector<CheckpointTensor>& written) {
+ExportedFile exported_file(const SafetensorsFile& source, const Places& places,
+                           const std::vector<CheckpointTensor>& read, const std::vector<CheckpointTensor>& written) {
   std::vector<Entry> entries;
   bool is_changed = false;
   for (const std::string& name : source.names_in_order()) {
@@ -60,7 +62,8 @@ ExportedFile exported_file(const SafetensorsFile& source, const Places& places, 
     is_changed = true;
   }
   if (is_changed) {
-    std::ranges::stable_sort(entries, std::ranges::greater{}, [](const Entry& entry) { return dtype_bytes(entry.declaration.dtype); });
+    std::ranges::stable_sort(entries, std::ranges::greater{},
+                             [](const Entry& entry) { return dtype_bytes(entry.declaration.dtype); });
   }
   ExportedFile file{.name = source.path().filename().string(), .header = source.header()};
   for (Entry& entry : entries) {
@@ -118,11 +121,14 @@ ExportedFiles exported_files(const ModelConfig& config, const WeightFiles& weigh
   ExportedFiles exported{.tensors = checkpoint_tensors(config, written_layout(layout))};
   // Some exporters write a tied LM head too; whoever reads such a file may rely on it.
   if (config.tied_head) {
-    const CheckpointTensor head{.name = head_in_checkpoint(config), .shape = {config.vocabulary, config.hidden}, .parts = {{.parameter = "weight"}}};
+    const CheckpointTensor head{.name = head_in_checkpoint(config),
+                                .shape = {config.vocabulary, config.hidden},
+                                .parts = {{.parameter = "weight"}}};
     for (auto* tensors : {&read, &exported.tensors}) tensors->push_back(head);
   }
   const Places places = places_of(read);
-  for (const SafetensorsFile& file : weights.files()) exported.files.push_back(exported_file(file, places, read, exported.tensors));
+  for (const SafetensorsFile& file : weights.files())
+    exported.files.push_back(exported_file(file, places, read, exported.tensors));
   const bool is_packed = !places.of_scales.empty();
   if (weights.has_index()) {
     exported.index = read_text(weights.directory() / kIndexFile);

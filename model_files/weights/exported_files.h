@@ -1,5 +1,6 @@
 // model_files/weights/exported_files.h
-// The weight files of an exported model: those that it was read from, with the same tensors in the same order, and their index.
+// The weight files of an exported model: those that it was read from, with the same tensors in the same order, and
+// their index.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,8 @@ struct ExportedFile {
   std::string name{};    // in its directory
   std::string header{};  // byte for byte the source's, where its tensors are the same
   std::vector<TensorDeclaration> declarations{};
-  std::vector<std::optional<std::size_t>> checkpoint{};  // of each declaration its place in ExportedFiles::tensors; absent: carried along
+  std::vector<std::optional<std::size_t>>
+      checkpoint{};  // of each declaration its place in ExportedFiles::tensors; absent: carried along
 };
 
 struct ExportedFiles {
@@ -31,8 +33,9 @@ struct ExportedFiles {
   [[nodiscard]] std::size_t num_carried() const;  // tensors that are carried along
 };
 
-// Tensors that are packed become bf16, where their blocks are, in written_layout(); index and config.json are changed only where that changes
-// them. A tied LM head is written where the source has one. REQUIRES: check_weights() found no fault.
+// Tensors that are packed become bf16, where their blocks are, in written_layout(); index and config.json are changed
+// only where that changes them. A tied LM head is written where the source has one. REQUIRES: check_weights() found no
+// fault.
 [[nodiscard]] ExportedFiles exported_files(const ModelConfig& config, const WeightFiles& weights);
 
 }  // namespace rp

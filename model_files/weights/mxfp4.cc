@@ -28,7 +28,8 @@ const std::array<Halves, 256>& table() {
 
 }  // namespace
 
-void decode_mxfp4(const std::uint8_t* blocks, const std::uint8_t* scales, std::int64_t num_blocks, std::uint16_t* bf16) {
+void decode_mxfp4(const std::uint8_t* blocks, const std::uint8_t* scales, std::int64_t num_blocks,
+                  std::uint16_t* bf16) {
   const std::array<Halves, 256>& numbers = table();
   for (std::int64_t block = 0; block < num_blocks; ++block) {
     const Halves& scaled = numbers[scales[block]];

@@ -171,13 +171,14 @@ class HeaderReader : public nlohmann::json_sax<json> {
       }
     }
     if (needed != tensor_->bytes) {
-      throw bad_tensor("dtype ", dtype_name(tensor_->dtype), " and shape ", shape_text(tensor_->shape), " need ", needed,
-                       " bytes, but data_offsets give it ", tensor_->bytes);
+      throw bad_tensor("dtype ", dtype_name(tensor_->dtype), " and shape ", shape_text(tensor_->shape), " need ",
+                       needed, " bytes, but data_offsets give it ", tensor_->bytes);
     }
     // More bytes than places for them: known before a header of 100 MB that says so again and again is read to its end.
     end_ = std::max(end_, offsets_[1]);
     if (__builtin_add_overflow(total_bytes_, tensor_->bytes, &total_bytes_) || total_bytes_ > end_) {
-      throw bad_tensor("begins at byte ", offsets_[0], " of the data and ends at ", offsets_[1], ", where others lie (overlap)");
+      throw bad_tensor("begins at byte ", offsets_[0], " of the data and ends at ", offsets_[1],
+                       ", where others lie (overlap)");
     }
   }
 

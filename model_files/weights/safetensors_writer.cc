@@ -23,7 +23,8 @@ std::uint64_t TensorDeclaration::bytes() const {
   return bytes;
 }
 
-std::string safetensors_header(const std::vector<TensorDeclaration>& tensors, const std::map<std::string, std::string>& metadata) {
+std::string safetensors_header(const std::vector<TensorDeclaration>& tensors,
+                               const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json entries = nlohmann::ordered_json::object();
   if (!metadata.empty()) entries["__metadata__"] = metadata;
   std::uint64_t offset = 0;
@@ -45,13 +46,15 @@ SafetensorsWriter SafetensorsWriter::create(const std::filesystem::path& path, s
   return SafetensorsWriter(std::move(file), std::move(tensors), header);
 }
 
-SafetensorsWriter SafetensorsWriter::create(const OutputDirectory& directory, const std::string& name, std::vector<TensorDeclaration> tensors) {
+SafetensorsWriter SafetensorsWriter::create(const OutputDirectory& directory, const std::string& name,
+                                            std::vector<TensorDeclaration> tensors) {
   const std::string header = safetensors_header(tensors);
   return create(directory, name, std::move(tensors), header);
 }
 
 SafetensorsWriter SafetensorsWriter::create(const OutputDirectory& directory, const std::string& name,
-                                            std::vector<TensorDeclaration> tensors, std::string_view header, unsigned permissions) {
+                                            std::vector<TensorDeclaration> tensors, std::string_view header,
+                                            unsigned permissions) {
   OutputFile file = directory.create_file(name, file_bytes(header, tensors), permissions);
   return SafetensorsWriter(std::move(file), std::move(tensors), header);
 }

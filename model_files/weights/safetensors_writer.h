@@ -37,10 +37,13 @@ class SafetensorsWriter {
   static SafetensorsWriter create(const std::filesystem::path& path, std::vector<TensorDeclaration> tensors);
 
   // A file of that name in `directory`.
-  static SafetensorsWriter create(const OutputDirectory& directory, const std::string& name, std::vector<TensorDeclaration> tensors);
-  // The same with a header and permissions from elsewhere. REQUIRES: the header describes these tensors, whose data are in this order.
-  static SafetensorsWriter create(const OutputDirectory& directory, const std::string& name, std::vector<TensorDeclaration> tensors,
-                                  std::string_view header, unsigned permissions = OutputFile::kAnyonesPermissions);
+  static SafetensorsWriter create(const OutputDirectory& directory, const std::string& name,
+                                  std::vector<TensorDeclaration> tensors);
+  // The same with a header and permissions from elsewhere. REQUIRES: the header describes these tensors, whose data are
+  // in this order.
+  static SafetensorsWriter create(const OutputDirectory& directory, const std::string& name,
+                                  std::vector<TensorDeclaration> tensors, std::string_view header,
+                                  unsigned permissions = OutputFile::kAnyonesPermissions);
 
   // The next `bytes` of tensor `name`. REQUIRES: it is that tensor's turn and the bytes fit into it.
   void write(std::string_view name, const void* data, std::uint64_t bytes);

@@ -22,16 +22,32 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxBytes = std::uint64_t{128} << 20;
 
-constexpr std::array<std::string_view, 21> kKnownNames = {
-    "added_tokens.json",          "chat_template.jinja",  "chat_template.json",           "generation_config.json",  "image_processor_config.json",
-    "merges.txt",                 "preprocessor_config.json", "processor_config.json",    "sentencepiece.bpe.model", "special_tokens_map.json",
-    "spiece.model",               "tekken.json",          "tokenizer.json",               "tokenizer.model",         "tokenizer.model.v3",
-    "tokenizer_config.json",      "tokenizer_config.json.v3", "video_preprocessor_config.json", "vocab.json",        "vocab.txt",
-    "qwen.tiktoken"};
+constexpr std::array<std::string_view, 21> kKnownNames = {"added_tokens.json",
+                                                          "chat_template.jinja",
+                                                          "chat_template.json",
+                                                          "generation_config.json",
+                                                          "image_processor_config.json",
+                                                          "merges.txt",
+                                                          "preprocessor_config.json",
+                                                          "processor_config.json",
+                                                          "sentencepiece.bpe.model",
+                                                          "special_tokens_map.json",
+                                                          "spiece.model",
+                                                          "tekken.json",
+                                                          "tokenizer.json",
+                                                          "tokenizer.model",
+                                                          "tokenizer.model.v3",
+                                                          "tokenizer_config.json",
+                                                          "tokenizer_config.json.v3",
+                                                          "video_preprocessor_config.json",
+                                                          "vocab.json",
+                                                          "vocab.txt",
+                                                          "qwen.tiktoken"};
 
 // "LICENSE", "license.txt", "NOTICE.md", "USE_POLICY.md".
 bool is_licence(std::string name) {
-  std::ranges::transform(name, name.begin(), [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  std::ranges::transform(name, name.begin(),
+                         [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
   const std::size_t end = name.find('.');
   const std::string_view stem = std::string_view(name).substr(0, end);
   const std::string_view ending = end == std::string::npos ? std::string_view() : std::string_view(name).substr(end);
@@ -54,7 +70,7 @@ std::optional<InputFile> open_side_file(const fs::path& path, const std::vector<
     const bool is_ours = std::ranges::any_of(folders, [&](const fs::path& folder) { return is_inside(real, folder); });
     if (!is_ours || file.size() > kMaxBytes) return std::nullopt;
     return file;
-  } catch (const Error&) {  // a link to nowhere, a file that we may not read
+  } catch (const Error&) {                       // a link to nowhere, a file that we may not read
     if (access(path.c_str(), R_OK) == 0) throw;  // it cannot be read now: a model without its tokenizer is no result
     return std::nullopt;
   }
@@ -64,7 +80,8 @@ std::vector<std::string> names_of_files(const fs::path& directory) {
   std::error_code failure;
   std::vector<std::string> names = names_in(directory, failure);
   if (failure == std::errc::too_many_files_open) {
-    throw Error(ExitCode::kNoResource, cat(directory.string(), " cannot be read: ", failure.message(), "; raise the limit on open files (ulimit -n)"));
+    throw Error(ExitCode::kNoResource, cat(directory.string(), " cannot be read: ", failure.message(),
+                                           "; raise the limit on open files (ulimit -n)"));
   }
   if (failure) throw bad_input(directory, "cannot be read: ", failure.message());
   return names;
@@ -93,7 +110,8 @@ SideFiles find_side_files(const WeightFiles& weights) {
   for (const std::string& name : names) {
     if (name.starts_with('.') || written.contains(name)) continue;
     std::optional<InputFile> file;
-    if (std::ranges::find(kKnownNames, name) != kKnownNames.end() || is_licence(name)) file = open_side_file(directory / name, folders);
+    if (std::ranges::find(kKnownNames, name) != kKnownNames.end() || is_licence(name))
+      file = open_side_file(directory / name, folders);
     if (file) {
       files.copied.push_back({name, std::move(*file)});
     } else {

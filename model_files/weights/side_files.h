@@ -22,9 +22,9 @@ struct SideFiles {
   std::vector<std::string> left_out;  // names, in order
 };
 
-// Opens the side files of the model that `weights` are of. Taken are files of the names that Hugging Face's tools read, and licences, of at most
-// 128 MiB, that are regular and inside the folder. A link that leads out of it is left out, except into the blobs of the hub's
-// cache that the folder belongs to; so are hidden files, which are not even listed.
+// Opens the side files of the model that `weights` are of. Taken are files of the names that Hugging Face's tools read,
+// and licences, of at most 128 MiB, that are regular and inside the folder. A link that leads out of it is left out,
+// except into the blobs of the hub's cache that the folder belongs to; so are hidden files, which are not even listed.
 [[nodiscard]] SideFiles find_side_files(const WeightFiles& weights);
 
 }  // namespace rp

@@ -26,7 +26,9 @@ constexpr std::int64_t kQueryTile = 64;
 constexpr std::int64_t kKeyTile = 64;
 constexpr float kNoSink = -std::numeric_limits<float>::infinity();
 
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 
 // C [m, n] (+)= A [m, k] B [k, n]; B packed (PackRows). `ld_b` is n unless B is part of a wider matrix.
 template <typename T>
@@ -62,8 +64,13 @@ void pack(const HeadRows<T>& from, std::int64_t begin, std::int64_t rows, std::i
 
 struct Shape {
   Shape(const at::Tensor& q_btnd, const at::Tensor& k_btmd, double scale_of_scores, std::int64_t window_or_none)
-      : b(q_btnd.size(0)), t(q_btnd.size(1)), n(q_btnd.size(2)), m(k_btmd.size(2)), d(q_btnd.size(3)),
-        scale(static_cast<float>(scale_of_scores)), window(window_or_none > 0 ? window_or_none : kWholeWindow) {}
+      : b(q_btnd.size(0)),
+        t(q_btnd.size(1)),
+        n(q_btnd.size(2)),
+        m(k_btmd.size(2)),
+        d(q_btnd.size(3)),
+        scale(static_cast<float>(scale_of_scores)),
+        window(window_or_none > 0 ? window_or_none : kWholeWindow) {}
 
   // The tile of keys that holds the first one that this query sees.
   [[nodiscard]] std::int64_t first_key_tile(std::int64_t query) const {
@@ -75,14 +82,18 @@ struct Shape {
   std::int64_t window;
 };
 
-// Attention of one query head, document by document. Packed keys and scores keep the stride that a whole row needs: oneDNN
-// makes and keeps code for each stride that it meets.
+// Attention of one query head, document by document. Packed keys and scores keep the stride that a whole row needs:
+// oneDNN makes and keeps code for each stride that it meets.
 template <typename T>
 class HeadForward {
  public:
   explicit HeadForward(const Shape& shape)
-      : s_(shape), padded_(round_up(shape.t, kKeyTile)), keys_(element_count()), values_(element_count()),
-        scores_(static_cast<std::size_t>(kQueryTile * padded_)), probabilities_(scores_.size()),
+      : s_(shape),
+        padded_(round_up(shape.t, kKeyTile)),
+        keys_(element_count()),
+        values_(element_count()),
+        scores_(static_cast<std::size_t>(kQueryTile * padded_)),
+        probabilities_(scores_.size()),
         out_(static_cast<std::size_t>(kQueryTile * s_.d)) {}
 
   // All that is given begins with the first of `length` positions.
@@ -137,8 +148,11 @@ template <typename T>
 class GroupBackward {
  public:
   explicit GroupBackward(const Shape& shape)
-      : s_(shape), padded_(round_up(shape.t, kKeyTile)), keys_t_(floats(padded_ * s_.d)),
-        grad_k_(keys_t_.size()), grad_v_(keys_t_.size()) {
+      : s_(shape),
+        padded_(round_up(shape.t, kKeyTile)),
+        keys_t_(floats(padded_ * s_.d)),
+        grad_k_(keys_t_.size()),
+        grad_v_(keys_t_.size()) {
     for (auto* buffer : {&q_, &q_t_, &grad_out_, &grad_out_t_}) buffer->resize(floats(kQueryTile * s_.d));
     for (auto* buffer : {&probabilities_, &grad_scores_, &grad_score_pairs_}) {
       buffer->resize(floats(kKeyTile * kQueryTile));
@@ -161,7 +175,8 @@ class GroupBackward {
     std::fill_n(grad_v_.begin(), width * s_.d, 0.0F);
   }
 
-  // Gives the sum of what the sink's gradient is made of, over the head's queries: probability of the sink times `deltas_`.
+  // Gives the sum of what the sink's gradient is made of, over the head's queries: probability of the sink times
+  // `deltas_`.
   float add_head(const HeadRows<T>& q, const HeadRows<T>& k, const HeadRows<T>& v, const HeadRows<T>& out,
                  const HeadRows<T>& grad_out, const float* log_sums, const HeadRows<T>& grad_q, float sink) {
     float of_sink = 0;
@@ -174,7 +189,8 @@ class GroupBackward {
       for (std::int64_t i = 0; i < kQueryTile; ++i) {
         // Queries behind the end have zero gradients; these keep their probabilities finite.
         log_sums_[i] = i < rows ? log_sums[query + i] : 0.0F;
-        deltas_[i] = i < rows ? layer_kernels().dot(kElement<T>, out.row(query + i), grad_out.row(query + i), s_.d) : 0.0F;
+        deltas_[i] =
+            i < rows ? layer_kernels().dot(kElement<T>, out.row(query + i), grad_out.row(query + i), s_.d) : 0.0F;
       }
       if (sink != kNoSink) {
         for (std::int64_t i = 0; i < rows; ++i) of_sink += std::exp(sink - log_sums_[i]) * deltas_[i];
@@ -201,14 +217,24 @@ class GroupBackward {
  private:
   static std::size_t floats(std::int64_t count) { return static_cast<std::size_t>(count); }
 
-  void add_tile(const HeadRows<T>& k, const HeadRows<T>& v, std::int64_t query, std::int64_t key, std::int64_t first_key) {
+  void add_tile(const HeadRows<T>& k, const HeadRows<T>& v, std::int64_t query, std::int64_t key,
+                std::int64_t first_key) {
     const std::int64_t d = s_.d, rows = std::min(kKeyTile, length_ - key);
     multiply(rows, kQueryTile, d, k.row(key), k.stride, q_t_.data(), kQueryTile, scores_.data(), kQueryTile, false);
     multiply(rows, kQueryTile, d, v.row(key), v.stride, grad_out_t_.data(), kQueryTile, grads_.data(), kQueryTile,
              false);
-    const AttentionGradRows call{scores_.data(), grads_.data(), log_sums_, deltas_, probabilities_.data(),
-                                 grad_scores_.data(), grad_score_pairs_.data(), kQueryTile, rows, query - key,
-                                 s_.scale, s_.window};
+    const AttentionGradRows call{scores_.data(),
+                                 grads_.data(),
+                                 log_sums_,
+                                 deltas_,
+                                 probabilities_.data(),
+                                 grad_scores_.data(),
+                                 grad_score_pairs_.data(),
+                                 kQueryTile,
+                                 rows,
+                                 query - key,
+                                 s_.scale,
+                                 s_.window};
     layer_kernels().attention_grad(kElement<T>, call, 0, kKeyTile / 2);
     multiply(rows, d, kQueryTile, probabilities_.data(), kQueryTile, grad_out_.data(), d, grad_v_.data() + key * d, d,
              true);
@@ -221,7 +247,7 @@ class GroupBackward {
   const Shape s_;
   const std::int64_t padded_;
   std::int64_t length_ = 0;
-  std::vector<T> keys_t_;              // [d, padded_], zero behind the end up to a whole tile
+  std::vector<T> keys_t_;               // [d, padded_], zero behind the end up to a whole tile
   std::vector<float> grad_k_, grad_v_;  // [padded_, d]
   std::vector<T> q_, q_t_, grad_out_, grad_out_t_;
   std::vector<T> probabilities_, grad_scores_, grad_score_pairs_;  // [keys, queries] of a tile
@@ -235,7 +261,8 @@ using Rows = std::vector<std::vector<Document>>;
 
 Rows rows_of(const Shape& shape, const at::Tensor& documents_bk) {
   if (!documents_bk.defined()) return Rows(static_cast<std::size_t>(shape.b), {{0, shape.t}});
-  TORCH_CHECK(documents_bk.size(0) == shape.b, "causal_attention: documents of ", documents_bk.size(0), " sequences, but there are ", shape.b);
+  TORCH_CHECK(documents_bk.size(0) == shape.b, "causal_attention: documents of ", documents_bk.size(0),
+              " sequences, but there are ", shape.b);
   return documents_of_rows(documents_bk, shape.t);
 }
 
@@ -247,16 +274,17 @@ float sink_of(const Sinks& sinks_n, std::int64_t head) {
 }
 
 template <typename T>
-void run_forward(const Shape& shape, const Rows& rows, const variable_list& qkv, const Sinks& sinks_n, const at::Tensor& out_btnd,
-                 float* log_sums) {
+void run_forward(const Shape& shape, const Rows& rows, const variable_list& qkv, const Sinks& sinks_n,
+                 const at::Tensor& out_btnd, float* log_sums) {
   at::parallel_for(0, shape.b * shape.n, 1, [&](std::int64_t begin, std::int64_t end) {
     HeadForward<T> head_forward(shape);
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t batch = i / shape.n, head = i % shape.n, group = head / (shape.n / shape.m);
-      const HeadRows<T> q(qkv[0], batch, head), k(qkv[1], batch, group), v(qkv[2], batch, group), out(out_btnd, batch, head);
+      const HeadRows<T> q(qkv[0], batch, head), k(qkv[1], batch, group), v(qkv[2], batch, group),
+          out(out_btnd, batch, head);
       for (const auto& [first, length] : rows[static_cast<std::size_t>(batch)]) {
-        head_forward.run(q.from(first), k.from(first), v.from(first), out.from(first), log_sums + i * shape.t + first, length,
-                         sink_of(sinks_n, head));
+        head_forward.run(q.from(first), k.from(first), v.from(first), out.from(first), log_sums + i * shape.t + first,
+                         length, sink_of(sinks_n, head));
       }
     }
     at::native::cpublas::brgemm_release();
@@ -265,20 +293,24 @@ void run_forward(const Shape& shape, const Rows& rows, const variable_list& qkv,
 
 // `of_sinks_bn`: what GroupBackward::add_head() gives of each head, where there are sinks.
 template <typename T>
-void run_backward(const Shape& shape, const Rows& rows, const variable_list& qkv, const Sinks& sinks_n, const at::Tensor& out_btnd,
-                  const float* log_sums, const at::Tensor& grad_out, const variable_list& grads, float* of_sinks_bn) {
+void run_backward(const Shape& shape, const Rows& rows, const variable_list& qkv, const Sinks& sinks_n,
+                  const at::Tensor& out_btnd, const float* log_sums, const at::Tensor& grad_out,
+                  const variable_list& grads, float* of_sinks_bn) {
   at::parallel_for(0, shape.b * shape.m, 1, [&](std::int64_t begin, std::int64_t end) {
     GroupBackward<T> group_backward(shape);
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t batch = i / shape.m, group = i % shape.m, members = shape.n / shape.m;
       for (const auto& [first, length] : rows[static_cast<std::size_t>(batch)]) {
-        const auto part = [&, first = first](const at::Tensor& x, std::int64_t head) { return HeadRows<T>(x, batch, head).from(first); };
+        const auto part = [&, first = first](const at::Tensor& x, std::int64_t head) {
+          return HeadRows<T>(x, batch, head).from(first);
+        };
         const HeadRows<T> k = part(qkv[1], group), v = part(qkv[2], group);
         group_backward.start(k, length);
         for (std::int64_t head = group * members; head < (group + 1) * members; ++head) {
           const std::int64_t place = batch * shape.n + head;
-          const float of_sink = group_backward.add_head(part(qkv[0], head), k, v, part(out_btnd, head), part(grad_out, head),
-                                                        log_sums + place * shape.t + first, part(grads[0], head), sink_of(sinks_n, head));
+          const float of_sink =
+              group_backward.add_head(part(qkv[0], head), k, v, part(out_btnd, head), part(grad_out, head),
+                                      log_sums + place * shape.t + first, part(grads[0], head), sink_of(sinks_n, head));
           if (sinks_n.defined()) of_sinks_bn[place] += of_sink;
         }
         group_backward.finish(part(grads[1], group), part(grads[2], group));
@@ -294,8 +326,8 @@ std::optional<at::Tensor> where_defined(const at::Tensor& tensor) {
 
 struct TiledAttention : torch::autograd::Function<TiledAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const std::optional<at::Tensor>& sinks, const std::optional<at::Tensor>& documents, double scale,
-                            std::int64_t window) {
+                            const std::optional<at::Tensor>& sinks, const std::optional<at::Tensor>& documents,
+                            double scale, std::int64_t window) {
     const at::Tensor documents_bk = documents.value_or(at::Tensor());
     const Sinks sinks_n = sinks ? sinks->detach().to(at::kFloat).contiguous() : Sinks();
     const variable_list qkv = {q.contiguous(), k.contiguous(), v.contiguous()};
@@ -317,13 +349,16 @@ struct TiledAttention : torch::autograd::Function<TiledAttention> {
     const at::Tensor grad_out = grad_outputs[0].contiguous();
     variable_list grads(7);
     for (std::size_t i = 0; i < 3; ++i) grads[i] = at::empty_like(saved[i]);
-    const Shape shape(saved[0], saved[1], context->saved_data["scale"].toDouble(), context->saved_data["window"].toInt());
+    const Shape shape(saved[0], saved[1], context->saved_data["scale"].toDouble(),
+                      context->saved_data["window"].toInt());
     const Rows rows = rows_of(shape, saved[5]);
     const float* sums = saved[4].const_data_ptr<float>();
     const Sinks& sinks_n = saved[6];
     const at::Tensor of_sinks_bn = at::zeros({sinks_n.defined() ? shape.b : 0, shape.n}, at::kFloat);
-    (kernel_dtype(grad_out) == DType::kBFloat16 ? run_backward<at::BFloat16> : run_backward<float>)(
-        shape, rows, saved, sinks_n, saved[3], sums, grad_out, grads, of_sinks_bn.mutable_data_ptr<float>());
+    (kernel_dtype(grad_out) == DType::kBFloat16 ? run_backward<at::BFloat16>
+                                                : run_backward<float>)(shape, rows, saved, sinks_n, saved[3], sums,
+                                                                       grad_out, grads,
+                                                                       of_sinks_bn.mutable_data_ptr<float>());
     if (sinks_n.defined()) {
       grads[3] = at::zeros_like(sinks_n);
       for (std::int64_t i = 0; i < shape.b; ++i) grads[3].sub_(of_sinks_bn[i]);
@@ -351,7 +386,8 @@ double scale_of(const AttentionRule& rule, std::int64_t head_size) {
   return rule.scale.value_or(1 / std::sqrt(static_cast<double>(head_size)));
 }
 
-at::Tensor causal_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd, const AttentionRule& rule) {
+at::Tensor causal_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd,
+                            const AttentionRule& rule) {
   if (runs_on_gpu(q_btnd)) return gpu_attention(q_btnd, k_btmd, v_btmd, rule);
   if (q_btnd.scalar_type() == at::kHalf) {
     return causal_attention(q_btnd.to(at::kFloat), k_btmd.to(at::kFloat), v_btmd.to(at::kFloat), rule).to(at::kHalf);

@@ -31,7 +31,8 @@ struct LossAndGradients {
   at::Tensor loss;            // fp32 scalar: the sum of the rows' cross entropies, divided
   at::Tensor z_loss;          // likewise; undefined where there is none
   at::Tensor grad_hidden_rh;  // undefined where no gradient is wanted
-  at::Tensor grad_weight_vh;  // likewise, where the weight is frozen, and where there are no rows; fp32 if there are several chunks
+  at::Tensor grad_weight_vh;  // likewise, where the weight is frozen, and where there are no rows; fp32 if there are
+                              // several chunks
 };
 
 struct LossCall {
@@ -50,7 +51,8 @@ at::Tensor divided_sum(const at::Tensor& numbers_r, std::int64_t rows, float div
   return at::scalar_tensor(total / divisor, numbers_r.options());
 }
 
-LossAndGradients cross_entropy(const at::Tensor& hidden_rh, const at::Tensor& weight_vh, const at::Tensor& labels_r, const LossCall& loss) {
+LossAndGradients cross_entropy(const at::Tensor& hidden_rh, const at::Tensor& weight_vh, const at::Tensor& labels_r,
+                               const LossCall& loss) {
   const std::int64_t step = loss.chunk_tokens;
   const auto divisor = static_cast<float>(loss.divisor);
   const auto z_loss = static_cast<float>(loss.settings.z_loss);
@@ -75,9 +77,8 @@ LossAndGradients cross_entropy(const at::Tensor& hidden_rh, const at::Tensor& we
                                 .log_sums = z_loss > 0 ? log_sums_r.mutable_data_ptr<float>() + begin : nullptr};
     const DType dtype = kernel_dtype(logits_cv);
     const std::int64_t count_trained = std::min(count, trained - begin);
-    share_rows(count_trained, vocabulary, [&](std::int64_t first, std::int64_t last) {
-      layer_kernels().cross_entropy(dtype, call, first, last);
-    });
+    share_rows(count_trained, vocabulary,
+               [&](std::int64_t first, std::int64_t last) { layer_kernels().cross_entropy(dtype, call, first, last); });
     if (!loss.with_gradient) continue;
     logits_cv.narrow(0, count_trained, count - count_trained).zero_();
     cap.apply_gradient(logits_cv);
@@ -92,7 +93,9 @@ LossAndGradients cross_entropy(const at::Tensor& hidden_rh, const at::Tensor& we
     }
   }
   result.loss = divided_sum(losses_r, trained, divisor, [](double x) { return x; });
-  if (z_loss > 0) result.z_loss = divided_sum(log_sums_r, trained, divisor, [](double x) { return x * x; }).mul_(loss.settings.z_loss);
+  if (z_loss > 0)
+    result.z_loss =
+        divided_sum(log_sums_r, trained, divisor, [](double x) { return x * x; }).mul_(loss.settings.z_loss);
   return result;
 }
 
@@ -107,8 +110,8 @@ at::Tensor gather_rows(const at::Tensor& hidden_nh, const at::Tensor& trained_r)
 }
 
 struct CausalLmLoss : torch::autograd::Function<CausalLmLoss> {
-  // hidden_nh: all n tokens. trained_r: the places of the trained ones, in order. The weight may be of another dtype: it is
-  // computed with in that of the hidden states.
+  // hidden_nh: all n tokens. trained_r: the places of the trained ones, in order. The weight may be of another dtype:
+  // it is computed with in that of the hidden states.
   static variable_list forward(AutogradContext* context, const at::Tensor& hidden_nh, const at::Tensor& weight_any,
                                const at::Tensor& trained_r, const at::Tensor& labels_r, const LossCall& loss) {
     const at::Tensor weight_vh = weight_any.to(hidden_nh.scalar_type());
@@ -117,7 +120,9 @@ struct CausalLmLoss : torch::autograd::Function<CausalLmLoss> {
     const LossAndGradients result = cross_entropy(hidden_rh, weight_vh, labels_r, loss);
     if (loss.with_gradient) {
       at::Tensor grad_nh = result.grad_hidden_rh;
-      if (!all) grad_nh = at::zeros_like(hidden_nh).index_copy_(0, trained_r, result.grad_hidden_rh.narrow(0, 0, trained_r.size(0)));
+      if (!all)
+        grad_nh =
+            at::zeros_like(hidden_nh).index_copy_(0, trained_r, result.grad_hidden_rh.narrow(0, 0, trained_r.size(0)));
       context->save_for_backward({grad_nh, result.grad_weight_vh, weight_any});
     }
     if (!result.z_loss.defined()) return {result.loss};
@@ -177,16 +182,18 @@ void add_balance(const Tensors& outputs, const at::Tensor& share, double coeffic
 
 }  // namespace
 
-Tensors causal_lm_loss_of(const Tensors& outputs, const Tensors& arguments, const CausalLmLossSettings& settings, std::int64_t chunk_tokens) {
+Tensors causal_lm_loss_of(const Tensors& outputs, const Tensors& arguments, const CausalLmLossSettings& settings,
+                          std::int64_t chunk_tokens) {
   const at::Tensor &hidden_bth = outputs.at(0), &weight_vh = outputs.at(1);
   const at::Tensor labels_n = arguments.at(0).reshape({-1});
   TORCH_CHECK(hidden_bth.dim() == 3 && labels_n.numel() == hidden_bth.size(0) * hidden_bth.size(1),
               "causal_lm_loss: labels ", arguments.at(0).sizes(), " do not fit hidden states ", hidden_bth.sizes());
   if (runs_on_gpu(hidden_bth)) {
-    Tensors losses = gpu_causal_lm_loss(hidden_bth.reshape({-1, hidden_bth.size(2)}), weight_vh, labels_n, arguments.at(1), settings,
-                                        chunk_tokens == 0 ? kGpuChunkTokens : chunk_tokens);
+    Tensors losses = gpu_causal_lm_loss(hidden_bth.reshape({-1, hidden_bth.size(2)}), weight_vh, labels_n,
+                                        arguments.at(1), settings, chunk_tokens == 0 ? kGpuChunkTokens : chunk_tokens);
     if (outputs.size() >= 4) {
-      add_balance(outputs, labels_n.ne(kIgnoredLabel).sum().to(at::kFloat) / arguments.at(1).detach().to(at::kFloat), settings.balance, losses);
+      add_balance(outputs, labels_n.ne(kIgnoredLabel).sum().to(at::kFloat) / arguments.at(1).detach().to(at::kFloat),
+                  settings.balance, losses);
     }
     return losses;
   }
@@ -196,15 +203,19 @@ Tensors causal_lm_loss_of(const Tensors& outputs, const Tensors& arguments, cons
                                           "; give the number of trained tokens of the step, at least 1"));
   }
   const at::Tensor trained_r = labels_n.ne(kIgnoredLabel).nonzero().squeeze(1);
-  Tensors losses = cpu_losses(outputs, labels_n, trained_r,
-                              {.settings = settings, .divisor = divisor, .chunk_tokens = chunk_tokens == 0 ? kChunkTokens : chunk_tokens});
-  add_balance(outputs, at::scalar_tensor(static_cast<double>(trained_r.size(0)) / divisor, at::kFloat), settings.balance, losses);
+  Tensors losses = cpu_losses(
+      outputs, labels_n, trained_r,
+      {.settings = settings, .divisor = divisor, .chunk_tokens = chunk_tokens == 0 ? kChunkTokens : chunk_tokens});
+  add_balance(outputs, at::scalar_tensor(static_cast<double>(trained_r.size(0)) / divisor, at::kFloat),
+              settings.balance, losses);
   return losses;
 }
 
 CallContents causal_lm_example(std::int64_t sequences, std::int64_t tokens, const CausalLmLossSettings& settings) {
   const at::Tensor ids = at::zeros({sequences, tokens}, at::kLong);
-  return {.inputs = {ids}, .loss = causal_lm_loss(settings).name, .arguments = {ids, at::scalar_tensor(static_cast<double>(ids.numel()), at::kFloat)}};
+  return {.inputs = {ids},
+          .loss = causal_lm_loss(settings).name,
+          .arguments = {ids, at::scalar_tensor(static_cast<double>(ids.numel()), at::kFloat)}};
 }
 
 std::string logit_cap_text(double cap) { return cat(kLogitCap, cap, ";"); }

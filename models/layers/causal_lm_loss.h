@@ -3,8 +3,8 @@
 //
 // Tokens that are not trained are left out before anything is computed. The gradients are made along with the loss,
 // while the logits of a chunk exist, and kept for backward: the logits are overwritten by their gradient, and only one
-// chunk of them exists at a time. Products are in the dtype of the weights, on the CPU those of fp16 in fp32; softmax, loss and sums over
-// chunks are fp32.
+// chunk of them exists at a time. Products are in the dtype of the weights, on the CPU those of fp16 in fp32; softmax,
+// loss and sums over chunks are fp32.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ namespace rp::models {
 // other work on the machine: the last three do not differ).
 inline constexpr std::int64_t kChunkTokens = kHeadChunkTokens;
 
-// Outputs, arguments and numbers as for causal_lm_loss(). The gradient of the z-loss comes with that of the cross entropy, whose backward
-// must run; the number itself has none. The number of chunks changes the rounding of the weight's gradient; `chunk_tokens` 0 is
-// kChunkTokens, on a GPU kGpuChunkTokens.
-[[nodiscard]] Tensors causal_lm_loss_of(const Tensors& outputs, const Tensors& arguments, const CausalLmLossSettings& settings = {},
-                                        std::int64_t chunk_tokens = 0);
+// Outputs, arguments and numbers as for causal_lm_loss(). The gradient of the z-loss comes with that of the cross
+// entropy, whose backward must run; the number itself has none. The number of chunks changes the rounding of the
+// weight's gradient; `chunk_tokens` 0 is kChunkTokens, on a GPU kGpuChunkTokens.
+[[nodiscard]] Tensors causal_lm_loss_of(const Tensors& outputs, const Tensors& arguments,
+                                        const CausalLmLossSettings& settings = {}, std::int64_t chunk_tokens = 0);
 
 // The name of a loss with these settings begins so.
 inline constexpr std::string_view kCausalLmLoss = "causal_lm_loss";

@@ -13,7 +13,8 @@ namespace {
 
 void check_shape(const at::Tensor& documents_bk) {
   TORCH_CHECK(documents_bk.dim() == 2 && documents_bk.size(1) > 0 && documents_bk.scalar_type() == at::kLong,
-              "documents: needs lengths of int64 [sequences, documents], not ", documents_bk.toString(), " ", documents_bk.sizes());
+              "documents: needs lengths of int64 [sequences, documents], not ", documents_bk.toString(), " ",
+              documents_bk.sizes());
 }
 
 // Where each document begins in its row, that of the rest included: [b, k + 1], ascending, within [0, t].
@@ -34,8 +35,8 @@ std::vector<std::vector<Document>> documents_of_rows(const at::Tensor& documents
     std::int64_t first = 0;
     for (std::int64_t i = 0; i < lengths.size(1); ++i, ++length) {
       if (*length < 0 || *length > t - first) {
-        throw Error(ExitCode::kUserError, cat("document ", i, " of sequence ", row, " has length ", *length, ", but ", t - first,
-                                              " of the sequence's ", t, " positions are left for it"));
+        throw Error(ExitCode::kUserError, cat("document ", i, " of sequence ", row, " has length ", *length, ", but ",
+                                              t - first, " of the sequence's ", t, " positions are left for it"));
       }
       if (*length > 0) rows[row].push_back({first, *length});
       first += *length;

@@ -81,7 +81,8 @@ struct EmbedOnGpu : torch::autograd::Function<EmbedOnGpu> {
     TORCH_CHECK(weight_vh.is_contiguous() && ids_bt.scalar_type() == at::kLong && ids_bt.device() == weight_vh.device(),
                 "embed: needs ids of int64 where the weight is, not ", ids_bt.toString());
     const at::Tensor ids = ids_bt.contiguous();
-    const at::Tensor y = at::empty({ids.size(0), ids.size(1), weight_vh.size(1)}, weight_vh.options().requires_grad(false));
+    const at::Tensor y =
+        at::empty({ids.size(0), ids.size(1), weight_vh.size(1)}, weight_vh.options().requires_grad(false));
     gpu_kernels().embed(kernel_dtype(weight_vh),
                         {weight_vh.const_data_ptr(), ids.const_data_ptr<std::int64_t>(), y.mutable_data_ptr(),
                          weight_vh.size(0), weight_vh.size(1)},
@@ -97,13 +98,14 @@ struct EmbedOnGpu : torch::autograd::Function<EmbedOnGpu> {
     const at::Tensor weight_vh = context->saved_data["weight"].toTensor();
     const bool adds_rows = takes_gradient_in_place(weight_vh);
     const at::Tensor grad_vh =
-        adds_rows ? weight_vh.grad() : at::zeros(weight_vh.sizes(), weight_vh.options().dtype(at::kFloat).requires_grad(false));
+        adds_rows ? weight_vh.grad()
+                  : at::zeros(weight_vh.sizes(), weight_vh.options().dtype(at::kFloat).requires_grad(false));
     const auto [sorted_ids, places] = at::sort(ids, /*stable=*/true, /*dim=*/0, /*descending=*/false);
-    gpu_kernels().embed_grad(
-        kernel_dtype(grad_y),
-        {grad_y.const_data_ptr(), sorted_ids.const_data_ptr<std::int64_t>(), places.const_data_ptr<std::int64_t>(),
-         grad_vh.mutable_data_ptr<float>(), weight_vh.size(0), weight_vh.size(1), context->saved_data["padding_id"].toInt()},
-        ids.numel(), gpu_kernels().current_stream());
+    gpu_kernels().embed_grad(kernel_dtype(grad_y),
+                             {grad_y.const_data_ptr(), sorted_ids.const_data_ptr<std::int64_t>(),
+                              places.const_data_ptr<std::int64_t>(), grad_vh.mutable_data_ptr<float>(),
+                              weight_vh.size(0), weight_vh.size(1), context->saved_data["padding_id"].toInt()},
+                             ids.numel(), gpu_kernels().current_stream());
     return {adds_rows ? at::Tensor() : grad_vh, at::Tensor(), at::Tensor()};
   }
 };

@@ -20,8 +20,8 @@ ExpertBalance balance_of(const at::Tensor& probabilities_ne, const at::Tensor& c
 ExpertBalance sum_of(const ExpertBalance& below, const ExpertBalance& own) {
   if (!below.is_defined()) return own;
   if (!own.is_defined()) return below;
-  TORCH_CHECK(below.counts.sizes() == own.counts.sizes(), "a router has ", own.counts.size(0) - kNumOthers, " experts, those below it have ",
-              below.counts.size(0) - kNumOthers);
+  TORCH_CHECK(below.counts.sizes() == own.counts.sizes(), "a router has ", own.counts.size(0) - kNumOthers,
+              " experts, those below it have ", below.counts.size(0) - kNumOthers);
   return {below.probabilities_e + own.probabilities_e, below.counts + own.counts};
 }
 

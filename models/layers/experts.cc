@@ -50,7 +50,8 @@ struct Sorted {
 };
 
 Sorted sort_by_expert(const at::Tensor& experts_nk, std::int64_t num_experts) {
-  const auto [sorted, pairs] = experts_nk.flatten().sort(/*stable=*/std::optional<bool>(true), /*dim=*/0, /*descending=*/false);
+  const auto [sorted, pairs] =
+      experts_nk.flatten().sort(/*stable=*/std::optional<bool>(true), /*dim=*/0, /*descending=*/false);
   const at::Tensor bounds = at::searchsorted(sorted, at::arange(num_experts + 1, sorted.options()));
   const at::Tensor numbers = at::arange(pairs.numel(), pairs.options());
   return {pairs, at::empty_like(pairs).scatter_(0, pairs, numbers), sorted, bounds.diff()};
@@ -58,7 +59,8 @@ Sorted sort_by_expert(const at::Tensor& experts_nk, std::int64_t num_experts) {
 
 // Rows of tokens [n, h] in the order of the sorted pairs [n k, h]. Gradients of a token's pairs are added up in fp32.
 struct RowsOfPairs : torch::autograd::Function<RowsOfPairs> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_nh, const at::Tensor& pairs, const at::Tensor& places) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_nh, const at::Tensor& pairs,
+                            const at::Tensor& places) {
     context->save_for_backward({places});
     context->saved_data["tokens"] = x_nh.size(0);
     return x_nh.index_select(0, pairs.floor_divide(pairs.numel() / x_nh.size(0)));
@@ -73,7 +75,8 @@ struct RowsOfPairs : torch::autograd::Function<RowsOfPairs> {
 
 // Rows [n k, h] of the sorted pairs in the order of tokens.
 struct InOrderOfTokens : torch::autograd::Function<InOrderOfTokens> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& rows, const at::Tensor& pairs, const at::Tensor& places) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& rows, const at::Tensor& pairs,
+                            const at::Tensor& places) {
     context->save_for_backward({pairs});
     return rows.index_select(0, places);
   }
@@ -83,9 +86,11 @@ struct InOrderOfTokens : torch::autograd::Function<InOrderOfTokens> {
   }
 };
 
-// Rows plus the biases of their experts. The biases' gradient is a product with ones and zeros: its sums have a fixed order on a GPU, too.
+// Rows plus the biases of their experts. The biases' gradient is a product with ones and zeros: its sums have a fixed
+// order on a GPU, too.
 struct AddBiases : torch::autograd::Function<AddBiases> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& rows_no, const at::Tensor& bias_eo, const at::Tensor& experts_n) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& rows_no, const at::Tensor& bias_eo,
+                            const at::Tensor& experts_n) {
     context->save_for_backward({bias_eo, experts_n});
     return rows_no + bias_eo.index_select(0, experts_n);
   }
@@ -96,7 +101,8 @@ struct AddBiases : torch::autograd::Function<AddBiases> {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &bias_eo = saved[0], &experts_n = saved[1];
     const at::Tensor grad_no = widened(grads[0]);
-    const at::Tensor is_of_en = at::zeros({bias_eo.size(0), grad_no.size(0)}, grad_no.options()).scatter_(0, experts_n.unsqueeze(0), 1);
+    const at::Tensor is_of_en =
+        at::zeros({bias_eo.size(0), grad_no.size(0)}, grad_no.options()).scatter_(0, experts_n.unsqueeze(0), 1);
     result[1] = weight_gradient(bias_eo, is_of_en, grad_no);
     return result;
   }
@@ -105,20 +111,23 @@ struct AddBiases : torch::autograd::Function<AddBiases> {
 // Rows that are sorted by expert times the experts' weights, with their biases and pairs.
 at::Tensor product_of_experts(const at::Tensor& rows, const LinearWeights& weights, const Sorted& sorted) {
   const at::Tensor product = grouped_linear(rows, weights.weight_oi, sorted.counts_e);
-  const at::Tensor with_bias = weights.bias_o.defined() ? AddBiases::apply(product, weights.bias_o, sorted.experts) : product;
+  const at::Tensor with_bias =
+      weights.bias_o.defined() ? AddBiases::apply(product, weights.bias_o, sorted.experts) : product;
   return weights.lora.a_ri.defined() ? adapted_experts(with_bias, rows, weights.lora, sorted.counts_e) : with_bias;
 }
 
 }  // namespace
 
-MixtureOutput mixture_of_experts(const at::Tensor& x, const ExpertWeights& weights, const ExpertsConfig& config, Activation activation) {
+MixtureOutput mixture_of_experts(const at::Tensor& x, const ExpertWeights& weights, const ExpertsConfig& config,
+                                 Activation activation) {
   const at::Tensor x_nh = x.flatten(0, -2);
   const Routing routing = route(x_nh, weights.router, config);
   const Sorted sorted = sort_by_expert(routing.experts_nk, config.num);
   const at::Tensor rows = RowsOfPairs::apply(x_nh, sorted.pairs, sorted.places);
   const at::Tensor inner =
       glu(product_of_experts(rows, weights.gate, sorted), product_of_experts(rows, weights.up, sorted), activation);
-  const at::Tensor outputs = InOrderOfTokens::apply(product_of_experts(inner, weights.down, sorted), sorted.pairs, sorted.places);
+  const at::Tensor outputs =
+      InOrderOfTokens::apply(product_of_experts(inner, weights.down, sorted), sorted.pairs, sorted.places);
   const at::Tensor outputs_nkh = outputs.unflatten(0, {x_nh.size(0), config.per_token});
   return {.y = (outputs_nkh * routing.weights_nk.unsqueeze(-1)).sum(1).view(x.sizes()),
           .balance = balance_of(routing.probabilities_ne, sorted.counts_e)};

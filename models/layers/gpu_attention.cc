@@ -27,7 +27,8 @@ at::Tensor repeat_heads(const at::Tensor& x_btmd, std::int64_t times) {
 }
 
 // The scores as a whole, where LibTorch's kernels know no window or no sinks.
-at::Tensor by_whole_scores(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd, const AttentionRule& rule) {
+at::Tensor by_whole_scores(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd,
+                           const AttentionRule& rule) {
   const std::int64_t t = q_btnd.size(1), members = q_btnd.size(2) / k_btmd.size(2);
   const at::Tensor q = q_btnd.transpose(1, 2), k = repeat_heads(k_btmd, members).transpose(1, 2);
   const at::Tensor v = repeat_heads(v_btmd, members).transpose(1, 2);
@@ -46,7 +47,8 @@ at::Tensor by_whole_scores(const at::Tensor& q_btnd, const at::Tensor& k_btmd, c
   return at::matmul(probabilities, v).transpose(1, 2);
 }
 
-at::Tensor of_whole_rows(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd, const AttentionRule& rule) {
+at::Tensor of_whole_rows(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd,
+                         const AttentionRule& rule) {
   if (rule.window > 0 || rule.sinks_n.defined()) return by_whole_scores(q_btnd, k_btmd, v_btmd, rule);
   const std::int64_t members = q_btnd.size(2) / k_btmd.size(2);
   // LibTorch's kernels for fp32 on a GPU know no groups: it would form whole scores.
@@ -59,7 +61,8 @@ at::Tensor of_whole_rows(const at::Tensor& q_btnd, const at::Tensor& k_btmd, con
       .transpose(1, 2);
 }
 
-at::Tensor of_each_document(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd, const AttentionRule& rule) {
+at::Tensor of_each_document(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd,
+                            const AttentionRule& rule) {
   const std::vector<std::vector<Document>> rows = documents_of_rows(rule.documents_bk, q_btnd.size(1));
   std::vector<at::Tensor> parts;
   for (std::size_t row = 0; row < rows.size(); ++row) {
@@ -114,16 +117,18 @@ struct GpuAttention : torch::autograd::Function<GpuAttention> {
   }
 };
 
-// What the flash kernel computes for one document of each row (bounds undefined), or for the documents of a batch at once:
-// [b t, heads, d] and the bounds of the documents in it. No document is longer than a row, which is all that the launch has to
-// know of their lengths.
+// What the flash kernel computes for one document of each row (bounds undefined), or for the documents of a batch at
+// once: [b t, heads, d] and the bounds of the documents in it. No document is longer than a row, which is all that the
+// launch has to know of their lengths.
 struct FlashAttention : torch::autograd::Function<FlashAttention> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd,
-                            const std::optional<at::Tensor>& sinks_n, const std::optional<at::Tensor>& documents_bk, double scale,
-                            std::int64_t window) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& q_btnd, const at::Tensor& k_btmd,
+                            const at::Tensor& v_btmd, const std::optional<at::Tensor>& sinks_n,
+                            const std::optional<at::Tensor>& documents_bk, double scale, std::int64_t window) {
     const std::int64_t t = q_btnd.size(1);
     const at::Tensor bounds = documents_bk ? document_bounds(*documents_bk, t) : at::Tensor();
-    const auto rows = [&](const at::Tensor& x) { return bounds.defined() ? x.contiguous().flatten(0, 1) : x.contiguous(); };
+    const auto rows = [&](const at::Tensor& x) {
+      return bounds.defined() ? x.contiguous().flatten(0, 1) : x.contiguous();
+    };
     const at::Tensor q = rows(q_btnd), k = rows(k_btmd), v = rows(v_btmd);
     auto [out, log_sums, random_state, unused, debug_mask] = at::_flash_attention_forward(
         q, k, v, where_defined(bounds), where_defined(bounds), t, t, /*dropout_p=*/0.0, /*is_causal=*/true,
@@ -150,12 +155,14 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
     const at::Tensor &bounds = saved[5], &of_sinks = saved[8];
     const at::Tensor grad_out = grad_outputs[0].contiguous().view(saved[3].sizes());
     const StrictDeterminism strict;
-    auto [grad_q, grad_k, grad_v] = at::_flash_attention_backward(
-        grad_out, saved[0], saved[1], saved[2], saved[3], saved[4], bounds, bounds, t, t, /*dropout_p=*/0.0, /*is_causal=*/true,
-        saved[6], saved[7], context->saved_data["scale"].toDouble(), left_of(window), right_of(window));
+    auto [grad_q, grad_k, grad_v] =
+        at::_flash_attention_backward(grad_out, saved[0], saved[1], saved[2], saved[3], saved[4], bounds, bounds, t, t,
+                                      /*dropout_p=*/0.0, /*is_causal=*/true, saved[6], saved[7],
+                                      context->saved_data["scale"].toDouble(), left_of(window), right_of(window));
     at::Tensor grad_sinks_n;
     if (of_sinks.defined()) {
-      // The sink has no value: the gradient of its score is its probability times minus what the others' have in common.
+      // The sink has no value: the gradient of its score is its probability times minus what the others' have in
+      // common.
       const at::Tensor deltas = (grad_out.to(at::kFloat) * saved[3].to(at::kFloat)).sum(-1);
       const at::Tensor products = of_sinks * deltas.transpose(-1, -2);
       grad_sinks_n = -(products.dim() == 3 ? products.sum(at::IntArrayRef{0, 2}) : products.sum(1));
@@ -185,22 +192,28 @@ struct FlashAttention : torch::autograd::Function<FlashAttention> {
 
 at::Tensor attention_by_libtorch(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd,
                                  const AttentionRule& rule) {
-  return rule.documents_bk.defined() ? of_each_document(q_btnd, k_btmd, v_btmd, rule) : of_whole_rows(q_btnd, k_btmd, v_btmd, rule);
+  return rule.documents_bk.defined() ? of_each_document(q_btnd, k_btmd, v_btmd, rule)
+                                     : of_whole_rows(q_btnd, k_btmd, v_btmd, rule);
 }
 
-at::Tensor gpu_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd, const AttentionRule& rule) {
+at::Tensor gpu_attention(const at::Tensor& q_btnd, const at::Tensor& k_btmd, const at::Tensor& v_btmd,
+                         const AttentionRule& rule) {
   const std::int64_t t = q_btnd.size(1);
-  // A row of one position has no second document. (The flash kernel's way for single queries does not take empty documents.)
+  // A row of one position has no second document. (The flash kernel's way for single queries does not take empty
+  // documents.)
   const bool has_documents = rule.documents_bk.defined() && t > 1;
   const std::int64_t window = rule.window < t ? rule.window : 0;
-  const auto where_defined = [](const at::Tensor& tensor) { return tensor.defined() ? std::make_optional(tensor) : std::nullopt; };
+  const auto where_defined = [](const at::Tensor& tensor) {
+    return tensor.defined() ? std::make_optional(tensor) : std::nullopt;
+  };
   const std::optional<at::Tensor> sinks = where_defined(rule.sinks_n);
   const std::optional<at::Tensor> documents = has_documents ? std::make_optional(rule.documents_bk) : std::nullopt;
   if ((has_documents || window > 0 || sinks) && takes_flash(q_btnd, k_btmd, v_btmd)) {
     return FlashAttention::apply(q_btnd, k_btmd, v_btmd, sinks, documents, scale_of(rule, q_btnd.size(3)), window);
   }
-  const bool has_gradient = c10::GradMode::is_enabled() && (q_btnd.requires_grad() || k_btmd.requires_grad() || v_btmd.requires_grad() ||
-                                                            (sinks && sinks->requires_grad()));
+  const bool has_gradient =
+      c10::GradMode::is_enabled() &&
+      (q_btnd.requires_grad() || k_btmd.requires_grad() || v_btmd.requires_grad() || (sinks && sinks->requires_grad()));
   if (!has_gradient) return attention_by_libtorch(q_btnd, k_btmd, v_btmd, rule);
   return GpuAttention::apply(q_btnd, k_btmd, v_btmd, sinks, where_defined(rule.documents_bk), rule.scale, rule.window);
 }

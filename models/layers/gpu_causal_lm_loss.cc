@@ -27,10 +27,16 @@ struct WantedGradients {
 class ChunkedLoss {
  public:
   // `gradient_divisor`: null for gradients that are not divided.
-  ChunkedLoss(const at::Tensor& hidden_nh, const at::Tensor& weight_vh, const at::Tensor& labels_n, const double* gradient_divisor,
-              const CausalLmLossSettings& settings, std::int64_t step, bool with_gradient)
-      : hidden_nh_(hidden_nh), weight_vh_(weight_vh), labels_n_(labels_n), gradient_divisor_(gradient_divisor),
-        settings_(settings), cap_(settings.logit_softcap), with_gradient_(with_gradient),
+  ChunkedLoss(const at::Tensor& hidden_nh, const at::Tensor& weight_vh, const at::Tensor& labels_n,
+              const double* gradient_divisor, const CausalLmLossSettings& settings, std::int64_t step,
+              bool with_gradient)
+      : hidden_nh_(hidden_nh),
+        weight_vh_(weight_vh),
+        labels_n_(labels_n),
+        gradient_divisor_(gradient_divisor),
+        settings_(settings),
+        cap_(settings.logit_softcap),
+        with_gradient_(with_gradient),
         losses_n_(at::empty({hidden_nh.size(0)}, hidden_nh.options().dtype(at::kFloat))),
         log_sums_n_(settings.z_loss > 0 ? at::empty_like(losses_n_) : at::Tensor()),
         logits_(at::empty({std::min(step, hidden_nh.size(0)), weight_vh.size(0)}, hidden_nh.options())) {}
@@ -40,16 +46,17 @@ class ChunkedLoss {
     at::Tensor logits_cv = logits_.narrow(0, 0, count);
     at::mm_out(logits_cv, hidden_nh_.narrow(0, begin, count), weight_vh_.t());
     cap_.apply(logits_cv);
-    gpu_kernels().cross_entropy(kernel_dtype(hidden_nh_),
-                                {.logits = logits_cv.mutable_data_ptr(),
-                                 .labels = labels_n_.const_data_ptr<std::int64_t>() + begin,
-                                 .losses = losses_n_.mutable_data_ptr<float>() + begin,
-                                 .divisor = gradient_divisor_,
-                                 .columns = weight_vh_.size(0),
-                                 .with_gradient = with_gradient_,
-                                 .z_loss = static_cast<float>(settings_.z_loss),
-                                 .log_sums = log_sums_n_.defined() ? log_sums_n_.mutable_data_ptr<float>() + begin : nullptr},
-                                count, gpu_kernels().current_stream());
+    gpu_kernels().cross_entropy(
+        kernel_dtype(hidden_nh_),
+        {.logits = logits_cv.mutable_data_ptr(),
+         .labels = labels_n_.const_data_ptr<std::int64_t>() + begin,
+         .losses = losses_n_.mutable_data_ptr<float>() + begin,
+         .divisor = gradient_divisor_,
+         .columns = weight_vh_.size(0),
+         .with_gradient = with_gradient_,
+         .z_loss = static_cast<float>(settings_.z_loss),
+         .log_sums = log_sums_n_.defined() ? log_sums_n_.mutable_data_ptr<float>() + begin : nullptr},
+        count, gpu_kernels().current_stream());
     if (with_gradient_) cap_.apply_gradient(logits_cv);
     return logits_cv;
   }
@@ -66,8 +73,9 @@ class ChunkedLoss {
  private:
   static at::Tensor divided_sum(const at::Tensor& numbers_n, const double* divisor) {
     at::Tensor result = at::empty({}, numbers_n.options());
-    gpu_kernels().sum_losses({numbers_n.const_data_ptr<float>(), numbers_n.numel(), divisor, result.mutable_data_ptr<float>()},
-                             gpu_kernels().current_stream());
+    gpu_kernels().sum_losses(
+        {numbers_n.const_data_ptr<float>(), numbers_n.numel(), divisor, result.mutable_data_ptr<float>()},
+        gpu_kernels().current_stream());
     return result;
   }
 
@@ -93,11 +101,12 @@ void use_up(AutogradContext* context) {
   context->saved_data["is_used"] = true;
 }
 
-// One chunk: the gradient of the logits is kept, and the products wait for the backward, where the weight's is added to the
-// leaf's gradient at once.
+// One chunk: the gradient of the logits is kept, and the products wait for the backward, where the weight's is added to
+// the leaf's gradient at once.
 struct OneChunkLoss : torch::autograd::Function<OneChunkLoss> {
   static variable_list forward(AutogradContext* context, const at::Tensor& hidden_any, const at::Tensor& weight_vh,
-                               const at::Tensor& labels_n, const at::Tensor& divisor, const CausalLmLossSettings& settings, WantedGradients wanted) {
+                               const at::Tensor& labels_n, const at::Tensor& divisor,
+                               const CausalLmLossSettings& settings, WantedGradients wanted) {
     const at::Tensor hidden_nh = hidden_any.contiguous();
     const double* of_loss = divisor.const_data_ptr<double>();
     ChunkedLoss chunks(hidden_nh, weight_vh, labels_n, of_loss, settings, hidden_nh.size(0), wanted.any());
@@ -121,8 +130,9 @@ struct OneChunkLoss : torch::autograd::Function<OneChunkLoss> {
 
 // Several chunks, or fp16, whose gradients are divided late: both gradients are made along with the loss.
 struct ManyChunksLoss : torch::autograd::Function<ManyChunksLoss> {
-  static variable_list forward(AutogradContext* context, const at::Tensor& hidden_any, const at::Tensor& weight_vh, const at::Tensor& labels_n,
-                               const at::Tensor& divisor, const CausalLmLossSettings& settings, WantedGradients wanted, std::int64_t step) {
+  static variable_list forward(AutogradContext* context, const at::Tensor& hidden_any, const at::Tensor& weight_vh,
+                               const at::Tensor& labels_n, const at::Tensor& divisor,
+                               const CausalLmLossSettings& settings, WantedGradients wanted, std::int64_t step) {
     const at::Tensor hidden_nh = hidden_any.contiguous();
     const bool divides_late = hidden_nh.scalar_type() == at::kHalf;
     const double* of_loss = divisor.const_data_ptr<double>();
@@ -162,8 +172,8 @@ struct ManyChunksLoss : torch::autograd::Function<ManyChunksLoss> {
 
 }  // namespace
 
-Tensors gpu_causal_lm_loss(const at::Tensor& hidden_nh, const at::Tensor& weight_vh, const at::Tensor& labels_n, const at::Tensor& divisor,
-                           const CausalLmLossSettings& settings, std::int64_t chunk_tokens) {
+Tensors gpu_causal_lm_loss(const at::Tensor& hidden_nh, const at::Tensor& weight_vh, const at::Tensor& labels_n,
+                           const at::Tensor& divisor, const CausalLmLossSettings& settings, std::int64_t chunk_tokens) {
   TORCH_CHECK(labels_n.scalar_type() == at::kLong && labels_n.device() == hidden_nh.device(),
               "causal_lm_loss: needs labels of int64 where the hidden states are, not ", labels_n.toString());
   TORCH_CHECK(divisor.numel() == 1, "causal_lm_loss: the divisor has ", divisor.numel(), " elements, not one");
@@ -177,7 +187,8 @@ Tensors gpu_causal_lm_loss(const at::Tensor& hidden_nh, const at::Tensor& weight
   if (hidden_nh.size(0) <= chunk_tokens && hidden_nh.scalar_type() != at::kHalf) {
     return OneChunkLoss::apply(hidden_nh, weight_vh, labels_n.contiguous(), divisor_there, settings, wanted);
   }
-  return ManyChunksLoss::apply(hidden_nh, weight_vh, labels_n.contiguous(), divisor_there, settings, wanted, chunk_tokens);
+  return ManyChunksLoss::apply(hidden_nh, weight_vh, labels_n.contiguous(), divisor_there, settings, wanted,
+                               chunk_tokens);
 }
 
 }  // namespace rp::models

@@ -34,8 +34,8 @@ struct ExpertRows {
   std::int64_t expert, first, count;
 };
 
-// oneDNN makes code for each number of rows that it meets, which takes ten times as long as the product of an expert with it. So its
-// products of bf16 have a multiple of this.
+// oneDNN makes code for each number of rows that it meets, which takes ten times as long as the product of an expert
+// with it. So its products of bf16 have a multiple of this.
 constexpr std::int64_t kRowStep = 32;
 
 std::int64_t padded_count(const at::Tensor& rows, std::int64_t count) {
@@ -60,7 +60,8 @@ at::Tensor padded_rows(const at::Tensor& x_nh, const ExpertRows& rows) {
   return padded == rows.count ? own : at::constant_pad_nd(own, {0, 0, 0, padded - rows.count});
 }
 
-// Calls visit(rows) for each expert with rows. The experts are shared among LibTorch's threads: each one's product is too small for several.
+// Calls visit(rows) for each expert with rows. The experts are shared among LibTorch's threads: each one's product is
+// too small for several.
 template <typename Visit>
 void for_each_expert(const at::Tensor& counts_e, std::int64_t num_rows, const Visit& visit) {
   const at::Tensor counts = counts_e.to(at::kCPU).contiguous();
@@ -68,12 +69,13 @@ void for_each_expert(const at::Tensor& counts_e, std::int64_t num_rows, const Vi
   std::int64_t first = 0;
   for (std::int64_t expert = 0; expert < counts.numel(); ++expert) {
     const std::int64_t count = counts.const_data_ptr<std::int64_t>()[expert];
-    TORCH_CHECK(count >= 0 && count <= num_rows - first, "grouped_linear: expert ", expert, " has ", count, " rows, but ",
-                num_rows - first, " of ", num_rows, " are left");
+    TORCH_CHECK(count >= 0 && count <= num_rows - first, "grouped_linear: expert ", expert, " has ", count,
+                " rows, but ", num_rows - first, " of ", num_rows, " are left");
     if (count > 0) experts.push_back({expert, first, count});
     first += count;
   }
-  TORCH_CHECK(first == num_rows, "grouped_linear: the experts have ", first, " rows together, but there are ", num_rows);
+  TORCH_CHECK(first == num_rows, "grouped_linear: the experts have ", first, " rows together, but there are ",
+              num_rows);
   at::parallel_for(0, static_cast<std::int64_t>(experts.size()), 1, [&](std::int64_t begin, std::int64_t end) {
     const c10::NoGradGuard no_grad;  // other threads have a mode of their own
     for (std::int64_t i = begin; i < end; ++i) visit(experts[static_cast<std::size_t>(i)]);
@@ -114,10 +116,12 @@ struct ExpertByExpert {
   }
 
   // Rounded as grad_weight() before it is added.
-  static void add_grad_weight(const at::Tensor& total_eoh, const at::Tensor& grad_no, const at::Tensor& x_nh, const at::Tensor& counts_e) {
+  static void add_grad_weight(const at::Tensor& total_eoh, const at::Tensor& grad_no, const at::Tensor& x_nh,
+                              const at::Tensor& counts_e) {
     const at::ScalarType dtype = product_dtype(x_nh);
     for_each_expert(counts_e, x_nh.size(0), [&](const ExpertRows& rows) {
-      add_to_floats(total_eoh[rows.expert], at::mm(padded_rows(grad_no, rows).to(dtype).t(), padded_rows(x_nh, rows).to(dtype)));
+      add_to_floats(total_eoh[rows.expert],
+                    at::mm(padded_rows(grad_no, rows).to(dtype).t(), padded_rows(x_nh, rows).to(dtype)));
     });
   }
 };
@@ -143,7 +147,8 @@ struct OfLibtorch {
     return grad_eoh.masked_fill_(counts_e.eq(0).view({-1, 1, 1}), 0);
   }
 
-  static void add_grad_weight(const at::Tensor& total_eoh, const at::Tensor& grad_no, const at::Tensor& x_nh, const at::Tensor& counts_e) {
+  static void add_grad_weight(const at::Tensor& total_eoh, const at::Tensor& grad_no, const at::Tensor& x_nh,
+                              const at::Tensor& counts_e) {
     total_eoh.add_(grad_weight(grad_no, x_nh, total_eoh, counts_e));
   }
 };
@@ -152,9 +157,11 @@ struct OfLibtorch {
 struct OfKernels {
   static at::Tensor prepared(const at::Tensor& x_nh, const at::Tensor& counts_e) {
     const std::int64_t rows = x_nh.size(0), experts = counts_e.size(0);
-    const at::Tensor counts = counts_e.contiguous(), plan = at::empty({expert_plan_size(rows, experts)}, counts_e.options());
-    gpu_kernels().plan_experts({counts.const_data_ptr<std::int64_t>(), plan.mutable_data_ptr<std::int64_t>(), rows, experts},
-                               gpu_kernels().current_stream());
+    const at::Tensor counts = counts_e.contiguous(),
+                     plan = at::empty({expert_plan_size(rows, experts)}, counts_e.options());
+    gpu_kernels().plan_experts(
+        {counts.const_data_ptr<std::int64_t>(), plan.mutable_data_ptr<std::int64_t>(), rows, experts},
+        gpu_kernels().current_stream());
     return plan;
   }
 
@@ -195,7 +202,8 @@ struct OfKernels {
     return grad_eoh;
   }
 
-  static void add_grad_weight(const at::Tensor& total_eoh, const at::Tensor& grad_no, const at::Tensor& x_nh, const at::Tensor& plan) {
+  static void add_grad_weight(const at::Tensor& total_eoh, const at::Tensor& grad_no, const at::Tensor& x_nh,
+                              const at::Tensor& plan) {
     GroupedProduct call = call_of(grad_no, total_eoh.sizes(), plan);
     call.other_rows_in = x_nh.const_data_ptr();
     call.add_to = total_eoh.mutable_data_ptr<float>();
@@ -208,7 +216,8 @@ template <typename Way>
 struct GroupedLinear : torch::autograd::Function<GroupedLinear<Way>> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x_any, const at::Tensor& weight_any,
                             const at::Tensor& counts_e) {
-    const at::Tensor x_nh = x_any.contiguous(), weight_eoh = weight_any.contiguous(), prepared = Way::prepared(x_nh, counts_e);
+    const at::Tensor x_nh = x_any.contiguous(), weight_eoh = weight_any.contiguous(),
+                     prepared = Way::prepared(x_nh, counts_e);
     context->save_for_backward({x_nh, weight_eoh, prepared});
     return Way::forward(x_nh, weight_eoh, prepared);
   }
@@ -233,8 +242,8 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear<Way>> {
 at::Tensor grouped_linear(const at::Tensor& x_nh, const at::Tensor& weight_eoh, const at::Tensor& counts_e) {
   TORCH_CHECK(x_nh.dim() == 2 && weight_eoh.dim() == 3 && x_nh.size(1) == weight_eoh.size(2) &&
                   x_nh.scalar_type() == weight_eoh.scalar_type(),
-              "grouped_linear: rows ", x_nh.toString(), " ", x_nh.sizes(), " do not fit weights ", weight_eoh.toString(), " ",
-              weight_eoh.sizes());
+              "grouped_linear: rows ", x_nh.toString(), " ", x_nh.sizes(), " do not fit weights ",
+              weight_eoh.toString(), " ", weight_eoh.sizes());
   TORCH_CHECK(counts_e.scalar_type() == at::kLong && counts_e.dim() == 1 && counts_e.size(0) == weight_eoh.size(0),
               "grouped_linear: needs a number of rows of int64 for each of ", weight_eoh.size(0), " experts, not ",
               counts_e.toString(), " ", counts_e.sizes());

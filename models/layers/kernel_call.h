@@ -8,8 +8,8 @@
 
 #include <algorithm>
 
-#include "kernels/gpu_kernels.h"
 #include "kernels/cpu/layer_kernels.h"
+#include "kernels/gpu_kernels.h"
 #include "models/layers/scalar_type.h"
 
 namespace rp::models {
@@ -20,8 +20,8 @@ inline bool runs_on_gpu(const at::Tensor& tensor) { return tensor.is_cuda() || g
 // The dtype of a tensor that kernels work on. Throws c10::Error where they take none such.
 inline DType kernel_dtype(const at::Tensor& tensor) {
   const at::ScalarType type = tensor.scalar_type();
-  TORCH_CHECK(type == at::kBFloat16 || type == at::kHalf || type == at::kFloat, "needs a bf16, fp16 or fp32 tensor, not ",
-              tensor.toString(), " on ", tensor.device());
+  TORCH_CHECK(type == at::kBFloat16 || type == at::kHalf || type == at::kFloat,
+              "needs a bf16, fp16 or fp32 tensor, not ", tensor.toString(), " on ", tensor.device());
   return dtype_of(type);
 }
 

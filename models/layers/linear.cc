@@ -26,8 +26,8 @@ at::Tensor any_values(const at::Tensor& x, const at::Tensor& weight_oi) {
   return at::empty(shape, x.options());
 }
 
-// fp16 on the CPU. Keeps the operands in fp16 and widens them again for backward, whose gradients of weight and bias stay
-// fp32.
+// fp16 on the CPU. Keeps the operands in fp16 and widens them again for backward, whose gradients of weight and bias
+// stay fp32.
 struct WidenedLinear : torch::autograd::Function<WidenedLinear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight_oi,
                             const std::optional<at::Tensor>& bias_o, bool is_read) {
@@ -43,7 +43,8 @@ struct WidenedLinear : torch::autograd::Function<WidenedLinear> {
     const at::Tensor &x = saved[0], &weight_oi = saved[1];
     const at::Tensor grad_no = grads[0].reshape({-1, weight_oi.size(0)}).to(at::kFloat);
     variable_list result(4);
-    if (context->needs_input_grad(0)) result[0] = at::mm(grad_no, weight_oi.to(at::kFloat)).view(x.sizes()).to(x.scalar_type());
+    if (context->needs_input_grad(0))
+      result[0] = at::mm(grad_no, weight_oi.to(at::kFloat)).view(x.sizes()).to(x.scalar_type());
     if (context->needs_input_grad(1)) result[1] = at::mm(grad_no.t(), x.reshape({-1, x.size(-1)}).to(at::kFloat));
     if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) result[2] = grad_no.sum(0);
     return result;
@@ -52,8 +53,8 @@ struct WidenedLinear : torch::autograd::Function<WidenedLinear> {
 
 at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
-// bf16 on the CPU: LibTorch's products, with its bits. Its autograd would widen the gradient of the weight before it adds it to the
-// leaf's; here that is one pass. And it would compute what nothing reads.
+// bf16 on the CPU: LibTorch's products, with its bits. Its autograd would widen the gradient of the weight before it
+// adds it to the leaf's; here that is one pass. And it would compute what nothing reads.
 struct Bf16Linear : torch::autograd::Function<Bf16Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight_oi,
                             const std::optional<at::Tensor>& bias_o, bool is_read) {
@@ -80,13 +81,14 @@ at::Tensor cpu_linear(const at::Tensor& x, const LinearWeights& weights, bool is
     return plain_linear(x, weights);
   }
   const std::optional<at::Tensor> bias_o = weights.bias_o.defined() ? std::make_optional(weights.bias_o) : std::nullopt;
-  return is_half ? WidenedLinear::apply(x, weights.weight_oi, bias_o, is_read) : Bf16Linear::apply(x, weights.weight_oi, bias_o, is_read);
+  return is_half ? WidenedLinear::apply(x, weights.weight_oi, bias_o, is_read)
+                 : Bf16Linear::apply(x, weights.weight_oi, bias_o, is_read);
 }
 
 struct GpuLinears : torch::autograd::Function<GpuLinears> {
   // `bias_of`: by weight, its bias among `biases`, or -1.
-  static variable_list forward(AutogradContext* context, const at::Tensor& x, at::TensorList weights, at::TensorList biases,
-                               const std::vector<std::int64_t>& bias_of, bool is_read) {
+  static variable_list forward(AutogradContext* context, const at::Tensor& x, at::TensorList weights,
+                               at::TensorList biases, const std::vector<std::int64_t>& bias_of, bool is_read) {
     variable_list saved = {x}, results;
     for (std::size_t i = 0; i < weights.size(); ++i) {
       saved.push_back(weights[i]);
@@ -94,7 +96,8 @@ struct GpuLinears : torch::autograd::Function<GpuLinears> {
         results.push_back(any_values(x, weights[i]));
         continue;
       }
-      results.push_back(plain_linear(x, {weights[i], bias_of[i] < 0 ? at::Tensor() : biases[static_cast<std::size_t>(bias_of[i])]}));
+      results.push_back(
+          plain_linear(x, {weights[i], bias_of[i] < 0 ? at::Tensor() : biases[static_cast<std::size_t>(bias_of[i])]}));
     }
     context->save_for_backward(saved);
     context->saved_data["bias_of"] = bias_of;
@@ -148,7 +151,9 @@ std::vector<at::Tensor> products(const at::Tensor& x, const std::vector<LinearWe
 
 }  // namespace
 
-at::Tensor linear(const at::Tensor& x, const LinearWeights& weights, bool is_read) { return linears(x, {weights}, is_read)[0]; }
+at::Tensor linear(const at::Tensor& x, const LinearWeights& weights, bool is_read) {
+  return linears(x, {weights}, is_read)[0];
+}
 
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<LinearWeights>& weights, bool is_read) {
   if (takes_adapted_linears(x, weights)) return adapted_linears(x, weights, is_read);

@@ -1,5 +1,6 @@
 // models/layers/logit_cap.h
-// Capped logits: c * tanh(logits / c), as Gemma has them (arXiv 2408.00118, section 2), each operation rounded as transformers does it.
+// Capped logits: c * tanh(logits / c), as Gemma has them (arXiv 2408.00118, section 2), each operation rounded as
+// transformers does it.
 #pragma once
 
 #include <ATen/ATen.h>

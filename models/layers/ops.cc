@@ -20,8 +20,9 @@ constexpr std::int64_t kRowsPerPartialSum = 64;
 
 std::int64_t num_rows(const at::Tensor& x) { return x.numel() / x.size(-1); }
 
-// grad_x and, on the CPU where the weight is trained, the fp32 gradient of the weight. A defined grad_sum is added to grad_x: on the CPU as
-// one more operation, so that it is rounded twice, as in an addition of its own; on a GPU before the only rounding.
+// grad_x and, on the CPU where the weight is trained, the fp32 gradient of the weight. A defined grad_sum is added to
+// grad_x: on the CPU as one more operation, so that it is rounded twice, as in an addition of its own; on a GPU before
+// the only rounding.
 variable_list cpu_rms_norm_grad(const at::Tensor& x, const at::Tensor& weight_h, const at::Tensor& rstd,
                                 const at::Tensor& grad_y, const at::Tensor& grad_sum, NormKind kind, bool is_trained) {
   const std::int64_t columns = x.size(-1), rows = num_rows(x);
@@ -29,8 +30,14 @@ variable_list cpu_rms_norm_grad(const at::Tensor& x, const at::Tensor& weight_h,
   const at::Tensor grad_x = at::empty_like(x);
   at::Tensor partial_sums;
   if (is_trained) partial_sums = at::zeros({std::max<std::int64_t>(num_sums, 1), columns}, rstd.options());
-  const RmsNormGradRows call{grad_y.const_data_ptr(), x.const_data_ptr(), weight_h.const_data_ptr(),
-                             rstd.const_data_ptr<float>(), grad_x.mutable_data_ptr(), nullptr, columns, kind};
+  const RmsNormGradRows call{grad_y.const_data_ptr(),
+                             x.const_data_ptr(),
+                             weight_h.const_data_ptr(),
+                             rstd.const_data_ptr<float>(),
+                             grad_x.mutable_data_ptr(),
+                             nullptr,
+                             columns,
+                             kind};
   const DType dtype = kernel_dtype(x);
   float* sums = is_trained ? partial_sums.mutable_data_ptr<float>() : nullptr;
   at::parallel_for(0, num_sums, 1, [&](std::int64_t first, std::int64_t last) {
@@ -47,41 +54,48 @@ variable_list cpu_rms_norm_grad(const at::Tensor& x, const at::Tensor& weight_h,
 }
 
 variable_list gpu_rms_norm_grad(const at::Tensor& x, const at::Tensor& weight_h, const at::Tensor& rstd,
-                                const at::Tensor& grad_y, const at::Tensor& grad_sum, NormKind kind, bool /*is_trained*/) {
+                                const at::Tensor& grad_y, const at::Tensor& grad_sum, NormKind kind,
+                                bool /*is_trained*/) {
   const std::int64_t columns = x.size(-1), rows = num_rows(x);
   const at::Tensor grad_x = at::empty_like(x), grad_weight_h = at::empty({columns}, rstd.options());
   const at::Tensor partial_sums = at::empty({num_row_sums(rows), columns}, rstd.options());
-  gpu_kernels().rms_norm_grad(kernel_dtype(x),
-                              {grad_y.const_data_ptr(), grad_sum.defined() ? grad_sum.const_data_ptr() : nullptr,
-                               x.const_data_ptr(), weight_h.const_data_ptr(), rstd.const_data_ptr<float>(),
-                               grad_x.mutable_data_ptr(), grad_weight_h.mutable_data_ptr<float>(),
-                               partial_sums.mutable_data_ptr<float>(), columns, kind},
-                              rows, gpu_kernels().current_stream());
+  gpu_kernels().rms_norm_grad(
+      kernel_dtype(x),
+      {grad_y.const_data_ptr(), grad_sum.defined() ? grad_sum.const_data_ptr() : nullptr, x.const_data_ptr(),
+       weight_h.const_data_ptr(), rstd.const_data_ptr<float>(), grad_x.mutable_data_ptr(),
+       grad_weight_h.mutable_data_ptr<float>(), partial_sums.mutable_data_ptr<float>(), columns, kind},
+      rows, gpu_kernels().current_stream());
   return {grad_x, grad_weight_h};
 }
 
-variable_list rms_norm_grad(const AutogradContext* context, const at::Tensor& grad_y, const at::Tensor& grad_sum, bool is_trained) {
+variable_list rms_norm_grad(const AutogradContext* context, const at::Tensor& grad_y, const at::Tensor& grad_sum,
+                            bool is_trained) {
   const variable_list saved = context->get_saved_variables();
   const auto kind = static_cast<NormKind>(context->saved_data.at("kind").toInt());
   return (runs_on_gpu(saved[0]) ? gpu_rms_norm_grad : cpu_rms_norm_grad)(
-      saved[0], saved[1], saved[2], grad_y.contiguous(), grad_sum.defined() ? grad_sum.contiguous() : grad_sum, kind, is_trained);
+      saved[0], saved[1], saved[2], grad_y.contiguous(), grad_sum.defined() ? grad_sum.contiguous() : grad_sum, kind,
+      is_trained);
 }
 
 // y and rstd of RmsNormRows.
 void run_rms_norm(const at::Tensor& x, const at::Tensor& weight_h, const at::Tensor& y, const at::Tensor& rstd,
                   double epsilon, NormKind kind) {
-  const RmsNormRows call{x.const_data_ptr(), weight_h.const_data_ptr(), y.mutable_data_ptr(),
-                         rstd.mutable_data_ptr<float>(), x.size(-1), static_cast<float>(epsilon), kind};
+  const RmsNormRows call{x.const_data_ptr(),
+                         weight_h.const_data_ptr(),
+                         y.mutable_data_ptr(),
+                         rstd.mutable_data_ptr<float>(),
+                         x.size(-1),
+                         static_cast<float>(epsilon),
+                         kind};
   const DType dtype = kernel_dtype(x);
   if (runs_on_gpu(x)) return gpu_kernels().rms_norm(dtype, call, num_rows(x), gpu_kernels().current_stream());
-  share_rows(num_rows(x), x.size(-1), [&](std::int64_t begin, std::int64_t end) {
-    layer_kernels().rms_norm(dtype, call, begin, end);
-  });
+  share_rows(num_rows(x), x.size(-1),
+             [&](std::int64_t begin, std::int64_t end) { layer_kernels().rms_norm(dtype, call, begin, end); });
 }
 
 struct RmsNorm : torch::autograd::Function<RmsNorm> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_any, const at::Tensor& weight_h, double epsilon,
-                            NormKind kind) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_any, const at::Tensor& weight_h,
+                            double epsilon, NormKind kind) {
     const at::Tensor x = x_any.contiguous();
     const at::Tensor y = at::empty_like(x);
     const at::Tensor rstd = at::empty({num_rows(x)}, x.options().dtype(at::kFloat));
@@ -102,17 +116,18 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
   static variable_list forward(AutogradContext* context, const at::Tensor& x_any, const at::Tensor& residual_any,
                                const at::Tensor& weight_h, double epsilon, NormKind kind) {
     const at::Tensor x = x_any.contiguous(), residual = residual_any.contiguous();
-    TORCH_CHECK(x.sizes() == residual.sizes() && x.scalar_type() == residual.scalar_type(), "add_rms_norm: ", x.toString(),
-                " ", x.sizes(), " and ", residual.toString(), " ", residual.sizes(), " do not fit");
+    TORCH_CHECK(x.sizes() == residual.sizes() && x.scalar_type() == residual.scalar_type(),
+                "add_rms_norm: ", x.toString(), " ", x.sizes(), " and ", residual.toString(), " ", residual.sizes(),
+                " do not fit");
     const at::Tensor sum = runs_on_gpu(x) ? at::empty_like(x) : x + residual;
     const at::Tensor y = at::empty_like(x);
     const at::Tensor rstd = at::empty({num_rows(x)}, x.options().dtype(at::kFloat));
     if (runs_on_gpu(x)) {
-      gpu_kernels().add_rms_norm(kernel_dtype(x),
-                                 {x.const_data_ptr(), residual.const_data_ptr(), weight_h.const_data_ptr(),
-                                  sum.mutable_data_ptr(), y.mutable_data_ptr(), rstd.mutable_data_ptr<float>(), x.size(-1),
-                                  static_cast<float>(epsilon), kind},
-                                 num_rows(x), gpu_kernels().current_stream());
+      gpu_kernels().add_rms_norm(
+          kernel_dtype(x),
+          {x.const_data_ptr(), residual.const_data_ptr(), weight_h.const_data_ptr(), sum.mutable_data_ptr(),
+           y.mutable_data_ptr(), rstd.mutable_data_ptr<float>(), x.size(-1), static_cast<float>(epsilon), kind},
+          num_rows(x), gpu_kernels().current_stream());
     } else {
       run_rms_norm(sum, weight_h, y, rstd, epsilon, kind);
     }
@@ -123,7 +138,8 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    if (!grads[1].defined()) return {grads[0], grads[0], at::Tensor(), at::Tensor(), at::Tensor()};  // only the sum was used
+    if (!grads[1].defined())
+      return {grads[0], grads[0], at::Tensor(), at::Tensor(), at::Tensor()};  // only the sum was used
     const variable_list result = rms_norm_grad(context, grads[1], grads[0], context->needs_input_grad(2));
     return {result[0], result[0], result[1], at::Tensor(), at::Tensor()};
   }
@@ -133,19 +149,25 @@ struct Rotate : torch::autograd::Function<Rotate> {
   static at::Tensor run(const at::Tensor& x_any, const at::Tensor& cosine, const at::Tensor& sine, bool back) {
     const at::Tensor x = x_any.contiguous();
     const at::Tensor y = at::empty_like(x);
-    TORCH_CHECK(cosine.device() == x.device(), "rotate_heads: the table is on ", cosine.device(), ", x on ", x.device());
+    TORCH_CHECK(cosine.device() == x.device(), "rotate_heads: the table is on ", cosine.device(), ", x on ",
+                x.device());
     TORCH_CHECK(cosine.size(0) == x.size(1) || cosine.size(0) == x.size(0) * x.size(1), "rotate_heads: a table of ",
                 cosine.size(0), " rows does not fit ", x.sizes());
-    const RotateRows call{x.const_data_ptr(), y.mutable_data_ptr(), cosine.const_data_ptr<float>(),
-                          sine.const_data_ptr<float>(), cosine.size(0), x.size(2), x.size(3), back};
+    const RotateRows call{x.const_data_ptr(),
+                          y.mutable_data_ptr(),
+                          cosine.const_data_ptr<float>(),
+                          sine.const_data_ptr<float>(),
+                          cosine.size(0),
+                          x.size(2),
+                          x.size(3),
+                          back};
     const DType dtype = kernel_dtype(x);
     if (runs_on_gpu(x)) {
       gpu_kernels().rotate(dtype, call, x.size(0) * x.size(1), gpu_kernels().current_stream());
       return y;
     }
-    share_rows(x.size(0) * x.size(1), x.size(2) * x.size(3), [&](std::int64_t begin, std::int64_t end) {
-      layer_kernels().rotate(dtype, call, begin, end);
-    });
+    share_rows(x.size(0) * x.size(1), x.size(2) * x.size(3),
+               [&](std::int64_t begin, std::int64_t end) { layer_kernels().rotate(dtype, call, begin, end); });
     return y;
   }
 
@@ -162,7 +184,8 @@ struct Rotate : torch::autograd::Function<Rotate> {
 };
 
 struct GatedUnit : torch::autograd::Function<GatedUnit> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_any, const at::Tensor& up_any, Activation activation) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_any, const at::Tensor& up_any,
+                            Activation activation) {
     const at::Tensor gate = gate_any.contiguous(), up = up_any.contiguous();
     const at::Tensor y = at::empty_like(gate);
     const Glu call{gate.const_data_ptr(), up.const_data_ptr(), y.mutable_data_ptr(), activation};
@@ -173,9 +196,8 @@ struct GatedUnit : torch::autograd::Function<GatedUnit> {
       gpu_kernels().glu(dtype, call, gate.numel(), gpu_kernels().current_stream());
       return y;
     }
-    share_elements(gate.numel(), [&](std::int64_t begin, std::int64_t end) {
-      layer_kernels().glu(dtype, call, begin, end);
-    });
+    share_elements(gate.numel(),
+                   [&](std::int64_t begin, std::int64_t end) { layer_kernels().glu(dtype, call, begin, end); });
     return y;
   }
 
@@ -183,17 +205,16 @@ struct GatedUnit : torch::autograd::Function<GatedUnit> {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor grad_y = grads[0].contiguous();
     const at::Tensor grad_gate = at::empty_like(saved[0]), grad_up = at::empty_like(saved[1]);
-    const GluGrad call{grad_y.const_data_ptr(), saved[0].const_data_ptr(), saved[1].const_data_ptr(),
-                       grad_gate.mutable_data_ptr(), grad_up.mutable_data_ptr(),
-                       static_cast<Activation>(context->saved_data["activation"].toInt())};
+    const GluGrad call{grad_y.const_data_ptr(),    saved[0].const_data_ptr(),
+                       saved[1].const_data_ptr(),  grad_gate.mutable_data_ptr(),
+                       grad_up.mutable_data_ptr(), static_cast<Activation>(context->saved_data["activation"].toInt())};
     const DType dtype = kernel_dtype(grad_y);
     if (runs_on_gpu(grad_y)) {
       gpu_kernels().glu_grad(dtype, call, grad_y.numel(), gpu_kernels().current_stream());
       return {grad_gate, grad_up, at::Tensor()};
     }
-    share_elements(grad_y.numel(), [&](std::int64_t begin, std::int64_t end) {
-      layer_kernels().glu_grad(dtype, call, begin, end);
-    });
+    share_elements(grad_y.numel(),
+                   [&](std::int64_t begin, std::int64_t end) { layer_kernels().glu_grad(dtype, call, begin, end); });
     return {grad_gate, grad_up, at::Tensor()};
   }
 };
@@ -204,7 +225,8 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight_h, double epsi
   return RmsNorm::apply(x, weight_h, epsilon, kind);
 }
 
-NormalisedSum add_rms_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight_h, double epsilon, NormKind kind) {
+NormalisedSum add_rms_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight_h, double epsilon,
+                           NormKind kind) {
   const variable_list result = AddRmsNorm::apply(x, residual, weight_h, epsilon, kind);
   return {result[0], result[1]};
 }
@@ -213,6 +235,8 @@ at::Tensor rotate_heads(const at::Tensor& x_btnd, const RotaryTable& table) {
   return Rotate::apply(x_btnd, table.cosine_td2, table.sine_td2);
 }
 
-at::Tensor glu(const at::Tensor& gate, const at::Tensor& up, Activation activation) { return GatedUnit::apply(gate, up, activation); }
+at::Tensor glu(const at::Tensor& gate, const at::Tensor& up, Activation activation) {
+  return GatedUnit::apply(gate, up, activation);
+}
 
 }  // namespace rp::models

@@ -18,22 +18,23 @@ namespace {
 at::Tensor stretched_by_wavelength(const at::Tensor& frequencies, const RopeConfig& scaling) {
   const auto original = static_cast<double>(scaling.original_positions);
   const at::Tensor wavelengths = (2.0 * std::numbers::pi) / frequencies;
-  const at::Tensor divided = at::where(wavelengths > original / scaling.low_freq_factor, frequencies / scaling.factor,
-                                       frequencies);
-  const at::Tensor smooth = (original / wavelengths - scaling.low_freq_factor) /
-                            (scaling.high_freq_factor - scaling.low_freq_factor);
+  const at::Tensor divided =
+      at::where(wavelengths > original / scaling.low_freq_factor, frequencies / scaling.factor, frequencies);
+  const at::Tensor smooth =
+      (original / wavelengths - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
   const at::Tensor blended = (1.0 - smooth) * divided / scaling.factor + smooth * divided;
   const at::Tensor between = (wavelengths >= original / scaling.high_freq_factor)
                                  .logical_and(wavelengths <= original / scaling.low_freq_factor);
   return at::where(between, blended, divided);
 }
 
-// YaRN: pairs that turn more than beta_fast times within the original context stay, those that turn less than beta_slow times
-// are stretched, and those between are mixed by a ramp over the pairs.
+// YaRN: pairs that turn more than beta_fast times within the original context stay, those that turn less than beta_slow
+// times are stretched, and those between are mixed by a ramp over the pairs.
 at::Tensor stretched_by_ramp(const at::Tensor& exponents, const RopeConfig& rope, std::int64_t head_dim) {
   const auto dim = static_cast<double>(head_dim);
   const auto pair_with_turns = [&](double turns) {
-    return dim * std::log(static_cast<double>(rope.original_positions) / (turns * 2 * std::numbers::pi)) / (2 * std::log(rope.theta));
+    return dim * std::log(static_cast<double>(rope.original_positions) / (turns * 2 * std::numbers::pi)) /
+           (2 * std::log(rope.theta));
   };
   double low = pair_with_turns(rope.beta_fast), high = pair_with_turns(rope.beta_slow);
   if (rope.truncates) {
@@ -69,19 +70,23 @@ RotaryTable make_rotary_table(const at::Tensor& frequencies, std::int64_t length
     const at::Tensor sine_td2 = at::empty_like(cosine_td2);
     // Of the dtype only the rounding is asked, and beyond fp32 there is none.
     const bool is_half = dtype == at::kBFloat16 || dtype == at::kHalf;
-    gpu_kernels().rotary_table(is_half ? dtype_of(dtype) : DType::kFloat32,
-                               {frequencies.const_data_ptr<float>(), cosine_td2.mutable_data_ptr<float>(),
-                                sine_td2.mutable_data_ptr<float>(), length, frequencies.size(0), static_cast<float>(factor)},
-                               gpu_kernels().current_stream());
+    gpu_kernels().rotary_table(
+        is_half ? dtype_of(dtype) : DType::kFloat32,
+        {frequencies.const_data_ptr<float>(), cosine_td2.mutable_data_ptr<float>(), sine_td2.mutable_data_ptr<float>(),
+         length, frequencies.size(0), static_cast<float>(factor)},
+        gpu_kernels().current_stream());
     return {cosine_td2, sine_td2};
   }
   const at::Tensor positions = at::arange(length, at::kFloat);
   const at::Tensor angles = positions.unsqueeze(1) * frequencies.unsqueeze(0);
-  const auto rounded = [&](const at::Tensor& values) { return (factor == 1 ? values : values * factor).to(dtype).to(at::kFloat); };
+  const auto rounded = [&](const at::Tensor& values) {
+    return (factor == 1 ? values : values * factor).to(dtype).to(at::kFloat);
+  };
   return {rounded(angles.cos()), rounded(angles.sin())};
 }
 
-std::optional<RotaryTable> growing_table(const RotaryTable& table, double growth, std::int64_t positions, at::ScalarType dtype) {
+std::optional<RotaryTable> growing_table(const RotaryTable& table, double growth, std::int64_t positions,
+                                         at::ScalarType dtype) {
   const std::int64_t length = table.cosine_td2.size(0);
   if (growth == 0 || length <= positions) return std::nullopt;
   const at::Tensor times = (at::arange(length, table.cosine_td2.options()) / static_cast<double>(positions)).floor();

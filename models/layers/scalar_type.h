@@ -23,13 +23,16 @@ static_assert(std::size(kScalarTypes) == kNumDTypes);
 
 }  // namespace internal
 
-[[nodiscard]] constexpr at::ScalarType scalar_type_of(DType dtype) { return internal::kScalarTypes[static_cast<std::size_t>(dtype)]; }
+[[nodiscard]] constexpr at::ScalarType scalar_type_of(DType dtype) {
+  return internal::kScalarTypes[static_cast<std::size_t>(dtype)];
+}
 
 // Throws rp::Error (kUsage) for a format that the runtime does not have: complex numbers and the like.
 [[nodiscard]] inline DType dtype_of(at::ScalarType type) {
   const auto* found = std::find(std::begin(internal::kScalarTypes), std::end(internal::kScalarTypes), type);
   if (found != std::end(internal::kScalarTypes)) return static_cast<DType>(found - std::begin(internal::kScalarTypes));
-  throw Error(ExitCode::kUsage, cat("tensors of dtype ", at::toString(type), " cannot travel between stages, nor be saved"));
+  throw Error(ExitCode::kUsage,
+              cat("tensors of dtype ", at::toString(type), " cannot travel between stages, nor be saved"));
 }
 
 }  // namespace rp

@@ -7,8 +7,9 @@
 namespace rp::models {
 
 // While it lives, where deterministic algorithms are asked for at all, warn_only is off. Some of LibTorch's operators
-// (attention's backward) have an algorithm with a fixed order, but take it only then; a process that only wants to be warned of
-// operators without one would not get it. The mode is the process's: no other thread may compute in the meantime.
+// (attention's backward) have an algorithm with a fixed order, but take it only then; a process that only wants to be
+// warned of operators without one would not get it. The mode is the process's: no other thread may compute in the
+// meantime.
 class StrictDeterminism {
  public:
   StrictDeterminism()

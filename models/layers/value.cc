@@ -9,7 +9,8 @@ namespace rp {
 
 namespace {
 
-constexpr std::array<const char*, 8> kNames = {"nothing", "a tensor", "a boolean", "an integer", "a number", "a text", "a list", "a map"};
+constexpr std::array<const char*, 8> kNames = {"nothing",  "a tensor", "a boolean", "an integer",
+                                               "a number", "a text",   "a list",    "a map"};
 
 [[noreturn]] void refuse(const Value& value, const char* wanted) {
   throw Error(ExitCode::kUsage, cat("an argument of the call is ", kNames[value.variant().index()], ", not ", wanted));
@@ -44,7 +45,8 @@ Tensors Value::tensors() const {
 const Value& Value::at(std::size_t index) const {
   const List& values = list();
   if (index < values.size()) return values[index];
-  throw Error(ExitCode::kUsage, cat("the arguments of the call have no number ", index, ": the list has ", values.size(), ", counted from 0"));
+  throw Error(ExitCode::kUsage, cat("the arguments of the call have no number ", index, ": the list has ",
+                                    values.size(), ", counted from 0"));
 }
 
 const Value& Value::at(const std::string& key) const {

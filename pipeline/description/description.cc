@@ -30,8 +30,9 @@ std::string shape_text(at::IntArrayRef shape) {
 
 ParameterRequest& find_parameter(std::vector<LayerRequest>& layers, const ParameterUse& use) {
   auto& parameters = layers[static_cast<std::size_t>(use.layer)].parameters;
-  const auto found = std::find_if(parameters.begin(), parameters.end(),
-                                  [&use](const ParameterRequest& parameter) { return parameter.name == use.parameter; });
+  const auto found = std::find_if(parameters.begin(), parameters.end(), [&use](const ParameterRequest& parameter) {
+    return parameter.name == use.parameter;
+  });
   if (found != parameters.end()) return *found;
   std::vector<std::string> names;
   for (const ParameterRequest& parameter : parameters) names.push_back(parameter.name);
@@ -46,8 +47,9 @@ void check_groups(const LayerRequest& layer) {
     if (parameter.tied_group < 0) continue;
     const auto [place, is_new] = first.emplace(parameter.tied_group, parameter.name);
     if (is_new) continue;
-    throw Error(ExitCode::kUsage, cat("tie(): '", place->second, "' and '", parameter.name, "' of one layer (", layer.name,
-                                      ") are tied to the same parameter; let the layer use one parameter twice"));
+    throw Error(ExitCode::kUsage,
+                cat("tie(): '", place->second, "' and '", parameter.name, "' of one layer (", layer.name,
+                    ") are tied to the same parameter; let the layer use one parameter twice"));
   }
 }
 
@@ -58,10 +60,12 @@ void tie_parameters(const Model& model, std::vector<LayerRequest>& layers) {
     ParameterRequest& second = find_parameter(layers, second_use);
     if (first.shape != second.shape) {
       throw Error(ExitCode::kUsage,
-                  cat("tie(): '", first.name, "' of layer ", first_use.layer, " is ", shape_text(first.shape), ", but '",
-                      second.name, "' of layer ", second_use.layer, " is ", shape_text(second.shape)));
+                  cat("tie(): '", first.name, "' of layer ", first_use.layer, " is ", shape_text(first.shape),
+                      ", but '", second.name, "' of layer ", second_use.layer, " is ", shape_text(second.shape)));
     }
-    const int group = first.tied_group >= 0 ? first.tied_group : second.tied_group >= 0 ? second.tied_group : num_groups++;
+    const int group = first.tied_group >= 0    ? first.tied_group
+                      : second.tied_group >= 0 ? second.tied_group
+                                               : num_groups++;
     const int merged = first.tied_group >= 0 && second.tied_group >= 0 ? second.tied_group : -1;
     first.tied_group = second.tied_group = group;
     if (merged < 0 || merged == group) continue;
@@ -79,7 +83,8 @@ void tie_parameters(const Model& model, std::vector<LayerRequest>& layers) {
 std::vector<LayerRequest> describe_layers(const Model& model) {
   if (model.num_layers() == 0) throw Error(ExitCode::kUsage, "the model has no layers");
   if (model.num_layers() > kMaxLayers) {
-    throw Error(ExitCode::kUsage, cat("the model has ", model.num_layers(), " layers; at most ", kMaxLayers, " are possible"));
+    throw Error(ExitCode::kUsage,
+                cat("the model has ", model.num_layers(), " layers; at most ", kMaxLayers, " are possible"));
   }
   std::vector<LayerRequest> layers;
   for (const LayerSpec& spec : model.layers()) {
@@ -88,8 +93,9 @@ std::vector<LayerRequest> describe_layers(const Model& model) {
     const std::unique_ptr<Layer> layer = spec.make();
     for (const NamedParameter& parameter : layer->parameters()) {
       if (!at::isFloatingType(parameter.value.scalar_type())) {
-        throw Error(ExitCode::kUsage, cat("parameter '", parameter.name, "'", of_layer, " is of dtype ",
-                                          at::toString(parameter.value.scalar_type()), "; only floating point can be trained"));
+        throw Error(ExitCode::kUsage,
+                    cat("parameter '", parameter.name, "'", of_layer, " is of dtype ",
+                        at::toString(parameter.value.scalar_type()), "; only floating point can be trained"));
       }
       request.parameters.push_back({.name = parameter.name,
                                     .dtype = dtype_of(model.dtype()),
@@ -100,7 +106,8 @@ std::vector<LayerRequest> describe_layers(const Model& model) {
     for (const NamedBuffer& buffer : layer->buffers()) {
       ++request.num_buffers;
       if (buffer.value.defined() && buffer.value.requires_grad()) {
-        throw Error(ExitCode::kUsage, cat("buffer '", buffer.name, "'", of_layer, " requires a gradient; make it a parameter"));
+        throw Error(ExitCode::kUsage,
+                    cat("buffer '", buffer.name, "'", of_layer, " requires a gradient; make it a parameter"));
       }
     }
     layers.push_back(std::move(request));
@@ -120,12 +127,14 @@ std::uint64_t fingerprint(const Model& model, const std::vector<Loss>& losses) {
 
 void compare_layers(const Model& model, const Catalogue& catalogue, const PipelineRecord& pipeline) {
   const std::string remedy =
-      "; every process must describe the same model: what stands before Session::start() may not depend on the process, "
-      "the time or on random numbers";
-  const std::string of_pipeline = catalogue.pipelines().size() > 1 ? cat(" of pipeline '", pipeline.name.data(), "'") : "";
+      "; every process must describe the same model: what stands before Session::start() may not depend on the "
+      "process, the time or on random numbers";
+  const std::string of_pipeline =
+      catalogue.pipelines().size() > 1 ? cat(" of pipeline '", pipeline.name.data(), "'") : "";
   if (model.num_layers() != static_cast<int>(pipeline.num_layers)) {
-    throw Error(ExitCode::kUserError, cat("the processes differ: the coordinator's model", of_pipeline, " has ",
-                                          pipeline.num_layers, " layers, this worker's has ", model.num_layers(), remedy));
+    throw Error(ExitCode::kUserError,
+                cat("the processes differ: the coordinator's model", of_pipeline, " has ", pipeline.num_layers,
+                    " layers, this worker's has ", model.num_layers(), remedy));
   }
   for (int layer = 0; layer < model.num_layers(); ++layer) {
     const LayerSpec& spec = model.layers()[static_cast<std::size_t>(layer)];
@@ -136,7 +145,8 @@ void compare_layers(const Model& model, const Catalogue& catalogue, const Pipeli
                                             " in this worker", remedy));
     }
     if (spec.arguments_hash != record.arguments_hash) {
-      throw Error(ExitCode::kUserError, cat(who, " (", spec.name, ") was given other arguments than in the coordinator", remedy));
+      throw Error(ExitCode::kUserError,
+                  cat(who, " (", spec.name, ") was given other arguments than in the coordinator", remedy));
     }
   }
 }
@@ -154,15 +164,15 @@ void compare_parameters(const std::vector<NamedParameter>& parameters, const Cat
     const TensorDesc& desc = expected[i].desc;
     const at::IntArrayRef shape(desc.shape.data(), static_cast<std::size_t>(desc.rank));
     if (parameters[i].name != expected[i].name.data() || parameters[i].value.sizes() != shape) {
-      throw Error(ExitCode::kUserError,
-                  cat(who, " has the parameter ", expected[i].name.data(), " ", shape_text(shape),
-                      " in the coordinator and ", parameters[i].name, " ", shape_text(parameters[i].value.sizes()),
-                      " in this worker"));
+      throw Error(ExitCode::kUserError, cat(who, " has the parameter ", expected[i].name.data(), " ", shape_text(shape),
+                                            " in the coordinator and ", parameters[i].name, " ",
+                                            shape_text(parameters[i].value.sizes()), " in this worker"));
     }
     const bool is_trained = catalogue.weight_groups()[catalogue.uses()[expected[i].use].group].is_trained != 0;
     if (parameters[i].value.requires_grad() != is_trained) {
-      throw Error(ExitCode::kUserError, cat(who, ": the parameter ", parameters[i].name, " is ",
-                                            is_trained ? "trained" : "frozen", " in the coordinator, but not in this worker"));
+      throw Error(ExitCode::kUserError,
+                  cat(who, ": the parameter ", parameters[i].name, " is ", is_trained ? "trained" : "frozen",
+                      " in the coordinator, but not in this worker"));
     }
   }
 }

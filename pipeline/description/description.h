@@ -11,9 +11,9 @@
 
 namespace rp {
 
-// The layers' parameters with their tied groups, and the number of buffers. Builds one layer at a time. Throws rp::Error
-// (kUsage) for a tie whose name or shape does not fit, for parameters that are not floating point, for buffers that require
-// a gradient, for a model without layers.
+// The layers' parameters with their tied groups, and the number of buffers. Builds one layer at a time. Throws
+// rp::Error (kUsage) for a tie whose name or shape does not fit, for parameters that are not floating point, for
+// buffers that require a gradient, for a model without layers.
 [[nodiscard]] std::vector<LayerRequest> describe_layers(const Model& model);
 
 // A number that all processes must agree on: losses, ties and the working dtype. Layers are compared one by one.

@@ -13,7 +13,8 @@ namespace {
 // Seeds the default generator for the initial weights of one layer and puts the program's own state back at the end.
 class InitialSeed {
  public:
-  InitialSeed(std::uint64_t seed, int layer) : generator_(at::detail::getDefaultCPUGenerator()), saved_(generator_.get_state()) {
+  InitialSeed(std::uint64_t seed, int layer)
+      : generator_(at::detail::getDefaultCPUGenerator()), saved_(generator_.get_state()) {
     generator_.set_current_seed(seed * 0x9e3779b97f4a7c15ULL + static_cast<std::uint64_t>(layer) + 1);
   }
   ~InitialSeed() { generator_.set_state(saved_); }
@@ -42,8 +43,8 @@ void write_parameter(const TensorRecord& record, const NamedParameter& parameter
 
 }  // namespace
 
-std::map<int, std::vector<NamedBuffer>> write_initial_weights(const Model& model, const PipelineRecord& pipeline, Store& store,
-                                                              const std::function<void()>& on_layer) {
+std::map<int, std::vector<NamedBuffer>> write_initial_weights(const Model& model, const PipelineRecord& pipeline,
+                                                              Store& store, const std::function<void()>& on_layer) {
   const c10::NoGradGuard no_grad;
   const Catalogue& catalogue = store.catalogue();
   std::map<int, std::vector<NamedBuffer>> buffers;

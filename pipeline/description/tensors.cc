@@ -28,7 +28,8 @@ Tensors tensors_over(const std::vector<TensorView>& views, c10::Device device) {
 
 at::Tensor parameter_view(Store& store, const TensorRecord& parameter, std::uint64_t copy) {
   const WeightGroupRecord& group = store.catalogue().weight_groups()[store.catalogue().uses()[parameter.use].group];
-  const std::byte* data = store.parameters(group.parameter_offset[copy] + parameter.element_offset * dtype_bytes(group.dtype));
+  const std::byte* data =
+      store.parameters(group.parameter_offset[copy] + parameter.element_offset * dtype_bytes(group.dtype));
   return tensor_over({parameter.desc, data});
 }
 
@@ -58,7 +59,8 @@ std::vector<TensorView> views_of(Tensors& tensors, c10::Device device) {
     TensorView view;
     if (tensor.defined()) {
       if (tensor.dim() > kMaxRank) {
-        throw Error(ExitCode::kUsage, cat("a tensor with ", tensor.dim(), " dimensions; at most ", kMaxRank, " can travel"));
+        throw Error(ExitCode::kUsage,
+                    cat("a tensor with ", tensor.dim(), " dimensions; at most ", kMaxRank, " can travel"));
       }
       tensor = tensor.to(device).contiguous();
       view.desc.dtype = dtype_of(tensor.scalar_type());

@@ -19,8 +19,9 @@ namespace rp {
 [[nodiscard]] at::Tensor tensor_over(const std::byte* data, at::IntArrayRef shape, at::ScalarType type,
                                      c10::Device device = c10::kCPU);
 
-// A parameter in the store: working copy `copy` of its weight group; its master, where the newest weights are `version` (not of a
-// frozen one); the moment that the state arena holds of the group at `offset`, undefined if that is kNoOffset.
+// A parameter in the store: working copy `copy` of its weight group; its master, where the newest weights are `version`
+// (not of a frozen one); the moment that the state arena holds of the group at `offset`, undefined if that is
+// kNoOffset.
 [[nodiscard]] at::Tensor parameter_view(Store& store, const TensorRecord& parameter, std::uint64_t copy);
 [[nodiscard]] at::Tensor master_view(Store& store, const TensorRecord& parameter, std::uint64_t version);
 [[nodiscard]] at::Tensor moment_view(Store& store, const TensorRecord& parameter, std::uint64_t offset);
@@ -28,8 +29,8 @@ namespace rp {
 // False for a tied parameter that a lower layer has, too: the lowest one gives name and initial value.
 [[nodiscard]] bool is_first_use(const Catalogue& catalogue, const TensorRecord& parameter);
 
-// The description of dense row-major tensors. `tensors` is made so (contiguous, on `device`) and must outlive the views.
-// Throws rp::Error (kUsage) for more dimensions than a block can describe.
+// The description of dense row-major tensors. `tensors` is made so (contiguous, on `device`) and must outlive the
+// views. Throws rp::Error (kUsage) for more dimensions than a block can describe.
 [[nodiscard]] std::vector<TensorView> views_of(Tensors& tensors, c10::Device device = c10::kCPU);
 
 }  // namespace rp

@@ -1,5 +1,6 @@
 // pipeline/description/value_structure.h
-// A nested value as a block carries it: its tensors, and the structure around them. Byte format: docs/formats/blocks.md.
+// A nested value as a block carries it: its tensors, and the structure around them. Byte format:
+// docs/formats/blocks.md.
 #pragma once
 
 #include <cstddef>

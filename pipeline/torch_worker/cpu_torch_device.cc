@@ -29,7 +29,8 @@ TorchDevice::TensorBytes CpuTorchDevice::take_tensor_bytes() {
 }
 
 void CpuTorchDevice::note_output(const at::Tensor& tensor) {
-  if (tensor.defined()) memory_->count_tensor_as(static_cast<const std::byte*>(tensor.storage().data()), MemoryUse::kOutputs);
+  if (tensor.defined())
+    memory_->count_tensor_as(static_cast<const std::byte*>(tensor.storage().data()), MemoryUse::kOutputs);
 }
 
 void CpuTorchDevice::clear(void* data, std::uint64_t bytes) { std::memset(data, 0, bytes); }

@@ -31,7 +31,8 @@ LayerMeter::Growth LayerMeter::growth() {
 }
 
 // In a longer stage the input is a tensor of the stage's, too; the output has a place of its own in the budget.
-void LayerMeter::note_boundaries(std::size_t layer, const Tensors& inputs, const Tensors& outputs, std::uint64_t peak_bytes) {
+void LayerMeter::note_boundaries(std::size_t layer, const Tensors& inputs, const Tensors& outputs,
+                                 std::uint64_t peak_bytes) {
   LayerMemory& memory = layers_[layer];
   const std::uint64_t input = bytes_of(inputs), output = bytes_of(outputs);
   raise(memory.input_bytes, input);

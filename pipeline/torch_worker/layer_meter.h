@@ -1,6 +1,6 @@
 // pipeline/torch_worker/layer_meter.h
-// What the layers of a task take of the device's memory, from what LibTorch takes and gives back while they are enqueued: that
-// happens in the host's order, whenever the device computes.
+// What the layers of a task take of the device's memory, from what LibTorch takes and gives back while they are
+// enqueued: that happens in the host's order, whenever the device computes.
 //
 // Owned by the TorchStageExecutor; the computing thread's.
 #pragma once

@@ -28,7 +28,8 @@ LayerTime& ResultPages::time(std::size_t layer) const {
 }
 
 std::int64_t* ResultPages::span(std::size_t microbatch, bool is_recompute) const {
-  return reinterpret_cast<std::int64_t*>(current().memory.device + current().spans_offset()) + microbatch * 4 + (is_recompute ? 0 : 2);
+  return reinterpret_cast<std::int64_t*>(current().memory.device + current().spans_offset()) + microbatch * 4 +
+         (is_recompute ? 0 : 2);
 }
 
 void ResultPages::read(std::size_t number, TaskTotals& totals) const {

@@ -1,10 +1,11 @@
 // pipeline/torch_worker/result_pages.h
-// What the device finds out about a task: losses, square sums of gradients, times. The device writes them into a page of the
-// task's; the host reads them when the task is done.
+// What the device finds out about a task: losses, square sums of gradients, times. The device writes them into a page
+// of the task's; the host reads them when the task is done.
 //
-// Owned by the TorchStageExecutor. All calls but read() are the computing thread's; read() may be called by another one, for a page
-// that is downloaded. A page is cleared for a further task in the compute stream, which does not come after its download: a worker has
-// kPages tasks at once, so the task before on the same page was read by the host before the further one can begin.
+// Owned by the TorchStageExecutor. All calls but read() are the computing thread's; read() may be called by another
+// one, for a page that is downloaded. A page is cleared for a further task in the compute stream, which does not come
+// after its download: a worker has kPages tasks at once, so the task before on the same page was read by the host
+// before the further one can begin.
 #pragma once
 
 #include <array>
@@ -38,8 +39,8 @@ class ResultPages {
   // The page is written: its number.
   [[nodiscard]] std::size_t end() const { return num_begun_ % kPages; }
 
-  // The host may read it once the stream of outputs' downloads has done what is enqueued. REQUIRES: that stream comes after what
-  // compute was given before end().
+  // The host may read it once the stream of outputs' downloads has done what is enqueued. REQUIRES: that stream comes
+  // after what compute was given before end().
   void download(std::size_t page) { device_.download(pages_[page].memory); }
 
   // Fills in what is in the page: as many losses as totals.losses say that there are, and the times of totals.times.

@@ -29,7 +29,8 @@ StageLayers::BuiltLayer& StageLayers::built(const Command& command, int layer) {
     });
     compare_parameters(place.parameters, catalogue_, number);
     for (NamedBuffer& buffer : place.buffers) {
-      if (buffer.value.defined() && buffer.value.device() != device_.device()) buffer.value.set_data(buffer.value.to(device_.device()));
+      if (buffer.value.defined() && buffer.value.device() != device_.device())
+        buffer.value.set_data(buffer.value.to(device_.device()));
     }
   }
   return place;
@@ -59,10 +60,11 @@ void StageLayers::bind_parameter(const StageTask& task, const TensorRecord& reco
                                  scalar_type_of(desc.dtype), device_.device()));
   if (!parameter.requires_grad()) return;
   parameter.set_grad_dtype(at::kFloat);
-  parameter.mutable_grad() = memory->accumulator == nullptr
-                                 ? at::Tensor()
-                                 : tensor_over(reinterpret_cast<const std::byte*>(memory->accumulator + record.element_offset),
-                                               shape, at::kFloat, device_.device());
+  parameter.mutable_grad() =
+      memory->accumulator == nullptr
+          ? at::Tensor()
+          : tensor_over(reinterpret_cast<const std::byte*>(memory->accumulator + record.element_offset), shape,
+                        at::kFloat, device_.device());
 }
 
 void StageLayers::take_buffers(const Command& command, const MicrobatchInputs& inputs) {

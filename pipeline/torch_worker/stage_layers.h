@@ -1,9 +1,9 @@
 // pipeline/torch_worker/stage_layers.h
 // The layers that a worker has built, and the memory that their parameters are pointed at.
 //
-// Owned by the TorchStageExecutor; all calls come from the thread that computes. Layers are built when a stage first needs them
-// and kept; their parameters are pointed at the stage's weights, their gradients at its fp32 accumulators, which autograd adds
-// to in place.
+// Owned by the TorchStageExecutor; all calls come from the thread that computes. Layers are built when a stage first
+// needs them and kept; their parameters are pointed at the stage's weights, their gradients at its fp32 accumulators,
+// which autograd adds to in place.
 #pragma once
 
 #include <memory>

@@ -9,8 +9,8 @@
 
 namespace rp {
 
-// Adds the device's time to a number in a page, at the end of what is timed. A device that has failed, and takes no more work, has
-// told so where it was given some, and an exception of that may be on its way.
+// Adds the device's time to a number in a page, at the end of what is timed. A device that has failed, and takes no
+// more work, has told so where it was given some, and an exception of that may be on its way.
 inline void end_time(TorchDevice& device, std::int64_t* total) noexcept {
   try {
     device.add_time(total);
@@ -21,7 +21,9 @@ inline void end_time(TorchDevice& device, std::int64_t* total) noexcept {
 // Adds the device's time until its end to a number in a page.
 class Stopwatch {
  public:
-  Stopwatch(TorchDevice& device, std::int64_t& total) : device_(device), total_(total) { device_.subtract_time(&total_); }
+  Stopwatch(TorchDevice& device, std::int64_t& total) : device_(device), total_(total) {
+    device_.subtract_time(&total_);
+  }
   ~Stopwatch() { end_time(device_, &total_); }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;

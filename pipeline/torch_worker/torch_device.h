@@ -1,9 +1,9 @@
 // pipeline/torch_worker/torch_device.h
 // What a TorchStageExecutor asks of the device that LibTorch computes on, beyond LibTorch itself.
 //
-// Everything but the download of a page happens in the order of the compute stream: at once on the processor, later on a GPU, and the
-// host is told of it in pages of results. Owned by whoever owns the executor. Calls come from the thread that computes, but for reading
-// pages.
+// Everything but the download of a page happens in the order of the compute stream: at once on the processor, later on
+// a GPU, and the host is told of it in pages of results. Owned by whoever owns the executor. Calls come from the thread
+// that computes, but for reading pages.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -17,15 +17,16 @@
 
 namespace rp {
 
-// Memory that the device writes its results to, and where the host finds them once they were downloaded and the task is done.
+// Memory that the device writes its results to, and where the host finds them once they were downloaded and the task is
+// done.
 struct ResultPage {
   std::byte* device = nullptr;
   const std::byte* host = nullptr;
   std::uint64_t bytes = 0;
 };
 
-// Rounds an accumulator into a gradient, and adds up the squares of what is rounded, in an order that depends on nothing but the
-// number of elements.
+// Rounds an accumulator into a gradient, and adds up the squares of what is rounded, in an order that depends on
+// nothing but the number of elements.
 struct GradientRounding {
   const float* accumulator = nullptr;
   std::byte* gradient = nullptr;
@@ -48,11 +49,12 @@ class TorchDevice {
 
   // Lives as long as the device. Throws rp::Error (kNoResource).
   [[nodiscard]] virtual ResultPage make_page(std::uint64_t bytes) = 0;
-  // Enqueues on the stream of outputs' downloads: what the page holds when that stream gets there is what the host will read. The page
-  // is written again only when the host has seen that done.
+  // Enqueues on the stream of outputs' downloads: what the page holds when that stream gets there is what the host will
+  // read. The page is written again only when the host has seen that done.
   virtual void download(const ResultPage& page) = 0;
 
-  // Of the memory that LibTorch's tensors take: now, and the most since the last call; without what note_output() was told of.
+  // Of the memory that LibTorch's tensors take: now, and the most since the last call; without what note_output() was
+  // told of.
   struct TensorBytes {
     std::uint64_t now = 0;
     std::uint64_t peak = 0;

@@ -1,7 +1,7 @@
 #include "pipeline/torch_worker/torch_stage_executor.h"
 
-#include <torch/csrc/autograd/autograd.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <iterator>
@@ -21,7 +21,9 @@ namespace {
 // True for tensors over memory that the worker reuses: they must be copied before they outlive the microbatch.
 bool borrows_memory(const at::Tensor& tensor) { return tensor.storage().allocator() == nullptr; }
 
-bool can_have_gradient(const at::Tensor& tensor) { return tensor.defined() && at::isFloatingType(tensor.scalar_type()); }
+bool can_have_gradient(const at::Tensor& tensor) {
+  return tensor.defined() && at::isFloatingType(tensor.scalar_type());
+}
 
 // Whether somebody asks for the gradient of what enters a layer.
 bool wants_gradient_at(const Command& command, int boundary) {
@@ -51,8 +53,8 @@ std::vector<std::int64_t> versions_of(const Tensors& tensors) {
 
 }  // namespace
 
-TorchStageExecutor::TorchStageExecutor(std::vector<PipelineCode> pipelines, const Catalogue& catalogue, TorchDevice& device,
-                                       Options options, LayerReport report)
+TorchStageExecutor::TorchStageExecutor(std::vector<PipelineCode> pipelines, const Catalogue& catalogue,
+                                       TorchDevice& device, Options options, LayerReport report)
     : pipelines_(std::move(pipelines)),
       catalogue_(catalogue),
       device_(device),
@@ -153,12 +155,14 @@ Tensors TorchStageExecutor::run_layer(const Run& run, int layer, const Tensors& 
     }
     return results;
   });
-  if (!context.saved.empty()) run.outputs.blocks.push_back(output_block(BlockKind::kRecompute, layer, context.saved, layer));
+  if (!context.saved.empty())
+    run.outputs.blocks.push_back(output_block(BlockKind::kRecompute, layer, context.saved, layer));
   return outputs;
 }
 
 // The tensors of a block, and of those that other rounds made, behind them.
-Tensors TorchStageExecutor::with_imports(const Run& run, BlockKind kind, int index, BlockKind import, int num_imports) const {
+Tensors TorchStageExecutor::with_imports(const Run& run, BlockKind kind, int index, BlockKind import,
+                                         int num_imports) const {
   Tensors tensors = tensors_over(run.inputs.tensors(kind, index), device_.device());
   for (int i = 0; i < num_imports; ++i) {
     const Tensors imported = tensors_over(run.inputs.tensors(import, i), device_.device());
@@ -190,7 +194,7 @@ Tensors TorchStageExecutor::forward(const Run& run, int end_layer) {
 }
 
 TorchStageExecutor::Graph TorchStageExecutor::forward_with_graph(const Run& run, int layer, const Tensors& activation,
-                                                                  bool outputs_are_read) {
+                                                                 bool outputs_are_read) {
   const c10::AutoGradMode with_grad(true);
   LayerTime& time = time_of(run.command, layer);
   Stopwatch watch(device_, run.command.phase == Phase::kBackward ? time.recompute_ns : time.forward_ns);
@@ -206,7 +210,8 @@ TorchStageExecutor::Graph TorchStageExecutor::forward_with_graph(const Run& run,
   return graph;
 }
 
-Tensors TorchStageExecutor::backward(const Run& run, int layer, const Graph& graph, const Tensors& gradients, bool is_done) {
+Tensors TorchStageExecutor::backward(const Run& run, int layer, const Graph& graph, const Tensors& gradients,
+                                     bool is_done) {
   Stopwatch watch(device_, time_of(run.command, layer).backward_ns);
   if (report_) report_(layer, run.microbatch);
   meter_.start();
@@ -260,7 +265,8 @@ void TorchStageExecutor::run_fused(const Run& run) {
     activation = graphs.back().outputs;
   }
   if (command.saves(command.end_layer) && first < command.end_layer) {
-    run.outputs.blocks.push_back(output_block(BlockKind::kActivation, command.end_layer, activation, command.end_layer - 1));
+    run.outputs.blocks.push_back(
+        output_block(BlockKind::kActivation, command.end_layer, activation, command.end_layer - 1));
   }
   run_loss(run, activation);
   bool is_done = true;  // the loss's backward went through the last layer's graph
@@ -280,7 +286,9 @@ void TorchStageExecutor::give_input_gradient(const Run& run, Tensors gradients) 
   run.outputs.blocks.push_back(output_block(BlockKind::kGradient, layer, gradients, layer));
 }
 
-int TorchStageExecutor::num_layers_of(const Command& command) const { return pipelines_[command.pipeline].model->num_layers(); }
+int TorchStageExecutor::num_layers_of(const Command& command) const {
+  return pipelines_[command.pipeline].model->num_layers();
+}
 
 void TorchStageExecutor::recompute(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) {
   const Command& command = *task.command;
@@ -291,7 +299,8 @@ void TorchStageExecutor::recompute(const StageTask& task, int microbatch, const 
   const int first = command.has(Command::kGrainLayer) ? command.end_layer - 1 : command.first_layer;
   Tensors activation = activation_at(run, first);
   for (int layer = first; layer < command.end_layer; ++layer) {
-    recomputed_.push_back(forward_with_graph(run, layer, activation, /*outputs_are_read=*/layer + 1 < command.end_layer));
+    recomputed_.push_back(
+        forward_with_graph(run, layer, activation, /*outputs_are_read=*/layer + 1 < command.end_layer));
     activation = recomputed_.back().outputs;
   }
 }
@@ -302,7 +311,8 @@ void TorchStageExecutor::run_backward(const Run& run) {
   // Outside of the pipeline gradients are not scaled.
   if (command.end_layer == num_layers_of(command)) multiply(gradients, run.loss_scale);
   for (int layer = command.end_layer; layer-- > command.first_layer;) {
-    if (recomputed_.empty()) recomputed_.push_back(forward_with_graph(run, layer, activation_at(run, layer), /*outputs_are_read=*/false));
+    if (recomputed_.empty())
+      recomputed_.push_back(forward_with_graph(run, layer, activation_at(run, layer), /*outputs_are_read=*/false));
     gradients = backward(run, layer, recomputed_.back(), gradients, false);
     recomputed_.pop_back();
   }
@@ -311,11 +321,13 @@ void TorchStageExecutor::run_backward(const Run& run) {
 
 Tensors TorchStageExecutor::call_loss(const Run& run, const Tensors& outputs) const {
   const Loss& loss = (*pipelines_[run.command.pipeline].losses)[static_cast<std::size_t>(run.command.loss)];
-  const Tensors tensors = with_imports(run, BlockKind::kArguments, 0, BlockKind::kArgumentImport, run.command.num_argument_imports);
+  const Tensors tensors =
+      with_imports(run, BlockKind::kArguments, 0, BlockKind::kArgumentImport, run.command.num_argument_imports);
   Tensors values = loss.function(outputs, value_of(run.inputs.find(BlockKind::kArguments, 0)->structure, tensors));
   const std::size_t max_values = run.outputs.losses.values.size();
   if (values.empty() || values.size() > max_values) {
-    throw std::runtime_error("the loss function must return one number, or a list of at most " + std::to_string(max_values));
+    throw std::runtime_error("the loss function must return one number, or a list of at most " +
+                             std::to_string(max_values));
   }
   for (const at::Tensor& value : values) {
     if (!value.defined() || value.numel() != 1) {
@@ -330,7 +342,8 @@ void TorchStageExecutor::record_losses(const Run& run, const Tensors& values) {
   LossRecord& record = run.outputs.losses;
   for (const at::Tensor& value : values) {
     double* const place = results_.loss(static_cast<std::size_t>(run.microbatch), record.num++);
-    tensor_over(reinterpret_cast<const std::byte*>(place), {1}, at::kDouble, device_.device()).copy_(value.reshape({1}));
+    tensor_over(reinterpret_cast<const std::byte*>(place), {1}, at::kDouble, device_.device())
+        .copy_(value.reshape({1}));
   }
 }
 
@@ -342,7 +355,8 @@ void TorchStageExecutor::run_loss(const Run& run, const Tensors& outputs) {
   run_user_code(FailureRecord::kLoss, [&] {
     const Tensors values = call_loss(run, outputs);
     Tensors roots;
-    std::copy_if(values.begin(), values.end(), std::back_inserter(roots), [](const at::Tensor& value) { return value.requires_grad(); });
+    std::copy_if(values.begin(), values.end(), std::back_inserter(roots),
+                 [](const at::Tensor& value) { return value.requires_grad(); });
     if (!roots.empty()) torch::autograd::backward(roots, scaled_ones(roots, run.loss_scale));
     record_losses(run, values);
   });

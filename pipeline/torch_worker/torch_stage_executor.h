@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "hoststore/catalogue.h"
-#include "pipeline/torch_worker/layer_meter.h"
 #include "models/recompute_context.h"
+#include "pipeline/torch_worker/layer_meter.h"
 #include "pipeline/torch_worker/result_pages.h"
 #include "pipeline/torch_worker/stage_layers.h"
 #include "pipeline/torch_worker/torch_device.h"
@@ -29,10 +29,11 @@ class TorchStageExecutor : public StageExecutor {
   // Called before each layer runs, forward or backward; for the fault board.
   using LayerReport = std::function<void(int layer, int microbatch)>;
 
-  // The code of each pipeline, catalogue and device must outlive it. Before each layer, the device's generator, which dropout
-  // draws from, is seeded from the pipeline's seed, round, layer and microbatch: a recompute draws what the forward drew.
-  TorchStageExecutor(std::vector<PipelineCode> pipelines, const Catalogue& catalogue, TorchDevice& device, Options options,
-                     LayerReport report = {});
+  // The code of each pipeline, catalogue and device must outlive it. Before each layer, the device's generator, which
+  // dropout draws from, is seeded from the pipeline's seed, round, layer and microbatch: a recompute draws what the
+  // forward drew.
+  TorchStageExecutor(std::vector<PipelineCode> pipelines, const Catalogue& catalogue, TorchDevice& device,
+                     Options options, LayerReport report = {});
 
   // Each kind of layer of a pipeline whose model has an example.
   [[nodiscard]] bool warm_up(Device& device) override;
@@ -63,7 +64,8 @@ class TorchStageExecutor : public StageExecutor {
   void enter_thread();
   void give_buffers(const Run& run);
   void set_random_seed(const Run& run, int layer);
-  [[nodiscard]] Tensors with_imports(const Run& run, BlockKind kind, int index, BlockKind import, int num_imports) const;
+  [[nodiscard]] Tensors with_imports(const Run& run, BlockKind kind, int index, BlockKind import,
+                                     int num_imports) const;
   [[nodiscard]] Tensors activation_at(const Run& run, int boundary) const;
   [[nodiscard]] Tensors run_layer(const Run& run, int layer, const Tensors& inputs, bool outputs_are_read);
   [[nodiscard]] Tensors forward(const Run& run, int end_layer);
@@ -96,7 +98,8 @@ class TorchStageExecutor : public StageExecutor {
   StageLayers layers_;
   LayerMeter meter_;
   ResultPages results_;
-  std::vector<Graph> recomputed_;   // from the stage's first layer on, or of the last one where each is recomputed by itself
+  std::vector<Graph>
+      recomputed_;  // from the stage's first layer on, or of the last one where each is recomputed by itself
 };
 
 }  // namespace rp

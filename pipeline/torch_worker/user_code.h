@@ -13,8 +13,8 @@
 
 namespace rp {
 
-// Whatever it throws becomes a failure of `layer` (or of the loss), in one line. What LibTorch's tensors lack of the device's memory
-// comes as the device's rp::Error.
+// Whatever it throws becomes a failure of `layer` (or of the loss), in one line. What LibTorch's tensors lack of the
+// device's memory comes as the device's rp::Error.
 template <typename Code>
 auto run_user_code(std::int64_t layer, Code&& code) {
   try {
@@ -22,7 +22,8 @@ auto run_user_code(std::int64_t layer, Code&& code) {
   } catch (const LayerFailure&) {
     throw;
   } catch (const Error& error) {
-    throw LayerFailure(layer, error.what(), error.code() == ExitCode::kNoResource ? error.code() : ExitCode::kUserError);
+    throw LayerFailure(layer, error.what(),
+                       error.code() == ExitCode::kNoResource ? error.code() : ExitCode::kUserError);
   } catch (const c10::Error& error) {
     throw LayerFailure(layer, error.what_without_backtrace());
   } catch (const std::exception& error) {

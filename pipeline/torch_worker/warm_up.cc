@@ -18,7 +18,8 @@ namespace {
 // "DecoderLayer 7" is a DecoderLayer.
 std::string without_number(const std::string& name) {
   const std::size_t space = name.rfind(' ');
-  const bool has_number = space != std::string::npos && name.find_first_not_of("0123456789", space + 1) == std::string::npos;
+  const bool has_number =
+      space != std::string::npos && name.find_first_not_of("0123456789", space + 1) == std::string::npos;
   return has_number ? name.substr(0, space) : name;
 }
 
@@ -53,8 +54,9 @@ bool WarmUp::run() {
       run_pipeline(pipeline);
     } catch (const LayerFailure& failure) {
       const std::string where = failure.layer() < 0 ? std::string("the loss") : cat("layer ", failure.layer());
-      throw Error(failure.code(), cat(where, " does not run on the model's example, before the first task: ", failure.what(),
-                                      "; correct what Model::set_example() is given, or leave the warm-up out with --warm-up 0"));
+      throw Error(failure.code(),
+                  cat(where, " does not run on the model's example, before the first task: ", failure.what(),
+                      "; correct what Model::set_example() is given, or leave the warm-up out with --warm-up 0"));
     }
   }
   return has_run;
@@ -90,7 +92,8 @@ Tensors WarmUp::run_layer(const Place& place, Tensors inputs) {
   const MicrobatchOutputs made = run_task(command_of(place, Phase::kForward), given);
   Tensors outputs;
   for (const OutputBlock& block : made.blocks) {
-    if (block.kind == BlockKind::kRecompute) given.blocks.push_back(input_block(block.kind, block.index, block.tensors));
+    if (block.kind == BlockKind::kRecompute)
+      given.blocks.push_back(input_block(block.kind, block.index, block.tensors));
     if (block.kind == BlockKind::kActivation) outputs = tensors_over(block.tensors, device);
   }
   if (place.layer >= catalogue_.first_trained_layer(place.pipeline)) {
@@ -98,7 +101,8 @@ Tensors WarmUp::run_layer(const Place& place, Tensors inputs) {
     given.gradient = input_block(BlockKind::kGradient, place.layer + 1, views_of(gradients, device));
     (void)run_task(command_of(place, Phase::kBackward), given);
   }
-  for (at::Tensor& output : outputs) output = output.defined() ? output.clone() : output;  // the block's memory goes with it
+  for (at::Tensor& output : outputs)
+    output = output.defined() ? output.clone() : output;  // the block's memory goes with it
   return outputs;
 }
 
@@ -138,11 +142,14 @@ Command WarmUp::command_of(const Place& place, Phase phase) const {
 }
 
 std::string WarmUp::kind_of(const Place& place, const Tensors& inputs) const {
-  const int number = static_cast<int>(catalogue_.pipelines()[static_cast<std::size_t>(place.pipeline)].first_layer) + place.layer;
+  const int number =
+      static_cast<int>(catalogue_.pipelines()[static_cast<std::size_t>(place.pipeline)].first_layer) + place.layer;
   const LayerRecord& layer = catalogue_.layer(number);
-  std::string kind = cat(without_number(layer.name.data()), " ", layer.arguments_hash, catalogue_.is_trained(number) ? " trained" : "",
-                         place.layer > catalogue_.first_trained_layer(place.pipeline) ? " passes gradients on" : "");
-  for (const TensorRecord& tensor : catalogue_.tensors_of(number)) kind += cat(" ", tensor.name.data(), shape_text(tensor.desc));
+  std::string kind =
+      cat(without_number(layer.name.data()), " ", layer.arguments_hash, catalogue_.is_trained(number) ? " trained" : "",
+          place.layer > catalogue_.first_trained_layer(place.pipeline) ? " passes gradients on" : "");
+  for (const TensorRecord& tensor : catalogue_.tensors_of(number))
+    kind += cat(" ", tensor.name.data(), shape_text(tensor.desc));
   Tensors copies = inputs;
   for (const TensorView& view : views_of(copies, torch_device_.device())) kind += shape_text(view.desc);
   return kind;
@@ -151,7 +158,8 @@ std::string WarmUp::kind_of(const Place& place, const Tensors& inputs) const {
 int WarmUp::loss_of(int pipeline) const {
   if (example(pipeline).loss.empty()) return -1;
   const std::vector<Loss>& losses = *pipelines_[static_cast<std::size_t>(pipeline)].losses;
-  const auto found = std::find_if(losses.begin(), losses.end(), [&](const Loss& loss) { return loss.name == example(pipeline).loss; });
+  const auto found =
+      std::find_if(losses.begin(), losses.end(), [&](const Loss& loss) { return loss.name == example(pipeline).loss; });
   return found == losses.end() ? -1 : static_cast<int>(found - losses.begin());
 }
 

@@ -1,8 +1,10 @@
 // pipeline/torch_worker/warm_up.h
-// Runs each kind of layer once, forward and backward, on a model's example, before a worker's first task (docs/design/warm-up.md).
+// Runs each kind of layer once, forward and backward, on a model's example, before a worker's first task
+// (docs/design/warm-up.md).
 //
-// It drives a StageExecutor as a worker does, with tasks of one layer, weights of zeros and memory that is given back. Layers are of the
-// same kind if they have the same name except for its number, the same arguments and parameters, and inputs of the same shapes.
+// It drives a StageExecutor as a worker does, with tasks of one layer, weights of zeros and memory that is given back.
+// Layers are of the same kind if they have the same name except for its number, the same arguments and parameters, and
+// inputs of the same shapes.
 #pragma once
 
 #include <map>
@@ -21,9 +23,13 @@ namespace rp {
 class WarmUp {
  public:
   // All must outlive it.
-  WarmUp(StageExecutor& executor, const std::vector<PipelineCode>& pipelines, const Catalogue& catalogue, TorchDevice& torch_device,
-         Device& device)
-      : executor_(executor), pipelines_(pipelines), catalogue_(catalogue), torch_device_(torch_device), device_(device) {}
+  WarmUp(StageExecutor& executor, const std::vector<PipelineCode>& pipelines, const Catalogue& catalogue,
+         TorchDevice& torch_device, Device& device)
+      : executor_(executor),
+        pipelines_(pipelines),
+        catalogue_(catalogue),
+        torch_device_(torch_device),
+        device_(device) {}
 
   // False: no pipeline has an example. Throws rp::Error naming the layer that does not run on its own.
   [[nodiscard]] bool run();

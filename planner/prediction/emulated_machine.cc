@@ -74,8 +74,8 @@ std::vector<LayerWork> EmulatedMachine::layer_times(const std::vector<const Laye
   for (const LayerCost* cost : costs) {
     if (cost == nullptr) {
       throw Error(ExitCode::kUsage, cat("--device ", name, ": the model has no cost for layer ", times.size(), "; ",
-                                        "make the model by models::emulated() (train does so), or give the times in a workload file "
-                                        "(--device sim:FILE.json)"));
+                                        "make the model by models::emulated() (train does so), or give the times in a "
+                                        "workload file (--device sim:FILE.json)"));
     }
     times.push_back(predicted_work(*cost, *gpu, Accumulate::kFp32));
   }

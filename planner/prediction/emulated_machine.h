@@ -22,20 +22,21 @@ struct EmulatedMachine {
   double upload_gbs = 0;
   double download_gbs = 0;
   double optimizer_gbs = 0;
-  double hop_ms = 0;           // of an activation between two GPUs, beyond its copies
-  double copy_latency_ms = 0;  // of each copy
+  double hop_ms = 0;               // of an activation between two GPUs, beyond its copies
+  double copy_latency_ms = 0;      // of each copy
   std::uint64_t memory_bytes = 0;  // of a GPU; 0: without a limit
   std::uint64_t host_memory_bytes = 0;
 
-  // By layer, for one microbatch on a GPU of slowness 1. `costs` has an element for each layer of the model, null where nobody
-  // knows what the layer costs. Throws rp::Error (kUsage) where the machine needs to know, and for a workload of another number
-  // of layers.
+  // By layer, for one microbatch on a GPU of slowness 1. `costs` has an element for each layer of the model, null where
+  // nobody knows what the layer costs. Throws rp::Error (kUsage) where the machine needs to know, and for a workload of
+  // another number of layers.
   [[nodiscard]] std::vector<LayerWork> layer_times(const std::vector<const LayerCost*>& costs) const;
   [[nodiscard]] double slowness_of(int gpu) const;
 };
 
-// `name`: of a GPU's profile; or a path, which has a '/' or ends in ".json", of a profile or a workload. The host of a profile
-// is the server of the published runs. Throws rp::Error: kUsage for a word that is neither, kBadInput for a bad file.
+// `name`: of a GPU's profile; or a path, which has a '/' or ends in ".json", of a profile or a workload. The host of a
+// profile is the server of the published runs. Throws rp::Error: kUsage for a word that is neither, kBadInput for a bad
+// file.
 [[nodiscard]] EmulatedMachine emulated_machine(const std::string& name);
 
 }  // namespace rp

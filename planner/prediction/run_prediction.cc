@@ -46,7 +46,8 @@ std::vector<Rounds> round_choices(const TrainingSetup& setup) {
       choices.push_back({count, setup.rounds_per_step});
       continue;
     }
-    const std::int64_t most = std::min<std::int64_t>(setup.batch, std::max<std::int64_t>(count, max_microbatches(setup)));
+    const std::int64_t most =
+        std::min<std::int64_t>(setup.batch, std::max<std::int64_t>(count, max_microbatches(setup)));
     for (int rounds = 1; std::int64_t{count} * rounds <= most; rounds *= 2) choices.push_back({count, rounds});
   }
   std::erase_if(choices, [&setup](const Rounds& rounds) {
@@ -54,14 +55,20 @@ std::vector<Rounds> round_choices(const TrainingSetup& setup) {
   });
   if (!choices.empty()) return choices;
   if (setup.round_microbatches == 0 && setup.rounds_per_step == 0) return {{setup.batch, 1}};
-  throw Error(ExitCode::kUsage, cat("a step of ", setup.batch, " sequences cannot be cut into ",
-                                    std::max(1, setup.rounds_per_step), " times ", std::max(1, setup.round_microbatches),
-                                    " microbatches; give fewer rounds or microbatches, or a larger --batch-size"));
+  throw Error(ExitCode::kUsage,
+              cat("a step of ", setup.batch, " sequences cannot be cut into ", std::max(1, setup.rounds_per_step),
+                  " times ", std::max(1, setup.round_microbatches),
+                  " microbatches; give fewer rounds or microbatches, or a larger --batch-size"));
 }
 
 MachineRun emulated(const TrainingSetup& setup, const Way& way) {
-  return {.gpu = setup.gpu, .server = setup.server, .num_gpus = setup.num_gpus, .accumulate = setup.accumulate,
-          .host = {.asynchronous = setup.asynchronous, .rounds_per_step = way.rounds.per_step, .recompute = way.recompute,
+  return {.gpu = setup.gpu,
+          .server = setup.server,
+          .num_gpus = setup.num_gpus,
+          .accumulate = setup.accumulate,
+          .host = {.asynchronous = setup.asynchronous,
+                   .rounds_per_step = way.rounds.per_step,
+                   .recompute = way.recompute,
                    .num_microbatches = way.rounds.microbatches},
           .pinned_weights = setup.pinned_weights};
 }
@@ -87,11 +94,12 @@ void fuse_with_head(PlanTask& task, int num_fused) {
 
 // Memory is reckoned for the largest microbatch, times for the mean one.
 StageLimits limits_of(const TrainingSetup& setup, const Way& way) {
-  return stage_limits(costs_of(setup, std::ceil(sequences_of(setup, way.rounds))), setup.gpu.usable_bytes(), way.recompute,
-                      setup.max_fused_layers);
+  return stage_limits(costs_of(setup, std::ceil(sequences_of(setup, way.rounds))), setup.gpu.usable_bytes(),
+                      way.recompute, setup.max_fused_layers);
 }
 
-// Splits of the step are compared by plans that are searched for as long as small models' are: what is chosen is searched for again.
+// Splits of the step are compared by plans that are searched for as long as small models' are: what is chosen is
+// searched for again.
 constexpr std::uint64_t kComparedTasks = 13'500'000;
 
 PlanChoice compared_plan(const PlanTask& task) {
@@ -103,15 +111,17 @@ PlanChoice compared_plan(const PlanTask& task) {
 // nullopt: a plan to compare splits by.
 PlanChoice choose_plan(const TrainingSetup& setup, const Way& way, std::optional<Effort> effort) {
   const RunWork work = run_work(costs_of(setup, sequences_of(setup, way.rounds)), emulated(setup, way));
-  PlanTask task{.workload = work.workload, .round_choices = {way.rounds.microbatches}, .asynchronous = setup.asynchronous,
+  PlanTask task{.workload = work.workload,
+                .round_choices = {way.rounds.microbatches},
+                .asynchronous = setup.asynchronous,
                 .limits = limits_of(setup, way)};
   if (setup.exact_fused_layers >= 0) fuse_with_head(task, setup.exact_fused_layers);
   if (!effort) return compared_plan(task);
   return *effort == Effort::kFast ? fast_plan(task) : thorough_plan(task);
 }
 
-// As many counted steps as keep a run to about half a second: the moments at which something ends are as many as tasks, and each takes
-// longer where there are more GPUs.
+// As many counted steps as keep a run to about half a second: the moments at which something ends are as many as tasks,
+// and each takes longer where there are more GPUs.
 RunLength affordable(RunLength length, std::size_t num_stages, const TrainingSetup& setup, const Rounds& rounds) {
   constexpr std::int64_t kMaxTasks = 120'000, kFewSteps = 2, kFewGpus = 16;
   const std::int64_t tasks = static_cast<std::int64_t>(num_stages) * rounds.microbatches * rounds.per_step;
@@ -127,9 +137,14 @@ RunPrediction predict(const TrainingSetup& setup, const Way& way, const PlanChoi
   const std::vector<LayerCost> costs = costs_of(setup, sequences), largest = costs_of(setup, std::ceil(sequences));
   const MachineRun run = emulated(setup, way);
   const RunWork work = run_work(costs, run);
-  RunPrediction result{.num_gpus = setup.num_gpus, .round_microbatches = way.rounds.microbatches,
-                       .rounds_per_step = way.rounds.per_step, .microbatch_sequences = sequences, .recompute = way.recompute,
-                       .plan = choice.plan, .num_layers = static_cast<int>(costs.size()), .lower_bound_ms = choice.lower_bound_ms};
+  RunPrediction result{.num_gpus = setup.num_gpus,
+                       .round_microbatches = way.rounds.microbatches,
+                       .rounds_per_step = way.rounds.per_step,
+                       .microbatch_sequences = sequences,
+                       .recompute = way.recompute,
+                       .plan = choice.plan,
+                       .num_layers = static_cast<int>(costs.size()),
+                       .lower_bound_ms = choice.lower_bound_ms};
   result.gpu = gpu_memory(largest, choice.plan, way.recompute);
   result.host = host_memory(costs, choice.plan, run.host);
   const std::vector<StageWork> stages = stage_works(work.workload, choice.plan);
@@ -232,18 +247,21 @@ bool fits(const TrainingSetup& setup, std::int64_t sequence_length) {
 
 void check_run_size(const TrainingSetup& setup) {
   if (const std::int64_t layers = setup.model.num_layers(); layers > kMaxPlannedLayers) {
-    throw Error(ExitCode::kUsage, cat("the model has ", layers, " layers; rp-plan plans models of at most ", kMaxPlannedLayers,
-                                      ": give the folder of a model with fewer"));
+    throw Error(ExitCode::kUsage, cat("the model has ", layers, " layers; rp-plan plans models of at most ",
+                                      kMaxPlannedLayers, ": give the folder of a model with fewer"));
   }
-  if (const std::int64_t most = kMaxLayerGpus / std::max<std::int64_t>(1, setup.model.num_layers()); setup.num_gpus > most) {
-    throw Error(ExitCode::kUsage, cat("a model of ", setup.model.num_layers(), " layers is planned for at most ", most, " GPUs, not ",
-                                      setup.num_gpus, ": give fewer --gpus"));
+  if (const std::int64_t most = kMaxLayerGpus / std::max<std::int64_t>(1, setup.model.num_layers());
+      setup.num_gpus > most) {
+    throw Error(ExitCode::kUsage, cat("a model of ", setup.model.num_layers(), " layers is planned for at most ", most,
+                                      " GPUs, not ", setup.num_gpus, ": give fewer --gpus"));
   }
-  const std::int64_t microbatches = std::int64_t{std::max(1, setup.round_microbatches)} * std::max(1, setup.rounds_per_step);
+  const std::int64_t microbatches =
+      std::int64_t{std::max(1, setup.round_microbatches)} * std::max(1, setup.rounds_per_step);
   if (microbatches <= max_microbatches(setup)) return;
-  throw Error(ExitCode::kUsage, cat("a step of ", microbatches, " microbatches is too long to simulate for ", setup.model.num_layers(),
-                                    " layers; at most ", max_microbatches(setup), " are: give fewer --microbatches or --rounds-per-step (each "
-                                    "microbatch has more sequences then)"));
+  throw Error(ExitCode::kUsage,
+              cat("a step of ", microbatches, " microbatches is too long to simulate for ", setup.model.num_layers(),
+                  " layers; at most ", max_microbatches(setup),
+                  " are: give fewer --microbatches or --rounds-per-step (each microbatch has more sequences then)"));
 }
 
 bool fits_host(const TrainingSetup& setup, const RunPrediction& prediction) {
@@ -277,7 +295,8 @@ RunPrediction predict_run(const TrainingSetup& setup, Effort effort) {
 
 RunPrediction predict_plan(const TrainingSetup& setup, const Plan& plan) {
   RP_ASSERT(setup.round_microbatches > 0 && setup.rounds_per_step > 0 && setup.recompute);
-  const Way way{.rounds = {.microbatches = setup.round_microbatches, .per_step = setup.rounds_per_step}, .recompute = *setup.recompute};
+  const Way way{.rounds = {.microbatches = setup.round_microbatches, .per_step = setup.rounds_per_step},
+                .recompute = *setup.recompute};
   const std::vector<LayerCost> costs = costs_of(setup, sequences_of(setup, way.rounds));
   validate_plan(plan, static_cast<int>(costs.size()));
   return predict(setup, way, {.plan = plan}, kPredictedLength);

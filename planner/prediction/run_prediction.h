@@ -33,16 +33,16 @@ struct TrainingSetup {
   bool asynchronous = false;
   Accumulate accumulate = Accumulate::kFp32;
   bool pinned_weights = true;
-  int round_microbatches = 0;  // 0: proposed
-  int rounds_per_step = 0;     // 0: proposed
-  int max_fused_layers = 2;    // beside the head
+  int round_microbatches = 0;                 // 0: proposed
+  int rounds_per_step = 0;                    // 0: proposed
+  int max_fused_layers = 2;                   // beside the head
   std::optional<RecomputeGrain> recompute{};  // nullopt: chosen
-  bool records_spans = false;   // of the prediction's run
-  int exact_fused_layers = -1;  // that many, whether they fit the GPU or not; -1: as they are planned
+  bool records_spans = false;                 // of the prediction's run
+  int exact_fused_layers = -1;                // that many, whether they fit the GPU or not; -1: as they are planned
 };
 
-// The largest that is planned: decoder layers, decoder layers times GPUs, and layers (with embedding and head) times microbatches of a
-// step.
+// The largest that is planned: decoder layers, decoder layers times GPUs, and layers (with embedding and head) times
+// microbatches of a step.
 inline constexpr std::int64_t kMaxPlannedLayers = 1024, kMaxLayerGpus = 8192, kMaxLayerMicrobatchesOfARun = 32'768;
 
 // Steps of a simulated run before the counted ones, and these; fewer of these where a step has many tasks.
@@ -54,8 +54,8 @@ struct RunPrediction {
   int rounds_per_step = 0;
   double microbatch_sequences = 0;  // on average
   RecomputeGrain recompute = RecomputeGrain::kStage;
-  Plan plan{};                      // counts the head as a layer behind embedding and decoder layers
-  int num_layers = 0;               // of the plan
+  Plan plan{};         // counts the head as a layer behind embedding and decoder layers
+  int num_layers = 0;  // of the plan
   GpuMemory gpu{};
   HostMemory host{};
   RunResult run{};
@@ -73,18 +73,18 @@ void check_run_size(const TrainingSetup& setup);
 // With one microbatch of so many sequences. Throws rp::Error (kUsage).
 [[nodiscard]] std::vector<LayerCost> costs_of(const TrainingSetup& setup, double sequences);
 
-// The fastest that is found. Backward stages recompute by stage, or by layer where that is faster and fits the host; it is tried
-// where the GPU's memory keeps a stage from being longer, and would not by layer. Throws rp::Error: kNoResource if nothing fits
-// the GPU, saying what would, kUsage if the batch is too small for the microbatches.
+// The fastest that is found. Backward stages recompute by stage, or by layer where that is faster and fits the host; it
+// is tried where the GPU's memory keeps a stage from being longer, and would not by layer. Throws rp::Error:
+// kNoResource if nothing fits the GPU, saying what would, kUsage if the batch is too small for the microbatches.
 [[nodiscard]] RunPrediction predict_run(const TrainingSetup& setup, Effort effort);
 
-// With this plan, which is kept. REQUIRES: round_microbatches, rounds_per_step and recompute are given. Throws rp::Error (kUsage) for a
-// plan that is not the model's.
+// With this plan, which is kept. REQUIRES: round_microbatches, rounds_per_step and recompute are given. Throws
+// rp::Error (kUsage) for a plan that is not the model's.
 [[nodiscard]] RunPrediction predict_plan(const TrainingSetup& setup, const Plan& plan);
 
-// The longest sequence whose training fits GPU and host with one sequence in a microbatch and as many of them as GPUs in a
-// round; a multiple of 256, 0 if none fits. The same for both grains of recompute: they differ in stages of several layers only,
-// and what needs the least memory are stages of one.
+// The longest sequence whose training fits GPU and host with one sequence in a microbatch and as many of them as GPUs
+// in a round; a multiple of 256, 0 if none fits. The same for both grains of recompute: they differ in stages of
+// several layers only, and what needs the least memory are stages of one.
 [[nodiscard]] std::int64_t longest_sequence(const TrainingSetup& setup);
 
 }  // namespace rp

@@ -18,11 +18,13 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint64_t kMaxBytes = 4 << 20;
-constexpr std::size_t kMaxStages = static_cast<std::size_t>(kMaxLayers) + 1;  // of one list; the head may be one by itself
-const std::vector<std::string> kKeys = {"gpus", "microbatches", "round_microbatches", "hop_ms", "layers", "head", "stages",
-                                        "forward_stages", "backward_stages", "max_fused_layers", "gpu_slowness", "fused_waits",
-                                        "device"};
-const std::vector<std::string> kLayerKeys = {"forward_ms", "backward_ms", "weights_mib", "activation_mib", "saved_mib", "upload_mib"};
+constexpr std::size_t kMaxStages =
+    static_cast<std::size_t>(kMaxLayers) + 1;  // of one list; the head may be one by itself
+const std::vector<std::string> kKeys = {
+    "gpus",           "microbatches",    "round_microbatches", "hop_ms",       "layers",      "head",  "stages",
+    "forward_stages", "backward_stages", "max_fused_layers",   "gpu_slowness", "fused_waits", "device"};
+const std::vector<std::string> kLayerKeys = {"forward_ms",     "backward_ms", "weights_mib",
+                                             "activation_mib", "saved_mib",   "upload_mib"};
 constexpr std::ptrdiff_t kFirstMemoryKey = 2;
 constexpr double kMiB = 1048576;
 
@@ -65,7 +67,8 @@ class Reader {
     const json& value = at(key);
     if (!value.is_array()) fail("\"", key, "\" is not a list");
     if (value.size() < least || value.size() > most) {
-      fail("\"", key, "\" has ", value.size(), " entries; it must have ", least == most ? "" : cat(least, " to "), most);
+      fail("\"", key, "\" has ", value.size(), " entries; it must have ", least == most ? "" : cat(least, " to "),
+           most);
     }
     return value;
   }
@@ -84,14 +87,17 @@ class Reader {
   }
   // Whether it says anything of its memory.
   [[nodiscard]] static bool has_memory(const json& layer) {
-    return std::any_of(kLayerKeys.begin() + kFirstMemoryKey, kLayerKeys.end(), [&layer](const std::string& key) { return layer.contains(key); });
+    return std::any_of(kLayerKeys.begin() + kFirstMemoryKey, kLayerKeys.end(),
+                       [&layer](const std::string& key) { return layer.contains(key); });
   }
   [[nodiscard]] LayerFootprint memory(const json& layer, const std::string& name) const {
     const auto bytes = [&](const char* key) {
-      if (!layer.contains(key)) fail(name, " lacks the key \"", key, "\"; where one has memory, all layers and the head have it");
+      if (!layer.contains(key))
+        fail(name, " lacks the key \"", key, "\"; where one has memory, all layers and the head have it");
       return std::round(number(layer[key], cat(name, ".", key), true, "MiB") * kMiB);
     };
-    LayerFootprint memory{.weights = bytes("weights_mib"), .activation = bytes("activation_mib"), .saved = bytes("saved_mib")};
+    LayerFootprint memory{
+        .weights = bytes("weights_mib"), .activation = bytes("activation_mib"), .saved = bytes("saved_mib")};
     memory.upload = layer.contains("upload_mib") ? bytes("upload_mib") : memory.weights;
     return memory;
   }
@@ -100,8 +106,8 @@ class Reader {
     if (!value.is_object()) fail("\"device\" is no object");
     DeviceSection section;
     const std::map<std::string, double*> figures = {
-        {"upload_gbs", &section.upload_gbs},       {"download_gbs", &section.download_gbs},
-        {"optimizer_gbs", &section.optimizer_gbs}, {"memory_gib", &section.memory_gib},
+        {"upload_gbs", &section.upload_gbs},           {"download_gbs", &section.download_gbs},
+        {"optimizer_gbs", &section.optimizer_gbs},     {"memory_gib", &section.memory_gib},
         {"host_memory_gib", &section.host_memory_gib}, {"time_scale", &section.time_scale}};
     std::vector<std::string> names;
     for (const auto& [name, figure] : figures) names.push_back(name);
@@ -126,8 +132,9 @@ class Reader {
     const std::string text = at(key).get<std::string>();
     const std::optional<std::vector<int>> counts = parse_lengths(text, kMaxStages);
     if (!counts || std::any_of(counts->begin(), counts->end(), [](int count) { return count > kMaxLayers; })) {
-      fail("\"", key, "\" is ", quoted_name(text), "; it must be a list of numbers of layers, or a text such as \"2,1x4,0\", of at most ",
-           kMaxStages, " stages");
+      fail("\"", key, "\" is ", quoted_name(text),
+           "; it must be a list of numbers of layers, or a text such as \"2,1x4,0\", of at most ", kMaxStages,
+           " stages");
     }
     return *counts;
   }
@@ -151,12 +158,14 @@ Plan read_plan(const Reader& reader, int num_layers) {
     reader.fail("has one of \"forward_stages\" and \"backward_stages\"; a plan of RoundPipe needs both");
   }
   const std::vector<int> backward = reader.stages("backward_stages", num_layers);
-  if (backward.empty()) reader.fail("\"backward_stages\" is empty; it begins with the fused stage: the layers beside the head, or 0");
+  if (backward.empty())
+    reader.fail("\"backward_stages\" is empty; it begins with the fused stage: the layers beside the head, or 0");
   Plan plan;
   plan.fused_start = num_layers - backward.front();
   int layer = plan.fused_start;
   for (std::size_t i = 1; i < backward.size(); ++i) {
-    if (backward[i] == 0) reader.fail("\"backward_stages\"[", i, "] is 0; only the first one, which has the head, may be");
+    if (backward[i] == 0)
+      reader.fail("\"backward_stages\"[", i, "] is 0; only the first one, which has the head, may be");
     plan.backward.push_back({layer - backward[i], layer});
     layer -= backward[i];
   }
@@ -173,11 +182,13 @@ Plan read_plan(const Reader& reader, int num_layers) {
 void check_size(const Reader& reader, const Workload& workload) {
   const std::int64_t num_layers = workload.num_layers(), num_microbatches = workload.num_microbatches;
   if (num_layers * num_microbatches > kMaxLayerMicrobatches) {
-    reader.fail("has ", num_layers, " layers and ", num_microbatches, " microbatches; their product may be ", kMaxLayerMicrobatches,
-                " at most: give at most ", kMaxLayerMicrobatches / num_layers, " \"microbatches\" (a step is its rounds one after the other)");
+    reader.fail("has ", num_layers, " layers and ", num_microbatches, " microbatches; their product may be ",
+                kMaxLayerMicrobatches, " at most: give at most ", kMaxLayerMicrobatches / num_layers,
+                " \"microbatches\" (a step is its rounds one after the other)");
   }
   if (const int rounds = workload.num_microbatches / workload.round_microbatches; rounds > kMaxRounds) {
-    reader.fail("cuts a step into ", rounds, " rounds; ", kMaxRounds, " are simulated at most: give \"round_microbatches\" of at least ",
+    reader.fail("cuts a step into ", rounds, " rounds; ", kMaxRounds,
+                " are simulated at most: give \"round_microbatches\" of at least ",
                 (num_microbatches + kMaxRounds - 1) / kMaxRounds, ", or fewer \"microbatches\"");
   }
 }
@@ -193,10 +204,11 @@ WorkloadFile read_workload_file(const std::filesystem::path& path) {
   workload.round_microbatches = workload.num_microbatches;
   if (reader.has("round_microbatches")) {
     file.gives_round = true;
-    workload.round_microbatches = reader.integer(reader.at("round_microbatches"), "\"round_microbatches\"", 1, kMaxMicrobatches);
+    workload.round_microbatches =
+        reader.integer(reader.at("round_microbatches"), "\"round_microbatches\"", 1, kMaxMicrobatches);
     if (workload.num_microbatches % workload.round_microbatches != 0) {
-      reader.fail("\"round_microbatches\" is ", workload.round_microbatches, "; \"microbatches\", ", workload.num_microbatches,
-                  ", must be a multiple of it");
+      reader.fail("\"round_microbatches\" is ", workload.round_microbatches, "; \"microbatches\", ",
+                  workload.num_microbatches, ", must be a multiple of it");
     }
   }
   workload.hop = reader.has("hop_ms") ? reader.number(reader.at("hop_ms"), "\"hop_ms\"", true, "milliseconds") : 0;
@@ -207,13 +219,15 @@ WorkloadFile read_workload_file(const std::filesystem::path& path) {
   check_size(reader, workload);
   const json& layers = reader.at("layers");
   if (Reader::has_memory(reader.at("head")) || std::any_of(layers.begin(), layers.end(), Reader::has_memory)) {
-    for (const json& layer : layers) file.memory.push_back(reader.memory(layer, cat("\"layers\"[", file.memory.size(), "]")));
+    for (const json& layer : layers)
+      file.memory.push_back(reader.memory(layer, cat("\"layers\"[", file.memory.size(), "]")));
     file.memory.push_back(reader.memory(reader.at("head"), "\"head\""));
   }
   if (reader.has("gpu_slowness")) {
     const auto num_gpus = static_cast<std::size_t>(workload.num_gpus);
     for (const json& factor : reader.list("gpu_slowness", num_gpus, num_gpus)) {
-      workload.slowness.push_back(reader.number(factor, cat("\"gpu_slowness\"[", workload.slowness.size(), "]"), false, "times the layers' times"));
+      workload.slowness.push_back(reader.number(factor, cat("\"gpu_slowness\"[", workload.slowness.size(), "]"), false,
+                                                "times the layers' times"));
     }
   }
   workload.fused_waits = false;

@@ -1,5 +1,6 @@
 // planner/prediction/workload_file.h
-// The file of `rp-plan simulate`: times of layers, and their memory and stages if they are given. Its keys: docs/planning.md.
+// The file of `rp-plan simulate`: times of layers, and their memory and stages if they are given. Its keys:
+// docs/planning.md.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,8 @@ struct DeviceSection {
 struct WorkloadFile {
   Workload workload;  // round_microbatches: all of the step where the file does not say
   bool gives_round = false;
-  int max_fused_layers = 2;  // beside the head, where a plan is searched for
-  std::vector<LayerFootprint> memory{};  // of the layers and the head; empty where the file does not say
+  int max_fused_layers = 2;                // beside the head, where a plan is searched for
+  std::vector<LayerFootprint> memory{};    // of the layers and the head; empty where the file does not say
   std::optional<std::vector<int>> stages;  // layers of each, for schedules whose stages are bound to a GPU
   std::optional<Plan> plan;                // for RoundPipe; counts the head as a layer
   DeviceSection device{};                  // of "device"

@@ -11,6 +11,7 @@
 namespace rp {
 
 // With the peak beside it. The whole height stands for `full_bytes`: the same for strips that are compared.
-[[nodiscard]] TimelineStrip memory_strip(const std::string& name, const std::vector<MemorySample>& samples, double full_bytes);
+[[nodiscard]] TimelineStrip memory_strip(const std::string& name, const std::vector<MemorySample>& samples,
+                                         double full_bytes);
 
 }  // namespace rp

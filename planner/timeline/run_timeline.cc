@@ -37,8 +37,10 @@ std::string what_of(const RunSpan& span, const std::vector<LayerRange>& stages) 
   switch (span.kind) {
     case SpanKind::kRecompute: return cat("recompute of ", of_stage, of_microbatch);
     case SpanKind::kCompute:
-      return cat(span.phase == TaskKind::kForward ? "forward of " : span.phase == TaskKind::kFused ? "fused " : "backward of ", of_stage,
-                 of_microbatch);
+      return cat(span.phase == TaskKind::kForward ? "forward of "
+                 : span.phase == TaskKind::kFused ? "fused "
+                                                  : "backward of ",
+                 of_stage, of_microbatch);
     case SpanKind::kUploadInput: return cat("input of ", of_stage, of_microbatch, ", ", bytes_of(span));
     case SpanKind::kUploadWeights: return cat("weights of layer ", span.layer, ", ", bytes_of(span));
     case SpanKind::kDownloadOutput: return cat("output of ", of_stage, of_microbatch, ", ", bytes_of(span));
@@ -63,11 +65,13 @@ std::vector<TimelineSpan>& lane_of(TimelineRow& row, SpanKind kind) {
 
 }  // namespace
 
-TimelineSection run_section(const RunResult& run, const Plan& plan, int num_layers, int num_gpus, int warm_up, int steps) {
+TimelineSection run_section(const RunResult& run, const Plan& plan, int num_layers, int num_gpus, int warm_up,
+                            int steps) {
   RP_ASSERT(static_cast<int>(run.step_ends.size()) >= warm_up + steps);
   TimelineSection section{.title = "Steps with their copies"};
-  section.caption = cat("Layer 0 is the embedding, layer ", num_layers - 1,
-                        " the head. Below each GPU: inputs and weights on their way to it, outputs and gradients on their way back.");
+  section.caption =
+      cat("Layer 0 is the embedding, layer ", num_layers - 1,
+          " the head. Below each GPU: inputs and weights on their way to it, outputs and gradients on their way back.");
   const double first = warm_up == 0 ? 0 : run.step_ends[static_cast<std::size_t>(warm_up) - 1];
   section.first_ms = section.axis_ms = first;
   section.length_ms = run.step_ends[static_cast<std::size_t>(warm_up + steps) - 1] - first;
@@ -77,19 +81,25 @@ TimelineSection run_section(const RunResult& run, const Plan& plan, int num_laye
   for (const RunSpan& span : run.spans) {
     if (span.end <= first || span.start >= first + section.length_ms) continue;
     TimelineRow& row = span.gpu < 0 ? section.rows.back() : section.rows[static_cast<std::size_t>(span.gpu)];
-    TimelineSpan drawn{.start_ms = span.start, .end_ms = span.end, .phase = phase_of(span), .microbatch = span.microbatch, .step = span.step};
+    TimelineSpan drawn{.start_ms = span.start,
+                       .end_ms = span.end,
+                       .phase = phase_of(span),
+                       .microbatch = span.microbatch,
+                       .step = span.step};
     if (span.kind == SpanKind::kCompute) drawn.text = std::to_string(span.microbatch);
     drawn.hover = what_of(span, stages);
     lane_of(row, span.kind).push_back(std::move(drawn));
   }
   for (TimelineRow& row : section.rows) {
     for (auto* lane : {&row.compute, &row.upload_inputs, &row.upload_weights, &row.download}) {
-      std::stable_sort(lane->begin(), lane->end(), [](const TimelineSpan& a, const TimelineSpan& b) { return a.start_ms < b.start_ms; });
+      std::stable_sort(lane->begin(), lane->end(),
+                       [](const TimelineSpan& a, const TimelineSpan& b) { return a.start_ms < b.start_ms; });
     }
   }
   std::vector<MemorySample> gpu, host;
   if (const GpuMemorySample* peak = run.peak_of(0)) {
-    for (const GpuMemorySample& sample : run.gpu_memory.front()) gpu.push_back({sample.time, static_cast<double>(sample.bytes.total())});
+    for (const GpuMemorySample& sample : run.gpu_memory.front())
+      gpu.push_back({sample.time, static_cast<double>(sample.bytes.total())});
     section.strips.push_back(memory_strip("GPU 0 memory", gpu, static_cast<double>(peak->bytes.total())));
   }
   for (const HostMemorySample& sample : run.memory) host.push_back({sample.time, sample.activation_bytes});

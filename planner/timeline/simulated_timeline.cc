@@ -34,7 +34,8 @@ const char* name_of(TaskKind kind) {
 std::string layers_text(const LayerRange& layers, int num_layers) {
   const int end = std::min(layers.end, num_layers);
   if (layers.first >= end) return layers.end > num_layers ? "head" : "no layers";
-  const std::string text = end - layers.first == 1 ? cat("layer ", layers.first) : cat("layers ", layers.first, "-", end - 1);
+  const std::string text =
+      end - layers.first == 1 ? cat("layer ", layers.first) : cat("layers ", layers.first, "-", end - 1);
   return text + (layers.end > num_layers ? " and head" : "");
 }
 
@@ -48,8 +49,9 @@ double end_of_step(const TaskGraph& graph, const Timeline& timeline, int step) {
   return end;
 }
 
-TimelineSection simulated_section(const TaskGraph& graph, const Timeline& timeline, const std::vector<LayerRange>& stages,
-                                  int num_layers, double first_ms, double length_ms, bool several_steps) {
+TimelineSection simulated_section(const TaskGraph& graph, const Timeline& timeline,
+                                  const std::vector<LayerRange>& stages, int num_layers, double first_ms,
+                                  double length_ms, bool several_steps) {
   TimelineSection section{.first_ms = first_ms, .length_ms = length_ms};
   for (const std::vector<int>& order : graph.order) {
     if (section.rows.size() == kMaxDrawnGpus) break;

@@ -19,8 +19,8 @@ inline constexpr int kMaxDrawnGpus = 64;
 // When all tasks of the steps up to `step` are over.
 [[nodiscard]] double end_of_step(const TaskGraph& graph, const Timeline& timeline, int step);
 
-// GPUs as rows, tasks from `first_ms` on, for `length_ms`; `stages`: the layers of each, num_layers being the head. The axis
-// begins at 0. `several_steps`: they are told apart.
+// GPUs as rows, tasks from `first_ms` on, for `length_ms`; `stages`: the layers of each, num_layers being the head. The
+// axis begins at 0. `several_steps`: they are told apart.
 [[nodiscard]] TimelineSection simulated_section(const TaskGraph& graph, const Timeline& timeline,
                                                 const std::vector<LayerRange>& stages, int num_layers, double first_ms,
                                                 double length_ms, bool several_steps);

@@ -171,9 +171,10 @@ std::string timeline_html(const TimelinePage& page) {
     merges = true;
   }
 
-  std::string out = cat("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n<title>", html_text(page.title),
-                        "</title>\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<style>", style(),
-                        "</style></head>\n<body>\n<h1>", html_text(page.title), "</h1>\n");
+  std::string out =
+      cat("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n<title>", html_text(page.title),
+          "</title>\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<style>", style(),
+          "</style></head>\n<body>\n<h1>", html_text(page.title), "</h1>\n");
   out += facts(page.facts) + table(page);
   if (!page.sections.empty()) out += legend(page, merges);
   for (const TimelineSection& section : page.sections) {

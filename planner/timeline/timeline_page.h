@@ -1,6 +1,6 @@
 // planner/timeline/timeline_page.h
-// Timelines as one HTML page that needs nothing else: no network, no fonts, no script. Plain data in, text out; simulations
-// and traces of runs fill the same structs.
+// Timelines as one HTML page that needs nothing else: no network, no fonts, no script. Plain data in, text out;
+// simulations and traces of runs fill the same structs.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct TimelineSpan {
   std::string hover{};      // the page adds the times
 };
 
-// A GPU, or whatever works in a row of its own. Spans of one list are in the order of their beginnings. The phase is read
-// of `compute` only.
+// A GPU, or whatever works in a row of its own. Spans of one list are in the order of their beginnings. The phase is
+// read of `compute` only.
 struct TimelineRow {
   std::string name{};
   std::vector<TimelineSpan> compute{};
@@ -40,9 +40,9 @@ struct TimelinePoint {
 };
 struct TimelineStrip {
   std::string name{};
-  std::string note{};   // below the name, as short
+  std::string note{};  // below the name, as short
   std::string hover{};
-  double full = 0;  // the amount that the whole height stands for
+  double full = 0;                      // the amount that the whole height stands for
   std::vector<TimelinePoint> points{};  // by time; 0 before the first one
 };
 
@@ -77,8 +77,8 @@ struct TimelinePage {
   std::vector<TimelineSection> sections{};  // all in the time scale of the longest
 };
 
-// UTF-8, well-formed XML too. Spans narrower than a fraction of a pixel are merged, as many as it takes to keep the page
-// below about 2 MB.
+// UTF-8, well-formed XML too. Spans narrower than a fraction of a pixel are merged, as many as it takes to keep the
+// page below about 2 MB.
 [[nodiscard]] std::string timeline_html(const TimelinePage& page);
 
 }  // namespace rp

@@ -17,7 +17,7 @@ constexpr int kUnits = 100000;  // the width of a diagram, in what spans are cou
 constexpr int kAxisHeight = 24, kStripHeight = 12, kLaneHeight = 4, kLanePitch = 5, kMaxNameLetters = 16;
 constexpr int kAreaHeight = 30, kAreaPitch = 38;
 constexpr std::size_t kMaxPoints = 2000;  // of a strip; beyond, a step a pixel
-constexpr double kLetterWidth = 6.6;  // px, of the largest letters
+constexpr double kLetterWidth = 6.6;      // px, of the largest letters
 
 const std::array<std::pair<const char*, std::vector<TimelineSpan> TimelineRow::*>, 3> kLanes = {
     {{"I", &TimelineRow::upload_inputs}, {"P", &TimelineRow::upload_weights}, {"D", &TimelineRow::download}}};
@@ -72,11 +72,11 @@ class Drawing {
 
   std::string draw() const {
     std::string out = "<div class=\"d\">" + names() + "<div class=\"b\" tabindex=\"0\">";
-    out +=
-        cat("<svg class=\"t\" height=\"", height_, "\" role=\"img\" aria-label=\"", html_text(section_.title), "\">\n", axis());
+    out += cat("<svg class=\"t\" height=\"", height_, "\" role=\"img\" aria-label=\"", html_text(section_.title),
+               "\">\n", axis());
     std::string labels;
-    out += cat("<svg viewBox=\"0 0 ", kUnits, " ", height_, "\" preserveAspectRatio=\"none\" width=\"100%\" height=\"", height_,
-               "\">\n");
+    out += cat("<svg viewBox=\"0 0 ", kUnits, " ", height_, "\" preserveAspectRatio=\"none\" width=\"100%\" height=\"",
+               height_, "\">\n");
     int top = kAxisHeight;
     for (const TimelineRow& row : section_.rows) {
       out += draw_row(row, top, labels);
@@ -110,8 +110,8 @@ class Drawing {
       add(section_.strips[i].note, " class=\"u\"", top + 26);
     }
     const int width = static_cast<int>(static_cast<double>(letters) * kLetterWidth) + 10;
-    return cat("<svg class=\"n", compute_height_ < 14 ? " s" : "", "\" width=\"", width, "\" height=\"", height_, "\">\n",
-               texts, "</svg>");
+    return cat("<svg class=\"n", compute_height_ < 14 ? " s" : "", "\" width=\"", width, "\" height=\"", height_,
+               "\">\n", texts, "</svg>");
   }
 
   [[nodiscard]] double fraction(double ms) const { return (ms - section_.first_ms) / scale_ms_; }
@@ -127,8 +127,8 @@ class Drawing {
     for (double tick = std::ceil(section_.axis_ms / step - 1e-9); tick * step <= end + 1e-9 * scale_ms_; ++tick) {
       const double at = tick * step - section_.axis_ms + section_.first_ms, place = fraction(at);
       const char* anchor = place < 0.03 ? "" : place > 0.97 ? " class=\"e\"" : " class=\"c\"";
-      out += cat("<line class=\"g\" x1=\"", percent(at), "\" x2=\"", percent(at), "\" y1=\"16\" y2=\"", height_, "\"/><text",
-                 anchor, " x=\"", percent(at), "\" y=\"11\">", tick_text(tick * step, step), "</text>\n");
+      out += cat("<line class=\"g\" x1=\"", percent(at), "\" x2=\"", percent(at), "\" y1=\"16\" y2=\"", height_,
+                 "\"/><text", anchor, " x=\"", percent(at), "\" y=\"11\">", tick_text(tick * step, step), "</text>\n");
     }
     const std::string last = percent(section_.first_ms + section_.length_ms);
     return out + cat("<line class=\"l\" x1=\"", last, "\" x2=\"", last, "\" y1=\"16\" y2=\"", height_, "\"/>\n");
@@ -136,8 +136,8 @@ class Drawing {
 
   std::string draw_row(const TimelineRow& row, int top, std::string& labels) const {
     std::string out = cat("<g transform=\"translate(0 ", top, ")\">\n");
-    out += cat("<rect class=\"V\" width=\"", units(section_.first_ms + section_.length_ms), "\" height=\"", compute_height_,
-               "\"/>\n");
+    out += cat("<rect class=\"V\" width=\"", units(section_.first_ms + section_.length_ms), "\" height=\"",
+               compute_height_, "\"/>\n");
     for (const TimelineShape& shape : timeline_shapes(section_, row.waits, least_ms_))
       out += rectangle(shape, "X", 0, compute_height_);
     for (const TimelineShape& shape : timeline_shapes(section_, row.compute, least_ms_)) {
@@ -160,8 +160,8 @@ class Drawing {
   std::string draw_strip(const TimelineStrip& strip, int top) const {
     const int end = units(section_.first_ms + section_.length_ms);
     const std::string title = strip.hover.empty() ? "" : "<title>" + html_text(strip.hover) + "</title>";
-    std::string out = cat("<g transform=\"translate(0 ", top, ")\">", title, "\n<rect class=\"V\" width=\"", end, "\" height=\"",
-                          kAreaHeight, "\"/>\n");
+    std::string out = cat("<g transform=\"translate(0 ", top, ")\">", title, "\n<rect class=\"V\" width=\"", end,
+                          "\" height=\"", kAreaHeight, "\"/>\n");
     const double least_ms = strip.points.size() > kMaxPoints ? scale_ms_ / kTimelineWidth : 0;
     std::string path = cat("M0 ", kAreaHeight);
     for (const TimelinePoint& point : strip_points(section_, strip, least_ms)) {
@@ -190,22 +190,23 @@ class Drawing {
       return out;
     };
     const double length = shape.end_ms - shape.start_ms;
-    const std::string times = number_text(axis_of(shape.start_ms), 3) + " to " + number_text(axis_of(shape.end_ms), 3) + " ms";
+    const std::string times =
+        number_text(axis_of(shape.start_ms), 3) + " to " + number_text(axis_of(shape.end_ms), 3) + " ms";
     if (shape.num_spans > 1) {
       return rect(shape.start_ms, shape.end_ms, name, length > 0 ? shape.busy_ms / length : 1) +
              cat("><title>", shape.num_spans, " narrow ones, ", number_text(shape.busy_ms, 3), " ms together\n", times,
                  "</title></rect>\n");
     }
     const TimelineSpan& span = *shape.span;
-    const std::string title = cat("<title>", html_text(span.hover), "\n", number_text(axis_of(span.start_ms), 3), " to ",
-                                  number_text(axis_of(span.end_ms), 3), " ms</title>");
+    const std::string title = cat("<title>", html_text(span.hover), "\n", number_text(axis_of(span.start_ms), 3),
+                                  " to ", number_text(axis_of(span.end_ms), 3), " ms</title>");
     const double cut = std::min(span.start_ms + span.recompute_ms, shape.end_ms);
     if (span.recompute_ms <= 0 || cut <= shape.start_ms)
       return rect(shape.start_ms, shape.end_ms, name, 1) + ">" + title + "</rect>\n";
     std::string recompute = name;
     recompute.front() = 'R';
-    return "<g class=\"q\">" + title + rect(shape.start_ms, cut, recompute, 1) + "/>" + rect(cut, shape.end_ms, name, 1) +
-           "/></g>\n";
+    return "<g class=\"q\">" + title + rect(shape.start_ms, cut, recompute, 1) + "/>" +
+           rect(cut, shape.end_ms, name, 1) + "/></g>\n";
   }
 
   std::string label(const TimelineShape& shape, int top) const {
@@ -214,8 +215,8 @@ class Drawing {
     if (shape.num_spans > 1 || text.empty() || compute_height_ < 14 ||
         static_cast<double>(max_letters_) * kLetterWidth + 4 > room)
       return "";
-    return cat("<text class=\"i\" x=\"", percent((shape.start_ms + shape.end_ms) / 2), "\" y=\"", top + compute_height_ / 2 + 4,
-               "\">", html_text(text), "</text>\n");
+    return cat("<text class=\"i\" x=\"", percent((shape.start_ms + shape.end_ms) / 2), "\" y=\"",
+               top + compute_height_ / 2 + 4, "\">", html_text(text), "</text>\n");
   }
 
   // Which step a row is at: a strip below its compute.
@@ -230,12 +231,14 @@ class Drawing {
       end = std::min(end, window_end);
       if (step < 0 || end <= start) continue;
       const int x = units(start);
-      out += cat("<rect class=\"", step % 2 == 0 ? "S" : "T", "\" x=\"", x, "\" y=\"", compute_height_, "\" width=\"",
-                 std::max(1, units(end) - x), "\" height=\"", kStripHeight, "\"><title>step ", step, "</title></rect>\n");
+      out +=
+          cat("<rect class=\"", step % 2 == 0 ? "S" : "T", "\" x=\"", x, "\" y=\"", compute_height_, "\" width=\"",
+              std::max(1, units(end) - x), "\" height=\"", kStripHeight, "\"><title>step ", step, "</title></rect>\n");
       const std::string text = cat("step ", step);
-      if (static_cast<double>(text.size()) * kLetterWidth + 4 > kTimelineWidth * (fraction(end) - fraction(start))) continue;
-      labels += cat("<text class=\"k\" x=\"", percent(start), "\" dx=\"3\" y=\"", top + compute_height_ + kStripHeight - 2,
-                    "\">", text, "</text>\n");
+      if (static_cast<double>(text.size()) * kLetterWidth + 4 > kTimelineWidth * (fraction(end) - fraction(start)))
+        continue;
+      labels += cat("<text class=\"k\" x=\"", percent(start), "\" dx=\"3\" y=\"",
+                    top + compute_height_ + kStripHeight - 2, "\">", text, "</text>\n");
     }
     return out;
   }
@@ -244,7 +247,8 @@ class Drawing {
   const double scale_ms_, least_ms_;
   bool has_lanes_ = false, has_steps_ = false;
   int num_microbatches_ = 0;
-  std::size_t max_letters_ = 0;  // in spans: shorter texts are left out where the longest has no room, not to look at random
+  std::size_t max_letters_ =
+      0;  // in spans: shorter texts are left out where the longest has no room, not to look at random
   int compute_height_ = 0, gap_ = 0, pitch_ = 0, rows_end_ = 0, height_ = 0;
 };
 

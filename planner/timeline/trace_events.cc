@@ -23,7 +23,8 @@ constexpr int kMaxDepth = 32;
 constexpr double kMaxMicroseconds = 1e15;  // 31 years
 constexpr std::int64_t kMaxNumber = std::int64_t{1} << 53;
 
-// A file as a stream, in pieces. Refuses to go on where nothing was understood for too long, so that no text fills memory.
+// A file as a stream, in pieces. Refuses to go on where nothing was understood for too long, so that no text fills
+// memory.
 class PieceBuffer : public std::streambuf {
  public:
   explicit PieceBuffer(const InputFile& file) : file_(file), piece_(std::size_t{64} << 10) {}
@@ -77,8 +78,8 @@ class Handler {
   }
   bool number_float(double value, const std::string&) {
     // Whole numbers may be written so.
-    const bool is_whole =
-        std::abs(value) <= static_cast<double>(kMaxNumber) && value == static_cast<double>(static_cast<std::int64_t>(value));
+    const bool is_whole = std::abs(value) <= static_cast<double>(kMaxNumber) &&
+                          value == static_cast<double>(static_cast<std::int64_t>(value));
     return number(value, is_whole ? static_cast<std::int64_t>(value) : kMaxNumber + 1);
   }
   bool string(std::string& value) {
@@ -221,7 +222,8 @@ void read_trace_events(const std::filesystem::path& path, std::uint64_t max_byte
                        const std::function<void(const TraceEvent&)>& take) {
   const InputFile file = InputFile::open(path);
   if (file.size() > max_bytes) {
-    throw bad_input(path, "has ", bytes_text(file.size()), "; at most ", bytes_text(max_bytes), " are read: trace fewer steps");
+    throw bad_input(path, "has ", bytes_text(file.size()), "; at most ", bytes_text(max_bytes),
+                    " are read: trace fewer steps");
   }
   PieceBuffer buffer(file);
   std::istream stream(&buffer);

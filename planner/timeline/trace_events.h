@@ -18,9 +18,9 @@ struct TraceEvent {
   std::int64_t slot = -1, step = -1, first_layer = -1, end_layer = -1, microbatch = -1, bytes = -1;
 };
 
-// Calls `take` for each complete event; others are skipped, as are keys that TraceEvent lacks. Throws rp::Error (kBadInput)
-// naming the file, the event and what would be right: JSON, an object with the list "traceEvents" of at most `max_bytes`, texts
-// of at most 1 MiB, events with pid, tid, ts and dur.
+// Calls `take` for each complete event; others are skipped, as are keys that TraceEvent lacks. Throws rp::Error
+// (kBadInput) naming the file, the event and what would be right: JSON, an object with the list "traceEvents" of at
+// most `max_bytes`, texts of at most 1 MiB, events with pid, tid, ts and dur.
 void read_trace_events(const std::filesystem::path& path, std::uint64_t max_bytes,
                        const std::function<void(const TraceEvent&)>& take);
 

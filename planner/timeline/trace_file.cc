@@ -26,8 +26,8 @@ std::optional<TraceSpanKind> kind_of(const std::filesystem::path& path, const Tr
   if (event.phase == "fused") return TraceSpanKind::kFused;
   if (event.phase == "recompute") return TraceSpanKind::kRecompute;
   if (event.phase == "backward") return TraceSpanKind::kBackward;
-  throw bad_input(path, "event ", event.number, " (", quoted_name(event.name), ") has the phase ", quoted_name(event.phase),
-                  "; it must be forward, fused, recompute or backward");
+  throw bad_input(path, "event ", event.number, " (", quoted_name(event.name), ") has the phase ",
+                  quoted_name(event.phase), "; it must be forward, fused, recompute or backward");
 }
 
 // What the first reading finds, in microseconds.
@@ -65,7 +65,8 @@ Extents read_extents(const std::filesystem::path& path, const TraceWindow& windo
     if (event.step < 0) return;
     found.first_step = std::min(found.first_step, event.step);
     found.last_step = std::max(found.last_step, event.step);
-    if (window.steps && event.step >= window.steps->first && event.step <= window.steps->second) found.steps.include(event);
+    if (window.steps && event.step >= window.steps->first && event.step <= window.steps->second)
+      found.steps.include(event);
   });
   if (!computes) throw bad_input(path, "has no event of the category \"compute\"; is it a trace of rp-launch --trace?");
   return found;
@@ -76,9 +77,10 @@ void set_window(const std::filesystem::path& path, const TraceWindow& asked, con
   const double zero = found.all.first;
   trace.to_ms = trace.length_ms = (found.all.last - zero) / 1000;
   if (asked.steps && found.steps.is_empty()) {
-    throw Error(ExitCode::kUsage, cat("--steps ", asked.steps->first, "-", asked.steps->second, ": ", path.string(), " has ",
-                                      found.last_step < 0 ? std::string("no steps")
-                                                          : cat("the steps ", found.first_step, " to ", found.last_step)));
+    throw Error(ExitCode::kUsage,
+                cat("--steps ", asked.steps->first, "-", asked.steps->second, ": ", path.string(), " has ",
+                    found.last_step < 0 ? std::string("no steps")
+                                        : cat("the steps ", found.first_step, " to ", found.last_step)));
   }
   if (asked.steps) {
     trace.from_ms = (found.steps.first - zero) / 1000;
@@ -129,8 +131,9 @@ Trace read_trace(const std::filesystem::path& path, const TraceWindow& window) {
     const double start = (event.start_us - found.all.first) / 1000, end = start + event.duration_us / 1000;
     if (end <= trace.from_ms || start >= trace.to_ms) return;
     if (++num_spans > kMaxTraceSpans) {
-      throw Error(ExitCode::kUsage, cat(path.string(), ": more than ", kMaxTraceSpans, " events between ", trace.from_ms,
-                                        " and ", trace.to_ms, " ms; ask for less by --steps, or --from and --to"));
+      throw Error(ExitCode::kUsage,
+                  cat(path.string(), ": more than ", kMaxTraceSpans, " events between ", trace.from_ms, " and ",
+                      trace.to_ms, " ms; ask for less by --steps, or --from and --to"));
     }
     std::vector<TraceSpan>& spans = event.pid == 0 ? trace.coordinator : trace.workers[static_cast<int>(event.pid) - 1];
     spans.push_back({.start_ms = start,

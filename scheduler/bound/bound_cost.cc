@@ -48,7 +48,9 @@ BoundCost::Task BoundCost::task_of(const BoundOrders& orders, int number) const 
     task.other_input = orders.forward(num_stages - 1, m);
   }
   if (kind == 2) task.input = orders.backward(stage, m);
-  const auto hops = [&](int input) { return input >= 0 && orders.gpu_of(input / num_microbatches % num_stages) != orders.gpu_of(stage); };
+  const auto hops = [&](int input) {
+    return input >= 0 && orders.gpu_of(input / num_microbatches % num_stages) != orders.gpu_of(stage);
+  };
   task.input_hops = hops(task.input);
   task.other_hops = hops(task.other_input);
   return task;

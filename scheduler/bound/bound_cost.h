@@ -1,5 +1,6 @@
 // scheduler/bound/bound_cost.h
-// What a step takes by a schedule whose stages are bound to GPUs, for many ways to cut the model into the same number of stages.
+// What a step takes by a schedule whose stages are bound to GPUs, for many ways to cut the model into the same number
+// of stages.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,8 @@
 
 namespace rp {
 
-// Simulates a step again and again. In which order its tasks can be looked at, and what each waits for, is found once; after
-// that a task costs a few ns and 32 bytes. Gives the bits of simulate(bound_schedule()).
+// Simulates a step again and again. In which order its tasks can be looked at, and what each waits for, is found once;
+// after that a task costs a few ns and 32 bytes. Gives the bits of simulate(bound_schedule()).
 class BoundCost {
  public:
   // `workload` must outlive it. Throws rp::Error (kUsage) if the schedule waits for itself. REQUIRES: as BoundOrders.
@@ -27,7 +28,7 @@ class BoundCost {
   struct Task {
     int number = 0;
     int input = -1, other_input = -1;
-    int kind_and_stage = 0;  // index into works_ and gpus_
+    int kind_and_stage = 0;                       // index into works_ and gpus_
     bool input_hops = false, other_hops = false;  // they come from another GPU
   };
 

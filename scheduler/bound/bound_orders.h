@@ -1,6 +1,6 @@
 // scheduler/bound/bound_orders.h
-// The tasks of a schedule whose stages are bound to GPUs, and the order in which each GPU runs them. Neither depends on how
-// the model is cut, only on the number of stages.
+// The tasks of a schedule whose stages are bound to GPUs, and the order in which each GPU runs them. Neither depends on
+// how the model is cut, only on the number of stages.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace rp {
 
-// Numbers the tasks of all stages and microbatches: forwards first, then backwards (input gradients, where weight gradients
-// are tasks of their own), then weight gradients; of each kind by stage, then by microbatch.
+// Numbers the tasks of all stages and microbatches: forwards first, then backwards (input gradients, where weight
+// gradients are tasks of their own), then weight gradients; of each kind by stage, then by microbatch.
 class BoundOrders {
  public:
   // REQUIRES: num_stages is a multiple of num_gpus, and num_microbatches too for kInterleaved.
@@ -25,7 +25,9 @@ class BoundOrders {
   [[nodiscard]] int gpu_of(int stage) const { return stage % num_gpus_; }
   [[nodiscard]] int forward(int stage, int microbatch) const { return stage * num_microbatches_ + microbatch; }
   [[nodiscard]] int backward(int stage, int microbatch) const { return forward(num_stages_ + stage, microbatch); }
-  [[nodiscard]] int weight_gradient(int stage, int microbatch) const { return forward(2 * num_stages_ + stage, microbatch); }
+  [[nodiscard]] int weight_gradient(int stage, int microbatch) const {
+    return forward(2 * num_stages_ + stage, microbatch);
+  }
 
   // The numbers of each GPU's tasks in the order in which it runs them.
   [[nodiscard]] const std::vector<std::vector<int>>& by_gpu() const { return orders_; }
@@ -52,6 +54,7 @@ struct BoundWork {
 };
 
 // By stage; the last one has the head. REQUIRES: the stages have all of the workload's layers.
-[[nodiscard]] std::vector<BoundWork> bound_works(const Workload& workload, const std::vector<int>& stages, bool splits_backward);
+[[nodiscard]] std::vector<BoundWork> bound_works(const Workload& workload, const std::vector<int>& stages,
+                                                 bool splits_backward);
 
 }  // namespace rp

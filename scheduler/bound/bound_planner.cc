@@ -12,8 +12,8 @@ namespace rp {
 
 namespace {
 
-// Cuts a model into any number of stages so that the longest stage is as short as can be; the last one has the head and may have
-// no layer beside it. Of equal cuts it takes the one whose later stages are shorter.
+// Cuts a model into any number of stages so that the longest stage is as short as can be; the last one has the head and
+// may have no layer beside it. Of equal cuts it takes the one whose later stages are shorter.
 class EvenStages {
  public:
   explicit EvenStages(const Workload& workload)
@@ -34,7 +34,8 @@ class EvenStages {
   }
 
  private:
-  // Of cuts of layers [0, end) into so many stages, none of them empty: the longest stage, and where the last one begins.
+  // Of cuts of layers [0, end) into so many stages, none of them empty: the longest stage, and where the last one
+  // begins.
   struct Row {
     std::vector<double> longest;
     std::vector<int> begins;
@@ -56,8 +57,8 @@ class EvenStages {
     return row;
   }
 
-  // The longest stage before the last one grows with the layers before it, and the last one shrinks: the best place for the
-  // border is where they meet, which moves on with the end.
+  // The longest stage before the last one grows with the layers before it, and the last one shrinks: the best place for
+  // the border is where they meet, which moves on with the end.
   [[nodiscard]] Row next_row() const {
     const std::vector<double>& before = rows_.back().longest;
     const auto at = [&before](int layer) { return before[static_cast<std::size_t>(layer)]; };
@@ -69,7 +70,9 @@ class EvenStages {
       const auto index = static_cast<std::size_t>(end);
       if (meet < end && at(meet) <= with_less) {
         row.longest[index] = at(meet);
-        row.begins[index] = static_cast<int>(std::upper_bound(before.begin() + meet, before.begin() + end, at(meet)) - before.begin()) - 1;
+        row.begins[index] =
+            static_cast<int>(std::upper_bound(before.begin() + meet, before.begin() + end, at(meet)) - before.begin()) -
+            1;
       } else {
         row.longest[index] = with_less;
         row.begins[index] = meet - 1;
@@ -83,7 +86,8 @@ class EvenStages {
     double least = INFINITY;
     int begin = num_layers_;
     for (int first = num_layers_; first > 0; --first) {
-      const double longest = std::max(before.longest[static_cast<std::size_t>(first)], time(first, num_layers_) + head_);
+      const double longest =
+          std::max(before.longest[static_cast<std::size_t>(first)], time(first, num_layers_) + head_);
       if (longest >= least) continue;
       least = longest;
       begin = first;
@@ -139,7 +143,8 @@ void improve(BoundCost& cost, const Workload& workload, Found& best, std::uint64
   }
 }
 
-// Of looped schedules: every number that gives each GPU as many, or fewer of the larger ones where all are too much work.
+// Of looped schedules: every number that gives each GPU as many, or fewer of the larger ones where all are too much
+// work.
 std::vector<int> stage_counts(const Workload& workload, std::uint64_t max_tasks) {
   const int max_per_gpu = (workload.num_layers() + 1) / workload.num_gpus;
   const double tasks_of_one = 2.0 * workload.num_gpus * workload.num_microbatches;
@@ -160,10 +165,12 @@ std::vector<int> stage_counts(const Workload& workload, std::uint64_t max_tasks)
 std::vector<int> plan_bound_stages(BoundSchedule schedule, const Workload& workload) {
   const bool is_looped = schedule == BoundSchedule::kInterleaved || schedule == BoundSchedule::kLoopedBfs;
   if (workload.num_layers() + 1 < workload.num_gpus) {  // the head by itself
-    throw Error(ExitCode::kUsage, cat("a model of ", workload.num_layers(), " layers and a head has no stage for each of ",
-                                      workload.num_gpus, " GPUs; this schedule needs one"));
+    throw Error(ExitCode::kUsage,
+                cat("a model of ", workload.num_layers(), " layers and a head has no stage for each of ",
+                    workload.num_gpus, " GPUs; this schedule needs one"));
   }
-  const std::vector<int> counts = is_looped ? stage_counts(workload, kMaxEvenTasks) : std::vector<int>{workload.num_gpus};
+  const std::vector<int> counts =
+      is_looped ? stage_counts(workload, kMaxEvenTasks) : std::vector<int>{workload.num_gpus};
   EvenStages even(workload);
   std::vector<Found> found;
   for (const int num_stages : counts) {

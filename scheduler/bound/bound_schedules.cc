@@ -22,11 +22,12 @@ void check_bound_stages(BoundSchedule schedule, const Workload& workload, const 
     refuse(cat("the stages have ", sum, " layers together, the model has ", workload.num_layers()));
   }
   if (is_looped ? num_stages == 0 || num_stages % workload.num_gpus != 0 : num_stages != workload.num_gpus) {
-    refuse(cat("there are ", num_stages, " stages; ", is_looped ? "a multiple of " : "", workload.num_gpus, " are needed, for ",
-               workload.num_gpus, " GPUs"));
+    refuse(cat("there are ", num_stages, " stages; ", is_looped ? "a multiple of " : "", workload.num_gpus,
+               " are needed, for ", workload.num_gpus, " GPUs"));
   }
   if (schedule == BoundSchedule::kInterleaved && workload.num_microbatches % workload.num_gpus != 0) {
-    refuse(cat("interleaved 1F1B needs a multiple of ", workload.num_gpus, " microbatches, not ", workload.num_microbatches));
+    refuse(cat("interleaved 1F1B needs a multiple of ", workload.num_gpus, " microbatches, not ",
+               workload.num_microbatches));
   }
 }
 
@@ -39,7 +40,10 @@ TaskGraph bound_schedule(BoundSchedule schedule, const Workload& workload, const
   graph.tasks.reserve(static_cast<std::size_t>(orders.num_tasks()));
   for (int stage = 0; stage < num_stages; ++stage) {
     for (int m = 0; m < num_microbatches; ++m) {
-      graph.add({.gpu = orders.gpu_of(stage), .stage = stage, .microbatch = m, .work = works[static_cast<std::size_t>(stage)].forward,
+      graph.add({.gpu = orders.gpu_of(stage),
+                 .stage = stage,
+                 .microbatch = m,
+                 .work = works[static_cast<std::size_t>(stage)].forward,
                  .input = stage > 0 ? orders.forward(stage - 1, m) : -1});
     }
   }
@@ -58,8 +62,12 @@ TaskGraph bound_schedule(BoundSchedule schedule, const Workload& workload, const
   }
   for (int stage = 0; orders.splits_backward() && stage < num_stages; ++stage) {
     for (int m = 0; m < num_microbatches; ++m) {
-      graph.add({.gpu = orders.gpu_of(stage), .kind = TaskKind::kWeightGradient, .stage = stage, .microbatch = m,
-                 .work = works[static_cast<std::size_t>(stage)].weight, .input = orders.backward(stage, m)});
+      graph.add({.gpu = orders.gpu_of(stage),
+                 .kind = TaskKind::kWeightGradient,
+                 .stage = stage,
+                 .microbatch = m,
+                 .work = works[static_cast<std::size_t>(stage)].weight,
+                 .input = orders.backward(stage, m)});
     }
   }
   return graph;

@@ -1,5 +1,6 @@
 // scheduler/simulation/copy_queue.h
-// One direction of a GPU's link in a simulated run: one copy at a time, those that somebody waits for first. Virtual time, ms.
+// One direction of a GPU's link in a simulated run: one copy at a time, those that somebody waits for first. Virtual
+// time, ms.
 #pragma once
 
 #include <algorithm>

@@ -27,14 +27,16 @@ void FairShare::share(const std::vector<Flow>& flows, std::vector<double>& rates
     for_resources(flow, [this](std::size_t resource, double use) { used_[resource] += use; });
   }
   for (std::size_t i = 0; i < reached_.size(); ++i) reached_[i] = left_[i] / used_[i];
-  for (std::size_t i = 0; i < flows.size(); ++i) open_[i] = {.number = i, .limit = flows[i].limit, .resources = flows[i].resources};
+  for (std::size_t i = 0; i < flows.size(); ++i)
+    open_[i] = {.number = i, .limit = flows[i].limit, .resources = flows[i].resources};
   while (!open_.empty()) {
     // All open flows have the same rate, which grows until it meets the first limit, of a flow or of a resource.
     double rate = std::numeric_limits<double>::infinity();
     for (Open& flow : open_) {
       flow.reached = flow.limit;
       for (const int resource : flow.resources) {
-        if (resource != Flow::kNone) flow.reached = std::min(flow.reached, reached_[static_cast<std::size_t>(resource)]);
+        if (resource != Flow::kNone)
+          flow.reached = std::min(flow.reached, reached_[static_cast<std::size_t>(resource)]);
       }
       rate = std::min(rate, flow.reached);
     }

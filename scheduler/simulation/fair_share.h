@@ -1,6 +1,6 @@
 // scheduler/simulation/fair_share.h
-// How flows share what they go through: max-min fair, so that no flow can be faster without a slower one becoming slower.
-// (D. Bertsekas, R. Gallager, Data Networks, section 6.5.2: progressive filling.)
+// How flows share what they go through: max-min fair, so that no flow can be faster without a slower one becoming
+// slower. (D. Bertsekas, R. Gallager, Data Networks, section 6.5.2: progressive filling.)
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // scheduler/simulation/machine.h
-// What the copies and updates of a run share on a machine, and what a run moves. Bytes, and bytes per ms (1 GB/s is 1e6 of
-// them).
+// What the copies and updates of a run share on a machine, and what a run moves. Bytes, and bytes per ms (1 GB/s is 1e6
+// of them).
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Machine {
   // Of weights, where the host memory that they are read from is not pinned.
   double weights_upload = kUnlimited;
   double weights_traffic = 1;  // through host memory, for each of their bytes
-  double copy_latency = 0;  // ms, from the end of a copy to who waits for it; the link is free meanwhile
+  double copy_latency = 0;     // ms, from the end of a copy to who waits for it; the link is free meanwhile
   // GPUs g with the same g / gpus_per_root are behind one PCIe root.
   int gpus_per_root = 1;
   double root_upload = kUnlimited;
@@ -47,13 +47,14 @@ struct LayerBytes {
 
 // Which copies go first on a link.
 struct TransferPolicy {
-  // Weights give way to inputs of microbatches, gradients to outputs, after a piece. Else copies go in the order in which they
-  // are known, each layer's as a whole.
+  // Weights give way to inputs of microbatches, gradients to outputs, after a piece. Else copies go in the order in
+  // which they are known, each layer's as a whole.
   bool weights_yield = true;
   bool gradients_yield = true;
   // Weights and gradients also wait while an input or output of another GPU behind the same root travels.
   bool roots_yield = false;
-  double piece = 8 << 20;  // bytes: what a worker has under way of a bulk copy, where it cuts it into the shortest pieces
+  double piece =
+      8 << 20;  // bytes: what a worker has under way of a bulk copy, where it cuts it into the shortest pieces
 };
 
 // A run: steps of the workload's microbatches in rounds of its round_microbatches.

@@ -16,7 +16,7 @@ struct MachineRun {
   ServerProfile server{};
   int num_gpus = 1;
   Accumulate accumulate = Accumulate::kFp32;
-  HostSettings host{};  // with the microbatches of a round
+  HostSettings host{};         // with the microbatches of a round
   bool pinned_weights = true;  // false: uploads read them through pageable memory
 };
 

@@ -55,7 +55,8 @@ void MemoryAccount::end_compute(double now, int gpu, int stage, bool is_recomput
   if (!ends_task) return;
   give_back(gpu, now, &GpuMemory::weights, inside.weights);
   give_back(gpu, now, &GpuMemory::accumulators, inside.accumulators);
-  for (const int layer : what.trained_layers) take(gpu, now, &GpuMemory::gradients, whole(layers_[static_cast<std::size_t>(layer)].gradient));
+  for (const int layer : what.trained_layers)
+    take(gpu, now, &GpuMemory::gradients, whole(layers_[static_cast<std::size_t>(layer)].gradient));
 }
 
 void MemoryAccount::end_copy(double now, const SimulatedLinks::End& end, int stage) {
@@ -64,18 +65,14 @@ void MemoryAccount::end_copy(double now, const SimulatedLinks::End& end, int sta
   const RunStage& what = stages_[static_cast<std::size_t>(stage)];
   Gpu& gpu = gpus_[static_cast<std::size_t>(end.gpu)];
   switch (copy.kind) {
-    case CopyKind::kInput:
-      take(end.gpu, end.copy.start, &GpuMemory::inputs, whole(what.reads[copy.read].bytes));
-      break;
+    case CopyKind::kInput: take(end.gpu, end.copy.start, &GpuMemory::inputs, whole(what.reads[copy.read].bytes)); break;
     case CopyKind::kWeights:
       if (copy.slot == gpu.slot && copy.layer == gpu.layer) break;
       gpu.slot = copy.slot;
       gpu.layer = copy.layer;
       take(end.gpu, end.copy.start, &GpuMemory::weights, whole(layers_[static_cast<std::size_t>(copy.layer)].weights));
       break;
-    case CopyKind::kOutput:
-      give_back(end.gpu, now, &GpuMemory::outputs, whole(what.output_bytes));
-      break;
+    case CopyKind::kOutput: give_back(end.gpu, now, &GpuMemory::outputs, whole(what.output_bytes)); break;
     case CopyKind::kGradient:
       if (end.copy.has_ended)
         give_back(end.gpu, now, &GpuMemory::gradients, whole(layers_[static_cast<std::size_t>(copy.layer)].gradient));
@@ -87,8 +84,8 @@ std::vector<std::vector<GpuMemorySample>> MemoryAccount::samples() const {
   std::vector<std::vector<GpuMemorySample>> result;
   for (const Gpu& gpu : gpus_) {
     std::vector<Change> changes = gpu.changes;
-    // A copy's beginning is known at its end only. Of one moment, what was told first was first: nothing is taken before what
-    // had to be given back for it.
+    // A copy's beginning is known at its end only. Of one moment, what was told first was first: nothing is taken
+    // before what had to be given back for it.
     std::stable_sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) { return a.time < b.time; });
     std::vector<GpuMemorySample>& samples = result.emplace_back();
     GpuMemory bytes;
@@ -109,7 +106,8 @@ void MemoryAccount::take(int gpu, double time, std::uint64_t GpuMemory::*item, s
 }
 
 void MemoryAccount::give_back(int gpu, double time, std::uint64_t GpuMemory::*item, std::uint64_t bytes) {
-  if (bytes > 0) gpus_[static_cast<std::size_t>(gpu)].changes.push_back({time, item, -static_cast<std::int64_t>(bytes)});
+  if (bytes > 0)
+    gpus_[static_cast<std::size_t>(gpu)].changes.push_back({time, item, -static_cast<std::int64_t>(bytes)});
 }
 
 }  // namespace rp

@@ -1,6 +1,6 @@
 // scheduler/simulation/memory_account.h
-// What lies in each GPU's memory over a simulated run. The figures are those that gpu_memory() adds up: its buffers are reserved
-// for the largest stage of each kind, these are the bytes in them that somebody still needs.
+// What lies in each GPU's memory over a simulated run. The figures are those that gpu_memory() adds up: its buffers are
+// reserved for the largest stage of each kind, these are the bytes in them that somebody still needs.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ class MemoryAccount {
   // `stages` must outlive it. Not `records`, or a run without sizes: nothing is written down.
   MemoryAccount(const RunWork& work, const std::vector<RunStage>& stages, bool records);
 
-  // A microbatch of a stage is computed, or recomputed, on a GPU. `starts_task`, `ends_task`: it is the task's first or last one
-  // (told at the beginning of its recompute, and at the end of its backward).
+  // A microbatch of a stage is computed, or recomputed, on a GPU. `starts_task`, `ends_task`: it is the task's first or
+  // last one (told at the beginning of its recompute, and at the end of its backward).
   void begin_compute(double now, int gpu, int stage, bool is_recompute, bool starts_task);
   void end_compute(double now, int gpu, int stage, bool is_recompute, bool ends_task);
   // A copy ended or paused at `now`.
@@ -33,7 +33,7 @@ class MemoryAccount {
   struct Inside {
     std::uint64_t weights = 0;  // of all its layers: given back at once
     std::uint64_t accumulators = 0;
-    std::uint64_t saved = 0;  // of what is recomputed at once
+    std::uint64_t saved = 0;              // of what is recomputed at once
     std::uint64_t forward_workspace = 0;  // of the recompute, where there is one
     std::uint64_t workspace = 0;          // of the rest
   };

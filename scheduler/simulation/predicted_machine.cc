@@ -32,7 +32,8 @@ std::vector<LayerBytes> predicted_bytes(const std::vector<LayerCost>& costs, con
   // Master and moments are read and written, the working copy is written; where it is the master itself, once.
   const double update = 2 * kFp32 * (1 + settings.num_moments) + (element < kFp32 ? element : 0);
   for (const LayerCost& cost : costs) {
-    const auto gradients = static_cast<double>(cost.gradient_elements), trained = static_cast<double>(cost.trained_elements);
+    const auto gradients = static_cast<double>(cost.gradient_elements),
+               trained = static_cast<double>(cost.trained_elements);
     layers.push_back({.weights = static_cast<double>(cost.weight_bytes),
                       .gradient = static_cast<double>(cost.gradient_bytes),
                       .update = gradients * (has_sums ? kFp32 : element) + trained * update,

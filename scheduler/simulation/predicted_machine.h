@@ -11,11 +11,12 @@
 
 namespace rp {
 
-// `pinned`: whether weights are read from registered memory. (Else an upload moves ServerProfile::pageable_bytes_per_byte times
-// its bytes through host memory.)
+// `pinned`: whether weights are read from registered memory. (Else an upload moves
+// ServerProfile::pageable_bytes_per_byte times its bytes through host memory.)
 [[nodiscard]] Machine predicted_machine(const GpuProfile& gpu, const ServerProfile& server, bool pinned = true);
 
 // By layer, the head as the last one.
-[[nodiscard]] std::vector<LayerBytes> predicted_bytes(const std::vector<LayerCost>& costs, const HostSettings& settings);
+[[nodiscard]] std::vector<LayerBytes> predicted_bytes(const std::vector<LayerCost>& costs,
+                                                      const HostSettings& settings);
 
 }  // namespace rp

@@ -20,8 +20,9 @@ namespace rp {
 enum class CopyDirection { kHostToDevice, kDeviceToHost };
 [[nodiscard]] double copy_ms(double bytes, CopyDirection direction, const GpuProfile& gpu);
 
-// All layers but the last are the workload's, the last is its head; a hop is the boundary's activation to the host and from it.
-// The GPUs and microbatches are the caller's to set. REQUIRES: two layers or more.
-[[nodiscard]] Workload predicted_workload(const std::vector<LayerCost>& costs, const GpuProfile& gpu, Accumulate accumulate);
+// All layers but the last are the workload's, the last is its head; a hop is the boundary's activation to the host and
+// from it. The GPUs and microbatches are the caller's to set. REQUIRES: two layers or more.
+[[nodiscard]] Workload predicted_workload(const std::vector<LayerCost>& costs, const GpuProfile& gpu,
+                                          Accumulate accumulate);
 
 }  // namespace rp

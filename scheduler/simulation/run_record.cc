@@ -14,9 +14,9 @@ constexpr double kUnknown = std::numeric_limits<double>::infinity();
 const GpuMemorySample* RunResult::peak_of(int gpu) const {
   const auto index = static_cast<std::size_t>(gpu);
   if (index >= gpu_memory.size() || gpu_memory[index].empty()) return nullptr;
-  return &*std::max_element(gpu_memory[index].begin(), gpu_memory[index].end(), [](const GpuMemorySample& a, const GpuMemorySample& b) {
-    return a.bytes.total() < b.bytes.total();
-  });
+  return &*std::max_element(
+      gpu_memory[index].begin(), gpu_memory[index].end(),
+      [](const GpuMemorySample& a, const GpuMemorySample& b) { return a.bytes.total() < b.bytes.total(); });
 }
 
 // Infinity while that is not known.
@@ -64,7 +64,8 @@ void RunRecord::span(const RunSpan& span) {
   if (at_once ? span.start < count_from() || span.start >= count_to() : counted(span.start, span.end) == 0) return;
   const double bytes = span.bytes * (at_once ? 1 : counted(span.start, span.end) / (span.end - span.start));
   if (span.kind == SpanKind::kUploadInput || span.kind == SpanKind::kUploadWeights) result_.uploaded_bytes += bytes;
-  if (span.kind == SpanKind::kDownloadOutput || span.kind == SpanKind::kDownloadGradient) result_.downloaded_bytes += bytes;
+  if (span.kind == SpanKind::kDownloadOutput || span.kind == SpanKind::kDownloadGradient)
+    result_.downloaded_bytes += bytes;
   if (length_.record) result_.spans.push_back(span);
 }
 
@@ -80,8 +81,9 @@ RunResult RunRecord::result() {
   const double steps = length_.steps;
   RunResult result = result_;
   result.step_ms = (count_to() - count_from()) / steps;
-  for (double* part : {&result.gpus.busy, &result.gpus.inputs, &result.gpus.weights, &result.gpus.gradients, &result.gpus.updates,
-                       &result.gpus.bubble, &result.update_ms, &result.uploaded_bytes, &result.downloaded_bytes}) {
+  for (double* part :
+       {&result.gpus.busy, &result.gpus.inputs, &result.gpus.weights, &result.gpus.gradients, &result.gpus.updates,
+        &result.gpus.bubble, &result.update_ms, &result.uploaded_bytes, &result.downloaded_bytes}) {
     *part /= steps;
   }
   return result;

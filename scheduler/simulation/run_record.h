@@ -10,7 +10,15 @@
 
 namespace rp {
 
-enum class SpanKind : std::uint8_t { kRecompute, kCompute, kUploadInput, kUploadWeights, kDownloadOutput, kDownloadGradient, kUpdate };
+enum class SpanKind : std::uint8_t {
+  kRecompute,
+  kCompute,
+  kUploadInput,
+  kUploadWeights,
+  kDownloadOutput,
+  kDownloadGradient,
+  kUpdate
+};
 
 // Something that took time.
 struct RunSpan {
@@ -40,8 +48,8 @@ struct GpuTime {
 };
 
 struct RunLength {
-  int warm_up = 4;  // steps that are not counted
-  int steps = 16;   // that are
+  int warm_up = 4;      // steps that are not counted
+  int steps = 16;       // that are
   bool record = false;  // spans of the counted time, memory of the whole run
 };
 
@@ -57,10 +65,10 @@ struct GpuMemorySample {
 };
 
 struct RunResult {
-  double step_ms = 0;  // mean, from the end of a step's last task to that of the next step's
-  GpuTime gpus;        // of a counted step; total() is num_gpus * step_ms
-  double update_ms = 0;        // of a counted step, how long an update or sum ran
-  double uploaded_bytes = 0;   // likewise, of all GPUs
+  double step_ms = 0;         // mean, from the end of a step's last task to that of the next step's
+  GpuTime gpus;               // of a counted step; total() is num_gpus * step_ms
+  double update_ms = 0;       // of a counted step, how long an update or sum ran
+  double uploaded_bytes = 0;  // likewise, of all GPUs
   double downloaded_bytes = 0;
   double peak_activation_bytes = 0;  // in the host store, of the whole run
   std::vector<double> step_ends{};   // of all steps

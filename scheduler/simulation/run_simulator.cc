@@ -24,8 +24,8 @@ struct Update {
 
 // A layer's weights in the host store.
 struct Weights {
-  int version = 0;               // steps whose update is done
-  std::int64_t rounds_taken = 0;  // whose gradient may be overwritten
+  int version = 0;                                   // steps whose update is done
+  std::int64_t rounds_taken = 0;                     // whose gradient may be overwritten
   double gradient_made = 0, gradient_committed = 0;  // of the last update
 };
 
@@ -35,7 +35,9 @@ struct TimedEvent {
   int gpu = 0;
   bool is_computed = false;
   SimulatedCopy copy;  // else: it has arrived
-  bool operator>(const TimedEvent& other) const { return time != other.time ? time > other.time : number > other.number; }
+  bool operator>(const TimedEvent& other) const {
+    return time != other.time ? time > other.time : number > other.number;
+  }
 };
 
 class RunSimulation {
@@ -64,8 +66,7 @@ class RunSimulation {
 
   RunResult run() {
     while (num_committed_ < num_slots_) {
-      while (move()) {
-      }
+      while (move()) {}
       go_on();
     }
     for (const SimulatedGpu& gpu : gpus_) record_.idle_at_end(gpu.idle_since, now_);
@@ -77,11 +78,15 @@ class RunSimulation {
  private:
   [[nodiscard]] int gpu_of(std::int64_t slot) const { return static_cast<int>(slot % workload_.num_gpus); }
   [[nodiscard]] int stage_number(std::int64_t slot) const { return static_cast<int>(slot % num_stages_); }
-  [[nodiscard]] const RunStage& stage(std::int64_t slot) const { return stages_[static_cast<std::size_t>(stage_number(slot))]; }
+  [[nodiscard]] const RunStage& stage(std::int64_t slot) const {
+    return stages_[static_cast<std::size_t>(stage_number(slot))];
+  }
   [[nodiscard]] std::int64_t round_of(std::int64_t slot) const { return slot / num_stages_; }
   [[nodiscard]] int step_of(std::int64_t slot) const { return static_cast<int>(round_of(slot) / rounds_a_step_); }
   // Steps whose updates a slot's weights have.
-  [[nodiscard]] int version_of(std::int64_t slot) const { return std::max(0, step_of(slot) - (work_.asynchronous ? 1 : 0)); }
+  [[nodiscard]] int version_of(std::int64_t slot) const {
+    return std::max(0, step_of(slot) - (work_.asynchronous ? 1 : 0));
+  }
   [[nodiscard]] std::int64_t slot_of(int gpu, std::int64_t task) const { return task * workload_.num_gpus + gpu; }
   [[nodiscard]] LayerBytes bytes_of(int layer) const {
     return work_.layers.empty() ? LayerBytes{} : work_.layers[static_cast<std::size_t>(layer)];
@@ -102,7 +107,8 @@ class RunSimulation {
     bool moved = dispatch();
     for (int gpu = 0; gpu < workload_.num_gpus; ++gpu) {
       if (!may_move_[static_cast<std::size_t>(gpu)]) continue;
-      // A task's end frees both threads; the input uploader has enqueued its copies before the weight uploader has placed the next weights.
+      // A task's end frees both threads; the input uploader has enqueued its copies before the weight uploader has
+      // placed the next weights.
       bool has_moved = false;
       while (fetch(gpu)) has_moved = true;
       has_moved |= feed(gpu);
@@ -151,7 +157,10 @@ class RunSimulation {
         state.feeding.gradient_committed = weights.gradient_committed;
       }
       const bool is_last = state.fed_layer + 1 == layers.end;
-      links_.add(gpu, {.kind = CopyKind::kWeights, .slot = slot, .layer = state.fed_layer, .is_last_part = is_last,
+      links_.add(gpu, {.kind = CopyKind::kWeights,
+                       .slot = slot,
+                       .layer = state.fed_layer,
+                       .is_last_part = is_last,
                        .bytes = bytes_of(state.fed_layer).weights});
     }
     state.feeding.weights_known = now_;
@@ -165,7 +174,8 @@ class RunSimulation {
     SimulatedGpu& state = at(gpu);
     const std::int64_t slot = slot_of(gpu, state.fetch_task);
     // The weight uploader hands a task on before it waits for weights.
-    const bool is_fed = state.fetch_task < state.fed_task || (state.fetch_task == state.fed_task && state.fed_layer >= 0);
+    const bool is_fed =
+        state.fetch_task < state.fed_task || (state.fetch_task == state.fed_task && state.fed_layer >= 0);
     if (!is_fed || state.num_fetched >= state.num_computed + kInputPlaces) return false;
     const RunStage& what = stage(slot);
     const StageRead& read = what.reads[state.fetch_read];
@@ -174,8 +184,12 @@ class RunSimulation {
       return false;
     }
     const bool is_last = state.fetch_read + 1 == what.reads.size();
-    links_.add(gpu, {.kind = CopyKind::kInput, .slot = slot, .microbatch = state.fetch_microbatch, .read = state.fetch_read,
-                     .is_last_part = is_last, .bytes = read.bytes});
+    links_.add(gpu, {.kind = CopyKind::kInput,
+                     .slot = slot,
+                     .microbatch = state.fetch_microbatch,
+                     .read = state.fetch_read,
+                     .is_last_part = is_last,
+                     .bytes = read.bytes});
     state.fetch_read = is_last ? 0 : state.fetch_read + 1;
     if (!is_last) return true;
     ++state.num_fetched;
@@ -197,8 +211,9 @@ class RunSimulation {
     }
     const bool recomputes = what.is_backward() && !state.has_recomputed;
     if ((recomputes ? state.recomputable : state.complete) <= state.num_computed) return false;
-    const double ms = (recomputes ? what.work.time.lead : what.work.time.work + (what.is_backward() ? 0 : what.work.time.lead)) *
-                      workload_.slowness_of(gpu);
+    const double ms =
+        (recomputes ? what.work.time.lead : what.work.time.work + (what.is_backward() ? 0 : what.work.time.lead)) *
+        workload_.slowness_of(gpu);
     record_.idle(state.idle_since, now_, state.missing);
     state.missing = {};
     state.is_computing = true;
@@ -214,7 +229,10 @@ class RunSimulation {
     while (!state.gradients.empty()) {
       const LayerGradient& gradient = state.gradients.front();
       if (weights_of(gradient.layer).rounds_taken < round_of(gradient.slot)) break;
-      links_.add(gpu, {.kind = CopyKind::kGradient, .slot = gradient.slot, .layer = gradient.layer, .is_last_part = gradient.is_last,
+      links_.add(gpu, {.kind = CopyKind::kGradient,
+                       .slot = gradient.slot,
+                       .layer = gradient.layer,
+                       .is_last_part = gradient.is_last,
                        .bytes = bytes_of(gradient.layer).gradient});
       state.gradients.pop_front();
       moved = true;
@@ -251,8 +269,14 @@ class RunSimulation {
 
   [[nodiscard]] RunSpan span_of(std::int64_t slot, SpanKind kind, int microbatch, double start) const {
     const auto round_of_step = static_cast<int>(round_of(slot) % rounds_a_step_);
-    return {.kind = kind, .phase = stage(slot).work.kind, .gpu = gpu_of(slot), .step = step_of(slot), .stage = stage_number(slot),
-            .microbatch = microbatch < 0 ? -1 : round_of_step * workload_.round_microbatches + microbatch, .start = start, .end = now_};
+    return {.kind = kind,
+            .phase = stage(slot).work.kind,
+            .gpu = gpu_of(slot),
+            .step = step_of(slot),
+            .stage = stage_number(slot),
+            .microbatch = microbatch < 0 ? -1 : round_of_step * workload_.round_microbatches + microbatch,
+            .start = start,
+            .end = now_};
   }
 
   void end_copy(const SimulatedLinks::End& end) {
@@ -277,12 +301,15 @@ class RunSimulation {
     state.idle_since = now_;
     state.has_recomputed = is_recompute;
     record_.busy(state.compute_start, now_);
-    record_.span(span_of(slot, is_recompute ? SpanKind::kRecompute : SpanKind::kCompute, state.microbatch, state.compute_start));
-    memory_.end_compute(now_, gpu, stage_number(slot), is_recompute, state.microbatch + 1 == workload_.round_microbatches);
+    record_.span(
+        span_of(slot, is_recompute ? SpanKind::kRecompute : SpanKind::kCompute, state.microbatch, state.compute_start));
+    memory_.end_compute(now_, gpu, stage_number(slot), is_recompute,
+                        state.microbatch + 1 == workload_.round_microbatches);
     if (is_recompute) return;
     made(slot, state.microbatch) = now_;
     record_.activations(now_, what.output_bytes);
-    links_.add(gpu, {.kind = CopyKind::kOutput, .slot = slot, .microbatch = state.microbatch, .bytes = what.output_bytes});
+    links_.add(gpu,
+               {.kind = CopyKind::kOutput, .slot = slot, .microbatch = state.microbatch, .bytes = what.output_bytes});
     ++state.num_computed;
     if (++state.microbatch < workload_.round_microbatches) return;
     state.microbatch = 0;
@@ -291,7 +318,8 @@ class RunSimulation {
     for (const int layer : what.trained_layers) {
       state.gradients.push_back({.slot = slot, .layer = layer, .is_last = layer == what.trained_layers.back()});
     }
-    if (++computed_of_step_[static_cast<std::size_t>(step_of(slot))] == num_stages_ * rounds_a_step_) record_.end_step(now_);
+    if (++computed_of_step_[static_cast<std::size_t>(step_of(slot))] == num_stages_ * rounds_a_step_)
+      record_.end_step(now_);
   }
 
   // Who waits for a copy knows that it is there.
@@ -328,14 +356,16 @@ class RunSimulation {
         if (++state.free_gradient_buffers == 1) state.missing.gradient_buffer = now_;
       }
       --num_left_[static_cast<std::size_t>(copy.slot)];
-      while (num_committed_ < num_dispatched_ && num_left_[static_cast<std::size_t>(num_committed_)] == 0) commit(num_committed_++);
+      while (num_committed_ < num_dispatched_ && num_left_[static_cast<std::size_t>(num_committed_)] == 0)
+        commit(num_committed_++);
     }
   }
 
   void commit(std::int64_t slot) {
     --outstanding_[static_cast<std::size_t>(gpu_of(slot))];
     record_.activations(now_, -stage(slot).freed_bytes);
-    for (const int layer : stage(slot).trained_layers) updates_.push_back({.layer = layer, .slot = slot, .committed = now_});
+    for (const int layer : stage(slot).trained_layers)
+      updates_.push_back({.layer = layer, .slot = slot, .committed = now_});
   }
 
   void end_update() {
@@ -376,12 +406,12 @@ class RunSimulation {
   // Slots.
   std::int64_t num_dispatched_ = 0;
   std::int64_t num_committed_ = 0;
-  std::vector<int> outstanding_;  // by GPU: dispatched, not committed
-  std::vector<double> made_;      // by slot and microbatch: when it was computed
-  std::vector<int> num_there_;    // by slot: microbatches whose outputs are in the store
-  std::vector<int> num_left_;     // by slot: copies that are not there
+  std::vector<int> outstanding_;                // by GPU: dispatched, not committed
+  std::vector<double> made_;                    // by slot and microbatch: when it was computed
+  std::vector<int> num_there_;                  // by slot: microbatches whose outputs are in the store
+  std::vector<int> num_left_;                   // by slot: copies that are not there
   std::vector<std::int64_t> computed_of_step_;  // slots
-  std::vector<Weights> weights_;  // by layer
+  std::vector<Weights> weights_;                // by layer
 };
 
 }  // namespace

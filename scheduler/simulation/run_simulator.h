@@ -1,8 +1,8 @@
 // scheduler/simulation/run_simulator.h
-// A whole run in virtual time: what each GPU computes, every copy on its link, every update in host memory. It follows the
-// order between processes that workers and coordinator keep (docs/design/protocol.md): two stage buffers, inputs one
-// microbatch ahead, commits and updates in slot order, two rounds in flight. With links that take no time it gives what
-// RoundSimulator gives. Design: docs/design/simulation.md.
+// A whole run in virtual time: what each GPU computes, every copy on its link, every update in host memory. It follows
+// the order between processes that workers and coordinator keep (docs/design/protocol.md): two stage buffers, inputs
+// one microbatch ahead, commits and updates in slot order, two rounds in flight. With links that take no time it gives
+// what RoundSimulator gives. Design: docs/design/simulation.md.
 #pragma once
 
 #include "scheduler/round_schedule.h"
@@ -11,7 +11,9 @@
 
 namespace rp {
 
-// REQUIRES: work.layers is empty or has one element for each layer and the head; the stages are of a plan for the workload.
-[[nodiscard]] RunResult simulate_run(const RunWork& work, const std::vector<StageWork>& stages, const RunLength& length = {});
+// REQUIRES: work.layers is empty or has one element for each layer and the head; the stages are of a plan for the
+// workload.
+[[nodiscard]] RunResult simulate_run(const RunWork& work, const std::vector<StageWork>& stages,
+                                     const RunLength& length = {});
 
 }  // namespace rp

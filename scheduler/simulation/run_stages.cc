@@ -44,7 +44,8 @@ class StageReader {
   [[nodiscard]] int maker(int boundary) const {
     for (std::size_t i = 0; i < stages_.size() && boundary > 0; ++i) {
       const LayerRange& layers = stages_[i].layers;
-      if (stages_[i].kind == TaskKind::kForward && layers.first < boundary && boundary <= layers.end) return static_cast<int>(i);
+      if (stages_[i].kind == TaskKind::kForward && layers.first < boundary && boundary <= layers.end)
+        return static_cast<int>(i);
     }
     return StageRead::kFromHost;
   }

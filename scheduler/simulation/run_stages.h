@@ -19,8 +19,9 @@ struct StageRead {
 
 struct RunStage {
   StageWork work;
-  // In the order in which they are fetched: the stage's input; recomputed layer by layer, the inputs of all its layers, those
-  // that one stage made as one copy, which takes as long as theirs. Backward: the gradient is the last one, of the stage before.
+  // In the order in which they are fetched: the stage's input; recomputed layer by layer, the inputs of all its layers,
+  // those that one stage made as one copy, which takes as long as theirs. Backward: the gradient is the last one, of
+  // the stage before.
   std::vector<StageRead> reads;
   double output_bytes = 0;  // of a microbatch
   // Of a round: bytes in the host store that nobody reads after this stage.
@@ -34,7 +35,8 @@ struct RunStage {
 
 // Whether a step updates the layer. Without sizes all layers that have a backward are trained, in no time.
 [[nodiscard]] inline bool is_trained(const RunWork& work, int layer) {
-  return layer >= work.workload.first_trained_layer && (work.layers.empty() || work.layers[static_cast<std::size_t>(layer)].gradient > 0);
+  return layer >= work.workload.first_trained_layer &&
+         (work.layers.empty() || work.layers[static_cast<std::size_t>(layer)].gradient > 0);
 }
 
 [[nodiscard]] std::vector<RunStage> run_stages(const RunWork& work, const std::vector<StageWork>& stages);

@@ -73,8 +73,9 @@ double of_layers(const LayerRange& range, const std::vector<LayerFootprint>& lay
 }
 
 // What RoundPipe has on one GPU.
-std::vector<MemorySample> round_gpu(const TaskGraph& graph, const Timeline& timeline, const std::vector<int>& order, int round_microbatches,
-                                    const std::vector<RunStage>& stages, const std::vector<LayerFootprint>& layers) {
+std::vector<MemorySample> round_gpu(const TaskGraph& graph, const Timeline& timeline, const std::vector<int>& order,
+                                    int round_microbatches, const std::vector<RunStage>& stages,
+                                    const std::vector<LayerFootprint>& layers) {
   Changes changes;
   double last_start = 0, free = 0;           // of the task before: its beginning and its end
   double before_last_end = 0, last_end = 0;  // of the slots before
@@ -92,7 +93,8 @@ std::vector<MemorySample> round_gpu(const TaskGraph& graph, const Timeline& time
       changes.add(is_of_recompute ? last_start : there, end, stage.reads[read].bytes);
     }
     changes.add(start, end + graph.hop, stage.output_bytes);
-    if (task.kind != TaskKind::kForward) changes.add(start, end, of_layers(stage.work.layers, layers, &LayerFootprint::saved));
+    if (task.kind != TaskKind::kForward)
+      changes.add(start, end, of_layers(stage.work.layers, layers, &LayerFootprint::saved));
     last_start = start;
     free = end;
     if (task.microbatch % round_microbatches + 1 < round_microbatches) continue;
@@ -112,8 +114,9 @@ double peak_bytes(const std::vector<MemorySample>& samples) {
 
 ScheduleMemory bound_memory(const TaskGraph& graph, const Timeline& timeline, const std::vector<LayerRange>& stages,
                             const std::vector<LayerFootprint>& layers) {
-  const bool splits_backward = std::any_of(graph.tasks.begin(), graph.tasks.end(),
-                                           [](const SimulatedTask& task) { return task.kind == TaskKind::kWeightGradient; });
+  const bool splits_backward = std::any_of(graph.tasks.begin(), graph.tasks.end(), [](const SimulatedTask& task) {
+    return task.kind == TaskKind::kWeightGradient;
+  });
   const std::size_t num_gpus = graph.order.size();
   std::vector<Changes> gpus(num_gpus);
   std::vector<BoundStage> needs;
@@ -126,7 +129,8 @@ ScheduleMemory bound_memory(const TaskGraph& graph, const Timeline& timeline, co
     const BoundStage& need = needs[static_cast<std::size_t>(task.stage)];
     Changes& changes = gpus[static_cast<std::size_t>(task.gpu)];
     if (task.kind == TaskKind::kForward) changes.add(timeline.start[number], need.kept);
-    if (task.kind == TaskKind::kBackward || task.kind == TaskKind::kInputGradient) changes.add(timeline.start[number], need.saved);
+    if (task.kind == TaskKind::kBackward || task.kind == TaskKind::kInputGradient)
+      changes.add(timeline.start[number], need.saved);
     if (task.kind == TaskKind::kBackward || task.kind == TaskKind::kWeightGradient) {
       changes.add(timeline.end[number], -need.kept - need.saved);
     }
@@ -149,7 +153,8 @@ ScheduleMemory round_memory(const TaskGraph& graph, const Timeline& timeline, co
   Changes host;
   for (std::size_t number = 0; number < graph.tasks.size(); ++number) {
     const RunStage& stage = run[static_cast<std::size_t>(graph.tasks[number].stage)];
-    const bool ends_slot = graph.tasks[number].microbatch % workload.round_microbatches + 1 == workload.round_microbatches;
+    const bool ends_slot =
+        graph.tasks[number].microbatch % workload.round_microbatches + 1 == workload.round_microbatches;
     host.add(timeline.end[number], stage.output_bytes);
     if (ends_slot) host.add(timeline.end[number], -stage.freed_bytes);
   }

@@ -31,13 +31,13 @@ struct SimulatedGpu {
   int free_gradient_buffers = kGradientBuffers;
   // WeightUploader.
   std::int64_t fed_task = 0;
-  int fed_layer = -1;  // the next one; -1: the task has no stage buffer yet
+  int fed_layer = -1;              // the next one; -1: the task has no stage buffer yet
   Missing feeding;                 // what its weights waited for so far
   std::deque<Missing> fed;         // likewise, of tasks whose weights are on their way
   std::int64_t weights_there = 0;  // tasks
   // InputUploader.
   std::int64_t fetch_task = 0;
-  int fetch_microbatch = 0;  // of the task
+  int fetch_microbatch = 0;    // of the task
   std::size_t fetch_read = 0;  // of the microbatch
   std::int64_t num_fetched = 0;
   std::int64_t recomputable = 0;  // microbatches with all but the gradient

@@ -1,6 +1,6 @@
 // scheduler/simulation/simulated_links.h
-// Everything that moves bytes on a machine in a simulated run: both directions of each GPU's link, and one update at a time in
-// host memory, with shared roots and memory shared fairly. Virtual time, ms.
+// Everything that moves bytes on a machine in a simulated run: both directions of each GPU's link, and one update at a
+// time in host memory, with shared roots and memory shared fairly. Virtual time, ms.
 #pragma once
 
 #include <deque>
@@ -28,14 +28,16 @@ class SimulatedLinks {
     int gpu = 0;
     CopyQueue::Stopped copy;
   };
-  // Goes from the moment of the last next_event() to `now`, which is not behind what that returned. Copies that ended or
-  // paused, until the next call.
+  // Goes from the moment of the last next_event() to `now`, which is not behind what that returned. Copies that ended
+  // or paused, until the next call.
   const std::vector<End>& advance(double now);
   // Whether the update ended with the last advance().
   [[nodiscard]] bool update_has_ended() const { return update_has_ended_; }
 
  private:
-  [[nodiscard]] CopyQueue& queue(int gpu, bool upload) { return queues_[static_cast<std::size_t>(gpu) * 2 + (upload ? 0 : 1)]; }
+  [[nodiscard]] CopyQueue& queue(int gpu, bool upload) {
+    return queues_[static_cast<std::size_t>(gpu) * 2 + (upload ? 0 : 1)];
+  }
   [[nodiscard]] bool bulk_waits(std::size_t queue) const;
   [[nodiscard]] Flow flow_of(std::size_t queue) const;
   void share_rates();
@@ -54,7 +56,7 @@ class SimulatedLinks {
   double update_rate_ = 0;
   double now_ = 0;
   double update_end_ = 0;
-  std::vector<double> ends_;  // by queue
+  std::vector<double> ends_;       // by queue
   std::vector<std::size_t> used_;  // queues that are not empty, in ascending order
   std::vector<End> ended_;
   std::vector<Flow> flows_;

@@ -1,14 +1,16 @@
-// A library for LD_PRELOAD that counts the system calls of a program as it makes them through the C library, and fails one of
-// them. docs/design/chaos.md says how to use it, and what it cannot see.
+// A library for LD_PRELOAD that counts the system calls of a program as it makes them through the C library, and fails
+// one of them. docs/design/chaos.md says how to use it, and what it cannot see.
 //
 // Settings, as environment variables:
-//   CHAOS_LOG      file to which each counted call adds a line: pid, process, call, index, fault, caller, path (by tabs)
-//   CHAOS_PROCESS  the process in which a call fails: launcher, coordinator, worker0, worker1, ..., or child (between a fork and
+//   CHAOS_LOG      file to which each counted call adds a line: pid, process, call, index, fault, caller, path (by
+//   tabs) CHAOS_PROCESS  the process in which a call fails: launcher, coordinator, worker0, worker1, ..., or child
+//   (between a fork and
 //                  the exec after it, and forked children that execute nothing)
 //   CHAOS_CALL     the call that fails, by the names in kCallNames
 //   CHAOS_INDEX    which of its calls fails, from 1, counted by process
 //   CHAOS_TIMES    how many calls fail from that one on; without it: one
-//   CHAOS_FAULT    ENOSPC, EIO, EINTR, EMFILE, EAGAIN, short (writes only: half of the bytes are taken), or slow (the call is made
+//   CHAOS_FAULT    ENOSPC, EIO, EINTR, EMFILE, EAGAIN, short (writes only: half of the bytes are taken), or slow (the
+//   call is made
 //                  50 ms later)
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -38,12 +40,35 @@
 namespace {
 
 enum Call {
-  kWrite, kPwrite, kWritev, kFsync, kFdatasync, kRename, kFallocate, kFtruncate, kDup, kFork, kOpen, kMkdir, kUnlink,
-  kMmap, kSocketpair, kPipe, kEpoll, kEventfd, kSignalfd, kMemfd, kShm, kPidfd, kThread, kNumCalls
+  kWrite,
+  kPwrite,
+  kWritev,
+  kFsync,
+  kFdatasync,
+  kRename,
+  kFallocate,
+  kFtruncate,
+  kDup,
+  kFork,
+  kOpen,
+  kMkdir,
+  kUnlink,
+  kMmap,
+  kSocketpair,
+  kPipe,
+  kEpoll,
+  kEventfd,
+  kSignalfd,
+  kMemfd,
+  kShm,
+  kPidfd,
+  kThread,
+  kNumCalls
 };
 constexpr std::array<const char*, kNumCalls> kCallNames = {
-    "write", "pwrite", "writev", "fsync", "fdatasync", "rename", "fallocate", "ftruncate", "dup", "fork", "open", "mkdir", "unlink",
-    "mmap", "socketpair", "pipe", "epoll", "eventfd", "signalfd", "memfd_create", "shm_open", "pidfd_open", "pthread_create"};
+    "write", "pwrite",  "writev",   "fsync",        "fdatasync", "rename",     "fallocate",     "ftruncate",
+    "dup",   "fork",    "open",     "mkdir",        "unlink",    "mmap",       "socketpair",    "pipe",
+    "epoll", "eventfd", "signalfd", "memfd_create", "shm_open",  "pidfd_open", "pthread_create"};
 
 constexpr int kNone = 0;
 constexpr int kShort = -1;
@@ -56,8 +81,8 @@ constexpr std::array kFaults = {FaultName{"ENOSPC", ENOSPC}, FaultName{"EIO", EI
                                 FaultName{"EMFILE", EMFILE}, FaultName{"EAGAIN", EAGAIN}, FaultName{"short", kShort},
                                 FaultName{"slow", kSlow}};
 
-// What this process is to do. Read at its first counted call, which may come before any constructor ran; never changed later
-// but in forked children.
+// What this process is to do. Read at its first counted call, which may come before any constructor ran; never changed
+// later but in forked children.
 struct Settings {
   std::array<char, 32> process{};
   const char* log = nullptr;
@@ -162,10 +187,11 @@ void log_call(int call, long index, int fault, const char* path, int fd, const v
     name = slash == nullptr ? module.dli_fname : slash + 1;
   }
   std::array<char, 1024> line{};
-  const int length = std::snprintf(line.data(), line.size(), "%d\t%s\t%s\t%ld\t%s\t%s+0x%lx\t%s\n", getpid(), g_settings.process.data(),
-                                   kCallNames[static_cast<std::size_t>(call)], index, name_of_fault(fault), name,
-                                   static_cast<unsigned long>(static_cast<const char*>(caller) - static_cast<const char*>(module.dli_fbase)),
-                                   path == nullptr ? "" : path);
+  const int length = std::snprintf(
+      line.data(), line.size(), "%d\t%s\t%s\t%ld\t%s\t%s+0x%lx\t%s\n", getpid(), g_settings.process.data(),
+      kCallNames[static_cast<std::size_t>(call)], index, name_of_fault(fault), name,
+      static_cast<unsigned long>(static_cast<const char*>(caller) - static_cast<const char*>(module.dli_fbase)),
+      path == nullptr ? "" : path);
   const long log = syscall(SYS_openat, AT_FDCWD, g_settings.log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
   if (log < 0) return;
   (void)syscall(SYS_write, log, line.data(), std::min<std::size_t>(static_cast<std::size_t>(length), line.size() - 1));
@@ -223,9 +249,9 @@ Function* find_next(std::atomic<void*>& slot, const char* name) {
 #define FAIL(call) \
   if (fails(call, "", -1, CALLER)) return -1
 // With the third argument of open(), where there is one.
-#define OPEN_MODE(flags)                                                    \
-  va_list list;                                                             \
-  va_start(list, flags);                                                    \
+#define OPEN_MODE(flags)                                                                 \
+  va_list list;                                                                          \
+  va_start(list, flags);                                                                 \
   const mode_t mode = ((flags) & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(list, mode_t) : 0; \
   va_end(list)
 
@@ -338,13 +364,13 @@ pid_t fork() noexcept {
 }
 // A function cannot return twice from a real one; a fork is a slower vfork.
 pid_t vfork() noexcept { return fork(); }
-int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes,
-                char* const* arguments, char* const* environment) {
+int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
+                const posix_spawnattr_t* attributes, char* const* arguments, char* const* environment) {
   if (const int fault = count(kFork, path, -1, CALLER); fault > 0) return fault;
   return NEXT(posix_spawn)(pid, path, actions, attributes, arguments, environment);
 }
-int posix_spawnp(pid_t* pid, const char* file, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes,
-                 char* const* arguments, char* const* environment) {
+int posix_spawnp(pid_t* pid, const char* file, const posix_spawn_file_actions_t* actions,
+                 const posix_spawnattr_t* attributes, char* const* arguments, char* const* environment) {
   if (const int fault = count(kFork, file, -1, CALLER); fault > 0) return fault;
   return NEXT(posix_spawnp)(pid, file, actions, attributes, arguments, environment);
 }

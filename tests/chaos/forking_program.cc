@@ -1,4 +1,5 @@
-// A training program that forks a process in the middle of its run, which ends in the way that the argument names: it returns from main()
+// A training program that forks a process in the middle of its run, which ends in the way that the argument names: it
+// returns from main()
 // ("return"), throws out of it ("throw"), crashes ("crash") or calls _exit() ("leave"). Prints its losses.
 #include <roundpipe/roundpipe.h>
 #include <signal.h>

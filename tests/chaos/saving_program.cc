@@ -1,5 +1,6 @@
-// Does with files what a run of `train` does, in milliseconds: a checkpoint after each of three steps of which two are kept, the trained
-// model, a small file that is replaced. Run again it goes on from the newest checkpoint. Usage: saving_program OUTPUT
+// Does with files what a run of `train` does, in milliseconds: a checkpoint after each of three steps of which two are
+// kept, the trained model, a small file that is replaced. Run again it goes on from the newest checkpoint. Usage:
+// saving_program OUTPUT
 #include <cstdint>
 #include <filesystem>
 #include <string>

@@ -34,7 +34,9 @@ std::string random_bytes(std::size_t size) {
   return bytes;
 }
 
-UniqueFd new_file(const std::filesystem::path& path) { return UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0600)); }
+UniqueFd new_file(const std::filesystem::path& path) {
+  return UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0600));
+}
 
 // Whether the file system of `directory` takes direct writes.
 bool takes_direct_writes(const std::filesystem::path& directory) {
@@ -71,9 +73,11 @@ int write_all(DirectWriter& writer, const std::string& content) {
 TEST(DirectWriter, WritesEveryByteWhateverTheSizes) {
   for (const char* place : {"", "/dev/shm"}) {
     const TempDirectory directory;
-    for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{4095}, std::size_t{4096}, 4 * kMiB, 4 * kMiB + 1, 13 * kMiB + 12345}) {
-      const std::filesystem::path path = *place == '\0' ? directory.file(std::to_string(size))
-                                                         : std::filesystem::path(place) / ("direct-writer-test-" + std::to_string(getpid()));
+    for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{4095}, std::size_t{4096}, 4 * kMiB,
+                                   4 * kMiB + 1, 13 * kMiB + 12345}) {
+      const std::filesystem::path path =
+          *place == '\0' ? directory.file(std::to_string(size))
+                         : std::filesystem::path(place) / ("direct-writer-test-" + std::to_string(getpid()));
       const std::string content = random_bytes(size);
       const UniqueFd fd = new_file(path);
       DirectWriter writer(fd.get());

@@ -23,7 +23,8 @@ TEST(LackingResource, NoFurtherThreadIs69AndNamesTheLimit) {
 }
 
 TEST(LackingResource, NoFurtherDescriptorIs69AndNamesTheFileAndTheLimit) {
-  const std::filesystem::filesystem_error thrown("cannot open", "some/file", std::error_code(EMFILE, std::generic_category()));
+  const std::filesystem::filesystem_error thrown("cannot open", "some/file",
+                                                 std::error_code(EMFILE, std::generic_category()));
   const auto error = lacking_resource(thrown);
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ExitCode::kNoResource);

@@ -35,22 +35,28 @@ TEST(ReplaceFile, WritesANewOneOrTakesTheOldOnesPlace) {
 
 TEST(ReplaceFile, RefusesWhatIsNoFileAndWhereThereIsNoDirectory) {
   const TempDirectory directory;
-  expect_error(ExitCode::kOutputFailed, {directory.path().string(), "not a regular file"}, [&] { replace_file(directory.path(), "a"); });
-  expect_error(ExitCode::kOutputFailed, {"none/page.html", "cannot be created"}, [&] { replace_file(directory.file("none/page.html"), "a"); });
+  expect_error(ExitCode::kOutputFailed, {directory.path().string(), "not a regular file"},
+               [&] { replace_file(directory.path(), "a"); });
+  expect_error(ExitCode::kOutputFailed, {"none/page.html", "cannot be created"},
+               [&] { replace_file(directory.file("none/page.html"), "a"); });
 }
 
 // What somebody may put where a log is to be.
 TEST(KeptFile, IsNeverALinkAPipeOrADevice) {
   const TempDirectory directory;
-  const auto open = [](const std::filesystem::path& path) { return open_kept_file(path, O_WRONLY | O_APPEND, 0644, "choose another"); };
+  const auto open = [](const std::filesystem::path& path) {
+    return open_kept_file(path, O_WRONLY | O_APPEND, 0644, "choose another");
+  };
   const std::filesystem::path target = directory.write("target", "theirs");
   std::filesystem::create_symlink(target, directory.file("link"));
   std::filesystem::create_symlink("nowhere", directory.file("dangling"));
   ASSERT_EQ(mkfifo(directory.file("pipe").c_str(), 0600), 0);
   for (const char* name : {"link", "dangling"}) {
-    expect_error(ExitCode::kOutputFailed, {name, "it is a link; choose another"}, [&] { (void)open(directory.file(name)); });
+    expect_error(ExitCode::kOutputFailed, {name, "it is a link; choose another"},
+                 [&] { (void)open(directory.file(name)); });
   }
-  expect_error(ExitCode::kOutputFailed, {"pipe", "it is not a regular file"}, [&] { (void)open(directory.file("pipe")); });
+  expect_error(ExitCode::kOutputFailed, {"pipe", "it is not a regular file"},
+               [&] { (void)open(directory.file("pipe")); });
   expect_error(ExitCode::kOutputFailed, {"/dev/null", "it is not a regular file"}, [&] { (void)open("/dev/null"); });
   EXPECT_EQ(content_of(target), "theirs");
   EXPECT_FALSE(std::filesystem::exists(directory.file("nowhere")));
@@ -69,8 +75,7 @@ TEST(PipeWithoutWaiting, ThatIsFullSaysSoAndOthersStillWait) {
   const UniqueFd copy = reopen_pipe_without_waiting(write_end.get());
   ASSERT_TRUE(copy);
   const std::array<char, 4096> page{};
-  while (write(copy.get(), page.data(), page.size()) > 0) {
-  }
+  while (write(copy.get(), page.data(), page.size()) > 0) {}
   EXPECT_EQ(errno, EAGAIN);
   EXPECT_EQ(fcntl(write_end.get(), F_GETFL) & O_NONBLOCK, 0);
   read_end.reset();

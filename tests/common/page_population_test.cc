@@ -25,7 +25,8 @@ class Pages : public testing::Test {
   [[nodiscard]] std::size_t num_present() const {
     std::vector<unsigned char> present(bytes_ / static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
     EXPECT_EQ(mincore(data_, bytes_, present.data()), 0);
-    return static_cast<std::size_t>(std::count_if(present.begin(), present.end(), [](unsigned char page) { return (page & 1) != 0; }));
+    return static_cast<std::size_t>(
+        std::count_if(present.begin(), present.end(), [](unsigned char page) { return (page & 1) != 0; }));
   }
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;

@@ -25,7 +25,8 @@ inline std::uint64_t num_present_pages(const void* data, std::uint64_t bytes) {
   const auto at = static_cast<off_t>(reinterpret_cast<std::uintptr_t>(data) / kTestPage * sizeof(std::uint64_t));
   if (pread(file.get(), entries.data(), static_cast<std::size_t>(wanted), at) != wanted) return 0;
   constexpr std::uint64_t kPresent = std::uint64_t{1} << 63;
-  return static_cast<std::uint64_t>(std::count_if(entries.begin(), entries.end(), [](std::uint64_t e) { return (e & kPresent) != 0; }));
+  return static_cast<std::uint64_t>(
+      std::count_if(entries.begin(), entries.end(), [](std::uint64_t e) { return (e & kPresent) != 0; }));
 }
 
 }  // namespace rp

@@ -38,21 +38,25 @@ TEST(ActivationBudget, OfSeveralWorkersFollowsTheSlotsRoundTheWorkers) {
 
 TEST(ActivationBudget, CountsTheNextRoundOnlyWhereItMayRunBeside) {
   RoundMemory round{.blocks = {{0, 2, 100}}, .num_slots = 3, .num_microbatches = 4, .rounds_overlap = true};
-  EXPECT_EQ(budget_for(3, round).arenas(), (Arenas{150, 0, 0, 0})) << "two of four microbatches when the last slot ends";
+  EXPECT_EQ(budget_for(3, round).arenas(), (Arenas{150, 0, 0, 0}))
+      << "two of four microbatches when the last slot ends";
   round.rounds_overlap = false;
   EXPECT_EQ(budget_for(3, round).arenas(), (Arenas{100, 0, 0, 0}));
 }
 
 TEST(ActivationBudget, CountsOneMicrobatchLessOfEachSlotThatFollows) {
   // At slot 0, the others have three, two, one of four microbatches, and then all of them: on workers of their own.
-  const RoundMemory chain{.blocks = {{0, 0, 100}, {1, 0, 100}, {2, 0, 100}, {3, 0, 100}, {4, 0, 100}}, .num_slots = 5, .num_microbatches = 4,
+  const RoundMemory chain{.blocks = {{0, 0, 100}, {1, 0, 100}, {2, 0, 100}, {3, 0, 100}, {4, 0, 100}},
+                          .num_slots = 5,
+                          .num_microbatches = 4,
                           .rounds_overlap = false};
   EXPECT_EQ(budget_for(5, chain).arenas(), (Arenas{100, 75, 50, 25, 0, 0}));
 }
 
 TEST(ActivationBudget, HoldsTheInputsOfTwoRounds) {
   EXPECT_EQ(budget_for(1, {.blocks = {{kInput, 0, 5}}, .num_slots = 3}).arenas(), (Arenas{0, 10}));
-  EXPECT_EQ(budget_for(1, {.blocks = {{kInput, 2, 5}}, .num_slots = 3, .rounds_overlap = false}).arenas(), (Arenas{0, 10}));
+  EXPECT_EQ(budget_for(1, {.blocks = {{kInput, 2, 5}}, .num_slots = 3, .rounds_overlap = false}).arenas(),
+            (Arenas{0, 10}));
 }
 
 TEST(ActivationBudget, HoldsBuffersUntilTheNextRoundHasReadThem) {
@@ -70,8 +74,10 @@ TEST(ActivationBudget, FollowsTheTimesOfTheSlots) {
   };
   EXPECT_EQ(at_commit_of_slot_1({}), 300U) << "all alike: one microbatch behind";
   EXPECT_EQ(at_commit_of_slot_1({{.work = 1}, {.work = 10}, {.work = 1}}), 300U) << "it waits for slot 1";
-  EXPECT_EQ(at_commit_of_slot_1({{.work = 1}, {.work = 1}, {.work = 3}}), 100U) << "slot 1 ends at 5, slot 2's first at 5";
-  EXPECT_EQ(at_commit_of_slot_1({{.work = 1}, {.work = 1}, {.lead = 2, .work = 1}}), 100U) << "its recompute waits for nobody";
+  EXPECT_EQ(at_commit_of_slot_1({{.work = 1}, {.work = 1}, {.work = 3}}), 100U)
+      << "slot 1 ends at 5, slot 2's first at 5";
+  EXPECT_EQ(at_commit_of_slot_1({{.work = 1}, {.work = 1}, {.lead = 2, .work = 1}}), 100U)
+      << "its recompute waits for nobody";
   EXPECT_EQ(at_commit_of_slot_1({{.work = 1}, {.work = 1}, {.work = 10}}), 0U);
   EXPECT_EQ(at_commit_of_slot_1({{.work = 1}, {.work = 0}, {.work = 10}}), 300U) << "not known";
 }
@@ -111,7 +117,8 @@ class TableOfRound {
     table_.emplace(RoundTable::create(reinterpret_cast<std::byte*>(memory_.data()), shape));
   }
   void place(BlockKind kind, int index, std::uint64_t bytes) {
-    for (int m = 0; m < (is_once_a_task(kind) ? 1 : table_->num_microbatches()); ++m) table_->place(kind, index, m).bytes = bytes;
+    for (int m = 0; m < (is_once_a_task(kind) ? 1 : table_->num_microbatches()); ++m)
+      table_->place(kind, index, m).bytes = bytes;
   }
   [[nodiscard]] const RoundTable& table() const { return *table_; }
 
@@ -131,7 +138,7 @@ TEST(BlocksOfARound, AreWhatItsTasksWroteInWholePagesUntilTheirLastReader) {
   round.slots = slots_of(round.plan, 3, 0);
   round.origins[{BlockKind::kBuffers, 0}] = {};  // those of the round before
   TableOfRound table(round);
-  table.place(BlockKind::kActivation, 0, 1);         // the inputs
+  table.place(BlockKind::kActivation, 0, 1);  // the inputs
   table.place(BlockKind::kActivation, 1, kPage + 1);
   table.place(BlockKind::kActivation, 2, 100);
   table.place(BlockKind::kArguments, 0, 8);
@@ -139,19 +146,17 @@ TEST(BlocksOfARound, AreWhatItsTasksWroteInWholePagesUntilTheirLastReader) {
   table.place(BlockKind::kBuffers, 0, 12);
   const std::vector<RowBlocks> expected = {
       {kInput, 3, 2 * kPage},  // forward and backward of layer 0 read the inputs
-      {0, 1, 4 * kPage},
-      {1, 2, 2 * kPage},
-      {2, 3, 6 * kPage},
-      {0, 4 + 3, kPage},  // the next round's backward
-      {kInput, 2, 2 * kPage},
-      {kInput, 4 + 3, RangeAllocator::rounded_bytes(round.table_bytes)}};
+      {0, 1, 4 * kPage},      {1, 2, 2 * kPage},
+      {2, 3, 6 * kPage},      {0, 4 + 3, kPage},  // the next round's backward
+      {kInput, 2, 2 * kPage}, {kInput, 4 + 3, RangeAllocator::rounded_bytes(round.table_bytes)}};
   const std::vector<LayerTiming> times = {{1, 2, 4}, {8, 16, 32}, {64, 128, 256}};
   const RoundMemory memory = memory_of(round, table.table(), catalogue, false, times);
   EXPECT_EQ(memory.num_slots, 4);
   EXPECT_EQ(memory.num_microbatches, 2);
   const std::vector<std::pair<double, double>> expected_times = {{0, 1}, {0, 8}, {0, 64 + 256}, {2 + 16, 4 + 32}};
   for (std::size_t slot = 0; slot < 4; ++slot) {
-    EXPECT_EQ(std::make_pair(memory.times[slot].lead, memory.times[slot].work), expected_times[slot]) << "slot " << slot;
+    EXPECT_EQ(std::make_pair(memory.times[slot].lead, memory.times[slot].work), expected_times[slot])
+        << "slot " << slot;
   }
   const std::vector<RowBlocks>& blocks = memory.blocks;
   ASSERT_EQ(blocks.size(), expected.size());

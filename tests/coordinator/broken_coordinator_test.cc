@@ -1,5 +1,5 @@
-// The test is a coordinator that breaks the protocol on purpose, one rule at a time; the worker, with --check-consistency,
-// says which rule it was (docs/design/consistency-checker.md).
+// The test is a coordinator that breaks the protocol on purpose, one rule at a time; the worker, with
+// --check-consistency, says which rule it was (docs/design/consistency-checker.md).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,8 @@ class BrokenCoordinator : public testing::Test {
   // As an update does it, in order.
   void make_version(std::uint32_t group, std::uint64_t version) {
     stamps().begin(group, version);
-    *working_copy(group, version % store().catalogue().weight_groups()[group].num_copies) = static_cast<std::byte>(version);
+    *working_copy(group, version % store().catalogue().weight_groups()[group].num_copies) =
+        static_cast<std::byte>(version);
     stamps().complete(group, version);
     store().published(group).publish(version);
   }
@@ -73,7 +74,8 @@ class BrokenCoordinator : public testing::Test {
 
 TEST_F(BrokenCoordinator, ThatKeepsTheRulesIsNotTold) {
   make({.num_copies = 2, .num_buffers = 1});
-  for (const int layer : {0, 1}) place_input(store(), table(), BlockKind::kBuffers, layer, {3}, kBlockOffset + 4096U * static_cast<unsigned>(layer));
+  for (const int layer : {0, 1})
+    place_input(store(), table(), BlockKind::kBuffers, layer, {3}, kBlockOffset + 4096U * static_cast<unsigned>(layer));
   make_version(0, 1);
   make_version(1, 1);
   serve();
@@ -96,10 +98,11 @@ TEST_F(BrokenCoordinator, PublishesAVersionThatIsStillBeingWritten) {
   make();
   stamps().begin(0, 1);
   store().published(0).publish(1);
-  expect_violation(ProtocolRule::kPublishedWeights,
-                   {"weight group 0 was published as version 1 and version 1 is wanted", "holds version 1, being written",
-                    "slot 0 of epoch 0 (forward of layers 0-0 of pipeline 0, round 0"},
-                   {forward(1)});
+  expect_violation(
+      ProtocolRule::kPublishedWeights,
+      {"weight group 0 was published as version 1 and version 1 is wanted", "holds version 1, being written",
+       "slot 0 of epoch 0 (forward of layers 0-0 of pipeline 0, round 0"},
+      {forward(1)});
 }
 
 TEST_F(BrokenCoordinator, PublishesOneWeightGroupOfAStageTooEarly) {
@@ -124,13 +127,15 @@ TEST_F(BrokenCoordinator, WritesAVersionIntoTheWrongCopy) {
   make_version(0, 1);
   store().stamp(0, 1).publish(3, DataChecksum::of(store().working_copy(0, 1)));  // version 2 is wanted in copy 0
   store().published(0).publish(3);
-  expect_violation(ProtocolRule::kPublishedWeights, {"version 2 is wanted", "working copy 0 holds version 0"}, {forward(2)});
+  expect_violation(ProtocolRule::kPublishedWeights, {"version 2 is wanted", "working copy 0 holds version 0"},
+                   {forward(2)});
 }
 
 TEST_F(BrokenCoordinator, KeepsOneWorkingCopyInAnAsynchronousRun) {
   make();
   make_version(0, 1);  // over version 0, which the round of this step still needs
-  expect_violation(ProtocolRule::kPublishedWeights, {"version 0 is wanted", "working copy 0 holds version 1"}, {forward(0)});
+  expect_violation(ProtocolRule::kPublishedWeights, {"version 0 is wanted", "working copy 0 holds version 1"},
+                   {forward(0)});
 }
 
 // A skipped step rewrites its working copy and publishes too.
@@ -139,7 +144,8 @@ TEST_F(BrokenCoordinator, PublishesASkippedStepWithoutRewritingTheCopy) {
   make({.num_copies = 2});
   make_version(0, 1);
   store().published(0).publish(2);
-  expect_violation(ProtocolRule::kPublishedWeights, {"published as version 2", "working copy 0 holds version 0"}, {forward(2)});
+  expect_violation(ProtocolRule::kPublishedWeights, {"published as version 2", "working copy 0 holds version 0"},
+                   {forward(2)});
 }
 
 // The update needs the commit of every task that uses the layer: then nobody uses the copy that it overwrites.
@@ -147,14 +153,17 @@ TEST_F(BrokenCoordinator, PublishesASkippedStepWithoutRewritingTheCopy) {
 TEST_F(BrokenCoordinator, UpdatesACopyWhileItIsUploaded) {
   make();
   worker_->device.interrupt(StreamKind::kUploadParameters, {.after_copy = [this] { stamps().begin(0, 1); }});
-  expect_violation(ProtocolRule::kWeightsStay, {"while version 0 of weight group 0 was uploaded, working copy 0 became version 1, being written"},
+  expect_violation(ProtocolRule::kWeightsStay,
+                   {"while version 0 of weight group 0 was uploaded, working copy 0 became version 1, being written"},
                    {forward(0)});
 }
 
 TEST_F(BrokenCoordinator, WritesIntoACopyWhileItIsUploadedAndTellsNobody) {
   make();
-  worker_->device.interrupt(StreamKind::kUploadParameters, {.before_copy = [this] { *working_copy(0, 0) = std::byte{77}; }});
-  expect_violation(ProtocolRule::kWeightsStay, {"the bytes that were uploaded as version 0 of weight group 0"}, {forward(0)});
+  worker_->device.interrupt(StreamKind::kUploadParameters,
+                            {.before_copy = [this] { *working_copy(0, 0) = std::byte{77}; }});
+  expect_violation(ProtocolRule::kWeightsStay, {"the bytes that were uploaded as version 0 of weight group 0"},
+                   {forward(0)});
 }
 
 TEST_F(BrokenCoordinator, WritesIntoACopyBetweenTwoTasksOfARound) {
@@ -175,7 +184,8 @@ TEST_F(BrokenCoordinator, HasAnEventPublishedBeforeTheBlockHasAPlace) {
   table().place(BlockKind::kActivation, 1, 0) = {};
   store().worker_words(1).events.publish(1);
   table().source(BlockKind::kActivation, 1) = {.worker = 1, .first_event = 0};
-  expect_violation(ProtocolRule::kDataBeforeEvent, {"the activation at boundary 1, microbatch 0", "was not written yet"}, {fused()});
+  expect_violation(ProtocolRule::kDataBeforeEvent,
+                   {"the activation at boundary 1, microbatch 0", "was not written yet"}, {fused()});
 }
 
 TEST_F(BrokenCoordinator, HasAnEventPublishedBeforeTheBlockHasItsData) {
@@ -217,7 +227,8 @@ TEST_F(BrokenCoordinator, FreesAnActivationWhenItsReaderIsNotCommitted) {
   reader.first_event = 4;
   table().source(BlockKind::kActivation, 1) = {.worker = 0, .first_event = 0};
   expect_violation(ProtocolRule::kBlocksStay,
-                   {"the activation at boundary 1, microbatch 0", "of the arena of worker 0", "by slot 0 and has now"}, {reader});
+                   {"the activation at boundary 1, microbatch 0", "of the arena of worker 0", "by slot 0 and has now"},
+                   {reader});
 }
 
 TEST_F(BrokenCoordinator, FreesTheBuffersOfARoundBeforeItsBackward) {
@@ -234,7 +245,8 @@ TEST_F(BrokenCoordinator, WritesIntoABlockWhileItIsUploaded) {
   worker_->device.interrupt(StreamKind::kUploadActivations, {.before_copy = [this, place] {
                               *store().arena(kCoordinatorArena).data(place.offset + place.bytes - 1, 1) ^= std::byte{1};
                             }});
-  expect_violation(ProtocolRule::kBlocksStay, {"the activation at boundary 0, microbatch 0", "changed while it was uploaded"}, {forward()});
+  expect_violation(ProtocolRule::kBlocksStay,
+                   {"the activation at boundary 0, microbatch 0", "changed while it was uploaded"}, {forward()});
 }
 
 // Every wait points backwards; tasks come in slot order; what carries another epoch is not taken for this one's.

@@ -1,5 +1,5 @@
-// The test is a worker that breaks the protocol on purpose, one rule at a time; the coordinator, with --check-consistency or
-// by what it asserts anyway, finds it (docs/design/consistency-checker.md).
+// The test is a worker that breaks the protocol on purpose, one rule at a time; the coordinator, with
+// --check-consistency or by what it asserts anyway, finds it (docs/design/consistency-checker.md).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,8 @@ class BrokenWorker : public testing::Test {
     store_ = two_layer_store(checked);
     for (std::uint32_t group = 0; group < 2; ++group) {
       const WeightGroupRecord& record = store_->catalogue().weight_groups()[group];
-      for (const std::uint64_t moment : {record.moment1_offset, record.moment2_offset}) std::fill_n(store_->state(moment), 8, 0.0F);
+      for (const std::uint64_t moment : {record.moment1_offset, record.moment2_offset})
+        std::fill_n(store_->state(moment), 8, 0.0F);
     }
     PipelineSettings settings;
     settings.adds_rounds = options.with_sums;
@@ -57,7 +58,8 @@ class BrokenWorker : public testing::Test {
     for (int layer = command.first_layer; layer < command.end_layer; ++layer) {
       const auto group = static_cast<std::uint32_t>(layer);
       EXPECT_EQ(store_->published(group).wait_at_least(command.version, kLong), WaitResult::kReached);
-      seen(command, layer) = {.checksum = DataChecksum::of(store_->working_copy(group, command.version)), .version = command.version};
+      seen(command, layer) = {.checksum = DataChecksum::of(store_->working_copy(group, command.version)),
+                              .version = command.version};
     }
   }
   void write_gradient(const Command& command, float value) {
@@ -79,13 +81,15 @@ class BrokenWorker : public testing::Test {
     for (std::uint64_t slot = first_slot; slot < first_slot + 3; ++slot) do_task(slot);
   }
   WeightsSeen& seen(const Command& command, int layer) {
-    return store_->round_table(command).weights_seen(static_cast<std::uint32_t>(layer), command.phase != Phase::kForward);
+    return store_->round_table(command).weights_seen(static_cast<std::uint32_t>(layer),
+                                                     command.phase != Phase::kForward);
   }
   float* gradient(std::uint32_t use) {
     return reinterpret_cast<float*>(store_->gradients(store_->catalogue().uses()[use].gradient_offset));
   }
   // The user's next calls end with an error that names the rule and `parts`.
-  void expect_violation(ProtocolRule rule, std::vector<std::string> parts, const std::function<void()>& calls = [] {}) {
+  void expect_violation(
+      ProtocolRule rule, std::vector<std::string> parts, const std::function<void()>& calls = [] {}) {
     parts.insert(parts.end(), {"--check-consistency: ", rule_text(rule), "please report it"});
     expect_error(ExitCode::kUserError, parts, [&] {
       calls();
@@ -120,12 +124,14 @@ TEST_F(BrokenWorker, IsNotBlamedForWeightsThatTheCallerWrites) {
   do_round(0);
   step();
   coordinator_->synchronize();
-  for (const std::uint64_t copy : {0U, 1U}) *store_->parameters(store_->catalogue().weight_groups()[0].parameter_offset[copy]) ^= std::byte{1};
+  for (const std::uint64_t copy : {0U, 1U})
+    *store_->parameters(store_->catalogue().weight_groups()[0].parameter_offset[copy]) ^= std::byte{1};
   (void)accept();
   do_round(3);
   coordinator_->synchronize();
   for (const std::uint64_t version : {0U, 1U}) {
-    const WeightStamp::Contents expected{.is_complete = true, .version = version, .checksum = DataChecksum::of(store_->working_copy(0, version))};
+    const WeightStamp::Contents expected{
+        .is_complete = true, .version = version, .checksum = DataChecksum::of(store_->working_copy(0, version))};
     EXPECT_EQ(store_->stamp(0, version).observe(), expected);
   }
 }
@@ -155,8 +161,9 @@ TEST_F(BrokenWorker, UploadsWithoutWaitingForPublished) {
   const Command command = take(3);
   seen(command, 0) = {.checksum = 9, .version = command.version + 1};
   complete(command);
-  expect_violation(ProtocolRule::kSameWeights, {"slot 3 (forward of layers 0-0 of pipeline 0, round 1, step 1) on worker 1",
-                                                "version 1 of weight group 0", "wanted is version 0"});
+  expect_violation(ProtocolRule::kSameWeights,
+                   {"slot 3 (forward of layers 0-0 of pipeline 0, round 1, step 1) on worker 1",
+                    "version 1 of weight group 0", "wanted is version 0"});
 }
 
 TEST_F(BrokenWorker, ComputesItsBackwardWithOtherBytesThanTheForward) {
@@ -169,7 +176,8 @@ TEST_F(BrokenWorker, ComputesItsBackwardWithOtherBytesThanTheForward) {
   seen(backward, 0).checksum ^= 2;
   write_gradient(backward, 1);
   complete(backward);
-  expect_violation(ProtocolRule::kSameWeights, {"slot 2 (backward of layers 0-0", "of weight group 0", "the round's first task with it"});
+  expect_violation(ProtocolRule::kSameWeights,
+                   {"slot 2 (backward of layers 0-0", "of weight group 0", "the round's first task with it"});
 }
 
 TEST_F(BrokenWorker, ComputesWithoutWeights) {
@@ -189,7 +197,8 @@ TEST_F(BrokenWorker, WritesTheNextGradientBeforeTheLastOneIsTaken) {
   EXPECT_EQ(store_->gradient_released(0).observe(), 0U);
   gradient(0)[3] = 9;
   step();
-  expect_violation(ProtocolRule::kGradientsStay, {"gradient buffer 0 (of weight group 0, layer 0", "was committed with checksum"});
+  expect_violation(ProtocolRule::kGradientsStay,
+                   {"gradient buffer 0 (of weight group 0, layer 0", "was committed with checksum"});
 }
 
 // A completion follows everything that the task writes, whatever reads the gradient then.
@@ -230,8 +239,9 @@ TEST_F(BrokenWorker, WritesIntoOutputsThatAreKeptForTheCaller) {
   std::uint64_t bytes = 0;
   EXPECT_EQ(coordinator_->block(*round, {BlockKind::kActivation, 2}, 0, bytes), block);
   block[1] = std::byte{1};
-  expect_error(ExitCode::kUserError, {rule_text(ProtocolRule::kBlocksStay), "microbatch 0, written by slot 1"},
-               [&] { (void)coordinator_->block(*round, {BlockKind::kActivation, 2}, 0, bytes); });
+  expect_error(ExitCode::kUserError, {rule_text(ProtocolRule::kBlocksStay), "microbatch 0, written by slot 1"}, [&] {
+    (void)coordinator_->block(*round, {BlockKind::kActivation, 2}, 0, bytes);
+  });
 }
 
 // Commit is in slot order, and of this epoch: asserted in every run.
@@ -252,7 +262,9 @@ class BrokenWorkerDeathTest : public BrokenWorker {
   }
 };
 
-TEST_F(BrokenWorkerDeathTest, CompletesOutOfSlotOrder) { EXPECT_DEATH(complete_as(2), "completion.slot ==.*does not hold"); }
+TEST_F(BrokenWorkerDeathTest, CompletesOutOfSlotOrder) {
+  EXPECT_DEATH(complete_as(2), "completion.slot ==.*does not hold");
+}
 
 TEST_F(BrokenWorkerDeathTest, CompletesForAnEarlierEpoch) {
   EXPECT_DEATH(

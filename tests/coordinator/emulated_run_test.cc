@@ -47,7 +47,8 @@ class EmulatedWorkers {
     for (int worker = 0; worker < store.num_workers(); ++worker) {
       threads_.emplace_back([&store, worker, model, layer, observer] {
         EmulatedDevice device(model);
-        EmulatedStageExecutor executor(std::vector<EmulatedLayer>(kNumLayers, layer), device, store.catalogue(), observer);
+        EmulatedStageExecutor executor(std::vector<EmulatedLayer>(kNumLayers, layer), device, store.catalogue(),
+                                       observer);
         Worker(store, worker, device, executor).serve();
       });
     }
@@ -73,17 +74,20 @@ void train(Coordinator& coordinator, const Training& training) {
   const RoundInputs inputs{.inputs = std::vector<BlockContents>(kNumMicrobatches, {.tensors = {view}}),
                            .arguments = std::vector<BlockContents>(kNumMicrobatches, {.tensors = {view}})};
   for (int step = 0; step < kNumSteps; ++step) {
-    (void)coordinator.accept_round({.grain_layer = training.recompute == RecomputeGrain::kLayer, .num_microbatches = kNumMicrobatches}, inputs);
+    (void)coordinator.accept_round(
+        {.grain_layer = training.recompute == RecomputeGrain::kLayer, .num_microbatches = kNumMicrobatches}, inputs);
     (void)coordinator.accept_step(0, {.rules = {AdamW{}}, .options = {.asynchronous = training.asynchronous}});
   }
   coordinator.synchronize();
 }
 
-MeasuredSteps measure(Store& store, const Training& training, const EmulatedDeviceModel& device, const HostMemoryModel& memory,
-                      const EmulatedStageExecutor::Observer& observer = {}, StepTimes* compared = nullptr) {
+MeasuredSteps measure(Store& store, const Training& training, const EmulatedDeviceModel& device,
+                      const HostMemoryModel& memory, const EmulatedStageExecutor::Observer& observer = {},
+                      StepTimes* compared = nullptr) {
   const EmulatedWorkers workers(store, device, observer);
   ScheduleReport report(kNumWorkers);
-  const PipelineSettings pipeline{.asynchronous = training.asynchronous, .plan = {.by_hand = parse_plan(kPlan, kNumLayers)}};
+  const PipelineSettings pipeline{.asynchronous = training.asynchronous,
+                                  .plan = {.by_hand = parse_plan(kPlan, kNumLayers)}};
   Coordinator coordinator(store, {.pipelines = {pipeline},
                                   .on_commit = [&report](const CommittedTask& task) { report.add(task); },
                                   .emulated_memory = memory});
@@ -112,8 +116,10 @@ double simulated_step_ms(const Training& training) {
 
 TEST(MachineRun, TakesTheTimeOfTheModelAndNoneOfTheMemory) {
   using enum RecomputeGrain;
-  for (const Training training : {Training{false, kStage}, Training{true, kStage}, Training{false, kLayer}, Training{true, kLayer}}) {
-    SCOPED_TRACE(testing::Message() << "asynchronous " << training.asynchronous << ", by layer " << (training.recompute == kLayer));
+  for (const Training training :
+       {Training{false, kStage}, Training{true, kStage}, Training{false, kLayer}, Training{true, kLayer}}) {
+    SCOPED_TRACE(testing::Message() << "asynchronous " << training.asynchronous << ", by layer "
+                                    << (training.recompute == kLayer));
     const auto store = huge_store(training.asynchronous);
     const MeasuredSteps measured = measure(*store, training, {}, {});
     EXPECT_EQ(measured.num_steps, kNumSteps - kWarmUp);
@@ -121,8 +127,8 @@ TEST(MachineRun, TakesTheTimeOfTheModelAndNoneOfTheMemory) {
     // Backward stages recompute three layers; the fused one has a forward.
     const std::int64_t round_ns = kNumMicrobatches * (kNumLayers * (kForwardNs + kBackwardNs) + 3 * kForwardNs);
     EXPECT_EQ(measured.busy_ns, round_ns * measured.num_steps);
-    // Never faster than the model; slower by whatever else this machine does. A synchronous step may begin under the last one's
-    // end, an asynchronous one be a little off its mean.
+    // Never faster than the model; slower by whatever else this machine does. A synchronous step may begin under the
+    // last one's end, an asynchronous one be a little off its mean.
     EXPECT_GE(measured.step_ms(), 0.9 * simulated_step_ms(training));
     EXPECT_GT(measured.efficiency(), 0.05);
     EXPECT_GT(store->catalogue().parameter_bytes(), std::uint64_t{7} << 30);
@@ -133,7 +139,8 @@ TEST(MachineRun, TakesTheTimeOfTheModelAndNoneOfTheMemory) {
 TEST(MachineRun, ComparedWithTheSimulatorTakesTheSameTime) {
   for (const bool asynchronous : {false, true}) {
     StepTimes times;
-    const MeasuredSteps measured = measure(*huge_store(asynchronous), {.asynchronous = asynchronous}, {}, {}, {}, &times);
+    const MeasuredSteps measured =
+        measure(*huge_store(asynchronous), {.asynchronous = asynchronous}, {}, {}, {}, &times);
     EXPECT_EQ(times.num_steps, kNumSteps - 2);
     EXPECT_NEAR(times.simulated_ms, simulated_step_ms({.asynchronous = asynchronous}), 0.02 * times.simulated_ms);
     EXPECT_GE(times.measured_ms, 0.9 * times.simulated_ms);
@@ -157,7 +164,8 @@ TEST(ScheduleReport, KeepsTheNewestStepsAndTheirMedian) {
     end_ns += step == num_steps ? 90'000'000 : 10'000'000;
     Slot slot;
     slot.phase = Phase::kFused;
-    report.add({.round = round, .slot = slot,
+    report.add({.round = round,
+                .slot = slot,
                 .completion = {.start_ns = end_ns - 8'000'000, .end_ns = end_ns, .wait_ns = 3'000'000}});
     if (step == 10) {
       EXPECT_EQ(report.shape().first_step, 4U);
@@ -184,7 +192,8 @@ TEST(MachineRun, RecomputesBeforeTheGradientWhatTheGrainSays) {
   for (const RecomputeGrain recompute : {RecomputeGrain::kStage, RecomputeGrain::kLayer}) {
     std::atomic<std::int64_t> recomputed_ns{0}, computed_ns{0};
     const auto observer = [&](const StageTask& task, int, bool is_recompute, const ComputeSpan& span) {
-      if (task.command->phase == Phase::kBackward) (is_recompute ? recomputed_ns : computed_ns) += span.end_ns - span.start_ns;
+      if (task.command->phase == Phase::kBackward)
+        (is_recompute ? recomputed_ns : computed_ns) += span.end_ns - span.start_ns;
     };
     (void)measure(*huge_store(false), {.recompute = recompute}, {}, {}, observer);
     const bool by_layer = recompute == RecomputeGrain::kLayer;

@@ -13,7 +13,8 @@ class PendingStepTest : public testing::Test {
  protected:
   void use_model(bool tied = false) {
     std::vector<LayerRequest> layers(2, LayerRequest{.name = "l"});
-    for (LayerRequest& layer : layers) layer.parameters.push_back({.name = "w", .shape = {8}, .tied_group = tied ? 0 : -1});
+    for (LayerRequest& layer : layers)
+      layer.parameters.push_back({.name = "w", .shape = {8}, .tied_group = tied ? 0 : -1});
     catalogue_ = Catalogue::lay_out(layers, 1, false);
     groups_ = catalogue_.trained_groups(0);
   }
@@ -44,9 +45,10 @@ TEST_F(PendingStepTest, AGroupIsReadyOnceStepIsCalledAndItsLastTaskClosed) {
 
 TEST_F(PendingStepTest, ABarrierWaitsForAllGroups) {
   use_model();
-  for (const StepRequest& request : {StepRequest{.rules = {AdamW{}}, .options = {.max_grad_norm = 1}},
-                                     StepRequest{.rules = {AdamW{}}, .options = {.skip_nonfinite = true}},
-                                     StepRequest{.rules = {}, .function = [](std::uint64_t, bool, const GradientWriter&) {}}}) {
+  for (const StepRequest& request :
+       {StepRequest{.rules = {AdamW{}}, .options = {.max_grad_norm = 1}},
+        StepRequest{.rules = {AdamW{}}, .options = {.skip_nonfinite = true}},
+        StepRequest{.rules = {}, .function = [](std::uint64_t, bool, const GradientWriter&) {}}}) {
     PendingStep step = this->step();
     step.open(0);
     step.open(1);

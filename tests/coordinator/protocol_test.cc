@@ -95,7 +95,8 @@ TEST_P(Protocol, ATraceChangesNoBitAndHasEveryTaskAndMicrobatchOnce) {
   config.tied = true;
   config.rounds_per_step = 2;
   config.max_grad_norm = 0.5;
-  expect_reference(config, {.harness = GetParam(), .num_workers = 3, .plan = kPlans[1], .board = &board, .trace = &trace});
+  expect_reference(config,
+                   {.harness = GetParam(), .num_workers = 3, .plan = kPlans[1], .board = &board, .trace = &trace});
   std::map<TraceKind, int> num;
   for (const TraceJournal::Piece& piece : trace.pieces()) {
     EXPECT_LE(piece.process, 3U);
@@ -153,7 +154,9 @@ TEST_P(Protocol, WithTheCheckOfConsistencyNothingIsFoundAndNoBitChanges) {
     }
     config.rounds_per_step = 1;
     config.max_grad_norm = asynchronous ? 0.5 : 0.0;
-    expect_reference(config, {.harness = GetParam(), .num_workers = 2, .prefetch = false, .plan = kPlans[1], .check_consistency = true});
+    expect_reference(
+        config,
+        {.harness = GetParam(), .num_workers = 2, .prefetch = false, .plan = kPlans[1], .check_consistency = true});
   }
 }
 
@@ -208,7 +211,9 @@ TEST(RandomProtocol, GivesTheBitsOfTheSequentialLoopInAnyConfiguration) {
   const auto num_runs = static_cast<unsigned>(runs == nullptr ? 60 : std::atoi(runs));
   for (unsigned seed = 1; seed <= num_runs; ++seed) {
     std::mt19937 random(seed);
-    const auto draw = [&random](int low, int high) { return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1)); };
+    const auto draw = [&random](int low, int high) {
+      return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
+    };
     ToyConfig config;
     config.num_layers = draw(2, 9);
     config.num_elements = 32 * draw(1, 4);
@@ -219,16 +224,18 @@ TEST(RandomProtocol, GivesTheBitsOfTheSequentialLoopInAnyConfiguration) {
     config.asynchronous = draw(0, 1) == 1;
     config.dtype = draw(0, 1) == 1 ? DType::kBFloat16 : DType::kFloat32;
     config.max_grad_norm = draw(0, 2) == 0 ? 0.5 : 0.0;
-    RunSettings settings{.harness = Harness::kOneMapping, .num_workers = draw(1, 6), .prefetch = draw(0, 1) == 1, .plan = ""};
+    RunSettings settings{
+        .harness = Harness::kOneMapping, .num_workers = draw(1, 6), .prefetch = draw(0, 1) == 1, .plan = ""};
     config.scales_loss = draw(0, 3) == 0;
     if (draw(0, 4) > 0) settings.plan = plan_text(random_plan(random, config.num_layers), config.num_layers);
     settings.check_consistency = draw(0, 2) == 0;
-    SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << config.num_layers << " layers, plan '" << settings.plan
-                                    << "', " << settings.num_workers << " workers, prefetch " << settings.prefetch << ", "
-                                    << config.num_microbatches << " microbatches, " << config.rounds_per_step
-                                    << " rounds a step, asynchronous " << config.asynchronous << ", tied " << config.tied
-                                    << ", clipping " << config.max_grad_norm << ", loss scaling " << config.scales_loss << ", "
-                                    << dtype_bytes(config.dtype) << "-byte weights, checked " << settings.check_consistency);
+    SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << config.num_layers << " layers, plan '"
+                                    << settings.plan << "', " << settings.num_workers << " workers, prefetch "
+                                    << settings.prefetch << ", " << config.num_microbatches << " microbatches, "
+                                    << config.rounds_per_step << " rounds a step, asynchronous " << config.asynchronous
+                                    << ", tied " << config.tied << ", clipping " << config.max_grad_norm
+                                    << ", loss scaling " << config.scales_loss << ", " << dtype_bytes(config.dtype)
+                                    << "-byte weights, checked " << settings.check_consistency);
     expect_reference(config, settings);
   }
 }

@@ -22,7 +22,9 @@ template <typename Check>
 void for_random_rounds(Check&& check) {
   for (unsigned seed = 1; seed <= 1000; ++seed) {
     std::mt19937 random(seed);
-    const auto draw = [&random](int low, int high) { return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1)); };
+    const auto draw = [&random](int low, int high) {
+      return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
+    };
     Round round;
     round.num_layers = draw(1, 12);
     round.plan = test::random_plan(random, round.num_layers);
@@ -34,23 +36,27 @@ void for_random_rounds(Check&& check) {
     round.traits.mode = round.traits.has_backward() || draw(0, 1) == 1 ? RoundMode::kTrain : RoundMode::kEvaluate;
     round.first_trained_layer = round.traits.input_gradient ? 0 : draw(0, round.num_layers);
     if (round.traits.kind == RoundKind::kForward) {
-      round.plan = plan_for(round.traits.keeps_graph ? PlanKind::kTrain : PlanKind::kInfer, round.plan, round.num_layers);
+      round.plan =
+          plan_for(round.traits.keeps_graph ? PlanKind::kTrain : PlanKind::kInfer, round.plan, round.num_layers);
     }
     round.slots = slots_of(round.plan, round.num_layers, round.first_trained_layer);
     std::set<int> with_buffers;
     for (int layer = 0; layer < round.num_layers; ++layer) {
       if (draw(0, 3) == 0) with_buffers.insert(layer);
     }
-    SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << plan_text(round.plan, round.num_layers) << ", first trained layer "
-                                    << round.first_trained_layer << ", grain " << round.traits.grain_layer);
+    SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << plan_text(round.plan, round.num_layers)
+                                    << ", first trained layer " << round.first_trained_layer << ", grain "
+                                    << round.traits.grain_layer);
     check(round, catalogue_of(round.num_layers, with_buffers));
   }
 }
 
 TEST(Slots, FollowThePlan) {
   const Plan plan = parse_plan("forward 0-1 2 | fused 3-4 | backward 1-2 0", 5);
-  const std::vector<std::pair<Phase, LayerRange>> expected = {{Phase::kForward, {0, 2}}, {Phase::kForward, {2, 3}},
-                                                              {Phase::kFused, {3, 5}},   {Phase::kBackward, {1, 3}},
+  const std::vector<std::pair<Phase, LayerRange>> expected = {{Phase::kForward, {0, 2}},
+                                                              {Phase::kForward, {2, 3}},
+                                                              {Phase::kFused, {3, 5}},
+                                                              {Phase::kBackward, {1, 3}},
                                                               {Phase::kBackward, {0, 1}}};
   const std::vector<Slot> slots = slots_of(plan, 5, 0);
   ASSERT_EQ(slots.size(), expected.size());
@@ -118,7 +124,8 @@ TEST(Blocks, AreWrittenOnceBeforeTheyAreReadInRoundsOfAllKinds) {
       const Command command = command_of(round, slot);
       for (const BlockRow& row : input_rows(command, catalogue)) {
         // Buffers are another round's.
-        EXPECT_TRUE(row.kind == BlockKind::kBuffers || there.contains(row)) << "kind " << static_cast<int>(row.kind) << ", index " << row.index;
+        EXPECT_TRUE(row.kind == BlockKind::kBuffers || there.contains(row))
+            << "kind " << static_cast<int>(row.kind) << ", index " << row.index;
       }
       for (const BlockRow& row : output_rows(command, catalogue)) {
         EXPECT_TRUE(there.insert(row).second) << "kind " << static_cast<int>(row.kind) << ", index " << row.index;
@@ -139,9 +146,11 @@ TEST(Blocks, AreReadByASlotOrTheCallerInRoundsOfAllKinds) {
     const bool keeps_outputs = round.traits.kind == RoundKind::kForward || round.traits.keeps_outputs;
     if (keeps_outputs) read.insert({BlockKind::kActivation, round.num_layers});
     if (round.traits.input_gradient) read.insert({BlockKind::kGradient, 0});
-    if (round.traits.keeps_graph) read.insert({BlockKind::kGradient, round.num_layers});  // also where nothing is trained
+    if (round.traits.keeps_graph)
+      read.insert({BlockKind::kGradient, round.num_layers});  // also where nothing is trained
     for (const BlockRow& row : written) {
-      EXPECT_TRUE(row.kind == BlockKind::kBuffers || read.contains(row)) << "lost: kind " << static_cast<int>(row.kind) << ", index " << row.index;
+      EXPECT_TRUE(row.kind == BlockKind::kBuffers || read.contains(row))
+          << "lost: kind " << static_cast<int>(row.kind) << ", index " << row.index;
     }
     EXPECT_EQ(written.contains({BlockKind::kActivation, round.num_layers}), keeps_outputs);
     EXPECT_EQ(written.contains({BlockKind::kGradient, 0}), round.traits.input_gradient);

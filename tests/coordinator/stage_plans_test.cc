@@ -14,7 +14,8 @@ constexpr double kMs = 1e6;  // in ns
 Catalogue catalogue_of(int num_layers, int num_frozen) {
   std::vector<LayerRequest> layers(static_cast<std::size_t>(num_layers), LayerRequest{.name = "l"});
   for (int layer = 0; layer < num_layers; ++layer) {
-    layers[static_cast<std::size_t>(layer)].parameters.push_back({.name = "w", .shape = {1024}, .is_trained = layer >= num_frozen});
+    layers[static_cast<std::size_t>(layer)].parameters.push_back(
+        {.name = "w", .shape = {1024}, .is_trained = layer >= num_frozen});
   }
   return Catalogue::lay_out(layers, 1, false);
 }
@@ -40,7 +41,8 @@ class MeasuredPlans {
 
   // `scale`: of its activations.
   void learn_a_round(std::uint64_t scale = 1, PlanKind kind = PlanKind::kFused) {
-    const RoundShape shape{.num_layers = static_cast<std::uint32_t>(num_layers_), .num_microbatches = kMicrobatches,
+    const RoundShape shape{.num_layers = static_cast<std::uint32_t>(num_layers_),
+                           .num_microbatches = kMicrobatches,
                            .num_uses = static_cast<std::uint32_t>(catalogue_.uses().size())};
     std::vector<std::uint64_t> memory(RoundTable::bytes(shape) / 8 + 1);
     const RoundTable table = RoundTable::create(reinterpret_cast<std::byte*>(memory.data()), shape);
@@ -71,7 +73,11 @@ class MeasuredPlans {
 };
 
 double step_ms(const Plan& plan, int num_layers, bool asynchronous, int num_frozen = 0) {
-  Workload workload{.num_gpus = kWorkers, .num_microbatches = kMicrobatches, .round_microbatches = kMicrobatches, .layers = {}, .head = {}};
+  Workload workload{.num_gpus = kWorkers,
+                    .num_microbatches = kMicrobatches,
+                    .round_microbatches = kMicrobatches,
+                    .layers = {},
+                    .head = {}};
   workload.first_trained_layer = num_frozen;
   for (int layer = 0; layer < num_layers; ++layer) workload.layers.push_back(work_of(layer, num_layers));
   workload.head = workload.layers.back();
@@ -98,7 +104,8 @@ TEST(StagePlans, AreSearchedBySimulatedTime) {
     const Plan first = plan_after(0, searched);
     ASSERT_NO_THROW(validate_plan(first, kLayers));
     EXPECT_EQ(plan_after(1, searched), first) << "the times are not known yet";
-    EXPECT_LT(step_ms(first, kLayers, asynchronous), (asynchronous ? 0.997 : 0.95) * step_ms(plan_after(0, balanced), kLayers, asynchronous));
+    EXPECT_LT(step_ms(first, kLayers, asynchronous),
+              (asynchronous ? 0.997 : 0.95) * step_ms(plan_after(0, balanced), kLayers, asynchronous));
     const Plan plan = plan_after(2, searched);
     ASSERT_NO_THROW(validate_plan(plan, kLayers));
     EXPECT_GE(plan.fused_start, kLayers - 3) << "at most two layers beside the head";
@@ -136,7 +143,8 @@ TEST(StagePlans, ThatAreSearchedKeepTheLimitOfAStagesBytes) {
 }
 
 TEST(StagePlans, OfAStepWithARoundForEachWorkerAreOneStageOnProcessors) {
-  PlanSettings settings{.search = PlanSearchSettings{.num_workers = kWorkers, .rounds_per_step = kWorkers}, .limits = {.min_stages = kWorkers}};
+  PlanSettings settings{.search = PlanSearchSettings{.num_workers = kWorkers, .rounds_per_step = kWorkers},
+                        .limits = {.min_stages = kWorkers}};
   EXPECT_EQ(plan_after(2, settings), (Plan{{}, 0, {}}));
   settings.limits.max_stage_bytes = 4 * 4096;  // four layers
   EXPECT_GE(plan_after(2, settings).fused_start, kLayers - 4);
@@ -189,7 +197,8 @@ TEST(StagePlans, OnADeviceFitTogether) {
   plans.learn_a_round();
   const LayerMemories memories = plans.memories();
   GpuMemory all;
-  for (const PlanKind kind : kKinds) all = largest(all, gpu_memory(memories.costs(), plans.plan(kind), RecomputeGrain::kStage));
+  for (const PlanKind kind : kKinds)
+    all = largest(all, gpu_memory(memories.costs(), plans.plan(kind), RecomputeGrain::kStage));
   EXPECT_LE(all.total(), kLittle / 16 * 15);
 }
 

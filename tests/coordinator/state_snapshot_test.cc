@@ -41,21 +41,25 @@ class Groups {
   std::vector<std::vector<std::byte>> memory_;
 };
 
-// By memcmp() of each byte with the one before it: ThreadSanitizer checks a call's whole range at once, and a loop byte by byte.
+// By memcmp() of each byte with the one before it: ThreadSanitizer checks a call's whole range at once, and a loop byte
+// by byte.
 bool is_all_zero(std::span<const std::byte> bytes) {
-  return bytes.empty() || (bytes[0] == std::byte{0} && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
+  return bytes.empty() ||
+         (bytes[0] == std::byte{0} && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
 }
 
 // Whoever is faster, and however little may be copied: the saver reads what was there before the updates.
 TEST(StateSnapshot, IsReadAsItWasWhileUpdatesGoOn) {
   for (const bool updates_first_to_last : {true, false}) {
-    for (const std::uint64_t free : {std::uint64_t{0}, std::uint64_t{2 * kPartBytes}, std::uint64_t{4 * kPartBytes}, UINT64_MAX}) {
+    for (const std::uint64_t free :
+         {std::uint64_t{0}, std::uint64_t{2 * kPartBytes}, std::uint64_t{4 * kPartBytes}, UINT64_MAX}) {
       SCOPED_TRACE(testing::Message() << "free bytes " << free);
       Groups groups;
       StateSnapshot snapshot(groups.parts(), free_bytes(free));
       std::thread updates([&] {
         for (int step = 0; step < 3; ++step) {
-          for (std::uint32_t i = 0; i < kNumGroups; ++i) groups.update(updates_first_to_last ? i : kNumGroups - 1 - i, snapshot);
+          for (std::uint32_t i = 0; i < kNumGroups; ++i)
+            groups.update(updates_first_to_last ? i : kNumGroups - 1 - i, snapshot);
         }
       });
       for (std::uint32_t i = 0; i < 2 * kNumGroups; ++i) {

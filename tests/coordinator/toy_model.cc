@@ -101,10 +101,12 @@ Catalogue toy_catalogue(const ToyConfig& config) {
 float toy_initial_weight(std::uint32_t group, std::uint64_t element) { return pseudo_random(1, group, element); }
 
 Vector toy_input(const ToyConfig& config, int round, int microbatch) {
-  // Microbatches of unequal size, as when a batch cannot be split evenly, are the executor's affair; here all are equal.
+  // Microbatches of unequal size, as when a batch cannot be split evenly, are the executor's affair; here all are
+  // equal.
   Vector values;
   for (int i = 0; i < config.num_elements; ++i) {
-    values.push_back(pseudo_random(2, static_cast<std::uint64_t>(round * 64 + microbatch), static_cast<std::uint64_t>(i)));
+    values.push_back(
+        pseudo_random(2, static_cast<std::uint64_t>(round * 64 + microbatch), static_cast<std::uint64_t>(i)));
   }
   return values;
 }
@@ -112,7 +114,8 @@ Vector toy_input(const ToyConfig& config, int round, int microbatch) {
 Vector toy_label(const ToyConfig& config, int round, int microbatch) {
   Vector values;
   for (int i = 0; i < config.num_elements; ++i) {
-    values.push_back(pseudo_random(3, static_cast<std::uint64_t>(round * 64 + microbatch), static_cast<std::uint64_t>(i)));
+    values.push_back(
+        pseudo_random(3, static_cast<std::uint64_t>(round * 64 + microbatch), static_cast<std::uint64_t>(i)));
   }
   return values;
 }
@@ -143,12 +146,13 @@ double run_round(const ToyConfig& config, const Catalogue& catalogue, const std:
     };
     const auto u_group = [&](int layer) { return group_of_use(catalogue, layer, layer > 0 ? 0 : 1); };
     for (int layer = 0; layer < config.num_layers; ++layer) {
-      x.push_back(forward(x.back(), weights[w_group(layer)],
-                          is_tied(config, layer) ? weights[u_group(layer)] : Vector()));
+      x.push_back(
+          forward(x.back(), weights[w_group(layer)], is_tied(config, layer) ? weights[u_group(layer)] : Vector()));
     }
     Vector gradient = toy_label(config, round, m);
     double loss = 0;
-    for (std::size_t i = 0; i < gradient.size(); ++i) loss += static_cast<double>(x.back()[i]) * static_cast<double>(gradient[i]);
+    for (std::size_t i = 0; i < gradient.size(); ++i)
+      loss += static_cast<double>(x.back()[i]) * static_cast<double>(gradient[i]);
     total += loss;
     for (int layer = config.num_layers; layer-- > 0;) {
       const auto& uses = catalogue.uses_of(layer);
@@ -181,8 +185,8 @@ double norm_of(const Catalogue& catalogue, const std::vector<Vector>& sums) {
     ThreadTeam team(1);
     std::vector<double> partial(num_partial_sums(gradient.size()));
     const void* pointer = gradient.data();
-    total += sum_of_squares({.uses = &pointer, .num_uses = 1, .dtype = DType::kFloat32, .num_elements = gradient.size()},
-                            partial, team);
+    total += sum_of_squares(
+        {.uses = &pointer, .num_uses = 1, .dtype = DType::kFloat32, .num_elements = gradient.size()}, partial, team);
   }
   return std::sqrt(total);
 }
@@ -223,8 +227,11 @@ ToyResult toy_reference(const ToyConfig& config) {
         if (catalogue.uses()[use].group == group) uses.push_back(sums[use].data());
       }
       Vector& master = state.masters[group];
-      update_group({.old_master = master.data(), .master = master.data(), .m = state.m[group].data(),
-                    .v = state.v[group].data(), .num_elements = n},
+      update_group({.old_master = master.data(),
+                    .master = master.data(),
+                    .m = state.m[group].data(),
+                    .v = state.v[group].data(),
+                    .num_elements = n},
                    {.uses = uses.data(), .num_uses = uses.size(), .dtype = DType::kFloat32, .num_elements = n},
                    coefficients, team);
       state.versions[group].push_back(working_copy(config, master));
@@ -271,7 +278,8 @@ void ToyExecutor::recompute(const StageTask& task, int microbatch, const Microba
   recomputed_ = run_forward(task, microbatch, inputs);
 }
 
-void ToyExecutor::run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) {
+void ToyExecutor::run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs,
+                      MicrobatchOutputs& outputs) {
   const Command& command = *task.command;
   const std::vector<Vector> x =
       command.phase == Phase::kBackward ? std::move(recomputed_) : run_forward(task, microbatch, inputs);
@@ -308,9 +316,11 @@ void ToyExecutor::end(const StageTask& task, TaskTotals& totals) {
   const auto n = static_cast<std::size_t>(config_.num_elements);
   ThreadTeam team(1);
   totals.square_sums.clear();
-  totals.layer_times.assign(static_cast<std::size_t>(task.command->end_layer - task.command->first_layer), {1000, 0, 2000});
+  totals.layer_times.assign(static_cast<std::size_t>(task.command->end_layer - task.command->first_layer),
+                            {1000, 0, 2000});
   const std::uint64_t bytes = static_cast<std::uint64_t>(config_.num_elements) * sizeof(float);
-  totals.layer_memory.assign(totals.layer_times.size(), {.input_bytes = bytes, .output_bytes = bytes, .saved_bytes = bytes});
+  totals.layer_memory.assign(totals.layer_times.size(),
+                             {.input_bytes = bytes, .output_bytes = bytes, .saved_bytes = bytes});
   for (const UseMemory& memory : task.uses) {
     if (memory.accumulator == nullptr) {
       totals.square_sums.push_back(0);
@@ -323,8 +333,8 @@ void ToyExecutor::end(const StageTask& task, TaskTotals& totals) {
     }
     std::vector<double> partial(num_partial_sums(n));
     const void* pointer = gradient.data();
-    totals.square_sums.push_back(sum_of_squares(
-        {.uses = &pointer, .num_uses = 1, .dtype = DType::kFloat32, .num_elements = n}, partial, team));
+    totals.square_sums.push_back(
+        sum_of_squares({.uses = &pointer, .num_uses = 1, .dtype = DType::kFloat32, .num_elements = n}, partial, team));
   }
 }
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "hoststore/catalogue.h"
-#include "optimizer/update.h"
 #include "kernels/cpu/float16.h"
+#include "optimizer/update.h"
 #include "roundpipe/optimizer.h"
 #include "scheduler/plan.h"
 #include "worker/executor/stage_executor.h"
@@ -27,9 +27,9 @@ struct ToyConfig {
   bool asynchronous = false;
   DType dtype = DType::kFloat32;
   double max_grad_norm = 0;
-  bool scales_loss = false;  // by powers of two, which must change nothing
+  bool scales_loss = false;                      // by powers of two, which must change nothing
   ExitCode failure_code = ExitCode::kUserError;  // of the failing layer
-  int failing_layer = -1;  // throws in the last microbatch of step 2
+  int failing_layer = -1;                        // throws in the last microbatch of step 2
 };
 
 struct ToyResult {
@@ -67,7 +67,8 @@ class ToyExecutor : public StageExecutor {
   const Catalogue& catalogue_;
   [[nodiscard]] std::vector<float> values_of(const std::byte* weights) const;
   // What enters the layers of a stage, and what leaves the last one.
-  [[nodiscard]] std::vector<std::vector<float>> run_forward(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) const;
+  [[nodiscard]] std::vector<std::vector<float>> run_forward(const StageTask& task, int microbatch,
+                                                            const MicrobatchInputs& inputs) const;
 
   std::vector<LayerMemory> layers_;
   std::vector<std::vector<float>> recomputed_;

@@ -69,7 +69,8 @@ void write_initial_weights(Store& store) {
   }
 }
 
-void add_microbatch(RoundInputs& inputs, std::vector<std::vector<float>>& storage, const ToyConfig& config, int round, int m) {
+void add_microbatch(RoundInputs& inputs, std::vector<std::vector<float>>& storage, const ToyConfig& config, int round,
+                    int m) {
   const auto view = [&storage](std::vector<float> values) {
     storage.push_back(std::move(values));
     TensorView tensor;
@@ -97,7 +98,8 @@ ToyResult train(Store& store, Coordinator& coordinator, const ToyConfig& config)
       rounds.push_back(coordinator.accept_round({.num_microbatches = config.num_microbatches}, data));
     }
     steps.push_back(coordinator.accept_step(
-        0, {.rules = {toy_rule()}, .options = {.asynchronous = config.asynchronous, .max_grad_norm = config.max_grad_norm}}));
+        0, {.rules = {toy_rule()},
+            .options = {.asynchronous = config.asynchronous, .max_grad_norm = config.max_grad_norm}}));
   }
   coordinator.synchronize();
   for (const auto& round : rounds) {
@@ -135,7 +137,8 @@ Workers::Workers(Store& store, const RunSettings& settings, const ToyConfig& con
       threads_.emplace_back([&store, i, config, settings] { settings.serve(store, i, config, settings); });
     } else if (settings.harness == Harness::kTwoMappings) {
       views_.push_back(Store::attach(duplicates(store.descriptors())));
-      threads_.emplace_back([view = views_.back().get(), i, config, settings] { settings.serve(*view, i, config, settings); });
+      threads_.emplace_back(
+          [view = views_.back().get(), i, config, settings] { settings.serve(*view, i, config, settings); });
     } else {
       const pid_t child = fork();
       if (child == 0) {

@@ -1,6 +1,6 @@
 // tests/coordinator/toy_run.h
-// Runs of the toy model: a coordinator in the test's thread, and workers as threads over one mapping of the store, over one each,
-// or as processes.
+// Runs of the toy model: a coordinator in the test's thread, and workers as threads over one mapping of the store, over
+// one each, or as processes.
 #pragma once
 
 #include <sys/types.h>
@@ -23,7 +23,9 @@ namespace rp::test {
 
 enum class Harness { kOneMapping, kTwoMappings, kProcesses };
 inline void PrintTo(Harness harness, std::ostream* out) {
-  *out << (harness == Harness::kOneMapping ? "one mapping" : harness == Harness::kTwoMappings ? "two mappings" : "processes");
+  *out << (harness == Harness::kOneMapping    ? "one mapping"
+           : harness == Harness::kTwoMappings ? "two mappings"
+                                              : "processes");
 }
 
 struct RunSettings;

@@ -17,8 +17,9 @@ constexpr WaitLimits kLong{&kNeverStop, 20 * kNsPerSecond};
 constexpr std::uint32_t kNumGroups = 4;
 constexpr std::int64_t kNumElements = 1 << 18;  // an update takes long enough to be seen
 
-std::unique_ptr<Store> new_store(bool tied, std::int64_t num_elements = kNumElements, std::uint32_t num_layers = kNumGroups,
-                                 bool with_sums = false, std::uint32_t num_copies = 1) {
+std::unique_ptr<Store> new_store(bool tied, std::int64_t num_elements = kNumElements,
+                                 std::uint32_t num_layers = kNumGroups, bool with_sums = false,
+                                 std::uint32_t num_copies = 1) {
   std::vector<LayerRequest> layers(num_layers, LayerRequest{.name = "l"});
   for (LayerRequest& layer : layers) {
     layer.parameters.push_back({.name = "w", .shape = {num_elements}, .tied_group = tied ? 0 : -1});
@@ -198,8 +199,8 @@ TEST(Updates, LeaveFrozenGroupsAndOtherPipelinesAlone) {
   StoreSettings settings;
   settings.backing = "memfd";
   settings.arena_limit_bytes = 1 << 20;
-  const auto store = Store::create(
-      settings, Catalogue::lay_out({{.name = "a", .layers = layers}, {.name = "b", .layers = layers}}));
+  const auto store =
+      Store::create(settings, Catalogue::lay_out({{.name = "a", .layers = layers}, {.name = "b", .layers = layers}}));
   Updates updates(*store, 1, {});
   updates.task_accepted(1, 2);
   updates.accept_step(1, 0, {.rules = {AdamW{}}});
@@ -312,9 +313,7 @@ TEST(Updates, ThatAreStoppedGiveTheFirstErrorToAllWhoWait) {
   Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
   const auto outcome = updates.accept_step(1, 0, {.rules = {AdamW{}}});
-  std::thread waiter([&] {
-    expect_error(ExitCode::kHang, {"first"}, [&] { updates.wait_applied(1); });
-  });
+  std::thread waiter([&] { expect_error(ExitCode::kHang, {"first"}, [&] { updates.wait_applied(1); }); });
   updates.stop(std::make_exception_ptr(Error(ExitCode::kHang, "first")));
   updates.stop(std::make_exception_ptr(Error(ExitCode::kHang, "second")));
   waiter.join();
@@ -324,7 +323,8 @@ TEST(Updates, ThatAreStoppedGiveTheFirstErrorToAllWhoWait) {
 // Each group's rule, and only that, changes its parameters.
 TEST(Updates, ByGroupsFollowTheRuleOfEachParameter) {
   std::vector<LayerRequest> layers(2, LayerRequest{.name = "l"});
-  for (LayerRequest& layer : layers) layer.parameters = {{.name = "w", .shape = {100, 2}}, {.name = "b", .shape = {3}}, {.name = "c", .shape = {70}}};
+  for (LayerRequest& layer : layers)
+    layer.parameters = {{.name = "w", .shape = {100, 2}}, {.name = "b", .shape = {3}}, {.name = "c", .shape = {70}}};
   StoreSettings settings;
   settings.backing = "memfd";
   settings.arena_limit_bytes = 1 << 20;
@@ -353,7 +353,8 @@ TEST(Updates, ByGroupsFollowTheRuleOfEachParameter) {
       ASSERT_EQ(weights(*store, group)[tensor.element_offset + i], expected) << name << " of layer " << group;
     }
   }
-  expect_error(ExitCode::kUsage, {"0.b", "no group"}, [&] { (void)group_parameters(store->catalogue(), 0, {groups[0]}); });
+  expect_error(ExitCode::kUsage, {"0.b", "no group"},
+               [&] { (void)group_parameters(store->catalogue(), 0, {groups[0]}); });
 }
 
 // Adam's corrections count the steps that changed something.
@@ -364,7 +365,8 @@ TEST(Updates, CountOnlyStepsThatAreNotSkipped) {
     accept_tasks(updates, *store, version);
     fill_gradient(*store, 0, 1);
     updates.gradient_committed(version, 0, version, version == 2 ? NAN : 1);
-    const auto outcome = updates.accept_step(version, version - 1, {.rules = {AdamW{}}, .options = {.skip_nonfinite = true}});
+    const auto outcome =
+        updates.accept_step(version, version - 1, {.rules = {AdamW{}}, .options = {.skip_nonfinite = true}});
     updates.wait_applied(version);
     EXPECT_EQ(updates.wait_norm(*outcome).skipped, version == 2);
     EXPECT_EQ(updates.wait_norm(*outcome).nonfinite_layers, version == 2 ? std::vector<int>{0} : std::vector<int>{});
@@ -386,7 +388,8 @@ TEST(Updates, LeaveAKeptVersionAsItIs) {
   const auto step = [&](std::uint64_t version) {
     accept_tasks(updates, *store, version);
     for (std::uint32_t group = 0; group < kNumGroups; ++group) {
-      EXPECT_EQ(store->gradient_released(group).wait_at_least(version - 1, kLong), WaitResult::kReached);  // the step before has read the gradient
+      EXPECT_EQ(store->gradient_released(group).wait_at_least(version - 1, kLong),
+                WaitResult::kReached);  // the step before has read the gradient
       fill_gradient(*store, group, 1);
       updates.gradient_committed(version, group, version, 1);
     }
@@ -423,7 +426,8 @@ TEST(Updates, WithoutABarrierTellOfGradientsThatAreNotFinite) {
   const auto store = new_store(false);
   Updates updates(*store, 0, {});
   accept_tasks(updates, *store);
-  for (std::uint32_t group = 0; group < kNumGroups; ++group) updates.gradient_committed(1, group, 1, group % 2 == 1 ? INFINITY : 1);
+  for (std::uint32_t group = 0; group < kNumGroups; ++group)
+    updates.gradient_committed(1, group, 1, group % 2 == 1 ? INFINITY : 1);
   const auto outcome = updates.accept_step(1, 0, {.rules = {AdamW{}}});
   EXPECT_FALSE(updates.wait_norm(*outcome).skipped);
   EXPECT_EQ(updates.wait_norm(*outcome).nonfinite_layers, (std::vector<int>{1, 3}));
@@ -450,7 +454,9 @@ TEST(Updates, TellALayerOnceThatHasATiedParameterAndOneOfItsOwn) {
 
 TEST(Updates, WithLossScalingUnscaleSkipAndGrow) {
   const auto store = new_store(false, kNumElements, 1);
-  Updates updates(*store, 0, {.loss_scaling = LossScaling{.initial_scale = 8, .growth_factor = 4, .backoff_factor = 0.25, .growth_interval = 2}});
+  Updates updates(*store, 0,
+                  {.loss_scaling = LossScaling{
+                       .initial_scale = 8, .growth_factor = 4, .backoff_factor = 0.25, .growth_interval = 2}});
   LossScaleRecord& record = store->loss_scale(0);
   const auto scale_of = [&](std::uint64_t version) { return record.scales[version % LossScaleRecord::kNumScales]; };
   EXPECT_EQ(scale_of(0), 8);

@@ -96,7 +96,8 @@ class ModelRun {
   [[nodiscard]] double link_use() const {
     std::int64_t busy_ns = 0;
     for (const TimedDriver::Copy& copy : timed_.copies()) busy_ns += copy.end_ns - copy.start_ns;
-    return static_cast<double>(busy_ns) / static_cast<double>(timed_.copies().back().end_ns - timed_.copies().front().start_ns);
+    return static_cast<double>(busy_ns) /
+           static_cast<double>(timed_.copies().back().end_ns - timed_.copies().front().start_ns);
   }
   // What urgent copies waited for the link at most, ns and as a part of a piece's time then.
   struct Delay {
@@ -109,8 +110,9 @@ class ModelRun {
     for (const TimedDriver::Copy& copy : timed_.copies()) {
       if (copy.stream != urgent_.get()) continue;
       const double ns = static_cast<double>(copy.start_ns - copy.ready_ns);
-      const auto later = std::upper_bound(pieces_.begin() + 1, pieces_.end(), copy.ready_ns,
-                                          [](std::int64_t ns, const PieceLength& piece) { return ns < piece.since_ns; });
+      const auto later =
+          std::upper_bound(pieces_.begin() + 1, pieces_.end(), copy.ready_ns,
+                           [](std::int64_t ns, const PieceLength& piece) { return ns < piece.since_ns; });
       const double piece_ns = link_.ns(std::prev(later)->bytes);
       ++longest.num;
       longest.ns = std::max(longest.ns, ns);
@@ -124,7 +126,9 @@ class ModelRun {
 
  private:
   [[nodiscard]] CudaStream::Memory memory() {
-    return {.arena = arena_, .pinned = pinned_, .on_unregistered = [](const std::byte*) { ADD_FAILURE() << "it is registered"; }};
+    return {.arena = arena_, .pinned = pinned_, .on_unregistered = [](const std::byte*) {
+              ADD_FAILURE() << "it is registered";
+            }};
   }
   static constexpr std::atomic<bool> kNeverStop{false};
 
@@ -153,13 +157,16 @@ class BulkCopiesModel : public testing::TestWithParam<Link> {
  protected:
   void print(const char* what, const ModelRun& run) const {
     const ModelRun::Delay delay = run.longest_delay();
-    std::printf("%2.0f GB/s, refill of %3.0f us +- %2.0f %%, %-22s: pieces of %5.1f MiB, %.4f of the link", GetParam().bytes_per_ns,
-                static_cast<double>(GetParam().refill_ns) / 1000, 100 * GetParam().jitter, what,
-                static_cast<double>(run.piece_bytes()) / static_cast<double>(kMiB), run.link_use());
-    if (delay.num > 0) std::printf("; %d urgent copies, the longest delay %.0f us: %.2f pieces", delay.num, delay.ns / 1000, delay.pieces);
+    std::printf("%2.0f GB/s, refill of %3.0f us +- %2.0f %%, %-22s: pieces of %5.1f MiB, %.4f of the link",
+                GetParam().bytes_per_ns, static_cast<double>(GetParam().refill_ns) / 1000, 100 * GetParam().jitter,
+                what, static_cast<double>(run.piece_bytes()) / static_cast<double>(kMiB), run.link_use());
+    if (delay.num > 0)
+      std::printf("; %d urgent copies, the longest delay %.0f us: %.2f pieces", delay.num, delay.ns / 1000,
+                  delay.pieces);
     std::printf("\n");
   }
-  // No longer than the refill asks for: 1.5 of it, in steps of 512 KiB. Refills of different lengths are known less well.
+  // No longer than the refill asks for: 1.5 of it, in steps of 512 KiB. Refills of different lengths are known less
+  // well.
   static void expect_no_larger_pieces_than_needed(const ModelRun& run) {
     const double needed = (GetParam().jitter > 0 ? 2.1 : 1.5) * run.refill_bytes() + static_cast<double>(kMiB) / 2;
     EXPECT_LE(static_cast<double>(run.piece_bytes()), std::max(needed, static_cast<double>(4 * kMiB)));

@@ -1,4 +1,5 @@
-// A GPU's memory, copies and registered memory, over a driver without a GPU. Streams in general: tests/device/device_test.cc.
+// A GPU's memory, copies and registered memory, over a driver without a GPU. Streams in general:
+// tests/device/device_test.cc.
 #include "cuda/cuda_device.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +24,8 @@ using test::store_with_layers;
 
 constexpr std::uint64_t kPage = 4096;
 
-std::unique_ptr<CudaDevice> device_of(const FakeDriver& driver, const CudaDeviceOptions& options = {.memory_bytes = 32 << 20}) {
+std::unique_ptr<CudaDevice> device_of(const FakeDriver& driver,
+                                      const CudaDeviceOptions& options = {.memory_bytes = 32 << 20}) {
   return std::make_unique<CudaDevice>(driver.table(), options, [](const std::string&) {});
 }
 
@@ -51,7 +53,9 @@ struct OwnStream {
         context(CudaContext::open(of_driver.table(), "")),
         arena(context, 32 << 20),
         pinned(context),
-        stream(context, {.arena = arena, .pinned = pinned, .on_unregistered = [this](const std::byte*) { ++num_noticed; }}, false) {}
+        stream(context,
+               {.arena = arena, .pinned = pinned, .on_unregistered = [this](const std::byte*) { ++num_noticed; }},
+               false) {}
   [[nodiscard]] std::vector<std::string> log() const { return driver.log().at(0); }
 
   const FakeDriver& driver;
@@ -99,7 +103,9 @@ TEST(PinnedMemory, IsFoundByAnyOfItsBytes) {
   OwnStream own(driver);
   const HostPages pages(4);
   EXPECT_EQ(own.pinned.add(pages.data() + kPage, kPage, false), "");
-  const auto extent = [&](std::uint64_t from, std::uint64_t bytes) { return own.pinned.extent(pages.data() + from, bytes); };
+  const auto extent = [&](std::uint64_t from, std::uint64_t bytes) {
+    return own.pinned.extent(pages.data() + from, bytes);
+  };
   EXPECT_FALSE(extent(0, 2 * kPage).is_registered);
   EXPECT_EQ(extent(0, 2 * kPage).bytes, kPage) << "up to where it begins";
   EXPECT_TRUE(extent(kPage + 5, 2 * kPage).is_registered);
@@ -149,7 +155,8 @@ TEST(CudaDevice, TakesItsMemoryAtOnceAndSaysWhenItIsSpent) {
   DeviceMemory half = device->allocate(8 << 20, MemoryUse::kInputs);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(half.data()) % 4096, 0U);
   expect_error(ExitCode::kNoResource,
-               {"9.00 MiB are wanted for gradients", "of 16.0 MiB (--gpu-memory)", "taken 8.00 MiB: inputs 8.00 MiB", "a larger --gpu-memory"},
+               {"9.00 MiB are wanted for gradients", "of 16.0 MiB (--gpu-memory)", "taken 8.00 MiB: inputs 8.00 MiB",
+                "a larger --gpu-memory"},
                [&] { (void)device->allocate(9 << 20, MemoryUse::kGradients); });
   half = {};
   EXPECT_EQ(device->allocate(16 << 20, MemoryUse::kInputs).bytes(), 16U << 20);
@@ -192,7 +199,8 @@ TEST(CudaDevice, SaysThatItsMemoryIsInPieces) {
   std::vector<std::byte*> pieces(4);
   for (std::byte*& piece : pieces) piece = device->take(1 << 20, MemoryUse::kTensors);
   for (const std::size_t i : {0U, 2U}) device->arena().free(pieces[i]);
-  expect_error(ExitCode::kNoResource, {"2.00 MiB are wanted for weights", "2.00 MiB are free, but no part of them is longer than 1.00 MiB"},
+  expect_error(ExitCode::kNoResource,
+               {"2.00 MiB are wanted for weights", "2.00 MiB are free, but no part of them is longer than 1.00 MiB"},
                [&] { (void)device->allocate(2 << 20, MemoryUse::kWeights); });
   for (const std::size_t i : {1U, 3U}) device->arena().free(pieces[i]);
 }
@@ -208,7 +216,8 @@ TEST(CudaDevice, TakesWhatIsFreeButForAMarginAndSharesItWithOthersOnTheSameGpu) 
   const auto third = device_of(driver, {.memory_bytes = CudaDevice::kMarginBytes});  // another program
   expect_error(ExitCode::kNoResource, {"1.00 GiB of memory free", "1.50 GiB are wanted", "--gpu-memory", "nvidia-smi"},
                [&] { (void)device_of(driver, {.memory_bytes = std::uint64_t{3} << 29}); });
-  expect_error(ExitCode::kNoResource, {"only 1.00 GiB of memory free", "--gpu-memory", "nvidia-smi"}, [&] { (void)device_of(driver, {}); });
+  expect_error(ExitCode::kNoResource, {"only 1.00 GiB of memory free", "--gpu-memory", "nvidia-smi"},
+               [&] { (void)device_of(driver, {}); });
 }
 
 TEST(CudaDevice, LeavesRoomForThePageTablesOfTheHostsMemory) {
@@ -223,7 +232,8 @@ TEST(CudaDevice, LeavesRoomForThePageTablesOfTheHostsMemory) {
 TEST(CudaDevice, SaysThatTheDriverDoesNotTellWhatIsFree) {
   FakeDriver driver;
   driver.fail("cuMemGetInfo", CUDA_ERROR_UNKNOWN);
-  expect_error(ExitCode::kUserError, {"asking for free memory", "CUDA_ERROR_FAKE"}, [&] { (void)device_of(driver, {}); });
+  expect_error(ExitCode::kUserError, {"asking for free memory", "CUDA_ERROR_FAKE"},
+               [&] { (void)device_of(driver, {}); });
 }
 
 // Streams of a CudaDevice by their number: each has another one beside it.
@@ -237,7 +247,8 @@ TEST(CudaDevice, UploadsToNewMemoryComeAfterWhatIsStillComputedWithIt) {
   const auto signals = device->connect(*store, 0);
   std::byte* const tensor = device->take(kPage, MemoryUse::kInputs);
   driver.hold(kCompute);
-  ASSERT_EQ(driver.table().memset_d8_async(reinterpret_cast<CUdeviceptr>(tensor), 0, kPage, device->compute_stream()), CUDA_SUCCESS);
+  ASSERT_EQ(driver.table().memset_d8_async(reinterpret_cast<CUdeviceptr>(tensor), 0, kPage, device->compute_stream()),
+            CUDA_SUCCESS);
   device->arena().free(tensor);
   const DeviceMemory input = device->allocate(kPage, MemoryUse::kInputs);
   ASSERT_EQ(input.data(), tensor) << "the test needs the same place";
@@ -256,7 +267,9 @@ TEST(CudaDevice, MemoryIsGivenBackWhileItIsComputedWith) {
   const auto device = device_of(driver);
   DeviceMemory memory = device->allocate(32 << 20, MemoryUse::kInputs);
   driver.hold(kCompute);
-  ASSERT_EQ(driver.table().memset_d8_async(reinterpret_cast<CUdeviceptr>(memory.data()), 0, kPage, device->compute_stream()), CUDA_SUCCESS);
+  ASSERT_EQ(
+      driver.table().memset_d8_async(reinterpret_cast<CUdeviceptr>(memory.data()), 0, kPage, device->compute_stream()),
+      CUDA_SUCCESS);
   memory = {};
   EXPECT_NE(device->allocate(32 << 20, MemoryUse::kInputs).data(), nullptr);
   driver.let_go(kCompute);
@@ -273,7 +286,8 @@ TEST(CudaDevice, ThatIsToldToStopLetsGoOfWhoWaitsForItsGpu) {
   Stream& upload = device->stream(StreamKind::kUploadActivations);
   std::atomic<int> num_enqueued{0};
   std::thread thread([&] {
-    for (int i = 0; i < 100; ++i, num_enqueued.fetch_add(1)) upload.call([](void*) { num_calls.fetch_add(1); }, nullptr);
+    for (int i = 0; i < 100; ++i, num_enqueued.fetch_add(1))
+      upload.call([](void*) { num_calls.fetch_add(1); }, nullptr);
   });
   constexpr int kMax = 32;  // a driver would block soon after
   const Deadline deadline = Deadline::after_seconds(20);
@@ -287,7 +301,8 @@ TEST(CudaDevice, ThatIsToldToStopLetsGoOfWhoWaitsForItsGpu) {
   EXPECT_EQ(num_calls.load(), kMax) << "what was enqueued before is called";
 }
 
-// A GPU that waits for what never comes: the driver would wait with it when something is given back, and nobody heard of the reason.
+// A GPU that waits for what never comes: the driver would wait with it when something is given back, and nobody heard
+// of the reason.
 TEST(CudaDevice, ThatWasGivenUpEndsWithoutWaitingForItsGpu) {
   static std::atomic<int> num_calls;
   num_calls.store(0);
@@ -299,7 +314,8 @@ TEST(CudaDevice, ThatWasGivenUpEndsWithoutWaitingForItsGpu) {
     const auto device = device_of(driver);
     const auto signals = device->connect(*store, 0);
     driver.hold(kUploadInputs);
-    for (const StreamKind kind : {StreamKind::kUploadActivations, StreamKind::kDownload}) device->stream(kind).call(count, nullptr);
+    for (const StreamKind kind : {StreamKind::kUploadActivations, StreamKind::kDownload})
+      device->stream(kind).call(count, nullptr);
     device->stream(StreamKind::kDownload).drain();
     device->abandon();
   }
@@ -334,7 +350,8 @@ TEST(CudaDevice, ThatIsLeftToTheEndOfItsProcessGivesNothingBackToTheDriver) {
       if (was_given_up) device->abandon();  // as every worker does at the end of its run
       device->leave_to_process_end();
     }
-    for (const char* function : {"cuMemHostUnregister", "cuMemFree", "cuMemFreeHost", "cuStreamDestroy", "cuEventDestroy"}) {
+    for (const char* function :
+         {"cuMemHostUnregister", "cuMemFree", "cuMemFreeHost", "cuStreamDestroy", "cuEventDestroy"}) {
       EXPECT_EQ(driver.num_calls(function), 0) << function;
     }
     EXPECT_GT(driver.registered_bytes(), 0U);
@@ -343,9 +360,16 @@ TEST(CudaDevice, ThatIsLeftToTheEndOfItsProcessGivesNothingBackToTheDriver) {
 
 TEST(CudaDevice, IsTheOneWithTheUuid) {
   const FakeDriver driver({.num_gpus = 3});
-  EXPECT_EQ(device_of(driver, {.uuid = "GPU-00000000-0000-0000-0000-000000000002", .memory_bytes = 1 << 20})->context().device(), 2);
-  EXPECT_EQ(device_of(driver, {.uuid = "MIG-00000000-0000-0000-0000-000000000001", .memory_bytes = 1 << 20})->context().device(), 1);
-  expect_error(ExitCode::kNoResource, {"no CUDA device", "GPU-7", "GPU-00000000-0000-0000-0000-000000000002", "CUDA_VISIBLE_DEVICES"},
+  EXPECT_EQ(device_of(driver, {.uuid = "GPU-00000000-0000-0000-0000-000000000002", .memory_bytes = 1 << 20})
+                ->context()
+                .device(),
+            2);
+  EXPECT_EQ(device_of(driver, {.uuid = "MIG-00000000-0000-0000-0000-000000000001", .memory_bytes = 1 << 20})
+                ->context()
+                .device(),
+            1);
+  expect_error(ExitCode::kNoResource,
+               {"no CUDA device", "GPU-7", "GPU-00000000-0000-0000-0000-000000000002", "CUDA_VISIBLE_DEVICES"},
                [&] { (void)device_of(driver, {.uuid = "GPU-7", .memory_bytes = 1 << 20}); });
 }
 
@@ -355,7 +379,8 @@ TEST(CudaDriver, IsThereOrSaysWhatToDo) {
     EXPECT_NE(cuda_driver().memcpy_async, nullptr);
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kNoResource);
-    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("no CUDA device: "), testing::HasSubstr("--device cpu")));
+    EXPECT_THAT(error.what(),
+                testing::AllOf(testing::HasSubstr("no CUDA device: "), testing::HasSubstr("--device cpu")));
   }
 }
 

@@ -1,5 +1,6 @@
-// The protocol (docs/design/protocol.md) with GPUs that wait for each other, over a driver without a GPU: the toy model's bits
-// are the sequential loop's, whatever order streams run in; with both kinds of signals; as threads and as processes.
+// The protocol (docs/design/protocol.md) with GPUs that wait for each other, over a driver without a GPU: the toy
+// model's bits are the sequential loop's, whatever order streams run in; with both kinds of signals; as threads and as
+// processes.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -42,8 +43,8 @@ void expect_all_registered(const CudaDevice& device, Store& store) {
   }
 }
 
-void serve_on_gpu(const CudaDriver& driver, Store& store, int worker, const ToyConfig& config, const RunSettings& settings,
-                  const GpuRun& run) {
+void serve_on_gpu(const CudaDriver& driver, Store& store, int worker, const ToyConfig& config,
+                  const RunSettings& settings, const GpuRun& run) {
   CudaDeviceOptions options{.memory_bytes = run.memory_bytes, .signals = run.signals};
   options.registration.policy.piece_bytes = kPieceBytes;
   options.registration.policy.least_bytes = kPage;
@@ -94,8 +95,10 @@ TEST_P(GpuProtocol, AnyNumberOfWorkersPlanAndPrefetchGivesTheBitsOfTheSequential
     for (const int workers : {1, 2, 3, 4, 8}) {
       for (const char* plan : kPlans) {
         SCOPED_TRACE(testing::Message() << workers << " workers, plan '" << plan << "', asynchronous " << asynchronous);
-        expect_reference_on_gpus(config, {.harness = harness(), .num_workers = workers, .prefetch = workers != 3, .plan = plan, .fits_device = true},
-                                 {.signals = signals(), .seed = static_cast<unsigned>(workers)});
+        expect_reference_on_gpus(
+            config,
+            {.harness = harness(), .num_workers = workers, .prefetch = workers != 3, .plan = plan, .fits_device = true},
+            {.signals = signals(), .seed = static_cast<unsigned>(workers)});
       }
     }
   }
@@ -136,17 +139,20 @@ TEST_P(RefusedRegistrations, OfOneToEightWorkersAtOnceAreCuredByLaterAttempts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, RefusedRegistrations,
-                         testing::Combine(testing::Values(Harness::kOneMapping, Harness::kTwoMappings, Harness::kProcesses),
+                         testing::Combine(testing::Values(Harness::kOneMapping, Harness::kTwoMappings,
+                                                          Harness::kProcesses),
                                           testing::Range(1, 6)));
 
 // As kernels do that pin at most 2 GiB at once.
 class ShortPins : public testing::TestWithParam<Harness> {};
 
 TEST_P(ShortPins, AreAllThatARunNeeds) {
-  expect_reference_on_gpus({}, {.harness = GetParam(), .num_workers = 3, .plan = kPlans[1]}, {.refusals = {.max_pin_bytes = 3 * kPage}});
+  expect_reference_on_gpus({}, {.harness = GetParam(), .num_workers = 3, .plan = kPlans[1]},
+                           {.refusals = {.max_pin_bytes = 3 * kPage}});
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, ShortPins, testing::Values(Harness::kOneMapping, Harness::kTwoMappings, Harness::kProcesses));
+INSTANTIATE_TEST_SUITE_P(Over, ShortPins,
+                         testing::Values(Harness::kOneMapping, Harness::kTwoMappings, Harness::kProcesses));
 
 // Signalled by the host, whatever else GPUs can do.
 class CheckedGpuProtocol : public testing::TestWithParam<Harness> {};
@@ -158,16 +164,20 @@ TEST_P(CheckedGpuProtocol, FindsNothing) {
   config.asynchronous = true;
   config.num_steps = 2;
   config.num_elements = 300'000;  // more than one piece of what is read back
-  expect_reference_on_gpus(config, {.harness = GetParam(), .num_workers = 3, .plan = kPlans[1], .check_consistency = true},
+  expect_reference_on_gpus(config,
+                           {.harness = GetParam(), .num_workers = 3, .plan = kPlans[1], .check_consistency = true},
                            {.seed = 5, .max_delay_us = 100, .memory_bytes = 48 << 20});
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, CheckedGpuProtocol, testing::Values(Harness::kOneMapping, Harness::kTwoMappings, Harness::kProcesses));
+INSTANTIATE_TEST_SUITE_P(Over, CheckedGpuProtocol,
+                         testing::Values(Harness::kOneMapping, Harness::kTwoMappings, Harness::kProcesses));
 INSTANTIATE_TEST_SUITE_P(Words, GpuProtocol,
-                         testing::Combine(testing::Values(Harness::kOneMapping, Harness::kTwoMappings, Harness::kProcesses),
+                         testing::Combine(testing::Values(Harness::kOneMapping, Harness::kTwoMappings,
+                                                          Harness::kProcesses),
                                           testing::Values(GpuSignals::kWords)));
 INSTANTIATE_TEST_SUITE_P(Events, GpuProtocol,
-                         testing::Combine(testing::Values(Harness::kOneMapping, Harness::kTwoMappings, Harness::kProcesses),
+                         testing::Combine(testing::Values(Harness::kOneMapping, Harness::kTwoMappings,
+                                                          Harness::kProcesses),
                                           testing::Values(GpuSignals::kEvents)));
 
 }  // namespace

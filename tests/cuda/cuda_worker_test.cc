@@ -1,5 +1,5 @@
-// A worker on a GPU, over a driver without one: what it enqueues where and in which order, and what becomes of it when a call of
-// the driver's fails.
+// A worker on a GPU, over a driver without one: what it enqueues where and in which order, and what becomes of it when
+// a call of the driver's fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,13 @@ namespace rp::test {
 namespace {
 
 // The streams of a CudaDevice in the order of their creation; each has another one beside it.
-enum StreamNumber { kUploadWeights = 0, kUploadInputs = 2, kDownloadOutputs = 4, kDownloadGradient = 6, kComputeStream = 8 };
+enum StreamNumber {
+  kUploadWeights = 0,
+  kUploadInputs = 2,
+  kDownloadOutputs = 4,
+  kDownloadGradient = 6,
+  kComputeStream = 8
+};
 
 constexpr ToyConfig kTwoLayersOfEight{.num_layers = 2, .num_elements = 8, .num_microbatches = 2};
 
@@ -31,7 +37,8 @@ class GpuWorker {
                      std::int64_t wait_timeout_ns = 20 * kNsPerSecond, const Command& forward = forward_command())
       : store(two_layer_store({.wait_timeout_ns = wait_timeout_ns})),
         table(make_table(*store)),
-        device(driver, {.memory_bytes = 4 << 20, .signals = signals}, [this](const std::string& text) { warnings->push_back(text); }),
+        device(driver, {.memory_bytes = 4 << 20, .signals = signals},
+               [this](const std::string& text) { warnings->push_back(text); }),
         executor(kTwoLayersOfEight, store->catalogue(), device),
         worker_(*store, 0, device, executor) {
     const std::vector<float> eight(8, 2);
@@ -103,8 +110,8 @@ std::string line_of(const std::vector<std::string>& log, std::map<std::string, c
 // The event behind which uploads to new memory come: made last of the device's own, behind one for each stream.
 bool is_about_new_memory(const std::string& entry) { return entry == "record e5" || entry == "wait e5"; }
 
-// Without what depends on the moment: waits for outputs that are there by then, and copies through the pinned buffer until the
-// memory is registered; new memory, too, which another thread may take first.
+// Without what depends on the moment: waits for outputs that are there by then, and copies through the pinned buffer
+// until the memory is registered; new memory, too, which another thread may take first.
 std::vector<std::string> steady(const std::vector<std::string>& log) {
   std::vector<std::string> result;
   for (const std::string& entry : log) {
@@ -128,7 +135,8 @@ TEST(CudaWorker, NamesTheStageForWhichItLacksMemory) {
   task.command.first_layer = 0;
   task.stage_buffer = &buffer;
   expect_error(ExitCode::kNoResource,
-               {"layers 0-1 (a fused stage): GPU memory is spent: 8.00 KiB are wanted for weights", "of 4.00 KiB (--gpu-memory)"},
+               {"layers 0-1 (a fused stage): GPU memory is spent: 8.00 KiB are wanted for weights",
+                "of 4.00 KiB (--gpu-memory)"},
                [&] { place_weights(task, store->catalogue(), device); });
 }
 
@@ -140,36 +148,40 @@ TEST(CudaWorker, EnqueuesARoundInThisOrder) {
   const auto log = driver.log();
   ASSERT_EQ(log.size(), 10U);
   std::map<std::string, char> names;
-  // Of each task: its weights, its begin; of each microbatch its inputs, the computation, the place of its inputs and its outputs;
-  // the end, the gradients, the stage buffer. The backward's recompute comes before its gradient is waited for.
+  // Of each task: its weights, its begin; of each microbatch its inputs, the computation, the place of its inputs and
+  // its outputs; the end, the gradients, the stage buffer. The backward's recompute comes before its gradient is waited
+  // for.
   EXPECT_EQ(line_of(without_new_memory(log[kComputeStream]), names),
             "call, call, call, call, call, call, "  // the warm-up
-            "wait a, call, wait b, call, record c, record d, wait e, call, record f, record d, call, record g, "
-            "wait h, call, wait b, call, record c, record d, wait e, call, record f, record d, call, record i, record j, "
-            "wait a, call, wait k, call, wait b, call, record c, record d, wait l, call, wait e, call, record f, record d, call, "
-            "record m, record g");
-  // Of each task: the stage buffer that was computed with before, the weights, room for a further piece, the weights' event.
+            "wait a, call, wait b, call, record c, record d, wait e, call, record f, record d, call, record g, wait h, "
+            "call, wait b, call, record c, record d, wait e, call, record f, record d, call, record i, record j, wait "
+            "a, call, wait k, call, wait b, call, record c, record d, wait l, call, wait e, call, record f, record d, "
+            "call, record m, record g");
+  // Of each task: the stage buffer that was computed with before, the weights, room for a further piece, the weights'
+  // event.
   EXPECT_EQ(line_of(steady(log[kUploadWeights]), names),
-            "wait g, copy 128, record n, record a, wait j, copy 128, record n, record h, wait g, copy 128, record n, record a");
-  // Of each microbatch: the place of its inputs from the third one on, its inputs, their event; the gradient behind an event of the
-  // others.
+            "wait g, copy 128, record n, record a, wait j, copy 128, record n, record h, wait g, copy 128, record n, "
+            "record a");
+  // Of each microbatch: the place of its inputs from the third one on, its inputs, their event; the gradient behind an
+  // event of the others.
   EXPECT_EQ(line_of(steady(log[kUploadInputs]), names),
-            "copy 64, record b, copy 64, record e, "
-            "wait c, copy 64, copy 64, record b, wait f, copy 64, copy 64, record e, "
-            "wait c, copy 64, record k, copy 64, record b, wait f, copy 64, record l, copy 64, record e");
-  // Of each microbatch: its computation, its outputs, the signal, and what the host is told: that their memory is free. Of each
-  // task: behind all of its computation what it found out, and an event behind all.
+            "copy 64, record b, copy 64, record e, wait c, copy 64, copy 64, record b, wait f, copy 64, copy 64, "
+            "record e, wait c, copy 64, record k, copy 64, record b, wait f, copy 64, record l, copy 64, record e");
+  // Of each microbatch: its computation, its outputs, the signal, and what the host is told: that their memory is free.
+  // Of each task: behind all of its computation what it found out, and an event behind all.
   const std::string page = "copy " + std::to_string(QueuedExecutor::kPageBytes);
   EXPECT_EQ(line_of(steady(log[kDownloadOutputs]), names),
-            "wait d, copy 32, write 1, record o, wait d, copy 32, write 2, record o, wait g, " + page + ", record p, "
-            "wait d, copy 32, write 3, record o, wait d, copy 32, write 4, record o, wait j, " + page + ", record q, "
-            "wait d, write 5, record o, wait d, write 6, record o, wait g, " + page + ", record r");
+            "wait d, copy 32, write 1, record o, wait d, copy 32, write 2, record o, wait g, " + page +
+                ", record p, wait d, copy 32, write 3, record o, wait d, copy 32, write 4, record o, wait j, " + page +
+                ", record q, wait d, write 5, record o, wait d, write 6, record o, wait g, " + page + ", record r");
   // Of each task: its gradients, room for a further piece, its outputs, its completion.
-  EXPECT_EQ(line_of(steady(log[kDownloadGradient]), names),
-            "wait p, record s, wait i, copy 128, record s, wait q, record s, wait m, copy 128, record s, wait r, record s");
+  EXPECT_EQ(
+      line_of(steady(log[kDownloadGradient]), names),
+      "wait p, record s, wait i, copy 128, record s, wait q, record s, wait m, copy 128, record s, wait r, record s");
 }
 
-// The driver may wait for all streams when it loads a kernel, and streams wait for other workers and for the host's copies.
+// The driver may wait for all streams when it loads a kernel, and streams wait for other workers and for the host's
+// copies.
 TEST(CudaWorker, LoadsItsKernelsBeforeAnythingIsCopiedAndNoneLater) {
   const FakeDriver driver;
   GpuWorker worker(driver.table());
@@ -237,7 +249,8 @@ TEST(CudaWorker, GivesBackAllThatItTook) {
   EXPECT_EQ(driver.registered_bytes(), 0U);
 }
 
-// A kernel has written where it must not: the driver tells nobody who does not ask, and calls no host function any more.
+// A kernel has written where it must not: the driver tells nobody who does not ask, and calls no host function any
+// more.
 TEST(CudaWorker, IsEndedByAFaultOfItsGpuThoughAllItsThreadsWait) {
   FakeDriver driver;
   GpuWorker worker(driver.table(), GpuSignals::kWords, 600 * kNsPerSecond);
@@ -275,7 +288,8 @@ class DeadPeer : public testing::TestWithParam<GpuSignals> {
   }
 
  private:
-  // A worker that gives its GPU up leaves streams that wait for words in the store, which is unmapped before its driver ends.
+  // A worker that gives its GPU up leaves streams that wait for words in the store, which is unmapped before its driver
+  // ends.
   struct EndOfProcess {
     FakeDriver& driver;
     ~EndOfProcess() { driver.stop(); }
@@ -283,7 +297,8 @@ class DeadPeer : public testing::TestWithParam<GpuSignals> {
 };
 
 TEST_P(DeadPeer, ThatNeverSignalledIsNamed) {
-  expect_error(ExitCode::kHang, {"worker 0", "microbatch 0 of the outputs of layer 0 from worker 1"}, [&] { run(false, false); });
+  expect_error(ExitCode::kHang, {"worker 0", "microbatch 0 of the outputs of layer 0 from worker 1"},
+               [&] { run(false, false); });
 }
 
 // Its GPU waits for ever; the worker does not.
@@ -299,8 +314,8 @@ TEST_P(DeadPeer, ThatHadWrittenAllIsMissedByNobody) { run(true, true); }
 INSTANTIATE_TEST_SUITE_P(Words, DeadPeer, testing::Values(GpuSignals::kWords));
 INSTANTIATE_TEST_SUITE_P(Events, DeadPeer, testing::Values(GpuSignals::kEvents));
 
-// Every call of every function that a worker uses fails once: an error that names the call, or the work goes on where it can.
-// Nothing hangs, nothing is left behind.
+// Every call of every function that a worker uses fails once: an error that names the call, or the work goes on where
+// it can. Nothing hangs, nothing is left behind.
 class EachCall : public testing::TestWithParam<const char*> {};
 
 TEST_P(EachCall, ThatFailsEndsTheWorkerOrCostsNothing) {
@@ -342,11 +357,12 @@ TEST_P(EachCall, ThatFailsEndsTheWorkerOrCostsNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, EachCall,
-                         testing::Values("cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetUuid", "cuDevicePrimaryCtxRetain",
-                                         "cuCtxSetCurrent", "cuCtxGetStreamPriorityRange", "cuMemAlloc", "cuMemHostAlloc",
-                                         "cuMemHostRegister", "cuMemHostGetDevicePointer", "cuStreamCreateWithPriority",
-                                         "cuEventCreate", "cuMemcpyAsync", "cuEventRecord", "cuStreamWaitEvent",
-                                         "cuStreamWriteValue64", "cuStreamQuery", "cuLaunchHostFunc", "cuIpcGetEventHandle"),
+                         testing::Values("cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetUuid",
+                                         "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuCtxGetStreamPriorityRange",
+                                         "cuMemAlloc", "cuMemHostAlloc", "cuMemHostRegister",
+                                         "cuMemHostGetDevicePointer", "cuStreamCreateWithPriority", "cuEventCreate",
+                                         "cuMemcpyAsync", "cuEventRecord", "cuStreamWaitEvent", "cuStreamWriteValue64",
+                                         "cuStreamQuery", "cuLaunchHostFunc", "cuIpcGetEventHandle"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

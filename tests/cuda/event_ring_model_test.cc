@@ -1,6 +1,6 @@
-// The ring of events of cuda/event_signals.cc as a model whose every interleaving is looked at: one producer, its GPU, two
-// consumers, a ring of two. No wait is ever enqueued on another recording than the one that it is for, nothing comes to a stop, and
-// each mistake on purpose is found.
+// The ring of events of cuda/event_signals.cc as a model whose every interleaving is looked at: one producer, its GPU,
+// two consumers, a ring of two. No wait is ever enqueued on another recording than the one that it is for, nothing
+// comes to a stop, and each mistake on purpose is found.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,20 +20,21 @@ constexpr int kConsumers = 2;
 
 enum class Mistake {
   kNone,
-  kRecordsWithoutProof,      // the producer does not wait until the old number is complete
-  kRecordsWhatIsHeld,        // it does not look at `held`
-  kWaitsWithoutSecondLook,   // a consumer that holds a number does not look again whether it is complete
-  kHoldsWithoutFence,        // its store to `held` may be seen by others after its second look
-  kLetsGoBeforeTheWait,      // it clears `held` before it enqueues the wait
-  kIssuesBeforeRecording,    // the producer publishes `issued` first
+  kRecordsWithoutProof,     // the producer does not wait until the old number is complete
+  kRecordsWhatIsHeld,       // it does not look at `held`
+  kWaitsWithoutSecondLook,  // a consumer that holds a number does not look again whether it is complete
+  kHoldsWithoutFence,       // its store to `held` may be seen by others after its second look
+  kLetsGoBeforeTheWait,     // it clears `held` before it enqueues the wait
+  kIssuesBeforeRecording,   // the producer publishes `issued` first
 };
 
 // What a consumer reads, in its order; late ones too, as a recompute does.
-const std::array<std::vector<int>, kConsumers> kReads = {std::vector<int>{1, 2, 3, 4, 5, 6}, std::vector<int>{2, 1, 5, 3}};
+const std::array<std::vector<int>, kConsumers> kReads = {std::vector<int>{1, 2, 3, 4, 5, 6},
+                                                         std::vector<int>{2, 1, 5, 3}};
 
 struct Producer {
-  int event = 1;   // the next one
-  int step = 0;    // 0: proof, 1 .. kConsumers: held of each, then record and issue
+  int event = 1;  // the next one
+  int step = 0;   // 0: proof, 1 .. kConsumers: held of each, then record and issue
   auto operator<=>(const Producer&) const = default;
 };
 struct Consumer {
@@ -138,9 +139,7 @@ class Model {
         if (state.issued < wanted) return;
         ++c.step;
         break;
-      case 1:
-        state.complete >= wanted ? end_read() : void(++c.step);
-        break;
+      case 1: state.complete >= wanted ? end_read() : void(++c.step); break;
       case 2:
         if (mistake_ == Mistake::kHoldsWithoutFence) {
           if (c.buffered >= 0) return;  // stores are seen in their order
@@ -157,7 +156,8 @@ class Model {
       case 4: {
         const int recording = state.recorded[static_cast<std::size_t>(wanted % kRing)];
         if (recording != wanted) {
-          wrong_ = "a wait for event " + std::to_string(wanted) + " is enqueued on the recording of " + std::to_string(recording);
+          wrong_ = "a wait for event " + std::to_string(wanted) + " is enqueued on the recording of " +
+                   std::to_string(recording);
         }
         ++c.step;
         break;
@@ -183,8 +183,9 @@ TEST(EventRingModel, NeverWaitsForAnotherRecordingAndNeverStops) {
 }
 
 TEST(EventRingModel, FindsEachMistake) {
-  for (const Mistake mistake : {Mistake::kRecordsWithoutProof, Mistake::kRecordsWhatIsHeld, Mistake::kWaitsWithoutSecondLook,
-                                Mistake::kHoldsWithoutFence, Mistake::kLetsGoBeforeTheWait, Mistake::kIssuesBeforeRecording}) {
+  for (const Mistake mistake :
+       {Mistake::kRecordsWithoutProof, Mistake::kRecordsWhatIsHeld, Mistake::kWaitsWithoutSecondLook,
+        Mistake::kHoldsWithoutFence, Mistake::kLetsGoBeforeTheWait, Mistake::kIssuesBeforeRecording}) {
     EXPECT_NE(Model(mistake).search(), "") << static_cast<int>(mistake);
   }
 }

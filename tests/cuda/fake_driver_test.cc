@@ -25,12 +25,16 @@ class FakeDriverRefuses : public testing::Test {
     driver_.stop();
     munmap(pages_, 4 * kPage);
   }
-  [[nodiscard]] std::byte* page(int number) const { return static_cast<std::byte*>(pages_) + number * static_cast<int>(kPage); }
+  [[nodiscard]] std::byte* page(int number) const {
+    return static_cast<std::byte*>(pages_) + number * static_cast<int>(kPage);
+  }
   [[nodiscard]] CUdeviceptr address(int number) const { return reinterpret_cast<CUdeviceptr>(page(number)); }
   [[nodiscard]] CUresult add(int first, std::uint64_t num, unsigned flags = 0) const {
     return cu_.mem_host_register(page(first), num * kPage, flags | CU_MEMHOSTREGISTER_DEVICEMAP);
   }
-  [[nodiscard]] CUresult copy_up(CUdeviceptr from, std::uint64_t bytes) const { return cu_.memcpy_async(gpu_, from, bytes, stream_); }
+  [[nodiscard]] CUresult copy_up(CUdeviceptr from, std::uint64_t bytes) const {
+    return cu_.memcpy_async(gpu_, from, bytes, stream_);
+  }
 
   FakeDriver driver_;
   const CudaDriver& cu_ = driver_.table();

@@ -14,8 +14,9 @@ namespace rp::test {
 namespace {
 
 std::unique_ptr<Device> gpu(GpuSignals signals) {
-  return std::make_unique<CudaDevice>(cuda_driver(), CudaDeviceOptions{.memory_bytes = 4 << 20, .signals = signals},
-                                      [](const std::string& warning) { std::fprintf(stderr, "%s\n", warning.c_str()); });
+  return std::make_unique<CudaDevice>(
+      cuda_driver(), CudaDeviceOptions{.memory_bytes = 4 << 20, .signals = signals},
+      [](const std::string& warning) { std::fprintf(stderr, "%s\n", warning.c_str()); });
 }
 
 // In a process of its own: CUDA must not be used before a fork.

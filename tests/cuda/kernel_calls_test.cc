@@ -12,8 +12,15 @@
 namespace rp::test {
 namespace {
 
-constexpr KernelSizes kSmall{.tokens = 24, .hidden = 64, .intermediate = 96, .heads = 2, .head_size = 32, .vocabulary = 50, .max_logit_rows = 16,
-                             .experts = 3, .expert_size = 32};
+constexpr KernelSizes kSmall{.tokens = 24,
+                             .hidden = 64,
+                             .intermediate = 96,
+                             .heads = 2,
+                             .head_size = 32,
+                             .vocabulary = 50,
+                             .max_logit_rows = 16,
+                             .experts = 3,
+                             .expert_size = 32};
 
 TEST(KernelCalls, AreOfEveryKernelOfTheTableWithTheBytesOfItsArguments) {
   FakeDriver driver;

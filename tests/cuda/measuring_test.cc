@@ -13,7 +13,9 @@
 #include "tests/cuda/fake_driver/fake_driver.h"
 
 namespace rp {
-void PrintTo(SignalKind kind, std::ostream* out) { *out << std::array{"host", "words", "events"}[static_cast<std::size_t>(kind)]; }
+void PrintTo(SignalKind kind, std::ostream* out) {
+  *out << std::array{"host", "words", "events"}[static_cast<std::size_t>(kind)];
+}
 }  // namespace rp
 
 namespace rp::test {
@@ -49,7 +51,8 @@ TEST(StoreBandwidth, CopiesTheStoreInPiecesAndPlainMemoryAtOnce) {
 
 TEST(StoreBandwidth, SaysWhatTheGpuLacks) {
   const FakeDriver driver({.memory_bytes = 1 << 20});
-  EXPECT_THROW((void)measure_store_bandwidth(driver.table(), {.bytes = 8 << 20, .rounds = 1, .backing = "memfd"}), Error);
+  EXPECT_THROW((void)measure_store_bandwidth(driver.table(), {.bytes = 8 << 20, .rounds = 1, .backing = "memfd"}),
+               Error);
 }
 
 class Latencies : public testing::TestWithParam<SignalKind> {};
@@ -87,7 +90,8 @@ TEST(Polling, WaitsInOneStreamWhileAnotherCopies) {
 std::map<std::string, std::string> found(DeadCase which, int work_times) {
   FakeDriver::share_between_processes();
   std::map<std::string, std::string> result;
-  for (const auto& [name, what] : try_dead_case(driver_of_process, which, {.work_bytes = 1 << 20, .work_times = work_times, .watch_s = 0.3})) {
+  for (const auto& [name, what] :
+       try_dead_case(driver_of_process, which, {.work_bytes = 1 << 20, .work_times = work_times, .watch_s = 0.3})) {
     result[name] = what;
   }
   return result;
@@ -105,7 +109,8 @@ TEST(DeadEvents, ThatWereNeverRecordedLookComplete) {
 TEST(DeadEvents, OfWorkThatNeverEndsBlockEveryWaitAndAreWatched) {
   const auto what = found(DeadCase::kBeforeCompletion, 200000);
   EXPECT_EQ(what.at("query_before"), "not ready");
-  for (const char* wait : {"wait_queued_before", "wait_queued_after", "synchronize"}) EXPECT_EQ(what.at(wait), "blocked for 0.3 s") << wait;
+  for (const char* wait : {"wait_queued_before", "wait_queued_after", "synchronize"})
+    EXPECT_EQ(what.at(wait), "blocked for 0.3 s") << wait;
   EXPECT_EQ(what.at("query_after"), "not ready");
 }
 
@@ -150,7 +155,8 @@ TEST(Forked, DiesWithWhoMadeIt) {
 
 TEST(Forked, IsKilledWhenItsDeadlinePasses) {
   EXPECT_EQ(Forked([] {}).join(Deadline::after_seconds(20)), 0);
-  EXPECT_EQ(Forked([] { throw Error(ExitCode::kBadInput, "x"); }).join(Deadline::after_seconds(20)), static_cast<int>(ExitCode::kBadInput));
+  EXPECT_EQ(Forked([] { throw Error(ExitCode::kBadInput, "x"); }).join(Deadline::after_seconds(20)),
+            static_cast<int>(ExitCode::kBadInput));
   EXPECT_EQ(Forked([] { pause(); }).join(Deadline::after_ns(1)), static_cast<int>(ExitCode::kHang));
 }
 

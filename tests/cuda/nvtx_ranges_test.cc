@@ -1,4 +1,5 @@
-// NVTX with a profiler's library of ours (tests/cuda/nvtx_injection.cc), named by NVTX_INJECTION64_PATH as a profiler does.
+// NVTX with a profiler's library of ours (tests/cuda/nvtx_injection.cc), named by NVTX_INJECTION64_PATH as a profiler
+// does.
 #include "cuda/nvtx_ranges.h"
 
 #include <dlfcn.h>
@@ -45,7 +46,8 @@ TEST(NvtxRanges, ReachTheProfilerWithTheNamesOfStreamsAndThreads) {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return state == 1; });
   }
-  const auto ranges = make_nvtx_ranges({{.stream = nullptr, .name = "upload weights"}, {.stream = nullptr, .name = "compute"}});
+  const auto ranges =
+      make_nvtx_ranges({{.stream = nullptr, .name = "upload weights"}, {.stream = nullptr, .name = "compute"}});
   ASSERT_NE(ranges, nullptr);
   EXPECT_THAT(lines(), ElementsAre("stream upload weights", "stream compute"));
   {
@@ -64,8 +66,8 @@ TEST(NvtxRanges, ReachTheProfilerWithTheNamesOfStreamsAndThreads) {
   std::vector<std::string> said = lines();
   EXPECT_THAT(said, Contains("thread rp-weights"));
   std::erase_if(said, [](const std::string& line) { return !line.starts_with("p"); });
-  EXPECT_THAT(said, ElementsAre("push backward of layers 2-3, pipeline 0, round 7, step 4", "push recompute of microbatch 1", "push layer 3",
-                                "pop", "pop", "pop"));
+  EXPECT_THAT(said, ElementsAre("push backward of layers 2-3, pipeline 0, round 7, step 4",
+                                "push recompute of microbatch 1", "push layer 3", "pop", "pop", "pop"));
 }
 
 TEST(NvtxRanges, AreNoneWithoutAProfiler) {

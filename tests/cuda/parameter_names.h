@@ -8,6 +8,8 @@
 
 namespace rp {
 
-inline void PrintTo(GpuSignals signals, std::ostream* out) { *out << (signals == GpuSignals::kWords ? "words" : "events"); }
+inline void PrintTo(GpuSignals signals, std::ostream* out) {
+  *out << (signals == GpuSignals::kWords ? "words" : "events");
+}
 
 }  // namespace rp

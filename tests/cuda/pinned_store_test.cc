@@ -21,7 +21,10 @@ constexpr std::uint64_t kPage = 4096;
 
 // Pieces of a few pages, and a patience that a test can wait for.
 PinnedStoreOptions impatient(std::uint64_t piece_bytes = std::uint64_t{16} << 20) {
-  return {.policy = {.piece_bytes = piece_bytes, .least_bytes = kPage, .longest_pause_ns = 2 * kNsPerMs, .later_ns = 20 * kNsPerMs},
+  return {.policy = {.piece_bytes = piece_bytes,
+                     .least_bytes = kPage,
+                     .longest_pause_ns = 2 * kNsPerMs,
+                     .later_ns = 20 * kNsPerMs},
           .control_timeout_ns = 50 * kNsPerMs};
 }
 
@@ -31,7 +34,8 @@ class PinnedRun {
       : store_(store),
         context_(CudaContext::open(driver.table(), "")),
         pinned(context_),
-        pinned_store(pinned, store, [this](const std::string& text) { add(text); }, options) {}
+        pinned_store(
+            pinned, store, [this](const std::string& text) { add(text); }, options) {}
 
   // Whether all of these bytes are registered, in pieces.
   [[nodiscard]] bool has(const std::byte* data, std::uint64_t bytes) const {
@@ -126,7 +130,8 @@ TEST(PinnedStore, NeverRegistersMoreThanOnePieceAtOnceOfAnything) {
   std::vector<Store::Region> regions = store->regions();
   regions.push_back(store->control());
   for (const Store::Region& region : regions) {
-    for (const std::uint64_t bytes : pieces_of(run, region)) EXPECT_LE(bytes, kPieceBytes) << store_part_name(region.part);
+    for (const std::uint64_t bytes : pieces_of(run, region))
+      EXPECT_LE(bytes, kPieceBytes) << store_part_name(region.part);
   }
 }
 
@@ -182,9 +187,12 @@ TEST(PinnedStore, ReportsOnceWhatStaysStagedWithItsCostAndThatItIsCured) {
   store->arena(0).grow(1 << 20);
   run.pinned_store.notice_unregistered(store->arena(0).data(0, 1 << 20));
   run.wait_for_warnings(1);
-  EXPECT_THAT(run.warnings(), testing::ElementsAre(testing::AllOf(
-                                  testing::HasSubstr("1.00 MiB of 1.00 MiB of activations cannot be registered with the CUDA driver: CUDA_ERROR_"),
-                                  testing::HasSubstr("pinned buffer"), testing::HasSubstr("bus's speed"), testing::HasSubstr("ulimit -l"))));
+  EXPECT_THAT(
+      run.warnings(),
+      testing::ElementsAre(testing::AllOf(
+          testing::HasSubstr(
+              "1.00 MiB of 1.00 MiB of activations cannot be registered with the CUDA driver: CUDA_ERROR_"),
+          testing::HasSubstr("pinned buffer"), testing::HasSubstr("bus's speed"), testing::HasSubstr("ulimit -l"))));
   driver.refuse_registrations(false);
   EXPECT_TRUE(run.has_all_within_20_s()) << "what was given up is tried again";
   run.wait_for_warnings(2);
@@ -198,7 +206,8 @@ TEST(PinnedStore, IsAnErrorWithoutTheControlSegmentOnlyWhenItStaysRefused) {
   driver.fail("cuMemHostRegister", CUDA_ERROR_OUT_OF_MEMORY);
   { const PinnedRun run(*store, driver); }
   driver.refuse_registrations(true);
-  expect_error(ExitCode::kNoResource, {"control segment", "CUDA_ERROR_FAKE", "ulimit -l"}, [&] { PinnedRun run(*store, driver); });
+  expect_error(ExitCode::kNoResource, {"control segment", "CUDA_ERROR_FAKE", "ulimit -l"},
+               [&] { PinnedRun run(*store, driver); });
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ void QueuedExecutor::enqueue(const std::string& kernel, std::function<void()> fu
 }
 
 bool QueuedExecutor::warm_up(Device&) {
-  for (const char* kernel : {kClear, kRecompute, phase_name(Phase::kForward), phase_name(Phase::kFused), phase_name(Phase::kBackward), kRound}) {
+  for (const char* kernel : {kClear, kRecompute, phase_name(Phase::kForward), phase_name(Phase::kFused),
+                             phase_name(Phase::kBackward), kRound}) {
     enqueue(kernel, [] {});
   }
   if (after_warm_up) after_warm_up();
@@ -40,7 +41,9 @@ bool QueuedExecutor::warm_up(Device&) {
   return true;
 }
 
-std::size_t QueuedExecutor::num_loaded_late() const { return FakeDriver::num_loaded(device_.compute_stream()) - num_loaded_early_; }
+std::size_t QueuedExecutor::num_loaded_late() const {
+  return FakeDriver::num_loaded(device_.compute_stream()) - num_loaded_early_;
+}
 
 // The task itself lives until its completion.
 void QueuedExecutor::begin(const StageTask& task) {
@@ -59,15 +62,15 @@ void QueuedExecutor::recompute(const StageTask& task, int microbatch, const Micr
   });
 }
 
-void QueuedExecutor::run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) {
+void QueuedExecutor::run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs,
+                         MicrobatchOutputs& outputs) {
   const Command& command = *task.command;
   const auto add = [&](BlockKind kind, int index) {
     const auto bytes = static_cast<std::uint64_t>(num_elements_) * sizeof(float);
     std::byte* const data = device_.arena().allocate(bytes, MemoryUse::kOutputs);
     RP_ASSERT(data != nullptr);
-    const std::shared_ptr<const void> owner(data, [this](const void* memory) {
-      device_.arena().free(static_cast<std::byte*>(const_cast<void*>(memory)));
-    });
+    const std::shared_ptr<const void> owner(
+        data, [this](const void* memory) { device_.arena().free(static_cast<std::byte*>(const_cast<void*>(memory))); });
     TensorView view{.desc = {.dtype = DType::kFloat32, .rank = 1}, .data = data};
     view.desc.shape[0] = num_elements_;
     outputs.blocks.push_back({.kind = kind, .index = index, .tensors = {view}, .owner = owner});
@@ -87,7 +90,8 @@ void QueuedExecutor::run(const StageTask& task, int microbatch, const Microbatch
     MicrobatchOutputs computed;
     inner_.run(task, microbatch, inputs, computed);
     RP_ASSERT(computed.blocks.size() == places.size());
-    for (std::size_t i = 0; i < places.size(); ++i) std::memcpy(places[i].first, computed.blocks[i].tensors[0].data, places[i].second);
+    for (std::size_t i = 0; i < places.size(); ++i)
+      std::memcpy(places[i].first, computed.blocks[i].tensors[0].data, places[i].second);
     if (task.command->phase == Phase::kFused) page->losses.at(page->num_losses++) = computed.losses;
   });
 }
@@ -113,9 +117,12 @@ void QueuedExecutor::collect(TaskTotals& totals) {
   const auto& page = *reinterpret_cast<const Page*>(pages_[totals.results % kPages]->host());
   RP_ASSERT(page.task == totals.results);
   totals.losses.assign(page.losses.begin(), page.losses.begin() + static_cast<std::ptrdiff_t>(page.num_losses));
-  totals.square_sums.assign(page.square_sums.begin(), page.square_sums.begin() + static_cast<std::ptrdiff_t>(page.num_uses));
-  totals.layer_times.assign(page.layer_times.begin(), page.layer_times.begin() + static_cast<std::ptrdiff_t>(page.num_layers));
-  totals.layer_memory.assign(page.layer_memory.begin(), page.layer_memory.begin() + static_cast<std::ptrdiff_t>(page.num_layers));
+  totals.square_sums.assign(page.square_sums.begin(),
+                            page.square_sums.begin() + static_cast<std::ptrdiff_t>(page.num_uses));
+  totals.layer_times.assign(page.layer_times.begin(),
+                            page.layer_times.begin() + static_cast<std::ptrdiff_t>(page.num_layers));
+  totals.layer_memory.assign(page.layer_memory.begin(),
+                             page.layer_memory.begin() + static_cast<std::ptrdiff_t>(page.num_layers));
 }
 
 }  // namespace rp::test

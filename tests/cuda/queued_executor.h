@@ -1,7 +1,7 @@
 // tests/cuda/queued_executor.h
-// The toy model's executor on a device that computes later than it is told to: each of its calls becomes a host function in the
-// compute stream, with all that it was given at the call. What it finds out is in a page of the device's memory, which is copied to
-// the host as a GPU's is.
+// The toy model's executor on a device that computes later than it is told to: each of its calls becomes a host
+// function in the compute stream, with all that it was given at the call. What it finds out is in a page of the
+// device's memory, which is copied to the host as a GPU's is.
 #pragma once
 
 #include <array>

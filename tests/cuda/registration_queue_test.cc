@@ -88,7 +88,9 @@ TEST(RegistrationQueue, HalvesWhatTheDriverKeepsRefusingAndRemembersTheLengthTha
   played.queue.add(region_of(StorePart::kWeights, 0x100, 16));
   const auto accepts = [](std::uint64_t, std::uint64_t num_pages) { return num_pages <= 5; };
   for (std::int64_t now = 0; !played.queue.is_empty(); now = played.queue.next_ns()) played.run_at(now, accepts);
-  EXPECT_EQ(played.take_attempts(), (Attempts{{0x100, 16}, {0x100, 16}, {0x100, 16}, {0x100, 8}, {0x100, 4}, {0x104, 4}, {0x108, 4}, {0x10c, 4}}));
+  EXPECT_EQ(
+      played.take_attempts(),
+      (Attempts{{0x100, 16}, {0x100, 16}, {0x100, 16}, {0x100, 8}, {0x100, 4}, {0x104, 4}, {0x108, 4}, {0x10c, 4}}));
   EXPECT_EQ(played.registered_pages, 16U);
   played.queue.add(region_of(StorePart::kGradients, 0x200, 9));
   played.run_at(1000, accepts);
@@ -113,7 +115,8 @@ TEST(RegistrationQueue, TriesWhatItGaveUpRarelyAndAllOfItOnceOneIsRegistered) {
   Played played;
   played.queue.add(region_of(StorePart::kWeights, 0x100, 48));
   std::int64_t now = 0;
-  for (; played.queue.left(StorePart::kWeights).open_bytes > 0; now = played.queue.next_ns()) played.run_at(now, accepts_none);
+  for (; played.queue.left(StorePart::kWeights).open_bytes > 0; now = played.queue.next_ns())
+    played.run_at(now, accepts_none);
   (void)played.take_attempts();
   std::vector<std::int64_t> times;
   for (int i = 0; i < 4; ++i, now = played.queue.next_ns()) {

@@ -1,6 +1,6 @@
 // tests/cuda/signal_ring.h
-// What every backend of signals must hold: workers in a ring pass numbers on, each when the one before has signalled. Over the
-// driver without a GPU in signals_test.cc, on one in gpu_signals_test.cc.
+// What every backend of signals must hold: workers in a ring pass numbers on, each when the one before has signalled.
+// Over the driver without a GPU in signals_test.cc, on one in gpu_signals_test.cc.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -37,7 +37,8 @@ inline std::unique_ptr<Store> store_of(int num_workers) {
 
 inline constexpr std::uint64_t kNumEvents = 300;  // several times a ring
 
-// Cells of eight bytes in a worker's arena: what it passed on with event n, what it starts from, what it read of the ring's end.
+// Cells of eight bytes in a worker's arena: what it passed on with event n, what it starts from, what it read of the
+// ring's end.
 inline std::byte* cell(Store& store, int worker, std::uint64_t part, std::uint64_t n) {
   return store.arena(static_cast<std::uint64_t>(worker)).data((part * (kNumEvents + 1) + n) * 8, 8);
 }
@@ -56,8 +57,9 @@ inline std::unique_ptr<Store> prepared_store(int num_workers) {
   return store;
 }
 
-// Worker 0 gives number n with event n; each other one passes on what the one before gave. Worker 0 also reads what the last one
-// passed on with event n - 1, and once more what it passed on long ago. All in streams: the host is told of nothing.
+// Worker 0 gives number n with event n; each other one passes on what the one before gave. Worker 0 also reads what the
+// last one passed on with event n - 1, and once more what it passed on long ago. All in streams: the host is told of
+// nothing.
 inline void pass_on(Store& store, Device& device, int worker, unsigned seed) {
   const auto signals = device.connect(store, worker);
   Stream& upload = device.stream(StreamKind::kUploadActivations);

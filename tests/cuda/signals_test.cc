@@ -1,5 +1,5 @@
-// The conformance suite of OutputSignals (docs/design/signals.md): all backends, two to eight workers, as threads and as
-// processes, with delays on each side.
+// The conformance suite of OutputSignals (docs/design/signals.md): all backends, two to eight workers, as threads and
+// as processes, with delays on each side.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -31,13 +31,14 @@ struct Machine {
 };
 struct Backend {
   const char* name;
-  std::optional<GpuSignals> signals;  // nothing: the processor
+  std::optional<GpuSignals> signals;           // nothing: the processor
   std::function<Machine(unsigned seed)> make;  // in the process that uses it
 };
 void PrintTo(const Backend& backend, std::ostream* out) { *out << backend.name; }
 
 std::unique_ptr<Device> gpu(const CudaDriver& driver, GpuSignals signals) {
-  return std::make_unique<CudaDevice>(driver, CudaDeviceOptions{.memory_bytes = 4 << 20, .signals = signals}, [](const std::string&) {});
+  return std::make_unique<CudaDevice>(driver, CudaDeviceOptions{.memory_bytes = 4 << 20, .signals = signals},
+                                      [](const std::string&) {});
 }
 
 class AnySignals : public testing::TestWithParam<Backend> {};
@@ -82,19 +83,24 @@ Machine make_gpu(GpuSignals signals, unsigned seed) {
   return machine;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Each, AnySignals,
-    testing::Values(Backend{"host", std::nullopt, [](unsigned) { return Machine{nullptr, std::make_unique<CpuDevice>()}; }},
-                    Backend{"words", GpuSignals::kWords, [](unsigned seed) { return make_gpu(GpuSignals::kWords, seed); }},
-                    Backend{"events", GpuSignals::kEvents, [](unsigned seed) { return make_gpu(GpuSignals::kEvents, seed); }}),
-    [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Each, AnySignals,
+                         testing::Values(Backend{"host", std::nullopt,
+                                                 [](unsigned) {
+                                                   return Machine{nullptr, std::make_unique<CpuDevice>()};
+                                                 }},
+                                         Backend{"words", GpuSignals::kWords,
+                                                 [](unsigned seed) { return make_gpu(GpuSignals::kWords, seed); }},
+                                         Backend{"events", GpuSignals::kEvents,
+                                                 [](unsigned seed) { return make_gpu(GpuSignals::kEvents, seed); }}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 // What only one backend has.
 
 TEST(EventSignals, RecordNoEventAnewThatAConsumerIsAboutToWaitFor) {
   const auto store = store_of(2);
   const FakeDriver driver;
-  CudaDevice device(driver.table(), {.memory_bytes = 4 << 20, .signals = GpuSignals::kEvents}, [](const std::string&) {});
+  CudaDevice device(driver.table(), {.memory_bytes = 4 << 20, .signals = GpuSignals::kEvents},
+                    [](const std::string&) {});
   const auto signals = device.connect(*store, 0);
   Stream& download = device.stream(StreamKind::kDownload);
   for (std::uint64_t n = 1; n <= EventRing::kNumEvents; ++n) signals->signal(n, download);
@@ -118,7 +124,8 @@ TEST(EventSignals, RecordNoEventAnewThatAConsumerIsAboutToWaitFor) {
 TEST(EventSignals, WaitForNothingThatIsComplete) {
   const auto store = store_of(2);
   const FakeDriver driver;
-  CudaDevice device(driver.table(), {.memory_bytes = 4 << 20, .signals = GpuSignals::kEvents}, [](const std::string&) {});
+  CudaDevice device(driver.table(), {.memory_bytes = 4 << 20, .signals = GpuSignals::kEvents},
+                    [](const std::string&) {});
   const auto signals = device.connect(*store, 0);
   signals->signal(1, device.stream(StreamKind::kDownload));
   device.stream(StreamKind::kDownload).drain();

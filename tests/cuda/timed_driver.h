@@ -1,12 +1,14 @@
 // tests/cuda/timed_driver.h
-// A CUDA driver without a GPU whose streams take virtual time: what a link and the host's own latencies make of an order of calls,
-// to the nanosecond and the same each time.
+// A CUDA driver without a GPU whose streams take virtual time: what a link and the host's own latencies make of an
+// order of calls, to the nanosecond and the same each time.
 //
-// The link has one direction. It does one copy at a time, of all streams in the order in which they could begin. A host function
-// runs some time after what stands before it in its stream, and the driver's calls take time of the thread that calls. There is
-// one such thread, the test's: it sleeps by step(), is busy by pass(), and others' calls are made by at().
+// The link has one direction. It does one copy at a time, of all streams in the order in which they could begin. A host
+// function runs some time after what stands before it in its stream, and the driver's calls take time of the thread
+// that calls. There is one such thread, the test's: it sleeps by step(), is busy by pass(), and others' calls are made
+// by at().
 //
-// Contexts, memory and the making of streams are the FakeDriver's, which must outlive it. No bytes move. One at a time in a process.
+// Contexts, memory and the making of streams are the FakeDriver's, which must outlive it. No bytes move. One at a time
+// in a process.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// The programs of benchmarks/ that measure copies, registration, host functions and first launches, over a driver without a GPU.
+// The programs of benchmarks/ that measure copies, registration, host functions and first launches, over a driver
+// without a GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +27,12 @@ int num_enqueued(const FakeDriver& driver, const std::string& what) {
 }
 
 BulkSettings small_traffic() {
-  return {.bytes = 4 * kMib, .piece_bytes = {kMib, 2 * kMib}, .under_way = {2, 3}, .rounds = 1, .num_urgent = 3, .input_bytes = kMib / 2,
+  return {.bytes = 4 * kMib,
+          .piece_bytes = {kMib, 2 * kMib},
+          .under_way = {2, 3},
+          .rounds = 1,
+          .num_urgent = 3,
+          .input_bytes = kMib / 2,
           .page_bytes = 4096};
 }
 
@@ -43,7 +49,8 @@ TEST(BulkSpeeds, AreOfEachSizeAndNumberWithAndWithoutATraceInEachDirection) {
   EXPECT_EQ(num_uncut, 3);
   EXPECT_EQ(found.size(), 3U * 2 * 2 * 2);
   EXPECT_EQ(speeds.size(), found.size() + 3);
-  // Of four directions' streams ("both" has two) two sizes, two numbers, with and without a trace: four pieces of 1 MiB, two of 2 MiB.
+  // Of four directions' streams ("both" has two) two sizes, two numbers, with and without a trace: four pieces of 1
+  // MiB, two of 2 MiB.
   EXPECT_EQ(num_enqueued(driver, "copy " + std::to_string(kMib)), 4 * 2 * 2 * 4);
   EXPECT_EQ(num_enqueued(driver, "copy " + std::to_string(2 * kMib)), 4 * 2 * 2 * 2);
   EXPECT_EQ(driver.registered_bytes(), 0U);
@@ -92,7 +99,8 @@ TEST(UrgentDelays, SayWhatFails) {
 TEST(HostFunctions, AreTimedOneByOneAndCountedOnOneAndOnSeveralStreams) {
   FakeDriver driver;
   const CudaContext context = CudaContext::open(driver.table(), "");
-  const HostFunctionSpeed speed = measure_host_functions(context, {.num_latencies = 7, .num_streams = 3, .calls_of_each = 5});
+  const HostFunctionSpeed speed =
+      measure_host_functions(context, {.num_latencies = 7, .num_streams = 3, .calls_of_each = 5});
   EXPECT_EQ(speed.latencies_us.size(), 7U);
   EXPECT_TRUE(std::is_sorted(speed.latencies_us.begin(), speed.latencies_us.end()));
   EXPECT_GT(speed.latencies_us.front(), 0);
@@ -102,7 +110,12 @@ TEST(HostFunctions, AreTimedOneByOneAndCountedOnOneAndOnSeveralStreams) {
 }
 
 RegistrationSettings small_store() {
-  return {.bytes = kMib, .piece_bytes = kMib / 4, .max_attempts = 3, .pause_ns = 1000, .idle_ns = 1'000'000, .timeout_s = 60};
+  return {.bytes = kMib,
+          .piece_bytes = kMib / 4,
+          .max_attempts = 3,
+          .pause_ns = 1000,
+          .idle_ns = 1'000'000,
+          .timeout_s = 60};
 }
 
 TEST(Registration, OfSeveralProcessesAtOnceIsTimedAndSoAreTheirCallsMeanwhile) {
@@ -156,7 +169,8 @@ TEST(FirstLaunches, SayWhichWaitForAnotherStream) {
   context.make_current();
   CUdeviceptr data = 0;
   ASSERT_EQ(driver.table().mem_alloc(&data, 4096), CUDA_SUCCESS);
-  const FirstLaunch free_one{"set", [&](CUstream stream) { (void)driver.table().memset_d8_async(data, 0, 256, stream); }};
+  const FirstLaunch free_one{"set",
+                             [&](CUstream stream) { (void)driver.table().memset_d8_async(data, 0, 256, stream); }};
   // Giving memory back waits for all streams, as loading a kernel does.
   const FirstLaunch waiting_one{"give back", [&](CUstream) {
                                   CUdeviceptr other = 0;

@@ -25,7 +25,8 @@ TEST(CpuMemory, GivesNoPageOfATensorBackSoThatTheSameSizesAgainCauseNoPageFaults
     }
     for (std::byte* const tensor : tensors) memory.free_tensor(tensor);
   }
-  EXPECT_EQ(memory.peaks().peak_bytes, 3 * kMiB + 40 * kMiB + (64 << 10) + 17 * kMiB + 8192) << "each round in the places of the first";
+  EXPECT_EQ(memory.peaks().peak_bytes, 3 * kMiB + 40 * kMiB + (64 << 10) + 17 * kMiB + 8192)
+      << "each round in the places of the first";
 }
 
 TEST(CpuMemory, GivesBuffersWithTheirPagesAndTakesThemBackWhole) {

@@ -99,10 +99,12 @@ TEST_P(AnyDevice, CallsAfterWhatIsBeforeTheCall) {
     for (std::uint64_t i = 0; i < numbers.size(); ++i) {
       numbers[i] = i;
       stream.copy(reinterpret_cast<std::byte*>(&seen.value), reinterpret_cast<const std::byte*>(&numbers[i]), 8);
-      stream.call([](void* argument) {
-        auto& s = *static_cast<Seen*>(argument);
-        s.values.push_back(s.value);
-      }, &seen);
+      stream.call(
+          [](void* argument) {
+            auto& s = *static_cast<Seen*>(argument);
+            s.values.push_back(s.value);
+          },
+          &seen);
     }
     stream.drain();
     EXPECT_EQ(seen.values, GetParam().moves_data ? numbers : std::vector<std::uint64_t>(numbers.size()));
@@ -141,10 +143,12 @@ TEST_P(AnyDevice, TakesMoreThanItsQueueHoldsFromTwoThreads) {
     for (std::uint64_t i = 0; i < kEach; ++i) calls[t].push_back({&orders[t], i});
     threads.emplace_back([&stream, &mine = calls[t]] {
       for (Call& call : mine) {
-        stream.call([](void* argument) {
-          const auto& c = *static_cast<Call*>(argument);
-          c.order->is_good = c.order->is_good && c.order->next++ == c.number;
-        }, &call);
+        stream.call(
+            [](void* argument) {
+              const auto& c = *static_cast<Call*>(argument);
+              c.order->is_good = c.order->is_good && c.order->next++ == c.number;
+            },
+            &call);
       }
     });
   }

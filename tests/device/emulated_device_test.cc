@@ -31,7 +31,8 @@ TEST(EmulatedDevice, TakesAtLeastTheEmulatedTimeOfItsCopies) {
 TEST(EmulatedDevice, HasTheMemoryOfItsModel) {
   EmulatedDevice device({.name = "small", .memory_bytes = 10'000});
   DeviceMemory first = device.allocate(6'000, MemoryUse::kInputs);
-  expect_error(ExitCode::kNoResource, {"small has", "are taken", "use smaller stages"}, [&] { (void)device.allocate(5'000, MemoryUse::kInputs); });
+  expect_error(ExitCode::kNoResource, {"small has", "are taken", "use smaller stages"},
+               [&] { (void)device.allocate(5'000, MemoryUse::kInputs); });
   first = DeviceMemory();
   EXPECT_EQ(device.allocate(10'000, MemoryUse::kInputs).bytes(), 10'000U);
 }

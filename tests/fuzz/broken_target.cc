@@ -22,7 +22,8 @@ void read(std::string_view text) {
   if (text == "overflow") number = number + 1;
   if (text == "abort") std::abort();
   if (text == "exception") throw std::logic_error("not for its reader");
-  if (text == "slow") while (true) number = 1;
+  if (text == "slow")
+    while (true) number = 1;
   if (text == "waits") pause();
   if (text == "huge") (void)std::string(std::size_t{3} << 30, 'x').size();
   if (text == "many") {

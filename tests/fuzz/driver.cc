@@ -1,6 +1,6 @@
 // Runs the targets on their corpora and on inputs made from them, under the sanitizers: docs/design/fuzzing.md.
-//   fuzz_readers TARGET [--inputs N] [--seconds S] [--seed N]    the corpus, what is systematic, then N inputs, or as many as S seconds allow
-//   fuzz_readers TARGET FILE...                                  these inputs only
+//   fuzz_readers TARGET [--inputs N] [--seconds S] [--seed N]    the corpus, what is systematic, then N inputs, or as
+//   many as S seconds allow fuzz_readers TARGET FILE...                                  these inputs only
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -65,7 +65,9 @@ Arguments arguments_of(int argc, char** argv) {
   if (targets().contains(arguments.target)) return arguments;
   std::vector<std::string> names;
   for (const auto& [name, target] : targets()) names.push_back(name);
-  throw std::runtime_error(cat("usage: fuzz_readers TARGET [--inputs N] [--seconds S] [--seed N], or fuzz_readers TARGET FILE...; targets: ", list_of(names)));
+  throw std::runtime_error(
+      cat("usage: fuzz_readers TARGET [--inputs N] [--seconds S] [--seed N], or fuzz_readers TARGET FILE...; targets: ",
+          list_of(names)));
 }
 
 std::string content_of(const fs::path& file) {
@@ -99,17 +101,21 @@ class Session {
     const bool is_taken = run(input);
     if (name.starts_with("good-") && !is_taken) fail_input("is refused, but its name in the corpus begins with good-");
     if (name.starts_with("bad-") && is_taken) fail_input("is taken, but its name in the corpus begins with bad-");
-    if (!name.starts_with("good-") && !name.starts_with("bad-")) throw std::runtime_error(file.string() + ": its name begins with neither good- nor bad-");
+    if (!name.starts_with("good-") && !name.starts_with("bad-"))
+      throw std::runtime_error(file.string() + ": its name begins with neither good- nor bad-");
   }
 
   [[nodiscard]] std::string text() const {
-    return cat(num_inputs_, " inputs, ", num_taken_, " of them taken; at most ", static_cast<std::int64_t>(peak_ms_ + 0.5), " ms and ",
+    return cat(num_inputs_, " inputs, ", num_taken_, " of them taken; at most ",
+               static_cast<std::int64_t>(peak_ms_ + 0.5), " ms and ",
                bytes_text(static_cast<std::uint64_t>(peak_bytes_)), " for one");
   }
 
  private:
   // What a target throws ends the process, as under libFuzzer.
-  void call(const std::string& input) const noexcept { (void)target_(reinterpret_cast<const std::uint8_t*>(input.data()), input.size()); }
+  void call(const std::string& input) const noexcept {
+    (void)target_(reinterpret_cast<const std::uint8_t*>(input.data()), input.size());
+  }
 
   Target target_;
   std::uint64_t num_inputs_ = 0, num_taken_ = 0;
@@ -119,7 +125,8 @@ class Session {
 
 std::vector<fs::path> corpus_of(const std::string& target) {
   std::vector<fs::path> files;
-  for (const fs::directory_entry& entry : fs::directory_iterator(fs::path(RP_FUZZ_FOLDER) / "corpus" / target)) files.push_back(entry.path());
+  for (const fs::directory_entry& entry : fs::directory_iterator(fs::path(RP_FUZZ_FOLDER) / "corpus" / target))
+    files.push_back(entry.path());
   std::ranges::sort(files);
   if (files.empty()) throw std::runtime_error("the target has no corpus");
   return files;
@@ -142,7 +149,8 @@ void run_session(const Arguments& arguments, Session& session) {
   const Mutator mutator(corpus, dictionary_of(arguments.target));
   for (std::uint64_t i = 0; i < mutator.num_systematic(); ++i) session.run(mutator.systematic(i));
   const std::int64_t end_ns = now_ns() + static_cast<std::int64_t>(arguments.seconds * 1e9);
-  for (std::uint64_t i = 0; i < arguments.inputs || now_ns() < end_ns; ++i) session.run(mutator.make(arguments.seed, i));
+  for (std::uint64_t i = 0; i < arguments.inputs || now_ns() < end_ns; ++i)
+    session.run(mutator.make(arguments.seed, i));
 }
 
 int main(int argc, char** argv) {
@@ -155,7 +163,8 @@ int main(int argc, char** argv) {
     std::printf("%s: %s\n", file.c_str(), is_taken ? "taken" : "refused");
   }
   if (arguments.files.empty()) run_session(arguments, session);
-  std::printf("fuzz %s: %s; %.1f s\n", arguments.target.c_str(), session.text().c_str(), static_cast<double>(now_ns() - begin_ns) * 1e-9);
+  std::printf("fuzz %s: %s; %.1f s\n", arguments.target.c_str(), session.text().c_str(),
+              static_cast<double>(now_ns() - begin_ns) * 1e-9);
   return 0;
 }
 

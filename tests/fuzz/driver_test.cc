@@ -55,12 +55,13 @@ TEST_P(FuzzDriver, SavesTheInputAndPrintsTheCommandThatRepeatsIt) {
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(saved), {}), input);
 }
 
-INSTANTIATE_TEST_SUITE_P(Faults, FuzzDriver,
-                         ::testing::Values(std::pair("beyond", "buffer-overflow"), std::pair("overflow", "signed integer overflow"),
-                                           std::pair("abort", "ABRT"), std::pair("exception", "not for its reader"),
-                                           std::pair("slow", "more than 1 s of processor time"), std::pair("waits", "does not end"),
-                                           std::pair("huge", "allocation-size-too-big"), std::pair("many", "more than 1 GiB of memory")),
-                         [](const auto& info) { return std::string(info.param.first); });
+INSTANTIATE_TEST_SUITE_P(
+    Faults, FuzzDriver,
+    ::testing::Values(std::pair("beyond", "buffer-overflow"), std::pair("overflow", "signed integer overflow"),
+                      std::pair("abort", "ABRT"), std::pair("exception", "not for its reader"),
+                      std::pair("slow", "more than 1 s of processor time"), std::pair("waits", "does not end"),
+                      std::pair("huge", "allocation-size-too-big"), std::pair("many", "more than 1 GiB of memory")),
+    [](const auto& info) { return std::string(info.param.first); });
 
 TEST(FuzzDriver, TellsWhetherAnInputWasTaken) {
   const TempDirectory directory;

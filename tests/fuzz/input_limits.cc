@@ -15,7 +15,8 @@
 
 // Of the sanitizers' run-time library; GCC does not come with the headers.
 extern "C" std::size_t __sanitizer_get_allocated_size(const volatile void* memory);
-extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void*, std::size_t), void (*on_free)(const volatile void*));
+extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void*, std::size_t),
+                                                         void (*on_free)(const volatile void*));
 extern "C" void __sanitizer_set_death_callback(void (*callback)());
 
 namespace {
@@ -40,7 +41,8 @@ void report(const char* why) {
   if (!watch.has_input) return;
   watch.has_input = false;
   const int fd = open(watch.file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  const bool is_saved = fd >= 0 && write(fd, watch.input.data(), watch.input.size()) == static_cast<ssize_t>(watch.input.size());
+  const bool is_saved =
+      fd >= 0 && write(fd, watch.input.data(), watch.input.size()) == static_cast<ssize_t>(watch.input.size());
   say("fuzz: FAILED: the input ");
   say(why);
   say(is_saved ? "; repeat it by\n  " : "; it cannot be saved, else one would repeat it by\n  ");
@@ -77,8 +79,8 @@ void set_timer(decltype(ITIMER_REAL) which, std::int64_t seconds) {
 
 }  // namespace
 
-// One allocation beyond the limit ends the process, as an abort does, by way of report(). The other sanitizer has a run-time library of its own,
-// which knows nothing of report(): it aborts.
+// One allocation beyond the limit ends the process, as an abort does, by way of report(). The other sanitizer has a
+// run-time library of its own, which knows nothing of report(): it aborts.
 extern "C" const char* __asan_default_options() {
   return "handle_abort=1:max_allocation_size_mb=1024:allocator_may_return_null=0:quarantine_size_mb=32";
 }

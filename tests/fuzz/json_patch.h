@@ -11,8 +11,8 @@
 
 namespace rp::fuzz {
 
-// An input that is a JSON object changes `base` (RFC 7386), so that `{}` is a good one in every version of the format; others are read as
-// they are.
+// An input that is a JSON object changes `base` (RFC 7386), so that `{}` is a good one in every version of the format;
+// others are read as they are.
 inline std::string patched(const std::string& base, const std::uint8_t* data, std::size_t size) {
   using nlohmann::json;
   const std::string text(text_of(data, size));

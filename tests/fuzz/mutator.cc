@@ -30,10 +30,30 @@ class Random {
   std::uint64_t state_;
 };
 
-constexpr std::array<std::string_view, 22> kNumbers = {
-    "0", "-0", "-1", "1", "2", "127", "128", "255", "256", "65535", "65536", "2147483647", "2147483648", "4294967295", "4294967296",
-    "9223372036854775807", "9223372036854775808", "18446744073709551615", "18446744073709551616", "1e308", "1e-400", "0.1"};
-constexpr std::array<std::uint64_t, 9> kWords = {0, 1, 0x7f, 0xff, 0x7fff'ffff, 0x8000'0000, 0xffff'ffff, INT64_MAX, UINT64_MAX};
+constexpr std::array<std::string_view, 22> kNumbers = {"0",
+                                                       "-0",
+                                                       "-1",
+                                                       "1",
+                                                       "2",
+                                                       "127",
+                                                       "128",
+                                                       "255",
+                                                       "256",
+                                                       "65535",
+                                                       "65536",
+                                                       "2147483647",
+                                                       "2147483648",
+                                                       "4294967295",
+                                                       "4294967296",
+                                                       "9223372036854775807",
+                                                       "9223372036854775808",
+                                                       "18446744073709551615",
+                                                       "18446744073709551616",
+                                                       "1e308",
+                                                       "1e-400",
+                                                       "0.1"};
+constexpr std::array<std::uint64_t, 9> kWords = {0,           1,           0x7f,      0xff,      0x7fff'ffff,
+                                                 0x8000'0000, 0xffff'ffff, INT64_MAX, UINT64_MAX};
 
 using Corpus = std::vector<std::string>;
 
@@ -108,7 +128,9 @@ class Change {
   void repeat_piece() {
     const std::string piece = random_.below(2) == 0 || dictionary_.empty() ? some_piece(text_) : some(dictionary_);
     std::string repeated;
-    for (std::size_t times = std::size_t{1} << random_.below(11); times > 0 && repeated.size() < Mutator::kMaxMutatedBytes; --times) repeated += piece;
+    for (std::size_t times = std::size_t{1} << random_.below(11);
+         times > 0 && repeated.size() < Mutator::kMaxMutatedBytes; --times)
+      repeated += piece;
     insert(repeated);
   }
   void splice() {

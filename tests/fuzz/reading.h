@@ -24,14 +24,17 @@ namespace rp::fuzz {
 // Inputs that their reader took, all others it refused. The driver compares it with what names of corpus files say.
 inline std::uint64_t num_accepted = 0;
 
-inline std::string_view text_of(const std::uint8_t* data, std::size_t size) { return {reinterpret_cast<const char*>(data), size}; }
+inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
+  return {reinterpret_cast<const char*>(data), size};
+}
 
 // What a check of a target calls where an answer is wrong: an abort is what both drivers notice.
 inline void require(bool is_true) {
   if (!is_true) std::abort();
 }
 
-// Calls `read`, which takes the input or throws rp::Error with a message. Any other exception ends the process, and so is a failure.
+// Calls `read`, which takes the input or throws rp::Error with a message. Any other exception ends the process, and so
+// is a failure.
 template <typename Read>
 int expect_answer(const Read& read) {
   try {

@@ -31,7 +31,8 @@ void expect_no_overlap(const Catalogue& catalogue, bool with_sums) {
     to.push_back({offset, offset + bytes});
   };
   for (const WeightGroupRecord& group : catalogue.weight_groups()) {
-    for (std::uint32_t copy = 0; copy < group.num_copies; ++copy) add(parameters, group.parameter_offset[copy], group.bytes());
+    for (std::uint32_t copy = 0; copy < group.num_copies; ++copy)
+      add(parameters, group.parameter_offset[copy], group.bytes());
     if (group.is_trained == 0) continue;
     if (group.dtype != DType::kFloat32) add(state, group.master_offset, 4 * group.num_elements);
     add(state, group.moment1_offset, 4 * group.num_elements);
@@ -50,12 +51,13 @@ void expect_no_overlap(const Catalogue& catalogue, bool with_sums) {
 // A little language model: tied embedding and head, uneven shapes between.
 std::vector<LayerRequest> model(DType dtype) {
   const ParameterRequest table{.name = "table", .dtype = dtype, .shape = {101, 12}, .tied_group = 5};
-  return {{.name = "embedding", .arguments_hash = 1, .parameters = {table}},
-          {.name = "block", .arguments_hash = 2,
-           .parameters = {{.name = "a", .dtype = dtype, .shape = {12, 13}}, {.name = "b", .dtype = dtype, .shape = {7}}}},
-          {.name = "nothing", .arguments_hash = 3, .parameters = {}},
-          {.name = "head", .arguments_hash = 4,
-           .parameters = {{.name = "norm", .dtype = dtype, .shape = {12}}, table}}};
+  return {
+      {.name = "embedding", .arguments_hash = 1, .parameters = {table}},
+      {.name = "block",
+       .arguments_hash = 2,
+       .parameters = {{.name = "a", .dtype = dtype, .shape = {12, 13}}, {.name = "b", .dtype = dtype, .shape = {7}}}},
+      {.name = "nothing", .arguments_hash = 3, .parameters = {}},
+      {.name = "head", .arguments_hash = 4, .parameters = {{.name = "norm", .dtype = dtype, .shape = {12}}, table}}};
 }
 
 TEST(Catalogue, PutsAllUntiedParametersOfALayerIntoOneGroup) {
@@ -101,7 +103,8 @@ TEST(Catalogue, CountsAParameterOnceThatOneLayerUsesTwice) {
 TEST(Catalogue, AlignsGroupsToPagesWithoutOverlap) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     for (const std::uint32_t copies : {1U, 2U}) {
-      for (const bool with_sums : {false, true}) expect_no_overlap(Catalogue::lay_out(model(dtype), copies, with_sums), with_sums);
+      for (const bool with_sums : {false, true})
+        expect_no_overlap(Catalogue::lay_out(model(dtype), copies, with_sums), with_sums);
     }
   }
 }
@@ -116,7 +119,8 @@ TEST(Catalogue, AlignsGroupsOfRandomModelsWithoutOverlap) {
       const std::size_t num = random() % 5;
       for (std::size_t i = 0; i < num; ++i) {
         const bool tied = random() % 4 == 0;
-        layer.parameters.push_back({.name = "p" + std::to_string(i), .dtype = random() % 2 == 0 || tied ? DType::kFloat32 : DType::kBFloat16,
+        layer.parameters.push_back({.name = "p" + std::to_string(i),
+                                    .dtype = random() % 2 == 0 || tied ? DType::kFloat32 : DType::kBFloat16,
                                     .shape = {tied ? 77 : static_cast<std::int64_t>(random() % 3000)},
                                     .tied_group = tied ? static_cast<int>(random() % 2) : -1,
                                     .is_trained = tied || random() % 3 != 0});
@@ -140,8 +144,8 @@ TEST(Catalogue, KeepsFrozenParametersApartInOneWorkingCopyAndNothingElse) {
   ParameterRequest frozen = trained;
   frozen.name = "f";
   frozen.is_trained = false;
-  const Catalogue catalogue = Catalogue::lay_out({{.name = "l", .parameters = {frozen, trained, frozen}},
-                                                  {.name = "m", .parameters = {frozen}}}, 2, true);
+  const Catalogue catalogue = Catalogue::lay_out(
+      {{.name = "l", .parameters = {frozen, trained, frozen}}, {.name = "m", .parameters = {frozen}}}, 2, true);
   ASSERT_EQ(catalogue.uses_of(0).size(), 2U);
   const UseRecord& use = catalogue.uses()[catalogue.uses_of(0)[0]];
   const WeightGroupRecord& group = catalogue.weight_groups()[use.group];
@@ -193,7 +197,8 @@ TEST(Catalogue, TakesThePromisedBytesPerParameter) {
 TEST(Catalogue, TakesTheWorkingCopyOnlyOfAFrozenParameter) {
   for (const auto& [dtype, bytes] : {std::pair{DType::kBFloat16, 2U}, {DType::kFloat32, 4U}}) {
     const Catalogue catalogue = Catalogue::lay_out(
-        {{.name = "big", .parameters = {{.name = "w", .dtype = dtype, .shape = {1024, 1024}, .is_trained = false}}}}, 2, true);
+        {{.name = "big", .parameters = {{.name = "w", .dtype = dtype, .shape = {1024, 1024}, .is_trained = false}}}}, 2,
+        true);
     EXPECT_EQ(catalogue.parameter_bytes(), bytes << 20);
     EXPECT_EQ(catalogue.state_bytes() + catalogue.gradient_bytes(), 0U);
   }
@@ -264,11 +269,12 @@ TEST(Catalogue, IsRefusedWhereANumberLeadsBeyondWhatIsThere) {
   };
   for (const std::size_t place :
        {kHeaderBytes + offsetof(PipelineRecord, first_layer), kHeaderBytes + offsetof(PipelineRecord, num_groups),
-        layers + offsetof(LayerRecord, first_tensor), layers + offsetof(LayerRecord, num_tensors), layers + offsetof(LayerRecord, pipeline),
-        groups + offsetof(WeightGroupRecord, dtype), groups + offsetof(WeightGroupRecord, num_copies),
-        groups + offsetof(WeightGroupRecord, num_elements), groups + offsetof(WeightGroupRecord, parameter_offset),
-        groups + offsetof(WeightGroupRecord, pipeline), uses + offsetof(UseRecord, group),
-        uses + offsetof(UseRecord, layer), uses + offsetof(UseRecord, gradient_offset), tensors + offsetof(TensorRecord, use),
+        layers + offsetof(LayerRecord, first_tensor), layers + offsetof(LayerRecord, num_tensors),
+        layers + offsetof(LayerRecord, pipeline), groups + offsetof(WeightGroupRecord, dtype),
+        groups + offsetof(WeightGroupRecord, num_copies), groups + offsetof(WeightGroupRecord, num_elements),
+        groups + offsetof(WeightGroupRecord, parameter_offset), groups + offsetof(WeightGroupRecord, pipeline),
+        uses + offsetof(UseRecord, group), uses + offsetof(UseRecord, layer),
+        uses + offsetof(UseRecord, gradient_offset), tensors + offsetof(TensorRecord, use),
         tensors + offsetof(TensorRecord, element_offset), tensors + offsetof(TensorRecord, desc)}) {
     EXPECT_TRUE(refuses(place, 100'000)) << "place " << place;
   }

@@ -19,8 +19,13 @@ TEST(FaultBoard, WhatOneMappingWritesAnotherReads) {
   ASSERT_EQ(reader.num_entries(), 3);
   FaultBoardEntry entry = writer.entry(2);
   entry.publish_start(4711);
-  entry.publish_task({.epoch = 1, .slot = 12, .phase = BoardPhase::kFused, .first_layer = 3, .end_layer = 5,
-                      .layer = 3, .microbatch = 0});
+  entry.publish_task({.epoch = 1,
+                      .slot = 12,
+                      .phase = BoardPhase::kFused,
+                      .first_layer = 3,
+                      .end_layer = 5,
+                      .layer = 3,
+                      .microbatch = 0});
   entry.publish_position(4, 7);
   entry.publish_heartbeat();
   EXPECT_EQ(reader.entry(2).pid(), 4711);
@@ -51,7 +56,8 @@ TEST(FaultBoard, TheNewestCrashNoticeIsReadAndWhatIsTooLongIsCut) {
   const FaultBoard reader = FaultBoard::attach(UniqueFd(dup(writer.fd())));
   EXPECT_EQ(reader.entry(0).crash_notice(), "");
   FaultBoardEntry entry = writer.entry(0);
-  for (const std::string& text : {std::string("the first, which is longer"), std::string("second"), std::string("third")}) {
+  for (const std::string& text :
+       {std::string("the first, which is longer"), std::string("second"), std::string("third")}) {
     entry.publish_crash_notice(text);
     EXPECT_EQ(reader.entry(0).crash_notice(), text);
   }

@@ -86,7 +86,8 @@ TEST(AvailableMemory, CountsThePageCacheOfTheGroupAsAvailable) {
   machine.write("proc/self/cgroup", "5:memory:/job\n");
   machine.write("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "500000\n");
   machine.write("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "450000\n");
-  machine.write("sys/fs/cgroup/memory/job/memory.stat", "inactive_file 7\ntotal_inactive_file 50000\ntotal_active_file 0\n");
+  machine.write("sys/fs/cgroup/memory/job/memory.stat",
+                "inactive_file 7\ntotal_inactive_file 50000\ntotal_active_file 0\n");
   EXPECT_EQ(machine.available(), 100'000U);
 }
 

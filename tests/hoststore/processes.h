@@ -16,8 +16,8 @@
 
 namespace rp::test {
 
-// Starts `body` in a child and goes on; wait for it with wait_for_process(). The child exits 0, or 1 if `body` returns false or
-// throws. Fork before any thread is started.
+// Starts `body` in a child and goes on; wait for it with wait_for_process(). The child exits 0, or 1 if `body` returns
+// false or throws. Fork before any thread is started.
 template <typename Body>
 pid_t start_process(Body&& body) {
   const pid_t child = fork();

@@ -112,7 +112,8 @@ TEST(RangeAllocator, DoesWhatANaiveModelDoesOverRandomHistories) {
         const std::uint64_t pages = (bytes + kPage - 1) / kPage;
         auto place = allocator.allocate(bytes);
         auto expected = model.allocate(pages);
-        EXPECT_EQ(allocator.missing(bytes) == 0 || place.has_value(), allocator.missing(bytes) == 0 || expected.has_value());
+        EXPECT_EQ(allocator.missing(bytes) == 0 || place.has_value(),
+                  allocator.missing(bytes) == 0 || expected.has_value());
         if (!place) {
           EXPECT_FALSE(expected.has_value());
           const std::uint64_t missing = allocator.missing(bytes);

@@ -65,7 +65,8 @@ TEST_P(EachFile, TheLockOfAProcessThatDiesIsReleased) {
   for (const int end : ends) close(end);
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, EachFile, testing::Values("memfd", "shm", "file"), [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Of, EachFile, testing::Values("memfd", "shm", "file"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST(RangeLock, IsFreeForAllWhereTheFileCannotBeOpenedAgain) {
   EXPECT_FALSE(RangeLock::try_take(-1, 0, 4096).is_busy());

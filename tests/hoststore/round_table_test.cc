@@ -19,9 +19,12 @@ struct Table {
 
 std::vector<std::pair<BlockKind, int>> rows(int num_layers) {
   std::vector<std::pair<BlockKind, int>> result;
-  for (int i = 0; i <= num_layers; ++i) result.insert(result.end(), {{BlockKind::kActivation, i}, {BlockKind::kGradient, i}});
-  for (int i = 0; i < num_layers; ++i) result.insert(result.end(), {{BlockKind::kRecompute, i}, {BlockKind::kBuffers, i}});
-  for (int i = 0; i < kMaxImports; ++i) result.insert(result.end(), {{BlockKind::kInputImport, i}, {BlockKind::kArgumentImport, i}});
+  for (int i = 0; i <= num_layers; ++i)
+    result.insert(result.end(), {{BlockKind::kActivation, i}, {BlockKind::kGradient, i}});
+  for (int i = 0; i < num_layers; ++i)
+    result.insert(result.end(), {{BlockKind::kRecompute, i}, {BlockKind::kBuffers, i}});
+  for (int i = 0; i < kMaxImports; ++i)
+    result.insert(result.end(), {{BlockKind::kInputImport, i}, {BlockKind::kArgumentImport, i}});
   result.emplace_back(BlockKind::kArguments, 0);
   return result;
 }
@@ -38,7 +41,8 @@ TEST(RoundTable, HasTheDocumentedOffsetsAndSizes) {
   const std::uint64_t num_rows = 4 * 5 + 2 + 1 + 2 * 8;
   const Table t({.num_layers = 5, .num_microbatches = 3, .num_uses = 7});
   const auto offset = [&t](const void* place) {
-    return static_cast<std::uint64_t>(static_cast<const std::byte*>(place) - reinterpret_cast<const std::byte*>(t.memory.data()));
+    return static_cast<std::uint64_t>(static_cast<const std::byte*>(place) -
+                                      reinterpret_cast<const std::byte*>(t.memory.data()));
   };
   const std::uint64_t sources = 16 + 32 * num_rows * 3;
   EXPECT_EQ(offset(&t.table.place(BlockKind::kActivation, 0, 0)), 16U);
@@ -59,7 +63,8 @@ TEST(RoundTable, HasItsChecksumsBehindAllElseAndNoBytesForThemIfItIsNotChecked) 
   const std::uint64_t num_rows = 4 * 5 + 2 + 1 + 2 * 8;
   const Table t(shape);
   const auto offset = [&t](const void* place) {
-    return static_cast<std::uint64_t>(static_cast<const std::byte*>(place) - reinterpret_cast<const std::byte*>(t.memory.data()));
+    return static_cast<std::uint64_t>(static_cast<const std::byte*>(place) -
+                                      reinterpret_cast<const std::byte*>(t.memory.data()));
   };
   const std::uint64_t checksums = RoundTable::bytes(plain);
   EXPECT_EQ(offset(&t.table.checksum(BlockKind::kActivation, 0, 0)), checksums);

@@ -31,7 +31,8 @@ int status_with(const FileSystem& mounted, const std::function<bool()>& body) {
   const int status = test::status_of_process([&] {
     if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) _exit(kCannotUnshare);
     if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) _exit(kCannotUnshare);
-    if (mount(mounted.type, mounted.directory.c_str(), mounted.type, mounted.flags, mounted.options.c_str()) != 0) _exit(kCannotUnshare);
+    if (mount(mounted.type, mounted.directory.c_str(), mounted.type, mounted.flags, mounted.options.c_str()) != 0)
+      _exit(kCannotUnshare);
     return body();
   });
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -111,8 +112,9 @@ TEST(Segment, OnAFullDiskSaysNeedFreeAndRemedyAndKeepsItsLength) {
   const int status = status_with({.type = "tmpfs", .directory = path, .options = "size=8388608"}, [&] {
     Segment segment = Segment::create_file(path, "the gradients");
     segment.reserve(4 * kMiB);
-    if (!refuses_for_lack_of_room([&] { segment.reserve(16 * kMiB); },
-                                  path + ": cannot reserve 12.0 MiB for the gradients: No space left on device (4.00 MiB are free")) {
+    if (!refuses_for_lack_of_room(
+            [&] { segment.reserve(16 * kMiB); },
+            path + ": cannot reserve 12.0 MiB for the gradients: No space left on device (4.00 MiB are free")) {
       return false;
     }
     if (segment.bytes() != 4 * kMiB) return false;
@@ -129,7 +131,8 @@ TEST(Segment, IsRefusedWhereTheFileSystemCannotReserveSpace) {
   const TempDirectory directory;
   const int status = status_with({.type = "ramfs", .directory = directory.path().string()}, [&] {
     Segment segment = Segment::create_file(directory.path().string(), "the parameters");
-    return refuses_for_lack_of_room([&] { segment.reserve(4096); }, "cannot reserve space (fallocate); choose a directory on ext4");
+    return refuses_for_lack_of_room([&] { segment.reserve(4096); },
+                                    "cannot reserve space (fallocate); choose a directory on ext4");
   });
   if (status == kCannotUnshare) GTEST_SKIP() << "no mount namespace: unshare() or mount() is not permitted here";
   EXPECT_EQ(status, 0);
@@ -185,7 +188,8 @@ TEST(ChooseBacking, TakesMemfdWhereThatCanHaveHugePages) {
 TEST(ChooseBacking, TakesTheWordOfTheUserAndRefusesOthers) {
   EXPECT_EQ(choose_backing("memfd", 1, kSmall), Backing::kMemfd);
   EXPECT_EQ(choose_backing("memfd", UINT64_MAX, kSmall), Backing::kMemfd);
-  expect_error(ExitCode::kUsage, {"--store", "'disk'", "shm or memfd"}, [] { (void)choose_backing("disk", 1, kSmall); });
+  expect_error(ExitCode::kUsage, {"--store", "'disk'", "shm or memfd"},
+               [] { (void)choose_backing("disk", 1, kSmall); });
   expect_error(ExitCode::kNoResource, {"/dev/shm", "--store memfd", "--shm-size"},
                [] { (void)choose_backing("shm", UINT64_MAX, kSmall); });
 }

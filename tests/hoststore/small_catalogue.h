@@ -16,11 +16,12 @@ inline Catalogue small_catalogue() {
   const ParameterRequest weight{.name = "w", .dtype = DType::kBFloat16, .shape = {3, 5}};
   const ParameterRequest frozen{.name = "f", .dtype = DType::kFloat32, .shape = {7}, .is_trained = false};
   const ParameterRequest tied{.name = "t", .dtype = DType::kBFloat16, .shape = {2, 2}, .tied_group = 0};
-  return Catalogue::lay_out({{.name = "first",
-                              .layers = {{.name = "a", .parameters = {weight, frozen, tied}}, {.name = "b", .parameters = {tied}}},
-                              .num_copies = 2,
-                              .with_sums = true},
-                             {.name = "second", .layers = {{.name = "c", .parameters = {weight}, .num_buffers = 1}}}});
+  return Catalogue::lay_out(
+      {{.name = "first",
+        .layers = {{.name = "a", .parameters = {weight, frozen, tied}}, {.name = "b", .parameters = {tied}}},
+        .num_copies = 2,
+        .with_sums = true},
+       {.name = "second", .layers = {{.name = "c", .parameters = {weight}, .num_buffers = 1}}}});
 }
 
 // As Catalogue::to_bytes(): of all that follows its own 8 bytes.

@@ -50,7 +50,8 @@ TEST(Store, IsPopulatedBeforeItsFirstUseInEachProcessThatAsksForIt) {
   const auto store = Store::create(small_settings(), catalogue);
   const auto view = attached(*store);
   *store->parameters(5) = std::byte{7};
-  EXPECT_LT(num_present_pages(store->state(0), catalogue.state_bytes()), catalogue.state_bytes() / 4096) << "by page faults";
+  EXPECT_LT(num_present_pages(store->state(0), catalogue.state_bytes()), catalogue.state_bytes() / 4096)
+      << "by page faults";
   store->populate_ahead(2);
   store->wait_until_populated();
   EXPECT_EQ(num_present_pages(store->state(0), catalogue.state_bytes()), catalogue.state_bytes() / 4096);
@@ -59,7 +60,8 @@ TEST(Store, IsPopulatedBeforeItsFirstUseInEachProcessThatAsksForIt) {
   view->populate_ahead(1);
   view->wait_until_populated();
   EXPECT_EQ(num_present_pages(view->gradients(0), catalogue.gradient_bytes()), catalogue.gradient_bytes() / 4096);
-  EXPECT_EQ(num_present_pages(std::as_const(*view).parameters(0), catalogue.parameter_bytes()), catalogue.parameter_bytes() / 4096);
+  EXPECT_EQ(num_present_pages(std::as_const(*view).parameters(0), catalogue.parameter_bytes()),
+            catalogue.parameter_bytes() / 4096);
   EXPECT_EQ(*std::as_const(*view).parameters(5), std::byte{7});
 }
 
@@ -127,7 +129,8 @@ TEST(Store, SaysWhereLayersBeginInItsRegions) {
   const std::vector<Store::Region> regions = store->regions();
   ASSERT_GE(regions.size(), 3U);  // and an arena for each that computes
   for (const Store::Region& region : {regions[0], regions[1]}) {
-    ASSERT_EQ(region.cuts.size(), region.data == store->parameters(0) ? 4U : 2U);  // two weight groups, two copies of the weights
+    ASSERT_EQ(region.cuts.size(),
+              region.data == store->parameters(0) ? 4U : 2U);  // two weight groups, two copies of the weights
     EXPECT_TRUE(std::is_sorted(region.cuts.begin(), region.cuts.end()));
     EXPECT_EQ(region.cuts.front(), 0U);
     EXPECT_LT(region.cuts.back(), region.bytes);
@@ -213,16 +216,21 @@ TEST(Store, RefusesADiskThatIsTooSmallBeforeItTakesAny) {
   StoreSettings settings = small_settings();
   settings.params_on = directory.path().string();
   const Catalogue huge = Catalogue::lay_out(
-      {{.name = "l", .parameters = {{.name = "w", .dtype = DType::kBFloat16, .shape = {std::int64_t{1} << 42}}}}}, 1, false);
-  expect_error(ExitCode::kNoResource, {"--params-on " + settings.params_on, "needs 64.0 TiB", "gradients 8.00 TiB", "are free there", "make room"},
-               [&] { (void)Store::create(settings, huge); });
+      {{.name = "l", .parameters = {{.name = "w", .dtype = DType::kBFloat16, .shape = {std::int64_t{1} << 42}}}}}, 1,
+      false);
+  expect_error(
+      ExitCode::kNoResource,
+      {"--params-on " + settings.params_on, "needs 64.0 TiB", "gradients 8.00 TiB", "are free there", "make room"},
+      [&] { (void)Store::create(settings, huge); });
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
 }
 
 TEST(Store, RefusesAModelThatDoesNotFitIntoMemoryBeforeItTakesAny) {
   const Catalogue huge = Catalogue::lay_out(
-      {{.name = "l", .parameters = {{.name = "w", .dtype = DType::kBFloat16, .shape = {std::int64_t{1} << 40}}}}}, 1, false);
-  expect_error(ExitCode::kNoResource, {"16.0 TiB", "parameters 2.00 TiB", "optimizer state 12.0 TiB", "available", "--params-on"},
+      {{.name = "l", .parameters = {{.name = "w", .dtype = DType::kBFloat16, .shape = {std::int64_t{1} << 40}}}}}, 1,
+      false);
+  expect_error(ExitCode::kNoResource,
+               {"16.0 TiB", "parameters 2.00 TiB", "optimizer state 12.0 TiB", "available", "--params-on"},
                [&] { (void)Store::create(small_settings(), huge); });
 }
 
@@ -271,7 +279,8 @@ TEST(Store, IsNotAttachedToByTheWrongDescriptors) {
   expect_error(ExitCode::kUserError, {"no host store of this version"}, [&] { attach({}); });
   expect_error(ExitCode::kUserError, {"no host store"}, [&] { attach({all.begin(), all.end() - 1}); });
   EXPECT_THROW(attach({all[1], all[0], all[2], all[3], all[4], all[5], all[6], all[7]}), Error);
-  EXPECT_THROW(attach({all[0], all[4], all[2], all[3], all[4], all[5], all[6], all[7]}), Error) << "parameters too short";
+  EXPECT_THROW(attach({all[0], all[4], all[2], all[3], all[4], all[5], all[6], all[7]}), Error)
+      << "parameters too short";
   EXPECT_NO_THROW(attach(all));
 }
 

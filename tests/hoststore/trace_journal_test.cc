@@ -42,7 +42,8 @@ class TraceJournalTest : public testing::Test {
   }
 
   TempDirectory directory_;
-  TraceJournal journal_ = TraceJournal::create(directory_.path(), {.program = "a program", .device = "cpu", .num_workers = 3});
+  TraceJournal journal_ =
+      TraceJournal::create(directory_.path(), {.program = "a program", .device = "cpu", .num_workers = 3});
 };
 
 TEST_F(TraceJournalTest, KeepsTheOrderOfEachTrackOverManyPiecesOfSeveralThreads) {
@@ -119,7 +120,10 @@ TEST_F(TraceJournalTest, PiecesOfACopyAreOneRecordUnlessSomethingLiesBetweenThem
   {
     TraceTrack track(&journal_, 1, 4);
     const auto part = [](std::int64_t slot, std::int64_t begin_ns) {
-      return TraceRecord{.kind = TraceKind::kDownloadGradient, .begin_ns = begin_ns, .end_ns = begin_ns + 100'000, .slot = slot,
+      return TraceRecord{.kind = TraceKind::kDownloadGradient,
+                         .begin_ns = begin_ns,
+                         .end_ns = begin_ns + 100'000,
+                         .slot = slot,
                          .numbers = {64, 3}};
     };
     track.add_part(part(0, 0));
@@ -143,8 +147,7 @@ TEST_F(TraceJournalTest, OnlyWaitsThatAreLongEnoughAreRecorded) {
   WaitRecord waits = WaitRecord(&format).traced_by(&track);
   waits.publish({.kind = WaitKind::kWeights, .slot = 4, .numbers = {7, 8}});
   const Deadline enough = Deadline::after_ns(2 * kLeastTracedWaitNs);
-  while (!enough.passed()) {
-  }
+  while (!enough.passed()) {}
   waits.publish_none();
   waits.publish_none();  // nothing is waited for: nothing to record
   track.add_wait({.kind = WaitKind::kInputs, .slot = 5, .since_ns = now_ns() + kNsPerSecond});

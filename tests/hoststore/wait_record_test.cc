@@ -26,7 +26,9 @@ TEST(WaitRecord, WhatAProcessWaitedForIsReadAfterItsDeath) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    board.entry(1).waits(WorkerThread::kInputUploader).publish({.kind = WaitKind::kInputs, .slot = 58, .numbers = {2, 1, 4, 3}});
+    board.entry(1)
+        .waits(WorkerThread::kInputUploader)
+        .publish({.kind = WaitKind::kInputs, .slot = 58, .numbers = {2, 1, 4, 3}});
     raise(SIGKILL);
   }
   ASSERT_EQ(waitpid(child, nullptr, 0), child);
@@ -88,7 +90,8 @@ TEST(WaitRecord, WithoutABoardNothingIsWritten) {
   record.publish({.kind = WaitKind::kCommits});
   record.publish_none();
   EXPECT_FALSE(record.observe().has_value());
-  EXPECT_FALSE(FaultBoard::create(1).entry(0).waits(kMaxBoardWaits).observe().has_value());  // more pipelines than places
+  EXPECT_FALSE(
+      FaultBoard::create(1).entry(0).waits(kMaxBoardWaits).observe().has_value());  // more pipelines than places
 }
 
 TEST(WaitRecord, EveryKindHasWords) {

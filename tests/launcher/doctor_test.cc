@@ -23,13 +23,21 @@ using testing::Not;
 DoctorReport good_report() {
   fake_driver() = {};
   fake_driver().cards = equal_cards(2);
-  DoctorReport report{.system = observe_gpus(fake_nvml()), .plugin = "/lib/libroundpipe_cuda.so", .nodes = {{0, {0, 1}}, {1, {2, 3}}}};
+  DoctorReport report{
+      .system = observe_gpus(fake_nvml()), .plugin = "/lib/libroundpipe_cuda.so", .nodes = {{0, {0, 1}}, {1, {2, 3}}}};
   for (std::size_t i = 0; i < 2; ++i) {
     report.system.gpus[i].numa_node = static_cast<int>(i);
     report.system.gpus[i].card_link = {4, 16};
-    const ProbeFigures alone{.host_to_device_gbs = 25.0, .device_to_host_gbs = 26.0, .both_directions_gbs = 20.0, .copy_latency_us = 9,
-                             .register_s_per_gib = 0.125, .register_read_only_s_per_gib = 0.25, .copy_engines = 2, .has_word_operations = true,
-                             .registers_read_only = true, .has_unified_addressing = true};
+    const ProbeFigures alone{.host_to_device_gbs = 25.0,
+                             .device_to_host_gbs = 26.0,
+                             .both_directions_gbs = 20.0,
+                             .copy_latency_us = 9,
+                             .register_s_per_gib = 0.125,
+                             .register_read_only_s_per_gib = 0.25,
+                             .copy_engines = 2,
+                             .has_word_operations = true,
+                             .registers_read_only = true,
+                             .has_unified_addressing = true};
     ProbeFigures together = alone;
     together.host_to_device_gbs = 12.5;
     report.bandwidths.push_back({.gpu = report.system.gpus[i], .alone = alone, .together = together});
@@ -40,20 +48,25 @@ DoctorReport good_report() {
 
 std::string advice_text(const DoctorReport& report) {
   std::string text;
-  for (const Advice& advice : advice_on(report)) text += cat(advice.is_problem ? "! " : "  ", advice.about, ": ", advice.text, "\n");
+  for (const Advice& advice : advice_on(report))
+    text += cat(advice.is_problem ? "! " : "  ", advice.about, ": ", advice.text, "\n");
   return text;
 }
 
 TEST(Doctor, PrintsCardsBandwidthsNodesAndLimits) {
   const std::string text = doctor_text(good_report());
   EXPECT_THAT(text, HasSubstr("driver    580.82.07, CUDA 13.0\n"));
-  EXPECT_THAT(text, HasSubstr("GPU  name              memory    free      sm   PCIe now  at most  card     node  UUID\n"));
-  EXPECT_THAT(text, HasSubstr("1    NVIDIA Fake 4090  24.0 GiB  23.0 GiB  8.9  1.0 x16   4.0 x16  4.0 x16  1     GPU-b1-0000\n"));
+  EXPECT_THAT(text,
+              HasSubstr("GPU  name              memory    free      sm   PCIe now  at most  card     node  UUID\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("1    NVIDIA Fake 4090  24.0 GiB  23.0 GiB  8.9  1.0 x16   4.0 x16  4.0 x16  1     GPU-b1-0000\n"));
   EXPECT_THAT(text, HasSubstr("0    25.0 / 12.5     26.0 / 26.0     20.0 / 20.0"));
   EXPECT_THAT(text, HasSubstr("register, s/GiB  read-only"));
   EXPECT_THAT(text, HasSubstr("0.125            0.250"));
-  EXPECT_THAT(text, HasSubstr("GPU  copy engines  64-bit stream memory operations  read-only registration  unified addressing\n"
-                              "0    2             yes                              yes                     yes\n"));
+  EXPECT_THAT(
+      text, HasSubstr("GPU  copy engines  64-bit stream memory operations  read-only registration  unified addressing\n"
+                      "0    2             yes                              yes                     yes\n"));
   EXPECT_THAT(text, HasSubstr("1          2-3    1\n"));
   EXPECT_THAT(text, HasSubstr("/dev/shm  64.0 GiB, 64.0 GiB free\n"));
   EXPECT_THAT(text, Not(HasSubstr("what is wrong")));
@@ -78,23 +91,34 @@ TEST(Doctor, SaysOfEachCardWhatIsWrongWithIt) {
     change(report);
     return advice_text(report);
   };
-  EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.gpus[0].link.width = 8; }), HasSubstr("8 lanes and the card 16"));
-  EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.gpus[0].most_link.generation = 3; }), HasSubstr("allows PCIe 3.0 and the card does 4.0"));
-  EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.gpus[1].problem = "it is lost"; }), HasSubstr("! GPU 1 (NVIDIA Fake 4090, GPU-b1-0000): cannot be used: it is lost"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.gpus[0].link.width = 8; }),
+              HasSubstr("8 lanes and the card 16"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.gpus[0].most_link.generation = 3; }),
+              HasSubstr("allows PCIe 3.0 and the card does 4.0"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.gpus[1].problem = "it is lost"; }),
+              HasSubstr("! GPU 1 (NVIDIA Fake 4090, GPU-b1-0000): cannot be used: it is lost"));
   EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.gpus[0].exclusive = true; }), HasSubstr("  GPU 0"));
-  EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.gpus[0].free_bytes /= 2; }), HasSubstr("other programs have 12.5 GiB"));
-  EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.gpus[0].numa_node = -1; }), HasSubstr("NUMA node is unknown"));
-  EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.gpus[0].numa_node = 5; }), HasSubstr("no core of its NUMA node 5 may be used"));
-  EXPECT_THAT(advice_after([](DoctorReport& r) { r.bandwidths[1].failure = "it hangs"; }), HasSubstr("not measured: it hangs"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.gpus[0].free_bytes /= 2; }),
+              HasSubstr("other programs have 12.5 GiB"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.gpus[0].numa_node = -1; }),
+              HasSubstr("NUMA node is unknown"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.gpus[0].numa_node = 5; }),
+              HasSubstr("no core of its NUMA node 5 may be used"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.bandwidths[1].failure = "it hangs"; }),
+              HasSubstr("not measured: it hangs"));
   EXPECT_THAT(advice_after([](DoctorReport& r) { r.bandwidths[1].alone->has_word_operations = false; }),
               HasSubstr("! GPU 1 (NVIDIA Fake 4090, GPU-b1-0000): its streams cannot wait for 64-bit words"));
-  EXPECT_THAT(advice_after([](DoctorReport& r) { r.bandwidths[1].alone->has_word_operations = false; }), HasSubstr("--signals events"));
-  EXPECT_THAT(advice_after([](DoctorReport& r) { r.bandwidths[0].alone->has_unified_addressing = false; }), HasSubstr("! GPU 0"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.bandwidths[1].alone->has_word_operations = false; }),
+              HasSubstr("--signals events"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.bandwidths[0].alone->has_unified_addressing = false; }),
+              HasSubstr("! GPU 0"));
   EXPECT_THAT(advice_after([](DoctorReport& r) { r.bandwidths[0].alone->copy_engines = 1; }), HasSubstr("take turns"));
-  EXPECT_THAT(advice_after([](DoctorReport& r) { r.bandwidths[0].alone->registers_read_only = false; }), HasSubstr("nothing needs to be done"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.bandwidths[0].alone->registers_read_only = false; }),
+              HasSubstr("nothing needs to be done"));
   EXPECT_THAT(advice_after([](DoctorReport& r) { r.bandwidths[0].alone->register_read_only_s_per_gib = 0.8; }),
               HasSubstr("registering takes 0.12 s a GiB (0.80 s read-only)"));
-  EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.cuda = "12.4"; }), HasSubstr("driver of version 580 or newer"));
+  EXPECT_THAT(advice_after([](DoctorReport& r) { r.system.cuda = "12.4"; }),
+              HasSubstr("driver of version 580 or newer"));
   EXPECT_THAT(advice_after([](DoctorReport& r) { r.plugin.clear(); }), HasSubstr("build it with the CUDA toolkit"));
 }
 
@@ -110,7 +134,8 @@ TEST(Doctor, PutsProblemsFirstAndLimitsAmongThem) {
   report.limits = {{.key = "a", .name = "note", .value = "1", .advice = "good to know"},
                    {.key = "b", .name = "wrong", .value = "2", .advice = "mend it", .is_problem = true}};
   EXPECT_EQ(advice_text(report), "! wrong: mend it\n  note: good to know\n");
-  EXPECT_THAT(doctor_text(report), HasSubstr("\nwhat is wrong, and what to do\n  wrong: mend it\n\ngood to know\n  note: good to know\n"));
+  EXPECT_THAT(doctor_text(report),
+              HasSubstr("\nwhat is wrong, and what to do\n  wrong: mend it\n\ngood to know\n  note: good to know\n"));
 }
 
 TEST(Doctor, WithoutAGpuSaysSoAndPrintsTheRest) {

@@ -176,7 +176,8 @@ TEST(Endings, AnErrorThatEightWorkersHaveIsSaidOnce) {
 }
 
 TEST(Endings, AnExceptionThatAWorkerPrintedAndRecordedIsSaidOnce) {
-  for (const std::vector<std::string>& options : std::vector<std::vector<std::string>>{{"-n", "4"}, {"-n", "4", "--tag-output"}}) {
+  for (const std::vector<std::string>& options :
+       std::vector<std::vector<std::string>>{{"-n", "4"}, {"-n", "4", "--tag-output"}}) {
     std::vector<std::string> words = options;
     words.insert(words.end(), {"TOY", "throw_all"});
     LaunchedRun run(words);

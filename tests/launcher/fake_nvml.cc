@@ -41,7 +41,9 @@ nvml::Result uuid(nvml::Device device, char* text, unsigned int length) {
   const std::size_t instance = instance_of(device);
   return put(instance == 0 ? card_of(device).uuid : card_of(device).instances.at(instance - 1), text, length);
 }
-nvml::Result name(nvml::Device device, char* text, unsigned int length) { return put(card_of(device).name, text, length); }
+nvml::Result name(nvml::Device device, char* text, unsigned int length) {
+  return put(card_of(device).name, text, length);
+}
 nvml::Result memory(nvml::Device, nvml::Memory* to) {
   return put(nvml::Memory{.total = 24ULL << 30, .free = 23ULL << 30, .used = 1ULL << 30}, to);
 }

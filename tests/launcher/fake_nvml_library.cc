@@ -24,7 +24,9 @@ using rp::nvml::Result;
 Result nvmlInit_v2() { return table().init(); }
 Result nvmlShutdown() { return table().shutdown(); }
 Result nvmlDeviceGetCount_v2(unsigned int* count) { return table().device_count(count); }
-Result nvmlDeviceGetHandleByIndex_v2(unsigned int index, Device* device) { return table().device_by_index(index, device); }
+Result nvmlDeviceGetHandleByIndex_v2(unsigned int index, Device* device) {
+  return table().device_by_index(index, device);
+}
 Result nvmlDeviceGetUUID(Device device, char* text, unsigned int length) { return table().uuid(device, text, length); }
 Result nvmlDeviceGetName(Device device, char* text, unsigned int length) { return table().name(device, text, length); }
 Result nvmlDeviceGetMemoryInfo(Device device, rp::nvml::Memory* memory) { return table().memory(device, memory); }

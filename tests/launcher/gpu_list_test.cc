@@ -136,7 +136,8 @@ TEST_F(GpuListTest, CardsThatCannotBeUsedAreLeftOutOfANumberAndRefusedByName) {
   fake_driver().cards[1].compute_mode = nvml::kProhibited;
   EXPECT_EQ(chosen("3"), "0 2 3");
   EXPECT_EQ(chosen("all"), "0 2 3");
-  EXPECT_THAT(refusal("4", ExitCode::kNoResource), HasSubstr("only 3 can be used; GPU 1 (NVIDIA Fake 4090, GPU-b1-0000): its compute mode"));
+  EXPECT_THAT(refusal("4", ExitCode::kNoResource),
+              HasSubstr("only 3 can be used; GPU 1 (NVIDIA Fake 4090, GPU-b1-0000): its compute mode"));
   EXPECT_THAT(refusal("0,1", ExitCode::kNoResource), HasSubstr("nvidia-smi -i 1 -c DEFAULT"));
   for (FakeCard& card : fake_driver().cards) card.compute_mode = nvml::kProhibited;
   EXPECT_THAT(refusal("all", ExitCode::kNoResource), HasSubstr("no GPU can be used"));

@@ -69,8 +69,12 @@ TEST_F(GpuSystemTest, TheLinkOfACardIsWhatTheKernelTells) {
   const FakeRoot root;
   EXPECT_EQ(card_link_of("0000:10:00.0", root.path()), PcieLink{});
   root.put("0000:10:00.0", "max_link_width", "16");
-  for (const auto& [speed, generation] : {std::pair{"2.5 GT/s PCIe", 1}, {"8.0 GT/s PCIe", 3}, {"16.0 GT/s PCIe", 4},
-                                          {"32.0 GT/s PCIe", 5}, {"64.0 GT/s PCIe", 6}, {"Unknown", 0}}) {
+  for (const auto& [speed, generation] : {std::pair{"2.5 GT/s PCIe", 1},
+                                          {"8.0 GT/s PCIe", 3},
+                                          {"16.0 GT/s PCIe", 4},
+                                          {"32.0 GT/s PCIe", 5},
+                                          {"64.0 GT/s PCIe", 6},
+                                          {"Unknown", 0}}) {
     root.put("0000:10:00.0", "max_link_speed", speed);
     EXPECT_EQ(card_link_of("0000:10:00.0", root.path()), (PcieLink{generation, 16})) << speed;
   }
@@ -80,7 +84,8 @@ TEST_F(GpuSystemTest, TheLinkOfACardIsWhatTheKernelTells) {
 
 TEST_F(GpuSystemTest, ADriverThatDoesNotStartSaysWhyAndWhatToDo) {
   fake_driver().start = nvml::kDriverNotLoaded;
-  EXPECT_THAT(observe_gpus(fake_nvml()).missing, HasSubstr("no CUDA device: NVIDIA's driver does not start (Fake Failure); load"));
+  EXPECT_THAT(observe_gpus(fake_nvml()).missing,
+              HasSubstr("no CUDA device: NVIDIA's driver does not start (Fake Failure); load"));
   fake_driver().start = nvml::kVersionMismatch;
   EXPECT_THAT(observe_gpus(fake_nvml()).missing, HasSubstr("restart the machine"));
   fake_driver().start = nvml::kNoPermission;
@@ -131,9 +136,14 @@ TEST_F(GpuSystemTest, ACardInMigModeIsKnownByItsInstances) {
 TEST_F(GpuSystemTest, AnOldDriverLeavesOnlyItsNewerFiguresUnknown) {
   fake_driver().cards = equal_cards(1);
   const NvmlTable full = fake_nvml();
-  const NvmlTable old = {.init = full.init, .shutdown = full.shutdown, .device_count = full.device_count,
-                         .device_by_index = full.device_by_index, .uuid = full.uuid, .name = full.name,
-                         .memory = full.memory, .pci = full.pci};
+  const NvmlTable old = {.init = full.init,
+                         .shutdown = full.shutdown,
+                         .device_count = full.device_count,
+                         .device_by_index = full.device_by_index,
+                         .uuid = full.uuid,
+                         .name = full.name,
+                         .memory = full.memory,
+                         .pci = full.pci};
   const GpuSystem system = observe_gpus(old);
   EXPECT_EQ(system.driver, "");
   EXPECT_EQ(system.gpus.at(0).link, PcieLink{});

@@ -38,7 +38,10 @@ class GpuPlanTest : public testing::Test {
     (void)directory_.write(kCudaPlugin, "");
     fake_driver() = {};
     fake_driver().cards = equal_cards(4);
-    machine_ = {.usable_cores = 8, .nodes = {{0, {0, 1, 2, 3}}, {1, {4, 5, 6, 7}}}, .gpus = observe_gpus(fake_nvml()), .cuda = {}};
+    machine_ = {.usable_cores = 8,
+                .nodes = {{0, {0, 1, 2, 3}}, {1, {4, 5, 6, 7}}},
+                .gpus = observe_gpus(fake_nvml()),
+                .cuda = {}};
     for (std::size_t i = 0; i < 4; ++i) machine_.gpus.gpus[i].numa_node = i < 2 ? 1 : 0;
   }
 
@@ -90,7 +93,8 @@ TEST_F(GpuPlanTest, TheCoordinatorSeesNoCard) {
   EXPECT_EQ(all.processes.size(), 5U);
   EXPECT_EQ(value(all, 0, "CUDA_VISIBLE_DEVICES"), "");
   EXPECT_EQ(value(all, 0, "RP_GPU"), "unset");
-  EXPECT_EQ(value(plan({"--device", "cpu", "-n", "1"}), 0, "CUDA_VISIBLE_DEVICES"), "unset") << "on other devices it stays";
+  EXPECT_EQ(value(plan({"--device", "cpu", "-n", "1"}), 0, "CUDA_VISIBLE_DEVICES"), "unset")
+      << "on other devices it stays";
 }
 
 TEST_F(GpuPlanTest, StreamsGetQueuesOfTheirOwnUnlessThePersonHasDecided) {

@@ -67,9 +67,11 @@ TEST(Launch, LogFilesTakeAllThatAProcessWrites) {
 }
 
 TEST(Launch, AnOptionWinsOverItsVariableAndBothReachTheProgram) {
-  LaunchedRun run({"-n", "3", "--store", "memfd", "TOY", "environment"}, {{"RP_STORE", "shm"}, {"RP_PREFETCH", "0"}, {"RP_GPU", "GPU-of-an-outer-run"}});
+  LaunchedRun run({"-n", "3", "--store", "memfd", "TOY", "environment"},
+                  {{"RP_STORE", "shm"}, {"RP_PREFETCH", "0"}, {"RP_GPU", "GPU-of-an-outer-run"}});
   EXPECT_EQ(run.wait_for_end(), 0);
-  EXPECT_EQ(run.out(), "RP_ROLE=unset\nRP_CHANNEL_FD=unset\nRP_WORKERS=unset\nRP_STORE=memfd\nRP_PREFETCH=0\nRP_GPU=unset\n");
+  EXPECT_EQ(run.out(),
+            "RP_ROLE=unset\nRP_CHANNEL_FD=unset\nRP_WORKERS=unset\nRP_STORE=memfd\nRP_PREFETCH=0\nRP_GPU=unset\n");
 }
 
 TEST(Launch, AWrongCommandLineIsExplainedAndNothingStarts) {

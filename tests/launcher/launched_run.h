@@ -47,8 +47,9 @@ class LaunchedRun {
   int code_ = -1;
 };
 
-// Files that the runs of this test program left in its own /dev/shm or TMPDIR. Every test program has these two to itself
-// (a mount namespace; without the right to make one, /dev/shm is not looked at), so that nobody else's files count.
+// Files that the runs of this test program left in its own /dev/shm or TMPDIR. Every test program has these two to
+// itself (a mount namespace; without the right to make one, /dev/shm is not looked at), so that nobody else's files
+// count.
 [[nodiscard]] std::vector<std::string> files_left();
 
 // How often `part` is in `text`.

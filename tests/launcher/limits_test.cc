@@ -20,8 +20,14 @@ constexpr std::uint64_t kGib = std::uint64_t{1} << 30;
 
 // A machine with which nothing is wrong.
 MachineLimits good_machine() {
-  return {.memory_bytes = 64 * kGib, .available_bytes = 60 * kGib, .shm_bytes = 32 * kGib, .shm_free_bytes = 32 * kGib,
-          .open_files = 1 << 20, .map_count = 65530, .huge_pages = "always", .kernel = "6.1.0-18-amd64"};
+  return {.memory_bytes = 64 * kGib,
+          .available_bytes = 60 * kGib,
+          .shm_bytes = 32 * kGib,
+          .shm_free_bytes = 32 * kGib,
+          .open_files = 1 << 20,
+          .map_count = 65530,
+          .huge_pages = "always",
+          .kernel = "6.1.0-18-amd64"};
 }
 
 LimitLine line_of(const MachineLimits& limits, const std::string& key) {
@@ -48,7 +54,9 @@ TEST(Limits, EachThatIsLowHasItsRemedy) {
   EXPECT_THAT(line_of(limits, "locked_memory").advice, HasSubstr("ulimit -l unlimited"));
   for (const char* setting : {"never", "deny"}) {
     limits.huge_pages = setting;
-    EXPECT_THAT(line_of(limits, "huge_pages").advice, HasSubstr("as root: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled")) << setting;
+    EXPECT_THAT(line_of(limits, "huge_pages").advice,
+                HasSubstr("as root: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled"))
+        << setting;
   }
   limits.map_count = 1000;
   EXPECT_THAT(line_of(limits, "map_count").advice, HasSubstr("sysctl -w vm.max_map_count=65530"));
@@ -60,8 +68,13 @@ TEST(Limits, EachThatIsLowHasItsRemedy) {
 
 TEST(Limits, KernelsThatRefuseToRegisterMuchAtOnceAreNamed) {
   MachineLimits limits = good_machine();
-  for (const auto& [release, is_one] : std::vector<std::pair<const char*, bool>>{
-           {"6.10.14", false}, {"6.11.0-9-generic", true}, {"6.13.12", true}, {"6.14.0", false}, {"7.0.1", false}, {"5.15.0-1", false}, {"", false}}) {
+  for (const auto& [release, is_one] : std::vector<std::pair<const char*, bool>>{{"6.10.14", false},
+                                                                                 {"6.11.0-9-generic", true},
+                                                                                 {"6.13.12", true},
+                                                                                 {"6.14.0", false},
+                                                                                 {"7.0.1", false},
+                                                                                 {"5.15.0-1", false},
+                                                                                 {"", false}}) {
     limits.kernel = release;
     EXPECT_EQ(!line_of(limits, "kernel").advice.empty(), is_one) << release;
   }
@@ -102,14 +115,17 @@ TEST(Limits, JustEnoughIsEnough) {
 TEST(Limits, AreReadFromTheMachinesFiles) {
   const TempDirectory directory_of_root;
   const std::string root = directory_of_root.path();
-  for (const char* directory : {"proc/sys/vm", "proc/sys/kernel", "sys/kernel/mm/transparent_hugepage"}) fs::create_directories(fs::path(root) / directory);
+  for (const char* directory : {"proc/sys/vm", "proc/sys/kernel", "sys/kernel/mm/transparent_hugepage"})
+    fs::create_directories(fs::path(root) / directory);
   std::ofstream(root + "/proc/meminfo") << "MemTotal:       1024 kB\nMemFree: 1 kB\nMemAvailable:    512 kB\n";
   std::ofstream(root + "/proc/sys/vm/max_map_count") << "262144\n";
-  std::ofstream(root + "/sys/kernel/mm/transparent_hugepage/shmem_enabled") << "always within_size advise [never] deny force\n";
+  std::ofstream(root + "/sys/kernel/mm/transparent_hugepage/shmem_enabled")
+      << "always within_size advise [never] deny force\n";
   std::ofstream(root + "/proc/sys/kernel/osrelease") << "6.12.9-test\n";
-  std::ofstream(root + "/proc/zoneinfo") << "Node 0, zone   Normal\n  pages free     5\n        present  90\n        managed  80\n"
-                                            "Node 0, zone  Movable\n  pages free     5\n        present  70\n        managed  60\n"
-                                            "Node 1, zone  Movable\n        managed  4\nNode 1, zone   Device\n        managed  7\n";
+  std::ofstream(root + "/proc/zoneinfo")
+      << "Node 0, zone   Normal\n  pages free     5\n        present  90\n        managed  80\n"
+         "Node 0, zone  Movable\n  pages free     5\n        present  70\n        managed  60\n"
+         "Node 1, zone  Movable\n        managed  4\nNode 1, zone   Device\n        managed  7\n";
   const MachineLimits limits = observe_limits(root);
   EXPECT_EQ(limits.kernel, "6.12.9-test");
   EXPECT_EQ(limits.movable_bytes, 64U * static_cast<unsigned>(getpagesize()));
@@ -129,7 +145,9 @@ TEST(Limits, WhatTheMachineDoesNotTellIsUnknown) {
   for (const char* key : {"huge_pages", "kernel"}) EXPECT_EQ(line_of(limits, key).value, "unknown") << key;
   EXPECT_EQ(line_of(limits, "movable_memory").value, "none");
   for (const LimitLine& line : limit_lines(limits)) {
-    if (line.key == "huge_pages" || line.key == "kernel" || line.key == "movable_memory") { EXPECT_EQ(line.advice, "") << line.key; }
+    if (line.key == "huge_pages" || line.key == "kernel" || line.key == "movable_memory") {
+      EXPECT_EQ(line.advice, "") << line.key;
+    }
   }
 }
 

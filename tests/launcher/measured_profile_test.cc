@@ -16,8 +16,13 @@ using testing::HasSubstr;
 GpuBandwidth measured_gpu(double up) {
   GpuBandwidth gpu;
   gpu.gpu = {.index = 0, .uuid = "GPU-0", .name = "NVIDIA GeForce RTX 4090", .link = {1, 8}, .most_link = {4, 16}};
-  gpu.alone = ProbeFigures{.host_to_device_gbs = up, .device_to_host_gbs = 26, .both_directions_gbs = 20, .copy_latency_us = 8,
-                           .register_s_per_gib = 0.1, .memory_gib = 23.5, .usable_gib = 23.03};
+  gpu.alone = ProbeFigures{.host_to_device_gbs = up,
+                           .device_to_host_gbs = 26,
+                           .both_directions_gbs = 20,
+                           .copy_latency_us = 8,
+                           .register_s_per_gib = 0.1,
+                           .memory_gib = 23.5,
+                           .usable_gib = 23.03};
   return gpu;
 }
 
@@ -34,7 +39,8 @@ std::string source_of(const ProfileFile<GpuProfile>& file, const std::string& ke
 }
 
 TEST(MeasuredProfile, HasWhatWasMeasuredOfTheSlowestAndTheRestOfTheNearestProfile) {
-  const ProfileFile<GpuProfile> file = read_back(measured_profile({measured_gpu(25), measured_gpu(24.5)}, "580.82", "2026-11-22"));
+  const ProfileFile<GpuProfile> file =
+      read_back(measured_profile({measured_gpu(25), measured_gpu(24.5)}, "580.82", "2026-11-22"));
   const GpuProfile nearest = gpu_profile("rtx4090").profile;
   EXPECT_EQ(file.profile.name, "NVIDIA GeForce RTX 4090, measured");
   EXPECT_EQ(file.profile.host_to_device_gbs, 24.5);
@@ -49,7 +55,8 @@ TEST(MeasuredProfile, HasWhatWasMeasuredOfTheSlowestAndTheRestOfTheNearestProfil
   EXPECT_EQ(file.profile.memory_gbs, nearest.memory_gbs);
   EXPECT_EQ(source_of(file, "host_to_device"),
             "measured by rp-launch doctor on 2026-11-22: NVIDIA GeForce RTX 4090, driver 580.82, the slowest of 2");
-  EXPECT_THAT(source_of(file, "gemm_efficiency"), HasSubstr("not measured; as in the profile rtx4090, the nearest to NVIDIA"));
+  EXPECT_THAT(source_of(file, "gemm_efficiency"),
+              HasSubstr("not measured; as in the profile rtx4090, the nearest to NVIDIA"));
 }
 
 TEST(MeasuredProfile, HasProductsAndMemoryAsTheyWereMeasured) {
@@ -64,8 +71,10 @@ TEST(MeasuredProfile, HasProductsAndMemoryAsTheyWereMeasured) {
   EXPECT_DOUBLE_EQ(profile.fp32_accumulate_tflops * profile.gemm_efficiency, 130);
   EXPECT_DOUBLE_EQ(profile.fp16_accumulate_tflops * profile.gemm_efficiency, 280);
   EXPECT_DOUBLE_EQ(profile.memory_gbs * profile.memory_efficiency, 900);
-  EXPECT_EQ(profile.fp32_accumulate_tflops, gpu_profile("rtx4090").profile.fp32_accumulate_tflops) << "attention is reckoned with it";
-  EXPECT_THAT(source_of(file, "gemm_efficiency"), HasSubstr("measured (bf16 products) by rp-launch doctor on 2026-11-22"));
+  EXPECT_EQ(profile.fp32_accumulate_tflops, gpu_profile("rtx4090").profile.fp32_accumulate_tflops)
+      << "attention is reckoned with it";
+  EXPECT_THAT(source_of(file, "gemm_efficiency"),
+              HasSubstr("measured (bf16 products) by rp-launch doctor on 2026-11-22"));
   EXPECT_THAT(source_of(file, "attention_efficiency"), HasSubstr("not measured"));
   EXPECT_EQ(unmeasured_text({gpu, slower}), "");
 }
@@ -96,7 +105,8 @@ TEST(MeasuredProfile, TheNearestIsByNameElseByComputeCapability) {
   EXPECT_EQ(nearest_profile({.name = "NVIDIA A100-SXM4-80GB"}), "a100");
   EXPECT_EQ(nearest_profile({.name = "NVIDIA H100 80GB HBM3"}), "h100");
   EXPECT_EQ(nearest_profile({.name = "NVIDIA GeForce RTX 3090 Ti"}), "rtx3090");
-  EXPECT_EQ(nearest_profile({.name = "NVIDIA RTX A1000", .capability_major = 8, .capability_minor = 6}), "rtx3090") << "no A100";
+  EXPECT_EQ(nearest_profile({.name = "NVIDIA RTX A1000", .capability_major = 8, .capability_minor = 6}), "rtx3090")
+      << "no A100";
   EXPECT_EQ(nearest_profile({.name = "NVIDIA L40S", .capability_major = 8, .capability_minor = 9}), "rtx4090");
   EXPECT_EQ(nearest_profile({.name = "New", .capability_major = 12}), "rtx5090");
 }

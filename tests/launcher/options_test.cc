@@ -79,7 +79,8 @@ TEST(Options, GpusMeanTheDeviceCudaAndCudaMeansAllGpus) {
   EXPECT_EQ(some.gpus->count, 3);
   EXPECT_EQ(some.gpus->asked, "--device cuda with --workers 3");
   EXPECT_EQ(parse_launch_options({"--device", "cpu", "train"}).gpus, std::nullopt);
-  EXPECT_EQ(parse_launch_options({"--device", "cuda", "--gpus", "1,2", "train"}).gpus->words, (std::vector<std::string>{"1", "2"}));
+  EXPECT_EQ(parse_launch_options({"--device", "cuda", "--gpus", "1,2", "train"}).gpus->words,
+            (std::vector<std::string>{"1", "2"}));
   EXPECT_EQ(code_of({"--gpus", "0,two", "train"}), ExitCode::kUsage);
   EXPECT_NE(message_of({"--device", "gpu", "train"}).find("GPUs are chosen by --gpus: --gpus all"), std::string::npos);
 }
@@ -138,7 +139,8 @@ TEST(Options, TheDirectoryForTheParametersTravelsInAVariable) {
   EXPECT_EQ(parse_launch_options({"train"}).settings.params_on, "/other");
   const LaunchOptions options = parse_launch_options({"--params-on=/disk", "train"});
   EXPECT_EQ(options.settings.params_on, "/disk");
-  EXPECT_EQ(options.settings.variables(), (std::vector<std::pair<std::string, std::string>>{{"RP_PARAMS_ON", "/disk"}}));
+  EXPECT_EQ(options.settings.variables(),
+            (std::vector<std::pair<std::string, std::string>>{{"RP_PARAMS_ON", "/disk"}}));
   unsetenv("RP_PARAMS_ON");
   EXPECT_EQ(code_of({"--params-on", "", "train"}), ExitCode::kUsage);
 }
@@ -149,7 +151,8 @@ TEST(Options, TheCheckOfConsistencyIsASwitchThatTravelsInAVariable) {
   EXPECT_EQ(parse_launch_options({"train"}).settings.check_consistency, std::nullopt);
   const LaunchOptions options = parse_launch_options({"--check-consistency", "train"});
   EXPECT_EQ(options.settings.check_consistency, true);
-  EXPECT_EQ(options.settings.variables(), (std::vector<std::pair<std::string, std::string>>{{"RP_CHECK_CONSISTENCY", "1"}}));
+  EXPECT_EQ(options.settings.variables(),
+            (std::vector<std::pair<std::string, std::string>>{{"RP_CHECK_CONSISTENCY", "1"}}));
   setenv("RP_CHECK_CONSISTENCY", "1", 1);
   EXPECT_EQ(parse_launch_options({"train"}).settings.check_consistency, true);
   EXPECT_EQ(RuntimeSettings::from_environment().check_consistency, true);
@@ -173,7 +176,8 @@ TEST(Options, TheFileOfTheTraceTravelsInAVariable) {
 TEST(Options, AProfileOfTheGpusTravelsInAVariable) {
   const LaunchOptions options = parse_launch_options({"--gpu-profile", "my.json", "train"});
   EXPECT_EQ(options.settings.gpu_profile, "my.json");
-  EXPECT_EQ(options.settings.variables(), (std::vector<std::pair<std::string, std::string>>{{"RP_GPU_PROFILE", "my.json"}}));
+  EXPECT_EQ(options.settings.variables(),
+            (std::vector<std::pair<std::string, std::string>>{{"RP_GPU_PROFILE", "my.json"}}));
   EXPECT_EQ(code_of({"--gpu-profile", "", "train"}), ExitCode::kUsage);
   setenv("RP_GPU_PROFILE", "rtx4090", 1);
   EXPECT_EQ(parse_launch_options({"train"}).settings.gpu_profile, "rtx4090");

@@ -45,7 +45,8 @@ TEST(ProbeMeasure, CopiesInBothDirectionsAloneAndAtOnceAndLeavesNothingBehind) {
       EXPECT_DOUBLE_EQ(figures.memory_gib, 0.25);
       EXPECT_LE(figures.usable_gib, figures.memory_gib);
     }
-    EXPECT_EQ(driver.num_calls("cuMemHostRegister"), 2) << "memory is taken once: what is read-only, and what is writable";
+    EXPECT_EQ(driver.num_calls("cuMemHostRegister"), 2)
+        << "memory is taken once: what is read-only, and what is writable";
     int num_small = 0;
     int num_streams_with_long_copies = 0;
     for (const std::vector<std::string>& stream : driver.log()) {

@@ -24,8 +24,13 @@ class ProbeProcessTest : public testing::Test {
   // `body`: after "#!/bin/sh"; $line is what it prints for figures with this bandwidth up.
   [[nodiscard]] fs::path script(const std::string& body, double up = 25) const {
     const fs::path file = directory_.file("probe");
-    const ProbeFigures figures{.host_to_device_gbs = up, .device_to_host_gbs = 24, .both_directions_gbs = 20,
-                               .copy_latency_us = 9, .register_s_per_gib = 0.1, .memory_gib = 24, .usable_gib = 23};
+    const ProbeFigures figures{.host_to_device_gbs = up,
+                               .device_to_host_gbs = 24,
+                               .both_directions_gbs = 20,
+                               .copy_latency_us = 9,
+                               .register_s_per_gib = 0.1,
+                               .memory_gib = 24,
+                               .usable_gib = 23};
     std::ofstream(file) << "#!/bin/sh\nline='" << probe_line(figures) << "'\n" << body << "\n";
     fs::permissions(file, fs::perms::owner_all);
     return file;
@@ -36,16 +41,26 @@ class ProbeProcessTest : public testing::Test {
     return list;
   }
   static std::vector<GpuBandwidth> measured(const fs::path& program, int number, double seconds = kPatience) {
-    return measure_bandwidths(program, gpus(number), std::vector<CpuList>(static_cast<std::size_t>(number)), seconds, false);
+    return measure_bandwidths(program, gpus(number), std::vector<CpuList>(static_cast<std::size_t>(number)), seconds,
+                              false);
   }
 
   const TempDirectory directory_;
 };
 
 TEST_F(ProbeProcessTest, FiguresReadBackAsTheyWereWritten) {
-  const ProbeFigures figures{.host_to_device_gbs = 25.25, .copy_latency_us = 9.125, .register_read_only_s_per_gib = 0.5, .usable_gib = 22, .huge_pages = true,
-                             .copy_engines = 3, .has_word_operations = true, .registers_read_only = true, .has_unified_addressing = true,
-                             .bf16_tflops = 150.5, .memory_gbs = 900, .products_problem = "no \"cuBLAS\""};
+  const ProbeFigures figures{.host_to_device_gbs = 25.25,
+                             .copy_latency_us = 9.125,
+                             .register_read_only_s_per_gib = 0.5,
+                             .usable_gib = 22,
+                             .huge_pages = true,
+                             .copy_engines = 3,
+                             .has_word_operations = true,
+                             .registers_read_only = true,
+                             .has_unified_addressing = true,
+                             .bf16_tflops = 150.5,
+                             .memory_gbs = 900,
+                             .products_problem = "no \"cuBLAS\""};
   EXPECT_EQ(parse_probe_line(probe_line(figures)), figures);
   EXPECT_THROW((void)parse_probe_line("{}"), Error);
   EXPECT_THROW((void)parse_probe_line("hello"), Error);
@@ -61,7 +76,8 @@ TEST_F(ProbeProcessTest, OneGpuIsMeasuredAloneOnly) {
 
 TEST_F(ProbeProcessTest, SeveralAreMeasuredOnceMoreTogetherEachWithItsOwnCard) {
   const fs::path log = directory_.file("log");
-  const fs::path program = script(cat("while read word; do echo \"$1 $CUDA_VISIBLE_DEVICES $word\" >> ", log.string(), "; echo \"$line\"; done"));
+  const fs::path program = script(
+      cat("while read word; do echo \"$1 $CUDA_VISIBLE_DEVICES $word\" >> ", log.string(), "; echo \"$line\"; done"));
   for (const GpuBandwidth& gpu : measured(program, 2)) {
     EXPECT_TRUE(gpu.alone && gpu.together) << gpu.failure;
   }
@@ -86,8 +102,9 @@ TEST_F(ProbeProcessTest, ProductsAreAskedForByAnOption) {
 }
 
 TEST_F(ProbeProcessTest, OneThatFailsSaysWhyAndTheOthersGoOn) {
-  const fs::path program =
-      script("[ $CUDA_VISIBLE_DEVICES = GPU-1 ] && { echo 'rp-probe: out of luck' >&2; exit 69; }\nwhile read word; do echo \"$line\"; done");
+  const fs::path program = script(
+      "[ $CUDA_VISIBLE_DEVICES = GPU-1 ] && { echo 'rp-probe: out of luck' >&2; exit 69; }\nwhile read word; do echo "
+      "\"$line\"; done");
   const std::vector<GpuBandwidth> found = measured(program, 3);
   EXPECT_EQ(found[1].failure, "rp-probe: out of luck");
   EXPECT_FALSE(found[1].alone.has_value());
@@ -95,8 +112,9 @@ TEST_F(ProbeProcessTest, OneThatFailsSaysWhyAndTheOthersGoOn) {
 }
 
 TEST_F(ProbeProcessTest, OneThatDiesInTheSecondMeasurementKeepsItsFirst) {
-  const fs::path program =
-      script("read word; echo \"$line\"; [ $CUDA_VISIBLE_DEVICES = GPU-0 ] && { read word; kill -KILL $$; }\nread word; echo \"$line\"; read word");
+  const fs::path program = script(
+      "read word; echo \"$line\"; [ $CUDA_VISIBLE_DEVICES = GPU-0 ] && { read word; kill -KILL $$; }\nread word; echo "
+      "\"$line\"; read word");
   const std::vector<GpuBandwidth> found = measured(program, 2);
   EXPECT_TRUE(found[0].alone.has_value());
   EXPECT_FALSE(found[0].together.has_value());
@@ -106,7 +124,8 @@ TEST_F(ProbeProcessTest, OneThatDiesInTheSecondMeasurementKeepsItsFirst) {
 
 TEST_F(ProbeProcessTest, OneThatHangsIsGivenUpAndKilled) {
   const fs::path pid_file = directory_.file("pid");
-  const std::vector<GpuBandwidth> found = measured(script(cat("echo $$ > ", pid_file.string(), "; exec sleep 600")), 1, 0.5);
+  const std::vector<GpuBandwidth> found =
+      measured(script(cat("echo $$ > ", pid_file.string(), "; exec sleep 600")), 1, 0.5);
   EXPECT_THAT(found.at(0).failure, HasSubstr("did not answer in time"));
   pid_t pid = 0;
   std::ifstream(pid_file) >> pid;

@@ -67,7 +67,9 @@ TEST_F(ProcessRoleTest, GpusThatOnlyTheProgramAsksForAreRefused) {
       set(kWorkerVariable, "0");
       set(kWorkersVariable, "1");
       for (const char* fd : {kChannelVariable, kLivenessVariable, kFaultBoardVariable}) set(fd, std::to_string(dup(0)));
-      if (with_gpus) set(std::string(name) == "worker" ? kGpuVariable : kGpuBytesVariable, std::string(name) == "worker" ? "GPU-1" : "0");
+      if (with_gpus)
+        set(std::string(name) == "worker" ? kGpuVariable : kGpuBytesVariable,
+            std::string(name) == "worker" ? "GPU-1" : "0");
       const ProcessRole role = ProcessRole::from_environment();
       EXPECT_EQ(refusal_of(role, "cpu"), "");
       EXPECT_EQ(refusal_of(role, "sim:rtx4090"), "");
@@ -89,7 +91,8 @@ TEST_F(ProcessRoleTest, AsManyWorkersAsTheStoreHasRoomForAndNoMoreAreTaken) {
   for (const int num_workers : {kMaxWorkers, kMaxWorkers + 1}) {
     set(kRoleVariable, "coordinator");
     set(kWorkersVariable, std::to_string(num_workers));
-    for (const char* name : {kChannelVariable, kLivenessVariable, kFaultBoardVariable}) set(name, std::to_string(dup(0)));
+    for (const char* name : {kChannelVariable, kLivenessVariable, kFaultBoardVariable})
+      set(name, std::to_string(dup(0)));
     if (num_workers == kMaxWorkers) {
       EXPECT_EQ(ProcessRole::from_environment().num_workers, kMaxWorkers);
     } else {

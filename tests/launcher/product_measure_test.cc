@@ -45,11 +45,13 @@ Cublas fake_cublas() {
               },
           .set_stream = [](void*, CUstream) { return g_statuses["set_stream"]; },
           .gemm_ex =
-              [](void*, BlasForm a_form, BlasForm b_form, int m, int n, int k, const void* alpha, const void* a, BlasType type, int lda,
-                 const void* b, BlasType, int ldb, const void* beta, void* c, BlasType, int ldc, BlasCompute compute, int) {
+              [](void*, BlasForm a_form, BlasForm b_form, int m, int n, int k, const void* alpha, const void* a,
+                 BlasType type, int lda, const void* b, BlasType, int ldb, const void* beta, void* c, BlasType, int ldc,
+                 BlasCompute compute, int) {
                 const bool is_half = compute == BlasCompute::kFloat16;
                 const auto number = [&](const void* at) {
-                  return is_half ? (*static_cast<const std::uint16_t*>(at) == 0x3c00 ? 1.0F : 0.0F) : *static_cast<const float*>(at);
+                  return is_half ? (*static_cast<const std::uint16_t*>(at) == 0x3c00 ? 1.0F : 0.0F)
+                                 : *static_cast<const float*>(at);
                 };
                 EXPECT_EQ(number(beta), 0);
                 g_calls.push_back({a_form, b_form, m, n, k, lda, ldb, ldc, type, compute, number(alpha), a, b, c});
@@ -58,7 +60,9 @@ Cublas fake_cublas() {
 }
 
 constexpr int kRows = 64, kIn = 32, kOut = 96;
-ProductSettings small() { return {.shapes = {{kRows, kIn, kOut}, {kRows, kOut, kIn}}, .num_warm_up = 1, .num_runs = 3}; }
+ProductSettings small() {
+  return {.shapes = {{kRows, kIn, kOut}, {kRows, kOut, kIn}}, .num_warm_up = 1, .num_runs = 3};
+}
 
 TEST(ProductMeasure, MultipliesTheThreeProductsOfEachLayerInEveryKind) {
   const FakeDriver driver;
@@ -84,8 +88,8 @@ TEST(ProductMeasure, MultipliesTheThreeProductsOfEachLayerInEveryKind) {
                                                                      {{BlasType::kFloat16, BlasCompute::kFloat16}, 24},
                                                                      {{BlasType::kFloat32, BlasCompute::kTf32}, 24}}));
   // Each product in 1 ms.
-  for (double ProbeFigures::*figure : {&ProbeFigures::bf16_tflops, &ProbeFigures::fp16_tflops, &ProbeFigures::fp16_accumulate_tflops,
-                                       &ProbeFigures::tf32_tflops}) {
+  for (double ProbeFigures::*figure : {&ProbeFigures::bf16_tflops, &ProbeFigures::fp16_tflops,
+                                       &ProbeFigures::fp16_accumulate_tflops, &ProbeFigures::tf32_tflops}) {
     EXPECT_DOUBLE_EQ(figures.*figure, 2.0 * kRows * kIn * kOut / 1e9);
   }
   EXPECT_DOUBLE_EQ(figures.memory_gbs, 2.0 * 4 * kRows * kOut / 1e6);
@@ -122,8 +126,8 @@ TEST(ProductMeasure, WhateverFailsIsSaidAndNothingIsLeftBehind) {
     EXPECT_EQ(g_num_handles, 0) << function;
     return said;
   };
-  for (const char* function : {"cuMemAlloc", "cuStreamCreateWithPriority", "cuMemcpyAsync", "cuEventCreate", "cuEventRecord",
-                               "cuEventSynchronize"}) {
+  for (const char* function : {"cuMemAlloc", "cuStreamCreateWithPriority", "cuMemcpyAsync", "cuEventCreate",
+                               "cuEventRecord", "cuEventSynchronize"}) {
     EXPECT_THAT(failure(function, true), HasSubstr("CUDA_ERROR_OUT_OF_MEMORY")) << function;
   }
   EXPECT_THAT(failure("create", false), HasSubstr("cublasCreate gives status 13"));
@@ -132,8 +136,10 @@ TEST(ProductMeasure, WhateverFailsIsSaidAndNothingIsLeftBehind) {
 }
 
 TEST(LoadCublas, SaysWhyThereIsNone) {
-  EXPECT_THAT(load_cublas("", "libno-such-blas.so").problem, HasSubstr("libno-such-blas.so is not among this machine's libraries"));
-  EXPECT_THAT(load_cublas("/no/plugin.so", "libno-such-blas.so").problem, HasSubstr("the plug-in for GPUs cannot be loaded: /no/plugin.so"));
+  EXPECT_THAT(load_cublas("", "libno-such-blas.so").problem,
+              HasSubstr("libno-such-blas.so is not among this machine's libraries"));
+  EXPECT_THAT(load_cublas("/no/plugin.so", "libno-such-blas.so").problem,
+              HasSubstr("the plug-in for GPUs cannot be loaded: /no/plugin.so"));
   const FoundCublas other = load_cublas("", "libc.so.6");
   EXPECT_FALSE(other.table.has_value());
   EXPECT_THAT(other.problem, HasSubstr("lacks functions"));

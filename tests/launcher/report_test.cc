@@ -11,8 +11,13 @@ namespace {
 Failure crash() {
   Failure failure{.process = "worker 3", .pid = 4711, .status = SIGSEGV};
   failure.state = ProcessState::kBusy;
-  failure.task = {.epoch = 0, .slot = 12, .phase = BoardPhase::kBackward, .first_layer = 3, .end_layer = 6,
-                  .layer = 4, .microbatch = 7};
+  failure.task = {.epoch = 0,
+                  .slot = 12,
+                  .phase = BoardPhase::kBackward,
+                  .first_layer = 3,
+                  .end_layer = 6,
+                  .layer = 4,
+                  .microbatch = 7};
   return failure;
 }
 
@@ -20,7 +25,9 @@ bool has(const std::string& text, const std::string& part) { return text.find(pa
 
 TEST(Report, SaysWhichProcessWhatWhereAndWhatToDo) {
   Failure failure = crash();
-  failure.fault = Fault{.kind = FaultKind::kSignal, .code = SIGSEGV, .message = "segmentation fault at address 0x10",
+  failure.fault = Fault{.kind = FaultKind::kSignal,
+                        .code = SIGSEGV,
+                        .message = "segmentation fault at address 0x10",
                         .backtrace = "#0 libc.so.6!abort+0x1\n#1 train!_ZN2rp3runEv+0x1f\n#2 train+0x20\n"};
   const std::string text = failure_text(failure);
   EXPECT_TRUE(has(text, "worker 3 (pid 4711) was killed by SIGSEGV")) << text;

@@ -32,15 +32,28 @@ std::vector<ProcessSnapshot> stuck_run() {
   add_wait(coordinator, "commit", {.kind = WaitKind::kCompletion, .slot = 57, .numbers = {1}});
   add_wait(coordinator, "updates", {.kind = WaitKind::kNextStep, .numbers = {3}});
   ProcessSnapshot first = process("worker 0", 813);
-  first.task = {.slot = 58, .round = 7, .step = 4, .phase = BoardPhase::kBackward, .first_layer = 2, .end_layer = 4,
-                .microbatch = -1, .num_microbatches = 4};
+  first.task = {.slot = 58,
+                .round = 7,
+                .step = 4,
+                .phase = BoardPhase::kBackward,
+                .first_layer = 2,
+                .end_layer = 4,
+                .microbatch = -1,
+                .num_microbatches = 4};
   add_wait(first, "weights", {.kind = WaitKind::kWeights, .slot = 60, .numbers = {4, 5}}, 3);
   add_wait(first, "inputs", {.kind = WaitKind::kInputs, .slot = 58, .numbers = {0, 1, 4, 1}});
   add_wait(first, "compute", {.kind = WaitKind::kOwnInputs, .slot = 58, .numbers = {0}});
   add_wait(first, "gradients", {.kind = WaitKind::kNextTask});
   ProcessSnapshot second = process("worker 1", 814);
-  second.task = {.slot = 57, .round = 7, .step = 4, .phase = BoardPhase::kFused, .first_layer = 4, .end_layer = 8,
-                 .layer = 5, .microbatch = 2, .num_microbatches = 4};
+  second.task = {.slot = 57,
+                 .round = 7,
+                 .step = 4,
+                 .phase = BoardPhase::kFused,
+                 .first_layer = 4,
+                 .end_layer = 8,
+                 .layer = 5,
+                 .microbatch = 2,
+                 .num_microbatches = 4};
   add_wait(second, "weights", {.kind = WaitKind::kNextTask});
   ProcessSnapshot third = process("worker 2", 815);
   third.state = ProcessState::kIdle;
@@ -49,19 +62,20 @@ std::vector<ProcessSnapshot> stuck_run() {
 }
 
 TEST(RunDump, SaysOfEveryProcessWhatItDoesAndWaitsForAndWhatToLookAt) {
-  EXPECT_EQ(dump_text("rp-launch", "interrupted", stuck_run(), kNow),
-            "rp-launch: interrupted; what the processes do now:\n"
-            "  coordinator  pid 812, running: newest is round 7 of step 4; last slot accepted: 59, sent: 58, committed: 56\n"
-            "    caller     waits 12.3 s for the loss or outputs of round 7, up to slot 58\n"
-            "    commit     waits 12.3 s for worker 1 to complete slot 57\n"
-            "  worker 0     pid 813, waits: slot 58, backward of layers 2-3, round 7 of step 4\n"
-            "    weights    for slot 60: waits 3.0 s for version 4 of weight group 5\n"
-            "    inputs     waits 12.3 s for microbatch 0 of the gradient of the outputs of layer 3 from worker 1\n"
-            "    compute    waits 12.3 s for its inputs of microbatch 0\n"
-            "  worker 1     pid 814, computes: slot 57, fused of layers 4-7, round 7 of step 4, microbatch 2 of 4, layer 5\n"
-            "  worker 2     pid 815, idle\n"
-            "  to do:       slot 57 of worker 1 is the oldest that is not committed: all others wait for it in the end; "
-            "`gdb -p 814` shows where it is\n");
+  EXPECT_EQ(
+      dump_text("rp-launch", "interrupted", stuck_run(), kNow),
+      "rp-launch: interrupted; what the processes do now:\n"
+      "  coordinator  pid 812, running: newest is round 7 of step 4; last slot accepted: 59, sent: 58, committed: 56\n"
+      "    caller     waits 12.3 s for the loss or outputs of round 7, up to slot 58\n"
+      "    commit     waits 12.3 s for worker 1 to complete slot 57\n"
+      "  worker 0     pid 813, waits: slot 58, backward of layers 2-3, round 7 of step 4\n"
+      "    weights    for slot 60: waits 3.0 s for version 4 of weight group 5\n"
+      "    inputs     waits 12.3 s for microbatch 0 of the gradient of the outputs of layer 3 from worker 1\n"
+      "    compute    waits 12.3 s for its inputs of microbatch 0\n"
+      "  worker 1     pid 814, computes: slot 57, fused of layers 4-7, round 7 of step 4, microbatch 2 of 4, layer 5\n"
+      "  worker 2     pid 815, idle\n"
+      "  to do:       slot 57 of worker 1 is the oldest that is not committed: all others wait for it in the end; `gdb "
+      "-p 814` shows where it is\n");
 }
 
 TEST(RunDump, AStoppedProcessIsTheFirstThingToLookAt) {
@@ -70,7 +84,8 @@ TEST(RunDump, AStoppedProcessIsTheFirstThingToLookAt) {
   const std::string text = dump_text("rp-launch", "a wait ran out", processes, kNow);
   EXPECT_NE(text.find("  worker 1     pid 814, STOPPED: slot 57, fused"), std::string::npos) << text;
   EXPECT_NE(text.find("to do:       worker 1 is stopped by a signal or a debugger; `kill -CONT 814` lets it go on\n"),
-            std::string::npos) << text;
+            std::string::npos)
+      << text;
 }
 
 TEST(RunDump, WhereTheOldestSlotWaitsForWeightsTheUpdatesAreToBlame) {
@@ -78,7 +93,8 @@ TEST(RunDump, WhereTheOldestSlotWaitsForWeightsTheUpdatesAreToBlame) {
   processes[2].waits.clear();
   add_wait(processes[2], "weights", {.kind = WaitKind::kWeights, .slot = 57, .numbers = {4, 5}});
   const std::string text = dump_text("rp-launch", "a wait ran out", processes, kNow);
-  EXPECT_NE(text.find("to do:       worker 1 waits for the coordinator's updates; `gdb -p 812`"), std::string::npos) << text;
+  EXPECT_NE(text.find("to do:       worker 1 waits for the coordinator's updates; `gdb -p 812`"), std::string::npos)
+      << text;
 }
 
 TEST(RunDump, ARunThatIsInterruptedWhileAllIsWellNeedsNothing) {
@@ -111,7 +127,9 @@ TEST(RunDump, WhereTheOldestSlotIsOfADeadWorkerItSaysSo) {
   processes[2].kernel_state = 'Z';  // its status has not been asked for yet
   std::string text = dump_text("rp-launch", "a wait ran out", processes, kNow);
   EXPECT_NE(text.find("pid 814, ended: slot 57"), std::string::npos) << text;
-  EXPECT_NE(text.find("to do:       slot 57 of worker 1, which has ended, is what all others wait for\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("to do:       slot 57 of worker 1, which has ended, is what all others wait for\n"),
+            std::string::npos)
+      << text;
   processes[2].status = 9;
   text = dump_text("rp-launch", "a wait ran out", processes, kNow);
   EXPECT_NE(text.find("pid 814, killed by signal 9: slot 57"), std::string::npos) << text;

@@ -9,7 +9,8 @@ namespace {
 
 TEST(Topology, EveryAllowedCpuOfThisMachineIsOnExactlyOneNode) {
   CpuList placed;
-  for (const NumaNode& node : numa_nodes(allowed_cpus())) placed.insert(placed.end(), node.cpus.begin(), node.cpus.end());
+  for (const NumaNode& node : numa_nodes(allowed_cpus()))
+    placed.insert(placed.end(), node.cpus.begin(), node.cpus.end());
   std::sort(placed.begin(), placed.end());
   EXPECT_EQ(placed, allowed_cpus());
 }
@@ -36,13 +37,15 @@ TEST(Topology, EveryWorkerGetsAPlaceWhateverTheNumbers) {
 TEST(Topology, WorkersOnGpusSplitTheCoresOfTheirGpusNode) {
   const std::vector<NumaNode> nodes = {{0, {0, 1, 2, 3}}, {2, {4, 5, 6, 7}}};
   EXPECT_EQ(place_beside_gpus(nodes, {2, 0, 2}), (std::vector<CpuList>{{4, 5}, {0, 1, 2, 3}, {6, 7}}));
-  EXPECT_EQ(place_beside_gpus(nodes, {0, 0, 0, 0, 0}), std::vector<CpuList>(5, {0, 1, 2, 3})) << "fewer cores than workers";
+  EXPECT_EQ(place_beside_gpus(nodes, {0, 0, 0, 0, 0}), std::vector<CpuList>(5, {0, 1, 2, 3}))
+      << "fewer cores than workers";
 }
 
 TEST(Topology, AWorkerWhoseGpusNodeIsUnknownOrHasNoCoreThatMayBeUsedIsNotBound) {
   const std::vector<NumaNode> nodes = {{0, {0, 1}}, {1, {2, 3}}};
   EXPECT_EQ(place_beside_gpus(nodes, {-1, 1, 7}), (std::vector<CpuList>{{}, {2, 3}, {}}));
-  EXPECT_EQ(place_beside_gpus({{-1, {0, 1}}, {1, {2}}}, {-1}), std::vector<CpuList>{{}}) << "two unknown nodes are not one";
+  EXPECT_EQ(place_beside_gpus({{-1, {0, 1}}, {1, {2}}}, {-1}), std::vector<CpuList>{{}})
+      << "two unknown nodes are not one";
   EXPECT_EQ(place_beside_gpus({{0, {0, 1}}}, {-1, 3}), (std::vector<CpuList>{{0}, {1}})) << "one node is everybody's";
 }
 

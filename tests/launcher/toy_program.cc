@@ -116,7 +116,8 @@ class Toy {
     if (is("environment")) return print_environment();
     for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) signal(number, is("deaf") ? SIG_IGN : on_signal);
     start_workers();
-    if (is("crash_before_attach") || is("fail_all") || is("throw_all") || is("exit_before_attach")) return wait_for_worker_gone();
+    if (is("crash_before_attach") || is("fail_all") || is("throw_all") || is("exit_before_attach"))
+      return wait_for_worker_gone();
     wait_word(store_->num_attached, static_cast<std::uint32_t>(role_.num_workers));
     if (is("exit")) return end_normally(std::atoi(arguments_[0].c_str()));
     if (is("abort")) std::abort();
@@ -176,7 +177,8 @@ class Toy {
     if (is("crash_silently") && role_.worker == 0) _exit(7);
     if (is("chatty")) chat();
     if (is("chatty_crash") && role_.worker == 0) chat_and_crash();
-    while (store_->stopped.load() == 0 || is("chatty")) rp::futex_wait(&store_->stopped, store_->stopped.load(), INT64_MAX);
+    while (store_->stopped.load() == 0 || is("chatty"))
+      rp::futex_wait(&store_->stopped, store_->stopped.load(), INT64_MAX);
     if (is("long_end")) write_report();
     return is("ignore_end") ? (pause_for_ever(), 0) : 0;
   }
@@ -205,14 +207,20 @@ class Toy {
   }
 
   void crash_in_task() {
-    entry().publish_task({.epoch = 0, .slot = 12, .phase = rp::BoardPhase::kFused, .first_layer = 3, .end_layer = 5,
-                          .layer = 4, .microbatch = 7});
+    entry().publish_task({.epoch = 0,
+                          .slot = 12,
+                          .phase = rp::BoardPhase::kFused,
+                          .first_layer = 3,
+                          .end_layer = 5,
+                          .layer = 4,
+                          .microbatch = 7});
     raise(SIGSEGV);
   }
 
   void chat() {
     for (int i = 0; i < 500; ++i) {
-      std::printf("worker %d line %d %s end\n", role_.worker, i, std::string(static_cast<std::size_t>(i % 300), 'x').c_str());
+      std::printf("worker %d line %d %s end\n", role_.worker, i,
+                  std::string(static_cast<std::size_t>(i % 300), 'x').c_str());
     }
     std::fflush(stdout);
     store_->stopped.fetch_add(1);

@@ -41,8 +41,8 @@ class TraceJsonTest : public testing::Test {
   static constexpr std::uint32_t kFused = static_cast<std::uint32_t>(Phase::kFused);
 
   TempDirectory directory_;
-  TraceJournal journal_ = TraceJournal::create(directory_.path(),
-                                               {.program = "a \"program\"\n", .device = "cpu", .num_workers = 2});
+  TraceJournal journal_ =
+      TraceJournal::create(directory_.path(), {.program = "a \"program\"\n", .device = "cpu", .num_workers = 2});
 };
 
 TEST_F(TraceJsonTest, WithoutRecordsIsAValidTraceThatNamesTheRunAndItsProcesses) {
@@ -61,11 +61,28 @@ TEST_F(TraceJsonTest, WithoutRecordsIsAValidTraceThatNamesTheRunAndItsProcesses)
 }
 
 TEST_F(TraceJsonTest, TimesAreMicrosecondsFromTheFirstRecordAndWhatEnclosesComesFirst) {
-  add(1, 1, {{.kind = TraceKind::kCompute, .detail = kFused, .begin_ns = 5'000'001'000, .end_ns = 5'000'001'234, .slot = 7,
-              .pipeline = 0, .microbatch = 2, .first_layer = 3, .end_layer = 5, .numbers = {11, 4}},
-             {.kind = TraceKind::kTask, .detail = kFused, .begin_ns = 5'000'001'000, .end_ns = 5'000'009'000, .slot = 7,
-              .pipeline = 0, .first_layer = 3, .end_layer = 5, .numbers = {11, 4}}});
-  add(0, 2, {{.kind = TraceKind::kCommit, .begin_ns = 5'000'000'000, .end_ns = 5'000'000'000, .slot = 6, .numbers = {1}}});
+  add(1, 1,
+      {{.kind = TraceKind::kCompute,
+        .detail = kFused,
+        .begin_ns = 5'000'001'000,
+        .end_ns = 5'000'001'234,
+        .slot = 7,
+        .pipeline = 0,
+        .microbatch = 2,
+        .first_layer = 3,
+        .end_layer = 5,
+        .numbers = {11, 4}},
+       {.kind = TraceKind::kTask,
+        .detail = kFused,
+        .begin_ns = 5'000'001'000,
+        .end_ns = 5'000'009'000,
+        .slot = 7,
+        .pipeline = 0,
+        .first_layer = 3,
+        .end_layer = 5,
+        .numbers = {11, 4}}});
+  add(0, 2,
+      {{.kind = TraceKind::kCommit, .begin_ns = 5'000'000'000, .end_ns = 5'000'000'000, .slot = 6, .numbers = {1}}});
   const std::vector<Json> found = events("X");
   ASSERT_EQ(found.size(), 3u);
   EXPECT_EQ(found[0].at("name"), "commit slot 6");
@@ -76,19 +93,33 @@ TEST_F(TraceJsonTest, TimesAreMicrosecondsFromTheFirstRecordAndWhatEnclosesComes
   EXPECT_EQ(found[2].at("name"), "fused 3-4 m2");
   EXPECT_EQ(found[2].at("cat"), "compute");
   EXPECT_EQ(found[2].at("dur").get<double>(), 0.234);
-  EXPECT_EQ(found[2].at("args"), Json::parse(R"({"pipeline":0,"slot":7,"round":11,"step":4,"phase":"fused","first_layer":3,
+  EXPECT_EQ(found[2].at("args"),
+            Json::parse(R"({"pipeline":0,"slot":7,"round":11,"step":4,"phase":"fused","first_layer":3,
                                                  "end_layer":5,"microbatch":2})"));
 }
 
 TEST_F(TraceJsonTest, AFlowLeadsFromEachBlocksMakerToEveryoneWhoReadsIt) {
   const auto kind = static_cast<std::uint32_t>(BlockKind::kActivation);
   const auto output = [&](int microbatch, std::int64_t end) {
-    return TraceRecord{.kind = TraceKind::kDownloadOutput, .detail = kind, .begin_ns = end - 10, .end_ns = end, .slot = 3,
-                       .pipeline = 0, .microbatch = microbatch, .first_layer = 2, .numbers = {64}};
+    return TraceRecord{.kind = TraceKind::kDownloadOutput,
+                       .detail = kind,
+                       .begin_ns = end - 10,
+                       .end_ns = end,
+                       .slot = 3,
+                       .pipeline = 0,
+                       .microbatch = microbatch,
+                       .first_layer = 2,
+                       .numbers = {64}};
   };
   const auto input = [&](int microbatch, std::int64_t begin, std::int64_t maker) {
-    return TraceRecord{.kind = TraceKind::kUploadInput, .detail = kind, .begin_ns = begin, .end_ns = begin + 5, .slot = 4,
-                       .pipeline = 0, .microbatch = microbatch, .first_layer = 2,
+    return TraceRecord{.kind = TraceKind::kUploadInput,
+                       .detail = kind,
+                       .begin_ns = begin,
+                       .end_ns = begin + 5,
+                       .slot = 4,
+                       .pipeline = 0,
+                       .microbatch = microbatch,
+                       .first_layer = 2,
                        .numbers = {64, maker, static_cast<std::int64_t>(kind), 2}};
   };
   // Out of order, a block that nobody reads, one that the coordinator made, and one whose maker's record was lost.
@@ -112,11 +143,23 @@ TEST_F(TraceJsonTest, AFlowLeadsFromEachBlocksMakerToEveryoneWhoReadsIt) {
 }
 
 TEST_F(TraceJsonTest, AnUpdatedGroupFlowsToTheUploadOfThatVersion) {
-  add(0, 3, {{.kind = TraceKind::kUpdate, .begin_ns = 10, .end_ns = 20, .pipeline = 0, .first_layer = 1, .end_layer = 2,
-              .numbers = {1, 1, 5}}});
+  add(0, 3,
+      {{.kind = TraceKind::kUpdate,
+        .begin_ns = 10,
+        .end_ns = 20,
+        .pipeline = 0,
+        .first_layer = 1,
+        .end_layer = 2,
+        .numbers = {1, 1, 5}}});
   const auto upload = [](std::int64_t begin, std::int64_t version) {
-    return TraceRecord{.kind = TraceKind::kUploadWeights, .begin_ns = begin, .end_ns = begin + 1, .slot = 9, .pipeline = 0,
-                       .first_layer = 1, .end_layer = 2, .numbers = {64, version, 5}};
+    return TraceRecord{.kind = TraceKind::kUploadWeights,
+                       .begin_ns = begin,
+                       .end_ns = begin + 1,
+                       .slot = 9,
+                       .pipeline = 0,
+                       .first_layer = 1,
+                       .end_layer = 2,
+                       .numbers = {64, version, 5}};
   };
   add(1, 3, {upload(5, 0), upload(30, 1)});
   ASSERT_EQ(events("s").size(), 1u);
@@ -124,8 +167,9 @@ TEST_F(TraceJsonTest, AnUpdatedGroupFlowsToTheUploadOfThatVersion) {
 }
 
 TEST_F(TraceJsonTest, WhatALaterVersionRecordedOrWhatEndsBeforeItBeginsIsLeftOut) {
-  add(1, 1, {{.kind = static_cast<TraceKind>(77), .begin_ns = 1, .end_ns = 2},
-             {.kind = TraceKind::kCommit, .begin_ns = 9, .end_ns = 3}});
+  add(1, 1,
+      {{.kind = static_cast<TraceKind>(77), .begin_ns = 1, .end_ns = 2},
+       {.kind = TraceKind::kCommit, .begin_ns = 9, .end_ns = 3}});
   EXPECT_TRUE(events("X").empty());
 }
 

@@ -22,8 +22,10 @@ TEST(WatchingTool, IsKnownByTheVariablesThatItSets) {
 }
 
 TEST(WatchingTool, IsKnownByTheLibrariesThatArePreloadedForIt) {
-  EXPECT_EQ(tool_in({"LD_PRELOAD=/usr/lib/libjemalloc.so.2:/usr/lib/libasan.so.8"}), "LD_PRELOAD=/usr/lib/libasan.so.8");
-  EXPECT_EQ(tool_in({"LD_PRELOAD=/a/libm.so /b/libTreeLauncherTargetInjection.so"}), "LD_PRELOAD=/b/libTreeLauncherTargetInjection.so");
+  EXPECT_EQ(tool_in({"LD_PRELOAD=/usr/lib/libjemalloc.so.2:/usr/lib/libasan.so.8"}),
+            "LD_PRELOAD=/usr/lib/libasan.so.8");
+  EXPECT_EQ(tool_in({"LD_PRELOAD=/a/libm.so /b/libTreeLauncherTargetInjection.so"}),
+            "LD_PRELOAD=/b/libTreeLauncherTargetInjection.so");
   EXPECT_EQ(tool_in({"LD_PRELOAD=/usr/libexec/valgrind/vgpreload_core-amd64-linux.so"}),
             "LD_PRELOAD=/usr/libexec/valgrind/vgpreload_core-amd64-linux.so");
 }
@@ -31,7 +33,8 @@ TEST(WatchingTool, IsKnownByTheLibrariesThatArePreloadedForIt) {
 TEST(WatchingTool, IsNotThereWhereNothingShowsIt) {
   EXPECT_EQ(tool_in({}), "");
   EXPECT_EQ(tool_in({"LD_PRELOAD=/usr/lib/libjemalloc.so.2", "CUDA_VISIBLE_DEVICES=0", "CUDA_INJECTION64_PATH="}), "");
-  EXPECT_EQ(tool_in({"LD_PRELOAD=/libasan/libm.so", "MY_NSYS_PROFILING_SESSION_ID=1"}), "") << "a directory is no library";
+  EXPECT_EQ(tool_in({"LD_PRELOAD=/libasan/libm.so", "MY_NSYS_PROFILING_SESSION_ID=1"}), "")
+      << "a directory is no library";
 }
 
 }  // namespace

@@ -14,9 +14,16 @@ ModelConfig tiny_llama(const json& changes = json::object()) { return read_with(
 
 // As PEFT writes it.
 json adapter_json() {
-  return {{"peft_type", "LORA"},         {"r", 4},           {"lora_alpha", 8},         {"lora_dropout", 0.1},
-          {"target_modules", {"q_proj"}}, {"bias", "none"},   {"modules_to_save", nullptr}, {"rank_pattern", json::object()},
-          {"layers_to_transform", nullptr}, {"fan_in_fan_out", false}};
+  return {{"peft_type", "LORA"},
+          {"r", 4},
+          {"lora_alpha", 8},
+          {"lora_dropout", 0.1},
+          {"target_modules", {"q_proj"}},
+          {"bias", "none"},
+          {"modules_to_save", nullptr},
+          {"rank_pattern", json::object()},
+          {"layers_to_transform", nullptr},
+          {"fan_in_fan_out", false}};
 }
 
 // A folder with an adapter; the file of the weights fits the tiny model unless others are given.
@@ -26,13 +33,15 @@ class AdapterConfig : public ::testing::Test {
     json config = adapter_json();
     config.update(changes);
     (void)directory_.write(kAdapterConfigFile, config.dump());
-    if (!exists(directory_.path() / kAdapterWeightsFile)) write(tiny_llama(), {.lora = {.rank = 4, .targets = "q_proj"}});
+    if (!exists(directory_.path() / kAdapterWeightsFile))
+      write(tiny_llama(), {.lora = {.rank = 4, .targets = "q_proj"}});
     return read_adapter_config(directory_.path());
   }
 
   void write(const ModelConfig& config, const TrainedParts& parts) {
     std::vector<TensorDeclaration> tensors;
-    for (const CheckpointTensor& tensor : adapter_tensors(config, parts)) tensors.push_back({tensor.name, DType::kFloat32, tensor.shape});
+    for (const CheckpointTensor& tensor : adapter_tensors(config, parts))
+      tensors.push_back({tensor.name, DType::kFloat32, tensor.shape});
     write_tensors(directory_.path() / kAdapterWeightsFile, tensors);
   }
 
@@ -58,7 +67,8 @@ TEST_F(AdapterConfig, TargetsAreAListOrARegularExpression) {
 }
 
 TEST_F(AdapterConfig, ModulesToSaveAreTrainedWhole) {
-  const TrainedParts parts = read({{"modules_to_save", {"embed_tokens", "norm"}}, {"use_rslora", true}, {"use_dora", true}});
+  const TrainedParts parts =
+      read({{"modules_to_save", {"embed_tokens", "norm"}}, {"use_rslora", true}, {"use_dora", true}});
   EXPECT_EQ(parts.train, "embed_tokens\\.(weight|bias)$|norm\\.(weight|bias)$");
   EXPECT_TRUE(parts.lora.is_rank_stabilised && parts.lora.is_dora);
 }
@@ -90,14 +100,21 @@ TEST_F(AdapterConfig, AFolderWithoutAnAdapterIsRefused) {
 
 TEST_F(AdapterConfig, PairsOfAnotherModelAreRefused) {
   const TrainedParts parts = read(json::object());
-  expect_refusal({"q_proj.lora_A.weight", "[4, 8]", "[4, 16]", "another model"}, [&] { check(tiny_llama({{"hidden_size", 16}}), parts); });
-  expect_refusal({"model.layers.2.self_attn.q_proj.lora_A.weight", "has no tensor"}, [&] { check(tiny_llama({{"num_hidden_layers", 3}}), parts); });
-  expect_refusal({"model.layers.1.self_attn.q_proj", "belongs to nothing"}, [&] { check(tiny_llama({{"num_hidden_layers", 1}}), parts); });
+  expect_refusal({"q_proj.lora_A.weight", "[4, 8]", "[4, 16]", "another model"}, [&] {
+    check(tiny_llama({{"hidden_size", 16}}), parts);
+  });
+  expect_refusal({"model.layers.2.self_attn.q_proj.lora_A.weight", "has no tensor"}, [&] {
+    check(tiny_llama({{"num_hidden_layers", 3}}), parts);
+  });
+  expect_refusal({"model.layers.1.self_attn.q_proj", "belongs to nothing"}, [&] {
+    check(tiny_llama({{"num_hidden_layers", 1}}), parts);
+  });
 }
 
 TEST_F(AdapterConfig, OurOwnTextReadsAsTheSameParts) {
   TrainedParts parts;
-  parts.lora = {.rank = 3, .alpha = 5, .dropout = 0.25, .is_rank_stabilised = true, .targets = "(.*)layers.1(.*)up_proj"};
+  parts.lora = {
+      .rank = 3, .alpha = 5, .dropout = 0.25, .is_rank_stabilised = true, .targets = "(.*)layers.1(.*)up_proj"};
   parts.train = "embed";
   const json text = json::parse(adapter_config_text(tiny_llama(), parts, "base"));
   EXPECT_EQ(text.at("target_modules"), json({"model.layers.1.mlp.up_proj"}));

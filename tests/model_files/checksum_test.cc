@@ -26,7 +26,8 @@ std::string checksum_in_pieces(ChecksumKind kind, std::string_view text, std::si
 
 TEST(Checksum, IsThatOfTheTools) {
   // printf abc | sha256sum; printf abc | xxhsum -H2
-  EXPECT_EQ(checksum_in_pieces(ChecksumKind::kSha256, "abc", 3), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(checksum_in_pieces(ChecksumKind::kSha256, "abc", 3),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_EQ(checksum_in_pieces(ChecksumKind::kXxh128, "abc", 3), "06b05ab6733a618578af5f94892f3950");
   for (const ChecksumKind kind : kKinds) {
     EXPECT_EQ(checksum_in_pieces(kind, "abcdefgh", 3), checksum_in_pieces(kind, "abcdefgh", 8));
@@ -65,7 +66,8 @@ TEST(ChecksumList, NamesTheFileThatIsChangedMissingOrNotListed) {
     expect_refusal({"two", "does not have its checksum", ChecksumList::file_name(kind)}, [&] { files.verify(); });
     std::filesystem::remove(files.directory().file("two"));
     expect_refusal({"two", "No such file"}, [&] { files.verify(); });
-    expect_refusal({"three", "is not listed"}, [&] { ChecksumList::read(files.directory().path(), kind).expect("three", "00"); });
+    expect_refusal({"three", "is not listed"},
+                   [&] { ChecksumList::read(files.directory().path(), kind).expect("three", "00"); });
   }
 }
 
@@ -81,7 +83,8 @@ TEST(ChecksumList, EveryChangeOfItsTextIsFound) {
         EXPECT_THAT(error_of([&] { files.verify(); }), testing::Ne("accepted")) << text;
       }
     }
-    for (const std::string& text : {files.text() + "\n", "\n" + files.text(), files.text() + files.text(), files.text() + "x", "\r\n" + files.text()}) {
+    for (const std::string& text : {files.text() + "\n", "\n" + files.text(), files.text() + files.text(),
+                                    files.text() + "x", "\r\n" + files.text()}) {
       files.write_list(text);
       expect_refusal({ChecksumList::file_name(kind), "line"}, [&] { files.verify(); });
     }

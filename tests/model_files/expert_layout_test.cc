@@ -64,12 +64,14 @@ TEST(ExpertLayout, GptOssHasInputsFirstAndGateAndUpInTurns) {
   const CheckpointTensor& gate_up = tensor_named(tensors, "model.layers.0.mlp.experts.gate_up_proj");
   EXPECT_EQ(gate_up.shape, (Shape{3, 32, 128}));
   EXPECT_TRUE(gate_up.is_of_all_experts && gate_up.is_transposed);
-  EXPECT_EQ(gate_up.parts, (std::vector<TensorPart>{{.parameter = "mlp.experts.gate_proj.weight", .row_step = 2},
-                                                    {.parameter = "mlp.experts.up_proj.weight", .first_row = 1, .row_step = 2}}));
+  EXPECT_EQ(gate_up.parts,
+            (std::vector<TensorPart>{{.parameter = "mlp.experts.gate_proj.weight", .row_step = 2},
+                                     {.parameter = "mlp.experts.up_proj.weight", .first_row = 1, .row_step = 2}}));
   const CheckpointTensor& bias = tensor_named(tensors, "model.layers.0.mlp.experts.gate_up_proj_bias");
   EXPECT_EQ(bias.shape, (Shape{3, 128}));
-  EXPECT_EQ(bias.parts, (std::vector<TensorPart>{{.parameter = "mlp.experts.gate_proj.bias", .row_step = 2},
-                                                 {.parameter = "mlp.experts.up_proj.bias", .first_row = 1, .row_step = 2}}));
+  EXPECT_EQ(bias.parts,
+            (std::vector<TensorPart>{{.parameter = "mlp.experts.gate_proj.bias", .row_step = 2},
+                                     {.parameter = "mlp.experts.up_proj.bias", .first_row = 1, .row_step = 2}}));
   EXPECT_EQ(tensor_named(tensors, "model.layers.0.mlp.experts.down_proj").shape, (Shape{3, 64, 32}));
   EXPECT_EQ(tensor_named(tensors, "model.layers.0.mlp.experts.down_proj_bias").shape, (Shape{3, 32}));
   EXPECT_EQ(tensor_named(tensors, "model.layers.0.mlp.router.bias").shape, (Shape{3}));
@@ -83,7 +85,8 @@ TEST(ExpertLayout, PackedTensorsAreBlocksAndScalesByRowsOfOutputs) {
   EXPECT_EQ(stored[0].shape, (Shape{3, 128, 1, 16}));
   EXPECT_EQ(stored[1].name, "model.layers.0.mlp.experts.gate_up_proj_scales");
   EXPECT_EQ(stored[1].shape, (Shape{3, 128, 1}));
-  EXPECT_EQ(stored_tensors(tensor_named(tensors, "model.layers.0.mlp.experts.down_proj"))[0].shape, (Shape{3, 32, 2, 16}));
+  EXPECT_EQ(stored_tensors(tensor_named(tensors, "model.layers.0.mlp.experts.down_proj"))[0].shape,
+            (Shape{3, 32, 2, 16}));
   EXPECT_EQ(stored_tensors(tensor_named(tensors, "model.layers.0.mlp.experts.down_proj_bias")).size(), 1U);
 }
 
@@ -94,27 +97,34 @@ TEST(ExpertLayout, ElementsAreCountedAlikeInEveryLayout) {
     return elements;
   };
   EXPECT_EQ(count(qwen(), ExpertLayout::kFused), count(qwen(), ExpertLayout::kEach));
-  for (const auto layout : {ExpertLayout::kInterleaved, ExpertLayout::kMxfp4}) EXPECT_EQ(count(gpt_oss(), layout), count(gpt_oss(), ExpertLayout::kEach));
+  for (const auto layout : {ExpertLayout::kInterleaved, ExpertLayout::kMxfp4})
+    EXPECT_EQ(count(gpt_oss(), layout), count(gpt_oss(), ExpertLayout::kEach));
 }
 
 TEST(ExpertLayout, FilesThatMixLayoutsAreRefusedWithATensorOfEach) {
   auto tensors = without(declarations(qwen()), "layers.2.mlp.experts");
   tensors.push_back({"model.layers.2.mlp.experts.gate_up_proj", DType::kFloat32, {6, 8, 8}});
-  expect_refusal({"several layouts", "'model.layers.1.mlp.experts.", "'model.layers.2.mlp.experts.gate_up_proj'"}, [&] { check(qwen(), tensors); });
+  expect_refusal({"several layouts", "'model.layers.1.mlp.experts.", "'model.layers.2.mlp.experts.gate_up_proj'"},
+                 [&] { check(qwen(), tensors); });
   tensors = without(declarations(gpt_oss(), ExpertLayout::kMxfp4), "down_proj_");
   tensors.push_back({"model.layers.0.mlp.experts.down_proj", DType::kBFloat16, {3, 64, 32}});
-  expect_refusal({"several layouts", "'model.layers.0.mlp.experts.down_proj'", "gate_up_proj_blocks'"}, [&] { check(gpt_oss(), tensors); });
+  expect_refusal({"several layouts", "'model.layers.0.mlp.experts.down_proj'", "gate_up_proj_blocks'"},
+                 [&] { check(gpt_oss(), tensors); });
 }
 
 TEST(ExpertLayout, HalfOfAPairIsRefusedWithBothNames) {
   const auto packed = declarations(gpt_oss(), ExpertLayout::kMxfp4);
-  expect_refusal({"no tensor 'model.layers.1.mlp.experts.down_proj_scales'", "[3, 32, 2]", "'model.layers.1.mlp.experts.down_proj_blocks'"},
+  expect_refusal({"no tensor 'model.layers.1.mlp.experts.down_proj_scales'", "[3, 32, 2]",
+                  "'model.layers.1.mlp.experts.down_proj_blocks'"},
                  [&] { check(gpt_oss(), without(packed, "1.mlp.experts.down_proj_scales")); });
-  expect_refusal({"no tensor 'model.layers.1.mlp.experts.down_proj_blocks'", "'model.layers.1.mlp.experts.down_proj_scales'"},
-                 [&] { check(gpt_oss(), without(packed, "1.mlp.experts.down_proj_blocks")); });
-  expect_refusal({"no tensor 'model.layers.0.mlp.experts.down_proj_bias'"}, [&] { check(gpt_oss(), without(packed, "0.mlp.experts.down_proj_bias")); });
-  expect_refusal({"no tensor 'model.layers.0.mlp.experts.down_proj'", "[6, 8, 4]"},
-                 [&] { check(qwen(), without(declarations(qwen(), ExpertLayout::kFused), "0.mlp.experts.down_proj")); });
+  expect_refusal(
+      {"no tensor 'model.layers.1.mlp.experts.down_proj_blocks'", "'model.layers.1.mlp.experts.down_proj_scales'"},
+      [&] { check(gpt_oss(), without(packed, "1.mlp.experts.down_proj_blocks")); });
+  expect_refusal({"no tensor 'model.layers.0.mlp.experts.down_proj_bias'"},
+                 [&] { check(gpt_oss(), without(packed, "0.mlp.experts.down_proj_bias")); });
+  expect_refusal({"no tensor 'model.layers.0.mlp.experts.down_proj'", "[6, 8, 4]"}, [&] {
+    check(qwen(), without(declarations(qwen(), ExpertLayout::kFused), "0.mlp.experts.down_proj"));
+  });
 }
 
 TEST(ExpertLayout, WrongShapesAndDtypesAreRefused) {
@@ -122,10 +132,12 @@ TEST(ExpertLayout, WrongShapesAndDtypesAreRefused) {
   std::ranges::find(tensors, "model.layers.0.mlp.experts.gate_up_proj", &TensorDeclaration::name)->shape = {3, 128, 32};
   expect_refusal({"gate_up_proj'", "[3, 128, 32]", "[3, 32, 128]"}, [&] { check(gpt_oss(), tensors); });
   tensors = declarations(gpt_oss(), ExpertLayout::kMxfp4);
-  std::ranges::find(tensors, "model.layers.0.mlp.experts.gate_up_proj_scales", &TensorDeclaration::name)->dtype = DType::kInt8;
+  std::ranges::find(tensors, "model.layers.0.mlp.experts.gate_up_proj_scales", &TensorDeclaration::name)->dtype =
+      DType::kInt8;
   expect_refusal({"gate_up_proj_scales'", "I8", "must be U8"}, [&] { check(gpt_oss(), tensors); });
   const ModelConfig odd = gpt_oss({{"intermediate_size", 48}});
-  expect_refusal({"down_proj'", "[3, 32, 48]", "blocks of 32"}, [&] { check(odd, declarations(odd, ExpertLayout::kMxfp4)); });
+  expect_refusal({"down_proj'", "[3, 32, 48]", "blocks of 32"},
+                 [&] { check(odd, declarations(odd, ExpertLayout::kMxfp4)); });
 }
 
 TEST(ExpertLayout, FilesThatAreNotQuantisedAsTheConfigurationSaysAreRefused) {

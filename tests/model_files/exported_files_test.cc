@@ -85,7 +85,8 @@ TEST_F(ExportedFilesTest, WhatIsNoPartOfTheModelIsCarriedAlongAndATiedHeadIsTheE
 }
 
 TEST_F(ExportedFilesTest, TensorsFollowTheirDataWhateverTheOrderOfTheHeader) {
-  const std::string header = "{" + entry("model.embed_tokens.weight", "U8", "[1]", "[1,2]") + "," + entry("a", "U8", "[1]", "[0,1]") + "}";
+  const std::string header =
+      "{" + entry("model.embed_tokens.weight", "U8", "[1]", "[1,2]") + "," + entry("a", "U8", "[1]", "[0,1]") + "}";
   (void)directory_.write("model.safetensors", safetensors_bytes(header, 2));
   EXPECT_EQ(SafetensorsFile::open(directory_.file("model.safetensors")).names_in_order(),
             (std::vector<std::string>{"a", "model.embed_tokens.weight"}));

@@ -40,18 +40,18 @@ std::set<std::string> names_of(const LayerTensors& layer) {
 TEST(LayerTensors, PresetsHaveThePublishedNumberOfParameters) {
   // The models' own figures, to the digits that are published, and to the parameter where config and checkpoint agree.
   const std::map<std::string, std::int64_t> published = {
-      {"smollm2-135m", 134'515'008},   {"llama3.2-1b", 1'235'814'400},   {"llama3.2-3b", 3'212'749'824},
-      {"llama3.1-8b", 8'030'261'248},  {"llama3.1-70b", 70'553'706'496}, {"qwen3-0.6b", 596'049'920},
-      {"qwen3-1.7b", 1'720'574'976},   {"qwen3-4b", 4'022'468'096},      {"qwen3-8b", 8'190'735'360},
-      {"qwen3-14b", 14'768'307'200},   {"qwen3-32b", 32'762'123'264},    {"qwen3-30b-a3b", 30'532'122'624},
-      {"qwen3-235b", 235'093'634'560}, {"gpt-oss-20b", 20'914'757'184},  {"gpt-oss-120b", 116'829'156'672},
-      {"qwen2.5-0.5b", 494'032'768},   {"qwen2.5-1.5b", 1'543'714'304},  {"qwen2.5-3b", 3'085'938'688},
-      {"qwen2.5-7b", 7'615'616'512},   {"qwen2.5-14b", 14'770'033'664},  {"qwen2.5-32b", 32'763'876'352},
-      {"qwen2.5-72b", 72'706'203'648}, {"mistral-7b", 7'248'023'552},    {"mistral-nemo-12b", 12'247'782'400},
-      {"mistral-small-24b", 23'572'403'200}, {"gemma3-1b", 999'885'952}, {"gemma3-4b", 3'880'263'168},
-      {"gemma3-12b", 11'766'034'176},  {"gemma3-27b", 27'009'346'304},   {"smollm3-3b", 3'075'098'624},
-      {"olmo3-7b", 7'298'011'136},     {"olmo3-32b", 32'233'522'176},    {"ministral3-3b", 3'429'006'336},
-      {"ministral3-8b", 8'489'553'920},  {"ministral3-14b", 13'506'073'600}};
+      {"smollm2-135m", 134'515'008},         {"llama3.2-1b", 1'235'814'400},    {"llama3.2-3b", 3'212'749'824},
+      {"llama3.1-8b", 8'030'261'248},        {"llama3.1-70b", 70'553'706'496},  {"qwen3-0.6b", 596'049'920},
+      {"qwen3-1.7b", 1'720'574'976},         {"qwen3-4b", 4'022'468'096},       {"qwen3-8b", 8'190'735'360},
+      {"qwen3-14b", 14'768'307'200},         {"qwen3-32b", 32'762'123'264},     {"qwen3-30b-a3b", 30'532'122'624},
+      {"qwen3-235b", 235'093'634'560},       {"gpt-oss-20b", 20'914'757'184},   {"gpt-oss-120b", 116'829'156'672},
+      {"qwen2.5-0.5b", 494'032'768},         {"qwen2.5-1.5b", 1'543'714'304},   {"qwen2.5-3b", 3'085'938'688},
+      {"qwen2.5-7b", 7'615'616'512},         {"qwen2.5-14b", 14'770'033'664},   {"qwen2.5-32b", 32'763'876'352},
+      {"qwen2.5-72b", 72'706'203'648},       {"mistral-7b", 7'248'023'552},     {"mistral-nemo-12b", 12'247'782'400},
+      {"mistral-small-24b", 23'572'403'200}, {"gemma3-1b", 999'885'952},        {"gemma3-4b", 3'880'263'168},
+      {"gemma3-12b", 11'766'034'176},        {"gemma3-27b", 27'009'346'304},    {"smollm3-3b", 3'075'098'624},
+      {"olmo3-7b", 7'298'011'136},           {"olmo3-32b", 32'233'522'176},     {"ministral3-3b", 3'429'006'336},
+      {"ministral3-8b", 8'489'553'920},      {"ministral3-14b", 13'506'073'600}};
   EXPECT_EQ(preset_names().size(), published.size());
   for (const auto& [name, parameters] : published) {
     EXPECT_EQ(num_parameters(tensors_of(preset_config(name))), parameters) << name;
@@ -116,7 +116,8 @@ TEST(LayerCosts, OperationsFollowTheFormulas) {
   const double tokens = 15, linear = 8 * 8 + 2 * 8 * 4 + 8 * 8 + 3 * 8 * 12;
   EXPECT_EQ(costs[1].forward.gemm_flops, 2 * tokens * linear);
   EXPECT_EQ(costs[1].backward.gemm_flops, 4 * tokens * linear);
-  EXPECT_EQ(costs[1].forward.attention_flops, 3 * (5 * 6 / 2) * 8 * 4) << "each of 5 positions sees itself and those before";
+  EXPECT_EQ(costs[1].forward.attention_flops, 3 * (5 * 6 / 2) * 8 * 4)
+      << "each of 5 positions sees itself and those before";
   EXPECT_EQ(costs[1].backward.attention_flops, 2.5 * costs[1].forward.attention_flops);
   EXPECT_EQ(costs[3].forward.gemm_flops, 2 * tokens * 8 * 10);
   EXPECT_EQ(costs[3].backward.gemm_flops, 4 * tokens * 8 * 10);
@@ -133,7 +134,8 @@ TEST(LayerCosts, AWindowSavesPairsAndExpertsCountOnlyWhatATokenUses) {
   const std::vector<LayerCost> sliding = layer_costs(with_layers({short_window, tiny_layer()}), {.sequence_length = 5});
   EXPECT_EQ(sliding[1].forward.attention_flops, (1 + 2 + 3 + 3 + 3) * 8 * 4);
   EXPECT_EQ(sliding[2].forward.attention_flops, (1 + 2 + 3 + 4 + 5) * 8 * 4);
-  EXPECT_EQ(layer_costs(with_layers({long_window}), {.sequence_length = 5})[1].forward.attention_flops, sliding[2].forward.attention_flops);
+  EXPECT_EQ(layer_costs(with_layers({long_window}), {.sequence_length = 5})[1].forward.attention_flops,
+            sliding[2].forward.attention_flops);
 
   const LayerCost cost = layer_costs(tiny_moe(), {.sequence_length = 5})[1];
   EXPECT_EQ(cost.forward.gemm_flops, 2 * 5 * (8 * 8 + 2 * 8 * 4 + 8 * 8 + 6 * 8 + 2 * 3 * 8 * 12));
@@ -167,7 +169,9 @@ TEST(LayerCosts, TheHeadsLogitsAreNeverWhole) {
   const std::uint64_t logits = 28'672ULL * 151'936 * 2;
   const std::uint64_t weight_gradient = 151'936ULL * 5120 * 4;
   EXPECT_LT(head.backward_workspace_bytes, weight_gradient + logits / 8);
-  const auto forward_bytes = [](std::int64_t chunk) { return 2ULL * (static_cast<std::uint64_t>(chunk) * 151'936 + 28'672ULL * 5120); };
+  const auto forward_bytes = [](std::int64_t chunk) {
+    return 2ULL * (static_cast<std::uint64_t>(chunk) * 151'936 + 28'672ULL * 5120);
+  };
   EXPECT_EQ(head.forward_workspace_bytes, forward_bytes(kGpuHeadChunkTokens)) << "as the loss on a GPU takes them";
   const LayerCost on_processor =
       layer_costs(model, {.sequence_length = 28'672, .head_chunk_tokens = kHeadChunkTokens}).back();
@@ -181,8 +185,10 @@ constexpr std::uint64_t kTinyWorkspace = 15 * 2 * (2 * 8 + 3 * 12);
 
 TEST(LayerCosts, AProductAddsItsWeightsGradientToTheSumItself) {
   const LayerCost cost = layer_costs(tiny_model(), {.sequences = 3, .sequence_length = 5})[1];
-  EXPECT_EQ(cost.backward.elementwise_bytes, kTinyMoves + 8 * kTinyWeights + 12 * 2 * 8) << "autograd adds those of the norms";
-  EXPECT_EQ(cost.backward_workspace_bytes, kTinyWorkspace + 4 * 8) << "a norm's gradient is the largest beside the sums";
+  EXPECT_EQ(cost.backward.elementwise_bytes, kTinyMoves + 8 * kTinyWeights + 12 * 2 * 8)
+      << "autograd adds those of the norms";
+  EXPECT_EQ(cost.backward_workspace_bytes, kTinyWorkspace + 4 * 8)
+      << "a norm's gradient is the largest beside the sums";
 }
 
 TEST(LayerCosts, AProductThatAddsUpInFp16MakesTheGradientFirst) {
@@ -194,7 +200,8 @@ TEST(LayerCosts, AProductThatAddsUpInFp16MakesTheGradientFirst) {
   wide.element_bytes = 4;
   const double in_fp16 = layer_costs(tiny_model(), wide)[1].backward.elementwise_bytes;
   wide.accumulate = Accumulate::kFp32;
-  EXPECT_EQ(in_fp16, layer_costs(tiny_model(), wide)[1].backward.elementwise_bytes) << "products of fp32 add up in fp32";
+  EXPECT_EQ(in_fp16, layer_costs(tiny_model(), wide)[1].backward.elementwise_bytes)
+      << "products of fp32 add up in fp32";
 }
 
 TEST(LayerCosts, GradientsOfExpertsAreMadeAndClearedFirst) {
@@ -208,16 +215,20 @@ TEST(LayerCosts, GradientsOfExpertsAreMadeAndClearedFirst) {
 TEST(LayerCosts, TheHeadsGradientIsAddedInPlaceUnlessThereAreSeveralChunks) {
   // Per element of the weight, beside the norm's and what the logits move.
   const auto head_of = [](double tokens_per_chunk, Accumulate accumulate) {
-    return layer_costs(tiny_model(), {.sequences = 3, .sequence_length = 5, .accumulate = accumulate,
+    return layer_costs(tiny_model(), {.sequences = 3,
+                                      .sequence_length = 5,
+                                      .accumulate = accumulate,
                                       .head_chunk_tokens = static_cast<std::int64_t>(tokens_per_chunk)})
         .back();
   };
   const double weight = 8 * 10, others = 15 * (8 * 6 + 2 * 10 * 2) + 12 * 8;
   const auto workspace = [](std::uint64_t chunk) { return chunk * 10 * 2 + 15 * 8 * 2; };
-  const LayerCost one = head_of(15, Accumulate::kFp32), three = head_of(7, Accumulate::kFp32), fp16 = head_of(15, Accumulate::kFp16);
+  const LayerCost one = head_of(15, Accumulate::kFp32), three = head_of(7, Accumulate::kFp32),
+                  fp16 = head_of(15, Accumulate::kFp16);
   EXPECT_EQ(one.backward.elementwise_bytes, others + 8 * weight);
   EXPECT_EQ(one.backward_workspace_bytes, workspace(15) + 4 * 8) << "the norm's gradient";
-  EXPECT_EQ(three.backward.elementwise_bytes, others + (4 + 3 * 8 + 12) * weight) << "zeros, three products, autograd's addition";
+  EXPECT_EQ(three.backward.elementwise_bytes, others + (4 + 3 * 8 + 12) * weight)
+      << "zeros, three products, autograd's addition";
   EXPECT_EQ(three.backward_workspace_bytes, workspace(7) + 4 * 8 * 10);
   EXPECT_EQ(fp16.backward.elementwise_bytes, others + (4 + 10 + 8 + 12) * weight) << "and divided late";
   EXPECT_EQ(fp16.backward_workspace_bytes, workspace(15) + 6 * 8 * 10);
@@ -243,7 +254,8 @@ TEST(LayerCosts, ImpossibleSettingsAreRefusedWithTheNumbers) {
   expect_error(ExitCode::kUsage, {"costs of 0 sequences"}, [] { (void)layer_costs(tiny_model(), {.sequences = 0}); });
   expect_error(ExitCode::kUsage, {"of 0 tokens"}, [] { (void)layer_costs(tiny_model(), {.sequence_length = 0}); });
   expect_error(ExitCode::kUsage, {"3 bytes", "2 or 4"}, [] { (void)layer_costs(tiny_model(), {.element_bytes = 3}); });
-  expect_error(ExitCode::kUsage, {"rank -1"}, [] { (void)layer_costs(tiny_model(), {.parts = {.lora = {.rank = -1}}}); });
+  expect_error(ExitCode::kUsage, {"rank -1"},
+               [] { (void)layer_costs(tiny_model(), {.parts = {.lora = {.rank = -1}}}); });
 }
 
 }  // namespace

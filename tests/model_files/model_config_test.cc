@@ -93,7 +93,8 @@ TEST(ModelConfig, YarnsFactorOfCosineAndSineIsReadOrDerived) {
   EXPECT_EQ(factor_with({{"mscale", 1}, {"mscale_all_dim", 1}}), 1);
   EXPECT_NEAR(factor_with({{"mscale", 0.707}, {"mscale_all_dim", 1}}), 0.9246, 1e-4);
   EXPECT_EQ(factor_with({{"factor", 1}}), 1);
-  const RopeConfig rope = rope_with({{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 4}, {"truncate", false}, {kOriginal, 16}}}});
+  const RopeConfig rope =
+      rope_with({{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 4}, {"truncate", false}, {kOriginal, 16}}}});
   EXPECT_FALSE(rope.truncates);
   EXPECT_EQ(rope.original_positions, 16);
   EXPECT_EQ(rope.beta_fast, 32);
@@ -115,13 +116,16 @@ TEST(ModelConfig, RotaryParametersInTwoSpellingsMustAgree) {
 TEST(ModelConfig, TheOriginalLengthIsReadBesideTheRotaryParametersTooWhereBothAgree) {
   EXPECT_EQ(rope_with({{"rope_scaling", kLlama3}, {kOriginal, 16}}).original_positions, 16);
   EXPECT_EQ(rope_with({{"rope_scaling", llama3_of(32)}, {kOriginal, 32}}).original_positions, 32);
-  expect_refusal({kOriginal, "16", "32", "remove"}, [&] { read_with({{"rope_scaling", llama3_of(32)}, {kOriginal, 16}}); });
+  expect_refusal({kOriginal, "16", "32", "remove"}, [&] {
+    read_with({{"rope_scaling", llama3_of(32)}, {kOriginal, 16}});
+  });
 }
 
 TEST(ModelConfig, WhatIsSpelledOutAsOffIsNoObstacle) {
   EXPECT_EQ(read_with({{"sliding_window", 4096}, {"use_sliding_window", false}}).num_layers(), 2);
   EXPECT_EQ(read_with({{"sliding_window", nullptr}, {"rope_interleaved", false}}).num_layers(), 2);
-  EXPECT_EQ(read_with({{"layer_types", {"full_attention", "full_attention"}}, {"logits_scaling", 1.0}}).num_layers(), 2);
+  EXPECT_EQ(read_with({{"layer_types", {"full_attention", "full_attention"}}, {"logits_scaling", 1.0}}).num_layers(),
+            2);
 }
 
 TEST(ModelConfig, TheDtypeIsReadUnderItsOldName) {
@@ -131,18 +135,23 @@ TEST(ModelConfig, TheDtypeIsReadUnderItsOldName) {
 
 TEST(ModelConfig, EveryImpossibleValueIsRefusedWithItsKeyAndWhatItMustBe) {
   const std::vector<std::pair<json, std::vector<std::string>>> cases = {
-      {{{"model_type", "mamba"}}, {"'mamba'", "gemma3, gemma3_text, gpt_oss, llama, ministral3, mistral, mistral3, olmo3, qwen2, qwen3, qwen3_moe, smollm3"}},
+      {{{"model_type", "mamba"}},
+       {"'mamba'",
+        "gemma3, gemma3_text, gpt_oss, llama, ministral3, mistral, mistral3, olmo3, qwen2, qwen3, qwen3_moe, smollm3"}},
       {{{"model_type", "qwen4"}}, {"'qwen4'", "the nearest is qwen3, which knows all of its keys"}},
-      {{{"model_type", "qwen4"}, {"gate_rank", 2}, {"mamba_width", 4}}, {"the nearest is qwen3, which has nothing for 'gate_rank', 'mamba_width'; the"}},
+      {{{"model_type", "qwen4"}, {"gate_rank", 2}, {"mamba_width", 4}},
+       {"the nearest is qwen3, which has nothing for 'gate_rank', 'mamba_width'; the"}},
       {{{"model_type", "lama"}, {"mlp_bias", true}}, {"the nearest is llama, which knows"}},
-      {{{"model_type", "qwen4"}, {"attention_dropout", 0.25}, {"mamba_width", 4}}, {"the nearest is qwen3, which refuses it (attention_dropout is '0.25'", ") and has nothing for 'mamba_width';"}},
+      {{{"model_type", "qwen4"}, {"attention_dropout", 0.25}, {"mamba_width", 4}},
+       {"the nearest is qwen3, which refuses it (attention_dropout is '0.25'", ") and has nothing for 'mamba_width';"}},
       {{{"model_type", nullptr}}, {"no model_type"}},
       {{{"model_type", 3}}, {"model_type", "a string"}},
       {{{"hidden_act", "gelu"}}, {"'gelu'", "'silu'"}},
       {{{"quantization_config", 4}}, {"quantization_config", "an object"}},
       {{{"attention_dropout", 0.1}}, {"attention_dropout", "must be 0"}},
       {{{"sliding_window", 4096}}, {"sliding_window is '4096'", "absent or null"}},
-      {{{"layer_types", {"full_attention", "sliding_attention"}}}, {"layer_types", "sliding_attention", "'full_attention'"}},
+      {{{"layer_types", {"full_attention", "sliding_attention"}}},
+       {"layer_types", "sliding_attention", "'full_attention'"}},
       {{{"logits_scaling", 8.0}}, {"logits_scaling", "must be 1"}},
       {{{"embedding_multiplier", 12.0}}, {"embedding_multiplier"}},
       {{{"residual_multiplier", 0.2}}, {"residual_multiplier"}},
@@ -151,7 +160,8 @@ TEST(ModelConfig, EveryImpossibleValueIsRefusedWithItsKeyAndWhatItMustBe) {
       {{{"attn_logit_softcapping", 50.0}}, {"attn_logit_softcapping"}},
       {{{"clip_qkv", 8.0}}, {"clip_qkv"}},
       {{{"rope_interleaved", true}}, {"rope_interleaved"}},
-      {{{"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}}}, {"rope_parameters", "'full_attention'"}},
+      {{{"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}}},
+       {"rope_parameters", "'full_attention'"}},
       {{{"hidden_size", 0}}, {"hidden_size", "from 1 to 1048576"}},
       {{{"hidden_size", -8}}, {"hidden_size", "from 1"}},
       {{{"hidden_size", 8.0}}, {"hidden_size", "whole number"}},
@@ -190,7 +200,9 @@ TEST(ModelConfig, EveryImpossibleValueIsRefusedWithItsKeyAndWhatItMustBe) {
 
 TEST(ModelConfig, WhatIsNotAProperJsonObjectIsRefused) {
   const TempDirectory directory;
-  const auto read = [&](const std::string& text) { (void)read_model_config(directory.write("config.json", text).parent_path()); };
+  const auto read = [&](const std::string& text) {
+    (void)read_model_config(directory.write("config.json", text).parent_path());
+  };
   expect_refusal({"config.json", "not valid JSON"}, [&] { read(""); });
   expect_refusal({"config.json", "not valid JSON"}, [&] { read("{\"rms_norm_eps\":NaN}"); });
   expect_refusal({"config.json", "number"}, [&] { read("{\"rms_norm_eps\":1e999}"); });
@@ -211,7 +223,8 @@ TEST(ModelConfig, AModelIsAFolderOrAPreset) {
 }
 
 TEST(ModelConfig, AnUnknownPresetIsRefusedWithTheNearestAndAllOthers) {
-  expect_error(ExitCode::kUsage, {"'qwen3-23b'", "did you mean", "gpt-oss-20b, llama3.1-70b", "smollm2-135m", "config.json"},
+  expect_error(ExitCode::kUsage,
+               {"'qwen3-23b'", "did you mean", "gpt-oss-20b, llama3.1-70b", "smollm2-135m", "config.json"},
                [] { (void)preset_config("qwen3-23b"); });
   expect_error(ExitCode::kUsage, {"''"}, [] { (void)config_of_model(""); });
 }

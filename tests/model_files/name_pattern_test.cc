@@ -8,7 +8,9 @@ namespace rp {
 namespace {
 
 NamePattern whole(const std::string& text) { return NamePattern("the pattern", text, NamePattern::Extent::kWhole); }
-NamePattern anywhere(const std::string& text) { return NamePattern("the pattern", text, NamePattern::Extent::kAnywhere); }
+NamePattern anywhere(const std::string& text) {
+  return NamePattern("the pattern", text, NamePattern::Extent::kAnywhere);
+}
 
 TEST(NamePattern, MatchesAllOfANameOrIsFoundInIt) {
   const std::string expression = "model\\.layers\\.(0|1[0-9]|[^0-9.])\\.mlp\\.\\w+_proj";
@@ -35,9 +37,10 @@ TEST(NamePattern, ThatCanMatchInManyWaysTakesNoLonger) {
 }
 
 TEST(NamePattern, IsRefusedWhereItWouldTakeTheStackOrTheMemory) {
-  for (const std::string& text : {std::string(3000, '('), std::string(3000, 'a'), std::string(1001, '(') + std::string(1001, ')'),
-                                  std::string("((a{0,100}){0,100}){0,100}"), std::string("a{99999999999999999999}"), std::string("(a*){1400}"), std::string("((((abc){50}){50}){2}){20}"),
-                                  std::string("[)]").append(2000, '(')}) {
+  for (const std::string& text :
+       {std::string(3000, '('), std::string(3000, 'a'), std::string(1001, '(') + std::string(1001, ')'),
+        std::string("((a{0,100}){0,100}){0,100}"), std::string("a{99999999999999999999}"), std::string("(a*){1400}"),
+        std::string("((((abc){50}){50}){2}){20}"), std::string("[)]").append(2000, '(')}) {
     expect_error(ExitCode::kUsage, {"the pattern", "too large a regular expression"}, [&] { (void)anywhere(text); });
   }
   for (const char* text : {"(", "[z-a]", "*", "a{2", "\\", "[[:what:]]", "(a)\\1", ")(", "a\\9223372036854775808"}) {

@@ -48,8 +48,9 @@ TEST(OutputDirectory, AppearsWithAllItsFilesWhenItIsCommitted) {
 
 TEST(OutputDirectory, RemovesWhatAKilledProcessLeftOfItsSeriesAndNothingElse) {
   const TempDirectory parent;
-  for (const char* name : {".checkpoint-20.partial-12345678", ".checkpoint-3.partial-00000000", ".checkpoint-.partial-1",
-                           ".checkpoint-x.partial-12345678", ".final.partial-12345678", "checkpoint-3"}) {
+  for (const char* name :
+       {".checkpoint-20.partial-12345678", ".checkpoint-3.partial-00000000", ".checkpoint-.partial-1",
+        ".checkpoint-x.partial-12345678", ".final.partial-12345678", "checkpoint-3"}) {
     fs::create_directory(parent.file(name));
   }
   OutputDirectory::create(parent.file("checkpoint-21")).commit();

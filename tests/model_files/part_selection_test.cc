@@ -55,9 +55,13 @@ TEST(PartSelection, WithoutPairsEverythingIsTrained) {
 }
 
 TEST(PartSelection, AllLinearIsThoseOfAttentionAndMlp) {
-  EXPECT_EQ(adapted(tiny_llama(), lora_on("all-linear")),
-            (Adapted{{"self_attn.q_proj", 2}, {"self_attn.k_proj", 2}, {"self_attn.v_proj", 2}, {"self_attn.o_proj", 2},
-                     {"mlp.gate_proj", 2}, {"mlp.up_proj", 2}, {"mlp.down_proj", 2}}));
+  EXPECT_EQ(adapted(tiny_llama(), lora_on("all-linear")), (Adapted{{"self_attn.q_proj", 2},
+                                                                   {"self_attn.k_proj", 2},
+                                                                   {"self_attn.v_proj", 2},
+                                                                   {"self_attn.o_proj", 2},
+                                                                   {"mlp.gate_proj", 2},
+                                                                   {"mlp.up_proj", 2},
+                                                                   {"mlp.down_proj", 2}}));
   // r (in + out) of each: hidden 8, q 8, k and v 4, o 8, MLP 12.
   EXPECT_EQ(summarise(tiny_llama(), lora_on("all-linear")).num_trained, 2 * 2 * (16 + 12 + 12 + 16 + 3 * 20));
 }
@@ -72,7 +76,8 @@ TEST(PartSelection, ExpertsAndTheirRouterHavePairsWhereAsked) {
 }
 
 TEST(PartSelection, AListNamesEndsOfNames) {
-  EXPECT_EQ(adapted(tiny_llama(), lora_on("q_proj,v_proj")), (Adapted{{"self_attn.q_proj", 2}, {"self_attn.v_proj", 2}}));
+  EXPECT_EQ(adapted(tiny_llama(), lora_on("q_proj,v_proj")),
+            (Adapted{{"self_attn.q_proj", 2}, {"self_attn.v_proj", 2}}));
   EXPECT_EQ(adapted(tiny_llama(), lora_on("mlp.up_proj,model.layers.1.self_attn.o_proj")),
             (Adapted{{"mlp.up_proj", 2}, {"self_attn.o_proj", 1}}));
   expect_usage({"'proj' matches nothing", "model.layers.0.mlp.down_proj"}, tiny_llama(), lora_on("q_proj,proj"));
@@ -80,8 +85,10 @@ TEST(PartSelection, AListNamesEndsOfNames) {
 
 TEST(PartSelection, ARegularExpressionMatchesWholeNames) {
   EXPECT_EQ(adapted(tiny_llama(), lora_on(R"(model\.layers\.1\..*_proj)")).at("mlp.up_proj"), 1);
-  EXPECT_EQ(adapted(tiny_llama(), lora_on("(.*)(q|k)_proj")), (Adapted{{"self_attn.q_proj", 2}, {"self_attn.k_proj", 2}}));
-  expect_usage({"LoRA's target '(q|k)_proj' matches nothing", "model.layers.0.self_attn.q_proj"}, tiny_llama(), lora_on("(q|k)_proj"));
+  EXPECT_EQ(adapted(tiny_llama(), lora_on("(.*)(q|k)_proj")),
+            (Adapted{{"self_attn.q_proj", 2}, {"self_attn.k_proj", 2}}));
+  expect_usage({"LoRA's target '(q|k)_proj' matches nothing", "model.layers.0.self_attn.q_proj"}, tiny_llama(),
+               lora_on("(q|k)_proj"));
 }
 
 TEST(PartSelection, WhatIsFrozenOrTrainedAsItIsHasNoPair) {
@@ -119,7 +126,8 @@ TEST(PartSelection, ExpertsOfAModelWithoutThemAreNotAdapted) {
 TEST(PartSelection, NothingToTrainIsAnError) { expect_usage({"nothing is trained"}, tiny_llama(), frozen(".")); }
 
 TEST(PartSelection, PatternsThatMatchNothingAreRefusedWithNamesThatThereAre) {
-  expect_usage({"what to freeze", "'layers.9'", "model.embed_tokens.weight", "in all"}, tiny_llama(), frozen("layers.9"));
+  expect_usage({"what to freeze", "'layers.9'", "model.embed_tokens.weight", "in all"}, tiny_llama(),
+               frozen("layers.9"));
   expect_usage({"what to train", "'rotary'"}, tiny_llama(), frozen("", "rotary"));
   expect_usage({"LoRA's target 'experts.up_proj' matches nothing"}, tiny_moe(), lora_on("experts.up_proj"));
   expect_usage({"LoRA's target ''", "matches nothing"}, tiny_llama(), lora_on(""));
@@ -131,8 +139,9 @@ TEST(PartSelection, WhatIsNoRegularExpressionIsRefused) {
 }
 
 TEST(PartSelection, NumbersOutOfRangeAreRefused) {
-  for (const LoraSettings& lora : {LoraSettings{.rank = -1}, LoraSettings{.rank = 65537}, LoraSettings{.rank = 2, .alpha = -1},
-                                   LoraSettings{.rank = 2, .dropout = 1}, LoraSettings{.rank = 2, .alpha = NAN}}) {
+  for (const LoraSettings& lora :
+       {LoraSettings{.rank = -1}, LoraSettings{.rank = 65537}, LoraSettings{.rank = 2, .alpha = -1},
+        LoraSettings{.rank = 2, .dropout = 1}, LoraSettings{.rank = 2, .alpha = NAN}}) {
     expect_usage({"the rank must be from 0 to 65536"}, tiny_llama(), {.lora = lora});
   }
 }
@@ -141,7 +150,8 @@ TEST(PartSelection, WhatAnAdapterCannotHoldIsRefused) {
   TrainedParts parts = lora_on("all-linear");
   parts.train = "experts";
   expect_usage({"mlp.experts.", "PEFT's adapters cannot hold whole experts"}, tiny_moe(), parts);
-  expect_usage({"DoRA has no form for experts"}, tiny_moe(), {.lora = {.rank = 2, .is_dora = true, .on_experts = true}});
+  expect_usage({"DoRA has no form for experts"}, tiny_moe(),
+               {.lora = {.rank = 2, .is_dora = true, .on_experts = true}});
 }
 
 TEST(LoraSettings, ScaleIsAlphaOverTheRankOrItsRoot) {

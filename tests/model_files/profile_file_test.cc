@@ -68,7 +68,8 @@ TEST(ProfileFile, ABadFigureIsRefusedWithItsKeyAndWhatIsRight) {
   };
   expect_refusal({"mine.json", "'memory_bandwidth'", "unit is 'GiB'", "must be 'GB/s'"},
                  [&] { (void)read(with("memory_bandwidth", "unit", "GiB")); });
-  expect_refusal({"'host_to_device'", "value is '-1'", "above 0"}, [&] { (void)read(with("host_to_device", "value", -1)); });
+  expect_refusal({"'host_to_device'", "value is '-1'", "above 0"},
+                 [&] { (void)read(with("host_to_device", "value", -1)); });
   expect_refusal({"'copy_latency'", "value is '0'", "above 0"}, [&] { (void)read(with("copy_latency", "value", 0)); });
   expect_refusal({"'gemm_efficiency'", "value is '89'", "above 0 to 1"},
                  [&] { (void)read(with("gemm_efficiency", "value", 89)); });
@@ -105,8 +106,8 @@ TEST(ProfileFile, AnotherFormatOrVersionIsRefused) {
   expect_refusal({"lacks 'figures'"}, [&] { (void)read(object); });
 }
 
-// The published runs: all operations by themselves, fp16 sums. Mean sequences of a microbatch: the global batch over rounds
-// and microbatches.
+// The published runs: all operations by themselves, fp16 sums. Mean sequences of a microbatch: the global batch over
+// rounds and microbatches.
 struct Published {
   const char* model;
   double sequences;
@@ -116,22 +117,23 @@ struct Published {
 
 double predicted(const Published& run) {
   const CostSettings settings{.sequences = run.sequences, .parts = run.parts, .elementwise = Elementwise::kEager};
-  const Workload work =
-      predicted_workload(layer_costs(preset_config(run.model), settings), gpu_profile("rtx4090").profile, Accumulate::kFp16);
+  const Workload work = predicted_workload(layer_costs(preset_config(run.model), settings),
+                                           gpu_profile("rtx4090").profile, Accumulate::kFp16);
   double ms = work.head.forward + work.head.backward;
   for (const LayerWork& layer : work.layers) ms += 2 * layer.forward + layer.backward;
   return run.sequences * 2048 / (ms * 1e-3);
 }
 
 TEST(Calibration, ThePublishedSingleGpuThroughputIsMetByDenseModels) {
-  for (const Published& run : {Published{"qwen3-1.7b", 12.8, 8881}, {"llama3.1-8b", 12.8, 3142}, {"qwen3-32b", 6.4, 740}}) {
+  for (const Published& run :
+       {Published{"qwen3-1.7b", 12.8, 8881}, {"llama3.1-8b", 12.8, 3142}, {"qwen3-32b", 6.4, 740}}) {
     std::printf("%s: %.0f tokens/s, published %.0f (%+.1f %%)\n", run.model, predicted(run), run.tokens_per_second,
                 100 * (predicted(run) / run.tokens_per_second - 1));
     EXPECT_NEAR(predicted(run) / run.tokens_per_second, 1, 0.01) << run.model;
   }
   const Published moe{"qwen3-235b", 6.4, 480, {.lora = {.rank = 32, .on_experts = true}}};
-  std::printf("%s: %.0f tokens/s if nothing waited for transfers or launches, published %.0f\n", moe.model, predicted(moe),
-              moe.tokens_per_second);
+  std::printf("%s: %.0f tokens/s if nothing waited for transfers or launches, published %.0f\n", moe.model,
+              predicted(moe), moe.tokens_per_second);
   EXPECT_GT(predicted(moe), moe.tokens_per_second)
       << "that run waits for its weights; the GPU's own work must not take longer";
 }
@@ -145,10 +147,10 @@ TEST(Calibration, TimesOfLayersThatWereNotFittedAreNear) {
                              {"llama3.1-8b", 18.50370313, 41.20659375, 37.2255, 74.501},
                              {"qwen3-32b", 40.5610625, 91.17429688, 54.928, 108.294}}) {
     const CostSettings settings{.sequences = 4, .elementwise = Elementwise::kEager};
-    const Workload work = predicted_workload(layer_costs(preset_config(layer.model), settings), gpu_profile("rtx4090").profile,
-                                            Accumulate::kFp16);
-    std::printf("%s: layer %.2f %.2f, head %.2f %.2f ms\n", layer.model, work.layers[1].forward, work.layers[1].backward,
-                work.head.forward, work.head.backward);
+    const Workload work = predicted_workload(layer_costs(preset_config(layer.model), settings),
+                                             gpu_profile("rtx4090").profile, Accumulate::kFp16);
+    std::printf("%s: layer %.2f %.2f, head %.2f %.2f ms\n", layer.model, work.layers[1].forward,
+                work.layers[1].backward, work.head.forward, work.head.backward);
     EXPECT_NEAR(work.layers[1].forward / layer.forward, 1, 0.08) << layer.model;
     EXPECT_NEAR(work.layers[1].backward / layer.backward, 1, 0.08) << layer.model;
     EXPECT_NEAR((work.head.forward + work.head.backward) / (layer.head_forward + layer.head_backward), 1, 0.08)

@@ -14,8 +14,7 @@ TEST(PythonRoundTrip, ThePackageReadsWhatWeWrite) {
   const TempDirectory directory;
   const auto path = directory.file("ours.safetensors");
   const float values[] = {1, -2, 0.5};
-  auto writer =
-      SafetensorsWriter::create(path, {{"w.x", DType::kFloat32, {3, 1}}, {"scalar", DType::kInt64, {}}});
+  auto writer = SafetensorsWriter::create(path, {{"w.x", DType::kFloat32, {3, 1}}, {"scalar", DType::kInt64, {}}});
   writer.write("w.x", values, sizeof values);
   const std::int64_t number = -7;
   writer.write("scalar", &number, sizeof number);

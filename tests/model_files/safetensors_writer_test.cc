@@ -66,8 +66,7 @@ TEST(SafetensorsWriter, ADiskThatFillsUpIsAnErrorWithTheSystemsReasonAndTheBytes
 
 TEST(SafetensorsWriterDeath, TensorsOutOfTurnAreABugOfTheCaller) {
   const TempDirectory directory;
-  auto writer =
-      SafetensorsWriter::create(directory.file("f"), {{"a", DType::kUInt8, {2}}, {"b", DType::kUInt8, {2}}});
+  auto writer = SafetensorsWriter::create(directory.file("f"), {{"a", DType::kUInt8, {2}}, {"b", DType::kUInt8, {2}}});
   EXPECT_DEATH(writer.write("b", "12", 2), "does not hold");
   EXPECT_DEATH(writer.write("a", "123", 3), "does not hold");
   EXPECT_DEATH(writer.commit(), "does not hold");

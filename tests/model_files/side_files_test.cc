@@ -41,15 +41,18 @@ std::vector<std::string> names(const SideFiles& files) {
 TEST(SideFiles, AreThoseOfKnownNamesAndTheOthersAreNamed) {
   const TempDirectory directory;
   const ModelFolder model(directory.file("model"));
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "merges.txt", "LICENSE", "Notice.txt", "USE_POLICY.md",
-                           "license.py", "notes.txt", "README.md", "pytorch_model.bin", "other.safetensors", ".gitattributes", "SHA256SUMS"}) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "merges.txt", "LICENSE",
+                           "Notice.txt", "USE_POLICY.md", "license.py", "notes.txt", "README.md", "pytorch_model.bin",
+                           "other.safetensors", ".gitattributes", "SHA256SUMS"}) {
     model.write(name, "x");
   }
   fs::create_directory(model.path() / "original");
   fs::create_directory(model.path() / "vocab.json");
   const SideFiles found = model.find();
-  EXPECT_THAT(names(found), ElementsAre("LICENSE", "Notice.txt", "USE_POLICY.md", "chat_template.jinja", "merges.txt", "tokenizer.json", "tokenizer_config.json"));
-  EXPECT_THAT(found.left_out, ElementsAre("README.md", "license.py", "notes.txt", "original", "other.safetensors", "pytorch_model.bin", "vocab.json"));
+  EXPECT_THAT(names(found), ElementsAre("LICENSE", "Notice.txt", "USE_POLICY.md", "chat_template.jinja", "merges.txt",
+                                        "tokenizer.json", "tokenizer_config.json"));
+  EXPECT_THAT(found.left_out, ElementsAre("README.md", "license.py", "notes.txt", "original", "other.safetensors",
+                                          "pytorch_model.bin", "vocab.json"));
 }
 
 TEST(SideFiles, NoLinkLeadsOutOfTheFolder) {
@@ -66,7 +69,8 @@ TEST(SideFiles, NoLinkLeadsOutOfTheFolder) {
   const SideFiles found = model.find();
   EXPECT_THAT(names(found), ElementsAre("tokenizer.json"));
   EXPECT_EQ(found.copied[0].file.read_all(100), "ours");
-  EXPECT_THAT(found.left_out, ElementsAre("LICENSE", "inside", "merges.txt", "tokenizer.model", "vocab.json", "vocab.txt"));
+  EXPECT_THAT(found.left_out,
+              ElementsAre("LICENSE", "inside", "merges.txt", "tokenizer.model", "vocab.json", "vocab.txt"));
 }
 
 TEST(SideFiles, OfAFolderOfTheHubsCacheAreItsBlobs) {

@@ -55,12 +55,14 @@ inline void write_tensors(const std::filesystem::path& path, const std::vector<T
   writer.commit();
 }
 
-inline std::vector<TensorDeclaration> declarations(const ModelConfig& config, ExpertLayout layout = ExpertLayout::kEach) {
+inline std::vector<TensorDeclaration> declarations(const ModelConfig& config,
+                                                   ExpertLayout layout = ExpertLayout::kEach) {
   std::vector<TensorDeclaration> tensors;
   for (const CheckpointTensor& tensor : checkpoint_tensors(config, layout)) {
     const bool is_packed = tensor.packing != CheckpointTensor::Packing::kNone;
     for (const StoredTensor& stored : stored_tensors(tensor)) {
-      tensors.push_back({stored.name, is_packed ? DType::kUInt8 : config.dtype.value_or(DType::kFloat32), stored.shape});
+      tensors.push_back(
+          {stored.name, is_packed ? DType::kUInt8 : config.dtype.value_or(DType::kFloat32), stored.shape});
     }
   }
   return tensors;

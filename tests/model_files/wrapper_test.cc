@@ -16,12 +16,20 @@ using nlohmann::json;
 
 json tiny_text_json() {
   json text = tiny_llama_json();
-  text.update({{"model_type", "gemma3_text"}, {"hidden_activation", "gelu_pytorch_tanh"}, {"sliding_window", 16}, {"vocab_size", 10}});
+  text.update({{"model_type", "gemma3_text"},
+               {"hidden_activation", "gelu_pytorch_tanh"},
+               {"sliding_window", 16},
+               {"vocab_size", 10}});
   for (const char* key : {"hidden_act", "rope_theta", "dtype"}) text.erase(key);
   return text;
 }
 
-json tiny_gemma3_json() { return {{"model_type", "gemma3"}, {"dtype", "bfloat16"}, {"text_config", tiny_text_json()}, {"vision_config", {{"hidden_size", 4}}}}; }
+json tiny_gemma3_json() {
+  return {{"model_type", "gemma3"},
+          {"dtype", "bfloat16"},
+          {"text_config", tiny_text_json()},
+          {"vision_config", {{"hidden_size", 4}}}};
+}
 
 ModelConfig tiny_gemma3(const json& changes = json::object()) { return read_with(tiny_gemma3_json(), changes); }
 
@@ -50,12 +58,13 @@ TEST(Wrapper, ItsTextConfigIsReadWithWhatHoldsForAllOfTheModel) {
 // google/gemma-3-4b-it: the rest are defaults of the class.
 TEST(Wrapper, TextsOfPublishedGemma3FilesHaveTheirDefaults) {
   const ModelConfig config = read_with({{"model_type", "gemma3"},
-                                        {"text_config", {{"hidden_size", 2560},
-                                                         {"intermediate_size", 10240},
-                                                         {"model_type", "gemma3_text"},
-                                                         {"num_hidden_layers", 34},
-                                                         {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}},
-                                                         {"sliding_window", 1024}}},
+                                        {"text_config",
+                                         {{"hidden_size", 2560},
+                                          {"intermediate_size", 10240},
+                                          {"model_type", "gemma3_text"},
+                                          {"num_hidden_layers", 34},
+                                          {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}},
+                                          {"sliding_window", 1024}}},
                                         {"torch_dtype", "bfloat16"}},
                                        json::object());
   const AttentionConfig& attention = config.layers.at(0).attention;
@@ -75,8 +84,12 @@ TEST(Wrapper, AMistral3IsAMistralUnlessItSaysOtherwise) {
 }
 
 TEST(Wrapper, WithoutATextOfAKnownFamilyItIsRefused) {
-  expect_refusal({"config.json", "no text_config", "'gemma3'"}, [] { (void)read_with({{"model_type", "gemma3"}}, json::object()); });
-  expect_refusal({"model_type is 'gemma9_text'"}, [] { tiny_gemma3({{"text_config", {{"model_type", "gemma9_text"}}}}); });
+  expect_refusal({"config.json", "no text_config", "'gemma3'"}, [] {
+    (void)read_with({{"model_type", "gemma3"}}, json::object());
+  });
+  expect_refusal({"model_type is 'gemma9_text'"}, [] {
+    tiny_gemma3({{"text_config", {{"model_type", "gemma9_text"}}}});
+  });
   expect_refusal({"model_type is 'gemma9'", "gemma3,"}, [] { tiny_gemma3({{"model_type", "gemma9"}}); });
 }
 
@@ -109,8 +122,10 @@ TEST(Wrapper, AStrangeTensorInItsTextIsRefusedAndSoIsAHeadThatIsNotTied) {
     write_tensors(directory.file("model.safetensors"), tensors);
     expect_refusal(parts, [&] { check_weights(config, WeightFiles::open(directory.path())); });
   };
-  refuse({"language_model.model.layers.0.self_attn.q_proj.bias", DType::kBFloat16, {8}}, {"q_proj.bias", "not part of the model"});
-  refuse({"language_model.lm_head.weight", DType::kFloat32, {10, 8}}, {"'language_model.lm_head.weight'", "tie_word_embeddings"});
+  refuse({"language_model.model.layers.0.self_attn.q_proj.bias", DType::kBFloat16, {8}},
+         {"q_proj.bias", "not part of the model"});
+  refuse({"language_model.lm_head.weight", DType::kFloat32, {10, 8}},
+         {"'language_model.lm_head.weight'", "tie_word_embeddings"});
 }
 
 TEST(Wrapper, AdaptersHaveTheNamesInMemoryAndOnePatternThatLeavesOtherPartsAlone) {

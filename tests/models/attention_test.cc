@@ -18,7 +18,8 @@ Inputs make_inputs(std::int64_t b, std::int64_t t, std::int64_t n, std::int64_t 
   return {leaf(n), leaf(m), leaf(m), at::randn({b, t, n, d}).to(dtype)};
 }
 
-// The formula with whole scores, in fp64; returns {out, grad q, grad k, grad v}, and the sinks' gradient where there are some.
+// The formula with whole scores, in fp64; returns {out, grad q, grad k, grad v}, and the sinks' gradient where there
+// are some.
 std::vector<at::Tensor> by_formula(const Inputs& in, const AttentionRule& rule = {}) {
   std::vector<at::Tensor> leaves;
   for (const at::Tensor& x : {in.q, in.k, in.v}) leaves.push_back(x.detach().to(at::kDouble).requires_grad_(true));
@@ -28,8 +29,10 @@ std::vector<at::Tensor> by_formula(const Inputs& in, const AttentionRule& rule =
   const at::Tensor products = at::einsum("btnd,bsnd->bnts", {leaves[0], k});
   at::Tensor hidden = at::ones({t, t}, at::kBool).triu(1);
   if (rule.window > 0) hidden = hidden.logical_or(at::ones({t, t}, at::kBool).tril(-rule.window));
-  at::Tensor scores = (products * rule.scale.value_or(1 / std::sqrt(static_cast<double>(in.q.size(3))))).masked_fill(hidden, -INFINITY);
-  if (rule.sinks_n.defined()) scores = at::cat({scores, leaves[3].view({1, -1, 1, 1}).expand({in.q.size(0), -1, t, 1})}, -1);
+  at::Tensor scores =
+      (products * rule.scale.value_or(1 / std::sqrt(static_cast<double>(in.q.size(3))))).masked_fill(hidden, -INFINITY);
+  if (rule.sinks_n.defined())
+    scores = at::cat({scores, leaves[3].view({1, -1, 1, 1}).expand({in.q.size(0), -1, t, 1})}, -1);
   const at::Tensor out = at::einsum("bnts,bsnd->btnd", {scores.softmax(-1).narrow(-1, 0, t), v});
   torch::autograd::backward({out}, {in.grad_out.to(at::kDouble)});
   std::vector<at::Tensor> values = {out.detach()};
@@ -70,7 +73,8 @@ TEST_P(Attention, AgreesWithItsFormulaAtEveryBorderOfATile) {
       for (std::size_t i = 0; i < actual.size(); ++i) {
         // One position alone has no gradient but for its value.
         if (t == 1 && (i == 1 || i == 2)) continue;
-        EXPECT_LE(relative_difference(actual[i], expected[i]), tolerance()) << "t " << t << ", d " << d << ", value " << i;
+        EXPECT_LE(relative_difference(actual[i], expected[i]), tolerance())
+            << "t " << t << ", d " << d << ", value " << i;
       }
     }
   }
@@ -90,10 +94,12 @@ TEST_P(Attention, WindowsAgreeWithTheFormulaAtEveryBorderOfATile) {
     for (const std::int64_t t : {1, 64, 65, 200}) {
       for (const std::int64_t d : {7, 16}) {
         const Inputs in = make_inputs(2, t, 4, 2, d, GetParam());
-        const std::vector<at::Tensor> actual = ours(in, {.window = window}), expected = by_formula(in, {.window = window});
+        const std::vector<at::Tensor> actual = ours(in, {.window = window}),
+                                      expected = by_formula(in, {.window = window});
         for (std::size_t i = 0; i < actual.size(); ++i) {
           if ((t == 1 || window == 1) && (i == 1 || i == 2)) continue;
-          EXPECT_LE(relative_difference(actual[i], expected[i]), tolerance()) << "window " << window << ", t " << t << ", d " << d << ", value " << i;
+          EXPECT_LE(relative_difference(actual[i], expected[i]), tolerance())
+              << "window " << window << ", t " << t << ", d " << d << ", value " << i;
         }
       }
     }
@@ -109,7 +115,8 @@ TEST_P(Attention, SinksTakeProbabilityAndHaveGradients) {
       ASSERT_EQ(actual.size(), 5U);
       EXPECT_EQ(actual[4].scalar_type(), at::kFloat);
       for (std::size_t i = 0; i < actual.size(); ++i) {
-        EXPECT_LE(relative_difference(actual[i], expected[i]), tolerance()) << "window " << window << ", d " << d << ", value " << i;
+        EXPECT_LE(relative_difference(actual[i], expected[i]), tolerance())
+            << "window " << window << ", d " << d << ", value " << i;
       }
     }
   }
@@ -117,7 +124,8 @@ TEST_P(Attention, SinksTakeProbabilityAndHaveGradients) {
 
 TEST_P(Attention, ASinkFarAboveAllScoresLeavesNothing) {
   const Inputs in = make_inputs(1, 80, 2, 1, 16, GetParam());
-  const std::vector<at::Tensor> actual = ours(in, {.sinks_n = at::full({2}, 300.0).to(GetParam()).requires_grad_(true)});
+  const std::vector<at::Tensor> actual =
+      ours(in, {.sinks_n = at::full({2}, 300.0).to(GetParam()).requires_grad_(true)});
   for (const at::Tensor& value : actual) EXPECT_TRUE(value.abs().max().item<float>() < 1e-6F);
 }
 
@@ -152,12 +160,17 @@ TEST_P(Attention, RestOfASequenceIsSeenByNoEarlierPosition) {
 // `count` positions of one row, from `first` on.
 Inputs part_of(const Inputs& in, std::int64_t row, std::int64_t first, std::int64_t count) {
   const auto part = [&](const at::Tensor& x) { return x.detach().narrow(0, row, 1).narrow(1, first, count).clone(); };
-  return {part(in.q).requires_grad_(true), part(in.k).requires_grad_(true), part(in.v).requires_grad_(true), part(in.grad_out)};
+  return {part(in.q).requires_grad_(true), part(in.k).requires_grad_(true), part(in.v).requires_grad_(true),
+          part(in.grad_out)};
 }
 
-// Lengths around the size of a tile; 200 positions, of which the last ones may be nobody's. Windows begin with each document.
+// Lengths around the size of a tile; 200 positions, of which the last ones may be nobody's. Windows begin with each
+// document.
 TEST_P(Attention, DocumentsOfAPackedRowHaveTheBitsThatTheyHaveAlone) {
-  for (const auto& [d, window] : {std::pair<std::int64_t, std::int64_t>{16, 0}, {16, 33}, {7, 0}, {7, 33}}) {  // of 7 LibTorch makes each document
+  for (const auto& [d, window] : {std::pair<std::int64_t, std::int64_t>{16, 0},
+                                  {16, 33},
+                                  {7, 0},
+                                  {7, 33}}) {  // of 7 LibTorch makes each document
     const Inputs in = make_inputs(3, 200, 4, 2, d, GetParam());
     const at::Tensor documents =
         at::tensor({64, 1, 0, 63, 65, 5, 130, 0, 0, 0, 0, 0, 0, 200, 0, 0, 0, 0}, at::kLong).view({3, 6});

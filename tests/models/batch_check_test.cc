@@ -44,7 +44,8 @@ TEST(BatchCheck, NamesTheFirstWrongLabelAndItsPlace) {
   for (const std::int64_t label : {kVocabulary, std::int64_t{-1}, std::int64_t{-99}}) {
     CallContents wrong = call();
     wrong.arguments[0][2][3] = label;
-    expect_refused({"label " + std::to_string(label) + " of sequence 2, position 3,", "neither -100 (not trained) nor"}, wrong);
+    expect_refused({"label " + std::to_string(label) + " of sequence 2, position 3,", "neither -100 (not trained) nor"},
+                   wrong);
     // Of another loss nobody knows what its arguments are.
     wrong.loss = "mine";
     check_batch(kVocabulary, 0, wrong);
@@ -53,9 +54,11 @@ TEST(BatchCheck, NamesTheFirstWrongLabelAndItsPlace) {
 
 TEST(BatchCheck, RefusesALossThatCapsLogitsOtherwiseThanTheModel) {
   CallContents contents = call();
-  expect_error(ExitCode::kUserError, {"caps its logits at 30", "causal_lm_loss_settings()"}, [&] { check_batch(kVocabulary, 30, contents); });
+  expect_error(ExitCode::kUserError, {"caps its logits at 30", "causal_lm_loss_settings()"},
+               [&] { check_batch(kVocabulary, 30, contents); });
   contents.loss = causal_lm_loss({.logit_softcap = 300}).name;
-  expect_error(ExitCode::kUserError, {"caps its logits at 30", "logit_softcap=300"}, [&] { check_batch(kVocabulary, 30, contents); });
+  expect_error(ExitCode::kUserError, {"caps its logits at 30", "logit_softcap=300"},
+               [&] { check_batch(kVocabulary, 30, contents); });
   expect_refused({"does not cap its logits"}, contents);
   contents.loss = causal_lm_loss({.logit_softcap = 30, .z_loss = 1e-4}).name;
   check_batch(kVocabulary, 30, contents);

@@ -38,7 +38,8 @@ inline std::map<std::string, at::Tensor> read_safetensors(const std::filesystem:
 class BoundLayer {
  public:
   // `shift` elements (a multiple of 32: 64 bytes) stay free before the first parameter of each array.
-  BoundLayer(const LayerSpec& spec, at::ScalarType dtype, std::int64_t shift = 0, at::Device device = at::kCPU) : layer_(spec.make()) {
+  BoundLayer(const LayerSpec& spec, at::ScalarType dtype, std::int64_t shift = 0, at::Device device = at::kCPU)
+      : layer_(spec.make()) {
     std::int64_t elements = shift;
     for (const NamedParameter& parameter : layer_->parameters()) elements += padded(parameter.value.numel());
     const auto options = at::TensorOptions().device(device);
@@ -85,10 +86,11 @@ inline std::vector<BoundLayer> bound_layers(const Model& model, std::int64_t shi
   return layers;
 }
 
-// One microbatch through all layers and the loss, each layer with a graph of its own, as the runtime runs it. Gradients stay
-// with the layers; returns the numbers of the loss. `scale` multiplies the gradients within.
-inline Tensors losses_layer_by_layer(std::vector<BoundLayer>& layers, const Tensors& first_inputs, const Tensors& arguments,
-                                     const CausalLmLossSettings& settings = {}, double scale = 1) {
+// One microbatch through all layers and the loss, each layer with a graph of its own, as the runtime runs it. Gradients
+// stay with the layers; returns the numbers of the loss. `scale` multiplies the gradients within.
+inline Tensors losses_layer_by_layer(std::vector<BoundLayer>& layers, const Tensors& first_inputs,
+                                     const Tensors& arguments, const CausalLmLossSettings& settings = {},
+                                     double scale = 1) {
   std::vector<Tensors> inputs = {first_inputs};
   const auto detached = [](const Tensors& tensors) {
     Tensors result;
@@ -119,14 +121,16 @@ inline Tensors losses_layer_by_layer(std::vector<BoundLayer>& layers, const Tens
       if (!roots.empty()) torch::autograd::backward(roots, root_grads);
     }
     grads.clear();
-    for (const at::Tensor& tensor : own) grads.push_back(tensor.defined() && tensor.is_floating_point() ? tensor.grad() : at::Tensor());
+    for (const at::Tensor& tensor : own)
+      grads.push_back(tensor.defined() && tensor.is_floating_point() ? tensor.grad() : at::Tensor());
   }
   for (at::Tensor& loss : losses) loss = loss.detach();
   return losses;
 }
 
 // Their first.
-inline at::Tensor run_layer_by_layer(std::vector<BoundLayer>& layers, const Tensors& first_inputs, const Tensors& arguments, double scale = 1) {
+inline at::Tensor run_layer_by_layer(std::vector<BoundLayer>& layers, const Tensors& first_inputs,
+                                     const Tensors& arguments, double scale = 1) {
   return losses_layer_by_layer(layers, first_inputs, arguments, {}, scale).at(0);
 }
 

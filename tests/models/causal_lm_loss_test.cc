@@ -11,7 +11,7 @@ namespace rp::models {
 namespace {
 
 LossCase make_case(std::int64_t batch, std::int64_t length, std::int64_t hidden, std::int64_t vocabulary,
-               at::ScalarType dtype = at::kFloat) {
+                   at::ScalarType dtype = at::kFloat) {
   at::manual_seed(11);
   return {at::randn({batch, length, hidden}).to(dtype).requires_grad_(true),
           at::randn({vocabulary, hidden}).to(dtype).requires_grad_(true),
@@ -61,9 +61,7 @@ TEST(CausalLmLoss, ChunksInBf16AddTheWeightsGradientInFp32) {
   expect_plain_values(make_case(1, 64, 32, 300, at::kBFloat16), 64, 3e-2, 1, 4);
 }
 
-TEST(CausalLmLoss, Bf16LogitsStayNearFp64) {
-  expect_plain_values(make_case(2, 40, 32, 300, at::kBFloat16), 80, 3e-2);
-}
+TEST(CausalLmLoss, Bf16LogitsStayNearFp64) { expect_plain_values(make_case(2, 40, 32, 300, at::kBFloat16), 80, 3e-2); }
 
 TEST(CausalLmLoss, Fp16IsComputedInFp32AndRoundedOnce) {
   expect_plain_values(make_case(2, 40, 32, 300, at::kHalf), 80, 1e-3);
@@ -82,8 +80,10 @@ TEST(CausalLmLoss, GradientFromBehindTheLossIsMultipliedIn) {
 }
 
 // Numbers and gradients of the settings, by whole logits.
-void expect_settings(const LossCase& c, const CausalLmLossSettings& settings, double tolerance, std::int64_t chunk_tokens) {
-  const Tensors losses = causal_lm_loss_of({c.hidden_bth, c.weight_vh}, {c.labels_bt, at::scalar_tensor(29.0)}, settings, chunk_tokens);
+void expect_settings(const LossCase& c, const CausalLmLossSettings& settings, double tolerance,
+                     std::int64_t chunk_tokens) {
+  const Tensors losses =
+      causal_lm_loss_of({c.hidden_bth, c.weight_vh}, {c.labels_bt, at::scalar_tensor(29.0)}, settings, chunk_tokens);
   at::Tensor sum = losses[0];
   for (std::size_t i = 1; i < losses.size(); ++i) sum = sum + losses[i];
   torch::autograd::backward({sum});
@@ -92,14 +92,18 @@ void expect_settings(const LossCase& c, const CausalLmLossSettings& settings, do
   EXPECT_LE(relative_difference(c.hidden_bth.grad(), expected[1]), tolerance);
   EXPECT_LE(relative_difference(c.weight_vh.grad(), expected[2]), tolerance);
   ASSERT_EQ(losses.size(), settings.z_loss > 0 ? 2U : 1U);
-  if (settings.z_loss > 0) { EXPECT_LE(relative_difference(losses[1], expected[3]), tolerance); }
+  if (settings.z_loss > 0) {
+    EXPECT_LE(relative_difference(losses[1], expected[3]), tolerance);
+  }
 }
 
 TEST(CausalLmLoss, ZLossAndCappedLogitsAgreeWithWholeLogits) {
   for (const std::int64_t chunk_tokens : {8, 512}) {
-    for (const CausalLmLossSettings& settings : {CausalLmLossSettings{.z_loss = 0.1}, CausalLmLossSettings{.logit_softcap = 3},
-                                                 CausalLmLossSettings{.logit_softcap = 3, .z_loss = 0.1}}) {
-      for (const auto& [dtype, tolerance] : {std::pair{at::kFloat, 5e-6}, std::pair{at::kHalf, 2e-3}, std::pair{at::kBFloat16, 3e-2}}) {
+    for (const CausalLmLossSettings& settings :
+         {CausalLmLossSettings{.z_loss = 0.1}, CausalLmLossSettings{.logit_softcap = 3},
+          CausalLmLossSettings{.logit_softcap = 3, .z_loss = 0.1}}) {
+      for (const auto& [dtype, tolerance] :
+           {std::pair{at::kFloat, 5e-6}, std::pair{at::kHalf, 2e-3}, std::pair{at::kBFloat16, 3e-2}}) {
         const LossCase c = make_case(3, 17, 24, 101, dtype);
         c.labels_bt.narrow(1, 3, 6).fill_(-100);
         expect_settings(c, settings, tolerance, chunk_tokens);
@@ -110,17 +114,21 @@ TEST(CausalLmLoss, ZLossAndCappedLogitsAgreeWithWholeLogits) {
 
 TEST(CausalLmLoss, SettingsAreInItsName) {
   EXPECT_EQ(causal_lm_loss().name, "causal_lm_loss");
-  EXPECT_EQ(causal_lm_loss({.logit_softcap = 30, .z_loss = 1e-5, .balance = 0.001}).name, "causal_lm_loss logit_softcap=30; z_loss=1e-05; balance=0.001;");
+  EXPECT_EQ(causal_lm_loss({.logit_softcap = 30, .z_loss = 1e-5, .balance = 0.001}).name,
+            "causal_lm_loss logit_softcap=30; z_loss=1e-05; balance=0.001;");
 }
 
 // What layers with experts hand to it: two experts, 6 rows in all layers, 3 layers.
 TEST(CausalLmLoss, OfExpertsReportsTheirBalanceByTheShareOfTrainedTokens) {
   const LossCase c = make_case(1, 4, 8, 30);
-  const at::Tensor probabilities = at::tensor({4.0F, 2.0F}).requires_grad_(true), counts = at::tensor({5, 1, 6, 5, 1}, at::kLong);
-  const Tensors losses = causal_lm_loss_of({c.hidden_bth, c.weight_vh, probabilities, counts}, {c.labels_bt, at::scalar_tensor(16.0)},
-                                           {.z_loss = 0.1, .balance = 0.5});
-  const CausalLmLosses named = causal_lm_losses({losses[0].item<double>(), losses[1].item<double>(), losses[2].item<double>(),
-                                                 losses[3].item<double>(), losses[4].item<double>()}, {.z_loss = 0.1, .balance = 0.5});
+  const at::Tensor probabilities = at::tensor({4.0F, 2.0F}).requires_grad_(true),
+                   counts = at::tensor({5, 1, 6, 5, 1}, at::kLong);
+  const Tensors losses = causal_lm_loss_of({c.hidden_bth, c.weight_vh, probabilities, counts},
+                                           {c.labels_bt, at::scalar_tensor(16.0)}, {.z_loss = 0.1, .balance = 0.5});
+  const CausalLmLosses named =
+      causal_lm_losses({losses[0].item<double>(), losses[1].item<double>(), losses[2].item<double>(),
+                        losses[3].item<double>(), losses[4].item<double>()},
+                       {.z_loss = 0.1, .balance = 0.5});
   ASSERT_TRUE(named.experts && named.z_loss);
   EXPECT_FLOAT_EQ(static_cast<float>(named.experts->auxiliary_loss), 0.5F * 0.25F * 2 * (5 * 4 + 1 * 2) / 36);
   EXPECT_FLOAT_EQ(static_cast<float>(named.experts->most_loaded), 0.25F * 5 / 3);
@@ -128,7 +136,8 @@ TEST(CausalLmLoss, OfExpertsReportsTheirBalanceByTheShareOfTrainedTokens) {
   torch::autograd::backward({losses[2]});
   EXPECT_LE(relative_difference(probabilities.grad(), at::tensor({5.0F, 1.0F}) * (0.5F * 0.25F * 2 / 36)), 1e-6);
   // Not trained: it is reported as 0, and has no gradient.
-  const Tensors untrained = causal_lm_loss_of({c.hidden_bth, c.weight_vh, probabilities, counts}, {c.labels_bt, at::scalar_tensor(16.0)});
+  const Tensors untrained =
+      causal_lm_loss_of({c.hidden_bth, c.weight_vh, probabilities, counts}, {c.labels_bt, at::scalar_tensor(16.0)});
   ASSERT_EQ(untrained.size(), 4U);
   EXPECT_EQ(untrained[1].item<float>(), 0);
   EXPECT_FALSE(untrained[1].requires_grad());
@@ -141,7 +150,9 @@ TEST(CausalLmLoss, MicrobatchWithoutTrainedTokensHasZeroLossAndZeroGradients) {
   EXPECT_EQ(loss.item<float>(), 0.0F);
   torch::autograd::backward({loss});
   EXPECT_TRUE(same_bits(c.hidden_bth.grad(), at::zeros({2, 5, 8})));
-  if (c.weight_vh.grad().defined()) { EXPECT_TRUE(same_bits(c.weight_vh.grad(), at::zeros({30, 8}))); }
+  if (c.weight_vh.grad().defined()) {
+    EXPECT_TRUE(same_bits(c.weight_vh.grad(), at::zeros({30, 8})));
+  }
 }
 
 TEST(CausalLmLoss, SumOverMicrobatchesIsTheLossOfTheBatch) {

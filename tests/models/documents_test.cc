@@ -45,10 +45,12 @@ TEST(Documents, WrongLengthsStayWithinTheRowAndAreFound) {
 }
 
 TEST(Documents, WrongLengthsAreRefusedByNameOnTheCpu) {
-  expect_error(ExitCode::kUserError, {"document 1 of sequence 1 has length -1", "3 of the sequence's 5 positions"},
-               [] { (void)documents_of_rows(lengths({5, 0, 2, -1}, 2), 5); });
-  expect_error(ExitCode::kUserError, {"document 1 of sequence 0 has length 4", "3 of the sequence's 5 positions"},
-               [] { (void)documents_of_rows(lengths({2, 4}, 1), 5); });
+  expect_error(ExitCode::kUserError, {"document 1 of sequence 1 has length -1", "3 of the sequence's 5 positions"}, [] {
+    (void)documents_of_rows(lengths({5, 0, 2, -1}, 2), 5);
+  });
+  expect_error(ExitCode::kUserError, {"document 1 of sequence 0 has length 4", "3 of the sequence's 5 positions"}, [] {
+    (void)documents_of_rows(lengths({2, 4}, 1), 5);
+  });
 }
 
 }  // namespace

@@ -22,11 +22,14 @@ struct LossCase {
 };
 
 inline at::Tensor our_loss(const LossCase& c, double divisor, std::int64_t chunk_tokens = 0) {
-  return causal_lm_loss_of({c.hidden_bth, c.weight_vh}, {c.labels_bt, at::scalar_tensor(divisor)}, {}, chunk_tokens).at(0);
+  return causal_lm_loss_of({c.hidden_bth, c.weight_vh}, {c.labels_bt, at::scalar_tensor(divisor)}, {}, chunk_tokens)
+      .at(0);
 }
 
-// {loss, gradient of hidden, gradient of weight, z-loss} with whole logits, in fp64; the gradients, of the sum of both losses, times `factor`.
-inline std::vector<at::Tensor> plain_loss(const LossCase& c, double divisor, double factor = 1, const CausalLmLossSettings& settings = {}) {
+// {loss, gradient of hidden, gradient of weight, z-loss} with whole logits, in fp64; the gradients, of the sum of both
+// losses, times `factor`.
+inline std::vector<at::Tensor> plain_loss(const LossCase& c, double divisor, double factor = 1,
+                                          const CausalLmLossSettings& settings = {}) {
   const at::Tensor hidden = c.hidden_bth.detach().to(at::kDouble).requires_grad_(true);
   const at::Tensor weight = c.weight_vh.detach().to(at::kDouble).requires_grad_(true);
   at::Tensor logits = at::linear(hidden, weight).flatten(0, 1);

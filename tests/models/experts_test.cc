@@ -31,7 +31,9 @@ std::vector<at::Tensor> leaves_of(const ExpertWeights& weights) {
 }
 
 LinearWeights in_fp64(const LinearWeights& weights) {
-  const auto copy = [](const at::Tensor& t) { return t.defined() ? t.detach().to(at::kDouble).requires_grad_(true) : t; };
+  const auto copy = [](const at::Tensor& t) {
+    return t.defined() ? t.detach().to(at::kDouble).requires_grad_(true) : t;
+  };
   return {.weight_oi = copy(weights.weight_oi), .bias_o = copy(weights.bias_o)};
 }
 
@@ -45,13 +47,17 @@ at::Tensor plain_mixture(const at::Tensor& x_nh, const ExpertWeights& weights, c
   if (weights.router.bias_o.defined()) logits = logits + weights.router.bias_o;
   const bool largest_first = config.router == ExpertsConfig::Router::kLargestFirst;
   const auto [chosen, experts_nk] = (largest_first ? logits : logits.softmax(-1)).topk(config.per_token);
-  at::Tensor weights_nk = largest_first ? chosen.softmax(-1) : config.normalises ? chosen / chosen.sum(-1, true) : chosen;
+  at::Tensor weights_nk = largest_first       ? chosen.softmax(-1)
+                          : config.normalises ? chosen / chosen.sum(-1, true)
+                                              : chosen;
   std::vector<at::Tensor> rows;
   for (std::int64_t n = 0; n < x_nh.size(0); ++n) {
     at::Tensor row = at::zeros({kHidden}, at::kDouble);
     for (std::int64_t k = 0; k < config.per_token; ++k) {
       const auto expert = experts_nk[n][k].item<std::int64_t>();
-      const auto times = [&](const LinearWeights& w, const at::Tensor& v) { return plus_bias(at::mv(w.weight_oi[expert], v), w, expert); };
+      const auto times = [&](const LinearWeights& w, const at::Tensor& v) {
+        return plus_bias(at::mv(w.weight_oi[expert], v), w, expert);
+      };
       const at::Tensor gate = times(weights.gate, x_nh[n]).clamp_max(7), up = times(weights.up, x_nh[n]).clamp(-7, 7);
       row = row + weights_nk[n][k] * times(weights.down, (up + 1) * gate * (1.702 * gate).sigmoid());
     }
@@ -65,11 +71,13 @@ TEST(Experts, AreTheSumOverTheChosenOnesWithEveryGradient) {
     for (const bool has_bias : {false, true}) {
       for (const ExpertsConfig& config :
            {ExpertsConfig{.num = kNum, .per_token = 2, .router = ExpertsConfig::Router::kLargestFirst},
-            ExpertsConfig{.num = kNum, .per_token = 3, .normalises = true}, ExpertsConfig{.num = kNum, .per_token = 1}}) {
+            ExpertsConfig{.num = kNum, .per_token = 3, .normalises = true},
+            ExpertsConfig{.num = kNum, .per_token = 1}}) {
         at::manual_seed(7);
         const at::Tensor x = leaf({2, 9, kHidden}, dtype);
         const ExpertWeights weights = random_weights(dtype, has_bias);
-        const ExpertWeights exact = {in_fp64(weights.router), in_fp64(weights.gate), in_fp64(weights.up), in_fp64(weights.down)};
+        const ExpertWeights exact = {in_fp64(weights.router), in_fp64(weights.gate), in_fp64(weights.up),
+                                     in_fp64(weights.down)};
         const at::Tensor x64 = x.detach().to(at::kDouble).requires_grad_(true);
         RecomputeContext context;
         const RecomputeScope scope(context);
@@ -83,7 +91,8 @@ TEST(Experts, AreTheSumOverTheChosenOnesWithEveryGradient) {
         const std::vector<at::Tensor> ours = leaves_of(weights), theirs = leaves_of(exact);
         for (std::size_t i = 0; i < ours.size(); ++i) {
           if (!theirs[i].grad().defined()) continue;
-          EXPECT_LE(relative_difference(ours[i].grad(), theirs[i].grad()), tolerance) << "parameter " << i << " of " << ours.size();
+          EXPECT_LE(relative_difference(ours[i].grad(), theirs[i].grad()), tolerance)
+              << "parameter " << i << " of " << ours.size();
         }
       }
     }
@@ -101,7 +110,8 @@ TEST(Experts, BiasesAddToTheLeafsOwnGradient) {
   RecomputeContext context;
   const RecomputeScope scope(context);
   const ExpertsConfig config{.num = kNum, .per_token = kNum, .router = ExpertsConfig::Router::kLargestFirst};
-  torch::autograd::backward({mixture_of_experts(leaf({4, kHidden}, at::kBFloat16), weights, config, Activation::kSilu).y.sum()});
+  torch::autograd::backward(
+      {mixture_of_experts(leaf({4, kHidden}, at::kBFloat16), weights, config, Activation::kSilu).y.sum()});
   EXPECT_EQ(weights.gate.bias_o.grad().const_data_ptr<float>(), before);
   // Of the last product the gradient is the router's weights, which are 1 together for each of the 4 tokens.
   EXPECT_LE(relative_difference(weights.down.bias_o.grad().sum(0), at::full({kHidden}, kNum + 4.0)), 1e-2);
@@ -111,7 +121,8 @@ TEST(Experts, BiasesAddToTheLeafsOwnGradient) {
 TEST(ExpertBalance, IsASumOverLayersWhoseLossIsThatOfTransformers) {
   const at::Tensor first = at::tensor({0.5F, 0.25F, 0.25F, 0.1F, 0.8F, 0.1F}).view({2, 3}).requires_grad_(true);
   const at::Tensor second = at::tensor({0.2F, 0.2F, 0.6F, 0.3F, 0.3F, 0.4F}).view({2, 3}).requires_grad_(true);
-  const ExpertBalance one = balance_of(first, at::tensor({1, 1, 0}, at::kLong)), other = balance_of(second, at::tensor({0, 0, 2}, at::kLong));
+  const ExpertBalance one = balance_of(first, at::tensor({1, 1, 0}, at::kLong)),
+                      other = balance_of(second, at::tensor({0, 0, 2}, at::kLong));
   EXPECT_FALSE(sum_of({}, {}).is_defined());
   const ExpertBalance sum = sum_of(sum_of({}, one), other);
   EXPECT_TRUE(sum.counts.equal(at::tensor({1, 1, 2, 4, 3, 0}, at::kLong))) << sum.counts;
@@ -127,7 +138,8 @@ TEST(ExpertBalance, IsASumOverLayersWhoseLossIsThatOfTransformers) {
 }
 
 TEST(ExpertBalance, OfRoutersWithOtherNumbersOfExpertsIsRefused) {
-  const ExpertBalance three = balance_of(at::ones({1, 3}), at::tensor({1, 0, 0}, at::kLong)), two = balance_of(at::ones({1, 2}), at::tensor({1, 0}, at::kLong));
+  const ExpertBalance three = balance_of(at::ones({1, 3}), at::tensor({1, 0, 0}, at::kLong)),
+                      two = balance_of(at::ones({1, 2}), at::tensor({1, 0}, at::kLong));
   EXPECT_THROW((void)sum_of(three, two), c10::Error);
 }
 

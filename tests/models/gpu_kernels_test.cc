@@ -1,4 +1,5 @@
-// The operations' way over gpu_kernels.h, with the kernels emulated on the CPU: everything but LibTorch's own CUDA code.
+// The operations' way over gpu_kernels.h, with the kernels emulated on the CPU: everything but LibTorch's own CUDA
+// code.
 #include "kernels/gpu_kernels.h"
 
 #include <c10/core/GradMode.h>
@@ -35,7 +36,8 @@ class EmulatedGpu : public testing::Test {
 // Runs `run` on leaves with the values of `leaves`, in fp32 on the CPU's way and in `dtype` on the GPU's, and compares
 // outputs and gradients.
 template <typename Run>
-void expect_the_cpus_values(const std::vector<at::Tensor>& leaves, at::ScalarType dtype, double tolerance, const Run& run) {
+void expect_the_cpus_values(const std::vector<at::Tensor>& leaves, at::ScalarType dtype, double tolerance,
+                            const Run& run) {
   const GpuKernels* emulated = &gpu_kernels();
   std::vector<std::vector<at::Tensor>> results;
   for (const bool on_gpu : {false, true}) {
@@ -65,8 +67,9 @@ constexpr std::pair<at::ScalarType, double> kDtypes[] = {{at::kFloat, 3e-6}, {at
 TEST_F(EmulatedGpu, NormsGiveTheCpusValues) {
   for (const auto& [dtype, tolerance] : kDtypes) {
     for (const NormKind kind : {NormKind::kRounded, NormKind::kUnrounded, NormKind::kOffset}) {
-      expect_the_cpus_values({leaf({3, 7, 40}), leaf({40})}, dtype, tolerance,
-                             [&](const auto& in) { return std::vector<at::Tensor>{rms_norm(in[0], in[1], 1e-5, kind)}; });
+      expect_the_cpus_values({leaf({3, 7, 40}), leaf({40})}, dtype, tolerance, [&](const auto& in) {
+        return std::vector<at::Tensor>{rms_norm(in[0], in[1], 1e-5, kind)};
+      });
       expect_the_cpus_values({leaf({3, 7, 40}), leaf({3, 7, 40}), leaf({40})}, dtype, tolerance, [&](const auto& in) {
         const NormalisedSum result = add_rms_norm(in[0], in[1], in[2], 1e-5, kind);
         return std::vector<at::Tensor>{result.sum, result.y};
@@ -81,8 +84,10 @@ TEST_F(EmulatedGpu, RotationAndGluGiveTheCpusValues) {
     expect_the_cpus_values({leaf({2, 7, 3, 16})}, dtype, tolerance,
                            [&](const auto& in) { return std::vector<at::Tensor>{rotate_heads(in[0], table)}; });
     for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh, Activation::kClampedSwish}) {
-      expect_the_cpus_values({(leaf({3, 11, 13}).detach() * 4).requires_grad_(true), (leaf({3, 11, 13}).detach() * 4).requires_grad_(true)},
-                             dtype, tolerance, [&](const auto& in) { return std::vector<at::Tensor>{glu(in[0], in[1], activation)}; });
+      expect_the_cpus_values({(leaf({3, 11, 13}).detach() * 4).requires_grad_(true),
+                              (leaf({3, 11, 13}).detach() * 4).requires_grad_(true)},
+                             dtype, tolerance,
+                             [&](const auto& in) { return std::vector<at::Tensor>{glu(in[0], in[1], activation)}; });
     }
   }
 }
@@ -90,8 +95,9 @@ TEST_F(EmulatedGpu, RotationAndGluGiveTheCpusValues) {
 TEST_F(EmulatedGpu, AttentionGivesTheCpusValuesWithGroupsAndWithout) {
   for (const auto& [dtype, tolerance] : kDtypes) {
     for (const std::int64_t groups : {1, 2, 6}) {
-      expect_the_cpus_values({leaf({2, 9, 6, 16}), leaf({2, 9, groups, 16}), leaf({2, 9, groups, 16})}, dtype, tolerance,
-                             [](const auto& in) { return std::vector<at::Tensor>{causal_attention(in[0], in[1], in[2])}; });
+      expect_the_cpus_values(
+          {leaf({2, 9, 6, 16}), leaf({2, 9, groups, 16}), leaf({2, 9, groups, 16})}, dtype, tolerance,
+          [](const auto& in) { return std::vector<at::Tensor>{causal_attention(in[0], in[1], in[2])}; });
     }
   }
 }
@@ -99,9 +105,11 @@ TEST_F(EmulatedGpu, AttentionGivesTheCpusValuesWithGroupsAndWithout) {
 // By whole scores; the flash kernel needs a GPU.
 TEST_F(EmulatedGpu, AttentionWithWindowsAndSinksGivesTheCpusValues) {
   for (const auto& [dtype, tolerance] : kDtypes) {
-    expect_the_cpus_values({leaf({2, 9, 6, 16}), leaf({2, 9, 2, 16}), leaf({2, 9, 2, 16}), leaf({6})}, dtype, tolerance, [](const auto& in) {
-      return std::vector<at::Tensor>{causal_attention(in[0], in[1], in[2], {.window = 4, .sinks_n = in[3]})};
-    });
+    expect_the_cpus_values(
+        {leaf({2, 9, 6, 16}), leaf({2, 9, 2, 16}), leaf({2, 9, 2, 16}), leaf({6})}, dtype, tolerance,
+        [](const auto& in) {
+          return std::vector<at::Tensor>{causal_attention(in[0], in[1], in[2], {.window = 4, .sinks_n = in[3]})};
+        });
   }
 }
 
@@ -109,9 +117,10 @@ TEST_F(EmulatedGpu, AttentionWithWindowsAndSinksGivesTheCpusValues) {
 TEST_F(EmulatedGpu, AttentionWithinDocumentsGivesTheCpusValues) {
   const at::Tensor documents = at::tensor({4, 0, 3, 9, 0, 0}, at::kLong).view({2, 3});
   for (const auto& [dtype, tolerance] : kDtypes) {
-    expect_the_cpus_values({leaf({2, 9, 6, 16}), leaf({2, 9, 2, 16}), leaf({2, 9, 2, 16})}, dtype, tolerance, [&](const auto& in) {
-      return std::vector<at::Tensor>{causal_attention(in[0], in[1], in[2], {.documents_bk = documents})};
-    });
+    expect_the_cpus_values(
+        {leaf({2, 9, 6, 16}), leaf({2, 9, 2, 16}), leaf({2, 9, 2, 16})}, dtype, tolerance, [&](const auto& in) {
+          return std::vector<at::Tensor>{causal_attention(in[0], in[1], in[2], {.documents_bk = documents})};
+        });
   }
 }
 
@@ -122,8 +131,9 @@ TEST_F(EmulatedGpu, GroupedProductsGiveTheCpusValuesByOurKernelAndByLibtorchs) {
     table_.libtorch_groups_bf16 = libtorch_groups;
     for (const auto& [dtype, tolerance] : kDtypes) {
       for (const std::int64_t width : {16, 12}) {
-        expect_the_cpus_values({leaf({17, width}), leaf({6, 8, width})}, dtype, tolerance,
-                               [&](const auto& in) { return std::vector<at::Tensor>{grouped_linear(in[0], in[1], counts)}; });
+        expect_the_cpus_values({leaf({17, width}), leaf({6, 8, width})}, dtype, tolerance, [&](const auto& in) {
+          return std::vector<at::Tensor>{grouped_linear(in[0], in[1], counts)};
+        });
       }
     }
   }
@@ -142,7 +152,9 @@ void expect_gradient_in_place(at::ScalarType dtype, std::int64_t width, const st
     const auto of_expert = [&](const at::Tensor& all) { return all.detach().narrow(0, first, count).to(at::kDouble); };
     expected[expert] += of_expert(grad).t().mm(of_expert(x));
     first += count;
-    if (count == 0) { EXPECT_TRUE(in_place[expert].eq(1).all().item<bool>()) << expert; }
+    if (count == 0) {
+      EXPECT_TRUE(in_place[expert].eq(1).all().item<bool>()) << expert;
+    }
   }
   EXPECT_LE(relative_difference(in_place, expected), dtype == at::kFloat ? 1e-6 : dtype == at::kHalf ? 1e-3 : 8e-3);
   EXPECT_EQ(x.grad().scalar_type(), dtype);
@@ -223,7 +235,8 @@ TEST_F(EmulatedGpu, AGrowingRotaryTableIsTheCpus) {
   const at::Tensor frequencies = at::pow(1e-4, at::arange(0, 1, 0.125, at::kFloat));
   const RotaryTable ours = *growing_table(make_rotary_table(frequencies, 50, at::kBFloat16, 1), 0.5, 16, at::kBFloat16);
   set_gpu_kernels(nullptr);
-  const RotaryTable theirs = *growing_table(make_rotary_table(frequencies, 50, at::kBFloat16, 1), 0.5, 16, at::kBFloat16);
+  const RotaryTable theirs =
+      *growing_table(make_rotary_table(frequencies, 50, at::kBFloat16, 1), 0.5, 16, at::kBFloat16);
   EXPECT_LE(relative_difference(ours.cosine_td2, theirs.cosine_td2), 4e-3);
   EXPECT_LE(relative_difference(ours.sine_td2, theirs.sine_td2), 4e-3);
 }
@@ -238,7 +251,8 @@ TEST_F(EmulatedGpu, EmbeddingAddsRowsToTheLeafsGradientInPlace) {
   torch::autograd::backward({embed(weight, ids, /*padding_id=*/2)}, {grad});
   EXPECT_TRUE(weight.grad().is_alias_of(accumulator));
   at::Tensor rows = at::zeros({6, 5});
-  for (const std::int64_t place : {0, 1, 2, 3, 4}) rows[ids.view({-1})[place].item<std::int64_t>()].add_(grad.view({6, 5})[place]);
+  for (const std::int64_t place : {0, 1, 2, 3, 4})
+    rows[ids.view({-1})[place].item<std::int64_t>()].add_(grad.view({6, 5})[place]);
   EXPECT_TRUE(same_bits(accumulator, rows + 1));
 
   const at::Tensor other = leaf({6, 5});
@@ -299,7 +313,8 @@ TEST_F(EmulatedGpu, LossWithZLossAndCappedLogitsGivesTheValuesOfWholeLogits) {
     for (const std::int64_t chunk_tokens : {7, 2048}) {
       const LossCase c = loss_case(dtype);
       const std::vector<at::Tensor> expected = plain_loss(c, 33, 1, settings);
-      const Tensors losses = causal_lm_loss_of({c.hidden_bth, c.weight_vh}, {c.labels_bt, at::scalar_tensor(33.0)}, settings, chunk_tokens);
+      const Tensors losses = causal_lm_loss_of({c.hidden_bth, c.weight_vh}, {c.labels_bt, at::scalar_tensor(33.0)},
+                                               settings, chunk_tokens);
       torch::autograd::backward({losses.at(0) + losses.at(1)});
       EXPECT_LE(relative_difference(losses[0].detach(), expected[0]), tolerance);
       EXPECT_LE(relative_difference(losses[1], expected[3]), tolerance);
@@ -364,7 +379,8 @@ TEST_F(EmulatedGpu, TinyLlamaAgreesWithTransformers) {
   const at::Tensor loss = run_layer_by_layer(layers, {golden.at("ids")}, {golden.at("labels"), golden.at("divisor")});
   EXPECT_LE(relative_difference(loss, golden.at("loss")), 2e-6);
   EXPECT_LE(relative_difference(layers.back().parameters()[1].value.grad(), golden.at("grad.lm_head.weight")), 1e-5);
-  EXPECT_LE(relative_difference(layers[0].parameters()[0].value.grad(), golden.at("grad.model.embed_tokens.weight")), 1e-5);
+  EXPECT_LE(relative_difference(layers[0].parameters()[0].value.grad(), golden.at("grad.model.embed_tokens.weight")),
+            1e-5);
 }
 
 TEST_F(EmulatedGpu, PackedTinyLlamaHasTheLossOfItsDocumentsApartAndWrongLengthsMakeItNotANumber) {

@@ -25,7 +25,8 @@ TEST_P(GroupedLinear, IsEachRowTimesTheWeightOfItsExpertWithItsGradients) {
     const at::Tensor x = leaf({17, 8}, GetParam()), weight = leaf({7, 6, 8}, GetParam());
     const at::Tensor rows = at::tensor(counts, at::kLong);
     const at::Tensor experts = at::repeat_interleave(at::arange(7, at::kLong), rows);
-    const at::Tensor x64 = x.detach().to(at::kDouble).requires_grad_(true), w64 = weight.detach().to(at::kDouble).requires_grad_(true);
+    const at::Tensor x64 = x.detach().to(at::kDouble).requires_grad_(true),
+                     w64 = weight.detach().to(at::kDouble).requires_grad_(true);
     const at::Tensor y = grouped_linear(x, weight, rows);
     EXPECT_EQ(y.scalar_type(), GetParam());
     const at::Tensor expected = at::einsum("nh,noh->no", {x64, w64.index_select(0, experts)});
@@ -36,14 +37,17 @@ TEST_P(GroupedLinear, IsEachRowTimesTheWeightOfItsExpertWithItsGradients) {
     EXPECT_LE(relative_difference(x.grad(), x64.grad()), tolerance());
     EXPECT_LE(relative_difference(weight.grad(), w64.grad()), tolerance());
     for (std::size_t i = 0; i < counts.size(); ++i) {
-      if (counts[i] == 0) { EXPECT_TRUE(weight.grad()[static_cast<std::int64_t>(i)].eq(0).all().item<bool>()) << i; }
+      if (counts[i] == 0) {
+        EXPECT_TRUE(weight.grad()[static_cast<std::int64_t>(i)].eq(0).all().item<bool>()) << i;
+      }
     }
   }
 }
 
 TEST_P(GroupedLinear, AddsTheGradientOfABoundWeightInPlaceWithAutogradsBits) {
   for (const auto& counts : kCounts) {
-    const at::Tensor x = leaf({17, 8}, GetParam()), weight = bound({7, 6, 8}, GetParam()), rows = at::tensor(counts, at::kLong);
+    const at::Tensor x = leaf({17, 8}, GetParam()), weight = bound({7, 6, 8}, GetParam()),
+                     rows = at::tensor(counts, at::kLong);
     const at::Tensor plain = weight.detach().clone().requires_grad_(true), in_place = weight.grad();
     plain.set_grad_dtype(at::kFloat);
     const AutogradsShare of_weight(weight), of_plain(plain);
@@ -59,13 +63,16 @@ TEST_P(GroupedLinear, AddsTheGradientOfABoundWeightInPlaceWithAutogradsBits) {
 // Products of bf16 have padded numbers of rows: those of an expert must not depend on the others' rows.
 TEST_P(GroupedLinear, KeepsTheRowsOfAnExpertApartFromItsNeighbours) {
   const std::vector<std::int64_t> counts = {40, 0, 3, 33, 32, 20};
-  const at::Tensor weight = bound({6, 24, 16}, GetParam()), x = leaf({128, 16}, GetParam()), grad = at::randn({128, 24}).to(GetParam());
+  const at::Tensor weight = bound({6, 24, 16}, GetParam()), x = leaf({128, 16}, GetParam()),
+                   grad = at::randn({128, 24}).to(GetParam());
   torch::autograd::backward({grouped_linear(x, weight, at::tensor(counts, at::kLong))}, {grad});
-  const at::Tensor of_weight = weight.grad().clone(), y = grouped_linear(x.detach(), weight.detach(), at::tensor(counts, at::kLong));
+  const at::Tensor of_weight = weight.grad().clone(),
+                   y = grouped_linear(x.detach(), weight.detach(), at::tensor(counts, at::kLong));
   std::int64_t first = 0;
   for (std::size_t i = 0; i < counts.size(); first += counts[i++]) {
     const at::Tensor expert = weight.detach()[static_cast<std::int64_t>(i)].to(at::kDouble);
-    const at::Tensor x_nh = x.detach().narrow(0, first, counts[i]).to(at::kDouble), grad_no = grad.narrow(0, first, counts[i]).to(at::kDouble);
+    const at::Tensor x_nh = x.detach().narrow(0, first, counts[i]).to(at::kDouble),
+                     grad_no = grad.narrow(0, first, counts[i]).to(at::kDouble);
     if (counts[i] == 0) continue;
     EXPECT_LE(relative_difference(y.narrow(0, first, counts[i]), x_nh.mm(expert.t())), tolerance()) << i;
     EXPECT_LE(relative_difference(x.grad().narrow(0, first, counts[i]), grad_no.mm(expert)), tolerance()) << i;

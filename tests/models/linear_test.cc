@@ -1,5 +1,5 @@
-// Products with weights on their way over a GPU, which needs nothing of it but LibTorch's products: here on the CPU. And those
-// of the CPU.
+// Products with weights on their way over a GPU, which needs nothing of it but LibTorch's products: here on the CPU.
+// And those of the CPU.
 #include "models/layers/linear.h"
 
 #include <ATen/record_function.h>
@@ -35,7 +35,8 @@ TEST_F(GpuWay, GradientsAreAddedToTheLeafsInPlace) {
 
 TEST_F(GpuWay, SeveralProductsOfOneXAddUpItsGradient) {
   const at::Tensor x = leaf({3, 4, 6}, at::kFloat);
-  const at::Tensor a = bound({5, 6}, at::kFloat), b = bound({1, 6}, at::kFloat), frozen = leaf({7, 6}, at::kFloat).detach();
+  const at::Tensor a = bound({5, 6}, at::kFloat), b = bound({1, 6}, at::kFloat),
+                   frozen = leaf({7, 6}, at::kFloat).detach();
   const std::vector<at::Tensor> ys = linears(x, {{a}, {b}, {frozen}});
   std::vector<at::Tensor> grads;
   at::Tensor expected = at::zeros({3, 4, 6}, at::kDouble);
@@ -53,7 +54,8 @@ TEST_F(GpuWay, SeveralProductsOfOneXAddUpItsGradient) {
 }
 
 TEST_F(GpuWay, EachBiasGetsTheGradientOfItsOwnProduct) {
-  const at::Tensor x = leaf({3, 6}, at::kFloat), a = bound({5, 6}, at::kFloat), b = bound({1, 6}, at::kFloat), c = bound({4, 6}, at::kFloat);
+  const at::Tensor x = leaf({3, 6}, at::kFloat), a = bound({5, 6}, at::kFloat), b = bound({1, 6}, at::kFloat),
+                   c = bound({4, 6}, at::kFloat);
   const at::Tensor bias_b = bound({1}, at::kFloat), bias_c = bound({4}, at::kFloat);
   const std::vector<at::Tensor> ys = linears(x, {{a}, {b, bias_b}, {c, bias_c}});
   EXPECT_TRUE(same_bits(ys[0].detach(), at::linear(x, a).detach()));
@@ -77,11 +79,13 @@ TEST_F(GpuWay, WhatIsNotAskedForOrNotUsedGetsNoGradient) {
 // Counts the products that LibTorch computes.
 class Products {
  public:
-  Products() : handle_(at::addThreadLocalCallback(at::RecordFunctionCallback([](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
-      const std::string name = function.name();
-      if (name == "aten::mm" || name == "aten::addmm" || name == "aten::matmul") ++t_count;
-      return nullptr;
-    }))) {
+  Products()
+      : handle_(at::addThreadLocalCallback(
+            at::RecordFunctionCallback([](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
+              const std::string name = function.name();
+              if (name == "aten::mm" || name == "aten::addmm" || name == "aten::matmul") ++t_count;
+              return nullptr;
+            }))) {
     t_count = 0;
   }
   ~Products() { at::removeCallback(handle_); }
@@ -97,7 +101,8 @@ class Products {
 // In a recompute: only the graph counts.
 void expect_gradients_of_an_unread_product(at::ScalarType dtype) {
   const at::Tensor x = leaf({2, 7, 6}, dtype), weight = bound({5, 6}, dtype), bias = bound({5}, dtype);
-  const at::Tensor x2 = x.detach().clone().requires_grad_(true), weight2 = bound({5, 6}, dtype), bias2 = bound({5}, dtype);
+  const at::Tensor x2 = x.detach().clone().requires_grad_(true), weight2 = bound({5, 6}, dtype),
+                   bias2 = bound({5}, dtype);
   weight2.set_data(weight.data());
   bias2.set_data(bias.data());
   const at::Tensor grad_y = at::randn({2, 7, 5}).to(dtype), read = linear(x2, LinearWeights{weight2, bias2});
@@ -115,7 +120,8 @@ void expect_gradients_of_an_unread_product(at::ScalarType dtype) {
 }
 
 TEST_F(GpuWay, AProductThatNothingReadsIsNotComputedButHasItsGradients) {
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) expect_gradients_of_an_unread_product(dtype);
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf})
+    expect_gradients_of_an_unread_product(dtype);
 }
 
 TEST(Linear, AProductThatNothingReadsIsNotComputedButHasItsGradients) {
@@ -162,7 +168,8 @@ TEST_P(LinearOnTheCpu, AgreesWithDoublePrecisionWithBiasAndWithout) {
     for (const at::Tensor& x : leaves) copies.push_back(x.detach().to(at::kDouble).requires_grad_(true));
     const at::Tensor y = linear(leaves[0], LinearWeights{leaves[1], with_bias ? leaves[2] : at::Tensor()});
     EXPECT_EQ(y.scalar_type(), GetParam());
-    const at::Tensor expected = with_bias ? at::linear(copies[0], copies[1], copies[2]) : at::linear(copies[0], copies[1]);
+    const at::Tensor expected =
+        with_bias ? at::linear(copies[0], copies[1], copies[2]) : at::linear(copies[0], copies[1]);
     EXPECT_LE(relative_difference(y.detach(), expected.detach()), tolerance());
     const at::Tensor grad = at::randn(y.sizes()).to(GetParam());
     torch::autograd::backward({y}, {grad});
@@ -179,11 +186,14 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, LinearOnTheCpu, testing::Values(at::kFloat, at:
 // In place, with the bits that autograd gives.
 TEST(Bf16OnTheCpu, AddsTheGradientOfAWeightToItsLeafAsAutogradWould) {
   at::manual_seed(5);
-  for (const auto& [rows, in, out] : {std::array<std::int64_t, 3>{40, 8, 6}, {1, 8, 6}, {7, 1, 5}, {9, 33, 1}, {300, 96, 200}, {64, 576, 192}}) {
+  for (const auto& [rows, in, out] :
+       {std::array<std::int64_t, 3>{40, 8, 6}, {1, 8, 6}, {7, 1, 5}, {9, 33, 1}, {300, 96, 200}, {64, 576, 192}}) {
     for (const bool with_bias : {false, true}) {
       SCOPED_TRACE(testing::Message() << rows << " rows, " << in << " to " << out << ", bias " << with_bias);
-      const at::Tensor x = leaf({1, rows, in}, at::kBFloat16), weight = bound({out, in}, at::kBFloat16), bias = with_bias ? bound({out}, at::kBFloat16) : at::Tensor();
-      const at::Tensor x2 = x.detach().clone().requires_grad_(true), weight2 = bound({out, in}, at::kBFloat16), bias2 = with_bias ? bound({out}, at::kBFloat16) : at::Tensor();
+      const at::Tensor x = leaf({1, rows, in}, at::kBFloat16), weight = bound({out, in}, at::kBFloat16),
+                       bias = with_bias ? bound({out}, at::kBFloat16) : at::Tensor();
+      const at::Tensor x2 = x.detach().clone().requires_grad_(true), weight2 = bound({out, in}, at::kBFloat16),
+                       bias2 = with_bias ? bound({out}, at::kBFloat16) : at::Tensor();
       weight2.set_data(weight.data());
       if (with_bias) bias2.set_data(bias.data());
       const at::Tensor in_place = weight.grad();
@@ -207,7 +217,8 @@ TEST(Bf16OnTheCpu, AddsTheGradientOfAWeightToItsLeafAsAutogradWould) {
 
 TEST(Fp16OnTheCpu, LeavesTheGradientOfAWeightInFp32WhereItsLeafWantsThat) {
   at::manual_seed(5);
-  const at::Tensor x = leaf({40, 8}, at::kHalf), weight = leaf({6, 8}, at::kHalf), grad = at::randn({40, 6}).to(at::kHalf);
+  const at::Tensor x = leaf({40, 8}, at::kHalf), weight = leaf({6, 8}, at::kHalf),
+                   grad = at::randn({40, 6}).to(at::kHalf);
   weight.set_grad_dtype(at::kFloat);
   weight.mutable_grad() = at::zeros({6, 8});
   torch::autograd::backward({linear(x, LinearWeights{weight})}, {grad});

@@ -132,7 +132,8 @@ TEST_F(TinyLlama, PackedDocumentsHaveTheLossAndTheGradientsOfSequencesOfTheirOwn
     const double tolerance = dtype == at::kFloat ? 1e-5 : dtype == at::kHalf ? 3e-3 : 3e-2;
     std::vector<BoundLayer> apart = all_layers(dtype), packed = all_layers(dtype);
     const at::Tensor expected = run_layer_by_layer(apart, {ids}, arguments());
-    const at::Tensor loss = run_layer_by_layer(packed, {ids.view({1, -1}), documents}, {labels.view({1, -1}), golden("divisor")});
+    const at::Tensor loss =
+        run_layer_by_layer(packed, {ids.view({1, -1}), documents}, {labels.view({1, -1}), golden("divisor")});
     EXPECT_LE(relative_difference(loss, expected), 0.1 * tolerance);
     for (std::size_t i = 0; i < apart.size(); ++i) {
       EXPECT_LE(relative_difference(packed[i].gradients(), apart[i].gradients()), tolerance) << i;
@@ -146,7 +147,8 @@ TEST_F(TinyLlama, OneDocumentARowChangesNoBit) {
   const at::Tensor loss = run_layer_by_layer(plain, {ids}, arguments());
   const at::Tensor documents = at::full({ids.size(0), 1}, ids.size(1), at::kLong);
   EXPECT_TRUE(same_bits(loss, run_layer_by_layer(packed, {ids, documents}, arguments())));
-  for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(same_bits(plain[i].gradients(), packed[i].gradients())) << i;
+  for (std::size_t i = 0; i < plain.size(); ++i)
+    EXPECT_TRUE(same_bits(plain[i].gradients(), packed[i].gradients())) << i;
 }
 
 TEST_F(TinyLlama, LayerMadeOnceServesMicrobatchesOfDifferentLengths) {

@@ -106,9 +106,7 @@ TEST(Load, RefusesAModelThatHasWhatLayersDoNotComputeAndSaysWhat) {
   }
 }
 
-TEST(Load, RefusesADtypeThatLayersCannotComputeIn) {
-  EXPECT_THROW((void)load(tiny_directory(), at::kDouble), Error);
-}
+TEST(Load, RefusesADtypeThatLayersCannotComputeIn) { EXPECT_THROW((void)load(tiny_directory(), at::kDouble), Error); }
 
 TEST(Inspect, CountsATiedParameterOnce) {
   const ModelInfo info = inspect(tiny_directory());

@@ -19,7 +19,8 @@ LinearWeights with_pair(std::int64_t out, std::int64_t in, at::ScalarType dtype)
 
 // Three products: with a pair, without, and with a pair and a trained bias.
 std::vector<LinearWeights> three(at::ScalarType dtype) {
-  std::vector<LinearWeights> weights = {with_pair(5, 8, dtype), {.weight_oi = leaf({4, 8}, dtype).detach()}, with_pair(6, 8, dtype)};
+  std::vector<LinearWeights> weights = {
+      with_pair(5, 8, dtype), {.weight_oi = leaf({4, 8}, dtype).detach()}, with_pair(6, 8, dtype)};
   weights[2].bias_o = bound({6}, dtype);
   return weights;
 }
@@ -45,7 +46,8 @@ TEST_P(AdaptedLinears, AreTheProductsWithWeightsAndPairsWithTheirGradients) {
     grads.push_back(at::randn(ys[i].sizes()).to(GetParam()));
     at::Tensor sum_oi = wide(one.weight_oi);
     if (one.lora.a_ri.defined()) sum_oi = sum_oi + kScale * wide(one.lora.b_or).mm(wide(one.lora.a_ri));
-    const at::Tensor expected = x_ni.mm(sum_oi.t()) + (one.bias_o.defined() ? wide(one.bias_o) : at::zeros({}, at::kDouble));
+    const at::Tensor expected =
+        x_ni.mm(sum_oi.t()) + (one.bias_o.defined() ? wide(one.bias_o) : at::zeros({}, at::kDouble));
     EXPECT_LE(relative_difference(ys[i].detach().view(expected.sizes()), expected), tolerance()) << i;
     EXPECT_EQ(ys[i].scalar_type(), GetParam());
     grad_ni += wide(grads[i]).view({14, -1}).mm(sum_oi);
@@ -55,8 +57,12 @@ TEST_P(AdaptedLinears, AreTheProductsWithWeightsAndPairsWithTheirGradients) {
   for (const std::size_t i : {0, 2}) {  // gradients are added to ones
     const LoraPair& pair = weights[i].lora;
     const at::Tensor grad_no = wide(grads[i]).view({14, -1});
-    EXPECT_LE(relative_difference(pair.a_ri.grad(), 1 + kScale * wide(pair.b_or).t().mm(grad_no.t()).mm(x_ni)), tolerance()) << i;
-    EXPECT_LE(relative_difference(pair.b_or.grad(), 1 + kScale * grad_no.t().mm(x_ni).mm(wide(pair.a_ri).t())), tolerance()) << i;
+    EXPECT_LE(relative_difference(pair.a_ri.grad(), 1 + kScale * wide(pair.b_or).t().mm(grad_no.t()).mm(x_ni)),
+              tolerance())
+        << i;
+    EXPECT_LE(relative_difference(pair.b_or.grad(), 1 + kScale * grad_no.t().mm(x_ni).mm(wide(pair.a_ri).t())),
+              tolerance())
+        << i;
   }
   EXPECT_LE(relative_difference(weights[2].bias_o.grad(), 1 + wide(grads[2]).view({14, 6}).sum(0)), tolerance());
 }
@@ -65,7 +71,8 @@ TEST_P(AdaptedLinears, ThatNothingReadsOrUsesHaveTheGradientsOfTheOthers) {
   const at::Tensor x = leaf({7, 8}, GetParam()), grad = at::randn({7, 6}).to(GetParam());
   const std::vector<LinearWeights> weights = three(GetParam());
   torch::autograd::backward({linears(x, weights)[2]}, {grad});
-  const at::Tensor of_x = x.grad().clone(), of_a = weights[2].lora.a_ri.grad().clone(), of_b = weights[2].lora.b_or.grad().clone();
+  const at::Tensor of_x = x.grad().clone(), of_a = weights[2].lora.a_ri.grad().clone(),
+                   of_b = weights[2].lora.b_or.grad().clone();
   x.mutable_grad() = at::Tensor();
   for (const LinearWeights& one : {weights[0], weights[2]}) {
     one.lora.a_ri.grad().fill_(1);

@@ -80,14 +80,17 @@ std::vector<at::Tensor> outputs_and_gradients(const std::vector<at::Tensor>& val
   for (const at::Tensor& value : values) leaves.push_back(value.detach().clone().requires_grad_(true));
   const NormalisedSum result = norm(leaves[0], leaves[1], leaves[2]);
   const at::Tensor grads = at::linspace(-1, 1, 2 * result.y.numel()).to(result.y.scalar_type());
-  const auto grad = [&](std::int64_t i) { return grads.narrow(0, i * result.y.numel(), result.y.numel()).view(result.y.sizes()); };
+  const auto grad = [&](std::int64_t i) {
+    return grads.narrow(0, i * result.y.numel(), result.y.numel()).view(result.y.sizes());
+  };
   torch::autograd::backward({result.sum, result.y}, {grad(0), grad(1)});
   return {result.sum.detach(), result.y.detach(), leaves[0].grad(), leaves[1].grad(), leaves[2].grad()};
 }
 
 TEST_P(Ops, AddRmsNormHasTheBitsOfAnAdditionAndANorm) {
   for (const std::int64_t hidden : {5, 32, 72}) {
-    const std::vector<at::Tensor> values = {leaf({3, 50, hidden}, dtype()), leaf({3, 50, hidden}, dtype()), leaf({hidden}, dtype())};
+    const std::vector<at::Tensor> values = {leaf({3, 50, hidden}, dtype()), leaf({3, 50, hidden}, dtype()),
+                                            leaf({hidden}, dtype())};
     const auto fused = outputs_and_gradients(values, [](const auto& x, const auto& residual, const auto& weight) {
       return add_rms_norm(x, residual, weight, 1e-5);
     });
@@ -95,7 +98,8 @@ TEST_P(Ops, AddRmsNormHasTheBitsOfAnAdditionAndANorm) {
       const at::Tensor sum = x + residual;
       return NormalisedSum{sum, rms_norm(sum, weight, 1e-5)};
     });
-    for (std::size_t i = 0; i < fused.size(); ++i) EXPECT_TRUE(same_bits(fused[i], composed[i])) << hidden << ", value " << i;
+    for (std::size_t i = 0; i < fused.size(); ++i)
+      EXPECT_TRUE(same_bits(fused[i], composed[i])) << hidden << ", value " << i;
   }
 }
 
@@ -124,29 +128,32 @@ TEST_P(Ops, RotationAgreesWithRotateHalf) {
       const at::Tensor both = at::cat({angles, angles}, -1).unsqueeze(1);
       return x * both.cos() + half * both.sin();
     };
-    expect_agreement({leaf({2, 7, 3, size}, dtype())}, tolerance(),
-                     [&](const auto& in) { return rotate_heads(in[0], table); }, theirs);
+    expect_agreement(
+        {leaf({2, 7, 3, size}, dtype())}, tolerance(), [&](const auto& in) { return rotate_heads(in[0], table); },
+        theirs);
   }
 }
 
 TEST_P(Ops, GluAgreesWithSiluTimesUp) {
-  expect_agreement({leaf({3, 11, 13}, dtype()), leaf({3, 11, 13}, dtype())}, tolerance(),
-                   [](const auto& in) { return glu(in[0], in[1]); },
-                   [](const auto& in) { return at::silu(in[0]) * in[1]; });
+  expect_agreement(
+      {leaf({3, 11, 13}, dtype()), leaf({3, 11, 13}, dtype())}, tolerance(),
+      [](const auto& in) { return glu(in[0], in[1]); }, [](const auto& in) { return at::silu(in[0]) * in[1]; });
 }
 
 TEST_P(Ops, OtherActivationsAgreeWithTheirFormulas) {
   const auto leaves = [&] { return std::vector<at::Tensor>{leaf({3, 11, 13}, dtype()), leaf({3, 11, 13}, dtype())}; };
-  expect_agreement(leaves(), tolerance(), [](const auto& in) { return glu(in[0], in[1], Activation::kGeluTanh); },
-                   [](const auto& in) { return at::gelu(in[0], "tanh") * in[1]; });
+  expect_agreement(
+      leaves(), tolerance(), [](const auto& in) { return glu(in[0], in[1], Activation::kGeluTanh); },
+      [](const auto& in) { return at::gelu(in[0], "tanh") * in[1]; });
   // Some values are beyond the limits.
   std::vector<at::Tensor> wide;
   for (const at::Tensor& x : leaves()) wide.push_back((x.detach() * 6).requires_grad_(true));
-  expect_agreement(wide, tolerance(), [](const auto& in) { return glu(in[0], in[1], Activation::kClampedSwish); },
-                   [](const auto& in) {
-                     const at::Tensor gate = in[0].clamp_max(7), up = in[1].clamp(-7, 7);
-                     return gate * at::sigmoid(gate * 1.702) * (up + 1);
-                   });
+  expect_agreement(
+      wide, tolerance(), [](const auto& in) { return glu(in[0], in[1], Activation::kClampedSwish); },
+      [](const auto& in) {
+        const at::Tensor gate = in[0].clamp_max(7), up = in[1].clamp(-7, 7);
+        return gate * at::sigmoid(gate * 1.702) * (up + 1);
+      });
 }
 
 TEST_P(Ops, EmbeddingAddsTheGradientsOfATokenThatOccursOften) {

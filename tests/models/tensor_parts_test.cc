@@ -22,7 +22,8 @@ Values random_parameters(const ModelConfig& config) {
   std::int64_t number = 0;
   for (const LayerTensors& layer : tensors_of(config)) {
     // Whole numbers of halves, so that they are MXFP4's with a scale of 1, too.
-    for (const LayerTensor& tensor : layer.tensors) values[key_of(number, tensor.name)] = at::randint(-3, 4, tensor.shape, at::kFloat) / 2;
+    for (const LayerTensor& tensor : layer.tensors)
+      values[key_of(number, tensor.name)] = at::randint(-3, 4, tensor.shape, at::kFloat) / 2;
     ++number;
   }
   return values;
@@ -33,10 +34,13 @@ std::string file_name(const std::filesystem::path& folder) { return (folder / "m
 void write_file(const std::filesystem::path& path, const Values& tensors) {
   std::vector<TensorDeclaration> declarations;
   for (const auto& [name, value] : tensors) {
-    const DType dtype = value.scalar_type() == at::kByte ? DType::kUInt8 : value.scalar_type() == at::kFloat ? DType::kFloat32 : DType::kBFloat16;
+    const DType dtype = value.scalar_type() == at::kByte    ? DType::kUInt8
+                        : value.scalar_type() == at::kFloat ? DType::kFloat32
+                                                            : DType::kBFloat16;
     declarations.push_back({name, dtype, value.sizes().vec()});
   }
-  std::ranges::stable_sort(declarations, std::ranges::greater{}, [](const TensorDeclaration& tensor) { return dtype_bytes(tensor.dtype); });
+  std::ranges::stable_sort(declarations, std::ranges::greater{},
+                           [](const TensorDeclaration& tensor) { return dtype_bytes(tensor.dtype); });
   SafetensorsWriter writer = SafetensorsWriter::create(path, declarations);
   for (const TensorDeclaration& tensor : declarations) {
     const at::Tensor value = tensors.at(tensor.name).contiguous();
@@ -54,7 +58,8 @@ std::pair<at::Tensor, at::Tensor> pack(const at::Tensor& numbers) {
   return {blocks, at::full(blocks.sizes().slice(0, static_cast<std::size_t>(blocks.dim() - 1)), 127, at::kByte)};
 }
 
-// What transformers' model holds, made from ours by other means than tensor_parts.cc: [e, 2 i, h] or, with turns, gate and up in turns.
+// What transformers' model holds, made from ours by other means than tensor_parts.cc: [e, 2 i, h] or, with turns, gate
+// and up in turns.
 at::Tensor both(const at::Tensor& gate, const at::Tensor& up, bool takes_turns) {
   return takes_turns ? at::stack({gate, up}, 2).flatten(1, 2) : at::cat({gate, up}, 1);
 }
@@ -75,7 +80,9 @@ Values fused_file(const ModelConfig& config, const Values& parameters, ExpertLay
       const at::Tensor value = parameters.at(key_of(number, tensor.name));
       const std::string called = name_in_checkpoint(config, number, tensor.name);
       const std::string experts = called.substr(0, called.find("mlp.experts.") + 12);
-      const auto up = [&](const char* kind) { return parameters.at(key_of(number, std::string("mlp.experts.up_proj") + kind)); };
+      const auto up = [&](const char* kind) {
+        return parameters.at(key_of(number, std::string("mlp.experts.up_proj") + kind));
+      };
       if (called.find("mlp.experts.") == std::string::npos) {
         file[called] = value.to(dtype);
       } else if (called.ends_with("gate_proj.weight")) {
@@ -101,7 +108,8 @@ Values read_all(const std::filesystem::path& folder, const Values& like, at::Sca
   Values values;
   for (const auto& [key, value] : like) values[key] = at::full(value.sizes(), 99, dtype);
   for (const CheckpointTensor& tensor : checkpoint_tensors(config, find_expert_layout(config, weights))) {
-    for (const TensorPart& part : tensor.parts) read_part(weights, tensor, part, values.at(key_of(tensor.layer, part.parameter)));
+    for (const TensorPart& part : tensor.parts)
+      read_part(weights, tensor, part, values.at(key_of(tensor.layer, part.parameter)));
   }
   return values;
 }
@@ -119,7 +127,8 @@ class TensorPartsTest : public ::testing::Test {
     parameters_ = random_parameters(config_);
   }
   [[nodiscard]] WeightSource source() const {
-    return [this](std::int64_t layer, const std::string& parameter) { return parameters_.at(key_of(layer, parameter)); };
+    return
+        [this](std::int64_t layer, const std::string& parameter) { return parameters_.at(key_of(layer, parameter)); };
   }
 
   const TempDirectory directory_;
@@ -129,18 +138,22 @@ class TensorPartsTest : public ::testing::Test {
 };
 
 TEST_F(TensorPartsTest, FusedTensorsAreReadIntoParametersAndWrittenAsTheyWere) {
-  const std::vector<std::pair<json, ExpertLayout>> cases = {{tiny_moe_json(), ExpertLayout::kFused}, {tiny_gpt_oss_json(), ExpertLayout::kInterleaved}};
+  const std::vector<std::pair<json, ExpertLayout>> cases = {{tiny_moe_json(), ExpertLayout::kFused},
+                                                            {tiny_gpt_oss_json(), ExpertLayout::kInterleaved}};
   int number = 0;
   for (auto [config, layout] : cases) {
     config["tie_word_embeddings"] = false;
     for (const at::ScalarType stored : {at::kFloat, at::kBFloat16}) {
-      const auto given = directory_.file("given" + std::to_string(++number)), written = directory_.file("written" + std::to_string(number));
+      const auto given = directory_.file("given" + std::to_string(++number)),
+                 written = directory_.file("written" + std::to_string(number));
       write_config(given, config);
       const Values file = fused_file(config_, parameters_, layout, stored);
       write_file(file_name(given), file);
-      for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) expect_same(read_all(given, parameters_, dtype), parameters_);
+      for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf})
+        expect_same(read_all(given, parameters_, dtype), parameters_);
       export_checkpoint(given, written, source());
-      for (const auto& [name, value] : read_safetensors(file_name(written))) EXPECT_TRUE(same_bits(value, file.at(name))) << name;
+      for (const auto& [name, value] : read_safetensors(file_name(written)))
+        EXPECT_TRUE(same_bits(value, file.at(name))) << name;
       std::ifstream a(file_name(given), std::ios::binary), b(file_name(written), std::ios::binary);
       EXPECT_EQ(std::string(std::istreambuf_iterator<char>(a), {}), std::string(std::istreambuf_iterator<char>(b), {}));
     }
@@ -152,7 +165,8 @@ TEST_F(TensorPartsTest, PackedExpertsAreExpandedAndWrittenAsBf16) {
   config["quantization_config"] = {{"quant_method", "mxfp4"}};
   write_config(given_, config);
   write_file(file_name(given_), fused_file(config_, parameters_, ExpertLayout::kMxfp4, at::kBFloat16));
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) expect_same(read_all(given_, parameters_, dtype), parameters_);
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16})
+    expect_same(read_all(given_, parameters_, dtype), parameters_);
   export_checkpoint(given_, written_, source());
   const Values expected = fused_file(config_, parameters_, ExpertLayout::kInterleaved, at::kBFloat16);
   const Values found = read_safetensors(file_name(written_));
@@ -170,7 +184,8 @@ TEST_F(TensorPartsTest, PairsOfExpertsAreMergedIntoEveryLayout) {
   const TrainedParts parts{.lora = {.rank = 2, .alpha = 3, .targets = "up_proj,down_proj", .on_experts = true}};
   int number = 0;
   for (const auto& [config, layout, written_as] : cases) {
-    const auto given = directory_.file("given" + std::to_string(++number)), written = directory_.file("written" + std::to_string(number));
+    const auto given = directory_.file("given" + std::to_string(++number)),
+               written = directory_.file("written" + std::to_string(number));
     write_config(given, config);
     write_file(file_name(given), fused_file(config_, parameters_, layout, at::kBFloat16));
     Values merged = parameters_;
@@ -184,7 +199,8 @@ TEST_F(TensorPartsTest, PairsOfExpertsAreMergedIntoEveryLayout) {
     for (auto& [key, value] : merged) {
       if (!key.ends_with("up_proj.weight") && !key.ends_with("down_proj.weight")) continue;
       const std::string linear = key.substr(0, key.rfind('.'));
-      value = value + 1.5 * at::matmul(parameters_.at(linear + ".lora_B.weight"), parameters_.at(linear + ".lora_A.weight"));
+      value = value +
+              1.5 * at::matmul(parameters_.at(linear + ".lora_B.weight"), parameters_.at(linear + ".lora_A.weight"));
     }
     export_checkpoint(given, written, source(), parts);
     const Values found = read_safetensors(file_name(written));

@@ -1,4 +1,5 @@
-// LibTorch's own kernels on a GPU, as the models call them, beside fp64 on the CPU: what an emulation of our kernels cannot show.
+// LibTorch's own kernels on a GPU, as the models call them, beside fp64 on the CPU: what an emulation of our kernels
+// cannot show.
 #include <ATen/Context.h>
 #include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -65,17 +66,21 @@ using Attend = at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Te
 TEST_P(TorchOnGpu, PackedDocumentsAreWhatEachIsAlone) {
   const auto random = [](std::int64_t heads) { return at::randn({3, 200, heads, 64}).to(GetParam()); };
   const std::vector<at::Tensor> values = {random(4), random(2), random(2)};
-  const at::Tensor documents = at::tensor({64, 1, 0, 63, 65, 5, 130, 0, 0, 0, 0, 0, 0, 200, 0, 0, 0, 0}, at::kLong).view({3, 6});
+  const at::Tensor documents =
+      at::tensor({64, 1, 0, 63, 65, 5, 130, 0, 0, 0, 0, 0, 0, 200, 0, 0, 0, 0}, at::kLong).view({3, 6});
   const auto with = [&](Attend attend, at::DeviceType device, at::ScalarType dtype) {
     const at::Tensor there = documents.to(device);
-    return results_of(values, device, dtype, [&](const auto& leaves) { return attend(leaves[0], leaves[1], leaves[2], {.documents_bk = there}); });
+    return results_of(values, device, dtype, [&](const auto& leaves) {
+      return attend(leaves[0], leaves[1], leaves[2], {.documents_bk = there});
+    });
   };
   const Results expected = with(attention_by_libtorch, at::kCPU, at::kDouble);
   const Results packed = with(gpu_attention, kDevice, GetParam());
   expect_near(packed, expected, tolerance(), "all at once");
   expect_near(with(attention_by_libtorch, kDevice, GetParam()), expected, tolerance(), "by each");
   const Results again = with(gpu_attention, kDevice, GetParam());
-  for (std::size_t i = 0; i < packed.size(); ++i) EXPECT_TRUE(same_bits(again[i], packed[i])) << "another time, value " << i;
+  for (std::size_t i = 0; i < packed.size(); ++i)
+    EXPECT_TRUE(same_bits(again[i], packed[i])) << "another time, value " << i;
 }
 
 // Windows and sinks, with documents and without: bf16 and fp16 by the flash kernel, fp32 by whole scores.
@@ -86,22 +91,26 @@ TEST_P(TorchOnGpu, WindowsAndSinksAreWhatTheFormulaSays) {
   for (const bool packed : {false, true}) {
     for (const std::int64_t window : {0, 1, 33, 500}) {
       const auto with = [&](Attend attend, at::DeviceType device, at::ScalarType dtype) {
-        AttentionRule rule{.scale = 0.2, .window = window, .documents_bk = packed ? documents.to(device) : at::Tensor()};
+        AttentionRule rule{
+            .scale = 0.2, .window = window, .documents_bk = packed ? documents.to(device) : at::Tensor()};
         return results_of(values, device, dtype, [&](const auto& leaves) {
           rule.sinks_n = leaves[3];
           return attend(leaves[0], leaves[1], leaves[2], rule);
         });
       };
       SCOPED_TRACE("window " + std::to_string(window) + (packed ? ", documents" : ""));
-      expect_near(with(gpu_attention, kDevice, GetParam()), with(attention_by_libtorch, at::kCPU, at::kDouble), tolerance(), "attention");
+      expect_near(with(gpu_attention, kDevice, GetParam()), with(attention_by_libtorch, at::kCPU, at::kDouble),
+                  tolerance(), "attention");
     }
   }
 }
 
 // Experts without rows at the beginning, in the middle and at the end; one with all.
 TEST_P(TorchOnGpu, GroupedProductsOfExpertsWithoutRowsHaveNoGradient) {
-  for (const std::vector<std::int64_t>& counts : {std::vector<std::int64_t>{0, 40, 0, 0, 88, 1, 0}, {129, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 129}}) {
-    const at::Tensor rows = at::tensor(counts, at::kLong), experts = at::repeat_interleave(at::arange(7, at::kLong), rows);
+  for (const std::vector<std::int64_t>& counts :
+       {std::vector<std::int64_t>{0, 40, 0, 0, 88, 1, 0}, {129, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 129}}) {
+    const at::Tensor rows = at::tensor(counts, at::kLong),
+                     experts = at::repeat_interleave(at::arange(7, at::kLong), rows);
     const std::vector<at::Tensor> values = {at::randn({129, 64}).to(GetParam()), at::randn({7, 48, 64}).to(GetParam())};
     const Results expected = results_of(values, at::kCPU, at::kDouble, [&](const auto& leaves) {
       return at::einsum("nh,noh->no", {leaves[0], leaves[1].index_select(0, experts)});
@@ -110,11 +119,13 @@ TEST_P(TorchOnGpu, GroupedProductsOfExpertsWithoutRowsHaveNoGradient) {
     const bool libtorch_groups = table_.libtorch_groups_bf16;
     for (const bool ours : {false, true}) {
       table_.libtorch_groups_bf16 = libtorch_groups && !ours;
-      const Results actual =
-          results_of(values, kDevice, GetParam(), [&](const auto& leaves) { return grouped_linear(leaves[0], leaves[1], there); });
+      const Results actual = results_of(
+          values, kDevice, GetParam(), [&](const auto& leaves) { return grouped_linear(leaves[0], leaves[1], there); });
       expect_near(actual, expected, tolerance(), ours ? "by our kernel" : "by the kernel that a worker takes");
       for (std::size_t i = 0; i < counts.size(); ++i) {
-        if (counts[i] == 0) { EXPECT_TRUE(actual[2][static_cast<std::int64_t>(i)].eq(0).all().item<bool>()) << "expert " << i; }
+        if (counts[i] == 0) {
+          EXPECT_TRUE(actual[2][static_cast<std::int64_t>(i)].eq(0).all().item<bool>()) << "expert " << i;
+        }
       }
     }
     table_.libtorch_groups_bf16 = libtorch_groups;
@@ -123,8 +134,10 @@ TEST_P(TorchOnGpu, GroupedProductsOfExpertsWithoutRowsHaveNoGradient) {
 
 // LibTorch makes an error of all that waits for the GPU, such as numbers of rows that are copied to the host.
 TEST_P(TorchOnGpu, GroupedProductsAndTheirGradientsWaitForNothing) {
-  const at::Tensor x = at::randn({129, 64}).to(kDevice, GetParam()).requires_grad_(true), grad = at::randn({129, 48}).to(kDevice, GetParam());
-  const at::Tensor weight = at::randn({3, 48, 64}).to(kDevice, GetParam()).requires_grad_(true), counts = at::tensor({40, 0, 89}, at::kLong).to(kDevice);
+  const at::Tensor x = at::randn({129, 64}).to(kDevice, GetParam()).requires_grad_(true),
+                   grad = at::randn({129, 48}).to(kDevice, GetParam());
+  const at::Tensor weight = at::randn({3, 48, 64}).to(kDevice, GetParam()).requires_grad_(true),
+                   counts = at::tensor({40, 0, 89}, at::kLong).to(kDevice);
   weight.set_grad_dtype(at::kFloat);
   weight.mutable_grad() = at::zeros(weight.sizes(), weight.options().dtype(at::kFloat).requires_grad(false));
   torch::autograd::backward({grouped_linear(x, weight, counts)}, {grad});  // first launches load modules, which waits

@@ -16,7 +16,8 @@ constexpr auto kStable = LearningRateSchedule::kWarmupStableDecay;
 
 TEST(LearningRateTest, RisesLinearlyOverTheWarmUp) {
   for (const auto schedule : {kConstant, kLinear, kCosine, kStable}) {
-    const LearningRate rate{.schedule = schedule, .peak = 0.5, .minimum = 0.125, .warmup_steps = 4, .decay_steps = 10, .max_steps = 100};
+    const LearningRate rate{
+        .schedule = schedule, .peak = 0.5, .minimum = 0.125, .warmup_steps = 4, .decay_steps = 10, .max_steps = 100};
     EXPECT_EQ(rate.at(1), 0.125);
     EXPECT_EQ(rate.at(2), 0.25);
     EXPECT_EQ(rate.at(3), 0.375);
@@ -55,7 +56,8 @@ TEST(LearningRateTest, FallsAsHalfACosine) {
 }
 
 TEST(LearningRateTest, StaysAndFallsInTheLastSteps) {
-  const LearningRate rate{.schedule = kStable, .peak = 1.0, .minimum = 0.2, .warmup_steps = 5, .decay_steps = 4, .max_steps = 20};
+  const LearningRate rate{
+      .schedule = kStable, .peak = 1.0, .minimum = 0.2, .warmup_steps = 5, .decay_steps = 4, .max_steps = 20};
   EXPECT_EQ(rate.at(6), 1.0);
   EXPECT_EQ(rate.at(17), 1.0);
   EXPECT_DOUBLE_EQ(rate.at(18), 0.8);
@@ -73,7 +75,8 @@ TEST(LearningRateTest, TheLastStepTrainsWhateverTheSchedule) {
   for (const auto schedule : {kConstant, kLinear, kCosine, kStable}) {
     for (const std::int64_t max_steps : {1, 2, 3, 1000}) {
       for (const std::int64_t warmup_steps : {std::int64_t{0}, std::int64_t{1}, max_steps}) {
-        const LearningRate rate{.schedule = schedule, .peak = 2.0, .warmup_steps = warmup_steps, .decay_steps = 2, .max_steps = max_steps};
+        const LearningRate rate{
+            .schedule = schedule, .peak = 2.0, .warmup_steps = warmup_steps, .decay_steps = 2, .max_steps = max_steps};
         EXPECT_GT(rate.at(max_steps), 0.0) << max_steps << " steps, " << warmup_steps << " of warm-up";
         EXPECT_LE(rate.at(max_steps), 2.0);
       }

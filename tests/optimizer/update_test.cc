@@ -26,7 +26,9 @@ constexpr AdamW kSettings = {.learning_rate = 1e-2, .beta1 = 0.9, .beta2 = 0.95,
 class Numbers {
  public:
   Numbers(DType dtype, std::size_t num_elements, std::size_t offset)
-      : dtype_(dtype), num_bytes_(num_elements * dtype_bytes(dtype)), start_(offset * dtype_bytes(dtype)),
+      : dtype_(dtype),
+        num_bytes_(num_elements * dtype_bytes(dtype)),
+        start_(offset * dtype_bytes(dtype)),
         lines_((start_ + num_bytes_) / sizeof(Line) + 1) {}
 
   [[nodiscard]] void* data() { return lines_.data()->bytes.data() + start_; }
@@ -71,8 +73,11 @@ struct Shape {
 // A weight group with numbers of many magnitudes, zeros and denormals among them, from a fixed seed.
 struct Group {
   explicit Group(const Shape& its_shape)
-      : shape(its_shape), old_master(DType::kFloat32, shape.num_elements, shape.offset),
-        master(old_master), m(old_master), v(old_master),
+      : shape(its_shape),
+        old_master(DType::kFloat32, shape.num_elements, shape.offset),
+        master(old_master),
+        m(old_master),
+        v(old_master),
         working(shape.working, shape.num_elements, shape.offset) {
     std::mt19937 random(static_cast<unsigned>(shape.num_elements * 64 + shape.offset));
     std::normal_distribution<float> normal;
@@ -99,9 +104,13 @@ struct Group {
     return {.uses = uses.data(), .num_uses = uses.size(), .dtype = shape.gradient, .num_elements = shape.num_elements};
   }
   GroupState state() {
-    return {.old_master = shape.two_masters ? old_master.floats() : master.floats(), .master = master.floats(),
-            .m = m.floats(), .v = v.floats(), .working = shape.has_working ? working.data() : nullptr,
-            .working_dtype = shape.working, .num_elements = shape.num_elements};
+    return {.old_master = shape.two_masters ? old_master.floats() : master.floats(),
+            .master = master.floats(),
+            .m = m.floats(),
+            .v = v.floats(),
+            .working = shape.has_working ? working.data() : nullptr,
+            .working_dtype = shape.working,
+            .num_elements = shape.num_elements};
   }
   [[nodiscard]] bool same_bits(const Group& other) const {
     return old_master.same_bits(other.old_master) && master.same_bits(other.master) && m.same_bits(other.m) &&
@@ -185,9 +194,10 @@ TEST(AdamW, EveryInstructionSetDoesTheArithmeticOfTheHeaderForEverySizeAndFormat
   }
 }
 
-const std::vector<UpdateRule> kOtherRules = {
-    Adam{.learning_rate = 1e-2, .beta1 = 0.3, .weight_decay = 0.1}, Sgd{.learning_rate = 0.1, .weight_decay = 0.1},
-    Sgd{.learning_rate = 0.1, .momentum = 0.9, .dampening = 0.2}, Sgd{.learning_rate = 0.1, .momentum = 0.9, .nesterov = true}};
+const std::vector<UpdateRule> kOtherRules = {Adam{.learning_rate = 1e-2, .beta1 = 0.3, .weight_decay = 0.1},
+                                             Sgd{.learning_rate = 0.1, .weight_decay = 0.1},
+                                             Sgd{.learning_rate = 0.1, .momentum = 0.9, .dampening = 0.2},
+                                             Sgd{.learning_rate = 0.1, .momentum = 0.9, .nesterov = true}};
 
 TEST(UpdateRules, EveryInstructionSetDoesTheArithmeticOfTheHeaderForEverySizeAndFormat) {
   for (const UpdateRule& rule : kOtherRules) {
@@ -318,8 +328,8 @@ TEST(AdamW, ABeta1BelowOneHalfGoesTheOtherWayRound) {
 TEST(AdamW, TheMasterMayBeTheWorkingCopyAndMayMoveFromOneCopyToTheOther) {
   const UpdateStep step = update_step_of(kSettings, 4);
   for (const bool two_masters : {false, true}) {
-    expect_header_arithmetic({.num_elements = 999, .gradient = DType::kFloat32, .has_working = false,
-                              .two_masters = two_masters}, step);
+    expect_header_arithmetic(
+        {.num_elements = 999, .gradient = DType::kFloat32, .has_working = false, .two_masters = two_masters}, step);
   }
 }
 
@@ -473,10 +483,12 @@ TEST(RoundGradient, HasTheBitsOfRoundingAndOfTheSumOfSquares) {
     std::vector<float> rounded(size), expected(size);
     std::vector<double> partial_sums(num_partial_sums(size));
     const double squares = round_gradient(sums.data(), rounded.data(), dtype, size, partial_sums, team);
-    kPortableUpdateKernels.skip({.old_master = sums.data(), .working = expected.data(), .working_dtype = dtype, .num_elements = size}, 0, size);
+    kPortableUpdateKernels.skip(
+        {.old_master = sums.data(), .working = expected.data(), .working_dtype = dtype, .num_elements = size}, 0, size);
     EXPECT_EQ(std::memcmp(rounded.data(), expected.data(), size * sizeof(float)), 0);
     const void* const use = expected.data();
-    EXPECT_EQ(squares, sum_of_squares({.uses = &use, .num_uses = 1, .dtype = dtype, .num_elements = size}, partial_sums, team));
+    EXPECT_EQ(squares,
+              sum_of_squares({.uses = &use, .num_uses = 1, .dtype = dtype, .num_elements = size}, partial_sums, team));
   }
 }
 
@@ -487,11 +499,16 @@ TEST(UpdateGroupDeathTest, NoPassTakesADTypeThatWorkersDoNotComputeIn) {
   for (const UpdateKernels* kernels : usable_update_kernels()) {
     for (const DType dtype : {DType::kFloat64, DType::kInt16, DType::kBool}) {
       const GroupGradients gradients{.uses = &use, .num_uses = 1, .dtype = dtype, .num_elements = 16};
-      const GroupState state{.old_master = floats.data(), .master = sums.data(), .working = sums.data(), .working_dtype = dtype, .num_elements = 16};
+      const GroupState state{.old_master = floats.data(),
+                             .master = sums.data(),
+                             .working = sums.data(),
+                             .working_dtype = dtype,
+                             .num_elements = 16};
       EXPECT_DEATH(kernels->add(sums.data(), gradients, 0, 16), "dtype.*does not hold") << kernels->name;
       EXPECT_DEATH(kernels->squares(gradients, 0, 16, lanes.data()), "dtype.*does not hold") << kernels->name;
       EXPECT_DEATH(kernels->skip(state, 0, 16), "dtype.*does not hold") << kernels->name;
-      EXPECT_DEATH(kernels->update(state, gradients, {.kind = UpdateKind::kPlain}, 0, 16), "dtype.*does not hold") << kernels->name;
+      EXPECT_DEATH(kernels->update(state, gradients, {.kind = UpdateKind::kPlain}, 0, 16), "dtype.*does not hold")
+          << kernels->name;
     }
   }
 }
@@ -524,7 +541,8 @@ TEST(UpdateRules, AgreeWithPyTorchToTheLastBitsOfFp32) {
       // Where the weight decay or a new gradient takes away most of a sum, its last bits are those of its terms.
       double terms = std::fabs(golden.m[i]);
       if (!std::holds_alternative<AdamW>(golden.rule)) terms += std::fabs(step_1.coupled_decay * kStart[i]);
-      if (std::holds_alternative<Sgd>(golden.rule)) terms += std::fabs(kGradients[4 * kNumElements + static_cast<int>(i)]);
+      if (std::holds_alternative<Sgd>(golden.rule))
+        terms += std::fabs(kGradients[4 * kNumElements + static_cast<int>(i)]);
       EXPECT_NEAR(m[i], golden.m[i], 4e-7 * terms) << place;
       EXPECT_NEAR(v[i], golden.v[i], 4e-7 * std::fabs(golden.v[i])) << place;
     }

@@ -1,16 +1,18 @@
-// model_values float32|bfloat16 [--gpu] CASE...: for each folder, which holds a model and inputs.safetensors {ids, labels, divisor, and
-// maybe documents: roundpipe/models.h; maybe z_loss, its coefficient}, writes what our layers compute to values-DTYPE.safetensors:
-// "logits", "loss", where they are trained "z_loss" and "aux_loss", and the gradient of each tensor of the model's files under the tensor's
-// name. All of it fp32. The weights as the layers have them are
-// exported to exported-DTYPE. Where the folder has an adapter (adapter/), the gradients are those of its tensors under their names there,
-// what is exported has it in its weights, and the adapter by itself is written to adapter-DTYPE.
+// model_values float32|bfloat16 [--gpu] CASE...: for each folder, which holds a model and inputs.safetensors {ids,
+// labels, divisor, and maybe documents: roundpipe/models.h; maybe z_loss, its coefficient}, writes what our layers
+// compute to values-DTYPE.safetensors: "logits", "loss", where they are trained "z_loss" and "aux_loss", and the
+// gradient of each tensor of the model's files under the tensor's name. All of it fp32. The weights as the layers have
+// them are exported to exported-DTYPE. Where the folder has an adapter (adapter/), the gradients are those of its
+// tensors under their names there, what is exported has it in its weights, and the adapter by itself is written to
+// adapter-DTYPE.
 //
-// model_values greedy CASE...: in fp32, the rows of ids are continued, the likeliest token at a time, by a forward over all tokens so far; what
-// follows them is written to greedy.safetensors as "tokens" (fp32, too), and the model is exported to exported-greedy.
+// model_values greedy CASE...: in fp32, the rows of ids are continued, the likeliest token at a time, by a forward over
+// all tokens so far; what follows them is written to greedy.safetensors as "tokens" (fp32, too), and the model is
+// exported to exported-greedy.
 //
-// With --gpu it computes on a GPU (place.h) and exports nothing. The error of a case that fails is written to values-DTYPE.error, and the next
-// cases are computed. Exit code 1: some cases failed; 3: one failed and left a GPU that computes nothing any more, so that the cases after it
-// were not tried.
+// With --gpu it computes on a GPU (place.h) and exports nothing. The error of a case that fails is written to
+// values-DTYPE.error, and the next cases are computed. Exit code 1: some cases failed; 3: one failed and left a GPU
+// that computes nothing any more, so that the cases after it were not tried.
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
@@ -75,7 +77,8 @@ void add_gradients(const std::vector<CheckpointTensor>& tensors, std::vector<Bou
       continue;
     }
     std::vector<at::Tensor> experts;
-    for (std::int64_t expert = 0; expert < tensor.shape.front(); ++expert) experts.push_back(assemble(tensor, expert, at::kFloat, source));
+    for (std::int64_t expert = 0; expert < tensor.shape.front(); ++expert)
+      experts.push_back(assemble(tensor, expert, at::kFloat, source));
     values[tensor.name] = at::stack(experts);
   }
 }
@@ -133,10 +136,12 @@ Values values_of(const std::filesystem::path& folder, const std::string& dtype_t
     add_gradients(adapter_tensors(config, parts), layers, values);
     return values;
   }
-  add_gradients(checkpoint_tensors(config, written_layout(find_expert_layout(config, WeightFiles::open(folder)))), layers, values);
+  add_gradients(checkpoint_tensors(config, written_layout(find_expert_layout(config, WeightFiles::open(folder)))),
+                layers, values);
   if (config.tied_head) {
     for (const NamedParameter& parameter : layers.back().parameters()) {
-      if (parameter.name == kHeadTensor) values.at(embedding_in_checkpoint(config)).add_(parameter.value.grad().to(at::kCPU));
+      if (parameter.name == kHeadTensor)
+        values.at(embedding_in_checkpoint(config)).add_(parameter.value.grad().to(at::kCPU));
     }
   }
   return values;

@@ -7,11 +7,14 @@ namespace rp::models {
 
 namespace {
 
-constexpr std::uint64_t kMemoryBytes = std::uint64_t{4} << 30;  // the models are small; the rest stays free for other processes
+constexpr std::uint64_t kMemoryBytes = std::uint64_t{4}
+                                       << 30;  // the models are small; the rest stays free for other processes
 
 class PluginPlace : public Place {
  public:
-  explicit PluginPlace(std::unique_ptr<PluginDevice> plugin) : plugin_(std::move(plugin)) { plugin_->torch_device().enter_thread(1); }
+  explicit PluginPlace(std::unique_ptr<PluginDevice> plugin) : plugin_(std::move(plugin)) {
+    plugin_->torch_device().enter_thread(1);
+  }
   [[nodiscard]] c10::Device device() const override { return plugin_->torch_device().device(); }
 
  private:

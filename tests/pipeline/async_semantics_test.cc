@@ -1,5 +1,5 @@
-// What `asynchronous` means: the gradients of a step are computed with the weights of the step before last, and nothing else
-// is different. Shown against a plain loop whose gradients wait in a queue before they are applied.
+// What `asynchronous` means: the gradients of a step are computed with the weights of the step before last, and nothing
+// else is different. Shown against a plain loop whose gradients wait in a queue before they are applied.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -38,14 +38,16 @@ std::vector<Examples> batches(int count) {
 }
 
 struct Trained {
-  std::vector<double> losses;     // of each round
-  std::vector<Weights> weights;   // after each step
+  std::vector<double> losses;    // of each round
+  std::vector<Weights> weights;  // after each step
 };
 
 // The plain loop
 
 // As a copy: how a matrix product rounds depends on where its operands begin in memory.
-at::Tensor part_of(const at::Tensor& batch, int m) { return batch.tensor_split(kMicrobatches)[static_cast<std::size_t>(m)].clone(); }
+at::Tensor part_of(const at::Tensor& batch, int m) {
+  return batch.tensor_split(kMicrobatches)[static_cast<std::size_t>(m)].clone();
+}
 
 // Adds the gradients of a batch at these weights; returns its loss.
 double add_gradients(const Weights& weights, const Examples& batch, Weights& gradients) {
@@ -57,7 +59,8 @@ double add_gradients(const Weights& weights, const Examples& batch, Weights& gra
   double total = 0;
   for (int m = 0; m < kMicrobatches; ++m) {
     at::Tensor x = part_of(batch.x, m);
-    for (std::size_t layer = 0; layer < kLayers; ++layer) x = x + torch::tanh(at::linear(x, leaves[2 * layer], leaves[2 * layer + 1]));
+    for (std::size_t layer = 0; layer < kLayers; ++layer)
+      x = x + torch::tanh(at::linear(x, leaves[2 * layer], leaves[2 * layer + 1]));
     const at::Tensor loss = mean_square(x, part_of(batch.y, m));
     loss.backward();
     total += loss.item<double>();
@@ -70,7 +73,8 @@ double add_gradients(const Weights& weights, const Examples& batch, Weights& gra
 Trained train_plainly(const Weights& initial, int rounds_per_step, int delay) {
   const std::vector<Examples> data = batches(kSteps * rounds_per_step);
   std::vector<reference::Parameter> parameters;
-  for (const at::Tensor& value : initial) parameters.push_back({"", value.clone(), at::zeros_like(value), at::zeros_like(value), {}});
+  for (const at::Tensor& value : initial)
+    parameters.push_back({"", value.clone(), at::zeros_like(value), at::zeros_like(value), {}});
   const auto weights = [&] {
     Weights result;
     for (const reference::Parameter& parameter : parameters) result.push_back(parameter.master.clone());
@@ -86,7 +90,8 @@ Trained train_plainly(const Weights& initial, int rounds_per_step, int delay) {
         result.losses.push_back(add_gradients(weights(), data[result.losses.size()], gradients));
       }
     }
-    for (std::size_t i = 0; i < parameters.size(); ++i) reference::adamw(parameters[i], waiting.front()[i], kRule, step);
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      reference::adamw(parameters[i], waiting.front()[i], kRule, step);
     waiting.pop_front();
     result.weights.push_back(weights());
   }
@@ -98,7 +103,10 @@ Trained train_plainly(const Weights& initial, int rounds_per_step, int delay) {
 struct PipelineRun {
   PipelineRun(int rounds_per_step, bool asynchronous, const char* plan)
       : pipeline(session, Model{layer<Block>(), layer<Block>(), layer<Block>()}, loss("mean square", mean_square),
-                 {.num_microbatches = kMicrobatches, .plan = plan, .rounds_per_step = rounds_per_step, .asynchronous = asynchronous}) {
+                 {.num_microbatches = kMicrobatches,
+                  .plan = plan,
+                  .rounds_per_step = rounds_per_step,
+                  .asynchronous = asynchronous}) {
     at::set_num_threads(1);
     session.start();
   }
@@ -154,9 +162,13 @@ void expect_delay(bool asynchronous, int delay) {
   }
 }
 
-TEST(AsyncSemantics, AnAsynchronousStepAppliesGradientsThatAreOneStepLate) { expect_delay(/*asynchronous=*/true, /*delay=*/1); }
+TEST(AsyncSemantics, AnAsynchronousStepAppliesGradientsThatAreOneStepLate) {
+  expect_delay(/*asynchronous=*/true, /*delay=*/1);
+}
 
-TEST(AsyncSemantics, ASynchronousStepAppliesGradientsOfItsOwnWeights) { expect_delay(/*asynchronous=*/false, /*delay=*/0); }
+TEST(AsyncSemantics, ASynchronousStepAppliesGradientsOfItsOwnWeights) {
+  expect_delay(/*asynchronous=*/false, /*delay=*/0);
+}
 
 TEST(AsyncSemantics, EachDelayGivesOtherLossesFromTheFirstRoundThatItReaches) {
   const Weights initial = PipelineRun(1, false, "fused 0-2").weights();

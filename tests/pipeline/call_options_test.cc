@@ -1,5 +1,5 @@
-// What a call may choose, where its effect is seen in a test of its own: how outputs are merged, whether random numbers and
-// gradients are the runtime's business.
+// What a call may choose, where its effect is seen in a test of its own: how outputs are merged, whether random numbers
+// and gradients are the runtime's business.
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,9 @@ namespace {
 
 // Two microbatches of 2 and 1 samples: features first, labels behind each other, a loss, a count, and nothing.
 std::vector<Tensors> two_microbatches() {
-  return {{at::arange(6).view({3, 2}), at::arange(2), at::scalar_tensor(1.0), at::scalar_tensor(5, at::kLong), {}},
-          {at::arange(6, 9).view({3, 1}), at::arange(2, 3), at::scalar_tensor(4.0), at::scalar_tensor(5, at::kLong), {}}};
+  return {
+      {at::arange(6).view({3, 2}), at::arange(2), at::scalar_tensor(1.0), at::scalar_tensor(5, at::kLong), {}},
+      {at::arange(6, 9).view({3, 1}), at::arange(2, 3), at::scalar_tensor(4.0), at::scalar_tensor(5, at::kLong), {}}};
 }
 
 TEST(Merge, ConcatenatesAlongTheNamedDimensionsAveragesScalarsAndKeepsWhatIsEqualOrAbsent) {
@@ -54,8 +55,10 @@ TEST(Merge, RefusesWhatCannotBecomeOneByItsNumber) {
   };
   EXPECT_THAT(error({{one}, {one}}, {0, 0}), testing::HasSubstr("2 tensors, but there are 1"));
   EXPECT_THAT(error({{one}, {one}}, {1}), testing::HasSubstr("output 0"));
-  EXPECT_THAT(error({{one, one}, {one, wide}}), testing::HasSubstr("output 1 of the microbatches cannot be merged: it has 1 dimensions"));
-  EXPECT_THAT(error({{one, {}}, {one, one}}), testing::HasSubstr("output 1 of the microbatches cannot be merged: it is absent from some"));
+  EXPECT_THAT(error({{one, one}, {one, wide}}),
+              testing::HasSubstr("output 1 of the microbatches cannot be merged: it has 1 dimensions"));
+  EXPECT_THAT(error({{one, {}}, {one, one}}),
+              testing::HasSubstr("output 1 of the microbatches cannot be merged: it is absent from some"));
   EXPECT_THAT(error({{number}, {number + 1}}), testing::HasSubstr("a number that differs"));
   EXPECT_THAT(error({{one}, {one, one}}), testing::HasSubstr("one microbatch gave 1 outputs, another 2"));
 }
@@ -79,11 +82,14 @@ struct NoiseRun {
     return pipeline.forward_backward(at::arange(32, at::kFloat).view({8, 4}), at::ones({8, 4}), options).loss();
   }
   Session session{0, nullptr};
-  Pipeline pipeline{session, {layer<Noise>(), layer<Noise>()}, rp::loss("sum of products", sum_of_products), {.num_microbatches = 2}};
+  Pipeline pipeline{
+      session, {layer<Noise>(), layer<Noise>()}, rp::loss("sum of products", sum_of_products), {.num_microbatches = 2}};
 };
 
 TEST(CallOptions, RandomNumbersAreThoseOfTheRunUnlessTheyAreLeftAlone) {
-  const auto loss = [](std::uint64_t program_seed, const CallOptions& options) { return NoiseRun().loss(program_seed, options); };
+  const auto loss = [](std::uint64_t program_seed, const CallOptions& options) {
+    return NoiseRun().loss(program_seed, options);
+  };
   EXPECT_EQ(loss(1, {}), loss(2, {}));
   EXPECT_NE(loss(1, {.preserve_random_state = false}), loss(2, {.preserve_random_state = false}));
   EXPECT_EQ(loss(3, {.preserve_random_state = false}), loss(3, {.preserve_random_state = false}));
@@ -99,7 +105,8 @@ TEST(CallOptions, ACallWithoutGradientsIsAnEvaluationAndOneWithGradientsNeedsAut
   EXPECT_TRUE(trained.requires_grad());
   EXPECT_FALSE(at::equal(trained, inputs));
   const c10::NoGradGuard no_grad;
-  EXPECT_THAT(error_of([&] { (void)run.pipeline.forward(inputs, {.requires_grad = true}); }), testing::HasSubstr("autograd is switched off"));
+  EXPECT_THAT(error_of([&] { (void)run.pipeline.forward(inputs, {.requires_grad = true}); }),
+              testing::HasSubstr("autograd is switched off"));
 }
 
 }  // namespace

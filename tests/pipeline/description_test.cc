@@ -10,7 +10,8 @@ namespace {
 
 class PlainLayer : public Layer {
  public:
-  PlainLayer(std::string name, std::int64_t size) : parameters_{{std::move(name), placeholder({size, 2}, at::kFloat)}} {}
+  PlainLayer(std::string name, std::int64_t size)
+      : parameters_{{std::move(name), placeholder({size, 2}, at::kFloat)}} {}
   std::vector<NamedParameter> parameters() override { return parameters_; }
   Tensors forward(const Tensors& inputs) override { return inputs; }
 
@@ -64,7 +65,9 @@ TEST(Description, ATieThatMakesTwoParametersOfOneLayerOneIsRefused) {
   LayerSpec two = plain("C", "w", 4);
   two.make = [] {
     struct Two : Layer {
-      std::vector<NamedParameter> parameters() override { return {{"w", placeholder({4, 2}, at::kFloat)}, {"v", placeholder({4, 2}, at::kFloat)}}; }
+      std::vector<NamedParameter> parameters() override {
+        return {{"w", placeholder({4, 2}, at::kFloat)}, {"v", placeholder({4, 2}, at::kFloat)}};
+      }
       Tensors forward(const Tensors& inputs) override { return inputs; }
     };
     return std::make_unique<Two>();
@@ -86,8 +89,9 @@ TEST(Description, TheFirstLayerThatDiffersBetweenProcessesIsNamed) {
               testing::HasSubstr("layer 1 is B in the coordinator and C in this worker"));
   EXPECT_THAT(difference(Model{plain("A", "w", 5), plain("B", "w", 4)}),
               testing::HasSubstr("layer 0 (A) was given other arguments"));
-  EXPECT_THAT(error_of([&] { compare_parameters(PlainLayer("w", 5).parameters(), catalogue, 0); }, ExitCode::kUserError),
-              testing::HasSubstr("w [4, 2] in the coordinator and w [5, 2] in this worker"));
+  EXPECT_THAT(
+      error_of([&] { compare_parameters(PlainLayer("w", 5).parameters(), catalogue, 0); }, ExitCode::kUserError),
+      testing::HasSubstr("w [4, 2] in the coordinator and w [5, 2] in this worker"));
 }
 
 }  // namespace

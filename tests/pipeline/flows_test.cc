@@ -78,7 +78,8 @@ void expect_same(const std::vector<at::Tensor>& actual, const std::vector<at::Te
 // A session of one worker with one pipeline of three blocks, started.
 struct OneWorkerRun {
   explicit OneWorkerRun(Model model = {layer<Block>(4), layer<Block>(4), layer<Block>(4)}, PipelineOptions options = {})
-      : pipeline(session, std::move(model), {loss("mean square", mean_square), loss("sums", &OneWorkerRun::sums)}, with_default(options)) {
+      : pipeline(session, std::move(model), {loss("mean square", mean_square), loss("sums", &OneWorkerRun::sums)},
+                 with_default(options)) {
     at::set_num_threads(1);
     session.start();
   }
@@ -109,7 +110,8 @@ TEST(Flows, AnEvaluationGivesTheOutputsAndLeavesTheTrainingsBitsAlone) {
         const Tensors outputs = run.pipeline.forward(x);
         at::Tensor expected = x;
         const std::vector<at::Tensor> now = weights_of(run.pipeline);
-        for (const std::size_t i : {0U, 2U}) expected = expected + torch::tanh(at::linear(expected, now[i], now[i + 1]));
+        for (const std::size_t i : {0U, 2U})
+          expected = expected + torch::tanh(at::linear(expected, now[i], now[i + 1]));
         ASSERT_EQ(outputs.size(), 1U);
         EXPECT_TRUE(at::allclose(outputs[0], expected, 1e-6, 1e-6)) << "in step " << step;
         EXPECT_FALSE(outputs[0].requires_grad());
@@ -132,7 +134,8 @@ TEST(Flows, AnEvaluatedLossIsThatOfTheRoundThatFollowsAndLeavesTheTrainingsBitsA
     OneWorkerRun run({layer<Block>(4), layer<Block>(4), layer<Block>(4)});
     for (int step = 0; step < 4; ++step) {
       std::vector<RoundResult> evaluated;
-      for (int i = 0; evaluates && i < 3; ++i) evaluated.push_back(run.pipeline.evaluate(batch_of(step), batch_of(step + 50)));
+      for (int i = 0; evaluates && i < 3; ++i)
+        evaluated.push_back(run.pipeline.evaluate(batch_of(step), batch_of(step + 50)));
       const double loss = run.pipeline.forward_backward(batch_of(step), batch_of(step + 50)).loss();
       for (const RoundResult& each : evaluated) EXPECT_EQ(each.loss(), loss) << "in step " << step;
       run.pipeline.step({.learning_rate = 0.05});
@@ -212,7 +215,8 @@ TEST(Flows, OutputsThatAreDroppedFreeWhatTheirBackwardWouldNeed) {
   std::uint64_t bytes = 0;
   for (int i = 0; i < 400; ++i) {
     const Tensors dropped = run.pipeline.forward(batch_of(i, 3000));
-    const RoundResult result = run.pipeline.forward_backward(batch_of(i, 3000), batch_of(i, 3000), {.return_outputs = true});
+    const RoundResult result =
+        run.pipeline.forward_backward(batch_of(i, 3000), batch_of(i, 3000), {.return_outputs = true});
     run.pipeline.step({.learning_rate = 1e-4});
     if (i == 20) bytes = run.activation_bytes();
   }
@@ -231,7 +235,8 @@ TEST(Flows, ABackwardThatComesTwiceOrTooLateIsRefused) {
   (void)run.pipeline.forward_backward(batch_of(2), batch_of(3));
   EXPECT_THAT(error_of([&] { torch::autograd::backward({old[0].sum()}); }), testing::HasSubstr("rounds_per_step is 1"));
   run.pipeline.step({});
-  EXPECT_THAT(error_of([&] { torch::autograd::backward({old[0].sum()}); }), testing::HasSubstr("before its last step()"));
+  EXPECT_THAT(error_of([&] { torch::autograd::backward({old[0].sum()}); }),
+              testing::HasSubstr("before its last step()"));
 }
 
 TEST(Flows, PackedOutputsOfOnePipelineAreInputsAndArgumentsOfAnother) {
@@ -239,7 +244,8 @@ TEST(Flows, PackedOutputsOfOnePipelineAreInputsAndArgumentsOfAnother) {
   for (const bool packed : {false, true}) {
     at::set_num_threads(1);
     Session session(0, nullptr);
-    Pipeline teacher(session, {layer<Frozen>(4), layer<Frozen>(4)}, std::vector<Loss>{}, {.num_microbatches = 3, .name = "teacher"});
+    Pipeline teacher(session, {layer<Frozen>(4), layer<Frozen>(4)}, std::vector<Loss>{},
+                     {.num_microbatches = 3, .name = "teacher"});
     Pipeline student(session, {layer<Block>(4), layer<Block>(4)}, loss("distance", mean_square),
                      {.num_microbatches = 3, .seed = 5, .name = "student"});
     session.start();
@@ -298,7 +304,8 @@ TEST(Flows, ASavedStateKnowsNothingOfRoundsAfterTheLastStep) {
   PipelineOptions options;
   options.rounds_per_step = 2;
   const auto step = [](OneWorkerRun& run, int number) {
-    for (int round = 2 * number; round < 2 * number + 2; ++round) (void)run.pipeline.forward_backward(batch_of(round), batch_of(round + 50));
+    for (int round = 2 * number; round < 2 * number + 2; ++round)
+      (void)run.pipeline.forward_backward(batch_of(round), batch_of(round + 50));
     run.pipeline.step({.learning_rate = 0.05});
   };
   std::vector<at::Tensor> weights;
@@ -338,7 +345,8 @@ TEST(Flows, ABackwardOverOtherWeightsThatWereLoadedIsRefused) {
 TEST(Flows, SeveralTensorsAbsentOnesAndIntegersCrossBorders) {
   const Model model{layer<Several>(4), layer<Several>(4), layer<Several>(4)};
   std::vector<at::Tensor> weights;
-  for (const char* plan : {"fused 0-2", "forward 0 1 | fused 2 | backward 0-1", "forward 0-1 | fused 2 | backward 1 0"}) {
+  for (const char* plan :
+       {"fused 0-2", "forward 0 1 | fused 2 | backward 0-1", "forward 0-1 | fused 2 | backward 1 0"}) {
     PipelineOptions options;
     options.plan = plan;
     OneWorkerRun run(model, options);
@@ -367,7 +375,8 @@ TEST(Flows, ALossIsChosenPerCallAndMayGiveSeveralNumbers) {
   run.pipeline.step({});
   EXPECT_THAT(error_of([&] { (void)run.pipeline.forward_backward(x, y, {.loss = "sum"}); }),
               testing::HasSubstr("no loss 'sum' (did you mean sums?)"));
-  EXPECT_THAT(error_of([&] { (void)run.pipeline.forward_backward(x, y).outputs(); }), testing::HasSubstr("return_outputs"));
+  EXPECT_THAT(error_of([&] { (void)run.pipeline.forward_backward(x, y).outputs(); }),
+              testing::HasSubstr("return_outputs"));
 }
 
 TEST(Flows, InputsAndOutputsAreTensorsOfTheHost) {
@@ -375,7 +384,8 @@ TEST(Flows, InputsAndOutputsAreTensorsOfTheHost) {
   const at::Tensor elsewhere = batch_of(1).to(at::kMeta);
   expect_error(ExitCode::kUsage, {"input 0", "on device meta", "on the CPU"},
                [&] { (void)run.pipeline.forward_backward(elsewhere, batch_of(2)); });
-  expect_error(ExitCode::kUsage, {"on device meta", "on the CPU"}, [&] { (void)run.pipeline.forward_backward(batch_of(1), elsewhere); });
+  expect_error(ExitCode::kUsage, {"on device meta", "on the CPU"},
+               [&] { (void)run.pipeline.forward_backward(batch_of(1), elsewhere); });
   const RoundResult round = run.pipeline.forward_backward(batch_of(1), batch_of(2), {.return_outputs = true});
   EXPECT_TRUE(round.outputs().at(0).is_cpu());
   run.pipeline.step({.learning_rate = 0.05});
@@ -386,10 +396,11 @@ TEST(Flows, InputsAndOutputsAreTensorsOfTheHost) {
 TEST(Flows, GrainAndPlanOfACallChangeNoBit) {
   const Model model{layer<Block>(4), layer<Training>(), layer<Block>(4), layer<Block>(4)};
   std::vector<at::Tensor> weights;
-  const std::vector<CallOptions> all = {{},
-                                        {.recompute_grain = RecomputeGrain::kLayer},
-                                        {.plan = "forward 0-2 | fused 3 | backward 1-2 0"},
-                                        {.recompute_grain = RecomputeGrain::kLayer, .plan = "forward 0-2 | fused 3 | backward 0-2"}};
+  const std::vector<CallOptions> all = {
+      {},
+      {.recompute_grain = RecomputeGrain::kLayer},
+      {.plan = "forward 0-2 | fused 3 | backward 1-2 0"},
+      {.recompute_grain = RecomputeGrain::kLayer, .plan = "forward 0-2 | fused 3 | backward 0-2"}};
   for (const CallOptions& options : all) {
     OneWorkerRun run(model);
     for (int step = 0; step < 3; ++step) {
@@ -404,12 +415,14 @@ TEST(Flows, GrainAndPlanOfACallChangeNoBit) {
 
 TEST(Flows, ACallMayHaveAnotherNumberOfMicrobatches) {
   OneWorkerRun run;
-  const RoundResult result = run.pipeline.forward_backward(batch_of(1), batch_of(2), {.num_microbatches = 7, .return_outputs = true});
+  const RoundResult result =
+      run.pipeline.forward_backward(batch_of(1), batch_of(2), {.num_microbatches = 7, .return_outputs = true});
   EXPECT_EQ(result.packed_outputs().num_microbatches(), 7);
   run.pipeline.step({});
   for (const int wrong : {0, -3}) {
-    EXPECT_THAT(error_of([&] { (void)run.pipeline.forward_backward(batch_of(1), batch_of(2), {.num_microbatches = wrong}); }),
-                testing::HasSubstr("must be at least 1"));
+    EXPECT_THAT(
+        error_of([&] { (void)run.pipeline.forward_backward(batch_of(1), batch_of(2), {.num_microbatches = wrong}); }),
+        testing::HasSubstr("must be at least 1"));
   }
   EXPECT_THAT(error_of([&] { (void)run.pipeline.forward_backward(batch_of(1), batch_of(2), {.num_microbatches = 8}); }),
               testing::HasSubstr("a batch of 7 cannot be split into 8 microbatches"));

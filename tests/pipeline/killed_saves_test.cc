@@ -1,5 +1,5 @@
-// A process that is killed inside a save in the background: what has a name is whole, and has the bytes of a run that was not killed.
-// In a program of its own, because it forks: LibTorch must not have begun anything before.
+// A process that is killed inside a save in the background: what has a name is whole, and has the bytes of a run that
+// was not killed. In a program of its own, because it forks: LibTorch must not have begun anything before.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>

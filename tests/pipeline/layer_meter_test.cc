@@ -37,7 +37,8 @@ TEST(LayerMeter, KeepsTheMostOfAllMicrobatches) {
   device.said = {{.now = 100, .peak = 900}};
   meter.begin(2);
   EXPECT_EQ(meter.resident_bytes(), 100U);
-  device.said = {{.now = 100, .peak = 0}, {.now = 104, .peak = 150}, {.now = 104, .peak = 0}, {.now = 104, .peak = 120}};
+  device.said = {
+      {.now = 100, .peak = 0}, {.now = 104, .peak = 150}, {.now = 104, .peak = 0}, {.now = 104, .peak = 120}};
   for (int microbatch = 0; microbatch < 2; ++microbatch) {
     meter.start();
     meter.end_forward(1, ten, four);
@@ -120,7 +121,8 @@ struct TwoLayers {
   }
   [[nodiscard]] StageTask task() const { return {.command = &command, .uses = uses}; }
   [[nodiscard]] InputBlock block(BlockKind kind, int index) const {
-    TensorView view{.desc = {.dtype = DType::kFloat32, .rank = 1}, .data = reinterpret_cast<std::byte*>(values.data_ptr<float>())};
+    TensorView view{.desc = {.dtype = DType::kFloat32, .rank = 1},
+                    .data = reinterpret_cast<std::byte*>(values.data_ptr<float>())};
     view.desc.shape[0] = kElements;
     return {.kind = kind, .index = index, .tensors = {view}, .structure = {}};
   }
@@ -146,7 +148,8 @@ TEST(LayerMeter, SeesWhatEachLayerOfAStageTakes) {
     MicrobatchOutputs outputs;
     executor.clear(stage.task().uses);
     executor.begin(stage.task());
-    executor.run(stage.task(), 0, {.blocks = {stage.block(BlockKind::kActivation, 0)}, .gradient = std::nullopt}, outputs);
+    executor.run(stage.task(), 0, {.blocks = {stage.block(BlockKind::kActivation, 0)}, .gradient = std::nullopt},
+                 outputs);
     executor.end(stage.task(), totals);
     EXPECT_EQ(outputs.blocks.size(), 1U);
     EXPECT_EQ(device.num_outputs, 1);
@@ -166,7 +169,8 @@ TEST(LayerMeter, SeesWhatEachLayerOfAStageTakes) {
   }
   stage.command.phase = Phase::kBackward;
   MicrobatchOutputs outputs;
-  const MicrobatchInputs inputs{.blocks = {stage.block(BlockKind::kActivation, 0)}, .gradient = stage.block(BlockKind::kGradient, 2)};
+  const MicrobatchInputs inputs{.blocks = {stage.block(BlockKind::kActivation, 0)},
+                                .gradient = stage.block(BlockKind::kGradient, 2)};
   executor.begin(stage.task());
   executor.recompute(stage.task(), 0, inputs);
   executor.run(stage.task(), 0, inputs, outputs);

@@ -43,12 +43,17 @@ struct Promise {
 };
 
 TEST(MemoryPlan, HasThePromisedBytesPerParameterAndTheKernelAgrees) {
-  for (const Promise& promise : {Promise{at::kBFloat16, false, 1, 16}, {at::kBFloat16, true, 1, 18}, {at::kBFloat16, false, 2, 20},
-                                 {at::kFloat, false, 1, 16}, {at::kFloat, true, 1, 20}, {at::kFloat, true, 2, 24}}) {
+  for (const Promise& promise : {Promise{at::kBFloat16, false, 1, 16},
+                                 {at::kBFloat16, true, 1, 18},
+                                 {at::kBFloat16, false, 2, 20},
+                                 {at::kFloat, false, 1, 16},
+                                 {at::kFloat, true, 1, 20},
+                                 {at::kFloat, true, 2, 24}}) {
     SCOPED_TRACE(promise.bytes_per_parameter);
     Session session(0, nullptr);
-    Pipeline pipeline(session, blocks(promise.dtype), loss("mean square", mean_square),
-                      {.num_microbatches = 2, .rounds_per_step = promise.rounds_per_step, .asynchronous = promise.asynchronous});
+    Pipeline pipeline(
+        session, blocks(promise.dtype), loss("mean square", mean_square),
+        {.num_microbatches = 2, .rounds_per_step = promise.rounds_per_step, .asynchronous = promise.asynchronous});
     EXPECT_TRUE(session.memory_plan().items.empty());
     EXPECT_TRUE(pipeline.memory_plan().items.empty());
     session.start();
@@ -131,7 +136,8 @@ TEST(ParamsOn, ADirectoryGivesTheSameBitsAndSaysWhatLiesThere) {
       pipeline.step({.learning_rate = 1e-2});
     }
     for (const MemoryPlan::Item& item : session.memory_plan().items) {
-      EXPECT_EQ(item.is_in_files, in_files && item.purpose != "control" && item.purpose != "activations") << item.purpose;
+      EXPECT_EQ(item.is_in_files, in_files && item.purpose != "control" && item.purpose != "activations")
+          << item.purpose;
       EXPECT_NEAR(difference(item.measured_bytes.value(), item.bytes), 0, 0.03) << item.purpose;
     }
   }
@@ -149,7 +155,8 @@ TEST(ParamsOn, AWrongDirectoryIsOneClearErrorOfStart) {
     FAIL() << "started";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kUsage);
-    EXPECT_NE(std::string(error.what()).find("missing: No such file or directory; give a directory"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("missing: No such file or directory; give a directory"), std::string::npos)
+        << error.what();
   }
 }
 

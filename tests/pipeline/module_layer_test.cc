@@ -34,7 +34,9 @@ struct Counting : torch::nn::Module {
 };
 
 struct Frozen : torch::nn::Module {
-  Frozen() : weight(register_parameter("weight", at::full({4}, 1.5), false)), bias(register_parameter("bias", at::ones({4}))) {}
+  Frozen()
+      : weight(register_parameter("weight", at::full({4}, 1.5), false)),
+        bias(register_parameter("bias", at::ones({4}))) {}
   at::Tensor forward(at::Tensor x) { return x * weight + bias; }
   at::Tensor weight, bias;
 };
@@ -111,19 +113,21 @@ at::Tensor mean_square(at::Tensor output, at::Tensor label) { return (output - l
 
 struct Result {
   std::vector<double> losses;
-  std::vector<at::Tensor> masters;   // of trained parameters
+  std::vector<at::Tensor> masters;  // of trained parameters
   std::vector<at::Tensor> workings;
   std::vector<at::Tensor> buffers;
 };
 
-Result train(const Model& model, const std::string& plan, std::uint64_t seed, RecomputeGrain grain = RecomputeGrain::kStage) {
+Result train(const Model& model, const std::string& plan, std::uint64_t seed,
+             RecomputeGrain grain = RecomputeGrain::kStage) {
   at::set_num_threads(1);
   const ScratchDirectory scratch;
   std::ofstream(scratch.path() / "plan") << plan << "\n";
   SessionOptions options;
   options.plan = (scratch.path() / "plan").string();
   Session session(0, nullptr, options);
-  Pipeline pipeline(session, model, loss("mean square", mean_square), {.num_microbatches = 3, .recompute_grain = grain, .seed = seed});
+  Pipeline pipeline(session, model, loss("mean square", mean_square),
+                    {.num_microbatches = 3, .recompute_grain = grain, .seed = seed});
   session.start();
   Result result;
   auto random = at::make_generator<at::CPUGeneratorImpl>(3);
@@ -144,9 +148,11 @@ Result train(const Model& model, const std::string& plan, std::uint64_t seed, Re
 void expect_same(const Result& actual, const Result& expected) {
   EXPECT_EQ(actual.losses, expected.losses);
   ASSERT_EQ(actual.masters.size(), expected.masters.size());
-  for (std::size_t i = 0; i < expected.masters.size(); ++i) EXPECT_TRUE(same_bits(actual.masters[i], expected.masters[i])) << i;
+  for (std::size_t i = 0; i < expected.masters.size(); ++i)
+    EXPECT_TRUE(same_bits(actual.masters[i], expected.masters[i])) << i;
   ASSERT_EQ(actual.buffers.size(), expected.buffers.size());
-  for (std::size_t i = 0; i < expected.buffers.size(); ++i) EXPECT_TRUE(at::equal(actual.buffers[i], expected.buffers[i])) << i;
+  for (std::size_t i = 0; i < expected.buffers.size(); ++i)
+    EXPECT_TRUE(at::equal(actual.buffers[i], expected.buffers[i])) << i;
 }
 
 constexpr std::array kPlansOfThree = {"forward 0-1 | fused 2 | backward 0-1", "forward 0 1 | fused 2 | backward 1 0",
@@ -159,7 +165,8 @@ TEST(ModuleLayer, DropoutDrawsTheSameInRecomputeAndInAnyPlan) {
   for (const char* plan : {"forward 0-1 | fused 2 | backward 0-1", "forward 0 1 | fused 2 | backward 1 0"}) {
     const Result actual = train(model, plan, 1);
     EXPECT_EQ(actual.losses, expected.losses) << plan;
-    for (std::size_t i = 0; i < expected.masters.size(); ++i) EXPECT_TRUE(same_bits(actual.masters[i], expected.masters[i]));
+    for (std::size_t i = 0; i < expected.masters.size(); ++i)
+      EXPECT_TRUE(same_bits(actual.masters[i], expected.masters[i]));
   }
   EXPECT_NE(train(model, "fused 0-2", 2).losses, expected.losses) << "the seed is part of it";
 }
@@ -243,13 +250,17 @@ TEST(ModuleLayer, WhatCannotBeTrainedIsRefusedWithTheLayersName) {
   const auto plan = "forward 0 | fused 1 | backward 0";
   EXPECT_THAT(failure_of({layer<Wide>("complex"), layer<Noisy>(4)}, plan),
               testing::AllOf(testing::HasSubstr("layer 0 ("), testing::HasSubstr("omplex")));
-  EXPECT_THAT(failure_of({layer<Wide>("int"), layer<Noisy>(4)}, plan), testing::HasSubstr("an exception of unknown type"));
+  EXPECT_THAT(failure_of({layer<Wide>("int"), layer<Noisy>(4)}, plan),
+              testing::HasSubstr("an exception of unknown type"));
   const std::string shapes = failure_of({layer<Wide>("shapes"), layer<Noisy>(4)}, plan);
   EXPECT_THAT(shapes, testing::HasSubstr("layer 0 ("));
   EXPECT_THAT(shapes, testing::Not(testing::HasSubstr("\n"))) << "no C++ backtrace";
-  for (const auto& [what, message] : std::vector<std::pair<const char*, const char*>>{
-           {"in place", "changes an input in place"}, {"twice", "called twice"}, {"gradient", "requires a gradient"},
-           {"first", "is for a recompute"}, {"nothing", "saved nothing"}}) {
+  for (const auto& [what, message] :
+       std::vector<std::pair<const char*, const char*>>{{"in place", "changes an input in place"},
+                                                        {"twice", "called twice"},
+                                                        {"gradient", "requires a gradient"},
+                                                        {"first", "is for a recompute"},
+                                                        {"nothing", "saved nothing"}}) {
     EXPECT_THAT(failure_of({layer<Misusing>(what), layer<Noisy>(4)}, plan), testing::HasSubstr(message)) << what;
   }
   EXPECT_THROW((void)is_recomputing(), Error) << "outside of any layer";

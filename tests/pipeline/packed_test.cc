@@ -34,7 +34,8 @@ std::vector<std::vector<TestDocument>> documents_of(const std::vector<std::vecto
 // `rows`: tensors of at most kLength elements each; filled up.
 at::Tensor rows_of(const std::vector<at::Tensor>& rows, std::int64_t filling) {
   const at::Tensor result = at::full({static_cast<std::int64_t>(rows.size()), kLength}, filling, at::kLong);
-  for (std::size_t i = 0; i < rows.size(); ++i) result[static_cast<std::int64_t>(i)].narrow(0, 0, rows[i].numel()).copy_(rows[i]);
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    result[static_cast<std::int64_t>(i)].narrow(0, 0, rows[i].numel()).copy_(rows[i]);
   return result;
 }
 
@@ -74,28 +75,32 @@ Trained train(const TinySettings& settings, const std::vector<reference::Round>&
   TinyRun run(settings);
   Trained result;
   run.train(rounds, 0, rounds.size(), result.losses);
-  for (const ParameterState& parameter : run.pipeline().parameters()) result.masters.push_back(parameter.master.clone());
+  for (const ParameterState& parameter : run.pipeline().parameters())
+    result.masters.push_back(parameter.master.clone());
   return result;
 }
 
 TEST(PackedDocuments, TrainAsTheDocumentsApartDo) {
   at::manual_seed(8);
   std::vector<reference::Round> packed, apart;
-  for (const auto& lengths : std::vector<std::vector<std::vector<std::int64_t>>>{
-           {{5, 7}, {12}, {3, 1, 4, 2}, {11, 1}}, {{1, 11}, {6, 6}, {2, 2}, {12}}, {{4, 4, 4}, {9}, {10, 2}, {7, 3, 1}}}) {
+  for (const auto& lengths :
+       std::vector<std::vector<std::vector<std::int64_t>>>{{{5, 7}, {12}, {3, 1, 4, 2}, {11, 1}},
+                                                           {{1, 11}, {6, 6}, {2, 2}, {12}},
+                                                           {{4, 4, 4}, {9}, {10, 2}, {7, 3, 1}}}) {
     const TwoRounds rounds = rounds_of(lengths);
     packed.push_back(rounds.packed);
     apart.push_back(rounds.apart);
   }
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     // Borders between all layers: documents travel with the activations.
-    const TinySettings settings{.dtype = dtype, .options = {.num_microbatches = 3},
-                                .plan = "forward 0-0 1-1 | fused 2-3 | backward 1-1 0-0"};
+    const TinySettings settings{
+        .dtype = dtype, .options = {.num_microbatches = 3}, .plan = "forward 0-0 1-1 | fused 2-3 | backward 1-1 0-0"};
     const Trained ours = train(settings, packed), expected = train(settings, apart);
     for (std::size_t i = 0; i < packed.size(); ++i) {
       EXPECT_NEAR(ours.losses[i], expected.losses[i], (dtype == at::kFloat ? 2e-6 : 2e-3) * expected.losses[i]) << i;
     }
-    // AdamW moves each weight by about its rate whatever the gradient is: one whose sign is a matter of rounding differs.
+    // AdamW moves each weight by about its rate whatever the gradient is: one whose sign is a matter of rounding
+    // differs.
     double difference = 0, moved = 0;
     for (std::size_t i = 0; i < ours.masters.size(); ++i) {
       difference += (ours.masters[i] - expected.masters[i]).abs().sum().item<double>();
@@ -117,9 +122,12 @@ TEST(PackedDocuments, AreSeenByAttention) {
 TEST(Fp16, WithLossScalingTrainsAsFp32) {
   const std::vector<reference::Round> rounds(8, tiny_rounds(1)[0]);
   const Trained expected = train({.options = {.num_microbatches = 3}}, rounds);
-  const Trained ours = train({.dtype = at::kHalf, .options = {.num_microbatches = 3, .loss_scaling = LossScaling{.initial_scale = 1024}}}, rounds);
+  const Trained ours = train(
+      {.dtype = at::kHalf, .options = {.num_microbatches = 3, .loss_scaling = LossScaling{.initial_scale = 1024}}},
+      rounds);
   EXPECT_LT(ours.losses.back(), ours.losses.front() - 0.05);
-  for (std::size_t i = 0; i < rounds.size(); ++i) EXPECT_NEAR(ours.losses[i], expected.losses[i], 2e-3 * expected.losses[i]) << i;
+  for (std::size_t i = 0; i < rounds.size(); ++i)
+    EXPECT_NEAR(ours.losses[i], expected.losses[i], 2e-3 * expected.losses[i]) << i;
 }
 
 TEST(WrongTokens, AreRefusedByTheCallAndTheNextOneGoesOn) {

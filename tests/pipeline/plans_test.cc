@@ -23,8 +23,8 @@ at::Tensor mean_square(at::Tensor output, at::Tensor label) { return (output - l
 struct Program {
   explicit Program(PipelineOptions options)
       : session(0, nullptr),
-        pipeline(session, {layer<Block>(8), layer<Block>(8), layer<Block>(8), layer<Block>(8)}, loss("mean square", mean_square),
-                 with_microbatches(options)) {
+        pipeline(session, {layer<Block>(8), layer<Block>(8), layer<Block>(8), layer<Block>(8)},
+                 loss("mean square", mean_square), with_microbatches(options)) {
     at::set_num_threads(1);
     session.start();
   }
@@ -78,21 +78,25 @@ TEST(Plans, ByHandDoForTheKindsOfCallsThatTheyHaveStagesFor) {
   (void)run.train();
 
   const at::Tensor expected = run.pipeline.forward(run.x, {.requires_grad = false}).at(0);
-  EXPECT_TRUE(at::equal(run.pipeline.forward(run.x, {.plan = "forward 0 1-3", .requires_grad = false}).at(0), expected));
+  EXPECT_TRUE(
+      at::equal(run.pipeline.forward(run.x, {.plan = "forward 0 1-3", .requires_grad = false}).at(0), expected));
   const at::Tensor output = run.pipeline.forward(run.x, {.plan = "forward 0-3 | backward 3 0-2"}).at(0);
   EXPECT_TRUE(at::equal(output, expected));
   output.sum().backward();
   run.pipeline.step(Sgd{});
 
-  EXPECT_THAT(error_of([&] { (void)run.train({.plan = "forward 0-3 | backward 3 0-2"}); }), HasSubstr("needs a fused stage"));
-  EXPECT_THAT(error_of([&] { (void)run.pipeline.forward(run.x, {.plan = "forward 0-3"}); }), HasSubstr("needs backward stages"));
+  EXPECT_THAT(error_of([&] { (void)run.train({.plan = "forward 0-3 | backward 3 0-2"}); }),
+              HasSubstr("needs a fused stage"));
+  EXPECT_THAT(error_of([&] { (void)run.pipeline.forward(run.x, {.plan = "forward 0-3"}); }),
+              HasSubstr("needs backward stages"));
   EXPECT_THAT(error_of([&] { (void)run.pipeline.forward(run.x, {.plan = "forward 0-2", .requires_grad = false}); }),
               HasSubstr("end before layer 3"));
 }
 
 TEST(Plans, WithoutALossMayHaveNoFusedStage) {
   Session session(0, nullptr);
-  Pipeline pipeline(session, {layer<Block>(8), layer<Block>(8)}, std::vector<Loss>{}, {.num_microbatches = 2, .plan = "forward 0 1"});
+  Pipeline pipeline(session, {layer<Block>(8), layer<Block>(8)}, std::vector<Loss>{},
+                    {.num_microbatches = 2, .plan = "forward 0 1"});
   session.start();
   const at::NoGradGuard no_grad;
   EXPECT_EQ(pipeline.forward(at::ones({4, 8})).at(0).sizes(), (std::vector<std::int64_t>{4, 8}));

@@ -22,8 +22,8 @@ void expect_reference(const TinySettings& settings) {
                             .asynchronous = settings.options.asynchronous,
                             .max_grad_norm = settings.max_grad_norm,
                             .rule = tiny_rule()};
-  const auto expected = reference::train(models::load(models::tiny_directory(), settings.dtype),
-                                         models::causal_lm_loss(), rounds, plain);
+  const auto expected =
+      reference::train(models::load(models::tiny_directory(), settings.dtype), models::causal_lm_loss(), rounds, plain);
   TinyRun run(settings);
   std::vector<double> losses;
   run.train(rounds, 0, rounds.size(), losses);
@@ -49,8 +49,8 @@ TEST(Reference, SynchronousAndAsynchronousRunsHaveTheBitsOfThePlainLoop) {
     for (const bool asynchronous : {false, true}) {
       for (const char* plan : kPlans) {
         for (const bool prefetch : {true, false}) {
-          SCOPED_TRACE(testing::Message() << at::toString(dtype) << " asynchronous " << asynchronous << " plan '" << plan
-                                          << "' prefetch " << prefetch);
+          SCOPED_TRACE(testing::Message() << at::toString(dtype) << " asynchronous " << asynchronous << " plan '"
+                                          << plan << "' prefetch " << prefetch);
           TinySettings settings;
           settings.dtype = dtype;
           settings.options.num_microbatches = 3;
@@ -68,8 +68,8 @@ TEST(Reference, ClippedStepsOfSeveralRoundsHaveTheBitsOfThePlainLoop) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     for (const bool asynchronous : {false, true}) {
       for (const int rounds_per_step : {1, 3}) {
-        SCOPED_TRACE(testing::Message() << at::toString(dtype) << " asynchronous " << asynchronous << " rounds per step "
-                                        << rounds_per_step);
+        SCOPED_TRACE(testing::Message() << at::toString(dtype) << " asynchronous " << asynchronous
+                                        << " rounds per step " << rounds_per_step);
         TinySettings settings;
         settings.dtype = dtype;
         settings.options.num_microbatches = 2;

@@ -32,10 +32,11 @@ inline std::filesystem::path state_path(const std::filesystem::path& directory, 
   return directory / ("state-" + std::to_string(step));
 }
 
-// Trains on all rounds and saves after each step: standing still, or beside the next step, whose rounds and update are accepted before
-// the state gets its name.
-inline void train_and_save(Pipeline& pipeline, const PipelineOptions& options, const std::vector<reference::Round>& rounds,
-                           const std::filesystem::path& directory, bool in_background) {
+// Trains on all rounds and saves after each step: standing still, or beside the next step, whose rounds and update are
+// accepted before the state gets its name.
+inline void train_and_save(Pipeline& pipeline, const PipelineOptions& options,
+                           const std::vector<reference::Round>& rounds, const std::filesystem::path& directory,
+                           bool in_background) {
   std::optional<StateSave> save;
   int num_rounds = 0;
   for (const reference::Round& round : rounds) {

@@ -11,7 +11,8 @@ namespace rp::test {
 namespace {
 
 Loss failing_loss() {
-  return loss("failing", [](const at::Tensor&, const at::Tensor&) -> at::Tensor { throw std::runtime_error("out of luck"); });
+  return loss("failing",
+              [](const at::Tensor&, const at::Tensor&) -> at::Tensor { throw std::runtime_error("out of luck"); });
 }
 
 TEST(Session, CallsInTheWrongOrderAreExplained) {
@@ -21,7 +22,8 @@ TEST(Session, CallsInTheWrongOrderAreExplained) {
   EXPECT_THAT(error_of([&] { (void)pipeline.num_steps(); }), testing::HasSubstr("call Session::start() first"));
   session.start();
   EXPECT_THAT(error_of([&] { session.start(); }), testing::HasSubstr("was called before"));
-  EXPECT_THAT(error_of([&] { Pipeline second(session, {}, models::causal_lm_loss()); }), testing::HasSubstr("before Session::start()"));
+  EXPECT_THAT(error_of([&] { Pipeline second(session, {}, models::causal_lm_loss()); }),
+              testing::HasSubstr("before Session::start()"));
   EXPECT_THAT(error_of([&] { pipeline.step({}); }), testing::HasSubstr("step() after 0 rounds"));
 }
 
@@ -35,7 +37,8 @@ TEST(Session, ImpossibleOptionsAreRefusedWithTheirValue) {
 
 TEST(Session, AnExceptionInALossReachesTheCallWithStageAndMicrobatch) {
   Session session(0, nullptr);
-  Pipeline pipeline(session, models::load(models::tiny_directory(), at::kFloat), failing_loss(), {.num_microbatches = 2});
+  Pipeline pipeline(session, models::load(models::tiny_directory(), at::kFloat), failing_loss(),
+                    {.num_microbatches = 2});
   session.start();
   const auto round = tiny_rounds(1).front();
   try {
@@ -45,7 +48,8 @@ TEST(Session, AnExceptionInALossReachesTheCallWithStageAndMicrobatch) {
     EXPECT_EQ(error.place().layer, -1);
     EXPECT_EQ(error.place().microbatch, 0);
     EXPECT_EQ(error.place().step, 1);
-    EXPECT_THAT(error.what(), testing::HasSubstr("the loss failed in the fused stage of layers 0-3, microbatch 0, step 1"));
+    EXPECT_THAT(error.what(),
+                testing::HasSubstr("the loss failed in the fused stage of layers 0-3, microbatch 0, step 1"));
     EXPECT_THAT(error.what(), testing::HasSubstr("out of luck"));
   }
   EXPECT_THAT(error_of([&] { pipeline.step({}); }), testing::HasSubstr("out of luck"));

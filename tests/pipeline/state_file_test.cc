@@ -76,7 +76,8 @@ TEST(StateFile, AnotherDtypeIsRefused) {
   const ScratchDirectory scratch;
   const std::filesystem::path state = scratch.path() / "state";
   TinyRun({}).pipeline().save_state(state, "");
-  EXPECT_THAT(refusal(TinyRun({.dtype = at::kBFloat16, .options = {}}).pipeline(), state), testing::HasSubstr("was saved with weights of Float"));
+  EXPECT_THAT(refusal(TinyRun({.dtype = at::kBFloat16, .options = {}}).pipeline(), state),
+              testing::HasSubstr("was saved with weights of Float"));
 }
 
 void write_contents(const std::filesystem::path& state, const StateContents& contents) {
@@ -102,7 +103,8 @@ std::string with_another_value(const std::string& text, std::mt19937_64& random)
   return object.dump(2) + "\n";
 }
 
-// Makes one random change to the files of a state; `other` are those of another state of the same run. Returns what it did.
+// Makes one random change to the files of a state; `other` are those of another state of the same run. Returns what it
+// did.
 std::string edit(StateContents& contents, const StateContents& other, std::mt19937_64& random) {
   const std::string name = kStateFiles[random() % kStateFiles.size()];
   std::string& content = contents[name];
@@ -111,21 +113,11 @@ std::string edit(StateContents& contents, const StateContents& other, std::mt199
     case 0:
       content[place] = static_cast<char>(content[place] ^ static_cast<char>(1 << random() % 8));
       return "a bit of " + name;
-    case 1:
-      content.insert(place, 1, static_cast<char>(random()));
-      return "a byte more in " + name;
-    case 2:
-      content.erase(place, 1 + random() % 16);
-      return "bytes missing in " + name;
-    case 3:
-      content.resize(place);
-      return "the end missing of " + name;
-    case 4:
-      contents["state.json"] = with_another_value(contents["state.json"], random);
-      return "a value of state.json";
-    case 5:
-      content = other.at(name);
-      return "another state's " + name;
+    case 1: content.insert(place, 1, static_cast<char>(random())); return "a byte more in " + name;
+    case 2: content.erase(place, 1 + random() % 16); return "bytes missing in " + name;
+    case 3: content.resize(place); return "the end missing of " + name;
+    case 4: contents["state.json"] = with_another_value(contents["state.json"], random); return "a value of state.json";
+    case 5: content = other.at(name); return "another state's " + name;
     default:
       std::swap_ranges(content.begin(), content.begin() + static_cast<std::ptrdiff_t>(content.size() / 2),
                        content.begin() + static_cast<std::ptrdiff_t>(content.size() / 2));

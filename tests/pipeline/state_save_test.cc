@@ -21,9 +21,11 @@ TEST(StateSave, BesideTrainingHasTheBytesOfOneStandingStill) {
   for (const bool asynchronous : {false, true}) {
     for (const int rounds_per_step : {1, 2}) {
       for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
-        SCOPED_TRACE(testing::Message() << "asynchronous " << asynchronous << " rounds " << rounds_per_step << " " << at::toString(dtype));
-        TinySettings settings{.dtype = dtype,
-                              .options = {.num_microbatches = 3, .rounds_per_step = rounds_per_step, .asynchronous = asynchronous}};
+        SCOPED_TRACE(testing::Message() << "asynchronous " << asynchronous << " rounds " << rounds_per_step << " "
+                                        << at::toString(dtype));
+        TinySettings settings{
+            .dtype = dtype,
+            .options = {.num_microbatches = 3, .rounds_per_step = rounds_per_step, .asynchronous = asynchronous}};
         if (dtype == at::kHalf) settings.options.loss_scaling = LossScaling{.growth_interval = 2};
         const ScratchDirectory still, beside;
         {
@@ -33,7 +35,8 @@ TEST(StateSave, BesideTrainingHasTheBytesOfOneStandingStill) {
         TinyRun run(settings);
         train_and_save(run.pipeline(), settings.options, rounds, beside.path(), true);
         for (int step = 1; step <= 8 / rounds_per_step; ++step) {
-          EXPECT_EQ(contents_of(state_path(beside.path(), step)), contents_of(state_path(still.path(), step))) << "step " << step;
+          EXPECT_EQ(contents_of(state_path(beside.path(), step)), contents_of(state_path(still.path(), step)))
+              << "step " << step;
           EXPECT_NO_THROW(Pipeline::verify_state(state_path(beside.path(), step)));
         }
         EXPECT_EQ(num_entries(beside.path()), static_cast<std::size_t>(8 / rounds_per_step));

@@ -81,8 +81,8 @@ class TinyRun {
     for (std::size_t i = first; i < end; ++i) {
       results.push_back(pipeline_->forward_backward(rounds[i].inputs, rounds[i].arguments));
       if ((i + 1) % static_cast<std::size_t>(settings_.options.rounds_per_step) == 0) {
-        steps.push_back(pipeline_->step(tiny_rule(), {.asynchronous = settings_.options.asynchronous,
-                                                      .max_grad_norm = settings_.max_grad_norm}));
+        steps.push_back(pipeline_->step(
+            tiny_rule(), {.asynchronous = settings_.options.asynchronous, .max_grad_norm = settings_.max_grad_norm}));
       }
     }
     pipeline_->synchronize();

@@ -4,10 +4,10 @@
 
 #include <ATen/Parallel.h>
 
-#include <algorithm>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
+#include <algorithm>
 
 #include "roundpipe/roundpipe.h"
 #include "tests/common/expect_refusal.h"
@@ -24,7 +24,9 @@ struct Block : torch::nn::Module {
   torch::nn::Linear linear;
 };
 
-at::Tensor mean_square(at::Tensor output, at::Tensor label) { return (output - label).to(at::kFloat).square().sum() / 32; }
+at::Tensor mean_square(at::Tensor output, at::Tensor label) {
+  return (output - label).to(at::kFloat).square().sum() / 32;
+}
 
 at::Tensor batch(int number) {
   return at::randn({7, 4}, at::make_generator<at::CPUGeneratorImpl>(static_cast<std::uint64_t>(number)));
@@ -38,7 +40,8 @@ Model blocks(at::ScalarType dtype = at::kFloat) {
 
 // A session with such a pipeline, started.
 struct Program {
-  explicit Program(PipelineOptions options, at::ScalarType dtype = at::kFloat) : session(0, nullptr),
+  explicit Program(PipelineOptions options, at::ScalarType dtype = at::kFloat)
+      : session(0, nullptr),
         pipeline(session, blocks(dtype), loss("mean square", mean_square), with_defaults(options)) {
     at::set_num_threads(1);
     session.start();
@@ -48,7 +51,9 @@ struct Program {
     options.seed = 1;
     return options;
   }
-  RoundResult round(int number) { return pipeline.forward_backward(batch(number).to(pipeline_dtype()), batch(number + 1000)); }
+  RoundResult round(int number) {
+    return pipeline.forward_backward(batch(number).to(pipeline_dtype()), batch(number + 1000));
+  }
   [[nodiscard]] at::ScalarType pipeline_dtype() { return pipeline.parameters().front().working.scalar_type(); }
   std::vector<at::Tensor> masters() {
     pipeline.synchronize();
@@ -61,16 +66,18 @@ struct Program {
 };
 
 // The same training without the library: whole batches, autograd, torch::optim.
-std::vector<at::Tensor> plain_training(const std::vector<at::Tensor>& start, int num_steps,
-                                       const std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)>& make,
-                                       const std::function<void(std::vector<at::Tensor>&)>& before_step = {}) {
+std::vector<at::Tensor> plain_training(
+    const std::vector<at::Tensor>& start, int num_steps,
+    const std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)>& make,
+    const std::function<void(std::vector<at::Tensor>&)>& before_step = {}) {
   std::vector<at::Tensor> parameters;
   for (const at::Tensor& value : start) parameters.push_back(value.clone().requires_grad_(true));
   const auto optimizer = make(parameters);
   for (int step = 0; step < num_steps; ++step) {
     optimizer->zero_grad();
     at::Tensor x = batch(step);
-    for (std::size_t i = 0; i < parameters.size(); i += 2) x = x + at::tanh(at::linear(x, parameters[i], parameters[i + 1]));
+    for (std::size_t i = 0; i < parameters.size(); i += 2)
+      x = x + at::tanh(at::linear(x, parameters[i], parameters[i + 1]));
     mean_square(x, batch(step + 1000)).backward();
     if (before_step) before_step(parameters);
     optimizer->step();
@@ -81,10 +88,12 @@ std::vector<at::Tensor> plain_training(const std::vector<at::Tensor>& start, int
   return result;
 }
 
-void expect_near(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected, double tolerance = 2e-6) {
+void expect_near(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected,
+                 double tolerance = 2e-6) {
   ASSERT_EQ(actual.size(), expected.size());
   for (std::size_t i = 0; i < actual.size(); ++i) {
-    EXPECT_LT((actual[i].to(at::kDouble) - expected[i].to(at::kDouble)).abs().max().item<double>(), tolerance) << "parameter " << i;
+    EXPECT_LT((actual[i].to(at::kDouble) - expected[i].to(at::kDouble)).abs().max().item<double>(), tolerance)
+        << "parameter " << i;
   }
 }
 
@@ -102,7 +111,9 @@ TEST(UpdateRules, TrainAsTorchOptimDoes) {
       {Adam{.learning_rate = 1e-2, .weight_decay = 0.1},
        [](auto p) { return std::make_unique<torch::optim::Adam>(p, AdamOptions(1e-2).weight_decay(0.1)); }},
       {Sgd{.learning_rate = 0.1, .momentum = 0.9, .dampening = 0.3, .weight_decay = 0.01},
-       [](auto p) { return std::make_unique<torch::optim::SGD>(p, SGDOptions(0.1).momentum(0.9).dampening(0.3).weight_decay(0.01)); }},
+       [](auto p) {
+         return std::make_unique<torch::optim::SGD>(p, SGDOptions(0.1).momentum(0.9).dampening(0.3).weight_decay(0.01));
+       }},
       {Sgd{.learning_rate = 0.1, .momentum = 0.9, .nesterov = true},
        [](auto p) { return std::make_unique<torch::optim::SGD>(p, SGDOptions(0.1).momentum(0.9).nesterov(true)); }}};
   for (std::size_t i = 0; i < rules.size(); ++i) {
@@ -121,7 +132,8 @@ TEST(UpdateRules, OfGroupsTrainAsTorchOptimWithGroups) {
   Program run({});
   const auto start = run.masters();
   const std::vector<ParameterGroup> groups = {
-      {.contains = [](const ParameterInfo& info) { return info.shape.size() < 2; }, .rule = AdamW{.learning_rate = 1e-2}},
+      {.contains = [](const ParameterInfo& info) { return info.shape.size() < 2; },
+       .rule = AdamW{.learning_rate = 1e-2}},
       {.contains = [](const ParameterInfo& info) { return info.layer == 1; }, .rule = AdamW{.learning_rate = 0}},
       {.contains = {}, .rule = AdamW{.learning_rate = 1e-2, .weight_decay = 0.5}}};
   for (int step = 0; step < 4; ++step) {
@@ -162,9 +174,10 @@ TEST(FunctionSteps, GiveTheBitsOfTheSameRuleOfTheLibrary) {
     for (const bool asynchronous : {false, true}) {
       for (const int rounds_per_step : {1, 2}) {
         for (const double max_grad_norm : {0.0, 0.1}) {
-          SCOPED_TRACE(testing::Message() << at::toString(dtype) << ", asynchronous " << asynchronous << ", " << rounds_per_step
-                                          << " rounds, clipping " << max_grad_norm);
-          const PipelineOptions options{.rounds_per_step = rounds_per_step, .asynchronous = asynchronous, .num_moments = 0};
+          SCOPED_TRACE(testing::Message() << at::toString(dtype) << ", asynchronous " << asynchronous << ", "
+                                          << rounds_per_step << " rounds, clipping " << max_grad_norm);
+          const PipelineOptions options{
+              .rounds_per_step = rounds_per_step, .asynchronous = asynchronous, .num_moments = 0};
           const StepOptions step_options{.asynchronous = asynchronous, .max_grad_norm = max_grad_norm};
           const auto train = [&](bool by_function) {
             Program run(options, dtype);
@@ -196,7 +209,9 @@ TEST(FunctionSteps, RunAnOptimizerOfTorchOverTheMasters) {
     run.pipeline.step([&] { optimizer.step(); });
     EXPECT_TRUE(same_bits(run.pipeline.optimizer_parameters().front(), run.pipeline.parameters().front().master));
   }
-  const auto make = [](std::vector<at::Tensor> p) { return std::make_unique<torch::optim::Adam>(p, torch::optim::AdamOptions(1e-2)); };
+  const auto make = [](std::vector<at::Tensor> p) {
+    return std::make_unique<torch::optim::Adam>(p, torch::optim::AdamOptions(1e-2));
+  };
   expect_near(run.masters(), plain_training(start, 5, make));
 }
 
@@ -211,7 +226,8 @@ TEST(FunctionSteps, MayHaveMastersOfAnotherDtype) {
     for (const ParameterState& parameter : run.pipeline.parameters()) {
       EXPECT_EQ(parameter.master.scalar_type(), at::kDouble);
       EXPECT_TRUE(same_bits(parameter.working, parameter.master.to(dtype))) << parameter.name;
-      EXPECT_FALSE(at::equal(parameter.master, parameter.master.to(at::kFloat).to(at::kDouble))) << "more than fp32 holds";
+      EXPECT_FALSE(at::equal(parameter.master, parameter.master.to(at::kFloat).to(at::kDouble)))
+          << "more than fp32 holds";
     }
   }
   // The working weights themselves.
@@ -235,7 +251,8 @@ TEST(FunctionSteps, ThatThrowReachTheCaller) {
     Program run({.asynchronous = asynchronous});
     (void)run.round(0);
     EXPECT_THAT(error_of([&] {
-                  run.pipeline.step([] { throw Error(ExitCode::kUserError, "no idea what to do"); }, {.asynchronous = asynchronous});
+                  run.pipeline.step([] { throw Error(ExitCode::kUserError, "no idea what to do"); },
+                                    {.asynchronous = asynchronous});
                   run.pipeline.synchronize();
                 }),
                 testing::HasSubstr("no idea what to do"));
@@ -243,7 +260,9 @@ TEST(FunctionSteps, ThatThrowReachTheCaller) {
   Program run({});
   (void)run.round(0);
   auto parameters = run.pipeline.optimizer_parameters();
-  EXPECT_THAT(error_of([&] { run.pipeline.step([&] { parameters[2].set_data(at::zeros({4, 4})); }); }),
+  EXPECT_THAT(error_of([&] { run.pipeline.step([&] {
+                               parameters[2].set_data(at::zeros({4, 4}));
+                             }); }),
               testing::HasSubstr("gave parameter 1.linear.weight other memory"));
 }
 
@@ -307,7 +326,8 @@ TEST(LossScales, SkipOverflowsOfFp16AndGoOnFromASavedState) {
   EXPECT_EQ(whole_scales[1], 0x1p19);
   const auto num_skipped = std::count(whole_skipped.begin(), whole_skipped.end(), true);
   EXPECT_LE(num_skipped, 8) << "it finds a scale that fits";
-  EXPECT_NE(std::adjacent_find(whole_scales.begin(), whole_scales.end(), std::less<>()), whole_scales.end()) << "and grows again";
+  EXPECT_NE(std::adjacent_find(whole_scales.begin(), whole_scales.end(), std::less<>()), whole_scales.end())
+      << "and grows again";
   EXPECT_FALSE(same_bits(whole.masters()[0], start[0]));
 
   const ScratchDirectory scratch;
@@ -342,7 +362,8 @@ TEST(UpdateRules, ThatCannotBeAreRefusedWithTheFieldAndItsValue) {
   EXPECT_THAT(refusal(Sgd{.nesterov = true}), testing::HasSubstr("nesterov needs a momentum"));
   EXPECT_THAT(refusal(Sgd{.learning_rate = NAN}), testing::HasSubstr("learning_rate is nan"));
   EXPECT_THAT(refusal(std::vector<ParameterGroup>{}), testing::HasSubstr("no rule, no group"));
-  EXPECT_THAT(refusal(std::vector<ParameterGroup>{{.contains = [](const ParameterInfo& info) { return info.layer == 0; }, .rule = Sgd{}}}),
+  EXPECT_THAT(refusal(std::vector<ParameterGroup>{
+                  {.contains = [](const ParameterInfo& info) { return info.layer == 0; }, .rule = Sgd{}}}),
               testing::HasSubstr("no group contains the parameter 1.linear.weight"));
   EXPECT_THAT(refusal(Sgd{}, {.max_grad_norm = 1, .max_grad_value = 1}), testing::HasSubstr("clip in one way"));
   EXPECT_THAT(refusal(Sgd{}, {.max_grad_value = -1}), testing::HasSubstr("max_grad_value is -1"));
@@ -356,7 +377,8 @@ TEST(UpdateRules, ThatCannotBeAreRefusedWithTheFieldAndItsValue) {
   };
   EXPECT_THAT(declaration({.num_moments = 3}), testing::HasSubstr("num_moments is 3"));
   EXPECT_THAT(declaration({.optimizer_dtype = at::kHalf}), testing::HasSubstr("optimizer_dtype is Half"));
-  EXPECT_THAT(declaration({.loss_scaling = LossScaling{.backoff_factor = 2}}), testing::HasSubstr("backoff_factor is 2"));
+  EXPECT_THAT(declaration({.loss_scaling = LossScaling{.backoff_factor = 2}}),
+              testing::HasSubstr("backoff_factor is 2"));
 }
 
 }  // namespace

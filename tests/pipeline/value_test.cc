@@ -16,9 +16,14 @@ namespace {
 
 TEST(Value, ComesBackFromItsStructureAndItsTensors) {
   const at::Tensor a = at::ones({2}), b = at::zeros({3}, at::kLong);
-  const Value value = Value::Map{
-      {"tensors", Value::List{a, at::Tensor(), Value::List{}, Value::Map{{"inner", b}}}}, {"yes", true}, {"count", std::int64_t{1} << 60},
-      {"minus", -7}, {"rate", 0.1}, {"infinite", INFINITY}, {"text", "a \"text\"\xff"}, {"nothing", Value()}};
+  const Value value = Value::Map{{"tensors", Value::List{a, at::Tensor(), Value::List{}, Value::Map{{"inner", b}}}},
+                                 {"yes", true},
+                                 {"count", std::int64_t{1} << 60},
+                                 {"minus", -7},
+                                 {"rate", 0.1},
+                                 {"infinite", INFINITY},
+                                 {"text", "a \"text\"\xff"},
+                                 {"nothing", Value()}};
   const Tensors tensors = tensors_of(value);
   ASSERT_EQ(tensors.size(), 3U);
   const Value copy = value_of(structure_of(value), tensors);
@@ -68,19 +73,26 @@ TEST(NestedArguments, ReachTheLossOfEveryMicrobatch) {
     return (output - labels).square().sum() * arguments.at("weight").number() * arguments.at("divisor").tensor();
   };
   Session session(0, nullptr);
-  Pipeline pipeline(session, {layer<Scale>(), layer<Scale>()}, loss("nested", nested_loss), {.num_microbatches = 3, .rounds_per_step = 4});
+  Pipeline pipeline(session, {layer<Scale>(), layer<Scale>()}, loss("nested", nested_loss),
+                    {.num_microbatches = 3, .rounds_per_step = 4});
   session.start();
   const at::Tensor x = at::arange(28, at::kFloat).view({7, 4});
-  const Value::Map arguments{{"labels", Value::List{Value(), x + 1}}, {"name", "both"}, {"weight", 0.5}, {"divisor", at::scalar_tensor(0.25)}};
+  const Value::Map arguments{
+      {"labels", Value::List{Value(), x + 1}}, {"name", "both"}, {"weight", 0.5}, {"divisor", at::scalar_tensor(0.25)}};
   EXPECT_EQ(pipeline.forward_backward(x, arguments).loss(), 28 * 0.125);
-  EXPECT_THAT(error_of([&] { (void)pipeline.forward_backward(Batch(arguments), x); }), testing::HasSubstr("inputs of a call are a list"));
+  EXPECT_THAT(error_of([&] { (void)pipeline.forward_backward(Batch(arguments), x); }),
+              testing::HasSubstr("inputs of a call are a list"));
   EXPECT_THAT(error_of([&] {
-                (void)pipeline.forward_backward(x, arguments, {.split_arguments = Split{.function = [](const Tensors& t, int n) {
-                                                                 return std::vector<Tensors>(static_cast<std::size_t>(n), {t[0]});
-                                                               }}});
+                (void)pipeline.forward_backward(x, arguments,
+                                                {.split_arguments = Split{.function = [](const Tensors& t, int n) {
+                                                   return std::vector<Tensors>(static_cast<std::size_t>(n), {t[0]});
+                                                 }}});
               }),
               testing::HasSubstr("gave 1 arguments, but the nested arguments have 2 tensors"));
-  EXPECT_THAT(error_of([&] { (void)pipeline.forward_backward(x, Value::Map{{"name", "both"}}).loss(); }), testing::HasSubstr("labels"));
+  EXPECT_THAT(error_of([&] {
+                (void)pipeline.forward_backward(x, Value::Map{{"name", "both"}}).loss();
+              }),
+              testing::HasSubstr("labels"));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Each kind of layer runs once, forward and backward, before the first task; here on the processor, where nobody needs it.
+// Each kind of layer runs once, forward and backward, before the first task; here on the processor, where nobody needs
+// it.
 #include "pipeline/torch_worker/warm_up.h"
 
 #include <gmock/gmock.h>
@@ -27,12 +28,15 @@ std::vector<std::string>& calls() {
 // A layer that notes its calls, forward and backward.
 struct Noted : torch::nn::Module {
   explicit Noted(const char* name, bool is_trained = true)
-      : name(name), weight(register_parameter("weight", at::ones({4}), is_trained)), count(register_buffer("count", at::zeros({1}))) {}
+      : name(name),
+        weight(register_parameter("weight", at::ones({4}), is_trained)),
+        count(register_buffer("count", at::zeros({1}))) {}
   at::Tensor forward(at::Tensor x) {
     if (is_training()) count += 1;
     calls().push_back(name + (at::GradMode::is_enabled() ? " with graph" : ""));
     at::Tensor y = x * weight + count / 8;
-    if (at::GradMode::is_enabled()) y.register_hook([name = name](const at::Tensor&) { calls().push_back(name + " backward"); });
+    if (at::GradMode::is_enabled())
+      y.register_hook([name = name](const at::Tensor&) { calls().push_back(name + " backward"); });
     if (is_recomputing()) {
       (void)recompute_data();
     } else {
@@ -101,8 +105,8 @@ TEST(WarmUp, RunsEachKindOfLayerOnceForwardAndBackwardBeforeAllElse) {
   EXPECT_GT(warm.warm_up_seconds, 0);
   expect_same(cold, warm);
   // The first layer gives no gradient on, so it is of another kind than the second, whatever its name.
-  std::vector<std::string> expected = {"a", "a with graph", "a backward", "b", "b with graph", "b backward",
-                                       "c with graph", "loss", "c backward"};
+  std::vector<std::string> expected = {"a",          "a with graph", "a backward", "b",         "b with graph",
+                                       "b backward", "c with graph", "loss",       "c backward"};
   expected.insert(expected.end(), cold_calls.begin(), cold_calls.end());
   EXPECT_EQ(calls(), expected);
 }
@@ -112,7 +116,8 @@ TEST(WarmUp, LeavesTheBackwardOfFrozenLayersOut) {
   const Result cold = train(model.set_example(example()), false);
   const std::vector<std::string> cold_calls = calls();
   expect_same(cold, train(model, true));
-  std::vector<std::string> expected = {"a", "b", "c", "c with graph", "c backward", "d with graph", "loss", "d backward"};
+  std::vector<std::string> expected = {"a",    "b",         "c", "c with graph", "c backward", "d with graph",
+                                       "loss", "d backward"};
   expected.insert(expected.end(), cold_calls.begin(), cold_calls.end());
   EXPECT_EQ(calls(), expected);
 }
@@ -138,7 +143,8 @@ TEST(WarmUp, SaysWhichLayerDoesNotRunOnTheExample) {
               testing::AllOf(testing::HasSubstr("layer 0 does not run on the model's example, before the first task"),
                              testing::HasSubstr("--warm-up 0")));
   model.set_example({.inputs = {at::ones({3, 4})}, .loss = "sum", .arguments = {at::ones({3, 5})}});
-  EXPECT_THAT(error_of([&] { (void)train(model, true); }), testing::HasSubstr("the loss does not run on the model's example"));
+  EXPECT_THAT(error_of([&] { (void)train(model, true); }),
+              testing::HasSubstr("the loss does not run on the model's example"));
 }
 
 // Tied weights, grouped queries, a loss in chunks: and the example that load() gives.

@@ -49,19 +49,22 @@ TEST(CompareCommand, HasTheFiguresOfSimulate) {
 
 TEST(CompareCommand, HasAColumnOfMemoryWhereLayersSayWhatTheyNeed) {
   const json input = golden_json(golden_models().front());
-  const WorkloadFile file = read_json(with_memory(input, {{"weights_mib", 1024}, {"activation_mib", 64}, {"saved_mib", 512}}));
+  const WorkloadFile file =
+      read_json(with_memory(input, {{"weights_mib", 1024}, {"activation_mib", 64}, {"saved_mib", 512}}));
   const std::vector<ComparedSchedule> schedules = compare_schedules(file, Effort::kFast);
   const std::string text = comparison_text(schedules);
   EXPECT_THAT(text, HasSubstr("GiB a GPU  host GiB  stages"));
   const StepMemory& gpipe = *schedules.front().result->synchronous.memory;
-  EXPECT_THAT(text, HasSubstr(cat(std::fixed, std::setprecision(3), gpipe.gpu_bytes[gpipe.largest_gpu()] / 1073741824, "         -  ")));
+  EXPECT_THAT(text, HasSubstr(cat(std::fixed, std::setprecision(3), gpipe.gpu_bytes[gpipe.largest_gpu()] / 1073741824,
+                                  "         -  ")));
   EXPECT_THAT(comparison_text(compare_schedules(read_json(input), Effort::kFast)), testing::Not(HasSubstr("GiB")));
   EXPECT_EQ(json::parse(comparison_json(schedules))["schedules"][0]["peak_memory_mib"].size(), 8U);
 }
 
 TEST(CompareCommand, DrawsTheMemoryOfTheGpuThatNeedsMost) {
   const json input = golden_json(golden_models().front());
-  const WorkloadFile file = read_json(with_memory(input, {{"weights_mib", 1024}, {"upload_mib", 300}, {"activation_mib", 64}, {"saved_mib", 512}}));
+  const WorkloadFile file = read_json(
+      with_memory(input, {{"weights_mib", 1024}, {"upload_mib", 300}, {"activation_mib", 64}, {"saved_mib", 512}}));
   const std::vector<ComparedSchedule> schedules = compare_schedules(file, Effort::kFast);
   const TimelinePage page = comparison_page(file, schedules, "Schedules");
   double most = 0;
@@ -85,7 +88,8 @@ TEST(CompareCommand, DrawsTheMemoryOfTheGpuThatNeedsMost) {
   EXPECT_THAT(content.text, HasSubstr("GiB a GPU"));
   EXPECT_THAT(content.text, HasSubstr("peak "));
   const WorkloadFile plain = read_json(input);
-  const PageContent without = read_page(timeline_html(comparison_page(plain, compare_schedules(plain, Effort::kFast), "Schedules")));
+  const PageContent without =
+      read_page(timeline_html(comparison_page(plain, compare_schedules(plain, Effort::kFast), "Schedules")));
   EXPECT_EQ(without.elements.count("path"), 0U);
   EXPECT_THAT(without.text, testing::Not(HasSubstr("GiB")));
 }
@@ -121,14 +125,15 @@ TEST(CompareCommand, DrawsEveryTaskOfEverySchedule) {
 TEST(CompareCommand, ShowsTwoStepsOfTheSteadyState) {
   const GoldenModel golden = golden_models().front();
   const WorkloadFile file = read_json(golden_json(golden));
-  const TimelineSection section = comparison_page(file, compare_schedules(file, Effort::kFast), "Schedules").sections.back();
+  const TimelineSection section =
+      comparison_page(file, compare_schedules(file, Effort::kFast), "Schedules").sections.back();
   EXPECT_NEAR(section.length_ms, 2 * golden.period_of_8, 0.05 * golden.period_of_8);
   double busy = 0;
   for (const TimelineRow& row : section.rows) {
     for (const TimelineSpan& span : row.compute) {
       EXPECT_GE(span.step, 5);
-      busy += std::max(0.0,
-                       std::min(span.end_ms, section.first_ms + section.length_ms) - std::max(span.start_ms, section.first_ms));
+      busy += std::max(
+          0.0, std::min(span.end_ms, section.first_ms + section.length_ms) - std::max(span.start_ms, section.first_ms));
     }
   }
   EXPECT_NEAR(busy / 8 / section.length_ms, golden.busy_per_gpu / golden.period_of_8, 0.03);
@@ -142,7 +147,8 @@ TEST(CompareCommand, SaysWhyAScheduleIsNotPossible) {
   EXPECT_TRUE(schedules.back().result.has_value());
   EXPECT_THAT(comparison_text(schedules), HasSubstr("3 layers and a head"));
   EXPECT_EQ(json::parse(comparison_json(schedules))["schedules"][0]["schedule"], "gpipe");
-  EXPECT_THAT(read_page(timeline_html(comparison_page(file, schedules, "Schedules"))).text, HasSubstr("3 layers and a head"));
+  EXPECT_THAT(read_page(timeline_html(comparison_page(file, schedules, "Schedules"))).text,
+              HasSubstr("3 layers and a head"));
 }
 
 TEST(CompareCommand, OneGpuIsDrawnToo) {
@@ -162,7 +168,8 @@ TEST(CompareCommand, APageOfTooManyTasksTogetherIsRefused) {
   const WorkloadFile file = read_json(input);
   std::vector<ComparedSchedule> schedules;
   for (int i = 0; i < 8; ++i) {
-    schedules.push_back({.schedule = BoundSchedule::kGPipe, .result = SimulationResult{.schedule = BoundSchedule::kGPipe, .num_layers = 64}});
+    schedules.push_back({.schedule = BoundSchedule::kGPipe,
+                         .result = SimulationResult{.schedule = BoundSchedule::kGPipe, .num_layers = 64}});
     schedules.back().result->synchronous.stages = std::vector<int>(8, 8);
   }
   expect_error(ExitCode::kUsage, {"the schedules up to gpipe have 1048576 tasks", "a page has at most 1000000"},

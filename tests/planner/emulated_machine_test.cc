@@ -16,8 +16,12 @@ std::string written(const TempDirectory& directory, const json& workload) {
 }
 
 json workload() {
-  return {{"gpus", 2}, {"microbatches", 4}, {"hop_ms", 8}, {"gpu_slowness", {1, 3}},
-          {"layers", {{{"forward_ms", 1}, {"backward_ms", 2}}}}, {"head", {{"forward_ms", 5}, {"backward_ms", 6}}},
+  return {{"gpus", 2},
+          {"microbatches", 4},
+          {"hop_ms", 8},
+          {"gpu_slowness", {1, 3}},
+          {"layers", {{{"forward_ms", 1}, {"backward_ms", 2}}}},
+          {"head", {{"forward_ms", 5}, {"backward_ms", 6}}},
           {"device", {{"upload_gbs", 10}, {"optimizer_gbs", 100}, {"memory_gib", 24}, {"time_scale", 0.25}}}};
 }
 
@@ -35,8 +39,9 @@ TEST(EmulatedMachine, OfAWorkloadFileTakesItsTimesScaled) {
   EXPECT_EQ(machine.memory_bytes, std::uint64_t{24} << 30);
   EXPECT_EQ(machine.host_memory_bytes, 0U);
   EXPECT_EQ(machine.slowness_of(1), 3);
-  expect_error(ExitCode::kUsage, {"has 1 layers and a head", "the model has 3"},
-               [&] { (void)machine.layer_times({nullptr, nullptr, nullptr}); });
+  expect_error(ExitCode::kUsage, {"has 1 layers and a head", "the model has 3"}, [&] {
+    (void)machine.layer_times({nullptr, nullptr, nullptr});
+  });
 }
 
 TEST(EmulatedMachine, OfAProfileTakesTheTimesThatLayersCost) {
@@ -49,8 +54,9 @@ TEST(EmulatedMachine, OfAProfileTakesTheTimesThatLayersCost) {
   EXPECT_GT(machine.upload_gbs, 1);
   EXPECT_GT(machine.memory_bytes, std::uint64_t{20} << 30);
   EXPECT_GT(machine.host_memory_bytes, std::uint64_t{100} << 30);
-  expect_error(ExitCode::kUsage, {"has no cost for layer 1", "models::emulated()", "--device sim:FILE.json"},
-               [&] { (void)machine.layer_times({&cost, nullptr}); });
+  expect_error(ExitCode::kUsage, {"has no cost for layer 1", "models::emulated()", "--device sim:FILE.json"}, [&] {
+    (void)machine.layer_times({&cost, nullptr});
+  });
 }
 
 TEST(EmulatedMachine, OfAnotherNameIsNone) {
@@ -64,7 +70,8 @@ TEST(EmulatedMachine, OfAFileWithAnUnknownFigureIsRefused) {
   expect_error(ExitCode::kBadInput, {"\"device\" has an unknown key 'upload_gb'", "did you mean upload_gbs"},
                [&] { (void)emulated_machine(written(directory, bad)); });
   bad["device"] = {{"time_scale", 0}};
-  expect_error(ExitCode::kBadInput, {"\"device\".time_scale is 0"}, [&] { (void)emulated_machine(written(directory, bad)); });
+  expect_error(ExitCode::kBadInput, {"\"device\".time_scale is 0"},
+               [&] { (void)emulated_machine(written(directory, bad)); });
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ namespace rp::test {
 namespace {
 
 TEST(PlanOptions, OfSimulateAreRead) {
-  const PlanOptions options = parse_plan_options({"simulate", "--schedule", "looped-bfs", "--input=a.json", "--json", "--effort", "fast"});
+  const PlanOptions options =
+      parse_plan_options({"simulate", "--schedule", "looped-bfs", "--input=a.json", "--json", "--effort", "fast"});
   EXPECT_EQ(options.action, PlanOptions::Action::kSimulate);
   EXPECT_EQ(options.schedule, BoundSchedule::kLoopedBfs);
   EXPECT_EQ(options.input, "a.json");
@@ -34,7 +35,8 @@ TEST(PlanOptions, HelpAndVersionAreOnes) {
 }
 
 TEST(PlanOptions, OfCompareAreRead) {
-  const PlanOptions options = parse_plan_options({"compare", "--input", "a.json", "--html", "b.html", "--effort", "fast", "--json"});
+  const PlanOptions options =
+      parse_plan_options({"compare", "--input", "a.json", "--html", "b.html", "--effort", "fast", "--json"});
   EXPECT_EQ(options.action, PlanOptions::Action::kCompare);
   EXPECT_EQ(options.input, "a.json");
   EXPECT_EQ(options.html, "b.html");
@@ -46,15 +48,18 @@ TEST(PlanOptions, OfCompareAreRead) {
 }
 
 TEST(PlanOptions, OfTimelineAreRead) {
-  const PlanOptions options = parse_plan_options({"timeline", "a.json", "--html", "b.html", "--from", "10", "--to=20.5"});
+  const PlanOptions options =
+      parse_plan_options({"timeline", "a.json", "--html", "b.html", "--from", "10", "--to=20.5"});
   EXPECT_EQ(options.action, PlanOptions::Action::kTimeline);
   EXPECT_EQ(options.input, "a.json");
   EXPECT_EQ(options.html, "b.html");
   EXPECT_EQ(options.window.from_ms, 10);
   EXPECT_EQ(options.window.to_ms, 20.5);
   EXPECT_FALSE(options.window.steps.has_value());
-  EXPECT_EQ(parse_plan_options({"timeline", "a", "--steps", "6-12"}).window.steps, (std::pair<std::int64_t, std::int64_t>{6, 12}));
-  EXPECT_EQ(parse_plan_options({"timeline", "a", "--steps", "6"}).window.steps, (std::pair<std::int64_t, std::int64_t>{6, 6}));
+  EXPECT_EQ(parse_plan_options({"timeline", "a", "--steps", "6-12"}).window.steps,
+            (std::pair<std::int64_t, std::int64_t>{6, 12}));
+  EXPECT_EQ(parse_plan_options({"timeline", "a", "--steps", "6"}).window.steps,
+            (std::pair<std::int64_t, std::int64_t>{6, 6}));
 }
 
 TEST(PlanOptions, AreAllDocumented) {
@@ -91,7 +96,8 @@ TEST(PlanOptions, MistakesAreNamed) {
   refused({"compare", "--published", "--input", "a"}, {"--published and --input are given"});
   refused({"compare", "--published", "--html", "a"}, {"--published and --html are given"});
   refused({"compare", "--input", "a", "--effort", "forever"}, {"--effort forever", "fast, thorough"});
-  refused({"compare", "--input", "a", "--htm", "b"}, {"unknown option --htm", "did you mean --html", "rp-plan compare --help"});
+  refused({"compare", "--input", "a", "--htm", "b"},
+          {"unknown option --htm", "did you mean --html", "rp-plan compare --help"});
   refused({"compare", "--input", "a", "--html", ""}, {"--html is empty"});
   refused({"timeline"}, {"a file is missing", "rp-plan timeline TRACE.json"});
   refused({"timeline", "a", "b"}, {"unexpected word b"});

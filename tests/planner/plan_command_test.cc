@@ -32,7 +32,8 @@ TEST(PlanCommand, AnswersForAModelThatFits) {
   EXPECT_LT(answer.by_gpus[0].prediction->tokens_per_s, answer.by_gpus[1].prediction->tokens_per_s);
   EXPECT_LT(answer.by_gpus[1].prediction->tokens_per_s, answer.by_gpus[2].prediction->tokens_per_s);
   const std::string text = answer_text(answer);
-  for (const char* part : {"It fits.", "qwen3-1.7b: 1.72 billion parameters, all trained", "optimizer state", "tokens/s", "4 GPUs"}) {
+  for (const char* part :
+       {"It fits.", "qwen3-1.7b: 1.72 billion parameters, all trained", "optimizer state", "tokens/s", "4 GPUs"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   }
   const nlohmann::json json = nlohmann::json::parse(answer_json(answer));
@@ -42,7 +43,8 @@ TEST(PlanCommand, AnswersForAModelThatFits) {
 }
 
 TEST(PlanCommand, DrawsTwoStepsWithTheirCopies) {
-  const PlanAnswer answer = answer_question({.model = "smollm2-135m", .num_gpus = 2, .batch = 8, .asynchronous = true}, Effort::kFast, true);
+  const PlanAnswer answer =
+      answer_question({.model = "smollm2-135m", .num_gpus = 2, .batch = 8, .asynchronous = true}, Effort::kFast, true);
   const TimelinePage page = answer_page(answer);
   ASSERT_EQ(page.sections.size(), 1U);
   const TimelineSection& section = page.sections.front();
@@ -67,7 +69,8 @@ TEST(PlanCommand, DrawsTwoStepsWithTheirCopies) {
   for (const TimelineStrip& strip : section.strips) {
     double peak = 0;
     for (const TimelinePoint& point : strip.points) peak = std::max(peak, point.amount);
-    EXPECT_EQ(peak, &strip == &section.strips[0] ? static_cast<double>(prediction.run.peak_of(0)->bytes.total()) : strip.full);
+    EXPECT_EQ(peak, &strip == &section.strips[0] ? static_cast<double>(prediction.run.peak_of(0)->bytes.total())
+                                                 : strip.full);
     EXPECT_LE(peak, strip.full);
   }
   const std::string html = timeline_html(page);
@@ -82,9 +85,17 @@ TEST(PlanCommand, MemoryOverTimeIsWithinWhatThePlanReserves) {
   for (const std::string& preset : preset_names()) {
     for (const bool lora : {false, true}) {
       SCOPED_TRACE(preset + (lora ? " LoRA" : ""));
-      TrainingSetup setup{.model = preset_config(preset), .gpu = gpu_profile("h200").profile, .server = server_profile("xeon6330-8gpu").profile,
-                          .num_gpus = 2, .host_bytes = 64e12, .batch = 12, .parts = {.lora = {.rank = lora ? 16 : 0, .on_experts = true}}, .asynchronous = true,
-                          .round_microbatches = 3, .rounds_per_step = 2, .records_spans = true};
+      TrainingSetup setup{.model = preset_config(preset),
+                          .gpu = gpu_profile("h200").profile,
+                          .server = server_profile("xeon6330-8gpu").profile,
+                          .num_gpus = 2,
+                          .host_bytes = 64e12,
+                          .batch = 12,
+                          .parts = {.lora = {.rank = lora ? 16 : 0, .on_experts = true}},
+                          .asynchronous = true,
+                          .round_microbatches = 3,
+                          .rounds_per_step = 2,
+                          .records_spans = true};
       const RunPrediction prediction = predict_run(setup, Effort::kFast);
       ASSERT_EQ(prediction.run.gpu_memory.size(), 2U);
       std::uint64_t peak = 0;
@@ -103,7 +114,8 @@ TEST(PlanCommand, MemoryOverTimeIsWithinWhatThePlanReserves) {
 }
 
 TEST(PlanCommand, KeepsTheSplitOfTheStepThatWasGiven) {
-  const PlanAnswer answer = asked({.model = "smollm2-135m", .num_gpus = 2, .batch = 20, .round_microbatches = 5, .rounds_per_step = 2});
+  const PlanAnswer answer =
+      asked({.model = "smollm2-135m", .num_gpus = 2, .batch = 20, .round_microbatches = 5, .rounds_per_step = 2});
   ASSERT_TRUE(answer.asked.prediction.has_value()) << answer.asked.problem;
   EXPECT_EQ(answer.asked.prediction->round_microbatches, 5);
   EXPECT_EQ(answer.asked.prediction->rounds_per_step, 2);
@@ -111,7 +123,8 @@ TEST(PlanCommand, KeepsTheSplitOfTheStepThatWasGiven) {
 }
 
 TEST(PlanCommand, SaysWhatDoesNotFitAndWhatWould) {
-  const PlanAnswer host = asked({.model = "qwen3-1.7b", .num_gpus = 2, .host_bytes = std::uint64_t{8} << 30, .batch = 8});
+  const PlanAnswer host =
+      asked({.model = "qwen3-1.7b", .num_gpus = 2, .host_bytes = std::uint64_t{8} << 30, .batch = 8});
   EXPECT_NE(answer_text(host).find("It does not fit the host's memory."), std::string::npos);
   const PlanAnswer gpu = asked({.model = "llama3.1-8b", .sequence_length = 200'000});
   EXPECT_FALSE(gpu.asked.prediction.has_value());
@@ -123,19 +136,25 @@ TEST(PlanCommand, SaysWhatDoesNotFitAndWhatWould) {
   EXPECT_NE(answer_json(gpu).find("\"problem\""), std::string::npos);
   const PlanAnswer batch = asked({.model = "smollm2-135m", .batch = 4, .round_microbatches = 8});
   EXPECT_NE(batch.asked.problem.find("larger --batch-size"), std::string::npos) << batch.asked.problem;
-  expect_error(ExitCode::kUsage, {"llama3.1-9b", "did you mean llama3.1-8b"}, [] { (void)asked({.model = "llama3.1-9b"}); });
-  expect_error(ExitCode::kUsage, {"rtx4091", "did you mean rtx4090"}, [] { (void)asked({.model = "qwen3-1.7b", .gpu = "rtx4091"}); });
+  expect_error(ExitCode::kUsage, {"llama3.1-9b", "did you mean llama3.1-8b"},
+               [] { (void)asked({.model = "llama3.1-9b"}); });
+  expect_error(ExitCode::kUsage, {"rtx4091", "did you mean rtx4090"},
+               [] { (void)asked({.model = "qwen3-1.7b", .gpu = "rtx4091"}); });
 }
 
 TEST(PlanCommand, WhatTakesTooLongToSimulateIsRefusedWithTheLimit) {
-  expect_error(ExitCode::kUsage, {"a step of 1000000 microbatches", "at most 496 are", "fewer --microbatches or --rounds-per-step"},
-               [] { (void)asked({.model = "qwen3-32b", .batch = 1'000'000, .round_microbatches = 1000, .rounds_per_step = 1000}); });
+  expect_error(
+      ExitCode::kUsage,
+      {"a step of 1000000 microbatches", "at most 496 are", "fewer --microbatches or --rounds-per-step"}, [] {
+        (void)asked({.model = "qwen3-32b", .batch = 1'000'000, .round_microbatches = 1000, .rounds_per_step = 1000});
+      });
   TrainingSetup setup{.model = preset_config("smollm2-135m")};
   setup.model.layers.resize(1025, setup.model.layers.front());
   expect_error(ExitCode::kUsage, {"1025 layers", "at most 1024"}, [&] { (void)predict_run(setup, Effort::kFast); });
   setup.model.layers.resize(1024, setup.model.layers.front());
   setup.num_gpus = 9;
-  expect_error(ExitCode::kUsage, {"1024 layers is planned for at most 8 GPUs, not 9"}, [&] { (void)predict_run(setup, Effort::kFast); });
+  expect_error(ExitCode::kUsage, {"1024 layers is planned for at most 8 GPUs, not 9"},
+               [&] { (void)predict_run(setup, Effort::kFast); });
   // Proposed are steps that are admitted, whatever the batch.
   const PlanAnswer answer = asked({.model = "smollm2-135m", .num_gpus = 2, .batch = 4096});
   ASSERT_TRUE(answer.asked.prediction.has_value()) << answer.asked.problem;
@@ -144,8 +163,9 @@ TEST(PlanCommand, WhatTakesTooLongToSimulateIsRefusedWithTheLimit) {
 
 TEST(PlanCommand, SaysWhichKernelsAreAssumedAndHowFarExpertsAreOff) {
   const std::string dense = answer_text(asked({.model = "qwen3-0.6b", .num_gpus = 1, .batch = 4}));
-  for (const char* part : {"Kernels that are assumed: this program's", "profile rtx4090", "matrix products   0.89 of 165.2 TFLOP/s (derived from",
-                           "rp-plan compare --published", "no run of this program on a GPU"}) {
+  for (const char* part : {"Kernels that are assumed: this program's", "profile rtx4090",
+                           "matrix products   0.89 of 165.2 TFLOP/s (derived from", "rp-plan compare --published",
+                           "no run of this program on a GPU"}) {
     EXPECT_NE(dense.find(part), std::string::npos) << part << " in\n" << dense;
   }
   EXPECT_EQ(dense.find("experts"), std::string::npos);
@@ -167,7 +187,8 @@ TEST(PlanCommand, LoraNeedsLessMemoryAndLessTime) {
 
 TEST(PlanCommand, RecomputesByLayerWhereThatIsFaster) {
   // Experts: weights of a layer take long to upload, and many of them as much memory as its activations.
-  ModelQuestion question{.model = "qwen3-30b-a3b", .num_gpus = 4, .asynchronous = true, .round_microbatches = 8, .rounds_per_step = 1};
+  ModelQuestion question{
+      .model = "qwen3-30b-a3b", .num_gpus = 4, .asynchronous = true, .round_microbatches = 8, .rounds_per_step = 1};
   const PlanAnswer chosen = asked(question);
   question.recompute = RecomputeGrain::kStage;
   const PlanAnswer by_stage = asked(question);
@@ -185,11 +206,14 @@ TEST(PlanCommand, RecomputesByLayerWhereThatIsFaster) {
       EXPECT_EQ(row.prediction->recompute, answer->asked.prediction->recompute) << row.name;
     }
   }
-  const auto has = [](const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; };
+  const auto has = [](const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  };
   EXPECT_TRUE(has(answer_text(chosen), "each, recompute by layer\n")) << answer_text(chosen);
   EXPECT_TRUE(has(answer_text(by_stage), "each, recompute by stage\n"));
-  EXPECT_TRUE(has(answer_text(chosen), cat("--num-microbatches ", chosen.asked.prediction->round_microbatches, " --rounds-per-step ",
-                                           chosen.asked.prediction->rounds_per_step, " --recompute-grain layer --async\n")));
+  EXPECT_TRUE(has(answer_text(chosen),
+                  cat("--num-microbatches ", chosen.asked.prediction->round_microbatches, " --rounds-per-step ",
+                      chosen.asked.prediction->rounds_per_step, " --recompute-grain layer --async\n")));
   EXPECT_EQ(nlohmann::json::parse(answer_json(chosen))["asked"]["recompute_grain"], "layer");
   EXPECT_EQ(nlohmann::json::parse(answer_json(by_stage))["asked"]["recompute_grain"], "stage");
 }
@@ -203,8 +227,12 @@ TEST(PlanCommand, RecomputesByStageWhereTheGpusMemoryHoldsNoStage) {
 }
 
 TEST(PlanCommand, RecomputesByStageWhereTheHostHoldsTooMuchAlready) {
-  const PlanAnswer answer = asked({.model = "qwen3-30b-a3b", .num_gpus = 4, .host_bytes = std::uint64_t{500} << 30, .asynchronous = true,
-                                   .round_microbatches = 8, .rounds_per_step = 1});
+  const PlanAnswer answer = asked({.model = "qwen3-30b-a3b",
+                                   .num_gpus = 4,
+                                   .host_bytes = std::uint64_t{500} << 30,
+                                   .asynchronous = true,
+                                   .round_microbatches = 8,
+                                   .rounds_per_step = 1});
   EXPECT_FALSE(fits_host(answer.setup, *answer.asked.prediction));
   EXPECT_EQ(answer.asked.prediction->recompute, RecomputeGrain::kStage);
 }
@@ -217,18 +245,23 @@ std::int64_t longest_in_stages_of_four(RecomputeGrain recompute) {
   for (int first = 0; first < 29; first += 4) plan.forward.push_back({first, std::min(first + 4, 29)});
   for (int end = 29; end > 0; end -= 4) plan.backward.push_back({std::max(0, end - 4), end});
   validate_plan(plan, 30);
-  while (static_cast<double>(gpu_memory(costs_of(setup, 1), plan, recompute).total()) <= setup.gpu.usable_bytes()) setup.sequence_length += 256;
+  while (static_cast<double>(gpu_memory(costs_of(setup, 1), plan, recompute).total()) <= setup.gpu.usable_bytes())
+    setup.sequence_length += 256;
   return setup.sequence_length - 256;
 }
 
 TEST(GpuMemory, InStagesOfSeveralLayersLongerSequencesFitByLayer) {
   EXPECT_GT(longest_in_stages_of_four(RecomputeGrain::kStage), 2048);
-  EXPECT_GT(longest_in_stages_of_four(RecomputeGrain::kLayer), longest_in_stages_of_four(RecomputeGrain::kStage) * 5 / 4);
+  EXPECT_GT(longest_in_stages_of_four(RecomputeGrain::kLayer),
+            longest_in_stages_of_four(RecomputeGrain::kStage) * 5 / 4);
 }
 
 TEST(LongestSequence, IsTheLastThatFits) {
-  TrainingSetup setup{.model = preset_config("qwen3-1.7b"), .gpu = gpu_profile("rtx4090").profile,
-                      .server = server_profile("xeon6330-8gpu").profile, .num_gpus = 8, .host_bytes = 800e9};
+  TrainingSetup setup{.model = preset_config("qwen3-1.7b"),
+                      .gpu = gpu_profile("rtx4090").profile,
+                      .server = server_profile("xeon6330-8gpu").profile,
+                      .num_gpus = 8,
+                      .host_bytes = 800e9};
   const std::int64_t longest = longest_sequence(setup);
   EXPECT_EQ(longest % 256, 0);
   setup.batch = 8;
@@ -241,10 +274,39 @@ TEST(LongestSequence, IsTheLastThatFits) {
 }
 
 TEST(PlanOptions, OfPlanAreRead) {
-  const PlanOptions options = parse_plan_options(
-      {"plan", "--model", "qwen3-8b", "--gpus", "4", "--gpu=rtx3090", "--host-memory", "768G", "--sequence-length", "4096", "--batch-size",
-       "64", "--lora-rank", "32", "--async", "--microbatches", "6", "--rounds-per-step", "2", "--lora-experts", "--freeze", "norm", "--fp16-accumulate",
-       "--pageable-weights", "--max-fused-layers", "3", "--recompute-grain", "layer", "--server", "s.json", "--effort", "fast", "--json"});
+  const PlanOptions options = parse_plan_options({"plan",
+                                                  "--model",
+                                                  "qwen3-8b",
+                                                  "--gpus",
+                                                  "4",
+                                                  "--gpu=rtx3090",
+                                                  "--host-memory",
+                                                  "768G",
+                                                  "--sequence-length",
+                                                  "4096",
+                                                  "--batch-size",
+                                                  "64",
+                                                  "--lora-rank",
+                                                  "32",
+                                                  "--async",
+                                                  "--microbatches",
+                                                  "6",
+                                                  "--rounds-per-step",
+                                                  "2",
+                                                  "--lora-experts",
+                                                  "--freeze",
+                                                  "norm",
+                                                  "--fp16-accumulate",
+                                                  "--pageable-weights",
+                                                  "--max-fused-layers",
+                                                  "3",
+                                                  "--recompute-grain",
+                                                  "layer",
+                                                  "--server",
+                                                  "s.json",
+                                                  "--effort",
+                                                  "fast",
+                                                  "--json"});
   EXPECT_EQ(options.action, PlanOptions::Action::kPlan);
   const ModelQuestion& question = options.question;
   EXPECT_EQ(question.model, "qwen3-8b");
@@ -263,17 +325,24 @@ TEST(PlanOptions, OfPlanAreRead) {
   EXPECT_EQ(question.max_fused_layers, 3);
   EXPECT_EQ(question.recompute, RecomputeGrain::kLayer);
   EXPECT_FALSE(parse_plan_options({"plan", "--model", "m"}).question.recompute) << "it is chosen";
-  expect_error(ExitCode::kUsage, {"--recompute-grain layers", "did you mean layer?", "stage, layer"},
-               [] { (void)parse_plan_options({"plan", "--model", "m", "--recompute-grain", "layers"}); });
+  expect_error(ExitCode::kUsage, {"--recompute-grain layers", "did you mean layer?", "stage, layer"}, [] {
+    (void)parse_plan_options({"plan", "--model", "m", "--recompute-grain", "layers"});
+  });
   EXPECT_TRUE(options.json);
   for (const auto& [size, bytes] : {std::pair{"1.5T", 1.5 * 1024}, {"64GiB", 64.0}, {"512GB", 512.0}}) {
-    EXPECT_EQ(static_cast<double>(parse_plan_options({"plan", "--model", "m", "--host-memory", size}).question.host_bytes), bytes * (1 << 30));
+    EXPECT_EQ(
+        static_cast<double>(parse_plan_options({"plan", "--model", "m", "--host-memory", size}).question.host_bytes),
+        bytes * (1 << 30));
   }
   for (const char* size : {"", "G", "12", "-3G", "3X", "1e9G", "3GB2"}) {
-    expect_error(ExitCode::kUsage, {"--host-memory", "as 768G"}, [&] { (void)parse_plan_options({"plan", "--model", "m", "--host-memory", size}); });
+    expect_error(ExitCode::kUsage, {"--host-memory", "as 768G"}, [&] {
+      (void)parse_plan_options({"plan", "--model", "m", "--host-memory", size});
+    });
   }
   expect_error(ExitCode::kUsage, {"--model is missing"}, [] { (void)parse_plan_options({"plan"}); });
-  expect_error(ExitCode::kUsage, {"--gpus 0", "from 1 to 64"}, [] { (void)parse_plan_options({"plan", "--model", "m", "--gpus", "0"}); });
+  expect_error(ExitCode::kUsage, {"--gpus 0", "from 1 to 64"}, [] {
+    (void)parse_plan_options({"plan", "--model", "m", "--gpus", "0"});
+  });
 }
 
 }  // namespace

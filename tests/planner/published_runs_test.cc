@@ -44,7 +44,8 @@ TEST(PublishedRuns, ThoseWithExpertsAreSlowerThanPredictedAndTheTextSaysBy) {
     const double predicted = predict_as_published(run).tokens_per_s;
     EXPECT_GT(predicted, 2 * run.tokens_per_s) << "what it waits for is not known";
     PublishedComparison comparison;
-    comparison.runs.push_back({.published = run, .as_published_tokens_per_s = predicted, .ours_tokens_per_s = 2 * run.tokens_per_s});
+    comparison.runs.push_back(
+        {.published = run, .as_published_tokens_per_s = predicted, .ours_tokens_per_s = 2 * run.tokens_per_s});
     EXPECT_NEAR(comparison.mean_distance(true, true), predicted / run.tokens_per_s - 1, 1e-12);
     EXPECT_EQ(comparison.mean_distance(false, true), 0) << "there are none";
     const std::string text = published_text(comparison);

@@ -14,7 +14,8 @@ using nlohmann::json;
 constexpr double kFourDecimals = 0.00005;
 
 SimulationResult simulated(const json& input, std::optional<BoundSchedule> schedule, Effort effort = Effort::kFast) {
-  return simulate_file(read_json(input), schedule, effort, [](const std::string&) {}, [] { return true; });
+  return simulate_file(
+      read_json(input), schedule, effort, [](const std::string&) {}, [] { return true; });
 }
 
 TEST(SimulateCommand, GivesThePublishedFiguresForThePublishedStages) {
@@ -69,8 +70,9 @@ TEST(SimulateCommand, StagesThatArePlannedAreNoWorseThanThePublishedOnes) {
 
 TEST(SimulateCommand, ForeverTellsOfWhatItFinds) {
   std::string told;
-  const SimulationResult result = simulate_file(read_json(workload_json(golden_workload(6, {1, 2}, {1, 1}, 0.5))), std::nullopt,
-                                                Effort::kForever, [&](const std::string& text) { told += text; }, [] { return true; });
+  const SimulationResult result = simulate_file(
+      read_json(workload_json(golden_workload(6, {1, 2}, {1, 1}, 0.5))), std::nullopt, Effort::kForever,
+      [&](const std::string& text) { told += text; }, [] { return true; });
   EXPECT_NE(told.find("synchronous"), std::string::npos);
   EXPECT_NE(told.find("asynchronous"), std::string::npos);
   EXPECT_GT(result.synchronous.step_ms, 0);
@@ -84,7 +86,8 @@ TEST(SimulateCommand, GivesThePeakOfMemoryWhereLayersSayWhatTheyNeed) {
   input["backward_stages"] = golden.backward;
   input["backward_stages"].insert(input["backward_stages"].begin(), 0);
   input["stages"] = golden.bound;
-  const json memory = with_memory(input, {{"weights_mib", 100}, {"upload_mib", 12.5}, {"activation_mib", 2}, {"saved_mib", 30}});
+  const json memory =
+      with_memory(input, {{"weights_mib", 100}, {"upload_mib", 12.5}, {"activation_mib", 2}, {"saved_mib", 30}});
 
   // 3 layers: 300, their inputs of all 16 microbatches, and the backward of one layer.
   const json gpipe = json::parse(simulation_json(simulated(memory, BoundSchedule::kGPipe)));
@@ -95,7 +98,8 @@ TEST(SimulateCommand, GivesThePeakOfMemoryWhereLayersSayWhatTheyNeed) {
   const json one_f_one_b = json::parse(simulation_json(simulated(memory, BoundSchedule::k1F1B)));
   EXPECT_EQ(one_f_one_b["peak_memory_mib"][0], 300 + 8 * 3 * 2 + 30);
   EXPECT_EQ(one_f_one_b["peak_memory_mib"][7], 300 + 3 * 2 + 30);
-  EXPECT_EQ(one_f_one_b["makespan_ms"], json::parse(simulation_json(simulated(input, BoundSchedule::k1F1B)))["makespan_ms"]);
+  EXPECT_EQ(one_f_one_b["makespan_ms"],
+            json::parse(simulation_json(simulated(input, BoundSchedule::k1F1B)))["makespan_ms"]);
 
   const SimulationResult result = simulated(memory, std::nullopt);
   const json round = json::parse(simulation_json(result));
@@ -113,13 +117,15 @@ TEST(SimulateCommand, GivesThePeakOfMemoryWhereLayersSayWhatTheyNeed) {
   EXPECT_NE(text.find(" GiB on GPU "), std::string::npos) << text;
   EXPECT_NE(text.find("activations on the host"), std::string::npos) << text;
 
-  EXPECT_EQ(simulation_text(simulated(input, std::nullopt)).find("GiB"), std::string::npos) << "nothing is known of memory";
+  EXPECT_EQ(simulation_text(simulated(input, std::nullopt)).find("GiB"), std::string::npos)
+      << "nothing is known of memory";
   EXPECT_FALSE(json::parse(simulation_json(simulated(input, std::nullopt))).contains("peak_memory_mib"));
 }
 
 TEST(SimulateCommand, ModelsThatAreTooSmallForTheGpusAreRefused) {
   const json input = workload_json(golden_workload(3, {1, 2}, {1, 1}, 0.5));
-  expect_error(ExitCode::kUsage, {"3 layers and a head", "8 GPUs"}, [&] { (void)simulated(input, BoundSchedule::kGPipe); });
+  expect_error(ExitCode::kUsage, {"3 layers and a head", "8 GPUs"},
+               [&] { (void)simulated(input, BoundSchedule::kGPipe); });
   EXPECT_NO_THROW((void)simulated(input, std::nullopt)) << "RoundPipe needs no stage for each";
 }
 

@@ -30,7 +30,8 @@ TEST(HtmlText, LetsNoMarkupThrough) {
   EXPECT_EQ(html_text("<b a=\"1\" c='2'>&</b>"), "&lt;b a=&quot;1&quot; c=&#39;2&#39;&gt;&amp;&lt;/b&gt;");
   EXPECT_EQ(html_text(std::string_view("a\0b\tc\x1b\x7f\nd", 9)), "a b c  \nd");
   EXPECT_EQ(html_text("größer – ≥ 😀"), "größer – ≥ 😀");
-  EXPECT_EQ(html_text("\xff|\xc3|\xc0\xaf|\xed\xa0\x80|\xf5\x80\x80\x80|\xef\xbf\xbf|\xe2\x82"), "?|?|??|???|????|???|??")
+  EXPECT_EQ(html_text("\xff|\xc3|\xc0\xaf|\xed\xa0\x80|\xf5\x80\x80\x80|\xef\xbf\xbf|\xe2\x82"),
+            "?|?|??|???|????|???|??")
       << "not UTF-8";
 }
 
@@ -55,7 +56,8 @@ TEST(TimelinePage, HasAShapeForEverySpanAndItsHoverText) {
   EXPECT_EQ(content.classes.at("D"), 1);
   EXPECT_EQ(content.classes.at("X"), 1);
   EXPECT_THAT(content.text, HasSubstr("backward, layers 3-4\n40 to 70 ms"));
-  for (const char* name : {"GPU 0", "A page", "A section", "recompute", "upload of weights", "waiting", "20 ms", "80 ms"}) {
+  for (const char* name :
+       {"GPU 0", "A page", "A section", "recompute", "upload of weights", "waiting", "20 ms", "80 ms"}) {
     EXPECT_THAT(content.text, HasSubstr(name));
   }
   EXPECT_THAT(content.text, Not(HasSubstr("weight gradient"))) << "the legend has what is drawn";
@@ -116,7 +118,8 @@ TEST(TimelinePage, NarrowNeighboursAreDrawnAsOne) {
 TEST(TimelinePage, OfManyTasksStaysSmall) {
   TimelinePage page{.title = "Many"};
   for (int section = 0; section < 7; ++section) {
-    TimelineSection& next = page.sections.emplace_back(TimelineSection{.title = cat("section ", section), .length_ms = 4000});
+    TimelineSection& next =
+        page.sections.emplace_back(TimelineSection{.title = cat("section ", section), .length_ms = 4000});
     for (int gpu = 0; gpu < 64; ++gpu) {
       TimelineRow& row = next.rows.emplace_back(TimelineRow{.name = cat("GPU ", gpu)});
       for (int task = 0; task < 1000; ++task) {
@@ -134,11 +137,13 @@ TEST(TimelinePage, OfManyTasksStaysSmall) {
 TEST(TimelinePage, MemoryIsAStripWithItsPeakBesideIt) {
   TimelinePage page = page_of({.name = "GPU 0", .compute = {span(0, 100)}}, 100);
   const std::size_t without = timeline_html(page).size();
-  page.sections[0].strips = {{.name = "GPU 0 memory", .note = "peak 3.00 GiB", .hover = "the strip", .full = 4, .points = {{0, 1}, {50, 3}}}};
+  page.sections[0].strips = {
+      {.name = "GPU 0 memory", .note = "peak 3.00 GiB", .hover = "the strip", .full = 4, .points = {{0, 1}, {50, 3}}}};
   const std::string html = timeline_html(page);
   const PageContent content = read_page(html);
   EXPECT_EQ(content.elements.at("path"), 1);
-  for (const char* part : {"GPU 0 memory", "peak 3.00 GiB", "the strip", "memory in use"}) EXPECT_THAT(content.text, HasSubstr(part));
+  for (const char* part : {"GPU 0 memory", "peak 3.00 GiB", "the strip", "memory in use"})
+    EXPECT_THAT(content.text, HasSubstr(part));
   // A quarter of 30 pixels, then three quarters; 100 ms are 99 % of the width.
   EXPECT_THAT(html, HasSubstr("d=\"M0 30H0V22.5H49505V7.5H99010V30Z\""));
   EXPECT_GT(html.size(), without);

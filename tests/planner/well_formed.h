@@ -65,7 +65,8 @@ inline PageContent read_page(std::string_view page) {
       }
       const std::string_view value = rest.substr(equals + 2, close - equals - 2);
       EXPECT_EQ(value.find('<'), std::string_view::npos) << tag;
-      if (name == "rect" && rest.substr(0, equals) == "class") ++content.classes[std::string(value.substr(0, value.find(' ')))];
+      if (name == "rect" && rest.substr(0, equals) == "class")
+        ++content.classes[std::string(value.substr(0, value.find(' ')))];
       rest.remove_prefix(close + 1);
     }
   }

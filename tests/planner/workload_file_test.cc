@@ -13,7 +13,9 @@ namespace {
 using nlohmann::json;
 
 json small() {
-  return {{"gpus", 2}, {"microbatches", 4}, {"layers", {{{"forward_ms", 1}, {"backward_ms", 2}}, {{"forward_ms", 3}, {"backward_ms", 4.5}}}},
+  return {{"gpus", 2},
+          {"microbatches", 4},
+          {"layers", {{{"forward_ms", 1}, {"backward_ms", 2}}, {{"forward_ms", 3}, {"backward_ms", 4.5}}}},
           {"head", {{"forward_ms", 5}, {"backward_ms", 6}}}};
 }
 
@@ -39,8 +41,14 @@ TEST(WorkloadFile, WhatIsNotGivenHasAMeaning) {
 }
 
 TEST(WorkloadFile, EverySettingIsRead) {
-  const WorkloadFile file = read_json(with({{"round_microbatches", 2}, {"hop_ms", 0.5}, {"stages", {2, 0}}, {"forward_stages", {1}},
-                                            {"backward_stages", {1, 1}}, {"max_fused_layers", 1}, {"gpu_slowness", {1, 2}}, {"fused_waits", true}}));
+  const WorkloadFile file = read_json(with({{"round_microbatches", 2},
+                                            {"hop_ms", 0.5},
+                                            {"stages", {2, 0}},
+                                            {"forward_stages", {1}},
+                                            {"backward_stages", {1, 1}},
+                                            {"max_fused_layers", 1},
+                                            {"gpu_slowness", {1, 2}},
+                                            {"fused_waits", true}}));
   EXPECT_EQ(file.workload.round_microbatches, 2);
   EXPECT_TRUE(file.gives_round);
   EXPECT_EQ(file.workload.hop, 0.5);
@@ -77,10 +85,12 @@ TEST(WorkloadFile, AStepThatTakesTooLongToSimulateIsRefusedWithTheLimit) {
   input["microbatches"] = 1024;
   EXPECT_NO_THROW((void)read_json(input));
   input["microbatches"] = 1025;
-  expect_refusal({"has 1024 layers and 1025 microbatches", "1048576 at most", "at most 1024 \"microbatches\""}, [&] { (void)read_json(input); });
+  expect_refusal({"has 1024 layers and 1025 microbatches", "1048576 at most", "at most 1024 \"microbatches\""},
+                 [&] { (void)read_json(input); });
   input["microbatches"] = 1024;
   input["round_microbatches"] = 4;
-  expect_refusal({"cuts a step into 256 rounds", "128 are simulated at most", "\"round_microbatches\" of at least 8"}, [&] { (void)read_json(input); });
+  expect_refusal({"cuts a step into 256 rounds", "128 are simulated at most", "\"round_microbatches\" of at least 8"},
+                 [&] { (void)read_json(input); });
   input["layers"].push_back({{"forward_ms", 1}, {"backward_ms", 2}});
   expect_refusal({"\"layers\" has 1025 entries; it must have 1 to 1024"}, [&] { (void)read_json(input); });
 }
@@ -106,11 +116,17 @@ TEST(WorkloadFile, MemoryThatIsWrongIsNamed) {
     change(input);
     expect_refusal(parts, [&] { (void)read_json(input); });
   };
-  refused([](json& input) { input["layers"][1]["weights_mib"] = -1; }, {"\"layers\"[1].weights_mib is -1", "MiB, 0 or more"});
+  refused([](json& input) { input["layers"][1]["weights_mib"] = -1; },
+          {"\"layers\"[1].weights_mib is -1", "MiB, 0 or more"});
   refused([](json& input) { input["layers"][0]["upload_mib"] = "much"; }, {"\"layers\"[0].upload_mib is \"much\""});
   refused([](json& input) { input["head"]["saved_mib"] = nullptr; }, {"\"head\".saved_mib is null"});
-  refused([](json& input) { input["layers"][1].erase("saved_mib"); }, {"\"layers\"[1] lacks the key \"saved_mib\"", "all layers and the head"});
-  refused([](json& input) { input["head"] = {{"forward_ms", 1}, {"backward_ms", 1}}; }, {"\"head\" lacks the key \"weights_mib\""});
+  refused([](json& input) { input["layers"][1].erase("saved_mib"); },
+          {"\"layers\"[1] lacks the key \"saved_mib\"", "all layers and the head"});
+  refused(
+      [](json& input) {
+        input["head"] = {{"forward_ms", 1}, {"backward_ms", 1}};
+      },
+      {"\"head\" lacks the key \"weights_mib\""});
   refused([](json& input) { input["layers"][0]["weight_mib"] = 1; }, {"'weight_mib'", "did you mean weights_mib"});
 }
 
@@ -128,12 +144,14 @@ TEST(WorkloadFile, WhatIsWrongIsNamed) {
   refused({{"layers", {{{"forward_ms", 1}, {"backward_ms", 0}}}}}, {"\"layers\"[0].backward_ms is 0", "above 0"});
   refused({{"layers", {{{"forward_ms", -2}, {"backward_ms", 1}}}}}, {"\"layers\"[0].forward_ms is -2"});
   refused({{"layers", {{{"forward_ms", 1}}}}}, {"\"layers\"[0] lacks the key \"backward_ms\""});
-  refused({{"layers", {{{"forward_ms", 1}, {"backwards_ms", 0}}}}}, {"\"layers\"[0]", "'backwards_ms'", "did you mean backward_ms"});
+  refused({{"layers", {{{"forward_ms", 1}, {"backwards_ms", 0}}}}},
+          {"\"layers\"[0]", "'backwards_ms'", "did you mean backward_ms"});
   refused({{"head", 3}}, {"\"head\" is 3", "forward_ms and backward_ms"});
   refused({{"stages", {1, 2}}}, {"\"stages\" has 3 layers together; 2 are needed"});
   refused({{"stages", {1, -1}}}, {"\"stages\"[1] is -1"});
   refused({{"forward_stages", {2}}}, {"one of \"forward_stages\" and \"backward_stages\""});
-  refused({{"forward_stages", {2}}, {"backward_stages", {1, 1}}}, {"\"forward_stages\" has 2 layers together; 1 are needed"});
+  refused({{"forward_stages", {2}}, {"backward_stages", {1, 1}}},
+          {"\"forward_stages\" has 2 layers together; 1 are needed"});
   refused({{"forward_stages", {2}}, {"backward_stages", {0, 2, 0}}}, {"\"backward_stages\"[2] is 0"});
   refused({{"gpu_slowness", {1}}}, {"\"gpu_slowness\" has 1 entries; it must have 2"});
   refused({{"fused_waits", "yes"}}, {"\"fused_waits\" is neither true nor false"});

@@ -11,13 +11,18 @@
 
 namespace rp::test {
 
-inline nlohmann::json work_json(const LayerWork& work) { return {{"forward_ms", work.forward}, {"backward_ms", work.backward}}; }
+inline nlohmann::json work_json(const LayerWork& work) {
+  return {{"forward_ms", work.forward}, {"backward_ms", work.backward}};
+}
 
 inline nlohmann::json workload_json(const Workload& workload) {
   nlohmann::json layers = nlohmann::json::array();
   for (const LayerWork& layer : workload.layers) layers.push_back(work_json(layer));
-  return {{"gpus", workload.num_gpus}, {"microbatches", workload.num_microbatches}, {"hop_ms", workload.hop},
-          {"layers", layers}, {"head", work_json(workload.head)}};
+  return {{"gpus", workload.num_gpus},
+          {"microbatches", workload.num_microbatches},
+          {"hop_ms", workload.hop},
+          {"layers", layers},
+          {"head", work_json(workload.head)}};
 }
 
 // Each layer and the head with these figures besides.

@@ -24,11 +24,13 @@ class DecoderOnX : public Layer {
 
   Tensors forward(const Tensors& list) override {
     Tensors inputs = {list[kX]}, result = list;
-    if (list.size() > kIds && list[kIds].defined()) inputs.push_back(list[kIds].narrow(1, 0, 1).remainder(list[kIds].size(1)));
+    if (list.size() > kIds && list[kIds].defined())
+      inputs.push_back(list[kIds].narrow(1, 0, 1).remainder(list[kIds].size(1)));
     const Tensors outputs = layer_->forward(inputs);
     result[kX] = outputs[0];
     // The auxiliary loss of a router goes into x, and so does its gradient.
-    if (outputs.size() == 4) result[kX] = result[kX] + models::report_of({outputs[2], outputs[3]}).auxiliary_loss.to(outputs[0].scalar_type());
+    if (outputs.size() == 4)
+      result[kX] = result[kX] + models::report_of({outputs[2], outputs[3]}).auxiliary_loss.to(outputs[0].scalar_type());
     return result;
   }
 
@@ -38,7 +40,8 @@ class DecoderOnX : public Layer {
 
 RopeConfig draw_rope(Draw& draw) {
   using Kind = RopeConfig::Kind;
-  RopeConfig rope{.kind = draw.pick({Kind::kNone, Kind::kPlain, Kind::kLinear, Kind::kLlama3, Kind::kYarn}), .theta = 1000};
+  RopeConfig rope{.kind = draw.pick({Kind::kNone, Kind::kPlain, Kind::kLinear, Kind::kLlama3, Kind::kYarn}),
+                  .theta = 1000};
   if (rope.kind != Kind::kPlain) rope.factor = 4;
   rope.original_positions = 16;
   if (rope.kind == Kind::kYarn) rope.attention_factor = 1.25;
@@ -71,7 +74,8 @@ MlpConfig draw_mlp(Draw& draw) {
   mlp.activation = draw.pick({rp::Activation::kSilu, rp::Activation::kGeluTanh, rp::Activation::kClampedSwish});
   mlp.has_bias = draw.chance(30);
   if (!draw.chance(45)) return mlp;
-  mlp.experts = ExpertsConfig{.num = draw.between(2, 5), .router = draw.pick({Router::kSoftmaxFirst, Router::kLargestFirst})};
+  mlp.experts =
+      ExpertsConfig{.num = draw.between(2, 5), .router = draw.pick({Router::kSoftmaxFirst, Router::kLargestFirst})};
   mlp.experts->per_token = draw.between(1, static_cast<int>(mlp.experts->num));
   mlp.experts->normalises = draw.chance(50);
   return mlp;
@@ -123,15 +127,19 @@ void fill(const std::string& parameter, NormKind norm, Draw& draw, const at::Ten
 std::string text_of(const ModelConfig& config, const TrainedParts& parts) {
   const AttentionConfig& attention = config.layers[0].attention;
   const MlpConfig& mlp = config.layers[0].mlp;
-  std::string text = cat("decoder layer of ", attention.num_heads, "/", attention.num_kv_heads, " heads of ", attention.head_dim);
+  std::string text =
+      cat("decoder layer of ", attention.num_heads, "/", attention.num_kv_heads, " heads of ", attention.head_dim);
   if (attention.window > 0) text += cat(" window ", attention.window);
   if (attention.has_sinks) text += " sinks";
   if (attention.head_norm != AttentionConfig::HeadNorm::kNone) text += " norms of heads";
   if (attention.query_growth > 0) text += " growing queries";
-  text += mlp.activation == rp::Activation::kSilu ? " silu" : mlp.activation == rp::Activation::kGeluTanh ? " gelu" : " clamped";
+  text += mlp.activation == rp::Activation::kSilu       ? " silu"
+          : mlp.activation == rp::Activation::kGeluTanh ? " gelu"
+                                                        : " clamped";
   if (mlp.experts) text += cat(" ", mlp.experts->per_token, " of ", mlp.experts->num, " experts");
   if (mlp.has_bias) text += " biases";
-  if (parts.lora.rank > 0) text += cat(parts.lora.is_dora ? " dora " : " lora ", parts.lora.rank, " on ", parts.lora.targets);
+  if (parts.lora.rank > 0)
+    text += cat(parts.lora.is_dora ? " dora " : " lora ", parts.lora.rank, " on ", parts.lora.targets);
   if (parts.lora.on_experts) text += " and experts";
   if (parts.lora.dropout > 0) text += cat(" dropout ", parts.lora.dropout);
   if (!parts.freeze.empty()) text += cat(" frozen ", parts.freeze);

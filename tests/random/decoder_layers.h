@@ -1,6 +1,6 @@
 // tests/random/decoder_layers.h
-// Draws decoder layers of rp::models as layers of random models: attention, MLPs and mixtures of experts of every kind that a
-// ModelConfig can say, trained, frozen, or frozen with pairs of LoRA.
+// Draws decoder layers of rp::models as layers of random models: attention, MLPs and mixtures of experts of every kind
+// that a ModelConfig can say, trained, frozen, or frozen with pairs of LoRA.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct DrawnDecoderLayer {
   bool draws_numbers = false;  // it has dropout
 };
 
-// A layer that changes x, which is a sequence, and passes on the rest. Where there are ids, the first of a row says how many tokens
-// its first document has; the others are the second document.
+// A layer that changes x, which is a sequence, and passes on the rest. Where there are ids, the first of a row says how
+// many tokens its first document has; the others are the second document.
 [[nodiscard]] DrawnDecoderLayer draw_decoder_layer(Draw& draw, const DecoderSettings& settings);
 
 }  // namespace rp::test

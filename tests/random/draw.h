@@ -17,7 +17,9 @@ class Draw {
 
   std::uint64_t seed() { return random_(); }
   // Both included.
-  int between(int low, int high) { return low + static_cast<int>(random_() % static_cast<std::uint64_t>(high - low + 1)); }
+  int between(int low, int high) {
+    return low + static_cast<int>(random_() % static_cast<std::uint64_t>(high - low + 1));
+  }
   bool chance(int percent) { return between(0, 99) < percent; }
   template <typename T>
   T pick(std::initializer_list<T> values) {
@@ -25,7 +27,9 @@ class Draw {
   }
 
   at::Tensor normal(at::IntArrayRef sizes) { return at::randn(sizes, generator()); }
-  at::Tensor integers(std::int64_t end, at::IntArrayRef sizes) { return at::randint(end, sizes, generator(), at::kLong); }
+  at::Tensor integers(std::int64_t end, at::IntArrayRef sizes) {
+    return at::randint(end, sizes, generator(), at::kLong);
+  }
 
  private:
   at::Generator generator() { return at::make_generator<at::CPUGeneratorImpl>(random_()); }

@@ -1,5 +1,6 @@
 // tests/random/random_layers.h
-// The kinds of layers that random models are made of: torch::nn modules as users write them. Those of rp::models: decoder_layers.h.
+// The kinds of layers that random models are made of: torch::nn modules as users write them. Those of rp::models:
+// decoder_layers.h.
 //
 // What crosses a border between two of them is a list: [x], or [x, skip, ids, aux], of which any but x may be absent.
 //   x     the main tensor: features [B, W], a sequence [B, T, W] or an image [B, W, H, H]; W is its width

@@ -14,7 +14,8 @@ namespace rp::test {
 
 namespace {
 
-// Models up to this seed have no decoder layers: they are those of docs/design/reference-loop.md, whose gradients are known.
+// Models up to this seed have no decoder layers: they are those of docs/design/reference-loop.md, whose gradients are
+// known.
 constexpr std::uint64_t kLastWithoutDecoders = 520;
 
 // The losses of all models. Arguments: label [B, ...] as the last x, class [B] or [B, T], divisor.
@@ -36,7 +37,8 @@ Tensors class_loss(const Tensors& outputs, const Tensors& arguments) {
 Tensors several_losses(const Tensors& outputs, const Tensors& arguments) {
   Tensors numbers = {square(outputs, arguments), (outputs[kX].detach() > 0).sum().to(at::kDouble)};
   for (std::size_t i = 1; i < outputs.size(); ++i) {
-    if (outputs[i].defined() && at::isFloatingType(outputs[i].scalar_type())) numbers.push_back(outputs[i].sin().sum() / arguments[2]);
+    if (outputs[i].defined() && at::isFloatingType(outputs[i].scalar_type()))
+      numbers.push_back(outputs[i].sin().sum() / arguments[2]);
   }
   return numbers;
 }
@@ -58,7 +60,8 @@ std::string sizes_text(const std::vector<std::int64_t>& sizes) {
 class ModelBuilder {
  public:
   // `has_decoders`: half of the layers on x are decoder layers.
-  ModelBuilder(RandomModel& result, Draw& draw, bool has_decoders) : r_(result), draw_(draw), has_decoders_(has_decoders) {}
+  ModelBuilder(RandomModel& result, Draw& draw, bool has_decoders)
+      : r_(result), draw_(draw), has_decoders_(has_decoders) {}
 
   void build() {
     draw_front();
@@ -132,8 +135,8 @@ class ModelBuilder {
   }
 
   void add_decoder_layer() {
-    DrawnDecoderLayer drawn =
-        draw_decoder_layer(draw_, {.hidden = width(), .dtype = r_.model.dtype(), .is_frozen = freezes_ || draw_.chance(12)});
+    DrawnDecoderLayer drawn = draw_decoder_layer(
+        draw_, {.hidden = width(), .dtype = r_.model.dtype(), .is_frozen = freezes_ || draw_.chance(12)});
     r_.computes_in_fp64 = false;
     if (drawn.draws_numbers) r_.is_by_row = false;
     describe(drawn.text);
@@ -143,7 +146,8 @@ class ModelBuilder {
   void add_on_x() {
     if (has_decoders_ && sizes_.size() == 2 && draw_.chance(50)) return add_decoder_layer();
     const bool is_image = sizes_.size() == 3;
-    const auto act = draw_.pick({Activation::kTanh, Activation::kGelu, Activation::kSilu, Activation::kRelu, Activation::kNone});
+    const auto act =
+        draw_.pick({Activation::kTanh, Activation::kGelu, Activation::kSilu, Activation::kRelu, Activation::kNone});
     const int die = draw_.between(0, 99);
     if (die < 40) {
       const std::int64_t in = width();
@@ -255,8 +259,9 @@ RandomModel::RandomModel(std::uint64_t model_seed) : seed(model_seed) {
   options.seed = draw.seed();
   if (draw.chance(70)) options.plan = plan_text(drawn_plan(draw, model.num_layers()), model.num_layers());
   options.name = cat("model of seed ", seed);
-  description = cat(at::toString(model.dtype()), " input ", sizes_text(front_sizes_), has_list_ ? " as a list" : "", ": ", description,
-                    "; M ", options.num_microbatches, ", rounds ", options.rounds_per_step, options.asynchronous ? ", asynchronous" : "",
+  description = cat(at::toString(model.dtype()), " input ", sizes_text(front_sizes_), has_list_ ? " as a list" : "",
+                    ": ", description, "; M ", options.num_microbatches, ", rounds ", options.rounds_per_step,
+                    options.asynchronous ? ", asynchronous" : "",
                     options.recompute_grain == RecomputeGrain::kLayer ? ", by layer" : "", ", plan ",
                     options.plan.empty() ? "automatic" : options.plan);
 }
@@ -276,7 +281,8 @@ class CallDrawer {
       call.options.num_microbatches = call.num_microbatches;
     }
     rows_ = call.num_microbatches * min_rows + draw_.between(0, 9);
-    call.inputs.push_back(num_ids > 0 ? draw_.integers(num_ids, with_rows(front)) : number(draw_.normal(with_rows(front))));
+    call.inputs.push_back(num_ids > 0 ? draw_.integers(num_ids, with_rows(front))
+                                      : number(draw_.normal(with_rows(front))));
     if (draw_.chance(30)) {
       call.options.plan = plan_text(drawn_plan(draw_, model_.model.num_layers()), model_.model.num_layers());
     }
@@ -324,7 +330,8 @@ std::vector<RandomCall> RandomModel::draw_calls() const {
   const auto add = [&](Kind kind) {
     calls.push_back(drawer.draw(kind, front_sizes_, num_ids_, min_rows_));
     if (has_list_) drawer.add_list(calls.back(), front_sizes_, skip_enters_, ids_enter_);
-    if (kind == Kind::kForwardBackward || kind == Kind::kOutside) drawer.add_arguments(calls.back(), label_sizes_, is_image_);
+    if (kind == Kind::kForwardBackward || kind == Kind::kOutside)
+      drawer.add_arguments(calls.back(), label_sizes_, is_image_);
     if (kind == Kind::kForwardBackward) calls.back().options.return_outputs = draw.chance(30);
     if (kind == Kind::kOutside) calls.back().input_gradients = draw.chance(50);
   };
@@ -337,7 +344,9 @@ std::vector<RandomCall> RandomModel::draw_calls() const {
       add(is_trained_ && draw.chance(20) ? Kind::kOutside : Kind::kForwardBackward);
     }
     RandomCall& call = calls.emplace_back(RandomCall{.kind = Kind::kStep});
-    call.rule = {.learning_rate = draw.pick({1e-3, 0.02}), .beta1 = draw.pick({0.9, 0.4}), .beta2 = draw.pick({0.999, 0.95}),
+    call.rule = {.learning_rate = draw.pick({1e-3, 0.02}),
+                 .beta1 = draw.pick({0.9, 0.4}),
+                 .beta2 = draw.pick({0.999, 0.95}),
                  .weight_decay = draw.pick({0.0, 0.1})};
     if (step == 0) call.rule.beta1 = 0;
     if (step > 0 && clips) call.max_grad_norm = draw.pick({0.05, 1.0});

@@ -14,8 +14,8 @@ namespace rp::test {
 struct RandomCall {
   enum class Kind {
     kForwardBackward,
-    kOutside,   // forward(), the loss on the merged outputs in the coordinator, backward() from there
-    kDropped,   // forward() of a training round without a backward
+    kOutside,  // forward(), the loss on the merged outputs in the coordinator, backward() from there
+    kDropped,  // forward() of a training round without a backward
     kEvaluate,
     kStep,
   };
@@ -47,14 +47,14 @@ struct RandomModel {
 
  private:
   friend class ModelBuilder;
-  std::vector<std::int64_t> front_sizes_;   // of the first input, without rows
-  std::int64_t num_ids_ = 0;                // the first input is integers below this; 0: floating point
-  bool has_list_ = false;                   // [x, skip, ids, aux] enters, else [x]
+  std::vector<std::int64_t> front_sizes_;  // of the first input, without rows
+  std::int64_t num_ids_ = 0;               // the first input is integers below this; 0: floating point
+  bool has_list_ = false;                  // [x, skip, ids, aux] enters, else [x]
   bool ids_enter_ = false;
   bool skip_enters_ = false;
-  std::vector<std::int64_t> label_sizes_;   // of the last x, without rows
-  bool is_image_ = false;                   // the last x
-  int min_rows_ = 1;                        // of a microbatch
+  std::vector<std::int64_t> label_sizes_;  // of the last x, without rows
+  bool is_image_ = false;                  // the last x
+  int min_rows_ = 1;                       // of a microbatch
   bool is_trained_ = true;
 };
 

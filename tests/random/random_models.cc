@@ -1,6 +1,6 @@
-// random_models FIRST LAST [NEAR]: the random models of these seeds, each as a pipeline of one session with its calls mixed
-// among the others', compared with the reference loop bit for bit, and with fp64 where a row's result depends on no other
-// row; with NEAR also over so many batches near to the model's own, to see what is the chance of one batch.
+// random_models FIRST LAST [NEAR]: the random models of these seeds, each as a pipeline of one session with its calls
+// mixed among the others', compared with the reference loop bit for bit, and with fp64 where a row's result depends on
+// no other row; with NEAR also over so many batches near to the model's own, to see what is the chance of one batch.
 // Exit code 0 if all agree; a model beyond the bar for fp64 fails unless it keeps the bar over batches near to its own.
 // Under rp-launch with any number of workers, or alone; one seed by itself gives the same bits.
 #include <ATen/Parallel.h>
@@ -33,8 +33,9 @@ void make_calls(const Runs& runs, Draw& draw, bool (RandomRun::*is_done)() const
 
 // The bar: the error of the gradient against fp64 is at most so many times that of plain autograd.
 constexpr double kBar = 2;
-// Both errors are a few roundings, drawn by chance: a model whose one batch misses the bar must keep it in the root mean square
-// over so many near batches, and so few models may miss that chance explains them (docs/design/reference-loop.md).
+// Both errors are a few roundings, drawn by chance: a model whose one batch misses the bar must keep it in the root
+// mean square over so many near batches, and so few models may miss that chance explains them
+// (docs/design/reference-loop.md).
 constexpr int kNearAMiss = 200;
 constexpr double kMaxMisses = 0.02;
 
@@ -46,7 +47,7 @@ struct Tally {
   int num_beyond = 0;      // also over near batches
   double worst_ratio = 0;  // of the error to plain autograd's
   std::uint64_t worst_seed = 0;
-  double worst_near = 0;   // of the root mean squares over near batches
+  double worst_near = 0;  // of the root mean squares over near batches
   std::uint64_t worst_near_seed = 0;
 };
 
@@ -89,7 +90,8 @@ void judge(RandomRun& run, int num_near, Tally& tally) {
   const std::string differences = run.compare_with_loop();
   if (!differences.empty()) {
     ++tally.num_different;
-    std::printf("SEED %llu DIFFERS from the reference loop:\n%s", static_cast<unsigned long long>(model.seed), differences.c_str());
+    std::printf("SEED %llu DIFFERS from the reference loop:\n%s", static_cast<unsigned long long>(model.seed),
+                differences.c_str());
   }
   judge_precision(run, num_near, tally);
 }
@@ -116,13 +118,16 @@ int run(int argc, char** argv) {
   Tally tally;
   const int num_near = argc == 4 ? std::atoi(argv[3]) : 0;
   for (const auto& run : runs) judge(*run, num_near, tally);
-  std::printf("%zu random models, %d of them with decoder layers, seeds %s to %s, %d workers: %d differ from the reference loop; "
-              "%d compared with fp64, largest error %.2f times plain autograd's (seed %llu), %d above %.0f, %d of them whatever the batch\n",
-              runs.size(), tally.num_with_decoders, argv[1], argv[2], session.num_workers(), tally.num_different, tally.num_exact,
-              tally.worst_ratio, static_cast<unsigned long long>(tally.worst_seed), tally.num_misses, kBar, tally.num_beyond);
+  std::printf(
+      "%zu random models, %d of them with decoder layers, seeds %s to %s, %d workers: %d differ from the reference "
+      "loop; %d compared with fp64, largest error %.2f times plain autograd's (seed %llu), %d above %.0f, %d of them "
+      "whatever the batch\n",
+      runs.size(), tally.num_with_decoders, argv[1], argv[2], session.num_workers(), tally.num_different,
+      tally.num_exact, tally.worst_ratio, static_cast<unsigned long long>(tally.worst_seed), tally.num_misses, kBar,
+      tally.num_beyond);
   if (num_near > 0) {
-    std::printf("over %d near batches of each, root mean square: at most %.2f times plain autograd's (seed %llu)\n", num_near,
-                tally.worst_near, static_cast<unsigned long long>(tally.worst_near_seed));
+    std::printf("over %d near batches of each, root mean square: at most %.2f times plain autograd's (seed %llu)\n",
+                num_near, tally.worst_near, static_cast<unsigned long long>(tally.worst_near_seed));
   }
   // One may always miss: a range of a few seeds is no sample.
   const bool too_many = tally.num_misses > std::max(1.0, kMaxMisses * tally.num_exact);

@@ -55,7 +55,8 @@ Tensors detached(Tensors tensors) {
 Tensors gradients_of(const Tensors& leaves) {
   Tensors gradients;
   for (const at::Tensor& leaf : leaves) {
-    if (leaf.defined() && leaf.requires_grad()) gradients.push_back(leaf.grad().defined() ? leaf.grad() : at::zeros_like(leaf));
+    if (leaf.defined() && leaf.requires_grad())
+      gradients.push_back(leaf.grad().defined() ? leaf.grad() : at::zeros_like(leaf));
   }
   return gradients;
 }
@@ -75,7 +76,8 @@ const char* name_of(Kind kind) {
 
 RandomRun::RandomRun(Session& session, std::uint64_t seed)
     : model_(seed), pipeline_(session, model_.model, model_.losses, model_.options), calls_(model_.draw_calls()) {
-  const auto step = std::find_if(calls_.begin(), calls_.end(), [](const RandomCall& call) { return call.kind == Kind::kStep; });
+  const auto step =
+      std::find_if(calls_.begin(), calls_.end(), [](const RandomCall& call) { return call.kind == Kind::kStep; });
   first_step_ = static_cast<std::size_t>(step - calls_.begin());
 }
 
@@ -85,7 +87,8 @@ void RandomRun::make_next_call() { records_.push_back(call_pipeline(calls_[recor
 
 RandomRun::Record RandomRun::call_pipeline(const RandomCall& call) {
   switch (call.kind) {
-    case Kind::kForwardBackward: return {.result = pipeline_.forward_backward(call.inputs, call.arguments, call.options)};
+    case Kind::kForwardBackward:
+      return {.result = pipeline_.forward_backward(call.inputs, call.arguments, call.options)};
     case Kind::kOutside: return call_outside(call);
     case Kind::kDropped: return {.outputs = detached(pipeline_.forward(call.inputs, call.options))};
     case Kind::kEvaluate: {
@@ -93,7 +96,8 @@ RandomRun::Record RandomRun::call_pipeline(const RandomCall& call) {
       return {.outputs = pipeline_.forward(call.inputs, call.options)};
     }
     case Kind::kStep:
-      return {.step = pipeline_.step(call.rule, {.asynchronous = model_.options.asynchronous, .max_grad_norm = call.max_grad_norm})};
+      return {.step = pipeline_.step(
+                  call.rule, {.asynchronous = model_.options.asynchronous, .max_grad_norm = call.max_grad_norm})};
   }
   return {};
 }
@@ -101,7 +105,8 @@ RandomRun::Record RandomRun::call_pipeline(const RandomCall& call) {
 std::vector<double> RandomRun::loss_outside(const RandomCall& call, const Tensors& outputs) const {
   std::vector<double> losses;
   Tensors roots;
-  for (const at::Tensor& number : model_.losses[static_cast<std::size_t>(call.loss)].function(outputs, call.arguments)) {
+  for (const at::Tensor& number :
+       model_.losses[static_cast<std::size_t>(call.loss)].function(outputs, call.arguments)) {
     losses.push_back(number.item<double>());
     if (number.requires_grad()) roots.push_back(number);
   }
@@ -136,7 +141,8 @@ RandomRun::Record RandomRun::call_loop_outside(reference::Loop& loop, const Rand
   Tensors gradients;
   for (const at::Tensor& output : outputs) gradients.push_back(is_number(output) ? output.grad() : at::Tensor());
   std::vector<Tensors> parts;
-  for (int m = 0; m < call.num_microbatches; ++m) parts.push_back(reference::microbatch(gradients, m, call.num_microbatches));
+  for (int m = 0; m < call.num_microbatches; ++m)
+    parts.push_back(reference::microbatch(gradients, m, call.num_microbatches));
   const std::vector<Tensors> of_inputs = loop.backward(round, parts);
   for (std::size_t i = 0; call.input_gradients && i < call.inputs.size(); ++i) {
     if (!is_number(call.inputs[i])) continue;
@@ -150,7 +156,8 @@ RandomRun::Record RandomRun::call_loop_outside(reference::Loop& loop, const Rand
 }
 
 reference::LoopOptions RandomRun::loop_options() const {
-  return {.num_microbatches = model_.options.num_microbatches, .asynchronous = model_.options.asynchronous,
+  return {.num_microbatches = model_.options.num_microbatches,
+          .asynchronous = model_.options.asynchronous,
           .seed = model_.options.seed};
 }
 
@@ -161,8 +168,10 @@ RandomRun::Record RandomRun::call_loop(reference::Loop& loop, const RandomCall& 
       return {.losses = outcome.losses, .outputs = reference::concatenated(outcome.outputs)};
     }
     case Kind::kOutside: return call_loop_outside(loop, call);
-    case Kind::kDropped: return {.outputs = reference::concatenated(loop.forward(call.inputs, call.num_microbatches).outputs)};
-    case Kind::kEvaluate: return {.outputs = reference::concatenated(loop.evaluate(call.inputs, call.num_microbatches))};
+    case Kind::kDropped:
+      return {.outputs = reference::concatenated(loop.forward(call.inputs, call.num_microbatches).outputs)};
+    case Kind::kEvaluate:
+      return {.outputs = reference::concatenated(loop.evaluate(call.inputs, call.num_microbatches))};
     case Kind::kStep: return {.losses = {loop.step(call.rule, call.max_grad_norm)}};
   }
   return {};
@@ -170,7 +179,8 @@ RandomRun::Record RandomRun::call_loop(reference::Loop& loop, const RandomCall& 
 
 // Both
 
-void RandomRun::compare(const std::string& what, const Tensors& ours, const Tensors& expected, std::string& differences) const {
+void RandomRun::compare(const std::string& what, const Tensors& ours, const Tensors& expected,
+                        std::string& differences) const {
   if (ours.size() != expected.size()) {
     differences += cat("  ", what, ": ", ours.size(), " tensors, expected ", expected.size(), "\n");
     return;
@@ -179,7 +189,8 @@ void RandomRun::compare(const std::string& what, const Tensors& ours, const Tens
     if (same_bits(ours[i], expected[i])) continue;
     differences += cat("  ", what, ", tensor ", i, ": ", describe(ours[i]), ", expected ", describe(expected[i]));
     if (ours[i].defined() && expected[i].defined() && ours[i].sizes() == expected[i].sizes()) {
-      differences += cat(", at most ", (ours[i].to(at::kDouble) - expected[i].to(at::kDouble)).abs().max().item<double>(), " apart");
+      differences += cat(", at most ",
+                         (ours[i].to(at::kDouble) - expected[i].to(at::kDouble)).abs().max().item<double>(), " apart");
     }
     differences += "\n";
   }
@@ -204,7 +215,8 @@ std::string RandomRun::compare_with_loop() {
     if (ours.result) ours.losses = ours.result->losses();
     if (ours.losses != expected.losses) differences += cat("  ", what, ": other losses\n");
     if (ours.result && call.options.return_outputs) ours.outputs = ours.result->outputs();
-    if (!ours.result || call.options.return_outputs) compare(what + ", outputs", ours.outputs, expected.outputs, differences);
+    if (!ours.result || call.options.return_outputs)
+      compare(what + ", outputs", ours.outputs, expected.outputs, differences);
     compare(what + ", gradients of inputs", ours.input_gradients, expected.input_gradients, differences);
   }
   const std::vector<BufferState> buffers = pipeline_.buffers();  // synchronizes
@@ -214,7 +226,8 @@ std::string RandomRun::compare_with_loop() {
   if (buffers.size() != loop_buffers.size() || parameters.size() != loop_parameters.size()) {
     return differences + "  another number of parameters or buffers\n";
   }
-  for (std::size_t i = 0; i < buffers.size(); ++i) compare("buffer " + buffers[i].name, {buffers[i].value}, {loop_buffers[i].value}, differences);
+  for (std::size_t i = 0; i < buffers.size(); ++i)
+    compare("buffer " + buffers[i].name, {buffers[i].value}, {loop_buffers[i].value}, differences);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const ParameterState& p = parameters[i];
     const reference::Parameter& e = loop_parameters[i];
@@ -227,7 +240,8 @@ std::string RandomRun::compare_with_loop() {
 
 // The gradient
 
-std::vector<at::Tensor> RandomRun::whole_gradients(const std::vector<RandomCall>& first_step, at::ScalarType dtype) const {
+std::vector<at::Tensor> RandomRun::whole_gradients(const std::vector<RandomCall>& first_step,
+                                                   at::ScalarType dtype) const {
   std::vector<reference::WholeRound> rounds;
   for (const RandomCall& call : first_step) {
     const bool trains = call.kind == Kind::kForwardBackward || call.kind == Kind::kOutside;
@@ -248,9 +262,11 @@ std::vector<at::Tensor> RandomRun::loop_gradients(const std::vector<RandomCall>&
 
 std::optional<RandomRun::Precision> RandomRun::precision() const {
   if (!model_.is_by_row || !model_.computes_in_fp64) return std::nullopt;
-  const std::vector<RandomCall> first_step(calls_.begin(), calls_.begin() + static_cast<std::ptrdiff_t>(first_step_) + 1);
+  const std::vector<RandomCall> first_step(calls_.begin(),
+                                           calls_.begin() + static_cast<std::ptrdiff_t>(first_step_) + 1);
   const std::vector<at::Tensor> exact = whole_gradients(first_step, at::kDouble);
-  if (std::all_of(exact.begin(), exact.end(), [](const at::Tensor& g) { return g.count_nonzero().item<std::int64_t>() == 0; })) {
+  if (std::all_of(exact.begin(), exact.end(),
+                  [](const at::Tensor& g) { return g.count_nonzero().item<std::int64_t>() == 0; })) {
     return std::nullopt;
   }
   const std::vector<at::Tensor> plain = whole_gradients(first_step, model_.model.dtype());
@@ -261,7 +277,8 @@ RandomRun::Precision RandomRun::precision_near(int num_batches) const {
   Draw draw(model_.seed + 2'000'003);
   const double epsilon = model_.model.dtype() == at::kFloat ? 0x1p-23 : 0x1p-7;
   const auto nudge = [&](at::Tensor& x) {
-    if (is_number(x)) x = (x.to(at::kDouble) * (1 + 4 * epsilon * draw.normal(x.sizes()).to(at::kDouble))).to(x.scalar_type());
+    if (is_number(x))
+      x = (x.to(at::kDouble) * (1 + 4 * epsilon * draw.normal(x.sizes()).to(at::kDouble))).to(x.scalar_type());
   };
   Precision squares;
   for (int batch = 0; batch < num_batches; ++batch) {

@@ -33,19 +33,21 @@ class RandomRun {
   // Waits until all calls that were made are computed.
   void wait() { pipeline_.synchronize(); }
 
-  // When all calls are made and computed: does the same in the reference loop. Returns what differs, in lines; empty if nothing.
+  // When all calls are made and computed: does the same in the reference loop. Returns what differs, in lines; empty if
+  // nothing.
   [[nodiscard]] std::string compare_with_loop();
 
-  // ||g - g64|| / ||g64|| of the first step's gradient, and the same of plain autograd over whole batches in the model's
-  // dtype. Nothing where that says nothing: a model that is not by row, that does not compute in fp64, or without a gradient.
+  // ||g - g64|| / ||g64|| of the first step's gradient, and the same of plain autograd over whole batches in the
+  // model's dtype. Nothing where that says nothing: a model that is not by row, that does not compute in fp64, or
+  // without a gradient.
   struct Precision {
     double ours = 0;
     double plain = 0;
   };
   [[nodiscard]] std::optional<Precision> precision() const;
 
-  // The same, as the root mean square over batches whose numbers differ from the first step's in their last digits: what
-  // rounding does to a model, without the chance of one batch. Our side is the loop's, whose bits are ours.
+  // The same, as the root mean square over batches whose numbers differ from the first step's in their last digits:
+  // what rounding does to a model, without the chance of one batch. Our side is the loop's, whose bits are ours.
   // REQUIRES: precision() gives something.
   [[nodiscard]] Precision precision_near(int num_batches) const;
 
@@ -64,7 +66,8 @@ class RandomRun {
   [[nodiscard]] Record call_loop(reference::Loop& loop, const RandomCall& call) const;
   [[nodiscard]] Record call_loop_outside(reference::Loop& loop, const RandomCall& call) const;
   [[nodiscard]] std::vector<double> loss_outside(const RandomCall& call, const Tensors& outputs) const;
-  [[nodiscard]] std::vector<at::Tensor> whole_gradients(const std::vector<RandomCall>& first_step, at::ScalarType dtype) const;
+  [[nodiscard]] std::vector<at::Tensor> whole_gradients(const std::vector<RandomCall>& first_step,
+                                                        at::ScalarType dtype) const;
   [[nodiscard]] std::vector<at::Tensor> loop_gradients(const std::vector<RandomCall>& first_step) const;
   void compare(const std::string& what, const Tensors& ours, const Tensors& expected, std::string& differences) const;
 

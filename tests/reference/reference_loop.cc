@@ -38,18 +38,21 @@ struct Stored {
 
 Tensors dense(const Tensors& tensors) {
   Tensors result;
-  for (const at::Tensor& tensor : tensors) result.push_back(tensor.defined() ? tensor.clone(at::MemoryFormat::Contiguous) : tensor);
+  for (const at::Tensor& tensor : tensors)
+    result.push_back(tensor.defined() ? tensor.clone(at::MemoryFormat::Contiguous) : tensor);
   return result;
 }
 
-// The border behind a layer in autograd's graph: one node for all that crosses, so that gradients of one tensor that crosses
-// twice are added in the order of the list. What nobody reads has no gradient.
+// The border behind a layer in autograd's graph: one node for all that crosses, so that gradients of one tensor that
+// crosses twice are added in the order of the list. What nobody reads has no gradient.
 struct Border : torch::autograd::Node {
   using Node::Node;
   variable_list apply(variable_list&& gradients) override { return dense(gradients); }
 };
 
-bool can_have_gradient(const at::Tensor& tensor) { return tensor.defined() && at::isFloatingType(tensor.scalar_type()); }
+bool can_have_gradient(const at::Tensor& tensor) {
+  return tensor.defined() && at::isFloatingType(tensor.scalar_type());
+}
 
 Tensors cross_border(const Tensors& tensors) {
   Tensors crossing;
@@ -155,7 +158,9 @@ struct Loop::State {
     return values;
   }
 
-  int count_of(int num_microbatches) const { return num_microbatches > 0 ? num_microbatches : options.num_microbatches; }
+  int count_of(int num_microbatches) const {
+    return num_microbatches > 0 ? num_microbatches : options.num_microbatches;
+  }
 
   std::vector<std::unique_ptr<Layer>> layers;
   std::vector<Loss> losses;
@@ -177,7 +182,8 @@ Loop::Outcome Loop::forward_backward(const Round& round, int loss, int num_micro
   Outcome outcome;
   for (int m = 0; m < count; ++m) {
     outcome.outputs.push_back(state.forward(microbatch(round.inputs, m, count), m));
-    const Tensors numbers = state.losses.at(static_cast<std::size_t>(loss)).function(outcome.outputs.back(), microbatch(round.arguments, m, count));
+    const Tensors numbers = state.losses.at(static_cast<std::size_t>(loss))
+                                .function(outcome.outputs.back(), microbatch(round.arguments, m, count));
     Tensors roots;
     for (const at::Tensor& number : numbers) {
       if (number.requires_grad()) roots.push_back(number);
@@ -277,12 +283,14 @@ std::vector<Parameter> Loop::parameters() const {
 std::vector<Buffer> Loop::buffers() const {
   std::vector<Buffer> result;
   for (std::size_t layer = 0; layer < state_->layers.size(); ++layer) {
-    for (const NamedBuffer& buffer : state_->layers[layer]->buffers()) result.push_back({cat(layer, '.', buffer.name), buffer.value});
+    for (const NamedBuffer& buffer : state_->layers[layer]->buffers())
+      result.push_back({cat(layer, '.', buffer.name), buffer.value});
   }
   return result;
 }
 
-void adamw(const Parameter& parameter, const at::Tensor& gradient, const AdamW& rule, std::int64_t step, double gradient_scale) {
+void adamw(const Parameter& parameter, const at::Tensor& gradient, const AdamW& rule, std::int64_t step,
+           double gradient_scale) {
   const auto t = static_cast<double>(step);
   const auto scale = static_cast<float>(gradient_scale);
   const auto decay = static_cast<float>(1.0 - rule.learning_rate * rule.weight_decay);
@@ -310,7 +318,8 @@ Tensors concatenated(const std::vector<Tensors>& microbatches) {
   Tensors result;
   for (std::size_t i = 0; i < microbatches.front().size(); ++i) {
     std::vector<at::Tensor> parts;
-    for (const Tensors& tensors : microbatches) parts.push_back(tensors[i].defined() ? tensors[i].detach() : tensors[i]);
+    for (const Tensors& tensors : microbatches)
+      parts.push_back(tensors[i].defined() ? tensors[i].detach() : tensors[i]);
     result.push_back(parts.front().defined() ? at::cat(parts) : at::Tensor());
   }
   return result;
@@ -321,7 +330,9 @@ Tensors microbatch(const Tensors& batch, int index, int num_microbatches) {
   for (const at::Tensor& tensor : batch) {
     const bool whole = !tensor.defined() || tensor.dim() == 0;
     // A copy: matrix products of memory that begins elsewhere than on a cache line round differently.
-    part.push_back(whole ? tensor : tensor.tensor_split(num_microbatches)[static_cast<std::size_t>(index)].clone(at::MemoryFormat::Contiguous));
+    part.push_back(whole ? tensor
+                         : tensor.tensor_split(num_microbatches)[static_cast<std::size_t>(index)].clone(
+                               at::MemoryFormat::Contiguous));
   }
   return part;
 }

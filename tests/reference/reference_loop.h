@@ -1,15 +1,17 @@
 // tests/reference/reference_loop.h
 // What a training run must compute, in the plainest form: one process, one thread of control, LibTorch's autograd over
-// the whole model, one element at a time in the optimizer. It shares the layers, the losses and the key of random numbers
-// with the runtime, and nothing else. A run of the pipeline must equal it bit for bit.
+// the whole model, one element at a time in the optimizer. It shares the layers, the losses and the key of random
+// numbers with the runtime, and nothing else. A run of the pipeline must equal it bit for bit.
 //
 // What is meant, where floating point leaves a choice:
 // - What crosses a border between two layers is dense in memory, forward and backward.
-// - Each parameter is one leaf for each layer that uses it. A leaf adds up its gradients in fp32, microbatches 0 to M - 1;
+// - Each parameter is one leaf for each layer that uses it. A leaf adds up its gradients in fp32, microbatches 0 to M -
+// 1;
 //   each round's sum is rounded to the model's dtype once.
 // - A step's gradient is: for each use the fp32 sum over its rounds in order, and those added in layer order.
 // - Buffers change once per microbatch of a training round, in order; an evaluation changes nothing.
-// - Layer l of microbatch m draws its random numbers from random_seed(seed, round, l, m), rounds of training counted from
+// - Layer l of microbatch m draws its random numbers from random_seed(seed, round, l, m), rounds of training counted
+// from
 //   0, those without a backward too. Layers draw none in evaluations.
 #pragma once
 
@@ -37,8 +39,8 @@ struct LoopOptions {
 };
 
 struct Parameter {
-  std::string name;    // "<layer index>.<name in the layer>" of the first use
-  at::Tensor master;   // fp32; undefined if frozen, as the moments
+  std::string name;   // "<layer index>.<name in the layer>" of the first use
+  at::Tensor master;  // fp32; undefined if frozen, as the moments
   at::Tensor moment1;
   at::Tensor moment2;
   at::Tensor working;  // the master, rounded to the model's dtype
@@ -78,8 +80,8 @@ class Loop {
   OpenRound forward(const Tensors& inputs, int num_microbatches = 0, bool input_gradients = false);
   std::vector<Tensors> backward(const OpenRound& round, const std::vector<Tensors>& gradients);
 
-  // Updates the weights with the gradients since the last step; returns their norm. With clipping a step whose norm is not
-  // finite changes nothing.
+  // Updates the weights with the gradients since the last step; returns their norm. With clipping a step whose norm is
+  // not finite changes nothing.
   double step(const AdamW& rule, double max_grad_norm = 0);
 
   // Evaluations until the next step compute with the newest weights, also in an asynchronous run.
@@ -94,8 +96,8 @@ class Loop {
   std::unique_ptr<State> state_;
 };
 
-// One step of AdamW on one parameter: the arithmetic of optimizer/update.h, one rounding per operation. `gradient` is fp32,
-// `step` counts from 1.
+// One step of AdamW on one parameter: the arithmetic of optimizer/update.h, one rounding per operation. `gradient` is
+// fp32, `step` counts from 1.
 void adamw(const Parameter& parameter, const at::Tensor& gradient, const AdamW& rule, std::int64_t step,
            double gradient_scale = 1);
 

@@ -23,8 +23,8 @@ namespace {
 // The rounds of all steps, in order.
 std::vector<reference::Round> make_rounds(const TrainSettings& settings) {
   const TokenFile file = TokenFile::open(settings.data, models::inspect(settings.model).vocabulary);
-  const Sequences sequences(file, split_documents(file.num_documents(), settings.eval_share, settings.seed).trained, settings.sequence_length,
-                            settings.is_packed);
+  const Sequences sequences(file, split_documents(file.num_documents(), settings.eval_share, settings.seed).trained,
+                            settings.sequence_length, settings.is_packed);
   BatchSource batches(sequences, settings.batch_size, settings.seed);
   std::vector<reference::Round> rounds;
   for (std::int64_t step = 0; step < settings.max_steps; ++step) {
@@ -53,9 +53,9 @@ void print_losses(const std::vector<double>& losses, std::int64_t rounds_per_ste
 void save(const std::vector<reference::Parameter>& parameters, const TrainSettings& settings) {
   std::map<std::string, at::Tensor> working;
   for (const reference::Parameter& parameter : parameters) working[parameter.name] = parameter.working;
-  models::export_checkpoint(settings.model, settings.output / "final", [&](std::int64_t layer, const std::string& name) {
-    return working.at(std::to_string(layer) + "." + name);
-  });
+  models::export_checkpoint(
+      settings.model, settings.output / "final",
+      [&](std::int64_t layer, const std::string& name) { return working.at(std::to_string(layer) + "." + name); });
 }
 
 int run(const TrainSettings& settings) {
@@ -66,7 +66,8 @@ int run(const TrainSettings& settings) {
                            .max_grad_norm = settings.max_grad_norm,
                            .rule = {}};
   if (settings.schedule != LearningRateSchedule::kConstant || settings.warmup_steps != 0) {
-    throw Error(ExitCode::kUsage, "the reference has a constant learning rate; give --lr-schedule constant --warmup-steps 0");
+    throw Error(ExitCode::kUsage,
+                "the reference has a constant learning rate; give --lr-schedule constant --warmup-steps 0");
   }
   loop.rule.learning_rate = settings.learning_rate;
   loop.rule.weight_decay = settings.weight_decay;

@@ -32,7 +32,8 @@ std::vector<at::Tensor> whole_batch_gradients(const Model& model, const std::vec
     layers.push_back(spec.make());
     for (const NamedParameter& parameter : layers.back()->parameters()) {
       const auto tied = first.find({i, parameter.name});
-      const auto [place, is_new] = stored_at.try_emplace(tied == first.end() ? Place{i, parameter.name} : tied->second, leaves.size());
+      const auto [place, is_new] =
+          stored_at.try_emplace(tied == first.end() ? Place{i, parameter.name} : tied->second, leaves.size());
       if (is_new) leaves.emplace_back();
       std::vector<at::Tensor>& uses = leaves[place->second];
       const at::Tensor initial = uses.empty() ? parameter.value.detach().clone() : uses.front().detach();
@@ -49,7 +50,8 @@ std::vector<at::Tensor> whole_batch_gradients(const Model& model, const std::vec
       values = layer->forward(values);
     }
     Tensors roots;
-    for (const at::Tensor& number : losses.at(static_cast<std::size_t>(whole.loss)).function(values, in_dtype(whole.round.arguments, dtype))) {
+    for (const at::Tensor& number :
+         losses.at(static_cast<std::size_t>(whole.loss)).function(values, in_dtype(whole.round.arguments, dtype))) {
       if (number.requires_grad()) roots.push_back(number);
     }
     if (!roots.empty()) torch::autograd::backward(roots);

@@ -12,10 +12,12 @@
 namespace rp::test {
 namespace {
 
-constexpr BoundSchedule kSchedules[] = {BoundSchedule::kGPipe, BoundSchedule::k1F1B, BoundSchedule::kInterleaved, BoundSchedule::kLoopedBfs,
-                                        BoundSchedule::kZbH1};
+constexpr BoundSchedule kSchedules[] = {BoundSchedule::kGPipe, BoundSchedule::k1F1B, BoundSchedule::kInterleaved,
+                                        BoundSchedule::kLoopedBfs, BoundSchedule::kZbH1};
 
-bool is_looped(BoundSchedule schedule) { return schedule == BoundSchedule::kInterleaved || schedule == BoundSchedule::kLoopedBfs; }
+bool is_looped(BoundSchedule schedule) {
+  return schedule == BoundSchedule::kInterleaved || schedule == BoundSchedule::kLoopedBfs;
+}
 
 Workload random_workload(std::mt19937& random, int num_layers) {
   std::uniform_real_distribution<> real(0.5, 2);
@@ -50,7 +52,9 @@ TEST(BoundCost, GivesTheBitsOfTheSimulatedGraph) {
 double least_longest(const Workload& workload, int first, int num_stages) {
   double sum = num_stages == 1 ? workload.head.forward + workload.head.backward : 0, least = INFINITY;
   if (num_stages == 1) {
-    for (int i = first; i < workload.num_layers(); ++i) sum += 2 * workload.layers[static_cast<std::size_t>(i)].forward + workload.layers[static_cast<std::size_t>(i)].backward;
+    for (int i = first; i < workload.num_layers(); ++i)
+      sum += 2 * workload.layers[static_cast<std::size_t>(i)].forward +
+             workload.layers[static_cast<std::size_t>(i)].backward;
     return sum;
   }
   for (int end = first + 1; end + num_stages - 2 <= workload.num_layers(); ++end) {

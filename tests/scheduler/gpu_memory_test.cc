@@ -51,19 +51,19 @@ TEST(GpuMemory, AForwardStageGivesAllItsBoundariesWhereEachLayerRecomputes) {
 TEST(GpuMemory, ABackwardStageHoldsGradientsAndWhatItsForwardSaved) {
   const std::vector<LayerCost> costs = {layer_of(100), layer_of(200), layer_of(400)};
   EXPECT_EQ(stage_memory(costs, {0, 2}, StageKind::kBackward, RecomputeGrain::kStage), (GpuMemory{.weights = 600,
-                                                                                             .accumulators = 600,
-                                                                                             .gradients = 600,
-                                                                                             .inputs = 60,
-                                                                                             .outputs = 20,
-                                                                                             .saved = 200,
-                                                                                             .workspace = 9}));
+                                                                                                  .accumulators = 600,
+                                                                                                  .gradients = 600,
+                                                                                                  .inputs = 60,
+                                                                                                  .outputs = 20,
+                                                                                                  .saved = 200,
+                                                                                                  .workspace = 9}));
   EXPECT_EQ(stage_memory(costs, {0, 2}, StageKind::kBackward, RecomputeGrain::kLayer), (GpuMemory{.weights = 600,
-                                                                                             .accumulators = 600,
-                                                                                             .gradients = 600,
-                                                                                             .inputs = 80,
-                                                                                             .outputs = 20,
-                                                                                             .saved = 100,
-                                                                                             .workspace = 9}))
+                                                                                                  .accumulators = 600,
+                                                                                                  .gradients = 600,
+                                                                                                  .inputs = 80,
+                                                                                                  .outputs = 20,
+                                                                                                  .saved = 100,
+                                                                                                  .workspace = 9}))
       << "layer by layer: every layer's input, and one layer's activations";
   EXPECT_EQ(stage_memory(costs, {1, 3}, StageKind::kFused, RecomputeGrain::kLayer).saved, 200U)
       << "a fused stage recomputes nothing";
@@ -85,7 +85,8 @@ TEST(GpuMemory, APlanThatDoesNotFitIsSaidSoWithItsNeed) {
   const std::uint64_t need = gpu_memory(costs, plan, RecomputeGrain::kStage).total();
   EXPECT_EQ(too_large_text(costs, plan, need, RecomputeGrain::kStage), std::nullopt);
   const std::string text = too_large_text(costs, plan, need - 1, RecomputeGrain::kStage).value();
-  for (const char* part : {"800 MiB at least (weights of two stages 400 MiB, fp32", "a worker has 800 MiB", "shorter stages"}) {
+  for (const char* part :
+       {"800 MiB at least (weights of two stages 400 MiB, fp32", "a worker has 800 MiB", "shorter stages"}) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
   }
 }
@@ -115,8 +116,9 @@ TEST(StageLimits, EveryPlanWithinThemFitsTheGpu) {
         layer = end;
       }
       for (int layer = 0; layer < plan.fused_start;) {
-        const int end =
-            layer < start / 2 ? layer + 1 : std::min(plan.fused_start, limits.backward[static_cast<std::size_t>(layer)]);
+        const int end = layer < start / 2
+                            ? layer + 1
+                            : std::min(plan.fused_start, limits.backward[static_cast<std::size_t>(layer)]);
         plan.backward.insert(plan.backward.begin(), {layer, end});
         longer_than_one += end - layer > 1 ? 1 : 0;
         layer = end;
@@ -153,7 +155,8 @@ TEST(StageLimits, AreOfRoundsWithoutAFusedStageToo) {
 
 TEST(StageLimits, TheyGrowWithTheMemory) {
   const std::vector<LayerCost> costs(12, layer_of(100));
-  const auto least = static_cast<double>(stage_memory(costs, {11, 12}, StageKind::kFused, RecomputeGrain::kStage).total() + 60);
+  const auto least =
+      static_cast<double>(stage_memory(costs, {11, 12}, StageKind::kFused, RecomputeGrain::kStage).total() + 60);
   const StageLimits small = stage_limits(costs, least, RecomputeGrain::kStage, 2),
                     large = stage_limits(costs, 100 * least, RecomputeGrain::kStage, 2);
   EXPECT_EQ(small.backward.front(), 1);
@@ -177,8 +180,10 @@ TEST(StageLimits, AreWiderByLayerAndTheSameWhereOnlyStagesOfOneLayerFit) {
   }
   std::vector<LayerCost> costs(12, layer_of(100));
   for (LayerCost& cost : costs) cost.saved_bytes = 10'000;
-  const auto capacity = 3.0 * static_cast<double>(stage_memory(costs, {0, 1}, StageKind::kBackward, RecomputeGrain::kStage).total());
-  const StageLimits by_stage = stage_limits(costs, capacity, RecomputeGrain::kStage, 0), by_layer = stage_limits(costs, capacity, RecomputeGrain::kLayer, 0);
+  const auto capacity =
+      3.0 * static_cast<double>(stage_memory(costs, {0, 1}, StageKind::kBackward, RecomputeGrain::kStage).total());
+  const StageLimits by_stage = stage_limits(costs, capacity, RecomputeGrain::kStage, 0),
+                    by_layer = stage_limits(costs, capacity, RecomputeGrain::kLayer, 0);
   EXPECT_EQ(by_stage.backward.front(), 3);
   EXPECT_EQ(by_layer.backward.front(), 11) << "one layer's activations at once";
 }
@@ -199,7 +204,8 @@ TEST(StageLimits, HoldAPlanWhereAStageCouldBeLongerInWiderOnes) {
   wider = limits;
   wider.least_fused_start = 2;
   EXPECT_FALSE(is_held(at_limits, limits, wider)) << "the fused stage is not at its limit";
-  EXPECT_TRUE(is_held({.forward = {{0, 1}, {1, 3}}, .fused_start = 3, .backward = {{2, 3}, {1, 2}, {0, 1}}}, limits, wider));
+  EXPECT_TRUE(
+      is_held({.forward = {{0, 1}, {1, 3}}, .fused_start = 3, .backward = {{2, 3}, {1, 2}, {0, 1}}}, limits, wider));
 }
 
 TEST(StageLimits, ALayerThatDoesNotFitIsNamedWithItsNeed) {

@@ -54,8 +54,8 @@ GpuMemory at(const RunResult& result, int gpu, double time) {
 }
 
 TEST(MemoryAccount, HasWhatEachMomentOfAStepNeeds) {
-  // One GPU, two microbatches, one layer and the head. Copies take no time, up to the gradients': forward 0-10, 10-20; fused
-  // 20-50, 50-80; backward: recompute 80-90, backward 90-110; 110-120, 120-140.
+  // One GPU, two microbatches, one layer and the head. Copies take no time, up to the gradients': forward 0-10, 10-20;
+  // fused 20-50, 50-80; backward: recompute 80-90, backward 90-110; 110-120, 120-140.
   RunWork work = run_of({layer_of(1000), layer_of(3000)}, 1, 2);
   work.machine.download = 200;  // an output 0.5 ms, gradients 5 and 15
   const RunResult result = recorded(work, single_layers(1));
@@ -63,7 +63,9 @@ TEST(MemoryAccount, HasWhatEachMomentOfAStepNeeds) {
       << "the fused stage's weights are there, too, and the next microbatch";
   EXPECT_EQ(at(result, 0, 10.2).outputs, 200U) << "one is made, one is on its way";
   EXPECT_EQ(at(result, 0, 11).outputs, 100U);
-  EXPECT_EQ(at(result, 0, 30), (GpuMemory{.weights = 4000, .accumulators = 6000, .inputs = 200, .outputs = 100, .saved = 700, .workspace = 50}));
+  EXPECT_EQ(
+      at(result, 0, 30),
+      (GpuMemory{.weights = 4000, .accumulators = 6000, .inputs = 200, .outputs = 100, .saved = 700, .workspace = 50}));
   const GpuMemory recompute = at(result, 0, 85);
   EXPECT_EQ(recompute.saved, 700U);
   EXPECT_EQ(recompute.workspace, 20U);
@@ -102,7 +104,9 @@ TEST(MemoryAccount, IsWithinWhatThePlanReserves) {
     RunWork work = run_of(costs, 1 + static_cast<int>(draw(3)), 2 + static_cast<int>(draw(6)));
     work.asynchronous = run % 2 == 0;
     work.workload.recompute = run % 4 < 2 ? RecomputeGrain::kStage : RecomputeGrain::kLayer;
-    work.machine = {.upload = 50.0 + static_cast<double>(draw(500)), .download = 50.0 + static_cast<double>(draw(500)), .copy_latency = 0.01};
+    work.machine = {.upload = 50.0 + static_cast<double>(draw(500)),
+                    .download = 50.0 + static_cast<double>(draw(500)),
+                    .copy_latency = 0.01};
     work.policy.piece = 300;
     const GpuMemory reserved = gpu_memory(costs, plan, work.workload.recompute);
     const RunResult result = recorded(work, plan);

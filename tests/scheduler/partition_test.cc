@@ -14,7 +14,8 @@ constexpr std::uint64_t kNoLimit = UINT64_MAX;
 
 Plan balanced_plan(const std::vector<PartitionLayer>& layers, int num_workers, std::uint64_t max_stage_bytes,
                    PlanKind kind = PlanKind::kFused, double threshold = 0) {
-  return balanced_plans({{.kind = kind, .layers = layers, .max_stage_bytes = max_stage_bytes}}, num_workers, threshold).front();
+  return balanced_plans({{.kind = kind, .layers = layers, .max_stage_bytes = max_stage_bytes}}, num_workers, threshold)
+      .front();
 }
 
 const PartitionLayer kLayer{.forward = 1, .recompute = 1, .backward = 2, .bytes = 100};
@@ -34,8 +35,10 @@ TEST(BalancedPlans, KeepToLimitsOfTheirStages) {
   PlanRequest request{.kind = PlanKind::kFused, .layers = std::vector<PartitionLayer>(8, kLayer)};
   request.limits = {.forward = {3, 3, 3, 6, 6, 6, 7, 9}, .backward = {2, 2, 4, 4, 6, 6, 7, 9}, .least_fused_start = 6};
   const Plan plan = balanced_plans({request}, 1, 0).front();
-  for (const LayerRange& range : plan.forward) EXPECT_LE(range.end, request.limits.forward[static_cast<std::size_t>(range.first)]);
-  for (const LayerRange& range : plan.backward) EXPECT_LE(range.end, request.limits.backward[static_cast<std::size_t>(range.first)]);
+  for (const LayerRange& range : plan.forward)
+    EXPECT_LE(range.end, request.limits.forward[static_cast<std::size_t>(range.first)]);
+  for (const LayerRange& range : plan.backward)
+    EXPECT_LE(range.end, request.limits.backward[static_cast<std::size_t>(range.first)]);
   EXPECT_GE(plan.fused_start, 6);
   EXPECT_LT(plan.num_stages(8), 15) << "longer than one layer where they may be";
 }
@@ -74,8 +77,8 @@ TEST(BalancedPlans, OfModelsThatShareTheWorkersBeatThePlansThatEachWouldHaveAlon
     const int num_stages = of_teacher.num_stages(12) + of_student.num_stages(6);
     return std::max(4, num_stages) * std::max(longest_stage(of_teacher, teacher), longest_stage(of_student, student));
   };
-  const auto together =
-      balanced_plans({{.kind = PlanKind::kInfer, .layers = teacher}, {.kind = PlanKind::kFused, .layers = student}}, 4, 0);
+  const auto together = balanced_plans(
+      {{.kind = PlanKind::kInfer, .layers = teacher}, {.kind = PlanKind::kFused, .layers = student}}, 4, 0);
   const double alone = cost(balanced_plan(teacher, 4, kNoLimit, PlanKind::kInfer), balanced_plan(student, 4, kNoLimit));
   EXPECT_LT(cost(together[0], together[1]), alone);
 }
@@ -84,7 +87,8 @@ TEST(BalancedPlans, OfFewerStagesThanAreAskedForCostAsIfTheyHadThem) {
   const std::vector<PartitionLayer> layers(12, kLayer);
   EXPECT_EQ(balanced_plan(layers, 1, kNoLimit, PlanKind::kInfer).forward.size(), 1U);
   for (const int min_stages : {2, 3, 5, 12}) {
-    EXPECT_GE(balanced_plan(layers, min_stages, kNoLimit, PlanKind::kInfer).forward.size(), static_cast<std::size_t>(min_stages));
+    EXPECT_GE(balanced_plan(layers, min_stages, kNoLimit, PlanKind::kInfer).forward.size(),
+              static_cast<std::size_t>(min_stages));
   }
 }
 
@@ -112,7 +116,8 @@ TEST(BalancedPlans, AreValidAndKeepTheLimitForAnyCosts) {
       model.layers.resize(1 + random() % 30);
       std::uint64_t largest = 0;
       for (PartitionLayer& layer : model.layers) {
-        layer = {static_cast<double>(random() % 100), static_cast<double>(random() % 100), static_cast<double>(random() % 100), random() % 50};
+        layer = {static_cast<double>(random() % 100), static_cast<double>(random() % 100),
+                 static_cast<double>(random() % 100), random() % 50};
         largest = std::max(largest, layer.bytes);
       }
       model.max_stage_bytes = largest + random() % 100;
@@ -127,7 +132,8 @@ TEST(BalancedPlans, AreValidAndKeepTheLimitForAnyCosts) {
       }
       const auto bytes_of = [&](LayerRange range) {
         std::uint64_t bytes = 0;
-        for (int layer = range.first; layer < range.end; ++layer) bytes += models[i].layers[static_cast<std::size_t>(layer)].bytes;
+        for (int layer = range.first; layer < range.end; ++layer)
+          bytes += models[i].layers[static_cast<std::size_t>(layer)].bytes;
         return bytes;
       };
       for (const auto& stages : {plans[i].forward, plans[i].backward}) {

@@ -40,9 +40,11 @@ TEST(Plan, ALongTextCountsStagesOfTheSameLength) {
   EXPECT_EQ(plan_text(plan, 96), "forward 1x94 | fused 94-95 | backward 1x94");
   EXPECT_EQ(parse_plan("backward 1x94 | forward 1x94 | fused 94-95", 96), plan) << "in any order";
   const Plan mixed = parse_plan("forward 2x3 6 1x3 10-11 | fused 12-15 | backward 10-11 8-9 2x4", 16);
-  EXPECT_EQ(mixed, parse_plan("forward 0-1 2-3 4-5 6 7 8 9 10-11 | fused 12-15 | backward 10-11 8-9 6-7 4-5 2-3 0-1", 16));
+  EXPECT_EQ(mixed,
+            parse_plan("forward 0-1 2-3 4-5 6 7 8 9 10-11 | fused 12-15 | backward 10-11 8-9 6-7 4-5 2-3 0-1", 16));
   EXPECT_EQ(plan_text(mixed, 16), "forward 2x3 1x4 10-11 | fused 12-15 | backward 2x6");
-  EXPECT_EQ(plan_text(parse_plan("forward 0 1 | fused 2 | backward 0-1", 3), 3), "forward 0-0 1-1 | fused 2-2 | backward 0-1")
+  EXPECT_EQ(plan_text(parse_plan("forward 0 1 | fused 2 | backward 0-1", 3), 3),
+            "forward 0-0 1-1 | fused 2-2 | backward 0-1")
       << "two are no run";
 }
 
@@ -111,13 +113,17 @@ TEST(Plan, EveryMistakeIsNamedWithItsLayer) {
   EXPECT_THAT(error_of("forward 0-9 | fused 10-7 | backward 0-9", 8), HasSubstr("fused stage must begin"));
   EXPECT_THAT(error_of("forward a-b | fused 4-7", 8), HasSubstr("'a-b' is no range"));
   EXPECT_THAT(error_of("forward 0-2147483647 | fused 4-7", 8), HasSubstr("'0-2147483647' is no range"));
-  EXPECT_THAT(error_of("forward 1x9 | fused 7 | backward 1x7", 8), HasSubstr("'1x9' stands for more layers than the 8 that are left from layer 0 on"));
-  EXPECT_THAT(error_of("forward 1x4 | fused 4-7 | backward 2-3 1x2147483647", 8), HasSubstr("the 2 that are left below layer 2"));
+  EXPECT_THAT(error_of("forward 1x9 | fused 7 | backward 1x7", 8),
+              HasSubstr("'1x9' stands for more layers than the 8 that are left from layer 0 on"));
+  EXPECT_THAT(error_of("forward 1x4 | fused 4-7 | backward 2-3 1x2147483647", 8),
+              HasSubstr("the 2 that are left below layer 2"));
   EXPECT_THAT(error_of("forward 1x4 | fused 2x2 | backward 1x4", 8), HasSubstr("'2x2' is no range"));
-  for (const char* text : {"forward 0--2147483648 1x2 | fused 4-7", "backward 2147483646 1x2147483647 | fused 4-7", "forward -2147483648 4x1 | fused 4-7"}) {
+  for (const char* text : {"forward 0--2147483648 1x2 | fused 4-7", "backward 2147483646 1x2147483647 | fused 4-7",
+                           "forward -2147483648 4x1 | fused 4-7"}) {
     EXPECT_THAT(error_of(text, 8), HasSubstr("the plan is wrong")) << text;
   }
-  EXPECT_THAT(error_of("forward 2x | fused 4-7", 8), HasSubstr("'2x' is no range of layers such as 4-7, and no stages of the same length"));
+  EXPECT_THAT(error_of("forward 2x | fused 4-7", 8),
+              HasSubstr("'2x' is no range of layers such as 4-7, and no stages of the same length"));
   EXPECT_THAT(error_of("0-3 fused 4-7", 8), HasSubstr("stands before"));
   EXPECT_THAT(error_of("", 8), HasSubstr("it is empty"));
   EXPECT_THAT(error_of("forward 0-3", 8), HasSubstr("forward stages end before layer 4, and there is no fused stage"));

@@ -24,7 +24,8 @@ struct Record {
   double makespan;
   double period;
 };
-const std::map<std::string, Record> kRecords = {{"1.7b", {2193.3985, 1862.5365}}, {"8b", {6100.5450, 5155.1342}}, {"32b", {23770.7854, 22288.2424}}};
+const std::map<std::string, Record> kRecords = {
+    {"1.7b", {2193.3985, 1862.5365}}, {"8b", {6100.5450, 5155.1342}}, {"32b", {23770.7854, 22288.2424}}};
 
 PlanTask task_of(const GoldenModel& model, bool asynchronous) {
   return {.workload = model.workload,
@@ -81,13 +82,16 @@ TEST(Planner, HasGoodPlansForRandomTasks) {
   }
 }
 
-// What a search simulates is bounded, even where a plan of single layers takes longer to simulate than the whole search may: before, exact
-// times of seeds alone were 20 billion tasks.
+// What a search simulates is bounded, even where a plan of single layers takes longer to simulate than the whole search
+// may: before, exact times of seeds alone were 20 billion tasks.
 TEST(Planner, AStepOfAMillionTasksIsNoLongSearch) {
   for (const bool asynchronous : {false, true}) {
-    PlanTask task{.workload = golden_workload(1024, {1, 2}, {1, 1}, 0.5), .round_choices = {64, 128, 256, 512, 1024}, .asynchronous = asynchronous,
+    PlanTask task{.workload = golden_workload(1024, {1, 2}, {1, 1}, 0.5),
+                  .round_choices = {64, 128, 256, 512, 1024},
+                  .asynchronous = asynchronous,
                   .limits = {}};
-    for (std::size_t i = 0; i < task.workload.layers.size(); ++i) task.workload.layers[i].forward += 0.001 * static_cast<double>(i % 97);
+    for (std::size_t i = 0; i < task.workload.layers.size(); ++i)
+      task.workload.layers[i].forward += 0.001 * static_cast<double>(i % 97);
     task.workload.num_gpus = 64;
     task.workload.num_microbatches = 1024;
     const PlanChoice choice = fast_plan(task);
@@ -125,7 +129,10 @@ TEST(Planner, GivesSlowerGpusLess) {
 TEST(Planner, CutsModelsOfOneLayerAndOneGpu) {
   for (const bool asynchronous : {false, true}) {
     for (const int num_layers : {0, 1, 2}) {
-      PlanTask task{.workload = golden_workload(num_layers, {1, 2}, {1, 1}, 0.5), .round_choices = {16}, .asynchronous = asynchronous, .limits = {}};
+      PlanTask task{.workload = golden_workload(num_layers, {1, 2}, {1, 1}, 0.5),
+                    .round_choices = {16},
+                    .asynchronous = asynchronous,
+                    .limits = {}};
       task.workload.num_gpus = 1;
       const PlanChoice choice = fast_plan(task);
       EXPECT_NO_THROW(validate_plan(choice.plan, num_layers + 1));

@@ -30,8 +30,8 @@ TEST(PredictedTimes, KindsOfWorkFollowEachOther) {
   EXPECT_DOUBLE_EQ(pass_ms({.attention_flops = 0.5e9}, gpu, Accumulate::kFp16), 1)
       << "attention adds up in 32 bits either way";
   EXPECT_DOUBLE_EQ(pass_ms({.elementwise_bytes = 1e6}, gpu, Accumulate::kFp16), 1);
-  EXPECT_DOUBLE_EQ(pass_ms({.gemm_flops = 2e9, .attention_flops = 0.5e9, .elementwise_bytes = 1e6}, gpu, Accumulate::kFp16),
-                   3);
+  EXPECT_DOUBLE_EQ(
+      pass_ms({.gemm_flops = 2e9, .attention_flops = 0.5e9, .elementwise_bytes = 1e6}, gpu, Accumulate::kFp16), 3);
 }
 
 TEST(PredictedTimes, CopiesShareALinkWithTheOtherDirection) {

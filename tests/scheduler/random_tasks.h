@@ -17,7 +17,9 @@ namespace rp::test {
 inline PlanTask random_task(std::uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto draw = [&random](int least, int most) { return std::uniform_int_distribution<>(least, most)(random); };
-  const auto real = [&random](double least, double most) { return std::uniform_real_distribution<>(least, most)(random); };
+  const auto real = [&random](double least, double most) {
+    return std::uniform_real_distribution<>(least, most)(random);
+  };
   PlanTask task;
   Workload& workload = task.workload;
   workload.num_gpus = draw(1, 9);
@@ -55,7 +57,8 @@ inline double step_ms_of(const PlanTask& task, const Plan& plan, int round_micro
   Workload workload = task.workload;
   workload.round_microbatches = round_microbatches;
   const std::vector<StageWork> stages = stage_works(workload, plan);
-  return task.asynchronous ? RoundSimulator(workload).period(stages) : simulate(round_schedule(workload, stages)).makespan;
+  return task.asynchronous ? RoundSimulator(workload).period(stages)
+                           : simulate(round_schedule(workload, stages)).makespan;
 }
 
 inline void expect_good_plan(const PlanTask& task, const PlanChoice& choice) {

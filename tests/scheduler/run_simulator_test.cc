@@ -56,7 +56,8 @@ TEST(RunSimulator, ACopyDownAndOneUpIsAHop) {
     const double period = period_of(work, stages);
     work.workload.hop = golden.workload.hop;
     RoundSimulator schedule(work.workload);
-    EXPECT_NEAR(step, schedule.makespan(stages) + work.machine.copy_latency, 1e-6) << "the first input has to come, too";
+    EXPECT_NEAR(step, schedule.makespan(stages) + work.machine.copy_latency, 1e-6)
+        << "the first input has to come, too";
     // An update is known a copy later than its task has ended: more than the schedule by itself has.
     EXPECT_NEAR(period, schedule.period(stages), 0.001 * period);
   }
@@ -76,7 +77,8 @@ TEST(RunSimulator, AgreesWithTheScheduleOnRandomWorkloads) {
     const std::vector<StageWork> stages = stage_works(work.workload, plan_of(cuts));
     RoundSimulator schedule(work.workload);
     const double step = simulate_run(work, stages, {.warm_up = 0, .steps = 1}).step_ms;
-    // Of a run no more than two rounds are in flight: with fewer stages than GPUs that is less than the schedule allows.
+    // Of a run no more than two rounds are in flight: with fewer stages than GPUs that is less than the schedule
+    // allows.
     const bool has_few_stages = static_cast<int>(stages.size()) < work.workload.num_gpus;
     EXPECT_GE(step * (1 + 1e-9), schedule.makespan(stages));
     EXPECT_TRUE(has_few_stages || step <= schedule.makespan(stages) * (1 + 1e-9));
@@ -89,7 +91,11 @@ TEST(RunSimulator, AgreesWithTheScheduleOnRandomWorkloads) {
 
 // Two GPUs, one round of two microbatches; two layers and a head of 10 ms forward and 20 ms backward each.
 RunWork small_run() {
-  RunWork work{.workload = {.num_gpus = 2, .num_microbatches = 2, .round_microbatches = 2, .layers = {{10, 20}, {10, 20}}, .head = {10, 20}}};
+  RunWork work{.workload = {.num_gpus = 2,
+                            .num_microbatches = 2,
+                            .round_microbatches = 2,
+                            .layers = {{10, 20}, {10, 20}},
+                            .head = {10, 20}}};
   work.layers.assign(3, {.weights = 1000, .gradient = 1000, .update = 14000, .sum = 5000, .input = 100});
   return work;
 }
@@ -104,7 +110,8 @@ TEST(RunSimulator, AccountsForEachMillisecondOfAStep) {
   EXPECT_DOUBLE_EQ(result.gpus.busy, 40 + 60 + 120);
   EXPECT_DOUBLE_EQ(result.gpus.bubble, 2 * 160 - 220);
   EXPECT_DOUBLE_EQ(result.gpus.transfers(), 0);
-  // Layers 0 and 1 twice, the head once; boundary 2 down and up, its gradient down and up. The batch itself is input, too.
+  // Layers 0 and 1 twice, the head once; boundary 2 down and up, its gradient down and up. The batch itself is input,
+  // too.
   EXPECT_DOUBLE_EQ(result.downloaded_bytes, 3000 + 2 * 200);
   EXPECT_DOUBLE_EQ(result.uploaded_bytes, 5000 + 2 * (200 + 200));
   EXPECT_DOUBLE_EQ(result.peak_activation_bytes, 2 * 200);
@@ -112,20 +119,26 @@ TEST(RunSimulator, AccountsForEachMillisecondOfAStep) {
 
 // As before, of three layers; the head takes so long that its gradient is late.
 RunWork late_gradients(RecomputeGrain recompute) {
-  RunWork work{.workload = {.num_gpus = 2, .num_microbatches = 2, .round_microbatches = 2,
-                            .layers = {{10, 20}, {10, 20}, {10, 20}}, .head = {10, 100}, .recompute = recompute}};
+  RunWork work{.workload = {.num_gpus = 2,
+                            .num_microbatches = 2,
+                            .round_microbatches = 2,
+                            .layers = {{10, 20}, {10, 20}, {10, 20}},
+                            .head = {10, 100},
+                            .recompute = recompute}};
   work.layers.assign(4, {.weights = 1000, .gradient = 1000, .update = 14000, .sum = 5000, .input = 100});
   return work;
 }
 Plan two_forward_stages() { return {.forward = {{0, 1}, {1, 3}}, .fused_start = 3, .backward = {{0, 3}}}; }
 
-// Computed by hand: forward 0-20 and 10-50; fused 30-140, 140-250. By stage: recompute 50-80, backward 140-200, recompute until
-// 230, backward 250-310. By layer the last layer's is before the gradient, the others' after it: 140-220 and 250-330.
+// Computed by hand: forward 0-20 and 10-50; fused 30-140, 140-250. By stage: recompute 50-80, backward 140-200,
+// recompute until 230, backward 250-310. By layer the last layer's is before the gradient, the others' after it:
+// 140-220 and 250-330.
 TEST(RunSimulator, ByLayerOnlyTheLastLayerIsRecomputedBeforeTheGradient) {
-  for (const auto& [recompute, step_ms, lead_ms] : {std::tuple{RecomputeGrain::kStage, 310.0, 30.0}, {RecomputeGrain::kLayer, 330.0, 10.0}}) {
+  for (const auto& [recompute, step_ms, lead_ms] :
+       {std::tuple{RecomputeGrain::kStage, 310.0, 30.0}, {RecomputeGrain::kLayer, 330.0, 10.0}}) {
     const RunWork work = late_gradients(recompute);
-    const RunResult result =
-        simulate_run(work, stage_works(work.workload, two_forward_stages()), {.warm_up = 1, .steps = 2, .record = true});
+    const RunResult result = simulate_run(work, stage_works(work.workload, two_forward_stages()),
+                                          {.warm_up = 1, .steps = 2, .record = true});
     EXPECT_DOUBLE_EQ(result.step_ms, step_ms);
     EXPECT_DOUBLE_EQ(result.gpus.busy, 2 * (10 + 20 + 110 + 90)) << "no more is computed";
     for (const RunSpan& span : result.spans) {
@@ -138,7 +151,8 @@ TEST(RunSimulator, ByLayerOnlyTheLastLayerIsRecomputedBeforeTheGradient) {
 TEST(RunSimulator, ByLayerTheInputsOfAllLayersGoToTheHostAndBack) {
   const auto simulated = [](RecomputeGrain recompute) {
     const RunWork work = late_gradients(recompute);
-    return simulate_run(work, stage_works(work.workload, two_forward_stages()), {.warm_up = 1, .steps = 2, .record = true});
+    return simulate_run(work, stage_works(work.workload, two_forward_stages()),
+                        {.warm_up = 1, .steps = 2, .record = true});
   };
   const RunResult by_stage = simulated(RecomputeGrain::kStage), by_layer = simulated(RecomputeGrain::kLayer);
   // Of a microbatch: boundaries 1 and 3 and the gradient at 3, and by layer boundary 2.
@@ -248,13 +262,15 @@ TEST(RunSimulator, AtATasksEndInputsAreEnqueuedBeforeTheWeightsOfTheTaskAfterThe
   work.asynchronous = true;
   work.machine.upload = 200;  // weights of a layer 5 ms, less than the 10 ms until the next input's place is free
   work.policy.weights_yield = false;
-  const RunResult result = simulate_run(work, stage_works(work.workload, small_plan()), {.warm_up = 2, .steps = 4, .record = true});
+  const RunResult result =
+      simulate_run(work, stage_works(work.workload, small_plan()), {.warm_up = 2, .steps = 4, .record = true});
   int num_inputs = 0;
   for (const RunSpan& input : result.spans) {
     if (input.kind != SpanKind::kUploadInput || input.stage > 0) continue;  // the batch's are always there
     ++num_inputs;
     for (const RunSpan& weights : result.spans) {
-      EXPECT_FALSE(weights.kind == SpanKind::kUploadWeights && weights.end == input.start && weights.end > weights.start)
+      EXPECT_FALSE(weights.kind == SpanKind::kUploadWeights && weights.end == input.start &&
+                   weights.end > weights.start)
           << "the input of microbatch " << input.microbatch << " at " << input.start << " ms";
     }
   }
@@ -263,8 +279,14 @@ TEST(RunSimulator, AtATasksEndInputsAreEnqueuedBeforeTheWeightsOfTheTaskAfterThe
 
 TEST(RunSimulator, RecordsEveryTaskAndEveryByte) {
   RunWork work = small_run();
-  work.machine = {.upload = 1000, .download = 1000, .copy_latency = 0.01, .gpus_per_root = 2, .root_upload = 1500,
-                  .root_download = 1500, .host_memory = 2500, .updates = 2000};
+  work.machine = {.upload = 1000,
+                  .download = 1000,
+                  .copy_latency = 0.01,
+                  .gpus_per_root = 2,
+                  .root_upload = 1500,
+                  .root_download = 1500,
+                  .host_memory = 2500,
+                  .updates = 2000};
   const std::vector<StageWork> stages = stage_works(work.workload, small_plan());
   const RunLength length{.warm_up = 0, .steps = 3, .record = true};
   const RunResult result = simulate_run(work, stages, length);
@@ -297,7 +319,8 @@ TEST(FairShare, GivesEachFlowWhatNoOtherNeeds) {
               rates);
   EXPECT_EQ(rates, (std::vector<double>{10, 15, 15, 60}));
   // One that uses three times as much of what both go through.
-  share.share({{.limit = 1000, .resources = {0, -1, -1}, .uses = {3, 1, 1}}, {.limit = 1000, .resources = {0, -1, -1}}}, rates);
+  share.share({{.limit = 1000, .resources = {0, -1, -1}, .uses = {3, 1, 1}}, {.limit = 1000, .resources = {0, -1, -1}}},
+              rates);
   EXPECT_EQ(rates, (std::vector<double>{25, 25}));
 }
 

@@ -18,8 +18,8 @@ Workload workload_of(int num_gpus, int num_microbatches) {
 }
 
 const std::vector<LayerFootprint> kTwoLayers = {{.weights = 1000, .upload = 300, .activation = 20, .saved = 100},
-                                             {.weights = 1000, .upload = 300, .activation = 10, .saved = 100},
-                                             {.weights = 500, .upload = 200, .activation = 5, .saved = 70}};
+                                                {.weights = 1000, .upload = 300, .activation = 10, .saved = 100},
+                                                {.weights = 500, .upload = 200, .activation = 5, .saved = 70}};
 
 std::vector<double> peaks(const ScheduleMemory& memory) {
   std::vector<double> result;
@@ -40,7 +40,8 @@ std::vector<double> bound_peaks(BoundSchedule schedule, const Workload& workload
   for (std::size_t gpu = 0; gpu < memory.gpus.size(); ++gpu) {
     double weights = 0;
     for (std::size_t stage = gpu; stage < ranges.size(); stage += memory.gpus.size()) {
-      for (int i = ranges[stage].first; i < ranges[stage].end; ++i) weights += layers[static_cast<std::size_t>(i)].weights;
+      for (int i = ranges[stage].first; i < ranges[stage].end; ++i)
+        weights += layers[static_cast<std::size_t>(i)].weights;
     }
     EXPECT_EQ(memory.gpus[gpu].back().bytes, weights) << "at the end";
   }
@@ -52,11 +53,14 @@ using Peaks = std::vector<double>;
 
 TEST(ScheduleMemory, OfBoundStagesGoesByTheirOrder) {
   const Workload workload = workload_of(2, 2);
-  // GPU 1: weights 1500; a microbatch from its forward on 10 + 5 and the head's 70; its backward 100 instead of those 70.
-  EXPECT_EQ(bound_peaks(BoundSchedule::kGPipe, workload, {1, 1}, kTwoLayers), (Peaks{1000 + 40 + 100, 1500 + 2 * 85 + 30}));
+  // GPU 1: weights 1500; a microbatch from its forward on 10 + 5 and the head's 70; its backward 100 instead of
+  // those 70.
+  EXPECT_EQ(bound_peaks(BoundSchedule::kGPipe, workload, {1, 1}, kTwoLayers),
+            (Peaks{1000 + 40 + 100, 1500 + 2 * 85 + 30}));
   EXPECT_EQ(bound_peaks(BoundSchedule::k1F1B, workload, {1, 1}, kTwoLayers), (Peaks{1000 + 40 + 100, 1500 + 85 + 30}));
   // GPU 1 puts both weight gradients off: what both backwards need stays.
-  EXPECT_EQ(bound_peaks(BoundSchedule::kZbH1, workload, {1, 1}, kTwoLayers), (Peaks{1000 + 40 + 100, 1500 + 2 * (85 + 100)}));
+  EXPECT_EQ(bound_peaks(BoundSchedule::kZbH1, workload, {1, 1}, kTwoLayers),
+            (Peaks{1000 + 40 + 100, 1500 + 2 * (85 + 100)}));
 }
 
 TEST(ScheduleMemory, OfAStageOfSeveralLayersRecomputesThemOneAfterTheOther) {
@@ -65,7 +69,8 @@ TEST(ScheduleMemory, OfAStageOfSeveralLayersRecomputesThemOneAfterTheOther) {
   std::vector<LayerFootprint> layers = kTwoLayers;
   layers[1].saved = 900;
   // Two microbatches' inputs of all, the head's 70 of each; and of the backward 900 instead of 70, not the 100 besides.
-  EXPECT_EQ(bound_peaks(BoundSchedule::kGPipe, workload, {2}, layers), (Peaks{2500 + 2 * (20 + 10 + 5 + 70) + 900 - 70}));
+  EXPECT_EQ(bound_peaks(BoundSchedule::kGPipe, workload, {2}, layers),
+            (Peaks{2500 + 2 * (20 + 10 + 5 + 70) + 900 - 70}));
 }
 
 TEST(ScheduleMemory, OneForwardOneBackwardKeepsAsManyMicrobatchesAsStagesFollow) {
@@ -89,7 +94,8 @@ TEST(ScheduleMemory, AGpuHasTheWeightsOfAllItsStages) {
 TEST(ScheduleMemory, OfRoundPipeIsTwoStagesAndTheMicrobatchesInFlight) {
   // GPU 0: forward 0-20, 20-40; backward with recompute 40-100, 100-160. GPU 1: fused 20-50, 50-80.
   const Workload workload = workload_of(2, 2);
-  const std::vector<StageWork> stages = stage_works(workload, {.forward = {{0, 2}}, .fused_start = 2, .backward = {{0, 2}}});
+  const std::vector<StageWork> stages =
+      stage_works(workload, {.forward = {{0, 2}}, .fused_start = 2, .backward = {{0, 2}}});
   const TaskGraph graph = round_schedule(workload, stages);
   const ScheduleMemory memory = round_memory(graph, simulate(graph), workload, stages, kTwoLayers);
   const auto at = [](const std::vector<MemorySample>& samples, double time) {

@@ -23,8 +23,9 @@ class GoldenSchedules : public testing::TestWithParam<GoldenModel> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Models, GoldenSchedules, testing::ValuesIn(golden_models()),
-                         [](const auto& model) { return model.param.name == "1.7b" ? "Of1_7b" : "Of" + model.param.name; });
+INSTANTIATE_TEST_SUITE_P(Models, GoldenSchedules, testing::ValuesIn(golden_models()), [](const auto& model) {
+  return model.param.name == "1.7b" ? "Of1_7b" : "Of" + model.param.name;
+});
 
 TEST_P(GoldenSchedules, HaveThePublishedMakespans) {
   const GoldenModel& golden = GetParam();
@@ -32,7 +33,8 @@ TEST_P(GoldenSchedules, HaveThePublishedMakespans) {
   EXPECT_NEAR(makespan(BoundSchedule::k1F1B, golden.bound), golden.one_f_one_b, kFourDecimals);
   EXPECT_NEAR(makespan(BoundSchedule::kInterleaved, golden.looped), golden.interleaved, kFourDecimals);
   EXPECT_NEAR(makespan(BoundSchedule::kLoopedBfs, golden.looped), golden.looped_bfs, kFourDecimals);
-  EXPECT_NEAR(RoundSimulator(golden.workload).makespan(stage_works(golden.workload, golden_plan(golden))), golden.roundpipe, kFourDecimals);
+  EXPECT_NEAR(RoundSimulator(golden.workload).makespan(stage_works(golden.workload, golden_plan(golden))),
+              golden.roundpipe, kFourDecimals);
 }
 
 TEST_P(GoldenSchedules, HaveThePublishedSteadyStates) {
@@ -90,7 +92,8 @@ TEST_P(GoldenSchedules, TheGraphOfChainedStepsHasTheirPeriod) {
     const std::vector<StageWork> stages = stage_works(workload, golden_plan(GetParam()));
     const TaskGraph graph = chained_schedule(workload, stages, 10);
     const Timeline timeline = simulate(graph);
-    EXPECT_NEAR((end_of(graph, timeline, 10) - end_of(graph, timeline, 4)) / 6, RoundSimulator(workload).period(stages, 4, 10), 1e-6);
+    EXPECT_NEAR((end_of(graph, timeline, 10) - end_of(graph, timeline, 4)) / 6,
+                RoundSimulator(workload).period(stages, 4, 10), 1e-6);
   }
 }
 
@@ -111,7 +114,10 @@ TEST_P(GoldenSchedules, AreSimulatedInLessThanTenMilliseconds) {
     return now() - start;
   };
   EXPECT_LT(milliseconds([&] { (void)makespan(BoundSchedule::kInterleaved, golden.looped); }), 10);
-  EXPECT_LT(milliseconds([&] { (void)RoundSimulator(golden.workload).period(stage_works(golden.workload, golden_plan(golden))); }), 10);
+  EXPECT_LT(milliseconds([&] {
+              (void)RoundSimulator(golden.workload).period(stage_works(golden.workload, golden_plan(golden)));
+            }),
+            10);
 }
 
 // Any plan for any workload.
@@ -131,7 +137,8 @@ TEST(RoundSchedule, ASlotAsAWholeHasTheTimesOfItsTasks) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     const auto [workload, stages] = random_stages(seed, /*asynchronous=*/false);
     const Timeline timeline = simulate(round_schedule(workload, stages));
-    EXPECT_NEAR(timeline.makespan, RoundSimulator(workload).makespan(stages), 1e-9 * timeline.makespan) << "seed " << seed;
+    EXPECT_NEAR(timeline.makespan, RoundSimulator(workload).makespan(stages), 1e-9 * timeline.makespan)
+        << "seed " << seed;
   }
 }
 
@@ -153,7 +160,8 @@ TEST(RoundSchedule, ChainedStepsAsAWholeHaveTheTimesOfTheirTasks) {
 TEST(RoundSchedule, OfTheRuntimeIsLongerThanPublishedWhereTheFusedStageWaitsForItsInput) {
   GoldenModel golden = golden_models().back();
   golden.workload.fused_waits = true;
-  EXPECT_NEAR(RoundSimulator(golden.workload).makespan(stage_works(golden.workload, golden_plan(golden))), 24042.8338, kFourDecimals);
+  EXPECT_NEAR(RoundSimulator(golden.workload).makespan(stage_works(golden.workload, golden_plan(golden))), 24042.8338,
+              kFourDecimals);
 }
 
 TEST(Simulator, ATaskOnAnotherGpuWaitsForAHopAndItsLeadDoesNot) {
@@ -185,7 +193,8 @@ TEST(Simulator, OrdersThatWaitForEachOtherAreAnError) {
   const int a = graph.append({.gpu = 0, .stage = 4, .microbatch = 2, .work = 1});
   const int b = graph.append({.gpu = 1, .work = 1, .input = a});
   graph.tasks[static_cast<std::size_t>(a)].input = b;
-  expect_error(ExitCode::kUsage, {"waits for itself", "GPU 0", "stage 4, microbatch 2"}, [&] { (void)simulate(graph); });
+  expect_error(ExitCode::kUsage, {"waits for itself", "GPU 0", "stage 4, microbatch 2"},
+               [&] { (void)simulate(graph); });
 }
 
 TEST(BoundSchedules, StagesThatAreNotTheModelsAreRefused) {

@@ -1,5 +1,6 @@
-// bits_program GRAIN PLANS LLAMA [MODEL]: trains small models for a few steps and prints all that must be equal between two
-// runs: losses as hexadecimal numbers, and a hash of each output, parameter, moment and buffer. Used by bits_test.py.
+// bits_program GRAIN PLANS LLAMA [MODEL]: trains small models for a few steps and prints all that must be equal between
+// two runs: losses as hexadecimal numbers, and a hash of each output, parameter, moment and buffer. Used by
+// bits_test.py.
 //   GRAIN   stage or layer: the grain of recompute
 //   PLANS   automatic, stages or layers: the plans by hand below
 //   LLAMA   a Hugging Face directory
@@ -17,7 +18,8 @@
 #include <utility>
 #include <vector>
 
-// The networks are those of the examples themselves, whose main() is left unused. (And, under another name, needs a return.)
+// The networks are those of the examples themselves, whose main() is left unused. (And, under another name, needs a
+// return.)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wreturn-type"
 #define main main_of_the_example
@@ -34,19 +36,18 @@ namespace {
 
 // Each name of PLANS has the plan of each pipeline. The two plans by hand cut forward and backward differently.
 using Plans = std::map<std::string, std::string>;
-const std::map<std::string, Plans> kPlans = {
-    {"stages",
-     {{"digits", "forward 0-1 2 | fused 3-4 | backward 1-2 0"},
-      {"llama", "forward 0-2 3-5 | fused 6-7 | backward 4-5 0-3"},
-      {"teacher", "forward 0-1 2-3"},
-      {"student", "fused 0-1"},
-      {"routing", "forward 0-2 | fused 3-5 | backward 1-2 0"}}},
-    {"layers",
-     {{"digits", "forward 0 1 2 3 | fused 4 | backward 2-3 0-1"},
-      {"llama", "forward 0 1 2-4 5-6 | fused 7 | backward 6 4-5 1-3 0"},
-      {"teacher", "forward 0 1 2 3"},
-      {"student", "forward 0 | fused 1 | backward 0"},
-      {"routing", "forward 0 1 2 3 4 | fused 5 | backward 3-4 0-2"}}}};
+const std::map<std::string, Plans> kPlans = {{"stages",
+                                              {{"digits", "forward 0-1 2 | fused 3-4 | backward 1-2 0"},
+                                               {"llama", "forward 0-2 3-5 | fused 6-7 | backward 4-5 0-3"},
+                                               {"teacher", "forward 0-1 2-3"},
+                                               {"student", "fused 0-1"},
+                                               {"routing", "forward 0-2 | fused 3-5 | backward 1-2 0"}}},
+                                             {"layers",
+                                              {{"digits", "forward 0 1 2 3 | fused 4 | backward 2-3 0-1"},
+                                               {"llama", "forward 0 1 2-4 5-6 | fused 7 | backward 6 4-5 1-3 0"},
+                                               {"teacher", "forward 0 1 2 3"},
+                                               {"student", "forward 0 | fused 1 | backward 0"},
+                                               {"routing", "forward 0 1 2 3 4 | fused 5 | backward 3-4 0-2"}}}};
 
 // What the command says.
 struct Settings {
@@ -82,16 +83,16 @@ void print_loss(const char* model, int round, const rp::RoundResult& result) {
 void print_state(const char* model, rp::Pipeline& pipe) {
   pipe.synchronize();
   for (const rp::ParameterState& p : pipe.parameters()) {
-    std::printf("%s: parameter %s %s %s %s %s\n", model, p.name.c_str(), hash_of(p.working).c_str(), hash_of(p.master).c_str(),
-                hash_of(p.moment1).c_str(), hash_of(p.moment2).c_str());
+    std::printf("%s: parameter %s %s %s %s %s\n", model, p.name.c_str(), hash_of(p.working).c_str(),
+                hash_of(p.master).c_str(), hash_of(p.moment1).c_str(), hash_of(p.moment2).c_str());
   }
   for (const rp::BufferState& buffer : pipe.buffers()) {
     std::printf("%s: buffer %s %s\n", model, buffer.name.c_str(), hash_of(buffer.value).c_str());
   }
 }
 
-// BatchNorm and dropout, with evaluations between the steps. More rounds than the two and the ten after which an automatic
-// plan changes.
+// BatchNorm and dropout, with evaluations between the steps. More rounds than the two and the ten after which an
+// automatic plan changes.
 Training train_digits(rp::Session& session, const Settings& settings) {
   using namespace digits;
   const rp::Model model{rp::layer<Stem>(8), rp::layer<Residual>(8, 8, 1), rp::layer<Residual>(8, 12, 2),
@@ -128,7 +129,8 @@ Training train_llama(rp::Session& session, const Settings& settings) {
     for (int round = 1; round <= 8; ++round) {
       const at::Tensor tokens = torch::randint(vocabulary, {7, 17}, random, at::kLong);
       const at::Tensor divisor = at::scalar_tensor(2 * 7 * 16, at::kFloat);
-      print_loss("llama", round, pipe->forward_backward(tokens.slice(1, 0, 16), {tokens.slice(1, 1).contiguous(), divisor}));
+      print_loss("llama", round,
+                 pipe->forward_backward(tokens.slice(1, 0, 16), {tokens.slice(1, 1).contiguous(), divisor}));
       if (round % 2 == 0) pipe->step(rp::AdamW{.learning_rate = 1e-3}, {.asynchronous = true, .max_grad_norm = 1});
     }
     print_state("llama", *pipe);
@@ -138,7 +140,8 @@ Training train_llama(rp::Session& session, const Settings& settings) {
 // A frozen teacher and a student, whose outputs and labels are packed.
 Training train_two_models(rp::Session& session, const Settings& settings) {
   using namespace distillation;
-  const rp::Model large{rp::layer<FrozenBlock>(32), rp::layer<FrozenBlock>(32), rp::layer<FrozenBlock>(32), rp::layer<FrozenBlock>(32)};
+  const rp::Model large{rp::layer<FrozenBlock>(32), rp::layer<FrozenBlock>(32), rp::layer<FrozenBlock>(32),
+                        rp::layer<FrozenBlock>(32)};
   const rp::Model small{rp::layer<Block>(32), rp::layer<Block>(32)};
   const auto teacher = std::make_shared<rp::Pipeline>(session, large, std::vector<rp::Loss>{},
                                                       settings.with("teacher", {.num_microbatches = 4, .seed = 3}));
@@ -182,8 +185,9 @@ Training train_routing(rp::Session& session, const Settings& settings) {
   const rp::Model model{rp::layer<Experts>(12), rp::layer<Experts>(12), rp::layer<Experts>(12),
                         rp::layer<Experts>(12), rp::layer<Experts>(12), rp::layer<Experts>(12)};
   const auto distance = [](const at::Tensor& x, const at::Tensor& target) { return (x - target).square().sum() / 20; };
-  const auto pipe = std::make_shared<rp::Pipeline>(session, model, rp::loss("distance", distance),
-                                                   settings.with("routing", {.num_microbatches = 3, .asynchronous = true, .seed = 5}));
+  const auto pipe = std::make_shared<rp::Pipeline>(
+      session, model, rp::loss("distance", distance),
+      settings.with("routing", {.num_microbatches = 3, .asynchronous = true, .seed = 5}));
   return [pipe] {
     auto random = at::make_generator<at::CPUGeneratorImpl>(4);
     for (int round = 1; round <= 12; ++round) {
@@ -206,8 +210,10 @@ int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   const bool is_understood = (words.size() == 3 || words.size() == 4) && (words[0] == "stage" || words[0] == "layer") &&
                              (words[1] == "automatic" || kPlans.contains(words[1]));
-  if (!is_understood) throw rp::Error(rp::ExitCode::kUsage, "usage: bits_program stage|layer automatic|stages|layers LLAMA [MODEL]");
-  const Settings settings{words[0] == "stage" ? rp::RecomputeGrain::kStage : rp::RecomputeGrain::kLayer, words[1], words[2]};
+  if (!is_understood)
+    throw rp::Error(rp::ExitCode::kUsage, "usage: bits_program stage|layer automatic|stages|layers LLAMA [MODEL]");
+  const Settings settings{words[0] == "stage" ? rp::RecomputeGrain::kStage : rp::RecomputeGrain::kLayer, words[1],
+                          words[2]};
   std::vector<Training> trainings;
   for (const auto& [name, describe] : kModels) {
     if (words.size() == 3 || words[3] == name) trainings.push_back(describe(session, settings));

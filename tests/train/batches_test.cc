@@ -16,7 +16,9 @@ using Tokens = std::vector<std::int64_t>;
 // Thirty chats of one context token, i, and its trained answer, i + 50, one a sequence.
 class BatchesTest : public ::testing::TestWithParam<bool> {
  protected:
-  BatchesTest() : file_(TokenFile::open(directory_.write("data", content().bytes()), 100)), sequences_(file_, numbers(), 2, GetParam()) {}
+  BatchesTest()
+      : file_(TokenFile::open(directory_.write("data", content().bytes()), 100)),
+        sequences_(file_, numbers(), 2, GetParam()) {}
 
   static std::vector<std::uint64_t> numbers() {
     std::vector<std::uint64_t> result(30);

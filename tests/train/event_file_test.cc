@@ -50,7 +50,10 @@ TEST(EventFile, BeginsWithItsVersionAndAStartThatOutdatesLaterSteps) {
   ASSERT_EQ(files_in(directory).size(), 1U);
   const std::vector<std::string> records = records_of(files_in(directory).front());
   ASSERT_EQ(records.size(), 2U);
-  EXPECT_EQ(records[0].substr(9), std::string("\x10\0\x1a\x0d" "brain.Event:2", 17)) << "behind the time: step 0, the version";
+  EXPECT_EQ(records[0].substr(9), std::string("\x10\0\x1a\x0d"
+                                              "brain.Event:2",
+                                              17))
+      << "behind the time: step 0, the version";
   EXPECT_EQ(records[1].substr(9), std::string("\x10\xc9\x01\x3a\x02\x08\x01", 7)) << "step 201, a session that starts";
 }
 
@@ -59,8 +62,11 @@ TEST(EventFile, NumbersAreAtTheirStepUnderTheirNames) {
   EventFile::create(directory.path(), 0).add(7, {{"train/loss", 1.5}, {"eval/loss", 0.5}});
   const std::vector<std::string> records = records_of(files_in(directory).front());
   ASSERT_EQ(records.size(), 3U);
-  EXPECT_EQ(records[2].substr(9), std::string("\x10\x07\x2a\x25", 4) + std::string("\x0a\x11\x0a\x0atrain/loss\x15\0\0\xc0\x3f", 19) +
-                                      std::string("\x0a\x10\x0a\x09" "eval/loss\x15\0\0\0\x3f", 18));
+  EXPECT_EQ(records[2].substr(9), std::string("\x10\x07\x2a\x25", 4) +
+                                      std::string("\x0a\x11\x0a\x0atrain/loss\x15\0\0\xc0\x3f", 19) +
+                                      std::string("\x0a\x10\x0a\x09"
+                                                  "eval/loss\x15\0\0\0\x3f",
+                                                  18));
 }
 
 TEST(EventFile, EachStartOfARunHasAFileOfItsOwn) {

@@ -39,9 +39,12 @@ TEST(MemoryCheckTest, CountsTheInputsThatABackwardReads) {
 
 TEST(MemoryCheckTest, WhatDoesNotFitIsRefusedWithWhatWould) {
   check_activations(settings(), 100, 100);
-  expect_error(ExitCode::kNoResource, {"a round of 16 sequences of 1024 tokens keeps at least 4.00 KiB", "1.00 KiB are free", "at most 4 sequences"},
-               [] { check_activations(settings(), 4096, 1024); });
-  expect_error(ExitCode::kNoResource, {"give a shorter --sequence-length"}, [] { check_activations(settings(), 409600, 1024); });
+  expect_error(
+      ExitCode::kNoResource,
+      {"a round of 16 sequences of 1024 tokens keeps at least 4.00 KiB", "1.00 KiB are free", "at most 4 sequences"},
+      [] { check_activations(settings(), 4096, 1024); });
+  expect_error(ExitCode::kNoResource, {"give a shorter --sequence-length"},
+               [] { check_activations(settings(), 409600, 1024); });
 }
 
 // Processors' memory is the host's: what each worker saves of a microbatch between forward and backward is there, too.
@@ -61,7 +64,8 @@ TEST(MemoryCheckTest, SaysOfAGpuWhatRpPlanSays) {
   check_gpu_memory(settings(), gpu);
   TrainSettings s = settings();
   s.sequence_length = 262144;
-  expect_error(ExitCode::kNoResource, {"stages of one layer each do not fit the GPU", "are usable"}, [&] { check_gpu_memory(s, gpu); });
+  expect_error(ExitCode::kNoResource, {"stages of one layer each do not fit the GPU", "are usable"},
+               [&] { check_gpu_memory(s, gpu); });
 }
 
 }  // namespace

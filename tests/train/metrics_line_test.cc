@@ -17,19 +17,33 @@ StepReport step(std::int64_t number) {
 }
 
 TEST(MetricsLine, IsTheDocumentedObject) {
-  StepReport report{.step = 3, .loss = 0.1, .grad_norm = 2, .learning_rate = 0.5, .tokens = 90, .trained_tokens = 77, .padded_tokens = 6, .epoch = 1,
-                    .seconds = 0.25, .tokens_per_second = 4096, .busy = 0.75, .host_bytes = 1024, .staged_bytes = 4096, .eta_seconds = 9};
-  EXPECT_EQ(metrics_line(report),
-            R"({"step": 3, "loss": 0.10000000000000001, "grad_norm": 2, "lr": 0.5, "tokens_per_second": 4096, )"
-            R"("busy": 0.75, "tokens": 90, "trained_tokens": 77, "padded_tokens": 6, "seconds": 0.25, "epoch": 1, "host_bytes": 1024, "staged_bytes": 4096})");
+  StepReport report{.step = 3,
+                    .loss = 0.1,
+                    .grad_norm = 2,
+                    .learning_rate = 0.5,
+                    .tokens = 90,
+                    .trained_tokens = 77,
+                    .padded_tokens = 6,
+                    .epoch = 1,
+                    .seconds = 0.25,
+                    .tokens_per_second = 4096,
+                    .busy = 0.75,
+                    .host_bytes = 1024,
+                    .staged_bytes = 4096,
+                    .eta_seconds = 9};
+  EXPECT_EQ(
+      metrics_line(report),
+      R"({"step": 3, "loss": 0.10000000000000001, "grad_norm": 2, "lr": 0.5, "tokens_per_second": 4096, )"
+      R"("busy": 0.75, "tokens": 90, "trained_tokens": 77, "padded_tokens": 6, "seconds": 0.25, "epoch": 1, "host_bytes": 1024, "staged_bytes": 4096})");
 }
 
 TEST(MetricsLine, HasTheOtherLossesBehindTheFirst) {
   StepReport report = step(1);
   report.z_loss = 0.5;
   report.experts = {.auxiliary_loss = 0.25, .most_loaded = 1.5, .least_loaded = 0.125};
-  EXPECT_THAT(metrics_line(report), ::testing::HasSubstr(R"("loss": 1, "z_loss": 0.5, "aux_loss": 0.25, "most_loaded_expert": 1.5, )"
-                                                         R"("least_loaded_expert": 0.125, "grad_norm")"));
+  EXPECT_THAT(metrics_line(report),
+              ::testing::HasSubstr(R"("loss": 1, "z_loss": 0.5, "aux_loss": 0.25, "most_loaded_expert": 1.5, )"
+                                   R"("least_loaded_expert": 0.125, "grad_norm")"));
 }
 
 TEST(MetricsLine, NeighbouringLossesDiffer) {

@@ -33,14 +33,17 @@ TEST_F(ModelFolderTest, OneOfAModelIsFine) {
 }
 
 TEST_F(ModelFolderTest, ANameOfTheHubIsToldHowToFetchIt) {
-  EXPECT_THAT(why_no_model("meta-llama/Llama-3.2-1B"), Optional(HasSubstr("hf download meta-llama/Llama-3.2-1B --local-dir Llama-3.2-1B")));
+  EXPECT_THAT(why_no_model("meta-llama/Llama-3.2-1B"),
+              Optional(HasSubstr("hf download meta-llama/Llama-3.2-1B --local-dir Llama-3.2-1B")));
   EXPECT_THAT(why_no_model("/no/such/folder"), Optional(std::string("/no/such/folder: there is no such folder")));
 }
 
 TEST_F(ModelFolderTest, WhatTrainWroteIsToldApart) {
-  EXPECT_THAT(why_no_model(folder({"state.json", "XXH128SUMS", "state.safetensors"})), Optional(HasSubstr("checkpoint of a run; to go on")));
+  EXPECT_THAT(why_no_model(folder({"state.json", "XXH128SUMS", "state.safetensors"})),
+              Optional(HasSubstr("checkpoint of a run; to go on")));
   EXPECT_THAT(why_no_model(folder({"metrics.jsonl", "final/config.json"})), Optional(HasSubstr("whose model is in ")));
-  EXPECT_THAT(why_no_model(folder({"adapter_config.json", "adapter_model.safetensors"})), Optional(HasSubstr("give its base model as --model")));
+  EXPECT_THAT(why_no_model(folder({"adapter_config.json", "adapter_model.safetensors"})),
+              Optional(HasSubstr("give its base model as --model")));
 }
 
 TEST_F(ModelFolderTest, WeightsOfOtherFormatsAreToldHowToConvertThem) {

@@ -15,7 +15,8 @@ void write_model(const std::filesystem::path& folder, const nlohmann::json& conf
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "config.json") << config.dump();
   std::filesystem::remove(folder / "model.safetensors");
-  auto writer = SafetensorsWriter::create(folder / "model.safetensors", {{"a", DType::kBFloat16, {3000, 2}}, {"b", DType::kFloat32, {}}});
+  auto writer = SafetensorsWriter::create(folder / "model.safetensors",
+                                          {{"a", DType::kBFloat16, {3000, 2}}, {"b", DType::kFloat32, {}}});
   std::string values(12000, '\0');
   values[6001] = fill;
   writer.write("a", values.data(), 12000);
@@ -38,8 +39,11 @@ TEST(ModelIdentity, IsWhatIsComputedAndNotWhereTheModelCameFrom) {
   config["rope_parameters"]["factor"] = 8.0;
   config.erase("head_dim");
   write_model(directory.file("model"), config, 1);
-  EXPECT_THAT(differences(saved, identity_of_model(directory.file("model"), true)), ElementsAre("config.json: /head_dim is absent, and was 2", "config.json: /rope_parameters/factor is 8.0, and was 4.0",
-                                 "config.json: /rope_theta is 500000.0, and was 10000.0", "its weights, some of which are not trained, are others"));
+  EXPECT_THAT(differences(saved, identity_of_model(directory.file("model"), true)),
+              ElementsAre("config.json: /head_dim is absent, and was 2",
+                          "config.json: /rope_parameters/factor is 8.0, and was 4.0",
+                          "config.json: /rope_theta is 500000.0, and was 10000.0",
+                          "its weights, some of which are not trained, are others"));
 }
 
 TEST(ModelIdentity, OfAModelWhoseWeightsAreAllTrainedIsItsConfigurationAlone) {

@@ -26,8 +26,9 @@ StepReport example() {
 }
 
 TEST(StepLine, HasTheNumbersThatPeopleExpect) {
-  EXPECT_EQ(step_line(example(), 60),
-            "step 12/60  loss 1.8467  grad norm 0.812  lr 1.00e-05  1234 tokens/s  busy 93 %  host 31.0 GiB  eta 0:04:10");
+  EXPECT_EQ(
+      step_line(example(), 60),
+      "step 12/60  loss 1.8467  grad norm 0.812  lr 1.00e-05  1234 tokens/s  busy 93 %  host 31.0 GiB  eta 0:04:10");
 }
 
 TEST(LoadingText, SaysHowFarAndForHowLong) {
@@ -35,8 +36,10 @@ TEST(LoadingText, SaysHowFarAndForHowLong) {
 }
 
 TEST(StepLine, LeavesOutWhatDoesNotFitTheLeastImportantFirst) {
-  EXPECT_EQ(step_line(example(), 60, 100), "step 12/60  loss 1.8467  grad norm 0.812  1234 tokens/s  busy 93 %  host 31.0 GiB  eta 0:04:10");
-  EXPECT_EQ(step_line(example(), 60, 80), "step 12/60  loss 1.8467  grad norm 0.812  1234 tokens/s  busy 93 %  eta 0:04:10");
+  EXPECT_EQ(step_line(example(), 60, 100),
+            "step 12/60  loss 1.8467  grad norm 0.812  1234 tokens/s  busy 93 %  host 31.0 GiB  eta 0:04:10");
+  EXPECT_EQ(step_line(example(), 60, 80),
+            "step 12/60  loss 1.8467  grad norm 0.812  1234 tokens/s  busy 93 %  eta 0:04:10");
   EXPECT_EQ(step_line(example(), 60, 40), "step 12/60  loss 1.8467  eta 0:04:10");
   EXPECT_EQ(step_line(example(), 60, 1), "step 12/60");
 }

@@ -61,8 +61,8 @@ TEST(RunDirectory, ARunThatMadeNoStepIsStartedAgain) {
 
 TEST(RunDirectory, CheckpointsAreInTheOrderOfTheirSteps) {
   const TempDirectory directory;
-  for (const char* name : {"checkpoint-20", "checkpoint-3", "checkpoint-100", "checkpoint-x", ".checkpoint-7.partial-1", "checkpoint-",
-                           "checkpoint-020", "checkpoint--5", "damaged-checkpoint-9"}) {
+  for (const char* name : {"checkpoint-20", "checkpoint-3", "checkpoint-100", "checkpoint-x", ".checkpoint-7.partial-1",
+                           "checkpoint-", "checkpoint-020", "checkpoint--5", "damaged-checkpoint-9"}) {
     fs::create_directory(directory.file(name));
   }
   EXPECT_THAT(RunDirectory(directory.path()).checkpoints(), ElementsAre(3, 20, 100));
@@ -92,7 +92,8 @@ TEST(RunDirectory, WhatIsInTheWayIsRenamed) {
     EXPECT_TRUE(fs::is_directory(directory.file(name)));
   }
   EXPECT_THAT(run.checkpoints(), ElementsAre());
-  expect_error(ExitCode::kOutputFailed, {"checkpoint-5", "No such file"}, [&] { (void)run.set_aside(run.checkpoint(5), "damaged-"); });
+  expect_error(ExitCode::kOutputFailed, {"checkpoint-5", "No such file"},
+               [&] { (void)run.set_aside(run.checkpoint(5), "damaged-"); });
 }
 
 TEST(RunDirectory, AModelIsExportedToAnyDirectoryWithoutOne) {

@@ -61,16 +61,15 @@ TEST(RunState, PathsWhenToSaveAndWhatIsRecomputedMayChangeWithoutAWord) {
 }
 
 TEST(RunState, AnotherNumberOfThreadsIsTold) {
-  EXPECT_THAT(checked(settings(), kData, 2),
-              ElementsAre(HasSubstr("threads-per-worker is 2 from here on; it was 1")));
+  EXPECT_THAT(checked(settings(), kData, 2), ElementsAre(HasSubstr("threads-per-worker is 2 from here on; it was 1")));
 }
 
 TEST(RunState, WhatMayDifferIsTold) {
   TrainSettings s = settings();
   s.learning_rate = 5e-5;
   s.max_steps = 90;
-  EXPECT_THAT(checked(s),
-              ElementsAre("max-steps is 90 from here on; it was 60", "learning-rate is 5e-05 from here on; it was 1e-04"));
+  EXPECT_THAT(checked(s), ElementsAre("max-steps is 90 from here on; it was 60",
+                                      "learning-rate is 5e-05 from here on; it was 1e-04"));
 }
 
 TEST(RunState, EveryDifferenceThatMattersIsRefusedTogether) {
@@ -83,10 +82,11 @@ TEST(RunState, EveryDifferenceThatMattersIsRefusedTogether) {
   s.asynchronous = true;
   s.dtype = DType::kFloat32;
   s.max_steps = 19;
-  expect_error(ExitCode::kUsage,
-               {"8 problems", "--seed is 8, but run/checkpoint-20 was saved with 7", "--batch-size", "--num-microbatches",
-                "--sequence-length", "--rounds-per-step", "--async is true", "--dtype is fp32", "--max-steps 19 is passed"},
-               [&] { (void)checked(s); });
+  expect_error(
+      ExitCode::kUsage,
+      {"8 problems", "--seed is 8, but run/checkpoint-20 was saved with 7", "--batch-size", "--num-microbatches",
+       "--sequence-length", "--rounds-per-step", "--async is true", "--dtype is fp32", "--max-steps 19 is passed"},
+      [&] { (void)checked(s); });
 }
 
 TEST(RunState, OtherDataIsRefused) {
@@ -97,22 +97,29 @@ TEST(RunState, OtherDataIsRefused) {
 TEST(RunState, EveryDifferenceOfTheModelIsNamed) {
   ModelIdentity other = kModel;
   other.config = {{"/model_type", "\"llama\""}, {"/rope_theta", "500000.0"}, {"/head_dim", "8"}};
-  expect_error(ExitCode::kUsage, {"2 problems", "/rope_theta is 500000.0, and was 10000.0", "/head_dim is 8, and was absent", "run/checkpoint-20"},
-               [&] { (void)checked(settings(), kData, 1, other); });
+  expect_error(
+      ExitCode::kUsage,
+      {"2 problems", "/rope_theta is 500000.0, and was 10000.0", "/head_dim is 8, and was absent", "run/checkpoint-20"},
+      [&] { (void)checked(settings(), kData, 1, other); });
   other = kModel;
   other.weights = "11";
-  EXPECT_THAT(error_of([&] { (void)checked(settings(), kData, 1, other); }), HasSubstr("its weights, some of which are not trained, are others"));
+  EXPECT_THAT(error_of([&] { (void)checked(settings(), kData, 1, other); }),
+              HasSubstr("its weights, some of which are not trained, are others"));
 }
 
 TEST(RunState, TextThatIsNotOursIsBadInput) {
-  for (const char* text : {"", "{}", "[1]", R"({"program": "other", "version": 2})", R"({"program": "train", "version": 9})"}) {
+  for (const char* text :
+       {"", "{}", "[1]", R"({"program": "other", "version": 2})", R"({"program": "train", "version": 9})"}) {
     expect_refusal({kPlace.string()}, [&] { (void)parse_run_state(kPlace, text); });
   }
 }
 
 TEST(RunState, NumbersThatDoNotFitAreRefused) {
   const std::string text = run_state_text({20, 160, settings(), 1, kData, kModel});
-  for (const auto& [key, value] : {std::pair{"data_checksum", "4294967296"}, {"data_cursor", "-1"}, {"step", "18446744073709551615"}, {"step", "1.5"}}) {
+  for (const auto& [key, value] : {std::pair{"data_checksum", "4294967296"},
+                                   {"data_cursor", "-1"},
+                                   {"step", "18446744073709551615"},
+                                   {"step", "1.5"}}) {
     nlohmann::json json = nlohmann::json::parse(text);
     json[key] = nlohmann::json::parse(value);
     expect_refusal({kPlace.string(), key, value}, [&] { (void)parse_run_state(kPlace, json.dump()); });

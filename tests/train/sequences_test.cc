@@ -55,7 +55,8 @@ TEST_F(SequencesTest, AShortDocumentIsPaddedAndItsLabelsAreTheNextTokensThatAreT
 }
 
 TEST_F(SequencesTest, PackedDocumentsFollowEachOtherWithLengthsThatKeepThemApart) {
-  const TokenFile file = open(TokenFileContent({{{5, 6, 7, 8}, {0, 0, 1, 1}}, {{9, 10, 11}, {0, 1, 1}}, {{12, 13, 14, 15, 16}, {1, 1, 1, 1, 1}}}, 1));
+  const TokenFile file = open(TokenFileContent(
+      {{{5, 6, 7, 8}, {0, 0, 1, 1}}, {{9, 10, 11}, {0, 1, 1}}, {{12, 13, 14, 15, 16}, {1, 1, 1, 1, 1}}}, 1));
   const Sequences sequences(file, all_documents(file), 6, kPacked);
   ASSERT_EQ(sequences.size(), 2U);
   const TokenBatch batch = all_of(sequences);

@@ -17,8 +17,24 @@ using Words = std::vector<std::string>;
 
 // A command line that is right, with `more` behind it.
 Words command(const Words& more = {}) {
-  Words words = {"--model", "m", "--data", "d", "--output", "o", "--max-steps", "60", "--batch-size", "8",
-                 "--num-microbatches", "4", "--sequence-length", "256", "--learning-rate", "1e-4", "--seed", "7"};
+  Words words = {"--model",
+                 "m",
+                 "--data",
+                 "d",
+                 "--output",
+                 "o",
+                 "--max-steps",
+                 "60",
+                 "--batch-size",
+                 "8",
+                 "--num-microbatches",
+                 "4",
+                 "--sequence-length",
+                 "256",
+                 "--learning-rate",
+                 "1e-4",
+                 "--seed",
+                 "7"};
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }
@@ -67,9 +83,9 @@ TEST(Settings, TheDtypeIsOneOfThree) {
 
 TEST(Settings, EveryOptionReachesItsSetting) {
   const TrainSettings s =
-      parse_train_command(command({"--rounds-per-step", "2", "--async", "--dtype", "fp32", "--max-grad-norm=0", "--weight-decay",
-                                   "0.1", "--warmup-steps", "5", "--lr-schedule", "cosine", "--save-every", "20", "--recompute-grain", "layer",
-                                   "--resume", "r"}))
+      parse_train_command(command({"--rounds-per-step", "2", "--async", "--dtype", "fp32", "--max-grad-norm=0",
+                                   "--weight-decay", "0.1", "--warmup-steps", "5", "--lr-schedule", "cosine",
+                                   "--save-every", "20", "--recompute-grain", "layer", "--resume", "r"}))
           .settings;
   EXPECT_EQ(s.sequences_of_round(), 4);
   EXPECT_TRUE(s.asynchronous);
@@ -85,10 +101,31 @@ TEST(Settings, EveryOptionReachesItsSetting) {
 }
 
 TEST(Settings, AllProblemsAreToldTogether) {
-  expect_usage({"4 problems:", "--max-steps must be a whole number from 0", "(got 'ten')", "--dtype must be bf16 or fp16 or fp32",
-                "did you mean fp32?", "--num-microbatches", "unknown option --batchsize (did you mean --batch-size?)"},
-               {"--model", "m", "--data", "d", "--output", "o", "--max-steps", "ten", "--batch-size", "8", "--num-microbatches",
-                "0", "--sequence-length", "256", "--learning-rate", "1e-4", "--seed", "7", "--dtype", "fp3", "--batchsize", "9"});
+  expect_usage({"4 problems:", "--max-steps must be a whole number from 0", "(got 'ten')",
+                "--dtype must be bf16 or fp16 or fp32", "did you mean fp32?", "--num-microbatches",
+                "unknown option --batchsize (did you mean --batch-size?)"},
+               {"--model",
+                "m",
+                "--data",
+                "d",
+                "--output",
+                "o",
+                "--max-steps",
+                "ten",
+                "--batch-size",
+                "8",
+                "--num-microbatches",
+                "0",
+                "--sequence-length",
+                "256",
+                "--learning-rate",
+                "1e-4",
+                "--seed",
+                "7",
+                "--dtype",
+                "fp3",
+                "--batchsize",
+                "9"});
 }
 
 TEST(Settings, AnOptionOfTheLauncherIsToldWhereItBelongs) {
@@ -114,8 +151,9 @@ TEST(Settings, EpochsAndStepsAreGivenOneAtATime) {
 }
 
 TEST(Settings, OfTheScheduleAreRead) {
-  const TrainSettings s = parse_train_command(command({"--lr-schedule", "wsd", "--decay-steps", "12", "--min-learning-rate", "1e-6",
-                                                       "--warmup-steps", "5"})).settings;
+  const TrainSettings s = parse_train_command(command({"--lr-schedule", "wsd", "--decay-steps", "12",
+                                                       "--min-learning-rate", "1e-6", "--warmup-steps", "5"}))
+                              .settings;
   const LearningRate rate = s.learning_rate_curve();
   EXPECT_EQ(rate.schedule, LearningRateSchedule::kWarmupStableDecay);
   EXPECT_EQ(rate.at(48), 1e-4);
@@ -126,7 +164,9 @@ TEST(Settings, OfTheScheduleAreRead) {
 }
 
 TEST(Settings, OfTheOptimizerAreRead) {
-  const TrainSettings s = parse_train_command(command({"--adam-beta1", "0.8", "--adam-beta2", "0.95", "--adam-epsilon", "1e-6", "--decay-all"})).settings;
+  const TrainSettings s = parse_train_command(command({"--adam-beta1", "0.8", "--adam-beta2", "0.95", "--adam-epsilon",
+                                                       "1e-6", "--decay-all"}))
+                              .settings;
   EXPECT_EQ(s.beta1, 0.8);
   EXPECT_EQ(s.beta2, 0.95);
   EXPECT_EQ(s.epsilon, 1e-6);
@@ -136,7 +176,9 @@ TEST(Settings, OfTheOptimizerAreRead) {
 }
 
 TEST(Settings, OfEvaluationsNeedDataToEvaluateOn) {
-  const TrainSettings s = parse_train_command(command({"--eval-share", "0.05", "--eval-every", "7", "--early-stop", "3", "--final-model", "best"})).settings;
+  const TrainSettings s = parse_train_command(command({"--eval-share", "0.05", "--eval-every", "7", "--early-stop", "3",
+                                                       "--final-model", "best"}))
+                              .settings;
   EXPECT_TRUE(s.evaluates());
   EXPECT_EQ(s.eval_every, 7);
   EXPECT_EQ(s.early_stop, 3);
@@ -146,13 +188,16 @@ TEST(Settings, OfEvaluationsNeedDataToEvaluateOn) {
   expect_usage({"--eval-every needs data to evaluate on"}, command({"--eval-every", "5"}));
   expect_usage({"--early-stop needs data to evaluate on"}, command({"--early-stop", "5"}));
   expect_usage({"--final-model best needs data to evaluate on"}, command({"--final-model", "best"}));
-  expect_usage({"--final-model best needs checkpoints"}, command({"--final-model", "best", "--eval-share", "0.1", "--save-every", "never"}));
+  expect_usage({"--final-model best needs checkpoints"},
+               command({"--final-model", "best", "--eval-share", "0.1", "--save-every", "never"}));
 }
 
 TEST(Settings, ABatchMustSplitIntoRoundsAndMicrobatches) {
-  expect_usage({"--batch-size 3 is too small for --num-microbatches 4", "raise the batch size to 4", "microbatches to 3"},
-               command_without("--batch-size", {"--batch-size", "3"}));
-  expect_usage({"--batch-size 8 does not split evenly over --rounds-per-step 3", "such as 9"}, command({"--rounds-per-step", "3"}));
+  expect_usage(
+      {"--batch-size 3 is too small for --num-microbatches 4", "raise the batch size to 4", "microbatches to 3"},
+      command_without("--batch-size", {"--batch-size", "3"}));
+  expect_usage({"--batch-size 8 does not split evenly over --rounds-per-step 3", "such as 9"},
+               command({"--rounds-per-step", "3"}));
   expect_usage({"(a round has 2 of them)", "raise the batch size to 16"}, command({"--rounds-per-step", "4"}));
 }
 
@@ -179,7 +224,9 @@ TEST(Settings, CheckpointsAreWrittenByStepsByTimeOrNever) {
   EXPECT_EQ(read("60m").save_every.seconds, 3600);
   EXPECT_EQ(read("60m").num_kept_checkpoints(), 2);
   EXPECT_FALSE(read("never").save_every.is_on());
-  EXPECT_EQ(parse_train_command(command({"--save-every", "5", "--save-total-limit", "3"})).settings.num_kept_checkpoints(), 3);
+  EXPECT_EQ(
+      parse_train_command(command({"--save-every", "5", "--save-total-limit", "3"})).settings.num_kept_checkpoints(),
+      3);
 }
 
 TEST(Settings, ARunGoesOnFromADirectoryOrFindsOneItself) {
@@ -194,7 +241,8 @@ TEST(Settings, AnExportTakesThoseOfTheCheckpoint) {
   const auto saved = [](const std::filesystem::path& checkpoint) -> std::map<std::string, std::string> {
     EXPECT_EQ(checkpoint, "run/checkpoint-20");
     std::map<std::string, std::string> values;
-    for (const SettingRow& row : setting_rows(parse_train_command(command({"--rounds-per-step", "2"})).settings)) values[row.name] = row.value;
+    for (const SettingRow& row : setting_rows(parse_train_command(command({"--rounds-per-step", "2"})).settings))
+      values[row.name] = row.value;
     for (const char* name : {"model", "data", "output", "resume", "save-every"}) values.erase(name);
     return values;
   };
@@ -206,13 +254,16 @@ TEST(Settings, AnExportTakesThoseOfTheCheckpoint) {
   EXPECT_EQ(s.sequence_length, 256);
   Words both = words;
   both.insert(both.end(), {"--resume", "auto"});
-  expect_error(ExitCode::kUsage, {"--export and --resume are both given"}, [&] { (void)parse_train_command(both, false, saved); });
-  expect_error(ExitCode::kUsage, {"missing: --model DIR, --output DIR"},
-               [&] { (void)parse_train_command({"--export", "run/checkpoint-20"}, false, saved); });
+  expect_error(ExitCode::kUsage, {"--export and --resume are both given"},
+               [&] { (void)parse_train_command(both, false, saved); });
+  expect_error(ExitCode::kUsage, {"missing: --model DIR, --output DIR"}, [&] {
+    (void)parse_train_command({"--export", "run/checkpoint-20"}, false, saved);
+  });
 }
 
 TEST(Settings, ARunMayHaveNoStepsButNotOnAnEmulatedDevice) {
-  const Words words = command_without("--max-steps", {"--max-steps", "0", "--warmup-steps", "5", "--lr-schedule", "cosine", "--save-every", "2"});
+  const Words words = command_without(
+      "--max-steps", {"--max-steps", "0", "--warmup-steps", "5", "--lr-schedule", "cosine", "--save-every", "2"});
   EXPECT_EQ(parse_train_command(words).settings.max_steps, 0);
   expect_error(ExitCode::kUsage, {"--max-steps must be a whole number from 1"}, [] {
     (void)parse_train_command({"--model", "preset:qwen3-1.7b", "--max-steps", "0"}, true);
@@ -230,14 +281,15 @@ TEST(Settings, HelpAndVersionWinOverProblems) {
   EXPECT_EQ(parse_train_command({"--help"}).action, TrainCommand::Action::kHelp);
   EXPECT_EQ(parse_train_command({"-h"}).action, TrainCommand::Action::kHelp);
   EXPECT_EQ(parse_train_command({"--nonsense", "--version"}).action, TrainCommand::Action::kVersion);
-  for (const TrainOption& option : train_options()) EXPECT_THAT(train_help(), HasSubstr(std::string("--") + option.name));
+  for (const TrainOption& option : train_options())
+    EXPECT_THAT(train_help(), HasSubstr(std::string("--") + option.name));
 }
 
 TEST(ConfigFile, GivesWhatTheCommandLineDoesNot) {
   const TempDirectory directory;
-  const auto file = directory.write("run.toml", "learning-rate = 2e-5\nasync = true\nbatch-size = 16\ndtype = \"fp32\"\n");
-  const TrainSettings s =
-      parse_train_command(command_without("--learning-rate", {"--config", file.string()})).settings;
+  const auto file =
+      directory.write("run.toml", "learning-rate = 2e-5\nasync = true\nbatch-size = 16\ndtype = \"fp32\"\n");
+  const TrainSettings s = parse_train_command(command_without("--learning-rate", {"--config", file.string()})).settings;
   EXPECT_EQ(s.learning_rate, 2e-5);
   EXPECT_TRUE(s.asynchronous);
   EXPECT_EQ(s.dtype, DType::kFloat32);
@@ -264,7 +316,8 @@ TEST(ConfigFile, ProblemsNameFileAndLineAndAreBadInput) {
 TEST(ConfigFile, AProblemBetweenFileAndCommandLineIsOneOfUsage) {
   const TempDirectory directory;
   const auto file = directory.write("run.toml", "rounds-per-step = 3\n");
-  expect_usage({"--batch-size 8 does not split evenly over", "run.toml:1: rounds-per-step 3"}, command({"--config", file.string()}));
+  expect_usage({"--batch-size 8 does not split evenly over", "run.toml:1: rounds-per-step 3"},
+               command({"--config", file.string()}));
 }
 
 TEST(Settings, TheHeaderTellsEveryOneOfThem) {
@@ -272,7 +325,9 @@ TEST(Settings, TheHeaderTellsEveryOneOfThem) {
   std::size_t num_settings = 0;
   for (const TrainOption& option : train_options()) {
     const std::string name = option.name;
-    if (name == "epochs" || name == "decay-steps" || name == "export" || name == "config" || name == "help" || name == "version") continue;
+    if (name == "epochs" || name == "decay-steps" || name == "export" || name == "config" || name == "help" ||
+        name == "version")
+      continue;
     ASSERT_LT(num_settings, rows.size());
     EXPECT_EQ(rows[num_settings++].name, name);
   }
@@ -285,33 +340,48 @@ TEST(Settings, OfASimulatedRunRequireAModelOnly) {
   EXPECT_EQ(by_default.sequence_length, 2048);
   EXPECT_EQ(by_default.num_microbatches, 16);
   EXPECT_EQ(by_default.max_steps, 12);
-  EXPECT_EQ(parse_train_command(command({"--lora-rank", "8"}), true).settings.batch_size, 8) << "the command line of a real run is one of these, too";
-  expect_error(ExitCode::kUsage, {"missing: --model DIR;"}, [] { (void)parse_train_command({"--max-steps", "2"}, true); });
-  expect_usage({"--model preset:qwen3-32b", "runs on an emulated device only", "else give the folder of a model"}, {"--model", "preset:qwen3-32b"});
+  EXPECT_EQ(parse_train_command(command({"--lora-rank", "8"}), true).settings.batch_size, 8)
+      << "the command line of a real run is one of these, too";
+  expect_error(ExitCode::kUsage, {"missing: --model DIR;"}, [] {
+    (void)parse_train_command({"--max-steps", "2"}, true);
+  });
+  expect_usage({"--model preset:qwen3-32b", "runs on an emulated device only", "else give the folder of a model"},
+               {"--model", "preset:qwen3-32b"});
 }
 
 TEST(Settings, OfLoraAreRead) {
   const TrainSettings settings =
-      parse_train_command(command({"--lora-rank", "8", "--lora-alpha", "16", "--lora-targets", "q_proj,v_proj", "--lora-experts",
-                                   "--lora-dropout", "0.05", "--rslora", "--dora", "--freeze", "norm", "--train", "embed_tokens",
-                                   "--save-merged"}))
+      parse_train_command(command({"--lora-rank", "8", "--lora-alpha", "16", "--lora-targets", "q_proj,v_proj",
+                                   "--lora-experts", "--lora-dropout", "0.05", "--rslora", "--dora", "--freeze", "norm",
+                                   "--train", "embed_tokens", "--save-merged"}))
           .settings;
-  const LoraSettings lora{.rank = 8, .alpha = 16, .dropout = 0.05, .is_rank_stabilised = true, .is_dora = true,
-                          .targets = "q_proj,v_proj", .on_experts = true};
+  const LoraSettings lora{.rank = 8,
+                          .alpha = 16,
+                          .dropout = 0.05,
+                          .is_rank_stabilised = true,
+                          .is_dora = true,
+                          .targets = "q_proj,v_proj",
+                          .on_experts = true};
   EXPECT_EQ(settings.parts, (TrainedParts{.lora = lora, .freeze = "norm", .train = "embed_tokens"}));
   EXPECT_TRUE(settings.saves_merged);
-  EXPECT_EQ(parse_train_command(command({"--freeze", "norm"})).settings.parts.lora.rank, 0) << "parts are frozen without pairs, too";
+  EXPECT_EQ(parse_train_command(command({"--freeze", "norm"})).settings.parts.lora.rank, 0)
+      << "parts are frozen without pairs, too";
 }
 
 TEST(Settings, OfLoraBelongTogether) {
-  for (const char* name : {"--rslora", "--dora", "--lora-experts"}) expect_usage({name, "is for LoRA", "--lora-rank R"}, command({name}));
+  for (const char* name : {"--rslora", "--dora", "--lora-experts"})
+    expect_usage({name, "is for LoRA", "--lora-rank R"}, command({name}));
   expect_usage({"--lora-alpha is for LoRA"}, command({"--lora-alpha", "16"}));
   expect_usage({"--save-merged is for LoRA", "final/ is the whole model"}, command({"--save-merged"}));
-  expect_usage({"--lora-rank 8 beside --adapter first", "says that itself"}, command({"--adapter", "first", "--lora-rank", "8"}));
-  expect_usage({"--lora-dropout must be a number from 0 to 0.99"}, command({"--lora-rank", "8", "--lora-dropout", "1"}));
+  expect_usage({"--lora-rank 8 beside --adapter first", "says that itself"},
+               command({"--adapter", "first", "--lora-rank", "8"}));
+  expect_usage({"--lora-dropout must be a number from 0 to 0.99"},
+               command({"--lora-rank", "8", "--lora-dropout", "1"}));
   expect_usage({"--lora-alpha must be above 0"}, command({"--lora-rank", "8", "--lora-alpha", "0"}));
   expect_usage({"--freeze is empty", "leave it out"}, command({"--freeze", ""}));
-  EXPECT_EQ(parse_train_command(command({"--adapter", "first", "--lora-dropout", "0.1", "--save-merged"})).settings.parts.adapter, "first");
+  EXPECT_EQ(parse_train_command(command({"--adapter", "first", "--lora-dropout", "0.1", "--save-merged"}))
+                .settings.parts.adapter,
+            "first");
 }
 
 }  // namespace

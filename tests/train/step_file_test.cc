@@ -82,7 +82,8 @@ TEST(StepFile, ALinkInItsPlaceIsNotFollowed) {
   const TempDirectory directory;
   const auto target = directory.write("target", "{\"step\": 1}\n");
   std::filesystem::create_symlink(target, directory.file("metrics.jsonl"));
-  expect_error(ExitCode::kOutputFailed, {"metrics.jsonl", "it is a link"}, [&] { (void)StepFile::open_json(directory.file("metrics.jsonl"), 0); });
+  expect_error(ExitCode::kOutputFailed, {"metrics.jsonl", "it is a link"},
+               [&] { (void)StepFile::open_json(directory.file("metrics.jsonl"), 0); });
   EXPECT_EQ(content(target), "{\"step\": 1}\n");
 }
 

@@ -25,13 +25,15 @@ TrainSettings qwen() {
 }
 
 TEST(StepTimes, AreMeasuredSimulatedAndPredictedSideBySide) {
-  const StepTimes times{.num_steps = 58, .measured_ms = 120, .busy = 0.871, .simulated_ms = 100, .simulated_busy = 0.95};
+  const StepTimes times{
+      .num_steps = 58, .measured_ms = 120, .busy = 0.871, .simulated_ms = 100, .simulated_busy = 0.95};
   EXPECT_EQ(step_times_text(times, PredictedStep{.profile = "RTX 4090", .step_ms = 80}),
             "step: 120.0 ms, the median of 58; workers compute 87.1 % of the time\n"
             "  simulated from what its layers took: 100.0 ms, measured 1.20 times as much\n"
             "  predicted from the model's shape for RTX 4090: 80.0 ms, measured 1.50 times as much");
   EXPECT_THAT(step_times_text(times, std::nullopt), Not(HasSubstr("predicted")));
-  EXPECT_THAT(step_times_text(times, PredictedStep{.profile = "x", .problem = "because"}), HasSubstr("\n  not predicted for x: because"));
+  EXPECT_THAT(step_times_text(times, PredictedStep{.profile = "x", .problem = "because"}),
+              HasSubstr("\n  not predicted for x: because"));
   EXPECT_THAT(step_times_text({.num_steps = 3, .measured_ms = 1}, std::nullopt), Not(HasSubstr("simulated")));
   EXPECT_EQ(step_times_text({}, std::nullopt), "");
 }
@@ -50,12 +52,14 @@ TEST(StepTimes, ArePredictedAsRpPlanPredictsThem) {
                             .recompute = RecomputeGrain::kStage};
   EXPECT_DOUBLE_EQ(predicted.step_ms, predict_plan(setup, parse_plan(kPlan, 30)).run.step_ms);
   EXPECT_GT(predict_step(qwen(), "rtx4090", kPlan, 1).step_ms, predicted.step_ms) << "one GPU has all the work";
-  EXPECT_DOUBLE_EQ(predict_step(qwen(), "rtx4090", kPlan, 2, true).step_ms, predicted.step_ms) << "bf16 has no such sums";
+  EXPECT_DOUBLE_EQ(predict_step(qwen(), "rtx4090", kPlan, 2, true).step_ms, predicted.step_ms)
+      << "bf16 has no such sums";
   TrainSettings half = qwen();
   half.dtype = DType::kFloat16;
   TrainingSetup in_fp16 = setup;
   in_fp16.accumulate = Accumulate::kFp16;
-  EXPECT_DOUBLE_EQ(predict_step(half, "rtx4090", kPlan, 2, true).step_ms, predict_plan(in_fp16, parse_plan(kPlan, 30)).run.step_ms);
+  EXPECT_DOUBLE_EQ(predict_step(half, "rtx4090", kPlan, 2, true).step_ms,
+                   predict_plan(in_fp16, parse_plan(kPlan, 30)).run.step_ms);
   TrainSettings longer = qwen();
   longer.batch_size *= 2;
   EXPECT_NEAR(predict_step(longer, "rtx4090", kPlan, 2).step_ms / predicted.step_ms, 2, 0.2);

@@ -92,7 +92,8 @@ TEST(TokenFile, KnowsItsTokenizerByTheChecksumOfItsFile) {
   const TempDirectory directory;
   EXPECT_EQ(tokenizer_identity(directory.path()), 0U) << "no tokenizer.json";
   (void)directory.write("tokenizer.json", "abc");
-  constexpr std::uint64_t kOfAbc = 0xeacf018fbf1678ba;  // SHA-256 of "abc" begins with ba7816bf 8f01cfea (FIPS 180-2, B.1)
+  constexpr std::uint64_t kOfAbc =
+      0xeacf018fbf1678ba;  // SHA-256 of "abc" begins with ba7816bf 8f01cfea (FIPS 180-2, B.1)
   EXPECT_EQ(tokenizer_identity(directory.path()), kOfAbc);
   TokenFileContent content = two_documents();
   EXPECT_EQ(TokenFile::open(directory.write("data", content.bytes()), 100).tokenizer(), 0U);

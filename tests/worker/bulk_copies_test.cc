@@ -31,7 +31,9 @@ class HeldStream : public Stream {
   void copy(std::byte* to, const std::byte* from, std::uint64_t bytes) override {
     operations.push_back({.to = to, .from = from, .bytes = bytes});
   }
-  void signal(SequenceWord& word, std::uint64_t value) override { operations.push_back({.word = &word, .value = value}); }
+  void signal(SequenceWord& word, std::uint64_t value) override {
+    operations.push_back({.word = &word, .value = value});
+  }
   void call(void (*)(void*), void*) override {}
   void drain() override {}
 

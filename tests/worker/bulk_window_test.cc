@@ -13,7 +13,9 @@ constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 40;
 
 // A line of 10 ns for each KiB behind 3000 ns.
-constexpr std::int64_t ns_on_the_line(std::uint64_t bytes) { return 3000 + static_cast<std::int64_t>(bytes / 1024 * 10); }
+constexpr std::int64_t ns_on_the_line(std::uint64_t bytes) {
+  return 3000 + static_cast<std::int64_t>(bytes / 1024 * 10);
+}
 
 RefillEstimate estimate_of(const std::vector<std::int64_t>& excess_ns) {
   RefillEstimate estimate;
@@ -51,7 +53,8 @@ TEST(RefillEstimate, ForgetsOldSamples) {
 
 TEST(RefillEstimate, StaysWithinItsLimitWhateverItIsGiven) {
   EXPECT_EQ(estimate_of({0, 0, 0, 0}).refill_bytes(1024), 1024U);
-  EXPECT_EQ(estimate_of({9000, 0, 9000, 0}).refill_bytes(kNoLimit), kNoLimit) << "a long one took no longer than a short one";
+  EXPECT_EQ(estimate_of({9000, 0, 9000, 0}).refill_bytes(kNoLimit), kNoLimit)
+      << "a long one took no longer than a short one";
   EXPECT_EQ(estimate_of({0, 9000, 0, 9000}).refill_bytes(kNoLimit), 0U) << "the whole time is the link's";
 }
 

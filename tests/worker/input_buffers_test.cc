@@ -24,7 +24,8 @@ Block block_of(const std::vector<TensorView>& tensors, const std::vector<std::by
   auto* data = reinterpret_cast<std::byte*>(block.memory.data());
   write_block_head(data, layout, structure);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].data != nullptr) std::memcpy(data + layout.tensors[i].offset, tensors[i].data, tensors[i].desc.bytes());
+    if (tensors[i].data != nullptr)
+      std::memcpy(data + layout.tensors[i].offset, tensors[i].data, tensors[i].desc.bytes());
   }
   return block;
 }

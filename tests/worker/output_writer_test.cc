@@ -16,7 +16,8 @@ class OutputWriterTest : public testing::Test {
     auto owner = std::make_shared<std::vector<float>>(std::move(values));
     last_owner_ = owner;
     MicrobatchOutputs outputs;
-    outputs.blocks.push_back({.kind = BlockKind::kActivation, .index = index, .tensors = {test::float_tensor(*owner)}, .owner = owner});
+    outputs.blocks.push_back(
+        {.kind = BlockKind::kActivation, .index = index, .tensors = {test::float_tensor(*owner)}, .owner = owner});
     return outputs;
   }
   void TearDown() override { device_.stream(StreamKind::kDownload).drain(); }
@@ -63,7 +64,8 @@ TEST_F(OutputWriterTest, PublishesTheEventOfAMicrobatchWithoutOutput) {
 TEST_F(OutputWriterTest, HasRoomForTheOutputsOfTwoMicrobatchesUntilTheyAreCopied) {
   const WaitLimits at_once{&test::kNeverStop, 0};
   std::atomic<bool> goes_on{false};
-  device_.stream(StreamKind::kDownload).call([](void* flag) { static_cast<std::atomic<bool>*>(flag)->wait(false); }, &goes_on);
+  device_.stream(StreamKind::kDownload)
+      .call([](void* flag) { static_cast<std::atomic<bool>*>(flag)->wait(false); }, &goes_on);
   EXPECT_EQ(writer_.wait_room(at_once), WaitResult::kReached);
   writer_.write(command_, 0, output(1, {1}));
   EXPECT_EQ(writer_.wait_room(at_once), WaitResult::kReached);

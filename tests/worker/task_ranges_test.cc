@@ -14,7 +14,9 @@ using testing::ElementsAre;
 
 class Lines : public ProfilerRanges {
  public:
-  void push(const std::string& text) override { said.push_back(std::string(static_cast<std::size_t>(depth_++), ' ') + text); }
+  void push(const std::string& text) override {
+    said.push_back(std::string(static_cast<std::size_t>(depth_++), ' ') + text);
+  }
   void pop() override { --depth_; }
   [[nodiscard]] int depth() const { return depth_; }
   std::vector<std::string> said;
@@ -39,8 +41,8 @@ TEST(TaskRanges, LieInEachOtherAndEndInTheirOrder) {
     const auto microbatch = ranges.microbatch(1, true);
   }
   EXPECT_EQ(lines.depth(), 0);
-  EXPECT_THAT(lines.said, ElementsAre("fused of layers 0-2, pipeline 0, round 7, step 4", " microbatch 0", "  layer 0", "  layer 1", "  loss",
-                                      " recompute of microbatch 1"));
+  EXPECT_THAT(lines.said, ElementsAre("fused of layers 0-2, pipeline 0, round 7, step 4", " microbatch 0", "  layer 0",
+                                      "  layer 1", "  loss", " recompute of microbatch 1"));
 }
 
 TEST(TaskRanges, OfAWorkerAreItsTasksAndTheirMicrobatches) {
@@ -59,8 +61,9 @@ TEST(TaskRanges, OfAWorkerAreItsTasksAndTheirMicrobatches) {
   }
   worker.finish();
   EXPECT_EQ(lines.depth(), 0);
-  EXPECT_THAT(lines.said, ElementsAre("forward of layers 0-0, pipeline 0, round 0, step 0", " microbatch 0", " microbatch 1",
-                                      "fused of layers 1-1, pipeline 0, round 0, step 0", " microbatch 0", " microbatch 1"));
+  EXPECT_THAT(lines.said,
+              ElementsAre("forward of layers 0-0, pipeline 0, round 0, step 0", " microbatch 0", " microbatch 1",
+                          "fused of layers 1-1, pipeline 0, round 0, step 0", " microbatch 0", " microbatch 1"));
 }
 
 TEST(TaskRanges, EndWithAnExceptionToo) {
@@ -71,8 +74,7 @@ TEST(TaskRanges, EndWithAnExceptionToo) {
     const auto microbatch = ranges.microbatch(0, false);
     ranges.layer(0);
     throw 1;
-  } catch (int) {
-  }
+  } catch (int) {}
   EXPECT_EQ(lines.depth(), 0);
 }
 

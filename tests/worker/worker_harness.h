@@ -25,8 +25,8 @@ inline constexpr WaitLimits kLong{&kNeverStop, 20 * kNsPerSecond};
 
 struct TwoLayers {
   std::int64_t wait_timeout_ns = 20 * kNsPerSecond;
-  std::uint32_t num_copies = 1;  // of the weights
-  std::uint32_t num_buffers = 0; // of each layer
+  std::uint32_t num_copies = 1;   // of the weights
+  std::uint32_t num_buffers = 0;  // of each layer
   bool with_sums = false;
   bool check_consistency = false;
 };
@@ -67,8 +67,8 @@ inline RoundTable make_table(Store& store) {
 }
 
 // Writes `values` as a block at `offset` of the coordinator's arena, as an input of every microbatch.
-inline void place_input(Store& store, const RoundTable& table, BlockKind kind, int index, const std::vector<float>& values,
-                        std::uint64_t offset) {
+inline void place_input(Store& store, const RoundTable& table, BlockKind kind, int index,
+                        const std::vector<float>& values, std::uint64_t offset) {
   const std::vector<TensorView> tensors = {float_tensor(values)};
   const BlockLayout layout = lay_out_block(tensors);
   std::byte* memory = store.arena(kCoordinatorArena).data(offset, layout.bytes);
@@ -80,8 +80,8 @@ inline void place_input(Store& store, const RoundTable& table, BlockKind kind, i
   }
 }
 
-// A processor as a device that lets a test act at a certain moment: once, just before the next copy of an upload stream or
-// just after it.
+// A processor as a device that lets a test act at a certain moment: once, just before the next copy of an upload stream
+// or just after it.
 class InterruptedDevice : public Device {
  public:
   struct Interruption {
@@ -125,10 +125,10 @@ class InterruptedDevice : public Device {
 class PassingExecutor : public StageExecutor {
  public:
   std::string failure;
-  SequenceWord recomputed{};  // writer: the stage runner. Number of recomputes
-  SequenceWord cleared{};     // writer: the stage runner. Number of tasks whose accumulators it made zero
-  float recomputed_input = 0;  // the first value of the last one's
-  float last_gradient = 0;     // likewise, of the gradient of the last backward
+  SequenceWord recomputed{};      // writer: the stage runner. Number of recomputes
+  SequenceWord cleared{};         // writer: the stage runner. Number of tasks whose accumulators it made zero
+  float recomputed_input = 0;     // the first value of the last one's
+  float last_gradient = 0;        // likewise, of the gradient of the last backward
   std::function<void()> warming;  // what it does to warm up, if anything
 
   [[nodiscard]] bool warm_up(Device&) override {
@@ -138,7 +138,8 @@ class PassingExecutor : public StageExecutor {
   void clear(std::span<const UseMemory>) override { cleared.publish(cleared.observe() + 1); }
   void begin(const StageTask&) override {}
   void recompute(const StageTask& task, int, const MicrobatchInputs& inputs) override {
-    recomputed_input = *reinterpret_cast<const float*>(inputs.tensors(BlockKind::kActivation, task.command->first_layer).at(0).data);
+    recomputed_input =
+        *reinterpret_cast<const float*>(inputs.tensors(BlockKind::kActivation, task.command->first_layer).at(0).data);
     recomputed.publish(recomputed.observe() + 1);
   }
   void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) override {
@@ -151,8 +152,10 @@ class PassingExecutor : public StageExecutor {
       last_gradient = *reinterpret_cast<const float*>(gradient->tensors.at(0).data);
     }
     if (task.command->phase != Phase::kForward) return;
-    outputs.blocks.push_back({.kind = BlockKind::kActivation, .index = task.command->end_layer,
-                              .tensors = {float_tensor(*values)}, .owner = values});
+    outputs.blocks.push_back({.kind = BlockKind::kActivation,
+                              .index = task.command->end_layer,
+                              .tensors = {float_tensor(*values)},
+                              .owner = values});
   }
   void end(const StageTask& task, TaskTotals& totals) override {
     totals.square_sums.assign(task.uses.size(), 0);

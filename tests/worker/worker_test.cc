@@ -54,7 +54,8 @@ TEST(Worker, RecomputesWhileTheGradientIsMissing) {
   EXPECT_EQ(worker.executor.recomputed_input, 1);
   test::place_input(*worker.store, worker.table, BlockKind::kGradient, 1, {8}, 32768);
   worker.store->worker_words(1).events.publish(7);
-  ASSERT_EQ(worker.executor.recomputed.wait_at_least(2, kLong), WaitResult::kReached) << "the first one has its gradient";
+  ASSERT_EQ(worker.executor.recomputed.wait_at_least(2, kLong), WaitResult::kReached)
+      << "the first one has its gradient";
   worker.store->worker_words(1).events.publish(8);
   EXPECT_EQ(next_completion(*worker.store).outcome, TaskOutcome::kDone);
   EXPECT_EQ(worker.executor.recomputed.observe(), 2U) << "once a microbatch";
@@ -91,8 +92,8 @@ TEST(Worker, HasMemoryPreparedOnceAndClearsWhatIsNotZeroYet) {
   worker.finish();
   const WeightGroupRecord& group = worker.store->catalogue().weight_groups()[1];
   using Prepared = std::vector<std::pair<std::uint64_t, MemoryUse>>;
-  EXPECT_EQ(worker.device.prepared,
-            (Prepared{{group.device_bytes(), MemoryUse::kGradients}, {group.accumulator_bytes(), MemoryUse::kAccumulators}}))
+  EXPECT_EQ(worker.device.prepared, (Prepared{{group.device_bytes(), MemoryUse::kGradients},
+                                              {group.accumulator_bytes(), MemoryUse::kAccumulators}}))
       << "for a task with gradients, and not again for tasks that need no more";
 }
 
@@ -105,14 +106,16 @@ TEST(Worker, MakesDataOfAnExceptionInTheUsersCode) {
   const FailureRecord& record = worker.store->failure(0);
   EXPECT_EQ(record.layer, FailureRecord::kElsewhere);
   EXPECT_EQ(record.microbatch, 1);
-  EXPECT_EQ(std::string(record.message.data()), std::string(record.message.size() - 1, 'x')) << "cut, with a zero at the end";
+  EXPECT_EQ(std::string(record.message.data()), std::string(record.message.size() - 1, 'x'))
+      << "cut, with a zero at the end";
   worker.push(test::fused_command());  // dropped: it may stand on the failed one
   worker.finish();
   Completion completion;
   EXPECT_FALSE(worker.store->completion_reader(0).try_pop(completion));
 }
 
-void expect_names_what_was_missing(const Command& command, const std::vector<std::string>& parts, const InputSource& input = {}) {
+void expect_names_what_was_missing(const Command& command, const std::vector<std::string>& parts,
+                                   const InputSource& input = {}) {
   ServedWorker worker({.wait_timeout_ns = kShort});
   worker.table.source(BlockKind::kActivation, 1) = input;
   worker.start();
@@ -123,11 +126,13 @@ void expect_names_what_was_missing(const Command& command, const std::vector<std
 TEST(Worker, SaysForWhichWeightsItWaitedInVain) {
   Command command = test::forward_command();
   command.version = 3;
-  expect_names_what_was_missing(command, {"worker 0", "version 3 of weight group 0", "slot 0 (forward of layers 0-0, round 0)"});
+  expect_names_what_was_missing(command,
+                                {"worker 0", "version 3 of weight group 0", "slot 0 (forward of layers 0-0, round 0)"});
 }
 
 TEST(Worker, SaysForWhoseOutputItWaitedInVain) {
-  expect_names_what_was_missing(test::fused_command(), {"microbatch 0 of the outputs of layer 0 from worker 1", "fused of layers 1-1"},
+  expect_names_what_was_missing(test::fused_command(),
+                                {"microbatch 0 of the outputs of layer 0 from worker 1", "fused of layers 1-1"},
                                 {.worker = 1, .first_event = 6});
 }
 
@@ -175,7 +180,8 @@ TEST(Worker, TellsTheBoardWhatEachThreadWaitsForAndForgetsItWhenItIsThere) {
   EXPECT_EQ(next_wait(worker, WorkerThread::kGradientDownloader, WaitKind::kGradientReleased).numbers[0], 1);
   worker.store->gradient_released(1).publish(1);
   EXPECT_EQ(next_completion(*worker.store).outcome, TaskOutcome::kDone);
-  for (const WorkerThread thread : {WorkerThread::kWeightUploader, WorkerThread::kInputUploader, WorkerThread::kStageRunner, WorkerThread::kGradientDownloader}) {
+  for (const WorkerThread thread : {WorkerThread::kWeightUploader, WorkerThread::kInputUploader,
+                                    WorkerThread::kStageRunner, WorkerThread::kGradientDownloader}) {
     EXPECT_TRUE(next_wait(worker, thread, WaitKind::kNextTask).is_idle());
   }
   EXPECT_EQ(worker.board.entry(1).task().slot, -1);
@@ -212,7 +218,8 @@ TEST(Worker, WarmsUpBeforeItAsksForCommandsAndBeforeAnyCopy) {
   }
   worker.executor.warming = [&] {
     // Long enough for a weight uploader that does not wait.
-    EXPECT_EQ(worker.store->worker_words(0).acknowledged.wait_at_least(1, {&test::kNeverStop, kShort}), WaitResult::kTimedOut);
+    EXPECT_EQ(worker.store->worker_words(0).acknowledged.wait_at_least(1, {&test::kNeverStop, kShort}),
+              WaitResult::kTimedOut);
     is_warm.store(true);
   };
   worker.push(test::forward_command());
@@ -241,9 +248,13 @@ TEST(Worker, EndsWhateverItWaitsFor) {
   const Command no_input = test::fused_command();  // see the source below
   Command no_free_gradient = test::fused_command();
   no_free_gradient.released_before = 1;
-  const std::vector<std::vector<Command>> cases = {{}, {no_weights}, {no_input}, {no_free_gradient},
-                                                   {no_free_gradient, no_free_gradient, no_free_gradient, no_free_gradient},
-                                                   {no_input, no_weights}};
+  const std::vector<std::vector<Command>> cases = {
+      {},
+      {no_weights},
+      {no_input},
+      {no_free_gradient},
+      {no_free_gradient, no_free_gradient, no_free_gradient, no_free_gradient},
+      {no_input, no_weights}};
   for (std::size_t i = 0; i < cases.size(); ++i) {
     SCOPED_TRACE(testing::Message() << "case " << i);
     ServedWorker worker({.wait_timeout_ns = 60 * kNsPerSecond});

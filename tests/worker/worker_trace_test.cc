@@ -27,7 +27,8 @@ class WorkerTraceTest : public testing::Test {
   // Its records as "kind:slot:microbatch".
   std::vector<std::string> names(WorkerTrack track) const {
     std::vector<std::string> found;
-    for (const TraceRecord& r : records(track)) found.push_back(cat(static_cast<int>(r.kind), ":", r.slot, ":", r.microbatch));
+    for (const TraceRecord& r : records(track))
+      found.push_back(cat(static_cast<int>(r.kind), ":", r.slot, ":", r.microbatch));
     return found;
   }
 

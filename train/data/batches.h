@@ -8,8 +8,8 @@
 
 namespace rp {
 
-// Deals out sequences in batches, epoch after epoch, each epoch in another order; a batch may span two epochs. The sequences must
-// outlive this. Used by one thread at a time.
+// Deals out sequences in batches, epoch after epoch, each epoch in another order; a batch may span two epochs. The
+// sequences must outlive this. Used by one thread at a time.
 class BatchSource {
  public:
   BatchSource(const Sequences& sequences, std::int64_t batch_size, std::uint64_t seed);

@@ -12,7 +12,8 @@ namespace {
 // The room that is left in each of a fixed number of packs, as a tree of maxima.
 class RoomTree {
  public:
-  RoomTree(std::uint64_t num_packs, std::uint32_t capacity) : leaves_(std::bit_ceil(num_packs)), most_(2 * leaves_, capacity) {}
+  RoomTree(std::uint64_t num_packs, std::uint32_t capacity)
+      : leaves_(std::bit_ceil(num_packs)), most_(2 * leaves_, capacity) {}
 
   // Takes `size` from the first pack that has it, and returns the pack's number. REQUIRES: one of them has it.
   std::uint64_t take(std::uint32_t size) {

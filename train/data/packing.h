@@ -20,9 +20,9 @@ struct Packs {
   }
 };
 
-// Puts items into as few packs of `capacity` as first fit decreasing needs (at most 11/9 of the fewest possible, and one more; Dosa
-// 2007): the largest item first, each into the first pack that has room for it. Items of equal size keep their order. The number
-// of packs depends on the sizes alone, not on their order. Takes n log n time for n items.
+// Puts items into as few packs of `capacity` as first fit decreasing needs (at most 11/9 of the fewest possible, and
+// one more; Dosa 2007): the largest item first, each into the first pack that has room for it. Items of equal size keep
+// their order. The number of packs depends on the sizes alone, not on their order. Takes n log n time for n items.
 // REQUIRES: each size is between 1 and capacity.
 [[nodiscard]] Packs first_fit_decreasing(std::span<const std::uint32_t> sizes, std::uint32_t capacity);
 

@@ -25,13 +25,14 @@ Packs one_each(std::vector<std::uint64_t> items) {
 
 }  // namespace
 
-Sequences::Sequences(const TokenFile& file, const std::vector<std::uint64_t>& documents, std::int64_t length, bool is_packed)
+Sequences::Sequences(const TokenFile& file, const std::vector<std::uint64_t>& documents, std::int64_t length,
+                     bool is_packed)
     : file_(file), length_(static_cast<std::uint64_t>(length)), is_packed_(is_packed) {
   RP_ASSERT(length > 0 && length <= INT32_MAX);
   for (const std::uint64_t document : documents) add_pieces(document);
   if (pieces_.empty()) {
-    throw bad_input(file.path(), "none of its ", documents.size(), " documents has a trained token among its first ", length_,
-                    "; raise the sequence length");
+    throw bad_input(file.path(), "none of its ", documents.size(), " documents has a trained token among its first ",
+                    length_, "; raise the sequence length");
   }
   counts_.pieces = pieces_.size();
   counts_.sequences = is_packed_ ? in_order().size() : pieces_.size();
@@ -94,7 +95,8 @@ TokenBatch Sequences::empty_batch(std::uint64_t count) const {
 
 TokenBatch Sequences::batch(const Packs& order, std::uint64_t first, std::uint64_t count) const {
   TokenBatch batch = empty_batch(count);
-  for (std::uint64_t row = 0; row < count && first + row < order.size(); ++row) fill_row(order, first + row, row, batch);
+  for (std::uint64_t row = 0; row < count && first + row < order.size(); ++row)
+    fill_row(order, first + row, row, batch);
   return batch;
 }
 

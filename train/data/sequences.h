@@ -1,5 +1,6 @@
 // train/data/sequences.h
-// Documents of a token file as sequences of equal length: one document each, padded, or several packed behind one another.
+// Documents of a token file as sequences of equal length: one document each, padded, or several packed behind one
+// another.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +13,15 @@ namespace rp {
 
 inline constexpr std::int64_t kNotTrained = -100;  // as a label
 
-// B sequences of T tokens, row-major. Row b, position t: the model sees tokens of its document up to t and learns to predict
-// labels[t], which is the document's next token, or kNotTrained.
+// B sequences of T tokens, row-major. Row b, position t: the model sees tokens of its document up to t and learns to
+// predict labels[t], which is the document's next token, or kNotTrained.
 struct TokenBatch {
-  std::vector<std::int64_t> tokens;     // [B, T]
-  std::vector<std::int64_t> labels;     // [B, T]
-  std::vector<std::int64_t> documents;  // [B, K]: lengths of the documents of each row, then zeros; empty without packing
-  std::int64_t num_tokens = 0;          // positions that are no padding: what follows them in their document is known
-  std::int64_t num_trained = 0;         // labels that are not kNotTrained
+  std::vector<std::int64_t> tokens;  // [B, T]
+  std::vector<std::int64_t> labels;  // [B, T]
+  std::vector<std::int64_t>
+      documents;                 // [B, K]: lengths of the documents of each row, then zeros; empty without packing
+  std::int64_t num_tokens = 0;   // positions that are no padding: what follows them in their document is known
+  std::int64_t num_trained = 0;  // labels that are not kNotTrained
 };
 
 // How the documents became sequences.
@@ -34,10 +36,10 @@ struct SequenceCounts {
 
 // Cuts documents into pieces of at most T tokens, and puts the pieces into sequences.
 //
-// Of a chat the first T tokens count; plain text is cut into consecutive pieces of T tokens, the label of a piece's last
-// token being the next piece's first, so that each token is trained once an epoch. Pieces without a trained label are dropped.
-// With packing the pieces are packed by first fit decreasing; no attention goes from one to another. Without it each is a
-// sequence, with padding (token 0, not trained) behind it, where causal attention does not look.
+// Of a chat the first T tokens count; plain text is cut into consecutive pieces of T tokens, the label of a piece's
+// last token being the next piece's first, so that each token is trained once an epoch. Pieces without a trained label
+// are dropped. With packing the pieces are packed by first fit decreasing; no attention goes from one to another.
+// Without it each is a sequence, with padding (token 0, not trained) behind it, where causal attention does not look.
 //
 // The file must outlive this. Used by one thread at a time.
 class Sequences {
@@ -51,12 +53,12 @@ class Sequences {
 
   // The pieces of each sequence, in the order of the file as far as packing keeps it.
   [[nodiscard]] Packs in_order() const;
-  // The same in another order, and packed with others, for each seed and epoch: a pure function of those and of the lengths
-  // of the pieces, the same on every machine. Without packing it depends on the number of pieces only.
+  // The same in another order, and packed with others, for each seed and epoch: a pure function of those and of the
+  // lengths of the pieces, the same on every machine. Without packing it depends on the number of pieces only.
   [[nodiscard]] Packs shuffled(std::uint64_t seed, std::uint64_t epoch) const;
 
-  // Sequences `first` to `first + count` of an order as a batch; those behind the last one are empty. Throws rp::Error (kBadInput) if
-  // the file was changed meanwhile.
+  // Sequences `first` to `first + count` of an order as a batch; those behind the last one are empty. Throws rp::Error
+  // (kBadInput) if the file was changed meanwhile.
   [[nodiscard]] TokenBatch batch(const Packs& order, std::uint64_t first, std::uint64_t count) const;
   // An empty batch of so many sequences, and sequence `number` put into its row `row`.
   [[nodiscard]] TokenBatch empty_batch(std::uint64_t count) const;
@@ -88,8 +90,8 @@ struct DocumentSplit {
   std::vector<std::uint64_t> held_out;  // ascending
 };
 
-// Holds out a share of the documents, between 0 and 1: at least one if the share is above 0, and never all. A pure function of its
-// arguments.
+// Holds out a share of the documents, between 0 and 1: at least one if the share is above 0, and never all. A pure
+// function of its arguments.
 [[nodiscard]] DocumentSplit split_documents(std::uint64_t num_documents, double held_out_share, std::uint64_t seed);
 
 }  // namespace rp

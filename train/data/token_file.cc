@@ -114,7 +114,8 @@ std::uint64_t tokenizer_identity(const std::filesystem::path& model) {
   checksum.add(text.data(), text.size());
   const std::string hex = checksum.hex();
   std::uint64_t identity = 0;
-  for (std::size_t byte = sizeof identity; byte-- > 0;) identity = identity << 8 | std::stoull(hex.substr(2 * byte, 2), nullptr, 16);
+  for (std::size_t byte = sizeof identity; byte-- > 0;)
+    identity = identity << 8 | std::stoull(hex.substr(2 * byte, 2), nullptr, 16);
   return identity;
 }
 

@@ -17,8 +17,8 @@ struct TokenSpan {
   std::vector<std::uint8_t> is_trained;  // of each token, 0 or 1
 };
 
-// The identity of the tokenizer in a model's folder, as token files have it: the first bytes of the SHA-256 of its tokenizer.json. 0 where
-// there is no such file. Throws rp::Error (kBadInput) if it cannot be read.
+// The identity of the tokenizer in a model's folder, as token files have it: the first bytes of the SHA-256 of its
+// tokenizer.json. 0 where there is no such file. Throws rp::Error (kBadInput) if it cannot be read.
 [[nodiscard]] std::uint64_t tokenizer_identity(const std::filesystem::path& model);
 
 // An open token file. Keeps the documents' ends in memory (8 bytes a document) and reads tokens as they are asked for.

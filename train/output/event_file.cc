@@ -45,8 +45,12 @@ std::string varint(std::uint64_t value) {
   return bytes;
 }
 
-std::string key(int field, Kind kind) { return varint(static_cast<std::uint64_t>(field) << 3 | static_cast<std::uint64_t>(kind)); }
-std::string bytes_field(int field, const std::string& value) { return key(field, Kind::kBytes) + varint(value.size()) + value; }
+std::string key(int field, Kind kind) {
+  return varint(static_cast<std::uint64_t>(field) << 3 | static_cast<std::uint64_t>(kind));
+}
+std::string bytes_field(int field, const std::string& value) {
+  return key(field, Kind::kBytes) + varint(value.size()) + value;
+}
 std::string varint_field(int field, std::uint64_t value) { return key(field, Kind::kVarint) + varint(value); }
 
 double wall_seconds() {
@@ -77,7 +81,8 @@ EventFile EventFile::create(const std::filesystem::path& directory, std::int64_t
   const std::string name = cat("events.out.tfevents.", static_cast<std::int64_t>(wall_seconds()), ".", host_name());
   std::filesystem::path path = directory / name;
   std::error_code ignored;
-  for (int number = 1; std::filesystem::exists(std::filesystem::symlink_status(path, ignored)); ++number) path = directory / cat(name, ".", number);
+  for (int number = 1; std::filesystem::exists(std::filesystem::symlink_status(path, ignored)); ++number)
+    path = directory / cat(name, ".", number);
   EventFile file(KeptFile::open(path));
   file.add_record(event_at(0) + bytes_field(3, "brain.Event:2"));
   constexpr std::uint64_t kStart = 1;

@@ -13,7 +13,8 @@ namespace rp {
 // An open file to which whole records are appended. What was appended is there for every reader.
 class KeptFile {
  public:
-  // Makes the file, or opens it if it is there, behind its content. Throws rp::Error (kOutputFailed), also for what is no regular file.
+  // Makes the file, or opens it if it is there, behind its content. Throws rp::Error (kOutputFailed), also for what is
+  // no regular file.
   static KeptFile open(const std::filesystem::path& path);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
@@ -26,7 +27,8 @@ class KeptFile {
   void truncate(std::int64_t bytes);
 
  private:
-  KeptFile(std::filesystem::path path, UniqueFd fd, std::int64_t bytes) : path_(std::move(path)), fd_(std::move(fd)), bytes_(bytes) {}
+  KeptFile(std::filesystem::path path, UniqueFd fd, std::int64_t bytes)
+      : path_(std::move(path)), fd_(std::move(fd)), bytes_(bytes) {}
 
   std::filesystem::path path_;
   UniqueFd fd_;

@@ -62,7 +62,8 @@ std::string metrics_csv_header() {
 
 std::string metrics_csv_line(const StepReport& report) {
   std::string text;
-  for (const auto& [name, value] : fields_of(report)) text += cat(text.empty() ? "" : ",", value == "null" ? "" : value);
+  for (const auto& [name, value] : fields_of(report))
+    text += cat(text.empty() ? "" : ",", value == "null" ? "" : value);
   return text;
 }
 

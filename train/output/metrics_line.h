@@ -8,7 +8,8 @@
 
 namespace rp {
 
-// The JSON object of one step. Losses have 17 significant digits: equal text means equal bits. A number that is not finite is null.
+// The JSON object of one step. Losses have 17 significant digits: equal text means equal bits. A number that is not
+// finite is null.
 [[nodiscard]] std::string metrics_line(const StepReport& report);
 
 // The same as comma-separated values, under these names. What a run does not have is empty.

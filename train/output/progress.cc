@@ -33,9 +33,12 @@ std::string step_text(std::int64_t step, std::int64_t max_steps) {
 
 // Everything after the step's number.
 std::vector<std::string> details(const StepReport& report) {
-  return {formatted("loss %.4f", report.loss), formatted(report.grad_norm < 1e-3 ? "grad norm %.2e" : "grad norm %.3f", report.grad_norm),
-          formatted("lr %.2e", report.learning_rate), formatted("%.0f tokens/s", report.tokens_per_second),
-          report.busy > 0 ? formatted("busy %.0f %%", 100 * report.busy) : "busy ?", "host " + bytes_text(report.host_bytes),
+  return {formatted("loss %.4f", report.loss),
+          formatted(report.grad_norm < 1e-3 ? "grad norm %.2e" : "grad norm %.3f", report.grad_norm),
+          formatted("lr %.2e", report.learning_rate),
+          formatted("%.0f tokens/s", report.tokens_per_second),
+          report.busy > 0 ? formatted("busy %.0f %%", 100 * report.busy) : "busy ?",
+          "host " + bytes_text(report.host_bytes),
           "eta " + duration_text(report.eta_seconds)};
 }
 
@@ -82,7 +85,8 @@ std::string loading_text(int num_loaded, int num_layers, double seconds) {
   return formatted("loading weights  %d/%d layers  ", num_loaded, num_layers) + duration_text(seconds);
 }
 
-LoadingProgress::LoadingProgress() : is_on_terminal_(is_terminal(STDERR_FILENO)), begun_ns_(now_ns()), shown_ns_(begun_ns_) {}
+LoadingProgress::LoadingProgress()
+    : is_on_terminal_(is_terminal(STDERR_FILENO)), begun_ns_(now_ns()), shown_ns_(begun_ns_) {}
 
 void LoadingProgress::show(int num_loaded, int num_layers) {
   const std::int64_t now = now_ns();
@@ -117,8 +121,9 @@ std::string bar_line(const StepReport& report, std::int64_t max_steps, int width
 }
 
 std::string evaluation_text(const EvaluationReport& report) {
-  return formatted("evaluation after step %lld: loss %.4f, perplexity %.4g, in %.1f s%s", static_cast<long long>(report.step), report.loss,
-                   report.perplexity(), report.seconds, report.is_best ? "; the best so far" : "");
+  return formatted("evaluation after step %lld: loss %.4f, perplexity %.4g, in %.1f s%s",
+                   static_cast<long long>(report.step), report.loss, report.perplexity(), report.seconds,
+                   report.is_best ? "; the best so far" : "");
 }
 
 ProgressStyle ProgressStyle::observe(std::int64_t line_every) {

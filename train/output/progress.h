@@ -27,15 +27,16 @@ namespace rp {
 
 // Where and how to show it.
 struct ProgressStyle {
-  bool bar = false;    // on stderr
-  std::int64_t line_every = 1;  // steps from a line on stdout to the next; there is one of the first and of the last step, too
+  bool bar = false;  // on stderr
+  std::int64_t line_every =
+      1;  // steps from a line on stdout to the next; there is one of the first and of the last step, too
   bool fits_terminal = false;  // stdout is one: lines are made to fit it
   // A bar if stderr is a terminal. A line every step, but every `line_every` steps above a bar on the same terminal.
   static ProgressStyle observe(std::int64_t line_every);
 };
 
-// Shows how far loading is, if it takes longer than a second: a bar's line that is redrawn on a terminal, else a line every half minute.
-// The destructor removes it. Used by one thread.
+// Shows how far loading is, if it takes longer than a second: a bar's line that is redrawn on a terminal, else a line
+// every half minute. The destructor removes it. Used by one thread.
 class LoadingProgress {
  public:
   LoadingProgress();

@@ -64,7 +64,8 @@ bool write_text(Stream& stream, std::string_view text) {
     }
     const ssize_t written = ::write(stream.writable(), text.data(), std::min<std::size_t>(text.size(), PIPE_BUF));
     if (written < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (written < 0) return std::exchange(stream.error, errno) != 0;  // a full disk may have room again for the next text
+    if (written < 0)
+      return std::exchange(stream.error, errno) != 0;  // a full disk may have room again for the next text
     text.remove_prefix(static_cast<std::size_t>(written));
   }
   return true;
@@ -74,8 +75,9 @@ bool write_text(Stream& stream, std::string_view text) {
 
 void print(const std::string& text) {
   if (write_text(out(), text)) return;
-  const std::string failure = cat("train: ", out().error == EPIPE ? "nobody reads stdout any more" : "stdout cannot be written", " (",
-                                  errno_text(out().error), "); the run goes on, and metrics.jsonl has its steps\n");
+  const std::string failure =
+      cat("train: ", out().error == EPIPE ? "nobody reads stdout any more" : "stdout cannot be written", " (",
+          errno_text(out().error), "); the run goes on, and metrics.jsonl has its steps\n");
   print_error(failure);
   if (g_failure_log) g_failure_log(failure);
 }
@@ -87,7 +89,9 @@ void set_print_limit(std::function<bool()> stop_requested) { g_stop_requested = 
 void set_failure_log(std::function<void(const std::string&)> log) { g_failure_log = std::move(log); }
 
 void report_dropped_output() {
-  if (out().dropped_bytes > 0) print_error(cat("train: ", bytes_text(out().dropped_bytes), " of stdout could not be written in time and are dropped\n"));
+  if (out().dropped_bytes > 0)
+    print_error(
+        cat("train: ", bytes_text(out().dropped_bytes), " of stdout could not be written in time and are dropped\n"));
 }
 
 void check_printed() {

@@ -31,8 +31,8 @@ std::optional<std::int64_t> step_of_csv(std::string_view line) {
 
 // How many bytes of the file are complete lines of steps up to `last_step`.
 template <typename StepOfLine>
-std::size_t bytes_to_keep(const std::filesystem::path& path, std::string_view text, std::int64_t last_step, std::string_view header,
-                          StepOfLine step_of) {
+std::size_t bytes_to_keep(const std::filesystem::path& path, std::string_view text, std::int64_t last_step,
+                          std::string_view header, StepOfLine step_of) {
   std::size_t begin = 0;
   for (std::int64_t number = 1;; ++number) {
     const std::size_t end = text.find('\n', begin);
@@ -41,7 +41,9 @@ std::size_t bytes_to_keep(const std::filesystem::path& path, std::string_view te
     const bool is_header = number == 1 && !header.empty();
     const std::optional<std::int64_t> step = is_header ? std::optional<std::int64_t>() : step_of(line);
     if (is_header ? line != header : !step) {
-      throw bad_input(path, "line ", number, " is not ", is_header ? "the first line" : "a step", " of such a file of train, or it is damaged. Move the file away, and the run goes on with a new one");
+      throw bad_input(
+          path, "line ", number, " is not ", is_header ? "the first line" : "a step",
+          " of such a file of train, or it is damaged. Move the file away, and the run goes on with a new one");
     }
     if (step.value_or(0) > last_step) return begin;
     begin = end + 1;
@@ -51,17 +53,21 @@ std::size_t bytes_to_keep(const std::filesystem::path& path, std::string_view te
 }  // namespace
 
 template <typename StepOfLine>
-StepFile StepFile::open(const std::filesystem::path& path, std::int64_t last_step, std::string_view header, StepOfLine step_of) {
+StepFile StepFile::open(const std::filesystem::path& path, std::int64_t last_step, std::string_view header,
+                        StepOfLine step_of) {
   KeptFile file = KeptFile::open(path);
   if (flock(file.fd(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    throw Error(ExitCode::kUsage, cat(path.string(), ": another run is writing it; wait for its end or name another --output"));
+    throw Error(ExitCode::kUsage,
+                cat(path.string(), ": another run is writing it; wait for its end or name another --output"));
   }
   const std::string text = InputFile::open(path).read_all(kMaxBytes);
   file.truncate(static_cast<std::int64_t>(bytes_to_keep(path, text, last_step, header, step_of)));
   return StepFile(std::move(file));
 }
 
-StepFile StepFile::open_json(const std::filesystem::path& path, std::int64_t last_step) { return open(path, last_step, "", step_of_json); }
+StepFile StepFile::open_json(const std::filesystem::path& path, std::int64_t last_step) {
+  return open(path, last_step, "", step_of_json);
+}
 
 StepFile StepFile::open_csv(const std::filesystem::path& path, std::int64_t last_step, std::string_view header) {
   StepFile file = open(path, last_step, header, step_of_csv);

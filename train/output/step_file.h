@@ -15,8 +15,8 @@ namespace rp {
 // refused as long as this lives.
 class StepFile {
  public:
-  // Makes the file, or opens it if it is there: lines of steps after `last_step`, and a last line that is incomplete, are
-  // cut off. Throws rp::Error: kOutputFailed, kUsage if another run is writing it, kBadInput if it is none of ours.
+  // Makes the file, or opens it if it is there: lines of steps after `last_step`, and a last line that is incomplete,
+  // are cut off. Throws rp::Error: kOutputFailed, kUsage if another run is writing it, kBadInput if it is none of ours.
   // Lines are JSON objects with a "step".
   static StepFile open_json(const std::filesystem::path& path, std::int64_t last_step);
   // The first line is `header`, the others begin with the step and a comma.
@@ -28,7 +28,8 @@ class StepFile {
  private:
   explicit StepFile(KeptFile file) : file_(std::move(file)) {}
   template <typename StepOfLine>
-  static StepFile open(const std::filesystem::path& path, std::int64_t last_step, std::string_view header, StepOfLine step_of);
+  static StepFile open(const std::filesystem::path& path, std::int64_t last_step, std::string_view header,
+                       StepOfLine step_of);
 
   KeptFile file_;
 };

@@ -17,14 +17,19 @@ namespace rp {
 
 namespace {
 
-double sequences_of_microbatch(const TrainSettings& s) { return static_cast<double>(s.sequences_of_round()) / static_cast<double>(s.num_microbatches); }
+double sequences_of_microbatch(const TrainSettings& s) {
+  return static_cast<double>(s.sequences_of_round()) / static_cast<double>(s.num_microbatches);
+}
 
-// Returns the maximum over the plan's stages of what one saves of a microbatch for its backward. (The `saved` of gpu_memory() is that of the stage
-// whose saved activations and workspace are largest together.)
+// Returns the maximum over the plan's stages of what one saves of a microbatch for its backward. (The `saved` of
+// gpu_memory() is that of the stage whose saved activations and workspace are largest together.)
 std::uint64_t saved_bytes(const std::vector<LayerCost>& costs, const Plan& plan, RecomputeGrain recompute) {
   std::uint64_t bytes = 0;
-  const auto add = [&](const LayerRange& layers, StageKind kind) { bytes = std::max(bytes, stage_memory(costs, layers, kind, recompute).saved); };
-  if (const int num_layers = static_cast<int>(costs.size()); plan.fused_start < num_layers) add({plan.fused_start, num_layers}, StageKind::kFused);
+  const auto add = [&](const LayerRange& layers, StageKind kind) {
+    bytes = std::max(bytes, stage_memory(costs, layers, kind, recompute).saved);
+  };
+  if (const int num_layers = static_cast<int>(costs.size()); plan.fused_start < num_layers)
+    add({plan.fused_start, num_layers}, StageKind::kFused);
   for (const LayerRange& layers : plan.backward) add(layers, StageKind::kBackward);
   return bytes;
 }
@@ -38,11 +43,13 @@ std::uint64_t least_activation_bytes(const TrainSettings& s, const std::string& 
   const HostSettings host{.recompute = *setup.recompute, .num_microbatches = static_cast<int>(s.num_microbatches)};
   const std::vector<LayerCost> costs = costs_of(setup, sequences_of_microbatch(s));
   std::uint64_t largest_input = 0;
-  for (std::size_t layer = 1; layer < costs.size(); ++layer) largest_input = std::max(largest_input, costs[layer].input_bytes);
+  for (std::size_t layer = 1; layer < costs.size(); ++layer)
+    largest_input = std::max(largest_input, costs[layer].input_bytes);
   const std::uint64_t of_a_round = host_memory(costs, plan, host).activations / kRoundsInFlight;
   // Gradients of inputs are counted there, too, and those are never all there at once.
   const std::uint64_t of_gradients = 2 * largest_input * static_cast<std::uint64_t>(s.num_microbatches);
-  const std::uint64_t of_workers = static_cast<std::uint64_t>(num_cpu_workers) * saved_bytes(costs, plan, host.recompute);
+  const std::uint64_t of_workers =
+      static_cast<std::uint64_t>(num_cpu_workers) * saved_bytes(costs, plan, host.recompute);
   const std::uint64_t of_sixteen_bits = of_a_round - std::min(of_a_round, of_gradients) + of_workers;
   return s.dtype == DType::kFloat32 ? 2 * of_sixteen_bits : of_sixteen_bits;
 }
@@ -51,11 +58,13 @@ void check_activations(const TrainSettings& s, std::uint64_t needed, std::uint64
   if (needed <= available) return;
   const double share = static_cast<double>(available) / static_cast<double>(needed);
   const auto fitting = static_cast<std::int64_t>(share * static_cast<double>(s.sequences_of_round()));
-  const std::string remedy = fitting >= 1 ? cat("give a round at most ", fitting, " sequences: a smaller --batch-size, or more --rounds-per-step")
+  const std::string remedy = fitting >= 1 ? cat("give a round at most ", fitting,
+                                                " sequences: a smaller --batch-size, or more --rounds-per-step")
                                           : "give a shorter --sequence-length";
-  throw Error(ExitCode::kNoResource, cat("a round of ", s.sequences_of_round(), " sequences of ", s.sequence_length, " tokens keeps at least ",
-                                         bytes_text(needed), " of activations in host memory for its backward, but ", bytes_text(available),
-                                         " are free; ", remedy));
+  throw Error(ExitCode::kNoResource,
+              cat("a round of ", s.sequences_of_round(), " sequences of ", s.sequence_length, " tokens keeps at least ",
+                  bytes_text(needed), " of activations in host memory for its backward, but ", bytes_text(available),
+                  " are free; ", remedy));
 }
 
 void check_gpu_memory(const TrainSettings& s, const GpuProfile& gpu) {

@@ -10,9 +10,11 @@
 
 namespace rp {
 
-// The least that a round keeps in host memory for its backward, by the model's shapes and the plan (docs/plans.md): the inputs of layers or stages in
-// all microbatches, and what the layers of a stage save of one microbatch on each of `num_cpu_workers`, whose memory is the host's.
-[[nodiscard]] std::uint64_t least_activation_bytes(const TrainSettings& settings, const std::string& plan, int num_cpu_workers);
+// The least that a round keeps in host memory for its backward, by the model's shapes and the plan (docs/plans.md): the
+// inputs of layers or stages in all microbatches, and what the layers of a stage save of one microbatch on each of
+// `num_cpu_workers`, whose memory is the host's.
+[[nodiscard]] std::uint64_t least_activation_bytes(const TrainSettings& settings, const std::string& plan,
+                                                   int num_cpu_workers);
 
 // Throws rp::Error (kNoResource) with need, what is free and what to do if `needed` is more than `available`.
 void check_activations(const TrainSettings& settings, std::uint64_t needed, std::uint64_t available);

@@ -19,7 +19,8 @@ bool is_there(const fs::path& path) {
 
 // "meta-llama/Llama-3.2-1B": an owner and a name.
 bool is_hub_name(const std::string& text) {
-  return std::count(text.begin(), text.end(), '/') == 1 && text.front() != '/' && text.front() != '.' && text.back() != '/';
+  return std::count(text.begin(), text.end(), '/') == 1 && text.front() != '/' && text.front() != '.' &&
+         text.back() != '/';
 }
 
 // The first file of the folder with this ending, or "".
@@ -38,28 +39,37 @@ std::optional<std::string> why_no_model(const fs::path& model) {
   std::error_code ignored;
   if (!is_there(model)) {
     if (!is_hub_name(name)) return cat(name, ": there is no such folder");
-    return cat(name, ": there is no such folder; if it is a name of the Hugging Face hub, fetch the model first: hf download ", name, " --local-dir ",
-               model.filename().string());
+    return cat(
+        name, ": there is no such folder; if it is a name of the Hugging Face hub, fetch the model first: hf download ",
+        name, " --local-dir ", model.filename().string());
   }
-  if (!fs::is_directory(model, ignored)) return cat(name, ": is not a folder; give the one with config.json and *.safetensors");
+  if (!fs::is_directory(model, ignored))
+    return cat(name, ": is not a folder; give the one with config.json and *.safetensors");
   if (is_there(model / "adapter_config.json") && !is_there(model / "config.json")) {
     return cat(name, ": is an adapter; give its base model as --model, and this as --adapter");
   }
   if (is_there(model / "XXH128SUMS") && is_there(model / "state.json")) {
-    return cat(name, ": is a checkpoint of a run; to go on with the run give it to --resume, to have its model give it to --export");
+    return cat(
+        name,
+        ": is a checkpoint of a run; to go on with the run give it to --resume, to have its model give it to --export");
   }
   if (!is_there(model / "config.json") && RunDirectory(model).has_final_model()) {
-    return cat(name, ": is the output directory of a run, whose model is in ", RunDirectory(model).final_model().string());
+    return cat(name, ": is the output directory of a run, whose model is in ",
+               RunDirectory(model).final_model().string());
   }
-  if (!file_with(model, ".safetensors").empty() || is_there(model / "model.safetensors.index.json")) return std::nullopt;
+  if (!file_with(model, ".safetensors").empty() || is_there(model / "model.safetensors.index.json"))
+    return std::nullopt;
   for (const char* ending : {".bin", ".pth", ".pt"}) {
     if (const std::string file = file_with(model, ending); !file.empty()) {
-      return cat((model / file).string(), ": weights of PyTorch's pickle format are not read; write the model as safetensors: python -c \"from transformers import "
-                 "AutoModelForCausalLM as M; M.from_pretrained('", name, "').save_pretrained('", name, "-safetensors')\", and copy its tokenizer");
+      return cat((model / file).string(),
+                 ": weights of PyTorch's pickle format are not read; write the model as safetensors: python -c \"from "
+                 "transformers import AutoModelForCausalLM as M; M.from_pretrained('",
+                 name, "').save_pretrained('", name, "-safetensors')\", and copy its tokenizer");
     }
   }
   if (const std::string file = file_with(model, ".gguf"); !file.empty()) {
-    return cat((model / file).string(), ": GGUF files are not read; fetch the model that this one was made from, as safetensors");
+    return cat((model / file).string(),
+               ": GGUF files are not read; fetch the model that this one was made from, as safetensors");
   }
   return std::nullopt;
 }

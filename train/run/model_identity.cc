@@ -17,11 +17,13 @@ namespace {
 
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t kBytesOfTensor = 4096;
-constexpr std::size_t kMaxTensors = 256;  // whose bytes are read: a model has tens of thousands, on a disk that may be slow
+constexpr std::size_t kMaxTensors =
+    256;  // whose bytes are read: a model has tens of thousands, on a disk that may be slow
 
 // Of a key at any depth.
-const std::set<std::string> kNotOfTheModel = {"_name_or_path", "architectures", "dtype",         "torch_dtype", "transformers_version",
-                                              "use_cache",     "bos_token_id",  "eos_token_id",  "pad_token_id"};
+const std::set<std::string> kNotOfTheModel = {"_name_or_path", "architectures",        "dtype",
+                                              "torch_dtype",   "transformers_version", "use_cache",
+                                              "bos_token_id",  "eos_token_id",         "pad_token_id"};
 
 bool matters(const std::string& pointer) {
   // "/architectures/0" and "/text_config/dtype".

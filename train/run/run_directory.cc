@@ -75,7 +75,8 @@ void RunDirectory::check(bool is_resumed, Problems& problems) const {
   if (status.type() == fs::file_type::not_found) {
     const fs::path parent = existing_parent(path_);
     if (access(parent.c_str(), W_OK | X_OK) != 0) {
-      problems.add(ExitCode::kOutputFailed, cat(output, " cannot be made in ", parent.string(), ": ", errno_text(errno)));
+      problems.add(ExitCode::kOutputFailed,
+                   cat(output, " cannot be made in ", parent.string(), ": ", errno_text(errno)));
     }
     return;
   }
@@ -90,14 +91,16 @@ void RunDirectory::check(bool is_resumed, Problems& problems) const {
   const bool is_ours = fs::is_regular_file(fs::symlink_status(metrics(), failure)) || !checkpoints().empty();
   if (!is_ours) {
     if (!fs::is_empty(path_, failure)) {
-      problems.add(ExitCode::kUsage, cat(output, " holds something else (no metrics.jsonl in it); name a new or empty directory"));
+      problems.add(ExitCode::kUsage,
+                   cat(output, " holds something else (no metrics.jsonl in it); name a new or empty directory"));
     }
     return;
   }
   if (!has_steps()) return;
   if (!is_resumed) {
     const std::string remedy = checkpoints().empty() ? "" : cat("go on with --resume ", path_.string(), ", ");
-    problems.add(ExitCode::kUsage, cat(output, " holds a run already; ", remedy, "name another directory or remove this one"));
+    problems.add(ExitCode::kUsage,
+                 cat(output, " holds a run already; ", remedy, "name another directory or remove this one"));
   } else if (has_final_model()) {
     problems.add(ExitCode::kUsage, cat(output, " holds a run that has ended (", final_model().string(),
                                        "); to train on, move that away or name another directory"));
@@ -112,7 +115,8 @@ void RunDirectory::create() const {
   }
 }
 
-std::vector<std::int64_t> RunDirectory::delete_old_checkpoints(std::int64_t after, std::int64_t last, std::int64_t num_kept,
+std::vector<std::int64_t> RunDirectory::delete_old_checkpoints(std::int64_t after, std::int64_t last,
+                                                               std::int64_t num_kept,
                                                                const std::set<std::int64_t>& kept) const {
   std::vector<std::int64_t> steps = checkpoints();
   std::erase_if(steps, [=](std::int64_t step) { return step <= after || step > last; });
@@ -138,7 +142,8 @@ std::string RunDirectory::set_aside(const fs::path& directory, const char* prefi
     const int error = rename_to_new_name(directory, path_ / aside);
     if (error == 0) return aside;
     if (error != EEXIST && error != ENOTEMPTY) {
-      throw Error(ExitCode::kOutputFailed, cat(directory.string(), ": cannot be renamed to ", aside, ": ", errno_text(error)));
+      throw Error(ExitCode::kOutputFailed,
+                  cat(directory.string(), ": cannot be renamed to ", aside, ": ", errno_text(error)));
     }
   }
 }
@@ -151,7 +156,9 @@ fs::path checkpoint_to_resume(const fs::path& directory) {
   const RunDirectory run(directory);
   if (const std::vector<std::int64_t> steps = run.checkpoints(); !steps.empty()) return run.checkpoint(steps.back());
   if (fs::exists(run.metrics(), ignored)) {
-    throw bad_input(directory, "this run has no checkpoint to resume from; start it again in another directory, or remove this one");
+    throw bad_input(
+        directory,
+        "this run has no checkpoint to resume from; start it again in another directory, or remove this one");
   }
   return directory;
 }

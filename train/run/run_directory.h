@@ -12,7 +12,8 @@
 
 namespace rp {
 
-// Names the files of a run, and makes, checks, renames and deletes its directories. The directory need not exist until it is created.
+// Names the files of a run, and makes, checks, renames and deletes its directories. The directory need not exist until
+// it is created.
 class RunDirectory {
  public:
   explicit RunDirectory(std::filesystem::path path) : path_(std::move(path)) {}
@@ -34,19 +35,22 @@ class RunDirectory {
   // kOutputFailed where the file system does not let us.
   void check(bool is_resumed, Problems& problems) const;
 
-  // Whether the model of a checkpoint may be written here: into any directory that has no trained model. Else a problem (kUsage).
+  // Whether the model of a checkpoint may be written here: into any directory that has no trained model. Else a problem
+  // (kUsage).
   void check_export(Problems& problems) const;
 
-  // Deletes checkpoints of steps after `after` up to `last`, except the newest `num_kept` of them and those of the steps `kept`. Returns the
-  // steps of those that are gone. Throws rp::Error (kOutputFailed).
-  [[nodiscard]] std::vector<std::int64_t> delete_old_checkpoints(std::int64_t after, std::int64_t last, std::int64_t num_kept,
+  // Deletes checkpoints of steps after `after` up to `last`, except the newest `num_kept` of them and those of the
+  // steps `kept`. Returns the steps of those that are gone. Throws rp::Error (kOutputFailed).
+  [[nodiscard]] std::vector<std::int64_t> delete_old_checkpoints(std::int64_t after, std::int64_t last,
+                                                                 std::int64_t num_kept,
                                                                  const std::set<std::int64_t>& kept = {}) const;
 
   // Makes it, with its parents. Throws rp::Error (kOutputFailed).
   void create() const;
 
-  // Renames what is in the way of the run, so that nothing is lost: "checkpoint-20" to "damaged-checkpoint-20" (`prefix`: "damaged-"), or
-  // with a number behind it if that is taken. Returns the new name. Throws rp::Error (kOutputFailed).
+  // Renames what is in the way of the run, so that nothing is lost: "checkpoint-20" to "damaged-checkpoint-20"
+  // (`prefix`: "damaged-"), or with a number behind it if that is taken. Returns the new name. Throws rp::Error
+  // (kOutputFailed).
   [[nodiscard]] std::string set_aside(const std::filesystem::path& directory, const char* prefix) const;
 
  private:

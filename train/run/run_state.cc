@@ -18,17 +18,19 @@ constexpr const char* kThreads = "threads-per-worker";  // of rp-launch
 std::string told(const std::string& value) { return value.empty() ? "the default" : value; }
 
 // Where files lie does not change a run, nor when it is saved, nor what is kept for a backward and what computed again.
-const std::set<std::string> kIgnored = {"model", "data", "output", "resume", "save-every", "save-total-limit", "recompute-grain", "save-merged",
-                                        "eval-data", "log-every", "final-model"};
+const std::set<std::string> kIgnored = {
+    "model",           "data",        "output",    "resume",    "save-every", "save-total-limit",
+    "recompute-grain", "save-merged", "eval-data", "log-every", "final-model"};
 // What may change from here on; the others decide which numbers a step works on.
-const std::set<std::string> kMayDiffer = {"max-steps",    "learning-rate", "max-grad-norm",  "weight-decay",
-                                          "warmup-steps", "lr-schedule",   "z-loss",         "router-aux-loss",
-                                          "decay-all",    "adam-beta1",    "adam-beta2",     "adam-epsilon",
-                                          "min-learning-rate", "decay-steps", "eval-every",  "early-stop"};
+const std::set<std::string> kMayDiffer = {"max-steps",         "learning-rate", "max-grad-norm", "weight-decay",
+                                          "warmup-steps",      "lr-schedule",   "z-loss",        "router-aux-loss",
+                                          "decay-all",         "adam-beta1",    "adam-beta2",    "adam-epsilon",
+                                          "min-learning-rate", "decay-steps",   "eval-every",    "early-stop"};
 
 // JSON has no infinity: the loss is there where there is a best one.
 nlohmann::json evaluations_json(const EvaluationRecord& record) {
-  nlohmann::json json = {{"last_step", record.last_step}, {"best_step", record.best_step}, {"num_since_best", record.num_since_best}};
+  nlohmann::json json = {
+      {"last_step", record.last_step}, {"best_step", record.best_step}, {"num_since_best", record.num_since_best}};
   if (record.best_step >= 0) json["best_loss"] = record.best_loss;
   return json;
 }
@@ -88,13 +90,13 @@ SavedRun parse_run_state(const std::filesystem::path& checkpoint, const std::str
 void check_model(const std::filesystem::path& checkpoint, const SavedRun& saved, const std::filesystem::path& model,
                  const ModelIdentity& identity, Problems& problems) {
   for (const std::string& difference : differences(saved.model, identity)) {
-    problems.add(ExitCode::kUsage, cat("--model ", model.string(), " is not the model that ", checkpoint.string(), " was saved with: ",
-                                       difference, "; give the same model"));
+    problems.add(ExitCode::kUsage, cat("--model ", model.string(), " is not the model that ", checkpoint.string(),
+                                       " was saved with: ", difference, "; give the same model"));
   }
 }
 
-std::vector<std::string> check_resume(const std::filesystem::path& checkpoint, const SavedRun& saved, const RunState& present,
-                                      Problems& problems) {
+std::vector<std::string> check_resume(const std::filesystem::path& checkpoint, const SavedRun& saved,
+                                      const RunState& present, Problems& problems) {
   const TrainSettings& settings = present.settings;
   std::vector<std::string> notes;
   const auto threads = saved.settings.find(kThreads);
@@ -108,8 +110,8 @@ std::vector<std::string> check_resume(const std::filesystem::path& checkpoint, c
     if (kMayDiffer.contains(row.name)) {
       notes.push_back(cat(row.name, " is ", row.shown, " from here on; it was ", told(before->second)));
     } else {
-      problems.add(ExitCode::kUsage, cat("--", row.name, " is ", row.shown, ", but ", checkpoint.string(), " was saved with ",
-                                         told(before->second), "; give the same"));
+      problems.add(ExitCode::kUsage, cat("--", row.name, " is ", row.shown, ", but ", checkpoint.string(),
+                                         " was saved with ", told(before->second), "; give the same"));
     }
   }
   const DataIdentity& data = present.data;

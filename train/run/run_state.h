@@ -22,8 +22,8 @@ struct DataIdentity {
 };
 
 struct RunState {
-  std::int64_t step = 0;             // steps done
-  std::uint64_t data_cursor = 0;     // sequences dealt out
+  std::int64_t step = 0;          // steps done
+  std::uint64_t data_cursor = 0;  // sequences dealt out
   TrainSettings settings;
   int threads_per_worker = 1;
   DataIdentity data;
@@ -53,8 +53,8 @@ void check_model(const std::filesystem::path& checkpoint, const SavedRun& saved,
                  const ModelIdentity& identity, Problems& problems);
 
 // Whether `saved` can go on as `present` asks, which takes the seed, the cut into batches and microbatches,
-// the dtype, the data and the model as they were, and no fewer steps than are done. Each difference is a problem (kUsage). Returns a line
-// for each setting that may differ and does, such as the learning rate.
+// the dtype, the data and the model as they were, and no fewer steps than are done. Each difference is a problem
+// (kUsage). Returns a line for each setting that may differ and does, such as the learning rate.
 [[nodiscard]] std::vector<std::string> check_resume(const std::filesystem::path& checkpoint, const SavedRun& saved,
                                                     const RunState& present, Problems& problems);
 

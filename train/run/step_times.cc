@@ -15,8 +15,8 @@ std::string row(const std::string& what, const StepTimes& times, double step_ms)
 
 }  // namespace
 
-PredictedStep predict_step(const TrainSettings& settings, const std::string& profile, const std::string& plan, int num_workers,
-                           bool fp16_accumulation) {
+PredictedStep predict_step(const TrainSettings& settings, const std::string& profile, const std::string& plan,
+                           int num_workers, bool fp16_accumulation) {
   PredictedStep predicted{.profile = profile};
   try {
     const GpuProfile gpu = gpu_profile(profile).profile;
@@ -25,7 +25,8 @@ PredictedStep predict_step(const TrainSettings& settings, const std::string& pro
       throw Error(ExitCode::kUsage, "profiles are of products of 16-bit numbers, and --dtype is fp32");
     }
     const bool adds_up_in_fp16 = fp16_accumulation && settings.dtype == DType::kFloat16;
-    const TrainingSetup setup = setup_of(settings, gpu, num_workers, adds_up_in_fp16 ? Accumulate::kFp16 : Accumulate::kFp32);
+    const TrainingSetup setup =
+        setup_of(settings, gpu, num_workers, adds_up_in_fp16 ? Accumulate::kFp16 : Accumulate::kFp32);
     const int num_layers = static_cast<int>(setup.model.num_layers()) + 2;  // embedding and head
     predicted.step_ms = predict_plan(setup, parse_plan(plan, num_layers)).run.step_ms;
   } catch (const Error& error) {
@@ -36,11 +37,12 @@ PredictedStep predict_step(const TrainSettings& settings, const std::string& pro
 
 std::string step_times_text(const StepTimes& times, const std::optional<PredictedStep>& predicted) {
   if (times.num_steps == 0) return {};
-  std::string text = formatted("step: %.1f ms, the median of %d; workers compute %.1f %% of the time", times.measured_ms,
-                               times.num_steps, 100 * times.busy);
+  std::string text = formatted("step: %.1f ms, the median of %d; workers compute %.1f %% of the time",
+                               times.measured_ms, times.num_steps, 100 * times.busy);
   if (times.simulated_ms > 0) text += row("simulated from what its layers took", times, times.simulated_ms);
   if (!predicted) return text;
-  if (predicted->problem.empty()) return text + row(cat("predicted from the model's shape for ", predicted->profile), times, predicted->step_ms);
+  if (predicted->problem.empty())
+    return text + row(cat("predicted from the model's shape for ", predicted->profile), times, predicted->step_ms);
   return text + cat("\n  not predicted for ", predicted->profile, ": ", predicted->problem);
 }
 

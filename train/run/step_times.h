@@ -17,10 +17,10 @@ struct PredictedStep {
   std::string problem{};  // why there is none
 };
 
-// `profile`: a name or a file. `plan`: as Pipeline::plan_text() gives it. `fp16_accumulation`: of the run, for fp16 matrices. Never
-// throws rp::Error: what is wrong is the problem.
-[[nodiscard]] PredictedStep predict_step(const TrainSettings& settings, const std::string& profile, const std::string& plan,
-                                         int num_workers, bool fp16_accumulation = false);
+// `profile`: a name or a file. `plan`: as Pipeline::plan_text() gives it. `fp16_accumulation`: of the run, for fp16
+// matrices. Never throws rp::Error: what is wrong is the problem.
+[[nodiscard]] PredictedStep predict_step(const TrainSettings& settings, const std::string& profile,
+                                         const std::string& plan, int num_workers, bool fp16_accumulation = false);
 
 // Lines without the last one's end; empty where nothing was measured.
 [[nodiscard]] std::string step_times_text(const StepTimes& times, const std::optional<PredictedStep>& predicted);

@@ -9,6 +9,7 @@
 namespace rp {
 
 // Throws rp::Error (kBadInput) as config_of_model().
-[[nodiscard]] TrainingSetup setup_of(const TrainSettings& settings, const GpuProfile& gpu, int num_workers, Accumulate accumulate = Accumulate::kFp32);
+[[nodiscard]] TrainingSetup setup_of(const TrainSettings& settings, const GpuProfile& gpu, int num_workers,
+                                     Accumulate accumulate = Accumulate::kFp32);
 
 }  // namespace rp

@@ -11,17 +11,20 @@ constexpr std::int64_t kTokensOfStep = 16384;
 constexpr std::int64_t kMaxSequencesOfStep = 16;  // short sequences are a sign of few data
 constexpr std::int64_t kMicrobatches = 8;
 
-// Larger models take smaller steps: 1e-5 at 7 billion parameters and above, and up to ten times as much below, as 1 / sqrt(parameters);
-// pairs of LoRA 20 times as much. To one digit. What was measured: docs/train.md, "Learning rates".
+// Larger models take smaller steps: 1e-5 at 7 billion parameters and above, and up to ten times as much below, as 1 /
+// sqrt(parameters); pairs of LoRA 20 times as much. To one digit. What was measured: docs/train.md, "Learning rates".
 double learning_rate(std::int64_t num_parameters, bool is_lora) {
   constexpr double kParameters = 7e9, kFull = 1e-5, kLora = 2e-4;
-  const double factor = std::clamp(std::sqrt(kParameters / static_cast<double>(std::max<std::int64_t>(num_parameters, 1))), 1.0, 10.0);
+  const double factor =
+      std::clamp(std::sqrt(kParameters / static_cast<double>(std::max<std::int64_t>(num_parameters, 1))), 1.0, 10.0);
   const double rate = factor * (is_lora ? kLora : kFull);
   const double unit = std::pow(10.0, std::floor(std::log10(rate)));
   return std::round(rate / unit) * unit;
 }
 
-std::int64_t share_of(double share, std::int64_t steps) { return static_cast<std::int64_t>(std::ceil(share * static_cast<double>(steps))); }
+std::int64_t share_of(double share, std::int64_t steps) {
+  return static_cast<std::int64_t>(std::ceil(share * static_cast<double>(steps)));
+}
 
 }  // namespace
 
@@ -30,9 +33,12 @@ bool needs_model(const TrainSettings& s) {
 }
 
 void fill_in_by_model(TrainSettings& s, std::int64_t num_parameters, std::int64_t max_positions) {
-  if (s.sequence_length == 0) s.sequence_length = max_positions > 0 ? std::min(kSequenceLength, max_positions) : kSequenceLength;
+  if (s.sequence_length == 0)
+    s.sequence_length = max_positions > 0 ? std::min(kSequenceLength, max_positions) : kSequenceLength;
   if (s.batch_size == 0) {
-    const std::int64_t of_round = std::max(std::max<std::int64_t>(std::min(kTokensOfStep / s.sequence_length, kMaxSequencesOfStep) / s.rounds_per_step, 1), s.num_microbatches);
+    const std::int64_t of_round = std::max(
+        std::max<std::int64_t>(std::min(kTokensOfStep / s.sequence_length, kMaxSequencesOfStep) / s.rounds_per_step, 1),
+        s.num_microbatches);
     s.batch_size = of_round * s.rounds_per_step;
   }
   if (s.num_microbatches == 0) s.num_microbatches = std::min(kMicrobatches, s.sequences_of_round());

@@ -1,6 +1,6 @@
 // train/settings/defaults.h
-// Fills in the settings that were not given, by the model and the data. Never by the machine or the number of workers: the same
-// command has the same results everywhere.
+// Fills in the settings that were not given, by the model and the data. Never by the machine or the number of workers:
+// the same command has the same results everywhere.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace rp {
 
-// Sequence length, batch size, microbatches and learning rate. Known in every process of a run. `max_positions`: of the model; 0: not
-// known.
+// Sequence length, batch size, microbatches and learning rate. Known in every process of a run. `max_positions`: of the
+// model; 0: not known.
 void fill_in_by_model(TrainSettings& settings, std::int64_t num_parameters, std::int64_t max_positions);
 
 // Whether fill_in_by_model() would change anything.

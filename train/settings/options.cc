@@ -32,8 +32,22 @@ cxxopts::Options make_parser() {
 
 // Those of rp-launch that people give to the program.
 bool is_of_launcher(const std::string& name) {
-  static const std::set<std::string> names = {"--workers", "-n", "--gpus", "--device", "--threads-per-worker", "--gpu-memory", "--params-on", "--plan", "--store",
-                                              "--trace", "--wait-timeout", "--attach-timeout", "--check-consistency", "--gpu-profile", "--bind", "--log-dir"};
+  static const std::set<std::string> names = {"--workers",
+                                              "-n",
+                                              "--gpus",
+                                              "--device",
+                                              "--threads-per-worker",
+                                              "--gpu-memory",
+                                              "--params-on",
+                                              "--plan",
+                                              "--store",
+                                              "--trace",
+                                              "--wait-timeout",
+                                              "--attach-timeout",
+                                              "--check-consistency",
+                                              "--gpu-profile",
+                                              "--bind",
+                                              "--log-dir"};
   return names.contains(name);
 }
 
@@ -45,11 +59,14 @@ void report_unmatched(const std::vector<std::string>& words, Problems& problems)
   for (const std::string& word : words) {
     if (word.size() > 1 && word[0] == '-') {
       const std::string name = word.substr(0, word.find('='));
-      problems.add(ExitCode::kUsage, is_of_launcher(name) ? cat(name, " is an option of rp-launch: rp-launch ", word, " ... train ...")
-                                                          : cat("unknown option ", name, did_you_mean(name, names), "; train --help lists the options"));
+      problems.add(ExitCode::kUsage,
+                   is_of_launcher(name)
+                       ? cat(name, " is an option of rp-launch: rp-launch ", word, " ... train ...")
+                       : cat("unknown option ", name, did_you_mean(name, names), "; train --help lists the options"));
       is_value = name.size() == word.size();
     } else {
-      if (!is_value) problems.add(ExitCode::kUsage, cat("'", word, "' belongs to no option; train --help lists the options"));
+      if (!is_value)
+        problems.add(ExitCode::kUsage, cat("'", word, "' belongs to no option; train --help lists the options"));
       is_value = false;
     }
   }
@@ -77,20 +94,25 @@ void add_entry(const std::filesystem::path& file, const TomlEntry& entry, Option
 
 const std::vector<TrainOption>& train_options() {
   static const std::vector<TrainOption> options = {
-      {"model", "DIR", "", true, "Hugging Face directory of the model to start from; on an emulated device also preset:NAME"},
+      {"model", "DIR", "", true,
+       "Hugging Face directory of the model to start from; on an emulated device also preset:NAME"},
       {"data", "FILE", "", true, "Token file, made by tools/prepare_data.py"},
       {"output", "DIR", "", true, "Where metrics, checkpoints and the trained model go; new or empty"},
       {"epochs", "X", "3", false, "How often the data are trained on; or give --max-steps"},
       {"max-steps", "N", "by --epochs", false, "Number of optimizer steps"},
       {"batch-size", "B", "16384 tokens", false, "Sequences a step"},
       {"num-microbatches", "M", "at most 8", false, "Microbatches a round; changes the rounding of the result"},
-      {"sequence-length", "T", "at most 2048", false, "Tokens a sequence; by default 2048, or as many as the model has positions"},
-      {"no-packing", "", "", false, "One document a sequence, padded; by default several are packed into one, and kept apart"},
-      {"learning-rate", "X", "by the model", false, "Learning rate of AdamW, at its peak; by default by the number of parameters"},
+      {"sequence-length", "T", "at most 2048", false,
+       "Tokens a sequence; by default 2048, or as many as the model has positions"},
+      {"no-packing", "", "", false,
+       "One document a sequence, padded; by default several are packed into one, and kept apart"},
+      {"learning-rate", "X", "by the model", false,
+       "Learning rate of AdamW, at its peak; by default by the number of parameters"},
       {"seed", "S", "1", false, "Seed of the order of the data"},
       {"rounds-per-step", "R", "1", false, "Rounds that a step's sequences are split over"},
       {"async", "", "", false, "Update beside the next round, which uses weights one step older"},
-      {"dtype", "bf16|fp16|fp32", "bf16", false, "What the layers compute in; the master weights are fp32; fp16 scales the loss"},
+      {"dtype", "bf16|fp16|fp32", "bf16", false,
+       "What the layers compute in; the master weights are fp32; fp16 scales the loss"},
       {"max-grad-norm", "X", "1.0", false, "Clip the gradient to this global norm; 0: do not clip"},
       {"weight-decay", "X", "0", false, "Weight decay of AdamW"},
       {"decay-all", "", "", false, "Weight decay of norms and biases, too"},
@@ -98,23 +120,32 @@ const std::vector<TrainOption>& train_options() {
       {"adam-beta2", "X", "0.999", false, "Decay of AdamW's mean of their squares"},
       {"adam-epsilon", "X", "1e-8", false, "What AdamW adds to their root"},
       {"warmup-steps", "N", "3 % of the steps", false, "Steps in which the learning rate rises from 0"},
-      {"lr-schedule", "constant|linear|cosine|wsd", "cosine", false, "Learning rate after the warm-up; wsd is constant and falls in the last steps"},
+      {"lr-schedule", "constant|linear|cosine|wsd", "cosine", false,
+       "Learning rate after the warm-up; wsd is constant and falls in the last steps"},
       {"min-learning-rate", "X", "0", false, "What the schedule falls to"},
       {"decay-steps", "N", "10 % of the steps", false, "The steps in which wsd falls"},
       {"z-loss", "X", "0", false, "Train also X times the squared logarithm of the softmax's denominator"},
-      {"router-aux-loss", "X", "by the model", false, "Train also X times the loss that balances experts; by default as config.json says"},
-      {"eval-data", "FILE", "", false, "Token file to evaluate on: loss and perplexity, before the first step and every so many"},
+      {"router-aux-loss", "X", "by the model", false,
+       "Train also X times the loss that balances experts; by default as config.json says"},
+      {"eval-data", "FILE", "", false,
+       "Token file to evaluate on: loss and perplexity, before the first step and every so many"},
       {"eval-share", "X", "0", false, "Hold out this share of the documents of --data, and evaluate on them"},
-      {"eval-every", "N", "10 times a run", false, "Steps from one evaluation to the next; there is one at the end in any case"},
+      {"eval-every", "N", "10 times a run", false,
+       "Steps from one evaluation to the next; there is one at the end in any case"},
       {"early-stop", "N", "never", false, "End after N evaluations without a better loss"},
-      {"final-model", "last|best", "last", false, "The model that is written: of the last step, or of the best evaluation"},
+      {"final-model", "last|best", "last", false,
+       "The model that is written: of the last step, or of the best evaluation"},
       {"log-every", "N", "20 times a run", false, "On a terminal: steps from one kept line to the next"},
-      {"save-every", "N|TIME", "15m", false, "Write a checkpoint every N steps, or 90s, 15m, 2h after the last one, and at the end; never: only by a signal"},
+      {"save-every", "N|TIME", "15m", false,
+       "Write a checkpoint every N steps, or 90s, 15m, 2h after the last one, and at the end; never: only by a signal"},
       {"save-total-limit", "N", "2 by time, else all", false, "Keep the newest N checkpoints"},
-      {"recompute-grain", "stage|layer", "by the device", false, "What a backward computes again at once: layer takes less GPU memory, more host memory"},
-      {"lora-rank", "R", "0", false, "Train pairs of rank R beside frozen weights (LoRA); final/ is then an adapter of PEFT"},
+      {"recompute-grain", "stage|layer", "by the device", false,
+       "What a backward computes again at once: layer takes less GPU memory, more host memory"},
+      {"lora-rank", "R", "0", false,
+       "Train pairs of rank R beside frozen weights (LoRA); final/ is then an adapter of PEFT"},
       {"lora-alpha", "X", "the rank", false, "Pairs are multiplied by alpha / R"},
-      {"lora-targets", "NAMES", "all-linear", false, "Linear layers with pairs: all-linear, a list as q_proj,v_proj, or a regular expression"},
+      {"lora-targets", "NAMES", "all-linear", false,
+       "Linear layers with pairs: all-linear, a list as q_proj,v_proj, or a regular expression"},
       {"lora-experts", "", "", false, "Experts and routers have pairs, too"},
       {"lora-dropout", "P", "0", false, "Dropout in front of the pairs"},
       {"rslora", "", "", false, "Pairs are multiplied by alpha / sqrt(R)"},
@@ -123,8 +154,11 @@ const std::vector<TrainOption>& train_options() {
       {"freeze", "REGEX", "", false, "Do not train weights whose names match, as model.layers.7.mlp.up_proj.weight"},
       {"train", "REGEX", "", false, "Train weights whose names match in any case, also beside pairs"},
       {"save-merged", "", "", false, "Write merged/, too: the model with its adapter in the weights"},
-      {"resume", "DIR|auto", "", false, "Go on from this checkpoint, or the newest one of this output directory; auto: from the newest whole one of --output, or begin"},
-      {"export", "CHECKPOINT", "", false, "Train nothing: write the model of this checkpoint to --output, with the settings of its run"},
+      {"resume", "DIR|auto", "", false,
+       "Go on from this checkpoint, or the newest one of this output directory; auto: from the newest whole one of "
+       "--output, or begin"},
+      {"export", "CHECKPOINT", "", false,
+       "Train nothing: write the model of this checkpoint to --output, with the settings of its run"},
       {"config", "FILE.toml", "", false, "Read options from a file: batch-size = 8; the command line wins"},
       {"help", "", "", false, "Print this text"},
       {"version", "", "", false, "Print the version"},

@@ -35,11 +35,12 @@ struct OptionValue {
 // By option name.
 using OptionValues = std::map<std::string, OptionValue>;
 
-// `arguments`: all after the program's own name. What is unknown, repeated or lacks a value goes to `problems` (kUsage).
+// `arguments`: all after the program's own name. What is unknown, repeated or lacks a value goes to `problems`
+// (kUsage).
 [[nodiscard]] OptionValues read_command_line(const std::vector<std::string>& arguments, Problems& problems);
 
-// Adds to `values` what the TOML file sets and the command line does not. What is wrong with the file goes to `problems`
-// (kBadInput).
+// Adds to `values` what the TOML file sets and the command line does not. What is wrong with the file goes to
+// `problems` (kBadInput).
 void add_config_file(const std::filesystem::path& file, OptionValues& values, Problems& problems);
 
 [[nodiscard]] std::string train_help();

@@ -24,7 +24,8 @@ namespace rp {
 template <typename Value>
 using Choices = std::initializer_list<std::pair<const char*, Value>>;
 
-// Reads values by the names of their options. An option that was not given leaves its value alone; so does one that is wrong, which becomes a problem.
+// Reads values by the names of their options. An option that was not given leaves its value alone; so does one that is
+// wrong, which becomes a problem.
 class SettingReader {
  public:
   SettingReader(const OptionValues& values, Problems& problems) : values_(values), problems_(problems) {}
@@ -54,7 +55,8 @@ class SettingReader {
     const std::size_t before = problems_.messages().size();
     double number = result;
     read_number(name, number, 0.0, most);
-    if (const OptionValue* value = find(name); value != nullptr && problems_.messages().size() == before && number == 0) {
+    if (const OptionValue* value = find(name);
+        value != nullptr && problems_.messages().size() == before && number == 0) {
       refuse(*value, "must be above 0");
       return;
     }
@@ -74,8 +76,10 @@ class SettingReader {
     const auto [stop, failure] = std::from_chars(value->text.data(), end, number);
     const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
     const std::int64_t seconds = unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
-    if (failure != std::errc{} || number < 1 || number > most / std::max<std::int64_t>(seconds, 1) || (seconds == 0 && !unit.empty())) {
-      refuse(*value, cat("must be a number of steps, a time as 90s, 15m or 2h, or never; at most ", most, " steps or seconds"));
+    if (failure != std::errc{} || number < 1 || number > most / std::max<std::int64_t>(seconds, 1) ||
+        (seconds == 0 && !unit.empty())) {
+      refuse(*value,
+             cat("must be a number of steps, a time as 90s, 15m or 2h, or never; at most ", most, " steps or seconds"));
       return;
     }
     result = {.steps = seconds == 0 ? number : 0, .seconds = number * seconds};

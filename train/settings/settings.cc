@@ -24,7 +24,8 @@ constexpr Choices<RecomputeGrain> kGrains = {{"stage", RecomputeGrain::kStage}, 
 
 template <typename Value>
 const char* name_of(Value value, Choices<Value> choices) {
-  return std::find_if(choices.begin(), choices.end(), [value](const auto& choice) { return choice.second == value; })->first;
+  return std::find_if(choices.begin(), choices.end(), [value](const auto& choice) { return choice.second == value; })
+      ->first;
 }
 
 constexpr std::int64_t kMaxSteps = 1'000'000'000;
@@ -68,7 +69,8 @@ TrainSettings read_settings(SettingReader& reader, bool is_simulated) {
   // Without steps, the model is written as it was read; an emulated device reads none.
   reader.read_number("max-steps", s.max_steps, std::int64_t{is_simulated ? 1 : 0}, kMaxSteps);
   reader.read_positive("epochs", s.epochs, 1e6);
-  if (!is_simulated && reader.find("max-steps") == nullptr && reader.find("epochs") == nullptr) s.epochs = kDefaultEpochs;
+  if (!is_simulated && reader.find("max-steps") == nullptr && reader.find("epochs") == nullptr)
+    s.epochs = kDefaultEpochs;
   reader.read_number("batch-size", s.batch_size, std::int64_t{1}, kMaxBatch);
   reader.read_number("num-microbatches", s.num_microbatches, std::int64_t{1}, kMaxBatch);
   reader.read_number("sequence-length", s.sequence_length, std::int64_t{1}, kMaxLength);
@@ -91,7 +93,8 @@ TrainSettings read_settings(SettingReader& reader, bool is_simulated) {
   reader.read_number("min-learning-rate", s.min_learning_rate, 0.0, 10.0);
   reader.read_number("decay-steps", s.decay_steps, std::int64_t{0}, kMaxSteps);
   reader.read_number("z-loss", s.z_loss, 0.0, 1e3);
-  if (reader.find("router-aux-loss") != nullptr) reader.read_number("router-aux-loss", s.router_aux_loss.emplace(), 0.0, 1e3);
+  if (reader.find("router-aux-loss") != nullptr)
+    reader.read_number("router-aux-loss", s.router_aux_loss.emplace(), 0.0, 1e3);
   reader.read_path("eval-data", s.eval_data);
   reader.read_number("eval-share", s.eval_share, 0.0, 0.9);
   reader.read_number("eval-every", s.eval_every, std::int64_t{1}, kMaxSteps);
@@ -100,7 +103,8 @@ TrainSettings read_settings(SettingReader& reader, bool is_simulated) {
   reader.read_number("log-every", s.log_every, std::int64_t{1}, kMaxSteps);
   reader.read_interval("save-every", s.save_every, kMaxSteps);
   reader.read_number("save-total-limit", s.save_total_limit, std::int64_t{1}, kMaxSteps);
-  if (reader.find("recompute-grain") != nullptr) reader.read_choice("recompute-grain", s.recompute_grain.emplace(), kGrains);
+  if (reader.find("recompute-grain") != nullptr)
+    reader.read_choice("recompute-grain", s.recompute_grain.emplace(), kGrains);
   read_parts(reader, s.parts);
   reader.read_switch("save-merged", s.saves_merged);
   if (reader.find("resume") != nullptr) {
@@ -116,34 +120,47 @@ TrainSettings read_settings(SettingReader& reader, bool is_simulated) {
 }
 
 void check_parts(const TrainSettings& s, SettingReader& reader) {
-  static constexpr const char* kOfPairs[] = {"lora-alpha", "lora-targets", "lora-experts", "lora-dropout", "rslora", "dora"};
+  static constexpr const char* kOfPairs[] = {"lora-alpha",   "lora-targets", "lora-experts",
+                                             "lora-dropout", "rslora",       "dora"};
   if (!s.parts.adapter.empty()) {
-    for (const char* name : {"lora-rank", "lora-alpha", "lora-targets", "lora-experts", "rslora", "dora", "freeze", "train"}) {
+    for (const char* name :
+         {"lora-rank", "lora-alpha", "lora-targets", "lora-experts", "rslora", "dora", "freeze", "train"}) {
       if (reader.find(name) == nullptr) continue;
-      reader.refuse_together({"adapter", name}, cat("--", name, name == std::string_view("lora-rank") ? cat(" ", s.parts.lora.rank) : "", " beside --adapter ", s.parts.adapter.string(), ", which says that itself; leave it out"));
+      reader.refuse_together(
+          {"adapter", name},
+          cat("--", name, name == std::string_view("lora-rank") ? cat(" ", s.parts.lora.rank) : "",
+              " beside --adapter ", s.parts.adapter.string(), ", which says that itself; leave it out"));
     }
     return;
   }
   if (s.parts.lora.rank > 0) return;
   for (const char* name : kOfPairs) {
-    if (reader.find(name) != nullptr) reader.refuse_together({name}, cat("--", name, " is for LoRA; give --lora-rank R, too, or leave it out"));
+    if (reader.find(name) != nullptr)
+      reader.refuse_together({name}, cat("--", name, " is for LoRA; give --lora-rank R, too, or leave it out"));
   }
-  if (s.saves_merged) reader.refuse_together({"save-merged"}, "--save-merged is for LoRA (--lora-rank, --adapter): without it, final/ is the whole model");
+  if (s.saves_merged)
+    reader.refuse_together({"save-merged"},
+                           "--save-merged is for LoRA (--lora-rank, --adapter): without it, final/ is the whole model");
 }
 
 void check_evaluation(const TrainSettings& s, SettingReader& reader) {
   if (!s.eval_data.empty() && s.eval_share > 0) {
-    reader.refuse_together({"eval-data", "eval-share"}, "--eval-data and --eval-share both say what the model is evaluated on; give one");
+    reader.refuse_together({"eval-data", "eval-share"},
+                           "--eval-data and --eval-share both say what the model is evaluated on; give one");
   }
   if (s.final_model == FinalModel::kBest && !s.save_every.is_on()) {
-    reader.refuse_together({"final-model", "save-every"}, "--final-model best needs checkpoints, and --save-every never writes none; leave one out");
+    reader.refuse_together({"final-model", "save-every"},
+                           "--final-model best needs checkpoints, and --save-every never writes none; leave one out");
   }
   if (s.evaluates()) return;
   for (const char* name : {"eval-every", "early-stop"}) {
-    if (reader.find(name) != nullptr) reader.refuse_together({name}, cat("--", name, " needs data to evaluate on; give --eval-data FILE or --eval-share X, too"));
+    if (reader.find(name) != nullptr)
+      reader.refuse_together(
+          {name}, cat("--", name, " needs data to evaluate on; give --eval-data FILE or --eval-share X, too"));
   }
   if (s.final_model == FinalModel::kBest) {
-    reader.refuse_together({"final-model"}, "--final-model best needs data to evaluate on; give --eval-data FILE or --eval-share X, too");
+    reader.refuse_together(
+        {"final-model"}, "--final-model best needs data to evaluate on; give --eval-data FILE or --eval-share X, too");
   }
 }
 
@@ -164,7 +181,8 @@ void check_together(const TrainSettings& s, SettingReader& reader, bool is_simul
                                s.sequences_of_round()));
   }
   if (!is_simulated && s.model.string().starts_with("preset:")) {
-    reader.refuse_together({"model"}, cat("--model ", s.model.string(), " is a model without weights, which runs on an emulated device only: ",
+    reader.refuse_together({"model"}, cat("--model ", s.model.string(),
+                                          " is a model without weights, which runs on an emulated device only: ",
                                           "rp-launch --device sim:rtx4090, say; else give the folder of a model"));
   }
   check_parts(s, reader);
@@ -173,13 +191,17 @@ void check_together(const TrainSettings& s, SettingReader& reader, bool is_simul
     reader.refuse_together({"epochs", "max-steps"}, "--epochs and --max-steps both say how long the run is; give one");
   }
   if (s.learning_rate > 0 && s.min_learning_rate > s.learning_rate) {
-    reader.refuse_together({"min-learning-rate", "learning-rate"}, cat("--min-learning-rate ", s.min_learning_rate, " is above --learning-rate ", s.learning_rate, "; lower it"));
+    reader.refuse_together(
+        {"min-learning-rate", "learning-rate"},
+        cat("--min-learning-rate ", s.min_learning_rate, " is above --learning-rate ", s.learning_rate, "; lower it"));
   }
   if (s.decay_steps >= 0 && s.schedule != LearningRateSchedule::kWarmupStableDecay) {
     reader.refuse_together({"decay-steps", "lr-schedule"}, "--decay-steps is for --lr-schedule wsd; leave it out");
   }
   if (s.exported && reader.find("resume") != nullptr) {
-    reader.refuse_together({"export", "resume"}, "--export and --resume are both given: the first trains nothing, the second trains on; give one");
+    reader.refuse_together(
+        {"export", "resume"},
+        "--export and --resume are both given: the first trains nothing, the second trains on; give one");
   }
   if (s.max_steps > 0 && s.warmup_steps > s.max_steps) {
     reader.refuse_together({"warmup-steps", "max-steps"},
@@ -187,9 +209,10 @@ void check_together(const TrainSettings& s, SettingReader& reader, bool is_simul
                                ": the learning rate would never be reached; lower it"));
   }
   if (s.tokens_of_step() > kMaxTokensOfStep) {
-    reader.refuse_together({"batch-size", "sequence-length"},
-                           cat(told("batch-size", s.batch_size), " times ", told("sequence-length", s.sequence_length),
-                               " is ", s.tokens_of_step(), " tokens a step; at most ", kMaxTokensOfStep, " are possible"));
+    reader.refuse_together(
+        {"batch-size", "sequence-length"},
+        cat(told("batch-size", s.batch_size), " times ", told("sequence-length", s.sequence_length), " is ",
+            s.tokens_of_step(), " tokens a step; at most ", kMaxTokensOfStep, " are possible"));
   }
 }
 
@@ -200,14 +223,17 @@ std::string number_text(double value) {
 }
 
 // Adds the settings that a checkpoint was saved with, where `values` has none.
-void add_saved_settings(const std::filesystem::path& checkpoint, const SavedSettingsReader& read_saved, OptionValues& values, Problems& problems) {
+void add_saved_settings(const std::filesystem::path& checkpoint, const SavedSettingsReader& read_saved,
+                        OptionValues& values, Problems& problems) {
   problems.collect([&] {
     const std::map<std::string, std::string> saved = read_saved(checkpoint);
     const auto rank = saved.find("lora-rank");
     const bool has_pairs = rank != saved.end() && rank->second != "0";
     for (const auto& [name, text] : saved) {
       // What an adapter's folder says is among the others.
-      if (text.empty() || name == "adapter" || find_option(name) == nullptr || (!has_pairs && is_setting_of_pairs(name))) continue;
+      if (text.empty() || name == "adapter" || find_option(name) == nullptr ||
+          (!has_pairs && is_setting_of_pairs(name)))
+        continue;
       values.insert({name, {text, cat(checkpoint.string(), ": ", name), true}});
     }
   });
@@ -216,7 +242,8 @@ void add_saved_settings(const std::filesystem::path& checkpoint, const SavedSett
 }  // namespace
 
 bool is_setting_of_pairs(const std::string& name) {
-  return (name.starts_with("lora-") && name != "lora-rank") || name == "rslora" || name == "dora" || name == "save-merged";
+  return (name.starts_with("lora-") && name != "lora-rank") || name == "rslora" || name == "dora" ||
+         name == "save-merged";
 }
 
 std::string SaveInterval::text() const {
@@ -226,7 +253,8 @@ std::string SaveInterval::text() const {
   return seconds % 60 == 0 ? cat(seconds / 60, "m") : cat(seconds, "s");
 }
 
-TrainCommand parse_train_command(const std::vector<std::string>& arguments, bool is_simulated, const SavedSettingsReader& read_saved) {
+TrainCommand parse_train_command(const std::vector<std::string>& arguments, bool is_simulated,
+                                 const SavedSettingsReader& read_saved) {
   Problems problems;
   OptionValues values = read_command_line(arguments, problems);
   if (values.contains("help")) return {TrainCommand::Action::kHelp, {}};
@@ -245,7 +273,9 @@ TrainCommand parse_train_command(const std::vector<std::string>& arguments, bool
   SettingReader reader(values, problems);
   TrainCommand command{TrainCommand::Action::kRun, read_settings(reader, is_simulated)};
   check_together(command.settings, reader, is_simulated);
-  if (is_all_read) reader.require_all(is_simulated, command.settings.exported.has_value());  // what a bad file lacks may well stand in it
+  if (is_all_read)
+    reader.require_all(is_simulated,
+                       command.settings.exported.has_value());  // what a bad file lacks may well stand in it
   problems.throw_if_any();
   return command;
 }
@@ -265,7 +295,9 @@ std::vector<SettingRow> setting_rows(const TrainSettings& s) {
   add("model", s.model.string());
   add("data", s.data.string());
   add("output", s.output.string());
-  rows.push_back({"max-steps", std::to_string(s.max_steps), s.epochs > 0 ? cat(s.max_steps, " (", number_text(s.epochs), " epochs)") : std::to_string(s.max_steps)});
+  rows.push_back(
+      {"max-steps", std::to_string(s.max_steps),
+       s.epochs > 0 ? cat(s.max_steps, " (", number_text(s.epochs), " epochs)") : std::to_string(s.max_steps)});
   add("batch-size", std::to_string(s.batch_size));
   add("num-microbatches", std::to_string(s.num_microbatches));
   add("sequence-length", std::to_string(s.sequence_length));
@@ -275,7 +307,8 @@ std::vector<SettingRow> setting_rows(const TrainSettings& s) {
   add("rounds-per-step", std::to_string(s.rounds_per_step));
   add_switch("async", s.asynchronous);
   add("dtype", name_of(s.dtype, kDTypes));
-  rows.push_back({"max-grad-norm", number_text(s.max_grad_norm), s.max_grad_norm == 0 ? "0 (no clipping)" : number_text(s.max_grad_norm)});
+  rows.push_back({"max-grad-norm", number_text(s.max_grad_norm),
+                  s.max_grad_norm == 0 ? "0 (no clipping)" : number_text(s.max_grad_norm)});
   add("weight-decay", number_text(s.weight_decay));
   add_switch("decay-all", s.decays_all);
   add("adam-beta1", number_text(s.beta1));
@@ -284,7 +317,8 @@ std::vector<SettingRow> setting_rows(const TrainSettings& s) {
   add_or("warmup-steps", s.warmup_steps < 0, std::to_string(s.warmup_steps), "3 % of the steps");
   add("lr-schedule", name_of(s.schedule, kSchedules));
   add("min-learning-rate", number_text(s.min_learning_rate));
-  if (s.schedule == LearningRateSchedule::kWarmupStableDecay) add_or("decay-steps", s.decay_steps < 0, std::to_string(s.decay_steps), "10 % of the steps");
+  if (s.schedule == LearningRateSchedule::kWarmupStableDecay)
+    add_or("decay-steps", s.decay_steps < 0, std::to_string(s.decay_steps), "10 % of the steps");
   add("z-loss", number_text(s.z_loss));
   add_or("router-aux-loss", !s.router_aux_loss, number_text(s.router_aux_loss.value_or(0)), "by the model");
   add_or("eval-data", s.eval_data.empty(), s.eval_data.string(), "none");
@@ -295,7 +329,8 @@ std::vector<SettingRow> setting_rows(const TrainSettings& s) {
   add_or("log-every", s.log_every == 0, std::to_string(s.log_every), "20 times a run");
   add("save-every", s.save_every.text());
   add_or("save-total-limit", s.num_kept_checkpoints() == 0, std::to_string(s.num_kept_checkpoints()), "all");
-  add_or("recompute-grain", !s.recompute_grain, name_of(s.recompute_grain.value_or(RecomputeGrain::kStage), kGrains), "by the device");
+  add_or("recompute-grain", !s.recompute_grain, name_of(s.recompute_grain.value_or(RecomputeGrain::kStage), kGrains),
+         "by the device");
   rows.push_back({"lora-rank", std::to_string(lora.rank), lora.rank == 0 ? "0 (no pairs)" : std::to_string(lora.rank)});
   add_or("lora-alpha", lora.alpha == 0, number_text(lora.alpha), "the rank");
   add("lora-targets", lora.targets);

@@ -9,8 +9,8 @@
 #include "common/bad_input.h"
 #include "common/files/input_file.h"
 
-// toml++ 3.3 finds some malformed texts, as "[[[[", by assertions only; without them what it does next is undefined, and with NDEBUG it even
-// assumes that they hold. Here one that does not is an exception.
+// toml++ 3.3 finds some malformed texts, as "[[[[", by assertions only; without them what it does next is undefined,
+// and with NDEBUG it even assumes that they hold. Here one that does not is an exception.
 namespace rp {
 [[noreturn]] static void fail_toml_assertion(const char* condition) { throw std::logic_error(condition); }
 }  // namespace rp
@@ -50,7 +50,9 @@ void check_lines(const std::filesystem::path& file, std::string_view text) {
   for (int number = 1; begin < text.size(); ++number) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     const std::string_view line = text.substr(begin, end - begin);
-    const auto refuse = [&](const std::string& what) { throw Error(ExitCode::kBadInput, cat(file.string(), ":", number, ": ", what)); };
+    const auto refuse = [&](const std::string& what) {
+      throw Error(ExitCode::kBadInput, cat(file.string(), ":", number, ": ", what));
+    };
     if (!is_utf8(line)) refuse("is not valid UTF-8");
     if (std::ranges::count(line, '.') > kMaxDots) refuse(cat("has more than ", kMaxDots, " dots"));
     // See as_ascii().
@@ -61,8 +63,9 @@ void check_lines(const std::filesystem::path& file, std::string_view text) {
   }
 }
 
-// toml++ 3.3 has no defined answer to a character that is not ASCII where none is expected (is_non_ascii_horizontal_whitespace()). So it gets none:
-// here each of their bytes is Zxx, in hexadecimal, and a Z, which no number or word of TOML but dates has, is Z5a.
+// toml++ 3.3 has no defined answer to a character that is not ASCII where none is expected
+// (is_non_ascii_horizontal_whitespace()). So it gets none: here each of their bytes is Zxx, in hexadecimal, and a Z,
+// which no number or word of TOML but dates has, is Z5a.
 constexpr char kEscape = 'Z';
 
 std::string as_ascii(std::string_view text) {
@@ -84,8 +87,9 @@ std::string from_ascii(std::string_view ascii) {
   std::string text;
   for (std::size_t i = 0; i < ascii.size(); ++i) {
     unsigned byte = 0;
-    const bool is_escape = ascii[i] == kEscape && i + 2 < ascii.size() &&
-                           std::from_chars(ascii.data() + i + 1, ascii.data() + i + 3, byte, 16).ptr == ascii.data() + i + 3;
+    const bool is_escape =
+        ascii[i] == kEscape && i + 2 < ascii.size() &&
+        std::from_chars(ascii.data() + i + 1, ascii.data() + i + 3, byte, 16).ptr == ascii.data() + i + 3;
     text += is_escape ? static_cast<char>(byte) : ascii[i];
     i += is_escape ? 2 : 0;
   }
@@ -112,9 +116,11 @@ std::vector<TomlEntry> read_toml_file(const std::filesystem::path& file) {
   std::vector<TomlEntry> entries;
   try {
     const toml::table table = toml::parse(as_ascii(text), file.string());
-    for (const auto& [key, node] : table) entries.push_back({key.source().begin.line, from_ascii(key.str()), scalar_text(node)});
+    for (const auto& [key, node] : table)
+      entries.push_back({key.source().begin.line, from_ascii(key.str()), scalar_text(node)});
   } catch (const toml::parse_error& error) {
-    throw Error(ExitCode::kBadInput, cat(file.string(), ":", error.source().begin.line, ": ", from_ascii(error.description())));
+    throw Error(ExitCode::kBadInput,
+                cat(file.string(), ":", error.source().begin.line, ": ", from_ascii(error.description())));
   } catch (const std::logic_error&) {  // an assertion
     throw bad_input(file, "is no TOML; its lines are as `batch-size = 8`");
   }

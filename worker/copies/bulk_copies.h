@@ -1,7 +1,7 @@
 // worker/copies/bulk_copies.h
-// Copies weights or gradients so that they give way to inputs and outputs on the same link: in pieces, of which so many are under
-// way at once that the link stays busy, and no more, since what is enqueued meanwhile waits for these (worker/copies/bulk_window.h,
-// docs/design/transfers.md).
+// Copies weights or gradients so that they give way to inputs and outputs on the same link: in pieces, of which so many
+// are under way at once that the link stays busy, and no more, since what is enqueued meanwhile waits for these
+// (worker/copies/bulk_window.h, docs/design/transfers.md).
 //
 // Owned by the worker; used by one thread. The stream must outlive it, and be drained before it ends.
 #pragma once
@@ -23,9 +23,10 @@ class BulkCopies {
   // Without `yields` a copy goes as a whole. `clock`: in ns.
   BulkCopies(Stream& stream, bool yields, Clock clock = &now_ns) : stream_(stream), yields_(yields), clock_(clock) {}
 
-  // Enqueues a copy; returns when its last piece is enqueued. Before a piece that has to wait, calls `wait` with a function
-  // that waits (WaitLimits -> WaitResult); false, with the rest not copied, if that returns false. Has each piece enqueued by
-  // `enqueue_piece`, which gets its bytes and a function that does it. REQUIRES: no copy has returned false.
+  // Enqueues a copy; returns when its last piece is enqueued. Before a piece that has to wait, calls `wait` with a
+  // function that waits (WaitLimits -> WaitResult); false, with the rest not copied, if that returns false. Has each
+  // piece enqueued by `enqueue_piece`, which gets its bytes and a function that does it. REQUIRES: no copy has returned
+  // false.
   struct EnqueuePiece {
     void operator()(std::uint64_t, auto enqueue) const { enqueue(); }
   };
@@ -60,7 +61,9 @@ class BulkCopies {
     const std::uint64_t num_pieces = window_.done_before_next();
     if (window_.num_done() >= num_pieces) return true;
     const bool is_done = done_.observe() >= num_pieces;
-    const auto has_room = [this, num_pieces](const WaitLimits& limits) { return done_.wait_at_least(num_pieces, limits); };
+    const auto has_room = [this, num_pieces](const WaitLimits& limits) {
+      return done_.wait_at_least(num_pieces, limits);
+    };
     if (!is_done && !wait(has_room)) return false;
     window_.see_done(done_.observe(), !is_done, clock_());
     return true;

@@ -22,11 +22,14 @@ void BulkWindow::begin_copy(std::uint64_t bytes) {
 
 // Behind a piece of the same copy the stream waits for nothing else, which would not be the host's time.
 bool BulkWindow::measures_next() const {
-  return measured_ == 0 && num_enqueued_ >= next_measured_ && has_begun_ && left_bytes_ >= (measures_long_ ? piece_bytes_ : piece_bytes_ / 2);
+  return measured_ == 0 && num_enqueued_ >= next_measured_ && has_begun_ &&
+         left_bytes_ >= (measures_long_ ? piece_bytes_ : piece_bytes_ / 2);
 }
 
 // As much as may be under way, or little: of the line between both.
-std::uint64_t BulkWindow::measured_bytes() const { return std::min(left_bytes_, measures_long_ ? 2 * piece_bytes_ : piece_bytes_ / 2); }
+std::uint64_t BulkWindow::measured_bytes() const {
+  return std::min(left_bytes_, measures_long_ ? 2 * piece_bytes_ : piece_bytes_ / 2);
+}
 
 std::uint64_t BulkWindow::next_piece() const {
   if (measures_next()) return measured_bytes();
@@ -66,7 +69,8 @@ void BulkWindow::see_done(std::uint64_t num_done, bool was_awaited, std::int64_t
     choose_piece();
   }
   measured_ = 0;
-  next_measured_ = num_enqueued_ + (refill_.num_added() < RefillEstimate::kNumSamples ? kPiecesBetweenFirst : kPiecesBetween);
+  next_measured_ =
+      num_enqueued_ + (refill_.num_added() < RefillEstimate::kNumSamples ? kPiecesBetweenFirst : kPiecesBetween);
 }
 
 void BulkWindow::choose_piece() {

@@ -15,7 +15,8 @@ std::span<const RefillEstimate::Sample> RefillEstimate::samples() const {
 
 double RefillEstimate::deviations(const Line& line) const {
   double sum_ns = 0;
-  for (const Sample& sample : samples()) sum_ns += std::abs(sample.ns - line.refill_ns - line.ns_per_byte * sample.bytes);
+  for (const Sample& sample : samples())
+    sum_ns += std::abs(sample.ns - line.refill_ns - line.ns_per_byte * sample.bytes);
   return sum_ns;
 }
 

@@ -40,8 +40,8 @@ ComputeSpan ComputeClock::run(std::int64_t length_ns, const CopyTimes& needs, st
 
 ComputeTimes ComputeClock::take_times() { return std::exchange(times_, {}); }
 
-EmulatedStageExecutor::EmulatedStageExecutor(std::vector<EmulatedLayer> layers, EmulatedDevice& device, const Catalogue& catalogue,
-                                   Observer observer)
+EmulatedStageExecutor::EmulatedStageExecutor(std::vector<EmulatedLayer> layers, EmulatedDevice& device,
+                                             const Catalogue& catalogue, Observer observer)
     : layers_(std::move(layers)),
       device_(device),
       catalogue_(catalogue),
@@ -77,7 +77,7 @@ CopyTimes EmulatedStageExecutor::with_inputs(const CopyTimes& needs, const Micro
 }
 
 void EmulatedStageExecutor::compute(const StageTask& task, int microbatch, bool is_recompute, std::int64_t length_ns,
-                               const CopyTimes& needs) {
+                                    const CopyTimes& needs) {
   const ComputeSpan span = clock_.run(length_ns, needs, now_ns());
   if (observer_) observer_(task, microbatch, is_recompute, span);
 }
@@ -91,7 +91,8 @@ void EmulatedStageExecutor::recompute(const StageTask& task, int microbatch, con
   compute(task, microbatch, true, length_ns, with_inputs(later(task_needs_, known), inputs));
 }
 
-void EmulatedStageExecutor::run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs, MicrobatchOutputs& outputs) {
+void EmulatedStageExecutor::run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs,
+                                MicrobatchOutputs& outputs) {
   const Command& command = *task.command;
   const bool goes_back = command.phase != Phase::kForward;
   std::int64_t length_ns = 0;
@@ -113,11 +114,13 @@ void EmulatedStageExecutor::run(const StageTask& task, int microbatch, const Mic
       if (command.saves(boundary)) add_output(outputs, command, BlockKind::kActivation, boundary);
     }
   }
-  if (goes_back && command.wants_input_gradient()) add_output(outputs, command, BlockKind::kGradient, command.first_layer);
+  if (goes_back && command.wants_input_gradient())
+    add_output(outputs, command, BlockKind::kGradient, command.first_layer);
   if (command.runs_loss()) outputs.losses = {.num = 1, .values = {}};
 }
 
-void EmulatedStageExecutor::add_output(MicrobatchOutputs& outputs, const Command& command, BlockKind kind, int boundary) const {
+void EmulatedStageExecutor::add_output(MicrobatchOutputs& outputs, const Command& command, BlockKind kind,
+                                       int boundary) const {
   OutputBlock block{.kind = kind, .index = boundary, .tensors = {}, .owner = {}};
   // Nobody knows what the model's inputs have as a gradient.
   if (boundary > 0) block.tensors.push_back({.desc = layer(command, boundary - 1).output, .data = outputs_.data()});

@@ -1,10 +1,11 @@
 // worker/executor/emulated_stage_executor.h
-// Runs stages in emulated time on a EmulatedDevice: it describes their outputs, takes the time of their layers, and touches no data.
+// Runs stages in emulated time on a EmulatedDevice: it describes their outputs, takes the time of their layers, and
+// touches no data.
 //
-// Compute is one engine. A microbatch begins when the one before ended and its weights and inputs were there, in the model's
-// time, and run() returns when it ended. A GPU has work queued: a microbatch that needs an upload which is under way is
-// launched behind it, and one whose inputs are there is launched while the one before runs. So a delay of the host counts
-// where it asks for a computation later than that (docs/design/emulated-device.md).
+// Compute is one engine. A microbatch begins when the one before ended and its weights and inputs were there, in the
+// model's time, and run() returns when it ended. A GPU has work queued: a microbatch that needs an upload which is
+// under way is launched behind it, and one whose inputs are there is launched while the one before runs. So a delay of
+// the host counts where it asks for a computation later than that (docs/design/emulated-device.md).
 #pragma once
 
 #include <cstdint>
@@ -19,9 +20,9 @@ namespace rp {
 
 // A layer for one microbatch.
 struct EmulatedLayer {
-  std::int64_t forward_ns = 0;   // of a recompute, too
+  std::int64_t forward_ns = 0;  // of a recompute, too
   std::int64_t backward_ns = 0;
-  TensorDesc output;             // and its gradient
+  TensorDesc output;  // and its gradient
 };
 
 // When a computation could have begun, and when it ran.
@@ -55,7 +56,8 @@ class EmulatedStageExecutor : public StageExecutor {
   using Observer = std::function<void(const StageTask&, int microbatch, bool is_recompute, const ComputeSpan&)>;
 
   // `layers`: by the catalogue's number. Device and catalogue must outlive it.
-  EmulatedStageExecutor(std::vector<EmulatedLayer> layers, EmulatedDevice& device, const Catalogue& catalogue, Observer observer = {});
+  EmulatedStageExecutor(std::vector<EmulatedLayer> layers, EmulatedDevice& device, const Catalogue& catalogue,
+                        Observer observer = {});
 
   void begin(const StageTask& task) override;
   void recompute(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) override;
@@ -71,14 +73,15 @@ class EmulatedStageExecutor : public StageExecutor {
   [[nodiscard]] CopyTimes with_inputs(const CopyTimes& needs, const MicrobatchInputs& inputs);
   void add_output(MicrobatchOutputs& outputs, const Command& command, BlockKind kind, int boundary) const;
 
-  void compute(const StageTask& task, int microbatch, bool is_recompute, std::int64_t length_ns, const CopyTimes& needs);
+  void compute(const StageTask& task, int microbatch, bool is_recompute, std::int64_t length_ns,
+               const CopyTimes& needs);
 
   const std::vector<EmulatedLayer> layers_;
   EmulatedDevice& device_;
   const Catalogue& catalogue_;
   const Observer observer_;
-  DeviceMemory outputs_;   // where outputs would be
-  CopyTimes task_needs_;   // weights, and the gradient buffer's last download
+  DeviceMemory outputs_;  // where outputs would be
+  CopyTimes task_needs_;  // weights, and the gradient buffer's last download
   ComputeClock clock_;
   bool is_on_time_ = false;  // its thread wakes when it must
 };

@@ -1,10 +1,11 @@
 // worker/executor/stage_executor.h
 // What runs the layers of a stage: the device's second face. LibTorch's is in pipeline/; tests have one of their own.
 //
-// Owned by the worker; all calls but collect() come from its compute thread. Memory that it is given belongs to the worker.
+// Owned by the worker; all calls but collect() come from its compute thread. Memory that it is given belongs to the
+// worker.
 //
-// On a device with streams of its own, run() and end() return when what they do is enqueued on the compute stream; memory that
-// they are given is valid in that stream's order.
+// On a device with streams of its own, run() and end() return when what they do is enqueued on the compute stream;
+// memory that they are given is valid in that stream's order.
 #pragma once
 
 #include <cstddef>
@@ -49,12 +50,14 @@ struct InputBlock {
   std::vector<std::byte> structure;
 };
 
-// Inputs of one microbatch, valid during recompute() and run(): what input_rows() of its command names, as far as it exists.
+// Inputs of one microbatch, valid during recompute() and run(): what input_rows() of its command names, as far as it
+// exists.
 struct MicrobatchInputs {
   std::vector<InputBlock> blocks;  // all but the gradient
   // Of a backward stage's output. Apart from the others: it may arrive while recompute() reads those.
   std::optional<InputBlock> gradient;
-  // When the host had enqueued the last upload of it, on now_ns()'s clock: of the others (backward stages only), and of all.
+  // When the host had enqueued the last upload of it, on now_ns()'s clock: of the others (backward stages only), and of
+  // all.
   std::int64_t others_known_ns = 0;
   std::int64_t known_ns = 0;
 
@@ -101,14 +104,14 @@ struct TaskTotals {
   std::vector<LayerTime> layer_times;
   std::vector<LayerMemory> layer_memory;  // empty where it is not measured
   std::uint64_t resident_bytes = 0;       // tensors on the device before the task
-  std::vector<LossRecord> losses;  // fused only; those that run() gave
+  std::vector<LossRecord> losses;         // fused only; those that run() gave
   ComputeTimes compute{};
   std::vector<MicrobatchTime> times;  // in their order, as the host saw them
   std::size_t results = 0;            // the executor's own, from end() to collect()
 };
 
-// An exception of the user's, with the layer of the pipeline that threw it, or FailureRecord::kLoss; or memory that the layer lacked
-// (kNoResource).
+// An exception of the user's, with the layer of the pipeline that threw it, or FailureRecord::kLoss; or memory that the
+// layer lacked (kNoResource).
 class LayerFailure : public std::runtime_error {
  public:
   LayerFailure(std::int64_t layer, const std::string& message, ExitCode code = ExitCode::kUserError)
@@ -125,9 +128,9 @@ class StageExecutor {
  public:
   virtual ~StageExecutor() = default;
 
-  // Before all other calls: uses each kernel and library once that the tasks will use, because a GPU loads them at their first use, which
-  // must not happen while streams wait for other processes. Takes memory of `device`, the worker's, and gives it back.
-  // False: it does nothing.
+  // Before all other calls: uses each kernel and library once that the tasks will use, because a GPU loads them at
+  // their first use, which must not happen while streams wait for other processes. Takes memory of `device`, the
+  // worker's, and gives it back. False: it does nothing.
   [[nodiscard]] virtual bool warm_up(Device& device) {
     (void)device;
     return false;
@@ -139,28 +142,28 @@ class StageExecutor {
   // Binds the weights of the stage. The memory stays the task's until end() returned.
   virtual void begin(const StageTask& task) = 0;
 
-  // Backward stages, before run() of the same microbatch: does what needs no gradient, which may not be there yet. Throws as
-  // run().
+  // Backward stages, before run() of the same microbatch: does what needs no gradient, which may not be there yet.
+  // Throws as run().
   virtual void recompute(const StageTask& task, int microbatch, const MicrobatchInputs& inputs) {
     (void)task, (void)microbatch, (void)inputs;
   }
 
-  // Runs one microbatch, 0..M-1 in order: forward; forward, loss and backward (fused); or backward after recompute(). The
-  // blocks that it gives are those that docs/design/rounds.md names for the command.
-  // Gradients are added to the accumulators (the first microbatch sets them). Throws LayerFailure, or anything else,
-  // which then has no layer.
+  // Runs one microbatch, 0..M-1 in order: forward; forward, loss and backward (fused); or backward after recompute().
+  // The blocks that it gives are those that docs/design/rounds.md names for the command. Gradients are added to the
+  // accumulators (the first microbatch sets them). Throws LayerFailure, or anything else, which then has no layer.
   virtual void run(const StageTask& task, int microbatch, const MicrobatchInputs& inputs,
                    MicrobatchOutputs& outputs) = 0;
 
   // Rounds the accumulators into the gradients. Fills in all of the totals but the losses.
   virtual void end(const StageTask& task, TaskTotals& totals) = 0;
 
-  // Executors whose device computes later than it is told to: enqueues the copy of what the device finds out of the task on the
-  // stream of outputs' downloads, which comes after all of the task's computation by now. Called after end(), with its totals.
+  // Executors whose device computes later than it is told to: enqueues the copy of what the device finds out of the
+  // task on the stream of outputs' downloads, which comes after all of the task's computation by now. Called after
+  // end(), with its totals.
   virtual void download(const TaskTotals& totals) { (void)totals; }
 
-  // Likewise: fills in what was copied so, in totals that end() was given. Called once per task, in their order, when the device has
-  // done all of the task, in a thread of a stream's: it must neither wait nor enqueue.
+  // Likewise: fills in what was copied so, in totals that end() was given. Called once per task, in their order, when
+  // the device has done all of the task, in a thread of a stream's: it must neither wait nor enqueue.
   virtual void collect(TaskTotals& totals) { (void)totals; }
 };
 

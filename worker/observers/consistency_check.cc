@@ -39,7 +39,8 @@ std::string row_text(const BlockRow& row) {
 // What comes back of one upload. Lives until its last operation.
 class ConsistencyCheck::ReadBack {
  public:
-  ReadBack(const ConsistencyCheck& check, std::span<const std::byte> piece, std::uint64_t bytes, std::function<void(std::uint64_t)> judge)
+  ReadBack(const ConsistencyCheck& check, std::span<const std::byte> piece, std::uint64_t bytes,
+           std::function<void(std::uint64_t)> judge)
       : check_(check), piece_(piece), bytes_left_(bytes), judge_(std::move(judge)) {}
 
   void add_head(std::span<const std::byte> head) { sum_.add(head); }
@@ -102,8 +103,8 @@ void ConsistencyCheck::before_weights(const Command& command, std::uint32_t use,
   if (has_version(stamp, version)) return;
   throw violation_of(ProtocolRule::kPublishedWeights,
                      cat(place_text(command), ": weight group ", group, " was published as version ",
-                         store_.published(group).observe(), " and version ", version, " is wanted, but working copy ", copy,
-                         " holds ", stamp_text(stamp)));
+                         store_.published(group).observe(), " and version ", version, " is wanted, but working copy ",
+                         copy, " holds ", stamp_text(stamp)));
 }
 
 void ConsistencyCheck::after_weights(Stream& stream, const Command& command, std::uint32_t use, std::uint64_t version,
@@ -114,7 +115,8 @@ void ConsistencyCheck::after_weights(Stream& stream, const Command& command, std
             [this, command, use, version](std::uint64_t found) { compare_weights(command, use, version, found); });
 }
 
-void ConsistencyCheck::compare_weights(const Command& command, std::uint32_t use, std::uint64_t version, std::uint64_t found) {
+void ConsistencyCheck::compare_weights(const Command& command, std::uint32_t use, std::uint64_t version,
+                                       std::uint64_t found) {
   const std::uint32_t group = store_.catalogue().uses()[use].group;
   const std::uint64_t copy = version % store_.catalogue().weight_groups()[group].num_copies;
   const WeightStamp::Contents stamp = store_.stamp(group, copy).observe();
@@ -124,17 +126,19 @@ void ConsistencyCheck::compare_weights(const Command& command, std::uint32_t use
                            " was uploaded, working copy ", copy, " became ", stamp_text(stamp)));
   }
   if (stamp.checksum != found) {
-    throw violation_of(ProtocolRule::kWeightsStay,
-                       cat(place_text(command), ": the bytes that were uploaded as version ", version, " of weight group ",
-                           group, " have checksum ", found, ", working copy ", copy, " had ", stamp.checksum,
-                           " when it was written"));
+    throw violation_of(
+        ProtocolRule::kWeightsStay,
+        cat(place_text(command), ": the bytes that were uploaded as version ", version, " of weight group ", group,
+            " have checksum ", found, ", working copy ", copy, " had ", stamp.checksum, " when it was written"));
   }
-  store_.round_table(command).weights_seen(use, command.phase != Phase::kForward) = {.checksum = found, .version = version};
+  store_.round_table(command).weights_seen(use, command.phase != Phase::kForward) = {.checksum = found,
+                                                                                     .version = version};
 }
 
 std::string ConsistencyCheck::input_text(const Command& command, const Input& input) const {
   const BlockPlace& place = input.table->place(input.row.kind, input.row.index, input.microbatch);
-  return cat(place_text(command), ": ", row_text(input.row), ", microbatch ", input.microbatch, ", at ", place.offset, " of ",
+  return cat(place_text(command), ": ", row_text(input.row), ", microbatch ", input.microbatch, ", at ", place.offset,
+             " of ",
              place.arena == kCoordinatorArena ? "the coordinator's arena" : cat("the arena of worker ", place.arena));
 }
 
@@ -147,7 +151,8 @@ void ConsistencyCheck::before_input(const Command& command, const Input& input) 
   }
   if (place.arena != kCoordinatorArena) {
     if (epoch_of(place.slot) != epoch_of(command.slot)) {
-      throw violation_of(ProtocolRule::kEpoch, cat(input_text(command, input), ", was written in epoch ", epoch_of(place.slot)));
+      throw violation_of(ProtocolRule::kEpoch,
+                         cat(input_text(command, input), ", was written in epoch ", epoch_of(place.slot)));
     }
     if (place.slot >= command.slot) {
       throw violation_of(ProtocolRule::kWaitsPointBackwards,
@@ -156,7 +161,8 @@ void ConsistencyCheck::before_input(const Command& command, const Input& input) 
   }
   const std::uint64_t wanted = input.table->checksum(input.row.kind, input.row.index, input.microbatch);
   if (wanted == 0) {
-    throw violation_of(ProtocolRule::kDataBeforeEvent, cat(input_text(command, input), ", has a place and no data yet"));
+    throw violation_of(ProtocolRule::kDataBeforeEvent,
+                       cat(input_text(command, input), ", has a place and no data yet"));
   }
   // The whole block, before anything in it is believed.
   const std::uint64_t found = DataChecksum::of({store_.block_data(place), place.bytes});
@@ -165,16 +171,18 @@ void ConsistencyCheck::before_input(const Command& command, const Input& input) 
                                                     " by slot ", number_of(place.slot), " and has now ", found));
 }
 
-void ConsistencyCheck::after_input(Stream& stream, const Command& command, const Input& input, std::span<const std::byte> memory) {
+void ConsistencyCheck::after_input(Stream& stream, const Command& command, const Input& input,
+                                   std::span<const std::byte> memory) {
   if (!is_on_) return;
   const BlockPlace place = input.table->place(input.row.kind, input.row.index, input.microbatch);
   const std::uint64_t wanted = input.table->checksum(input.row.kind, input.row.index, input.microbatch);
   const std::string text = input_text(command, input);
-  read_back(stream, input_piece_, {store_.block_data(place), place.bytes - memory.size()}, memory, [wanted, text](std::uint64_t found) {
-    if (found == wanted) return;
-    throw violation_of(ProtocolRule::kBlocksStay, cat(text, ", changed while it was uploaded: checksum ", wanted, " before, ",
-                                                      found, " after"));
-  });
+  read_back(stream, input_piece_, {store_.block_data(place), place.bytes - memory.size()}, memory,
+            [wanted, text](std::uint64_t found) {
+              if (found == wanted) return;
+              throw violation_of(ProtocolRule::kBlocksStay, cat(text, ", changed while it was uploaded: checksum ",
+                                                                wanted, " before, ", found, " after"));
+            });
 }
 
 void ConsistencyCheck::read_back(Stream& stream, std::vector<std::byte>& piece, std::span<const std::byte> head,

@@ -9,8 +9,8 @@ CopyTrace::CopyTrace(Stream& stream, TraceJournal& journal, TraceTrack& track)
   for (Copy& copy : copies_) copy.owner = this;
 }
 
-// SYNC: acquire; pairs with the release in ended(): what is there was read. A place may still be used by a thread that sleeps
-// between begin() and end(), however many copies others have made since: the next one is tried then.
+// SYNC: acquire; pairs with the release in ended(): what is there was read. A place may still be used by a thread that
+// sleeps between begin() and end(), however many copies others have made since: the next one is tried then.
 CopyTrace::Copy* CopyTrace::begin() {
   for (std::size_t tried = 0; tried < kMaxCopies; ++tried) {
     Copy& copy = copies_[num_tried_.fetch_add(1, std::memory_order_relaxed) % kMaxCopies];

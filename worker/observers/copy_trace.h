@@ -4,7 +4,8 @@
 // A copy lies between two calls that the stream makes in its order. Several threads may enqueue: where their copies
 // interleave, a copy begins when the one that ended before it did, so that no two of a track overlap.
 //
-// Owned by the WorkerTrace. Stream, journal and track must outlive it; the stream must be drained before it is destroyed.
+// Owned by the WorkerTrace. Stream, journal and track must outlive it; the stream must be drained before it is
+// destroyed.
 #pragma once
 
 #include <array>

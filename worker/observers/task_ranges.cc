@@ -20,8 +20,8 @@ const char* name_of(Phase phase) {
 TaskRanges::Scope TaskRanges::task(const Command& command) {
   const int before = depth_;
   if (profiler_ != nullptr) {
-    push(cat(name_of(command.phase), " of layers ", command.first_layer, "-", command.end_layer - 1, ", pipeline ", command.pipeline,
-             ", round ", command.round, ", step ", command.step));
+    push(cat(name_of(command.phase), " of layers ", command.first_layer, "-", command.end_layer - 1, ", pipeline ",
+             command.pipeline, ", round ", command.round, ", step ", command.step));
   }
   return Scope(*this, before);
 }

@@ -36,7 +36,8 @@ class TaskRanges {
   [[nodiscard]] Scope task(const Command& command);
   // "microbatch 2", "recompute of microbatch 2".
   [[nodiscard]] Scope microbatch(int number, bool is_recompute);
-  // "layer 5", or "loss" for a number below 0: until the next layer or the end of the microbatch. REQUIRES: within a microbatch.
+  // "layer 5", or "loss" for a number below 0: until the next layer or the end of the microbatch. REQUIRES: within a
+  // microbatch.
   void layer(int number);
 
  private:

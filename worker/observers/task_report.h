@@ -1,8 +1,8 @@
 // worker/observers/task_report.h
 // What a worker says of itself on the fault board: the task that it computes, and a wait record for each thread.
 //
-// Owned by the Worker, as the trace that the waits go to once they are over; task() and idle() are its stage runner's. Without a
-// board all does nothing.
+// Owned by the Worker, as the trace that the waits go to once they are over; task() and idle() are its stage runner's.
+// Without a board all does nothing.
 #pragma once
 
 #include <optional>

@@ -11,9 +11,7 @@ namespace {
 std::int64_t number(std::uint64_t value) { return static_cast<std::int64_t>(value); }
 
 TraceRecord record_of(TraceKind kind, const Command& command) {
-  return {.kind = kind,
-          .slot = number(command.slot),
-          .pipeline = static_cast<std::int32_t>(command.pipeline)};
+  return {.kind = kind, .slot = number(command.slot), .pipeline = static_cast<std::int32_t>(command.pipeline)};
 }
 
 TraceRecord compute_of(TraceKind kind, const Command& command, std::int64_t begin_ns, std::int64_t end_ns) {
@@ -120,7 +118,8 @@ CopyTrace::Copy* WorkerTrace::begin_copy(StreamKind stream) {
   return nullptr;
 }
 
-void WorkerTrace::output(CopyTrace::Copy* copy, const Command& command, BlockRow row, int microbatch, std::uint64_t bytes) {
+void WorkerTrace::output(CopyTrace::Copy* copy, const Command& command, BlockRow row, int microbatch,
+                         std::uint64_t bytes) {
   if (copy == nullptr) return;
   TraceRecord record = block_of(TraceKind::kDownloadOutput, command, row, microbatch);
   record.numbers = {number(bytes)};

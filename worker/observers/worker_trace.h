@@ -38,7 +38,8 @@ class WorkerTrace {
   // Stage runner.
   void output(CopyTrace::Copy* copy, const Command& command, BlockRow row, int microbatch, std::uint64_t bytes);
   // WeightUploader: a piece of a weight group.
-  void weights(CopyTrace::Copy* copy, const Command& command, const UseRecord& use, std::uint64_t version, std::uint64_t bytes);
+  void weights(CopyTrace::Copy* copy, const Command& command, const UseRecord& use, std::uint64_t version,
+               std::uint64_t bytes);
   // InputUploader. `row`: what the task takes the block for; `made_as`: in the round that made it.
   void input(CopyTrace::Copy* copy, const Command& command, BlockRow row, BlockRow made_as, int microbatch,
              const BlockPlace& place);

@@ -38,10 +38,12 @@ void read(const ConfigSection& file, ModelConfig& config) {
   add_layers(file, layer, config);
   const char* pattern_key = file.has("sliding_window_pattern") ? "sliding_window_pattern" : "_sliding_window_pattern";
   const std::int64_t pattern = file.has(pattern_key) ? file.integer(pattern_key, kMaxLayers) : 6;
-  read_windows(file, config, [pattern](std::int64_t i) { return (i + 1) % pattern != 0; }, 4096);
+  read_windows(
+      file, config, [pattern](std::int64_t i) { return (i + 1) % pattern != 0; }, 4096);
   const RopesByType ropes =
       read_ropes_by_type(file, {{.theta = 1e6}, {.theta = 1e4}}, "rope_local_base_freq", config.max_sequence_length);
-  for (DecoderLayerConfig& each : config.layers) each.attention.rope = each.attention.window > 0 ? ropes.sliding : ropes.full;
+  for (DecoderLayerConfig& each : config.layers)
+    each.attention.rope = each.attention.window > 0 ? ropes.sliding : ropes.full;
 }
 
 }  // namespace

@@ -8,8 +8,9 @@ namespace rp {
 namespace {
 
 void read(const ConfigSection& file, ModelConfig& config) {
-  DecoderLayerConfig layer =
-      read_common(file, {.num_kv_heads = 8, .head_dim = 64, .norm_epsilon = 1e-5, .rope_theta = 150'000, .max_positions = 131'072}, config);
+  DecoderLayerConfig layer = read_common(
+      file, {.num_kv_heads = 8, .head_dim = 64, .norm_epsilon = 1e-5, .rope_theta = 150'000, .max_positions = 131'072},
+      config);
   config.norm = NormKind::kUnrounded;
   if (!file.has("rope_parameters") && !file.has("rope_scaling")) {
     constexpr double kFactor = 32;

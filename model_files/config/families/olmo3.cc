@@ -1,4 +1,5 @@
-// OLMo 3: norms behind attention and MLP only, and one over all query or key heads; three layers with a window to one without.
+// OLMo 3: norms behind attention and MLP only, and one over all query or key heads; three layers with a window to one
+// without.
 #include "model_files/config/common_config.h"
 #include "model_files/config/families/family.h"
 
@@ -15,10 +16,12 @@ void read(const ConfigSection& file, ModelConfig& config) {
   layer.attention_post_norm = "post_attention_layernorm";
   layer.mlp_post_norm = "post_feedforward_layernorm";
   add_layers(file, layer, config);
-  read_windows(file, config, [](std::int64_t i) { return (i + 1) % 4 != 0; }, 4096);
+  read_windows(
+      file, config, [](std::int64_t i) { return (i + 1) % 4 != 0; }, 4096);
   RopesByType ropes = read_ropes_by_type(file, {{.theta = 5e5}, {.theta = 5e5}}, nullptr, config.max_sequence_length);
   ropes.full.rounds_table = ropes.sliding.rounds_table = false;
-  for (DecoderLayerConfig& each : config.layers) each.attention.rope = each.attention.window > 0 ? ropes.sliding : ropes.full;
+  for (DecoderLayerConfig& each : config.layers)
+    each.attention.rope = each.attention.window > 0 ? ropes.sliding : ropes.full;
 }
 
 }  // namespace

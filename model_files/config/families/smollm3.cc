@@ -13,14 +13,16 @@ std::vector<std::int64_t> read_rotations(const ConfigSection& file, std::int64_t
     throw file.refuse(kList, " has ", rotates.size(), " entries, but num_hidden_layers is ", num_layers);
   }
   if (!rotates.empty()) return rotates;
-  const std::int64_t interval = file.has("no_rope_layer_interval") ? file.integer("no_rope_layer_interval", kMaxLayers) : 4;
+  const std::int64_t interval =
+      file.has("no_rope_layer_interval") ? file.integer("no_rope_layer_interval", kMaxLayers) : 4;
   for (std::int64_t i = 0; i < num_layers; ++i) rotates.push_back((i + 1) % interval == 0 ? 0 : 1);
   return rotates;
 }
 
 void read(const ConfigSection& file, ModelConfig& config) {
   DecoderLayerConfig layer = read_common(
-      file, {.num_kv_heads = 4, .rope_theta = 2e6, .tied_head = true, .padding_id = 128'004, .max_positions = 32'768}, config);
+      file, {.num_kv_heads = 4, .rope_theta = 2e6, .tied_head = true, .padding_id = 128'004, .max_positions = 32'768},
+      config);
   layer.mlp.intermediate = file.integer("intermediate_size", kMaxInner);
   layer.mlp.has_bias = file.boolean("mlp_bias", false);
   layer.attention.qkv_bias = layer.attention.output_bias = file.boolean("attention_bias", false);

@@ -35,7 +35,8 @@ CUresult begin_in_context(const char* function) {
   if (const CUresult result = begin(function); result != CUDA_SUCCESS) return result;
   const std::lock_guard lock(state().mutex);
   const auto is_current = [](const auto& context) { return context.get() == t_context; };
-  return std::any_of(state().contexts.begin(), state().contexts.end(), is_current) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+  return std::any_of(state().contexts.begin(), state().contexts.end(), is_current) ? CUDA_SUCCESS
+                                                                                   : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 // Likewise, of one that enqueues.
@@ -86,8 +87,10 @@ struct FakeCalls {
   }
   static CUresult device_get_attribute(int* value, CUdevice_attribute attribute, CUdevice) {
     *value = 1;
-    if (attribute == CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS) *value = state().options.has_word_operations ? 1 : 0;
-    if (attribute == CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED) *value = state().options.registers_read_only ? 1 : 0;
+    if (attribute == CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)
+      *value = state().options.has_word_operations ? 1 : 0;
+    if (attribute == CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED)
+      *value = state().options.registers_read_only ? 1 : 0;
     return CUDA_SUCCESS;
   }
 
@@ -171,7 +174,8 @@ struct FakeCalls {
       RP_RETURN_FAILURE(state().memory.operand(t_context, to, bytes, true, &target));
       RP_RETURN_FAILURE(state().memory.operand(t_context, from, bytes, false, &source));
     }
-    state().streams.enqueue(stream, {.kind = Kind::kCopy, .to = target, .from = source, .value = bytes}, "copy " + std::to_string(bytes));
+    state().streams.enqueue(stream, {.kind = Kind::kCopy, .to = target, .from = source, .value = bytes},
+                            "copy " + std::to_string(bytes));
     return CUDA_SUCCESS;
   }
   static CUresult memset_d8_async(CUdeviceptr to, unsigned char, std::size_t bytes, CUstream stream) {
@@ -205,7 +209,8 @@ struct FakeCalls {
     RP_RETURN_FAILURE(begin_on("cuStreamWaitEvent", stream));
     RP_ASSERT(!event->is_destroyed.load());
     state().streams.enqueue(
-        stream, {.kind = Kind::kWait, .value = event->cell->recorded.load(std::memory_order_acquire), .cell = event->cell},
+        stream,
+        {.kind = Kind::kWait, .value = event->cell->recorded.load(std::memory_order_acquire), .cell = event->cell},
         "wait e" + std::to_string(event->number));
     return CUDA_SUCCESS;
   }
@@ -217,7 +222,8 @@ struct FakeCalls {
       RP_RETURN_FAILURE(state().memory.word(t_context, word, true, &target));
     }
     RP_ASSERT(flags == CU_STREAM_WRITE_VALUE_DEFAULT);  // else it is not ordered behind the copies
-    state().streams.enqueue(stream, {.kind = Kind::kWrite, .to = target, .value = value}, "write " + std::to_string(value));
+    state().streams.enqueue(stream, {.kind = Kind::kWrite, .to = target, .value = value},
+                            "write " + std::to_string(value));
     return CUDA_SUCCESS;
   }
   static CUresult stream_wait_value64(CUstream stream, CUdeviceptr word, cuuint64_t value, unsigned flags) {
@@ -228,7 +234,8 @@ struct FakeCalls {
       const std::lock_guard lock(state().mutex);
       RP_RETURN_FAILURE(state().memory.word(t_context, word, false, &source));
     }
-    state().streams.enqueue(stream, {.kind = Kind::kWaitValue, .from = source, .value = value}, "wait >= " + std::to_string(value));
+    state().streams.enqueue(stream, {.kind = Kind::kWaitValue, .from = source, .value = value},
+                            "wait >= " + std::to_string(value));
     return CUDA_SUCCESS;
   }
   static CUresult launch_host_func(CUstream stream, CUhostFn function, void* argument) {
@@ -261,7 +268,9 @@ struct FakeCalls {
     state().streams.enqueue_record(stream, *event);
     return CUDA_SUCCESS;
   }
-  static bool is_complete(const CUevent_st& event) { return event.cell->completed.load() >= event.cell->recorded.load(); }
+  static bool is_complete(const CUevent_st& event) {
+    return event.cell->completed.load() >= event.cell->recorded.load();
+  }
   static CUresult event_query(CUevent event) {
     RP_RETURN_FAILURE(begin_in_context("cuEventQuery"));
     return is_complete(*event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -274,7 +283,8 @@ struct FakeCalls {
   static CUresult event_elapsed_time(float* ms, CUevent begin_event, CUevent end_event) {
     RP_RETURN_FAILURE(begin_in_context("cuEventElapsedTime"));
     for (const CUevent_st* event : {begin_event, end_event}) {
-      if ((event->flags & CU_EVENT_DISABLE_TIMING) != 0 || event->cell->recorded.load() == 0) return CUDA_ERROR_INVALID_HANDLE;
+      if ((event->flags & CU_EVENT_DISABLE_TIMING) != 0 || event->cell->recorded.load() == 0)
+        return CUDA_ERROR_INVALID_HANDLE;
       if (!is_complete(*event)) return CUDA_ERROR_NOT_READY;
     }
     *ms = 1;

@@ -31,7 +31,8 @@ std::uint64_t maker_number(CUcontext context) { return static_cast<std::uint64_t
 
 void share_event_cells() {
   if (g_cells != nullptr) return;
-  void* const memory = mmap(nullptr, sizeof(SharedCells), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const memory =
+      mmap(nullptr, sizeof(SharedCells), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   RP_ASSERT(memory != MAP_FAILED);
   g_cells = static_cast<SharedCells*>(memory);
 }

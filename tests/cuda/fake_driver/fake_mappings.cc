@@ -16,8 +16,8 @@ MappedRange mapped_range(std::uintptr_t begin, std::uintptr_t end) {
     std::uint64_t offset = 0, inode = 0;
     unsigned major = 0, minor = 0;
     char permissions[5] = {};
-    const int num = std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " %4s %" SCNx64 " %x:%x %" SCNu64, &from, &to, permissions, &offset,
-                                &major, &minor, &inode);
+    const int num = std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " %4s %" SCNx64 " %x:%x %" SCNu64, &from, &to,
+                                permissions, &offset, &major, &minor, &inode);
     if (num != 7 || to <= seen) continue;
     if (from > seen || permissions[0] != 'r') break;
     if (seen == begin) {

@@ -71,7 +71,8 @@ CUresult FakeMemory::allocate_host(CUcontext context, void** memory, std::uint64
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   *memory = std::aligned_alloc(kPage, whole_pages(bytes));
   RP_ASSERT(*memory != nullptr);
-  pieces_[context].emplace(reinterpret_cast<std::uintptr_t>(*memory), Piece{.bytes = bytes, .kind = Kind::kHostAllocated});
+  pieces_[context].emplace(reinterpret_cast<std::uintptr_t>(*memory),
+                           Piece{.bytes = bytes, .kind = Kind::kHostAllocated});
   return CUDA_SUCCESS;
 }
 
@@ -108,7 +109,8 @@ CUresult FakeMemory::device_address(CUcontext context, CUdeviceptr* device, void
   return CUDA_SUCCESS;
 }
 
-CUresult FakeMemory::operand(CUcontext context, CUdeviceptr address, std::uint64_t bytes, bool is_target, void** memory) const {
+CUresult FakeMemory::operand(CUcontext context, CUdeviceptr address, std::uint64_t bytes, bool is_target,
+                             void** memory) const {
   *memory = reinterpret_cast<void*>(address & ~kAlias);
   const Piece* const piece = find(context, address & ~kAlias, bytes);
   if (piece == nullptr || (is_target && piece->is_read_only)) return CUDA_ERROR_INVALID_VALUE;

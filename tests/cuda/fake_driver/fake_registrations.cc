@@ -65,7 +65,8 @@ bool takes_its_time_alone(const Registration& registration) {
 
 void share_registrations() {
   if (g_shared != nullptr) return;
-  void* const memory = mmap(nullptr, sizeof(SharedRegistrations), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const memory =
+      mmap(nullptr, sizeof(SharedRegistrations), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   RP_ASSERT(memory != MAP_FAILED);
   g_shared = static_cast<SharedRegistrations*>(memory);
   pthread_mutexattr_t attributes;
@@ -95,7 +96,9 @@ CUresult FakeRegistrations::refusal(CUcontext context, void* memory, std::uint64
   const auto begin = reinterpret_cast<std::uintptr_t>(memory);
   const MappedRange range = mapped_range(begin, begin + bytes);
   if (range.inode == 0) return CUDA_SUCCESS;
-  return takes_its_time_alone({range.device, range.inode, range.offset, range.offset + bytes}) ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+  return takes_its_time_alone({range.device, range.inode, range.offset, range.offset + bytes})
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
 }  // namespace rp::test

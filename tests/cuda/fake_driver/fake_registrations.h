@@ -1,9 +1,9 @@
 // tests/cuda/fake_driver/fake_registrations.h
-// Refuses registrations of host memory as a driver and its kernel do without a fault of the caller's: for a while, for their length,
-// or because another process registers the same pages of a file at this moment.
+// Refuses registrations of host memory as a driver and its kernel do without a fault of the caller's: for a while, for
+// their length, or because another process registers the same pages of a file at this moment.
 //
-// For any thread. What processes register at once is known in memory that they share, if share_registrations() was called before
-// the fork.
+// For any thread. What processes register at once is known in memory that they share, if share_registrations() was
+// called before the fork.
 #pragma once
 
 #include <cuda.h>
@@ -18,9 +18,9 @@
 namespace rp::test {
 
 struct RefusalOptions {
-  int max_refusals = 0;                       // of each piece of memory, at random up to so many, in each context
-  std::uint64_t max_pin_bytes = UINT64_MAX;   // longer ones are refused
-  bool refuses_company = false;               // and a registration takes a fifth of a millisecond, to meet some
+  int max_refusals = 0;                      // of each piece of memory, at random up to so many, in each context
+  std::uint64_t max_pin_bytes = UINT64_MAX;  // longer ones are refused
+  bool refuses_company = false;              // and a registration takes a fifth of a millisecond, to meet some
 };
 
 // Makes the memory in which processes meet, unless it is there.

@@ -30,7 +30,7 @@ struct FakeDriver::State {
   };
 
   const FakeDriverOptions options;
-  std::mutex mutex;  // of what stands below, but for the streams
+  std::mutex mutex;               // of what stands below, but for the streams
   CUresult fault = CUDA_SUCCESS;  // of the GPU: every call says so
   std::map<std::string, int> calls;
   std::map<std::string, Failure> failures;

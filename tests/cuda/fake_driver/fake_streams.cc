@@ -19,7 +19,8 @@ thread_local bool t_is_in_host_function = false;
 
 bool FakeStreams::is_in_host_function() { return t_is_in_host_function; }
 
-FakeStreams::FakeStreams(unsigned seed, int max_delay_us) : max_delay_us_(max_delay_us), random_(seed), thread_([this] { run(); }) {}
+FakeStreams::FakeStreams(unsigned seed, int max_delay_us)
+    : max_delay_us_(max_delay_us), random_(seed), thread_([this] { run(); }) {}
 
 FakeStreams::~FakeStreams() { stop(); }
 

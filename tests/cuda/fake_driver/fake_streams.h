@@ -1,6 +1,6 @@
 // tests/cuda/fake_driver/fake_streams.h
-// Streams of the driver without a GPU: queues that one thread works off, a random one of those whose first operation can run at a
-// time.
+// Streams of the driver without a GPU: queues that one thread works off, a random one of those whose first operation
+// can run at a time.
 #pragma once
 
 #include <cuda.h>
@@ -58,8 +58,8 @@ class FakeStreams {
   // Records the event anew, and enqueues that as one step.
   void enqueue_record(CUstream stream, const CUevent_st& event);
   [[nodiscard]] bool is_idle(CUstream stream);
-  // Returns when all streams of the context are idle, as the driver before it gives memory back. A test whose streams never are is
-  // ended.
+  // Returns when all streams of the context are idle, as the driver before it gives memory back. A test whose streams
+  // never are is ended.
   void wait_until_idle(CUcontext context);
 
   // Nothing runs any more.

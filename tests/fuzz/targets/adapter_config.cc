@@ -15,7 +15,8 @@ const rp::ModelConfig& model() {
 bool add_weights(const rp::fuzz::InputFolder& folder) {
   std::vector<rp::TensorDeclaration> tensors;
   const rp::TrainedParts parts{.lora = {.rank = 4, .targets = "q_proj"}};
-  for (const auto& tensor : rp::adapter_tensors(model(), parts)) tensors.push_back({tensor.name, rp::DType::kFloat32, tensor.shape});
+  for (const auto& tensor : rp::adapter_tensors(model(), parts))
+    tensors.push_back({tensor.name, rp::DType::kFloat32, tensor.shape});
   rp::write_tensors(folder.directory().file(rp::kAdapterWeightsFile), tensors);
   return true;
 }

@@ -7,7 +7,8 @@ namespace {
 
 void read(rp::fuzz::InputFolder& folder, rp::ChecksumKind kind, std::string_view text) {
   (void)folder.put(text);
-  (void)rp::fuzz::expect_answer([&] { rp::fuzz::require(rp::ChecksumList::read(folder.directory().path(), kind).text() == text); });
+  (void)rp::fuzz::expect_answer(
+      [&] { rp::fuzz::require(rp::ChecksumList::read(folder.directory().path(), kind).text() == text); });
 }
 
 }  // namespace

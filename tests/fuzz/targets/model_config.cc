@@ -8,7 +8,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   (void)folder.put(rp::fuzz::text_of(data, size));
   return rp::fuzz::expect_answer([&] {
     const rp::ModelConfig config = rp::read_model_config(folder.directory().path());
-    for (const std::int64_t layer : {std::int64_t{0}, std::int64_t{1}, config.num_layers() + 1}) (void)rp::text_of_layer(config, layer);
+    for (const std::int64_t layer : {std::int64_t{0}, std::int64_t{1}, config.num_layers() + 1})
+      (void)rp::text_of_layer(config, layer);
     rp::fuzz::require(rp::num_parameters(rp::tensors_of(config)) > 0);
   });
 }

@@ -3,5 +3,6 @@
 #include "tests/fuzz/reading.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  return rp::fuzz::expect_answer([&] { (void)rp::probe_line(rp::parse_probe_line(std::string(rp::fuzz::text_of(data, size)))); });
+  return rp::fuzz::expect_answer(
+      [&] { (void)rp::probe_line(rp::parse_probe_line(std::string(rp::fuzz::text_of(data, size)))); });
 }

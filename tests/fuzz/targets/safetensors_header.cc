@@ -6,7 +6,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   return rp::fuzz::expect_answer([&] {
     std::uint64_t bytes = 0;
-    for (const auto& [name, tensor] : rp::parse_safetensors_header("file", rp::fuzz::text_of(data, size), 64)) bytes += tensor.bytes;
+    for (const auto& [name, tensor] : rp::parse_safetensors_header("file", rp::fuzz::text_of(data, size), 64))
+      bytes += tensor.bytes;
     rp::fuzz::require(bytes == 64);
   });
 }

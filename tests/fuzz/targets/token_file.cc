@@ -18,7 +18,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   return rp::fuzz::expect_answer([&] {
     const rp::TokenFile file = rp::TokenFile::open(path, 1000);
     std::uint64_t tokens = 0;
-    for (std::uint64_t i = 0; i < file.num_documents(); ++i) tokens += file.read(file.document_begin(i), file.document_end(i)).tokens.size();
+    for (std::uint64_t i = 0; i < file.num_documents(); ++i)
+      tokens += file.read(file.document_begin(i), file.document_end(i)).tokens.size();
     rp::fuzz::require(tokens == file.num_tokens());
   });
 }

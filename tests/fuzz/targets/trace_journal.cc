@@ -14,10 +14,15 @@ constexpr std::size_t kPieceBytes = sizeof(rp::TracePieceHeader) + 20 * sizeof(r
 // One record of each kind.
 std::vector<std::byte> bytes_of_journal() {
   const rp::TempDirectory directory;
-  rp::TraceJournal journal = rp::TraceJournal::create(directory.path(), {.program = "train", .device = "cpu", .num_workers = 1});
+  rp::TraceJournal journal =
+      rp::TraceJournal::create(directory.path(), {.program = "train", .device = "cpu", .num_workers = 1});
   rp::TraceTrack track(&journal, 1, 1);
   for (std::uint32_t kind = 1; kind <= static_cast<std::uint32_t>(rp::TraceKind::kRecompute); ++kind) {
-    track.add({.kind = static_cast<rp::TraceKind>(kind), .begin_ns = 1000 * kind, .end_ns = 1000 * kind + 500, .slot = 1, .numbers = {1, 1, 1, 1}});
+    track.add({.kind = static_cast<rp::TraceKind>(kind),
+               .begin_ns = 1000 * kind,
+               .end_ns = 1000 * kind + 500,
+               .slot = 1,
+               .numbers = {1, 1, 1, 1}});
   }
   std::vector<std::byte> bytes(rp::kTraceHeaderBytes + kPieceBytes);
   rp::fuzz::require(pread(journal.fd(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));

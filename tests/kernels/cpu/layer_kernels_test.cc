@@ -82,7 +82,8 @@ TEST(Kernels, EveryFp16ValueIsReadAndWrittenAsItIs) {
   }
   EXPECT_EQ(products_in_fp16(values, std::vector<float>(values.size(), 1.0F)), values);
   // NaNs become quiet and keep their other bits.
-  EXPECT_EQ(products_in_fp16({0x7c01, 0xfdff, 0x7fff}, {1, 1, 1}), (std::vector<std::uint16_t>{0x7e01, 0xffff, 0x7fff}));
+  EXPECT_EQ(products_in_fp16({0x7c01, 0xfdff, 0x7fff}, {1, 1, 1}),
+            (std::vector<std::uint16_t>{0x7e01, 0xffff, 0x7fff}));
 }
 
 TEST(Kernels, FloatsAreRoundedToFp16ToNearestWithTiesToEven) {
@@ -99,7 +100,8 @@ TEST(Kernels, FloatsAreRoundedToFp16ToNearestWithTiesToEven) {
     }
   }
   for (const float value : {65536.0F, 1e30F, 1e-30F, 1e-45F, INFINITY, -INFINITY}) floats.push_back(value);
-  const std::vector<std::uint16_t> rounded = products_in_fp16(std::vector<std::uint16_t>(floats.size(), 0x3c00), floats);
+  const std::vector<std::uint16_t> rounded =
+      products_in_fp16(std::vector<std::uint16_t>(floats.size(), 0x3c00), floats);
   for (std::size_t i = 0; i < floats.size(); ++i) ASSERT_EQ(rounded[i], c10::Half(floats[i]).x) << floats[i];
 }
 
@@ -138,7 +140,8 @@ TEST(Kernels, EveryInstructionSetGivesTheSameBitsInEveryFormat) {
     });
     const std::vector<float> with_weight(result.begin(), result.begin() + n);
     std::vector<float> frozen(count);
-    layer_kernels().rms_norm_grad(DType::kFloat32, {c.data(), a.data(), b.data(), &rstd, frozen.data(), nullptr, n}, 0, 1);
+    layer_kernels().rms_norm_grad(DType::kFloat32, {c.data(), a.data(), b.data(), &rstd, frozen.data(), nullptr, n}, 0,
+                                  1);
     EXPECT_EQ(frozen, with_weight) << "the weight's gradient left out";
   }
 }
@@ -188,12 +191,14 @@ TEST(Kernels, ZLossIsPartOfTheCrossEntropysGradient) {
     std::vector<float> gradient = logits;
     float loss = 0, log_sum = 0;
     expect_same_on_all_sets(gradient, [&](const LayerKernels& table) {
-      table.cross_entropy(DType::kFloat32, {gradient.data(), &label, &loss, columns, 0.5F, true, 0.25F, &log_sum}, 0, 1);
+      table.cross_entropy(DType::kFloat32, {gradient.data(), &label, &loss, columns, 0.5F, true, 0.25F, &log_sum}, 0,
+                          1);
     });
     EXPECT_NEAR(log_sum, std::log(total), 1e-5 * std::max(1.0, std::abs(std::log(total))));
     for (std::size_t i = 0; i < logits.size(); ++i) {
       const double one = static_cast<std::int64_t>(i) == label ? 1 : 0;
-      EXPECT_NEAR(gradient[i], 0.5 * ((1 + 2 * 0.25 * std::log(total)) * std::exp(logits[i]) / total - one), 1e-6 * std::max(1.0, std::abs(std::log(total))));
+      EXPECT_NEAR(gradient[i], 0.5 * ((1 + 2 * 0.25 * std::log(total)) * std::exp(logits[i]) / total - one),
+                  1e-6 * std::max(1.0, std::abs(std::log(total))));
     }
   }
 }
@@ -217,8 +222,11 @@ TEST(KernelsDeathTest, ACallWithADTypeThatItsLoopDoesNotTakeIsRefused) {
     EXPECT_DEATH(table->glu(DType::kFloat64, {x.data(), x.data(), y.data()}, 0, 16), kWhy) << table->name;
     EXPECT_DEATH(table->add(DType::kInt16, {x.data(), y.data()}, 0, 16), kWhy) << table->name;
     // Behind a matrix product there is no fp16.
-    EXPECT_DEATH(table->cross_entropy(DType::kFloat16, {x.data(), &label, &loss, 20, 1.0F, true}, 0, 1), kWhy) << table->name;
-    EXPECT_DEATH(table->pack(DType::kFloat16, {.from = x.data(), .stride = 4, .rows = 4, .columns = 4, .to = y.data(), .width = 4}), kWhy);
+    EXPECT_DEATH(table->cross_entropy(DType::kFloat16, {x.data(), &label, &loss, 20, 1.0F, true}, 0, 1), kWhy)
+        << table->name;
+    EXPECT_DEATH(table->pack(DType::kFloat16,
+                             {.from = x.data(), .stride = 4, .rows = 4, .columns = 4, .to = y.data(), .width = 4}),
+                 kWhy);
     EXPECT_DEATH(table->round(DType::kFloat16, x.data(), y.data(), 16), kWhy) << table->name;
     EXPECT_DEATH((void)table->dot(DType::kFloat16, x.data(), x.data(), 16), kWhy) << table->name;
   }

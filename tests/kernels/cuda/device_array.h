@@ -1,5 +1,6 @@
 // tests/kernels/cuda/device_array.h
-// Arrays where the kernels under test find them (on a GPU, or under the emulation in plain memory), and element formats.
+// Arrays where the kernels under test find them (on a GPU, or under the emulation in plain memory), and element
+// formats.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,7 +23,6 @@
 
 namespace rp::cuda {
 
-
 // Memory of bytes.
 class DeviceMemory {
  public:
@@ -42,8 +42,8 @@ class DeviceMemory {
 #ifdef RP_EMULATED_KERNELS
 inline const char* why_no_device() { return nullptr; }
 inline DeviceMemory::DeviceMemory(std::size_t bytes)
-    : bytes_(bytes), data_(static_cast<std::byte*>(::operator new(bytes, std::align_val_t{256}))) {}
-inline DeviceMemory::~DeviceMemory() { ::operator delete(data_, std::align_val_t{256}); }
+    : bytes_(bytes), data_(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{256}))) {}
+inline DeviceMemory::~DeviceMemory() { ::operator delete (data_, std::align_val_t{256}); }
 inline void DeviceMemory::write(const std::vector<std::byte>& from) { std::memcpy(data_, from.data(), from.size()); }
 inline std::vector<std::byte> DeviceMemory::read() const { return {data_, data_ + bytes_}; }
 #else
@@ -128,7 +128,8 @@ inline float half_unit(DType dtype) {
 class ElementArray {
  public:
   ElementArray(DType dtype, const std::vector<float>& values, std::size_t shift = 0)
-      : dtype_(dtype), halves_(dtype == DType::kFloat32 ? std::vector<std::uint16_t>() : halves_of(values), shift),
+      : dtype_(dtype),
+        halves_(dtype == DType::kFloat32 ? std::vector<std::uint16_t>() : halves_of(values), shift),
         floats_(dtype == DType::kFloat32 ? values : std::vector<float>(), shift) {}
   ElementArray(DType dtype, std::int64_t count, std::size_t shift = 0)
       : ElementArray(dtype, std::vector<float>(static_cast<std::size_t>(count)), shift) {}
@@ -141,7 +142,7 @@ class ElementArray {
     std::vector<float> result;
     for (const std::uint16_t bits : halves_.values()) {
       result.push_back(dtype_ == DType::kFloat16 ? static_cast<float>(std::bit_cast<_Float16>(bits))
-                                                  : std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16));
+                                                 : std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16));
     }
     return result;
   }
@@ -151,7 +152,7 @@ class ElementArray {
     std::vector<std::uint16_t> result;
     for (const float value : values) {
       result.push_back(dtype_ == DType::kFloat16 ? std::bit_cast<std::uint16_t>(static_cast<_Float16>(value))
-                                                  : bf16_bits(value));
+                                                 : bf16_bits(value));
     }
     return result;
   }
@@ -176,8 +177,8 @@ inline void expect_near(DType dtype, const std::vector<float>& actual, const std
   ASSERT_EQ(actual.size(), expected.size()) << what;
   for (std::size_t i = 0; i < actual.size(); ++i) {
     const float tolerance = units * half_unit(dtype) * (std::abs(expected[i]) + scale);
-    ASSERT_LE(std::abs(actual[i] - expected[i]), tolerance) << what << ", element " << i << ": " << actual[i] << " and not "
-                                                             << expected[i];
+    ASSERT_LE(std::abs(actual[i] - expected[i]), tolerance)
+        << what << ", element " << i << ": " << actual[i] << " and not " << expected[i];
   }
 }
 

@@ -200,8 +200,8 @@ void run_block(unsigned threads, const std::function<void()>& body) {
   warps.assign(threads / kLanes, Warp{.barrier = {.size = kLanes}});
   while (fibers.size() < threads) fibers.push_back(std::make_unique<Fiber>());
   for (unsigned i = 0; i < threads; ++i) start(*fibers[i]);
-  // Each warp runs as far as it can before the next one does, from the first or from the last one on: where a barrier is
-  // missing, some warp is far ahead of another.
+  // Each warp runs as far as it can before the next one does, from the first or from the last one on: where a barrier
+  // is missing, some warp is far ahead of another.
   const auto num_warps = static_cast<unsigned>(warps.size());
   for (bool is_done = false; !is_done;) {
     is_done = true;

@@ -2,9 +2,10 @@
 // Runs the kernels of kernels/cuda on the CPU, as plain C++: included before each of their sources (-include).
 //
 // Blocks run one after the other; the threads of a block are fibers of the calling thread, which change only at
-// __syncthreads(), shuffles and products of fragments, and a warp runs as far ahead of the others as barriers let it. Stricter than a GPU: a barrier
-// that not all threads of a block (lanes of a warp) reach ends the process. exp, log, sin and cos are as far from the nearest
-// value as CUDA's may be. What it cannot see: races within a warp, limits of registers and memory. Not thread-safe.
+// __syncthreads(), shuffles and products of fragments, and a warp runs as far ahead of the others as barriers let it.
+// Stricter than a GPU: a barrier that not all threads of a block (lanes of a warp) reach ends the process. exp, log,
+// sin and cos are as far from the nearest value as CUDA's may be. What it cannot see: races within a warp, limits of
+// registers and memory. Not thread-safe.
 #pragma once
 
 #define RP_CUDA_EMULATION 1
@@ -40,7 +41,8 @@ void wait_for_block();
 // Gives `bits` to the other lanes of the warp; the result is that of lane (own ^ step).
 std::uint64_t exchange(std::uint64_t bits, unsigned step);
 
-// What matrix.cuh has of the PTX ISA. A copy (of zeros, if `from` is null) is made when its thread waits for it, and no earlier.
+// What matrix.cuh has of the PTX ISA. A copy (of zeros, if `from` is null) is made when its thread waits for it, and no
+// earlier.
 void begin_copy(void* to, const void* from);
 void end_copy_group();
 void wait_for_copies(std::size_t num_left);
@@ -48,8 +50,8 @@ void load_matrices(std::uint32_t (&to)[4], const void* row, bool is_transposed);
 // The product of 16-bit elements in fp64, added to c and rounded once.
 void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t* b, float (*widen)(std::uint16_t));
 
-// `exact` in fp32, moved by at most `most` neighbouring values: which one depends on `argument` alone. What functions give without
-// error stays: 0, 1, infinities, NaN.
+// `exact` in fp32, moved by at most `most` neighbouring values: which one depends on `argument` alone. What functions
+// give without error stays: 0, 1, infinities, NaN.
 inline float inexact(double exact, float argument, int most) {
   auto value = static_cast<float>(exact);
   if (!std::isfinite(value) || exact == 0 || exact == 1) return value;
@@ -121,11 +123,14 @@ namespace rp::cuda {
 
 // In place of that of launch.cuh.
 template <typename GridType, typename... Parameters, typename... Arguments>
-void launch_emulated(const char* name, void (*kernel)(Parameters...), const GridType& grid, const Arguments&... arguments) {
+void launch_emulated(const char* name, void (*kernel)(Parameters...), const GridType& grid,
+                     const Arguments&... arguments) {
   if (grid.blocks <= 0 || grid.blocks_y <= 0) return;
-  if (grid.threads == 0 || grid.threads > 1024 || grid.threads % 32 != 0) emulation::fail(std::string(name) + ": threads");
+  if (grid.threads == 0 || grid.threads > 1024 || grid.threads % 32 != 0)
+    emulation::fail(std::string(name) + ": threads");
   // As many blocks at most as make a kernel go over its rows in strides.
-  emulation::grid_size = {static_cast<unsigned>(std::min<std::int64_t>(grid.blocks, 7)), static_cast<unsigned>(grid.blocks_y)};
+  emulation::grid_size = {static_cast<unsigned>(std::min<std::int64_t>(grid.blocks, 7)),
+                          static_cast<unsigned>(grid.blocks_y)};
   emulation::block_size = {grid.threads, 1};
   for (unsigned y = 0; y < emulation::grid_size.y; ++y) {
     for (unsigned x = 0; x < emulation::grid_size.x; ++x) {

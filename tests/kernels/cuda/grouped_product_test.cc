@@ -1,5 +1,5 @@
-// Products over experts against sums in fp64. Values are small whole numbers, so every sum is exact in any order, and results
-// have to have the bits of the exact ones, rounded once.
+// Products over experts against sums in fp64. Values are small whole numbers, so every sum is exact in any order, and
+// results have to have the bits of the exact ones, rounded once.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,8 @@ namespace {
 using Counts = std::vector<std::int64_t>;
 
 class GroupedProducts : public KernelTest {};
-INSTANTIATE_TEST_SUITE_P(Formats, GroupedProducts, testing::Values(DType::kBFloat16, DType::kFloat16, DType::kFloat32), name_of);
+INSTANTIATE_TEST_SUITE_P(Formats, GroupedProducts, testing::Values(DType::kBFloat16, DType::kFloat16, DType::kFloat32),
+                         name_of);
 
 std::vector<float> whole_numbers(std::int64_t count, unsigned seed) {
   std::mt19937 generator(seed);
@@ -33,14 +34,21 @@ struct Sizes {
 class Layer {
  public:
   Layer(DType dtype, const Sizes& sizes)
-      : dtype_(dtype), sizes_(sizes), x_(whole_numbers(rows() * sizes.inputs, 1)), weight_(whole_numbers(experts() * sizes.inputs * sizes.outputs, 2)),
-        grad_(whole_numbers(rows() * sizes.outputs, 3)), y_(grad_.size(), kUntouched), grad_x_(x_.size(), kUntouched), grad_weight_(weight_.size()) {
+      : dtype_(dtype),
+        sizes_(sizes),
+        x_(whole_numbers(rows() * sizes.inputs, 1)),
+        weight_(whole_numbers(experts() * sizes.inputs * sizes.outputs, 2)),
+        grad_(whole_numbers(rows() * sizes.outputs, 3)),
+        y_(grad_.size(), kUntouched),
+        grad_x_(x_.size(), kUntouched),
+        grad_weight_(weight_.size()) {
     std::int64_t row = 0;
     for (std::int64_t e = 0; e < experts(); ++e) {
       for (const std::int64_t end = row + sizes.counts[static_cast<std::size_t>(e)]; row < end; ++row) take_row(e, row);
     }
     for (auto* values : {&y_, &grad_x_, &grad_weight_}) {
-      for (float& value : *values) value = rounded(dtype_ == DType::kFloat32 || values == &grad_weight_ ? DType::kFloat32 : dtype_, value);
+      for (float& value : *values)
+        value = rounded(dtype_ == DType::kFloat32 || values == &grad_weight_ ? DType::kFloat32 : dtype_, value);
     }
   }
 
@@ -48,13 +56,20 @@ class Layer {
     const std::string what = std::to_string(rows()) + " rows, " + std::to_string(sizes_.inputs) + " to " +
                              std::to_string(sizes_.outputs) + ", shifted by " + std::to_string(shift);
     const ElementArray x(dtype_, x_, shift), weight(dtype_, weight_, shift), grad(dtype_, grad_, shift);
-    const ElementArray y(dtype_, std::vector<float>(y_.size(), kUntouched), shift), grad_x(dtype_, std::vector<float>(grad_x_.size(), kUntouched), shift);
+    const ElementArray y(dtype_, std::vector<float>(y_.size(), kUntouched), shift),
+        grad_x(dtype_, std::vector<float>(grad_x_.size(), kUntouched), shift);
     const ElementArray grad_weight(dtype_, std::vector<float>(weight_.size(), kUntouched), shift);
     const DeviceArray<float> sum(std::vector<float>(weight_.size(), 5), shift);
     const DeviceArray<std::int64_t> counts(sizes_.counts), plan(models::expert_plan_size(rows(), experts()));
     kernel_table().plan_experts({counts.data(), plan.data(), rows(), experts()}, nullptr);
-    models::GroupedProduct call = {.rows_in = x.data(), .weight = weight.data(), .result = y.data(), .plan = plan.data(),
-                                   .rows = rows(), .experts = experts(), .inputs = sizes_.inputs, .outputs = sizes_.outputs};
+    models::GroupedProduct call = {.rows_in = x.data(),
+                                   .weight = weight.data(),
+                                   .result = y.data(),
+                                   .plan = plan.data(),
+                                   .rows = rows(),
+                                   .experts = experts(),
+                                   .inputs = sizes_.inputs,
+                                   .outputs = sizes_.outputs};
     kernel_table().grouped_linear(dtype_, call, nullptr);
     EXPECT_EQ(y.values(), y_) << what;
     call.rows_in = grad.data();
@@ -109,12 +124,18 @@ class Layer {
   std::vector<float> x_, weight_, grad_, y_, grad_x_, grad_weight_;
 };
 
-// Experts without rows at the beginning, in the middle and at the end; rows around a tile's 128; widths around a pack's 8 (4), a
-// step's 32 (16) and a tile's 128.
+// Experts without rows at the beginning, in the middle and at the end; rows around a tile's 128; widths around a pack's
+// 8 (4), a step's 32 (16) and a tile's 128.
 TEST_P(GroupedProducts, AreExactForAnyCountsAndWidths) {
-  const std::vector<Sizes> all = {{{0, 3, 0, 0, 129, 1, 0}, 40, 24}, {{128, 127}, 136, 8},    {{0, 257, 0}, 8, 136},
-                                  {{5}, 128, 128},                   {{2, 1, 4}, 16, 264},    {{1, 130, 0}, 33, 7},
-                                  {{3, 0, 2}, 1, 130},               {{9, 0}, 96, 32, 12},    {{0, 0, 0}, 8, 8, 3}};
+  const std::vector<Sizes> all = {{{0, 3, 0, 0, 129, 1, 0}, 40, 24},
+                                  {{128, 127}, 136, 8},
+                                  {{0, 257, 0}, 8, 136},
+                                  {{5}, 128, 128},
+                                  {{2, 1, 4}, 16, 264},
+                                  {{1, 130, 0}, 33, 7},
+                                  {{3, 0, 2}, 1, 130},
+                                  {{9, 0}, 96, 32, 12},
+                                  {{0, 0, 0}, 8, 8, 3}};
   for (const Sizes& sizes : all) Layer(GetParam(), sizes).expect_results(0);
 }
 
@@ -131,13 +152,22 @@ TEST_P(GroupedProducts, AreExactForManyExpertsOfFewRows) {
 // Nothing on the GPU can throw: some rows get another expert's product or none, and no other memory is read or written.
 TEST_P(GroupedProducts, OfWrongCountsStayInsideTheirArrays) {
   const std::int64_t rows = 140, experts = 3, width = 8;
-  for (const Counts& wrong : {Counts{100, 100, 100}, Counts{-5, 200, 0}, Counts{INT64_MAX, INT64_MIN, INT64_MAX}, Counts{0, 0, 1}}) {
-    const ElementArray x(GetParam(), whole_numbers(rows * width, 1)), weight(GetParam(), whole_numbers(experts * width * width, 2));
+  for (const Counts& wrong :
+       {Counts{100, 100, 100}, Counts{-5, 200, 0}, Counts{INT64_MAX, INT64_MIN, INT64_MAX}, Counts{0, 0, 1}}) {
+    const ElementArray x(GetParam(), whole_numbers(rows * width, 1)),
+        weight(GetParam(), whole_numbers(experts * width * width, 2));
     const ElementArray y(GetParam(), rows * width), grad_weight(GetParam(), experts * width * width);
     const DeviceArray<std::int64_t> counts(wrong), plan(models::expert_plan_size(rows, experts));
     kernel_table().plan_experts({counts.data(), plan.data(), rows, experts}, nullptr);
-    models::GroupedProduct call = {.rows_in = x.data(), .other_rows_in = x.data(), .weight = weight.data(), .result = y.data(),
-                                   .plan = plan.data(), .rows = rows, .experts = experts, .inputs = width, .outputs = width};
+    models::GroupedProduct call = {.rows_in = x.data(),
+                                   .other_rows_in = x.data(),
+                                   .weight = weight.data(),
+                                   .result = y.data(),
+                                   .plan = plan.data(),
+                                   .rows = rows,
+                                   .experts = experts,
+                                   .inputs = width,
+                                   .outputs = width};
     kernel_table().grouped_linear(GetParam(), call, nullptr);
     kernel_table().grouped_linear_grad(GetParam(), call, nullptr);
     call.result = grad_weight.data();

@@ -18,7 +18,8 @@ namespace {
 using models::kPortableLayerKernels;
 
 class Kernels : public KernelTest {};
-INSTANTIATE_TEST_SUITE_P(Formats, Kernels, testing::Values(DType::kBFloat16, DType::kFloat16, DType::kFloat32), name_of);
+INSTANTIATE_TEST_SUITE_P(Formats, Kernels, testing::Values(DType::kBFloat16, DType::kFloat16, DType::kFloat32),
+                         name_of);
 
 class Rows : public KernelTest {};
 class RotaryTables : public KernelTest {};
@@ -26,8 +27,8 @@ class RotaryTables : public KernelTest {};
 // Around the width of a pack (4 or 8), of a warp's and a block's packs (2048), and of what a block keeps (8192).
 constexpr std::int64_t kColumns[] = {1, 3, 7, 8, 9, 64, 100, 1000, 2048, 2056, 5001, 8192, 8200, 9001};
 // Of the norm's gradient around the packs of blocks of 128, 256, 512 and 1024 threads.
-constexpr std::int64_t kColumnsOfGradients[] = {1,    3,    7,    8,    9,    64,   100,  512,  516,  1000, 1024,
-                                                1032, 2048, 2056, 4096, 4104, 5001, 8192, 8200, 9001};
+constexpr std::int64_t kColumnsOfGradients[] = {1,    3,    7,    8,    9,    64,   100,  512,  516,  1000,
+                                                1024, 1032, 2048, 2056, 4096, 4104, 5001, 8192, 8200, 9001};
 
 std::vector<std::byte> bytes_of(const std::vector<float>& values) {
   std::vector<std::byte> bytes(values.size() * sizeof(float));
@@ -55,7 +56,8 @@ TEST_P(Kernels, RmsNormAgreesWithTheCpuForAnyNumberOfColumnsAndRows) {
     for (const std::int64_t rows : {0, 1, 3, 9}) {
       const std::vector<float> x = random_values(dtype, rows * columns, 1, 3), w = random_values(dtype, columns, 2);
       std::vector<float> y(x.size()), rstd(static_cast<std::size_t>(rows));
-      kPortableLayerKernels.rms_norm(DType::kFloat32, {x.data(), w.data(), y.data(), rstd.data(), columns, 1e-5F}, 0, rows);
+      kPortableLayerKernels.rms_norm(DType::kFloat32, {x.data(), w.data(), y.data(), rstd.data(), columns, 1e-5F}, 0,
+                                     rows);
       const Norm norm = run_norm(dtype, x, w, rows);
       expect_near(dtype, norm.y, y, dtype == DType::kFloat32 ? 20 : 2.1F, 0.01F, "y of " + std::to_string(columns));
       expect_near(DType::kFloat32, norm.rstd, rstd, 20, 0, "rstd");
@@ -67,11 +69,13 @@ TEST_P(Kernels, AddRmsNormHasTheBitsOfTheSumAndOfItsNorm) {
   const DType dtype = GetParam();
   for (const std::int64_t columns : {1, 9, 64, 2056, 5001}) {
     const std::int64_t rows = 9;
-    const std::vector<float> x = random_values(dtype, rows * columns, 1), residual = random_values(dtype, rows * columns, 2, 5);
+    const std::vector<float> x = random_values(dtype, rows * columns, 1),
+                             residual = random_values(dtype, rows * columns, 2, 5);
     const std::vector<float> weight = random_values(dtype, columns, 3);
     std::vector<float> sum;
     for (std::size_t i = 0; i < x.size(); ++i) sum.push_back(rounded(dtype, x[i] + residual[i]));
-    const ElementArray a(dtype, x), b(dtype, residual), w(dtype, weight), total(dtype, rows * columns), y(dtype, rows * columns);
+    const ElementArray a(dtype, x), b(dtype, residual), w(dtype, weight), total(dtype, rows * columns),
+        y(dtype, rows * columns);
     const DeviceArray<float> rstd(rows);
     kernel_table().add_rms_norm(
         dtype, {a.data(), b.data(), w.data(), total.data(), y.data(), rstd.data(), columns, 1e-5F}, rows, nullptr);
@@ -92,8 +96,8 @@ struct NormGrad {
 };
 
 NormGrad run_norm_grad(DType dtype, const std::vector<float>& grad_y, const std::vector<float>& x,
-                       const std::vector<float>& weight, const std::vector<float>& rstd, const std::vector<float>* grad_sum,
-                       std::size_t shift = 0, NormKind kind = NormKind::kRounded) {
+                       const std::vector<float>& weight, const std::vector<float>& rstd,
+                       const std::vector<float>* grad_sum, std::size_t shift = 0, NormKind kind = NormKind::kRounded) {
   const auto columns = static_cast<std::int64_t>(weight.size()), rows = static_cast<std::int64_t>(rstd.size());
   const ElementArray g(dtype, grad_y, shift), in(dtype, x, shift), w(dtype, weight, shift);
   const ElementArray add(dtype, grad_sum == nullptr ? std::vector<float>() : *grad_sum, shift);
@@ -116,8 +120,10 @@ TEST_P(Kernels, RmsNormGradAgreesWithTheCpuAndAddsTheSumsGradient) {
       const std::int64_t count = rows * columns;
       const std::vector<float> grad_y = random_values(dtype, count, 1), x = random_values(dtype, count, 2, 3);
       const std::vector<float> weight = random_values(dtype, columns, 3), grad_sum = random_values(dtype, count, 4);
-      std::vector<float> y(x.size()), rstd(static_cast<std::size_t>(rows)), grad_x(x.size()), grad_weight(weight.size());
-      kPortableLayerKernels.rms_norm(DType::kFloat32, {x.data(), weight.data(), y.data(), rstd.data(), columns, 1e-5F}, 0, rows);
+      std::vector<float> y(x.size()), rstd(static_cast<std::size_t>(rows)), grad_x(x.size()),
+          grad_weight(weight.size());
+      kPortableLayerKernels.rms_norm(DType::kFloat32, {x.data(), weight.data(), y.data(), rstd.data(), columns, 1e-5F},
+                                     0, rows);
       kPortableLayerKernels.rms_norm_grad(
           DType::kFloat32,
           {grad_y.data(), x.data(), weight.data(), rstd.data(), grad_x.data(), grad_weight.data(), columns}, 0, rows);
@@ -144,24 +150,31 @@ TEST_P(Kernels, OtherKindsOfNormsAgreeWithTheCpu) {
   for (const NormKind kind : {NormKind::kUnrounded, NormKind::kOffset}) {
     for (const std::int64_t columns : {9, 64, 2056}) {
       const std::int64_t rows = 9;
-      const std::vector<float> x = random_values(dtype, rows * columns, 1, 3), weight = random_values(dtype, columns, 2);
+      const std::vector<float> x = random_values(dtype, rows * columns, 1, 3),
+                               weight = random_values(dtype, columns, 2);
       const std::vector<float> grad_y = random_values(dtype, rows * columns, 3);
-      std::vector<float> y(x.size()), rstd(static_cast<std::size_t>(rows)), grad_x(x.size()), grad_weight(weight.size());
-      kPortableLayerKernels.rms_norm(DType::kFloat32, {x.data(), weight.data(), y.data(), rstd.data(), columns, 1e-5F, kind}, 0, rows);
+      std::vector<float> y(x.size()), rstd(static_cast<std::size_t>(rows)), grad_x(x.size()),
+          grad_weight(weight.size());
+      kPortableLayerKernels.rms_norm(DType::kFloat32,
+                                     {x.data(), weight.data(), y.data(), rstd.data(), columns, 1e-5F, kind}, 0, rows);
       kPortableLayerKernels.rms_norm_grad(
-          DType::kFloat32, {grad_y.data(), x.data(), weight.data(), rstd.data(), grad_x.data(), grad_weight.data(), columns, kind}, 0, rows);
+          DType::kFloat32,
+          {grad_y.data(), x.data(), weight.data(), rstd.data(), grad_x.data(), grad_weight.data(), columns, kind}, 0,
+          rows);
       for (const std::size_t shift : {0, 1}) {
         const Norm norm = run_norm(dtype, x, weight, rows, shift, kind);
         expect_near(dtype, norm.y, y, is_fp32 ? 20 : 1.1F, 0.01F, "y");
         const NormGrad grad = run_norm_grad(dtype, grad_y, x, weight, rstd, nullptr, shift, kind);
         expect_near(dtype, grad.grad_x, grad_x, is_fp32 ? 50 : 1.1F, 0.1F, "grad_x");
-        expect_near(DType::kFloat32, grad.grad_weight, grad_weight, 50, std::sqrt(static_cast<float>(rows)), "grad_weight: no factor is rounded");
+        expect_near(DType::kFloat32, grad.grad_weight, grad_weight, 50, std::sqrt(static_cast<float>(rows)),
+                    "grad_weight: no factor is rounded");
       }
     }
   }
 }
 
-// The terms of the weight's gradient have a factor that is rounded; added in fp64 they leave no more than the order of a sum.
+// The terms of the weight's gradient have a factor that is rounded; added in fp64 they leave no more than the order of
+// a sum.
 TEST_P(Kernels, RmsNormGradAddsTheRowsOfAllPartialSumsToTheWeightsGradient) {
   const DType dtype = GetParam();
   struct Shape {
@@ -177,8 +190,8 @@ TEST_P(Kernels, RmsNormGradAddsTheRowsOfAllPartialSumsToTheWeightsGradient) {
     const std::vector<float> rstd = random_values(DType::kFloat32, rows, 5);
     std::vector<float> grad_x(x.size()), grad_weight(weight.size());
     kPortableLayerKernels.rms_norm_grad(
-        DType::kFloat32, {grad_y.data(), x.data(), weight.data(), rstd.data(), grad_x.data(), grad_weight.data(), columns}, 0,
-        rows);
+        DType::kFloat32,
+        {grad_y.data(), x.data(), weight.data(), rstd.data(), grad_x.data(), grad_weight.data(), columns}, 0, rows);
     std::vector<double> sums(weight.size()), sizes(weight.size());
     for (std::int64_t i = 0; i < count; ++i) {
       const auto at = static_cast<std::size_t>(i), column = static_cast<std::size_t>(i % columns);
@@ -215,7 +228,8 @@ TEST_P(Kernels, ResultsDoNotDependOnAlignment) {
     std::int64_t rows, columns;
     std::vector<std::size_t> shifts;
   };
-  for (const auto& [rows, columns, shifts] : {Case{20, 520, {1, 2, 5}}, Case{690, 24, {5}}}) {  // two rows a partial sum
+  for (const auto& [rows, columns, shifts] :
+       {Case{20, 520, {1, 2, 5}}, Case{690, 24, {5}}}) {  // two rows a partial sum
     const std::vector<float> x = random_values(dtype, rows * columns, 1), w = random_values(dtype, columns, 2);
     const std::vector<float> grad = random_values(dtype, rows * columns, 3);
     const Norm aligned = run_norm(dtype, x, w, rows);
@@ -272,17 +286,22 @@ TEST_P(Kernels, RotationAgreesWithTheCpuInBothDirectionsAndInPlace) {
     for (const std::size_t shift : {0, 3}) {
       const std::int64_t sequence = 7, rows = 2 * sequence, heads = size == 128 ? 20 : 3, half = size / 2;
       const std::vector<float> x = random_values(dtype, rows * heads * size, 1);
-      const std::vector<float> cosine = random_values(DType::kFloat32, sequence * half, 2), sine = random_values(DType::kFloat32, sequence * half, 3);
+      const std::vector<float> cosine = random_values(DType::kFloat32, sequence * half, 2),
+                               sine = random_values(DType::kFloat32, sequence * half, 3);
       const DeviceArray<float> c(cosine, shift), s(sine, shift);
       for (const bool back : {false, true}) {
         std::vector<float> expected(x.size());
-        kPortableLayerKernels.rotate(DType::kFloat32, {x.data(), expected.data(), cosine.data(), sine.data(), sequence, heads, size, back}, 0, rows);
+        kPortableLayerKernels.rotate(
+            DType::kFloat32, {x.data(), expected.data(), cosine.data(), sine.data(), sequence, heads, size, back}, 0,
+            rows);
         const ElementArray in(dtype, x, shift), out(dtype, rows * heads * size, shift);
-        kernel_table().rotate(dtype, {in.data(), out.data(), c.data(), s.data(), sequence, heads, size, back}, rows, nullptr);
+        kernel_table().rotate(dtype, {in.data(), out.data(), c.data(), s.data(), sequence, heads, size, back}, rows,
+                              nullptr);
         // The last bit of fp16 is worth 6e-8 at least; in fp32 the two products may cancel.
         const float scale = dtype == DType::kFloat32 ? 4.0F : dtype == DType::kFloat16 ? 1e-4F : 0.0F;
         expect_near(dtype, out.values(), expected, 1.1F, scale, "size " + std::to_string(size));
-        kernel_table().rotate(dtype, {in.data(), in.data(), c.data(), s.data(), sequence, heads, size, back}, rows, nullptr);
+        kernel_table().rotate(dtype, {in.data(), in.data(), c.data(), s.data(), sequence, heads, size, back}, rows,
+                              nullptr);
         EXPECT_EQ(bytes_of(in.values()), bytes_of(out.values()));
       }
     }
@@ -293,10 +312,13 @@ TEST_P(Kernels, GluAndItsGradientAgreeWithTheCpu) {
   const DType dtype = GetParam();
   const auto check = [&](Activation activation, std::int64_t count) {
     for (const std::size_t shift : {0, 1}) {
-      const std::vector<float> gate = random_values(dtype, count, 1, 4), up = random_values(dtype, count, 2), grad = random_values(dtype, count, 3);
+      const std::vector<float> gate = random_values(dtype, count, 1, 4), up = random_values(dtype, count, 2),
+                               grad = random_values(dtype, count, 3);
       std::vector<float> y(gate.size()), grad_gate(gate.size()), grad_up(gate.size());
       kPortableLayerKernels.glu(DType::kFloat32, {gate.data(), up.data(), y.data(), activation}, 0, count);
-      kPortableLayerKernels.glu_grad(DType::kFloat32, {grad.data(), gate.data(), up.data(), grad_gate.data(), grad_up.data(), activation}, 0, count);
+      kPortableLayerKernels.glu_grad(
+          DType::kFloat32, {grad.data(), gate.data(), up.data(), grad_gate.data(), grad_up.data(), activation}, 0,
+          count);
       const ElementArray g(dtype, gate, shift), u(dtype, up, shift), d(dtype, grad, shift), out(dtype, count, shift);
       kernel_table().glu(dtype, {g.data(), u.data(), out.data(), activation}, count, nullptr);
       const float units = dtype == DType::kFloat32 ? 20 : 1.1F;
@@ -362,7 +384,8 @@ TEST_P(Kernels, EmbeddingGradientAddsRowsInOrderOfPlaceToTheirIdsOnly) {
       const auto id_at = [&](std::int64_t place) { return ids[static_cast<std::size_t>(place)]; };
       std::stable_sort(places.begin(), places.end(), [&](auto a, auto b) { return id_at(a) < id_at(b); });
       for (const std::int64_t place : places) sorted.push_back(id_at(place));
-      const std::vector<float> grad = random_values(dtype, count * columns, 1), before = random_values(DType::kFloat32, vocabulary * columns, 2);
+      const std::vector<float> grad = random_values(dtype, count * columns, 1),
+                               before = random_values(DType::kFloat32, vocabulary * columns, 2);
       std::vector<float> expected(before.size());
       std::vector<bool> touched(static_cast<std::size_t>(vocabulary));
       for (std::int64_t place = 0; place < count; ++place) {
@@ -379,8 +402,11 @@ TEST_P(Kernels, EmbeddingGradientAddsRowsInOrderOfPlaceToTheirIdsOnly) {
       const ElementArray g(dtype, grad, shift);
       const DeviceArray<std::int64_t> ids_there(sorted), places_there(places);
       const DeviceArray<float> weight(before, shift);
-      kernel_table().embed_grad(dtype, {g.data(), ids_there.data(), places_there.data(), weight.data(), vocabulary, columns, padding_id}, count, nullptr);
-      EXPECT_EQ(bytes_of(weight.values()), bytes_of(expected)) << columns;  // the same sums in the same order: the same bits
+      kernel_table().embed_grad(
+          dtype, {g.data(), ids_there.data(), places_there.data(), weight.data(), vocabulary, columns, padding_id},
+          count, nullptr);
+      EXPECT_EQ(bytes_of(weight.values()), bytes_of(expected))
+          << columns;  // the same sums in the same order: the same bits
     }
   }
 }
@@ -419,7 +445,8 @@ TEST(KernelsDeathTest, ACallWithADTypeThatKernelsDoNotTakeIsRefused) {
 TEST_F(Rows, OfMoreColumnsThanAGridHasBlocksAreRefused) {
   const std::int64_t columns = std::int64_t{1} << 40;
   EXPECT_THROW(kernel_table().embed(DType::kFloat32, {.vocabulary = 1, .columns = columns}, 1, nullptr), Error);
-  EXPECT_THROW(kernel_table().rotate(DType::kBFloat16, {.sequence = 1, .heads = columns, .head_size = 64}, 1, nullptr), Error);
+  EXPECT_THROW(kernel_table().rotate(DType::kBFloat16, {.sequence = 1, .heads = columns, .head_size = 64}, 1, nullptr),
+               Error);
 }
 
 }  // namespace

@@ -25,7 +25,8 @@ struct Gate {
 };
 void CUDART_CB wait_for_gate(void* gate) {
   const auto end = steady_clock::now() + kMaxShut;
-  while (!static_cast<Gate*>(gate)->is_open.load() && steady_clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (!static_cast<Gate*>(gate)->is_open.load() && steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 cudaStream_t make_stream() {
@@ -34,8 +35,8 @@ cudaStream_t make_stream() {
   return stream;
 }
 
-// CUDA loads a kernel when it is first launched, and waits for the context's other streams before it does (gpu_first_launches has by
-// how much). A worker's warm-up rests on that being over then (docs/design/warm-up.md).
+// CUDA loads a kernel when it is first launched, and waits for the context's other streams before it does
+// (gpu_first_launches has by how much). A worker's warm-up rests on that being over then (docs/design/warm-up.md).
 TEST_F(Launch, OfALoadedKernelDoesNotWaitForAnotherStream) {
   const DeviceArray<std::int64_t> total(1);
   const cudaStream_t shut = make_stream(), open = make_stream();

@@ -16,7 +16,8 @@ using models::kIgnoredLabel;
 using models::kPortableLayerKernels;
 
 class LossKernels : public KernelTest {};
-INSTANTIATE_TEST_SUITE_P(Formats, LossKernels, testing::Values(DType::kBFloat16, DType::kFloat16, DType::kFloat32), name_of);
+INSTANTIATE_TEST_SUITE_P(Formats, LossKernels, testing::Values(DType::kBFloat16, DType::kFloat16, DType::kFloat32),
+                         name_of);
 
 struct Loss {
   std::vector<float> losses, logits;
@@ -29,14 +30,16 @@ Loss run_cross_entropy(DType dtype, const std::vector<float>& logits, const std:
   const DeviceArray<std::int64_t> l(labels);
   const DeviceArray<float> losses(rows);
   const DeviceArray<double> d(std::vector<double>{divisor});
-  kernel_table().cross_entropy(dtype, {x.data(), l.data(), losses.data(), d.data(), columns, with_gradient}, rows, nullptr);
+  kernel_table().cross_entropy(dtype, {x.data(), l.data(), losses.data(), d.data(), columns, with_gradient}, rows,
+                               nullptr);
   return {losses.values(), x.values()};
 }
 
 Loss reference(std::vector<float> logits, const std::vector<std::int64_t>& labels, float scale) {
   const auto rows = static_cast<std::int64_t>(labels.size()), columns = static_cast<std::int64_t>(logits.size()) / rows;
   std::vector<float> losses(labels.size());
-  kPortableLayerKernels.cross_entropy(DType::kFloat32, {logits.data(), labels.data(), losses.data(), columns, scale, true}, 0, rows);
+  kPortableLayerKernels.cross_entropy(DType::kFloat32,
+                                      {logits.data(), labels.data(), losses.data(), columns, scale, true}, 0, rows);
   return {losses, logits};
 }
 
@@ -47,7 +50,8 @@ TEST_P(LossKernels, CrossEntropyAgreesWithTheCpuForAnyVocabulary) {
       std::vector<std::int64_t> labels = {0, columns - 1, columns / 2};
       while (columns < 6000 && labels.size() < 20) labels.push_back(static_cast<std::int64_t>(labels.size()) % columns);
       const std::vector<float> logits = random_values(dtype, static_cast<std::int64_t>(labels.size()) * columns, 1, 6);
-      const Loss expected = reference(logits, labels, 0.25F), actual = run_cross_entropy(dtype, logits, labels, 4, true, shift);
+      const Loss expected = reference(logits, labels, 0.25F),
+                 actual = run_cross_entropy(dtype, logits, labels, 4, true, shift);
       expect_near(DType::kFloat32, actual.losses, expected.losses, 40, 1, "losses of " + std::to_string(columns));
       // At the label the probability and one are subtracted, times 0.25. The last bit of fp16 is worth 6e-8 at least.
       const float scale = dtype == DType::kFloat32 ? 0.25F : dtype == DType::kFloat16 ? 1e-4F : 1e-6F;
@@ -65,12 +69,15 @@ TEST_P(LossKernels, ZLossAgreesWithTheCpuAndLeavesOutUntrainedRows) {
   const DeviceArray<std::int64_t> l(labels);
   const DeviceArray<float> losses(rows), log_sums(rows);
   const DeviceArray<double> d(std::vector<double>{4});
-  kernel_table().cross_entropy(GetParam(), {x.data(), l.data(), losses.data(), d.data(), columns, true, 0.25F, log_sums.data()}, rows, nullptr);
+  kernel_table().cross_entropy(
+      GetParam(), {x.data(), l.data(), losses.data(), d.data(), columns, true, 0.25F, log_sums.data()}, rows, nullptr);
   std::vector<float> expected = logits, expected_losses(4), expected_sums(4, 0.0F);
   for (const std::int64_t row : {0, 1, 3}) {
     const std::int64_t first = row * columns;
-    kPortableLayerKernels.cross_entropy(DType::kFloat32, {expected.data() + first, labels.data() + row, expected_losses.data() + row, columns, 0.25F, true,
-                                                    0.25F, expected_sums.data() + row}, 0, 1);
+    kPortableLayerKernels.cross_entropy(DType::kFloat32,
+                                        {expected.data() + first, labels.data() + row, expected_losses.data() + row,
+                                         columns, 0.25F, true, 0.25F, expected_sums.data() + row},
+                                        0, 1);
   }
   std::fill_n(expected.begin() + 2 * columns, columns, 0.0F);
   expect_near(DType::kFloat32, losses.values(), expected_losses, 40, 1, "losses");
@@ -81,7 +88,8 @@ TEST_P(LossKernels, ZLossAgreesWithTheCpuAndLeavesOutUntrainedRows) {
 
 TEST_P(LossKernels, CrossEntropyWithoutGradientLeavesTheLogits) {
   const std::vector<float> logits = random_values(GetParam(), 3 * 1000, 1);
-  const Loss with = run_cross_entropy(GetParam(), logits, {1, 2, 3}, 1), without = run_cross_entropy(GetParam(), logits, {1, 2, 3}, 1, false);
+  const Loss with = run_cross_entropy(GetParam(), logits, {1, 2, 3}, 1),
+             without = run_cross_entropy(GetParam(), logits, {1, 2, 3}, 1, false);
   EXPECT_EQ(without.logits, logits);
   EXPECT_EQ(without.losses, with.losses);
 }
@@ -98,7 +106,9 @@ TEST_P(LossKernels, UntrainedAndWrongLabelsHaveNoGradientAndSayWhichTheyAre) {
   EXPECT_GT(actual.losses[5], 0);
   for (std::size_t i = 0; i < actual.logits.size(); ++i) {
     const std::size_t row = i / static_cast<std::size_t>(columns);
-    if (row >= 1 && row <= 4) { ASSERT_EQ(actual.logits[i], 0) << i; }
+    if (row >= 1 && row <= 4) {
+      ASSERT_EQ(actual.logits[i], 0) << i;
+    }
   }
   EXPECT_LT(actual.logits[5], 0);
 }
@@ -234,7 +244,8 @@ TEST_P(LossKernels, SquaresOutsideTheRangeOfFp32AreAddedAllTheSame) {
   if (GetParam() == DType::kFloat16) return;  // it has no such values
   for (const float value : {1e-30F, 1e-15F, 1e25F}) {
     const Rounded actual = run_round(GetParam(), std::vector<float>(1000, value));
-    const double expected = 1000.0 * static_cast<double>(rounded(GetParam(), value)) * static_cast<double>(rounded(GetParam(), value));
+    const double expected =
+        1000.0 * static_cast<double>(rounded(GetParam(), value)) * static_cast<double>(rounded(GetParam(), value));
     EXPECT_NEAR(actual.squares, expected, 1e-6 * expected) << value;
   }
   EXPECT_EQ(run_round(GetParam(), std::vector<float>(1000, -0.0F)).squares, 0);
@@ -252,7 +263,9 @@ TEST_P(LossKernels, SquaresAreFiniteExactlyIfAllRoundedValuesAre) {
   // The largest value of each format, and what rounds to infinity.
   const float largest = dtype == DType::kFloat16 ? 65504.0F : dtype == DType::kBFloat16 ? 0x1.fep127F : 0x1.fffffep127F;
   EXPECT_TRUE(std::isfinite(run_round(dtype, std::vector<float>(20000, largest)).squares));
-  if (dtype == DType::kFloat16) { EXPECT_FALSE(std::isfinite(run_round(dtype, {65520.0F}).squares)); }
+  if (dtype == DType::kFloat16) {
+    EXPECT_FALSE(std::isfinite(run_round(dtype, {65520.0F}).squares));
+  }
 }
 
 #ifndef RP_EMULATED_KERNELS
@@ -260,13 +273,16 @@ TEST_P(LossKernels, SquaresAreFiniteExactlyIfAllRoundedValuesAre) {
 TEST_F(Sums, ArraysOfMoreThanTwoToThe31ElementsAreDoneToTheirEnd) {
   std::size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total));
-  if (free < (std::size_t{6} << 30)) GTEST_SKIP() << "needs 6 GiB of GPU memory, and " << (free >> 20) << " MiB are free";
-  const std::int64_t rows = 20001, columns = 131073, count = rows * columns;  // 2.6e9 elements, rows that are not aligned
+  if (free < (std::size_t{6} << 30))
+    GTEST_SKIP() << "needs 6 GiB of GPU memory, and " << (free >> 20) << " MiB are free";
+  const std::int64_t rows = 20001, columns = 131073,
+                     count = rows * columns;  // 2.6e9 elements, rows that are not aligned
   const DeviceMemory logits(static_cast<std::size_t>(count) * 2);
   check(cudaMemset(logits.data(), 0, static_cast<std::size_t>(count) * 2));
   const DeviceArray<std::int64_t> labels(std::vector<std::int64_t>(static_cast<std::size_t>(rows), columns - 1));
   const DeviceArray<float> losses(rows), factor(std::vector<float>{2});
-  kernel_table().cross_entropy(DType::kBFloat16, {logits.data(), labels.data(), losses.data(), nullptr, columns, true}, rows, nullptr);
+  kernel_table().cross_entropy(DType::kBFloat16, {logits.data(), labels.data(), losses.data(), nullptr, columns, true},
+                               rows, nullptr);
   kernel_table().scale(DType::kBFloat16, {logits.data(), count, factor.data()}, nullptr);
   for (const float loss : losses.values()) ASSERT_NEAR(loss, std::log(131073.0), 1e-4);
   std::uint16_t last[2] = {};

@@ -10,7 +10,10 @@ using nlohmann::json;
 
 json tiny_gemma3_json() {
   json config = tiny_llama_json();
-  config.update({{"model_type", "gemma3_text"}, {"num_hidden_layers", 7}, {"hidden_activation", "gelu_pytorch_tanh"}, {"sliding_window", 16},
+  config.update({{"model_type", "gemma3_text"},
+                 {"num_hidden_layers", 7},
+                 {"hidden_activation", "gelu_pytorch_tanh"},
+                 {"sliding_window", 16},
                  {"query_pre_attn_scalar", 16}});
   config.erase("hidden_act");
   config.erase("rope_theta");
@@ -26,7 +29,8 @@ TEST(Gemma3, HasFourNormsAndScales) {
   EXPECT_EQ(layer.attention.scale, 0.25);
   EXPECT_EQ(layer.attention.head_norm, AttentionConfig::HeadNorm::kEachHead);
   EXPECT_EQ(layer.mlp.activation, Activation::kGeluTanh);
-  const std::vector<std::string> norms = {layer.attention_norm, layer.attention_post_norm, layer.mlp_norm, layer.mlp_post_norm};
+  const std::vector<std::string> norms = {layer.attention_norm, layer.attention_post_norm, layer.mlp_norm,
+                                          layer.mlp_post_norm};
   EXPECT_EQ(norms, (std::vector<std::string>{"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
                                              "post_feedforward_layernorm"}));
 }
@@ -47,12 +51,14 @@ TEST(Gemma3, LayersRotateByTheirType) {
   EXPECT_EQ(full.theta, 1e6);
   EXPECT_EQ(sliding.theta, 1e4);
   const json scaling = {{"rope_type", "linear"}, {"factor", 8.0}};
-  const auto [old_full, old_sliding] = ropes_with({{"rope_theta", 5e5}, {"rope_local_base_freq", 2e4}, {"rope_scaling", scaling}});
+  const auto [old_full, old_sliding] =
+      ropes_with({{"rope_theta", 5e5}, {"rope_local_base_freq", 2e4}, {"rope_scaling", scaling}});
   EXPECT_EQ(old_full, (RopeConfig{.kind = RopeConfig::Kind::kLinear, .theta = 5e5, .factor = 8}));
   EXPECT_EQ(old_sliding, (RopeConfig{.theta = 2e4})) << "scaling is that of full attention";
   json full_json = scaling;
   full_json["rope_theta"] = 5e5;
-  const auto nested = ropes_with({{"rope_parameters", {{"full_attention", full_json}, {"sliding_attention", {{"rope_theta", 2e4}}}}}});
+  const auto nested =
+      ropes_with({{"rope_parameters", {{"full_attention", full_json}, {"sliding_attention", {{"rope_theta", 2e4}}}}}});
   EXPECT_EQ(nested, std::pair(old_full, old_sliding));
 }
 
@@ -64,7 +70,9 @@ TEST(Gemma3, RotaryParametersForAllTypesAtOnceAreRefused) {
 }
 
 TEST(Gemma3, ModelsThatEmbedTextsAreRefused) {
-  expect_refusal({"use_bidirectional_attention"}, [] { (void)read_with(tiny_gemma3_json(), {{"use_bidirectional_attention", true}}); });
+  expect_refusal({"use_bidirectional_attention"}, [] {
+    (void)read_with(tiny_gemma3_json(), {{"use_bidirectional_attention", true}});
+  });
 }
 
 }  // namespace

@@ -10,7 +10,8 @@ TEST(GptOss, HasSinksBiasesExpertsAndYarn) {
   const ModelConfig config = preset_config("gpt-oss-20b");
   EXPECT_EQ(config.norm, NormKind::kUnrounded);
   const DecoderLayerConfig& layer = config.layers.at(0);
-  EXPECT_TRUE(layer.attention.has_sinks && layer.attention.qkv_bias && layer.attention.output_bias && layer.mlp.has_bias);
+  EXPECT_TRUE(layer.attention.has_sinks && layer.attention.qkv_bias && layer.attention.output_bias &&
+              layer.mlp.has_bias);
   EXPECT_EQ(layer.attention.head_norm, AttentionConfig::HeadNorm::kNone);
   EXPECT_EQ(layer.mlp.activation, Activation::kClampedSwish);
   ASSERT_TRUE(layer.mlp.experts.has_value());
@@ -34,7 +35,8 @@ TEST(GptOss, EvenLayersSlide) {
 
 TEST(GptOss, AnotherLimitOfTheActivationIsRefused) {
   nlohmann::json config = tiny_llama_json();
-  config.update({{"model_type", "gpt_oss"}, {"num_local_experts", 4}, {"num_experts_per_tok", 2}, {"sliding_window", 8}});
+  config.update(
+      {{"model_type", "gpt_oss"}, {"num_local_experts", 4}, {"num_experts_per_tok", 2}, {"sliding_window", 8}});
   EXPECT_EQ(read_with(config, {{"swiglu_limit", 7.0}}).layers.at(0).mlp.intermediate, 12);
   expect_refusal({"swiglu_limit", "must be 7"}, [&] { read_with(config, {{"swiglu_limit", 5.0}}); });
 }

@@ -8,7 +8,8 @@ namespace {
 TEST(Llama, BiasesAreThoseThatTheFileAsksFor) {
   const DecoderLayerConfig plain = read_with(tiny_llama_json(), nlohmann::json::object()).layers.at(0);
   EXPECT_FALSE(plain.attention.qkv_bias || plain.attention.output_bias || plain.mlp.has_bias);
-  const DecoderLayerConfig biased = read_with(tiny_llama_json(), {{"attention_bias", true}, {"mlp_bias", true}}).layers.at(1);
+  const DecoderLayerConfig biased =
+      read_with(tiny_llama_json(), {{"attention_bias", true}, {"mlp_bias", true}}).layers.at(1);
   EXPECT_TRUE(biased.attention.qkv_bias && biased.attention.output_bias && biased.mlp.has_bias);
 }
 

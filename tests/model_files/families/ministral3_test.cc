@@ -17,8 +17,13 @@ json tiny_ministral3_json() {
 }
 
 json yarn() {
-  return {{"rope_type", "yarn"}, {"rope_theta", 1e6}, {"factor", 16.0}, {"original_max_position_embeddings", 1024},
-          {"mscale", 1.0},       {"mscale_all_dim", 1.0}, {"llama_4_scaling_beta", 0.2}};
+  return {{"rope_type", "yarn"},
+          {"rope_theta", 1e6},
+          {"factor", 16.0},
+          {"original_max_position_embeddings", 1024},
+          {"mscale", 1.0},
+          {"mscale_all_dim", 1.0},
+          {"llama_4_scaling_beta", 0.2}};
 }
 
 ModelConfig read(const json& changes = json::object()) { return read_with(tiny_ministral3_json(), changes); }
@@ -32,7 +37,8 @@ TEST(Ministral3, HasItsClasssDefaults) {
   EXPECT_EQ(attention.num_kv_heads, 8);
   EXPECT_EQ(attention.head_dim, 128);
   EXPECT_EQ(attention.window, 0);
-  EXPECT_EQ(attention.rope, (RopeConfig{.kind = RopeConfig::Kind::kYarn, .theta = 1e6, .factor = 16, .original_positions = 16'384}));
+  EXPECT_EQ(attention.rope,
+            (RopeConfig{.kind = RopeConfig::Kind::kYarn, .theta = 1e6, .factor = 16, .original_positions = 16'384}));
   EXPECT_EQ(attention.query_growth, 0.1);
   EXPECT_EQ(attention.query_growth_positions, 16'384);
   EXPECT_EQ(read({{"sliding_window", 7}}).layers.at(1).attention.window, 7);
@@ -64,7 +70,9 @@ TEST(Ministral3, RotaryParametersThatSayNothingOfItAreRefused) {
 }
 
 TEST(Ministral3, IsReadWithinAMistral3) {
-  const ModelConfig config = read_with({{"model_type", "mistral3"}, {"text_config", tiny_ministral3_json()}, {"tie_word_embeddings", false}}, json::object());
+  const ModelConfig config =
+      read_with({{"model_type", "mistral3"}, {"text_config", tiny_ministral3_json()}, {"tie_word_embeddings", false}},
+                json::object());
   EXPECT_EQ(config.family, "ministral3");
   EXPECT_EQ(config.wrapper, "mistral3");
   EXPECT_FALSE(config.tied_head);

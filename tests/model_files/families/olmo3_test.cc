@@ -24,8 +24,9 @@ TEST(Olmo3, NormsAreBehindAttentionAndMlpAndOverAllHeads) {
 
 TEST(Olmo3, EveryFourthLayerSeesAllAndRotatesAsTheFileSays) {
   const nlohmann::json yarn = {{"rope_type", "yarn"}, {"factor", 8.0}, {"rope_theta", 1e4}, {"attention_factor", 1.2}};
-  const ModelConfig config = read_with(
-      tiny_olmo3_json(), {{"rope_parameters", {{"full_attention", yarn}, {"sliding_attention", {{"rope_type", "default"}}}}}});
+  const ModelConfig config =
+      read_with(tiny_olmo3_json(),
+                {{"rope_parameters", {{"full_attention", yarn}, {"sliding_attention", {{"rope_type", "default"}}}}}});
   for (std::size_t i = 0; i < 5; ++i) {
     const AttentionConfig& attention = config.layers[i].attention;
     EXPECT_EQ(attention.window, i == 3 ? 0 : 16) << i;

@@ -16,7 +16,8 @@ json tiny_qwen3_json() {
 
 std::vector<std::int64_t> windows_with(const json& changes) {
   std::vector<std::int64_t> windows;
-  for (const DecoderLayerConfig& layer : read_with(tiny_qwen3_json(), changes).layers) windows.push_back(layer.attention.window);
+  for (const DecoderLayerConfig& layer : read_with(tiny_qwen3_json(), changes).layers)
+    windows.push_back(layer.attention.window);
   return windows;
 }
 
@@ -50,7 +51,8 @@ TEST(Qwen3, SlidingLayersAreThoseThatTheFileNames) {
 
 TEST(Qwen3, AnImpossibleListOfLayersIsRefused) {
   json sliding = {{"use_sliding_window", true}, {"sliding_window", 32}, {"layer_types", {"sliding_attention"}}};
-  expect_refusal({"config.json", "layer_types has 1 entries", "num_hidden_layers is 2"}, [&] { windows_with(sliding); });
+  expect_refusal({"config.json", "layer_types has 1 entries", "num_hidden_layers is 2"},
+                 [&] { windows_with(sliding); });
   sliding["layer_types"] = {"sliding_attention", "linear_attention"};
   expect_refusal({"layer_types", "'linear_attention'", "'full_attention'"}, [&] { windows_with(sliding); });
   expect_refusal({"no sliding_window"}, [] { windows_with({{"use_sliding_window", true}, {"max_window_layers", 1}}); });

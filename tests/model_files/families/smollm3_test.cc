@@ -25,9 +25,13 @@ std::vector<bool> rotations_with(const json& changes) {
 
 TEST(SmolLm3, LayersThatDoNotRotateAreEveryFourthOrThoseOfTheList) {
   EXPECT_EQ(rotations_with(json::object()), (std::vector<bool>{true, true, true, false, true, true, true, false}));
-  EXPECT_EQ(rotations_with({{"no_rope_layer_interval", 3}}), (std::vector<bool>{true, true, false, true, true, false, true, true}));
-  EXPECT_EQ(rotations_with({{"no_rope_layers", {0, 1, 1, 1, 1, 1, 1, 1}}}), (std::vector<bool>{false, true, true, true, true, true, true, true}));
-  expect_refusal({"no_rope_layers has 2 entries", "num_hidden_layers is 8"}, [] { rotations_with({{"no_rope_layers", {0, 1}}}); });
+  EXPECT_EQ(rotations_with({{"no_rope_layer_interval", 3}}),
+            (std::vector<bool>{true, true, false, true, true, false, true, true}));
+  EXPECT_EQ(rotations_with({{"no_rope_layers", {0, 1, 1, 1, 1, 1, 1, 1}}}),
+            (std::vector<bool>{false, true, true, true, true, true, true, true}));
+  expect_refusal({"no_rope_layers has 2 entries", "num_hidden_layers is 8"}, [] {
+    rotations_with({{"no_rope_layers", {0, 1}}});
+  });
   expect_refusal({"no_rope_layers is '2'"}, [] { rotations_with({{"no_rope_layers", {2, 1, 1, 1, 1, 1, 1, 1}}}); });
 }
 
