@@ -13,7 +13,7 @@ namespace rp {
 
 namespace {
 
-constexpr std::int64_t kTimeoutNs = 60 * kNsPerSecond;
+constexpr std::int64_t kLaunchTimeoutNs = 60 * kNsPerSecond;
 
 // A stream that waits for a word of pinned memory. The caller writes it, or a thread that has waited long enough for
 // that: it makes no call of the driver, which may be what holds the caller up.
@@ -50,7 +50,8 @@ class ShutStream {
   // Whether the watchdog had to do it before.
   [[nodiscard]] bool let_go() {
     const bool was_late = end_watch();
-    if (!queue_.drain(kTimeoutNs)) throw Error(ExitCode::kHang, "a stream did not end its wait for a word within 60 s");
+    if (!queue_.drain(kLaunchTimeoutNs))
+      throw Error(ExitCode::kHang, "a stream did not end its wait for a word within 60 s");
     return was_late;
   }
 
@@ -76,7 +77,7 @@ class ShutStream {
 double timed_ms(const CudaContext& context, const CudaQueue& queue, const FirstLaunch& launch) {
   const std::int64_t begin = now_ns();
   launch.enqueue(queue.get());
-  const Deadline deadline = Deadline::after_ns(kTimeoutNs);
+  const Deadline deadline = Deadline::after_ns(kLaunchTimeoutNs);
   CUresult result = CUDA_SUCCESS;
   while ((result = context.driver().stream_query(queue.get())) == CUDA_ERROR_NOT_READY) {
     if (deadline.passed()) throw Error(ExitCode::kHang, launch.what + " did not end within 60 s");

@@ -11,7 +11,7 @@ namespace rp {
 
 namespace {
 
-constexpr std::int64_t kTimeoutNs = 60 * kNsPerSecond;
+constexpr std::int64_t kFunctionTimeoutNs = 60 * kNsPerSecond;
 
 // SYNC: release by the driver's thread; pairs with the acquire of the thread that measures.
 void stamp(void* place) { static_cast<std::atomic<std::int64_t>*>(place)->store(now_ns(), std::memory_order_release); }
@@ -22,7 +22,8 @@ void enqueue(const CudaContext& context, const CudaQueue& queue, CUhostFn functi
 }
 
 void drain(const CudaQueue& queue) {
-  if (!queue.drain(kTimeoutNs)) throw Error(ExitCode::kHang, "the driver did not call a host function within 60 s");
+  if (!queue.drain(kFunctionTimeoutNs))
+    throw Error(ExitCode::kHang, "the driver did not call a host function within 60 s");
 }
 
 double latency_us(const CudaContext& context, const CudaQueue& queue) {
@@ -30,7 +31,7 @@ double latency_us(const CudaContext& context, const CudaQueue& queue) {
   called_ns.store(0);
   const std::int64_t begin = now_ns();
   enqueue(context, queue, stamp, &called_ns);
-  const Deadline deadline = Deadline::after_ns(kTimeoutNs);
+  const Deadline deadline = Deadline::after_ns(kFunctionTimeoutNs);
   while (called_ns.load(std::memory_order_acquire) == 0) {
     if (deadline.passed()) throw Error(ExitCode::kHang, "the driver did not call a host function within 60 s");
     std::this_thread::yield();

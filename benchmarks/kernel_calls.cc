@@ -19,7 +19,7 @@ using Calls = std::vector<KernelCalls::Call>;
 constexpr DType kElement = DType::kBFloat16;
 constexpr std::int64_t kElementBytes = 2;
 constexpr std::uint64_t kAlignment = 256;
-constexpr std::int64_t kTimeoutNs = 60 * kNsPerSecond;
+constexpr std::int64_t kCallTimeoutNs = 60 * kNsPerSecond;
 constexpr unsigned char kPattern = 0x3c;  // of each byte: 0.0115 in bf16 and in fp32
 
 // Hands out parts of one allocation of the GPU's memory, from its begin on. Over the address 0 it finds how large the
@@ -276,7 +276,7 @@ class PinnedCopy {
 };
 
 void drain(const CudaQueue& queue) {
-  if (!queue.drain(kTimeoutNs)) throw Error(ExitCode::kHang, "the GPU did not end a kernel within 60 s");
+  if (!queue.drain(kCallTimeoutNs)) throw Error(ExitCode::kHang, "the GPU did not end a kernel within 60 s");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <new>
 #include <utility>
 
+#include "benchmarks/attached_store.h"
 #include "benchmarks/forked.h"
 #include "common/check.h"
 #include "common/median.h"
@@ -46,7 +47,7 @@ class SharedStamps {
   void* data_;
 };
 
-std::unique_ptr<Store> make_store(std::uint64_t bytes) {
+std::unique_ptr<Store> make_small_store(std::uint64_t bytes) {
   StoreSettings settings;
   settings.num_workers = kNumWorkers;
   settings.arena_limit_bytes = 2 * bytes + (16 << 20);
@@ -57,12 +58,6 @@ std::unique_ptr<Store> make_store(std::uint64_t bytes) {
   return store;
 }
 
-std::unique_ptr<Store> attach(const Store& store) {
-  std::vector<UniqueFd> descriptors;
-  for (const int fd : store.descriptors()) descriptors.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
-  return Store::attach(std::move(descriptors));
-}
-
 void stamp(void* place) { *static_cast<std::int64_t*>(place) = now_ns(); }
 
 // One of the two processes: its view of the store, its device and how it waits.
@@ -70,7 +65,7 @@ class Worker {
  public:
   Worker(const DriverOf& driver, Store& store, int number, SignalKind kind, const SignalSettings& settings)
       : settings_(settings),
-        store_(attach(store)),
+        store_(attached_view(store)),
         device_(driver(),
                 {.memory_bytes = settings.bytes + (1 << 20),
                  .signals = kind == SignalKind::kEvents ? GpuSignals::kEvents : GpuSignals::kWords},
@@ -155,7 +150,7 @@ class Worker {
 std::vector<double> measure_latencies(const DriverOf& driver, SignalKind kind, const SignalSettings& settings) {
   RP_ASSERT(settings.rounds > kWarmUp && settings.rounds <= kMaxRounds);
   const SharedStamps stamps;
-  const std::unique_ptr<Store> store = make_store(settings.bytes);
+  const std::unique_ptr<Store> store = make_small_store(settings.bytes);
   std::vector<Forked> workers;
   for (int w = 0; w < kNumWorkers; ++w) {
     workers.emplace_back([&] { Worker::run(driver, *store, w, kind, settings, stamps.get()); });

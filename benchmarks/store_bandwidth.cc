@@ -9,6 +9,7 @@
 #include <memory>
 #include <utility>
 
+#include "benchmarks/attached_store.h"
 #include "common/median.h"
 #include "common/system/clock.h"
 #include "common/system/fd.h"
@@ -37,13 +38,6 @@ std::unique_ptr<Store> make_store(const StoreBandwidthSettings& settings) {
     layers.push_back(std::move(layer));
   }
   return Store::create(store, Catalogue::lay_out(layers, 1, false));
-}
-
-// As a worker sees it: parameters read-only.
-std::unique_ptr<Store> attach(const Store& store) {
-  std::vector<UniqueFd> descriptors;
-  for (const int fd : store.descriptors()) descriptors.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
-  return Store::attach(std::move(descriptors));
 }
 
 class PinnedBuffer {
@@ -147,7 +141,7 @@ std::vector<StoreBandwidth> measure_store_bandwidth(const CudaDriver& driver, co
   const CudaContext context = CudaContext::open(driver, "");
   const std::unique_ptr<Store> store = make_store(settings);
   std::memset(store->parameters(0), 5, bytes);
-  const std::unique_ptr<Store> view = attach(*store);
+  const std::unique_ptr<Store> view = attached_view(*store);
   DeviceArena arena(context, 2 * bytes);
   PinnedMemory registered(context), none(context);
   PinnedStore pinned_store(registered, *view,

@@ -155,17 +155,17 @@ void run_on_sim(const Model& model, bool asynchronous, const Options& options) {
   const rp::TempDirectory files;
   const std::string best = files.write("best", rp::plan_text(thorough(setting.task), num_layers)).string();
   const std::string bin = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
-  const auto command = [&](const char* give_way, const std::string& plan) {
+  const auto command = [&](const char* yielding, const std::string& plan) {
     std::string text =
-        rp::cat(bin, "/rp-launch --device sim:rtx4090 --workers 8 --give-way ", give_way, " --plan ", plan, " ", bin,
-                "/train --model preset:", model.preset, " --sequence-length 2048 --max-grad-norm 0 --batch-size ",
-                model.batch, " --num-microbatches ", model.microbatches, " --rounds-per-step ", model.rounds,
-                " --max-steps ", 4 + options.num_steps);
+        rp::cat("RP_YIELD_TO_ACTIVATIONS=", yielding, " ", bin, "/rp-launch --device sim:rtx4090 --workers 8 --plan ",
+                plan, " ", bin, "/train --model preset:", model.preset,
+                " --sequence-length 2048 --max-grad-norm 0 --batch-size ", model.batch, " --num-microbatches ",
+                model.microbatches, " --rounds-per-step ", model.rounds, " --max-steps ", 4 + options.num_steps);
     if (model.lora_rank > 0) text += rp::cat(" --lora-experts --lora-rank ", model.lora_rank);
     return asynchronous ? text + " --async" : text;
   };
   std::vector<std::string> commands;
-  for (const char* give_way : {"all", "gradients", "weights", "none"}) commands.push_back(command(give_way, best));
+  for (const char* yielding : {"all", "gradients", "weights", "none"}) commands.push_back(command(yielding, best));
   const std::optional<rp::Plan> symmetric = symmetric_plan(setting.task);
   if (symmetric)
     commands.push_back(command("all", files.write("same-cuts", rp::plan_text(*symmetric, num_layers)).string()));

@@ -24,6 +24,7 @@ endfunction()
 
 rp_room(common)
 rp_room(common/system)
+rp_room(common/command_line USES common)
 rp_room(common/files USES common common/system)
 rp_room(common/checked_files USES common common/system common/files)
 rp_room(hoststore/memory USES common common/system)
@@ -43,7 +44,7 @@ rp_room(model_files USES common common/checked_files scheduler model_files/confi
 rp_room(model_files/weights USES common common/files common/checked_files model_files/config model_files)
 rp_room(planner/prediction USES common common/checked_files scheduler scheduler/simulation model_files/config model_files)
 rp_room(planner/timeline USES common common/files scheduler scheduler/simulation)
-rp_room(planner USES common common/files scheduler scheduler/bound scheduler/simulation model_files planner/prediction planner/timeline)
+rp_room(planner USES common common/command_line common/files scheduler scheduler/bound scheduler/simulation model_files planner/prediction planner/timeline)
 rp_room(worker/executor USES common common/system hoststore device)
 rp_room(worker/copies USES common common/system hoststore device)
 rp_room(worker/observers USES common hoststore hoststore/records device worker/executor)
@@ -56,9 +57,9 @@ rp_room(coordinator USES common common/system hoststore hoststore/records schedu
 rp_room(launcher/process USES common common/system hoststore hoststore/records)
 rp_room(launcher/trace USES common common/system common/files hoststore hoststore/records launcher/process)
 rp_room(launcher/machine USES common common/system common/files hoststore launcher/process)
-rp_room(launcher/doctor USES common common/system common/files model_files launcher/process launcher/machine)
+rp_room(launcher/doctor USES common common/command_line common/system common/files model_files launcher/process launcher/machine)
 rp_room(launcher/probe USES common common/system cuda launcher/machine launcher/doctor)
-rp_room(launcher USES common common/system common/files hoststore hoststore/records launcher/process launcher/trace launcher/machine
+rp_room(launcher USES common common/command_line common/system common/files hoststore hoststore/records launcher/process launcher/trace launcher/machine
         launcher/doctor)
 rp_room(models/layers LIBTORCH USES common kernels kernels/cpu model_files/config model_files)
 rp_room(models LIBTORCH USES common common/checked_files kernels model_files/config model_files model_files/weights models/layers)
@@ -69,7 +70,7 @@ rp_room(pipeline LIBTORCH USES common common/system common/files common/checked_
         scheduler/simulation optimizer device model_files model_files/weights planner/prediction worker/executor worker coordinator/updates
         coordinator/run_plans coordinator launcher/process launcher/trace models/layers models pipeline/description pipeline/torch_worker)
 rp_room(plugin LIBTORCH USES common common/system kernels kernels/cuda cuda models/layers models pipeline/description pipeline/torch_worker)
-rp_room(train/settings USES common common/files)
+rp_room(train/settings USES common common/command_line common/files)
 rp_room(train/data USES common common/files common/checked_files)
 rp_room(train/output USES common common/system common/files)
 rp_room(train/run USES common common/files common/checked_files scheduler model_files/config model_files model_files/weights

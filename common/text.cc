@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <iomanip>
 #include <numeric>
 
 namespace rp {
@@ -21,6 +22,12 @@ std::string bytes_text(std::uint64_t bytes) {
   const int decimals = unit == 0 || value >= 100 ? 0 : value >= 10 ? 1 : 2;
   std::snprintf(text.data(), text.size(), "%.*f %s", decimals, value, kUnits[unit]);
   return text.data();
+}
+
+std::string decimal(double value, int places) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(places) << value;
+  return out.str();
 }
 
 std::optional<std::uint64_t> bytes_of(const std::string& text) {

@@ -22,6 +22,11 @@ std::string cat(const Pieces&... pieces) {
 // "1.50 GiB", "12 bytes": three significant digits, binary units.
 std::string bytes_text(std::uint64_t bytes);
 
+inline constexpr double kGiB = 1073741824;  // bytes
+
+// "12.50" for 12.5 and 2 places.
+std::string decimal(double value, int places);
+
 // "768G", "1.5T", "64GiB", "512M": powers of 1024. Nothing for what is no size.
 std::optional<std::uint64_t> bytes_of(const std::string& text);
 

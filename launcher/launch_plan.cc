@@ -81,7 +81,7 @@ PlannedProcess planned_worker(const LaunchOptions& options, const Variables& sha
       .name = cat("worker ", worker), .board_index = 1 + worker, .variables = shared, .cpus = {}, .gpu = {}};
   process.variables.emplace_back(kRoleVariable, "worker");
   process.variables.emplace_back(kWorkerVariable, std::to_string(worker));
-  const std::string threads = std::to_string(options.settings.threads_per_worker.value_or(1));
+  const std::string threads = std::to_string(*options.settings.completed({}).threads_per_worker);
   process.variables.emplace_back("OMP_NUM_THREADS", threads);
   process.variables.emplace_back("MKL_NUM_THREADS", threads);
   return process;
@@ -130,7 +130,7 @@ LaunchPlan make_launch_plan(const LaunchOptions& options, const LocalMachine& ma
     coordinator.variables.emplace_back(kGpuBytesVariable, std::to_string(least_memory(gpus)));
   }
   plan.processes.push_back(std::move(coordinator));
-  const std::string signals = options.settings.signals.value_or(kDefaultSignals);
+  const std::string signals = *options.settings.completed({}).signals;
   for (int w = 0; w < num_workers; ++w) {
     plan.processes.push_back(planned_worker(options, shared, w));
     if (!gpus.empty()) {

@@ -62,18 +62,8 @@ std::size_t command_start(const std::vector<std::string>& arguments) {
 }
 
 cxxopts::Options make_parser() {
-  cxxopts::Options parser("rp-launch", "Runs a RoundPipe program: one coordinator and its workers.");
-  parser.custom_help("[options] program [arguments]").set_width(110);
-  for (const OptionSpec& spec : launch_option_specs()) {
-    const std::string names = spec.letter[0] == '\0' ? spec.name : cat(spec.letter, ",", spec.name);
-    const std::string help = spec.variable[0] == '\0' ? spec.help : cat(spec.help, " [", spec.variable, "]");
-    if (spec.argument[0] == '\0') {
-      parser.add_options()(names, help);
-    } else {
-      parser.add_options()(names, help, cxxopts::value<std::string>(), spec.argument);
-    }
-  }
-  return parser;
+  return option_parser("rp-launch", "Runs a RoundPipe program: one coordinator and its workers.",
+                       "[options] program [arguments]", launch_option_specs());
 }
 
 cxxopts::ParseResult parse_words(const std::vector<std::string>& arguments, std::size_t end) {
@@ -108,6 +98,11 @@ class AskedSettings {
     if (const auto text = environment_value(variable)) return Asked{variable, *text, false};
     return std::nullopt;
   }
+  [[nodiscard]] std::optional<Asked> value(const RuntimeSetting& setting) const {
+    if (*setting.option != '\0') return value(setting.option);
+    const auto text = environment_value(setting.variable);
+    return text ? std::optional(Asked{setting.variable, *text, false}) : std::nullopt;
+  }
 
  private:
   const cxxopts::ParseResult& words_;
@@ -122,7 +117,6 @@ void read_device(const AskedSettings& asked, LaunchOptions& options) {
     options.workers =
         parse_count(workers->name, workers->value, 1, kMaxWorkers, "; for more cores raise --threads-per-worker");
   }
-  if (device) options.settings.device = parse_device(device->name, device->value);
   if (gpus && device && options.settings.device != "cuda" && device->by_option >= gpus->by_option) {
     if (device->by_option == gpus->by_option) {
       throw Error(ExitCode::kUsage, cat(gpus->name, " and ", device->name, " ", device->value,
@@ -148,33 +142,10 @@ void read_device(const AskedSettings& asked, LaunchOptions& options) {
 }
 
 void read_settings(const AskedSettings& asked, LaunchOptions& options) {
+  for (const RuntimeSetting& setting : runtime_settings()) {
+    if (const auto a = asked.value(setting)) read_setting(options.settings, setting, a->name, a->value);
+  }
   read_device(asked, options);
-  if (const auto a = asked.value("threads-per-worker")) {
-    options.settings.threads_per_worker = parse_count(a->name, a->value, 1, kMaxThreadsPerWorker);
-  }
-  if (const auto a = asked.value("wait-timeout")) {
-    options.settings.wait_timeout_seconds = parse_count(a->name, a->value, 1, kMaxWaitTimeoutSeconds);
-  }
-  if (const auto a = asked.value("attach-timeout")) {
-    options.settings.attach_timeout_seconds = parse_count(a->name, a->value, 1, kMaxWaitTimeoutSeconds);
-  }
-  if (const auto a = asked.value("store")) options.settings.store = parse_store(a->name, a->value);
-  if (const auto a = asked.value("params-on")) options.settings.params_on = parse_directory(a->name, a->value);
-  if (const auto a = asked.value("plan")) options.settings.plan = parse_plan(a->name, a->value);
-  if (const auto a = asked.value("prefetch")) options.settings.prefetch = parse_switch(a->name, a->value);
-  if (const auto a = asked.value("warm-up")) options.settings.warm_up = parse_switch(a->name, a->value);
-  if (const auto a = asked.value("give-way")) options.settings.give_way = parse_give_way(a->name, a->value);
-  if (const auto a = asked.value("signals")) options.settings.signals = parse_signals(a->name, a->value);
-  if (const auto a = asked.value("gpu-memory")) options.settings.gpu_memory = parse_memory(a->name, a->value);
-  if (const auto a = asked.value("allow-nondeterminism")) {
-    options.settings.allow_nondeterminism = parse_switch(a->name, a->value);
-  }
-  if (const auto a = asked.value("fp16-accumulation"))
-    options.settings.fp16_accumulation = parse_switch(a->name, a->value);
-  if (const auto a = asked.value("check-consistency"))
-    options.settings.check_consistency = parse_switch(a->name, a->value);
-  if (const auto a = asked.value("trace")) options.settings.trace = parse_file(a->name, a->value);
-  if (const auto a = asked.value("gpu-profile")) options.settings.gpu_profile = parse_gpu_profile(a->name, a->value);
   if (const auto a = asked.value("bind")) options.bind = parse_choice(a->name, a->value, {"numa", "none"});
   if (const auto a = asked.value("tag-output")) options.tag_output = parse_switch(a->name, a->value);
   if (const auto a = asked.value("log-dir")) options.log_dir = a->value;
@@ -187,45 +158,66 @@ void read_settings(const AskedSettings& asked, LaunchOptions& options) {
 }  // namespace
 
 const std::vector<OptionSpec>& launch_option_specs() {
-  static const std::vector<OptionSpec> specs = {
-      {"n", "workers", "N", "RP_WORKERS", "Worker processes (default: the cores that may be used, or the GPUs)"},
-      {"", "device", "cpu|cuda|sim:NAME", "RP_DEVICE", "Device of the workers (default: cpu)"},
-      {"", "gpus", "N|LIST|all", "RP_GPUS",
-       "Use N GPUs, or those of a list such as 0,2,5 or of UUIDs: one worker for each entry"},
-      {"", "signals", "memops|events", "RP_SIGNALS",
-       "How the GPUs of different workers wait for each other (default: memops)"},
-      {"", "gpu-memory", "SIZE", "RP_GPU_MEMORY",
-       "How much of a GPU's memory a worker takes, as 24G (default: what is free)"},
-      {"", "allow-nondeterminism", "", "RP_ALLOW_NONDETERMINISM",
-       "Let GPUs use kernels whose sums have no fixed order"},
-      {"", "fp16-accumulation", "", "RP_FP16_ACCUMULATION",
-       "Let GPUs add up products of fp16 matrices in fp16: faster, less exact"},
-      {"", "threads-per-worker", "K", "RP_THREADS_PER_WORKER", "CPU threads of each worker (default: 1)"},
-      {"", "store", "shm|memfd", "RP_STORE", "Memory behind the host store (default: shm where it is large enough)"},
-      {"", "params-on", "DIR", "RP_PARAMS_ON",
-       "Keep weights, gradients and optimizer state in files in DIR (default: memory)"},
-      {"", "plan", "auto|FILE", "RP_PLAN", "How layers are cut into stages (default: auto)"},
-      {"", "prefetch", "0|1", "RP_PREFETCH", "Upload the next stage while one computes (default: 1)"},
-      {"", "warm-up", "0|1", "RP_WARM_UP",
-       "Run each kind of layer once before the first step (default: 1 on GPUs, else 0)"},
-      {"", "give-way", "all|weights|gradients|none", "RP_GIVE_WAY",
-       "Which bulk copies let inputs and outputs pass on a GPU's link (default: all)"},
-      {"", "wait-timeout", "SECONDS", "RP_WAIT_TIMEOUT", "Fail when nothing computes for so long (default: 600)"},
-      {"", "attach-timeout", "SECONDS", "RP_ATTACH_TIMEOUT",
-       "Fail when a worker has not started after so long (default: 120)"},
-      {"", "check-consistency", "", "RP_CHECK_CONSISTENCY",
-       "Verify every upload and gradient by version and checksum (slow; finds errors of the runtime)"},
-      {"", "trace", "FILE", "RP_TRACE",
-       "Write what every process did and when to FILE, for Perfetto and chrome://tracing"},
-      {"", "gpu-profile", "NAME|FILE", "RP_GPU_PROFILE",
-       "Predict with this profile what a step takes (train prints it in the end)"},
-      {"", "bind", "numa|none", "RP_BIND", "Bind workers to cores (default: numa where there are several nodes)"},
-      {"", "tag-output", "", "RP_TAG_OUTPUT", "Prefix each line of output with the name of its process"},
-      {"", "log-dir", "DIR", "RP_LOG_DIR", "Append each process's output to DIR/NAME.out and DIR/NAME.err instead"},
-      {"", "dry-run", "", "RP_DRY_RUN", "Print what would be started, then exit"},
-      {"h", "help", "", "", "Print this text"},
-      {"", "version", "", "", "Print the version"},
-  };
+  static const std::vector<OptionSpec> specs = [] {
+    std::vector<OptionSpec> list = {
+        {.letter = "n",
+         .name = "workers",
+         .argument = "N",
+         .variable = "RP_WORKERS",
+         .default_text = "the usable cores, or the GPUs",
+         .concerns = "rp-launch",
+         .help = "Worker processes, 1 to 64",
+         .details =
+             "Worker processes, 1 to 64. Usable cores: by affinity mask and cgroup quota (rounded up), at most 64"},
+        {.name = "gpus",
+         .argument = "N|LIST|all",
+         .variable = "RP_GPUS",
+         .concerns = "rp-launch",
+         .help = "Use N GPUs, or those of a list such as 0,2,5 or of UUIDs: one worker for each entry",
+         .details =
+             "Device `cuda` with one worker for each GPU of the list: see [GPUs](#gpus). An option `--device cpu` "
+             "wins over the variable"},
+    };
+    for (const RuntimeSetting& setting : runtime_settings()) {
+      if (*setting.option == '\0') continue;
+      list.push_back({.name = setting.option,
+                      .argument = setting.argument,
+                      .variable = setting.variable,
+                      .default_text = setting.shown_default(),
+                      .concerns = setting.concerns,
+                      .help = setting.help,
+                      .details = setting.details});
+    }
+    const std::vector<OptionSpec> more = {
+        {.name = "bind",
+         .argument = "numa|none",
+         .variable = "RP_BIND",
+         .default_text = "numa where there are several nodes",
+         .concerns = "rp-launch",
+         .help = "Spread the workers over the NUMA nodes, each bound to its share of the cores"},
+        {.name = "tag-output",
+         .variable = "RP_TAG_OUTPUT",
+         .default_text = "0",
+         .concerns = "rp-launch",
+         .help = "Prefix each line of output with the name of its process",
+         .details = "Prefix each line of output with `[coordinator] `, `[worker 0] `"},
+        {.name = "log-dir",
+         .argument = "DIR",
+         .variable = "RP_LOG_DIR",
+         .concerns = "rp-launch",
+         .help = "Append each process's output to DIR/NAME.out and DIR/NAME.err instead",
+         .details = "Append output to `DIR/coordinator.out`, `.err`, `DIR/worker-0.out` ... instead"},
+        {.name = "dry-run",
+         .variable = "RP_DRY_RUN",
+         .default_text = "0",
+         .concerns = "rp-launch",
+         .help = "Print what would be started, then exit"},
+        {.letter = "h", .name = "help", .help = "Print this text"},
+        {.name = "version", .help = "Print the version"},
+    };
+    list.insert(list.end(), more.begin(), more.end());
+    return list;
+  }();
   return specs;
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/option_spec.h"
+#include "common/command_line/option_spec.h"
 #include "launcher/machine/gpu_list.h"
 #include "launcher/process/runtime_settings.h"
 

@@ -73,13 +73,13 @@ std::uint64_t Runtime::fingerprint_of_all() const {
 }
 
 EmulatedRun* Runtime::emulated_run() {
-  if (!EmulatedRun::is_for(settings_.device)) return nullptr;
+  if (!EmulatedRun::is_for(*settings_.device)) return nullptr;
   if (!emulated_run_) {
     std::vector<const Model*> models;
     for (const Pipeline::Impl* pipeline : pipelines_) models.push_back(&pipeline->model());
-    emulated_run_ = std::make_unique<EmulatedRun>(settings_.device, models, num_workers_);
-    if (settings_.check_consistency) {
-      throw Error(ExitCode::kUsage, cat("--check-consistency looks at data, and --device ", settings_.device,
+    emulated_run_ = std::make_unique<EmulatedRun>(*settings_.device, models, num_workers_);
+    if (*settings_.check_consistency) {
+      throw Error(ExitCode::kUsage, cat("--check-consistency looks at data, and --device ", *settings_.device,
                                         " has none; leave one out"));
     }
   }
@@ -98,9 +98,9 @@ void Runtime::check_presets() const {
 }
 
 void Runtime::refuse_on_sim(const char* what) const {
-  if (!EmulatedRun::is_for(settings_.device)) return;
+  if (!EmulatedRun::is_for(*settings_.device)) return;
   throw Error(ExitCode::kUsage,
-              cat(what, ": a run on --device ", settings_.device, " has no weights; leave it out there"));
+              cat(what, ": a run on --device ", *settings_.device, " has no weights; leave it out there"));
 }
 
 void Runtime::report_sim_run() {
@@ -119,18 +119,18 @@ StepTimes Runtime::step_times(int pipeline) {
 
 void Runtime::create_store(const std::function<void(const LoadProgress&)>& tell) {
   StoreSettings settings;
-  settings.backing = settings_.store;
-  settings.params_on = settings_.params_on;
+  settings.backing = settings_.store.value_or("");
+  settings.params_on = settings_.params_on.value_or("");
   settings.num_workers = static_cast<std::uint32_t>(num_workers_);
-  settings.stage_buffers = settings_.prefetch ? kStageBuffers : 1;
-  settings.threads_per_worker = static_cast<std::uint32_t>(settings_.threads_per_worker);
+  settings.stage_buffers = *settings_.prefetch ? kStageBuffers : 1;
+  settings.threads_per_worker = static_cast<std::uint32_t>(*settings_.threads_per_worker);
   settings.fingerprint = fingerprint_of_all();
   settings.build_id = build_id();
   settings.arena_limit_bytes = available_memory();
-  settings.wait_timeout_ns = settings_.wait_timeout_seconds * kNsPerSecond;
-  settings.weights_yield = settings_.give_way == "all" || settings_.give_way == "weights";
-  settings.gradients_yield = settings_.give_way == "all" || settings_.give_way == "gradients";
-  settings.check_consistency = settings_.check_consistency;
+  settings.wait_timeout_ns = *settings_.wait_timeout_seconds * kNsPerSecond;
+  settings.weights_yield = settings_.yield_to_activations == "all" || settings_.yield_to_activations == "weights";
+  settings.gradients_yield = settings_.yield_to_activations == "all" || settings_.yield_to_activations == "gradients";
+  settings.check_consistency = *settings_.check_consistency;
   if (const EmulatedRun* run = emulated_run()) {
     settings.is_sparse = true;
     settings.emulated_memory_bytes = run->machine().host_memory_bytes;
@@ -147,10 +147,10 @@ void Runtime::create_store(const std::function<void(const LoadProgress&)>& tell)
   for (int i = 0; i < static_cast<int>(pipelines_.size()); ++i)
     warn_of_plan(i, plan_settings(i));  // wrong ones before any worker starts
   write_weights(catalogue, tell);
-  if (settings_.store.empty() && store_->backing() == Backing::kMemfd && !settings.is_sparse &&
+  if (!settings_.store && store_->backing() == Backing::kMemfd && !settings.is_sparse &&
       !store_->placement().has_huge_pages) {
     const StoreBytes needed = Store::needed(settings, catalogue);
-    const std::uint64_t in_memory = settings_.params_on.empty() ? needed.total() : needed.control;
+    const std::uint64_t in_memory = !settings_.params_on ? needed.total() : needed.control;
     std::fprintf(stderr, "roundpipe: /dev/shm is too small for the host store (%s): using memfd instead\n",
                  bytes_text(in_memory).c_str());
   }
@@ -210,10 +210,10 @@ PlanSettings Runtime::plan_settings(int pipeline) const {
     settings.by_hand = parse_plan(description.options().plan, num_layers);
   } else if (settings_.plan != "auto") {
     if (pipelines_.size() > 1) {
-      throw Error(ExitCode::kUsage, cat("--plan ", settings_.plan, ": the session has ", pipelines_.size(),
+      throw Error(ExitCode::kUsage, cat("--plan ", *settings_.plan, ": the session has ", pipelines_.size(),
                                         " pipelines, and a file gives the plan of one; leave it out"));
     }
-    settings.by_hand = read_plan_file(settings_.plan, num_layers);
+    settings.by_hand = read_plan_file(*settings_.plan, num_layers);
   }
   for (const LayerSpec& layer : description.model().layers()) settings.forward_costs.push_back(layer.forward_cost);
   return settings;
@@ -221,7 +221,7 @@ PlanSettings Runtime::plan_settings(int pipeline) const {
 
 // Activations come on top, and nobody knows them yet.
 void Runtime::warn_of_plan(int pipeline, const PlanSettings& settings) const {
-  const std::uint64_t limit = bytes_of(settings_.gpu_memory).value_or(settings_.gpu_bytes);
+  const std::uint64_t limit = bytes_of(settings_.gpu_memory.value_or("")).value_or(gpu_.bytes);
   if (!settings.by_hand || !is_on_gpus() || limit == 0) return;
   const LayerMemories memories(store_->catalogue(), pipeline);
   const auto text = too_large_text(memories.costs(), *settings.by_hand, limit, settings.recompute);
@@ -292,7 +292,7 @@ void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> boa
   if (const EmulatedRun* run = emulated_run()) return run->serve(store, worker, board, trace);
   if (settings_.device != "cpu") {
     const std::unique_ptr<PluginDevice> device =
-        load_device_plugin(settings_.device).make(plugin_settings(store, worker));
+        load_device_plugin(*settings_.device).make(plugin_settings(store, worker));
     const ProcessEnd leave{device->device(), end};
     return serve_on(device->device(), device->torch_device(), device->profiler(), store, worker, board, trace);
   }
@@ -309,13 +309,13 @@ void Runtime::serve(Store& store, int worker, std::optional<FaultBoardEntry> boa
 PluginSettings Runtime::plugin_settings(Store& store, int worker) const {
   std::uint64_t host_bytes = 0;
   for (const Store::Region& region : store.regions()) host_bytes += region.bytes;
-  return {.gpu = settings_.gpu,
-          .memory_bytes = bytes_of(settings_.gpu_memory).value_or(0),
-          .num_sharers = settings_.gpu_sharers,
+  return {.gpu = gpu_.uuid,
+          .memory_bytes = bytes_of(settings_.gpu_memory.value_or("")).value_or(0),
+          .num_sharers = gpu_.num_sharers,
           .host_bytes = host_bytes,
-          .signals = settings_.signals,
-          .allows_nondeterminism = settings_.allow_nondeterminism,
-          .fp16_accumulation = settings_.fp16_accumulation,
+          .signals = *settings_.signals,
+          .allows_nondeterminism = *settings_.allow_nondeterminism,
+          .fp16_accumulation = *settings_.fp16_accumulation,
           .warn = [worker](const std::string& text) {
             std::fprintf(stderr, "roundpipe: worker %d: %s\n", worker, text.c_str());
           }};

@@ -15,7 +15,7 @@
 #include "coordinator/schedule_report.h"
 #include "hoststore/records/fault_board.h"
 #include "hoststore/store.h"
-#include "pipeline/effective_settings.h"
+#include "launcher/process/process_role.h"
 #include "pipeline/emulated_run.h"
 #include "pipeline/torch_worker/device_plugin.h"
 #include "roundpipe/pipeline.h"
@@ -29,7 +29,9 @@ enum class ServeEnd { kProcessGoesOn, kEndOfProcess };
 
 class Runtime {
  public:
-  Runtime(const EffectiveSettings& settings, int num_workers) : settings_(settings), num_workers_(num_workers) {}
+  // `settings`: as they hold for the run (RuntimeSettings::completed()). They must outlive the Runtime.
+  Runtime(const RuntimeSettings& settings, AssignedGpu gpu, int num_workers)
+      : settings_(settings), gpu_(std::move(gpu)), num_workers_(num_workers) {}
 
   // Returns the pipeline's number. It must outlive the run.
   int add(Pipeline::Impl* pipeline);
@@ -70,7 +72,7 @@ class Runtime {
     return buffer_names_[static_cast<std::size_t>(pipeline)];
   }
   // Whether weights, gradients and optimizer state are files.
-  [[nodiscard]] bool is_in_files() const { return !settings_.params_on.empty(); }
+  [[nodiscard]] bool is_in_files() const { return settings_.params_on.has_value(); }
   [[nodiscard]] Store& store() { return *store_; }
   [[nodiscard]] const Store* store_if_created() const { return store_.get(); }
   // As the options say, else what is faster on the device.
@@ -82,7 +84,7 @@ class Runtime {
   void check_presets() const;
   void write_weights(const Catalogue& catalogue, const std::function<void(const LoadProgress&)>& tell);
   [[nodiscard]] std::uint64_t fingerprint_of_all() const;
-  [[nodiscard]] bool is_on_gpus() const { return settings_.device != "cpu" && !EmulatedRun::is_for(settings_.device); }
+  [[nodiscard]] bool is_on_gpus() const { return settings_.device != "cpu" && !EmulatedRun::is_for(*settings_.device); }
   [[nodiscard]] std::uint64_t max_stage_bytes() const;
   void warn_of_plan(int pipeline, const PlanSettings& settings) const;
   [[nodiscard]] PlanSettings plan_settings(int pipeline) const;
@@ -90,7 +92,8 @@ class Runtime {
                 std::optional<FaultBoardEntry> board, TraceJournal* trace) const;
   [[nodiscard]] PluginSettings plugin_settings(Store& store, int worker) const;
 
-  const EffectiveSettings& settings_;
+  const RuntimeSettings& settings_;
+  const AssignedGpu gpu_;
   const int num_workers_;
   std::vector<Pipeline::Impl*> pipelines_;
   std::unique_ptr<EmulatedRun> emulated_run_;  // once it is needed

@@ -77,24 +77,11 @@ void record_for_launcher() {
   }
 }
 
-// One setting: the program's option, else the launcher's or the variable, else the default.
-template <typename T>
-void choose(T& effective, const std::optional<T>& option, const std::optional<T>& setting) {
-  if (setting) effective = *setting;
-  if (option) effective = *option;
-}
-
 // The role, with whatever is wrong about it told as any other error.
 ProcessRole find_role(const char* program) {
   g_pid = getpid();
   install_terminate_handler(program, record_for_launcher);
   return ProcessRole::from_environment();
-}
-
-void check_seconds(const char* name, int seconds) {
-  if (seconds >= 1 && seconds <= kMaxWaitTimeoutSeconds) return;
-  throw Error(ExitCode::kUsage,
-              cat("SessionOptions::", name, " is ", seconds, ", but must be from 1 to ", kMaxWaitTimeoutSeconds));
 }
 
 // As ps and top show this process: "train:worker3", "train:coord". The kernel keeps 15 characters.
@@ -118,46 +105,14 @@ void name_process(const char* program, const ProcessRole& role) {
 Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
     : role_(find_role(argc > 0 ? argv[0] : nullptr)), num_exceptions_(std::uncaught_exceptions()) {
   name_process(argc > 0 ? argv[0] : nullptr, role_);
-  const RuntimeSettings& settings = role_.settings;
-  choose(settings_.device, options.device, settings.device);
-  choose(settings_.store, options.store, settings.store);
-  choose(settings_.params_on, options.params_on, settings.params_on);
-  choose(settings_.plan, options.plan, settings.plan);
-  choose(settings_.prefetch, options.prefetch, settings.prefetch);
-  settings_.warm_up = options.warm_up ? options.warm_up : settings.warm_up;
-  choose(settings_.give_way, options.give_way, settings.give_way);
-  choose(settings_.signals, options.signals, settings.signals);
-  choose(settings_.gpu_memory, options.gpu_memory, settings.gpu_memory);
-  choose(settings_.allow_nondeterminism, options.allow_nondeterminism, settings.allow_nondeterminism);
-  choose(settings_.fp16_accumulation, options.fp16_accumulation, settings.fp16_accumulation);
-  settings_.gpu = role_.gpu;
-  settings_.gpu_sharers = role_.gpu_sharers;
-  settings_.gpu_bytes = role_.gpu_bytes;
-  choose(settings_.threads_per_worker, options.threads_per_worker, settings.threads_per_worker);
-  choose(settings_.wait_timeout_seconds, options.wait_timeout_seconds, settings.wait_timeout_seconds);
-  choose(settings_.attach_timeout_seconds, options.attach_timeout_seconds, settings.attach_timeout_seconds);
-  choose(settings_.check_consistency, options.check_consistency, settings.check_consistency);
-  settings_.device = parse_device("SessionOptions::device", settings_.device);
-  role_.check_device(settings_.device);
-  settings_.signals = parse_signals("SessionOptions::signals", settings_.signals);
-  if (!settings_.gpu_memory.empty())
-    settings_.gpu_memory = parse_memory("SessionOptions::gpu_memory", settings_.gpu_memory);
+  settings_ = role_.settings.completed(options);
+  role_.check_device(*settings_.device);
   // Before this process's first call of LibTorch that asks for a GPU.
-  if (settings_.device == "cuda" && role_.role != Role::kCoordinator) (void)load_device_plugin(settings_.device);
-  settings_.give_way = parse_give_way("SessionOptions::give_way", settings_.give_way);
-  if (settings_.threads_per_worker < 1) {
-    throw Error(ExitCode::kUsage, cat("SessionOptions::threads_per_worker is ", settings_.threads_per_worker,
-                                      ", but must be at least 1"));
+  if (settings_.device == "cuda" && role_.role != Role::kCoordinator) (void)load_device_plugin(*settings_.device);
+  if (is_coordinator()) {
+    if (settings_.gpu_profile) (void)rp::gpu_profile(*settings_.gpu_profile);  // reports a wrong one now
+    if (settings_.trace) open_trace(argc > 0 ? argv[0] : nullptr);
   }
-  check_seconds("wait_timeout_seconds", settings_.wait_timeout_seconds);
-  check_seconds("attach_timeout_seconds", settings_.attach_timeout_seconds);
-  if (!settings_.store.empty()) settings_.store = parse_store("SessionOptions::store", settings_.store);
-  if (options.params_on) settings_.params_on = parse_directory("SessionOptions::params_on", settings_.params_on);
-  choose(settings_.gpu_profile, options.gpu_profile, settings.gpu_profile);
-  if (!settings_.gpu_profile.empty() && is_coordinator())
-    (void)rp::gpu_profile(settings_.gpu_profile);  // a wrong one is told now
-  choose(settings_.trace, options.trace, settings.trace);
-  if (!settings_.trace.empty() && is_coordinator()) open_trace(argc > 0 ? argv[0] : nullptr);
   if (role_.fault_board) {
     board_ =
         new FaultBoard(FaultBoard::attach(std::move(role_.fault_board)));  // never unmapped: faults come until the end
@@ -186,8 +141,8 @@ Session::Impl::~Impl() {
 void Session::Impl::open_trace(const char* program) {
   const std::filesystem::path name = program == nullptr ? "program" : program;
   trace_.emplace(RunTrace::open(
-      settings_.trace,
-      {.program = name.filename().string(), .device = settings_.device, .num_workers = role_.num_workers}));
+      *settings_.trace,
+      {.program = name.filename().string(), .device = *settings_.device, .num_workers = role_.num_workers}));
 }
 
 void Session::Impl::end() {
@@ -264,7 +219,7 @@ void Session::Impl::start(const std::function<void(const LoadProgress&)>& tell) 
 
 void Session::Impl::serve_as_worker() {
   try {
-    Patience patience(settings_.attach_timeout_seconds * kNsPerSecond);
+    Patience patience(*settings_.attach_timeout_seconds * kNsPerSecond);
     Message attach = receive_attach(*role_.channel, patience);
     trace_ = RunTrace::take_from(attach);
     const std::unique_ptr<Store> store = Store::attach(std::move(attach.descriptors));
@@ -316,7 +271,7 @@ void Session::Impl::start_workers() {
 }
 
 void Session::Impl::wait_until_attached() {
-  Patience patience(settings_.attach_timeout_seconds * kNsPerSecond);
+  Patience patience(*settings_.attach_timeout_seconds * kNsPerSecond);
   Store& store = runtime_->store();
   for (int worker = 0; worker < num_workers(); ++worker) {
     while (store.worker_words(worker).acknowledged.observe() == 0) {
@@ -330,7 +285,7 @@ void Session::Impl::wait_until_attached() {
       if (role_.channel->peer_gone()) throw Error(ExitCode::kLauncherFailed, "rp-launch is gone");
       if (patience.left_ns() <= 0) {
         report_hang();
-        throw Error(ExitCode::kHang, cat("worker ", worker, " did not start within ", settings_.attach_timeout_seconds,
+        throw Error(ExitCode::kHang, cat("worker ", worker, " did not start within ", *settings_.attach_timeout_seconds,
                                          " s (--attach-timeout); what it does is above; a longer time is for programs "
                                          "that do much before start()"));
       }
@@ -364,11 +319,11 @@ int Session::stop_signal() const { return rp::stop_signal(); }
 void Session::set_stop_notice(const std::string& text) { rp::set_stop_notice(text); }
 void Session::set_crash_notice(const std::string& text) { impl_->set_crash_notice(text); }
 void Session::preempted() { impl_->preempted(); }
-int Session::threads_per_worker() const { return impl_->settings().threads_per_worker; }
-std::string Session::device() const { return impl_->settings().device; }
-bool Session::is_emulated() const { return EmulatedRun::is_for(impl_->settings().device); }
-std::string Session::gpu_profile() const { return impl_->settings().gpu_profile; }
-bool Session::fp16_accumulation() const { return impl_->settings().fp16_accumulation; }
+int Session::threads_per_worker() const { return *impl_->settings().threads_per_worker; }
+std::string Session::device() const { return *impl_->settings().device; }
+bool Session::is_emulated() const { return EmulatedRun::is_for(*impl_->settings().device); }
+std::string Session::gpu_profile() const { return impl_->settings().gpu_profile.value_or(""); }
+bool Session::fp16_accumulation() const { return *impl_->settings().fp16_accumulation; }
 int Session::num_workers() const { return impl_->num_workers(); }
 MemoryPlan Session::memory_plan() const {
   Runtime& runtime = *impl_->runtime();

@@ -35,7 +35,7 @@ class Session::Impl {
   [[nodiscard]] bool is_coordinator() const { return role_.role != Role::kWorker; }
   [[nodiscard]] bool is_alone() const { return role_.role == Role::kAlone; }
   [[nodiscard]] int num_workers() const { return role_.num_workers; }
-  [[nodiscard]] const EffectiveSettings& settings() const { return settings_; }
+  [[nodiscard]] const RuntimeSettings& settings() const { return settings_; }
 
   [[nodiscard]] const std::shared_ptr<Runtime>& runtime() { return runtime_; }
 
@@ -63,8 +63,8 @@ class Session::Impl {
   [[nodiscard]] WaitRecord user_waits() { return board_entry().waits(CoordinatorThread::kUser); }
 
   ProcessRole role_;
-  EffectiveSettings settings_;
-  const std::shared_ptr<Runtime> runtime_ = std::make_shared<Runtime>(settings_, role_.num_workers);
+  RuntimeSettings settings_;  // as they hold for this run
+  const std::shared_ptr<Runtime> runtime_ = std::make_shared<Runtime>(settings_, role_.gpu, role_.num_workers);
   FaultBoard* board_ = nullptr;          // rp-launch's; alone: of this process, for report_hang()
   std::optional<FaultBoard> own_board_;  // alone
   std::optional<LivenessWatch> liveness_;

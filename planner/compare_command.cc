@@ -17,10 +17,9 @@ namespace rp {
 
 namespace {
 
-constexpr std::array<std::optional<BoundSchedule>, 6> kSchedules = {
+constexpr std::array<std::optional<BoundSchedule>, 6> kComparedSchedules = {
     BoundSchedule::kGPipe,     BoundSchedule::k1F1B, BoundSchedule::kInterleaved,
     BoundSchedule::kLoopedBfs, BoundSchedule::kZbH1, std::nullopt};
-constexpr double kGiB = 1073741824;
 // Of chained steps, these two are drawn; more follow, for GPUs that are done with them.
 constexpr int kFirstDrawnStep = 6, kLastDrawnStep = 7;
 
@@ -63,18 +62,12 @@ std::vector<Row> rows_of(const std::vector<ComparedSchedule>& schedules) {
   return rows;
 }
 
-std::string fixed(double value, int decimals) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(decimals) << value;
-  return out.str();
-}
-
 // Either all steps have it, or none.
 bool any_memory(const std::vector<Row>& rows) {
   return std::any_of(rows.begin(), rows.end(),
                      [](const Row& row) { return row.step != nullptr && row.step->memory.has_value(); });
 }
-std::string gib(double bytes) { return fixed(bytes / kGiB, 3); }
+std::string gib(double bytes) { return decimal(bytes / kGiB, 3); }
 std::string gpu_gib(const SimulatedStep& step) { return gib(step.memory->gpu_bytes[step.memory->largest_gpu()]); }
 std::string host_gib(const SimulatedStep& step) {
   return step.round_microbatches > 0 ? gib(step.memory->host_bytes) : "-";
@@ -167,9 +160,9 @@ TimelineSection round_section(const WorkloadFile& file, const SimulatedStep& ste
 
 void describe(TimelineSection& section, const Row& row, const char* what, int num_gpus) {
   section.title = row.name;
-  section.figures = {{"step", fixed(row.step->step_ms, 4) + " ms"},
-                     {"bubble", fixed(100 * row.step->bubble, 2) + " %"},
-                     {"no schedule of these stages is below", fixed(row.step->lower_bound_ms, 4) + " ms"}};
+  section.figures = {{"step", decimal(row.step->step_ms, 4) + " ms"},
+                     {"bubble", decimal(100 * row.step->bubble, 2) + " %"},
+                     {"no schedule of these stages is below", decimal(row.step->lower_bound_ms, 4) + " ms"}};
   section.caption = what;
   if (num_gpus > kMaxDrawnGpus)
     section.caption += cat(" Drawn are the first ", kMaxDrawnGpus, " of ", num_gpus, " GPUs.");
@@ -179,7 +172,7 @@ void describe(TimelineSection& section, const Row& row, const char* what, int nu
 
 std::vector<ComparedSchedule> compare_schedules(const WorkloadFile& file, Effort effort) {
   std::vector<ComparedSchedule> schedules;
-  for (const std::optional<BoundSchedule>& schedule : kSchedules) {
+  for (const std::optional<BoundSchedule>& schedule : kComparedSchedules) {
     ComparedSchedule& each = schedules.emplace_back(ComparedSchedule{.schedule = schedule});
     try {
       each.result = simulate_file(
@@ -208,8 +201,8 @@ std::string comparison_text(const std::vector<ComparedSchedule>& schedules) {
       out << "  " << row.refusal << "\n";
       continue;
     }
-    out << std::setw(14) << fixed(row.step->step_ms, 4) << std::setw(10) << fixed(100 * row.step->bubble, 2)
-        << std::setw(16) << fixed(row.step->lower_bound_ms, 4);
+    out << std::setw(14) << decimal(row.step->step_ms, 4) << std::setw(10) << decimal(100 * row.step->bubble, 2)
+        << std::setw(16) << decimal(row.step->lower_bound_ms, 4);
     if (has_memory) out << std::setw(11) << gpu_gib(*row.step) << std::setw(10) << host_gib(*row.step);
     out << "  " << stages_text(*row.step, row.num_layers) << "\n";
   }
@@ -248,8 +241,8 @@ TimelinePage comparison_page(const WorkloadFile& file, const std::vector<Compare
       page.records.back().cells.front() = row.name;
       continue;
     }
-    std::vector<std::string> cells = {row.name, fixed(row.step->step_ms, 4), fixed(100 * row.step->bubble, 2),
-                                      fixed(row.step->lower_bound_ms, 4)};
+    std::vector<std::string> cells = {row.name, decimal(row.step->step_ms, 4), decimal(100 * row.step->bubble, 2),
+                                      decimal(row.step->lower_bound_ms, 4)};
     if (has_memory) cells.push_back(gpu_gib(*row.step));
     page.records.push_back({.cells = std::move(cells),
                             .note = (row.step->round_microbatches == 0 ? "layers of the stages " : "") +

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "common/command_line/option_spec.h"
 #include "common/text.h"
 #include "roundpipe/error.h"
 
@@ -64,122 +65,117 @@ Value chosen(const std::string& option, const std::string& name,
                                     "; there are ", joined(names_of(list))));
 }
 
-std::shared_ptr<cxxopts::Value> text() { return cxxopts::value<std::string>(); }
-
 constexpr const char* kInputHelp = "times of layers, and stages if they are given (docs/planning.md)";
+constexpr const char* kJsonHelp = "print one JSON object";
 
-// A command's options, without --help.
-struct CommandParser {
-  std::string name;   // "simulate"
-  std::string usage;  // what follows the name
-  cxxopts::Options parser;
-  std::vector<std::string> options;   // "--input", for what was meant by an unknown one
+// A command and its options, --help among them.
+struct Command {
+  const char* name;     // "simulate"
+  const char* purpose;  // the first line of its help
+  const char* usage;    // what follows the name
+  std::vector<OptionSpec> options;
   std::vector<std::string> required;  // "input"
   std::size_t num_files = 0;          // words that are no options
 };
 
-CommandParser simulate_parser() {
-  CommandParser command{
-      .name = "simulate",
-      .usage = "--schedule NAME --input FILE.json",
-      .parser = cxxopts::Options("rp-plan simulate", "Simulates a training step from the times of its layers."),
-      .options = {"--schedule", "--input", "--effort", "--json"},
-      .required = {"schedule", "input"}};
-  command.parser.add_options()("schedule", joined(names_of(kSchedules)), text(), "NAME")("input", kInputHelp, text(),
-                                                                                         "FILE")(
-      "effort", "search for plans: fast (10 ms), thorough (5 s), or forever (until Ctrl-C)",
-      text()->default_value("thorough"), "EFFORT")("json", "print one JSON object");
-  return command;
+OptionSpec option(const char* name, const char* argument, const char* default_text, const char* help) {
+  return {.name = name, .argument = argument, .default_text = default_text, .help = help};
 }
 
-CommandParser compare_parser() {
-  CommandParser command{.name = "compare",
-                        .usage = "--input FILE.json | --published",
-                        .parser = cxxopts::Options("rp-plan compare", "Simulates a training step by every schedule."),
-                        .options = {"--input", "--published", "--html", "--effort", "--json"},
-                        .required = {}};
-  command.parser.add_options()("input", kInputHelp, text(), "FILE")(
-      "published", "instead of a FILE: RoundPipe's published runs next to what is predicted for them")(
-      "html", "write a page of timelines", text(), "PAGE")(
-      "effort", "search for RoundPipe's plans: fast (10 ms) or thorough (5 s each)", text()->default_value("thorough"),
-      "EFFORT")("json", "print one JSON object");
-  return command;
-}
+constexpr OptionSpec kHelpOption{.letter = "h", .name = "help", .help = "print this"};
 
-CommandParser timeline_parser() {
-  CommandParser command{
-      .name = "timeline",
-      .usage = "TRACE.json",
-      .parser = cxxopts::Options("rp-plan timeline", "Tells and draws what the workers of a traced run did."),
-      .options = {"--html", "--from", "--to", "--steps"},
-      .required = {},
-      .num_files = 1};
-  command.parser.add_options()("html", "write a page with the timeline", text(), "PAGE")(
-      "from", "begin there; default: the trace's beginning, which is 0", text(), "MS")(
-      "to", "end there; default: the trace's end", text(), "MS")(
-      "steps", "from the beginning of step A to the end of step B", text(), "A-B");
-  return command;
-}
+const Command kSimulate = {
+    .name = "simulate",
+    .purpose = "Simulates a training step from the times of its layers.",
+    .usage = "--schedule NAME --input FILE.json",
+    .options = {option("schedule", "NAME", "", "gpipe, 1f1b, interleaved, looped-bfs, zb-h1, roundpipe"),
+                option("input", "FILE", "", kInputHelp),
+                option("effort", "EFFORT", "thorough",
+                       "search for plans: fast (10 ms), thorough (5 s), or forever (until Ctrl-C)"),
+                option("json", "", "", kJsonHelp), kHelpOption},
+    .required = {"schedule", "input"}};
 
-CommandParser plan_parser() {
-  CommandParser command{.name = "plan",
-                        .usage = "--model MODEL",
-                        .parser = cxxopts::Options("rp-plan plan", "Predicts how a model trains: memory, plan, speed."),
-                        .options = {"--model",
-                                    "--gpus",
-                                    "--gpu",
-                                    "--server",
-                                    "--host-memory",
-                                    "--sequence-length",
-                                    "--batch-size",
-                                    "--microbatches",
-                                    "--rounds-per-step",
-                                    "--lora-rank",
-                                    "--lora-targets",
-                                    "--lora-experts",
-                                    "--freeze",
-                                    "--train",
-                                    "--async",
-                                    "--fp16-accumulate",
-                                    "--pageable-weights",
-                                    "--max-fused-layers",
-                                    "--recompute-grain",
-                                    "--html",
-                                    "--effort",
-                                    "--json"},
-                        .required = {"model"}};
-  const auto with_default = [](const char* value) { return text()->default_value(value); };
-  command.parser.add_options()("model", "a preset, as qwen3-32b, or the folder of a model", text(), "MODEL")(
-      "gpus", "how many", with_default("8"), "N")("gpu", "profile of the GPUs: a name, as rtx4090, or a file",
-                                                  with_default("rtx4090"), "NAME")(
-      "server", "profile of the machine: a name or a file", with_default("xeon6330-8gpu"), "NAME")(
-      "host-memory", "memory for the run, as 768G; default: all of the server's", text(), "SIZE")(
-      "sequence-length", "tokens of a sequence", with_default("2048"), "N")("batch-size", "sequences of a step",
-                                                                            with_default("128"), "N")(
-      "microbatches", "of a round; default: proposed", text(), "N")("rounds-per-step", "default: proposed", text(),
-                                                                    "N")(
-      "lora-rank", "train LoRA pairs of this rank beside frozen weights; 0: all weights", with_default("0"), "N")(
-      "lora-targets", "which linear layers have pairs: all-linear, a list, or a regular expression",
-      with_default("all-linear"), "NAMES")("lora-experts", "experts and routers have pairs, too")(
-      "freeze", "weights that are not trained: a regular expression", text(), "REGEX")(
-      "train", "weights that are trained in any case", text(), "REGEX")(
-      "async", "asynchronous steps, with weights one step old")(
-      "fp16-accumulate", "matrix products that add up in fp16")("pageable-weights",
-                                                                "weights in memory that is not pinned")(
-      "max-fused-layers", "beside the head in the fused stage", with_default("2"), "N")(
-      "recompute-grain", "a backward stage recomputes all of it, or layer by layer: stage or layer; default: chosen",
-      text(), "GRAIN")("html", "write a page with the timeline of two steps, copies and updates", text(), "PAGE")(
-      "effort", "search for plans: fast (10 ms each) or thorough (5 s)", with_default("thorough"), "EFFORT")(
-      "json", "print one JSON object");
-  return command;
-}
+const Command kCompare = {
+    .name = "compare",
+    .purpose = "Simulates a training step by every schedule.",
+    .usage = "--input FILE.json | --published",
+    .options = {option("input", "FILE", "", kInputHelp),
+                option("published", "", "",
+                       "instead of a FILE: RoundPipe's published runs next to what is predicted for them"),
+                option("html", "PAGE", "", "write a page of timelines"),
+                option("effort", "EFFORT", "thorough",
+                       "search for RoundPipe's plans: fast (10 ms) or thorough (5 s each)"),
+                option("json", "", "", kJsonHelp), kHelpOption},
+    .required = {}};
+
+const Command kTimeline = {
+    .name = "timeline",
+    .purpose = "Reports and draws what the workers of a traced run did.",
+    .usage = "TRACE.json",
+    .options = {option("html", "PAGE", "", "write a page with the timeline"),
+                option("from", "MS", "", "begin there; default: the trace's beginning, which is 0"),
+                option("to", "MS", "", "end there; default: the trace's end"),
+                option("steps", "A-B", "", "from the beginning of step A to the end of step B"), kHelpOption},
+    .required = {},
+    .num_files = 1};
+
+const Command kPlan = {
+    .name = "plan",
+    .purpose = "Predicts how a model trains: memory, plan, speed.",
+    .usage = "--model MODEL",
+    .options = {option("model", "MODEL", "", "a preset, as qwen3-32b, or the folder of a model"),
+                option("gpus", "N", "8", "how many"),
+                option("gpu", "NAME", "rtx4090", "profile of the GPUs: a name, as rtx4090, or a file"),
+                option("server", "NAME", "xeon6330-8gpu", "profile of the machine: a name or a file"),
+                option("host-memory", "SIZE", "", "memory for the run, as 768G; default: all of the server's"),
+                option("sequence-length", "N", "2048", "tokens of a sequence"),
+                option("batch-size", "N", "128", "sequences of a step"),
+                option("microbatches", "N", "", "of a round; default: proposed"),
+                option("rounds-per-step", "N", "", "default: proposed"),
+                option("lora-rank", "N", "0", "train LoRA pairs of this rank next to frozen weights; 0: all weights"),
+                option("lora-targets", "NAMES", "all-linear",
+                       "which linear layers have pairs: all-linear, a list, or a regular expression"),
+                option("lora-experts", "", "", "experts and routers have pairs, too"),
+                option("freeze", "REGEX", "", "weights that are not trained: a regular expression"),
+                option("train", "REGEX", "", "weights that are trained in any case"),
+                option("async", "", "", "asynchronous steps, with weights one step old"),
+                option("fp16-accumulate", "", "", "matrix products that add up in fp16"),
+                option("pageable-weights", "", "", "weights in memory that is not pinned"),
+                option("max-fused-layers", "N", "2", "in the fused stage, in addition to the head"),
+                option("recompute-grain", "GRAIN", "",
+                       "a backward stage recomputes all of it, or layer by layer: stage or layer; default: chosen"),
+                option("html", "PAGE", "", "write a page with the timeline of two steps, copies and updates"),
+                option("effort", "EFFORT", "thorough", "search for plans: fast (10 ms each) or thorough (5 s)"),
+                option("json", "", "", kJsonHelp),
+                kHelpOption},
+    .required = {"model"}};
+
+// The options of a command as they were given.
+class GivenOptions {
+ public:
+  GivenOptions(const Command& command, const cxxopts::ParseResult& words) : command_(command), words_(words) {}
+
+  [[nodiscard]] bool has(const std::string& name) const { return words_.count(name) > 0; }
+  // The value, else the default, else "".
+  [[nodiscard]] std::string text(const std::string& name) const {
+    if (has(name)) return words_[name].as<std::string>();
+    const auto spec = std::find_if(command_.options.begin(), command_.options.end(),
+                                   [&name](const OptionSpec& option) { return option.name == name; });
+    return spec->default_text;
+  }
+  [[nodiscard]] const std::vector<std::string>& files() const { return words_.unmatched(); }
+
+ private:
+  const Command& command_;
+  const cxxopts::ParseResult& words_;
+};
 
 // Finds the word that cxxopts does not know.
-[[noreturn]] void refuse_unknown(const CommandParser& command, const std::vector<std::string>& arguments) {
+[[noreturn]] void refuse_unknown(const Command& command, const std::vector<std::string>& arguments) {
+  std::vector<std::string> known;
+  for (const OptionSpec& option : command.options) known.push_back(cat("--", option.name));
   for (const std::string& word : arguments) {
     const std::string name = word.substr(0, word.find('='));
-    std::vector<std::string> known = command.options;
-    known.push_back("--help");
     if (!name.starts_with("-") || std::find(known.begin(), known.end(), name) != known.end() || name == "-h") continue;
     throw Error(ExitCode::kUsage, cat("unknown option ", name, did_you_mean(name, known), "; rp-plan ", command.name,
                                       " --help lists the options"));
@@ -187,10 +183,10 @@ CommandParser plan_parser() {
   throw Error(ExitCode::kUsage, cat("an option is unknown; rp-plan ", command.name, " --help lists them"));
 }
 
-void check_counts(const CommandParser& command, const cxxopts::ParseResult& given) {
+void check_counts(const Command& command, const cxxopts::ParseResult& given) {
   const std::string usage = cat("; usage: rp-plan ", command.name, " ", command.usage);
-  for (const std::string& option : command.options) {
-    const std::string name = option.substr(2);
+  for (const OptionSpec& option : command.options) {
+    const std::string name = option.name;
     const bool is_required =
         std::find(command.required.begin(), command.required.end(), name) != command.required.end();
     if (given.count(name) == 0 && is_required) throw Error(ExitCode::kUsage, cat("--", name, " is missing", usage));
@@ -206,17 +202,16 @@ void check_counts(const CommandParser& command, const cxxopts::ParseResult& give
 
 // `read(given)`: the options.
 template <typename Read>
-PlanOptions parse_command(CommandParser command, const std::vector<std::string>& arguments, const Read& read) {
-  command.parser.custom_help(command.usage + " [options]").set_width(110);
-  command.parser.add_options()("h,help", "print this");
-  const std::string name = "rp-plan " + command.name;
+PlanOptions parse_command(const Command& command, const std::vector<std::string>& arguments, const Read& read) {
+  const std::string name = cat("rp-plan ", command.name);
+  cxxopts::Options parser = option_parser(name, command.purpose, cat(command.usage, " [options]"), command.options);
   std::vector<const char*> words{name.c_str()};
   for (const std::string& word : arguments) words.push_back(word.c_str());
   try {
-    const cxxopts::ParseResult given = command.parser.parse(static_cast<int>(words.size()), words.data());
-    if (given.count("help") > 0) return {.action = PlanOptions::Action::kHelp, .help = command.parser.help()};
+    const cxxopts::ParseResult given = parser.parse(static_cast<int>(words.size()), words.data());
+    if (given.count("help") > 0) return {.action = PlanOptions::Action::kHelp, .help = parser.help()};
     check_counts(command, given);
-    return read(given);
+    return read(GivenOptions(command, given));
   } catch (const cxxopts::exceptions::no_such_option&) {
     refuse_unknown(command, arguments);
   } catch (const cxxopts::exceptions::exception& error) {
@@ -224,40 +219,35 @@ PlanOptions parse_command(CommandParser command, const std::vector<std::string>&
   }
 }
 
-std::string text_of(const cxxopts::ParseResult& given, const std::string& name) {
-  return given.count(name) > 0 ? given[name].as<std::string>() : "";
-}
-
-PlanOptions read_simulate(const cxxopts::ParseResult& given) {
+PlanOptions read_simulate(const GivenOptions& given) {
   PlanOptions options{.action = PlanOptions::Action::kSimulate};
-  options.schedule = chosen("schedule", text_of(given, "schedule"), kSchedules);
-  options.input = text_of(given, "input");
-  options.effort = chosen("effort", given["effort"].as<std::string>(), kEfforts);
-  options.json = given.count("json") > 0;
+  options.schedule = chosen("schedule", given.text("schedule"), kSchedules);
+  options.input = given.text("input");
+  options.effort = chosen("effort", given.text("effort"), kEfforts);
+  options.json = given.has("json");
   return options;
 }
 
 // Nothing, where it is not given.
-std::filesystem::path html_of(const cxxopts::ParseResult& given) {
-  const std::string html = text_of(given, "html");
-  if (html.empty() && given.count("html") > 0)
-    throw Error(ExitCode::kUsage, "--html is empty; it names the page to write");
+std::filesystem::path html_of(const GivenOptions& given) {
+  const std::string html = given.text("html");
+  if (html.empty() && given.has("html")) throw Error(ExitCode::kUsage, "--html is empty; it names the page to write");
   return html;
 }
 
-PlanOptions read_compare(const cxxopts::ParseResult& given) {
+PlanOptions read_compare(const GivenOptions& given) {
   PlanOptions options{.action = PlanOptions::Action::kCompare};
-  options.published = given.count("published") > 0;
+  options.published = given.has("published");
   const std::string usage = "; usage: rp-plan compare --input FILE.json | --published";
-  if (!options.published && given.count("input") == 0) throw Error(ExitCode::kUsage, cat("--input is missing", usage));
+  if (!options.published && !given.has("input")) throw Error(ExitCode::kUsage, cat("--input is missing", usage));
   for (const char* other : {"input", "html"}) {
-    if (options.published && given.count(other) > 0)
+    if (options.published && given.has(other))
       throw Error(ExitCode::kUsage, cat("--published and --", other, " are given", usage));
   }
-  options.input = text_of(given, "input");
+  options.input = given.text("input");
   options.html = html_of(given);
-  options.effort = chosen("effort", given["effort"].as<std::string>(), kBriefEfforts);
-  options.json = given.count("json") > 0;
+  options.effort = chosen("effort", given.text("effort"), kBriefEfforts);
+  options.json = given.has("json");
   return options;
 }
 
@@ -269,11 +259,11 @@ std::optional<Number> number_of(std::string_view text) {
   return number;
 }
 
-TraceWindow window_of(const cxxopts::ParseResult& given) {
+TraceWindow window_of(const GivenOptions& given) {
   TraceWindow window;
   const auto time = [&](const char* name) -> std::optional<double> {
-    if (given.count(name) == 0) return std::nullopt;
-    const std::string word = text_of(given, name);
+    if (!given.has(name)) return std::nullopt;
+    const std::string word = given.text(name);
     const std::optional<double> ms = number_of<double>(word);
     if (!ms || !(*ms >= 0) || *ms > 1e12)
       throw Error(ExitCode::kUsage, cat("--", name, " ", word, ": not a time in milliseconds, as 1500 or 0.5"));
@@ -284,10 +274,10 @@ TraceWindow window_of(const cxxopts::ParseResult& given) {
   if (window.from_ms && window.to_ms && *window.to_ms <= *window.from_ms) {
     throw Error(ExitCode::kUsage, cat("--to ", *window.to_ms, " is not after --from ", *window.from_ms));
   }
-  if (given.count("steps") == 0) return window;
+  if (!given.has("steps")) return window;
   if (window.from_ms || window.to_ms)
     throw Error(ExitCode::kUsage, "--steps and --from or --to are given; one of them says what is drawn");
-  const std::string word = text_of(given, "steps");
+  const std::string word = given.text("steps");
   const std::size_t dash = word.find('-');
   const std::optional<std::int64_t> first = number_of<std::int64_t>(std::string_view(word).substr(0, dash));
   const std::optional<std::int64_t> last =
@@ -299,8 +289,8 @@ TraceWindow window_of(const cxxopts::ParseResult& given) {
   return window;
 }
 
-int count_of(const cxxopts::ParseResult& given, const std::string& name, int least, int most) {
-  const std::string word = given[name].as<std::string>();
+int count_of(const GivenOptions& given, const std::string& name, int least, int most) {
+  const std::string word = given.text(name);
   const std::optional<int> number = number_of<int>(word);
   if (number && *number >= least && *number <= most) return *number;
   throw Error(ExitCode::kUsage, cat("--", name, " ", word, ": not a whole number from ", least, " to ", most));
@@ -311,39 +301,39 @@ std::uint64_t size_of(const std::string& option, const std::string& word) {
   throw Error(ExitCode::kUsage, cat("--", option, " ", word, ": not a size, as 768G or 1.5T"));
 }
 
-PlanOptions read_plan(const cxxopts::ParseResult& given) {
+PlanOptions read_plan(const GivenOptions& given) {
   constexpr int kMax = 1'000'000;
   PlanOptions options{.action = PlanOptions::Action::kPlan};
-  options.effort = chosen("effort", given["effort"].as<std::string>(), kBriefEfforts);
+  options.effort = chosen("effort", given.text("effort"), kBriefEfforts);
   options.html = html_of(given);
-  options.json = given.count("json") > 0;
+  options.json = given.has("json");
   ModelQuestion& question = options.question;
-  question.model = text_of(given, "model");
+  question.model = given.text("model");
   question.num_gpus = count_of(given, "gpus", 1, 64);
-  question.gpu = given["gpu"].as<std::string>();
-  question.server = given["server"].as<std::string>();
-  if (given.count("host-memory") > 0) question.host_bytes = size_of("host-memory", text_of(given, "host-memory"));
+  question.gpu = given.text("gpu");
+  question.server = given.text("server");
+  if (given.has("host-memory")) question.host_bytes = size_of("host-memory", given.text("host-memory"));
   question.sequence_length = count_of(given, "sequence-length", 1, 100 * kMax);
   question.batch = count_of(given, "batch-size", 1, kMax);
-  if (given.count("microbatches") > 0) question.round_microbatches = count_of(given, "microbatches", 1, kMax);
-  if (given.count("rounds-per-step") > 0) question.rounds_per_step = count_of(given, "rounds-per-step", 1, kMax);
+  if (given.has("microbatches")) question.round_microbatches = count_of(given, "microbatches", 1, kMax);
+  if (given.has("rounds-per-step")) question.rounds_per_step = count_of(given, "rounds-per-step", 1, kMax);
   question.parts.lora.rank = count_of(given, "lora-rank", 0, 65536);
-  question.parts.lora.targets = given["lora-targets"].as<std::string>();
-  question.parts.lora.on_experts = given.count("lora-experts") > 0;
-  if (given.count("freeze") > 0) question.parts.freeze = given["freeze"].as<std::string>();
-  if (given.count("train") > 0) question.parts.train = given["train"].as<std::string>();
-  question.asynchronous = given.count("async") > 0;
-  question.fp16_accumulate = given.count("fp16-accumulate") > 0;
-  question.pageable_weights = given.count("pageable-weights") > 0;
+  question.parts.lora.targets = given.text("lora-targets");
+  question.parts.lora.on_experts = given.has("lora-experts");
+  if (given.has("freeze")) question.parts.freeze = given.text("freeze");
+  if (given.has("train")) question.parts.train = given.text("train");
+  question.asynchronous = given.has("async");
+  question.fp16_accumulate = given.has("fp16-accumulate");
+  question.pageable_weights = given.has("pageable-weights");
   question.max_fused_layers = count_of(given, "max-fused-layers", 0, 1000);
-  if (given.count("recompute-grain") > 0)
-    question.recompute = chosen("recompute-grain", text_of(given, "recompute-grain"), kGrains);
+  if (given.has("recompute-grain"))
+    question.recompute = chosen("recompute-grain", given.text("recompute-grain"), kGrains);
   return options;
 }
 
-PlanOptions read_timeline(const cxxopts::ParseResult& given) {
+PlanOptions read_timeline(const GivenOptions& given) {
   PlanOptions options{.action = PlanOptions::Action::kTimeline};
-  options.input = given.unmatched().front();
+  options.input = given.files().front();
   options.html = html_of(given);
   options.window = window_of(given);
   return options;
@@ -365,10 +355,10 @@ PlanOptions parse_plan_options(const std::vector<std::string>& arguments) {
   }
   if (command == "--version") return {.action = PlanOptions::Action::kVersion};
   const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
-  if (command == "plan") return parse_command(plan_parser(), rest, read_plan);
-  if (command == "simulate") return parse_command(simulate_parser(), rest, read_simulate);
-  if (command == "compare") return parse_command(compare_parser(), rest, read_compare);
-  if (command == "timeline") return parse_command(timeline_parser(), rest, read_timeline);
+  if (command == "plan") return parse_command(kPlan, rest, read_plan);
+  if (command == "simulate") return parse_command(kSimulate, rest, read_simulate);
+  if (command == "compare") return parse_command(kCompare, rest, read_compare);
+  if (command == "timeline") return parse_command(kTimeline, rest, read_timeline);
   throw Error(ExitCode::kUsage,
               cat("no command ", command, did_you_mean(command, kCommands), "; there are ", joined(kCommands)));
 }

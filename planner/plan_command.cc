@@ -16,8 +16,6 @@ namespace rp {
 
 namespace {
 
-constexpr double kGiB = 1073741824.0;
-
 TrainingSetup setup_of(const ModelQuestion& question) {
   TrainingSetup setup{.model = config_of_model(question.model),
                       .gpu = gpu_profile(question.gpu).profile,

@@ -88,16 +88,10 @@ TrainingSetup setup_of(const PublishedRun& published) {
           .recompute = RecomputeGrain::kStage};
 }
 
-std::string fixed(double value, int decimals) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(decimals) << value;
-  return out.str();
-}
-
 // "+ 3.4 %".
 std::string distance_text(double ratio) {
   const double percent = 100 * (ratio - 1);
-  return cat(percent < 0 ? "- " : "+ ", fixed(std::abs(percent), 1), " %");
+  return cat(percent < 0 ? "- " : "+ ", decimal(std::abs(percent), 1), " %");
 }
 
 std::string name_of(const std::string& preset, int lora_rank) { return lora_rank > 0 ? cat(preset, " LoRA") : preset; }
@@ -210,13 +204,14 @@ std::string published_text(const PublishedComparison& comparison) {
     const bool is_calibration = published.num_gpus == 1 && !published.has_experts;
     out << std::left << std::setw(18) << name_of(published.preset, published.lora_rank) << std::setw(7)
         << (published.asynchronous ? "async" : "sync") << std::right << std::setw(4) << published.num_gpus
-        << std::setw(11) << fixed(published.tokens_per_s, 0) << std::setw(11) << fixed(run.as_published_tokens_per_s, 0)
-        << std::setw(10) << distance_text(run.as_published_tokens_per_s / published.tokens_per_s)
-        << (is_calibration ? "*" : " ") << std::setw(9) << fixed(run.ours_tokens_per_s, 0) << std::setw(18)
-        << fixed(run.ours_tokens_per_s / published.tokens_per_s, 2) << "\n";
+        << std::setw(11) << decimal(published.tokens_per_s, 0) << std::setw(11)
+        << decimal(run.as_published_tokens_per_s, 0) << std::setw(10)
+        << distance_text(run.as_published_tokens_per_s / published.tokens_per_s) << (is_calibration ? "*" : " ")
+        << std::setw(9) << decimal(run.ours_tokens_per_s, 0) << std::setw(18)
+        << decimal(run.ours_tokens_per_s / published.tokens_per_s, 2) << "\n";
   }
   const auto mean = [&comparison](bool has_experts, bool asynchronous) {
-    return cat(fixed(100 * comparison.mean_distance(has_experts, asynchronous), 1), " %");
+    return cat(decimal(100 * comparison.mean_distance(has_experts, asynchronous), 1), " %");
   };
   out << "Mean distance on 2 GPUs and more: dense models " << mean(false, true) << " async, " << mean(false, false)
       << " sync; models with experts " << mean(true, true) << " async, " << mean(true, false)
@@ -265,8 +260,9 @@ std::string experts_distance_text() {
   for (const PublishedRun& run : runs) {
     if (!run.has_experts || !run.asynchronous || run.num_gpus != 8) continue;
     const double predicted = predict_as_published(run).tokens_per_s;
-    text += cat(text.empty() ? "" : ", ", name_of(run.preset, run.lora_rank), " published ", fixed(run.tokens_per_s, 0),
-                ", predicted ", fixed(predicted, 0), " (", fixed(predicted / run.tokens_per_s, 2), " times)");
+    text +=
+        cat(text.empty() ? "" : ", ", name_of(run.preset, run.lora_rank), " published ", decimal(run.tokens_per_s, 0),
+            ", predicted ", decimal(predicted, 0), " (", decimal(predicted / run.tokens_per_s, 2), " times)");
   }
   return cat("models with experts are slower than predicted; of the published runs on 8 ", kGpu, "s: ", text);
 }

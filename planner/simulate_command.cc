@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::uint64_t kForeverTasks = 30'000'000;
 
-constexpr double kMiB = 1048576, kGiB = 1073741824;
+constexpr double kMiB = 1048576;
 
 std::uint64_t product(std::size_t a, int b) { return std::uint64_t{a} * static_cast<std::uint64_t>(b); }
 

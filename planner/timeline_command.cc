@@ -25,12 +25,6 @@ double covered_ms(const Trace& trace, const std::vector<TraceSpan>& spans, const
   return covered;
 }
 
-std::string fixed(double value, int decimals) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(decimals) << value;
-  return out.str();
-}
-
 const std::vector<std::string> kColumns = {"worker", "busy ms", "busy %", "bubble %", "exposed waits ms"};
 
 // A line for each worker, and one for their mean.
@@ -39,7 +33,7 @@ std::vector<std::vector<std::string>> table_of(const Trace& trace) {
   std::vector<std::vector<std::string>> lines;
   const auto add = [&](const std::string& name, double busy, double exposed) {
     const double share = 100 * busy / window;
-    lines.push_back({name, fixed(busy, 3), fixed(share, 2), fixed(100 - share, 2), fixed(exposed, 3)});
+    lines.push_back({name, decimal(busy, 3), decimal(share, 2), decimal(100 - share, 2), decimal(exposed, 3)});
   };
   double busy = 0, exposed = 0;
   const std::vector<WorkerTime> times = worker_times(trace);
@@ -113,7 +107,7 @@ TimelineRow row_of(const Trace& trace, const std::string& name, const std::vecto
 }
 
 std::string window_text(const Trace& trace) {
-  return cat(fixed(trace.from_ms, 3), " to ", fixed(trace.to_ms, 3), " ms of ", fixed(trace.length_ms, 3), " ms");
+  return cat(decimal(trace.from_ms, 3), " to ", decimal(trace.to_ms, 3), " ms of ", decimal(trace.length_ms, 3), " ms");
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ constexpr std::uint64_t kTournamentTasks = 45'000'000;
 constexpr std::uint64_t kMaxBeyond = 400'000'000, kExactTasks = 200'000'000;
 constexpr std::size_t kField = 8;
 constexpr std::size_t kOfferedSeeds = 3;
-constexpr std::uint64_t kTasksOfAChange = 30;                  // that cost as much as to make one
+constexpr std::uint64_t kTasksPerRejection = 30;               // that cost as much as to make one
 constexpr double kStartTemperature = 0.02;                     // of the step's time
 constexpr double kCooling = 0.6, kCoolingAsynchronous = 0.35;  // from turn to turn
 constexpr double kCoolingOfATurn = 0.015;
@@ -146,7 +146,7 @@ void PlanSearch::anneal(PlanCandidate& best, const Annealing& how) {
     bool changed = mutate(next.cuts);
     while (draw(4) == 0) changed |= mutate(next.cuts);
     if (!changed || next.cuts == present.cuts || !cost_.fits(next.cuts)) {
-      rejected_ += kTasksOfAChange;
+      rejected_ += kTasksPerRejection;
       continue;
     }
     next.step_ms = cost_.step_ms(next.cuts, how.horizon);

@@ -10,7 +10,7 @@ namespace rp {
 
 namespace {
 
-constexpr std::uint64_t kTasksOfAChange = 100;  // that cost as much as to try one
+constexpr std::uint64_t kTasksPerChange = 100;  // that cost as much as to try one
 constexpr std::size_t kMaxKnown = std::size_t{1} << 14;
 constexpr int kChangesOfATemperature = 32;
 
@@ -30,7 +30,7 @@ RampSearch::RampSearch(PlanCost& cost, int num_round_choices, int least_fused_st
   }
 }
 
-std::uint64_t RampSearch::effort_of_changes() const { return num_changes_ * kTasksOfAChange; }
+std::uint64_t RampSearch::effort_of_changes() const { return num_changes_ * kTasksPerChange; }
 
 std::size_t RampSearch::draw(std::size_t below) { return (splitmix64(random_) >> 32) * below >> 32; }
 

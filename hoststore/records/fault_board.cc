@@ -20,8 +20,8 @@ namespace rp {
 
 namespace {
 
-constexpr std::uint64_t kMagic = 0x31544c5541465052;  // "RPFAULT1"
-constexpr std::uint32_t kVersion = 4;
+constexpr std::uint64_t kBoardMagic = 0x31544c5541465052;  // "RPFAULT1"
+constexpr std::uint32_t kBoardVersion = 4;
 
 static_assert(ShmSafe<FaultBoardHeader> && sizeof(FaultBoardHeader) == 32);
 static_assert(ShmSafe<FaultEntryFormat> && sizeof(FaultEntryFormat) <= kFaultEntryBytes);
@@ -244,8 +244,8 @@ FaultBoard FaultBoard::create(int num_processes) {
   FaultBoard board(std::move(fd), nullptr, size_bytes);
   board.base_ = map_board(board.fd(), size_bytes);
   auto* header = reinterpret_cast<FaultBoardHeader*>(board.base_);
-  *header = {.magic = kMagic,
-             .version = kVersion,
+  *header = {.magic = kBoardMagic,
+             .version = kBoardVersion,
              .num_entries = static_cast<std::uint32_t>(num_processes),
              .size_bytes = size_bytes,
              .entry_bytes = kFaultEntryBytes};
@@ -266,13 +266,13 @@ FaultBoard FaultBoard::attach(UniqueFd fd) {
   FaultBoard board(std::move(fd), nullptr, size_bytes);
   board.base_ = map_board(board.fd(), size_bytes);
   const auto& header = *reinterpret_cast<const FaultBoardHeader*>(board.base_);
-  const bool valid = header.magic == kMagic && header.version == kVersion && header.size_bytes == size_bytes &&
-                     header.entry_bytes == kFaultEntryBytes && header.num_entries >= 1 &&
-                     header.num_entries <= kMaxBoardEntries &&
+  const bool valid = header.magic == kBoardMagic && header.version == kBoardVersion &&
+                     header.size_bytes == size_bytes && header.entry_bytes == kFaultEntryBytes &&
+                     header.num_entries >= 1 && header.num_entries <= kMaxBoardEntries &&
                      (1 + std::size_t{header.num_entries}) * kFaultEntryBytes == size_bytes;
   if (!valid) {
     throw Error(ExitCode::kLauncherFailed,
-                cat("the fault board is of another format (version ", header.version, ", this is ", kVersion,
+                cat("the fault board is of another format (version ", header.version, ", this is ", kBoardVersion,
                     "); rp-launch and the program must come from the same build"));
   }
   board.num_entries_ = static_cast<int>(header.num_entries);

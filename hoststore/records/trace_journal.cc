@@ -20,9 +20,9 @@ namespace rp {
 
 namespace {
 
-constexpr std::uint64_t kMagic = 0x3130454341525452;       // "RTRACE01"
-constexpr std::uint64_t kPieceMagic = 0x4543454950525452;  // "RTRPIECE"
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint64_t kJournalMagic = 0x3130454341525452;  // "RTRACE01"
+constexpr std::uint64_t kPieceMagic = 0x4543454950525452;    // "RTRPIECE"
+constexpr std::uint32_t kJournalVersion = 1;
 constexpr std::uint32_t kMaxTracedWorkers = 1024;
 
 [[noreturn]] void throw_unwritable(const std::filesystem::path& directory, const char* what, int error) {
@@ -63,8 +63,8 @@ TraceJournal TraceJournal::create(const std::filesystem::path& directory, const 
   if (failed != 0) throw_unwritable(directory, "posix_fallocate", failed);
   auto* header = reinterpret_cast<TraceHeader*>(map(fd.get(), 0, kTraceHeaderBytes, 0));
   if (header == nullptr) throw_unwritable(directory, "mmap", errno);
-  header->magic = kMagic;
-  header->version = kVersion;
+  header->magic = kJournalMagic;
+  header->version = kJournalVersion;
   header->record_bytes = sizeof(TraceRecord);
   header->piece_bytes = kTracePieceBytes;
   header->num_workers = static_cast<std::uint32_t>(title.num_workers);
@@ -82,9 +82,9 @@ TraceJournal TraceJournal::attach(UniqueFd fd) {
   if (header == nullptr) throw strange;
   TraceJournal journal(std::move(fd), header);
   const auto ends = [](const auto& text) { return std::ranges::find(text, '\0') != text.end(); };
-  if (header->magic != kMagic || header->version != kVersion || header->record_bytes != sizeof(TraceRecord) ||
-      header->piece_bytes != kTracePieceBytes || header->num_workers > kMaxTracedWorkers || !ends(header->program) ||
-      !ends(header->device)) {
+  if (header->magic != kJournalMagic || header->version != kJournalVersion ||
+      header->record_bytes != sizeof(TraceRecord) || header->piece_bytes != kTracePieceBytes ||
+      header->num_workers > kMaxTracedWorkers || !ends(header->program) || !ends(header->device)) {
     throw strange;
   }
   return journal;

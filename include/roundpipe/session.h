@@ -25,9 +25,6 @@ struct SessionOptions {
   // RP_WARM_UP: whether each worker runs each kind of layer once before its first task (Model::set_example()); default:
   // on GPUs.
   std::optional<bool> warm_up;
-  // RP_GIVE_WAY: which bulk copies let inputs and outputs pass on a worker's link: "all" (the default), "weights",
-  // "gradients", "none".
-  std::optional<std::string> give_way;
   // RP_SIGNALS: how the GPUs of different workers wait for each other: "memops" (the default), "events".
   std::optional<std::string> signals;
   std::optional<std::string> gpu_memory;  // RP_GPU_MEMORY: a size as "24G"; default: what is free of the GPU's memory

@@ -22,18 +22,9 @@ constexpr const char* kProbe = "rp-probe";
 constexpr double kProbeSeconds = 60;  // for its start, its memory and one measurement
 
 cxxopts::Options make_parser() {
-  cxxopts::Options parser("rp-launch doctor",
-                          "Looks at this machine's GPUs, cores and limits, and says what is wrong with them.");
-  parser.custom_help("[options]").set_width(110);
-  for (const OptionSpec& spec : doctor_option_specs()) {
-    const std::string names = spec.letter[0] == '\0' ? spec.name : cat(spec.letter, ",", spec.name);
-    if (spec.argument[0] == '\0') {
-      parser.add_options()(names, spec.help);
-    } else {
-      parser.add_options()(names, spec.help, cxxopts::value<std::string>(), spec.argument);
-    }
-  }
-  return parser;
+  return option_parser("rp-launch doctor",
+                       "Looks at this machine's GPUs, cores and limits, and says what is wrong with them.", "[options]",
+                       doctor_option_specs());
 }
 
 std::string today() {
@@ -88,11 +79,17 @@ std::vector<Gpu> chosen_gpus(const std::optional<GpuRequest>& asked, DoctorRepor
 
 const std::vector<OptionSpec>& doctor_option_specs() {
   static const std::vector<OptionSpec> specs = {
-      {"", "gpus", "N|LIST|all", "",
-       "Look at these GPUs, as --gpus of rp-launch; exit code 69 if one is missing (default: all)"},
-      {"", "json", "", "", "Print JSON"},
-      {"", "profile", "FILE", "", "Write what was measured as a GPU profile, for rp-plan plan --gpu FILE"},
-      {"h", "help", "", "", "Print this text"},
+      {.name = "gpus",
+       .argument = "N|LIST|all",
+       .default_text = "all that are visible",
+       .help = "Look at these GPUs, as --gpus of rp-launch; exit code 69 if one is missing",
+       .details = "Measure these GPUs, named as for [rp-launch](launcher.md#gpus); exit code 69 if one is missing"},
+      {.name = "json", .help = "Print JSON"},
+      {.name = "profile",
+       .argument = "FILE",
+       .help = "Write what was measured as a GPU profile, for rp-plan plan --gpu FILE",
+       .details = "Write what was measured as a [GPU profile](formats/gpu_profile.md), for `rp-plan plan --gpu FILE`"},
+      {.letter = "h", .name = "help", .help = "Print this text"},
   };
   return specs;
 }

@@ -15,12 +15,6 @@ namespace {
 constexpr double kSlowRegistration = 0.5;  // s/GiB; 0.1 is usual
 constexpr int kCudaMajor = 13;             // of the LibTorch that this project builds with
 
-std::string decimal(double value, int digits) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
-  return text.data();
-}
-
 std::string link_text(const PcieLink& link) {
   if (link.generation == 0 && link.width == 0) return "?";
   return cat(link.generation, ".0 x", link.width);

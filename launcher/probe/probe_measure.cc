@@ -26,7 +26,6 @@ namespace rp {
 namespace {
 
 constexpr std::uint64_t kSmallCopy = 64;
-constexpr double kGib = 1073741824.0;
 
 // Shared memory of the host as a worker maps the store, all of it touched: one half it may only read, as weights, the
 // other is writable, as gradients.
@@ -125,7 +124,7 @@ class ProbeMeasure::Buffers {
                                              "; see ulimit -l and the memory limit of the container or job"));
     }
     const double seconds = static_cast<double>(now_ns() - begin) / static_cast<double>(kNsPerSecond);
-    return seconds * kGib / static_cast<double>(bytes_);
+    return seconds * kGiB / static_cast<double>(bytes_);
   }
 
   const CudaContext& context_;
@@ -141,8 +140,8 @@ ProbeMeasure::ProbeMeasure(const CudaContext& context, const ProbeSettings& sett
   std::size_t free = 0;
   std::size_t total = 0;
   context_.check(context_.driver().mem_get_info(&free, &total), "asking for free memory");
-  fixed_.memory_gib = static_cast<double>(total) / kGib;
-  fixed_.usable_gib = static_cast<double>(free) / kGib;
+  fixed_.memory_gib = static_cast<double>(total) / kGiB;
+  fixed_.usable_gib = static_cast<double>(free) / kGiB;
   fixed_.copy_engines = context_.attribute(CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT);
   fixed_.has_word_operations = context_.attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS) != 0;
   fixed_.registers_read_only = context_.attribute(CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED) != 0;

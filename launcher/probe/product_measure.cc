@@ -37,16 +37,16 @@ class GpuMemory {
 };
 
 // Pinned, for what is on its way to the GPU.
-class HostMemory {
+class StagingMemory {
  public:
-  HostMemory(const CudaContext& context, std::uint64_t bytes) : context_(context) {
+  StagingMemory(const CudaContext& context, std::uint64_t bytes) : context_(context) {
     context_.make_current();
     context_.check(context_.driver().mem_host_alloc(&data_, bytes, CU_MEMHOSTALLOC_PORTABLE),
                    "taking pinned memory to measure with");
   }
-  ~HostMemory() { (void)context_.driver().mem_free_host(data_); }
-  HostMemory(const HostMemory&) = delete;
-  HostMemory& operator=(const HostMemory&) = delete;
+  ~StagingMemory() { (void)context_.driver().mem_free_host(data_); }
+  StagingMemory(const StagingMemory&) = delete;
+  StagingMemory& operator=(const StagingMemory&) = delete;
   [[nodiscard]] void* data() const { return data_; }
 
  private:
@@ -215,7 +215,7 @@ class Products {
   const CudaContext& context_;
   const ProductSettings& settings_;
   GpuMemory x_, w_, y_, result_;
-  HostMemory numbers_;
+  StagingMemory numbers_;
   ProbeStream stream_;  // ends first
 };
 

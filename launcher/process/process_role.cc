@@ -37,13 +37,13 @@ void take_inheritance(ProcessRole& role) {
   role.num_workers = parse_count(kWorkersVariable, required_value(kWorkersVariable), 1, kMaxWorkers);
   if (role.role == Role::kWorker) {
     role.worker = parse_count(kWorkerVariable, required_value(kWorkerVariable), 0, role.num_workers - 1);
-    role.gpu = environment_value(kGpuVariable).value_or("");
-    role.gpu_sharers =
+    role.gpu.uuid = environment_value(kGpuVariable).value_or("");
+    role.gpu.num_sharers =
         parse_count(kGpuSharersVariable, environment_value(kGpuSharersVariable).value_or("1"), 1, kMaxWorkers);
   }
   const auto gpu_bytes = environment_value(kGpuBytesVariable);
-  role.gpu_bytes = std::strtoull(gpu_bytes.value_or("0").c_str(), nullptr, 10);
-  role.has_gpus = gpu_bytes.has_value() || !role.gpu.empty();
+  role.gpu.bytes = std::strtoull(gpu_bytes.value_or("0").c_str(), nullptr, 10);
+  role.has_gpus = gpu_bytes.has_value() || !role.gpu.uuid.empty();
   role.channel.emplace(take_descriptor(kChannelVariable));
   role.liveness = take_descriptor(kLivenessVariable);
   role.fault_board = take_descriptor(kFaultBoardVariable);

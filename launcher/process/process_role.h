@@ -17,14 +17,19 @@ enum class Role {
   kWorker,
 };
 
+// The GPU of a worker, as rp-launch chose it.
+struct AssignedGpu {
+  std::string uuid;         // the GPU is the process's CUDA device 0; "": a process without a GPU of its own
+  int num_sharers = 1;      // workers of the run on this GPU
+  std::uint64_t bytes = 0;  // in each process of a run on GPUs: the least memory that a worker has; 0: unknown
+};
+
 // What rp-launch passes on; read once, at the start of a Session.
 struct ProcessRole {
   Role role = Role::kAlone;
   int worker = -1;  // of a worker
   int num_workers = 1;
-  std::string gpu;                 // of a worker on a GPU: its UUID; the GPU is the process's CUDA device 0
-  int gpu_sharers = 1;             // workers of the run on that GPU
-  std::uint64_t gpu_bytes = 0;     // of a run on GPUs: the least memory that a worker has there; 0: unknown
+  AssignedGpu gpu;
   bool has_gpus = false;           // rp-launch chose GPUs for the run
   std::optional<Channel> channel;  // this and the next two: absent when alone
   UniqueFd liveness;               // end of file: rp-launch is gone

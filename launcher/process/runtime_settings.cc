@@ -21,6 +21,43 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
+constexpr int kMaxThreadsPerWorker = 1024;
+constexpr int kMaxWaitTimeoutSeconds = 1'000'000;
+
+std::string parse_memory(const std::string& name, const std::string& value) {
+  if (bytes_of(value)) return value;
+  throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; allowed: a size, as 24G or 512M"));
+}
+
+std::string parse_directory(const std::string& name, const std::string& value) {
+  if (value.empty()) throw Error(ExitCode::kUsage, cat(name, " is empty; allowed: a directory"));
+  return value;
+}
+
+std::string parse_plan(const std::string& name, const std::string& value) {
+  if (value.empty()) throw Error(ExitCode::kUsage, cat(name, " is empty; allowed: auto or a file"));
+  return value;
+}
+
+std::string parse_gpu_profile(const std::string& name, const std::string& value) {
+  if (value.empty()) {
+    throw Error(ExitCode::kUsage, cat(name, " is empty; allowed: the name of a GPU's profile, as rtx4090, or a file"));
+  }
+  return value;
+}
+
+// The value of a field as the option and the variable take it.
+std::optional<std::string> text_of(const RuntimeSettings& settings, const RuntimeSetting& setting) {
+  if (const auto* text = std::get_if<TextSetting>(&setting.kind)) return settings.*(text->field);
+  if (const auto* choice = std::get_if<ChoiceSetting>(&setting.kind)) return settings.*(choice->field);
+  if (const auto* number = std::get_if<NumberSetting>(&setting.kind)) {
+    const std::optional<int> value = settings.*(number->field);
+    return value ? std::optional(std::to_string(*value)) : std::nullopt;
+  }
+  const std::optional<bool> value = settings.*(std::get<SwitchSetting>(setting.kind).field);
+  return value ? std::optional<std::string>(*value ? "1" : "0") : std::nullopt;
+}
+
 }  // namespace
 
 std::string parse_choice(const std::string& name, const std::string& value, const std::vector<std::string>& allowed) {
@@ -45,41 +82,8 @@ std::string parse_device(const std::string& name, const std::string& value) {
   return parse_choice(name, value, {"cpu", "cuda", "sim:NAME"});
 }
 
-std::string parse_store(const std::string& name, const std::string& value) {
-  return parse_choice(name, value, {"shm", "memfd"});
-}
-
-std::string parse_signals(const std::string& name, const std::string& value) {
-  return parse_choice(name, value, {"memops", "events"});
-}
-
-std::string parse_memory(const std::string& name, const std::string& value) {
-  if (bytes_of(value)) return value;
-  throw Error(ExitCode::kUsage, cat(name, " is \"", value, "\"; allowed: a size, as 24G or 512M"));
-}
-
-std::string parse_give_way(const std::string& name, const std::string& value) {
-  return parse_choice(name, value, {"all", "weights", "gradients", "none"});
-}
-
-std::string parse_directory(const std::string& name, const std::string& value) {
-  if (value.empty()) throw Error(ExitCode::kUsage, cat(name, " is empty; allowed: a directory"));
-  return value;
-}
-
-std::string parse_plan(const std::string& name, const std::string& value) {
-  if (value.empty()) throw Error(ExitCode::kUsage, cat(name, " is empty; allowed: auto or a file"));
-  return value;
-}
-
 std::string parse_file(const std::string& name, const std::string& value) {
   if (value.empty()) throw Error(ExitCode::kUsage, cat(name, " is empty; allowed: a file"));
-  return value;
-}
-
-std::string parse_gpu_profile(const std::string& name, const std::string& value) {
-  if (value.empty())
-    throw Error(ExitCode::kUsage, cat(name, " is empty; allowed: the name of a GPU's profile, as rtx4090, or a file"));
   return value;
 }
 
@@ -102,63 +106,214 @@ std::optional<std::string> environment_value(const std::string& name) {
   return value;
 }
 
+const std::vector<RuntimeSetting>& runtime_settings() {
+  using S = RuntimeSettings;
+  static const std::vector<RuntimeSetting> settings = {
+      {.option = "device",
+       .argument = "cpu|cuda|sim:NAME",
+       .variable = "RP_DEVICE",
+       .field_name = "device",
+       .default_value = "cpu",
+       .concerns = "workers",
+       .help = "Device of the workers; cuda: all GPUs, or as many as --workers says; sim:NAME computes nothing and "
+               "takes the time of a GPU",
+       .details = "Device of the workers; `cuda`: all GPUs, or as many as `--workers` says; `sim:` computes nothing "
+                  "and takes a GPU's time: [emulated-device.md](emulated-device.md)",
+       .kind = TextSetting{&S::device, parse_device}},
+      {.option = "signals",
+       .argument = "memops|events",
+       .variable = "RP_SIGNALS",
+       .field_name = "signals",
+       .default_value = "memops",
+       .concerns = "workers on GPUs",
+       .help = "How the GPUs of different workers wait for each other",
+       .details = "How GPUs of different workers wait for each other: see [GPUs](#gpus)",
+       .kind = ChoiceSetting{&S::signals, {"memops", "events"}}},
+      {.option = "gpu-memory",
+       .argument = "SIZE",
+       .variable = "RP_GPU_MEMORY",
+       .field_name = "gpu_memory",
+       .default_text = "what is free",
+       .concerns = "workers on GPUs",
+       .help = "How much of its GPU's memory a worker takes at its start, as 24G; it never takes more",
+       .kind = TextSetting{&S::gpu_memory, parse_memory}},
+      {.option = "allow-nondeterminism",
+       .variable = "RP_ALLOW_NONDETERMINISM",
+       .field_name = "allow_nondeterminism",
+       .default_value = "0",
+       .concerns = "workers on GPUs",
+       .help = "Let GPUs use kernels whose sums have no fixed order: two runs may then differ in the last bits",
+       .kind = SwitchSetting{&S::allow_nondeterminism}},
+      {.option = "fp16-accumulation",
+       .variable = "RP_FP16_ACCUMULATION",
+       .field_name = "fp16_accumulation",
+       .default_value = "0",
+       .concerns = "workers on GPUs",
+       .help = "Let GPUs add up the products of fp16 matrices in fp16: twice as fast on consumer cards, and less exact",
+       .kind = SwitchSetting{&S::fp16_accumulation}},
+      {.option = "threads-per-worker",
+       .argument = "K",
+       .variable = "RP_THREADS_PER_WORKER",
+       .field_name = "threads_per_worker",
+       .default_value = "1",
+       .concerns = "workers",
+       .help = "CPU threads of each worker, 1 to 1024",
+       .details = "CPU threads of a worker, 1 to 1024; also its `OMP_NUM_THREADS`, `MKL_NUM_THREADS`",
+       .kind = NumberSetting{&S::threads_per_worker, 1, kMaxThreadsPerWorker}},
+      {.option = "store",
+       .argument = "shm|memfd",
+       .variable = "RP_STORE",
+       .field_name = "store",
+       .default_text = "shm where it is large enough",
+       .concerns = "coordinator",
+       .help = "Memory behind the host store",
+       .kind = ChoiceSetting{&S::store, {"shm", "memfd"}}},
+      {.option = "params-on",
+       .argument = "DIR",
+       .variable = "RP_PARAMS_ON",
+       .field_name = "params_on",
+       .default_text = "in memory",
+       .concerns = "coordinator",
+       .help = "Keep weights, gradients and optimizer state in files in DIR, for models that are larger than memory",
+       .details = "Weights, gradients and optimizer state in files in DIR, for what is larger than memory: "
+                  "[memory.md](memory.md)",
+       .kind = TextSetting{&S::params_on, parse_directory}},
+      {.option = "plan",
+       .argument = "auto|FILE",
+       .variable = "RP_PLAN",
+       .field_name = "plan",
+       .default_value = "auto",
+       .concerns = "coordinator",
+       .help = "How layers are cut into stages",
+       .kind = TextSetting{&S::plan, parse_plan}},
+      {.option = "prefetch",
+       .argument = "0|1",
+       .variable = "RP_PREFETCH",
+       .field_name = "prefetch",
+       .default_value = "1",
+       .concerns = "workers",
+       .help = "Upload the weights of the next stage while one computes",
+       .details = "Upload the next stage while one computes",
+       .kind = SwitchSetting{&S::prefetch}},
+      {.option = "warm-up",
+       .argument = "0|1",
+       .variable = "RP_WARM_UP",
+       .field_name = "warm_up",
+       .default_text = "1 on GPUs, else 0",
+       .concerns = "workers",
+       .help = "Run each kind of layer once before the first step, so that nothing is loaded while GPUs wait for each "
+               "other",
+       .details = "Run each kind of layer once before the first step, so that nothing is loaded while GPUs wait for "
+                  "each other: [design/warm-up.md](design/warm-up.md)",
+       .kind = SwitchSetting{&S::warm_up}},
+      {.option = "wait-timeout",
+       .argument = "SECONDS",
+       .variable = "RP_WAIT_TIMEOUT",
+       .field_name = "wait_timeout_seconds",
+       .default_value = "600",
+       .concerns = "all processes",
+       .help =
+           "Fail when no worker began a layer and no weights were updated for so long; longer than the longest layer",
+       .details = "A wait fails when no worker began a layer and no weights were updated for so long, 1 to 1000000; "
+                  "longer than the longest layer of a microbatch",
+       .kind = NumberSetting{&S::wait_timeout_seconds, 1, kMaxWaitTimeoutSeconds}},
+      {.option = "attach-timeout",
+       .argument = "SECONDS",
+       .variable = "RP_ATTACH_TIMEOUT",
+       .field_name = "attach_timeout_seconds",
+       .default_value = "120",
+       .concerns = "all processes",
+       .help =
+           "Fail when a worker has not started after so long; longer for programs that do much before Session::start()",
+       .details = "How long a worker may take to start, 1 to 1000000: for programs that do much before "
+                  "`Session::start()`, slow disks",
+       .kind = NumberSetting{&S::attach_timeout_seconds, 1, kMaxWaitTimeoutSeconds}},
+      {.option = "check-consistency",
+       .variable = "RP_CHECK_CONSISTENCY",
+       .field_name = "check_consistency",
+       .default_value = "0",
+       .concerns = "all processes",
+       .help = "Verify every upload and gradient by version and checksum (slow; finds errors of the runtime)",
+       .details = "Verify by version and checksum what is uploaded and what is added to the weights; a difference is "
+                  "an error of the runtime (exit code 1) that says what to report: "
+                  "[design/consistency-checker.md](design/consistency-checker.md)",
+       .kind = SwitchSetting{&S::check_consistency}},
+      {.option = "trace",
+       .argument = "FILE",
+       .variable = "RP_TRACE",
+       .field_name = "trace",
+       .concerns = "all processes",
+       .help = "Write what every process did and when to FILE, for Perfetto and chrome://tracing",
+       .details = "Write what every process did and when to FILE, for Perfetto and chrome://tracing: "
+                  "[tracing.md](tracing.md); exits 74 before the run if FILE cannot be written",
+       .kind = TextSetting{&S::trace, parse_file}},
+      {.option = "gpu-profile",
+       .argument = "NAME|FILE",
+       .variable = "RP_GPU_PROFILE",
+       .field_name = "gpu_profile",
+       .concerns = "coordinator",
+       .help = "Predict with this profile what a step takes; train prints the prediction at its end",
+       .details = "A [profile](formats/gpu_profile.md) of the GPUs: `train` then prints in the end what `rp-plan` "
+                  "predicts for its steps",
+       .kind = TextSetting{&S::gpu_profile, parse_gpu_profile}},
+      {.argument = "all|weights|gradients|none",
+       .variable = "RP_YIELD_TO_ACTIVATIONS",
+       .field_name = "yield_to_activations",
+       .default_value = "all",
+       .concerns = "workers",
+       .help = "Which bulk copies let inputs and outputs pass on a worker's link",
+       .kind = ChoiceSetting{&S::yield_to_activations, {"all", "weights", "gradients", "none"}}},
+  };
+  return settings;
+}
+
+void read_setting(RuntimeSettings& settings, const RuntimeSetting& setting, const std::string& name,
+                  const std::string& value) {
+  if (const auto* text = std::get_if<TextSetting>(&setting.kind)) {
+    settings.*(text->field) = text->read(name, value);
+  } else if (const auto* choice = std::get_if<ChoiceSetting>(&setting.kind)) {
+    settings.*(choice->field) = parse_choice(name, value, choice->words);
+  } else if (const auto* number = std::get_if<NumberSetting>(&setting.kind)) {
+    settings.*(number->field) = parse_count(name, value, number->least, number->most);
+  } else {
+    settings.*(std::get<SwitchSetting>(setting.kind).field) = parse_switch(name, value);
+  }
+}
+
 RuntimeSettings RuntimeSettings::from_environment() {
   RuntimeSettings settings;
-  if (const auto value = environment_value("RP_DEVICE")) settings.device = parse_device("RP_DEVICE", *value);
-  if (const auto value = environment_value("RP_STORE")) settings.store = parse_store("RP_STORE", *value);
-  if (const auto value = environment_value("RP_PARAMS_ON"))
-    settings.params_on = parse_directory("RP_PARAMS_ON", *value);
-  if (const auto value = environment_value("RP_PLAN")) settings.plan = parse_plan("RP_PLAN", *value);
-  if (const auto value = environment_value("RP_PREFETCH")) settings.prefetch = parse_switch("RP_PREFETCH", *value);
-  if (const auto value = environment_value("RP_WARM_UP")) settings.warm_up = parse_switch("RP_WARM_UP", *value);
-  if (const auto value = environment_value("RP_GIVE_WAY")) settings.give_way = parse_give_way("RP_GIVE_WAY", *value);
-  if (const auto value = environment_value("RP_SIGNALS")) settings.signals = parse_signals("RP_SIGNALS", *value);
-  if (const auto value = environment_value("RP_GPU_MEMORY"))
-    settings.gpu_memory = parse_memory("RP_GPU_MEMORY", *value);
-  if (const auto value = environment_value("RP_ALLOW_NONDETERMINISM")) {
-    settings.allow_nondeterminism = parse_switch("RP_ALLOW_NONDETERMINISM", *value);
+  for (const RuntimeSetting& setting : runtime_settings()) {
+    if (const auto value = environment_value(setting.variable)) {
+      read_setting(settings, setting, setting.variable, *value);
+    }
   }
-  if (const auto value = environment_value("RP_FP16_ACCUMULATION")) {
-    settings.fp16_accumulation = parse_switch("RP_FP16_ACCUMULATION", *value);
-  }
-  if (const auto value = environment_value("RP_THREADS_PER_WORKER")) {
-    settings.threads_per_worker = parse_count("RP_THREADS_PER_WORKER", *value, 1, kMaxThreadsPerWorker);
-  }
-  if (const auto value = environment_value("RP_WAIT_TIMEOUT")) {
-    settings.wait_timeout_seconds = parse_count("RP_WAIT_TIMEOUT", *value, 1, kMaxWaitTimeoutSeconds);
-  }
-  if (const auto value = environment_value("RP_ATTACH_TIMEOUT")) {
-    settings.attach_timeout_seconds = parse_count("RP_ATTACH_TIMEOUT", *value, 1, kMaxWaitTimeoutSeconds);
-  }
-  if (const auto value = environment_value("RP_CHECK_CONSISTENCY")) {
-    settings.check_consistency = parse_switch("RP_CHECK_CONSISTENCY", *value);
-  }
-  if (const auto value = environment_value("RP_TRACE")) settings.trace = parse_file("RP_TRACE", *value);
-  if (const auto value = environment_value("RP_GPU_PROFILE"))
-    settings.gpu_profile = parse_gpu_profile("RP_GPU_PROFILE", *value);
   return settings;
 }
 
 std::vector<std::pair<std::string, std::string>> RuntimeSettings::variables() const {
   std::vector<std::pair<std::string, std::string>> list;
-  if (device) list.emplace_back("RP_DEVICE", *device);
-  if (store) list.emplace_back("RP_STORE", *store);
-  if (params_on) list.emplace_back("RP_PARAMS_ON", *params_on);
-  if (plan) list.emplace_back("RP_PLAN", *plan);
-  if (prefetch) list.emplace_back("RP_PREFETCH", *prefetch ? "1" : "0");
-  if (warm_up) list.emplace_back("RP_WARM_UP", *warm_up ? "1" : "0");
-  if (give_way) list.emplace_back("RP_GIVE_WAY", *give_way);
-  if (signals) list.emplace_back("RP_SIGNALS", *signals);
-  if (gpu_memory) list.emplace_back("RP_GPU_MEMORY", *gpu_memory);
-  if (allow_nondeterminism) list.emplace_back("RP_ALLOW_NONDETERMINISM", *allow_nondeterminism ? "1" : "0");
-  if (fp16_accumulation) list.emplace_back("RP_FP16_ACCUMULATION", *fp16_accumulation ? "1" : "0");
-  if (threads_per_worker) list.emplace_back("RP_THREADS_PER_WORKER", std::to_string(*threads_per_worker));
-  if (wait_timeout_seconds) list.emplace_back("RP_WAIT_TIMEOUT", std::to_string(*wait_timeout_seconds));
-  if (attach_timeout_seconds) list.emplace_back("RP_ATTACH_TIMEOUT", std::to_string(*attach_timeout_seconds));
-  if (check_consistency) list.emplace_back("RP_CHECK_CONSISTENCY", *check_consistency ? "1" : "0");
-  if (trace) list.emplace_back("RP_TRACE", *trace);
-  if (gpu_profile) list.emplace_back("RP_GPU_PROFILE", *gpu_profile);
+  for (const RuntimeSetting& setting : runtime_settings()) {
+    if (auto value = text_of(*this, setting)) list.emplace_back(setting.variable, std::move(*value));
+  }
   return list;
+}
+
+RuntimeSettings RuntimeSettings::completed(const SessionOptions& program) const {
+  RuntimeSettings result = *this;
+  RuntimeSettings asked;
+  static_cast<SessionOptions&>(asked) = program;
+  for (const RuntimeSetting& setting : runtime_settings()) {
+    const auto value = text_of(asked, setting);
+    if (value && !value->empty()) {
+      read_setting(result, setting, cat("SessionOptions::", setting.field_name), *value);
+      continue;
+    }
+    if (value) std::visit([&](const auto& kind) { (result.*(kind.field)).reset(); }, setting.kind);
+    if (*setting.default_value != '\0' && !text_of(result, setting)) {
+      read_setting(result, setting, setting.variable, setting.default_value);
+    }
+  }
+  return result;
 }
 
 }  // namespace rp

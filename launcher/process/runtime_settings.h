@@ -1,65 +1,91 @@
 // launcher/process/runtime_settings.h
-// The settings of the runtime that rp-launch and a Session share: options of one, variables RP_... of both.
+// The settings of the runtime, as one table. The options of rp-launch, the variables RP_..., the checks of
+// SessionOptions, `rp-launch --help` and the table in docs/launcher.md are all made from it.
+//
+// A new setting is a field of SessionOptions, a row of the table, and the code that uses it.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
+
+#include "roundpipe/session.h"
 
 namespace rp {
 
-// How the streams of different workers wait for each other on GPUs, where nothing was asked for.
-inline constexpr const char* kDefaultSignals = "memops";
-inline constexpr int kMaxThreadsPerWorker = 1024;
-inline constexpr int kMaxWaitTimeoutSeconds = 1'000'000;
+// The settings that were given; an empty field was not. Adds to the public ones those that only measurements use.
+struct RuntimeSettings : SessionOptions {
+  // RP_YIELD_TO_ACTIVATIONS: which bulk copies let inputs and outputs pass on a worker's link: "all" (the default),
+  // "weights", "gradients", "none".
+  std::optional<std::string> yield_to_activations{};
 
-// Settings that were asked for; nullopt: not asked for, the default of whoever uses it holds.
-struct RuntimeSettings {
-  std::optional<std::string> device;          // RP_DEVICE: "cpu", "cuda", "sim:NAME"
-  std::optional<std::string> store;           // RP_STORE: "shm", "memfd"
-  std::optional<std::string> params_on;       // RP_PARAMS_ON: a directory
-  std::optional<std::string> plan;            // RP_PLAN: "auto" or a file
-  std::optional<bool> prefetch;               // RP_PREFETCH: 0, 1
-  std::optional<bool> warm_up;                // RP_WARM_UP: 0, 1
-  std::optional<std::string> give_way;        // RP_GIVE_WAY: "all", "weights", "gradients", "none"
-  std::optional<int> threads_per_worker;      // RP_THREADS_PER_WORKER
-  std::optional<int> wait_timeout_seconds;    // RP_WAIT_TIMEOUT
-  std::optional<int> attach_timeout_seconds;  // RP_ATTACH_TIMEOUT
-  std::optional<std::string> signals;         // RP_SIGNALS: "memops", "events"
-  std::optional<std::string> gpu_memory;      // RP_GPU_MEMORY: a size, as 24G
-  std::optional<bool> allow_nondeterminism;   // RP_ALLOW_NONDETERMINISM: 0, 1
-  std::optional<bool> fp16_accumulation;      // RP_FP16_ACCUMULATION: 0, 1
-  std::optional<bool> check_consistency;      // RP_CHECK_CONSISTENCY: 0, 1
-  std::optional<std::string> trace;           // RP_TRACE: a file
-  std::optional<std::string> gpu_profile;     // RP_GPU_PROFILE: a name or a file
-
-  // Reads the variables; an empty one counts as unset. Throws rp::Error kUsage that names the variable.
+  // Reads the variables; an empty one counts as unset. Throws rp::Error (kUsage) that names the variable.
   [[nodiscard]] static RuntimeSettings from_environment();
 
-  // The variables that pass the settings on.
+  // Returns the variables that pass the settings on to another process, as (name, value).
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> variables() const;
+
+  // Returns the settings that hold for a run: `program`'s where given, else these, else the defaults. Throws rp::Error
+  // (kUsage) that names the field of SessionOptions.
+  [[nodiscard]] RuntimeSettings completed(const SessionOptions& program) const;
 };
 
-// A value of an option or variable. `name` is what the person wrote it as ("--store", "RP_STORE"). Each throws
-// rp::Error kUsage saying what is allowed. `advice` ends the message of parse_count.
+// The kinds of settings. `read` returns the value to store, or throws rp::Error (kUsage) that begins with `name` and
+// says what is allowed.
+struct TextSetting {
+  std::optional<std::string> RuntimeSettings::*field;
+  std::string (*read)(const std::string& name, const std::string& value);
+};
+struct ChoiceSetting {
+  std::optional<std::string> RuntimeSettings::*field;
+  std::vector<std::string> words;
+};
+struct SwitchSetting {
+  std::optional<bool> RuntimeSettings::*field;
+};
+struct NumberSetting {
+  std::optional<int> RuntimeSettings::*field;
+  int least;
+  int most;
+};
+
+struct RuntimeSetting {
+  const char* option = "";    // "wait-timeout", for --wait-timeout of rp-launch; "": there is none, measurements only
+  const char* argument = "";  // "SECONDS" in the help; "" for a switch
+  const char* variable;       // "RP_WAIT_TIMEOUT"
+  const char* field_name;     // "wait_timeout_seconds" of SessionOptions
+  const char* default_value = "";  // "600"; "": none, see `default_text`
+  const char* default_text = "";   // says what happens without a value; "": `default_value` says it
+  const char* concerns;            // the processes that use it: "workers on GPUs", "coordinator", ...
+  const char* help;
+  const char* details = "";  // Markdown for docs/launcher.md, in place of `help`; "" if that says it all
+  std::variant<TextSetting, ChoiceSetting, SwitchSetting, NumberSetting> kind;
+
+  // The default as people read it; "" if there is nothing to say.
+  [[nodiscard]] const char* shown_default() const { return *default_text != '\0' ? default_text : default_value; }
+};
+
+[[nodiscard]] const std::vector<RuntimeSetting>& runtime_settings();
+
+// Sets a field of `settings` from `value`, which was given as `name` ("--store", "RP_STORE"). Throws rp::Error (kUsage)
+// for a value that is not allowed.
+void read_setting(RuntimeSettings& settings, const RuntimeSetting& setting, const std::string& name,
+                  const std::string& value);
+
+// Readers of single values, for settings outside the table as well. `name` is what the user wrote ("--store",
+// "RP_STORE"). They throw rp::Error (kUsage) that says what is allowed; `advice` ends the message of parse_count().
 [[nodiscard]] std::string parse_device(const std::string& name, const std::string& value);
-[[nodiscard]] std::string parse_store(const std::string& name, const std::string& value);
-[[nodiscard]] std::string parse_signals(const std::string& name, const std::string& value);
-[[nodiscard]] std::string parse_memory(const std::string& name, const std::string& value);
-[[nodiscard]] std::string parse_give_way(const std::string& name, const std::string& value);
-[[nodiscard]] std::string parse_directory(const std::string& name, const std::string& value);
-[[nodiscard]] std::string parse_plan(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_file(const std::string& name, const std::string& value);
-[[nodiscard]] std::string parse_gpu_profile(const std::string& name, const std::string& value);
 [[nodiscard]] bool parse_switch(const std::string& name, const std::string& value);
 [[nodiscard]] int parse_count(const std::string& name, const std::string& value, int least, int most,
                               const char* advice = "");
-// One of `allowed`.
+// `value` must be one of `allowed`.
 [[nodiscard]] std::string parse_choice(const std::string& name, const std::string& value,
                                        const std::vector<std::string>& allowed);
 
-// The value of a variable; nullopt if it is unset or empty.
+// Returns the value of a variable; nothing if it is unset or empty.
 [[nodiscard]] std::optional<std::string> environment_value(const std::string& name);
 
 }  // namespace rp

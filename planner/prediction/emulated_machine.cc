@@ -11,8 +11,7 @@ namespace rp {
 
 namespace {
 
-constexpr std::uint64_t kMaxBytes = 16 << 20;
-constexpr double kGiB = 1073741824.0;
+constexpr std::uint64_t kMaxMachineBytes = 16 << 20;
 
 bool is_path(const std::string& name) { return name.find('/') != std::string::npos || name.ends_with(".json"); }
 
@@ -56,7 +55,7 @@ EmulatedMachine of_profile(const std::string& name) {
 }  // namespace
 
 EmulatedMachine emulated_machine(const std::string& name) {
-  const bool is_workload = is_path(name) && read_json_file(name, kMaxBytes).contains("layers");
+  const bool is_workload = is_path(name) && read_json_file(name, kMaxMachineBytes).contains("layers");
   EmulatedMachine machine = is_workload ? of_workload(name) : of_profile(name);
   machine.name = "sim:" + name;
   return machine;

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uint64_t kMaxBytes = 4 << 20;
+constexpr std::uint64_t kMaxWorkloadBytes = 4 << 20;
 constexpr std::size_t kMaxStages =
     static_cast<std::size_t>(kMaxLayers) + 1;  // of one list; the head may be one by itself
 const std::vector<std::string> kKeys = {
@@ -30,7 +30,7 @@ constexpr double kMiB = 1048576;
 
 class Reader {
  public:
-  explicit Reader(const std::filesystem::path& path) : path_(path), root_(read_json_file(path, kMaxBytes)) {
+  explicit Reader(const std::filesystem::path& path) : path_(path), root_(read_json_file(path, kMaxWorkloadBytes)) {
     for (const auto& [key, value] : root_.items()) {
       if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end()) {
         fail("has an unknown key ", quoted_name(key), did_you_mean(key, kKeys));

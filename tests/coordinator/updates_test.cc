@@ -8,12 +8,11 @@
 
 #include "roundpipe/error.h"
 #include "tests/common/expect_refusal.h"
+#include "tests/common/wait_limits.h"
 
 namespace rp {
 namespace {
 
-constexpr std::atomic<bool> kNeverStop{false};
-constexpr WaitLimits kLong{&kNeverStop, 20 * kNsPerSecond};
 constexpr std::uint32_t kNumGroups = 4;
 constexpr std::int64_t kNumElements = 1 << 18;  // an update takes long enough to be seen
 

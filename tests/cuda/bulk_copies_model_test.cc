@@ -11,6 +11,7 @@
 
 #include "common/text.h"
 #include "cuda/cuda_stream.h"
+#include "tests/common/wait_limits.h"
 #include "tests/cuda/timed_driver.h"
 #include "worker/copies/bulk_copies.h"
 
@@ -130,7 +131,6 @@ class ModelRun {
               ADD_FAILURE() << "it is registered";
             }};
   }
-  static constexpr std::atomic<bool> kNeverStop{false};
 
   const Link link_;
   const HostMemory from_{128 * kMiB};

@@ -17,12 +17,12 @@ namespace {
 using test::FakeDriver;
 using test::store_with_layers;
 
-constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kStorePage = 4096;
 
 // Pieces of a few pages, and a patience that a test can wait for.
 PinnedStoreOptions impatient(std::uint64_t piece_bytes = std::uint64_t{16} << 20) {
   return {.policy = {.piece_bytes = piece_bytes,
-                     .least_bytes = kPage,
+                     .least_bytes = kStorePage,
                      .longest_pause_ns = 2 * kNsPerMs,
                      .later_ns = 20 * kNsPerMs},
           .control_timeout_ns = 50 * kNsPerMs};
@@ -114,7 +114,8 @@ TEST(PinnedStore, CutsItIntoPiecesWhereLayersBegin) {
   run.pinned_store.wait_until_through();
   const Store::Region weights = store->regions().at(0);
   ASSERT_EQ(weights.cuts.size(), 5U);
-  const std::uint64_t third = weights.cuts[2] / kPage * kPage, fifth = weights.cuts[4] / kPage * kPage;
+  const std::uint64_t third = weights.cuts[2] / kStorePage * kStorePage,
+                      fifth = weights.cuts[4] / kStorePage * kStorePage;
   EXPECT_EQ(pieces_of(run, weights), (std::vector<std::uint64_t>{third, fifth - third, weights.bytes - fifth}))
       << "at the page on which a layer begins";
 }
@@ -122,7 +123,7 @@ TEST(PinnedStore, CutsItIntoPiecesWhereLayersBegin) {
 TEST(PinnedStore, NeverRegistersMoreThanOnePieceAtOnceOfAnything) {
   const FakeDriver driver;
   const auto store = store_with_layers(40, 10'000);
-  constexpr std::uint64_t kPieceBytes = 16 * kPage;
+  constexpr std::uint64_t kPieceBytes = 16 * kStorePage;
   PinnedRun run(*store, driver, impatient(kPieceBytes));
   store->arena(0).grow(3 << 20);
   run.pinned_store.notice_unregistered(store->arena(0).data(0, 3 << 20));
@@ -157,7 +158,7 @@ TEST(PinnedStore, TriesAgainWhatIsRefusedForAWhile) {
       SCOPED_TRACE(testing::Message() << max_refusals << " refusals, seed " << seed);
       const FakeDriver driver({.seed = seed, .refusals = {.max_refusals = max_refusals}});
       const auto store = store_with_layers(20, 10'000);
-      PinnedRun run(*store, driver, impatient(8 * kPage));
+      PinnedRun run(*store, driver, impatient(8 * kStorePage));
       store->arena(0).grow(1 << 20);
       run.pinned_store.notice_unregistered(store->arena(0).data(0, 1 << 20));
       EXPECT_TRUE(run.has_all_within_20_s());
@@ -169,7 +170,7 @@ TEST(PinnedStore, TriesAgainWhatIsRefusedForAWhile) {
 }
 
 TEST(PinnedStore, RegistersInShorterPiecesWhatTheDriverTakesInNoLongOne) {
-  const FakeDriver driver({.refusals = {.max_pin_bytes = 5 * kPage}});
+  const FakeDriver driver({.refusals = {.max_pin_bytes = 5 * kStorePage}});
   const auto store = store_with_layers(20, 10'000);
   PinnedRun run(*store, driver);
   EXPECT_TRUE(run.has_all_within_20_s());
@@ -181,7 +182,7 @@ TEST(PinnedStore, RegistersInShorterPiecesWhatTheDriverTakesInNoLongOne) {
 TEST(PinnedStore, ReportsOnceWhatStaysStagedWithItsCostAndThatItIsCured) {
   FakeDriver driver;
   const auto store = store_with_layers(3, 10'000);
-  PinnedRun run(*store, driver, impatient(4 * kPage));
+  PinnedRun run(*store, driver, impatient(4 * kStorePage));
   ASSERT_TRUE(run.has_all_within_20_s());
   driver.refuse_registrations(true);
   store->arena(0).grow(1 << 20);

@@ -9,10 +9,10 @@
 namespace rp {
 namespace {
 
-constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kQueuePage = 4096;
 
-constexpr RegistrationPolicy kPolicy = {.piece_bytes = 16 * kPage,
-                                        .least_bytes = 2 * kPage,
+constexpr RegistrationPolicy kPolicy = {.piece_bytes = 16 * kQueuePage,
+                                        .least_bytes = 2 * kQueuePage,
                                         .attempts = 3,
                                         .num_doubtful = 2,
                                         .pause_ns = 1,
@@ -21,10 +21,10 @@ constexpr RegistrationPolicy kPolicy = {.piece_bytes = 16 * kPage,
                                         .later_ns = 100,
                                         .latest_ns = 400};
 
-std::byte* address(std::uint64_t page) { return reinterpret_cast<std::byte*>(page * kPage); }
+std::byte* address(std::uint64_t page) { return reinterpret_cast<std::byte*>(page * kQueuePage); }
 
 Store::Region region_of(StorePart part, std::uint64_t first_page, std::uint64_t num_pages) {
-  return {.part = part, .data = address(first_page), .bytes = num_pages * kPage};
+  return {.part = part, .data = address(first_page), .bytes = num_pages * kQueuePage};
 }
 
 // A queue over a driver that answers as it is told to; what was attempted, in pages.
@@ -34,10 +34,10 @@ struct Played {
   // Makes what is due at this time, until nothing is.
   void run_at(std::int64_t now_ns, const Answer& accepts) {
     while (const auto attempt = queue.next(now_ns)) {
-      const std::uint64_t first = reinterpret_cast<std::uintptr_t>(attempt->data) / kPage;
-      attempts.emplace_back(first, attempt->bytes / kPage);
-      if (accepts(first, attempt->bytes / kPage)) {
-        registered_pages += attempt->bytes / kPage;
+      const std::uint64_t first = reinterpret_cast<std::uintptr_t>(attempt->data) / kQueuePage;
+      attempts.emplace_back(first, attempt->bytes / kQueuePage);
+      if (accepts(first, attempt->bytes / kQueuePage)) {
+        registered_pages += attempt->bytes / kQueuePage;
         queue.succeed();
       } else {
         queue.refuse(now_ns);
@@ -102,7 +102,7 @@ TEST(RegistrationQueue, AsksADriverThatRefusesAllOnceForEachFurtherPiece) {
   played.queue.add(region_of(StorePart::kWeights, 0x100, 160));
   for (std::int64_t now = 0; now < 100; now = played.queue.next_ns()) played.run_at(now, accepts_none);
   // The first two pieces at 16 pages three times, then at 8, 4 and 2, of which the second may be spared some.
-  EXPECT_EQ(played.queue.left(StorePart::kWeights).given_up_bytes, 160 * kPage);
+  EXPECT_EQ(played.queue.left(StorePart::kWeights).given_up_bytes, 160 * kQueuePage);
   EXPECT_EQ(played.queue.left(StorePart::kWeights).open_bytes, 0U);
   EXPECT_LE(played.attempts.size(), 6U * 2 + 8);
   (void)played.take_attempts();
@@ -144,7 +144,7 @@ TEST(RegistrationQueue, APieceThatStaysRefusedLeavesTheOthersAlone) {
   std::int64_t now = 0;
   for (; now < 1000; now = played.queue.next_ns()) played.run_at(now, accepts);
   EXPECT_EQ(played.registered_pages, 32U);
-  EXPECT_EQ(played.queue.left(StorePart::kWeights).given_up_bytes, 16 * kPage);
+  EXPECT_EQ(played.queue.left(StorePart::kWeights).given_up_bytes, 16 * kQueuePage);
 }
 
 TEST(RegistrationQueue, TurnsToOtherPiecesWhileOneIsLockedAndGoesWithoutTheLockInTheEnd) {

@@ -18,12 +18,10 @@
 #include "device/device.h"
 #include "device/stream_signal.h"
 #include "hoststore/store.h"
+#include "tests/common/wait_limits.h"
 #include "tests/hoststore/processes.h"
 
 namespace rp::test {
-
-inline constexpr std::atomic<bool> kNeverStop{false};
-inline constexpr WaitLimits kLong{&kNeverStop, 60 * kNsPerSecond};
 
 inline std::unique_ptr<Store> store_of(int num_workers) {
   StoreSettings settings;

@@ -12,6 +12,7 @@
 
 #include "device/cpu_device.h"
 #include "device/emulated_device.h"
+#include "tests/common/wait_limits.h"
 
 namespace rp {
 namespace {
@@ -24,8 +25,6 @@ struct DeviceFactory {
 void PrintTo(const DeviceFactory& factory, std::ostream* out) { *out << factory.name; }
 
 constexpr std::array kStreams = {StreamKind::kUploadParameters, StreamKind::kUploadActivations, StreamKind::kDownload};
-constexpr std::atomic<bool> kNeverStop{false};
-constexpr WaitLimits kLong{&kNeverStop, 20 * kNsPerSecond};
 
 class AnyDevice : public testing::TestWithParam<DeviceFactory> {
  protected:

@@ -4,12 +4,10 @@
 
 #include "common/system/clock.h"
 #include "tests/common/expect_refusal.h"
+#include "tests/common/wait_limits.h"
 
 namespace rp {
 namespace {
-
-constexpr std::atomic<bool> kNeverStop{false};
-constexpr WaitLimits kLong{&kNeverStop, 20 * kNsPerSecond};
 
 TEST(EmulatedDevice, TakesAtLeastTheEmulatedTimeOfItsCopies) {
   EmulatedDevice device({.upload_bytes_per_ns = 1});

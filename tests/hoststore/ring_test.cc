@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "hoststore/memory/segment.h"
+#include "tests/common/wait_limits.h"
 #include "tests/hoststore/processes.h"
 
 namespace rp {
@@ -18,8 +19,6 @@ struct Item {
 };
 
 constexpr std::uint32_t kCapacity = 4;
-constexpr std::atomic<bool> kNeverStop{false};
-constexpr WaitLimits kLong{&kNeverStop, 20 * kNsPerSecond};
 
 class Ring : public testing::Test {
  protected:

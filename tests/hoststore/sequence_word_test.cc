@@ -7,13 +7,11 @@
 #include <vector>
 
 #include "hoststore/memory/segment.h"
+#include "tests/common/wait_limits.h"
 #include "tests/hoststore/processes.h"
 
 namespace rp {
 namespace {
-
-constexpr std::atomic<bool> kNeverStop{false};
-constexpr WaitLimits kLong{&kNeverStop, 20 * kNsPerSecond};
 
 SequenceWord& word_in(const Mapping& mapping, std::size_t index) {
   return reinterpret_cast<SequenceWord*>(mapping.data())[index];

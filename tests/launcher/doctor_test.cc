@@ -11,6 +11,7 @@
 #include "common/text.h"
 #include "launcher/doctor/doctor_report.h"
 #include "roundpipe/error.h"
+#include "tests/common/documented_options.h"
 #include "tests/launcher/fake_nvml.h"
 
 namespace rp {
@@ -181,17 +182,7 @@ TEST(Doctor, TakesItsOptionsAndNothingElse) {
   }
 }
 
-TEST(Doctor, ItsManualNamesExactlyItsOptions) {
-  std::ifstream file(std::filesystem::path(RP_SOURCE_DIR) / "docs/doctor.md");
-  std::vector<std::string> documented;
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("| `-")) documented.push_back(line);
-  }
-  ASSERT_EQ(documented.size(), doctor_option_specs().size());
-  for (std::size_t i = 0; i < documented.size(); ++i) {
-    EXPECT_THAT(documented[i], HasSubstr(cat("--", doctor_option_specs()[i].name)));
-  }
-}
+TEST(Doctor, ItsManualNamesExactlyItsOptions) { expect_documented("doctor.md", option_rows(doctor_option_specs())); }
 
 }  // namespace
 }  // namespace rp

@@ -3,12 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "common/text.h"
 #include "roundpipe/error.h"
+#include "tests/common/documented_options.h"
 
 namespace rp {
 namespace {
@@ -146,8 +144,10 @@ TEST(Options, TheDirectoryForTheParametersTravelsInAVariable) {
 }
 
 TEST(Options, TheCheckOfConsistencyIsASwitchThatTravelsInAVariable) {
-  EXPECT_EQ(parse_launch_options({"--give-way", "weights", "train"}).settings.variables(),
-            (std::vector<std::pair<std::string, std::string>>{{"RP_GIVE_WAY", "weights"}}));
+  setenv("RP_YIELD_TO_ACTIVATIONS", "weights", 1);  // has no option
+  EXPECT_EQ(parse_launch_options({"train"}).settings.variables(),
+            (std::vector<std::pair<std::string, std::string>>{{"RP_YIELD_TO_ACTIVATIONS", "weights"}}));
+  unsetenv("RP_YIELD_TO_ACTIVATIONS");
   EXPECT_EQ(parse_launch_options({"train"}).settings.check_consistency, std::nullopt);
   const LaunchOptions options = parse_launch_options({"--check-consistency", "train"});
   EXPECT_EQ(options.settings.check_consistency, true);
@@ -186,16 +186,8 @@ TEST(Options, AProfileOfTheGpusTravelsInAVariable) {
 }
 
 TEST(Options, TheManualAndTheHelpNameExactlyTheOptionsThatThereAre) {
-  std::ifstream file(std::filesystem::path(RP_SOURCE_DIR) / "docs/launcher.md");
-  std::vector<std::string> documented;
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("| `-")) documented.push_back(line);
-  }
-  ASSERT_EQ(documented.size(), launch_option_specs().size());
-  for (std::size_t i = 0; i < documented.size(); ++i) {
-    const OptionSpec& spec = launch_option_specs()[i];
-    EXPECT_NE(documented[i].find(cat("--", spec.name)), std::string::npos) << documented[i];
-    EXPECT_NE(documented[i].find(spec.variable), std::string::npos) << documented[i];
+  expect_documented("launcher.md", option_rows(launch_option_specs()));
+  for (const OptionSpec& spec : launch_option_specs()) {
     EXPECT_NE(launch_help().find(cat("--", spec.name)), std::string::npos) << spec.name;
   }
 }

@@ -42,7 +42,7 @@ TEST_F(ProcessRoleTest, AWorkerTakesItsInheritanceAndHidesItFromItsChildren) {
   EXPECT_EQ(role.role, Role::kWorker);
   EXPECT_EQ(role.worker, 2);
   EXPECT_EQ(role.num_workers, 3);
-  EXPECT_EQ(role.gpu, "GPU-8932f937");
+  EXPECT_EQ(role.gpu.uuid, "GPU-8932f937");
   EXPECT_EQ(fcntl(role.liveness.get(), F_GETFD), FD_CLOEXEC);
   for (const char* name : {kRoleVariable, kWorkerVariable, kWorkersVariable, kChannelVariable, kGpuVariable}) {
     EXPECT_EQ(std::getenv(name), nullptr) << name;

@@ -191,7 +191,7 @@ class Toy {
 
   [[nodiscard]] std::string gpu_text() const {
     std::ostringstream text;
-    text << "worker " << role_.worker << " on " << role_.gpu;
+    text << "worker " << role_.worker << " on " << role_.gpu.uuid;
     for (const char* name : {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_MAX_CONNECTIONS", "RP_GPU"}) {
       const char* value = std::getenv(name);
       text << " " << (value == nullptr ? "unset" : value);

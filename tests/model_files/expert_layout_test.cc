@@ -18,7 +18,7 @@ ModelConfig qwen() { return read_with(tiny_moe_json(), json::object()); }
 ModelConfig gpt_oss(const json& changes = json::object()) { return read_with(tiny_gpt_oss_json(), changes); }
 const json kMxfp4 = {{"quantization_config", {{"quant_method", "mxfp4"}}}};
 
-ExpertLayout check(const ModelConfig& config, const std::vector<TensorDeclaration>& tensors) {
+ExpertLayout layout_of_tensors(const ModelConfig& config, const std::vector<TensorDeclaration>& tensors) {
   const TempDirectory directory;
   write_tensors(directory.file("model.safetensors"), tensors);
   const WeightFiles weights = WeightFiles::open(directory.path());
@@ -37,14 +37,15 @@ std::vector<TensorDeclaration> without(std::vector<TensorDeclaration> tensors, c
 }
 
 TEST(ExpertLayout, EachLayoutIsFoundByTheNamesOfItsTensors) {
-  EXPECT_EQ(check(qwen(), declarations(qwen())), ExpertLayout::kEach);
-  EXPECT_EQ(check(qwen(), declarations(qwen(), ExpertLayout::kFused)), ExpertLayout::kFused);
-  EXPECT_EQ(check(gpt_oss(), declarations(gpt_oss())), ExpertLayout::kEach);
-  EXPECT_EQ(check(gpt_oss(), declarations(gpt_oss(), ExpertLayout::kInterleaved)), ExpertLayout::kInterleaved);
-  EXPECT_EQ(check(gpt_oss(kMxfp4), declarations(gpt_oss(), ExpertLayout::kMxfp4)), ExpertLayout::kMxfp4);
-  EXPECT_EQ(check(gpt_oss(), declarations(gpt_oss(), ExpertLayout::kMxfp4)), ExpertLayout::kMxfp4);
+  EXPECT_EQ(layout_of_tensors(qwen(), declarations(qwen())), ExpertLayout::kEach);
+  EXPECT_EQ(layout_of_tensors(qwen(), declarations(qwen(), ExpertLayout::kFused)), ExpertLayout::kFused);
+  EXPECT_EQ(layout_of_tensors(gpt_oss(), declarations(gpt_oss())), ExpertLayout::kEach);
+  EXPECT_EQ(layout_of_tensors(gpt_oss(), declarations(gpt_oss(), ExpertLayout::kInterleaved)),
+            ExpertLayout::kInterleaved);
+  EXPECT_EQ(layout_of_tensors(gpt_oss(kMxfp4), declarations(gpt_oss(), ExpertLayout::kMxfp4)), ExpertLayout::kMxfp4);
+  EXPECT_EQ(layout_of_tensors(gpt_oss(), declarations(gpt_oss(), ExpertLayout::kMxfp4)), ExpertLayout::kMxfp4);
   const ModelConfig dense = read_with(tiny_llama_json(), json::object());
-  EXPECT_EQ(check(dense, declarations(dense)), ExpertLayout::kEach);
+  EXPECT_EQ(layout_of_tensors(dense, declarations(dense)), ExpertLayout::kEach);
 }
 
 TEST(ExpertLayout, FusedTensorsHaveGatesRowsFirst) {
@@ -105,44 +106,44 @@ TEST(ExpertLayout, FilesThatMixLayoutsAreRefusedWithATensorOfEach) {
   auto tensors = without(declarations(qwen()), "layers.2.mlp.experts");
   tensors.push_back({"model.layers.2.mlp.experts.gate_up_proj", DType::kFloat32, {6, 8, 8}});
   expect_refusal({"several layouts", "'model.layers.1.mlp.experts.", "'model.layers.2.mlp.experts.gate_up_proj'"},
-                 [&] { check(qwen(), tensors); });
+                 [&] { layout_of_tensors(qwen(), tensors); });
   tensors = without(declarations(gpt_oss(), ExpertLayout::kMxfp4), "down_proj_");
   tensors.push_back({"model.layers.0.mlp.experts.down_proj", DType::kBFloat16, {3, 64, 32}});
   expect_refusal({"several layouts", "'model.layers.0.mlp.experts.down_proj'", "gate_up_proj_blocks'"},
-                 [&] { check(gpt_oss(), tensors); });
+                 [&] { layout_of_tensors(gpt_oss(), tensors); });
 }
 
 TEST(ExpertLayout, HalfOfAPairIsRefusedWithBothNames) {
   const auto packed = declarations(gpt_oss(), ExpertLayout::kMxfp4);
   expect_refusal({"no tensor 'model.layers.1.mlp.experts.down_proj_scales'", "[3, 32, 2]",
                   "'model.layers.1.mlp.experts.down_proj_blocks'"},
-                 [&] { check(gpt_oss(), without(packed, "1.mlp.experts.down_proj_scales")); });
+                 [&] { layout_of_tensors(gpt_oss(), without(packed, "1.mlp.experts.down_proj_scales")); });
   expect_refusal(
       {"no tensor 'model.layers.1.mlp.experts.down_proj_blocks'", "'model.layers.1.mlp.experts.down_proj_scales'"},
-      [&] { check(gpt_oss(), without(packed, "1.mlp.experts.down_proj_blocks")); });
+      [&] { layout_of_tensors(gpt_oss(), without(packed, "1.mlp.experts.down_proj_blocks")); });
   expect_refusal({"no tensor 'model.layers.0.mlp.experts.down_proj_bias'"},
-                 [&] { check(gpt_oss(), without(packed, "0.mlp.experts.down_proj_bias")); });
+                 [&] { layout_of_tensors(gpt_oss(), without(packed, "0.mlp.experts.down_proj_bias")); });
   expect_refusal({"no tensor 'model.layers.0.mlp.experts.down_proj'", "[6, 8, 4]"}, [&] {
-    check(qwen(), without(declarations(qwen(), ExpertLayout::kFused), "0.mlp.experts.down_proj"));
+    layout_of_tensors(qwen(), without(declarations(qwen(), ExpertLayout::kFused), "0.mlp.experts.down_proj"));
   });
 }
 
 TEST(ExpertLayout, WrongShapesAndDtypesAreRefused) {
   auto tensors = declarations(gpt_oss(), ExpertLayout::kInterleaved);
   std::ranges::find(tensors, "model.layers.0.mlp.experts.gate_up_proj", &TensorDeclaration::name)->shape = {3, 128, 32};
-  expect_refusal({"gate_up_proj'", "[3, 128, 32]", "[3, 32, 128]"}, [&] { check(gpt_oss(), tensors); });
+  expect_refusal({"gate_up_proj'", "[3, 128, 32]", "[3, 32, 128]"}, [&] { layout_of_tensors(gpt_oss(), tensors); });
   tensors = declarations(gpt_oss(), ExpertLayout::kMxfp4);
   std::ranges::find(tensors, "model.layers.0.mlp.experts.gate_up_proj_scales", &TensorDeclaration::name)->dtype =
       DType::kInt8;
-  expect_refusal({"gate_up_proj_scales'", "I8", "must be U8"}, [&] { check(gpt_oss(), tensors); });
+  expect_refusal({"gate_up_proj_scales'", "I8", "must be U8"}, [&] { layout_of_tensors(gpt_oss(), tensors); });
   const ModelConfig odd = gpt_oss({{"intermediate_size", 48}});
   expect_refusal({"down_proj'", "[3, 32, 48]", "blocks of 32"},
-                 [&] { check(odd, declarations(odd, ExpertLayout::kMxfp4)); });
+                 [&] { layout_of_tensors(odd, declarations(odd, ExpertLayout::kMxfp4)); });
 }
 
 TEST(ExpertLayout, FilesThatAreNotQuantisedAsTheConfigurationSaysAreRefused) {
   expect_refusal({"'mxfp4'", "quantization_config", "'model.layers.1.mlp.experts."},
-                 [&] { check(gpt_oss(kMxfp4), declarations(gpt_oss(), ExpertLayout::kInterleaved)); });
+                 [&] { layout_of_tensors(gpt_oss(kMxfp4), declarations(gpt_oss(), ExpertLayout::kInterleaved)); });
 }
 
 }  // namespace

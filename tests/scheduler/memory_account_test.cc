@@ -11,7 +11,7 @@
 namespace rp {
 namespace {
 
-LayerCost layer_of(std::uint64_t weights) {
+LayerCost layer_of_weights(std::uint64_t weights) {
   LayerCost cost;
   cost.weight_bytes = cost.gradient_bytes = weights;
   cost.gradient_elements = cost.trained_elements = weights / 2;
@@ -56,7 +56,7 @@ GpuMemory at(const RunResult& result, int gpu, double time) {
 TEST(MemoryAccount, HasWhatEachMomentOfAStepNeeds) {
   // One GPU, two microbatches, one layer and the head. Copies take no time, up to the gradients': forward 0-10, 10-20;
   // fused 20-50, 50-80; backward: recompute 80-90, backward 90-110; 110-120, 120-140.
-  RunWork work = run_of({layer_of(1000), layer_of(3000)}, 1, 2);
+  RunWork work = run_of({layer_of_weights(1000), layer_of_weights(3000)}, 1, 2);
   work.machine.download = 200;  // an output 0.5 ms, gradients 5 and 15
   const RunResult result = recorded(work, single_layers(1));
   EXPECT_EQ(at(result, 0, 5), (GpuMemory{.weights = 4000, .inputs = 200, .outputs = 100, .workspace = 20}))
@@ -85,7 +85,7 @@ TEST(MemoryAccount, IsWithinWhatThePlanReserves) {
     SCOPED_TRACE(run);
     std::vector<LayerCost> costs;
     for (std::uint64_t i = 0, count = 3 + draw(12); i < count; ++i) {
-      LayerCost& cost = costs.emplace_back(layer_of(2 * draw(2000)));
+      LayerCost& cost = costs.emplace_back(layer_of_weights(2 * draw(2000)));
       cost.saved_bytes = draw(5000);
       cost.backward_workspace_bytes = draw(3000);
       if (draw(4) == 1) cost.gradient_bytes = cost.gradient_elements = cost.trained_elements = 0;
@@ -130,7 +130,7 @@ TEST(MemoryAccount, IsWithinWhatThePlanReserves) {
 }
 
 TEST(MemoryAccount, OfStagesThatAreAlikeIsNearWhatThePlanReserves) {
-  const std::vector<LayerCost> costs(9, layer_of(3000));
+  const std::vector<LayerCost> costs(9, layer_of_weights(3000));
   const Plan plan = single_layers(8);
   RunWork work = run_of(costs, 2, 4);
   work.machine = {.upload = 200, .download = 60};  // gradients take 50 ms, a stage 120
@@ -145,7 +145,7 @@ TEST(MemoryAccount, OfStagesThatAreAlikeIsNearWhatThePlanReserves) {
 }
 
 TEST(MemoryAccount, WithoutARecordOrSizesThereIsNone) {
-  RunWork work = run_of({layer_of(1000), layer_of(1000)}, 1, 2);
+  RunWork work = run_of({layer_of_weights(1000), layer_of_weights(1000)}, 1, 2);
   const Plan plan = single_layers(1);
   EXPECT_TRUE(simulate_run(work, stage_works(work.workload, plan), {.warm_up = 1, .steps = 1}).gpu_memory.empty());
   work.layers.clear();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "tests/common/documented_options.h"
 #include "tests/common/expect_refusal.h"
 #include "tests/common/temp_directory.h"
 #include "train/settings/options.h"
@@ -282,8 +283,10 @@ TEST(Settings, HelpAndVersionWinOverProblems) {
   EXPECT_EQ(parse_train_command({"-h"}).action, TrainCommand::Action::kHelp);
   EXPECT_EQ(parse_train_command({"--nonsense", "--version"}).action, TrainCommand::Action::kVersion);
   for (const TrainOption& option : train_options())
-    EXPECT_THAT(train_help(), HasSubstr(std::string("--") + option.name));
+    EXPECT_THAT(train_help(), HasSubstr(std::string("--") + option.name()));
 }
+
+TEST(Settings, TheManualHasTheTableOfTheirOptions) { expect_documented("train.md", option_rows(train_option_specs())); }
 
 TEST(ConfigFile, GivesWhatTheCommandLineDoesNot) {
   const TempDirectory directory;
@@ -324,7 +327,7 @@ TEST(Settings, TheHeaderTellsEveryOneOfThem) {
   const auto rows = setting_rows(parse_train_command(command()).settings);
   std::size_t num_settings = 0;
   for (const TrainOption& option : train_options()) {
-    const std::string name = option.name;
+    const std::string name = option.name();
     if (name == "epochs" || name == "decay-steps" || name == "export" || name == "config" || name == "help" ||
         name == "version")
       continue;

@@ -1,29 +1,45 @@
 // train/settings/options.h
-// The options of `train`: their table, and their values as written on the command line or in a configuration file.
+// The options of `train` as one table, and their values as written on the command line or in a configuration file.
+//
+// A new setting is a field of TrainSettings, a row of the table (option_table.cc), and the code that uses it.
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/command_line/option_spec.h"
 #include "train/settings/problems.h"
+#include "train/settings/settings.h"
 
 namespace rp {
 
-// One option. The table of all of them makes the parser, --help, the keys of a configuration file and the test of the
-// documentation.
+class SettingReader;
+
+// A row of the table. The parser, --help, the keys of a configuration file, the header of a run, the settings that a
+// checkpoint keeps, and the table in docs/train.md are made from the rows.
 struct TrainOption {
-  const char* name;           // "batch-size", for --batch-size and the key batch-size
-  const char* argument;       // "B" in the help, or "" for a switch
-  const char* default_value;  // "" where there is none
-  bool is_required;
-  const char* help;
+  OptionSpec spec;
+  // Sets the fields of the option if it was given. Empty for options that are no settings (--config, --help,
+  // --version).
+  std::function<void(SettingReader& reader, TrainSettings& settings)> read{};
+  // The setting in effect, or nothing if it has no meaning in this run. Empty for options that are not kept.
+  std::function<std::optional<SettingRow>(const TrainSettings& settings)> row{};
+  bool is_required = false;
+  bool is_of_pairs = false;  // means nothing in a run without LoRA
+
+  [[nodiscard]] const char* name() const { return spec.name; }
+  [[nodiscard]] bool is_setting() const { return read != nullptr; }
 };
 [[nodiscard]] const std::vector<TrainOption>& train_options();
-// nullptr: there is none of that name.
+// Returns nullptr if there is no option of that name.
 [[nodiscard]] const TrainOption* find_option(std::string_view name);
+// The table without what only `train` does with it.
+[[nodiscard]] std::vector<OptionSpec> train_option_specs();
 
 // A value as text, and where it was written.
 struct OptionValue {
@@ -35,12 +51,12 @@ struct OptionValue {
 // By option name.
 using OptionValues = std::map<std::string, OptionValue>;
 
-// `arguments`: all after the program's own name. What is unknown, repeated or lacks a value goes to `problems`
-// (kUsage).
+// `arguments`: all after the program's own name. Adds a problem (kUsage) for each option that is unknown, repeated or
+// without a value.
 [[nodiscard]] OptionValues read_command_line(const std::vector<std::string>& arguments, Problems& problems);
 
-// Adds to `values` what the TOML file sets and the command line does not. What is wrong with the file goes to
-// `problems` (kBadInput).
+// Adds to `values` what the TOML file sets and the command line does not. Adds a problem (kBadInput) for each error in
+// the file.
 void add_config_file(const std::filesystem::path& file, OptionValues& values, Problems& problems);
 
 [[nodiscard]] std::string train_help();

@@ -28,7 +28,11 @@ using Choices = std::initializer_list<std::pair<const char*, Value>>;
 // wrong, which becomes a problem.
 class SettingReader {
  public:
-  SettingReader(const OptionValues& values, Problems& problems) : values_(values), problems_(problems) {}
+  // `is_simulated`: of a run on an emulated device.
+  SettingReader(const OptionValues& values, Problems& problems, bool is_simulated)
+      : values_(values), problems_(problems), is_simulated_(is_simulated) {}
+
+  [[nodiscard]] bool is_simulated() const { return is_simulated_; }
 
   [[nodiscard]] const OptionValue* find(const char* name) const {
     const auto found = values_.find(name);
@@ -36,7 +40,8 @@ class SettingReader {
   }
 
   template <typename Number>
-  void read_number(const char* name, Number& result, Number least, Number most) {
+  void read_number(const char* name, Number& result, std::type_identity_t<Number> least,
+                   std::type_identity_t<Number> most) {
     const OptionValue* value = find(name);
     if (value == nullptr) return;
     Number number{};
@@ -48,6 +53,12 @@ class SettingReader {
       return;
     }
     result = number;
+  }
+
+  template <typename Number>
+  void read_number(const char* name, std::optional<Number>& result, std::type_identity_t<Number> least,
+                   std::type_identity_t<Number> most) {
+    if (find(name) != nullptr) read_number(name, result.emplace(), least, most);
   }
 
   // Above 0, at most `most`.
@@ -132,6 +143,11 @@ class SettingReader {
     refuse(*value, cat("must be ", list, did_you_mean(value->text, names)));
   }
 
+  template <typename Value>
+  void read_choice(const char* name, std::optional<Value>& result, Choices<Value> choices) {
+    if (find(name) != nullptr) read_choice(name, result.emplace(), choices);
+  }
+
   // "--batch-size 3", "run.toml:4: batch-size 3", or the default in the same form.
   [[nodiscard]] std::string told(const char* name, std::int64_t effective) const {
     const OptionValue* value = find(name);
@@ -147,13 +163,13 @@ class SettingReader {
     problems_.add(is_file ? ExitCode::kBadInput : ExitCode::kUsage, message);
   }
 
-  void require_all(bool is_simulated, bool is_export) {
+  void require_all(bool is_export) {
     std::string missing;
     for (const TrainOption& option : train_options()) {
-      if (is_simulated && option.name != std::string_view("model")) continue;
-      if (is_export && option.name == std::string_view("data")) continue;
-      if (!option.is_required || find(option.name) != nullptr) continue;
-      missing += cat(missing.empty() ? "" : ", ", "--", option.name, " ", option.argument);
+      if (is_simulated_ && option.name() != std::string_view("model")) continue;
+      if (is_export && option.name() == std::string_view("data")) continue;
+      if (!option.is_required || find(option.name()) != nullptr) continue;
+      missing += cat(missing.empty() ? "" : ", ", "--", option.name(), " ", option.spec.argument);
     }
     if (!missing.empty()) problems_.add(ExitCode::kUsage, cat("missing: ", missing, "; train --help explains them"));
   }
@@ -166,6 +182,7 @@ class SettingReader {
 
   const OptionValues& values_;
   Problems& problems_;
+  const bool is_simulated_;
 };
 
 }  // namespace rp

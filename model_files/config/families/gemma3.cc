@@ -7,7 +7,7 @@
 namespace rp {
 namespace {
 
-void read(const ConfigSection& file, ModelConfig& config) {
+void read_gemma3(const ConfigSection& file, ModelConfig& config) {
   DecoderLayerConfig layer = read_common(file,
                                          {.num_heads = 8,
                                           .num_kv_heads = 4,
@@ -48,7 +48,7 @@ void read(const ConfigSection& file, ModelConfig& config) {
 
 }  // namespace
 
-constexpr Family kGemma3TextFamily{.model_type = "gemma3_text", .read = read};
+constexpr Family kGemma3TextFamily{.model_type = "gemma3_text", .read = read_gemma3};
 
 constexpr Wrapper kGemma3Wrapper{.model_type = "gemma3", .text_type = "gemma3_text"};
 

@@ -7,7 +7,7 @@
 namespace rp {
 namespace {
 
-void read(const ConfigSection& file, ModelConfig& config) {
+void read_gpt_oss(const ConfigSection& file, ModelConfig& config) {
   DecoderLayerConfig layer = read_common(
       file, {.num_kv_heads = 8, .head_dim = 64, .norm_epsilon = 1e-5, .rope_theta = 150'000, .max_positions = 131'072},
       config);
@@ -38,6 +38,6 @@ void read(const ConfigSection& file, ModelConfig& config) {
 
 }  // namespace
 
-constexpr Family kGptOssFamily{.model_type = "gpt_oss", .read = read};
+constexpr Family kGptOssFamily{.model_type = "gpt_oss", .read = read_gpt_oss};
 
 }  // namespace rp

@@ -5,7 +5,7 @@
 namespace rp {
 namespace {
 
-void read(const ConfigSection& file, ModelConfig& config) {
+void read_llama(const ConfigSection& file, ModelConfig& config) {
   DecoderLayerConfig layer = read_common(file, {}, config);
   layer.mlp.intermediate = file.integer("intermediate_size", kMaxInner);
   layer.mlp.has_bias = file.boolean("mlp_bias", false);
@@ -19,6 +19,6 @@ void read(const ConfigSection& file, ModelConfig& config) {
 
 }  // namespace
 
-constexpr Family kLlamaFamily{.model_type = "llama", .read = read};
+constexpr Family kLlamaFamily{.model_type = "llama", .read = read_llama};
 
 }  // namespace rp

@@ -5,7 +5,7 @@
 namespace rp {
 namespace {
 
-void read(const ConfigSection& file, ModelConfig& config) {
+void read_ministral3(const ConfigSection& file, ModelConfig& config) {
   DecoderLayerConfig layer = read_common(file,
                                          {.num_heads = 32,
                                           .num_kv_heads = 8,
@@ -32,6 +32,6 @@ void read(const ConfigSection& file, ModelConfig& config) {
 
 }  // namespace
 
-constexpr Family kMinistral3Family{.model_type = "ministral3", .read = read};
+constexpr Family kMinistral3Family{.model_type = "ministral3", .read = read_ministral3};
 
 }  // namespace rp

@@ -5,7 +5,7 @@
 namespace rp {
 namespace {
 
-void read(const ConfigSection& file, ModelConfig& config) {
+void read_mistral(const ConfigSection& file, ModelConfig& config) {
   constexpr std::int64_t kWindow = 4096;  // where the file says nothing; null means none
   DecoderLayerConfig layer = read_common(file, {.num_kv_heads = 8, .max_positions = 131'072}, config);
   layer.mlp.intermediate = file.integer("intermediate_size", kMaxInner);
@@ -19,6 +19,6 @@ void read(const ConfigSection& file, ModelConfig& config) {
 
 }  // namespace
 
-constexpr Family kMistralFamily{.model_type = "mistral", .read = read};
+constexpr Family kMistralFamily{.model_type = "mistral", .read = read_mistral};
 
 }  // namespace rp

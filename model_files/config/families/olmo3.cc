@@ -6,7 +6,7 @@
 namespace rp {
 namespace {
 
-void read(const ConfigSection& file, ModelConfig& config) {
+void read_olmo3(const ConfigSection& file, ModelConfig& config) {
   DecoderLayerConfig layer = read_common(file, {.norm_epsilon = 1e-5, .padding_id = 1, .rope_by_type = true}, config);
   config.norm = NormKind::kUnrounded;
   layer.attention.head_norm = AttentionConfig::HeadNorm::kWholeRow;
@@ -26,6 +26,6 @@ void read(const ConfigSection& file, ModelConfig& config) {
 
 }  // namespace
 
-constexpr Family kOlmo3Family{.model_type = "olmo3", .read = read};
+constexpr Family kOlmo3Family{.model_type = "olmo3", .read = read_olmo3};
 
 }  // namespace rp

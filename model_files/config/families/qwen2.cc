@@ -5,7 +5,7 @@
 namespace rp {
 namespace {
 
-void read(const ConfigSection& file, ModelConfig& config) {
+void read_qwen2(const ConfigSection& file, ModelConfig& config) {
   DecoderLayerConfig layer = read_common(file, {.num_kv_heads = 32, .max_positions = 32'768}, config);
   layer.mlp.intermediate = file.integer("intermediate_size", kMaxInner);
   layer.attention.qkv_bias = true;
@@ -15,6 +15,6 @@ void read(const ConfigSection& file, ModelConfig& config) {
 
 }  // namespace
 
-constexpr Family kQwen2Family{.model_type = "qwen2", .read = read};
+constexpr Family kQwen2Family{.model_type = "qwen2", .read = read_qwen2};
 
 }  // namespace rp

@@ -5,7 +5,7 @@
 namespace rp {
 namespace {
 
-void read(const ConfigSection& file, ModelConfig& config) {
+void read_qwen3(const ConfigSection& file, ModelConfig& config) {
   DecoderLayerConfig layer = read_common(file, {.num_kv_heads = 32, .head_dim = 128, .max_positions = 32'768}, config);
   layer.mlp.intermediate = file.integer("intermediate_size", kMaxInner);
   layer.attention.head_norm = AttentionConfig::HeadNorm::kEachHead;
@@ -16,6 +16,6 @@ void read(const ConfigSection& file, ModelConfig& config) {
 
 }  // namespace
 
-constexpr Family kQwen3Family{.model_type = "qwen3", .read = read};
+constexpr Family kQwen3Family{.model_type = "qwen3", .read = read_qwen3};
 
 }  // namespace rp

@@ -7,7 +7,7 @@
 namespace rp {
 namespace {
 
-void read(const ConfigSection& file, ModelConfig& config) {
+void read_qwen3_moe(const ConfigSection& file, ModelConfig& config) {
   DecoderLayerConfig dense = read_common(file, {.num_kv_heads = 4, .max_positions = 32'768}, config);
   dense.attention.head_norm = AttentionConfig::HeadNorm::kEachHead;
   dense.attention.qkv_bias = dense.attention.output_bias = file.boolean("attention_bias", false);
@@ -31,6 +31,6 @@ void read(const ConfigSection& file, ModelConfig& config) {
 
 }  // namespace
 
-constexpr Family kQwen3MoeFamily{.model_type = "qwen3_moe", .read = read};
+constexpr Family kQwen3MoeFamily{.model_type = "qwen3_moe", .read = read_qwen3_moe};
 
 }  // namespace rp

@@ -19,7 +19,7 @@ std::vector<std::int64_t> read_rotations(const ConfigSection& file, std::int64_t
   return rotates;
 }
 
-void read(const ConfigSection& file, ModelConfig& config) {
+void read_smollm3(const ConfigSection& file, ModelConfig& config) {
   DecoderLayerConfig layer = read_common(
       file, {.num_kv_heads = 4, .rope_theta = 2e6, .tied_head = true, .padding_id = 128'004, .max_positions = 32'768},
       config);
@@ -38,6 +38,6 @@ void read(const ConfigSection& file, ModelConfig& config) {
 
 }  // namespace
 
-constexpr Family kSmolLm3Family{.model_type = "smollm3", .read = read};
+constexpr Family kSmolLm3Family{.model_type = "smollm3", .read = read_smollm3};
 
 }  // namespace rp
