@@ -30,7 +30,7 @@ const std::vector<std::pair<std::string, RecomputeGrain>> kGrains = {{"stage", R
 const std::vector<std::string> kCommands = {"plan", "simulate", "compare", "timeline"};
 
 constexpr const char* kHelp =
-    "rp-plan: how a model would train, on GPUs that one need not have\n"
+    "rp-plan: predicts how a model would train, on GPUs that need not be present\n"
     "\n"
     "  rp-plan plan --model MODEL --gpus N --gpu NAME        whether a model fits, its plan, and how fast it trains\n"
     "  rp-plan simulate --schedule NAME --input FILE.json    a step of given layer times, by any schedule\n"
@@ -39,7 +39,7 @@ constexpr const char* kHelp =
     "them\n"
     "  rp-plan timeline TRACE.json --html PAGE.html          what a run did, from its trace\n"
     "\n"
-    "rp-plan COMMAND --help tells a command's options; docs/planning.md explains them.\n";
+    "rp-plan COMMAND --help lists a command's options; docs/planning.md explains them.\n";
 
 template <typename Value>
 std::vector<std::string> names_of(const std::vector<std::pair<std::string, Value>>& list) {
@@ -68,14 +68,14 @@ std::shared_ptr<cxxopts::Value> text() { return cxxopts::value<std::string>(); }
 
 constexpr const char* kInputHelp = "times of layers, and stages if they are given (docs/planning.md)";
 
-// A command's options, without --help.
+// The options of a command, without --help.
 struct CommandParser {
   std::string name;   // "simulate"
   std::string usage;  // what follows the name
   cxxopts::Options parser;
-  std::vector<std::string> options;   // "--input", for what was meant by an unknown one
-  std::vector<std::string> required;  // "input"
-  std::size_t num_files = 0;          // words that are no options
+  std::vector<std::string> options;   // such as "--input"; to propose a known option for an unknown one
+  std::vector<std::string> required;  // such as "input"
+  std::size_t num_files = 0;          // number of words that are not options
 };
 
 CommandParser simulate_parser() {
@@ -110,7 +110,7 @@ CommandParser timeline_parser() {
   CommandParser command{
       .name = "timeline",
       .usage = "TRACE.json",
-      .parser = cxxopts::Options("rp-plan timeline", "Tells and draws what the workers of a traced run did."),
+      .parser = cxxopts::Options("rp-plan timeline", "Prints and draws what the workers of a traced run did."),
       .options = {"--html", "--from", "--to", "--steps"},
       .required = {},
       .num_files = 1};
@@ -158,15 +158,15 @@ CommandParser plan_parser() {
                                                                             with_default("128"), "N")(
       "microbatches", "of a round; default: proposed", text(), "N")("rounds-per-step", "default: proposed", text(),
                                                                     "N")(
-      "lora-rank", "train LoRA pairs of this rank beside frozen weights; 0: all weights", with_default("0"), "N")(
-      "lora-targets", "which linear layers have pairs: all-linear, a list, or a regular expression",
-      with_default("all-linear"), "NAMES")("lora-experts", "experts and routers have pairs, too")(
+      "lora-rank", "train LoRA pairs of this rank in addition to frozen weights; 0: all weights", with_default("0"),
+      "N")("lora-targets", "which linear layers have pairs: all-linear, a list, or a regular expression",
+           with_default("all-linear"), "NAMES")("lora-experts", "experts and routers have pairs, too")(
       "freeze", "weights that are not trained: a regular expression", text(), "REGEX")(
       "train", "weights that are trained in any case", text(), "REGEX")(
       "async", "asynchronous steps, with weights one step old")(
       "fp16-accumulate", "matrix products that add up in fp16")("pageable-weights",
                                                                 "weights in memory that is not pinned")(
-      "max-fused-layers", "beside the head in the fused stage", with_default("2"), "N")(
+      "max-fused-layers", "layers in the fused stage in addition to the head", with_default("2"), "N")(
       "recompute-grain", "a backward stage recomputes all of it, or layer by layer: stage or layer; default: chosen",
       text(), "GRAIN")("html", "write a page with the timeline of two steps, copies and updates", text(), "PAGE")(
       "effort", "search for plans: fast (10 ms each) or thorough (5 s)", with_default("thorough"), "EFFORT")(
@@ -174,7 +174,7 @@ CommandParser plan_parser() {
   return command;
 }
 
-// Finds the word that cxxopts does not know.
+// Throws an error about the option that cxxopts does not know.
 [[noreturn]] void refuse_unknown(const CommandParser& command, const std::vector<std::string>& arguments) {
   for (const std::string& word : arguments) {
     const std::string name = word.substr(0, word.find('='));
@@ -204,7 +204,7 @@ void check_counts(const CommandParser& command, const cxxopts::ParseResult& give
   }
 }
 
-// `read(given)`: the options.
+// Parses the arguments of a command. `read(given)` converts them to PlanOptions.
 template <typename Read>
 PlanOptions parse_command(CommandParser command, const std::vector<std::string>& arguments, const Read& read) {
   command.parser.custom_help(command.usage + " [options]").set_width(110);
@@ -237,7 +237,7 @@ PlanOptions read_simulate(const cxxopts::ParseResult& given) {
   return options;
 }
 
-// Nothing, where it is not given.
+// Returns the value of --html; empty if it is not given.
 std::filesystem::path html_of(const cxxopts::ParseResult& given) {
   const std::string html = text_of(given, "html");
   if (html.empty() && given.count("html") > 0)

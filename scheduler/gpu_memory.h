@@ -73,8 +73,8 @@ enum class StageKind { kForward, kFused, kBackward };
                                       RecomputeGrain recompute, PlanKind kind = PlanKind::kFused);
 
 // Returns true if some stage of the plan (forward, backward or fused) ends at its limit in
-// `limits`, and `wider` would allow it to be longer. A plan that was chosen within `limits` and for
-// which this is false would gain nothing from wider limits, as far as the search can find out.
+// `limits`, and `wider` would allow it to be longer. If this is false for a plan that was chosen
+// within `limits`, the search cannot find a better plan with wider limits.
 [[nodiscard]] bool is_held(const Plan& plan, const StageLimits& limits, const StageLimits& wider);
 
 }  // namespace rp
