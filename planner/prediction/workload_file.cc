@@ -18,8 +18,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint64_t kMaxBytes = 4 << 20;
-constexpr std::size_t kMaxStages =
-    static_cast<std::size_t>(kMaxLayers) + 1;  // in one list; the head may be a stage by itself
+// In one list; the head may be a stage by itself.
+constexpr std::size_t kMaxStages = static_cast<std::size_t>(kMaxLayers) + 1;
 const std::vector<std::string> kKeys = {
     "gpus",           "microbatches",    "round_microbatches", "hop_ms",       "layers",      "head",  "stages",
     "forward_stages", "backward_stages", "max_fused_layers",   "gpu_slowness", "fused_waits", "device"};

@@ -23,8 +23,8 @@ struct Machine {
   // Upload of weights that are read from memory that is not pinned.
   double weights_upload = kUnlimited;
   double weights_traffic = 1;  // bytes through host memory for each byte of weights
-  double copy_latency =
-      0;  // ms from the end of a copy until a waiting thread observes it; the link is free in this time
+  // Ms from the end of a copy until a waiting thread observes it; the link is free in this time.
+  double copy_latency = 0;
   // GPUs g with the same g / gpus_per_root are connected to one PCIe root.
   int gpus_per_root = 1;
   double root_upload = kUnlimited;
