@@ -29,12 +29,14 @@ class CopyTrace {
     TraceRecord record;         // writer: the enqueueing thread; then read by the stream
   };
 
-  // `journal` counts what is dropped.
+  // `journal` counts the copies that are dropped.
   CopyTrace(Stream& stream, TraceJournal& journal, TraceTrack& track);
 
-  // Before the copy is enqueued. nullptr, and the copy is dropped, if kMaxCopies are under way.
+  // Called before the copy is enqueued. If kMaxCopies are in flight, drops the copy and returns
+  // nullptr.
   [[nodiscard]] Copy* begin();
-  // After it, by the same thread: what it was, but for its times.
+  // Called after the copy is enqueued, by the same thread. `record` describes the copy, except for
+  // its times.
   void end(Copy& copy, const TraceRecord& record);
 
  private:
