@@ -39,8 +39,8 @@ struct CoordinatorOptions {
   int optimizer_threads = 1;
   std::vector<PipelineSettings> pipelines;
   std::optional<FaultBoardEntry> board{};  // the coordinator publishes its progress and its waits there
-  TraceJournal* trace = nullptr;  // records what the coordinator's threads do; must outlive it
-  std::function<void()> on_hang{};  // called by the commit thread before it fails because nothing progresses
+  TraceJournal* trace = nullptr;           // records what the coordinator's threads do; must outlive it
+  std::function<void()> on_hang{};         // called by the commit thread before it fails because nothing progresses
   // Called by the commit thread for each task, in slot order, with the coordinator's mutex held.
   // Must be short, and must not call back.
   TellCommit on_commit{};

@@ -33,11 +33,11 @@ struct PipelineState {
 
   std::uint64_t num_rounds = 0;           // with gradients or graph, since the start of training
   std::uint64_t num_rounds_of_steps = 0;  // the part of num_rounds before the last step
-  std::uint64_t num_evaluations = 0;  // rounds without gradients or graph, in this run
-  std::uint64_t num_attempts = 0;  // of rounds with gradients, in this run; no number is used twice
+  std::uint64_t num_evaluations = 0;      // rounds without gradients or graph, in this run
+  std::uint64_t num_attempts = 0;         // of rounds with gradients, in this run; no number is used twice
   std::uint64_t num_steps = 0;            // since the start of training
   std::uint64_t version_offset = 0;  // version - steps, modulo 2^64: versions only grow, also when a state is loaded
-  int rounds_since_step = 0;  // rounds with gradients since the last step
+  int rounds_since_step = 0;         // rounds with gradients since the last step
   bool evaluates_newest = false;
   bool is_stamped = false;  // the weights are stamped, and were not written outside of a step since
 

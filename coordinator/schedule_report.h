@@ -23,7 +23,7 @@ struct MeasuredSteps {
   int num_steps = 0;
   std::int64_t num_tasks = 0;
   std::int64_t wall_ns = 0;  // from the end of the step before the first measured one to the end of the last one
-  double median_ms = 0;  // of the times between the ends of consecutive steps
+  double median_ms = 0;      // of the times between the ends of consecutive steps
   std::int64_t busy_ns = 0;  // sums over all workers, as are the fields below
   std::int64_t exposed_ns = 0;
   std::int64_t dispatch_ns = 0;

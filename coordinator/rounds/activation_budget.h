@@ -17,7 +17,7 @@ namespace rp {
 // The blocks of all microbatches of one row of a round's table. Slots are counted from the round's
 // first slot; slot num_slots + i is slot i of the next round.
 struct RowBlocks {
-  int writer = 0;  // the slot that writes them; kAtAcceptance: the coordinator
+  int writer = 0;       // the slot that writes them; kAtAcceptance: the coordinator
   int last_reader = 0;  // the slot whose commit frees them
   std::uint64_t bytes = 0;
   bool operator==(const RowBlocks&) const = default;
@@ -34,7 +34,7 @@ struct RoundMemory {
   // True if the next round's first slot may run before this round's last slot is committed. (It may
   // not if it needs the weights that this round's step makes.)
   bool rounds_overlap = true;
-  std::vector<SlotTime> times{};  // by slot. All slots count as equally long if it is empty or a slot's work is 0 (not known)
+  std::vector<SlotTime> times{};  // by slot; empty or with a work of 0: not known, so all count as equally long
 
   // Returns true if both rounds have the same blocks, whatever their times are.
   [[nodiscard]] bool has_blocks_of(const RoundMemory& other) const {
@@ -70,7 +70,7 @@ class ActivationBudget {
  private:
   struct Kind {
     RoundMemory round;
-    int num_rounds = 0;  // rounds in a row that had these blocks
+    int num_rounds = 0;                   // rounds in a row that had these blocks
     std::vector<std::uint64_t> expected;  // by arena
   };
 

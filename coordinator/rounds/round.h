@@ -20,7 +20,7 @@ struct Slot {
   std::uint64_t number = 0;  // without epoch
   Phase phase = Phase::kForward;
   LayerRange layers;
-  int worker = -1;  // set at the dispatch
+  int worker = -1;                // set at the dispatch
   std::uint64_t first_event = 0;  // set at the dispatch
 };
 
@@ -29,8 +29,8 @@ struct RoundTraits {
   int pipeline = 0;
   RoundKind kind = RoundKind::kForwardBackward;
   RoundMode mode = RoundMode::kTrain;
-  bool keeps_graph = false;  // for a forward pass: a backward pass may follow
-  bool keeps_outputs = false;  // the caller reads the outputs
+  bool keeps_graph = false;     // for a forward pass: a backward pass may follow
+  bool keeps_outputs = false;   // the caller reads the outputs
   bool evaluates_loss = false;  // for a forward pass: it ends with the loss
   bool input_gradient = false;  // the caller reads the gradient of the model's inputs
   bool grain_layer = false;
@@ -64,9 +64,11 @@ struct BlockOfRound {
 // which accepting a backward pass sets, and `graph_is_open`.
 struct Round {
   RoundTraits traits;
-  std::uint64_t number = 0;  // since the start of training; evaluations: from kFirstEvaluation. The key of random numbers
+  // Counted since the start of training, and for evaluations from kFirstEvaluation: the key of random
+  // numbers.
+  std::uint64_t number = 0;
   std::uint64_t step = 0;          // counted from 1
-  std::uint64_t version = 0;  // of the weights that the round computes with
+  std::uint64_t version = 0;       // of the weights that the round computes with
   std::uint64_t next_version = 0;  // of the weights that the round's step makes
   std::uint64_t attempt = 0;       // of rounds with gradients
   Plan plan;
@@ -79,18 +81,18 @@ struct Round {
   std::uint64_t table_bytes = 0;
 
   std::vector<Slot> slots;  // with the backward slots of an open graph, which get their numbers when they are requested
-  std::size_t num_committed = 0;  // number of committed slots
+  std::size_t num_committed = 0;    // number of committed slots
   bool graph_is_open = false;       // backward slots may still come
   std::map<BlockRow, int> readers;  // number of readers of this round's blocks; a block without readers is freed
-  std::set<BlockRow> unwritten;  // blocks whose slots are not committed; these are not freed
+  std::set<BlockRow> unwritten;     // blocks whose slots are not committed; these are not freed
   // The blocks of other rounds that this round's slots read, by the row of this round that they
   // replace.
   std::map<BlockRow, BlockOfRound> origins;
-  std::map<std::uint32_t, WeightsSeen>
-      weights_seen;  // by weight group, from the round's first committed task that used it; --check-consistency only
+  // By weight group, from the round's first committed task that used it; --check-consistency only.
+  std::map<std::uint32_t, WeightsSeen> weights_seen;
   std::vector<double> losses;  // sums over the microbatches
   bool forward_done = false;   // outputs and losses are final
-  bool all_done = false;  // all slots are committed, and no more will be added
+  bool all_done = false;       // all slots are committed, and no more will be added
 };
 
 // Returns the slots of a round in the order of dispatch, without numbers: forward, fused, backward

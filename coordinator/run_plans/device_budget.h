@@ -45,7 +45,7 @@ class DeviceBudget {
   [[nodiscard]] static StageLimits stages_of_one_layer(int num_layers, PlanKind kind);
 
  private:
-  std::uint64_t limit_bytes_ = 0;  // of the smallest worker
+  std::uint64_t limit_bytes_ = 0;     // of the smallest worker
   std::uint64_t resident_bytes_ = 0;  // the maximum that a worker keeps between tasks
   GpuMemory taken_;
 };

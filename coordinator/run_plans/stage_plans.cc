@@ -133,7 +133,7 @@ PlanRequest StagePlans::request(const PipelinePlans& pipeline, PlanKind kind, bo
       time.forward = given > 0 ? given : static_cast<double>(pipeline.bytes[layer]);
       time.backward = 2 * time.forward;
     }
-    if (time.recompute == 0) time.recompute = time.forward;  // the layer was in the fused stage, which does not recompute
+    if (time.recompute == 0) time.recompute = time.forward;  // it was in the fused stage, which has no recompute
     const bool goes_back = static_cast<int>(layer) >= pipeline.first_trained_layer;
     result.layers.push_back({.forward = time.forward,
                              .recompute = goes_back ? time.recompute : 0,

@@ -38,10 +38,10 @@ struct PlanSearchSettings {
 };
 
 struct PlanSettings {
-  std::optional<Plan> by_hand{};  // the user's plan; if empty, plans are automatic
-  std::optional<PlanSearchSettings> search{};  // for fused rounds of a pipeline that trains alone; if empty, all plans are balanced
-  PlanKind first_kind = PlanKind::kFused;  // the kind that most rounds are expected to have
-  std::vector<double> forward_costs{};  // by layer, until times are known; empty: the layers' bytes
+  std::optional<Plan> by_hand{};               // the user's plan; if empty, plans are automatic
+  std::optional<PlanSearchSettings> search{};  // for fused rounds of a pipeline alone; empty: all plans are balanced
+  PlanKind first_kind = PlanKind::kFused;      // the kind that most rounds are expected to have
+  std::vector<double> forward_costs{};         // by layer, until times are known; empty: the layers' bytes
   PlanLimits limits{};                         // 0: no bound
   bool fits_device = false;                    // the workers' devices have memory of their own, which bounds the stages
   RecomputeGrain recompute = RecomputeGrain::kStage;  // of rounds that request no other grain
@@ -73,7 +73,7 @@ class StagePlans {
     LayerTimes times{0};
     std::optional<LayerMemories> memories{};  // set by the constructor
     int num_microbatches = 0;                 // of the last round
-    PlanKind main_kind = PlanKind::kFused;  // the kind for which it is cut together with the other pipelines
+    PlanKind main_kind = PlanKind::kFused;    // the kind for which it is cut together with the other pipelines
     bool has_run = false;
     std::array<Plan, kNumPlanKinds> plans;  // the automatic plans, by kind
   };
