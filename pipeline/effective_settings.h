@@ -7,20 +7,21 @@
 
 namespace rp {
 
-// The settings of the runtime as they hold for this run.
+// The settings of the runtime that apply to this run: the result of options, variables and
+// defaults.
 struct EffectiveSettings {
   std::string device = "cpu";
-  std::string store;      // "" = the best
-  std::string params_on;  // "" = in memory
+  std::string store;      // "": the best one
+  std::string params_on;  // "": in memory
   std::string plan = "auto";
   bool prefetch = true;
-  std::optional<bool> warm_up;  // not set: on GPUs
+  std::optional<bool> warm_up;  // if not set, workers on GPUs warm up
   std::string give_way = "all";
-  std::string gpu;              // of a worker on a GPU: its UUID
-  int gpu_sharers = 1;          // workers of the run on it
-  std::uint64_t gpu_bytes = 0;  // of a run on GPUs: the least memory that a worker has there; 0: unknown
+  std::string gpu;              // UUID of the GPU of a worker on a GPU
+  int gpu_sharers = 1;          // number of workers of the run on that GPU
+  std::uint64_t gpu_bytes = 0;  // in a run on GPUs: the minimum of the workers' memory; 0: unknown
   std::string signals = "memops";
-  std::string gpu_memory;  // "" = what is free
+  std::string gpu_memory;  // "": all free memory
   bool allow_nondeterminism = false;
   bool fp16_accumulation = false;
   int threads_per_worker = 1;
