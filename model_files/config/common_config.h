@@ -16,8 +16,8 @@ inline constexpr std::int64_t kMaxInner = std::int64_t{1} << 22;  // intermediat
 inline constexpr std::int64_t kMaxWindow = std::int64_t{1} << 31;
 inline constexpr std::int64_t kMaxLayers = 10'000;
 
-// The values of keys that config.json lacks. (A key that is null has no value: no window, no
-// padding, and as many key/value heads as query heads.)
+// The values of keys that config.json lacks. A null has other effects: for pad_token_id it means no
+// padding token, for num_key_value_heads as many as query heads, for head_dim hidden / num_heads.
 struct FamilyDefaults {
   std::int64_t num_heads = 0;     // 0: the file must have it
   std::int64_t num_kv_heads = 0;  // 0: as many as query heads
