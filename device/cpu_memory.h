@@ -64,7 +64,7 @@ class CpuMemory {
   void grow_for(std::uint64_t bytes);
   [[noreturn]] void fail(std::uint64_t bytes, MemoryUse use, int error) const;
 
-  const std::uint64_t range_bytes_;  // of addresses, as many as the machine has memory
+  const std::uint64_t range_bytes_;  // length of the address range: the machine's memory
   std::byte* range_ = nullptr;       // as it was mapped; not aligned
   std::byte* base_ = nullptr;        // the first huge page in the range
   Mutex growing_;

@@ -165,7 +165,8 @@ Session::Impl::Impl(int argc, char** argv, const SessionOptions& options)
   choose(settings_.trace, options.trace, settings.trace);
   if (!settings_.trace.empty() && is_coordinator()) open_trace(argc > 0 ? argv[0] : nullptr);
   if (role_.fault_board) {
-    board_ = new FaultBoard(FaultBoard::attach(std::move(role_.fault_board)));  // never unmapped
+    // Never unmapped, because faults may be recorded until the end of the process.
+    board_ = new FaultBoard(FaultBoard::attach(std::move(role_.fault_board)));
     g_board_entry = board_entry();
     g_board_entry->publish_start(getpid());
     install_crash_handler(*g_board_entry);

@@ -99,8 +99,7 @@ void EmulatedStageExecutor::run(const StageTask& task, int microbatch, const Mic
   const bool goes_back = command.phase != Phase::kForward;
   std::int64_t length_ns = 0;
   for (int i = command.first_layer; i < command.end_layer; ++i) {
-    // If activations are kept by layer, a backward stage recomputes the other layers when it comes
-    // to them.
+    // With the grain of a layer, a backward stage recomputes each other layer when it comes to it.
     if (command.phase != Phase::kBackward || i < first_recomputed(command)) length_ns += layer(command, i).forward_ns;
     if (goes_back) length_ns += layer(command, i).backward_ns;
   }

@@ -1,6 +1,6 @@
 // worker/executor/emulated_stage_executor.h
-// Runs stages in emulated time on an EmulatedDevice: it describes their outputs, takes the time of
-// their layers, and touches no data.
+// Runs stages in emulated time on an EmulatedDevice: it describes their outputs, waits for the time
+// of their layers, and touches no data.
 //
 // Computing is done by one engine. In the time of the model, a microbatch begins when the previous
 // one has ended and its weights and inputs are on the device; run() returns when it has ended. A
