@@ -1,5 +1,6 @@
 // launcher/process/runtime_settings.h
-// The settings of the runtime that rp-launch and a Session share: options of one, variables RP_... of both.
+// Defines the settings of the runtime that rp-launch and a Session share: options of rp-launch, and
+// RP_... variables that both read.
 #pragma once
 
 #include <optional>
@@ -9,12 +10,13 @@
 
 namespace rp {
 
-// How the streams of different workers wait for each other on GPUs, where nothing was asked for.
+// The default for how the streams of different workers wait for each other on GPUs.
 inline constexpr const char* kDefaultSignals = "memops";
 inline constexpr int kMaxThreadsPerWorker = 1024;
 inline constexpr int kMaxWaitTimeoutSeconds = 1'000'000;
 
-// Settings that were asked for; nullopt: not asked for, the default of whoever uses it holds.
+// The settings that the user has set. nullopt: not set, so the default of the code that uses the
+// setting applies.
 struct RuntimeSettings {
   std::optional<std::string> device;          // RP_DEVICE: "cpu", "cuda", "sim:NAME"
   std::optional<std::string> store;           // RP_STORE: "shm", "memfd"
@@ -27,22 +29,24 @@ struct RuntimeSettings {
   std::optional<int> wait_timeout_seconds;    // RP_WAIT_TIMEOUT
   std::optional<int> attach_timeout_seconds;  // RP_ATTACH_TIMEOUT
   std::optional<std::string> signals;         // RP_SIGNALS: "memops", "events"
-  std::optional<std::string> gpu_memory;      // RP_GPU_MEMORY: a size, as 24G
+  std::optional<std::string> gpu_memory;      // RP_GPU_MEMORY: a size, such as 24G
   std::optional<bool> allow_nondeterminism;   // RP_ALLOW_NONDETERMINISM: 0, 1
   std::optional<bool> fp16_accumulation;      // RP_FP16_ACCUMULATION: 0, 1
   std::optional<bool> check_consistency;      // RP_CHECK_CONSISTENCY: 0, 1
   std::optional<std::string> trace;           // RP_TRACE: a file
   std::optional<std::string> gpu_profile;     // RP_GPU_PROFILE: a name or a file
 
-  // Reads the variables; an empty one counts as unset. Throws rp::Error kUsage that names the variable.
+  // Reads the variables. An empty one counts as unset. Throws rp::Error kUsage, which names the
+  // variable.
   [[nodiscard]] static RuntimeSettings from_environment();
 
-  // The variables that pass the settings on.
+  // Returns the variables, as (name, value), that pass the settings on to another process.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> variables() const;
 };
 
-// A value of an option or variable. `name` is what the person wrote it as ("--store", "RP_STORE"). Each throws
-// rp::Error kUsage saying what is allowed. `advice` ends the message of parse_count.
+// Parse the value of an option or variable. `name` is the name under which the user set it
+// ("--store", "RP_STORE"). Each function throws rp::Error kUsage, which lists the allowed values.
+// parse_count appends `advice` to its message.
 [[nodiscard]] std::string parse_device(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_store(const std::string& name, const std::string& value);
 [[nodiscard]] std::string parse_signals(const std::string& name, const std::string& value);
@@ -55,11 +59,11 @@ struct RuntimeSettings {
 [[nodiscard]] bool parse_switch(const std::string& name, const std::string& value);
 [[nodiscard]] int parse_count(const std::string& name, const std::string& value, int least, int most,
                               const char* advice = "");
-// One of `allowed`.
+// Accepts only the values in `allowed`.
 [[nodiscard]] std::string parse_choice(const std::string& name, const std::string& value,
                                        const std::vector<std::string>& allowed);
 
-// The value of a variable; nullopt if it is unset or empty.
+// Returns the value of an environment variable; nullopt if it is unset or empty.
 [[nodiscard]] std::optional<std::string> environment_value(const std::string& name);
 
 }  // namespace rp

@@ -192,7 +192,7 @@ TEST(Endings, AnExceptionThatAWorkerPrintedAndRecordedIsSaidOnce) {
 TEST(Endings, AWorkerThatLeavesMainIsAFailureThoughItsCodeIsZero) {
   LaunchedRun run({"-n", "2", "TOY", "exit_before_attach"});
   EXPECT_EQ(run.wait_for_end(), 1);
-  EXPECT_EQ(count_of(run.err(), "ended before the coordinator told it to"), 1) << run.err();
+  EXPECT_EQ(count_of(run.err(), "ended before the end of the run"), 1) << run.err();
   expect_nothing_left(run);
 }
 
