@@ -1,7 +1,7 @@
 // coordinator/rounds/dispatcher.h
-// Keeps the one order of slots for the rounds of all pipelines: numbers the slots, sends each to
-// its worker as soon as the worker has few enough tasks, and determines which slot is committed
-// next (docs/design/protocol.md).
+// Keeps one order of slots for the rounds of all pipelines: numbers the slots, sends each to its
+// worker as soon as the worker has few enough tasks, and determines which slot is committed next
+// (docs/design/protocol.md).
 //
 // Owned by the Coordinator and guarded by its mutex. The Store must outlive it.
 #pragma once

@@ -81,8 +81,8 @@ struct Round {
   std::uint64_t table_bytes = 0;
 
   std::vector<Slot> slots;  // with the backward slots of an open graph, which get their numbers when they are requested
-  std::size_t num_committed = 0;    // number of committed slots
-  bool graph_is_open = false;       // backward slots may still come
+  std::size_t num_committed = 0;    // the number of slots that are committed
+  bool graph_is_open = false;       // backward slots may still be appended
   std::map<BlockRow, int> readers;  // number of readers of this round's blocks; a block without readers is freed
   std::set<BlockRow> unwritten;     // blocks whose slots are not committed; these are not freed
   // The blocks of other rounds that this round's slots read, by the row of this round that they

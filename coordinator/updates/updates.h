@@ -102,8 +102,8 @@ class Updates {
   void wait_applied(std::uint64_t version);
   [[nodiscard]] const StepOutcome& wait_norm(const StepOutcome& outcome);
 
-  // Drops all work that has not begun. All waits, present and later, throw `error`. The first call
-  // counts.
+  // Drops all work that has not begun. All waits, present and later, end and throw `error` if it is
+  // not null. The first call counts.
   void stop(std::exception_ptr error);
   // Calls stop() and waits until work that has begun is finished. The destructor calls it if
   // nothing else did.
