@@ -9,7 +9,7 @@
 // not before the slot that writes it is committed. Only commits, in slot order, pass gradients to
 // the Updates (docs/design/protocol.md).
 //
-// Owned by the Coordinator and guarded by its mutex, as are the rounds that are passed to it.
+// Owned by the CoordinatorState and guarded by its mutex, as are the rounds that are passed to it.
 // Store, InputBlocks and Updates must outlive it. Writes the command rings, the free rings, and the
 // origins and sources of a round's table.
 #pragma once

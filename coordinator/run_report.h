@@ -2,8 +2,8 @@
 // Publishes the coordinator's progress on the fault board, and provides a wait record for each of
 // its threads.
 //
-// Owned by the Coordinator and guarded by its mutex, except the wait records: each belongs to its
-// own thread. Without a board, all methods do nothing.
+// Owned by the RoundFlow and guarded by the Coordinator's mutex, except the wait records: each
+// belongs to its own thread. Without a board, all methods do nothing.
 #pragma once
 
 #include <optional>

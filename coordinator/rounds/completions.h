@@ -1,7 +1,7 @@
 // coordinator/rounds/completions.h
 // Reads the workers' completions in slot order, and detects a run that hangs.
 //
-// Owned by the Coordinator. wait() is for its commit thread, stop() for any thread. The Store must
+// Owned by the CommitThread. wait() is for its thread, stop() for any thread. The Store must
 // outlive it.
 #pragma once
 

@@ -3,7 +3,7 @@
 // worker as soon as the worker has few enough tasks, and determines which slot is committed next
 // (docs/design/protocol.md).
 //
-// Owned by the Coordinator and guarded by its mutex. The Store must outlive it.
+// Owned by the RoundFlow and guarded by the Coordinator's mutex. The Store must outlive it.
 #pragma once
 
 #include <cstdint>

@@ -7,8 +7,8 @@
 // committed. When a round is done and has no rows left, its table is freed, too. If a round reads a
 // block of another round (one of its origins), the reader counts in that other round.
 //
-// Owned by the Coordinator and guarded by its mutex, as are the rounds. Only this class changes
-// readers, unwritten and origins of a Round. Store and InputBlocks must outlive it.
+// Owned by the RoundFlow and guarded by the Coordinator's mutex, as are the rounds. Only this class
+// changes readers, unwritten and origins of a Round. Store and InputBlocks must outlive it.
 #pragma once
 
 #include <memory>

@@ -10,7 +10,7 @@
 // as the measurements allow. If a round needs more memory than those before it, such as a round of
 // longer sequences, the stages are cut again where they do not fit any more.
 //
-// Owned by the Coordinator and guarded by its mutex. The Catalogue must outlive it.
+// Owned by the RoundFlow and guarded by the Coordinator's mutex. The Catalogue must outlive it.
 #pragma once
 
 #include <array>

@@ -22,8 +22,8 @@
 // Steps are identified by the version of the weights that they make. Groups are the trained weight
 // groups of one pipeline.
 //
-// Owned by the Coordinator, which may call it while it holds its own mutex. The Store must outlive
-// it.
+// Owned by a PipelineState. The Coordinator may call it while it holds its own mutex. The Store
+// must outlive it.
 #pragma once
 
 #include <cstdint>
