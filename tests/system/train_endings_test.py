@@ -359,8 +359,8 @@ class StandardOutputTest(LaunchedTest):
                 process = self.run_into(sink)
                 self.assertEqual(process.returncode, 0, process.stderr)
                 told = 0 if sink == ">&-" else 1
-                self.assertEqual(process.stderr.count("train: nobody reads stdout any more"), told, process.stderr)
-                self.assertEqual((self.output / "train.log").read_text().count("train: nobody reads stdout any more"), told)
+                self.assertEqual(process.stderr.count("train: stdout has no reader any more"), told, process.stderr)
+                self.assertEqual((self.output / "train.log").read_text().count("train: stdout has no reader any more"), told)
                 shutil.rmtree(self.output)
 
     def test_a_reader_that_does_not_read_cannot_hold_a_run(self):

@@ -373,7 +373,7 @@ TEST(Settings, OfLoraBelongTogether) {
     expect_usage({name, "is for LoRA", "--lora-rank R"}, command({name}));
   expect_usage({"--lora-alpha is for LoRA"}, command({"--lora-alpha", "16"}));
   expect_usage({"--save-merged is for LoRA", "final/ is the whole model"}, command({"--save-merged"}));
-  expect_usage({"--lora-rank 8 beside --adapter first", "says that itself"},
+  expect_usage({"--lora-rank 8 cannot be combined with --adapter first", "sets that itself"},
                command({"--adapter", "first", "--lora-rank", "8"}));
   expect_usage({"--lora-dropout must be a number from 0 to 0.99"},
                command({"--lora-rank", "8", "--lora-dropout", "1"}));

@@ -12,7 +12,7 @@ namespace {
 
 bool is_switch(const TrainOption& option) { return option.argument[0] == '\0'; }
 
-// Those that mean something in a configuration file.
+// Returns whether an option has a meaning in a configuration file.
 bool is_setting(std::string_view name) { return name != "config" && name != "help" && name != "version"; }
 
 cxxopts::Options make_parser() {
@@ -30,7 +30,7 @@ cxxopts::Options make_parser() {
   return parser;
 }
 
-// Those of rp-launch that people give to the program.
+// Returns whether an option belongs to rp-launch. People sometimes give these to the program.
 bool is_of_launcher(const std::string& name) {
   static const std::set<std::string> names = {"--workers",
                                               "-n",
@@ -110,7 +110,7 @@ const std::vector<TrainOption>& train_options() {
        "Learning rate of AdamW, at its peak; by default by the number of parameters"},
       {"seed", "S", "1", false, "Seed of the order of the data"},
       {"rounds-per-step", "R", "1", false, "Rounds that a step's sequences are split over"},
-      {"async", "", "", false, "Update beside the next round, which uses weights one step older"},
+      {"async", "", "", false, "Update during the next round, which uses weights one step older"},
       {"dtype", "bf16|fp16|fp32", "bf16", false,
        "What the layers compute in; the master weights are fp32; fp16 scales the loss"},
       {"max-grad-norm", "X", "1.0", false, "Clip the gradient to this global norm; 0: do not clip"},
@@ -142,7 +142,7 @@ const std::vector<TrainOption>& train_options() {
       {"recompute-grain", "stage|layer", "by the device", false,
        "What a backward computes again at once: layer takes less GPU memory, more host memory"},
       {"lora-rank", "R", "0", false,
-       "Train pairs of rank R beside frozen weights (LoRA); final/ is then an adapter of PEFT"},
+       "Train pairs of rank R next to frozen weights (LoRA); final/ is then an adapter of PEFT"},
       {"lora-alpha", "X", "the rank", false, "Pairs are multiplied by alpha / R"},
       {"lora-targets", "NAMES", "all-linear", false,
        "Linear layers with pairs: all-linear, a list as q_proj,v_proj, or a regular expression"},
@@ -152,7 +152,7 @@ const std::vector<TrainOption>& train_options() {
       {"dora", "", "", false, "Train the length of the weights' rows, too (DoRA)"},
       {"adapter", "DIR", "", false, "Begin from this adapter of PEFT, with its rank, alpha and targets"},
       {"freeze", "REGEX", "", false, "Do not train weights whose names match, as model.layers.7.mlp.up_proj.weight"},
-      {"train", "REGEX", "", false, "Train weights whose names match in any case, also beside pairs"},
+      {"train", "REGEX", "", false, "Always train weights whose names match, also next to pairs"},
       {"save-merged", "", "", false, "Write merged/, too: the model with its adapter in the weights"},
       {"resume", "DIR|auto", "", false,
        "Go on from this checkpoint, or the newest one of this output directory; auto: from the newest whole one of "
@@ -204,7 +204,7 @@ std::string train_help() {
   return cat(make_parser().help(),
              "\nThe first three are required; on an emulated device (rp-launch --device sim:NAME) only the model.\n"
              "B sequences a step are split evenly over R rounds, each of M microbatches.\n"
-             "docs/train.md says more, and what lies in the output directory afterwards.\n");
+             "docs/train.md says more, and describes the files in the output directory.\n");
 }
 
 }  // namespace rp

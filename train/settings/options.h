@@ -1,5 +1,6 @@
 // train/settings/options.h
-// The options of `train`: their table, and their values as written on the command line or in a configuration file.
+// Defines the options of `train`, and reads their values from the command line or a configuration
+// file.
 #pragma once
 
 #include <filesystem>
@@ -12,35 +13,35 @@
 
 namespace rp {
 
-// One option. The table of all of them makes the parser, --help, the keys of a configuration file and the test of the
-// documentation.
+// One option. The parser, --help, the keys of a configuration file and the test of the
+// documentation are all derived from the table of options.
 struct TrainOption {
-  const char* name;           // "batch-size", for --batch-size and the key batch-size
-  const char* argument;       // "B" in the help, or "" for a switch
-  const char* default_value;  // "" where there is none
+  const char* name;           // e.g. "batch-size", for --batch-size and the key batch-size
+  const char* argument;       // as shown in the help, e.g. "B"; "" for a switch
+  const char* default_value;  // "" if there is none
   bool is_required;
   const char* help;
 };
 [[nodiscard]] const std::vector<TrainOption>& train_options();
-// nullptr: there is none of that name.
+// Returns nullptr if there is no option of this name.
 [[nodiscard]] const TrainOption* find_option(std::string_view name);
 
-// A value as text, and where it was written.
+// The value of an option as text, and where it was given.
 struct OptionValue {
-  std::string text;    // of a switch: "true" or "false"
-  std::string source;  // "--batch-size", or "run.toml:3: batch-size"
+  std::string text;    // "true" or "false" for a switch
+  std::string source;  // e.g. "--batch-size", or "run.toml:3: batch-size"
   bool is_from_file = false;
 };
 
-// By option name.
+// The given values, by option name.
 using OptionValues = std::map<std::string, OptionValue>;
 
-// `arguments`: all after the program's own name. What is unknown, repeated or lacks a value goes to `problems`
-// (kUsage).
+// Reads the command line. `arguments`: all that follow the program's own name. Options that are
+// unknown, repeated or lack a value are added to `problems` (kUsage).
 [[nodiscard]] OptionValues read_command_line(const std::vector<std::string>& arguments, Problems& problems);
 
-// Adds to `values` what the TOML file sets and the command line does not. What is wrong with the file goes to
-// `problems` (kBadInput).
+// Adds to `values` the settings of the TOML file that the command line does not set. Errors in the
+// file are added to `problems` (kBadInput).
 void add_config_file(const std::filesystem::path& file, OptionValues& values, Problems& problems);
 
 [[nodiscard]] std::string train_help();

@@ -30,7 +30,7 @@ const char* name_of(Value value, Choices<Value> choices) {
 
 constexpr std::int64_t kMaxSteps = 1'000'000'000;
 constexpr double kMaxBeta = 0.999999;
-constexpr double kDefaultEpochs = 3;  // as transformers' Trainer
+constexpr double kDefaultEpochs = 3;  // as in transformers' Trainer
 constexpr int kMaxLoraRank = 65536;
 constexpr std::int64_t kMaxBatch = 1'000'000;
 constexpr std::int64_t kMaxLength = std::int64_t{1} << 24;
@@ -50,7 +50,7 @@ void read_parts(SettingReader& reader, TrainedParts& parts) {
   reader.read_text("train", parts.train);
 }
 
-// Of runs on an emulated device; the batch is that of `rp-plan plan`.
+// Returns the defaults of runs on an emulated device. The batch is that of `rp-plan plan`.
 TrainSettings simulated_defaults() {
   TrainSettings s;
   s.max_steps = 12;
@@ -66,7 +66,7 @@ TrainSettings read_settings(SettingReader& reader, bool is_simulated) {
   reader.read_path("model", s.model);
   reader.read_path("data", s.data);
   reader.read_path("output", s.output);
-  // Without steps, the model is written as it was read; an emulated device reads none.
+  // With 0 steps, the model is written as it was read; an emulated device reads no model.
   reader.read_number("max-steps", s.max_steps, std::int64_t{is_simulated ? 1 : 0}, kMaxSteps);
   reader.read_positive("epochs", s.epochs, 1e6);
   if (!is_simulated && reader.find("max-steps") == nullptr && reader.find("epochs") == nullptr)
@@ -126,10 +126,10 @@ void check_parts(const TrainSettings& s, SettingReader& reader) {
     for (const char* name :
          {"lora-rank", "lora-alpha", "lora-targets", "lora-experts", "rslora", "dora", "freeze", "train"}) {
       if (reader.find(name) == nullptr) continue;
-      reader.refuse_together(
-          {"adapter", name},
-          cat("--", name, name == std::string_view("lora-rank") ? cat(" ", s.parts.lora.rank) : "",
-              " beside --adapter ", s.parts.adapter.string(), ", which says that itself; leave it out"));
+      reader.refuse_together({"adapter", name},
+                             cat("--", name, name == std::string_view("lora-rank") ? cat(" ", s.parts.lora.rank) : "",
+                                 " cannot be combined with --adapter ", s.parts.adapter.string(),
+                                 ", which sets that itself; leave it out"));
     }
     return;
   }
@@ -186,7 +186,7 @@ void check_together(const TrainSettings& s, SettingReader& reader, bool is_simul
                                           "rp-launch --device sim:rtx4090, say; else give the folder of a model"));
   }
   check_parts(s, reader);
-  if (!s.exported) check_evaluation(s, reader);  // what it takes from its checkpoint may be without the data
+  if (!s.exported) check_evaluation(s, reader);  // the settings of a checkpoint may be given without its data
   if (reader.find("epochs") != nullptr && reader.find("max-steps") != nullptr) {
     reader.refuse_together({"epochs", "max-steps"}, "--epochs and --max-steps both say how long the run is; give one");
   }
@@ -222,7 +222,7 @@ std::string number_text(double value) {
   return std::string(digits.data(), end.ptr);
 }
 
-// Adds the settings that a checkpoint was saved with, where `values` has none.
+// Adds the settings that a checkpoint was saved with, unless `values` has them already.
 void add_saved_settings(const std::filesystem::path& checkpoint, const SavedSettingsReader& read_saved,
                         OptionValues& values, Problems& problems) {
   problems.collect([&] {
@@ -230,7 +230,7 @@ void add_saved_settings(const std::filesystem::path& checkpoint, const SavedSett
     const auto rank = saved.find("lora-rank");
     const bool has_pairs = rank != saved.end() && rank->second != "0";
     for (const auto& [name, text] : saved) {
-      // What an adapter's folder says is among the others.
+      // The values from an adapter's folder were saved as settings of their own.
       if (text.empty() || name == "adapter" || find_option(name) == nullptr ||
           (!has_pairs && is_setting_of_pairs(name)))
         continue;
@@ -275,7 +275,7 @@ TrainCommand parse_train_command(const std::vector<std::string>& arguments, bool
   check_together(command.settings, reader, is_simulated);
   if (is_all_read)
     reader.require_all(is_simulated,
-                       command.settings.exported.has_value());  // what a bad file lacks may well stand in it
+                       command.settings.exported.has_value());  // else a missing one may be in the invalid file
   problems.throw_if_any();
   return command;
 }
@@ -287,7 +287,7 @@ std::vector<SettingRow> setting_rows(const TrainSettings& s) {
     rows.push_back({name, std::move(value), std::move(shown)});
   };
   const auto add_switch = [&](const char* name, bool is_on) { add(name, is_on ? "true" : "false"); };
-  // Where it `is_default`, the header shows what that means.
+  // If `is_default`, the value is "" and the header shows `meaning`.
   const auto add_or = [&](const char* name, bool is_default, std::string value, const char* meaning) {
     rows.push_back({name, is_default ? "" : value, is_default ? meaning : value});
   };
