@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-// A command line that is right, with `more` behind it.
+// Returns a valid command line, followed by `more`.
 Words command(const Words& more = {}) {
   Words words = {"--model",
                  "m",
@@ -39,7 +39,7 @@ Words command(const Words& more = {}) {
   return words;
 }
 
-// The same without the named option, so that it can be given in another way.
+// Returns command(more) without the named option, so that the option can be given in another form.
 Words command_without(const std::string& option, const Words& more) {
   Words words = command();
   const auto at = std::find(words.begin(), words.end(), option);
