@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the tools share: a directory with SHA256SUMS is compared with it."""
+"""Code that the tools share: a directory with SHA256SUMS is compared with that file."""
 
 import hashlib
 import subprocess
