@@ -253,7 +253,7 @@ class OutcomesTest(unittest.TestCase):
     def test_every_outcome_gives_a_row(self):
         line = checks.Line("what", "bar")
         for outcomes, result in (([Outcome("1", False, "a\n b | c\n")], "missed: a b | c"), ([Outcome(why="no\ntime")], "not run: no time"),
-                                 ([Outcome(has_failed=True)], "failed: nobody knows why"), ([], "failed: the check gave none"),
+                                 ([Outcome(has_failed=True)], "failed: for an unknown reason"), ([], "failed: the check gave none"),
                                  (RuntimeError("of\ntwo lines"), "failed: RuntimeError: of two lines"), (OSError(), "failed: OSError:"),
                                  (NotRun("later"), "not run: later")):
             function = unittest.mock.Mock(**({"side_effect": outcomes} if isinstance(outcomes, Exception) else {"return_value": outcomes}))
