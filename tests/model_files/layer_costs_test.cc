@@ -190,7 +190,7 @@ TEST(LayerCosts, AProductAddsItsWeightsGradientToTheSumItself) {
   EXPECT_EQ(cost.backward.elementwise_bytes, kTinyMoves + 8 * kTinyWeights + 12 * 2 * 8)
       << "autograd adds those of the norms";
   EXPECT_EQ(cost.backward_workspace_bytes, kTinyWorkspace + 4 * 8)
-      << "a norm's gradient is the largest beside the sums";
+      << "a norm's gradient is the largest next to the sums";
 }
 
 TEST(LayerCosts, AProductThatAddsUpInFp16MakesTheGradientFirst) {
