@@ -3,8 +3,8 @@
 // host function in the stream itself would delay the copies after it until a thread of the driver
 // has run the function.
 //
-// Owned by the CudaDevice. One thread at a time enqueues, except that any thread may call record()
-// and wait_event(). Context, arena and pinned memory must outlive it.
+// Owned by the CudaDevice. Only one thread may enqueue at a time, except that record() and
+// wait_event() are thread-safe. Context, arena and pinned memory must outlive it.
 #pragma once
 
 #include <atomic>

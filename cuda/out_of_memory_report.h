@@ -26,8 +26,8 @@ struct MemoryLimit {
   std::uint64_t margin_bytes = 0;  // of the free memory that is left to others
 };
 
-// Returns one line: the need, the use of memory by purpose, largest first, and what to change, in
-// the order of what helps more.
+// Returns one line: the need, the use of memory by purpose, largest first, and what to change, most
+// effective change first.
 [[nodiscard]] std::string spent_text(const MemoryLimit& limit, const MemoryState& state, std::uint64_t wanted_bytes,
                                      MemoryUse wanted);
 
