@@ -1,5 +1,6 @@
 // common/option_spec.h
-// Describes an option of a command line, for tables that make a parser, its --help and the test of the documentation.
+// Describes an option of a command line. Tables of these make the parser, its --help and the test
+// of the documentation.
 #pragma once
 
 namespace rp {

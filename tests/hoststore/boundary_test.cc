@@ -17,7 +17,7 @@ TensorView tensor(DType dtype, std::vector<std::int64_t> shape) {
   return view;
 }
 
-// docs/formats/blocks.md: other processes read these bytes.
+// docs/formats/blocks.md defines these offsets, because other processes read these bytes.
 TEST(Boundary, HasTheDocumentedOffsets) {
   EXPECT_EQ(offsetof(TensorDesc, dtype), 0U);
   EXPECT_EQ(offsetof(TensorDesc, rank), 4U);

@@ -304,7 +304,7 @@ class SumsTest(LaunchedTest):
         weights = bytearray((merged / "model.safetensors").read_bytes())
         weights[-1] ^= 1
         (merged / "model.safetensors").write_bytes(weights)
-        self.refused(64, "model.safetensors: does not have its checksum in SHA256SUMS beside it", model=merged)
+        self.refused(64, "model.safetensors: does not have its checksum in SHA256SUMS next to it", model=merged)
         adapter = self.directory / "output" / "final"
         self.output = self.directory / "next"
         sums = (adapter / "SHA256SUMS").read_text()
