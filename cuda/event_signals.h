@@ -45,7 +45,8 @@ class EventSignals : public OutputSignals {
   Store& store_;
   const int worker_;
   std::vector<std::vector<CudaEventHandle>> events_;  // by worker; those of others are opened when first needed
-  // The event number that each event of this worker was recorded for last; 0: none. Used by the stage runner only.
+  // The event number that each event of this worker was recorded for last; 0: none. Used by the
+  // stage runner only.
   std::array<std::uint64_t, kNum> recorded_{};
 };
 

@@ -79,10 +79,10 @@ struct RotaryAngles {
 // The label of a token that is not trained.
 inline constexpr std::int64_t kIgnoredLabel = -100;
 
-// CrossEntropyRows with the scale 1 / divisor. The divisor is read from GPU memory and rounded to fp32,
-// as on the CPU. A row with kIgnoredLabel has loss 0, log_sum 0 and gradient 0. A row with another
-// label outside [0, columns) has loss NaN and gradient 0. If the divisor is not positive, all gradients
-// are 0. (Code on the GPU cannot throw.)
+// CrossEntropyRows with the scale 1 / divisor. The divisor is read from GPU memory and rounded to
+// fp32, as on the CPU. A row with kIgnoredLabel has loss 0, log_sum 0 and gradient 0. A row with
+// another label outside [0, columns) has loss NaN and gradient 0. If the divisor is not positive,
+// all gradients are 0. (Code on the GPU cannot throw.)
 struct GpuCrossEntropyRows {
   void* logits = nullptr;  // overwritten by their gradient if `with_gradient`
   const std::int64_t* labels = nullptr;
@@ -151,7 +151,8 @@ struct EmbedGradRows {
 // Prepares rows, sorted by expert, for any number of products. The assignment of rows to experts
 // stays on the GPU.
 struct ExpertRows {
-  // [experts]. If counts are wrong, some rows have no expert or another one, but all accesses stay in the arrays.
+  // [experts]. If counts are wrong, some rows have no expert or another one, but all accesses stay
+  // in the arrays.
   const std::int64_t* counts = nullptr;
   std::int64_t* plan = nullptr;  // [expert_plan_size(rows, experts)], written: each expert's first row, then tiles
   std::int64_t rows = 0;
@@ -168,7 +169,8 @@ inline constexpr std::int64_t expert_plan_size(std::int64_t rows, std::int64_t e
   return experts + 1 + num_row_tiles(rows, experts);
 }
 
-// Products over experts. Sums are in fp32, in order along the depth. The three functions use these arguments:
+// Products over experts. Sums are in fp32, in order along the depth. The three functions use these
+// arguments:
 //   grouped_linear       result[i] = rows_in[i] weight[expert of i]^T; rows_in [rows, inputs]
 //   grouped_linear_grad  result[i] = rows_in[i] weight[expert of i]; rows_in [rows, outputs]
 //   grouped_weight_grad  result[e] = the sum over the rows of e of rows_in[i]^T other_rows_in[i], [outputs] x [inputs];

@@ -104,10 +104,11 @@ struct CausalSoftmaxRows {
   float sink = -__builtin_inff();  // an additional score, after scaling; -inf: none
 };
 
-// Computes probabilities and gradients of scores from scores and gradients of probabilities, all transposed:
+// Computes probabilities and gradients of scores from scores and gradients of probabilities, all
+// transposed:
 //   p = exp(scale * score - log_sum of the query),  grad_score = scale * p * (grad_p - delta of the query)
-// Query r sees key c if first_visible + r - window < c <= first_visible + r. The rows of a call are pairs of keys: row
-// i is keys 2i and 2i + 1.
+// Query r sees key c if first_visible + r - window < c <= first_visible + r. The rows of a call are
+// pairs of keys: row i is keys 2i and 2i + 1.
 struct AttentionGradRows {
   const float* scores = nullptr;  // [keys, queries]
   const float* grads = nullptr;   // [keys, queries]

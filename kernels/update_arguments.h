@@ -17,14 +17,14 @@ enum class UpdateKind : std::uint8_t { kAdam, kMomentum, kPlain };
   return kind == UpdateKind::kAdam ? 2 : kind == UpdateKind::kMomentum ? 1 : 0;
 }
 
-// The numbers of one step, computed in fp64 and then rounded to fp32. The arithmetic for one element is in fp32, with
-// one rounding per operation (no fused multiply-add), in this order:
+// The numbers of one step, computed in fp64 and then rounded to fp32. The arithmetic for one
+// element is in fp32, with one rounding per operation (no fused multiply-add), in this order:
 //   g = 0 + g_0 + g_1 + …              gradients of the uses of the parameter, in order, each converted to fp32
 //   g = g * gradient_scale
 //   g = max(-max_value, min(max_value, g))     if `clips_values`; NaN stays NaN
 //   g = g + coupled_decay * p          if `couples_decay`
-// kAdam: AdamW and Adam in the order of torch.optim (mul_, lerp_, mul_ and addcmul_, addcdiv_), which fuses some
-// operations:
+// kAdam: AdamW and Adam in the order of torch.optim (mul_, lerp_, mul_ and addcmul_, addcdiv_),
+// which fuses some operations:
 //   p = p * decay
 //   m = m + m_weight * (g - m)         if m_from_gradient: m = g + m_weight * (g - m)
 //   v = v * beta2 + (v_weight * g) * g
@@ -43,7 +43,8 @@ struct UpdateStep {
   float coupled_decay = 0;  // weight decay as part of the gradient
   float decay = 1;          // 1 - learning_rate * weight_decay
   float m_decay = 0;        // momentum; 0 in the first step
-  // kAdam: 1 - beta1 if that is below 0.5, else -beta1. kMomentum: 1 - dampening, or 1 in the first step.
+  // kAdam: 1 - beta1 if that is below 0.5, else -beta1. kMomentum: 1 - dampening, or 1 in the first
+  // step.
   float m_weight = 0;
   bool m_from_gradient = false;  // true if 1 - beta1 >= 0.5; exact for beta1 = 0
   bool nesterov = false;

@@ -1,6 +1,7 @@
 // model_files/head_chunks.h
 // Defines the number of tokens whose logits exist at a time in the loss of a language model.
-// models/ computes in chunks of this size and explains the choice; layer_costs() assumes such chunks.
+// models/ computes in chunks of this size and explains the choice; layer_costs() assumes such
+// chunks.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,8 @@ namespace rp {
 inline constexpr std::string_view kHeadTensor = "lm_head.weight";
 
 struct LayerTensor {
-  // Within its layer, as in checkpoints. All experts of a decoder layer are one tensor [expert, out, in].
+  // Within its layer, as in checkpoints. All experts of a decoder layer are one tensor [expert,
+  // out, in].
   std::string name{};
   std::vector<std::int64_t> shape{};
   bool is_trained = true;

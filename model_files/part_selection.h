@@ -34,7 +34,8 @@ class PartSelection {
 
 // The effect of a selection on one model.
 struct SelectionSummary {
-  // Linear layers by their names within a decoder layer, with the number of layers that have a pair there.
+  // Linear layers by their names within a decoder layer, with the number of layers that have a pair
+  // there.
   std::vector<std::pair<std::string, int>> adapted{};
   std::int64_t num_adapted = 0;     // the total number of pairs
   std::int64_t num_trained = 0;     // parameters, including those of pairs

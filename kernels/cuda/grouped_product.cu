@@ -307,8 +307,8 @@ __global__ void __launch_bounds__(kThreads, 2) multiply_groups(GroupedProduct ca
     for (int step = 0; step < kStages - 1; ++step) begin_copy_of(step);
     for (int step = 0; step < steps; ++step) {
       wait_for_copies<kStages - 2>();
-      // Afterwards this step's data are visible to all threads, and all have multiplied the previous step, whose
-      // place is filled next.
+      // Afterwards this step's data are visible to all threads, and all have multiplied the
+      // previous step, whose place is filled next.
       __syncthreads();
       begin_copy_of(step + kStages - 1);
       if (!has_results) continue;

@@ -135,7 +135,8 @@ RopeConfig read_flat_rope(const ConfigSection& file, const char* key, double the
   return read_rope(file, rope, key, read_theta(file, "rope_theta", theta), max_positions);
 }
 
-// Programs disagree about which of the two keys takes precedence, so both must describe the same rotation.
+// Programs disagree about which of the two keys takes precedence, so both must describe the same
+// rotation.
 RopeConfig read_rope(const ConfigSection& file, double theta, std::int64_t max_positions) {
   file.require("partial_rotary_factor", 1);
   const char* key = file.has("rope_parameters") ? "rope_parameters" : "rope_scaling";

@@ -32,7 +32,8 @@ struct TensorPart {
 struct CheckpointTensor {
   enum class Packing : std::uint8_t { kNone, kMxfp4 };
 
-  // As in the files, "model.layers.7.mlp.up_proj.weight"; for a packed tensor without "_blocks" and "_scales".
+  // As in the files, "model.layers.7.mlp.up_proj.weight"; for a packed tensor without "_blocks" and
+  // "_scales".
   std::string name{};
   std::vector<std::int64_t> shape{};  // as in the files; for a packed tensor the shape of its unpacked numbers
   // The index in the sequential model: 0 is the embedding, 1 to num_layers() are the decoder
@@ -40,7 +41,8 @@ struct CheckpointTensor {
   // of its own.
   std::int64_t layer = 0;
   std::vector<TensorPart> parts{};  // together the whole tensor, in order of their first rows
-  // The first dimension of the tensor and of its parameters is the expert; `parts` are rows of each expert.
+  // The first dimension of the tensor and of its parameters is the expert; `parts` are rows of each
+  // expert.
   bool is_of_all_experts = false;
   bool is_transposed = false;  // the last two dimensions are [in, out], so rows are counted by the last one
   Packing packing = Packing::kNone;

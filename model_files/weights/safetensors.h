@@ -16,7 +16,8 @@ namespace rp {
 // Longer headers are refused. 8 MiB describe about 70 000 tensors. (The format allows 100 MB.)
 inline constexpr std::uint64_t kMaxSafetensorsHeaderBytes = std::uint64_t{8} << 20;
 
-// An open file whose header obeys all rules of safetensors_header.h. Several threads may read at once.
+// An open file whose header obeys all rules of safetensors_header.h. Several threads may read at
+// once.
 class SafetensorsFile {
  public:
   // Throws rp::Error (kBadInput) naming the file, the tensor and the rule that it breaks.

@@ -1,4 +1,5 @@
-// Runs the targets on their corpora and on inputs derived from them, under the sanitizers: docs/design/fuzzing.md.
+// Runs the targets on their corpora and on inputs derived from them, under the sanitizers:
+// docs/design/fuzzing.md.
 //   fuzz_readers TARGET [--inputs N] [--seconds S] [--seed N]
 //     the corpus, the systematic inputs, then N inputs, or as many as S seconds allow
 //   fuzz_readers TARGET FILE...
