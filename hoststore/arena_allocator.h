@@ -17,8 +17,8 @@ class ArenaAllocator {
  public:
   explicit ArenaAllocator(ArenaView& arena) : arena_(arena) {}
 
-  // Returns the offset of a new allocation. Throws rp::Error (kNoResource) if the arena's limit or
-  // the machine's memory is exceeded.
+  // Returns the offset of a new allocation, and lengthens the arena if necessary. Throws rp::Error
+  // (kNoResource) if the arena's limit or the machine's memory is exceeded.
   [[nodiscard]] std::uint64_t allocate(std::uint64_t bytes) {
     if (const auto offset = ranges_.allocate(bytes)) return *offset;
     // Growing checks how much memory the machine has available, which is slow, so it must not

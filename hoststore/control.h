@@ -95,8 +95,8 @@ static_assert(ShmSafe<Command> && sizeof(Command) % 8 == 0);
 
 enum class TaskOutcome : std::uint64_t { kDone, kFailed };
 
-// How long a task's compute was busy and idle, where the executor measures it, which emulated
-// devices do. Otherwise zeros.
+// The time in which a task's compute was busy or idle. Only emulated devices measure it; otherwise
+// all fields are zero.
 struct ComputeTimes {
   using ShmFormat = void;
   std::int64_t busy_ns = 0;
