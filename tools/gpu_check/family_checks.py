@@ -47,12 +47,12 @@ def compute(bench: Bench, folders: list[Path], dtype: str, reserve: float) -> No
 
 
 def is_in(line: dict, dtype: str) -> bool:
-    """Whether a case has this figure and it is within its bar. NaN is not."""
+    """Returns whether a case has this figure and it is within its bar. NaN is not within the bar."""
     return dtype in line and line[dtype] <= (BF16_FACTOR if dtype == "bfloat16" else FP32_LIMIT)
 
 
 def fault_of(line: dict) -> str:
-    """What is wrong with one case; empty if it has both figures and they are within the bars."""
+    """Returns what is wrong with one case; empty if it has both figures and they are within the bars."""
     name = line["case"].split("/")[1]
     if line["refused"]:
         dtype, error = next(iter(line["refused"].items()))

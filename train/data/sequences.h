@@ -36,7 +36,7 @@ struct SequenceCounts {
 
 // Cuts documents into pieces of at most T tokens, and puts the pieces into sequences.
 //
-// Of a chat, only the first T tokens are used. Plain text is cut into consecutive pieces of T
+// Only the first T tokens of a chat are used. Plain text is cut into consecutive pieces of T
 // tokens; the label of a piece's last token is the first token of the next piece, so that each
 // token is trained once an epoch. Pieces without a trained label are dropped. With packing, the
 // pieces are packed by first fit decreasing, and attention stays within each piece. Without

@@ -28,7 +28,7 @@ namespace rp {
 // "loading weights  12/61 layers  0:00:34".
 [[nodiscard]] std::string loading_text(int num_loaded, int num_layers, double seconds);
 
-// Where and how steps are shown.
+// Determines where and how steps are shown.
 struct ProgressStyle {
   bool bar = false;             // on stderr
   std::int64_t line_every = 1;  // a line on stdout every so many steps, and for the first and the last step
