@@ -19,8 +19,9 @@ from parts import PARTS  # noqa: E402
 from table import HEADER, RULE, BadRow, Row, merged, read_rows  # noqa: E402
 
 HEAD = """# What was shown on a GPU
-Each line that needs one, with the driver, the card and the day of its figure: rows of `scripts/gpu-check.sh` ([gpu-check.md](gpu-check.md)),
-merged by `tools/gpu_status.py`. *Not run* means that the figure is not known.
+This page lists every line that needs a GPU, with its figure, and the driver, the card and the day of the measurement.
+The rows come from `scripts/gpu-check.sh` ([gpu-check.md](gpu-check.md)) and are merged by `tools/gpu_status.py`. *Not
+run* means that the figure is not known.
 """
 
 
