@@ -43,8 +43,7 @@ constexpr std::array kTransitions = {
 constexpr std::int64_t kEndNs = kNsPerSecond / 2;          // for a worker that has nothing left to do
 constexpr std::int64_t kWatchedEndNs = 30 * kNsPerSecond;  // while a profiler or sanitizer writes its report
 
-constexpr std::int64_t kStandstillNs =
-    5 * kNsPerSecond;  // after an INT, a run without progress for this long stands still
+constexpr std::int64_t kStandstillNs = 5 * kNsPerSecond;  // without progress after an INT
 
 constexpr std::int64_t kWriteNs = 30 * kNsPerSecond;  // for a piece of a checkpoint on a slow disk
 

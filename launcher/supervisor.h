@@ -79,8 +79,7 @@ class Supervisor {
   // Reports the failure, at most once for each run.
   void tell_failure();
   [[nodiscard]] std::vector<ProcessSnapshot> snapshots();
-  // Called after the first INT: starts to check again and again whether the run still makes
-  // progress.
+  // Called after the first INT: starts to check periodically whether the run still makes progress.
   void watch_progress();
   void look_for_standstill();
   // Prints what every process does, once for each run. With `anew`, prints it again if something

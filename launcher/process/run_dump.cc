@@ -119,7 +119,7 @@ void print_process(std::ostringstream& out, const ProcessSnapshot& process, std:
   }
 }
 
-// Names the one thing to look at. The checks are ordered by certainty, the most certain first.
+// Names the one thing to look at. The checks are in the order of decreasing certainty.
 std::string advice(const std::vector<ProcessSnapshot>& processes, std::int64_t now) {
   for (const ProcessSnapshot& process : processes) {
     if (!process.status && is_stopped(process)) {
