@@ -65,7 +65,7 @@ struct ModelInfo {
 // and throws rp::Error (kBadInput) if their values differ.
 [[nodiscard]] ModelInfo inspect(const std::filesystem::path& directory, const TrainedParts& parts = {});
 
-// The sizes of a microbatch of an emulated model, as far as its costs depend on them.
+// The sizes of a microbatch of an emulated model, on which its costs depend.
 struct EmulatedBatch {
   double sequences = 1;                 // of a microbatch, on average
   std::int64_t sequence_length = 2048;  // in tokens
@@ -107,9 +107,9 @@ struct CausalLmLossSettings {
 //
 // The loss returns several numbers (RoundResult::losses()): the cross entropy; with a z-loss, the
 // z-loss, divided by the same number; and for a model with experts, the auxiliary loss and the
-// loads of the most and of the least loaded expert, which are not trained. The last three are
-// computed for each microbatch, and each microbatch has a weight equal to its share of the step's
-// trained tokens. causal_lm_losses() gives the numbers names.
+// highest and the lowest load of an expert. The two loads are not trained. The last three numbers
+// are computed for each microbatch, and the weight of a microbatch is its share of the step's
+// trained tokens. causal_lm_losses() returns the numbers by name.
 [[nodiscard]] Loss causal_lm_loss(const CausalLmLossSettings& settings = {});
 
 // The numbers of causal_lm_loss(), by name.
