@@ -25,9 +25,9 @@ void save_for_recompute(const Tensors& data);
 [[nodiscard]] const Tensors& recompute_data();
 
 // Returns false in a recompute whose output values are not read: that of a stage's last layer, and
-// that of every layer if each is recomputed by itself. Then only the shapes and dtypes of the
-// results of forward(), and the graph behind them, matter: a product that only the values need may
-// be left out. Returns true everywhere else, also outside of a forward().
+// that of every layer if each is recomputed by itself. Then only the shapes, the dtypes and the
+// autograd graph of the results of forward() matter: a product that only their values need may be
+// left out. Returns true everywhere else, also outside of a forward().
 [[nodiscard]] bool outputs_are_read();
 
 }  // namespace rp

@@ -7,9 +7,9 @@
 // of the adapter's tensors under their names, the exported weights include the adapter, and the
 // adapter itself is written to adapter-DTYPE.
 //
-// model_values greedy CASE...: continues the rows of ids in fp32, always with the most likely
-// token, computed by a forward pass over all tokens so far. The new tokens are written to
-// greedy.safetensors as "tokens" (fp32, too), and the model is exported to exported-greedy.
+// model_values greedy CASE...: continues the rows of ids in fp32, each time with the token of the
+// highest probability, computed by a forward pass over all tokens so far. The new tokens are written
+// to greedy.safetensors as "tokens" (fp32, too), and the model is exported to exported-greedy.
 //
 // With --gpu it computes on a GPU (place.h) and exports nothing. If a case fails, its error is
 // written to values-DTYPE.error, and the next cases are computed. Exit code 1: some cases failed;
