@@ -202,7 +202,8 @@ struct SavedState {
 };
 
 // Trains one model. Must be created in every process before Session::start(). All other functions
-// are called in the coordinator after Session::start(), from one thread.
+// are called in the coordinator after Session::start(), from one thread, except memory_plan() and
+// the static functions, which may also be called before.
 class Pipeline {
  public:
   // Describes the pipeline; allocates nothing. Throws rp::Error for impossible options.
